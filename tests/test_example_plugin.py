@@ -110,4 +110,4 @@ def test_its_sink_is_told_by_the_agent(plugin):
         assert status.read_text().startswith("n1 CRIT check_file_test: ")
     finally:
         agent.terminate()
-        agent.wait(20)
+        agent.wait(60)

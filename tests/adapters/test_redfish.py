@@ -235,7 +235,7 @@ def emulator(tmp_path_factory):
                 pytest.fail(f"sushy-emulator does not answer:\n{(at / 'log').read_text()[-2000:]}")
     yield f"http://127.0.0.1:{port}"
     running.terminate()
-    running.wait(30)
+    running.wait(60)
 
 
 @pytest.mark.slow

@@ -70,7 +70,7 @@ directory = "{place}/evidence"
         """What it said, and its status, where it has ended."""
         if self.child.poll() is None:
             return "it runs"
-        return (self.child.returncode, *self.child.communicate(timeout=30))
+        return (self.child.returncode, *self.child.communicate(timeout=60))
 
     def look(self):
         store = open_store(f"sqlite:///{self.place}/store.db", create=False)
@@ -89,7 +89,7 @@ def drill(cluster, tmp_path, request):
     yield made
     if made.child is not None and made.child.poll() is None:
         made.child.kill()
-        made.child.communicate(timeout=30)  # closes its pipes as well
+        made.child.communicate(timeout=60)  # closes its pipes as well
 
 
 def test_the_loop_marks_the_node_and_the_drill_undoes_it(drill, cluster):

@@ -228,7 +228,7 @@ def test_boot_holds_a_node_before_slurmd_is_there_and_tests_nothing(node, cluste
     until(lambda: "NOT_RESPONDING" not in cluster.show("n4")["State"], 60, what="n4 to register")
     assert one.held(), "a registration takes no drain away"
     one.gate("run", "--apply")
-    until(lambda: takes_work(cluster, "n4"), 30, what="n4 to be idle")
+    until(lambda: takes_work(cluster, "n4"), 60, what="n4 to be idle")
 
 
 def test_a_suite_that_could_not_tell_is_tried_again_and_then_the_policy_holds(node, cluster):

@@ -82,11 +82,11 @@ def test_an_unknown_verdict_lets_the_job_start(cluster, hooks):
 
 def test_the_health_check_drains_within_its_interval_and_resumes_after_repair(cluster, hooks):
     hooks.sick("n3")
-    until(lambda: cluster.state("n3") == "drain", 10, what="n3 to be drained")
+    until(lambda: cluster.state("n3") == "drain", 60, what="n3 to be drained")
     assert cluster.reason("n3").startswith("NHC: check_file_test: ")
     assert cluster.state("n1") == "idle"
     hooks.well("n3")
-    until(lambda: cluster.state("n3") == "idle", 10, what="n3 to be back")
+    until(lambda: cluster.state("n3") == "idle", 60, what="n3 to be back")
     assert cluster.reason("n3") == ""
 
 

@@ -186,7 +186,7 @@ def test_the_limit_holds_and_is_said_once(cluster, site):
     site.report("n1")
     cluster.scontrol("update", f"JobId={number}", "Comment=nhc-restart=0")
     site.until(number, JobState="FAILED")
-    until(lambda: site.round() and site.said, 20, what="it to be said")
+    until(lambda: site.round() and site.said, 60, what="it to be said")
     for _ in range(3):
         site.round()
 
@@ -200,7 +200,7 @@ def test_an_answer_that_is_lost_is_looked_up_and_nothing_is_done_twice(cluster, 
     site.round()
     site.report(cluster.job(number)["NodeList"])
     site.lost.append(lost)
-    until(lambda: site.round() and not site.lost, 30, what="the answer to be lost")
+    until(lambda: site.round() and not site.lost, 60, what="the answer to be lost")
     site.skew = 61.0  # by now the call would have shown its effect
     job = site.until(number, JobState="RUNNING", Restarts="1")
     site.round()

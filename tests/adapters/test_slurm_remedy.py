@@ -65,7 +65,7 @@ boot-time = "60"
 
     def kill(self):
         self.child.kill()
-        self.child.wait(30)
+        self.child.wait(60)
 
     def states(self):
         store = open_store(f"sqlite:///{self.place}/store.db", create=False)
@@ -97,7 +97,7 @@ def test_from_a_fault_to_a_returned_node_though_the_controller_is_killed(service
     service.start()
     until(lambda: "REBOOT_ISSUED" in cluster.show(NODE)["State"], 90, what="the reboot to be issued")
     assert cluster.reason(NODE).startswith("NHC: Xid95: gpu3: Xid 95 (episode 1) [action: reboot]")
-    until(lambda: service.states()[0][0].state == "watching", 30, what="the answer to be written down")
+    until(lambda: service.states()[0][0].state == "watching", 60, what="the answer to be written down")
     service.kill()
     issued = time.time()
     until(lambda: time.time() > issued + 3, what="the last boot to be past")  # slurmctld's boot times waver by a second
@@ -110,7 +110,7 @@ def test_from_a_fault_to_a_returned_node_though_the_controller_is_killed(service
         return cluster.state(NODE) == "idle"
 
     until(back, 120, what="the node to be in service")
-    until(lambda: service.states()[0][0].ended is not None, 30, what="the episode to end")
+    until(lambda: service.states()[0][0].ended is not None, 60, what="the episode to end")
     rows, tried, whats = service.states()
     assert [row.state for row in rows] == ["returned"]
     assert [(one.rung, one.repairer, one.outcome) for one in tried] == [("reboot", "slurm", "succeeded")]
@@ -126,7 +126,7 @@ def test_a_node_that_an_operator_resumed_meanwhile_is_left_alone(service, cluste
     service.report("boot1", sick=True)
     service.start()
     until(lambda: cluster.state(NODE) == "drng", 90, what="the node to be drained")
-    until(lambda: service.states()[0][0].state == "draining", 30, what="the loop to wait for the job")
+    until(lambda: service.states()[0][0].state == "draining", 60, what="the loop to wait for the job")
     cluster.update(NODE, State="RESUME")
     until(lambda: service.states()[0][0].state == "withdrawn", 60, what="the loop to withdraw")
     cluster.run("scancel", job)

@@ -130,7 +130,7 @@ def train(four, tmp_path):
     yield made
     if made.child is not None and made.child.poll() is None:
         made.child.kill()
-        made.child.wait(30)
+        made.child.wait(60)
 
 
 def test_four_nodes_are_rebooted_once_each_though_the_process_is_killed(train, four):
@@ -157,7 +157,7 @@ def test_four_nodes_are_rebooted_once_each_though_the_process_is_killed(train, f
                     said=lambda: (train.place / "log").read_text(),
                 )
                 train.child.kill()
-                train.child.wait(30)
+                train.child.wait(60)
                 killed = True
                 train.start()
             begun = issued.setdefault((name, train.boots[name]), time.monotonic())
@@ -173,7 +173,7 @@ def test_four_nodes_are_rebooted_once_each_though_the_process_is_killed(train, f
     assert [whats.count(("train.act-written", name)) for name in NODES] == [1, 1, 1, 1]
     assert train.boots == dict.fromkeys(NODES, 2)
     assert max(out) <= 2
-    until(lambda: all(four.state(name) == "idle" for name in NODES), 30, what="the nodes to be in service")
+    until(lambda: all(four.state(name) == "idle" for name in NODES), 60, what="the nodes to be in service")
     assert [four.reason(name) for name in NODES] == [""] * 4
     again = train.ask("run", str(train.plan), "--apply")
     assert (again.returncode, "has ended: it is done" in again.stderr) == (0, True), again

@@ -65,7 +65,7 @@ class Running:
         if self.process.poll() is None:
             self.process.send_signal(number)
         try:
-            status = self.process.wait(10)
+            status = self.process.wait(60)
         finally:
             if self.process.poll() is None:
                 os.killpg(self.process.pid, signal.SIGKILL)

@@ -76,15 +76,15 @@ def test_a_restart_neither_ends_a_fault_nor_tells_it_again(agent, tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_ends_when_told_leaving_no_process_and_no_socket(agent, tmp_path, number):
-    agent.configure(f"* |every 200ms, timeout 20s| sleep 30\n{wants(flag(tmp_path))}")
+    agent.configure(f"* |every 200ms, timeout 10m| sleep 600\n{wants(flag(tmp_path))}")
     agent.start(wait=False)
     until(lambda: (agent.state / "agent.sock").exists() and len(agent.children()) >= 3)
     group = agent.process.pid
     began = time.monotonic()
     assert agent.stop(number) == 0
-    assert time.monotonic() - began < 6
+    assert time.monotonic() - began < 60, "the check takes ten minutes"
     assert not (agent.state / "agent.sock").exists()
-    deadline = time.monotonic() + 3
+    deadline = time.monotonic() + 60
     while session(group):
         assert time.monotonic() < deadline, [Path(f"/proc/{pid}/cmdline").read_text() for pid in session(group)]
         time.sleep(0.01)
@@ -121,16 +121,16 @@ def test_sigterm_at_any_point_leaves_files_whole(agent, tmp_path):
 @pytest.mark.slow
 def test_a_hung_check_holds_up_nobody(agent, tmp_path):
     good = flag(tmp_path)
-    agent.configure(f"* |every 300ms, timeout 3s| sleep 60\n{wants(good, '100ms')}")
+    agent.configure(f"* |every 300ms, timeout 5s| sleep 60\n{wants(good, '100ms')}")
     agent.start(wait=False)
     until(lambda: agent.get("/livez")[0] == 200)
     assert agent.get("/healthz")[0] == 503  # the checks of the first round are not all there yet
-    until(lambda: agent.get("/healthz")[0] == 200, within=20)
+    until(lambda: agent.get("/healthz")[0] == 200, within=60)
     # from its second run on the slow one is in a round of its own
     good.unlink()
     began = time.monotonic()
     until(lambda: [p for p in agent.report()["results"] if p["check"] == "check_file_test" and p["verdict"] == "CRIT"])
-    assert time.monotonic() - began < 2  # and not when the hung one is given up
+    assert time.monotonic() - began < 4  # and not when the hung one is given up
     slow = next(result for result in agent.report()["results"] if result["check"] == "sleep")
     assert (slow["verdict"], slow["reason"]) == ("UNKNOWN", "CheckTimeout")
 
@@ -206,9 +206,9 @@ def test_paused_means_that_nothing_runs_and_health_says_so(agent, tmp_path):
 def test_a_check_under_way_when_a_pause_comes_is_ended_and_its_result_is_no_news(agent, tmp_path):
     started = tmp_path / "started"
     script = tmp_path / "slow"
-    script.write_text(f"#!/bin/sh\ntrap '' TERM\necho $$ > {started}.new; mv {started}.new {started}\nsleep 50\n")
+    script.write_text(f"#!/bin/sh\ntrap '' TERM\necho $$ > {started}.new; mv {started}.new {started}\nsleep 500\n")
     script.chmod(0o755)
-    agent.configure(f"* |every 1h, timeout 1m| {script}\n")
+    agent.configure(f"* |every 1h, timeout 10m| {script}\n")
     agent.start(wait=False)
     until(started.exists)
     with socket.socket(socket.AF_UNIX) as waiting:
@@ -216,7 +216,7 @@ def test_a_check_under_way_when_a_pause_comes_is_ended_and_its_result_is_no_news
         waiting.sendall(b'{"do": "check"}\n')
         assert agent.nhc("agent", "pause").returncode == 0
         until(lambda: not Path("/proc", started.read_text().strip()).exists())
-        waiting.settimeout(10)
+        waiting.settimeout(60)
         assert "paused by" in json.loads(waiting.recv(4096))["error"]
     assert not agent.events("problem")
     asked = agent.nhc("agent", "check")
@@ -382,7 +382,7 @@ def test_a_full_disk_stops_nothing_and_what_was_kept_is_written_when_there_is_ro
         filler.unlink()
         until(lambda: agent.events("problem.ended"))
         assert len(agent.events("problem")) == 2
-        until(lambda: not agent.status()["sinks"]["local"]["problem"], within=20)
+        until(lambda: not agent.status()["sinks"]["local"]["problem"], within=60)
         assert agent.nhc("agent", "status", "--history", "9").stdout.count("problem.") == 2
     finally:
         agent.stop()
@@ -420,7 +420,7 @@ def test_a_kernel_line_waits_neither_for_a_round_nor_for_the_store_of_findings(a
         finally:
             fcntl.flock(lock, fcntl.LOCK_UN)
             hold.unlink()
-            asking.wait(30)
+            asking.wait(60)
             kernel_ring.write("nhc-drill ended", 6)
     until(lambda: [p for p in agent.events("problem.ended") if p["target"] == device])
     assert len([p for p in agent.events("problem") if p["target"] == device]) == 2
@@ -435,7 +435,7 @@ def test_a_kernel_line_is_an_event_at_once_and_stays_until_it_is_acknowledged(ag
     began = time.monotonic()
     kernel_ring.write(f"NVRM: Xid (PCI:{device[:-2]}): 79, pid=1, GPU has fallen off the bus. (nhc-drill)", 3)
     until(lambda: [p for p in agent.events("problem.began") if p["target"] == device], every=0.001)
-    assert time.monotonic() - began < 1.0
+    assert time.monotonic() - began < 30, "a round is an hour away"
     assert device not in before
     assert verdict(agent) == "CRIT"
     agent.nhc("agent", "check", "check_kmsg")

@@ -34,7 +34,7 @@ def answering(tmp_path):
 
     yield begin
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)

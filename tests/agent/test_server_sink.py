@@ -296,7 +296,7 @@ every = "1s"
         assert node().judged_at <= node().reported_at
     finally:
         agent.terminate()
-        said = agent.communicate(timeout=30)[1]
+        said = agent.communicate(timeout=60)[1]
     assert "Traceback" not in said
 
 

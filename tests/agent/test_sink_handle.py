@@ -96,7 +96,7 @@ def sink(request, tmp_path, monkeypatch):
         def tell(self, *numbers):
             self.handle.publish([{"event": "e", "n": number} for number in numbers])
 
-        def until(self, what, within=10.0):
+        def until(self, what, within=60.0):
             deadline = time.monotonic() + within
             while not what():
                 assert time.monotonic() < deadline, (self.told(), self.logged)
@@ -107,7 +107,7 @@ def sink(request, tmp_path, monkeypatch):
         made.handle.start()
     yield made
     made.handle.close()
-    made.handle.wait(time.monotonic() + 2)
+    made.handle.wait(time.monotonic() + 20)
 
 
 @pytest.fixture
@@ -192,7 +192,7 @@ def test_a_sink_that_does_not_end_is_ended(sink):
     sink.handle.close()
     began = time.monotonic()
     sink.handle.wait(began + 0.3)
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 30
     assert sink.handle.pid == 0
 
 
@@ -251,7 +251,7 @@ one = handle.SinkHandle("test", lambda log: Silent(), loop, lambda: b"", lambda 
 soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
 resource.setrlimit(resource.RLIMIT_NPROC, (1, hard))
 one.start()
-until = time.monotonic() + 20
+until = time.monotonic() + 60
 while not one.dead and time.monotonic() < until:
     loop.once(0.02)
 print("dead" if "cannot be started" in one.dead else one.problem)

@@ -29,14 +29,14 @@ def test_a_command_that_hangs_is_ended_with_its_children() -> None:
     begin = time.monotonic()
     with pytest.raises(process.Overdue):
         process.run_until(["/bin/sh", "-c", "sleep 600 & wait"], 0.2)
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 60
 
 
 def test_a_child_that_keeps_the_output_open_does_not_hold_the_answer() -> None:
     process = load("module_utils/process.py")
     begin = time.monotonic()
-    assert process.run_until(["/bin/sh", "-c", "sleep 3 & echo said; exit 3"], 60) == (3, "said\n", "")
-    assert time.monotonic() - begin < 2.5
+    assert process.run_until(["/bin/sh", "-c", "sleep 30 & echo said; exit 3"], 60) == (3, "said\n", "")
+    assert time.monotonic() - begin < 25
 
 
 @pytest.fixture

@@ -185,7 +185,7 @@ def test_a_service_that_is_silent_is_given_up_in_time(tmp_path):
         begin = time.monotonic()
         found = judge(Host(str(tmp_path)), f"check_cloud_maintenance -u {url}")
         assert (found.verdict, found.reason) == (Verdict.UNKNOWN, "MetadataSilent")
-        assert time.monotonic() - begin < 10
+        assert time.monotonic() - begin < 60
 
 
 @pytest.mark.parametrize(

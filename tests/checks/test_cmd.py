@@ -120,7 +120,7 @@ def test_real_pipes_statuses_and_deadlines():
     assert judge(host, "check_cmd_status false").message == '1 returned by "false".'
     begun = time.monotonic()
     assert judge(host, "check_cmd_status -t 0.2 sleep 60").message.startswith('TIMEOUT after 0.2s for "sleep 60"')
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 30
 
 
 def test_output_is_kept_whole_for_a_wrapper():

@@ -43,7 +43,7 @@ def killer(name, mark, after=0.0):
     """End the command whose arguments hold `mark`, once it is there."""
 
     def run():
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while time.monotonic() < until:
             found = subprocess.run(["pgrep", "-f", "--", mark], capture_output=True, text=True).stdout.split()
             mine = [int(pid) for pid in found if name in Path(f"/proc/{pid}/comm").read_text()]

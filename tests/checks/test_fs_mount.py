@@ -231,11 +231,11 @@ def test_an_action_runs_in_the_background_and_the_check_does_not_wait(tmp_path):
     outcome = judge(Host(str(tmp_path)), f"check_fs_mount -e '{action}' -f /unmounted")
 
     assert outcome.evidence[0].startswith("started: bash -c read")
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 30
     assert not (tmp_path / "done").exists()
     with open(tmp_path / "go", "w") as go:
         go.write("it ran\n")
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not (tmp_path / "done").exists():
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -209,7 +209,7 @@ def test_a_real_process_is_killed_and_seen_to_be_gone():
         outcome = judge(Host(), f"check_ps_service -k -V -f -m 'tail*{mark}' mytail")
         assert outcome.verdict is Verdict.WARN
         assert outcome.message.endswith(f"; process ID {child.pid} terminated successfully.")
-        assert child.wait(10) == -9
+        assert child.wait(60) == -9
     finally:
         child.kill()
         child.wait()

@@ -222,7 +222,7 @@ def test_a_real_process_is_killed_only_with_k():
         outcome = judge(f"check_ps_mem -A -k -f -m tail*{mark} 1", Host())
         assert f"({child.pid})" in outcome.message
         assert outcome.message.endswith("; killed")
-        assert child.wait(10) == -9
+        assert child.wait(60) == -9
     finally:
         child.kill()
         child.wait()

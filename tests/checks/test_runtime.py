@@ -63,7 +63,7 @@ def containerd(tmp_path_factory):
     process = start(at)
     yield at
     process.terminate()
-    process.wait(30)
+    process.wait(60)
 
 
 def test_a_real_containerd_is_ready_and_its_network_is_not(containerd):
@@ -98,8 +98,8 @@ def test_a_containerd_without_cri_need_only_answer(containerd, tmp_path_factory)
         assert "serves no CRI" in found.message
     finally:
         process.terminate()
-        process.wait(30)
-    until = time.monotonic() + 30
+        process.wait(60)
+    until = time.monotonic() + 60
     found = judge(Host(), f"check_runtime_ready {at}/c.sock")
     while found.verdict is Verdict.OK and time.monotonic() < until:
         found = judge(Host(), f"check_runtime_ready {at}/c.sock")

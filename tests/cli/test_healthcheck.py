@@ -109,8 +109,8 @@ def test_quiet_verbose_and_the_log_target(health):
 def test_a_timeout_in_the_file_counts(health):
     """The original starts its watchdog before it reads the file, so that a TIMEOUT there changes nothing."""
     begin = time.monotonic()
-    done = health("* || TIMEOUT=1\n* || sleep 20\n")
-    assert time.monotonic() - begin < 5
+    done = health("* || TIMEOUT=1\n* || sleep 100\n")
+    assert time.monotonic() - begin < 50
     assert done.returncode == 3
     assert "timed out" in health.log.read_text()
     done = health("* |on-timeout crit| sleep 20\n", "-t", "1")
@@ -165,7 +165,7 @@ def test_detached_mode_answers_with_the_last_verdict(health, tmp_path):
     first = health(text, "DETACHED_MODE=1")
     assert (first.returncode, first.stdout) == (0, "")
     kept = tmp_path / "state" / "detached.json"
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while not kept.exists() and time.monotonic() < until:
         time.sleep(0.01)
     second = health(text, "DETACHED_MODE=1")

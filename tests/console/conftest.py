@@ -82,7 +82,7 @@ class Running:
         self.up = threading.Event()
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
-        assert self.up.wait(30)
+        assert self.up.wait(60)
 
     def _run(self):
         asyncio.set_event_loop(self.loop)
@@ -96,7 +96,7 @@ class Running:
 
     def stop(self):
         self.loop.call_soon_threadsafe(self.task.cancel)
-        self.thread.join(30)
+        self.thread.join(60)
 
     def ask(self, method, path, body=None, who=None, **headers):
         """Status, value (JSON or text) and headers of one request."""

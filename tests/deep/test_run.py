@@ -343,7 +343,7 @@ def test_leftovers_are_found_by_their_mark():
     env = {**os.environ, "NHC_DEEP_RUN": "abcdef"}
     process = subprocess.Popen(["setsid", "sleep", "300"], env=env)
     try:
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while not leftovers.marked("abcdef") and time.monotonic() < until:
             time.sleep(0.02)
         assert leftovers.end("abcdef", grace=5) == []

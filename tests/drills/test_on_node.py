@@ -91,7 +91,7 @@ class Site:
 @pytest.fixture
 def site(node, tmp_path):
     made = Site(node, tmp_path)
-    until(lambda: not problems(made), 20, what="the node to be healthy", said=lambda: problems(made))
+    until(lambda: not problems(made), 60, what="the node to be healthy", said=lambda: problems(made))
     yield made
     made.site.close()
 
@@ -123,7 +123,7 @@ def test_what_a_killed_drill_left_on_the_node_is_taken_off_by_the_next(node, sit
         drills.begin(connection, drill)
     fault.begin(NODE, 1.0)
     assert [path.name for path in node.disk.iterdir()] == [".nhc-drill-fill"]
-    until(lambda: problems(site), 20, what="the node to report it")
+    until(lambda: problems(site), 60, what="the node to report it")
     [left] = left_over(site.site.store)
     assert "the fault was taken off the node" in Undoing(site.site, left, "ann", pause=0.2).undo()
     assert (list(node.disk.iterdir()), left_over(site.site.store), problems(site)) == ([], [], [])

@@ -79,7 +79,7 @@ def test_a_hostile_answer_is_unknown_with_its_reason(swept, name):
 def test_all_of_them_end_within_their_deadline(swept):
     done, seconds, _path = swept
     assert not done.stderr
-    assert seconds < 25  # connecting 4, the run 1, grace 10, start and load of the machine
+    assert seconds < 50  # connecting 4, the run 1, grace 10, start and load of the machine
 
 
 def test_control_characters_and_wild_numbers_do_not_get_through(swept):
@@ -106,7 +106,7 @@ def test_refused_and_silent_hosts_do_not_hold_up_the_good_ones(fleet, fine, tmp_
     assert [reason(found[f"refused{n}"]) for n in range(4)] == ["Refused"] * 4
     assert [reason(found[f"silent{n}"]) for n in range(4)] == ["NoBanner"] * 4
     assert sum(report["verdict"] == "OK" for report in found.values()) == 6
-    assert seconds < 20
+    assert seconds < 40
 
 
 def test_a_changed_host_key_is_never_accepted(fleet, fine, tmp_path, server):
@@ -263,8 +263,8 @@ def test_all_tries_together_stay_within_the_time_for_connecting(fleet, fine, tmp
     assert reason(found["slow"]) in ("ConnectionLost", "NoBanner")  # where the time ends: between tries, or in one
     assert reason(found["gone"]) == "ConnectTimeout"
     assert found["slow"]["fleet"]["attempts"] > 1
-    assert found["slow"]["fleet"]["seconds"] < 3.5
-    assert 2.9 < found["gone"]["fleet"]["seconds"] < 3.5
+    assert found["slow"]["fleet"]["seconds"] < 8  # ten tries would take twelve
+    assert 2.9 < found["gone"]["fleet"]["seconds"] < 5.5  # two tries would take six
 
 
 @pytest.mark.slow
@@ -315,7 +315,7 @@ def relay(connection, port):
     back = threading.Thread(target=pump, args=(other, connection), daemon=True)
     back.start()
     pump(connection, other)
-    back.join(10)
+    back.join(60)
     other.close()
 
 
@@ -358,4 +358,4 @@ def test_a_resolver_that_hangs_is_given_up(monkeypatch):
     begin = time.monotonic()
     (found,) = sweep.sweep([Node("somewhere.example")], settings)
     assert reason(json.loads(found.text())) == "Timeout"
-    assert time.monotonic() - begin < 10
+    assert time.monotonic() - begin < 40

@@ -164,7 +164,7 @@ def running(command: str) -> bool:
 
 def test_interrupting_shows_what_is_there(fleet, tmp_path, fine, server):
     config = tmp_path / "nhc.conf"
-    config.write_text(FINE + "gpu02 || sleep 60\n")
+    config.write_text(FINE + "gpu02 || sleep 600\n")
     names = aliases(server, dict(list(HOSTS.items())[:2]), tmp_path / "ssh_config")
     environ = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'adapters'}", "XDG_CACHE_HOME": str(fleet.cache),
                "NHC_FLEET_HISTORY": str(fleet.history)}  # fmt: skip
@@ -177,7 +177,7 @@ def test_interrupting_shows_what_is_there(fleet, tmp_path, fine, server):
     assert json.loads(client.stdout.readline())["host"] == "gpu01"
     begin = time.monotonic()
     client.send_signal(signal.SIGINT)
-    _, said = client.communicate(timeout=20)
-    assert time.monotonic() - begin < 10
+    _, said = client.communicate(timeout=60)
+    assert time.monotonic() - begin < 60
     assert client.returncode == 130
     assert "interrupted: 1 node not judged: gpu02" in said

@@ -113,7 +113,7 @@ def test_a_server_that_says_no_more(tmp_path, banner, reason):
         with pytest.raises(Trouble) as caught:
             Ssh(Paramiko(str(config), accept_new=True)).connect(Node(host, port=port), begin + 1.5)
     assert caught.value.reason == reason
-    assert time.monotonic() - begin < 10
+    assert time.monotonic() - begin < 40
 
 
 def test_nothing_is_left_open(server):

@@ -181,7 +181,7 @@ def test_output_without_end_and_a_run_without_end_are_ended_there(tmp_path, monk
     begin = time.monotonic()
     asked = task(tmp_path / "kept", hung, seconds=0.2)
     assert trouble(asked).reason == "HungCommand"
-    assert time.monotonic() - begin < 0.2 + 2 * node_session.GRACE + 2
+    assert time.monotonic() - begin < 0.2 + 2 * node_session.GRACE + 40, "it sleeps for a minute"
 
 
 def test_what_nhc_complains_of_is_passed_on(tmp_path):

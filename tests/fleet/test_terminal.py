@@ -56,7 +56,7 @@ def test_the_bar_counts_by_verdict_and_ctrl_c_leaves_nothing_behind(fleet, env, 
         took = time.monotonic() - begin
         until(lambda: screen.session() == [], what="the end of the sweep's processes")
     assert status == 130
-    assert took < 20, "the check takes more than a minute"
+    assert took < 60, "the check takes more than a minute"
     last = screen.text[screen.text.rindex("CRIT 1 node gpu02") :]
     assert "OK 1 node gpu01" in last
     assert "2 nodes: 1 CRIT, 1 OK, 1 not judged (interrupted)" in last

@@ -155,7 +155,7 @@ def test_a_process_is_ended_even_if_it_ignores_sigterm(ignoring_term):
         left = leftovers.process(Host(), str(process.pid), os.getuid(), "7")
         assert left.sure
         assert clean(Host(), [left], grace=0.3) == []
-        assert process.wait(5) == -(signal.SIGKILL if ignoring_term else signal.SIGTERM)
+        assert process.wait(60) == -(signal.SIGKILL if ignoring_term else signal.SIGTERM)
 
 
 def test_a_later_process_of_the_same_pid_is_not_signalled():

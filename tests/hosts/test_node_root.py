@@ -155,8 +155,8 @@ def test_a_hung_command_on_the_node_is_ended_with_all_that_it_started(node: Node
                   "* || check_fs_mount /\n")  # fmt: skip
 
     assert [result["reason"] for result in found.results] == ["CheckTimeout", "CheckTimeout", ""]
-    assert found.took < 10
-    assert node.run("pgrep", "-f", "sleep 424[23]", check=False).stdout == ""
+    assert found.took < 60
+    until(lambda: node.run("pgrep", "-f", "sleep 424[23]", check=False).stdout == "")
 
 
 def test_a_command_that_cannot_be_executed_is_unknown(node: Node, judge: Any) -> None:

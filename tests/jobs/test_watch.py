@@ -265,10 +265,10 @@ def test_a_hang_is_seen_while_the_log_is_followed(tmp_path):
             with log.open("a") as file:
                 file.write(f"[rank0]: step {step} loss 2.0\n")
             time.sleep(0.2)
-        until(lambda: "no progress for" in (tmp_path / "err").read_text(), 30, what="the hang")
+        until(lambda: "no progress for" in (tmp_path / "err").read_text(), 60, what="the hang")
         assert "after step 4" in (tmp_path / "err").read_text()
         child.send_signal(signal.SIGTERM)
-        out, _err = child.communicate(timeout=30)
+        out, _err = child.communicate(timeout=60)
     finally:
         child.kill()
         child.communicate()

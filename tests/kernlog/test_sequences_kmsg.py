@@ -111,7 +111,7 @@ class RealNode:
         self.clock(at)
         self.read.clear()
         self.write(line)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while line not in self.read:
             assert time.monotonic() < deadline, f"not read: {line}"
             self.loop.once(0.2)

@@ -157,7 +157,7 @@ def test_the_agent_and_what_changes_while_it_runs(node):
     finally:
         node.file.write_text(before)
         agent.terminate()
-        assert agent.wait(30) == 0
+        assert agent.wait(60) == 0
 
 
 def test_a_recording_has_no_secret_of_the_file(node):

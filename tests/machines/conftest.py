@@ -34,7 +34,7 @@ class Node:
     def put(self, path: str, text: str) -> None:
         self.run(f"mkdir -p $(dirname {path}) && cat >{path}", stdin=text.encode())
 
-    def until(self, what: Callable[[], Any], within: float = 20.0) -> Any:
+    def until(self, what: Callable[[], Any], within: float = 60.0) -> Any:
         log = "systemctl status nhc-agent; journalctl -u nhc-agent -o cat -n 30"
         return until(what, within, 0.05, said=lambda: self.run(log, check=False))
 

@@ -85,7 +85,7 @@ def start():
     yield one
     for running in made:
         running.process.kill()
-        running.process.communicate(timeout=30)
+        running.process.communicate(timeout=60)
 
 
 def test_a_channel_that_is_away_is_seen_and_its_return_as_well(settings, receiver, start):

@@ -276,7 +276,7 @@ def alertmanager(tmp_path):
         yield url
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(30)
+        process.wait(60)
 
 
 def alerts(url):
@@ -366,7 +366,7 @@ def test_the_command_survives_being_killed(tmp_path, receiver, secret):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     first.kill()
-    first.wait(30)
+    first.wait(60)
     receiver.default = (200, {}, b"")
     second = subprocess.Popen([sys.executable, "-m", "nhc", "notices", "run", "-s", file], env={**os.environ})
     try:
@@ -375,7 +375,7 @@ def test_the_command_survives_being_killed(tmp_path, receiver, secret):
             time.sleep(0.1)
     finally:
         second.terminate()
-        assert second.wait(30) == 0
+        assert second.wait(60) == 0
     assert set(kinds(receiver)) == {"open"}
     assert len({headers["webhook-id"] for _, _, headers, _ in receiver.came}) == 1
 

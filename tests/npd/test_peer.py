@@ -72,7 +72,7 @@ def test_the_same_lines_and_files_give_the_same_numbers(npd: Detector, agent: Ru
 
     until(lambda: numbers(npd.page())[0].get(("", "FrobHung")))
     until(lambda: numbers(agent.get("/metrics")[1])[1].get(("FrobDeadlock", "FrobHung")))
-    until(lambda: numbers(agent.get("/metrics")[1]) == numbers(npd.page()) or None, within=5)
+    until(lambda: numbers(agent.get("/metrics")[1]) == numbers(npd.page()) or None, within=60)
     counter, gauge = numbers(npd.page())
     assert counter == {**zero, ("", "FrobBlip"): 2, ("", "FrobTwo"): 1, ("", "FrobHung"): 1}
     assert gauge["FrobDeadlock", "FrobHung"] == 1

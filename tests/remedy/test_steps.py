@@ -229,7 +229,7 @@ def gathered(world, tmp_path, sources, budget=EvidenceBudget(1000, 30.0)):  # no
     gatherer = Gatherer(world, lambda _node: sources, budget, str(tmp_path / "kept"), 60.0, clock=lambda: world.now)
     world.fall_sick("n1")
     controller = world.controller(evidence=gatherer)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not world.sent and time.monotonic() < deadline:
         controller.round()
         time.sleep(0.01)

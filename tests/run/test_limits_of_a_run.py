@@ -39,7 +39,8 @@ def limited(tmp_path_factory):
     need("root", os.geteuid() == 0, "a limit of processes holds for others than root alone")
     place = tmp_path_factory.mktemp("limited")
     for part in (place, *place.parents):
-        if part.stat().st_uid == os.geteuid() and str(part).startswith(("/tmp/", "/dev/shm/")):
+        temporary = part in (place, tmp_path_factory.getbasetemp()) or str(part).startswith(("/tmp/", "/dev/shm/"))
+        if temporary and part.stat().st_uid == os.geteuid():
             part.chmod(0o755)
     (place / "nhc.conf").write_text(CONF)
     (place / "state").mkdir(mode=0o700)

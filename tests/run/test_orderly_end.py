@@ -53,7 +53,7 @@ def start(place, script, timeout=60.0, deadline=0.0, grace=20.0):
     )  # fmt: skip
 
 
-def appears(path, within=30.0):
+def appears(path, within=60.0):
     until = time.monotonic() + within
     while not path.exists():
         assert time.monotonic() < until, f"{path.name} never came"
@@ -61,7 +61,7 @@ def appears(path, within=30.0):
     return path.read_text().strip()
 
 
-def gone(pid, within=30.0):
+def gone(pid, within=60.0):
     until = time.monotonic() + within
     while time.monotonic() < until:
         try:

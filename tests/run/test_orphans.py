@@ -48,7 +48,7 @@ def test_commands_end_with_the_run(number, lines, tmp_path):
                            env={**os.environ, "NHC_STATE_DIR": str(tmp_path / "state")})  # fmt: skip
     until(lambda: len(sleepers(marks)) == len(marks))
     run.send_signal(number)
-    assert run.wait(10) == (130 if number == signal.SIGINT else -number)
+    assert run.wait(60) == (130 if number == signal.SIGINT else -number)
     until(lambda: not sleepers(marks))
 
 

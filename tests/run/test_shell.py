@@ -168,14 +168,14 @@ class TestNothingBlocks:
 
     def test_a_child_that_keeps_the_output_open(self, shell: MakeShell) -> None:
         begun = time.monotonic()
-        outcomes = shell("sleep 20 & echo $! >&2; false", "[[ 1 == 1 ]]", "kill $!").run()
+        outcomes = shell("sleep 100 & echo $! >&2; false", "[[ 1 == 1 ]]", "kill $!").run()
         assert verdicts(outcomes) == ["CRIT", "OK", "OK"]
-        assert time.monotonic() - begun < 10
+        assert time.monotonic() - begun < 60
 
     def test_a_shell_that_ends_while_a_child_holds_everything(self, shell: MakeShell) -> None:
         begun = time.monotonic()
-        assert verdicts(shell("sleep 20 & exec false", "pkill -P 1 -x nothing-of-this-name; true").run())[0] == "CRIT"
-        assert time.monotonic() - begun < 10
+        assert verdicts(shell("sleep 60 & exec false", "pkill -P 1 -x nothing-of-this-name; true").run())[0] == "CRIT"
+        assert time.monotonic() - begun < 50
 
     def test_a_job_that_is_killed_while_its_check_runs(self, shell: MakeShell) -> None:
         lines = [

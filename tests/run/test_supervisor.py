@@ -65,7 +65,7 @@ def test_a_stop_takes_back_what_the_pipe_does_not_hold_yet():
     assert values(done[:6]) == list(range(6))
     assert {one.how for one in done[6:]} <= {"done", "not-run"}
     assert done[-1].how == "not-run"
-    assert wall < 5
+    assert wall < 60
 
 
 def test_a_big_value_survives_the_pipe():
@@ -87,16 +87,16 @@ def test_a_hung_open_is_cut_at_its_deadline_and_the_rest_is_intact(tmp_path):
     works[3] = hang_fifo(tmp_path / "fifo")
     done, wall = supervise(works, {3: 0.4})
     assert values(done) == [0, 1, 2, "timeout", *range(4, 20)]
-    assert 0.4 <= wall < 0.7
+    assert 0.4 <= wall < 30, "nobody ever writes to it"
     assert done[3].stuck is None
 
 
 def test_several_hangs_cost_one_deadline_not_their_sum(tmp_path):
     os.mkfifo(tmp_path / "fifo")
     works = [hang_fifo(tmp_path / "fifo") for _ in range(5)] + numbered(3)
-    done, wall = supervise(works, dict.fromkeys(range(5), 0.6))
+    done, wall = supervise(works, dict.fromkeys(range(5), 1.0))
     assert values(done) == ["timeout"] * 5 + [0, 1, 2]
-    assert wall < 1.2
+    assert wall < 4.5, "five seconds one after the other"
 
 
 def test_a_deadlock_in_native_code_that_holds_the_interpreter_lock():
@@ -108,7 +108,7 @@ def test_a_deadlock_in_native_code_that_holds_the_interpreter_lock():
 
     done, wall = supervise([lambda: 0, deadlock, lambda: 2], {1: 0.4})
     assert values(done) == [0, "timeout", 2]
-    assert wall < 0.7
+    assert wall < 30
 
 
 def test_a_worker_that_ignores_signals_and_stops_itself():
@@ -119,7 +119,7 @@ def test_a_worker_that_ignores_signals_and_stops_itself():
 
     done, wall = supervise([stop, lambda: 1], {0: 0.4})
     assert values(done) == ["timeout", 1]
-    assert wall < 0.7
+    assert wall < 30
 
 
 def test_a_crash_is_named():
@@ -133,7 +133,7 @@ def test_the_run_deadline_ends_everything(tmp_path):
     works = [hang_fifo(tmp_path / "fifo"), *numbered(2), hang_fifo(tmp_path / "fifo")]
     done, wall = supervise(works, {0: 60.0, 3: 60.0}, deadline=0.5)
     assert values(done) == ["timeout", 0, 1, "timeout"]
-    assert wall < 0.8
+    assert wall < 30, "each may take a minute"
 
 
 def test_serial_tasks_run_in_one_process_after_all_that_stand_before_them(tmp_path):
@@ -159,7 +159,7 @@ def test_a_hung_serial_task_does_not_take_the_next_one_along(tmp_path):
     os.mkfifo(tmp_path / "fifo")
     done, wall = supervise([lambda: 0, hang_fifo(tmp_path / "fifo"), lambda: 2], {1: 0.3}, serial={0, 1, 2})
     assert values(done) == [0, "timeout", 2]
-    assert wall < 0.8
+    assert wall < 30
 
 
 def test_stop_keeps_earlier_results_and_starts_nothing_later(tmp_path):
@@ -175,22 +175,22 @@ def test_stop_keeps_earlier_results_and_starts_nothing_later(tmp_path):
     assert not started.exists()
 
 
-def test_commands_overlap():
+def test_commands_overlap(tmp_path):
     def command():
-        env = {"PATH": process.PATH}
-        return process.run(["sleep", "0.3"], timeout=5, env=env, watch=watcher[0]).status
+        """It ends when all six have begun."""
+        script = "mktemp -p . >/dev/null; until [ $(ls | wc -l) -ge 6 ]; do sleep 0.02; done"
+        argv = ["sh", "-c", f"cd {tmp_path} && {script}"]
+        return process.run(argv, timeout=60, env={"PATH": process.PATH}, watch=watcher[0]).status
 
     watcher = [None]
-    tasks = [Task(5.0)] * 6
+    tasks = [Task(60.0)] * 6
 
     def make(notify, _completed):
         watcher[0] = notify
         return lambda number: command()
 
-    begin = time.monotonic()
     done = Supervisor(tasks, make, make, lambda number, one: False).run()
     assert values(done) == [0] * 6
-    assert time.monotonic() - begin < 0.9, "six commands of 0.3 s one after the other take 1.8 s"
 
 
 def test_killing_a_worker_kills_its_commands(tmp_path):
@@ -208,7 +208,7 @@ def test_killing_a_worker_kills_its_commands(tmp_path):
     done = Supervisor([Task(0.5)], make, make, lambda number, one: False).run()
     assert done[0].how == "timeout"
     pid = int(pidfile.read_text())
-    until = time.monotonic() + 2
+    until = time.monotonic() + 60
     while identify(pid) is not None and time.monotonic() < until:
         time.sleep(0.01)
     assert identify(pid) is None
@@ -239,7 +239,7 @@ def test_a_node_without_processes_to_spare_is_told_task_by_task(monkeypatch):
     before = len(os.listdir("/proc/self/fd"))
     done, elapsed = supervise(numbered(3), serial=[1])
     assert [(one.how, one.value) for one in done] == [("no-worker", "Resource temporarily unavailable")] * 3
-    assert elapsed < 1
+    assert elapsed < 30
     assert len(os.listdir("/proc/self/fd")) == before
 
 
@@ -271,7 +271,7 @@ def test_workers_that_end_at_once_are_not_forked_for_ever(monkeypatch):
     done, elapsed = supervise(numbered(2), serial=[1])
     assert done[0].how == "no-worker"
     assert done[1].how in ("no-worker", "died")
-    assert elapsed < 2
+    assert elapsed < 30
 
 
 def test_a_command_that_dies_a_moment_after_its_worker_is_not_called_stuck(monkeypatch):
@@ -290,7 +290,7 @@ def test_what_cannot_be_killed_costs_one_last_breath_however_many_there_are(tmp_
     monkeypatch.setattr("nhc.system.process_identity.is_alive", lambda _process: True)
     done, wall = supervise([hang_fifo(tmp_path / "fifo") for _ in range(6)], deadline=3.0)
     assert values(done) == ["timeout"] * 6
-    assert wall < 3.0 + 1.0
+    assert wall < 3.0 + 1.6, "six times the third of a second for the last look is two"
 
 
 @contextmanager
@@ -299,7 +299,7 @@ def a_busy_processor():
     processor = min(os.sched_getaffinity(0))
     hog = subprocess.Popen([sys.executable, "-c", f"import os; os.sched_setaffinity(0, [{processor}])\nwhile 1: pass"])
     try:
-        until = time.monotonic() + 10
+        until = time.monotonic() + 60
         while os.sched_getaffinity(hog.pid) != {processor} and time.monotonic() < until:
             time.sleep(0.01)
         yield processor
@@ -320,5 +320,5 @@ def test_what_waits_for_a_processor_is_not_called_unkillable():
 
         done, wall = supervise([starve, lambda: 1], {0: 0.4})
     assert values(done) == ["timeout", 1]
-    assert wall < 0.4 + 0.3
+    assert wall < 30
     assert done[0].stuck is None or not done[0].stuck.unkillable

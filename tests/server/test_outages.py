@@ -52,7 +52,7 @@ class Client(threading.Thread):
 
     def stop(self):
         self.ending = True
-        self.join(30)
+        self.join(60)
         assert not self.is_alive()
 
 

@@ -51,7 +51,7 @@ class Server:
                 [sys.executable, "-m", "nhc", *words], stdout=log, stderr=log, stdin=subprocess.DEVNULL,
                 env={**os.environ, "NHC_STORE": ""}, start_new_session=True,
             )  # fmt: skip
-        until = time.monotonic() + 30
+        until = time.monotonic() + 60
         while time.monotonic() < until and self.process.poll() is None:
             found = re.search(r"listening on (https?://\S+),", self.said()[before:])
             if found:
@@ -67,7 +67,7 @@ class Server:
     def stop(self, number=signal.SIGTERM):
         if self.process.poll() is None:
             self.process.send_signal(number)
-        return self.process.wait(30)
+        return self.process.wait(60)
 
     @contextlib.contextmanager
     def store(self):
@@ -80,7 +80,7 @@ class Server:
     def token(self, node="n1"):
         with self.store() as store, store.write() as connection:
             made = tokens.make(connection, node, by="test", now=time.time())
-        until = time.monotonic() + 20  # a server that runs already sees it within seconds
+        until = time.monotonic() + 60  # a server that runs already sees it within seconds
         while self.push(b"", made)[0] == 401 and time.monotonic() < until:
             time.sleep(0.05)
         return made

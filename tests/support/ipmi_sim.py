@@ -73,4 +73,4 @@ class IpmiSimulator:
             assert self.running.stdin is not None
             self.running.stdin.close()
             self.running.terminate()
-            self.running.wait(30)
+            self.running.wait(60)

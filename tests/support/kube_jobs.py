@@ -149,7 +149,7 @@ class Operator:
 
     def stop(self) -> None:
         self.stopping.set()
-        self.thread.join(10)
+        self.thread.join(60)
 
     def _run(self) -> None:
         while not self.stopping.wait(0.1):

@@ -62,7 +62,7 @@ class Kubelet:
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
-        self._thread.join(30)
+        self._thread.join(60)
         for process in self._running.values():
             process.kill()
             process.wait()

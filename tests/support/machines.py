@@ -146,8 +146,8 @@ class Machine:
         group = f"/sys/fs/cgroup{self.fleet.cgroup}/{self.fleet.tag}-{self.name}"
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.supervisor.pid, signal.SIGKILL)
-        self.supervisor.wait(10)
-        deadline = time.monotonic() + 10
+        self.supervisor.wait(60)
+        deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             try:
                 for directory, _names, _files in os.walk(group, topdown=False):

@@ -77,12 +77,12 @@ def nodes(directory: Path, names: Sequence[str]) -> Iterator[Namespaces]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)  # the namespace's init: all in it go
         for outer in started:
-            outer.wait(20)
+            outer.wait(60)
 
 
 def _child(pid: int) -> int:
     """The process in the namespace, once it has its name."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         with contextlib.suppress(OSError):

@@ -86,7 +86,7 @@ def node(directory: Path, name: str) -> Iterator[Node]:
 
 
 def child_of(pid: int) -> int:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while True:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         if children:
@@ -122,7 +122,7 @@ class Container:
         """SIGTERM, as the kubelet sends it; the exit status."""
         if self.process.poll() is None:
             os.kill(self.pid, signal.SIGTERM)
-        return self.process.wait(15)
+        return self.process.wait(60)
 
 
 @contextlib.contextmanager

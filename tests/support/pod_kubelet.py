@@ -47,7 +47,7 @@ class PodKubelet:
         self._stopping.set()
         self._server.shutdown()
         self._server.server_close()
-        self._threads[1].join(20)
+        self._threads[1].join(60)
         for process in self._started.values():
             if process.poll() is None:
                 with contextlib.suppress(ProcessLookupError):

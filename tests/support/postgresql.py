@@ -85,13 +85,13 @@ class Cluster:
 
     def _ready(self):
         words = [f"{self.bin}/pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)]
-        return subprocess.run(words, check=False, timeout=10).returncode == 0
+        return subprocess.run(words, check=False, timeout=60).returncode == 0
 
     def kill(self):
         """The postmaster is killed, and its children end with it."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while time.monotonic() < until and self._children():
             time.sleep(0.02)
         (self.data / "postmaster.pid").unlink(missing_ok=True)

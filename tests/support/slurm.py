@@ -189,7 +189,7 @@ class Cluster:
     def kill(self, name: str, number: int = signal.SIGKILL) -> None:
         daemon = self.daemons.pop(name)
         daemon.send_signal(number)
-        daemon.wait(20)
+        daemon.wait(60)
 
     def stop(self) -> None:
         """End every daemon, the nodes first. A job's own processes go with its slurmd's session's step daemons."""
@@ -200,10 +200,10 @@ class Cluster:
             daemon = self.daemons.pop(name)
             daemon.terminate()
             try:
-                daemon.wait(10)
+                daemon.wait(20)
             except subprocess.TimeoutExpired:
                 daemon.kill()
-                daemon.wait(10)
+                daemon.wait(60)
 
     # Commands.
 
@@ -250,7 +250,7 @@ class Cluster:
                     self.scontrol("update", f"NodeName={name}", "State=RESUME", check=False)
             return all(self.state(name) == "idle" for name in self.nodes)
 
-        until(idle, 30, what="all nodes to be idle")
+        until(idle, 60, what="all nodes to be idle")
         self.scontrol("update", f"NodeName={','.join(self.nodes)}", "Comment=")
 
     def _end_jobs(self) -> bool:

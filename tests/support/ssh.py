@@ -111,7 +111,7 @@ def sshd(
         yield server
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(60)
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 def until(
     condition: Callable[[], T],
-    within: float = 20.0,
+    within: float = 60.0,
     every: float = 0.05,
     *,
     what: str = "",

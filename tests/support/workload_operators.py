@@ -30,7 +30,7 @@ class Operators:
 
     def close(self) -> None:
         self._stop.set()
-        self._thread.join(20)
+        self._thread.join(60)
 
     def _run(self) -> None:
         while not self._stop.wait(0.2):

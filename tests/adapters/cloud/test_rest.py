@@ -74,7 +74,7 @@ def words(answer):
     return ProviderMessage(str(error["code"]), str(error["message"])) if error else no_words(answer)
 
 
-def failed(url, timeout=2.0, refused=frozenset()):
+def failed(url, timeout=20.0, refused=frozenset()):
     with pytest.raises(CallFailed) as caught:
         Rest(timeout, words, refused).call("reset", "POST", url, {"Authorization": TOKEN})
     said = str(caught.value)
@@ -119,7 +119,7 @@ def test_no_whole_answer_is_ambiguous_after_one_request_and_in_time(wire, then):
     began = time.monotonic()
     error = failed(server.url, timeout=0.5)
     assert (error.answer, error.retry_after, server.requests) == (Answer.AMBIGUOUS, 0, 1)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15
 
 
 def test_an_answer_without_end_is_cut(wire, monkeypatch):

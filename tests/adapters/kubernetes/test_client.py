@@ -49,7 +49,7 @@ def test_a_watch_tells_what_happens_from_the_version_on(kube: Kube) -> None:
     thread.start()
     second = kube.node("after", fake=False)
     kube.admin.delete(node_path(first))
-    thread.join(20)
+    thread.join(60)
 
     assert seen == [("ADDED", second), ("DELETED", first)]
 

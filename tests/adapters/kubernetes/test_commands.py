@@ -234,7 +234,7 @@ def test_the_controller_ends_cleanly_on_a_signal_and_leaves_its_lease(kube: Kube
         kube.set_condition(node, "NhcHealthy", "False", "Xid79", "check_kmsg: Xid 79")
         until(lambda: kube.get(node)["spec"].get("unschedulable"))
         process.send_signal(signal.SIGTERM)
-        said, _ = process.communicate(timeout=20)
+        said, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     assert f"{node}: mark: check_kmsg: Xid 79" in said
     assert "Traceback" not in said

@@ -87,7 +87,7 @@ def test_a_sick_node_is_marked_and_a_well_one_put_back(kube: Kube) -> None:
         told = until(
             lambda: kube.plane.kubectl("get", "events", "--field-selector", f"involvedObject.name={sick}").stdout
         )
-        until(lambda: "NhcMarked" in kube.plane.kubectl("get", "events", "-o", "wide").stdout, 10)
+        until(lambda: "NhcMarked" in kube.plane.kubectl("get", "events", "-o", "wide").stdout, 60)
         assert told
         heal(kube, sick)
         until(lambda: not cordoned(kube, sick))
@@ -188,7 +188,7 @@ def test_only_one_acts_and_the_next_takes_over_when_it_ends(kube: Kube) -> None:
         with running(kube) as second:
             sicken(kube, node)
             until(lambda: marked(kube) == {node})
-            assert second.nodes.synced.wait(10)
+            assert second.nodes.synced.wait(60)
             assert not second.leading.is_set()
             first.close()
             until(second.leading.is_set)

@@ -38,7 +38,7 @@ def daemon_set(kube: Kube) -> None:
     )
 
 
-def drained(drain: Drain, within: float = 20.0) -> list[DrainProgress]:
+def drained(drain: Drain, within: float = 60.0) -> list[DrainProgress]:
     seen, deadline = [], time.monotonic() + within
     for progress in drain.run(poll=0.05):
         seen.append(progress)

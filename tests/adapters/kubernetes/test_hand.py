@@ -284,7 +284,7 @@ def test_nothing_of_ours_is_left_and_nothing_missed_after_a_storm_in_which_nodes
                 for node in nodes
             )
 
-        until(clean, 30)
+        until(clean, 60)
         sicken(kube, *nodes)  # what was overruled has ended once: each counts again
-        until(lambda: marked(kube) == set(nodes), 30)
+        until(lambda: marked(kube) == set(nodes), 60)
         assert not controller.says("internal error")

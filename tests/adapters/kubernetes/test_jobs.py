@@ -81,7 +81,7 @@ class JobCorner:
             on = sorted(pod["spec"].get("nodeName", "") for pod in self.pods() if pod["status"]["phase"] == "Running")
             return on if len(on) == count else None
 
-        return until(nodes, 40)
+        return until(nodes, 60)
 
     def fail_pod(self, node, **status):
         """What a kubelet would say of the pod on a node."""

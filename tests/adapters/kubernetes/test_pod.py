@@ -153,7 +153,7 @@ def test_the_agent_of_the_daemonset_judges_its_node(deployed: Deployed) -> None:
 
     # What only the node has: its mounts, its files, its users; what runs, runs there.
     node.sh(f"mount -t tmpfs data {node.scratch}/data")
-    until(lambda: deployed.condition("NhcStorageProblem")[0] == "False", within=40)
+    until(lambda: deployed.condition("NhcStorageProblem")[0] == "False", within=60)
     for check in ("shell", "sh", "check_site_marker", "check_file_stat"):
         assert deployed.verdicts(check) == {"OK"}, container.said()
     node.sh(f"mount -o remount,ro {node.scratch}/data")

@@ -142,5 +142,5 @@ def test_a_running_controller_acts_under_new_settings_and_keeps_the_old_when_the
     process.send_signal(signal.SIGHUP)
     until(lambda: "settings read again: nothing is different" in log.read_text())
     process.send_signal(signal.SIGTERM)
-    assert process.wait(20) == 0
+    assert process.wait(60) == 0
     assert "Traceback" not in log.read_text()

@@ -125,12 +125,12 @@ def test_the_controller_beside_the_loop_leaves_the_mark_until_the_loop_has_prove
 
     try:
         kube.set_condition(sick, "NhcHealthy", "False", "Xid95", "check_gpu_xid: Xid 95 on gpu3 [action: reboot]")
-        until(lambda: marked(kube, sick), 30.0, 0.1)
+        until(lambda: marked(kube, sick), 60.0, 0.1)
         until(sent, 60.0, 0.3)
         kube.set_condition(witness, "NhcHealthy", "False", "Xid95", "check_gpu_xid: Xid 95 on gpu1 [action: reboot]")
-        until(lambda: marked(kube, witness), 30.0, 0.1)
+        until(lambda: marked(kube, witness), 60.0, 0.1)
         kube.set_condition(witness, "NhcHealthy", "True", "NodeIsHealthy")
-        until(lambda: not marked(kube, witness), 30.0, 0.1)  # the controller has cleared what is its own
+        until(lambda: not marked(kube, witness), 60.0, 0.1)  # the controller has cleared what is its own
         assert marked(kube, sick)
         until(ends(loop, store), 60.0, 0.3)
     finally:

@@ -66,10 +66,10 @@ def test_who_is_cut_off_does_not_lead_for_longer_than_the_lease_is_renewed(
         one, two = Leader(store, candidate, holder="one"), Leader(store, made(), holder="two")
         assert one.attempt()
         wire.down(True)
-        until(lambda: one.fence is None, 10.0)
+        until(lambda: one.fence is None, 60.0)
         with pytest.raises(AdapterError, match="loop"):
             one.attempt()
-        until(two.attempt, 30.0)
+        until(two.attempt, 60.0)
     store.close()
 
 

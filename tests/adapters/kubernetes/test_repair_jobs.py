@@ -200,7 +200,7 @@ def test_a_repair_that_was_killed_is_put_back_by_another_job(made: Any) -> None:
     todo = order(world)
     sent = world.repairer.send(todo)
     world.kubelet.gate.set()
-    until(lambda: [line for line in world.gpus.calls("modprobe") if "-r" in line], 30.0)
+    until(lambda: [line for line in world.gpus.calls("modprobe") if "-r" in line], 60.0)
     assert world.gpus.units() == {"nvidia-persistenced.service": "inactive"}
     world.kubelet.kill(signal.SIGKILL)
     world.take_effect()
@@ -274,7 +274,7 @@ def test_no_drain_ends_a_repair_half_way(made: Any) -> None:
     before, todo = world.repairer.look(world.machine), order(world)
     sent = world.repairer.send(todo)
     world.kubelet.gate.set()
-    until(lambda: [line for line in world.gpus.calls("modprobe") if "-r" in line], 30.0)
+    until(lambda: [line for line in world.gpus.calls("modprobe") if "-r" in line], 60.0)
     progress = Drain(world.kube.admin, world.machine.node, DrainRules(force=True, empty_dir=True)).step()
     assert (progress.evicted, progress.left) == (0, 1)
     assert "protected by its annotation" in progress.line()

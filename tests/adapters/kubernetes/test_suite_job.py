@@ -221,7 +221,7 @@ def test_a_run_whose_report_is_gone_is_run_again_and_the_node_has_kept_it(site: 
     site.runner().run(site.order())
     for name in kube.pods():
         kube.admin.delete(f"/api/v1/namespaces/{kube.namespace}/pods/{name}", {"gracePeriodSeconds": 0})
-    until(lambda: kube.pods() == [], 30)
+    until(lambda: kube.pods() == [], 60)
     assert json.loads(site.runner().run(site.order()))["host"] == site.node
     assert (len(site.jobs()), site.runs()) == (2, 1)
 

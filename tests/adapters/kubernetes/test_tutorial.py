@@ -103,7 +103,7 @@ def loop(reader) -> Iterator[list[subprocess.Popen[str]]]:
     yield started
     for process in started:
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=30)
+        process.communicate(timeout=60)
 
 
 def test_the_cluster_is_drained_repaired_and_returned(reader, loop):

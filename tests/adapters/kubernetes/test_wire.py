@@ -101,7 +101,7 @@ def test_a_server_that_stays_away_is_given_up_in_time(kube: Kube, wire: Wire) ->
     with pytest.raises(Unreachable) as caught:
         client.get("/version")
 
-    assert time.monotonic() - begin < 3
+    assert time.monotonic() - begin < 40
     assert "\n" not in str(caught.value)
 
 
@@ -114,7 +114,7 @@ class Followed:
         self.reflector = Reflector(client, "/api/v1/nodes", self._changed, selector=f"test={prefix}", **options)
         self.thread = threading.Thread(target=self.reflector.run, args=(self.stop,), daemon=True)
         self.thread.start()
-        assert self.reflector.synced.wait(10)
+        assert self.reflector.synced.wait(60)
 
     def _changed(self, name: str, item: Any) -> None:
         self.told.append((name, item is not None))
