@@ -257,7 +257,8 @@ def _parse(params: Sequence[Param], argv: Sequence[str]) -> Dict[str, Any]:
             raise BadArguments(f"needs {param.name}: {param.help}", len(argv))
     _in_order(params, values, argv)
     if at < len(argv):
-        expected = f"at most {len(positional)} argument(s)" if positional else "no arguments"
+        plural = "" if len(positional) == 1 else "s"
+        expected = f"at most {len(positional)} argument{plural}" if positional else "no arguments"
         raise BadArguments(f"unexpected argument {argv[at]!r} (takes {expected})", at)
     return values
 

@@ -154,6 +154,11 @@ def _scale(value: int, step: int, last: int) -> Tuple[int, int]:
     return value + (lost >= step // 2 and unit > 0), unit
 
 
+def show_number(number: int, noun: str) -> str:
+    """How many of something, for a person: `1 node`, `2 nodes`. The noun is one that takes an s."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def show_seconds(value: float) -> str:
     """A duration for a person: `850ms`, `9.5s`, `4m10s`, `3h20m`, `12d4h`."""
     if value < 1:

@@ -480,7 +480,9 @@ def test_a_here_document_for_kustomize_is_read():
 
 
 def test_the_judgement_is_not_blind():
-    assert wrong_usage(["check", "local", "--al"]).startswith("No such option: --al")
+    said = wrong_usage(["check", "local", "--al"])
+    assert said.startswith("No such option")
+    assert "--al" in said  # its punctuation is click's
     assert "no command 'remdy'" in wrong_usage(["remdy"])
     assert wrong_usage(["check", "local", "--format", "yml"])
     assert wrong_usage(["explain", "a", "b"])

@@ -97,3 +97,9 @@ def test_durations_end_where_no_clock_goes():
 )
 def test_a_size_as_a_person_says_it(kilobytes, said):
     assert units.show_size(kilobytes) == said
+
+
+def test_one_of_a_thing_is_not_several():
+    assert [units.show_number(count, "more person") for count in (0, 1, 2)] == [
+        "0 more persons", "1 more person", "2 more persons",
+    ]  # fmt: skip

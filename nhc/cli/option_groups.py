@@ -11,13 +11,17 @@ from nhc.cli.options import offered
 
 
 class GroupedCommand(click.Command):
-    """A command whose options carry a heading each; those without one come last, under "Other"."""
+    """A command whose options carry a heading each; those without one come last, under "Other".
+
+    Arguments stand in the first line of the help. click 8.5 wants a row for each of them here as well, with nothing
+    beside it where the argument has no help of its own: such a row is left out.
+    """
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows: Dict[str, List[Tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
-            if record is not None:
+            if record is not None and (isinstance(parameter, click.Option) or record[1]):
                 rows.setdefault(getattr(parameter, "heading", "Other"), []).append(record)
         other = rows.pop("Other", [])
         for heading, found in (*rows.items(), ("Other", other)):

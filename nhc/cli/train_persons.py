@@ -16,6 +16,7 @@ from nhc.store import trains
 from nhc.trains import persons
 from nhc.trains.machine import Stop, TrainState, by_state
 from nhc.trains.view import BadStop, StopDetail, read_detail
+from nhc.units import show_number
 
 NAME = click.argument("name", metavar="NAME")
 WHY = under("What is decided")("--why", required=True, metavar="TEXT", help="For everybody who reads the audit log.")
@@ -112,7 +113,7 @@ def _changed(name: str, to: TrainState, path: Optional[str], url: Optional[str],
     finally:
         store.close()
     at_work = [row for row in rows if row.ended is None and row.state != Stop.WAITING.value]
-    more = f"; {len(at_work)} node(s) are at work: nhc train run finishes them" if at_work else ""
+    more = f"; still at work: {show_number(len(at_work), 'node')}, which nhc train run finishes" if at_work else ""
     return f"train {name} is {to.value if to is not TrainState.PLANNED else 'resumed'}{more}"
 
 

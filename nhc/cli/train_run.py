@@ -30,6 +30,7 @@ from nhc.trains.machine import TRAIN_ENDS, Stop, TrainState, by_state
 from nhc.trains.settings import TrainPlan, load, parse
 from nhc.trains.view import BadStop
 from nhc.trains.waves import BadTrain, Taken, take
+from nhc.units import show_number
 
 FILE = click.argument("file", metavar="FILE")
 GROUP = "train"
@@ -102,12 +103,12 @@ def _show(site: RemedySite, plan: TrainPlan, taken: Taken, form: str) -> None:
     for number, work in enumerate(plan.work, 1):
         click.echo(f"step {number}  {printable(work.what)}{'  (must end with 0)' if work.verifies else ''}")
     for number, wave in enumerate(taken.waves, 1):
-        click.echo(f"wave {number}  {len(wave)} node(s)  {fold(wave)}")
+        click.echo(f"wave {number}  {show_number(len(wave), 'node')}  {fold(wave)}")
     for node, why in taken.left_out.items():
         click.echo(f"left out  {printable(node)}  {printable(why)}")
     for why, found in cannot.items():
         click.echo(f"cannot  {fold(found)}  {printable(why)}")
-    click.echo(f"stops after more than {plan.failures.show()} failures; {asked} person(s) must agree")
+    click.echo(f"stops after more than {plan.failures.show()} failures; {show_number(asked, 'person')} must agree")
 
 
 @click.command("run", cls=GroupedCommand)

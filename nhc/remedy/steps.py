@@ -19,6 +19,7 @@ from nhc.remedy.machine import CANCELLABLE, MARKED_BY_US, AttemptStatus, Episode
 from nhc.remedy.settings import RemedySettings
 from nhc.remedy.view import EpisodeView, Health, Move, Scene
 from nhc.repair import Rung, Stage
+from nhc.units import show_number
 
 NEW_BOOT = frozenset({Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE})
 """Rungs after which the machine has another boot id."""
@@ -249,9 +250,8 @@ def _recheck(view: EpisodeView, scene: Scene) -> Move:
         return _go(view, EpisodeEvent.GIVEN_UP, spent)
     needed = settings.bounds.approvals.get(view.rung, 0)
     if len(view.consent.agreed) < needed:
-        return _go(
-            view, EpisodeEvent.APPROVAL_NEEDED, f"{needed} person(s) must agree to {view.rung.value}", asked=scene.now
-        )
+        why = f"{show_number(needed, 'person')} must agree to {view.rung.value}"
+        return _go(view, EpisodeEvent.APPROVAL_NEEDED, why, asked=scene.now)
     if view.consent.refused:
         return _go(view, EpisodeEvent.GIVEN_UP, f"{view.consent.refused} refused {view.rung.value}")
     held = bounds.may_repair(settings.bounds, scene.usage, view.name, view.rung, scene.now)
@@ -276,7 +276,7 @@ def _awaiting(view: EpisodeView, scene: Scene) -> Move:
     if scene.now - view.detail.asked > scene.settings.approval_expires:
         return _go(view, EpisodeEvent.GIVEN_UP, f"nobody decided within {scene.settings.approval_expires / 3600:g} h")
     missing = needed - len(view.consent.agreed)
-    return stay(view, scene, "approval", f"{missing} more person(s) must agree to {view.rung.value}")
+    return stay(view, scene, "approval", f"{show_number(missing, 'more person')} must agree to {view.rung.value}")
 
 
 def _acting(view: EpisodeView, scene: Scene) -> Move:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action, CheckResult, Report, Verdict, printable, subject
-from nhc.units import show_seconds
+from nhc.units import show_number, show_seconds
 
 if TYPE_CHECKING:
     from typing import List
@@ -51,7 +51,7 @@ def summary(report: Report, colour: bool = False) -> str:
     others = ", ".join(f"{count} {verdict.name}" for verdict, count in counts.items() if count)
     left_out = f", {report.not_run} not run after the first failure" if report.not_run else ""
     verdict = _paint(report.verdict.name, report.verdict, colour)
-    told = f"{total} results ({others or 'none'}){left_out} in {show_seconds(report.elapsed)}"
+    told = f"{show_number(total, 'result')} ({others or 'none'}){left_out} in {show_seconds(report.elapsed)}"
     return f"{printable(report.host)}: {verdict}: {told}"
 
 

@@ -16,6 +16,7 @@ from nhc.remedy.view import Health
 from nhc.spares.settings import PoolSettings
 from nhc.store.episodes import Episode
 from nhc.store.spares import ENTERING, LEAVING, SpareInUse
+from nhc.units import show_number
 
 
 class SpareView(NamedTuple):
@@ -128,7 +129,7 @@ def _refused(view: SpareView, node: str, number: int, room: int, left: int) -> s
     if view.held.get(node):
         return view.held[node]
     if room <= 0:
-        return f"{view.pool.most} spare(s) are in service, no more are allowed"
+        return f"no more than {show_number(view.pool.most, 'spare')} may be in service"
     if number in view.had:
         return f"a node was added for episode {number} already"
     if left <= 0:

@@ -29,6 +29,7 @@ from nhc.trains.machine import STOP_ENDS, TRAIN_ENDS, Stop, TrainState
 from nhc.trains.settings import TrainPlan
 from nhc.trains.steps import TRIES, step
 from nhc.trains.view import StopMove, StopView, TrainScene
+from nhc.units import show_number
 
 PASSES = 20
 """Passes of one round."""
@@ -108,7 +109,7 @@ class Engine:
         state = TrainState(train.state)
         try:
             if state is TrainState.PLANNED and agreed >= needed(self.plan, self.settings):
-                return self.book.change(train, TrainState.RUNNING, f"{agreed} person(s) agreed", now)
+                return self.book.change(train, TrainState.RUNNING, f"{show_number(agreed, 'person')} agreed", now)
             why = progress.must_stop(self.plan, rows, train.updated) if state is TrainState.RUNNING else ""
             over = progress.ended(rows, state)
             if why and over is None:

@@ -11,6 +11,7 @@ from nhc.store.trains import Train
 from nhc.trains.machine import Stop, TrainState
 from nhc.trains.settings import TrainPlan
 from nhc.trains.waves import Taken
+from nhc.units import show_number
 
 
 class TrainRefused(Exception):
@@ -48,7 +49,7 @@ def agree(store: Store, name: str, *, by: str, why: str, now: float) -> str:
         if not trains.approve(connection, train, by=by, why=why, now=now):
             raise TrainRefused(f"{by} has agreed to train {name} before")
         count = len(trains.approvals_of(connection, train.id))
-    return f"{by} agrees to train {name}: {count} person(s) agree"
+    return f"{by} agrees to train {name}: {show_number(count, 'person')} agreed"
 
 
 def change(store: Store, name: str, to: TrainState, *, by: str, why: str, now: float) -> Train:

@@ -14,6 +14,7 @@ from nhc.repair import Stage
 from nhc.trains.machine import Stop, TrainState
 from nhc.trains.settings import Work
 from nhc.trains.view import StopMove, StopView, TrainScene
+from nhc.units import show_number
 
 ENABLED = 0.0
 """Since when marking counts as enabled: the first day's bound is for what the loop does by itself, not for a person's
@@ -197,7 +198,7 @@ def _unbegun(view: StopView, scene: TrainScene, why: str, begun: bool) -> StopMo
     One that has a fault by now stays out, too: the mark may be the fault's, and its repair is not the train's.
     """
     if begun:
-        return _go(view, Stop.FAILED, f"after {view.step} step(s): {why}")
+        return _go(view, Stop.FAILED, f"after {show_number(view.step, 'step')}: {why}")
     if _faulty(view, scene):
         return _go(view, Stop.LEFT, f"{why}; it is faulty by now, and stays out of service: the remedy loop's")
     return _go(view, Stop.RETURNING, why, ends=Stop.SKIPPED.value)

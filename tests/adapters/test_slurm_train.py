@@ -136,7 +136,7 @@ def train(four, tmp_path):
 def test_four_nodes_are_rebooted_once_each_though_the_process_is_killed(train, four):
     train.report()
     shown = train.ask("plan", str(train.plan))
-    assert "wave 1  1 node(s)  t1" in shown.stdout, shown
+    assert "wave 1  1 node  t1" in shown.stdout, shown
     dry = train.ask("run", str(train.plan))
     assert (dry.returncode, train.rows()[0]) == (0, {}), dry
     train.start()

@@ -90,7 +90,7 @@ def test_the_hooks_by_the_name_of_a_link(archive, python, tmp_path):
 @each_python
 def test_the_built_in_default_is_in_the_archive(archive, python, tmp_path):
     done = start(python, archive, "check", "local", "--check", "check_hw_mem_free", tmp=tmp_path)
-    assert "1 results (1 OK)" in done.stdout
+    assert "1 result (1 OK)" in done.stdout
 
 
 def test_modules_come_out_of_the_compiled_piece_with_their_sources(archive, tmp_path):

@@ -116,8 +116,8 @@ def test_checks_are_chosen_by_name_pattern_and_tag(local):
     assert "3 results" in local(BAD.replace("900TB", "1k"), "--check", "check_*").stdout
     done = local(BAD, "--check", "check_fs_*")
     assert done.returncode == 0
-    assert "1 results" in done.stdout
-    assert "1 results" in local(BAD, "--tag", "fs").stdout
+    assert "1 result " in done.stdout
+    assert "1 result " in local(BAD, "--tag", "fs").stdout
     done = local(BAD, "--tag", "nothing")
     assert done.returncode == 2
     assert "no configured check matches --tag nothing" in done.stderr
@@ -159,7 +159,7 @@ def test_a_targets_name_can_be_given(local):
 
 def test_context_lines(local):
     text = "* || check_hw_mem_free 1k\n* |context prolog| check_hw_physmem 900TB\n"
-    assert "1 results" in local(text, "--context", "epilog").stdout
+    assert "1 result " in local(text, "--context", "epilog").stdout
     assert local(text, "--context", "prolog").returncode == 1
 
 

@@ -106,6 +106,7 @@ def test_a_node_is_shown_with_the_work_on_it(at):
     browser = at("node/b1")
     said = text(browser)
     assert "Maintenance train driver-570, wave 1: waiting" in said
+    assert "check_gpu_lost GpuFallenOffBus" in said  # the check and its reason
     assert "By ann: a new driver" in said
     assert "Deep checks" in said
     browser.find_element("css selector", "a[href='/view/job/1']").click()
@@ -119,6 +120,11 @@ def test_a_screen_says_in_words_what_there_is_and_what_is_not(at):
     assert "check_gpu_lost, GpuFallenOffBus" in said  # not as the store keeps it
     assert "|" not in said
     assert "No evidence was collected." in said
+    assert "No node failed more than once." in text(at("offenders"))
+    assert "a1" in text(at("find?text=a1"))
+    assert "No node is called so" in text(at("find?text=nobody"))
+    assert "there is no screen called reparis" in text(at("reparis"))
+    assert "there is no screen called constructor" in text(at("constructor"))
     held = text(at("held"))
     assert "No breaker was ever open." in held
     assert "Nothing is on hold." in held
@@ -143,6 +149,16 @@ def test_the_coverage_of_deep_checks_keeps_its_view_in_the_address(at):
     browsers.until_script(browser, "return document.querySelector('canvas')?.dataset.drawn === '8'", "the map")
     label = browser.find_element("tag name", "canvas").get_attribute("aria-label")
     assert "1 CRIT, 7 never tested" in label
+    # The table beside the picture counts what the picture shows, not the nodes' own verdicts.
+    head, *rows = browsers.until_script(
+        browser, "return [...document.querySelectorAll('tr')].map((row) => [...row.cells].map((c) => c.innerText))",
+        "the table",
+    )  # fmt: skip
+    of = {row[0]: dict(zip(head, row)) for row in rows}
+    assert head[:1] + head[-2:] == ["rack", "never tested", "OK"]
+    assert {name: (row["CRIT"], row["never tested"], row["OK"]) for name, row in of.items()} == {
+        "r-b": ("1", "3", "0"), "r-a": ("0", "4", "0"),
+    }  # fmt: skip
 
 
 def test_the_map_shows_a_change_as_it_comes(at, running):

@@ -233,7 +233,7 @@ def test_a_file_of_literals_costs_no_module_that_reads_a_shell(node):
         """)
         for banned in (set(), SUPERVISOR_BANNED):
             done = node.python("-S", "-c", run)
-            assert "1 results" in done.stdout, done.stderr
+            assert "1 result " in done.stdout, done.stderr
             assert not banned & set(done.stderr.split())
     finally:
         node.file.write_text(before)

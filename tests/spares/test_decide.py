@@ -62,7 +62,7 @@ def test_no_second_spare_for_one_node_and_no_more_than_allowed():
     assert shown(decide(view(used=used))) == []
     both = view(waiting=("s1", "s2"), out=("n1", "n2"))
     assert shown(decide(both)) == [("swap-in", "s1", "n1")]
-    assert "no more are allowed" in decide(both).waits[0].why
+    assert "no more than 1 spare may be in service" in decide(both).waits[0].why
 
 
 def test_a_spare_comes_back_when_the_node_is_in_service_again():

@@ -15,7 +15,7 @@ FLAGS = (
 
 
 def start(*flags: str):
-    """A browser. `quit` ends it."""
+    """A browser. `quit` ends it, and deletes what it kept of its own."""
     from selenium import webdriver
 
     found = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -23,10 +23,19 @@ def start(*flags: str):
     need("chromium", found and driver, "packages chromium and chromium-driver")
     options = webdriver.ChromeOptions()
     options.binary_location = str(found)
-    for flag in (*FLAGS, f"--user-data-dir={tempfile.mkdtemp(prefix='nhc-chromium-')}", *flags):
+    kept = tempfile.mkdtemp(prefix="nhc-chromium-")
+    for flag in (*FLAGS, f"--user-data-dir={kept}", *flags):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(str(driver)))
+
+    class Browser(webdriver.Chrome):
+        def quit(self) -> None:
+            try:
+                super().quit()
+            finally:
+                shutil.rmtree(kept, ignore_errors=True)
+
+    browser = Browser(options=options, service=webdriver.ChromeService(str(driver)))
     browser.set_script_timeout(60)
     return browser
 

@@ -1,7 +1,7 @@
 // Acts: each says what it concerns, is confirmed by typing that, and is sent once.
 
 import { ask, go } from "/static/app.js";
-import { el } from "/static/dom.js";
+import { el, howMany } from "/static/dom.js";
 
 function sender(form, note, path, body, done) {
   return async (event) => {
@@ -49,7 +49,7 @@ export function holdForm(scope, name, count) {
   const field = el("input", { name: "name", value: name, required: true, autocomplete: "off", placeholder: "rack=r12", onchange: async () => {
     try {
       const value = await ask(`/api/hold/preview?scope=${scope}&name=${encodeURIComponent(field.value)}`);
-      shown.textContent = `It concerns ${value.count} nodes: ${value.nodes}`;
+      shown.textContent = `It concerns ${howMany(value.count)}: ${value.nodes}`;
     } catch (error) { shown.textContent = error.message; }
   } });
   const form = el("form", { class: "act" },
@@ -61,7 +61,7 @@ export function holdForm(scope, name, count) {
     el("div", {}, el("button", {}, "Hold")));
   form.addEventListener("submit", sender(form, note, "/api/hold", (data) => ({
     scope, name: String(data.get("name")), why: String(data.get("why")), until: String(data.get("until")), confirm: String(data.get("confirm")),
-  }), (value) => `Held: ${value.nodes} nodes. Nothing is done to them.`));
+  }), (value) => `Held: ${howMany(value.nodes)}. Nothing is done to ${value.nodes === 1 ? "it" : "them"}.`));
   return el("section", { class: "card", "aria-label": "Hold" }, el("h2", {}, scope === "group" ? "Hold a group" : "Hold this node"), form, note);
 }
 

@@ -27,12 +27,12 @@ export function go(path, replace = false) {
 
 function wanted() {
   const [, , name = "map", ...rest] = location.pathname.split("/");
-  return { name: name in SCREENS ? name : "map", rest: rest.map(decodeURIComponent), query: new URLSearchParams(location.search) };
+  return { name: name || "map", rest: rest.map(decodeURIComponent), query: new URLSearchParams(location.search) };
 }
 
 async function show() {
   const { name, rest, query } = wanted();
-  const screen = SCREENS[name];
+  const screen = Object.hasOwn(SCREENS, name) ? SCREENS[name] : { title: "No such screen", show: async () => { throw new Error(`there is no screen called ${name}`); } };
   document.title = `${screen.title} · nhc console`;
   navigation(name);
   page.screen = null;

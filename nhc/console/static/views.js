@@ -2,7 +2,7 @@
 
 import { ask, fleet, go, may, page, say } from "/static/app.js";
 import { abortForm, decisionForm, holdForm, releaseForm } from "/static/acts.js";
-import { age, el, facts, link, nodeLink, said, sign, stamp, table, WORDS } from "/static/dom.js";
+import { age, el, facts, howMany, link, nodeLink, said, sign, stamp, table, WORDS } from "/static/dom.js";
 import { FleetMap } from "/static/map.js";
 
 const now = () => page.fleet?.at ?? Date.now() / 1000;
@@ -44,10 +44,16 @@ async function map(_rest, query) {
   }), ` ${words[letter]}`));
   const groups = el("div", {});
   const letters = async () => (check ? (await ask(check === DEEP ? "/api/deep/letters" : `/api/check/${encodeURIComponent(check)}`)).letters : page.fleet.letters);
-  const summary = async () => {
-    const value = await ask(`/api/groups?fact=${encodeURIComponent(fact)}`);
-    groups.replaceChildren(table(`Nodes by ${fact || "nothing"}`, [fact || "all", "Nodes", ...[..."cuwsno"].map((one) => WORDS[one])],
-      value.rows.slice(0, 200).map((row) => [row.group || "(not known)", row.nodes, ...[..."cuwsno"].map((one) => row.counts[one] ?? 0)])));
+  const summary = async () => { // counts what the picture shows
+    const rows = check ? counted(picture.layout, picture.letters, fact) : (await ask(`/api/groups?fact=${encodeURIComponent(fact)}`)).rows;
+    groups.replaceChildren(table(fact ? `Nodes by ${fact}` : "Nodes", [fact || "Fleet", "Nodes", ...[..."cuwsno"].map((one) => words[one])],
+      rows.slice(0, 200).map((row) => [row.group || (fact ? "(not known)" : "all"), row.nodes, ...[..."cuwsno"].map((one) => row.counts[one] ?? 0)])));
+  };
+  const draw = async () => {
+    const shown = await letters();
+    if (!page.layout) return; // it changes at this moment, and is drawn when it is here
+    picture.show(page.layout, shown, fact);
+    await summary();
   };
   return {
     content: [
@@ -57,17 +63,33 @@ async function map(_rest, query) {
       picture.box, groups,
     ],
     ready: async () => {
-      picture.show(page.layout, await letters(), fact);
+      await draw();
       if (wanted.size) picture.filter(wanted);
-      await summary();
     },
     heard: async (kind, data) => {
-      if (kind === "letters" && !check && data.layout === page.layout.layout) picture.change(data.changes);
-      else if (kind === "layout" || kind === "resync") { page.layout = null; await fleet(); picture.show(page.layout, await letters(), fact); }
-      else if (kind === "problems" && check) picture.show(page.layout, await letters(), fact);
-      if (kind === "letters" || kind === "layout") await summary();
+      if (kind === "letters" && !check && data.layout === page.layout.layout) { picture.change(data.changes); await summary(); }
+      else if (kind === "layout" || kind === "resync") { page.layout = null; await fleet(); await draw(); }
+      else if (kind === "problems" && check) await draw();
     },
   };
+}
+
+// How many nodes of each group have which letter, the sickest group first.
+function counted(layout, letters, fact) {
+  const of = layout.places[fact], rows = new Map();
+  for (let index = 0; index < letters.length; index++) {
+    const group = of ? layout.values[fact][of[index]] : "";
+    if (!rows.has(group)) rows.set(group, { group, nodes: 0, counts: {} });
+    const row = rows.get(group);
+    row.nodes += 1;
+    row.counts[letters[index]] = (row.counts[letters[index]] ?? 0) + 1;
+  }
+  const sick = (row) => [..."cuw"].map((one) => row.counts[one] ?? 0);
+  const natural = new Intl.Collator("en", { numeric: true });
+  return [...rows.values()].sort((one, other) => {
+    const mine = sick(one), theirs = sick(other), place = mine.findIndex((count, at) => count !== theirs[at]);
+    return place < 0 ? natural.compare(one.group, other.group) : theirs[place] - mine[place];
+  });
 }
 
 // Problems.
@@ -106,14 +128,16 @@ async function checks(_rest, query) {
   const by = el("select", { onchange: () => go(`/view/checks?fact=${encodeURIComponent(by.value)}`) },
     ["", ...value.facts].map((one) => el("option", { value: one, selected: one === fact }, one || "the whole fleet")));
   return { content: [el("h1", {}, "Checks"), el("p", {}, el("label", {}, "By ", by)),
-    table("Checks that complain", ["Check", fact || "Fleet", "CRIT", "UNKNOWN", "WARN", "Nodes with a fresh report"],
-      value.rows.map((row) => [link(`/view/map?check=${encodeURIComponent(row.check)}`, row.check), row.group, row.crit, row.unknown, row.warn, row.nodes]), "No check complains.")] };
+    table("Checks that complain", ["Check", ...(fact ? [fact] : []), "CRIT", "UNKNOWN", "WARN", "Nodes with a fresh report"],
+      value.rows.map((row) => [link(`/view/map?check=${encodeURIComponent(row.check)}`, row.check), ...(fact ? [row.group || "(not known)"] : []), row.crit, row.unknown, row.warn, row.nodes]), "No check complains.")] };
 }
 
 async function find(_rest, query) {
   const value = await ask(`/api/find?text=${encodeURIComponent(query.get("text") ?? "")}`);
   if (value.count === 1) { await go(`/view/node/${encodeURIComponent(value.nodes[0])}`); return { content: [...document.getElementById("main").childNodes] }; }
-  return { content: [el("h1", {}, `${value.count.toLocaleString("en")} nodes`), el("ul", {}, value.nodes.map((name) => el("li", {}, nodeLink(name)))), left(value.count - value.nodes.length) ?? ""] };
+  await fleet();
+  const letters = new Map(page.layout.names.map((name, index) => [name, page.fleet.letters[index]]));
+  return { content: [el("h1", {}, value.count ? howMany(value.count) : "No node is called so"), el("ul", { class: "found" }, value.nodes.map((name) => el("li", {}, sign(letters.get(name) ?? "n"), " ", nodeLink(name)))), left(value.count - value.nodes.length) ?? ""] };
 }
 
 // A node.
@@ -123,10 +147,10 @@ async function node([name]) {
   const evidence = (one.report?.results ?? []).filter((result) => result.evidence?.length);
   return { content: [
     el("h1", {}, name, " ", sign(one.letter)),
-    facts([["Verdict", one.verdict || "none yet"], ["Report", one.reported_at ? `${age(one.at - one.reported_at)} old, by ${one.source}` : "never"], ["So since", one.since ? stamp(one.since) : ""],
+    facts([["Verdict", one.verdict || "none yet"], ["Report", one.reported_at ? `${age(one.at - one.reported_at)} old, by ${one.source}` : "never"], ["Since", one.since ? stamp(one.since) : ""],
       ["Kind", one.kind], ["Boot", one.report?.boot_id ?? ""], ...Object.entries(one.groups)]),
     el("p", { class: "bar" }, page.me.store ? link(`/view/timeline/${encodeURIComponent(name)}`, "Timeline") : "", ...Object.entries(one.links).map(([title, address]) => el("a", { href: address, rel: "noreferrer" }, title))),
-    table("Problems", ["Verdict", "Check", "Target", "Message", "Since", "Suggested"], one.problems.map((row) => [sign(row.verdict), row.reason || row.check, row.target, said(row.message), age(one.at - row.began), row.action === "none" ? "" : row.action]), "No problem stands."),
+    table("Problems", ["Verdict", "Check", "Reason", "Target", "Message", "Since", "Suggested"], one.problems.map((row) => [sign(row.verdict), row.check, row.reason, row.target, said(row.message), age(one.at - row.began), row.action === "none" ? "" : row.action]), "No problem stands."),
     ...evidence.flatMap((result) => [el("h2", {}, `Evidence of ${result.check}`), el("pre", { tabindex: 0 }, result.evidence.join("\n"))]),
     ...(one.work ? workOf(one.work) : []),
     one.episodes?.length ? episodeTable(one.episodes, one.at) : "",
@@ -166,10 +190,10 @@ async function deep(_rest, query) {
   return { content: [
     el("h1", {}, "Deep checks"),
     el("p", { class: "bar" }, el("label", {}, "By ", by), el("label", {}, "Suite ", of), link(`/view/map?check=${DEEP}`, "On the map")),
-    el("p", {}, `${value.due.toLocaleString("en")} nodes are due: they have no good verdict of the last ${value.younger_days} days. Verdicts of the last ${value.days} days count.`),
+    el("p", {}, `${howMany(value.due)} ${value.due === 1 ? "is due: it has" : "are due: they have"} no good verdict of the last ${value.younger_days} days. Verdicts of the last ${value.days} days count.`),
     table("Nodes by the age of their last verdict", [fact || "Fleet", "Nodes", ...value.ages.map((one) => `Under ${one}`), "Older", "Never", "Bad", "Due"],
       value.rows.map((row) => [row.group || (fact ? "(not known)" : "all"), row.nodes, ...row.ages, row.older, row.never, row.bad, row.due]), "There is no node."), left(value.left_out) ?? "",
-    value.never.count ? el("p", {}, `Never tested: ${value.never.count.toLocaleString("en")} nodes, ${value.never.nodes}${value.never.count > 200 ? ", …" : ""}`) : "",
+    value.never.count ? el("p", {}, `Never tested: ${howMany(value.never.count)}, ${value.never.nodes}${value.never.count > 200 ? ", …" : ""}`) : "",
     table("Who is due, the oldest verdict first", ["Node", "Verdict", "Suite", "Age", "Why"], value.late.map((row) => [nodeLink(row.node), sign(row.verdict), row.suite, age(row.age), said(row.why)]), "No node that was tested is due."), left(value.late_left_out) ?? "",
   ] };
 }
@@ -192,7 +216,7 @@ async function timeline([name], query) {
     el("div", { class: "band" }, span(`sign ${letter[row.verdict] ?? "u"}`, row.began, row.ended, row.message, row.verdict))));
   const steps = [["6 h", 21600], ["1 day", 86400], ["7 days", 604800], ["30 days", 2592000]];
   return { content: [
-    el("h1", {}, `Timeline of ${name}`), el("p", { class: "bar" }, nodeLink(name), steps.map(([text, seconds]) => link(`/view/timeline/${encodeURIComponent(name)}?from=${to - seconds}&to=${to}`, text))),
+    el("h1", {}, `Timeline of ${name}`), el("p", { class: "bar" }, nodeLink(name), steps.map(([text, seconds]) => el("a", { href: `/view/timeline/${encodeURIComponent(name)}?from=${to - seconds}&to=${to}`, "aria-current": seconds === Math.round(to - from) ? "true" : null }, text))),
     el("p", {}, `${stamp(value.began)} to ${stamp(value.ended)}`),
     el("div", {}, el("div", {}, "Time without a report"), el("div", { class: "band" }, value.gaps.map((gap) => span("gap", gap.began, gap.ended, `no report for ${age(gap.ended - gap.began)}`, "")))),
     ...bands, table("Events", ["When", "Who", "What"], value.events.map((one) => [stamp(one.at), one.actor, said(one.what)]), "Nothing was done."),
@@ -253,7 +277,7 @@ async function offenders() {
     el("h1", {}, "Repeat offenders and time to repair"),
     facts([["Episodes that ended", value.episodes], ["Within", `${value.days} days`], ["Counted", stamp(value.at)], ["Half are back within", value.median_seconds_to_return === null ? "none came back yet" : age(value.median_seconds_to_return)],
       ["Nine of ten within", value.p90_seconds_to_return === null ? "" : age(value.p90_seconds_to_return)], ...Object.entries(value.outcomes).map(([name, count]) => [`Ended as ${name}`, count])]),
-    table("Nodes that failed more than once", ["Node", "Episodes"], value.repeat.map((one) => [nodeLink(one.node), one.episodes]), "None."),
+    table("Nodes that failed more than once", ["Node", "Episodes"], value.repeat.map((one) => [nodeLink(one.node), one.episodes]), "No node failed more than once."),
   ] };
 }
 
@@ -266,7 +290,7 @@ async function audit(_rest, query) {
 async function health() {
   const value = await ask("/api/health");
   return { content: [el("h1", {}, "The console itself"), facts([
-    ["Fleet from", value.source], ["Read", `${age(value.at - value.read_at)} ago`], ["Trouble", value.trouble], ["Nodes without a fresh report", value.silent ? `${value.silent.count.toLocaleString("en")}: ${value.silent.nodes}` : ""],
+    ["Fleet from", value.source], ["Read", `${age(value.at - value.read_at)} ago`], ["Trouble", value.trouble], ["Nodes without a fresh report", value.silent?.count ? `${value.silent.count.toLocaleString("en")}: ${value.silent.nodes}` : value.silent ? "none" : ""],
     ["Viewers", value.viewers], ["Streams ended because nobody read them", value.dropped], ["Sessions", value.sessions], ["Running for", age(value.at - value.started)], ["Version", value.version]])] };
 }
 

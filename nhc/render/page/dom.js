@@ -17,7 +17,7 @@ export function el(name, attributes = {}, ...children) {
 
 export const sign = (verdict) => {
   const letter = verdict.length === 1 && verdict in WORDS ? verdict : LETTER[verdict] ?? "u";
-  return el("span", { class: `sign ${letter}` }, letter === "s" || letter === "n" ? WORDS[letter] : WORDS[letter]);
+  return el("span", { class: `sign ${letter}` }, WORDS[letter]);
 };
 
 export const link = (path, ...children) => el("a", { href: path }, ...children);
@@ -32,7 +32,11 @@ export function age(seconds) {
   return `${Math.round(whole / 86400)} days`;
 }
 
+export const howMany = (count, noun = "node") => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
+
 export const stamp = (unix) => (unix ? new Date(unix * 1000).toISOString().replace("T", " ").slice(0, 19) + "Z" : "");
+
+const MOMENT = /^\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ$/; // as `stamp` writes it: no line ends within
 
 export function table(caption, heads, rows, empty = "Nothing.") {
   if (!rows.length) return el("p", {}, empty);
@@ -41,7 +45,7 @@ export function table(caption, heads, rows, empty = "Nothing.") {
     el("table", {}, el("caption", {}, caption),
       el("thead", {}, el("tr", {}, heads.map((head, place) => el("th", { scope: "col", class: numbers[place] ? "number" : null }, head)))),
       el("tbody", {}, rows.map((cells) => el("tr", {}, cells.map((cell) =>
-        typeof cell === "number" ? el("td", { class: "number" }, cell.toLocaleString("en")) : cell instanceof HTMLTableCellElement ? cell : el("td", {}, cell)))))));
+        typeof cell === "number" ? el("td", { class: "number" }, cell.toLocaleString("en")) : cell instanceof HTMLTableCellElement ? cell : el("td", { class: MOMENT.test(cell) ? "stamp" : null }, cell)))))));
 }
 
 export const said = (text) => el("td", { class: "said" }, text);
