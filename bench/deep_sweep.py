@@ -45,7 +45,8 @@ def output(pair: list[str], speed: float) -> str:
     ]
     said = [f"x:1:{rank} [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB eth0:10.0.0.1<0>" for rank in range(16)]
     said += [f"x:1:{rank} [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0/GDRDMA" for rank in range(64)]
-    row = f"22605  {speed * 16 / 30:.2f}  {speed:.2f}  0"
+    algbw = speed * 16 / 30
+    row = f"{8589934592 / 1000 / algbw:.0f}  {algbw:.2f}  {speed:.2f}  0"
     return "\n".join([
         "# nThread 1 nGpus 1 minBytes 8589934592 maxBytes 8589934592 step: 2(factor) warmup iters: 1 iters: 20",
         *ranks, *said, f"#  size  count  type   redop  root    {HALF}  {HALF}",

@@ -130,7 +130,7 @@ def hold(host: Host, measured: Measured, floor: Optional[float], wanted: bool = 
     metric = Metric(name, measured.value, measured.unit)
     said = f"{measured.target}: " if measured.target else ""
     told = f"{said}{name.replace('_', ' ')} {show(measured.value)} {measured.unit}"
-    if measured.value != measured.value or measured.value < 0:
+    if not 0 < measured.value < float("inf"):  # NaN is neither; a speed or a time of 0 was never measured
         return unknown("DeepOutput", f"{told} is no figure", target=measured.target)
     row: Optional[expected.Expected]
     if floor == NONE:

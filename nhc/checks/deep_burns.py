@@ -130,7 +130,7 @@ def judge_gpu_burn(host: Host, found: GpuBurn, done: Completed, expect: int, flo
 
 def judge_fryer(host: Host, found: Fryer, done: Completed, expect: int, floor: Optional[float]) -> List[Outcome]:
     """gpu-fryer, which compares speeds and verifies no numbers."""
-    if found.healthy is None or done.status > 1:
+    if found.healthy is None or done.status > 1 or (found.healthy and done.status):
         return [deep.no_proof("gpu-fryer", f"it came to no verdict (status {done.status})", done)]
     outcomes = [crit("DeepSlow", f"gpu-fryer: {reason}") for reason in found.reasons]
     if not found.healthy and not found.reasons:

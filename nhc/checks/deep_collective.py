@@ -147,16 +147,20 @@ def unproven(name: str, size: int, ranks: int, found: Collective, row: Optional[
         return f"no row of {show_kb(size // 1024)}{limit}"
     if not found.concluded or found.bounds is None:
         return "its last lines are missing"
-    if len(found.ranks) != ranks:
-        return f"{len(found.ranks)} of {ranks} ranks"
+    seen = len({(rank.host, rank.rank) for rank in found.ranks})
+    if len(found.ranks) != ranks or seen != ranks:
+        return f"{seen} of {ranks} ranks"
     if row.out_of_place.wrong is None or row.in_place.wrong is None:
         return "the values were not checked"
-    if min(row.out_of_place.time, row.in_place.time, row.out_of_place.busbw, row.in_place.busbw) <= 0:
-        return "a figure that is 0"
     for timing in (row.out_of_place, row.in_place):
-        seen = collective.ranks_by_figures(name, timing.algbw, timing.busbw)
-        if seen is not None and abs(seen - ranks) > max(0.5, ranks * 0.05):
-            return f"its figures are those of {seen:.0f} ranks, not {ranks}"
+        figures = (timing.time, timing.algbw, timing.busbw)
+        if not all(0 < figure < float("inf") for figure in figures):  # NaN is not between them
+            return "a figure that is 0, or none"
+        if not collective.agrees(row.size, timing):
+            return f"its figures contradict one another: {timing.time:g} us and {timing.algbw:g} GB/s"
+        if not collective.could_be_ranks(name, timing.algbw, timing.busbw, ranks):
+            told = collective.ranks_by_figures(name, timing.algbw, timing.busbw)
+            return f"its figures are those of {f'{told:.0f}' if told else 'no number of'} ranks, not {ranks}"
     return ""
 
 
@@ -165,7 +169,7 @@ def _wrong_way(only: str, travelled: DataPath) -> str:
     if not travelled.names:
         return "nothing says how the data travelled (no NCCL INFO lines)"
     if only == "nic":
-        if travelled.names & NETWORKS:
+        if travelled.names & NETWORKS and not travelled.fell_back:
             return ""
         return f"the data travelled by {', '.join(sorted(travelled.names))}, not by the network adapters"
     if travelled.names & {"P2P", "NVLS"}:

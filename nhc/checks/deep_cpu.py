@@ -91,6 +91,10 @@ def judge(wanted: Dict[str, int], duration: float, done: Completed, found: Stres
     missing = [name for name in wanted if found.ops.get(name, (0, 0.0))[0] <= 0 or not found.hogs.get(name)]
     if missing:
         return deep.no_proof("stress-ng", f"{', '.join(missing)} did nothing", done)
+    short = [name for name in wanted if found.ops[name][1] < duration * ENOUGH]
+    if short and found.completed is not None and found.completed >= duration * ENOUGH:
+        spent = ", ".join(f"{name} worked {found.ops[name][1]:g} s" for name in short)
+        return deep.no_proof("stress-ng", f"{spent} of {duration:g} s", done)
     if found.completed is None or found.completed < duration * ENOUGH:
         lasted = "its end is not told" if found.completed is None else f"it lasted {found.completed:g} s"
         return deep.no_proof("stress-ng", f"{lasted} of {duration:g} s", done)

@@ -27,7 +27,7 @@ EXPECTED: Dict[str, Tuple[str, ...]] = {
     "3": ("memory", "pcie", "diagnostic", "targeted_stress", "targeted_power"),
     "4": ("memory", "pcie", "diagnostic", "targeted_stress", "targeted_power", "memtest"),
 }
-"""Tests of which each GPU must have a result, beside those of level 1, whose names changed: the proof that it ran."""
+"""Tests of which each GPU must have a result, beside the first of level 1, whose name changed: proof that it ran."""
 
 SOFTWARE = ("software", "denylist", "blacklist", "nvml library")
 """What level 1 begins with in DCGM 4, 3.x and 2."""
@@ -144,7 +144,7 @@ def judge(run: str, gpus: Sequence[int], done: Completed, found: Diagnostic) -> 
     if not outcomes and done.status != 0:
         outcomes.append(deep.no_proof("dcgmi diag", f"status {done.status}, and no error in its results", done))
     if not outcomes:
-        tests = ", ".join(found.tests())
+        tests = ", ".join(dict.fromkeys(result.test for result in found.results if result.status == PASS))
         facts = (f"dcgmVersion: {found.version}", f"gpuDriverVersion: {found.driver}",
                  f"gpuDeviceIds: [{' '.join(found.device_ids)}]")  # fmt: skip
         outcomes.append(ok(f"DCGM {found.version}: {tests} passed on {len(gpus)} GPUs")._replace(evidence=facts))
@@ -188,8 +188,10 @@ def _untested(run: str, gpus: Sequence[int], found: Diagnostic) -> List[Outcome]
     """What of the level has no result, by GPU."""
     if run in EXPECTED:
         wanted: Tuple[str, ...] = EXPECTED[run]
-        if not any(test in SOFTWARE for test in found.tests()):
+        software = [test for test in found.tests() if test in SOFTWARE]
+        if not software:
             return [deep.no_proof("dcgmi diag", "no result of the software tests")]
+        wanted = (software[0].replace(" ", "_"), *wanted)
     else:
         wanted = tuple(run.lower().split(","))
     results: Dict[str, Dict[str, str]] = {}

@@ -54,8 +54,8 @@ def read(done: GroupOutput, nodes: Sequence[str], asked: AskedMeasurement, rail:
         return MeasuredGroup(None, GroupOutcome.BAD, wrong)
     if done.status >= KILLED:
         return MeasuredGroup(None, why=f"the tool was ended (status {done.status})", missing=missing)
-    if found.failures and found.headers == 1 and len(found.ranks) == ranks:
-        return MeasuredGroup(None, GroupOutcome.BAD, found.failures[0])
+    if found.broken and found.headers == 1 and len(found.ranks) == ranks:
+        return MeasuredGroup(None, GroupOutcome.BAD, found.broken)
     row = found.row(asked.size)
     why = unproven(asked.collective, asked.size, ranks, found, row)
     if why or row is None:
@@ -63,8 +63,9 @@ def read(done: GroupOutput, nodes: Sequence[str], asked: AskedMeasurement, rail:
         return MeasuredGroup(None, why=f"no proof that the test ran: {why}{said}", missing=missing)
     if done.status:
         return MeasuredGroup(None, why=f"the tool ended with status {done.status}")
-    names = collective.transport(done.output).names
-    if asked.fabric and not names & NETWORKS:
+    path = collective.transport(done.output)
+    names = path.names
+    if asked.fabric and (path.fell_back or not names & NETWORKS):
         by = f"by {', '.join(sorted(names))}" if names else "in a way that nothing says (no NCCL INFO lines)"
         return MeasuredGroup(None, why=f"the data travelled {by}, not by the fabric")
     stray = strayed(done.output, rail) if asked.fabric else ""

@@ -32,7 +32,7 @@ def output(nodes, speed="380.00", wrong="0", network="IB", rail="mlx5_0"):
     algbw = f"{float(speed) / ratio:.2f}"
     ranks = [f"#  Rank  {n} Group  0 Pid  14{n} on  {node}    device  0 [0000:1b:00] NVIDIA H100 80GB HBM3"
              for n, node in enumerate(nodes)]  # fmt: skip
-    row = f"22605  {algbw}  {speed}  {wrong}"
+    row = f"{8589934592 / 1000 / float(algbw):.0f}  {algbw}  {speed}  {wrong}"
     return "\n".join([
         "# nThread 1 nGpus 1 minBytes 8589934592 maxBytes 8589934592 step: 2(factor) warmup iters: 1 iters: 20",
         *ranks,

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 _RANK = regex(
     r"^#\s+Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+(\d+)\s+on\s+(\S+)\s+device\s+(\d+)\s+\[([^\]]+)\]\s*(.*)$"
 )
+_BROKEN = regex(r"Test (?:NCCL|RCCL|CUDA|HIP) failure|Test failure|Test timeout")
+_MEMORY = "out of memory"
 _FAILURE = regex(r"Test (?:NCCL|RCCL|CUDA|HIP|timeout)[^:]*|Test failure|NCCL WARN|Invalid number of GPUs")
 
 
@@ -74,6 +76,16 @@ class Collective(NamedTuple):
     reduced: Optional[int] = None
     failures: Tuple[str, ...] = ()
 
+    @property
+    def broken(self) -> str:
+        """How the test itself broke off, "" where it did not say so.
+
+        NCCL and RCCL warn of much that does no harm (NUMA balancing, a plugin that is not there); memory that is taken
+        says that somebody else is on the GPU.
+        """
+        said = [line for line in self.failures if _BROKEN.search(line)]
+        return "" if any(_MEMORY in line for line in said) else next(iter(said), "")
+
     def row(self, size: int) -> Optional[Row]:
         """The row of exactly this size."""
         return next((row for row in self.rows if row.size == size), None)
@@ -110,6 +122,8 @@ class _Reading:
             self.headers += 1
         elif "algbw" in words and "busbw" in words:
             self.columns = len(words) - 1
+        elif "(elements)" in words and (words.count("(us)"), words.count("(GB/s)")) != (2, 4):
+            raise ValueError(f"a table in other units than us and GB/s: {line.strip()[:80]}")
         else:
             self.footer(line, words, value)
 
@@ -194,23 +208,52 @@ def _json_timing(one: Dict[str, Any]) -> Timing:
                   None if wrong is None else number(wrong))  # fmt: skip
 
 
+FACTORS = (("all_reduce", 2.0), ("all_gather", 1.0), ("reduce_scatter", 1.0), ("alltoall", 1.0), ("all_to_all", 1.0))
+"""The collectives whose busbw/algbw tells the number of ranks n, and what that is times n/(n-1)."""
+_HALF = 0.005
+UNITS = 0.02
+"""Share by which size and time may give another algbw than the one printed: both are rounded."""
+
+
+def agrees(size: int, timing: Timing) -> bool:
+    """Whether algbw is what size and time give, in the units of the header: else a digit, a column or a unit is off."""
+    given = size / timing.time / 1000  # bytes a microsecond are 1e6 bytes a second
+    return abs(given - timing.algbw) <= UNITS * given + 2 * _HALF
+
+
 def ranks_by_figures(name: str, algbw: float, busbw: float) -> Optional[float]:
     """How many ranks took part, by busbw/algbw; None where the collective's factor does not tell (or figures are 0)."""
     if algbw <= 0 or busbw <= 0:
         return None
     ratio = busbw / algbw
-    if name.startswith("all_reduce") and ratio < 2:
-        return 2 / (2 - ratio)
-    if name.startswith(("all_gather", "reduce_scatter", "alltoall", "all_to_all")) and ratio < 1:
-        return 1 / (1 - ratio)
-    return None
+    most = next((limit for known, limit in FACTORS if name.startswith(known)), 0.0)
+    return most / (most - ratio) if ratio < most else None
+
+
+def could_be_ranks(name: str, algbw: float, busbw: float, ranks: int) -> bool:
+    """Whether the figures may be those of so many ranks; where the collective's factor does not tell, they may.
+
+    They are printed with two decimals (%6.2f). With hundreds of ranks the factor is so near to its limit that this
+    alone covers many counts.
+    """
+    most = next((limit for known, limit in FACTORS if name.startswith(known)), None)
+    if most is None:
+        return True
+    slack = max(0.5, ranks * 0.05)
+    least_seen = (busbw - _HALF) / (algbw + _HALF)
+    most_seen = (busbw + _HALF) / (algbw - _HALF) if algbw > _HALF else float("inf")
+    return most * (1 - 1 / (ranks + slack)) >= least_seen and most * (1 - 1 / (ranks - slack)) <= most_seen
 
 
 class DataPath(NamedTuple):
-    """What NCCL_DEBUG=INFO said of how data travels: names of transports, and whether GPUDirect RDMA was seen."""
+    """What NCCL_DEBUG=INFO said of how data travels: names of transports, and whether GPUDirect RDMA was seen.
+
+    `fell_back`: a rank has chosen TCP, whatever the others have.
+    """
 
     names: FrozenSet[str]
     gpudirect: bool
+    fell_back: bool = False
 
 
 def transport(text: str) -> DataPath:
@@ -219,7 +262,7 @@ def transport(text: str) -> DataPath:
     `P2P`, `SHM` and `NVLS` are those within a node.
     """
     names: List[str] = []
-    gpudirect = False
+    gpudirect = fell_back = False
     for line in lines(text):
         if "NCCL INFO" not in line:
             continue
@@ -238,4 +281,6 @@ def transport(text: str) -> DataPath:
         if "Connected NVLS" in line:
             names.append("NVLS")
         gpudirect = gpudirect or "/GDRDMA" in line
-    return DataPath(frozenset(names), gpudirect)
+        # Not "NET/Socket : Using": that a network is made ready does not say that it is chosen.
+        fell_back = fell_back or "Using network Socket" in line or "via NET/Socket" in line
+    return DataPath(frozenset(names), gpudirect, fell_back)

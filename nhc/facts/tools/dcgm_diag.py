@@ -129,13 +129,14 @@ def _category(category: Any) -> Iterator[DiagResult]:
         if not isinstance(test, dict) or not isinstance(test.get("name"), str):
             raise ValueError("a test without a name")
         results = test.get("results")
-        found = [one for result in results or () for one in _results(result, test["name"].lower(), name)]
+        called = _NAMES.get(test["name"].lower(), test["name"].lower())
+        found = [one for result in results or () for one in _results(result, called, name)]
         summary = test.get("test_summary")
         if isinstance(summary, dict) and "status" in summary:
             told = _status(summary["status"])
             # What failed as a whole, although no entity of it did.
             if not found or (told == FAIL and all(result.status != FAIL for result in found)):
-                found.append(DiagResult(test["name"].lower(), name, "", told, _errors(summary)))
+                found.append(DiagResult(called, name, "", told, _errors(summary)))
         if not found:
             raise ValueError(f"test {test['name']} without results")
         yield from found
@@ -187,6 +188,7 @@ _NAMES = {
     "gpu memory": "memory", "memory bandwidth": "memory_bandwidth", "targeted stress": "targeted_stress",
     "targeted power": "targeted_power", "pulse test": "pulse_test", "memtest": "memtest", "eud test": "eud",
 }  # fmt: skip
+"""What the table, and the JSON of DCGM 3, call tests, by the names that DCGM 4 has and `dcgmi diag -r` takes."""
 
 
 def parse_table(text: str) -> Diagnostic:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nhc.facts.tools.output import json_object, number
+from nhc.facts.tools.output import figure, json_object
 from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -58,13 +58,13 @@ def _direction(job: Any, name: str) -> Direction:
     if not isinstance(found, dict):
         raise ValueError(f"a job without {name}")
     bandwidth = found.get("bw_bytes")
-    rate = number(bandwidth) if bandwidth is not None else number(found.get("bw")) * 1024  # before fio 3.0: KiB/s
+    rate = figure(bandwidth) if bandwidth is not None else figure(found.get("bw")) * 1024  # before fio 3.0: KiB/s
     moved = found.get("io_bytes")
     if not isinstance(moved, int):
         raise ValueError(f"{name} without io_bytes")
     percentiles = (found.get("clat_ns") or {}).get("percentile") or {}
     p99 = percentiles.get("99.000000")
     return Direction(
-        moved, rate, number(found.get("iops", 0)), None if p99 is None else number(p99) / 1e9,
-        number(found.get("runtime", 0)) / 1000,
+        moved, rate, figure(found.get("iops", 0)), None if p99 is None else figure(p99) / 1e9,
+        figure(found.get("runtime", 0)) / 1000,
     )  # fmt: skip

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from nhc.facts.tools.output import number
+from nhc.facts.tools.output import figure
 from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -63,8 +63,8 @@ def parse(text: str) -> Burn:
         if kind == "begin":
             begun = True
             found = found._replace(engine=str(value.get("engine", "")), version=str(value.get("version", "")),
-                                   size=int(number(value.get("size", 0))), dtype=str(value.get("dtype", "")),
-                                   seconds=number(value.get("seconds", 0)))  # fmt: skip
+                                   size=int(figure(value.get("size", 0))), dtype=str(value.get("dtype", "")),
+                                   seconds=figure(value.get("seconds", 0)))  # fmt: skip
         elif kind == "device":
             devices.append(_device(value))
         elif kind == "trouble":
@@ -81,8 +81,8 @@ def parse(text: str) -> Burn:
 def _device(value: Any) -> Burned:
     try:
         return Burned(
-            int(value["device"]), str(value.get("name", "")), int(value["rounds"]), number(value["seconds"]),
-            number(value["tflops"]), number(value.get("slowest", 0)), str(value["hash"]), int(value["changed"]),
+            int(value["device"]), str(value.get("name", "")), int(value["rounds"]), figure(value["seconds"]),
+            figure(value["tflops"]), figure(value.get("slowest", 0)), str(value["hash"]), int(value["changed"]),
             int(value["wrong"]), int(value.get("nan", 0)),
         )  # fmt: skip
     except (KeyError, TypeError) as error:

@@ -6,7 +6,7 @@ NaN pass. gpu-fryer verifies no numbers.
 
 from __future__ import annotations
 
-from nhc.facts.tools.output import lines, number
+from nhc.facts.tools.output import figure, lines
 from nhc.light import TYPE_CHECKING, NamedTuple, regex
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def parse_gpu_burn(text: str) -> GpuBurn:
         words = line.split()
         if shown:
             progress = float(shown[1])
-            gflops = tuple(number(word.split()[0]) for word in shown[2].split("(")[1:])
+            gflops = tuple(figure(word.split()[0]) for word in shown[2].split("(")[1:])
             errors = tuple(int(word) for word in shown[3].split(" - "))
         elif words[:1] == ["Tested"] and len(words) == 3 and words[1].isdigit():
             tested = int(words[1])
@@ -76,7 +76,7 @@ def parse_gpu_fryer(text: str) -> Fryer:
     for line in lines(text):
         row = _FRYER.match(line.strip())
         if row:
-            gflops[int(row[1])] = number(row[2])
+            gflops[int(row[1])] = figure(row[2])
         elif "All GPUs seem healthy" in line:
             healthy = True
         elif "Some GPUs are not healthy" in line:
@@ -109,9 +109,9 @@ def parse_rvs(text: str) -> Rvs:
         if row:
             gpu = int(row[1])
             met[gpu] = met.get(gpu, True) and row[2] == "TRUE"
-            figure = _RVS_FIGURE.search(line)
-            if figure:
-                gflops[gpu] = max(gflops.get(gpu, 0.0), number(figure[1]))
+            told = _RVS_FIGURE.search(line)
+            if told:
+                gflops[gpu] = max(gflops.get(gpu, 0.0), figure(told[1]))
         elif _FAULTS.search(line):
             failures.append(line.strip()[:300])
     if not met and not failures:

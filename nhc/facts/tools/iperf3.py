@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nhc.facts.tools.output import json_object, number
+from nhc.facts.tools.output import figure, json_object
 from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -38,6 +38,6 @@ def parse(text: str) -> Iperf3:
         raise ValueError("no sum_received in it")
     again = sent.get("retransmits")
     return Iperf3(
-        version, number(sent.get("bits_per_second")) / 1e9, number(received.get("bits_per_second")) / 1e9,
-        number(received.get("seconds")), again if isinstance(again, int) else None,
+        version, figure(sent.get("bits_per_second")) / 1e9, figure(received.get("bits_per_second")) / 1e9,
+        figure(received.get("seconds")), again if isinstance(again, int) else None,
     )  # fmt: skip

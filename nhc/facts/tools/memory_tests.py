@@ -6,7 +6,7 @@ memtester overwrites its progress with backspaces; its status is a sum of 1 (cou
 
 from __future__ import annotations
 
-from nhc.facts.tools.output import lines, number
+from nhc.facts.tools.output import figure, lines
 from nhc.light import TYPE_CHECKING, NamedTuple, regex
 
 if TYPE_CHECKING:
@@ -85,8 +85,8 @@ def parse_stressapptest(text: str) -> Stressapptest:
     for line in lines(text):
         stats = _STATS.search(line)
         if stats:
-            moved, seconds = number(stats[1]) * 2**20, number(stats[2])
-            rate = number(stats[3]) * 2**20 / 1e9
+            moved, seconds = figure(stats[1]) * 2**20, figure(stats[2])
+            rate = figure(stats[3]) * 2**20 / 1e9
             incidents, errors = int(stats[4]), int(stats[5])
         elif line.startswith("Status: PASS"):
             passed = passed is not False

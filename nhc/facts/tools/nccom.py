@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nhc.facts.tools.output import lines, number
+from nhc.facts.tools.output import figure, lines
 from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -45,12 +45,12 @@ def parse(text: str) -> Nccom:
             word = line.partition(":")[2].strip()
             if not word.endswith("GB/s"):
                 raise ValueError(f"an average in another unit: {word[:40]}")
-            average = number(word[: -len("GB/s")]) * GIB
+            average = figure(word[: -len("GB/s")]) * GIB
         elif words and words[0].isdigit() and len(words) >= 5:
             if len(words) != 6 or not unit_known:
                 raise ValueError(f"a row without a known header: {line.strip()[:80]}")
-            rows.append(NccomRow(int(words[0]), words[2], number(words[3]), number(words[4]) * GIB,
-                                 number(words[5]) * GIB))  # fmt: skip
+            rows.append(NccomRow(int(words[0]), words[2], figure(words[3]), figure(words[4]) * GIB,
+                                 figure(words[5]) * GIB))  # fmt: skip
     if not rows and not failures and not unit_known:
         raise ValueError("not an output of nccom-test")
     return Nccom(tuple(rows), average, tuple(failures))

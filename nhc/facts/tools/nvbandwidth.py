@@ -6,7 +6,7 @@ is appended a second time and its first entry stays at "Running".
 
 from __future__ import annotations
 
-from nhc.facts.tools.output import json_object, lines, number
+from nhc.facts.tools.output import figure, json_object, lines
 from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -72,12 +72,12 @@ def _case(one: Any) -> BandwidthCase:
     if status == PASSED and not rows:
         raise ValueError(f"{one['name']} passed without figures")
     matrix = tuple(tuple(_cell(cell) for cell in row) for row in rows)
-    total = number(one["sum"]) if "sum" in one else None
+    total = figure(one["sum"]) if "sum" in one else None
     return BandwidthCase(one["name"], status, str(one.get("bandwidth_description", "")), matrix, total)
 
 
 def _cell(word: object) -> Optional[float]:
-    return None if isinstance(word, str) and word.strip() == "N/A" else number(word)
+    return None if isinstance(word, str) and word.strip() == "N/A" else figure(word)
 
 
 def parse_text(text: str) -> Bandwidths:
@@ -109,7 +109,7 @@ def parse_text(text: str) -> Bandwidths:
             trouble = trouble or line.strip()
         elif cases and line.startswith("SUM ") and len(words) == 3:
             if words[1] == cases[-1].name and rows:
-                cases[-1] = cases[-1]._replace(status=PASSED, matrix=tuple(rows), sum=number(words[2]))
+                cases[-1] = cases[-1]._replace(status=PASSED, matrix=tuple(rows), sum=figure(words[2]))
         elif cases and "(row)" in line:
             cases[-1] = cases[-1]._replace(description=line.strip())
         elif cases and len(words) > 1 and words[0].isdigit() and all("." in w or w == "N/A" for w in words[1:]):

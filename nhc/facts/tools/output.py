@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from nhc.light import TYPE_CHECKING, regex
 
 if TYPE_CHECKING:
@@ -61,6 +63,14 @@ def json_object(text: str) -> Dict[str, Any]:
         step = text.find("\n{", at + 1)
         at = step + 1 if step >= 0 else -1
     raise ValueError(trouble)
+
+
+def figure(word: object) -> float:
+    """A finite decimal number: what a time or a speed must be. Raises ValueError for anything else, NaN among them."""
+    found = number(word)
+    if not math.isfinite(found):
+        raise ValueError(f"{str(word)[:40]!r} is no figure")
+    return found
 
 
 def number(word: object) -> float:

@@ -6,7 +6,7 @@ latencies microseconds.
 
 from __future__ import annotations
 
-from nhc.facts.tools.output import lines, number
+from nhc.facts.tools.output import figure, lines
 from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -94,8 +94,8 @@ def _row(words: List[str], unit: str) -> RdmaRow:
     if unit == "us":
         if len(words) < 9:
             raise ValueError("a latency row that is cut off")
-        return RdmaRow(size, iterations, latency_typical=number(words[4]), latency_p99=number(words[7]))
+        return RdmaRow(size, iterations, latency_typical=figure(words[4]), latency_p99=figure(words[7]))
     if len(words) != 5:
         raise ValueError(f"a bandwidth row of {len(words)} columns")
     factor = 1.0 if unit == "Gb/s" else GBITS_PER_MIB
-    return RdmaRow(size, iterations, number(words[3]) * factor, number(words[2]) * factor)
+    return RdmaRow(size, iterations, figure(words[3]) * factor, figure(words[2]) * factor)

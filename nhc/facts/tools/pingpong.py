@@ -5,7 +5,7 @@ Its MB are 10^6 bytes; bandwidths here are Gb/s, the time of one transfer is in 
 
 from __future__ import annotations
 
-from nhc.facts.tools.output import lines, number
+from nhc.facts.tools.output import figure, lines
 from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ def parse(text: str) -> PingPong:
             cell = dict(zip(head, words))
             sent = _count(cell["#sent"])
             acked = sent if cell["#ack"].startswith("=") else _count(cell["#ack"])
-            rows.append(PingRow(_count(cell["bytes"]), sent, acked, number(cell["MB/sec"]) * 8 / 1000,
-                                number(cell["usec/xfer"])))  # fmt: skip
+            rows.append(PingRow(_count(cell["bytes"]), sent, acked, figure(cell["MB/sec"]) * 8 / 1000,
+                                figure(cell["usec/xfer"])))  # fmt: skip
     if head is None and not failures:
         raise ValueError("not an output of fi_pingpong")
     return PingPong(tuple(rows), tuple(failures))
@@ -55,4 +55,4 @@ def parse(text: str) -> PingPong:
 
 def _count(word: str) -> int:
     unit = _UNITS.get(word[-1:].lower(), 1)
-    return int(number(word[:-1] if unit > 1 else word) * unit)
+    return int(figure(word[:-1] if unit > 1 else word) * unit)

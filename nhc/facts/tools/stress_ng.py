@@ -6,7 +6,7 @@ stressors' bogo operations and the run's own time do.
 
 from __future__ import annotations
 
-from nhc.facts.tools.output import lines, number
+from nhc.facts.tools.output import figure, lines
 from nhc.light import TYPE_CHECKING, NamedTuple, regex
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def parse(text: str) -> StressNg:
                     raise ValueError(f"hogs that make no sense: {said[:80]}")
                 hogs[name] = hogs.get(name, 0) + int(count)
         elif kind in ("metrc", "info") and len(words) >= 7 and words[1].isdigit() and "." in words[2]:
-            ops[words[0]] = (int(words[1]), number(words[2]))
+            ops[words[0]] = (int(words[1]), figure(words[2]))
         elif "run completed in" in said:
             completed = _seconds(said)
             if said.startswith("unsuccessful"):
@@ -73,4 +73,4 @@ def _seconds(said: str) -> float:
     parts = _PART.findall(said.partition("completed in ")[2])
     if not parts:
         raise ValueError(f"a time that makes no sense: {said[:80]}")
-    return sum(number(amount) * _SECONDS[unit[0]] for amount, unit in parts)
+    return sum(figure(amount) * _SECONDS[unit[0]] for amount, unit in parts)

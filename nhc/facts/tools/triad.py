@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nhc.facts.tools.output import lines, number
+from nhc.facts.tools.output import figure, lines
 from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def parse(text: str) -> Triad:
         elif words[:1] == ["rate"]:
             if len(words) != 4 or words[3] != "GB/s":
                 raise ValueError(f"a rate that makes no sense: {line[:80]}")
-            rates[words[1]] = number(words[2])
+            rates[words[1]] = figure(words[2])
         elif words[:1] == ["validated"] and len(words) == 2:
             validated = words[1] == "yes"
         elif words == ["end"]:
