@@ -14,6 +14,7 @@ from nhc.check import BadArguments, find
 from nhc.host import Host
 from nhc.kernlog.source import JOURNAL
 from nhc.language.site_settings import FILES, site_settings
+from nhc.light import NamedTuple
 from nhc.plan import BUILT_IN, Item, Plan
 from nhc.planning.local import Question, load_plan, select
 from nhc.planning.profiles import NoProfile
@@ -151,13 +152,22 @@ def arguments(item: Item) -> Dict[str, Any]:
         return {}
 
 
-def stamps(plan: Plan, settings: AgentSettings) -> Tuple[Any, ...]:
+class FileStamp(NamedTuple):
+    """A file as stat(2) sees it; zeros where it cannot be seen."""
+
+    path: str
+    inode: int = 0
+    size: int = 0
+    changed_ns: int = 0
+
+
+def stamps(plan: Plan, settings: AgentSettings) -> Tuple[FileStamp, ...]:
     """What changes when a file or directory changes that the plan or the settings were made of."""
     found = []
     for path in (*plan.inputs, *settings.inputs, *FILES):
         try:
             at = os.stat(path)
-            found.append((path, at.st_ino, at.st_size, at.st_mtime_ns))
+            found.append(FileStamp(path, at.st_ino, at.st_size, at.st_mtime_ns))
         except OSError:
-            found.append((path, 0, 0, 0))
+            found.append(FileStamp(path))
     return tuple(found)

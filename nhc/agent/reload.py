@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Callable, List, Optional
+from typing import Callable, List, Optional, Tuple
 
 from nhc.agent import agent_plan, npd_monitors
-from nhc.agent.agent_plan import BadConfig
+from nhc.agent.agent_plan import BadConfig, FileStamp, stamps
 from nhc.agent.npd_monitors import Monitors
 from nhc.agent.settings import AgentSettings
 from nhc.host import Host
@@ -13,6 +13,28 @@ from nhc.light import NamedTuple
 from nhc.plan import Plan
 from nhc.settings_file import SettingsError
 from nhc.state.store import State
+
+CHECK_FILES = 10.0
+"""Seconds between two looks at the files' stamps."""
+
+
+class ConfigFiles:
+    """Whether a file or directory has changed that the plan or the settings were made of."""
+
+    def __init__(self) -> None:
+        self._stamps: Tuple[FileStamp, ...] = ()
+        self._checked = 0.0
+
+    def note(self, plan: Plan, settings: AgentSettings) -> None:
+        """Take the files as they are now for known."""
+        self._stamps = stamps(plan, settings)
+
+    def changed(self, plan: Plan, settings: AgentSettings, now: float) -> bool:
+        """Whether they are not as they were noted. Looks at most every ten seconds; `now` is monotonic."""
+        if now - self._checked < CHECK_FILES:
+            return False
+        self._checked = now
+        return stamps(plan, settings) != self._stamps
 
 
 class Configuration(NamedTuple):

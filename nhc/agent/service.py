@@ -1,31 +1,32 @@
-"""The agent itself: rounds of checks, the live kernel log, what follows from both, and who is told."""
+"""The agent itself: it starts rounds of checks, follows the kernel log, and publishes what both find."""
 
 from __future__ import annotations
 
 import gc
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set
+from typing import Callable, Dict, List, Mapping, Optional, Sequence, Set
 
 from nhc import __version__
 from nhc.agent import agent_plan, latest_report, persistence
 from nhc.agent.agent_plan import BadConfig
-from nhc.agent.check_round import Finished, key_of, lost
+from nhc.agent.check_round import Finished, key_of
 from nhc.agent.event_loop import Loop, Timer
 from nhc.agent.events import of_change
+from nhc.agent.judging import judge_round
 from nhc.agent.kernel_findings import KernelLog, Listener
 from nhc.agent.kernel_sources import KernelSources
 from nhc.agent.node_view import NodeView
 from nhc.agent.npd_monitors import Monitors
 from nhc.agent.pause import Pause, PauseTimer, interrupted
-from nhc.agent.problems import ENDED, Board, ProblemChange, too_early
+from nhc.agent.problems import ENDED, Board, ProblemChange
 from nhc.agent.publisher import Publisher
-from nhc.agent.reload import Configuration, read_anew, unheeded
+from nhc.agent.reload import ConfigFiles, Configuration, read_anew, unheeded
 from nhc.agent.rounds import Rounds
 from nhc.agent.schedule import Schedule
 from nhc.agent.settings import AgentSettings
 from nhc.agent.sink_handle import SinkHandle
 from nhc.agent.sink_process import Make
 from nhc.host import Host, root_of
-from nhc.model import CheckResult, Verdict, printable
+from nhc.model import Verdict, printable
 from nhc.plan import Item, Plan
 from nhc.state.store import State
 
@@ -79,8 +80,7 @@ class Agent:
         self._state: Optional[bytes] = None
         self._timer: Optional[Timer] = None
         self._saving: Optional[Timer] = None
-        self._stamps: Any = ()
-        self._checked_config = 0.0
+        self._files = ConfigFiles()
 
     def view(self) -> NodeView:
         """What is known now."""
@@ -159,14 +159,14 @@ class Agent:
         self.items = {key_of(item): item for item in plan.items}
         self.kernel.judge_by(self.items)
         gone = self.schedule.set(agent_plan.entries(plan), now)
-        self._stamps = agent_plan.stamps(plan, self.settings)
+        self._files.note(plan, self.settings)
         for note in plan.notes:
             self.log(note)
         self.publish_changes(self.board.remove([key for key in self.board.rows if key in gone], self.host.time()))
 
     def reload(self) -> List[str]:
         """Read settings and configuration anew. Returns the problems; with any, everything stays as it was."""
-        self._stamps = agent_plan.stamps(self.plan, self.settings)
+        self._files.note(self.plan, self.settings)
         try:
             new = read_anew(self._read_settings, self.node, self.host, self.state)
         except BadConfig as error:
@@ -261,25 +261,8 @@ class Agent:
             finished, rest = interrupted(finished, self.items)
             for key in rest:
                 self.schedule.end(key, self.host.monotonic(), 0.0, judged=False)
-        now, wall = self.host.monotonic(), self.host.time()
         self.rounds.note(finished, self.settings.retry)
-        changes: List[ProblemChange] = []
-        late = set(self.schedule.overdue(now)) if finished.problem else set()
-        for key in finished.keys:
-            item = self.items.get(key)
-            if item is None:
-                continue  # the configuration dropped it meanwhile
-            if finished.problem and key in self.board.rows and key not in late:
-                continue  # tried again in a moment; its last result stands until it is late
-            results = finished.results.get(key, [])
-            if finished.problem or not results:
-                results = [lost(item, finished.problem or "no result of it came back")]
-            if not finished.problem:
-                self.schedule.end(key, now, max((result.elapsed for result in results), default=0.0))
-            changes += self._judge(key, item, results, wall, now - finished.elapsed)
-            if self.board.recovering(key):
-                self.schedule.hurry(key, now + self.settings.retry)
-        self.publish_changes(changes)
+        self.publish_changes(judge_round(self.view(), finished))
         self.kernel.settle()
         self.changed()
         persistence.keep_report(self.view(), self.state)
@@ -294,17 +277,6 @@ class Agent:
         if self._state is None:
             self._state = latest_report.state_bytes(self.view())
         return self._state
-
-    def _judge(
-        self, key: str, item: Item, results: Sequence[CheckResult], wall: float, began: float
-    ) -> List[ProblemChange]:
-        if key == self.kernel.key:
-            results = self.kernel.judged(item, results, began)
-        uptime = self.host.monotonic()
-        if agent_plan.waits_for_boot(item, self.settings, uptime):
-            results = [too_early(result, uptime) for result in results]
-            self.schedule.hurry(key, self.settings.boot_window)
-        return self.board.judge(key, results, wall, 1 if agent_plan.is_kernel_log(item) else None)
 
     def run_now(self, names: Sequence[str]) -> Set[str]:
         """Run these checks (all without names) as soon as may be. The keys of those that will."""
@@ -358,8 +330,6 @@ class Agent:
         self.loop.after(HOUSEKEEPING, self._keep_house)
         if self.sources.follower and not self.rounds.running:
             self.kernel.look()
-        now = self.host.monotonic()
-        if self.settings.watch_config and now - self._checked_config >= 10.0:
-            self._checked_config = now
-            if agent_plan.stamps(self.plan, self.settings) != self._stamps:
-                self.reload()
+        watched = self.settings.watch_config
+        if watched and self._files.changed(self.plan, self.settings, self.host.monotonic()):
+            self.reload()
