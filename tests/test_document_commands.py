@@ -24,7 +24,7 @@ import yaml
 from nhc import plugins, toml_text
 from nhc.agent import settings as agent_settings
 from nhc.agent.npd_config import load_plugin_monitor
-from nhc.agent.server_sink import PushSettings
+from nhc.agent.server_push import PushSettings
 from nhc.archive import build
 from nhc.facts.topology import parse_description
 from nhc.language import loader, site_scripts

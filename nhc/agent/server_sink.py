@@ -11,24 +11,17 @@ imported only in the sink's own process.
 from __future__ import annotations
 
 import contextlib
-import json
 import random
 import threading
 import time
 from typing import Callable, List, Mapping, Optional, Tuple
-from urllib.parse import urlsplit
 
-import urllib3
-
-from nhc import __version__
 from nhc.agent.deep_spool import FolderInUse, take_over
+from nhc.agent.server_push import Hopeless, NotNow, Pusher, PushSettings
 from nhc.agent.spool import Spool
 from nhc.model import Report, printable
-from nhc.ports import AdapterError
 from nhc.render import push
-from nhc.settings_file import SettingsError, of
 from nhc.sinks import Delivery, Standing
-from nhc.system.bounded_read import cause, read_text
 
 BATCH = 50
 """Reports of a spool in one push."""
@@ -39,105 +32,11 @@ BACKOFF = (1.0, 300.0)
 half, so that the nodes of a fleet do not come back all at once."""
 LAST_TRY = 3.0
 """Seconds that the end of the agent waits for a push."""
-ANSWER = 64 << 10
-_HOPELESS = (400, 413, 415, 422)
-
-
-class PushSettings:
-    """The table [sinks.server]. Raises AdapterError."""
-
-    def __init__(self, settings: Mapping[str, object]) -> None:
-        table = of(settings, "sinks", "server")
-        try:
-            table.require("url")
-            self.url = table.converted("url", _url, "")
-            self.token_file = table.text("token-file")
-            self.certificate = table.text("certificate")
-            self.key = table.text("key")
-            self.ca = table.text("ca")
-            self.every = table.seconds("every", 60.0, least=1.0)
-            self.timeout = table.seconds("timeout", 15.0, least=0.1, most=300.0)
-            self.spool = table.text("spool", "/var/lib/nhc/server-spool")
-            self.spool_size = table.size("spool-size", 64 << 20, least=4096)
-            self.spool_age = table.seconds("spool-age", 86400.0, least=60.0)
-            if not self.token_file and not self.certificate:
-                raise table.error("token-file", "missing: it takes token-file, or certificate and key")
-            table.finish()
-        except SettingsError as error:
-            raise AdapterError(str(error)) from None
-
-
-class NotNow(Exception):
-    """The push was not taken, and is to be tried again. `after`: the server said for how long not."""
-
-    def __init__(self, message: str, after: float = 0.0) -> None:
-        super().__init__(message)
-        self.after = after
-
-
-class Hopeless(Exception):
-    """The push is not taken as it is, now or ever."""
 
 
 def sink(settings: Mapping[str, object], node: str, log: Callable[[str], None]) -> ServerSink:
     """A sink from the table [sinks.server]. Raises AdapterError."""
     return ServerSink(PushSettings(settings), node, log)
-
-
-class Pusher:
-    """Sends pushes. A token is read from its file each time: it may be another by now."""
-
-    def __init__(self, settings: PushSettings) -> None:
-        self._settings = settings
-        timeout = urllib3.Timeout(connect=min(10.0, settings.timeout), read=settings.timeout)
-        self._pool = urllib3.PoolManager(
-            1, timeout=timeout, retries=False, maxsize=1, block=True, cert_reqs="CERT_REQUIRED",
-            ca_certs=settings.ca or None, cert_file=settings.certificate or None, key_file=settings.key or None,
-        )  # fmt: skip
-
-    def push(self, body: bytes) -> List[str]:
-        """Send one push; what the server refused of it. Raises NotNow, Hopeless."""
-        headers = {
-            "Content-Type": "application/json", "Content-Encoding": "gzip", "User-Agent": f"nhc-agent/{__version__}",
-        }  # fmt: skip
-        if self._settings.token_file:
-            headers["Authorization"] = f"Bearer {self._token()}"
-        try:
-            response = self._pool.request(
-                "POST",
-                self._settings.url + push.PATH,
-                body=body,
-                headers=headers,
-                preload_content=False,
-                redirect=False,
-            )
-            try:
-                answer = response.read(ANSWER)
-                status, after = response.status, response.headers.get("Retry-After", "")
-            finally:
-                response.drain_conn() if response.length_remaining in (0, None) else response.close()
-                response.release_conn()
-        except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
-            raise NotNow(f"{self._settings.url}: {_why(error)}") from None
-        if status == 200:
-            return _refused(answer)
-        said = f"{self._settings.url}: HTTP {status}: {_error(answer)}"
-        if status in _HOPELESS:
-            raise Hopeless(said)
-        raise NotNow(said, float(after) if after.isascii() and after.isdigit() else 0.0)
-
-    def close(self) -> None:
-        """End the connection."""
-        self._pool.clear()
-
-    def _token(self) -> str:
-        try:
-            token = read_text(self._settings.token_file, 4096).strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise NotNow(f"{self._settings.token_file}: {cause(error)}") from None
-        if not token or not token.isascii() or not token.isprintable() or " " in token:
-            raise NotNow(f"{self._settings.token_file}: holds no token")
-        return token
 
 
 class ServerSink:
@@ -312,38 +211,3 @@ def _gist(report: Report) -> object:
         (result.check, result.outcome.target, result.outcome.reason, result.verdict, result.outcome.action)
         for result in report.results
     )
-
-
-def _url(text: str) -> str:
-    parts = urlsplit(text)
-    local = parts.hostname in ("127.0.0.1", "::1", "localhost")
-    if not parts.hostname or parts.scheme not in ("http", "https") or parts.query or parts.username:
-        raise ValueError("expected https://HOST:PORT")
-    if parts.scheme == "http" and not local:
-        raise ValueError("expected https: a token does not travel in the clear")
-    return text.rstrip("/")
-
-
-def _why(error: Exception) -> str:
-    """A library's words without its objects: `Connection refused`, `certificate verify failed`."""
-    cause_of: Optional[BaseException] = getattr(error, "reason", None) or error.__cause__ or error.__context__
-    inner = getattr(cause_of, "strerror", None) or getattr(error, "strerror", None)
-    if inner:
-        return printable(str(inner), 200)
-    return printable(str(error).partition("object at")[2].partition(">: ")[2] or str(error), 200)
-
-
-def _refused(answer: bytes) -> List[str]:
-    try:
-        listed = json.loads(answer)["refused"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise NotNow("the answer is no answer of nhc's server") from None
-    return [str(line) for line in listed] if isinstance(listed, list) else []
-
-
-def _error(answer: bytes) -> str:
-    try:
-        value = json.loads(answer)
-    except (ValueError, RecursionError):
-        return "no answer of nhc's server"
-    return printable(str(value.get("error", "")), 200) if isinstance(value, dict) else "no answer of nhc's server"

@@ -17,7 +17,7 @@ from nhc.settings_file import SettingsError
 from nhc.settings_file import load as load_settings
 
 if TYPE_CHECKING:
-    from nhc.agent.server_sink import Pusher
+    from nhc.agent.server_push import Pusher
     from nhc.agent.spool import Spool
 
 TRIES = (0.0, 2.0, 10.0)
@@ -59,7 +59,7 @@ def to_server(report: Report, suite: str, path: str, sleep: Callable[[float], No
     """
     try:
         from nhc.agent.deep_spool import deep_spool
-        from nhc.agent.server_sink import Hopeless, NotNow, Pusher, PushSettings
+        from nhc.agent.server_push import Hopeless, NotNow, Pusher, PushSettings
     except ImportError as error:
         return f"pushing needs the extra nodehealth[remedy]: {error}"
     try:
@@ -103,7 +103,8 @@ def to_server(report: Report, suite: str, path: str, sleep: Callable[[float], No
 
 def _send_all(spool: Spool, pusher: Pusher, node: str) -> List[str]:
     """Send all that waits, the oldest first; what the server refused for good, a line each. Raises NotNow."""
-    from nhc.agent.server_sink import BATCH, Hopeless
+    from nhc.agent.server_push import Hopeless
+    from nhc.agent.server_sink import BATCH
 
     refused: List[str] = []
     count = BATCH

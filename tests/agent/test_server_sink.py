@@ -10,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nhc.agent.server_sink import PushSettings, ServerSink
+from nhc.agent.server_push import PushSettings
+from nhc.agent.server_sink import ServerSink
 from nhc.agent.spool import Spool
 from nhc.ports import AdapterError
 from nhc.render import push

@@ -10,7 +10,8 @@ import pytest
 
 from nhc import settings_file
 from nhc.agent.deep_spool import deep_spool
-from nhc.agent.server_sink import PushSettings, ServerSink
+from nhc.agent.server_push import PushSettings
+from nhc.agent.server_sink import ServerSink
 from nhc.cli.deep_delivery import to_server
 from nhc.model import Verdict
 from nhc.render import push
