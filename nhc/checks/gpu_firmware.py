@@ -103,8 +103,8 @@ def check_gpu_inforom(host: Host, version: str = "", quick: bool = False, device
     picked = pick(host, devices, "nvidia")
     found: List[Outcome] = list(picked.outcomes)
     if picked.devices and not quick:
-        from nhc.facts.nvidia import inforoms
         from nhc.facts.nvml_codes import error_text
+        from nhc.facts.nvml_probes import inforoms
 
         answers = host.fact(inforoms)
         if "error" in answers:

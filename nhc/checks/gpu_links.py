@@ -220,8 +220,8 @@ def check_gpu_p2p(host: Host, devices: str = "") -> Judged:
     if len(picked.devices) < 2:
         few = skip("NotSupported", "fewer than two NVIDIA GPUs to reach each other")
         return list(picked.outcomes) or few
-    from nhc.facts.nvidia import peers
     from nhc.facts.nvml_codes import PEER_STATES
+    from nhc.facts.nvml_probes import peers
 
     matrix = host.fact(peers)
     if matrix.problem:

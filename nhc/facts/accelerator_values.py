@@ -11,7 +11,7 @@ from __future__ import annotations
 from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from typing import Any, List, Mapping, Optional, Tuple
+    from typing import List, Mapping, Optional, Tuple
 
     from nhc.facts.pci import PciFunction
 
@@ -253,19 +253,19 @@ class Inventory(NamedTuple):
         return tuple(f for f in self.on_bus if f.vendor_name in told and f.address not in known)
 
 
-def whole(value: Any) -> Optional[int]:
+def whole(value: object) -> Optional[int]:
     """A whole number out of what a tool printed (`12`, `12 MHz`, `0x1f`), None where there is none."""
     if isinstance(value, bool) or value is None:
         return None
-    if isinstance(value, (int, float)):
-        return int(value)
+    if isinstance(value, int):
+        return value
     words = str(value).split()
     try:
         return int(words[0], 0) if words else None
     except ValueError:
         try:
             return int(float(words[0]))
-        except (ValueError, OverflowError):
+        except (ValueError, OverflowError):  # infinity and NaN, which Python's JSON reader takes for numbers, as well
             return None
 
 

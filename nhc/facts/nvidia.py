@@ -9,15 +9,15 @@ from __future__ import annotations
 from nhc.facts import accelerator_values as model
 from nhc.facts import nvml
 from nhc.facts.accelerator_values import Device, ErrorCount, Source
+from nhc.facts.nvml_answers import NvmlAnswers
 from nhc.facts.nvml_codes import (
-    ABSENT,
     COMPUTE,
     FABRIC_FIELDS,
     FABRIC_STATE,
     FABRIC_SUMMARY,
-    NOT_SUPPORTED,
     REASONS,
     RECOVERY,
+    error_code,
     error_text,
 )
 from nhc.facts.pci import accelerator_functions, link_speed, normal_address
@@ -25,25 +25,9 @@ from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Mapping, Optional, Tuple, TypedDict, Union
+    from typing import List, Mapping, Optional, Tuple
 
-    from typing_extensions import TypeAlias
-
-    class NvmlRefusal(TypedDict):
-        """What NVML answers in place of a value: its code."""
-
-        error: int
-
-    PeerState: TypeAlias = "Union[int, NvmlRefusal]"
-    """NVML's state of a pair (`nhc.facts.nvml_codes.PEER_STATES`), 0 where one reaches the other."""
-
-    class Inforoms(TypedDict, total=False):
-        """`devices` in the order of indices, None where it is whole; else why NVML gave none."""
-
-        devices: List[Union[int, NvmlRefusal, None]]
-        error: int
-        text: str
-
+    from nhc.facts.nvml_binding import Plain
 
 # What a refused handle says of the device. "Unknown error" is how a GPU that has dropped off the bus often shows.
 _FAULTS = {
@@ -59,119 +43,92 @@ _FAULTS = {
 FATAL_LINK_ERRORS = ("recovery_failed",)
 
 
-class _Answers:
-    """One device's answers, with what could not be read noted on the way."""
-
-    def __init__(self, answers: Mapping[str, Any]) -> None:
-        self.answers = answers
-        self.unread: Dict[str, str] = {}
-
-    def get(self, key: str, area: str) -> Any:
-        """The value at `key`, None where there is none; a failure other than "not supported" is noted under `area`."""
-        value = self.answers.get(key, {"error": NOT_SUPPORTED})
-        if isinstance(value, dict) and "error" in value:
-            if value["error"] not in ABSENT:
-                self.unread.setdefault(area, error_text(value["error"]))
-            return None
-        return value
-
-    def field(self, key: str, area: str) -> Any:
-        fields = self.answers.get("fields")
-        return _Answers.get(_Within(self, fields), key, area) if isinstance(fields, dict) else None
-
-
-class _Within(_Answers):
-    """A nested set of answers that notes failures in its parent."""
-
-    def __init__(self, parent: _Answers, answers: Mapping[str, Any]) -> None:
-        self.answers = answers
-        self.unread = parent.unread
-
-
-def parse_device(answers: Mapping[str, Any], driver: str = "") -> Device:
+def parse_device(answers: Mapping[str, Plain], driver: str = "") -> Device:
     """One device of an NVML snapshot."""
-    a = _Answers(answers)
-    pci = a.get("pci", "pci") or {}
+    a = NvmlAnswers(answers)
+    address = a.table("pci", "pci").text("busId", "pci")
     device = Device(
         vendor="nvidia",
-        number=int(answers["index"]),
-        id=a.get("uuid", "id") or "",
-        pci=normal_address(pci["busId"]) if pci.get("busId") else "",
-        name=a.get("name", "name") or "",
-        serial=a.get("serial", "serial"),
+        number=a.whole("index", "index") or 0,
+        id=a.text("uuid", "id") or "",
+        pci=normal_address(address) if address else "",
+        name=a.text("name", "name") or "",
+        serial=a.text("serial", "serial"),
         driver=driver,
     )
-    if "error" in answers:
-        code = int(answers["error"])
+    code = error_code(answers)
+    if code is not None:
         fault = _FAULTS.get(code, model.UNREADABLE)
         return device._replace(fault=fault, problem=error_text(code))
-    needs_reset = any(
-        isinstance(value, dict) and value.get("error") == 16 for key, value in answers.items() if key != "links"
-    )
-    memory = a.get("memory", "memory") or {}
+    needs_reset = any(error_code(value) == 16 for key, value in answers.items() if key != "links")
+    memory = a.table("memory", "memory")
     recovery = a.field("recovery_action", "recovery")
     return device._replace(
         fault=model.RESET_REQUIRED if needs_reset else "",
         problem=error_text(16) if needs_reset else "",
         recovery=None if recovery is None else RECOVERY.get(recovery, f"recovery action {recovery}"),
-        memory_total=memory.get("total"),
-        memory_used=memory.get("used"),
+        memory_total=memory.whole("total", "memory"),
+        memory_used=memory.whole("used", "memory"),
         errors=_errors(a),
         row_remap=_row_remap(a),
         retired_pages=_retired(a),
-        links=_links(answers.get("links", []), a.unread),
+        links=_links(a),
         clocks=_clocks(a),
         thermal=_thermal(a),
         power=_power(a),
         pcie=model.PcieLink(
             *(
-                a.get(key, "pcie")
+                a.whole(key, "pcie")
                 for key in ("pcie_generation", "pcie_width", "pcie_max_generation", "pcie_max_width", "pcie_replays")
             )
         ),
         modes=_modes(a),
-        firmware=model.Firmware(a.get("vbios", "vbios"), a.get("inforom", "inforom"), a.get("gsp", "gsp")),
+        firmware=model.Firmware(a.text("vbios", "vbios"), a.text("inforom", "inforom"), a.text("gsp", "gsp")),
         fabric=_fabric(a),
         processes=_processes(a),
         unread=a.unread,
     )
 
 
-def _errors(a: _Answers) -> model.MemoryErrors:
+def _errors(a: NvmlAnswers) -> model.MemoryErrors:
     def count(place: str, counter: str) -> ErrorCount:
         return ErrorCount(
-            a.get(f"{place}_{counter}_corrected", "errors"), a.get(f"{place}_{counter}_uncorrected", "errors")
+            a.whole(f"{place}_{counter}_corrected", "errors"), a.whole(f"{place}_{counter}_uncorrected", "errors")
         )
 
-    status = a.get("sram", "sram") or {}
+    status = a.table("sram", "sram")
+    exceeded = status.whole("bThresholdExceeded", "sram")
 
     def sram(counter: str) -> ErrorCount:
         """SRAM by location, or by the SRAM status where the newer driver answers only that."""
         found = count("sram", counter)
-        if found == ErrorCount() and status:
-            return ErrorCount(status[f"{counter}Cor"], status[f"{counter}UncParity"] + status[f"{counter}UncSecDed"])
-        return found
+        if found != ErrorCount():
+            return found
+        uncorrected = [status.whole(f"{counter}{kind}", "sram") for kind in ("UncParity", "UncSecDed")]
+        known = [number for number in uncorrected if number is not None]
+        return ErrorCount(status.whole(f"{counter}Cor", "sram"), sum(known) if len(known) == len(uncorrected) else None)
 
     return model.MemoryErrors(
         dram=count("dram", "volatile"),
         sram=sram("volatile"),
         dram_aggregate=count("dram", "aggregate"),
         sram_aggregate=sram("aggregate"),
-        sram_threshold_exceeded=bool(status["bThresholdExceeded"]) if status else None,
+        sram_threshold_exceeded=None if exceeded is None else bool(exceeded),
     )
 
 
-def _row_remap(a: _Answers) -> Optional[model.RowRemap]:
-    rows, banks = a.get("row_remap", "row_remap"), a.get("row_banks", "row_banks") or {}
+def _row_remap(a: NvmlAnswers) -> Optional[model.RowRemap]:
+    rows, banks = a.wholes("row_remap", "row_remap", 4), a.table("row_banks", "row_banks")
     if rows is None:
         return None
     corrected, uncorrected, pending, failed = rows
-    return model.RowRemap(corrected, uncorrected, bool(pending), bool(failed), banks.get("none"), banks.get("low"))
+    none, low = banks.whole("none", "row_banks"), banks.whole("low", "row_banks")
+    return model.RowRemap(corrected, uncorrected, bool(pending), bool(failed), none, low)
 
 
-def _retired(a: _Answers) -> Optional[model.RetiredPages]:
-    single, double = a.get("retired_single", "retired_pages"), a.get("retired_double", "retired_pages")
-    pending = a.get("retired_pending", "retired_pages")
+def _retired(a: NvmlAnswers) -> Optional[model.RetiredPages]:
+    single, double = a.entries("retired_single", "retired_pages"), a.entries("retired_double", "retired_pages")
+    pending = a.whole("retired_pending", "retired_pages")
     if single is None and double is None and pending is None:
         return None
     return model.RetiredPages(
@@ -181,35 +138,36 @@ def _retired(a: _Answers) -> Optional[model.RetiredPages]:
     )
 
 
-def _links(found: Any, unread: Dict[str, str]) -> Optional[Tuple[model.Link, ...]]:
+def _links(a: NvmlAnswers) -> Optional[Tuple[model.Link, ...]]:
     """The NVLinks; None where the device has none."""
     links: List[model.Link] = []
-    for number, link in enumerate(found):
-        state = link["state"]
-        remote = link.get("remote")
-        if isinstance(state, dict):
-            unread.setdefault("links", error_text(state["error"]))
-        errors = {
-            name: link[name]
-            for name in (*(name for name, _ in nvml.LINK_COUNTERS), *nvml.LINK_FIELDS)
-            if isinstance(link.get(name), int)
-        }
-        address = remote.get("busId", "") if isinstance(remote, dict) else ""
+    for number, answers in enumerate(a.entries("links", "links") or ()):
+        if not isinstance(answers, dict):
+            raise ValueError(f"NVML's answer for NVLink {number} makes no sense")
+        link = NvmlAnswers(
+            answers
+        )  # of its failures only the state's is noted: a counter that is not there says nothing
+        state, code = link.whole("state", "links"), error_code(answers.get("state"))
+        if code is not None:
+            a.unread.setdefault("links", error_text(code))
+        names = (*(name for name, _ in nvml.LINK_COUNTERS), *nvml.LINK_FIELDS)
+        counted = {name: link.whole(name, name) for name in names}
+        address = link.table("remote", "remote").text("busId", "remote")
         links.append(
             model.Link(
                 "NVLink",
                 number,
-                None if isinstance(state, dict) else bool(state),
-                "switch" if link.get("remote_type") == 2 else normal_address(address) if address else "",
-                errors,
+                None if state is None else bool(state),
+                "switch" if link.whole("remote_type", "remote") == 2 else normal_address(address) if address else "",
+                {name: count for name, count in counted.items() if count is not None},
                 FATAL_LINK_ERRORS,
             )
         )
     return tuple(links) or None
 
 
-def _clocks(a: _Answers) -> model.Clocks:
-    bits = a.get("reasons", "clocks")
+def _clocks(a: NvmlAnswers) -> model.Clocks:
+    bits = a.whole("reasons", "clocks")
     reasons = None
     if bits is not None:
         known = tuple(name for bit, name in REASONS.items() if bits & bit)
@@ -218,7 +176,7 @@ def _clocks(a: _Answers) -> model.Clocks:
     return model.Clocks(
         reasons,
         *(
-            a.get(key, "clocks")
+            a.whole(key, "clocks")
             for key in (
                 "clock_graphics", "clock_memory", "application_graphics", "application_memory",
                 "default_graphics", "default_memory", "max_graphics", "max_memory",
@@ -227,25 +185,25 @@ def _clocks(a: _Answers) -> model.Clocks:
     )  # fmt: skip
 
 
-def _thermal(a: _Answers) -> model.Thermal:
+def _thermal(a: NvmlAnswers) -> model.Thermal:
     return model.Thermal(
-        gpu=a.get("temperature", "thermal"),
+        gpu=a.whole("temperature", "thermal"),
         memory=a.field("memory_temperature", "thermal") or None,  # 0 where the board has no sensor
-        gpu_max=a.get("limit_gpu_max", "thermal"),
-        memory_max=a.get("limit_memory_max", "thermal"),
-        slowdown=a.get("limit_slowdown", "thermal"),
-        shutdown=a.get("limit_shutdown", "thermal"),
-        margin=a.get("margin", "thermal"),
+        gpu_max=a.whole("limit_gpu_max", "thermal"),
+        memory_max=a.whole("limit_memory_max", "thermal"),
+        slowdown=a.whole("limit_slowdown", "thermal"),
+        shutdown=a.whole("limit_shutdown", "thermal"),
+        margin=a.whole("margin", "thermal"),
         slowdown_margin=a.field("slowdown_margin", "thermal"),
     )
 
 
-def _power(a: _Answers) -> model.PowerDraw:
+def _power(a: NvmlAnswers) -> model.PowerDraw:
     def watts(key: str) -> Optional[float]:
-        value = a.get(key, "power")
+        value = a.whole(key, "power")
         return None if value is None else value / 1000
 
-    least, most = a.get("power_range", "power") or (None, None)
+    least, most = a.wholes("power_range", "power", 2) or (None, None)
     return model.PowerDraw(
         watts("power_usage"),
         watts("power_limit"),
@@ -255,13 +213,13 @@ def _power(a: _Answers) -> model.PowerDraw:
     )
 
 
-def _modes(a: _Answers) -> model.Modes:
+def _modes(a: NvmlAnswers) -> model.Modes:
     def both(key: str) -> Tuple[Optional[bool], Optional[bool]]:
-        value = a.get(key, key)
+        value = a.wholes(key, key, 2)
         return (None, None) if value is None else (bool(value[0]), bool(value[1]))
 
-    persistence = a.get("persistence", "persistence")
-    compute = a.get("compute_mode", "compute_mode")
+    persistence = a.whole("persistence", "persistence")
+    compute = a.whole("compute_mode", "compute_mode")
     return model.Modes(
         None if persistence is None else bool(persistence),
         *both("ecc_mode"),
@@ -270,43 +228,53 @@ def _modes(a: _Answers) -> model.Modes:
     )
 
 
-def _fabric(a: _Answers) -> Optional[model.Fabric]:
-    info = a.get("fabric", "fabric")
-    if info is None or info["state"] == 0:
+def _fabric(a: NvmlAnswers) -> Optional[model.Fabric]:
+    info = a.table("fabric", "fabric")
+    state = info.whole("state", "fabric")
+    if not state:  # not read, or 0: the device has no fabric
         return None
-    mask = info.get("healthMask", 0)
+    mask, status = info.whole("healthMask", "fabric") or 0, info.whole("status", "fabric")
     problems = tuple(
         words[mask >> shift & width] for shift, width, words in FABRIC_FIELDS if mask >> shift & width in words
     )
-    done = info["state"] == 3
+    cluster = info.wholes("clusterUuid", "fabric", 16) or []
     return model.Fabric(
-        state=FABRIC_STATE.get(info["state"], f"state-{info['state']}"),
+        state=FABRIC_STATE.get(state, f"state-{state}"),
         # "Must be checked only if Probe state returns complete" (NVML reference).
-        status=error_text(info["status"]) if done and info["status"] else "",
+        status=error_text(status) if state == 3 and status else "",
         problems=problems,
-        summary=FABRIC_SUMMARY.get(info.get("healthSummary", 0), ""),
-        cluster="".join(f"{byte:02x}" for byte in info["clusterUuid"]) if any(info["clusterUuid"]) else "",
-        clique=info["cliqueId"],
+        summary=FABRIC_SUMMARY.get(info.whole("healthSummary", "fabric") or 0, ""),
+        cluster="".join(f"{byte:02x}" for byte in cluster) if any(cluster) else "",
+        clique=info.whole("cliqueId", "fabric"),
     )
 
 
-def _processes(a: _Answers) -> Optional[Tuple[model.DeviceProcess, ...]]:
-    found = a.get("processes", "processes")
-    if found is None:
+def _processes(a: NvmlAnswers) -> Optional[Tuple[model.DeviceProcess, ...]]:
+    listed = a.entries("processes", "processes")
+    if listed is None:
         return None
-    return tuple(model.DeviceProcess(entry["pid"], "", entry.get("usedGpuMemory")) for entry in found)
+    found = []
+    for one in listed:
+        process = NvmlAnswers(one if isinstance(one, dict) else {}, a.unread)
+        pid = process.whole("pid", "processes")
+        if pid is None:
+            raise ValueError("NVML names a process without its number")
+        found.append(model.DeviceProcess(pid, "", process.whole("usedGpuMemory", "processes")))
+    return tuple(found)
 
 
-def parse_nvml(answers: Mapping[str, Any]) -> Source:
-    """An NVML snapshot as one vendor's source."""
-    if "error" in answers:
-        return _failed(int(answers["error"]), answers.get("text", ""))
-    driver = answers.get("driver")
+def parse_nvml(answers: Mapping[str, Plain]) -> Source:
+    """An NVML snapshot as one vendor's source. Raises ValueError where it makes no sense."""
+    code, driver, devices = error_code(answers), answers.get("driver"), answers.get("devices")
+    if code is not None:
+        return _failed(code)
+    if not isinstance(devices, list):
+        raise ValueError("NVML's answer names no devices")
     version = driver if isinstance(driver, str) else ""
-    return Source("nvidia", tuple(parse_device(each, version) for each in answers["devices"]), version)
+    return Source("nvidia", tuple(parse_device(each, version) for each in devices if isinstance(each, dict)), version)
 
 
-def _failed(code: int, text: str) -> Source:
+def _failed(code: int) -> Source:
     """NVML did not start. Certain is what the driver itself says; that a library is missing is not the GPUs' fault."""
     reason, certain = {
         -1: ("BindingMissing", False),
@@ -342,23 +310,3 @@ def _complete(host: Host, device: Device) -> Device:
         named = tuple(p._replace(name=host.read_or(f"/proc/{p.pid}/comm")) for p in device.processes)
         return device._replace(processes=named)
     return device
-
-
-class Peers:
-    """Which GPUs can reach each other: `read` over any path, `nvlink` over NVLink, by pair of indices."""
-
-    def __init__(self, answers: Mapping[str, Any]) -> None:
-        self.problem = error_text(int(answers["error"])) if "error" in answers else ""
-        self.read: List[List[PeerState]] = answers.get("read", [])
-        self.nvlink: List[List[PeerState]] = answers.get("nvlink", [])
-
-
-def peers(host: Host) -> Peers:
-    """The peer-to-peer matrix."""
-    return Peers(host.system.ask("nvml-peers", nvml.peers))
-
-
-def inforoms(host: Host) -> Inforoms:
-    """Each device's InfoROM checksums, or why NVML gave none."""
-    answers: Inforoms = host.system.ask("nvml-inforom", nvml.inforom)
-    return answers

@@ -5,7 +5,7 @@ from __future__ import annotations
 from nhc.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Dict, Mapping, Tuple
+    from typing import Dict, Mapping, Optional, Tuple
 
 NOT_SUPPORTED = 3
 # Not supported, function not found, deprecated; and as our questions are well formed, an invalid argument or a
@@ -101,6 +101,12 @@ PEER_STATES = {  # NVML_P2P_STATUS_...
     5: "not supported",
     6: "unknown",
 }
+
+
+def error_code(answer: object) -> Optional[int]:
+    """NVML's code where an answer is that a query failed (`{"error": CODE}`), else None."""
+    code = answer.get("error") if isinstance(answer, dict) else None
+    return code if isinstance(code, int) else None
 
 
 def error_text(code: int) -> str:

@@ -1,5 +1,6 @@
 """NVML's answers read into the description: nothing that was not told becomes a number."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -72,3 +73,20 @@ def test_a_failed_start_is_a_source_without_devices():
 
     assert (source.devices, source.reason, source.certain) == ((), "DriverNotLoaded", True)
     assert not parse_nvml({"error": 12}).certain
+
+
+def test_an_answer_of_another_type_is_unread_and_no_number():
+    """As in a recording that somebody edited: it is named, and nothing is taken from it."""
+    answers = {"temperature": "hot", "pci": 7, "power_range": [1], "processes": "none", "uuid": 5, "row_remap": [0, 0]}
+
+    device = parse_device({"index": 0, **answers, "links": []})
+
+    assert (device.thermal.gpu, device.pci, device.power.least) == (None, "", None)
+    assert (device.processes, device.id, device.row_remap) == (None, "", None)
+    assert device.unread["thermal"] == "NVML's answer for temperature makes no sense"
+    assert set(device.unread) == {"thermal", "pci", "power", "processes", "id", "row_remap"}
+
+
+def test_a_snapshot_without_devices_makes_no_sense():
+    with pytest.raises(ValueError, match="names no devices"):
+        parse_nvml({"driver": "580.65"})

@@ -1,0 +1,79 @@
+"""What NVML said of one device (`nhc.facts.nvml`), read by type, with what could not be read noted on the way."""
+
+from __future__ import annotations
+
+from nhc.facts.nvml_codes import ABSENT, NOT_SUPPORTED, error_code, error_text
+from nhc.light import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Dict, List, Mapping, Optional
+
+    from nhc.facts.nvml_binding import Plain
+
+
+class NvmlAnswers:
+    """One device's answers by their type. What could not be read, or is of another type, is noted on the way."""
+
+    def __init__(self, answers: Mapping[str, Plain], unread: Optional[Dict[str, str]] = None) -> None:
+        self.answers = answers
+        self.unread: Dict[str, str] = {} if unread is None else unread
+
+    def get(self, key: str, area: str) -> Plain:
+        """The value at `key`, None where there is none; a failure other than "not supported" is noted under `area`."""
+        value = self.answers.get(key, {"error": NOT_SUPPORTED})
+        code = error_code(value)
+        if code is None:
+            return value
+        if code not in ABSENT:
+            self.unread.setdefault(area, error_text(code))
+        return None
+
+    def whole(self, key: str, area: str) -> Optional[int]:
+        """A whole number."""
+        value = self.get(key, area)
+        if value is None or isinstance(value, int):
+            return value
+        self._odd(key, area)
+        return None
+
+    def text(self, key: str, area: str) -> Optional[str]:
+        """A text."""
+        value = self.get(key, area)
+        if value is None or isinstance(value, str):
+            return value
+        self._odd(key, area)
+        return None
+
+    def table(self, key: str, area: str) -> NvmlAnswers:
+        """A structure's members; none where it was not read."""
+        value = self.get(key, area)
+        if value is not None and not isinstance(value, dict):
+            self._odd(key, area)
+        return NvmlAnswers(value if isinstance(value, dict) else {}, self.unread)
+
+    def entries(self, key: str, area: str) -> Optional[List[Plain]]:
+        """A list."""
+        value = self.get(key, area)
+        if value is None or isinstance(value, list):
+            return value
+        self._odd(key, area)
+        return None
+
+    def wholes(self, key: str, area: str, count: int) -> Optional[List[int]]:
+        """So many whole numbers."""
+        found = self.entries(key, area)
+        if found is None:
+            return None
+        numbers = [one for one in found if isinstance(one, int)]
+        if len(numbers) == len(found) == count:
+            return numbers
+        self._odd(key, area)
+        return None
+
+    def field(self, key: str, area: str) -> Optional[int]:
+        """A field value (`nhc.facts.nvml.DEVICE_FIELDS`)."""
+        fields = self.answers.get("fields")
+        return NvmlAnswers(fields, self.unread).whole(key, area) if isinstance(fields, dict) else None
+
+    def _odd(self, key: str, area: str) -> None:
+        self.unread.setdefault(area, f"NVML's answer for {key} makes no sense")
