@@ -17,7 +17,7 @@ from nhc.trains import progress
 from nhc.trains.acting import TrainWork
 from nhc.trains.book import Ride, RideWritten, TrainBook
 from nhc.trains.hands import TrainHands
-from nhc.trains.looking import Reports, Surroundings, TrainLook
+from nhc.trains.looking import ClusterSeen, Reports, TrainLook
 from nhc.trains.machine import TRAIN_ENDS, Stop, TrainState
 from nhc.trains.settings import TrainPlan
 from nhc.trains.steps import step
@@ -105,7 +105,7 @@ class Engine:
                 return self.book.train(connection)
         return train
 
-    def _pass(self, train: Train, seen: Surroundings, waiting: List[TrainWait]) -> List[RideWritten]:
+    def _pass(self, train: Train, seen: ClusterSeen, waiting: List[TrainWait]) -> List[RideWritten]:
         now = self.clock()
         scene, views, rides = self._look.views(train, seen, now)
         decided, sightings = self._decide(rides, views, scene)

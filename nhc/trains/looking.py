@@ -25,7 +25,7 @@ from nhc.trains.view import StopView, TrainScene
 Reports = Callable[[], Sequence[ConditionReport]]
 
 
-class Surroundings(NamedTuple):
+class ClusterSeen(NamedTuple):
     """What was read of the cluster in a round. `states` is None where it could not be asked; `own` is from reports."""
 
     states: Optional[List[NodeState]]
@@ -49,7 +49,7 @@ class TrainLook:
         """Forget what the round before saw."""
         self.problems, self._watched = [], {}
 
-    def around(self) -> Surroundings:
+    def around(self) -> ClusterSeen:
         """Read the cluster, once a round. What cannot be read is in `problems`."""
         try:
             states: Optional[List[NodeState]] = self.hands.hands.states()
@@ -63,9 +63,9 @@ class TrainLook:
             reports = []
         with self.store.read() as connection:
             fleet = counting.fleet(connection, states or ())
-        return Surroundings(states, fleet, health.reported(reports, fleet.names, "adapter"))
+        return ClusterSeen(states, fleet, health.reported(reports, fleet.names, "adapter"))
 
-    def states_again(self, names: Sequence[str], seen: Surroundings) -> Optional[List[NodeState]]:
+    def states_again(self, names: Sequence[str], seen: ClusterSeen) -> Optional[List[NodeState]]:
         """The states of nodes that were moved, read again; the others' as they were read in this round."""
         if seen.states is None:
             return None
@@ -77,7 +77,7 @@ class TrainLook:
         kept = [state for state in seen.states if state.name not in names]
         return sorted([*kept, *again.values()], key=lambda state: state.name)
 
-    def views(self, train: Train, seen: Surroundings, now: float) -> Tuple[TrainScene, Dict[str, StopView], List[Ride]]:
+    def views(self, train: Train, seen: ClusterSeen, now: float) -> Tuple[TrainScene, Dict[str, StopView], List[Ride]]:
         """What the next steps of all nodes that are not at their end are decided by."""
         with self.store.read() as connection:
             rides = [ride for ride in self.book.rides(connection, train) if ride.state not in STOP_ENDS]
