@@ -44,8 +44,12 @@ def mark_of(report: Report) -> Optional[Mark]:
 
 def cause_of(result: CheckResult) -> str:
     """What a failure is about: the check, the reason's key and the target."""
-    outcome = result.outcome
-    return printable(f"{result.check}|{outcome.reason}|{outcome.target}", WHY_LIMIT)
+    return cause_text(result.check, result.outcome.reason, result.outcome.target)
+
+
+def cause_text(check: str, reason: str, target: str) -> str:
+    """The same of what was kept of a failure: by this text marks, faults and episodes are known again."""
+    return printable(f"{check}|{reason}|{target}", WHY_LIMIT)
 
 
 def healthy(report: Report) -> bool:

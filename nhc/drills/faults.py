@@ -6,7 +6,7 @@ Each fault says which problems are its own, so that a true one of the same node 
 from __future__ import annotations
 
 import json
-from typing import List, NamedTuple, Protocol, Sequence, Set, Tuple
+from typing import List, NamedTuple, Protocol, Tuple
 
 from nhc.checks.kmsg import outcome
 from nhc.drills.world import CHECK
@@ -53,6 +53,14 @@ class Injection(NamedTuple):
         """The command that takes every drill's fault off the node; it may be repeated."""
         return (nhc, "inject", "end")
 
+    def caused(self, problem: StoredProblem) -> bool:
+        """Whether a problem is what this has put there: the drill's mark in a kernel line, the file system's name."""
+        if self.scenario == REPORTED:
+            return problem.check == CHECK
+        if self.scenario == KERNEL_LINE:
+            return problem.message.startswith("drill: ")
+        return problem.reason == "FilesystemFull" and problem.target == self.device
+
     def text(self) -> str:
         """For the store."""
         return json.dumps(self._asdict())
@@ -64,15 +72,6 @@ def read_injection(text: str) -> Injection:
     if not isinstance(found, dict) or set(found) != set(Injection._fields):
         raise ValueError("not an injection")
     return Injection(str(found["scenario"]), str(found["fault"]), str(found["device"]), float(found["to"]))
-
-
-def caused(scenario: str, device: str, problem: StoredProblem) -> bool:
-    """Whether a problem is what this drill put there: the drill's mark in a kernel line, the file system's name."""
-    if scenario == REPORTED:
-        return problem.check == CHECK
-    if scenario == KERNEL_LINE:
-        return problem.message.startswith("drill: ")
-    return problem.reason == "FilesystemFull" and problem.target == device
 
 
 def action_of(line: str) -> Action:
@@ -88,11 +87,6 @@ def would_send(settings: RemedySettings, action: Action) -> List[str]:
     """The repairs that the policy would begin for such a fault."""
     start = LADDER.index(RUNG_OF.get(action, Rung.ESCALATE))
     return [rung.value for rung in LADDER[start:] if settings.mode(rung.value) is Mode.ON]
-
-
-def causes(scenario: str, device: str, found: Sequence[StoredProblem]) -> Set[str]:
-    """The causes of episodes that such problems open."""
-    return {f"{one.check}|{one.reason}|{one.target}" for one in found if caused(scenario, device, one)}
 
 
 def report(node: str, verdict: Verdict, now: float) -> Report:

@@ -12,18 +12,10 @@ import time
 from types import TracebackType
 from typing import Callable, List, NamedTuple, Optional, Tuple, Type
 
-from nhc.drills.faults import (
-    REPORTED,
-    Injection,
-    RealFault,
-    ReportedFault,
-    caused,
-    causes,
-    read_injection,
-    would_send,
-)
+from nhc.drills.faults import REPORTED, RealFault, ReportedFault, read_injection, would_send
 from nhc.drills.on_node import DrillRefused, InjectedFault
 from nhc.drills.play import Drilled, DrillTiming, Promise
+from nhc.marks import cause_text
 from nhc.model import Action
 from nhc.ports import AdapterError, Effect, NodeState
 from nhc.remedy import persons
@@ -120,7 +112,7 @@ class Undoing:
         with DrillRounds(self.site) as rounds:
             while True:
                 found = problems_of(self.site.store, self.drill.node)
-                ours = [one for one in found if is_ours(self.fault.injection, one)]
+                ours = [one for one in found if self.fault.injection.caused(one)]
                 if not ours:
                     return found
                 if self.clock() > until:
@@ -140,7 +132,7 @@ class Undoing:
 
     def _clear(self) -> List[str]:
         node = self.drill.node
-        state = {state.name: state for state in self.site.hands.states([node])}.get(node)
+        state = state_of(self.site, node)
         if state is None or not self._marked(state):
             return []
         done = []
@@ -156,9 +148,9 @@ class Undoing:
         return mark is not None and mark.ours and (not mark.since or mark.since >= self.drill.began - SLACK)
 
 
-def is_ours(injection: Injection, problem: StoredProblem) -> bool:
-    """Whether a problem is what this injection has caused."""
-    return caused(injection.scenario, injection.device, problem)
+def state_of(site: RemedySite, node: str) -> Optional[NodeState]:
+    """A node as the cluster has it, None where it does not know it. Raises AdapterError."""
+    return next((state for state in site.hands.states([node]) if state.name == node), None)
 
 
 def problems_of(store: Store, node: str, since: Optional[float] = None) -> List[StoredProblem]:
@@ -169,12 +161,12 @@ def problems_of(store: Store, node: str, since: Optional[float] = None) -> List[
 
 def episode_of(store: Store, drill: OpenDrill, fault: RealFault) -> Optional[Episode]:
     """The episode that a drill's fault has opened."""
-    injection = fault.injection
-    ours = causes(injection.scenario, injection.device, problems_of(store, drill.node, drill.began))
+    found = [one for one in problems_of(store, drill.node, drill.began) if fault.injection.caused(one)]
+    causes = {cause_text(one.check, one.reason, one.target) for one in found}
     with store.read() as connection:
         rows = episodes.list_episodes(connection, node=drill.node)
-    found = [row for row in rows if row.opened >= drill.began and row.cause in ours]
-    return found[-1] if found else None
+    ours = [row for row in rows if row.opened >= drill.began and row.cause in causes]
+    return ours[-1] if ours else None
 
 
 class RealDrill:
@@ -193,10 +185,9 @@ class RealDrill:
 
     def may(self) -> None:
         """Raises DrillRefused where the node is no matter for a drill, AdapterError, StoreError."""
-        states = {state.name: state for state in self.site.hands.states([self.node])}
-        if self.node not in states:
+        state = state_of(self.site, self.node)
+        if state is None:
             raise DrillRefused(f"the cluster does not know {self.node}")
-        state = states[self.node]
         if not state.available or state.hold or (state.mark is not None and state.mark.ours):
             raise DrillRefused(f"{self.node} is {state.shown}: a drill needs a node in service")
         with self.site.store.read() as connection:
@@ -228,7 +219,7 @@ class RealDrill:
                 self._undo()
             raise
         self._undo()
-        back = {state.name: state for state in self.site.hands.states([self.node])}.get(self.node)
+        back = state_of(self.site, self.node)
         if back is None or not back.available:
             why = f"the node is {back.shown if back is not None else 'gone'} after the drill"
         return Drilled(self.drill.scenario, self._timings(row), self._promises(row, why), 0, self.clock() - began)
@@ -260,7 +251,7 @@ class RealDrill:
         """A site's own line may ask for a repair: the drill ends before the loop gets there."""
         for one in problems_of(self.site.store, self.node):
             sent = would_send(self.site.settings, Action(one.action)) if one.action != Action.NONE.value else []
-            if sent and is_ours(self.fault.injection, one):
+            if sent and self.fault.injection.caused(one):
                 raise AdapterError(f"{one.reason} of {self.node} asks for {one.action}, and the loop would begin it")
 
     def _say(self, state: str, why: str) -> None:
@@ -283,7 +274,7 @@ class RealDrill:
                 tried = len(attempts.attempts_of(connection, row.id))
         ours = [
             one for one in problems_of(self.site.store, self.node, self.drill.began)
-            if is_ours(self.fault.injection, one)
+            if self.fault.injection.caused(one)
         ]  # fmt: skip
         unseen = "no episode was opened: do the bounds allow it?" if ours else "no report of the node names the fault"
         escalated = row is not None and row.state == EpisodeState.ESCALATED.value
@@ -293,6 +284,3 @@ class RealDrill:
             Promise("nothing sent", f"{tried} repairs were sent" if tried else ""),
             Promise("undone", back),
         )  # fmt: skip
-
-
-__all__ = ["AdapterError", "DrillRefused", "Limits", "RealDrill", "Undoing", "left_over"]

@@ -6,7 +6,7 @@ from typing import Dict, Iterable, List, Mapping, Optional, Sequence
 
 from sqlalchemy.engine import Connection
 
-from nhc.marks import cause_of
+from nhc.marks import cause_of, cause_text
 from nhc.matching.node_names import Names
 from nhc.model import Action, Verdict
 from nhc.ports import ConditionReport, NodeState
@@ -20,7 +20,7 @@ from nhc.store.problems import StoredProblem
 
 def fault_of(problem: StoredProblem, node: str, seen: float) -> NodeFault:
     """A problem of the store as a fault."""
-    cause = f"{problem.check}|{problem.reason}|{problem.target}"
+    cause = cause_text(problem.check, problem.reason, problem.target)
     return NodeFault(
         node, cause, problem.reason, problem.message or problem.reason, Action(problem.action), seen, problem.began,
         problem.target, f"store/{problem.source}" if problem.source else "store",

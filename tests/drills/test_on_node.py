@@ -13,7 +13,6 @@ from nhc.drills.faults import (
     Injection,
     ReportedFault,
     action_of,
-    caused,
     read_injection,
     would_send,
 )
@@ -191,11 +190,11 @@ def test_an_injection_is_read_as_it_was_written_and_runs_one_command():
 def test_a_true_problem_is_not_the_drills():
     said = "a RAID array failed"
     true = StoredProblem(1, "n", "check_kmsg", "MdArrayFailed", "md0", "CRIT", "inspect", said, "", 1, 1, None)
-    assert not caused(KERNEL_LINE, "md0", true)
-    assert caused(KERNEL_LINE, "md0", true._replace(message="drill: a RAID array failed"))
+    assert not Injection(KERNEL_LINE, "md-failed", "md0").caused(true)
+    assert Injection(KERNEL_LINE, "md-failed", "md0").caused(true._replace(message="drill: a RAID array failed"))
     full = true._replace(reason="FilesystemFull", target="/scratch")
-    assert caused(FULL_DISK, "/scratch", full)
-    assert not caused(FULL_DISK, "/scratch2", full)
+    assert Injection(FULL_DISK, FULL_DISK, "/scratch").caused(full)
+    assert not Injection(FULL_DISK, FULL_DISK, "/scratch2").caused(full)
 
 
 @pytest.mark.parametrize(
