@@ -14,9 +14,9 @@ from nhc.repair import Answer, Machine, Order, Rung, Stage
 from nhc.testing_repairers import KEY, RepairerContract, RepairerWorld
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, namespaced, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError
+from nhc_adapters.kubernetes.repair.cluster import JOBS
 from nhc_adapters.kubernetes.repair.handoff import KubernetesHandoff
 from nhc_adapters.kubernetes.repair.jobs import is_active
-from nhc_adapters.kubernetes.repair.pinned_job import JOBS
 from tests.support.crds import HOST, annotate, install, make, path_of, set_status
 from tests.support.gpu_node import UUID, GpuNode
 from tests.support.kube import Kube
@@ -393,6 +393,12 @@ def test_kured_is_asked_by_its_sentinel_and_its_lock_is_told(build: Any) -> None
     world.kube.admin.patch(path, lock, MERGE_PATCH)
     seen = world.repairer.progress(todo, sent, before)
     assert (seen.stage, "lock" in seen.message) == (Stage.WORKING, True)
+
+
+def test_a_sentinels_job_that_was_there_and_is_gone_may_have_made_it(build: Any) -> None:
+    world = build("kured")
+    world.wire.next(error(409, "AlreadyExists", "it is there"), "POST", "/jobs")
+    assert world.repairer.send(order(world)).answer is Answer.AMBIGUOUS
 
 
 def test_where_there_is_no_kured_nobody_is_asked(build: Any) -> None:

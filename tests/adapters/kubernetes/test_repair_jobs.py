@@ -14,8 +14,9 @@ from nhc.repair import Answer, Machine, Order, Rung, Sent, Stage
 from nhc.testing_repairers import KEY, RepairerContract, RepairerWorld
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, namespaced
 from nhc_adapters.kubernetes.nodes.drain import Drain, DrainRules
+from nhc_adapters.kubernetes.repair.cluster import JOBS
 from nhc_adapters.kubernetes.repair.jobs import job_name, read_job
-from nhc_adapters.kubernetes.repair.pinned_job import COMPONENT, JOBS
+from nhc_adapters.kubernetes.repair.pinned_job import COMPONENT
 from nhc_adapters.kubernetes.repair.repairer import KubernetesJobs, needed
 from tests.support.gpu_node import UUID, GpuNode
 from tests.support.kube import Kube
@@ -192,6 +193,13 @@ def test_a_name_that_somebody_else_has_taken_is_refused(made: Any) -> None:
     assert world.repairer.send(order(world)).answer is Answer.REFUSED
 
 
+def test_a_job_that_was_there_and_is_gone_may_have_done_its_work(made: Any) -> None:
+    world = made()
+    world.wire.next(error(409, "AlreadyExists", "it is there"), "POST", "/jobs")
+    sent = world.repairer.send(order(world))
+    assert (sent.answer, "is gone" in sent.message) == (Answer.AMBIGUOUS, True)
+
+
 def test_a_repair_that_was_killed_is_put_back_by_another_job(made: Any) -> None:
     world = made()
     world.gpus.unit("nvidia-persistenced.service")
@@ -218,7 +226,7 @@ def test_a_repair_that_was_killed_is_put_back_by_another_job(made: Any) -> None:
 
 def test_a_repair_past_its_deadline_is_ended_and_puts_back_itself(made: Any) -> None:
     world = made()
-    world.repairer.hand = world.repairer.hand._replace(deadline=3)
+    world.repairer.orders = world.repairer.orders._replace(hand=world.repairer.hand._replace(deadline=3))
     world.gpus.unit("nvidia-persistenced.service")
     world.gpus.process(99, "python", ["/dev/nvidia0"], unit="nvidia-persistenced.service")
     world.gpus.note("pid-nvidia-persistenced.service", "")  # it stays although its service is stopped
@@ -239,7 +247,7 @@ def test_a_repair_past_its_deadline_is_ended_and_puts_back_itself(made: Any) -> 
 
 def test_a_job_whose_pod_cannot_be_made_says_that_nothing_was_begun(made: Any) -> None:
     world = made(Rung.REBOOT)
-    world.repairer.hand = world.repairer.hand._replace(deadline=2)
+    world.repairer.orders = world.repairer.orders._replace(hand=world.repairer.hand._replace(deadline=2))
     label = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "baseline"}}}
     path = f"/api/v1/namespaces/{world.kube.namespace}"
     world.kube.admin.patch(path, label, MERGE_PATCH)

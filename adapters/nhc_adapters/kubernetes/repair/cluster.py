@@ -17,6 +17,9 @@ from nhc_adapters.repair.calls import LATER, CallFailed, RepairRefused
 
 Object = Dict[str, Any]
 NOT_FOUND, CONFLICT = 404, 409
+JOBS = "apis/batch/v1"
+NOT_READY = 60.0
+"""Seconds after which a node whose kubelet is not ready may be asked again: a kubelet that restarts needs less."""
 
 
 class KubeNode(NamedTuple):
@@ -171,7 +174,26 @@ class RepairCluster:
             raise RepairRefused(f"the node {machine.node} is being deleted")
         return found
 
+    def compare_ready(self, machine: Machine) -> KubeNode:
+        """As `compare`, where the node would start a pod. Raises RepairRefused, CallFailed."""
+        found = self.compare(machine)
+        if not found.ready:
+            raise RepairRefused(f"the kubelet of {machine.node} is not ready: it would start no pod", NOT_READY)
+        return found
+
+    def job(self, namespace: str, name: str) -> Optional[Object]:
+        """A Job, None where there is none. Raises CallFailed."""
+        return self.find(namespaced(namespace, "jobs", name, JOBS))
+
+    def pods_of(self, namespace: str, job: str) -> List[Object]:
+        """The pods of a Job. Raises CallFailed."""
+        return self.items(namespaced(namespace, "pods"), labelSelector=f"batch.kubernetes.io/job-name={job}")
+
     # Changing.
+
+    def create_job(self, namespace: str, body: Body, **query: str) -> Object:
+        """Raises as `create`."""
+        return self.create(namespaced(namespace, "jobs", group=JOBS), body, **query)
 
     def create(self, path: str, body: Body, **query: str) -> Object:
         """Raises CallFailed; its code is 409 where the name is taken."""

@@ -16,11 +16,10 @@ from nhc.model import printable
 from nhc.ports import AdapterError
 from nhc.repair import Answer, EvidenceBudget, Exhibit, Machine
 from nhc.system.bounded_read import parse_json
-from nhc_adapters.kubernetes.api.client import namespaced
 from nhc_adapters.kubernetes.nodes.own_marks import COLLECTS
 from nhc_adapters.kubernetes.repair.cluster import Object, RepairCluster
 from nhc_adapters.kubernetes.repair.jobs import CONTAINER, HandSettings, hand_job, is_active, read_job
-from nhc_adapters.kubernetes.repair.pinned_job import JOBS, JobPlace, PinnedJob
+from nhc_adapters.kubernetes.repair.pinned_job import JobPlace, PinnedJob
 from nhc_adapters.node.hand.evidence import LOG, NAMES
 from nhc_adapters.repair.calls import CallFailed
 from nhc_adapters.repair.evidence import EvidenceCollector
@@ -117,16 +116,14 @@ class EvidenceJobs:
 
     def _create(self, machine: Machine, budget: EvidenceBudget) -> str:
         """The Job's name. Raises AdapterError."""
-        node = self.cluster.compare(machine)
-        if not node.ready:
-            raise AdapterError(f"the kubelet of {machine.node} is not ready: it would start no pod")
+        self.cluster.compare_ready(machine)
         name = f"nhc-evidence-{uuid.uuid4().hex[:24]}"
         notes = {"nhc/node": machine.node, COLLECTS: COMPONENT}
         job = PinnedJob(name, machine.node, COMPONENT, notes, max(1, round(budget.seconds)), ENDING)
         words = ("collect", str(budget.size), f"{budget.seconds * (1 - 2 * READING):.1f}")
         body = hand_job(job, self.place, self.hand, words)
         try:
-            self.cluster.create(namespaced(self.place.namespace, "jobs", group=JOBS), body)
+            self.cluster.create_job(self.place.namespace, body)
         except CallFailed as error:
             if error.answer is not Answer.AMBIGUOUS:  # else the next look says whether it is there
                 raise
@@ -152,11 +149,10 @@ class EvidenceJobs:
     def _look(self, name: str) -> Tuple[Object, List[Object]]:
         """The Job and its pods. Raises AdapterError."""
         where = self.place.namespace
-        job = self.cluster.find(namespaced(where, "jobs", name, JOBS))
+        job = self.cluster.job(where, name)
         if job is None:
             raise AdapterError(f"the Job {where}/{name} is not there, or was deleted while it ran")
-        selector = f"batch.kubernetes.io/job-name={name}"
-        return job, self.cluster.items(namespaced(where, "pods"), labelSelector=selector)
+        return job, self.cluster.pods_of(where, name)
 
 
 def _ran(pod: Mapping[str, Any]) -> bool:

@@ -90,8 +90,7 @@ class JobSeen(NamedTuple):
 def read_job(job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]) -> JobSeen:
     """What a Job and its pods say. A Job that ran out of time has deleted its pod: then its own count tells of it."""
     status: Mapping[str, Any] = job.get("status") or {}
-    conditions = {str(one.get("type")): one for one in status.get("conditions") or ()
-                  if one.get("status") == "True"}  # fmt: skip
+    conditions = _conditions(job)
     complete, over = "Complete" in conditions, conditions.get("Failed")
     started, answer = bool(status.get("failed") or status.get("succeeded")), None
     said: List[str] = []
@@ -111,7 +110,7 @@ def read_job(job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]) -> JobSe
         said.append(f"{over.get('reason')}: {over.get('message')}")
     elif not pods and not complete:
         said.append("no pod of it is there yet")
-    return JobSeen(complete or over is not None, complete, started, answer, printable("; ".join(said), 400))
+    return JobSeen(not is_active(job), complete, started, answer, printable("; ".join(said), 400))
 
 
 def _answer(message: str) -> Optional[Mapping[str, object]]:
@@ -124,11 +123,13 @@ def _answer(message: str) -> Optional[Mapping[str, object]]:
 
 def is_active(job: Mapping[str, Any]) -> bool:
     """Whether a Job may still do something."""
-    ended = ("Complete", "Failed")
-    return not any(
-        one.get("type") in ended and one.get("status") == "True"
-        for one in (job.get("status") or {}).get("conditions") or ()
-    )
+    return not {"Complete", "Failed"} & set(_conditions(job))
+
+
+def _conditions(job: Mapping[str, Any]) -> Dict[str, Mapping[str, Any]]:
+    """The conditions of a Job that are true, by their type."""
+    found = (job.get("status") or {}).get("conditions") or ()
+    return {str(one.get("type")): one for one in found if one.get("status") == "True"}
 
 
 def order_text(asked: Mapping[str, object]) -> str:

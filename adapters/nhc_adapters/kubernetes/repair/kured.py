@@ -6,20 +6,19 @@ decide when it reboots: allow for them in `effect.reboot`.
 
 from __future__ import annotations
 
-import json
 from typing import FrozenSet, List, Optional
 
-from nhc.repair import Answer, Machine, Order, Progress, Rung, Sent, Sighting, Stage
+from nhc.repair import Machine, Order, Progress, Rung, Sent, Sighting, Stage
 from nhc_adapters.kubernetes.api.client import namespaced
 from nhc_adapters.kubernetes.controller.rights import ClusterRight
-from nhc_adapters.kubernetes.repair import jobs
-from nhc_adapters.kubernetes.repair.cluster import CONFLICT, KubeNode, Object
-from nhc_adapters.kubernetes.repair.handover import ActorSettings, booted, is_of
-from nhc_adapters.kubernetes.repair.jobs import HandSettings, job_name
-from nhc_adapters.kubernetes.repair.pinned_job import JOBS, JobPlace
+from nhc_adapters.kubernetes.repair.cluster import KubeNode, Object
+from nhc_adapters.kubernetes.repair.handover import ActorSettings, booted
+from nhc_adapters.kubernetes.repair.jobs import HandSettings, job_name, order_text
+from nhc_adapters.kubernetes.repair.order_jobs import OrderJobs
+from nhc_adapters.kubernetes.repair.pinned_job import JobPlace
 from nhc_adapters.kubernetes.repair.shown_on_nodes import KURED_LOCK, of_kured
 from nhc_adapters.node.repairer import asked_of
-from nhc_adapters.repair.calls import LATER, CallFailed, RepairRefused, accepted
+from nhc_adapters.repair.calls import LATER, RepairRefused, accepted
 
 SENTINEL = "/run/reboot-required"
 HAND = HandSettings(deadline=300)
@@ -35,6 +34,7 @@ class Kured:
         table = given.table
         self.nodes, self.sentinel = given.nodes, table.text("sentinel", SENTINEL)
         self.place = JobPlace(table.text("namespace", "nhc-system"), table.text("image"))
+        self.orders = OrderJobs(self.nodes, self.place, HAND)
         self.where, _, self.daemonset = table.text("daemonset", "kube-system/kured").partition("/")
         if not self.sentinel.startswith("/"):
             raise table.wrong("sentinel", "a path on the node")
@@ -63,29 +63,17 @@ class Kured:
             raise RepairRefused(f"there is no DaemonSet {self.where}/{self.daemonset}: nobody would reboot the node")
         machine = order.machine._replace(boot_id=order.machine.boot_id or node.boot)
         asked = asked_of(order._replace(machine=machine), (), (), "", 0.0)
-        words = ("sentinel", json.dumps(asked, sort_keys=True), self.sentinel)
+        self.orders.create(order, ("sentinel", order_text(asked), self.sentinel))
         name = job_name(order.key)
-        try:
-            self.nodes.create(namespaced(self.place.namespace, "jobs", group=JOBS),
-                              jobs.manifest(order, self.place, HAND, words))  # fmt: skip
-        except CallFailed as error:
-            if error.code != str(CONFLICT):
-                raise
-            found = self.nodes.find(namespaced(self.place.namespace, "jobs", name, JOBS))
-            if found is None or not is_of(found, order):
-                raise CallFailed(Answer.REFUSED, f"the name {name} is taken by a Job that is not this order") from None
         return accepted(f"the Job {self.place.namespace}/{name} makes {self.sentinel} for kured", name)
 
     def progress(self, order: Order, sent: Sent, before: Sighting, node: Optional[KubeNode]) -> Progress:
         done = booted(before, order, node)
         if done is not None:
             return done
-        found = self.nodes.find(namespaced(self.place.namespace, "jobs", job_name(order.key), JOBS))
-        if found is None:
+        seen = self.orders.seen(order)
+        if seen is None:
             return Progress(Stage.WORKING, "the Job that makes the sentinel is not there (yet)")
-        path = namespaced(self.place.namespace, "pods")
-        selector = f"batch.kubernetes.io/job-name={job_name(order.key)}"
-        seen = jobs.read_job(found, self.nodes.items(path, labelSelector=selector))
         if seen.ended and seen.text("stage") != "done":
             why = seen.text("message") or seen.text("problem") or seen.why
             return Progress(Stage.FAILED, f"the sentinel was not made: {why}")

@@ -10,7 +10,6 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Sequence
 
 from nhc_adapters.repair.settings import AdapterSettings
 
-JOBS = "apis/batch/v1"
 NAME = "app.kubernetes.io/name"
 COMPONENT = "app.kubernetes.io/component"
 NODE_LABEL = "nhc/repair-node"

@@ -21,12 +21,14 @@ from nhc.repair import Answer, EvidenceBudget, Exhibit, Machine, Order, Progress
 from nhc_adapters.kubernetes.api.client import namespaced
 from nhc_adapters.kubernetes.controller.rights import ClusterRight
 from nhc_adapters.kubernetes.repair import jobs
-from nhc_adapters.kubernetes.repair.cluster import CONFLICT, KubeNode, RepairCluster
+from nhc_adapters.kubernetes.repair.cluster import JOBS, KubeNode, RepairCluster
 from nhc_adapters.kubernetes.repair.evidence_job import EvidenceJobs
+from nhc_adapters.kubernetes.repair.handover import booted
 from nhc_adapters.kubernetes.repair.jobs import HandSettings, JobSeen, job_name
-from nhc_adapters.kubernetes.repair.pinned_job import JOBS, PLACE, labels_of, read_place, whole_seconds
+from nhc_adapters.kubernetes.repair.order_jobs import OrderJobs
+from nhc_adapters.kubernetes.repair.pinned_job import PLACE, labels_of, read_place, whole_seconds
 from nhc_adapters.node.repairer import asked_of, units_of
-from nhc_adapters.repair.calls import CallFailed, RepairRefused, accepted, send_once
+from nhc_adapters.repair.calls import accepted, send_once
 from nhc_adapters.repair.settings import AdapterSettings
 
 KNOWN = (
@@ -35,9 +37,6 @@ KNOWN = (
 )  # fmt: skip
 
 RUNGS = (Rung.RESTART_APP, Rung.RESET_DEVICE, Rung.RELOAD_DRIVER, Rung.REBOOT)
-
-NOT_READY = 60.0
-"""Seconds after which a node whose kubelet is not ready may be asked again: a kubelet that restarts needs less."""
 
 
 class KubernetesJobs:
@@ -59,6 +58,7 @@ class KubernetesJobs:
         )
         where = table.text("kubeconfig") or (environ or {}).get("KUBECONFIG", "")
         self.cluster = RepairCluster(where, table.text("context"), timeout)
+        self.orders = OrderJobs(self.cluster, self.place, self.hand)
         self.shows = table.flag("evidence", True)
 
     def can(self, machine: Machine, rung: Rung, device: str = "") -> str:
@@ -90,51 +90,30 @@ class KubernetesJobs:
         why = self.can(order.machine, order.rung, order.device)
         if why:
             return Sent(Answer.REFUSED, f"not sent: {why}")
-        return send_once(lambda: self._ready(order.machine), lambda node: self._create(order, node))
+        return send_once(lambda: self.cluster.compare_ready(order.machine), lambda node: self._create(order, node))
 
     def complete(self, order: Order, sent: Sent) -> Sent:
         """Put back what a repair that was killed had stopped: a Job of its own. Never raises."""
         return send_once(lambda: self.cluster.compare(order.machine), lambda node: self._create(order, node, True))
-
-    def _ready(self, machine: Machine) -> KubeNode:
-        node = self.cluster.compare(machine)
-        if not node.ready:
-            raise RepairRefused(f"the kubelet of {machine.node} is not ready: it would start no pod", NOT_READY)
-        return node
 
     def _create(self, order: Order, node: KubeNode, restore: bool = False) -> Sent:
         """Raises CallFailed."""
         machine = order.machine._replace(boot_id=order.machine.boot_id or node.boot)
         asked = asked_of(order._replace(machine=machine), self.services, self.stoppable, self.kubeconfig, self.wait)
         words = ("restore" if restore else "start", jobs.order_text(asked))
-        path = namespaced(self.place.namespace, "jobs", group=JOBS)
         name = job_name(order.key, restore)
-        try:
-            self.cluster.create(path, jobs.manifest(order, self.place, self.hand, words, restore))
-        except CallFailed as error:
-            if error.code != str(CONFLICT):
-                raise
-            return self._taken(order, name)
-        return accepted(f"the Job {self.place.namespace}/{name} is created", name)
-
-    def _taken(self, order: Order, name: str) -> Sent:
-        """What it means that the name is taken: the same order, sent before. Raises CallFailed."""
-        found = self.cluster.find(namespaced(self.place.namespace, "jobs", name, JOBS))
-        if found is None:
-            raise CallFailed(Answer.AMBIGUOUS, f"the Job {name} was there, and is gone")
-        if found["metadata"].get("annotations", {}).get(jobs.ORDER) != order.key:
-            raise CallFailed(Answer.REFUSED, f"the name {name} is taken by a Job that is not this order")
-        return accepted(f"the Job {self.place.namespace}/{name} was created before", name)
+        when = "is created" if self.orders.create(order, words, restore) else "was created before"
+        return accepted(f"the Job {self.place.namespace}/{name} {when}", name)
 
     # Watching.
 
     def progress(self, order: Order, sent: Sent, before: Sighting) -> Progress:
         """What the node and the Job show. Raises AdapterError."""
         if order.rung is Rung.REBOOT:
-            boot, node = before.boot or order.machine.boot_id, self.cluster.node(order.machine.node)
-            if node is not None and boot and node.boot and node.boot != boot:
-                return Progress(Stage.DONE, f"booted again: {node.boot}")
-        seen = self._seen(job_name(order.key))
+            done = booted(before, order, self.cluster.node(order.machine.node))
+            if done is not None:
+                return done
+        seen = self.orders.seen(order)
         if seen is None:
             return Progress(Stage.WORKING, "the Job is not there (yet)")
         return self._judged(order, seen)
@@ -155,7 +134,7 @@ class KubernetesJobs:
 
     def _killed(self, order: Order, why: str) -> Progress:
         """The program was ended before it could answer: what it took away is put back by another Job."""
-        restore = self._seen(job_name(order.key, True))
+        restore = self.orders.seen(order, restore=True)
         if restore is None:
             return Progress(Stage.HALFWAY, f"the repair was killed: {why}")
         if not restore.ended:
@@ -164,13 +143,6 @@ class KubernetesJobs:
             return Progress(Stage.FAILED, "the repair was killed; what it had stopped was put back")
         said = restore.text("message") or restore.text("problem") or restore.why
         return Progress(Stage.FAILED, f"the repair was killed, and what it stopped was not put back: {said}")
-
-    def _seen(self, name: str) -> Optional[JobSeen]:
-        found = self.cluster.find(namespaced(self.place.namespace, "jobs", name, JOBS))
-        if found is None:
-            return None
-        path = namespaced(self.place.namespace, "pods")
-        return jobs.read_job(found, self.cluster.items(path, labelSelector=f"batch.kubernetes.io/job-name={name}"))
 
     def _of_node(self, node: str) -> List[Mapping[str, Any]]:
         selector = ",".join(f"{key}={value}" for key, value in
@@ -196,9 +168,9 @@ class KubernetesJobs:
         if not self.place.image:
             return Right(name, False, "no image is set up (image)")
         order = Order("doctor", "0", 0, Machine("doctor"), Rung.REBOOT, "a dry run")
-        path = namespaced(self.place.namespace, "jobs", group=JOBS)
+        body = jobs.manifest(order, self.place, self.hand, ("look",))
         try:
-            self.cluster.create(path, jobs.manifest(order, self.place, self.hand, ("look",)), dryRun="All")
+            self.cluster.create_job(self.place.namespace, body, dryRun="All")
         except AdapterError as error:
             return Right(name, False, str(error))
         pinned = bool(re.search(r"@sha256:[0-9a-f]{64}$", self.place.image))

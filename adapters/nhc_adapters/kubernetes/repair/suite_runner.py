@@ -20,11 +20,10 @@ from nhc.model import printable
 from nhc.ports import AdapterError
 from nhc.repair import Answer, Right
 from nhc.suite_ports import SuiteOrder
-from nhc_adapters.kubernetes.api.client import namespaced
 from nhc_adapters.kubernetes.controller.rights import ClusterRight
 from nhc_adapters.kubernetes.repair.cluster import CONFLICT, Object, RepairCluster
 from nhc_adapters.kubernetes.repair.jobs import is_active, read_job
-from nhc_adapters.kubernetes.repair.pinned_job import JOBS, PLACE, read_place
+from nhc_adapters.kubernetes.repair.pinned_job import PLACE, read_place
 from nhc_adapters.kubernetes.repair.suite_job import (
     CONTAINER,
     ENDING,
@@ -104,12 +103,9 @@ class SuiteJobs:
 
     # The Job.
 
-    def _path(self, resource: str, name: str = "", group: str = "api/v1") -> str:
-        return namespaced(self.place.namespace, resource, name, group)
-
     def _find(self, order: SuiteOrder, name: str) -> Optional[Object]:
         """Raises AdapterError where the name is taken by what is none of this run."""
-        found = self.cluster.find(self._path("jobs", name, JOBS))
+        found = self.cluster.job(self.place.namespace, name)
         if found is not None and (found["metadata"].get("annotations") or {}).get(ORDER) != order_key(order):
             raise AdapterError(f"the name {name} is taken by a Job that is not this run of {order.suite}")
         return found
@@ -117,13 +113,9 @@ class SuiteJobs:
     def _create(self, order: SuiteOrder, number: int, name: str) -> Object:
         """The Job, created now or a moment ago by another. Raises AdapterError."""
         # The machine's boot is another than the one that was judged: the repair came in between.
-        node = self.cluster.compare(order.machine._replace(boot_id=""))
-        if not node.ready:
-            raise AdapterError(f"the kubelet of {node.name} is not ready: it would start no pod")
+        self.cluster.compare_ready(order.machine._replace(boot_id=""))
         try:
-            return self.cluster.create(
-                self._path("jobs", group=JOBS), manifest(order, self.place, self.program, number)
-            )
+            return self.cluster.create_job(self.place.namespace, manifest(order, self.place, self.program, number))
         except CallFailed as error:
             if error.code != str(CONFLICT):
                 raise
@@ -142,7 +134,7 @@ class SuiteJobs:
                     raise AdapterError(f"{order.machine.node}: the Job {name} was deleted while it ran")
                 if not is_active(found):
                     return found
-                said = read_job(found, self._pods(name)).why
+                said = read_job(found, self.cluster.pods_of(self.place.namespace, name)).why
             except CallFailed as error:
                 if error.answer is not Answer.AMBIGUOUS:
                     raise
@@ -151,12 +143,9 @@ class SuiteJobs:
                 raise AdapterError(f"{order.machine.node}: the Job {name} has not ended: {said or 'it runs'}")
             self._sleep(self._every)
 
-    def _pods(self, name: str) -> List[Object]:
-        return self.cluster.items(self._path("pods"), labelSelector=f"batch.kubernetes.io/job-name={name}")
-
     def _read(self, job: Mapping[str, Any], name: str) -> _SuiteRead:
         """Raises AdapterError where the API server does not give what it has."""
-        end = read_end(job, self._pods(name))
+        end = read_end(job, self.cluster.pods_of(self.place.namespace, name))
         if end.status not in (*TOLD, UNSURE):
             return _SuiteRead(end, "")
         return _SuiteRead(end, report_in(self.cluster.log(self.place.namespace, end.pod, CONTAINER, LOG)))

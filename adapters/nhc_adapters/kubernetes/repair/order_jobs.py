@@ -1,0 +1,43 @@
+"""The Jobs that carry out orders on their nodes: each is created once, and is found again by the order's key."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Optional, Sequence
+
+from nhc.repair import Answer, Order
+from nhc_adapters.kubernetes.repair import jobs
+from nhc_adapters.kubernetes.repair.cluster import CONFLICT, RepairCluster
+from nhc_adapters.kubernetes.repair.handover import is_of
+from nhc_adapters.kubernetes.repair.jobs import HandSettings, JobSeen, job_name
+from nhc_adapters.kubernetes.repair.pinned_job import JobPlace
+from nhc_adapters.repair.calls import CallFailed
+
+
+class OrderJobs(NamedTuple):
+    """Where they are, and how their program works."""
+
+    cluster: RepairCluster
+    place: JobPlace
+    hand: HandSettings
+
+    def create(self, order: Order, words: Sequence[str], restore: bool = False) -> bool:
+        """Whether it was created now; else the same order was sent before. Raises CallFailed."""
+        name = job_name(order.key, restore)
+        try:
+            self.cluster.create_job(self.place.namespace, jobs.manifest(order, self.place, self.hand, words, restore))
+            return True
+        except CallFailed as error:
+            if error.code != str(CONFLICT):
+                raise
+        found = self.cluster.job(self.place.namespace, name)
+        if found is None:
+            raise CallFailed(Answer.AMBIGUOUS, f"the Job {name} was there, and is gone")
+        if not is_of(found, order):
+            raise CallFailed(Answer.REFUSED, f"the name {name} is taken by a Job that is not this order")
+        return False
+
+    def seen(self, order: Order, restore: bool = False) -> Optional[JobSeen]:
+        """The Job of an order and its pods, None where it is not there. Raises CallFailed."""
+        name = job_name(order.key, restore)
+        found = self.cluster.job(self.place.namespace, name)
+        return None if found is None else jobs.read_job(found, self.cluster.pods_of(self.place.namespace, name))
