@@ -89,7 +89,6 @@ def service(cluster, tmp_path):
     cluster.scontrol("cancel_reboot", NODE, check=False)
     if "REBOOT" in cluster.show(NODE)["State"]:
         cluster.boot_node(NODE)
-        until(lambda: "REBOOT" not in cluster.show(NODE)["State"], what="the node to be back")
 
 
 def test_from_a_fault_to_a_returned_node_though_the_controller_is_killed(service, cluster):

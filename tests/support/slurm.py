@@ -159,9 +159,20 @@ class Cluster:
         self._start(f"slurmd.{name}", ["slurmd", "-D", "-N", name, "-f", str(self.conf)])
 
     def boot_node(self, name: str) -> None:
-        """Restart a node's slurmd as if its host had just booted (`slurmd -b`)."""
-        self.kill(f"slurmd.{name}", signal.SIGTERM)
-        self._start(f"slurmd.{name}", ["slurmd", "-D", "-b", "-N", name, "-f", str(self.conf)])
+        """Restart a node's slurmd as if its host had just booted (`slurmd -b`), which ends a reboot by Slurm.
+
+        Such a slurmd says that it came up a second ago. A slurmctld that asked for the reboot within that second takes
+        it for the boot before, and goes on waiting (22.05.8): then the node boots once more.
+        """
+
+        def boot() -> bool:
+            self.kill(f"slurmd.{name}", signal.SIGTERM)
+            self._start(f"slurmd.{name}", ["slurmd", "-D", "-b", "-N", name, "-f", str(self.conf)])
+            with contextlib.suppress(AssertionError):
+                return until(lambda: "REBOOT" not in self.show(name)["State"], 3)
+            return False
+
+        self._wait(f"slurmd.{name}", boot, 60)
 
     def start_rest(self, user: str = "nobody") -> str:
         """Start slurmrestd on a socket and return its path; it asks for a token (`token`)."""
