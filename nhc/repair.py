@@ -10,6 +10,7 @@ Ours stand in `nhc.plugins.REPAIRERS`; those of other packages under the entry p
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 from typing import Iterator, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
 from typing import runtime_checkable as port
@@ -74,6 +75,17 @@ class Sighting(NamedTuple):
     power: str = ""
     actor: str = ""
     doing: str = ""
+
+    @property
+    def kernel_boot(self) -> str:
+        """`boot` where it is the kernel's boot id, which reports have as well; "" where it is a provider's own word: a
+        start time is another text than every boot id, and proves nothing beside one.
+        """
+        return self.boot if _BOOT_ID.fullmatch(self.boot) else ""
+
+
+_BOOT_ID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+"""/proc/sys/kernel/random/boot_id."""
 
 
 class Order(NamedTuple):

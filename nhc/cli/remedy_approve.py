@@ -11,6 +11,7 @@ from nhc.cli.command_error import CommandError
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.cli.remedy_options import SETTINGS, STORE, carried_out, opened, person
 from nhc.remedy.persons import RequestRefused, decide
+from nhc.store.errors import Conflict
 
 
 @click.command("approve", cls=GroupedCommand)
@@ -34,7 +35,7 @@ def _approve(number: int, refuse: bool, why: str, by: str, path: Optional[str], 
     store = opened(path, url)
     try:
         click.echo(decide(store, number, by=by, agree=not refuse, why=why, now=time.time()))
-    except RequestRefused as error:
+    except (RequestRefused, Conflict) as error:
         raise CommandError(str(error), 2) from None
     finally:
         store.close()

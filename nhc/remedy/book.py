@@ -55,7 +55,7 @@ class EpisodeCase(NamedTuple):
     def tries(self) -> Tuple[Try, ...]:
         """Its attempts as decisions see them."""
         return tuple(
-            Try(one.number, Rung(one.rung), one.device, state_of(one), one.written, seen_before(one).boot)
+            Try(one.number, Rung(one.rung), one.device, state_of(one), one.written, seen_before(one).kernel_boot)
             for one in self.attempts
         )
 
@@ -130,10 +130,12 @@ class Book:
 
     @staticmethod
     def consent(connection: Connection, case: EpisodeCase) -> Consent:
-        """What persons decided of the attempt that would be next."""
-        number = len(case.attempts) + 1
-        found = [one for one in attempts.decisions(connection, case.episode.id, number)
-                 if one.rung == case.episode.rung]  # fmt: skip
+        """What persons decided of the attempt that would be next, as it is asked for now: who agreed to a reset of one
+        device, or to a plan of yesterday that a recovery has ended, has not agreed to this one.
+        """
+        question = (case.episode.rung, case.detail.asked)
+        found = [one for one in attempts.decisions(connection, case.episode.id, len(case.attempts) + 1)
+                 if (one.rung, one.asked) == question]  # fmt: skip
         refused = next((one.decided_by for one in found if one.decision != "approved"), "")
         return Consent(tuple(one.decided_by for one in found if one.decision == "approved"), refused)
 
@@ -153,7 +155,10 @@ class Book:
         if one.joins is not None:
             row = episodes.get(connection, one.joins)
             if row is not None and row.ended is None:
-                after_it = details.read(row.detail).joined(one.faults)
+                try:
+                    after_it = details.read(row.detail).joined(one.faults)
+                except details.BadDetail:
+                    return []  # nothing is done with it, and `cases` names it; the other nodes do not wait for it
                 told = {"faults": [fault.cause for fault in one.faults]}
                 episodes.save_step(
                     connection, row, EpisodeStep(self.actor, "episode.joined", told), now=now, detail=after_it.text()

@@ -130,8 +130,7 @@ class Gatherer:
 
     def expire(self) -> Optional[int]:
         """Forget what is older than it is to be kept; how many files were deleted. Raises StoreError."""
-        with self.store.write() as connection:
-            gone = evidence.forget(connection, evidence.expired(connection, self.clock()))
+        gone = evidence.forget_expired(self.store, self.clock()).files
         self.delete(gone)
         return len(gone)
 

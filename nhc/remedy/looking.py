@@ -169,7 +169,9 @@ class Lookout:
             node = case.episode.node
             detail = settled(case.detail, begun, now)
             found = healths.get(detail.successor or node)
-            if found is not None and found.faults and found.at > max((one.seen for one in detail.faults), default=0.0):
+            # As new as the newest fault is new enough: one that has just joined comes from that very report, which says
+            # as well which of the others are there no more.
+            if found is not None and found.faults and found.at >= max((one.seen for one in detail.faults), default=0.0):
                 detail = detail._replace(faults=kept(detail.faults, found.faults))
             seen = watched.get(case.episode.id, Watched(None))
             views[case.episode.id] = case.view()._replace(

@@ -6,7 +6,7 @@ what passes all of it moves on. `nhc.remedy.controller` writes a move down befor
 
 from __future__ import annotations
 
-from typing import Callable, Dict, Optional
+from typing import Callable, Dict, FrozenSet, Optional
 
 from nhc.marks import clears_later, may_mark
 from nhc.model import Verdict
@@ -294,9 +294,9 @@ def _watching(view: EpisodeView, scene: Scene) -> Move:
         return _effect(view, scene, seen.message, seen.replacement)
     if seen is not None and seen.stage is Stage.FAILED:
         return _go(view, EpisodeEvent.NO_EFFECT, seen.message)._replace(ends=AttemptStatus.FAILED)
-    before = view.detail.boot or last.before_boot
+    before = boots_before(view)
     if (
-        last.rung in NEW_BOOT and health is not None and before and health.boot and health.boot != before
+        last.rung in NEW_BOOT and health is not None and before and health.boot and health.boot not in before
         and health.at > last.written and health.at <= scene.now + FUTURE
     ):  # fmt: skip
         return _effect(view, scene, f"the node reports another boot ({health.boot})", "")
@@ -317,7 +317,7 @@ def _effect(view: EpisodeView, scene: Scene, why: str, successor: str) -> Move:
 
 
 def _verifying(view: EpisodeView, scene: Scene) -> Move:
-    found = verify.judge(view, scene.settings.verify, scene.now, fresh(view.health, scene), last_boot(view))
+    found = verify.judge(view, scene.settings.verify, scene.now, fresh(view.health, scene), old_boots(view))
     if found.event is None:
         detail = view.detail._replace(healthy=found.healthy)
         return stay(view._replace(detail=detail), scene, found.bound, found.why)
@@ -330,12 +330,18 @@ def _verifying(view: EpisodeView, scene: Scene) -> Move:
     return _go(view, event, why, healthy=0.0, relapses=relapses, disproved=disproved)
 
 
-def last_boot(view: EpisodeView) -> str:
-    """The boot before the last repair, where that repair brings another one; "" where it does not, or is not known."""
+def boots_before(view: EpisodeView) -> FrozenSet[str]:
+    """The boot ids that are known from before the last repair: of the last report, and of the look right before it."""
+    found = (view.detail.boot, view.last.before_boot if view.last is not None else "")
+    return frozenset(one for one in found if one)
+
+
+def old_boots(view: EpisodeView) -> FrozenSet[str]:
+    """The boots before the last repair, where that brings another one; none where it does not, or nobody knows."""
     last = view.last
     if last is None or last.rung not in NEW_BOOT or last.state is not AttemptStatus.SUCCEEDED:
-        return ""
-    return view.detail.boot or last.before_boot
+        return frozenset()
+    return boots_before(view)
 
 
 def _returning(view: EpisodeView, scene: Scene) -> Move:

@@ -6,7 +6,7 @@ before. UNKNOWN proves nothing either way: it is waited for, never repaired, and
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import TYPE_CHECKING, FrozenSet, NamedTuple, Optional
 
 from nhc.model import Verdict
 from nhc.remedy.machine import EpisodeEvent
@@ -25,12 +25,14 @@ class Verification(NamedTuple):
     bound: str = "verify"
 
 
-def judge(view: EpisodeView, settings: VerifySettings, now: float, fresh: bool, old_boot: str) -> Verification:
-    """Whether the node is proved healthy. `old_boot` is the boot before a repair that makes another one."""
+def judge(
+    view: EpisodeView, settings: VerifySettings, now: float, fresh: bool, old_boots: FrozenSet[str]
+) -> Verification:  # fmt: skip
+    """Whether the node is proved healthy. `old_boots` are those before a repair that makes another one."""
     detail, health = view.detail, view.health
     since = detail.repaired or detail.entered
     newer = health is not None and (
-        health.at > detail.repaired or bool(old_boot and health.boot and health.boot != old_boot)
+        health.at > detail.repaired or bool(old_boots and health.boot and health.boot not in old_boots)
     )
     if health is not None and fresh and newer and health.healthy:
         healthy = detail.healthy or health.at

@@ -33,7 +33,7 @@ class Health(NamedTuple):
 
 
 class Try(NamedTuple):
-    """One attempt, as far as decisions need it."""
+    """One attempt, as far as decisions need it. `before_boot` is the kernel's boot id that was seen before it."""
 
     number: int
     rung: Rung

@@ -181,17 +181,24 @@ def decide(
     now: float,
     reason: str = "",
 ) -> Approval:
-    """Write down what a person decided of an attempt: `approved` or `refused`, once. Raises Conflict."""
+    """Write down what a person decided of an attempt: `approved` or `refused`, once for each time that it is asked.
+
+    What the same person decided of an earlier question stays in the audit log alone. Raises Conflict where the question
+    was answered by this person before.
+    """
     same = sa.and_(
         approvals.c.episode == episode.id, approvals.c.attempt_number == number, approvals.c.decided_by == by
     )
-    if connection.execute(sa.select(approvals.c.id).where(same)).first():
+    before = connection.execute(sa.select(approvals.c.asked, approvals.c.rung).where(same)).first()
+    if before is not None and (before.asked, before.rung) == (asked, rung):
         raise Conflict(f"{by} has decided on attempt {number} of episode {episode.id} before: it takes another person")
     values = {
         "episode": episode.id, "attempt_number": number, "rung": rung, "asked": asked,
         "evidence_digest": evidence_digest, "decided_by": by, "decided": now, "decision": decision,
         "reason": printable(reason, MESSAGE_LIMIT),
     }  # fmt: skip
+    if before is not None:
+        connection.execute(sa.delete(approvals).where(same))
     connection.execute(sa.insert(approvals).values(values))
     told = {"number": number, "rung": rung, "evidence": evidence_digest, "reason": values["reason"]}
     audit.append(connection, now, by, f"approval.{decision}", node=episode.node, episode=episode.id, detail=told)

@@ -8,8 +8,12 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from nhc.model import printable
+from nhc.store.database import Store
 from nhc.store.episodes import MESSAGE_LIMIT, Episode
 from nhc.store.schema import evidence
+
+CHUNK = 1000
+"""Rows of one statement: neither database takes any number of parameters."""
 
 
 class StoredEvidence(NamedTuple):
@@ -26,6 +30,13 @@ class StoredEvidence(NamedTuple):
     collected: float
     expires: Optional[float]
     message: str
+
+
+class Forgotten(NamedTuple):
+    """How many rows were deleted, and the digests that no row names any more: their files may go."""
+
+    rows: int
+    files: List[str]
 
 
 def add(
@@ -56,10 +67,22 @@ def of_episode(connection: Connection, episode: int) -> List[StoredEvidence]:
     return [StoredEvidence._make(row) for row in connection.execute(asked)]
 
 
-def expired(connection: Connection, now: float) -> List[StoredEvidence]:
-    """The rows whose time is over."""
+def expired(connection: Connection, now: float, limit: int = 0) -> List[StoredEvidence]:
+    """The rows whose time is over, the oldest first; at most `limit`, 0 for all."""
     asked = sa.select(evidence).where(evidence.c.expires <= now).order_by(evidence.c.id)
-    return [StoredEvidence._make(row) for row in connection.execute(asked)]
+    return [StoredEvidence._make(row) for row in connection.execute(asked.limit(limit) if limit else asked)]
+
+
+def forget_expired(store: Store, now: float) -> Forgotten:
+    """Delete all rows whose time is over, some in each transaction: however long nobody did. Raises StoreError."""
+    count, files = 0, []
+    while True:
+        with store.write() as connection:
+            over = expired(connection, now, CHUNK)
+            files += forget(connection, over) if over else []
+        count += len(over)
+        if len(over) < CHUNK:
+            return Forgotten(count, files)
 
 
 def forget(connection: Connection, rows: List[StoredEvidence]) -> List[str]:

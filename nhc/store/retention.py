@@ -82,11 +82,7 @@ def prune(
         rows[table.name] = _some(store, table, table.c.train.in_(_old_trains(now - keep.trains)))
     files: List[str] = []
     if with_evidence:
-        with store.write() as connection:
-            over = evidence.expired(connection, now)
-            if over:
-                files = evidence.forget(connection, over)
-        rows["evidence"] = len(over)
+        rows["evidence"], files = evidence.forget_expired(store, now)
     done = {name: count for name, count in rows.items() if count}
     if done:
         with store.write() as connection:

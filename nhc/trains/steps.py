@@ -187,7 +187,9 @@ def _before_work(view: StopView, scene: TrainScene, begun: bool) -> StopMove:
         return wait(view, scene, "unseen", view.unseen or "the machine was not looked at yet")
     if view.sighting.actor:
         return wait(view, scene, "other-actor", f"{view.sighting.actor}: {view.sighting.doing}")
-    boot = view.sighting.boot or (view.health.boot if view.health is not None else "")
+    # A report from before the last step's end may be of the boot before it.
+    told_boot = view.health.boot if view.health is not None and view.health.at > view.detail.effect else ""
+    boot = view.sighting.kernel_boot or told_boot
     told = f"step {view.step + 1} of {len(scene.plan.work)}: {work.what}"
     return _go(view, Stop.ACTING, told, boot=boot, follow_id="", follow_message="")._replace(begins=True)
 

@@ -1,11 +1,14 @@
 """What could send a repair twice, or one that nobody wants any more: clocks, holds, breakers, rows of the store."""
 
 import pytest
+import sqlalchemy as sa
 
+from nhc.model import Action
+from nhc.ports import Mark
 from nhc.remedy.persons import close_breaker
 from nhc.repair import Rung
-from nhc.store import attempts, episodes, holds
-from tests.support.remedy_world import Killed, World
+from nhc.store import attempts, episodes, holds, schema
+from tests.support.remedy_world import Killed, Sickness, World
 
 
 def last(world, node="n1"):
@@ -166,3 +169,52 @@ def test_no_machine_is_looked_at_for_which_no_bound_has_room(store):
     world.controller("[bounds.fleet]\nout = { share = '100%' }\nrepairing = { nodes = 1 }").round()
     assert len(world.sent) == 1
     assert len(looked) <= 8
+
+
+def test_a_fault_that_the_newest_report_does_not_name_any_more_decides_nothing(world):
+    """A new fault joins an episode by the very report that says that the old one is gone, and the old one was worse."""
+    world.nodes["n1"].busy = True
+    world.fall_sick("n1", Sickness(Action.REPLACE, Rung.REPLACE, "Old"))
+    controller = world.controller("[drain]\nidle = ['replace']")
+    world.run(controller, 1)
+    world.nodes["n1"].sick.clear()
+    world.run(controller, 2)
+    assert last(world).state == "verifying"
+    world.nodes["n1"].busy = False
+    world.fall_sick("n1", Sickness(Action.RESET_DEVICE, Rung.RESET_DEVICE, "New", "gpu5"))
+    world.run(controller, 20)
+    assert ([(one.rung, one.device) for one in world.sent], last(world).state) == (
+        [(Rung.RESET_DEVICE, "gpu5")], "returned",
+    )  # fmt: skip
+
+
+def test_a_start_time_is_no_boot_id(world):
+    """A cloud shows when a machine was launched, a report its boot id: that the two differ is no effect of a reboot."""
+    world.boot_shown = lambda node: f"2026-11-22T10:0{node.boot}:00+00:00"
+    node = world.nodes["n1"]
+    node.mark, node.available = Mark("a hook found a fault", Action.REBOOT, since=world.now), False
+    controller = world.controller()
+    controller.round()
+    assert (world.sendings("n1"), last(world).state) == ([Rung.REBOOT], "watching")
+    world.report_on_the_way_down("n1")
+    controller.round()
+    assert last(world).state == "watching"
+    world.run(controller, 12)
+    assert (world.sendings("n1"), last(world).state) == ([Rung.REBOOT], "returned")
+
+
+def test_an_episode_that_cannot_be_read_stops_itself_and_nobody_else(world):
+    """Written by a newer nhc, say, before somebody went back to this one."""
+    world.nodes["n1"].busy = True
+    world.fall_sick("n1")
+    controller = world.controller()
+    world.run(controller, 1)
+    with world.plain.write() as connection:
+        connection.execute(sa.update(schema.episodes).values(detail='{"from_tomorrow":1}'))
+    world.nodes["n1"].busy = False
+    world.fall_sick("n1", Sickness(reason="Another"))
+    world.fall_sick("n2")
+    found = world.run(controller, 20)[-1]
+    assert any("episode 1: its detail cannot be read" in one for one in found.problems)
+    assert (world.sendings("n1"), world.sendings("n2")) == ([], [Rung.REBOOT])
+    assert last(world, "n2").state == "returned"

@@ -95,3 +95,26 @@ def test_a_segment_that_cannot_be_written_deletes_nothing(store, tmp_path):
         retention.archive(store, NOW + 1, NOW + DAY, segments=str(tmp_path / "old"), by="ada")
     with store.read() as connection:
         assert verify(connection, store.anchor) == (2, 0, 2, 2, ())
+
+
+def test_evidence_of_a_long_time_goes_in_statements_that_every_database_takes(store):
+    """PostgreSQL takes 65,535 parameters: after a long pause, one statement for all rows would fail for ever."""
+    episode, _ = opened(store, now=NOW)
+    with store.write() as connection:
+        row = {"episode": episode.id, "node": "n1", "name": "console", "size": 1, "cut": False,
+               "collected": NOW, "expires": NOW + 1.0}  # fmt: skip
+        rows = [{**row, "sha256": f"{number // 2:064x}"} for number in range(2500)]
+        connection.execute(sa.insert(schema.evidence), rows)
+    most = []
+
+    def listen(_connection, _cursor, _statement, parameters, _context, many):
+        most.append(0 if many else len(parameters))
+
+    sa.event.listen(store.engine, "before_cursor_execute", listen)
+    try:
+        gone = evidence.forget_expired(store, NOW + DAY)
+    finally:
+        sa.event.remove(store.engine, "before_cursor_execute", listen)
+    assert (gone.rows, len(gone.files), len(set(gone.files))) == (2500, 1250, 1250)
+    assert max(most) <= 1000
+    assert evidence.forget_expired(store, NOW + DAY) == (0, [])

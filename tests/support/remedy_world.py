@@ -127,6 +127,8 @@ class World:
         """The repairer's next answers: lost (it took effect), dropped (it did not), refused, throttled."""
         self.duration = 60.0
         self.can: Callable[[str, Rung, str], str] = lambda _node, _rung, _device: ""
+        self.boot_shown: Callable[[Node], str] = lambda node: f"boot{node.boot}"
+        """What the provider shows of a machine's boot: the kernel's id, or a start time."""
         self.claimed: Dict[str, str] = {}
         self.down = False
         self.at_boundary: Callable[[str], None] = lambda _what: None
@@ -202,6 +204,12 @@ class World:
         ]
         with self.plain.write() as connection:
             store_reports.receive(connection, found)
+
+    def report_on_the_way_down(self, name: str) -> None:
+        """A report of a node that is about to boot: its agent still runs."""
+        self.now, self.ticks = self.now + 1.0, self.ticks + 1.0
+        with self.plain.write() as connection:
+            store_reports.receive(connection, [Incoming(self.report_of(self.nodes[name]), "agent", self.now)])
 
     def report_of(self, node: Node, at: Optional[float] = None) -> Report:
         results = [
@@ -319,7 +327,7 @@ class FakeRepairer:
         if self.world.down:
             raise AdapterError("the provider does not answer")
         node = self.world.nodes[machine.node]
-        return Sighting(self.world.now, f"i-{node.name}", f"boot{node.boot}", "running")
+        return Sighting(self.world.now, f"i-{node.name}", self.world.boot_shown(node), "running")
 
     def claims(self, machine: Machine) -> Sequence[Claim]:
         doing = self.world.claimed.get(machine.node, "")
@@ -352,7 +360,7 @@ class FakeRepairer:
         if order.key in [key for _, _, key in self.world.commands]:
             why = self.world.fails.get(node.name, "")
             return Progress(Stage.FAILED if why else Stage.DONE, why or "ended with 0")
-        done = f"boot{node.boot}" != before.boot
+        done = self.world.boot_shown(node) != before.boot
         if order.rung in (Rung.RESTART_APP, Rung.RESET_DEVICE, Rung.RELOAD_DRIVER):
             done = any(one.key == order.key for one in self.world.sent)
         return Progress(Stage.DONE, f"boot{node.boot}") if done else Progress(Stage.WORKING, "nothing is seen yet")

@@ -253,3 +253,18 @@ def test_every_step_is_in_the_audit_log(world):
         "train.act-sent", "train.node-watching", "train.act-succeeded", "train.node-verifying", "train.node-returning",
         "hold.released", "train.node-done",
     ]  # fmt: skip
+
+
+def test_a_start_time_that_the_provider_shows_is_no_boot_id(world):
+    """EC2 shows a launch time, slurmctld a BootTime: no report has that as its boot id, and it is not rebooted yet."""
+    world.boot_shown = lambda node: f"2026-11-22T10:0{node.boot}:00+00:00"
+    line = Line(world)
+    waves = line.begin()
+    line.run(1)
+    first = waves[0][0]
+    assert line.states()[first] == "watching"
+    world.report_on_the_way_down(first)
+    line.run(1)
+    assert (line.states()[first], world.nodes[first].boot) == ("watching", 1)
+    line.run()
+    assert set(line.states().values()) == {"done"}
