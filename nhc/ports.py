@@ -223,7 +223,10 @@ class OtherJobs(Protocol):
     """Something that knows which jobs run on a node."""
 
     def other_jobs(self, node: str, user: str, job: str) -> List[str]:
-        """The user's jobs on the node without `job`; nothing of theirs may be cleaned up. Raises AdapterError."""
+        """The user's jobs that are on the node now, without `job`; everybody's where `user` is "".
+
+        Nothing of theirs may be cleaned up or disturbed. Raises AdapterError.
+        """
         ...
 
 

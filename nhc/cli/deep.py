@@ -22,6 +22,7 @@ from nhc.deep import hyperpod, journal, runner, suites
 from nhc.deep.fleet_norm import LEAST, propose
 from nhc.deep.kinds import kinds
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
+from nhc.hooks.job_environment import node_name
 from nhc.hooks.resource_manager import detect
 from nhc.host import Host
 from nhc.language.loader import ConfigError
@@ -108,6 +109,7 @@ def run_command(**options: Any) -> None:
             options["suite"], plan, node, kinds(host), options["force"], options["timeout"],
             _source(options["adapter"], host, dict(plan.settings)), terminal,
             lambda line: click.echo(f"nhc deep run: {line}", err=True), bool(options["quiet"]),
+            options["node"] or node_name(os.environ, dict(plan.settings), node),
         )  # fmt: skip
     except ConfigError as error:
         raise SystemExit(_refuse("\n".join(problem.show() for problem in error.problems))) from None

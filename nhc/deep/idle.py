@@ -14,7 +14,7 @@ from nhc.checks.gpu_processes import SERVICES
 from nhc.facts.accelerator import accelerators
 from nhc.host import Host
 from nhc.model import printable
-from nhc.ports import NodeSource, NodeState
+from nhc.ports import NodeSource, NodeState, OtherJobs
 
 DEVICES = ("/dev/nvidia[0-9]*", "/dev/kfd", "/dev/dri/renderD*", "/dev/infiniband/uverbs*", "/dev/neuron[0-9]*",
            "/dev/accel/accel*", "/dev/hl[0-9]*")  # fmt: skip
@@ -24,6 +24,10 @@ ALLOWED = (*SERVICES, "dcgm", "nvidia-imex", "nvidia-fabric", "nvsm", "ibacm", "
 """Daemons that hold devices on purpose and do no work on them. The kernel keeps 15 characters of a name."""
 
 JOBS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID", "FLUX_JOB_ID")
+
+
+SHOWN = 3
+"""Jobs that are named in a line."""
 
 
 class Occupant(NamedTuple):
@@ -88,14 +92,34 @@ def _held(host: Host, pid: str) -> List[str]:
 
 def scheduler(source: NodeSource, node: str, environ: Mapping[str, str]) -> Occupancy:
     """What the node's scheduler says. Raises nhc.ports.AdapterError where it does not answer."""
-    return judge(next((state for state in source.nodes([node]) if state.name == node), None), node, environ)
+    state = next((state for state in source.nodes([node]) if state.name == node), None)
+    job = _job(environ)
+    beside: Sequence[str] = ()
+    if state is not None and job and isinstance(source, OtherJobs):
+        beside = source.other_jobs(node, "", job)
+    return judge(state, node, environ, beside)
 
 
-def judge(state: Optional[NodeState], node: str, environ: Mapping[str, str]) -> Occupancy:
-    """Whether the node is in our hands: out of service with no work on it, or given to the job that we are. Pure."""
-    if state is None:
-        return Occupancy((), (f"the scheduler does not know {node}: nothing keeps work away from it",))
-    job = next((environ[name] for name in JOBS if environ.get(name)), "")
+def _job(environ: Mapping[str, str]) -> str:
+    """The job that we run in, "" for none."""
+    return next((environ[name] for name in JOBS if environ.get(name)), "")
+
+
+def judge(
+    state: Optional[NodeState], node: str, environ: Mapping[str, str], beside: Sequence[str] = ()
+) -> Occupancy:  # fmt: skip
+    """Whether the node is in our hands: out of service with no work on it, or given to the job that we are. Pure.
+
+    `beside` are other jobs on it, where we run in a job and the scheduler tells.
+    """
+    if state is None:  # under another name it may have work
+        why = f"it does not know {node}: name the node as it does (-n), or ask nobody (--adapter none)"
+        return Occupancy((Occupant("the scheduler", why),))
+    job = _job(environ)
+    if job and beside:
+        more = f" and {len(beside) - SHOWN} more" if len(beside) > SHOWN else ""
+        who = f"job {', '.join(beside[:SHOWN])}{more} runs on {node} beside job {job}, in which this runs"
+        return Occupancy((Occupant("the scheduler", who),))
     if job:
         note = f"runs as job {job}: the job must have the whole node (--exclusive)"
         return Occupancy((), (note,))

@@ -44,7 +44,10 @@ ITSELF = "nhc_deep_run"
 
 
 class RunRequest(NamedTuple):
-    """What to run. `deadline` in seconds for the whole, 0 for none; `source` is the scheduler, where there is one."""
+    """What to run. `deadline` in seconds for the whole, 0 for none; `source` is the scheduler, where there is one.
+
+    `known_as` is what that calls the node, "" for the same name: a host's full name is none of Slurm's.
+    """
 
     suite: str
     plan: Plan
@@ -56,6 +59,7 @@ class RunRequest(NamedTuple):
     terminal: bool = False
     say: Callable[[str], None] = lambda line: None
     quiet: bool = False
+    known_as: str = ""
 
 
 class Ran(NamedTuple):
@@ -117,7 +121,7 @@ def _locked(
         pass
     finally:
         signals.hold()
-        done, failed = journal.restore(host, where, begin)
+        done, failed = journal.restore(host, where, _written(where, begin))
     notes += [f"put back: {line}" for line in done if not line.endswith(" ended")]
     results = () if found is None else found.results
     if found is not None:
@@ -131,6 +135,14 @@ def _locked(
     return Ran(report, tuple(done), signals.number, _own(wanted, begin))
 
 
+def _written(where: str, begin: RestoreJournal) -> RestoreJournal:
+    """The journal as it is on the disk: what was cut off in the midst of stopping services has stopped some of them."""
+    try:
+        return journal.read(where) or begin
+    except JournalError:
+        return begin
+
+
 def look(wanted: RunRequest, host: Host, environ: Mapping[str, str]) -> idle.Occupancy:
     """What is in the way of a run now."""
     allowed = wanted.plan.settings.get(ALLOW, "").split()
@@ -138,7 +150,7 @@ def look(wanted: RunRequest, host: Host, environ: Mapping[str, str]) -> idle.Occ
     if wanted.source is None:
         return idle.Occupancy(seen.busy, (*seen.notes, "no scheduler was asked: nothing keeps work away from the node"))
     try:
-        said = idle.scheduler(wanted.source, wanted.node, environ)
+        said = idle.scheduler(wanted.source, wanted.known_as or wanted.node, environ)
     except AdapterError as error:
         said = idle.Occupancy((idle.Occupant("the scheduler", f"it cannot be asked: {error}"),))
     return idle.Occupancy((*seen.busy, *said.busy), (*seen.notes, *said.notes))

@@ -15,8 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from nhc.deep import idle
 from nhc.state import gate_record as record
 from nhc.state.gate_record import GateState
+from nhc_adapters.slurm.adapter import Slurm
 from tests.support.require import need
 from tests.support.slurm import Cluster, missing
 from tests.support.waiting import until
@@ -290,6 +292,16 @@ def test_running_work_is_waited_for_and_no_test_runs_beside_it(node, cluster):
     assert takes_work(cluster, "n1")
 
 
+def test_a_job_that_shares_its_node_gives_no_right_to_test_it(node, cluster):
+    jobs = [cluster.submit("sleep 600", "--nodelist=n2", "-n1") for _ in range(2)]
+    until(lambda: all(cluster.job(job)["JobState"] == "RUNNING" for job in jobs), 60, what="both jobs to run")
+    slurm = Slurm({}, node("n2").env)
+    [busy] = idle.scheduler(slurm, "n2", {"SLURM_JOB_ID": jobs[0]}).busy
+    assert f"job {jobs[1]} runs on n2 beside job {jobs[0]}" in str(busy)
+    cluster.run("scancel", jobs[1])
+    until(lambda: not idle.scheduler(slurm, "n2", {"SLURM_JOB_ID": jobs[0]}).busy, 60, what="the other job to end")
+
+
 def test_what_somebody_else_took_out_stays_out(node, cluster):
     one = node("n2")
     cluster.update("n2", State="DRAIN", Reason="new DIMM")
@@ -301,8 +313,6 @@ def test_what_somebody_else_took_out_stays_out(node, cluster):
 
 
 def test_a_health_check_does_not_resume_what_a_gate_holds(node, cluster):
-    from nhc_adapters.slurm.adapter import Slurm
-
     one = node("n3")
     one.gate("boot", "--apply")
     adapter = Slurm({}, one.env)

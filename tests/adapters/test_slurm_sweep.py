@@ -378,3 +378,21 @@ def test_a_large_job_waits_until_the_verdicts_of_its_nodes_are_young_enough(site
 
     done = until(let_go, 60, 4.0, what="the large job to end")
     assert done["Restarts"] == "1"
+
+
+@pytest.mark.parametrize(("known_as", "told"), [("n3", "n3 takes new work (idle)"), ("", "it does not know")])
+def test_a_run_asks_for_the_node_by_the_name_that_slurm_has_for_it(site, known_as, told):
+    """A host's own name is none of this cluster's: a node that nobody knows may have work under another name."""
+    suite = site.place / "own.conf"
+    suite.write_text("# context deep\n* || check_file_test -e /etc/passwd\n")
+    env = {
+        **site.env,
+        "NHC_NODE_NAME": known_as,
+        "NHC_DEEP_DIR": str(site.place / "deep"),
+        "NHC_STATE_DIR": str(site.place),
+    }
+    words = [sys.executable, "-m", "nhc", "deep", "run", str(suite), "--adapter", "slurm", "-q"]
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (3, "")
+    assert "DeepNodeBusy" in done.stdout
+    assert told in done.stdout

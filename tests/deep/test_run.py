@@ -51,7 +51,8 @@ SYSTEMCTL = """#!/bin/bash
 name=${{@: -1}}
 case $1 in
 is-active) [ -e {place}/active-$name ];;
-stop) rm {place}/active-$name; echo stop $name >> {place}/services;;
+stop) rm {place}/active-$name; echo stop $name >> {place}/services
+    [ ! -e {place}/slow-$name ] || {{ touch {place}/stopping-$name; sleep 300; }};;
 start) touch {place}/active-$name; echo start $name >> {place}/services;;
 esac
 """
@@ -147,6 +148,20 @@ def test_a_signal_ends_the_tool_in_its_own_way_and_puts_everything_back(place, n
     assert (place / "services").read_text() == "stop exporter\nstart exporter\n"
     assert not (place / "deep" / journal.NAME).exists()
     assert not [one for one in os.listdir(place / "deep") if one.startswith("scratch")]
+
+
+def test_a_signal_while_a_service_is_being_stopped_starts_all_of_them_again(place):
+    for name in ("active-monitor", "slow-monitor"):
+        (place / name).touch()
+    run = start(place, suite(place, 'NHC_DEEP_STOP="exporter monitor"', "check_file_test -e /etc/passwd"))
+    appears(place / "stopping-monitor")
+    run.send_signal(signal.SIGINT)
+    said, complaint = run.communicate(timeout=90)
+
+    assert run.returncode == 128 + signal.SIGINT, complaint
+    assert (place / "active-exporter").exists()
+    assert (place / "active-monitor").exists(), said
+    assert not (place / "deep" / journal.NAME).exists()
 
 
 def test_a_deadline_ends_the_tool_in_its_own_way(place):
@@ -288,13 +303,21 @@ def state(**more):
         (state(available=False, shown="drained", mark=Mark("fan", owner="alice")), {}, "", "out of service by alice"),
         (state(available=False, shown="reserved", hold="reserved for maintenance"), {}, "", ""),
         (state(busy=True, shown="allocated", available=False), {"SLURM_JOB_ID": "7"}, "", "runs as job 7"),
-        (None, {}, "", "does not know n1"),
+        (None, {}, "does not know n1: name the node as it does", ""),
+        (None, {"SLURM_JOB_ID": "7"}, "does not know n1", ""),  # in salloc's shell on a login node
     ],
 )
 def test_what_the_scheduler_says(seen, environ, busy, note):
     view = idle.judge(seen, "n1", environ)
     assert [busy in str(one) for one in view.busy] == ([True] if busy else [])
     assert [note in one for one in view.notes] == ([True] if note else [])
+
+
+def test_a_job_that_has_a_part_of_the_node_is_beside_others():
+    """Real Slurm, two jobs on one node: tests/adapters/test_slurm_gate.py."""
+    shared = state(busy=True, shown="mixed", available=False)
+    [busy] = idle.judge(shared, "n1", {"SLURM_JOB_ID": "7"}, ["8", "9", "10", "11"]).busy
+    assert "job 8, 9, 10 and 1 more runs on n1 beside job 7" in str(busy)
 
 
 def test_a_node_in_use_is_left_alone_and_force_says_what_it_disturbs(place):

@@ -138,8 +138,9 @@ class Slurm(CommandMarker):
             raise AdapterError(f"scontrol notify {job}: {complaint(told)}")
 
     def other_jobs(self, node: str, user: str, job: str) -> List[str]:
-        """The user's jobs on a node, other than one."""
-        shown = self.command.ask("squeue", "-h", "-a", "-o", "%A", "-w", plain(node), "-u", plain(user))
+        """The user's jobs on a node, everybody's where none is named, other than one."""
+        whose = ("-u", plain(user)) if user else ("-t", "R,CG,S")
+        shown = self.command.ask("squeue", "-h", "-a", "-o", "%A", "-w", plain(node), *whose)
         return [number for number in shown.split() if number != job]
 
 
