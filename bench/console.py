@@ -26,7 +26,7 @@ from nhc.console.server import Server, serve
 from nhc.console.settings import parse
 from nhc.console.snapshot import NodeRow, Snapshot, take
 from nhc.model import Report
-from tests.support.slurm import free_ports
+from tests.support.ports import free_ports
 
 CHANGING = 20
 

@@ -14,9 +14,9 @@ from nhc.repair import Answer, EvidenceBudget, Machine, Order, Rung, Stage
 from nhc.testing_repairers import RepairerContract, RepairerWorld
 from nhc_adapters.bmc.identity import differs, forms
 from nhc_adapters.bmc.redfish import Redfish
+from tests.support.ports import free_ports
 from tests.support.redfish import Controller
 from tests.support.require import need
-from tests.support.slurm import free_ports
 from tests.support.waiting import until
 
 

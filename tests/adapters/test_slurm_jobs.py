@@ -37,10 +37,15 @@ WISH = "--comment=nhc-restart=2 nhc-checkpoint=/ckpt/llama"
 
 
 class JobSite:
-    """The loop over the cluster; `lost` are commands whose next answer is lost after slurmctld has carried it out."""
+    """The loop over the cluster; `lost` are commands whose next answer is lost after slurmctld has carried it out.
 
-    def __init__(self, cluster, store, settings=SETTINGS):
-        self.cluster, self.store = cluster, store
+    The scripts `fails` and `fails_once` run until the file `go` is there: a state that lasts a second may go unseen.
+    """
+
+    def __init__(self, cluster, store, go, settings=SETTINGS):
+        self.cluster, self.store, self.go = cluster, store, go
+        self.fails = f"until test -e {go}; do sleep 0.1; done; exit 3"
+        self.fails_once = f'test "$SLURM_RESTART_COUNT" && sleep 600; {self.fails}'
         self.lost, self.calls, self.skew = [], [], 0.0
         self.controller = SlurmJobs({}, cluster.env, 20.0, self.run)
         self.loop = JobLoop(store, parse(settings), {"slurm": self.controller}, clock=lambda: time.time() + self.skew)
@@ -101,7 +106,7 @@ class JobSite:
 @pytest.fixture
 def site(cluster, tmp_path):
     store = open_store(f"sqlite:///{tmp_path}/store.db")
-    yield JobSite(cluster, store)
+    yield JobSite(cluster, store, tmp_path / "go")
     store.close()
 
 
@@ -141,8 +146,9 @@ def test_a_restart_waits_until_enough_healthy_nodes_exist(cluster, site):
 
 
 def test_an_exit_on_healthy_nodes_is_left_alone(cluster, site):
-    number = site.start(script="sleep 1; exit 3")
+    number = site.start(script=site.fails)
     site.round()
+    site.go.touch()
     until(lambda: cluster.job(number)["JobState"] == "FAILED", what="the job to fail")
     for _ in range(3):
         site.round()
@@ -168,10 +174,11 @@ def test_a_time_limit_and_a_cancelled_job_are_left_alone_even_on_a_sick_node(clu
 
 
 def test_an_exit_beside_a_lost_gpu_is_requeued_off_the_node(cluster, site):
-    number = site.start(script='test "$SLURM_RESTART_COUNT" && sleep 600; sleep 1; exit 3')
+    number = site.start(script=site.fails_once)
     site.round()
     node = cluster.job(number)["NodeList"]
     site.report(node)
+    site.go.touch()
     job = site.until(number, JobState="RUNNING", Restarts="1")
 
     assert job["ExcNodeList"] == node
@@ -182,9 +189,10 @@ def test_an_exit_beside_a_lost_gpu_is_requeued_off_the_node(cluster, site):
 
 
 def test_the_limit_holds_and_is_said_once(cluster, site):
-    number = site.start("-w", "n1", script="sleep 1; exit 3")
+    number = site.start("-w", "n1", script=site.fails)
     site.report("n1")
     cluster.scontrol("update", f"JobId={number}", "Comment=nhc-restart=0")
+    site.go.touch()
     site.until(number, JobState="FAILED")
     until(lambda: site.round() and site.said, 60, what="it to be said")
     for _ in range(3):
@@ -196,10 +204,11 @@ def test_the_limit_holds_and_is_said_once(cluster, site):
 
 @pytest.mark.parametrize("lost", ["requeuehold", "update", "release"])
 def test_an_answer_that_is_lost_is_looked_up_and_nothing_is_done_twice(cluster, site, lost):
-    number = site.start(script='test "$SLURM_RESTART_COUNT" && sleep 600; sleep 1; exit 3')
+    number = site.start(script=site.fails_once)
     site.round()
     site.report(cluster.job(number)["NodeList"])
     site.lost.append(lost)
+    site.go.touch()
     until(lambda: site.round() and not site.lost, 60, what="the answer to be lost")
     site.skew = 61.0  # by now the call would have shown its effect
     job = site.until(number, JobState="RUNNING", Restarts="1")
@@ -211,11 +220,12 @@ def test_an_answer_that_is_lost_is_looked_up_and_nothing_is_done_twice(cluster, 
 
 
 def test_the_exclusions_and_comments_of_others_stay(cluster, site):
-    number = site.start("--exclude=n3", script='test "$SLURM_RESTART_COUNT" && sleep 600; sleep 1; exit 3')
+    number = site.start("--exclude=n3", script=site.fails_once)
     cluster.scontrol("update", f"JobId={number}", "AdminComment=ticket 17")
     site.round()
     node = cluster.job(number)["NodeList"]
     site.report(node)
+    site.go.touch()
     job = site.until(number, JobState="RUNNING", Restarts="1")
 
     assert job["ExcNodeList"] in (f"{node},n3", f"n[{node[1:]},3]", "n[2-3]")
@@ -223,10 +233,11 @@ def test_the_exclusions_and_comments_of_others_stay(cluster, site):
 
 
 def test_what_its_user_forbids_is_not_done(cluster, site):
-    number = cluster.submit("sleep 1; exit 3", "--no-requeue", WISH)
+    number = cluster.submit(site.fails, "--no-requeue", WISH)
     until(lambda: cluster.job(number)["JobState"] == "RUNNING", what="the job to run")
     site.round()
     site.report(cluster.job(number)["NodeList"])
+    site.go.touch()
     until(lambda: cluster.job(number)["JobState"] == "FAILED", what="the job to fail")
 
     site.number = number

@@ -205,9 +205,9 @@ def test_a_controller_killed_midway_loses_nothing(cluster, slurm, ledger):
         return ended
 
     slurm.command._run = run
-    slurm.command.timeout = 3.0
+    slurm.command.timeout = 10.0
     reports = [report("n1", crit("X", "one")), report("n2", crit("X", "two")), report("n3", crit("X", "three"))]
-    ended = sync(slurm, reports, FREELY, ledger, apply=True, retry_for=40)
+    ended = sync(slurm, reports, FREELY, ledger, apply=True, retry_for=90)
     assert ended.failed == []
     until(cluster.answers, what="the controller")
     found = {node: state(slurm, node).mark.why for node in cluster.nodes}

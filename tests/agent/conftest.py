@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -12,15 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.ports import free_port
 from tests.support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Running:
@@ -80,7 +74,7 @@ class Running:
     def get(self, path: str):
         """Status and text of a page; 0 where nobody answers."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=60) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:

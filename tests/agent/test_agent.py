@@ -278,7 +278,7 @@ def test_only_its_owner_may_open_the_socket(agent, tmp_path):
     assert (agent.state / "agent.sock").stat().st_mode & 0o777 == 0o600
     second = subprocess.run(
         [sys.executable, "-m", "nhc", "agent", "run", "-s", str(agent.settings)],
-        env=agent.env, capture_output=True, text=True, timeout=30,
+        env=agent.env, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert second.returncode == 2
     assert "another agent listens there" in second.stderr
@@ -340,10 +340,10 @@ def test_http_tells_strangers_nothing_else(agent, tmp_path):
 
     for sent, status in ((b"POST /metrics HTTP/1.1\r\n\r\n", b"405"), (b"nonsense\r\n\r\n", b"400"),
                          (b"GET /etc/passwd HTTP/1.0\r\n\r\n", b"404")):  # fmt: skip
-        with socket.create_connection(("127.0.0.1", agent.port), 5) as peer:
+        with socket.create_connection(("127.0.0.1", agent.port), 60) as peer:
             peer.sendall(sent)
             assert peer.recv(100).split(b" ")[1] == status
-    with socket.create_connection(("127.0.0.1", agent.port), 5) as peer:
+    with socket.create_connection(("127.0.0.1", agent.port), 60) as peer:
         try:
             peer.sendall(b"x" * 100_000)
             assert peer.recv(100) == b""

@@ -70,7 +70,7 @@ def test_a_report_is_pushed_at_once_and_leaves_nothing_on_the_disk(pushed_to):
     deliver(sink, "b1")
     until(lambda: pushed_to.boots() == ["b1"])
     assert sink.problem() == ""
-    assert pushed_to.waiting() == []
+    until(lambda: pushed_to.waiting() == [])
 
 
 def test_what_says_the_same_is_pushed_once_in_a_while(pushed_to):
@@ -96,7 +96,7 @@ def test_reports_wait_for_a_server_that_is_away_and_come_in_their_order(pushed_t
     pushed_to.server.start()
     until(lambda: pushed_to.boots() == [f"b{number}" for number in range(6)])
     until(lambda: again.problem() == "")
-    assert pushed_to.waiting() == []
+    until(lambda: pushed_to.waiting() == [])
 
 
 def test_a_server_that_is_restarted_while_agents_push_loses_nothing(pushed_to):

@@ -20,7 +20,7 @@ from nhc.store import episodes, nodes
 from nhc.store.connect import open_store
 from nhc.store.intake import Incoming
 from nhc.store.reports import receive
-from tests.support.slurm import free_ports
+from tests.support.ports import free_ports
 from tests.support.waiting import until
 
 TOKENS = {name: f"{name}-secret-token" for name in ("vera", "olga", "adam", "alma", "nina")}
@@ -109,7 +109,7 @@ class Running:
         for name, value in headers.items():
             request.add_header(name.replace("_", "-"), value)
         try:
-            with urllib.request.urlopen(request, timeout=20) as answer:
+            with urllib.request.urlopen(request, timeout=60) as answer:
                 return answer.status, _value(answer.read()), answer.headers
         except urllib.error.HTTPError as error:
             with error:

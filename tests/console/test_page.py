@@ -12,7 +12,7 @@ from nhc.model import Verdict
 from nhc.store import attempts, deep, episodes, jobs, trains
 from tests.console.conftest import TOKENS, Running, Site, report, settings
 from tests.support import browser as browsers
-from tests.support.slurm import free_ports
+from tests.support.ports import free_ports
 from tests.support.waiting import until
 
 EVIL = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\"><b>x"

@@ -297,7 +297,7 @@ def test_a_timeline_shows_gaps_as_gaps(console, site):
 
 
 def test_the_stream_tells_what_changes_and_resumes(console, site):
-    stream = urllib.request.urlopen(f"http://{console.address}/api/stream", timeout=20)
+    stream = urllib.request.urlopen(f"http://{console.address}/api/stream", timeout=60)
     assert next_event(stream)[0] == "resync"
 
     site.hear(report("a2", Verdict.CRIT, "GpuFallenOffBus", started=site.now + 1))
@@ -308,7 +308,7 @@ def test_the_stream_tells_what_changes_and_resumes(console, site):
     site.hear(report("a3", Verdict.WARN, "GpuHot", started=site.now + 2))
     until(lambda: console.server.hub.snapshot.letters[2] == "w", what="the change to be read")
     again = urllib.request.Request(f"http://{console.address}/api/stream", headers={"Last-Event-ID": str(number)})
-    stream = urllib.request.urlopen(again, timeout=20)
+    stream = urllib.request.urlopen(again, timeout=60)
     assert wait_event(stream, "letters")[1]["changes"] == [[2, "w"]]
     stream.close()
 
@@ -464,7 +464,7 @@ def test_a_body_that_makes_no_sense_is_one_line(console, body):
         headers={"Content-Type": "application/json", "Authorization": "Bearer olga-secret-token"},
     )  # fmt: skip
     with pytest.raises(urllib.error.HTTPError) as error:
-        urllib.request.urlopen(request, timeout=20)
+        urllib.request.urlopen(request, timeout=60)
     assert error.value.code in (409, 413)
     error.value.close()
 

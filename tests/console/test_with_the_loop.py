@@ -8,8 +8,8 @@ from nhc.repair import Rung
 from nhc.store import attempts, audit, episodes
 from tests.console.conftest import Running, settings
 from tests.support.new_store import new_store
+from tests.support.ports import free_ports
 from tests.support.remedy_world import World
-from tests.support.slurm import free_ports
 from tests.support.waiting import until
 
 TWO = "[approval]\nreboot = 2\n"

@@ -39,7 +39,7 @@ class Wrapper:
         self.put("nhc", f'#!/bin/sh\necho "$*" > {self.place}/asked\n{body}\n')
         (self.place / "default").write_text(settings)
         (self.place / "log").write_text("")
-        done = subprocess.run([self.place / "hook"], env={"SLURM_JOB_ID": "7"}, timeout=30, check=False)
+        done = subprocess.run([self.place / "hook"], env={"SLURM_JOB_ID": "7"}, timeout=60, check=False)
         asked = self.place / "asked"
         return done.returncode, (self.place / "log").read_text(), asked.read_text() if asked.exists() else ""
 

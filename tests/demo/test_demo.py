@@ -14,7 +14,7 @@ from nhc.demo.fleet import KINDS, DemoFleet, DemoMarker, DemoRepairer
 from nhc.model import Verdict
 from nhc.ports import Mark
 from nhc.repair import LADDER, Machine, Order, Rung, Stage
-from tests.support.slurm import free_ports
+from tests.support.ports import free_ports
 from tests.support.waiting import until
 
 
@@ -28,7 +28,7 @@ def test_faults_come_nodes_are_repaired_and_nothing_is_left(tmp_path):
 
     def ask(path):
         try:
-            with urllib.request.urlopen(f"http://{address}{path}", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://{address}{path}", timeout=30) as answer:
                 return json.load(answer)
         except OSError:
             return None

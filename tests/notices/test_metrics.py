@@ -17,16 +17,11 @@ from nhc.model import Action, CheckResult, Outcome, Report, Verdict
 from nhc.store.connect import open_store
 from nhc.store.importing import import_reports
 from nhc.store.intake import IntakeSettings
+from tests.support.ports import free_port
 from tests.support.run import nhc
 from tests.support.waiting import until
 
 LOST = CheckResult("check_gpu", Outcome(Verdict.CRIT, "GpuLost", "gpu3 is gone", action=Action.REBOOT))
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.fixture
@@ -53,7 +48,7 @@ class Running:
 
     def page(self, path):
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=60) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()

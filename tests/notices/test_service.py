@@ -26,6 +26,7 @@ from nhc.notices.service import NoticeService, status, trial
 from nhc.store.connect import open_store
 from nhc.store.importing import import_reports
 from nhc.store.intake import IntakeSettings
+from tests.support.ports import free_port
 from tests.support.require import need
 from tests.support.run import nhc
 
@@ -240,12 +241,6 @@ def test_the_others_get_theirs(tmp_path, receiver, secret, kind, path):
     receiver.default = (403, {}, b"wrong key")
     run = nhc("notices", "test", "x", "-s", file)
     assert (run.returncode, run.stderr) == (3, "nhc notices test: x: status 403: wrong key\n")
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 import subprocess
 import urllib.request
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 from tests.kube.build import Unavailable
 from tests.npd.build import build
 from tests.support.kube import kube, plane
+from tests.support.ports import free_port
 from tests.support.require import missing
 
 __all__ = ["kube", "plane"]
@@ -28,12 +28,6 @@ def binary() -> Path:
         return build()
     except Unavailable as error:
         missing("node-problem-detector", str(error))
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def series(text: str, name: str) -> Series:
@@ -71,7 +65,7 @@ class Detector:
     def page(self, path: str = "/metrics", health: bool = False) -> str:
         try:
             port = self.health if health else self.port
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
                 return str(answer.read().decode())
         except OSError:
             return ""

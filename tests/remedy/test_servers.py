@@ -90,13 +90,13 @@ def test_the_pages_show_what_the_loop_is_at(world):
     base = f"http://127.0.0.1:{server.server_address[1]}"
     try:
         with pytest.raises(urllib.error.HTTPError) as error:
-            urllib.request.urlopen(f"{base}/healthz", timeout=10)
+            urllib.request.urlopen(f"{base}/healthz", timeout=60)
         assert error.value.code == 503
         error.value.close()
         pages.update(text, "")
-        with urllib.request.urlopen(f"{base}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"{base}/metrics", timeout=60) as answer:
             assert answer.read().decode() == text
-        with urllib.request.urlopen(f"{base}/healthz", timeout=10) as answer:
+        with urllib.request.urlopen(f"{base}/healthz", timeout=60) as answer:
             assert answer.read() == b"ok\n"
     finally:
         server.shutdown()

@@ -89,5 +89,5 @@ def test_promtool_has_nothing_to_say():
     promtool = which("promtool")
     need("promtool", promtool, "apt-get install prometheus")
     text = render(result(Verdict.CRIT, "GpuLost", 'a"\\\n', metrics=[Metric("t", 30, "Cel"), Metric("n", 1)]))
-    run = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, text=True, timeout=30)
+    run = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, text=True, timeout=60)
     assert (run.returncode, run.stderr) == (0, "")

@@ -86,7 +86,7 @@ def test_a_client_without_certificate_shows_a_token(secure):
 
 
 def test_plain_http_is_not_answered_on_its_port(secure):
-    with pytest.raises(urllib3.exceptions.HTTPError), urllib3.PoolManager(retries=False, timeout=20) as pool:
+    with pytest.raises(urllib3.exceptions.HTTPError), urllib3.PoolManager(retries=False, timeout=60) as pool:
         pool.request("GET", secure.url.replace("https", "http") + "/healthz")
 
 

@@ -193,7 +193,7 @@ def test_a_file_of_another_kind_stops_nobody(conf, tmp_path, name, kind):
         memory = State(str(state))
         memory.load(name.partition(".")[0])
         memory.update(name.partition(".")[0], lambda held: held.update(x=1))
-    assert "Traceback" not in nhc("check", "local", "--profile", "none", "-c", conf, "--max-age", "60", timeout=20,
+    assert "Traceback" not in nhc("check", "local", "--profile", "none", "-c", conf, "--max-age", "60", timeout=60,
                                   state=state).stderr  # fmt: skip
 
 

@@ -88,11 +88,11 @@ class Server:
     def push(self, body, token="", **more):
         """The status and the JSON of one push."""
         headers = {"Content-Encoding": "gzip", **({"Authorization": f"Bearer {token}"} if token else {})}
-        with urllib3.PoolManager(1, retries=False, timeout=20, **more) as pool:
+        with urllib3.PoolManager(1, retries=False, timeout=60, **more) as pool:
             answer = pool.request("POST", self.url + push.PATH, body=body, headers=headers)
             return answer.status, answer.json(), answer.headers.get("Retry-After")
 
     def get(self, path):
-        with urllib3.PoolManager(1, retries=False, timeout=20) as pool:
+        with urllib3.PoolManager(1, retries=False, timeout=60) as pool:
             answer = pool.request("GET", self.url + path)
             return answer.status, answer.data.decode()

@@ -7,6 +7,7 @@ import socket
 import subprocess
 from pathlib import Path
 
+from tests.support.ports import free_port
 from tests.support.require import need
 from tests.support.waiting import until
 
@@ -31,20 +32,13 @@ mc_enable 0x20
 """
 
 
-def free_port() -> int:
-    """A UDP port that nobody has."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 class IpmiSimulator:
     """One controller with the user admin, password test, once it answers. `chassis` is a program for its power."""
 
     def __init__(self, at: Path, chassis: str = "") -> None:
         need("ipmitool", shutil.which("ipmitool"), "package ipmitool")
         need("ipmi_sim", shutil.which("ipmi_sim"), "package openipmi")
-        self.at, self.port = at, free_port()
+        self.at, self.port = at, free_port(socket.SOCK_DGRAM)
         self.tool = ("ipmitool", "-I", "lan", "-A", "MD5", "-H", "127.0.0.1", "-p", str(self.port), "-U", "admin",
                      "-P", "test")  # fmt: skip
         """The command that asks it, without what is asked."""

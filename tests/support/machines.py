@@ -18,8 +18,9 @@ import time
 from pathlib import Path
 from typing import Callable, Iterator, List, Sequence
 
+from tests.support.ports import free_port
 from tests.support.require import need
-from tests.support.ssh import SSHD, answers, free_port, keygen
+from tests.support.ssh import SSHD, answers, keygen
 
 _BOOT = r"""
 set -e

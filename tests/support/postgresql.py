@@ -7,7 +7,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.ports import free_port
 from tests.support.require import missing
 
 SETTINGS = """
@@ -50,9 +50,7 @@ class Cluster:
         os.chown(self.base, user.pw_uid, user.pw_gid)
         self.base.chmod(0o700)
         self.data = self.base / "data"
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self._run("initdb", "-D", self.data, "-U", "nhc", "-A", "trust", "-E", "UTF8", "--no-sync", "--locale=C.UTF-8")
         text = SETTINGS.format(port=self.port, base=self.base, fsync="on" if fsync else "off")
         with open(self.data / "postgresql.conf", "a") as file:

@@ -16,6 +16,7 @@ import subprocess
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
+from tests.support.ports import free_ports
 from tests.support.waiting import until
 
 NEEDED = ("slurmctld", "slurmd", "scontrol", "sinfo", "sbatch", "munged")
@@ -24,22 +25,6 @@ ROOT_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 def missing() -> List[str]:
     return [command for command in NEEDED if shutil.which(command, path=ROOT_PATH) is None]
-
-
-def free_ports(count: int) -> List[int]:
-    """Ports below the range that the kernel hands out to clients, so that none is taken before a daemon binds it."""
-    found: List[int] = []
-    begin = 12000 + (os.getpid() * 37) % 16000
-    for port in range(begin, 32000):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("0.0.0.0", port))
-            except OSError:
-                continue
-        found.append(port)
-        if len(found) == count:
-            return found
-    raise AssertionError("no free ports")
 
 
 class Cluster:
@@ -133,9 +118,9 @@ class Cluster:
         self.start_controller()
         for name in self.nodes:
             self.start_node(name)
-        self._wait("slurmd", lambda: all(self.state(name) == "idle" for name in self.nodes), 30)
+        self._wait("slurmd", lambda: all(self.state(name) == "idle" for name in self.nodes))
 
-    def _wait(self, daemon: str, ready: Callable[[], Any], seconds: float = 20.0) -> None:
+    def _wait(self, daemon: str, ready: Callable[[], Any], seconds: float = 60.0) -> None:
         """Wait for a daemon; one that does not come is named with the end of its log."""
         try:
             until(ready, seconds, what=daemon)
@@ -150,7 +135,7 @@ class Cluster:
 
     def start_controller(self) -> None:
         self._start("slurmctld", ["slurmctld", "-D", "-f", str(self.conf)])
-        self._wait("slurmctld", self.answers, 30)
+        self._wait("slurmctld", self.answers)
 
     def answers(self) -> bool:
         return self.scontrol("ping", check=False).returncode == 0

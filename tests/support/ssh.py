@@ -15,6 +15,7 @@ import threading
 from pathlib import Path
 from typing import Callable, Iterator, List, Optional, Sequence, Tuple
 
+from tests.support.ports import free_port
 from tests.support.require import need
 from tests.support.waiting import until
 
@@ -142,12 +143,6 @@ def private_mounts(prepare: Sequence[str] = ()) -> List[str]:
     if os.geteuid() != 0 or not commands:
         return []
     return ["unshare", "-m", "--propagation", "private", "sh", "-ec", f'{"; ".join(commands)}; exec "$@"', "sh"]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def answers(host: str, port: int) -> bool:

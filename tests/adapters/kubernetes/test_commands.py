@@ -223,21 +223,16 @@ def test_the_controller_ends_cleanly_on_a_signal_and_leaves_its_lease(kube: Kube
     config = kube.kubeconfig(tmp_path)
     node = kube.node(fake=False)
     argv = [sys.executable, "-m", "nhc", "kubernetes", "controller", "--apply", "--max-marked", "100%", *scope(kube)]
-    with subprocess.Popen(
-        argv,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        cwd=tmp_path,
-        env=environment(KUBECONFIG=str(config)),
-    ) as process:
+    log = tmp_path / "log"
+    with log.open("w") as output, subprocess.Popen(
+        argv, stdout=output, stderr=subprocess.STDOUT, cwd=tmp_path, env=environment(KUBECONFIG=str(config))
+    ) as process:  # fmt: skip
         kube.set_condition(node, "NhcHealthy", "False", "Xid79", "check_kmsg: Xid 79")
         until(lambda: kube.get(node)["spec"].get("unschedulable"))
+        until(lambda: f"{node}: mark: check_kmsg: Xid 79" in log.read_text())  # once the server has answered
         process.send_signal(signal.SIGTERM)
-        said, _ = process.communicate(timeout=60)
-    assert process.returncode == 0
-    assert f"{node}: mark: check_kmsg: Xid 79" in said
-    assert "Traceback" not in said
+        assert process.wait(60) == 0
+    assert "Traceback" not in log.read_text()
     lease = kube.admin.get(f"/apis/coordination.k8s.io/v1/namespaces/{kube.namespace}/leases/nhc-controller")
     assert not lease["spec"].get("holderIdentity")
 

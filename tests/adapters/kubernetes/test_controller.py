@@ -35,7 +35,7 @@ def settings(kube: Kube, *, policy: Policy = OPEN, apply: bool = True, **more: A
 class Running(Controller):
     def __init__(self, kube: Kube, chosen: ControllerSettings, **more: Any) -> None:
         self.said: list[str] = []
-        lease = Lease(kube.admin, kube.namespace, every=0.2, duration=3.0, renew_within=2.0)
+        lease = Lease(kube.admin, kube.namespace, every=0.2, duration=30.0, renew_within=20.0)
         client = kube.client(kube.plane.token, connections=36)
         super().__init__(client, chosen, lease=lease, log=self.said.append, **more)
 
@@ -160,8 +160,7 @@ def test_each_zone_and_pool_has_its_own_ceiling(kube: Kube) -> None:
     with running(kube, settings(kube, policy=policy)) as controller:
         sicken(kube, *a, *b)
         until(lambda: len(controller.fleet.withheld) == 5)
-        assert len(marked(kube, *a)) == 2
-        assert len(marked(kube, *b)) == 1
+        until(lambda: (len(marked(kube, *a)), len(marked(kube, *b))) == (2, 1))  # what is withheld is known first
 
 
 def test_a_rate_outlives_a_restart(kube: Kube) -> None:
@@ -277,8 +276,12 @@ def test_a_node_whose_kubelet_stopped_is_unknown(kube: Kube) -> None:
     with running(kube) as controller:
         # Nobody plays this node's kubelet: the real node controller gives it up after a few seconds.
         until(lambda: (kube.condition(node, "Ready") or {}).get("status") == "Unknown")
-        until(lambda: controller.fleet.judged[node].report.results)
-        assert controller.fleet.judged[node].report.verdict.name == "UNKNOWN"
+
+        def judged() -> str:
+            found = controller.fleet.judged.get(node)
+            return found.report.verdict.name if found and found.report.results else ""
+
+        until(lambda: judged() == "UNKNOWN")
         assert marked(kube) == set()
 
 
@@ -290,10 +293,11 @@ def test_conditions_named_as_draino_is_told_are_the_only_ones_that_count(kube: K
     chosen = settings(kube, faults=["GpuXid", "GpuCount=True,3s"])
     with running(kube, chosen) as controller:
         sicken(kube, other)
+        began = time.monotonic()
         kube.set_condition(node, "GpuCount", "True", "GpuCountBad", "7 of 8")
         until(lambda: node in controller.fleet.judged and controller.fleet.judged[node].again)
-        assert marked(kube) == set()
         until(lambda: marked(kube) == {node})
+        assert time.monotonic() - began >= 2.0, "three seconds, counted from the whole second in the condition"
 
 
 # The storm.
@@ -353,9 +357,10 @@ def test_it_tells_how_it_is_and_what_it_did(kube: Kube) -> None:
         sicken(kube, node)
         until(lambda: marked(kube) == {node})
         until(lambda: controller.fleet.marked() == [node])
+        until(lambda: controller.counts == {"mark_changed": 1})  # counted once the server has answered
 
         def get(path: str) -> str:
-            with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{path}", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{path}", timeout=60) as answer:
                 return str(answer.read().decode())
 
         assert get("/healthz") == "ok\n"

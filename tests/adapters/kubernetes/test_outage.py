@@ -98,7 +98,7 @@ def test_a_controller_says_once_why_the_server_is_away_and_once_that_it_is_back(
         controller.start()
         try:
             until(controller.leading.is_set)
-            assert controller.unready() == ""
+            until(lambda: controller.unready() == "")
             wire.next(error(503, "ServiceUnavailable", "the server is starting"), times=-1)
             wire.hang_up()
             until(lambda: len(controller.outages.standing()) >= 2)

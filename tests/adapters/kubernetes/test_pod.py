@@ -21,10 +21,10 @@ import yaml
 
 from nhc.system import kernel_ring
 from tests.adapters.kubernetes.test_manifests import MANIFESTS, SYSTEM, chart
-from tests.agent.conftest import free_port
 from tests.support import pod
 from tests.support.kube import Kube
 from tests.support.pod import Container, Node
+from tests.support.ports import free_port
 from tests.support.require import need
 from tests.support.waiting import until
 
@@ -102,7 +102,7 @@ class Deployed:
 
     def get(self, url: str) -> tuple[int, str]:
         try:
-            with urllib.request.urlopen(url, timeout=5) as answer:
+            with urllib.request.urlopen(url, timeout=30) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:

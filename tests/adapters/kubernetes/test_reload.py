@@ -14,8 +14,8 @@ import pytest
 
 from nhc_adapters.kubernetes.controller.reload import WatchedSettings
 from nhc_adapters.kubernetes.controller.settings import read
-from tests.agent.conftest import free_port
 from tests.support.kube import Kube, environment
+from tests.support.ports import free_port
 from tests.support.waiting import until
 
 POLICY = '[ceiling]\nall = "100%"\n'
@@ -121,7 +121,7 @@ def test_a_running_controller_acts_under_new_settings_and_keeps_the_old_when_the
     until(lambda: "would mark" in log.read_text())
 
     def metric(name: str) -> str:
-        with urllib.request.urlopen(f"{url}/metrics", timeout=5) as answer:
+        with urllib.request.urlopen(f"{url}/metrics", timeout=30) as answer:
             return next(line.split()[1] for line in answer.read().decode().splitlines() if line.startswith(f"{name} "))
 
     mounted.put(kubernetes='policy = "policy.toml"\napply = "maybe"\n', policy=POLICY)

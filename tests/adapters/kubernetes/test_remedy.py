@@ -114,7 +114,7 @@ def test_the_controller_beside_the_loop_leaves_the_mark_until_the_loop_has_prove
     hands = Hands(adapter, Crew([Hand(RepairerSettings("test", "test"), rebooter)]), workers=0)
     wanted = settings("reboot", more=EVICT, out=2)
     loop = RemedyController(store, wanted, hands, reports=adapter.condition_reports)
-    lease = Lease(kube.admin, kube.namespace, every=0.2, duration=3.0, renew_within=2.0)
+    lease = Lease(kube.admin, kube.namespace, every=0.2, duration=30.0, renew_within=20.0)
     policy = Policy(ceiling=Ceiling(share=1.0))
     chosen = make(apply=True, policy=policy, namespace=kube.namespace, selector=f"test={kube.prefix}")
     controller = Controller(kube.client(kube.plane.token, connections=36), chosen, lease=lease)

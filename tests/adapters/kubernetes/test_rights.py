@@ -75,7 +75,7 @@ def account(kube: Kube) -> Iterator[Account]:
 @contextlib.contextmanager
 def running(client: Client, chosen: Any) -> Iterator[tuple[Controller, list[str]]]:
     said: list[str] = []
-    lease = Lease(client, chosen.namespace, every=0.2, duration=3.0, renew_within=2.0)
+    lease = Lease(client, chosen.namespace, every=0.2, duration=30.0, renew_within=20.0)
     controller = Controller(client, chosen, lease=lease, log=said.append)
     controller.rights.soon = 0.2
     controller.start()
@@ -87,7 +87,7 @@ def running(client: Client, chosen: Any) -> Iterator[tuple[Controller, list[str]
 
 def get(server: ControllerServer, path: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{path}", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{path}", timeout=60) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:

@@ -8,7 +8,8 @@ from nhc.repair import Answer, Machine, Order, Rung, Stage
 from nhc_adapters.node.hand.journal import ENDED, RepairJournal
 from nhc_adapters.node.repairer import NodeHand
 from tests.support.gpu_node import UUID, GpuNode, remove
-from tests.support.ssh import free_port, sshd
+from tests.support.ports import free_port
+from tests.support.ssh import sshd
 from tests.support.waiting import until
 
 KEY = "6b1f0a52-5f3c-4b57-9a3f-1f0e2d3c4b5a"
