@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import Callable, Optional
 
+from nhc.cli.carried_out import end
 from nhc.cli.command_error import CommandError
 from nhc.cli.option_groups import under
 from nhc.jobs.settings import PATH, STORE, RestartSettings, load
-from nhc.model import printable
-from nhc.settings_file import SettingsError
 from nhc.store.connect import open_store
 from nhc.store.database import Store
-from nhc.store.errors import StoreError
 from nhc.store.jobs import WatchedJob, find
 
 SETTINGS = under("Where")(
@@ -23,16 +20,8 @@ STORE_URL = under("Where")("--store", "store_url", metavar="URL", help="The stor
 
 
 def carried_out(name: str, work: Callable[[], int]) -> None:
-    """Run a command: its status, or one line on standard error and 2 (wrong usage) or 3 (it cannot be done now)."""
-    try:
-        status = work()
-    except CommandError as error:
-        print(f"nhc job {name}: {printable(str(error))}", file=sys.stderr)
-        status = error.status
-    except (SettingsError, StoreError) as error:
-        print(f"nhc job {name}: {printable(str(error))}", file=sys.stderr)
-        status = 2 if isinstance(error, SettingsError) else 3
-    raise SystemExit(status)
+    """Run a command, and end."""
+    end(f"job {name}", work)
 
 
 def settings_of(path: Optional[str], store: Optional[str] = None) -> RestartSettings:

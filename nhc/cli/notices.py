@@ -10,7 +10,7 @@ import time
 import click
 
 from nhc.cli.cannot_run import missing_package
-from nhc.cli.command_error import CommandError
+from nhc.cli.carried_out import end
 from nhc.light import TYPE_CHECKING
 from nhc.model import printable
 from nhc.settings_file import SettingsError
@@ -29,23 +29,8 @@ FILE = click.option(
 
 
 def carried_out(name: str, work: Callable[[], int]) -> None:
-    """Run a command: its status, or one line and 2 (settings) or 3 (it cannot be done now)."""
-    try:
-        from nhc.store.errors import StoreError
-    except ModuleNotFoundError as error:
-        raise missing_package("nhc notices", error.name, "remedy") from None
-    try:
-        status = work()
-    except CommandError as error:
-        print(f"nhc notices {name}: {printable(str(error))}", file=sys.stderr)
-        status = error.status
-    except SettingsError as error:
-        print(f"nhc notices {name}: {printable(str(error))}", file=sys.stderr)
-        status = 2
-    except StoreError as error:
-        print(f"nhc notices {name}: {printable(str(error))}", file=sys.stderr)
-        status = 3
-    raise SystemExit(status)
+    """Run a command, and end."""
+    end(f"notices {name}", work)
 
 
 def settings_of(path: str) -> NoticesSettings:

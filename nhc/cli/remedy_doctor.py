@@ -7,16 +7,15 @@ from typing import List, NamedTuple, Optional
 
 import click
 
-from nhc.cli.command_error import CommandError
 from nhc.cli.option_groups import GroupedCommand
-from nhc.cli.remedy_options import FORMAT, SETTINGS, STORE, carried_out, settings_of, show, table
+from nhc.cli.remedy_options import FORMAT, SETTINGS, STORE, carried_out, show, table
+from nhc.cli.remedy_site import site_of
 from nhc.model import printable
-from nhc.plugins import NoAdapter
 from nhc.ports import AdapterError
 from nhc.remedy.bounds import MARK, REPAIRS
 from nhc.remedy.ladder import Mode
 from nhc.remedy.settings import RemedySettings
-from nhc.remedy.site import RemedySite, open_site
+from nhc.remedy.site import RemedySite
 from nhc.repair import HasRights
 from nhc.store.errors import StoreError
 
@@ -42,15 +41,8 @@ def command(settings_path: Optional[str], store_url: Optional[str], form: str) -
 
 
 def _doctor(path: Optional[str], url: Optional[str], form: str) -> int:
-    settings = settings_of(path, url)
-    try:
-        site = open_site(settings)
-    except (NoAdapter, AdapterError) as error:
-        raise CommandError(str(error), 2) from None
-    try:
-        found = examine(site, settings)
-    finally:
-        site.close()
+    with site_of(path, url) as site:
+        found = examine(site, site.settings)
     if form == "json":
         show([one._asdict() for one in found])
     else:

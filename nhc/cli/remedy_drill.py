@@ -13,6 +13,7 @@ from nhc.cli.durations import DURATION
 from nhc.cli.inject import line_of
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.cli.remedy_options import BY, FORMAT, SETTINGS, STORE, carried_out, person, settings_of, show, table
+from nhc.cli.remedy_site import site_of
 from nhc.drills.faults import (
     FULL_DISK,
     KERNEL_LINE,
@@ -29,9 +30,8 @@ from nhc.drills.play import Drilled, DrillTiming, play
 from nhc.drills.real import Limits, RealDrill, Undoing, left_over
 from nhc.drills.scenarios import ALL, BY_NAME, Scenario
 from nhc.model import Action, printable
-from nhc.plugins import NoAdapter
 from nhc.ports import AdapterError
-from nhc.remedy.site import RemedySite, open_site
+from nhc.remedy.site import RemedySite
 
 EVERY = "all"
 
@@ -94,18 +94,13 @@ def _drill(options: Dict[str, Any]) -> int:
 
 
 def _real(name: str, options: Dict[str, Any]) -> int:
-    try:
-        site = open_site(settings_of(options["settings_path"], options["store_url"]))
-    except (NoAdapter, AdapterError) as error:
-        raise CommandError(str(error), 2) from None
-    try:
-        return _on(site, name, options)
-    except AdapterError as error:
-        raise CommandError(printable(str(error))) from None
-    except DrillRefused as error:
-        raise CommandError(str(error), 2) from None
-    finally:
-        site.close()
+    with site_of(options["settings_path"], options["store_url"]) as site:
+        try:
+            return _on(site, name, options)
+        except AdapterError as error:
+            raise CommandError(printable(str(error))) from None
+        except DrillRefused as error:
+            raise CommandError(str(error), 2) from None
 
 
 def _on(site: RemedySite, name: str, options: Dict[str, Any]) -> int:

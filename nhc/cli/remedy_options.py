@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 import click
 
-from nhc.cli.command_error import CommandError
+from nhc.cli.carried_out import end
 from nhc.cli.option_groups import under
 from nhc.model import printable
 from nhc.remedy.detail import BadDetail, Detail, read
 from nhc.remedy.remedy_file import PATH, load, parse
 from nhc.remedy.settings import RemedySettings
-from nhc.settings_file import SettingsError
 from nhc.store.connect import open_store
 from nhc.store.database import Store
 from nhc.store.episodes import Episode
-from nhc.store.errors import StoreError
 from nhc.timestamps import utc
 
 SETTINGS = under("Where")(
@@ -35,19 +32,8 @@ BY = under("Who")("--by", default="", metavar="NAME", help="Who gives this comma
 
 
 def carried_out(name: str, work: Callable[[], int], group: str = "remedy") -> None:
-    """Run a command: its status, or one line on standard error and 2 (wrong usage) or 3 (it cannot be done now)."""
-    try:
-        status = work()
-    except CommandError as error:
-        print(f"nhc {group} {name}: {_explained(str(error))}", file=sys.stderr)
-        status = error.status
-    except SettingsError as error:
-        print(f"nhc {group} {name}: {_explained(str(error))}", file=sys.stderr)
-        status = 2
-    except StoreError as error:
-        print(f"nhc {group} {name}: {printable(str(error))}", file=sys.stderr)
-        status = 3
-    raise SystemExit(status)
+    """Run a command, and end."""
+    end(f"{group} {name}", work, _explained)
 
 
 def _explained(why: str) -> str:

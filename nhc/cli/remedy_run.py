@@ -13,7 +13,8 @@ import click
 from nhc import plugins
 from nhc.cli.command_error import CommandError
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.remedy_options import FORMAT, SETTINGS, STORE, carried_out, settings_of, show
+from nhc.cli.remedy_options import FORMAT, SETTINGS, STORE, carried_out, show
+from nhc.cli.remedy_site import site_of
 from nhc.cli.round_service import RoundEnd, RoundService
 from nhc.model import printable
 from nhc.plugins import NoAdapter
@@ -22,7 +23,7 @@ from nhc.remedy import metrics
 from nhc.remedy.book import Written
 from nhc.remedy.controller import RemedyRound
 from nhc.remedy.settings import LeaderSettings
-from nhc.remedy.site import RemedySite, open_site
+from nhc.remedy.site import RemedySite
 from nhc.store import settings as store_settings
 from nhc.store.database import Fence
 from nhc.store.leader import Candidate, Leader
@@ -56,12 +57,7 @@ def command(**options: Any) -> None:
 
 def run(options: Dict[str, Any]) -> int:
     """Carry it out. Raises SettingsError, StoreError, CommandError."""
-    settings = settings_of(options["settings_path"], options["store_url"])
-    try:
-        site = open_site(settings)
-    except (NoAdapter, AdapterError) as error:
-        raise CommandError(str(error), 2) from None
-    try:
+    with site_of(options["settings_path"], options["store_url"]) as site:
         leader = None if options["dry_run"] else Leader(site.store, candidate(site.settings.leader, options["leader"]))
         work = _RemedyRounds(site, leader is not None, options)
         service = RoundService(
@@ -74,8 +70,6 @@ def run(options: Dict[str, Any]) -> int:
             return service.run(options["once"], work.summary)
         finally:
             work.pruner.stop()
-    finally:
-        site.close()
 
 
 def candidate(settings: LeaderSettings, named: str) -> Optional[Candidate]:

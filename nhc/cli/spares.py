@@ -10,11 +10,12 @@ import click
 
 from nhc.cli.command_error import CommandError
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.remedy_options import FORMAT, SETTINGS, STORE, carried_out, settings_of, show, table
+from nhc.cli.remedy_options import FORMAT, SETTINGS, STORE, carried_out, show, table
+from nhc.cli.remedy_site import site_of
 from nhc.model import printable
 from nhc.plugins import NoAdapter
 from nhc.ports import AdapterError, Effect
-from nhc.remedy.site import RemedySite, open_site
+from nhc.remedy.site import RemedySite
 from nhc.spare_ports import Keeper
 from nhc.spares.decide import unverified
 from nhc.spares.settings import PATH, PoolSettings, load
@@ -33,13 +34,10 @@ def _with(path: str, settings: Optional[str], store: Optional[str], work: Callab
     pools = load(path)
     try:
         keepers = [(pool, open_pool(pool)) for pool in pools]
-        site = open_site(settings_of(settings, store))
     except (NoAdapter, AdapterError) as error:
         raise CommandError(str(error), 2) from None
-    try:
+    with site_of(settings, store) as site:
         return work(site, keepers)
-    finally:
-        site.close()
 
 
 def _problems(found: List[PoolRound]) -> bool:

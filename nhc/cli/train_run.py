@@ -10,13 +10,13 @@ import click
 
 from nhc.cli.command_error import CommandError
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.remedy_options import BY, FORMAT, SETTINGS, STORE, carried_out, person, settings_of, show
+from nhc.cli.remedy_options import BY, FORMAT, SETTINGS, STORE, carried_out, person, show
+from nhc.cli.remedy_site import site_of
 from nhc.matching.nodeset import fold
 from nhc.model import printable
-from nhc.plugins import NoAdapter
 from nhc.ports import AdapterError
 from nhc.remedy import counting
-from nhc.remedy.site import RemedySite, open_site
+from nhc.remedy.site import RemedySite
 from nhc.store import trains
 from nhc.store.errors import LeadershipLost, StoreError
 from nhc.store.leader import Leader
@@ -51,20 +51,9 @@ def plan_command(file: str, settings_path: Optional[str], store_url: Optional[st
 
 def _plan(file: str, path: Optional[str], url: Optional[str], form: str) -> int:
     plan = load(file)
-    site = _site(path, url)
-    try:
-        taken = _taken(site, plan)
-        _show(site, plan, taken, form)
-    finally:
-        site.close()
+    with site_of(path, url) as site:
+        _show(site, plan, _taken(site, plan), form)
     return 0
-
-
-def _site(path: Optional[str], url: Optional[str]) -> RemedySite:
-    try:
-        return open_site(settings_of(path, url))
-    except (NoAdapter, AdapterError) as error:
-        raise CommandError(str(error), 2) from None
 
 
 def _taken(site: RemedySite, plan: TrainPlan) -> Taken:
@@ -131,15 +120,12 @@ def run_command(**options: Any) -> None:
 
 def _run(options: Dict[str, Any]) -> int:
     plan = load(options["file"])
-    site = _site(options["settings_path"], options["store_url"])
-    try:
+    with site_of(options["settings_path"], options["store_url"]) as site:
         if not options["apply"]:
             _show(site, plan, _taken(site, plan), options["form"])
             click.echo("dry run: nothing was done; --apply does it", err=True)
             return 0
         return TrainService(site, plan, options).run()
-    finally:
-        site.close()
 
 
 class TrainService:
