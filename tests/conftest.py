@@ -30,8 +30,13 @@ SERVICES = {
 }
 
 
-def pytest_configure():
-    """In the background a shell has its children ignore Ctrl-C, and theirs: tests send it, and expect what it does."""
+def pytest_configure(config):
+    """In the background a shell has its children ignore Ctrl-C, and theirs: tests send it, and expect what it does.
+
+    `make quick` takes hypothesis's fewer examples, before a test's module that names its own number is loaded.
+    """
+    if config.getoption("part") == "quick":
+        settings.load_profile("quick")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -65,8 +70,16 @@ TOGETHER = {
 ONE_BY_ONE = ("tests/faults/test_matrix.py", "tests/remedy/test_properties.py")
 
 
+#: The parts of the suite (--part): `make quick` runs `quick`, `make test` runs `first` and then `slow`.
+PARTS = {
+    "quick": lambda item: not (item.get_closest_marker("slow") or item.get_closest_marker("thorough")),
+    "first": lambda item: not item.get_closest_marker("slow"),
+    "slow": lambda item: bool(item.get_closest_marker("slow")),
+}
+
+
 def pytest_addoption(parser):
-    parser.addoption("--part", choices=["quick", "slow"], help="tests that are not marked slow, or those alone")
+    parser.addoption("--part", choices=[*PARTS], help="tests marked neither slow nor thorough; not slow; slow")
 
 
 def _together(item):
@@ -88,9 +101,9 @@ def pytest_collection_modifyitems(config, items):
                 item.add_marker("slow")
     part = config.getoption("part")
     if part:
-        unwanted = [item for item in items if bool(item.get_closest_marker("slow")) is (part == "quick")]
-        config.hook.pytest_deselected(items=unwanted)
-        items[:] = [item for item in items if bool(item.get_closest_marker("slow")) is not (part == "quick")]
+        wanted = {id(item) for item in items if PARTS[part](item)}
+        config.hook.pytest_deselected(items=[item for item in items if id(item) not in wanted])
+        items[:] = [item for item in items if id(item) in wanted]
     built = [(item, [bool(item.get_closest_marker(service)) for service in ("npd", "kubernetes")]) for item in items]
     order = {id(item): (late, _together(item)[0] if part == "slow" else 0) for item, late in built}
     items.sort(key=lambda item: order[id(item)])
@@ -142,4 +155,5 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
     derandomize=EVERYTHING or bool(os.environ.get("CI")),
 )
+settings.register_profile("quick", settings.get_profile("nhc"), max_examples=10)
 settings.load_profile("nhc")

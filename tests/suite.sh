@@ -3,11 +3,13 @@
 #
 #   tests/suite.sh quick|whole [PYTEST ARGUMENT...]
 #
+# quick is the first part without the tests marked thorough, with fewer generated examples.
 # The second part runs whatever became of the first. The last lines name what failed; the exit status is 1 then.
 # JOBS=N: that many processes. PYTHON: the interpreter that has pytest.
 set -uo pipefail
-what=${1:-}
+what=${1:-} first=first
 [ "$what" = quick ] || [ "$what" = whole ] || { echo "usage: ${0##*/} quick|whole [PYTEST ARGUMENT...]" >&2; exit 2; }
+[ "$what" = whole ] || first=quick
 shift
 cd "$(dirname "$0")/.." || exit 2
 python=${PYTHON:-.venv/bin/python} jobs=${JOBS:-2} memory='' failed=$(mktemp) || exit 2
@@ -16,7 +18,9 @@ trap 'exit 130' INT TERM
 export NHC_FAILED_TESTS=$failed
 
 # Hundreds of tests start nhc: each would compile what it imports where nothing compiled is kept.
+# The tests' own compiled files are kept too: without them half of collecting is to compile assertions again.
 "$python" -m compileall -q nhc adapters
+export PYTHONDONTWRITEBYTECODE=
 
 # Tests write a hundred thousand small files, and a disk takes ten times as long for them. The path is short because a
 # socket's has at most 107 bytes; other users' processes enter it; programs are started from it.
@@ -36,9 +40,9 @@ part() { # part NAME PYTEST-ARGUMENT...: 0 where every test passed, or none belo
 }
 
 if [ -n "$memory" ]; then
-  mkdir "$memory/t" && TMPDIR=$memory/t part quick --basetemp="$memory/p" --dist loadfile "$@"
+  mkdir "$memory/t" && TMPDIR=$memory/t part "$first" --basetemp="$memory/p" --dist loadfile "$@"
 else
-  part quick --dist loadfile "$@"
+  part "$first" --dist loadfile "$@"
 fi
 # What starts a service waits for it half of its time: one process more than there are cores to keep busy.
 # In the order of collecting: services of which there is one for all tests first, then file by file. Ansible's tests build

@@ -409,6 +409,7 @@ def prepare(place: Place, command: str) -> None:
         (place.base / "my.conf").unlink(missing_ok=True)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("block", "command"), [each for each in COMMANDS if rule(each[1]) in RUN], ids=name)
 def test_a_command_runs(place, block, command):
     how = RUN[rule(command)]

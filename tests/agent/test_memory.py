@@ -5,6 +5,8 @@ import json
 import socket
 from pathlib import Path
 
+import pytest
+
 from nhc.agent.event_loop import Loop
 from nhc.render import json as wire
 
@@ -41,6 +43,7 @@ def test_timers_that_were_cancelled_are_let_go_before_their_time():
     assert fired == [1]
 
 
+@pytest.mark.thorough
 def test_requests_leave_nothing_behind(agent):
     """3 MB for these 2000 before: a cycle for each report, and none collected."""
     agent.configure("".join(f"* || check_file_test -e /etc/passwd /proc/{number}\n" for number in range(30)))

@@ -312,6 +312,7 @@ def test_the_stock_filelog_monitors_take_their_lines_apart(options, line, text, 
     assert follower._record(line, 1.7e9).text == text
 
 
+@pytest.mark.thorough
 def test_check_settings_reads_every_file_that_the_settings_name(tmp_path):
     def said(content, key="system-log-monitor"):
         (tmp_path / "monitor.json").write_text(content)
@@ -394,6 +395,7 @@ def test_stats_keep_the_names_and_labels_of_the_dashboards(tmp_path):
     assert "cpu_load_1m 0.5" not in "".join(family.render() for family in stats.families(host))
 
 
+@pytest.mark.thorough
 def test_the_agent_runs_its_files_as_they_are(agent, tmp_path):
     good = tmp_path / "good"
     raw = plugin(tmp_path, f"test -e {good} && exit 0; echo ntp is down; exit 1", [PERMANENT, TEMPORARY],

@@ -66,6 +66,7 @@ def test_check_local(archive, python, tmp_path):
         assert "3 results (3 OK)" in done.stdout
 
 
+@pytest.mark.thorough
 @each_python
 def test_list_needs_nothing_installed(archive, python, tmp_path):
     """It imports every family of checks, and click."""
@@ -113,6 +114,7 @@ def test_modules_come_out_of_the_compiled_piece_with_their_sources(archive, tmp_
     ], done.stderr
 
 
+@pytest.mark.thorough
 def test_the_same_inputs_give_the_same_bytes(archive, tmp_path):
     again = tmp_path / "nhc.pyz"
     build.build(str(again), interpreters=COMPILED)
@@ -134,6 +136,7 @@ def test_the_archives_directory_stays_short(archive):
     assert "nhc/fleet/summary.py" in modules  # for the controller of the Ansible collection that carries the archive
 
 
+@pytest.mark.thorough
 def test_an_interpreter_that_nothing_was_compiled_for_runs_from_the_sources(archive, tmp_path):
     bare = tmp_path / "nhc.pyz"
     with zipfile.ZipFile(archive) as old, zipfile.ZipFile(bare, "w") as new:
@@ -146,6 +149,7 @@ def test_an_interpreter_that_nothing_was_compiled_for_runs_from_the_sources(arch
     assert done.stdout.startswith("check_fs_free")
 
 
+@pytest.mark.thorough
 def test_what_cannot_be_written_is_one_line(tmp_path):
     (tmp_path / "file").write_text("")
     done = subprocess.run(

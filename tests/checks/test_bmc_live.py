@@ -44,6 +44,7 @@ def log(controller, kind, number, direction, data):
     subprocess.run([controller, "raw", "0x0a", "0x44", *map(hex, record)], check=True, capture_output=True)
 
 
+@pytest.mark.thorough
 def test_what_a_real_ipmitool_prints_is_understood(controller, node):
     assert judge(node, "check_bmc_sel").verdict is Verdict.OK
 
@@ -58,6 +59,7 @@ def test_what_a_real_ipmitool_prints_is_understood(controller, node):
     assert [o.reason for o in judge_all(node, "check_bmc_sel")] == ["SelFatal"]
 
 
+@pytest.mark.thorough
 def test_a_real_log_that_runs_full(controller, node):
     for _ in range(10):
         log(controller, *AC_BACK)

@@ -37,6 +37,7 @@ def ssh(tmp_path_factory):
     return make
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["ed25519", "rsa", "ecdsa"])
 def test_what_ssh_keygen_made_is_read(ssh, kind):
     begin = time.time()

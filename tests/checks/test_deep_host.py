@@ -58,6 +58,7 @@ def killer(name, mark, after=0.0):
     return thread
 
 
+@pytest.mark.thorough
 def test_processors(host):
     tool("stress-ng")
     outcome = judge(host, "check_deep_cpu -t 1s -s cpu=1,hdd=1")
@@ -66,6 +67,7 @@ def test_processors(host):
     assert judge(host, "check_deep_cpu -t 1s -s nosuch=1").reason == "DeepToolFailed"
 
 
+@pytest.mark.thorough
 def test_processors_that_were_not_loaded_long_enough(host):
     """stress-ng ended by SIGTERM says that its run was successful, with status 0."""
     tool("stress-ng")
@@ -103,6 +105,7 @@ def test_processors_by_what_stress_ng_says(text, status, verdict, reason):
     assert (outcome.verdict, outcome.reason) == (verdict, reason)
 
 
+@pytest.mark.thorough
 def test_cores_compute_alike(host):
     tool("cc")
     outcome = judge(host, "check_deep_cpu_gemm -t 500ms")
@@ -110,6 +113,7 @@ def test_cores_compute_alike(host):
     assert "compute rightly and alike" in outcome.message
 
 
+@pytest.mark.thorough
 def test_a_core_that_computes_wrongly_is_named(tmp_path, host):
     """The same program with one bit of one core's product turned, as a faulty core would."""
     tool("cc")
@@ -267,6 +271,7 @@ def test_a_disk_that_fills_up_meanwhile(host, small):
     assert "filled up" in outcome.message
 
 
+@pytest.mark.thorough
 def test_a_block_that_changed_on_the_disk(host, tmp_path):
     """A real verification failure: fio wrote, another program turned a byte, fio reads it back."""
     tool("fio")
@@ -286,6 +291,7 @@ def test_a_block_that_changed_on_the_disk(host, tmp_path):
     assert (outcome.verdict, outcome.reason) == (CRIT, "DeepWrongData")
 
 
+@pytest.mark.thorough
 def test_network_over_loopback(host):
     tool("iperf3")
     outcome = judge(host, "check_deep_network -t 1s")
@@ -296,6 +302,7 @@ def test_network_over_loopback(host):
     assert "refused" in refused.message
 
 
+@pytest.mark.thorough
 def test_pingpong_of_libfabric_over_tcp(host):
     """The two ends as check_deep_efa runs them, with another provider: EFA is Amazon's own."""
     tool("fi_pingpong")
@@ -318,6 +325,7 @@ def test_perftest_without_an_adapter(host):
     assert (outcome.verdict, outcome.reason) == (UNKNOWN, "DeepToolFailed")
 
 
+@pytest.mark.thorough
 def test_heat_and_clocks_under_load(host):
     tool("stress-ng")
     [outcome] = judge_all(host, "check_deep_thermal -t 1s")

@@ -201,6 +201,7 @@ def test_a_damaged_plan_cache_is_no_obstacle(tmp_path):
         assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.thorough
 def test_a_reader_that_leaves_early_is_no_traceback(tmp_path):
     config = tmp_path / "nhc.conf"
     config.write_text(GOOD * 2000)
@@ -355,6 +356,7 @@ UNUSABLE = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("words", "reason", "said"), UNUSABLE, ids=lambda value: str(value)[:20])
 def test_what_cannot_be_judged_is_told_in_the_format_that_was_asked_for(words, reason, said, tmp_path):
     """Nagios takes a status of 2 for CRITICAL, and a metrics file that is not replaced for the node's health."""

@@ -44,6 +44,7 @@ def lines_of(host, title, **kind):
     return next((group.lines for group in generate.groups(host, **kind) if group.title == title), ())
 
 
+@pytest.mark.thorough
 def test_every_line_holds_on_the_node_that_wrote_it(tmp_path):
     conf = tmp_path / "nhc.conf"
     wrote = nhc("genconf", "-c", conf, "-H", "*", state=tmp_path / "state")
@@ -202,6 +203,7 @@ def test_words_are_read_back_as_they_were(word):
     assert plan.items[0].argv[-1] == word
 
 
+@pytest.mark.thorough
 def test_a_file_that_is_there_is_never_overwritten(tmp_path):
     conf = tmp_path / "nhc.conf"
     conf.write_text("# months of work\n")

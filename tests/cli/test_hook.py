@@ -81,6 +81,7 @@ def test_each_hook_runs_the_lines_of_the_nodes_type_that_are_for_it(tmp_path, pr
             path.unlink()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("module", ["prolog", "healthcheck"])
 def test_only_where_it_is_named_is_a_profile_run_by_a_hook(tmp_path, module):
     """On a node with GPUs. An nhc.conf that came from LBNL NHC drains nobody by lines that nobody wrote."""

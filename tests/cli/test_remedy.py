@@ -91,6 +91,7 @@ def site(tmp_path):
         rest.shutdown()
 
 
+@pytest.mark.thorough
 def test_a_dry_run_shows_the_plan_and_changes_nothing(site):
     site.report("n1", ("GpuLost", Action.REBOOT))
     status, out, _ = site.nhc("run", "--dry-run")
@@ -106,6 +107,7 @@ def test_a_dry_run_shows_the_plan_and_changes_nothing(site):
     store.close()
 
 
+@pytest.mark.thorough
 def test_one_round_marks_and_says_why_it_goes_no_further(site):
     site.report("n1", ("GpuLost", Action.REBOOT))
     site.write('mark = "on"')
@@ -124,6 +126,7 @@ def test_one_round_marks_and_says_why_it_goes_no_further(site):
     assert "episode.escalated" in out
 
 
+@pytest.mark.thorough
 def test_release_proves_a_node_and_brings_it_back(site):
     site.report("n1", ("GpuLost", Action.REBOOT))
     site.write('mark = "on"', '[verify]\nhealthy-for = "0s"\n')
@@ -144,6 +147,7 @@ def test_release_proves_a_node_and_brings_it_back(site):
     assert site.nhc("release", "n1")[0] == 2
 
 
+@pytest.mark.thorough
 def test_hold_abort_and_the_breaker(site):
     site.report("n1", ("GpuLost", Action.REBOOT))
     site.write('mark = "on"')
@@ -169,6 +173,7 @@ def test_hold_abort_and_the_breaker(site):
     assert site.nhc("hold", "n2", "--why", "x", "--until", "yesterday")[0] == 2
 
 
+@pytest.mark.thorough
 def test_the_loop_runs_serves_metrics_and_ends_with_a_signal(site):
     site.report("n1", ("GpuLost", Action.REBOOT))
     site.write('mark = "on"')
@@ -190,6 +195,7 @@ def test_the_loop_runs_serves_metrics_and_ends_with_a_signal(site):
     assert "leads as" in err
 
 
+@pytest.mark.thorough
 def test_simulate_shows_what_another_policy_would_do(site):
     for name in ("n1", "n2"):
         site.report(name, ("GpuLost", Action.REBOOT), at=1_700_000_000.0)
@@ -206,6 +212,7 @@ def test_simulate_shows_what_another_policy_would_do(site):
     assert site.nhc("simulate", "--policy", str(other))[0] == 3  # the store has no history
 
 
+@pytest.mark.thorough
 def test_doctor_names_what_is_missing(site):
     site.write('mark = "on"\nreboot = "on"')
     status, out, _ = site.nhc("doctor")
@@ -220,6 +227,7 @@ def test_doctor_names_what_is_missing(site):
     }  # fmt: skip
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("words", "text", "status", "said"),
     [
@@ -256,6 +264,7 @@ def test_mistakes_are_one_line(site, words, text, status, said):
     assert len(found[2].strip().splitlines()) == 1
 
 
+@pytest.mark.thorough
 def test_without_settings_one_line_says_so_and_what_to_do():
     argv = [sys.executable, "-m", "nhc", "remedy", "run", "--once"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60, cwd=ROOT)

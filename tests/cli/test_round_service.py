@@ -137,6 +137,7 @@ class Running:
         return until(lambda: line in self.page("/metrics")[1].splitlines() and self.page("/metrics")[1], 60, what=line)
 
 
+@pytest.mark.thorough
 def test_of_two_job_loops_one_restarts_jobs_and_the_other_takes_over(tmp_path):
     file = tmp_path / "jobs.toml"
     file.write_text(f'store = "sqlite:///{tmp_path}/store.db"\nevery = "1s"\n[controllers.slurm]\n'
@@ -161,6 +162,7 @@ def test_of_two_job_loops_one_restarts_jobs_and_the_other_takes_over(tmp_path):
             one.process.wait(60)
 
 
+@pytest.mark.thorough
 def test_an_address_that_is_none_is_wrong_usage(tmp_path):
     file = tmp_path / "jobs.toml"
     file.write_text(f'store = "{tmp_path}/s.db"\n[controllers.slurm]\n')

@@ -109,6 +109,7 @@ def test_expired_evidence_goes_with_its_files_and_nothing_else(nhc, tmp_path, ur
     assert (tmp_path / "elsewhere").read_text() + (tmp_path / "outside").read_text() == "linknot evidence"
 
 
+@pytest.mark.thorough
 def test_a_changed_row_is_found(nhc, tmp_path, url):  # noqa: F811
     nhc("server", "token", "n1")
     if url.startswith("sqlite"):

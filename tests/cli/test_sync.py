@@ -131,6 +131,7 @@ def local(site, form, *words):
     return site.nhc("check", "local", "-c", config, "--profile", "none", "-f", form, *words)
 
 
+@pytest.mark.thorough
 def test_a_packages_format_prints_the_report(site):
     assert (local(site, "brief").stdout, local(site, "brief").returncode) == ("OK of 1\n", 0)
     out = site.base / "out"

@@ -97,6 +97,7 @@ def burn(tmp_path):
     return run
 
 
+@pytest.mark.thorough
 def test_devices_that_compute_alike(burn):
     done, found = burn()
     assert (done.returncode, found.ended, found.engine, found.size) == (0, True, "torch", 8)
@@ -107,6 +108,7 @@ def test_devices_that_compute_alike(burn):
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("fault", "seen"), [("always", "wrong"), ("later", "changed"), ("nan", "nan")])
 def test_a_device_that_computes_wrongly(burn, fault, seen):
     """Always wrong in the same way: bits stay the same, the row sums and the other devices tell."""
@@ -118,6 +120,7 @@ def test_a_device_that_computes_wrongly(burn, fault, seen):
         assert (one.changed, one.wrong, one.nan) == (0, 0, 0)
 
 
+@pytest.mark.thorough
 def test_a_device_that_fails_and_a_node_without_gpus(burn):
     _, found = burn("crash")
     assert [one.device for one in found.devices] == [0, 2]

@@ -179,6 +179,7 @@ def test_for_ever_means_that_who_grows_old_is_tested_again(site):
         assert {len(deep.history(connection, node)) for node in site.nodes} == {3}
 
 
+@pytest.mark.thorough
 def test_a_pass_that_somebody_stops_ends_all(site):
     world = world_of()
     sleeps = world.sleep

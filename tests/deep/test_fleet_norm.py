@@ -4,6 +4,7 @@
 import json
 import random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -104,6 +105,7 @@ def test_nhc_deep_calibrate_writes_a_table_that_checks_read(tmp_path):
     assert (few.returncode, few.stderr) == (1, "0 rows, 1 remarks\n")
 
 
+@pytest.mark.thorough
 def test_nhc_deep_calibrate_names_a_file_that_is_no_report(tmp_path):
     for text in ("", "{}", "[1]", "\x00", json.dumps({"host": 1})):
         (tmp_path / "bad.json").write_text(text)

@@ -125,6 +125,7 @@ def test_a_run_leaves_a_report_and_nothing_else(place):
     assert "1/1 check_file_test" in done.stderr
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_tool_in_its_own_way_and_puts_everything_back(place, number):
     lines = suite(place, "NHC_DEEP_STOP=exporter", "nvidia-smi change", "slow-tool", "check_file_test -e /etc/passwd")
@@ -183,6 +184,7 @@ def test_a_deadline_ends_the_tool_in_its_own_way(place):
     assert not (place / "deep" / journal.NAME).exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("by", ["run", "restore"])
 def test_the_next_run_puts_back_what_a_killed_one_has_left(place, by):
     lines = suite(place, "NHC_DEEP_STOP=exporter", "nvidia-smi change", "slow-tool")
@@ -208,6 +210,7 @@ def test_the_next_run_puts_back_what_a_killed_one_has_left(place, by):
     assert "nothing is left" in deep(place, "restore").stdout
 
 
+@pytest.mark.thorough
 def test_only_one_run_at_a_time(place):
     first = start(place, suite(place, "slow-tool"))
     appears(place / "pid")
@@ -219,6 +222,7 @@ def test_only_one_run_at_a_time(place):
     assert second.stderr.strip() == f"nhc deep run: another nhc deep run is under way (pid {first.pid})"
 
 
+@pytest.mark.thorough
 def test_wrong_suites_are_one_line_each(place):
     for words, said in (
         (["nosuch"], "nhc deep run: there is no suite 'nosuch'; nhc deep list shows them"),
@@ -257,6 +261,7 @@ def test_a_deep_line_is_run_by_nothing_else(place):
     assert (done.returncode, "nhc deep run" in done.stderr) == (2, True)
 
 
+@pytest.mark.thorough
 def test_suites_that_come_with_nhc():
     fragments = {path.stem: path.read_text() for path in (ROOT / "conf" / "suites").glob("*.conf")}
     assert suites.join(fragments) == (ROOT / "nhc/data/suites.conf").read_text(), "run python -m nhc.deep.suites"
@@ -320,6 +325,7 @@ def test_a_job_that_has_a_part_of_the_node_is_beside_others():
     assert "job 8, 9, 10 and 1 more runs on n1 beside job 7" in str(busy)
 
 
+@pytest.mark.thorough
 def test_a_node_in_use_is_left_alone_and_force_says_what_it_disturbs(place):
     """A real process that holds what looks like a device: a file of that name below another root would not be seen."""
     node = place / "uverbs"
@@ -381,6 +387,7 @@ def test_the_host_of_a_run_looks_for_commands_where_the_suite_says(place):
     assert [gpu.uuid for gpu in gpu_settings.read(host)] == ["GPU-a", "GPU-b"]
 
 
+@pytest.mark.thorough
 def test_a_recorded_run_is_judged_again_without_any_tool(place):
     need_cc = subprocess.run(["sh", "-c", "command -v cc"], capture_output=True)
     need("cc", need_cc.returncode == 0)

@@ -85,6 +85,7 @@ def test_a_node_whose_line_has_no_end_is_not_idle(tmp_path, ssh):
     assert time.monotonic() - began < 60  # at once, and not when the time for an answer is over
 
 
+@pytest.mark.thorough
 def test_the_output_that_is_written_is_bounded_and_can_be_read(tmp_path, ssh):
     settings = {"python": str(program(tmp_path / "python", TALKER)), "state": str(tmp_path / "state")}
     launcher = SshLauncher(settings, ssh)
@@ -109,6 +110,7 @@ def test_why_a_test_ended_and_what_it_left_is_told(tmp_path, ssh):
         launcher.finish("s")
 
 
+@pytest.mark.thorough
 def test_a_result_that_cannot_be_written_is_the_reason(tmp_path, ssh):
     settings = {"python": str(program(tmp_path / "python", TALKER)), "state": str(tmp_path / "state")}
     launcher = SshLauncher(settings, ssh)

@@ -218,6 +218,7 @@ def test_why_a_test_left_no_marker_is_kept_with_it_where_the_launcher_knows(case
     assert {row.why for row in case.rows()} == {"n03: process 17 (train) is work: it left no completion marker"}
 
 
+@pytest.mark.thorough
 def test_a_sweep_killed_at_any_look_goes_on_and_runs_no_test_twice(tmp_path):
     for looks in range(4):
         (tmp_path / str(looks)).mkdir()
@@ -232,6 +233,7 @@ def test_a_sweep_killed_at_any_look_goes_on_and_runs_no_test_twice(tmp_path):
         case.store.close()
 
 
+@pytest.mark.thorough
 @settings(max_examples=5, deadline=None)
 @given(st.integers(min_value=0, max_value=10_000))
 def test_preempted_tests_convict_nobody(tmp_path_factory, seed):
@@ -284,6 +286,7 @@ def test_the_rail_of_a_bad_node_is_named_by_runs_that_are_held_to_it(tmp_path):
     case.store.close()
 
 
+@pytest.mark.thorough
 def test_a_rail_of_a_leaf_is_told_from_the_leaf(tmp_path):
     for rails, culprit, names in ((["mlx5_1"], "rail", ("leaf1", "mlx5_1")), (RAILS.rails, "leaf", ("leaf1",))):
         place = tmp_path / culprit
@@ -318,6 +321,7 @@ def test_a_command_is_held_to_a_rail_by_the_variables_that_its_tool_reads(argv, 
     assert held(argv, "", way) == argv
 
 
+@pytest.mark.thorough
 def test_a_sweep_that_is_asked_to_stop_ends_its_tests_and_keeps_what_is_certain(case):
     world = World(slow=["n03"])
     sleep = world.sleep

@@ -5,6 +5,7 @@ import pytest
 from tests.support.run import nhc
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
@@ -30,6 +31,7 @@ def test_wrong_usage_leaves_no_store_behind(tmp_path, words, status, said):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.thorough
 def test_to_go_on_needs_a_store_that_is_there(tmp_path):
     done = nhc("deep", "sweep", "--url", f"sqlite:///{tmp_path}/store.db", "--go-on", "1")
 

@@ -51,6 +51,7 @@ def test_faults_come_nodes_are_repaired_and_nothing_is_left(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.thorough
 def test_an_address_that_is_taken_is_one_line(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "nhc", "demo", "--listen", "nowhere"],

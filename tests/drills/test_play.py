@@ -13,6 +13,7 @@ from tests.support.run import nhc
 DEFAULT = parse("", "remedy.toml")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", [one.name for one in ALL])
 def test_the_loop_keeps_its_promises(name):
     found = play(BY_NAME[name], DEFAULT, "gpu7")
@@ -27,6 +28,7 @@ def test_each_issue_of_the_complaints_has_a_scenario():
         assert issue in issues
 
 
+@pytest.mark.thorough
 def test_the_time_of_each_state_is_told():
     found = play(BY_NAME["fault"], DEFAULT, "gpu7", takes=900.0)
     after = {one.state: one.after for one in found.timings}
@@ -36,6 +38,7 @@ def test_the_time_of_each_state_is_told():
     assert after["returned"] - after["verifying"] >= DEFAULT.verify.healthy_for
 
 
+@pytest.mark.thorough
 def test_a_policy_that_lets_all_nodes_out_breaks_a_promise():
     loose = parse("""
 [bounds.fleet]
@@ -61,6 +64,7 @@ def test_a_second_order_for_the_same_rung_is_seen():
     assert playing._twice() == "sent more than once: reboot of a"
 
 
+@pytest.mark.thorough
 def test_a_person_plays_one_and_sees_what_is_wrong_with_the_words(tmp_path):
     done = nhc("remedy", "drill", "lost-answer", "--node", "gpu7")
     assert done.returncode == 0, done.stderr

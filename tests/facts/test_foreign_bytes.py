@@ -58,6 +58,7 @@ def test_a_time_that_is_none(text):
     assert bmc.event_time("13/45/2026 01:02:03") is None
 
 
+@pytest.mark.thorough
 @given(st.sampled_from(["aws", "gcp", "azure", "oci"]), st.dictionaries(st.sampled_from(ANSWERS), SAID))
 def test_a_metadata_service_of_another_mind(name, said):
     try:

@@ -292,6 +292,7 @@ def large(tmp_path_factory):
     return path
 
 
+@pytest.mark.thorough
 def test_a_large_fleet_is_one_picture_within_the_consoles_bounds(large, driven):
     from selenium.webdriver.common.keys import Keys
 
@@ -321,6 +322,7 @@ def test_a_large_fleet_is_one_picture_within_the_consoles_bounds(large, driven):
     assert driven.execute_script("return document.getElementById('map').getAttribute('role')") == "listbox"
 
 
+@pytest.mark.thorough
 def test_palette_and_letters_are_the_consoles(page, driven):
     """One source: what stands in the page is what the console serves."""
     text = page.read_text()

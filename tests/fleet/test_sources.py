@@ -92,6 +92,7 @@ def _ansible():
     need("ansible", importlib.util.find_spec("ansible"))
 
 
+@pytest.mark.thorough
 def test_an_ini_inventory_with_templates_and_variables(tmp_path):
     (tmp_path / "hosts").write_text(
         "[gpu]\ngpu[01:02] ansible_host='10.0.0.{{ inventory_hostname[-1] }}' rack=r1\n[gpu:vars]\nansible_user=ops\n"
@@ -109,6 +110,7 @@ def test_an_ini_inventory_with_templates_and_variables(tmp_path):
     )
 
 
+@pytest.mark.thorough
 def test_a_directory_with_group_vars_yaml_and_a_script(tmp_path):
     place = tmp_path / "site"
     (place / "group_vars").mkdir(parents=True)
@@ -126,6 +128,7 @@ def test_a_directory_with_group_vars_yaml_and_a_script(tmp_path):
     assert [node.name for node in inventory.read([str(place)], "dyn")] == ["dyn1"]
 
 
+@pytest.mark.thorough
 def test_an_inventory_that_is_empty_or_broken_is_one_line(tmp_path):
     (tmp_path / "hosts.yml").write_text("gpu: [unclosed\n")
     for sources, said in (([str(tmp_path / "hosts.yml")], "YAML parsing failed"), (["/no/such"], "no such inventory")):
@@ -134,6 +137,7 @@ def test_an_inventory_that_is_empty_or_broken_is_one_line(tmp_path):
         assert "\n" not in str(found.value)
 
 
+@pytest.mark.thorough
 def test_a_template_that_fails_is_that_node_s_problem(tmp_path):
     (tmp_path / "hosts").write_text("ok1\nbad1 ansible_host='{{ not_there }}'\n")
     found = {node.name: node for node in inventory.read([str(tmp_path / "hosts")])}

@@ -15,6 +15,7 @@ def test_what_once_failed_holds(path):
     TARGETS[kept["target"]].holds(kept["input"])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", TARGETS)
 def test_generated_inputs_hold(name):
     target = TARGETS[name]

@@ -182,6 +182,7 @@ def test_the_settings_of_the_published_manifests_are_read() -> None:
     assert load(str(shipped)).scheduler == "kubernetes"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("words", [
     ("run",), ("boot",), ("status",), ("doctor",), ("sync",), ("open", "n1", "--why", "w"),
     ("close", "n1", "--why", "w"),

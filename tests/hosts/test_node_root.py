@@ -270,6 +270,7 @@ CHECKS = """
 """
 
 
+@pytest.mark.thorough
 def test_a_container_judges_as_the_node_itself_does(node: Node, judge: Any, tmp_path: Path) -> None:
     node.sh(f"touch {node.scratch}/mine && chown 4711 {node.scratch}/mine")
     checks = CHECKS.format(owned=f"{node.scratch}/mine")

@@ -63,6 +63,7 @@ def test_an_exit_on_healthy_nodes_is_left_alone_and_said_once(world):
     assert whats(world) == ["job.left"]
 
 
+@pytest.mark.thorough
 def test_an_exit_beside_a_critical_problem_is_the_infrastructures(world):
     body = world.submit()
     world.rounds(1)
@@ -370,6 +371,7 @@ def test_jobs_that_are_gone_or_have_succeeded_are_watched_no_longer(world):
     assert why == ["it has succeeded", "it is gone"]
 
 
+@pytest.mark.thorough
 def test_healthy_reports_speak_for_the_application(world):
     body = world.submit()
     world.rounds(1)

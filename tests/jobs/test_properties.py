@@ -6,6 +6,7 @@ nhc has held is forgotten.
 
 import tempfile
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -55,6 +56,7 @@ def play(world, events):
     return body
 
 
+@pytest.mark.thorough
 @SLOW
 @given(EVENTS)
 def test_whatever_happens_a_run_is_restarted_once_and_a_job_never_above_its_limit(events):
@@ -78,6 +80,7 @@ def test_whatever_happens_a_run_is_restarted_once_and_a_job_never_above_its_limi
         store.close()
 
 
+@pytest.mark.thorough
 @SLOW
 @given(st.lists(st.one_of(
     st.tuples(st.sampled_from(["fail", "final"]), st.sampled_from([LossCause.EXIT, LossCause.LIMIT])),
@@ -97,6 +100,7 @@ NODES = ("n0", "n1", "n2")
 TIMES = st.integers(0, 2000).map(float)
 
 
+@pytest.mark.thorough
 @settings(max_examples=300, deadline=None)
 @given(
     st.lists(st.builds(JobLoss, st.sampled_from(NODES), CAUSES, st.just("x"), TIMES), max_size=4),

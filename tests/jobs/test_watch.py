@@ -206,6 +206,7 @@ def test_a_record_that_is_cut_off_is_refused(at):
 # The command.
 
 
+@pytest.mark.thorough
 def test_the_command_reads_a_log_and_records_and_keeps_the_order(tmp_path):
     log = tmp_path / "train.log"
     log.write_text("\n".join(["step 12 loss 2.5", *(WATCHDOG.format(rank=rank) for rank in range(8) if rank != 5)]))
@@ -236,6 +237,7 @@ def test_exit_status(tmp_path, content, status):
     assert nhc("job", "watch", tmp_path / "log").returncode == status
 
 
+@pytest.mark.thorough
 def test_what_is_wrong_is_one_line(tmp_path):
     for words, said in (
         ([tmp_path / "none"], "No such file"),
@@ -254,6 +256,7 @@ def test_what_is_wrong_is_one_line(tmp_path):
     assert "which no flight record needs" in refused.stderr
 
 
+@pytest.mark.thorough
 def test_a_hang_is_seen_while_the_log_is_followed(tmp_path):
     log = tmp_path / "log"
     log.write_text("[rank0]: step 1 loss 2.0\n")

@@ -73,6 +73,7 @@ def test_the_return_of_one_server_leaves_tasks_that_wait_for_something_else():
     assert ", in xfs: cp:2, cp:3" in message, "cp:1 is no longer there"
 
 
+@pytest.mark.thorough
 def test_hours_of_a_shared_file_system_that_is_away_are_no_fault_of_the_node():
     state = log(*[moment(index * 120, NFS, 3, 122 + index * 120) for index in range(60)])
     assert only(state)[0] == "degraded"

@@ -87,6 +87,7 @@ def results(done: subprocess.CompletedProcess[str]) -> list[tuple[str, str]]:
 JUDGED = [("nhc.conf:1", "OK"), ("nhc.conf:2", "OK"), ("nhc.conf:4", "OK")]
 
 
+@pytest.mark.thorough
 def test_check_local_in_every_format(node):
     done = node.nhc("check", "local", "--all", "--format", "json")
     assert (results(done), done.returncode, json.loads(done.stdout)["notes"]) == (JUDGED, 0, [])
@@ -102,6 +103,7 @@ def test_a_configuration_that_is_named_has_the_variables_too(node):
     assert [verdict for _source, verdict in results(done)] == ["OK"] * 3
 
 
+@pytest.mark.thorough
 def test_config_match_check_and_show(node):
     assert [node.nhc("config", "match", NODE, f"%rack{rack}%").returncode for rack in (1, 2)] == [0, 1]
     checked = node.nhc("config", "check")
@@ -137,6 +139,7 @@ def test_a_fleets_worker_on_the_node(node):
     assert [result["verdict"] for result in one["results"]] == ["OK"] * 3
 
 
+@pytest.mark.thorough
 def test_the_agent_and_what_changes_while_it_runs(node):
     settings = node.directory / "agent.toml"
     settings.write_text('[agent]\nlisten = []\nkernel-log = false\n[events]\npath = ""\n')

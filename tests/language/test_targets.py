@@ -37,6 +37,7 @@ def test_an_ordinary_target_is_matched_where_it_is_read(pattern, monkeypatch):
     assert Targets().applies("gpu01", pattern) == mcheck("gpu01", pattern)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("pattern", CATASTROPHIC, ids=lambda pattern: pattern[:20])
 def test_no_target_takes_longer_than_its_time(pattern):
     begun = time.monotonic()
@@ -49,6 +50,7 @@ def test_no_target_takes_longer_than_its_time(pattern):
     assert time.monotonic() - begun < 2 * targets.TIMEOUT + 30, "decided in years"
 
 
+@pytest.mark.thorough
 def test_some_of_them_do_need_to_be_cut():
     for pattern in ("/(a+)+$/", "*a" * 20 + "*c"):
         with pytest.raises(Undecided, match=r"not decided within 0\.5 s"):
@@ -80,6 +82,7 @@ def test_a_node_without_processes_to_spare_says_so(monkeypatch):
         Targets().applies("n1", "/(a+)+$/")
 
 
+@pytest.mark.thorough
 def test_an_undecided_line_is_unknown_and_the_run_goes_on(tmp_path):
     text = "* || check_hw_mem_free 1k\n/(a+)+$/ || check_fs_mount /\n/(a+)+$/ || X=1\n* || check_hw_mem_free 2k\n"
     plan = loader.load_text(text, "nhc.conf", NAME)
@@ -94,6 +97,7 @@ def test_an_undecided_line_is_unknown_and_the_run_goes_on(tmp_path):
         assert part in told.outcome.message
 
 
+@pytest.mark.thorough
 def test_the_command_names_it(tmp_path):
     conf = tmp_path / "nhc.conf"
     conf.write_text("/(a+)+$/ || check_hw_mem_free 1k\n")
@@ -107,6 +111,7 @@ def test_the_command_names_it(tmp_path):
     assert f"{conf}:1:1: whether the target '/(a+)+$/' is meant for {NAME}" in done.stderr + done.stdout
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "argv"),
     [

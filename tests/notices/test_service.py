@@ -149,6 +149,7 @@ def test_a_redirect_is_not_followed(hooked, receiver):
     assert status(hooked.store, hooked.settings)["hook"].lost == 1
 
 
+@pytest.mark.thorough
 def test_what_is_never_taken_is_dropped_in_the_end_and_counted(store, secret):
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
@@ -220,6 +221,7 @@ def test_jira_has_one_issue_even_where_the_answer_is_lost(store, receiver, secre
     assert status(store, fleet.settings)["j"][:3] == (0, 2, 0)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("kind", "path"),
     [("slack", "/h"), ("teams", "/h"), ("pagerduty", "/h"), ("servicenow", "/h/api/global/em/jsonv2")],
@@ -338,6 +340,7 @@ def test_a_real_mail_server_gets_one_thread(store, mailbox):
     assert fleet.after(31).problems == ["m: refused: 554 no"]
 
 
+@pytest.mark.thorough
 def test_the_command_survives_being_killed(tmp_path, receiver, secret):
     url = f"sqlite:///{tmp_path}/store.db"
     file = tmp_path / "notices.toml"

@@ -99,6 +99,7 @@ def test_fish_completes(made, tmp_path):
     assert [line.split("\t")[0] for line in done.stdout.splitlines()] == ["run", "status", "test"], done.stderr
 
 
+@pytest.mark.thorough
 def test_zsh_reads_its_script_where_it_looks_for_it(made, tmp_path):
     need("zsh", which("zsh"), "apt-get install zsh")
     completions.write({shell: (made / shell).read_text() for shell in completions.PLACES}, tmp_path)

@@ -11,6 +11,7 @@ from tests.remedy.test_controller import all_episodes, last, tried
 from tests.support.remedy_world import Sickness, World
 
 
+@pytest.mark.thorough
 def test_1_a_fault_that_is_told_again_and_again_stays_one_fault(world):
     """aws/eks-node-monitoring-agent#39: two failing tests rewrote one condition, so a repair was never due."""
     world.fall_sick("n1", Sickness(reason="DcgmA"))
@@ -55,6 +56,7 @@ def test_3b_an_unknown_verdict_before_the_repair_holds_it(world):
     assert (world.sent, last(world).state) == ([], "recheck")
 
 
+@pytest.mark.thorough
 def test_4_one_that_marks_healthy_nodes_is_stopped_by_level_rate_and_breaker(store):
     """kubernetes-sigs/karpenter#2811: a component marked healthy nodes, too many were terminated."""
     world = World(store, 20)
@@ -131,6 +133,7 @@ def test_8_an_event_that_is_played_again_repairs_nothing(world):
     assert (len(all_episodes(world)), world.sendings("n1")) == (1, [Rung.REBOOT])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mood", ["", "lost", "dropped", "refused", "throttled"])
 def test_9_every_attempt_ends(world, mood):
     """NVSentinel#1807: a reboot that failed stayed in progress for ever."""
@@ -209,6 +212,7 @@ def test_14_the_first_start_takes_one_node_out(store):
     assert len(world.marked) == 1
 
 
+@pytest.mark.thorough
 def test_15_a_node_that_recovers_for_a_while_is_not_repaired_for_ever(world):
     """pfnet-research/node-operation-controller#31: endless repair of a node that recovers for a while."""
     limits = '[limits]\nfirst-run = { share = "100%" }\nattempts = 3\nwindow = "7d"'

@@ -1,5 +1,7 @@
 """The loop over a real store and a small world: from a fault to a returned node, or to an escalation."""
 
+import pytest
+
 from nhc.model import Action
 from nhc.repair import Rung
 from nhc.store import attempts, audit, episodes
@@ -38,6 +40,7 @@ def test_a_fault_becomes_a_returned_node(world):
     assert steps.index("attempt.written") < steps.index("attempt.sent") < steps.index("attempt.ended")
 
 
+@pytest.mark.thorough
 def test_a_node_is_put_back_once_the_scheduler_has_seen_its_reboot_end(world):
     """slurmctld may say REBOOT for a while after the node has reported its new boot."""
     world.reboot_lingers = 1800.0
@@ -51,6 +54,7 @@ def test_a_node_is_put_back_once_the_scheduler_has_seen_its_reboot_end(world):
     assert world.sendings("n1") == [Rung.REBOOT]
 
 
+@pytest.mark.thorough
 def test_the_ladder_goes_up_until_something_helps(world):
     world.fall_sick("n1", Sickness(Action.RESET_DEVICE, Rung.POWER_CYCLE, target="gpu3"))
     world.run(world.controller(), 60)
@@ -59,6 +63,7 @@ def test_the_ladder_goes_up_until_something_helps(world):
     assert [one.device for one in world.sent] == ["gpu3", "", "", ""]
 
 
+@pytest.mark.thorough
 def test_what_nothing_cures_is_given_to_a_person_with_all_that_was_tried(world):
     world.fall_sick("n1", Sickness(cure=Rung.ESCALATE))
     world.run(world.controller(), 80)

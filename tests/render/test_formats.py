@@ -86,6 +86,7 @@ def test_prometheus_numbers_are_as_a_person_would_write_them():
     assert max(map(len, values)) == len(str(2**53 + 1)), "no line has a long tail of digits"
 
 
+@pytest.mark.thorough
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)

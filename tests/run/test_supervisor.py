@@ -53,6 +53,7 @@ def test_more_tasks_than_a_pipe_holds():
     assert values(done) == list(range(70_000))
 
 
+@pytest.mark.thorough
 def test_a_stop_takes_back_what_the_pipe_does_not_hold_yet():
     begun = []
 
@@ -308,6 +309,7 @@ def a_busy_processor():
         hog.wait()
 
 
+@pytest.mark.thorough
 def test_what_waits_for_a_processor_is_not_called_unkillable():
     """On a node with a load of 50, as here, a killed process may take seconds to be given the time to end."""
     with a_busy_processor() as processor:

@@ -82,6 +82,7 @@ def test_it_holds_for_what_the_agent_hears_from_the_kernel_log(tmp_path):
     assert "by bob: drill" in result.outcome.message
 
 
+@pytest.mark.thorough
 def test_a_container_mutes_the_node_it_judges(tmp_path):
     """The file lies below $NHC_ROOT, where the hooks and the agent on the node itself find it."""
     root = tmp_path / "node"
@@ -103,6 +104,7 @@ def test_a_container_mutes_the_node_it_judges(tmp_path):
     assert nhc(*check, env=env, state=tmp_path / "state").returncode == 1
 
 
+@pytest.mark.thorough
 def test_it_ends_by_itself_and_by_unmute(node):
     mute(node)
     kept = json.loads(node.path.read_text())

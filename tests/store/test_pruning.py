@@ -1,5 +1,6 @@
 """Pruning by itself: once in a while by all processes together, for ever bounded, and a failure is no end."""
 
+import pytest
 import sqlalchemy as sa
 
 from nhc.store import audit, deep, deep_tables, retention, schema, trains
@@ -33,6 +34,7 @@ def counts(store):
         }  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_for_a_year_the_store_stays_as_large_as_what_it_keeps(store, tmp_path):
     clock, most = Clock(), {}
     mine = pruner(store, tmp_path, clock)

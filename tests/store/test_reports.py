@@ -198,6 +198,7 @@ def test_a_described_node_without_a_report_is_counted(store):
         assert [one.node for one in nodes.list_nodes(connection, after="n1")] == ["n2"]
 
 
+@pytest.mark.thorough
 def test_two_thousand_nodes_in_one_batch(store):
     many = [report(NOW, XID, host=f"n{at}") for at in range(2000)]
     assert take(store, *many) == ["changed"] * 2000

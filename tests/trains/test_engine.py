@@ -10,6 +10,7 @@ from tests.support.remedy_world import Sickness
 from tests.support.train_world import PLAN, Line, plan_of
 
 
+@pytest.mark.thorough
 def test_each_node_is_rebooted_once_in_waves_and_comes_back(world):
     line = Line(world)
     waves = line.begin()
@@ -29,6 +30,7 @@ def test_each_node_is_rebooted_once_in_waves_and_comes_back(world):
     assert set(order[1:4]) == set(waves[1])
 
 
+@pytest.mark.thorough
 def test_between_two_waves_there_is_a_pause(world):
     line = Line(world, PLAN.replace('pause = "2m"', 'pause = "1h"'))
     line.begin()
@@ -40,6 +42,7 @@ def test_between_two_waves_there_is_a_pause(world):
     assert len(world.sent) > 1
 
 
+@pytest.mark.thorough
 def test_bounds_of_the_loop_hold_a_train_too(world):
     line = Line(world, settings="[bounds.fleet]\nout = { nodes = 1 }\nrepairing = { nodes = 1 }")
     line.begin()
@@ -49,6 +52,7 @@ def test_bounds_of_the_loop_hold_a_train_too(world):
     assert (line.train().state, max(out)) == ("done", 1)
 
 
+@pytest.mark.thorough
 def test_a_command_then_a_reboot_then_a_check(world):
     work = '[[work]]\ncommand = ["/usr/sbin/flash", "--all"]\n[[work]]\nrung = "reboot"\n'
     plan = plan_of(work=work, verify='[verify]\nhealthy-for = "0s"\ncommand = ["/usr/bin/nhc", "check", "local"]\n')
@@ -61,6 +65,7 @@ def test_a_command_then_a_reboot_then_a_check(world):
         assert world.sendings(name) == [Rung.REBOOT]
 
 
+@pytest.mark.thorough
 def test_a_failure_in_the_first_wave_stops_the_train(world):
     line = Line(world, plan_of(work='[[work]]\ncommand = ["/usr/sbin/flash"]\n'))
     line.begin()
@@ -76,6 +81,7 @@ def test_a_failure_in_the_first_wave_stops_the_train(world):
     assert list(line.states().values()).count("done") == 7
 
 
+@pytest.mark.thorough
 def test_more_failures_than_the_plan_allows_stop_it(world):
     line = Line(world, plan_of(work='[[work]]\ncommand = ["/usr/sbin/flash"]\n') + "[stop]\nfailures = { nodes = 1 }\n")
     waves = line.begin()
@@ -85,6 +91,7 @@ def test_more_failures_than_the_plan_allows_stop_it(world):
     assert all(line.states()[node] == "waiting" for wave in waves[2:] for node in wave)
 
 
+@pytest.mark.thorough
 def test_a_node_that_is_sick_after_the_work_is_the_loops(world):
     line = Line(world)
     line.begin()
@@ -124,6 +131,7 @@ def test_the_loop_keeps_off_a_node_of_a_train(world):
     assert world.sendings("n0") == [Rung.REBOOT]
 
 
+@pytest.mark.thorough
 def test_work_that_does_not_end_in_time_is_skipped_and_the_node_put_back(world):
     line = Line(world, PLAN + '[drain]\ndeadline = "5m"\n')
     line.begin()
@@ -133,6 +141,7 @@ def test_work_that_does_not_end_in_time_is_skipped_and_the_node_put_back(world):
     assert "work still runs" in line.rows()["n0"].outcome
 
 
+@pytest.mark.thorough
 def test_a_node_that_falls_sick_while_its_work_ends_is_not_put_back(world):
     line = Line(world, PLAN + '[drain]\ndeadline = "5m"\n')
     line.begin()
@@ -145,6 +154,7 @@ def test_a_node_that_falls_sick_while_its_work_ends_is_not_put_back(world):
     assert "faulty by now" in line.rows()["n0"].outcome
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mood", ["lost", "dropped", "throttled", "refused"])
 def test_whatever_the_answer_is_nothing_is_begun_twice(world, mood):
     line = Line(world)
@@ -166,6 +176,7 @@ def test_a_node_that_an_operator_puts_back_is_left(world):
     assert (line.states()["n0"], world.sendings("n0")) == ("left", [])
 
 
+@pytest.mark.thorough
 def test_a_node_is_put_back_once_the_scheduler_has_seen_its_reboot_end(world):
     """slurmctld may say REBOOT for a while after the node has reported its new boot."""
     world.reboot_lingers = 600.0
@@ -190,6 +201,7 @@ def test_a_person_who_ends_the_hold_takes_the_node(world):
     assert world.nodes["n0"].mark is not None
 
 
+@pytest.mark.thorough
 def test_an_open_breaker_begins_nothing_and_still_puts_back(world):
     line = Line(world)
     line.begin()
@@ -211,6 +223,7 @@ def test_an_aborted_train_finishes_what_it_began(world):
     assert line.states() == {"n0": "done", **{f"n{number}": "skipped" for number in range(1, 8)}}
 
 
+@pytest.mark.thorough
 def test_a_held_train_begins_nothing_until_it_is_resumed(world):
     line = Line(world)
     line.begin()
@@ -222,6 +235,7 @@ def test_a_held_train_begins_nothing_until_it_is_resumed(world):
     assert line.train().state == "done"
 
 
+@pytest.mark.thorough
 def test_two_persons_must_agree_where_the_policy_says_so(world):
     line = Line(world, settings="[approval]\nreboot = 2")
     line.begin("alice")
@@ -241,6 +255,7 @@ def test_protected_nodes_and_quiet_hours(world):
     assert (world.marked, world.sent) == ([], [])
 
 
+@pytest.mark.thorough
 def test_every_step_is_in_the_audit_log(world):
     line = Line(world)
     line.begin()

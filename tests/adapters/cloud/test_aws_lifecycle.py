@@ -82,6 +82,7 @@ def test_wrong_settings_are_one_line() -> None:
         AwsLifecycleHook({"nam": "x"}, ENVIRON)
 
 
+@pytest.mark.thorough
 def test_limits_from_motos_own_hook() -> None:
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
@@ -138,6 +139,7 @@ class Instance:
         return found.state
 
 
+@pytest.mark.thorough
 def test_a_gate_beats_while_its_suite_runs_and_then_lets_the_instance_in(
     fake: Any, waiting: str, tmp_path: Path
 ) -> None:
@@ -154,6 +156,7 @@ def test_a_gate_beats_while_its_suite_runs_and_then_lets_the_instance_in(
     assert len(fake.asked) == count, "what was answered is not answered again"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("fails", "state"), [("slow", GateState.FAILED), ("dies", GateState.UNTOLD)])
 def test_an_instance_that_did_not_pass_is_given_up_where_that_is_allowed(
     fake: Any, waiting: str, tmp_path: Path, fails: str, state: GateState
@@ -166,6 +169,7 @@ def test_an_instance_that_did_not_pass_is_given_up_where_that_is_allowed(
     assert fake.members[waiting]["LifecycleState"] == "Terminating"
 
 
+@pytest.mark.thorough
 def test_a_lost_answer_is_looked_for_and_never_sent_blindly(fake: Any, waiting: str, tmp_path: Path) -> None:
     mine = Instance(fake, waiting, tmp_path)
     fake.next_fault = "lost"

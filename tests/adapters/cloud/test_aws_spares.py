@@ -109,6 +109,7 @@ def deleting(tmp_path, fake):
     made.site.close()
 
 
+@pytest.mark.thorough
 def test_a_dry_run_says_what_would_be_added_and_adds_nothing(there):
     assert there.swap(apply=False) == []
     assert [(one.action, one.spare, one.stands_for) for one in there.found.decision.steps] == [("swap-in", SPARE, "n1")]
@@ -144,6 +145,7 @@ def test_a_lost_answer_is_asked_again_with_the_same_token_and_adds_no_second_nod
     assert (len(asked), len(there.added()), there.fake.calls) == (1, 1, [ADD] * 3)
 
 
+@pytest.mark.thorough
 def test_a_token_that_may_have_ended_is_asked_no_more(there):
     there.fake.next_fault = "lost"
     there.swap()
@@ -183,6 +185,7 @@ def test_an_error_of_the_server_is_no_refusal(there):
     assert there.rows() == [(SPARE, ENTERING, "")]
 
 
+@pytest.mark.thorough
 def test_the_group_never_grows_above_its_limit_nor_the_pool_above_most(there):
     there.settings["group-limit"] = "3"
     there.fake.page = 1
@@ -251,6 +254,7 @@ def test_a_host_name_is_the_name_in_slurm(deleting):
     assert deleting.fake.calls == [ADD, DELETE]
 
 
+@pytest.mark.thorough
 def test_a_busy_node_is_left_and_keeps_its_place(deleting):
     node = deleting.joins(busy=True)
     deleting.returns()
@@ -285,6 +289,7 @@ def test_a_node_of_which_it_is_not_known_that_it_is_free_is_not_deleted(deleting
     assert deleting.fake.calls == [ADD]
 
 
+@pytest.mark.thorough
 def test_a_refused_deletion_returns_the_node_and_a_lost_answer_is_looked_at_first(deleting):
     node = deleting.joins()
     deleting.returns()

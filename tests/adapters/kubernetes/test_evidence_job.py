@@ -182,6 +182,7 @@ def test_the_pieces_of_a_log_are_unpacked_within_the_budget() -> None:
     assert pieces_in(line("kernel.txt", b"a" * 999)[:-20] + '"}', 100).content == {}
 
 
+@pytest.mark.thorough
 @given(st.lists(st.one_of(
     st.text(), st.sampled_from(["{", "{}", '{"piece": []}', '{"piece": "dmesg.txt"}', line("dmesg.txt", b"x" * 500)]),
     st.builds(line, st.sampled_from([*NAMES, "x"]), st.binary(max_size=200)),

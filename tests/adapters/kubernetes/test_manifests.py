@@ -444,6 +444,7 @@ def _pattern(*place: str) -> str:
 CONTROLLER = ("properties", "controller", "properties")
 
 
+@pytest.mark.thorough
 @hypothesis_settings(max_examples=100, deadline=None)
 @given(
     st.from_regex(_pattern(*CONTROLLER, "conditions", "items"), fullmatch=True),
@@ -692,6 +693,7 @@ def test_the_chart_lets_any_setting_of_the_agent_be_given_and_no_other() -> None
 # The image.
 
 
+@pytest.mark.thorough
 def test_what_the_containerfile_copies_is_what_the_package_needs(tmp_path: Path) -> None:
     """The steps of its first stage, up to what comes from the network."""
     steps = (MANIFESTS / "Containerfile").read_text().splitlines()

@@ -62,6 +62,7 @@ class NodeWorld(RepairerWorld):
             time.sleep(0.02)
 
 
+@pytest.mark.thorough
 class TestTheNode(RepairerContract):
     @pytest.fixture
     def world(self, tmp_path):
