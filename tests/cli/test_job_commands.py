@@ -6,8 +6,8 @@ import time
 import pytest
 
 from nhc.store import jobs
-from nhc.store.connect import open_store
 from nhc.store.jobs import WatchedJob
+from tests.support.new_store import new_store
 from tests.support.run import nhc
 
 
@@ -15,7 +15,7 @@ from tests.support.run import nhc
 def settings(tmp_path):
     path = tmp_path / "jobs.toml"
     path.write_text(f'store = "sqlite:///{tmp_path}/store.db"\n[controllers.slurm]\ntimeout = "1s"\n')
-    store = open_store(f"sqlite:///{tmp_path}/store.db")
+    store = new_store(str(tmp_path), anchor="")
     now = time.time()
     with store.write() as connection:
         for namespace in ("team", "other"):

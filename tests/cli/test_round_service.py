@@ -14,10 +14,10 @@ from nhc.cli.command_error import CommandError
 from nhc.cli.round_service import RoundEnd, RoundService
 from nhc.jobs import metrics
 from nhc.ports import AdapterError
-from nhc.store.connect import open_store
 from nhc.store.errors import LeadershipLost, StoreError
 from nhc.store.leader import Leader
 from nhc.system.stop_signals import ENDING
+from tests.support.new_store import new_store
 from tests.support.run import nhc
 from tests.support.waiting import until
 
@@ -25,7 +25,7 @@ from tests.support.waiting import until
 @pytest.fixture
 def store(tmp_path):
     before = {number: signal.getsignal(number) for number in ENDING}
-    made = open_store(f"sqlite:///{tmp_path}/store.db")
+    made = new_store(str(tmp_path), anchor="")
     yield made
     made.close()
     for number, handler in before.items():

@@ -17,9 +17,9 @@ from nhc.console.settings import parse
 from nhc.console.sources import StoreSource
 from nhc.model import Action, CheckResult, Outcome, Report, Verdict
 from nhc.store import episodes, nodes
-from nhc.store.connect import open_store
 from nhc.store.intake import Incoming
 from nhc.store.reports import receive
+from tests.support.new_store import new_store
 from tests.support.ports import free_ports
 from tests.support.waiting import until
 
@@ -48,7 +48,7 @@ class Site:
     """A store with nodes a1 to a4 and b1 to b4, of two racks; b1 and b2 have lost a GPU, b4 has never reported."""
 
     def __init__(self, directory, clock=time.time):
-        self.store = open_store(f"sqlite:///{directory}/store.db")
+        self.store = new_store(str(directory), anchor="")
         self.now = clock()
         names = [f"{rack}{number}" for rack in "ab" for number in range(1, 5)]
         sick = {"b1": "GpuFallenOffBus", "b2": "GpuFallenOffBus"}

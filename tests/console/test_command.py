@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from nhc.store.connect import open_store
+from tests.support.new_store import new_store
 from tests.support.run import ROOT, nhc
 
 
@@ -29,7 +29,7 @@ def test_what_cannot_be_shown_is_one_line(tmp_path, text, words, status, said):
 
 @pytest.mark.thorough
 def test_an_address_that_is_taken_cannot_be_had(tmp_path):
-    open_store(f"sqlite:///{tmp_path}/store.db").close()
+    new_store(str(tmp_path), anchor="").close()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         at = f"127.0.0.1:{taken.getsockname()[1]}"
         done = nhc("console", "run", "--store", f"sqlite:///{tmp_path}/store.db", "--listen", at)

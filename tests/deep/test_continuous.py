@@ -12,10 +12,10 @@ from nhc.deep.simulate import cluster
 from nhc.deep.sweep import SUITE, Surroundings, SweepStopped
 from nhc.deep.sweep_plan import SweepPlan
 from nhc.store import deep
-from nhc.store.connect import open_store
 from nhc.store.deep import DeepResult, LastVerdict
 from nhc.store.leader import Leader
 from tests.deep.test_sweep import ASKED, World
+from tests.support.new_store import new_store
 
 DAY = 86400.0
 NOW = 1000 * DAY
@@ -84,7 +84,7 @@ def test_windows_as_they_are_written():
 
 class Site:
     def __init__(self, tmp_path, count=12, **changes):
-        self.store = open_store(f"sqlite:///{tmp_path}/store.db")
+        self.store = new_store(str(tmp_path), anchor="")
         self.nodes, topology = cluster(count, count)
         self.plan = SweepPlan("token", tuple(self.nodes), topology, Rules(), ("tool",), ASKED, 300.0, patience=20.0,
                               most=0.34, **changes)  # fmt: skip

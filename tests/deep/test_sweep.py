@@ -18,9 +18,9 @@ from nhc.deep.sweep_plan import read as read_plan
 from nhc.group_launch import GroupJob, GroupOutput
 from nhc.ports import AdapterError
 from nhc.store import deep
-from nhc.store.connect import open_store
 from nhc.store.errors import Conflict, LeadershipLost
 from nhc.store.leader import Leader
+from tests.support.new_store import new_store
 
 HALF = "time  algbw  busbw #wrong"
 ASKED = AskedMeasurement("all_reduce", 8589934592, 1)
@@ -156,7 +156,7 @@ class World:
 
 class Case:
     def __init__(self, tmp_path, count=16, leaf=8, **changes):
-        self.store = open_store(f"sqlite:///{tmp_path}/store.db")
+        self.store = new_store(str(tmp_path), anchor="")
         self.nodes, self.topology = cluster(count, leaf)
         self.plan = SweepPlan(
             "token",

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from nhc.job_control import JobLoss, JobName, JobView, LossCause, Phase
 from nhc.jobs.judge import EvidenceRules, JobNodeFault, JobRun, RunFinding, judge
 from nhc.store import jobs
-from nhc.store.connect import open_store
 from tests.support.job_world import World
+from tests.support.new_store import new_store
 
 SLOW = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 CAUSES = st.sampled_from(list(LossCause))
@@ -61,7 +61,7 @@ def play(world, events):
 @given(EVENTS)
 def test_whatever_happens_a_run_is_restarted_once_and_a_job_never_above_its_limit(events):
     with tempfile.TemporaryDirectory() as directory:
-        store = open_store(f"sqlite:///{directory}/store.db")
+        store = new_store(directory, anchor="")
         world = World(store, count=6)
         body = play(world, events)
         held = [act.run for act in world.acts if act.what == "hold"]
@@ -88,7 +88,7 @@ def test_whatever_happens_a_run_is_restarted_once_and_a_job_never_above_its_limi
 ), min_size=2, max_size=15))  # fmt: skip
 def test_an_application_failure_on_healthy_nodes_is_never_retried(events):
     with tempfile.TemporaryDirectory() as directory:
-        store = open_store(f"sqlite:///{directory}/store.db")
+        store = new_store(directory, anchor="")
         world = World(store)
         play(world, events)
         world.rounds(10)

@@ -7,6 +7,7 @@ import pytest
 
 from nhc.store.connect import open_store
 from tests.support.http_server import Handler, serving
+from tests.support.new_store import new_store
 from tests.support.postgresql import postgresql  # noqa: F401 (a fixture)
 
 
@@ -19,7 +20,8 @@ def store_url(request, tmp_path):
 
 @pytest.fixture
 def store(store_url, tmp_path):
-    made = open_store(store_url, anchor=str(tmp_path / "anchor"))
+    is_file = store_url.startswith("sqlite:")
+    made = new_store(str(tmp_path)) if is_file else open_store(store_url, anchor=str(tmp_path / "anchor"))
     yield made
     made.close()
 

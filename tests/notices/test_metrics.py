@@ -14,9 +14,9 @@ import urllib.request
 import pytest
 
 from nhc.model import Action, CheckResult, Outcome, Report, Verdict
-from nhc.store.connect import open_store
 from nhc.store.importing import import_reports
 from nhc.store.intake import IntakeSettings
+from tests.support.new_store import new_store
 from tests.support.ports import free_port
 from tests.support.run import nhc
 from tests.support.waiting import until
@@ -32,7 +32,7 @@ def settings(tmp_path, receiver):
     file.write_text(
         f'store = "{url}"\nwait = "0s"\nevery = "0.1s"\n[channels.am]\nkind = "alertmanager"\nurl = "{receiver.url}"\n'
     )
-    store = open_store(url)
+    store = new_store(str(tmp_path), anchor="")
     import_reports(store, [Report("n1", "b", time.time(), 1.0, (LOST,))], "agent", IntakeSettings(), time.time())
     store.close()
     return file

@@ -23,9 +23,9 @@ from nhc.notices import settings as notices_settings
 from nhc.notices.notice import OPEN, dump
 from nhc.notices.sender import retry_after
 from nhc.notices.service import NoticeService, status, trial
-from nhc.store.connect import open_store
 from nhc.store.importing import import_reports
 from nhc.store.intake import IntakeSettings
+from tests.support.new_store import new_store
 from tests.support.ports import free_port
 from tests.support.require import need
 from tests.support.run import nhc
@@ -348,7 +348,7 @@ def test_the_command_survives_being_killed(tmp_path, receiver, secret):
         f'store = "{url}"\nwait = "0s"\nevery = "0.1s"\n[channels.hook]\nkind = "webhook"\nurl = "{receiver.url}"\n'
         f'secret-file = "{secret(SECRET)}"\n'
     )
-    store = open_store(url)
+    store = new_store(str(tmp_path), anchor="")
     import_reports(
         store,
         [Report(f"n{n}", "b", time.time(), 1.0, (LOST,)) for n in range(3)],

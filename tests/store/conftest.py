@@ -3,6 +3,7 @@
 import pytest
 
 from nhc.store.connect import open_store
+from tests.support.new_store import new_store
 from tests.support.postgresql import postgresql  # noqa: F401 (a fixture)
 
 BOTH = ["sqlite", pytest.param("postgresql", marks=[pytest.mark.postgresql, pytest.mark.slow])]
@@ -18,7 +19,8 @@ def url(request, tmp_path):
 
 @pytest.fixture
 def store(url, tmp_path):
-    """A new store."""
-    made = open_store(url, anchor=str(tmp_path / "anchor"))
+    """A new store: of SQLite a copy, since test_connect.py has those that are made."""
+    is_file = url.startswith("sqlite:")
+    made = new_store(str(tmp_path)) if is_file else open_store(url, anchor=str(tmp_path / "anchor"))
     yield made
     made.close()

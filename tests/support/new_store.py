@@ -7,17 +7,20 @@ import functools
 import os
 import shutil
 import tempfile
-from typing import Any, Iterator
+from typing import Any, Iterator, Optional
 
 import pytest
 
 from nhc.store.connect import open_store
 
 
-def new_store(place: str) -> Any:
-    """A store in a directory: a copy of one that was made once, since making its tables takes a third of a second."""
+def new_store(place: str, anchor: Optional[str] = None) -> Any:
+    """A store in a directory: a copy of one that was made once, since making its tables takes a third of a second.
+
+    All copies have one id. `anchor` is as `open_store` takes it: PLACE/anchor unless it is given.
+    """
     shutil.copyfile(_template(), f"{place}/store.db")
-    return open_store(f"sqlite:///{place}/store.db", anchor=f"{place}/anchor")
+    return open_store(f"sqlite:///{place}/store.db", anchor=f"{place}/anchor" if anchor is None else anchor)
 
 
 @pytest.fixture
