@@ -19,7 +19,7 @@ test: setup  ## lint, types and every test
 	$(BIN)/mypy
 	PYTHON=$(BIN)/python tests/suite.sh whole $(PYTEST_ARGS)
 
-quick: $(VENV)/.dev  ## lint, types and the tests that need no service: the inner loop
+quick: $(VENV)/.dev  ## lint, types and the cheap tests among those that need no service: the inner loop
 	$(BIN)/ruff check -q . && $(BIN)/ruff format -q --check .
 	@# The types beside the tests; both are waited for.
 	$(BIN)/mypy & types=$$!; PYTHON=$(BIN)/python tests/suite.sh quick $(PYTEST_ARGS); tests=$$?; wait $$types && exit $$tests

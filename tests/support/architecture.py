@@ -30,6 +30,7 @@ class House:
 
     def __init__(self, modules: Mapping[str, Module], known: Optional[Mapping[str, Set[str]]] = None) -> None:
         self.modules = dict(modules)
+        self._nodes: Dict[str, List[ast.AST]] = {}
         self.imports: Dict[str, Set[str]] = {
             name: known[name] if known and name in known else set(self._imported(name)) for name in self.modules
         }
@@ -50,9 +51,15 @@ class House:
         made._doors = {one: doors for one, doors in self._doors.items() if one != name}
         return made
 
+    def _calls_and_imports(self, name: str) -> List[ast.AST]:
+        if name not in self._nodes:
+            wanted = (ast.Call, ast.Import, ast.ImportFrom)
+            self._nodes[name] = [node for node in ast.walk(self.modules[name].tree) if isinstance(node, wanted)]
+        return self._nodes[name]
+
     def _imported(self, name: str) -> Iterator[str]:
         """`from package import module` is that module."""
-        for node in ast.walk(self.modules[name].tree):
+        for node in self._calls_and_imports(name):
             yield from (one for one in self._named(node) if one in self.modules and one != name)
 
     def _named(self, node: ast.AST) -> List[str]:
@@ -63,13 +70,13 @@ class House:
             return [one if one in self.modules else node.module for one in whole]
         if not isinstance(node, ast.Call) or not node.args or not isinstance(node.args[0], ast.Constant):
             return []
-        by_word = ast.unparse(node.func).rpartition(".")[2] in ("__import__", "import_module")
+        by_word = dotted(node.func).rpartition(".")[2] in ("__import__", "import_module")
         return [str(node.args[0].value)] if by_word else []
 
     def relative_imports(self, name: str) -> List[str]:
         return [
             f"{name}:{node.lineno}: a relative import"
-            for node in ast.walk(self.modules[name].tree)
+            for node in self._calls_and_imports(name)
             if isinstance(node, ast.ImportFrom) and node.level
         ]
 
@@ -80,29 +87,38 @@ class House:
         return self._doors[name]
 
     def _found_doors(self, name: str) -> Iterator[Tuple[int, str]]:
-        tree = self.modules[name].tree
+        nodes = self._calls_and_imports(name)
         called = {
             alias.asname or alias.name: f"{node.module}.{alias.name}"
-            for node in ast.walk(tree)
+            for node in nodes
             if isinstance(node, ast.ImportFrom)
             for alias in node.names
         }
         renamed = {
             alias.asname: alias.name
-            for node in ast.walk(tree)
+            for node in nodes
             if isinstance(node, ast.Import)
             for alias in node.names
             if alias.asname
         }
-        for node in ast.walk(tree):
+        for node in nodes:
             if isinstance(node, ast.Call):
-                first, dot, rest = ast.unparse(node.func).partition(".")
+                first, dot, rest = dotted(node.func).partition(".")
                 full = f"{renamed.get(first, first)}.{rest}" if dot else called.get(first, first)
                 if full in DOOR_CALLS or full.startswith(DOOR_PREFIXES) or full.rpartition(".")[2] in DOOR_METHODS:
                     yield node.lineno, full
             elif isinstance(node, (ast.Import, ast.ImportFrom)):
                 names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
                 yield from ((node.lineno, one) for one in names if one in DOOR_MODULES)
+
+
+def dotted(node: ast.AST) -> str:
+    """`a.b.c` as it is written, and `().c` of what is no name; ast.unparse takes thirty times as long."""
+    parts = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join([node.id if isinstance(node, ast.Name) else "()", *reversed(parts)])
 
 
 def read(tops: Iterable[str], without: str) -> Dict[str, Path]:
