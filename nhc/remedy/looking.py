@@ -31,7 +31,7 @@ from nhc.store.database import Store
 from nhc.store.holds import Hold
 
 GROUPS_EVERY = 600.0
-"""Seconds for which the fleet's groups are remembered."""
+"""Seconds for which the fleet's groups are remembered, unless a node is new or a sick one's groups are others."""
 MARKING = "remedy: marking"
 """The name under which the store remembers when marking was first enabled."""
 RECENT = 5
@@ -53,8 +53,8 @@ class RunsSuite(Protocol):
         """Whether the suite passed since the last repair, None while it runs; begins it if need be."""
         ...
 
-    def complaints(self) -> List[str]:
-        """What kept suites from telling, for a person."""
+    def complaint(self, case: EpisodeCase) -> str:
+        """What kept the suite of an episode from telling, for a person; "" for nothing."""
         ...
 
 
@@ -95,9 +95,10 @@ class Lookout:
         with self.store.read() as connection:
             if states is not None and not 0 <= now - self._read < GROUPS_EVERY:
                 self._fleet, self._read = counting.fleet(connection, states), now
-            names = self._fleet.names
-            own = health.reported(reported, names, "adapter")
-            found = health.together([health.stored(connection, names), own])
+            own, found = self._healths(connection, reported)
+            if states is not None and self._behind(connection, states, list(found)):
+                self._fleet, self._read = counting.fleet(connection, states), now
+                own, found = self._healths(connection, reported)
             known = {state.name for state in states or ()}
             faults = [fault for one in found.values() for fault in one.faults if fault.node in known]
             cases = self.book.cases(connection)
@@ -116,6 +117,27 @@ class Lookout:
         self.problems += wrong
         requests = RequestsSeen(asked, answered, wrong)
         return Base(now, states, own, admit(faults, standing(rows), self.settings, now), counted, requests)
+
+    def _healths(
+        self, connection: Connection, reported: Sequence[ConditionReport]
+    ) -> Tuple[Mapping[str, Health], Dict[str, Health]]:
+        """What the adapter says of nodes' health, and that together with what the store says."""
+        own = health.reported(reported, self._fleet.names, "adapter")
+        return own, health.together([health.stored(connection, self._fleet.names), own])
+
+    def _behind(self, connection: Connection, states: Sequence[NodeState], sick: Sequence[str]) -> bool:
+        """Whether a node is there, or a sick one is in a group, that the remembered fleet does not have: the bounds of
+        its blast radius would not count it.
+        """
+        groups, names = self._fleet.groups, self._fleet.names
+        if any(state.name not in groups for state in states):
+            return True
+        return any(
+            (kind, name) not in groups.get(names.here(row.node), ())
+            for row in nodes.list_nodes(connection, sorted(names.stored(one) for one in sick if one in groups))
+            for kind, name in row.groups.items()
+            if name
+        )
 
     def _marks(self, found: List[NodeFault], connection: Connection) -> List[NodeFault]:
         """Of the nodes that a hook or a sync has marked, those of which nothing newer than the mark is known."""
@@ -221,7 +243,8 @@ class Lookout:
             return None
         machine = self.hands.crew.machine(case.detail.successor or case.episode.node)
         found = self.suite.proved(case, machine, name)
-        self.problems += [one for one in self.suite.complaints() if one not in self.problems]
+        said = self.suite.complaint(case)
+        self.problems += [said] if said and said not in self.problems else []
         return found
 
 
@@ -234,7 +257,7 @@ def held_by(standing_holds: Sequence[Hold], node: str, fleet: FleetGroups) -> st
     """Who holds a node and why, "" for nobody. A hold is on the node, on a group (`rack=r12`) or on the fleet."""
     groups = {f"{kind}={name}" for kind, name in fleet.groups.get(node, ())}
     for one in standing_holds:
-        if one.scope == "fleet" or (one.scope == "node" and one.name == node) or one.name in groups:
+        if one.scope == "fleet" or (one.scope == "node" and fleet.names.here(one.name) == node) or one.name in groups:
             where = "" if one.scope == "node" else f"{one.name or 'the fleet'} "
             return f"{where}held by {one.by}: {one.why}"
     return ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.marks import healthy
 from nhc.model import Report, Verdict, describe, printable
@@ -23,6 +23,8 @@ from nhc.suite_ports import SuiteOrder, SuiteRunner
 
 TRIES = 3
 """Runs of one suite that may tell nothing; as many as a gate has by default."""
+FORGOTTEN = 86400.0
+"""Seconds after which a proof that nobody asked for any more is forgotten: its episode has ended."""
 PAUSE = 60.0
 """Seconds between two of them."""
 
@@ -35,7 +37,7 @@ class _Proof:
         self.tries = 0
         self.said = ""
         self.running = False
-        self.again = 0.0
+        self.again = self.asked = 0.0
 
 
 class ReportRead(NamedTuple):
@@ -60,13 +62,14 @@ class SuiteProver:
 
     def proved(self, case: EpisodeCase, machine: Machine, suite: str) -> Optional[bool]:
         """Whether the suite passed since the last repair, None while it runs; begins it if need be."""
-        key = (case.episode.id, case.detail.entered)
+        key, now = (case.episode.id, case.detail.entered), self._monotonic()
         with self._lock:
             proof = self._proofs.setdefault(key, _Proof())
-            for old in [one for one in self._proofs if one[0] == key[0] and one != key]:
-                if not self._proofs[old].running:
-                    del self._proofs[old]
-            due = proof.passed is None and not proof.running and self._monotonic() >= proof.again
+            proof.asked = now
+            for one, old in list(self._proofs.items()):  # of an earlier step of this episode, or of one that has ended
+                if not old.running and one != key and (one[0] == key[0] or now - old.asked > FORGOTTEN):
+                    del self._proofs[one]
+            due = proof.passed is None and not proof.running and now >= proof.again
             if due and proof.tries < TRIES:
                 proof.running = True
                 since = case.detail.repaired or case.detail.entered
@@ -75,10 +78,11 @@ class SuiteProver:
                 threading.Thread(target=self._prove, args=(proof, order), name=name, daemon=True).start()
             return proof.passed
 
-    def complaints(self) -> List[str]:
-        """What kept suites from telling, for a person."""
+    def complaint(self, case: EpisodeCase) -> str:
+        """What kept the suite of an episode from telling, for a person; "" for nothing."""
         with self._lock:
-            return [proof.said for proof in self._proofs.values() if proof.passed is None and proof.said]
+            proof = self._proofs.get((case.episode.id, case.detail.entered))
+            return proof.said if proof is not None and proof.passed is None else ""
 
     def rights(self) -> Sequence[Right]:
         """What its runner needs, tried without effect; none where the runner cannot say. Raises AdapterError."""

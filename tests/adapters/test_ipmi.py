@@ -171,3 +171,16 @@ def test_a_password_file_that_is_missing_is_named():
 def test_a_port_that_is_no_number_is_named():
     with pytest.raises(AdapterError, match=r"^port: 'abc' is not a number"):
         Ipmi({"port": "abc"})
+
+
+def test_a_response_that_could_not_be_provided_proves_nothing(tmp_path):
+    """Completion code CEh (IPMI 2.0, table 5-2): the command was taken, and only its answer is missing."""
+    said = "Set Chassis Power Control to Reset failed: Command response could not be provided\n"
+
+    def run(argv, _timeout, _env):
+        return Completed(1, "", said) if argv[-1] == "reset" else Completed(0, f"System GUID  : {UUID}\n", "")
+
+    (tmp_path / "password").write_text("test\n")
+    mine = Ipmi({"bmc": "127.0.0.1", "password-file": str(tmp_path / "password")}, {}, 5.0, run)
+    sent = mine.send(Order("k", "1", 1, Machine("n1", uuid=UUID), Rung.REBOOT, ""))
+    assert (sent.answer, sent.retry_after) == (Answer.AMBIGUOUS, 0.0)

@@ -10,12 +10,13 @@ import pytest
 
 from nhc.model import CheckResult, Report, crit, ok, unknown
 from nhc.ports import AdapterError
+from nhc.remedy.persons import abort
 from nhc.remedy.proving import SuiteProver, read
 from nhc.remedy.remedy_file import parse
 from nhc.render.json import render
 from nhc.repair import Machine, Rung
 from nhc.settings_file import SettingsError
-from nhc.store import deep
+from nhc.store import deep, episodes
 from nhc.suite_ports import SuiteOrder
 from nhc_adapters.node.suite import NodeSuite
 from tests.adapters.test_slurm_gate import TOOL
@@ -134,17 +135,36 @@ def test_a_controller_that_is_new_takes_the_report_that_the_node_has_kept(world,
 
 def test_a_node_that_is_not_reached_proves_nothing_and_is_said(world, node):
     world.fall_sick("n0")
-    prover = proved_by(world, node.runner(port="1"))
-    controller = world.controller(settings(node), suite=prover)
+    controller = world.controller(settings(node), suite=proved_by(world, node.runner(port="1")))
     found = []
 
     def complained():
-        found.extend(prover.complaints())
+        found.extend(controller.lookout.problems)
         return found
 
     rounds_until(world, controller, complained)
     assert "Connection refused" in found[0]
     assert world.cleared == []
+
+
+class Unreached:
+    """Runs nothing: every node is away."""
+
+    def run(self, order):
+        raise AdapterError(f"{order.machine.node} is away")
+
+
+def test_what_kept_the_suite_of_an_ended_episode_from_telling_is_said_no_more(world):
+    text = "[verify]\nhealthy-for = '0s'\nsuite = 'quick'\nsuite-limit = '10s'"
+    controller = world.controller(text, suite=proved_by(world, Unreached()))
+    world.fall_sick("n0")
+    rounds_until(world, controller, lambda: "n0 is away" in controller.lookout.problems)
+    with world.read() as connection:
+        (row,) = episodes.list_episodes(connection)
+    abort(world.plain, row.id, by="alice", why="mine", now=world.now)
+    world.fall_sick("n2")
+    rounds_until(world, controller, lambda: "n2 is away" in controller.lookout.problems)
+    assert controller.lookout.problems == ["n2 is away"]
 
 
 def test_a_lost_connection_leaves_the_run_and_its_report_on_the_node(node):

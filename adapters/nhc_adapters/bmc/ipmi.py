@@ -51,7 +51,9 @@ REFUSED = (
 )  # fmt: skip
 """Completion codes of a command that was not carried out (IPMI 2.0, table 5-2)."""
 
-LATER = ("node busy", "out of space", "insufficient resources", "command response could not be provided")
+LATER = ("node busy", "out of space", "insufficient resources")
+"""Completion codes of what may be sent again. "Command response could not be provided" (CEh) is none of them: it tells
+of the response, and the power may have been switched."""
 
 
 class Ipmi:

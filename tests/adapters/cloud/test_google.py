@@ -170,6 +170,20 @@ def test_a_host_out_for_repair_is_waited_for_and_the_instance_started(fake):
     assert len(set(fake.keys)) == 2, "the start has a key of its own"
 
 
+def test_a_start_in_the_hour_that_autumn_has_twice_is_seen(fake):
+    """Google's times carry the offset of Pacific time, which changes in the night of a reset."""
+    machine = of(fake.instance(), fake)
+    mine, todo, seen = repairer(fake), order(machine, Rung.POWER_CYCLE), fake.instances[machine.node]
+    seen["lastStartTimestamp"] = "2026-11-01T01:50:00.000-07:00"
+    before = mine.look(machine)
+    sent = mine.send(todo)
+    fake.settle()
+    started = mine.complete(todo, sent)
+    fake.settle()
+    seen["lastStartTimestamp"] = "2026-11-01T01:05:00.000-08:00"
+    assert mine.progress(todo, started, before).stage is Stage.DONE
+
+
 def test_an_order_that_never_arrived_is_said_after_a_while(fake):
     machine = of(fake.instance(), fake)
     mine, todo = repairer(fake), order(machine, Rung.REBOOT)

@@ -28,6 +28,7 @@ from nhc.repair import (
     Sighting,
     Stage,
 )
+from nhc.timestamps import from_iso
 from nhc_adapters.cloud.google import evidence, gke, groups, instances
 from nhc_adapters.cloud.google.api import PERMISSIONS, Google
 from nhc_adapters.cloud.google.identity import InstanceName, place
@@ -256,8 +257,13 @@ class GoogleRepairer:
 
 
 def _later(found: GoogleInstance, before: Sighting) -> bool:
-    """Whether the instance has started since it was seen before. Google's times sort as text: one zone, one form."""
-    return bool(before.boot) and found.started > before.boot
+    """Whether the instance has started since it was seen before.
+
+    Google writes times in Pacific time with its offset: as texts, those of the hour that autumn has twice are not in
+    their order.
+    """
+    started, was = from_iso(found.started), from_iso(before.boot)
+    return started is not None and was is not None and started > was
 
 
 def _changed(found: Optional[GoogleInstance], before: Sighting) -> bool:
