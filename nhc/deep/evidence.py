@@ -92,22 +92,26 @@ def _frozen(sets: Dict[str, Set[str]]) -> Dict[str, FrozenSet[str]]:
 
 
 def convicted(evidence: PairEvidence, rules: Rules) -> FrozenSet[str]:
-    """The nodes that enough proven partners accuse, and that no later pair has shown to be good more often."""
-    found = set()
-    for node in evidence.bad:
-        accusers = evidence.accusers(node)
-        if len(accusers) >= rules.failures and len(accusers) > len(evidence.good.get(node, ())):
-            found.add(node)
-    return frozenset(found)
+    """The nodes that enough proven partners accuse, and that no later pair has shown to be good more often.
+
+    A partner that is itself accused like this is not proven any more, although a pair of it was good once: a bad node
+    that is lucky at times must not convict those that it meets.
+    """
+    accused = {node: evidence.accusers(node) for node in evidence.bad}
+    doubted = frozenset(node for node, by in accused.items() if _enough(evidence, node, by, rules))
+    return frozenset(node for node in doubted if _enough(evidence, node, accused[node] - doubted, rules))
 
 
-def settled(evidence: PairEvidence, node: str, rules: Rules) -> bool:
+def _enough(evidence: PairEvidence, node: str, accusers: FrozenSet[str], rules: Rules) -> bool:
+    return len(accusers) >= rules.failures and len(accusers) > len(evidence.good.get(node, ()))
+
+
+def settled(evidence: PairEvidence, node: str, guilty: FrozenSet[str]) -> bool:
     """Whether nothing more is to be asked of a node in this layer: it is convicted, or good outweighs bad."""
-    accusers = evidence.accusers(node)
-    good = evidence.good.get(node, frozenset())
-    if len(accusers) >= rules.failures and len(accusers) > len(good):
+    if node in guilty:
         return True
-    return bool(good) and len(good) > len(accusers)
+    good = evidence.good.get(node, frozenset())
+    return bool(good) and len(good) > len(evidence.accusers(node) - guilty)
 
 
 def bad_leaves(nodes: Sequence[str], guilty: FrozenSet[str], topology: Topology, rules: Rules) -> FrozenSet[str]:

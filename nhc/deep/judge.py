@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from enum import Enum
 from typing import DefaultDict, Dict, List, NamedTuple, Sequence, Set, Tuple
 
-from nhc.deep.evidence import PairEvidence, bad_leaves, convicted, gather
+from nhc.deep.evidence import PairEvidence, bad_leaves, convicted, gather, settled
 from nhc.deep.group_test import GroupOutcome, GroupResult, Layer, Rules, Topology
 from nhc.deep.planner import hopeless
 
@@ -110,7 +110,8 @@ class _Court:
     def pairs(self, layer: Layer, names: Sequence[str]) -> None:
         """Nodes, leaves and links that the pairs of one layer accuse."""
         seen = self.evidence[layer]
-        accused = convicted(seen, self.rules).intersection(names)
+        bad = convicted(seen, self.rules)
+        accused = bad.intersection(names)
         leaves = bad_leaves(names, accused, self.topology, self.rules)
         by_leaf: DefaultDict[str, List[str]] = defaultdict(list)
         for node in sorted(accused):
@@ -119,7 +120,7 @@ class _Court:
             self._leaf(layer, leaf, by_leaf.pop(leaf), names)
         for members in by_leaf.values():
             for node in members:
-                self._node(layer, node, seen)
+                self._node(layer, node, sorted(seen.accusers(node) - bad))
         for pair in sorted(seen.bad_pairs):
             self._link(layer, pair, seen)
 
@@ -132,8 +133,7 @@ class _Court:
             self._behind(layer, members),
         ))  # fmt: skip
 
-    def _node(self, layer: Layer, node: str, seen: PairEvidence) -> None:
-        accusers = sorted(seen.accusers(node))
+    def _node(self, layer: Layer, node: str, accusers: Sequence[str]) -> None:
         self.guilty.add(node)
         where = "" if layer is Layer.LEAF else " across leaves"
         shown = ", ".join(accusers[:4])
@@ -209,11 +209,16 @@ class _Court:
     def standings(self) -> Dict[str, NodeStanding]:
         """What is known of each node."""
         inside, across = self.evidence[Layer.LEAF], self.evidence[Layer.ACROSS]
+        bad = convicted(inside, self.rules)
         found: Dict[str, NodeStanding] = {}
         for node in self.names:
             if node in self.guilty:
                 found[node] = NodeStanding.FAILED
-            elif inside.proven(node) and not (across.bad.get(node) and not across.proven(node)):
+            elif (
+                inside.proven(node)
+                and settled(inside, node, bad)
+                and not (across.bad.get(node) and not across.proven(node))
+            ):
                 found[node] = NodeStanding.PASSED
             elif node in inside.bad or node in across.bad:
                 found[node] = NodeStanding.SUSPECT

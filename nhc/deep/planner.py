@@ -86,8 +86,8 @@ def _pairs(
     if pairs:
         return Round(_tests(pairs, layer, seen), f"{len(pairs)} pairs {_WHERE[layer]}")
     guilty = convicted(seen, rules)
-    proven = [node for node in names if seen.proven(node) and settled(seen, node, rules) and node not in guilty]
-    open_ones = [node for node in names if not settled(seen, node, rules) and seen.gave_up(node) <= rules.retries]
+    proven = [node for node in names if seen.proven(node) and settled(seen, node, guilty) and node not in guilty]
+    open_ones = [node for node in names if not settled(seen, node, guilty) and seen.gave_up(node) <= rules.retries]
     if layer is Layer.ACROSS:
         open_ones = [node for node in open_ones if seen.tried(node)]  # a few nodes of a leaf stand for its uplinks
     if not proven:

@@ -30,7 +30,8 @@ def slurm_conf(text: str, source: str = "topology.conf") -> Topology:
         fields = {key.lower(): value for key, _, value in (word.partition("=") for word in words)}
         name = fields.get("switchname") or fields.get("blockname")
         if not name:
-            if fields and "blocksizes" not in fields:
+            # AggregatedBlock is scontrol's: several blocks together, each of which has a line of its own.
+            if fields and not {"blocksizes", "aggregatedblock"} & set(fields):
                 raise BadTopology(f"{source}:{number}: {line.strip()!r} names no SwitchName and no BlockName")
             continue
         try:

@@ -122,6 +122,9 @@ class Gate:
         if decision.step is GateStep.HOLD or hold_only:
             return GatePass(decision, kept, kept.state.lets_in, problem)
         standing = self._standing()
+        if standing is None and self.world.keeper is not None:  # it answered a moment ago: is the node held, who knows
+            told = f"{decision.why}; the scheduler does not answer"
+            return GatePass(GateDecision(GateStep.HOLD, told), kept, False, problem)
         if standing is not None and not standing.held and not standing.other:
             return GatePass(GateDecision(GateStep.HOLD, f"{decision.why}; not held yet"), kept, False, problem)
         if standing is not None and standing.busy:  # work came between the look and the mark

@@ -106,6 +106,34 @@ def test_a_test_that_cannot_be_told_is_tried_again_and_then_left():
     assert any("sent no result to" in blame.message for blame in found.blames)
 
 
+def pairs(outcome, *some):
+    return [GroupResult(GroupTest(Layer.LEAF, tuple(sorted(pair.split("-")))), outcome) for pair in some]
+
+
+def test_bad_nodes_that_are_lucky_once_convict_nobody_whom_they_meet():
+    """x and y are bad, and each was good once: what the innocent a had with them says nothing of a."""
+    nodes, topology = [*"abcdefghij", "x", "y"], Topology()
+    seen = [
+        *pairs(GroupOutcome.GOOD, "x-b", "y-c", "d-e", "f-g", "h-i", "b-j", "c-j", "a-j"),
+        *pairs(GroupOutcome.BAD, "x-a", "y-a", "x-d", "x-e", "y-f", "y-g"),
+    ]
+    found = judge(nodes, topology, seen, Rules())
+    assert {node for node, one in found.nodes.items() if one is NodeStanding.FAILED} == {"x", "y"}
+    assert found.nodes["a"] is NodeStanding.PASSED
+    assert "x: bad with 3 proven partners (a, d, e)" in {blame.message for blame in found.blames}
+
+    step = next_round(nodes, topology, [one for one in seen if one.test.nodes != ("a", "j")], Rules(across=False))
+    assert step is not None  # until it has a good pair of its own
+    assert "a" in {node for test in step.tests for node in test.nodes}
+
+
+def test_a_node_that_was_good_once_and_bad_once_has_not_passed():
+    seen = [*pairs(GroupOutcome.GOOD, "a-b", "c-d", "c-e"), *pairs(GroupOutcome.BAD, "a-c")]
+    found = judge([*"abcde"], Topology(), seen, Rules())
+    assert found.nodes["a"] is NodeStanding.SUSPECT
+    assert found.nodes["c"] is NodeStanding.PASSED
+
+
 RAILS = Rules(rails=("mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3"))
 
 

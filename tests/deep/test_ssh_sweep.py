@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from nhc.deep.rails import held
 from nhc.deep.ssh_guard import read_settings
 from nhc.deep.ssh_launch import SshLauncher
 from nhc.group_launch import GroupOrder
@@ -220,6 +221,16 @@ def test_a_command_that_is_not_there_has_a_status_and_no_figure(mpi_fleet):
     found = until(lambda: launcher.finished("none", "k1"))
     assert (found.status, found.output) == (127, "/no/such/mpirun: No such file or directory\n")
     launcher.finish("none")
+
+
+def test_a_rail_reaches_every_rank_on_every_node(mpi_fleet):
+    tool = ("sh", "-c", 'echo "$OMPI_COMM_WORLD_RANK $NCCL_IB_HCA $UCX_NET_DEVICES"')
+    launcher = SshLauncher(mpi_fleet.settings)
+    launcher.launch("rail", GroupOrder("k1", ("n01", "n02"), held(tool, "mlx5_3", "hca"), 2, 60.0))
+    found = until(lambda: launcher.finished("rail", "k1"), 60)
+    assert sorted(found.output.splitlines()) == [f"{rank} =mlx5_3 mlx5_3:1" for rank in range(4)]
+    assert found.status == 0
+    launcher.finish("rail")
 
 
 @pytest.mark.parametrize(("given", "said"), [

@@ -81,3 +81,12 @@ def test_a_plain_file():
 def test_mistakes_name_their_line(text, said):
     with pytest.raises(BadTopology, match=said):
         guess_and_read(text, "places")
+
+
+def test_blocks_that_scontrol_shows_together_have_lines_of_their_own():
+    """Slurm 24.11 and newer (topology/block): `scontrol show topology`."""
+    text = (
+        "BlockName=b0 BlockIndex=0 Nodes=n[1-2] BlockSize=2\nBlockName=b1 BlockIndex=1 Nodes=n[3-4] BlockSize=2\n"
+        "AggregatedBlock=b[0-1] BlockIndex=2 Nodes=n[1-4] BlockSize=4\n"
+    )
+    assert guess_and_read(text, "scontrol").path == {"n1": ("b0",), "n2": ("b0",), "n3": ("b1",), "n4": ("b1",)}

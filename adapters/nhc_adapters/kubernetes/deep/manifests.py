@@ -19,6 +19,9 @@ COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 END = "nhc-deep-end"
 """The word before a test's token and status, on the last line of its output."""
 CONTAINER = "test"
+TORCHRUN = "PET_"
+"""What torchrun puts before an option's name: the variable that it takes its value from (torch/distributed/run.py and
+argparse_util.py: `PET_NNODES`). Other launchers read the plain names."""
 SPARE = 60
 """Seconds over a test's own limit after which Kubernetes ends it, with the sweep or without."""
 
@@ -155,6 +158,7 @@ class _Making:
             {"name": "NNODES", "value": str(count)}, {"name": "NPROC_PER_NODE", "value": str(self.order.tasks)},
             {"name": "MASTER_ADDR", "value": first}, {"name": "MASTER_PORT", "value": str(settings.port)},
         ]  # fmt: skip
+        env += [{**one, "name": f"{TORCHRUN}{one['name']}"} for one in env]
         pod = self._pod({}, self._container(_watched(self.order.argv), settings.resources, env), apart=True)
         if subdomain:
             pod["spec"]["subdomain"] = subdomain
