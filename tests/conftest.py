@@ -1,10 +1,12 @@
 """What every test shares: no core files from the crashes that tests provoke, how hard hypothesis tries, and that a
 skip is a failure where everything must be there."""
 
+import fcntl
 import gc
 import os
 import resource
 import signal
+import tempfile
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -125,6 +127,14 @@ def pytest_terminal_summary(terminalreporter):
     if path and found:
         with open(path, "a") as file:
             file.write("\n".join(found) + "\n")
+
+
+@pytest.fixture
+def kernel_log_alone():
+    """Tests that write a fault, or the end of every drill, into this machine's one kernel log take turns."""
+    with open(os.path.join(tempfile.gettempdir(), "nhc-test-kmsg.lock"), "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _skip_is_failure(report):

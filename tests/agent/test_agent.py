@@ -405,6 +405,7 @@ def rounds(agent):
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("kernel_log_alone")
 def test_a_kernel_line_waits_neither_for_a_round_nor_for_the_store_of_findings(agent, tmp_path):
     """The round that judges the log is under way and does not end; the store is locked by a process that is stopped."""
     need("kmsg", os.access(kernel_ring.KMSG, os.W_OK), "this user may not write to the kernel log")
@@ -436,6 +437,7 @@ def test_a_kernel_line_waits_neither_for_a_round_nor_for_the_store_of_findings(a
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("kernel_log_alone")
 def test_a_kernel_line_is_an_event_at_once_and_stays_until_it_is_acknowledged(agent, tmp_path):
     need("kmsg", os.access(kernel_ring.KMSG, os.W_OK), "this user may not write to the kernel log")
     agent.configure(wants(flag(tmp_path), "1h"), agent="kernel-log = true")

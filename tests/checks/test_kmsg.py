@@ -293,6 +293,7 @@ def test_a_fault_seen_in_time_does_not_fade_with_hours(machine):
 # The real kernel log
 
 
+@pytest.mark.usefixtures("kernel_log_alone")
 def test_a_fault_written_into_the_real_log_is_found_once_and_ends_with_its_drill(tmp_path):
     need("/dev/kmsg", os.geteuid() == 0 and os.access("/dev/kmsg", os.R_OK | os.W_OK), "it needs root")
     memory = State(str(tmp_path))
@@ -314,6 +315,7 @@ def test_a_fault_written_into_the_real_log_is_found_once_and_ends_with_its_drill
     assert run() == []
 
 
+@pytest.mark.usefixtures("kernel_log_alone")
 def test_two_processes_at_once_count_each_line_once(tmp_path):
     need("/dev/kmsg", os.geteuid() == 0 and os.access("/dev/kmsg", os.R_OK | os.W_OK), "it needs root")
     name = f"test-{uuid.uuid4().hex[:12]}"

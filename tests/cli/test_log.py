@@ -242,6 +242,7 @@ def test_an_acknowledgement_that_cannot_be_kept_is_an_error(tmp_path, capsys):
     assert "not" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("kernel_log_alone")
 def test_a_drill_on_the_real_kernel_log_from_end_to_end(tmp_path, monkeypatch, capsys):
     need("/dev/kmsg", os.geteuid() == 0 and os.access("/dev/kmsg", os.R_OK | os.W_OK), "it needs root")
     monkeypatch.setenv("NHC_STATE_DIR", str(tmp_path))

@@ -103,6 +103,7 @@ def problems(made):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("kernel_log_alone")
 def test_the_node_finds_the_line_itself_the_loop_marks_it_and_all_is_undone(site):
     drill = site.drill(site.fault(KERNEL_LINE))
     drill.may()

@@ -113,6 +113,7 @@ def test_the_agent_hears_a_line_at_once_and_goes_on_when_journalctl_dies(node: N
     assert child(node) == "", "it does not outlive the agent"
 
 
+@pytest.mark.usefixtures("kernel_log_alone")
 def test_without_dev_kmsg_the_agent_follows_journald(node: Node, fault: str) -> None:
     node.put("/etc/systemd/system/nhc-agent.service.d/no-kmsg.conf", "[Service]\nInaccessiblePaths=/dev/kmsg\n")
     node.put("/etc/nhc/nhc.conf", "* |every 10m| check_kmsg\n")

@@ -124,6 +124,7 @@ def test_while_the_server_is_away_nothing_piles_up_and_what_is_so_is_written_on_
         until(lambda: status(kube, node) == "False", within=60)
 
 
+@pytest.mark.usefixtures("kernel_log_alone")
 def test_a_kernel_line_is_a_condition_in_a_moment(kube: Kube, agent: Any, node: str, tmp_path: Path) -> None:
     need("kmsg", os.access(kernel_ring.KMSG, os.W_OK), "this user may not write to the kernel log")
     good = tmp_path / "good"

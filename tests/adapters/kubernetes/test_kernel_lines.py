@@ -57,6 +57,7 @@ def live(kube: Kube, tmp_path: Path) -> Iterator[tuple[Any, str]]:
         agent.stop()
 
 
+@pytest.mark.usefixtures("kernel_log_alone")
 def test_every_error_of_a_neuron_device_is_its_condition_as_it_comes(
     kube: Kube, live: tuple[Any, str], kernel: Any
 ) -> None:
@@ -85,6 +86,7 @@ def test_every_error_of_a_neuron_device_is_its_condition_from_an_old_log(error: 
     assert (found["NeuronHealth"].status, found["NeuronHealth"].reason) == ("True", f"NeuronHasError_{error}")
 
 
+@pytest.mark.usefixtures("kernel_log_alone")
 def test_what_no_condition_tells_is_an_event_and_a_file_systems_fault_the_storage_condition(
     kube: Kube, live: tuple[Any, str], kernel: Any
 ) -> None:

@@ -169,6 +169,7 @@ def test_the_agent_of_the_daemonset_judges_its_node(deployed: Deployed) -> None:
     assert done.stdout.splitlines()[-1].startswith("worker-7: CRIT")
 
 
+@pytest.mark.usefixtures("kernel_log_alone")
 def test_a_fatal_kernel_line_is_a_condition_until_it_is_acknowledged(deployed: Deployed) -> None:
     container = deployed.container
     until(lambda: deployed.probe("readinessProbe") == 200)
