@@ -39,6 +39,13 @@ def fake(answer, name, line, **files):
     return judge(system, line)
 
 
+def comm(pid):
+    try:
+        return Path(f"/proc/{pid}/comm").read_text()
+    except OSError:  # it is gone meanwhile
+        return ""
+
+
 def killer(name, mark, after=0.0):
     """End the command whose arguments hold `mark`, once it is there."""
 
@@ -46,7 +53,7 @@ def killer(name, mark, after=0.0):
         until = time.monotonic() + 60
         while time.monotonic() < until:
             found = subprocess.run(["pgrep", "-f", "--", mark], capture_output=True, text=True).stdout.split()
-            mine = [int(pid) for pid in found if name in Path(f"/proc/{pid}/comm").read_text()]
+            mine = [int(pid) for pid in found if name in comm(pid)]
             if mine:
                 time.sleep(after)
                 os.kill(min(mine), 15)

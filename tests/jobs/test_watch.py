@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import signal
 import sqlite3
 import subprocess
@@ -268,8 +269,8 @@ def test_a_hang_is_seen_while_the_log_is_followed(tmp_path):
             with log.open("a") as file:
                 file.write(f"[rank0]: step {step} loss 2.0\n")
             time.sleep(0.2)
-        until(lambda: "no progress for" in (tmp_path / "err").read_text(), 60, what="the hang")
-        assert "after step 4" in (tmp_path / "err").read_text()
+        said = re.compile(r"no progress for \S+ s after step 4")  # a machine that stood still may have seen one before
+        until(lambda: said.search((tmp_path / "err").read_text()), what="the hang")
         child.send_signal(signal.SIGTERM)
         out, _err = child.communicate(timeout=60)
     finally:

@@ -143,13 +143,17 @@ def test_a_pattern_inside_a_check_is_held_by_the_checks_deadline(name, argv, tmp
 # Lists of nodes that ClusterShell reads: groups run commands, ranges take memory.
 
 
+HUNG = f"sleep 4{os.getpid()}"
+"""No other run of these tests on this machine has it."""
+
+
 @pytest.fixture
 def groups(tmp_path, monkeypatch):
     """ClusterShell with group sources that answer, hang and fail."""
     directory = tmp_path / "clustershell"
     directory.mkdir()
     (directory / "groups.conf").write_text(
-        "[Main]\ndefault: good\n[good]\nmap: echo gpu[01-16]\n[hung]\nmap: sleep 4321\n"
+        f"[Main]\ndefault: good\n[good]\nmap: echo gpu[01-16]\n[hung]\nmap: {HUNG}\n"
         "[broken]\nmap: echo no such host >&2; exit 3\n"
         "[site]\nmap: sed -n 's/^$GROUP: //p' %s\nlist: sed 's/:.*//' %s\n" % ((directory / "site",) * 2)
     )
@@ -162,7 +166,7 @@ def groups(tmp_path, monkeypatch):
 
 
 def sleeping():
-    return subprocess.run(["pgrep", "-fx", "sleep 4321"], check=False, capture_output=True).returncode == 0
+    return subprocess.run(["pgrep", "-fx", HUNG], check=False, capture_output=True).returncode == 0
 
 
 def test_groups_and_set_operators_are_matched(groups):

@@ -11,6 +11,7 @@ import pytest
 
 from tests.machines.conftest import Node
 from tests.support.install import UNITS
+from tests.support.waiting import until
 
 BROAD = """\
 * || check_kmsg
@@ -92,12 +93,18 @@ def test_a_started_unit_is_ready_and_its_directories_are_its_own(node: Node) -> 
 
 def test_no_check_says_otherwise_within_the_unit(node: Node) -> None:
     node.start(BROAD, kernel_log=True)
-    node.run("nhc agent check", check=False)
-    within = verdicts(json.loads(node.run("cat /run/nhc/report-agent.json"))["results"])
-    outside = verdicts(json.loads(node.run("nhc check local --all -f json", check=False))["results"])
-    differing = {key: (within.get(key), outside.get(key)) for key in {*within, *outside}
-                 if within.get(key, ("-",))[0] != outside.get(key, ("-",))[0]}  # fmt: skip
-    assert differing == {}
+    within: Dict[Tuple[str, str], Tuple[str, str]] = {}
+
+    def differing() -> Dict[Any, Any]:
+        node.run("nhc agent check", check=False)
+        within.clear()
+        within.update(verdicts(json.loads(node.run("cat /run/nhc/report-agent.json"))["results"]))
+        outside = verdicts(json.loads(node.run("nhc check local --all -f json", check=False))["results"])
+        return {key: (within.get(key), outside.get(key)) for key in {*within, *outside}
+                if within.get(key, ("-",))[0] != outside.get(key, ("-",))[0]}  # fmt: skip
+
+    # Other tests change what both judge, this kernel's log and counters: a difference that stays is the unit's.
+    until(lambda: not differing(), what="the same verdicts", said=differing)
     assert sum(verdict == "OK" for verdict, _reason in within.values()) >= 20
 
 
@@ -131,7 +138,7 @@ def test_a_stop_does_not_wait_for_a_hung_check(node: Node) -> None:
     node.until(lambda: node.run("ls /run/hangs", check=False))
     begin = time.monotonic()
     node.run("systemctl stop nhc-agent")
-    assert time.monotonic() - begin < 15
+    assert time.monotonic() - begin < 60, "the check takes ten minutes"
     assert node.run("systemctl show -P Result nhc-agent").strip() == "success", "within TimeoutStopSec, not killed"
     assert node.run("pgrep -f 'sleep 1000'", check=False) == ""
 
@@ -151,16 +158,15 @@ def test_a_restart_neither_ends_a_fault_nor_tells_it_again(node: Node) -> None:
 
 
 def test_an_agent_that_does_not_go_round_is_started_anew(node: Node) -> None:
-    node.put("/etc/systemd/system/nhc-agent.service.d/soon.conf", "[Service]\nWatchdogSec=2s\nRestartSec=0\n")
+    node.put("/etc/systemd/system/nhc-agent.service.d/soon.conf", "[Service]\nWatchdogSec=4s\nRestartSec=0\n")
     node.put("/etc/nhc/nhc.conf", "* || check_uptime\n")
     node.put("/etc/nhc/agent.toml", "[agent]\nlisten = []\nkernel-log = false\n")
     node.run("systemctl daemon-reload; systemctl start nhc-agent")
     node.judged()
     before = node.run("systemctl show -P MainPID nhc-agent").strip()
-    begin = time.monotonic()
-    while time.monotonic() - begin < 3:
-        assert node.run("systemctl show -P MainPID nhc-agent").strip() == before, "it goes round"
-        time.sleep(0.5)
+    told = node.run("systemctl show -P WatchdogTimestampMonotonic nhc-agent")
+    node.until(lambda: node.run("systemctl show -P WatchdogTimestampMonotonic nhc-agent") != told)
+    assert node.run("systemctl show -P MainPID nhc-agent").strip() == before, "it goes round, and says so"
     node.run(f"kill -STOP {before}")
     node.until(lambda: node.run("systemctl show -P MainPID nhc-agent").strip() not in ("0", before))
     assert node.run("systemctl show -P NRestarts nhc-agent").strip() == "1"

@@ -283,9 +283,9 @@ print(len(left), [open(f"/proc/{pid}/stat").read()[:60] for pid in left])
     "* || check_file_test -d /\n",
     "* || true; [ -d / ]\n",
     "* || sh -c 'sleep 0.05; true'\n",
-    "* |timeout 0.3s| sh -c 'sleep 60 & sleep 60'\n",
-    "* |timeout 0.3s| sleep 60; true\n",
-    "* || check_cmd_status -t 0.3 sh -c 'sleep 60; true'\n* || check_file_test -d /\n",
+    "* |timeout 0.3s| sh -c 'sleep 600 & sleep 600'\n",
+    "* |timeout 0.3s| sleep 600; true\n",
+    "* || check_cmd_status -t 0.3 sh -c 'sleep 600; true'\n* || check_file_test -d /\n",
 ])  # fmt: skip
 def test_a_run_reaps_all_that_it_started(text, tmp_path):
     (tmp_path / "nhc.conf").write_text(text)
@@ -297,7 +297,7 @@ def test_a_run_reaps_all_that_it_started(text, tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_run_that_is_ended_reaps_all_that_it_started(number, tmp_path):
-    (tmp_path / "nhc.conf").write_text("* || sh -c 'sleep 60; true'\n")
+    (tmp_path / "nhc.conf").write_text("* || sh -c 'sleep 600; true'\n")
     argv = [*NHC, str(tmp_path / "nhc.conf")]
     done = subprocess.run([sys.executable, "-c", REAPLESS, str(int(number)), *argv], capture_output=True, text=True,
                           timeout=60, env={**os.environ, "NHC_STATE_DIR": str(tmp_path / "state")})  # fmt: skip
