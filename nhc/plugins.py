@@ -12,7 +12,24 @@ import sys
 from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
+    from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+
+    from typing_extensions import TypeAlias
+
+    from nhc.gate_ports import LifecycleHook, MakeGatekeeper
+    from nhc.group_launch import Launcher
+    from nhc.job_control import MakeJobController
+    from nhc.model import Report
+    from nhc.ports import MakeAdapter, NodeSource
+    from nhc.repair import MakeRepairer
+    from nhc.sinks import Sink
+    from nhc.spare_ports import MakeSparePool
+    from nhc.suite_ports import MakeSuiteRunner
+
+    MakeSink: TypeAlias = "Callable[[Mapping[str, object], str, Callable[[str], None]], Sink]"
+    """Called with the sink's own table, the node's name, and a function to complain to."""
+    Stamp: TypeAlias = "List[Tuple[str, int]]"
+    """Directories, each with when it was changed (nanoseconds)."""
 
 CHECKS = "nhc.checks"
 """Entry points of checks: `check_name = "module:function"`, the function declared with `nhc.check.check`."""
@@ -121,7 +138,7 @@ class NoAdapter(Exception):
     """There is no such adapter, or it cannot be loaded. One line for a person."""
 
 
-_found: Dict[str, Tuple[Any, Dict[str, Offer]]] = {}
+_found: Dict[str, Tuple[Stamp, Dict[str, Offer]]] = {}
 
 
 def directories() -> Tuple[str, ...]:
@@ -164,7 +181,7 @@ def open_adapter(
     settings: Optional[Mapping[str, str]] = None,
     environ: Optional[Mapping[str, str]] = None,
     timeout: float = 30.0,
-) -> Any:
+) -> NodeSource:
     """An adapter, constructed as `nhc.ports.MakeAdapter` says. Raises NoAdapter and what its constructor raises."""
     make = adapter(name)
     try:
@@ -176,15 +193,16 @@ def open_adapter(
         raise NoAdapter(f"the adapter {name} is not made as nhc makes one (settings, environment, timeout)") from None
 
 
-def renderer(name: str) -> Any:
+def renderer(name: str) -> Callable[[Report], str]:
     """What an installed package makes of a report for `--format NAME`. Raises NoAdapter."""
     where = _offered(name, RENDERER_GROUP)
     if where is None:
         raise NoAdapter(f"no installed package offers the format {name!r}")
-    return _load(where, name, "format")
+    found: Callable[[Report], str] = _load(where, name, "format")
+    return found
 
 
-def adapter(name: str) -> Any:
+def adapter(name: str) -> MakeAdapter:
     """What makes the adapter (`open_adapter` calls it). Raises NoAdapter."""
     where = ADAPTERS.get(name) or _offered(name, ADAPTER_GROUP)
     if where is None:
@@ -194,22 +212,26 @@ def adapter(name: str) -> Any:
         near = get_close_matches(name, known, 1)
         hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(known))}"
         raise NoAdapter(f"there is no adapter called {name!r}: {hint}")
-    return _load(where, name, "adapter")
+    found: MakeAdapter = _load(where, name, "adapter")
+    return found
 
 
-def sink(name: str) -> Any:
+def sink(name: str) -> MakeSink:
     """What makes the sink called `name`. Raises NoAdapter."""
-    return _ours_or_offered(SINKS, SINK_GROUP, name, "sink", ("otel",))
+    found: MakeSink = _ours_or_offered(SINKS, SINK_GROUP, name, "sink", ("otel",))
+    return found
 
 
-def repairer(name: str) -> Any:
+def repairer(name: str) -> MakeRepairer:
     """What makes the repairer called `name`. Raises NoAdapter."""
-    return _ours_or_offered(REPAIRERS, REPAIRER_GROUP, name, "repairer")
+    found: MakeRepairer = _ours_or_offered(REPAIRERS, REPAIRER_GROUP, name, "repairer")
+    return found
 
 
-def job_controller(name: str) -> Any:
+def job_controller(name: str) -> MakeJobController:
     """What makes the job controller called `name`. Raises NoAdapter."""
-    return _ours_or_offered(JOB_CONTROLLERS, JOB_CONTROLLER_GROUP, name, "job controller")
+    found: MakeJobController = _ours_or_offered(JOB_CONTROLLERS, JOB_CONTROLLER_GROUP, name, "job controller")
+    return found
 
 
 def _ours_or_offered(table: Mapping[str, str], group: str, name: str, kind: str, others: Sequence[str] = ()) -> Any:
@@ -221,29 +243,34 @@ def _ours_or_offered(table: Mapping[str, str], group: str, name: str, kind: str,
     return _load(where, name, kind)
 
 
-def launcher(name: str) -> Any:
+def launcher(name: str) -> Callable[..., Launcher]:
     """What makes the launcher called `name`. Raises NoAdapter."""
-    return _of(LAUNCHERS, name, "launcher")
+    found: Callable[..., Launcher] = _of(LAUNCHERS, name, "launcher")
+    return found
 
 
-def spare_pool(name: str) -> Any:
+def spare_pool(name: str) -> MakeSparePool:
     """What makes the keeper of spare nodes called `name`. Raises NoAdapter."""
-    return _of(SPARE_POOLS, name, "keeper of spares")
+    found: MakeSparePool = _of(SPARE_POOLS, name, "keeper of spares")
+    return found
 
 
-def gatekeeper(name: str) -> Any:
+def gatekeeper(name: str) -> MakeGatekeeper:
     """What makes the gatekeeper called `name`. Raises NoAdapter."""
-    return _of(GATEKEEPERS, name, "gatekeeper")
+    found: MakeGatekeeper = _of(GATEKEEPERS, name, "gatekeeper")
+    return found
 
 
-def suite_runner(name: str) -> Any:
+def suite_runner(name: str) -> MakeSuiteRunner:
     """What makes the runner of suites called `name`. Raises NoAdapter."""
-    return _of(SUITE_RUNNERS, name, "runner of suites")
+    found: MakeSuiteRunner = _of(SUITE_RUNNERS, name, "runner of suites")
+    return found
 
 
-def lifecycle_hook(name: str) -> Any:
+def lifecycle_hook(name: str) -> Callable[..., LifecycleHook]:
     """What makes the lifecycle hook of the cloud called `name`. Raises NoAdapter."""
-    return _of(LIFECYCLE_HOOKS, name, "lifecycle hook")
+    found: Callable[..., LifecycleHook] = _of(LIFECYCLE_HOOKS, name, "lifecycle hook")
+    return found
 
 
 def _of(table: Mapping[str, str], name: str, kind: str) -> Any:

@@ -76,6 +76,14 @@ SAME_LAYER = {
     ("declare", "check"),
     ("job_control", "repair"),  # the answer to a call that is sent once
     ("gate_ports", "ports"),
+    ("plugins", "gate_ports"),  # what each of its tables makes
+    ("plugins", "group_launch"),
+    ("plugins", "job_control"),
+    ("plugins", "ports"),
+    ("plugins", "repair"),
+    ("plugins", "sinks"),
+    ("plugins", "spare_ports"),
+    ("plugins", "suite_ports"),
     ("console", "deep"),  # who is due for a deep check is deep's to say
     ("console", "remedy"),  # what a person decides on the page is what `nhc remedy` decides
     ("deep", "fleet"),  # tests over SSH go by fleet's transport

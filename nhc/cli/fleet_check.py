@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any, List, Optional, Tuple
+from typing import List, Optional, TextIO, Tuple
 
 from nhc import __version__
 from nhc.cli import fleet_options
@@ -127,7 +127,7 @@ def again(options: ReportOptions) -> int:
     far = picture.outliers() if options["outliers"] else []
     form = options["form"]
 
-    def write(file: Any) -> None:
+    def write(file: TextIO) -> None:
         if form == "json":
             summary.write_json(file, picture, history, sweep.id, far)
         elif form == "jsonl":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Tuple, Union
+from typing import TYPE_CHECKING, Dict, List, Mapping, Tuple, Union
 
 from nhc.exit_status import EXIT_UNKNOWN, EXIT_USAGE
 from nhc.fleet import node_sources
@@ -12,8 +12,10 @@ from nhc.fleet.sweep_options import SweepOptions
 from nhc.fleet.transport import Node, Transport
 
 if TYPE_CHECKING:
+    from nhc.fleet.mark import MarkReports
     from nhc.fleet.ssh.transport_paramiko import Paramiko
     from nhc.fleet.ssh.transport_ssh import Ssh
+    from nhc.fleet.worker import SweepSettings
 
 
 class UsageProblem(Exception):
@@ -145,7 +147,7 @@ def _secret(secrets: Mapping[str, str], variable: str, prompt: str) -> str:
     return found
 
 
-def settings(options: SweepOptions, nodes: List[Node]) -> Any:
+def settings(options: SweepOptions, nodes: List[Node]) -> SweepSettings:
     """How to go about the sweep. Raises UsageProblem."""
     from nhc.fleet import bundles, node_session, worker
     from nhc.fleet.sweep import names_of
@@ -219,7 +221,7 @@ def _with_libssh(paramiko: Paramiko) -> Union[Paramiko, Ssh]:
     return Ssh(paramiko)
 
 
-def marking(options: SweepOptions) -> Any:
+def marking(options: SweepOptions) -> MarkReports:
     """What hands the reports to an adapter, checked before any node is asked. Raises UsageProblem."""
     from nhc.fleet.mark import BadMark, prepare
 

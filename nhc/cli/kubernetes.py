@@ -238,7 +238,8 @@ def _run(given: Dict[str, Any], work: Callable[[Any, Any, Any], int]) -> None:
     from nhc.policy.reconcile import BadReports
 
     try:
-        kit = adapter("kubernetes").commands()
+        made: Any = adapter("kubernetes")  # with the commands, which nhc knows by this name alone
+        kit = made.commands()
         cluster = kit.Cluster(given["kubeconfig"], given["context"])
         status = kit.guarded(cluster, lambda: work(kit, cluster, lambda **more: _settings(kit, given, **more)))
     except (NoAdapter, BadReports, ValueError) as error:

@@ -12,7 +12,7 @@ from nhc.cli.option_groups import GroupedCommand, under
 from nhc.cli.sync import APPLYING, FORMAT, LEDGER, MAX_DRAINED, POLICY_FILE, REPORT_FILES, carry_out
 from nhc.light import TYPE_CHECKING
 from nhc.plugins import open_adapter
-from nhc.ports import Operation
+from nhc.ports import Marker, Operation
 
 if TYPE_CHECKING:
     from typing import Optional
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from nhc.cli.sync import SyncOptions
-    from nhc.ports import Marker
 
     class SlurmSyncOptions(SyncOptions):
         """The options of `nhc slurm sync`, as click names them."""
@@ -78,5 +77,6 @@ def controller(options: SlurmSyncOptions) -> Marker:
         settings["NHC_SLURMREST"] = options["rest"]
         if options["token_file"]:
             settings["NHC_SLURMREST_TOKEN_FILE"] = options["token_file"]
-    found: Marker = open_adapter(name, settings)
+    found = open_adapter(name, settings)
+    assert isinstance(found, Marker)
     return found

@@ -12,7 +12,7 @@ import base64
 import hashlib
 import json
 import os
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Dict, List, Sequence, TextIO, Tuple
 
 from nhc.fleet.causes import OTHERS, Cause, template_of
 from nhc.fleet.fold import Problem
@@ -34,7 +34,7 @@ _QUIET = ("", "none", "inspect")
 """Actions that are no suggestion worth its place."""
 
 
-def write_html(file: Any, picture: Picture, history: SweepHistory, sweep: int, far: Sequence[Outlier]) -> None:
+def write_html(file: TextIO, picture: Picture, history: SweepHistory, sweep: int, far: Sequence[Outlier]) -> None:
     """Write the page, node by node."""
     style, script = part("palette.css") + _read("report.css"), one_script() + _read("report.js")
     page = _read("report.html")
@@ -55,13 +55,13 @@ def _digest(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def _dump(value: Any) -> str:
+def _dump(value: object) -> str:
     """JSON that cannot end the script element it stands in."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
-def _write_data(file: Any, picture: Picture, history: SweepHistory, sweep: int, far: Sequence[Outlier]) -> None:
+def _write_data(file: TextIO, picture: Picture, history: SweepHistory, sweep: int, far: Sequence[Outlier]) -> None:
     table = _Table(picture)
     head = _dump(
         {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Callable, Dict, List, Tuple
 
 from nhc.fleet.history import SweepHistory
 from nhc.fleet.node_result import REACH
@@ -26,18 +26,22 @@ from nhc.settings_file import SettingsError
 POLICY = "/etc/nhc/policy.toml"
 
 
+MarkReports = Callable[[SweepHistory, int, SweepOptions], int]
+"""Hands the reports of a sweep, by its number, to an adapter. Returns the exit status."""
+
+
 class BadMark(ValueError):
     """The adapter or the policy cannot be used. One line."""
 
 
-def prepare(options: SweepOptions) -> Callable[[SweepHistory, int, SweepOptions], int]:
+def prepare(options: SweepOptions) -> MarkReports:
     """A function that marks once the sweep is over; everything that can be wrong is found now. Raises BadMark."""
     path = options["policy_path"] or (POLICY if os.path.exists(POLICY) else None)
     try:
         settings = load(path) if path else PolicyFile(Policy())
         if options["max_drained"]:
             settings = settings._replace(policy=settings.policy._replace(ceiling=read_ceiling(options["max_drained"])))
-        marker: Any = open_adapter(options["mark"] or "")
+        marker = open_adapter(options["mark"] or "")
     except (SettingsError, NoAdapter, AdapterError, ValueError) as error:
         raise BadMark(str(error)) from None
     if not isinstance(marker, Marker):

@@ -182,7 +182,7 @@ def from_file(path: str) -> List[str]:
 def from_adapter(name: str) -> List[Node]:
     """The nodes that a scheduler or a cluster knows, with its partitions or pools as groups."""
     try:
-        source: Any = open_adapter(name)
+        source = open_adapter(name)
     except (NoAdapter, AdapterError, ValueError) as error:
         raise NodesError(f"--from {name}: {error}") from None
     try:

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Sequence, Tuple
+from typing import Callable, Dict, Iterable, List, Mapping, Sequence, TextIO, Tuple
 
 from nhc.fleet.clean_report import Finding
 from nhc.fleet.fold import Folder, counted, nodes_of, show_by_check, show_by_node
@@ -96,7 +96,7 @@ def text(picture: Picture, far: Sequence[Outlier], by: str, colour: bool, quiet:
     return f"{shown}{nodes_of(folder.total)}: {counted(folder.counts, colour)}{interrupted} in {seconds:.1f} s\n"
 
 
-def write_json(file: Any, picture: Picture, history: SweepHistory, sweep: int, far: Sequence[Outlier]) -> None:
+def write_json(file: TextIO, picture: Picture, history: SweepHistory, sweep: int, far: Sequence[Outlier]) -> None:
     """One document, written piece by piece: its `reports` are what `nhc slurm sync -r` and others read."""
     folder = picture.folder
     head = {
@@ -120,7 +120,7 @@ def write_json(file: Any, picture: Picture, history: SweepHistory, sweep: int, f
     file.write("\n]}\n")
 
 
-def write_file(path: str, write: Callable[[Any], None]) -> None:
+def write_file(path: str, write: Callable[[TextIO], None]) -> None:
     """Replace a file whole; what is no file is written to. Raises OSError that names it."""
     output_file.replace(path, write)
 
@@ -135,7 +135,7 @@ def write_out(text: str) -> None:
     sys.stdout.flush()
 
 
-def wants_colour(when: str, file: Any) -> bool:
+def wants_colour(when: str, file: TextIO) -> bool:
     if when == "auto":
         return file is sys.stdout and sys.stdout.isatty() and "NO_COLOR" not in os.environ
     return when == "always"

@@ -70,7 +70,7 @@ def log_marking(report: Report, effect: Effect, message: str) -> None:
         log.error(f"{report.host} is {what}; could not be {'marked' if mark else 'put back'}: {message}")
 
 
-def remembered_mark(state: State, node: str) -> Mapping[str, Any]:
+def remembered_mark(state: State, node: str) -> Mapping[str, object]:
     """What is remembered of this node's mark."""
     found = state.load(MEMORY).get(node)
     return found if isinstance(found, dict) else {}
@@ -96,6 +96,7 @@ def _read_again(report: Report, settings: Mapping[str, str], state: State) -> bo
         return True
     try:
         limit = float(settings.get("NHC_REREAD", REREAD))
-        return not 0 <= time.time() - float(last["read"]) < limit
-    except (KeyError, TypeError, ValueError):
+    except ValueError:
         return True
+    read = last.get("read")
+    return not isinstance(read, (int, float)) or not 0 <= time.time() - read < limit

@@ -68,7 +68,7 @@ def _leave_comment(
     name = node_name(environ, settings, Host().system.hostname())
     # Noted before the attempt: a controller that does not answer must not hold up every job. Tried again in a minute.
     state.update(MEMORY, lambda memory: memory.update({context: now - QUIET + 60.0, "node": name}))
-    adapter = None if watch_only(settings) else scheduler(environ, settings)
+    adapter: object = None if watch_only(settings) else scheduler(environ, settings)
     if isinstance(adapter, Comments):
         adapter.comment(name, f"NHC: {printable(said, 200)}")
     state.update(MEMORY, lambda memory: memory.update({context: now}))
@@ -84,7 +84,7 @@ def works_again(environ: Mapping[str, str], settings: Mapping[str, str], state: 
     from nhc.hooks.marking import scheduler
     from nhc.ports import Comments
 
-    adapter = scheduler(environ, settings)
+    adapter: object = scheduler(environ, settings)
     if memory.get("node") and isinstance(adapter, Comments):
         adapter.comment(str(memory["node"]), "")
     state.update(MEMORY, lambda memory: memory.clear())

@@ -14,7 +14,7 @@ from nhc.hooks.job_environment import watch_only
 from nhc.light import TYPE_CHECKING
 from nhc.marks import mark_text, may_clear, may_mark
 from nhc.policy.decide import Ceiling, read_ceiling
-from nhc.ports import AdapterError, Applied, Effect, Mark, NodeState, Operation, PlannedOperation
+from nhc.ports import AdapterError, Applied, Effect, Mark, Marker, NodeState, Operation, PlannedOperation
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping, Optional
@@ -25,7 +25,7 @@ TIMEOUT = 6.0
 """Seconds for one of the scheduler's commands: three of them, after the checks, stay inside slurmd's 60 s."""
 
 
-def scheduler(environ: Mapping[str, str], settings: Mapping[str, str]) -> Optional[Any]:
+def scheduler(environ: Mapping[str, str], settings: Mapping[str, str]) -> Optional[Marker]:
     """The adapter, None where marking is switched off, or there is none that a hook can use: the log says which."""
     if settings.get("MARK_OFFLINE", "1") == "0":
         return None
@@ -40,10 +40,12 @@ def scheduler(environ: Mapping[str, str], settings: Mapping[str, str]) -> Option
         return None
     problem = INSTEAD.get(name, "")
     try:
-        found = None if problem else open_adapter(name, settings, environ, TIMEOUT)
+        found: Any = None if problem else open_adapter(name, settings, environ, TIMEOUT)
+        # Not isinstance(found, Marker): with a Protocol that loads the module `inspect`.
         missing = [word for word in ("nodes", "mark", "clear") if not hasattr(found, word)]
         if not problem and not missing:
-            return found
+            marker: Marker = found
+            return marker
         problem = problem or f"the adapter {name} cannot {' and '.join(missing)}, so no hook can use it"
     except (NoAdapter, AdapterError) as error:
         problem = str(error)
@@ -52,7 +54,7 @@ def scheduler(environ: Mapping[str, str], settings: Mapping[str, str]) -> Option
 
 
 def take_out(
-    adapter: Any, node: str, mark: Mark, settings: Mapping[str, str], known: Mapping[str, Any] = {}
+    adapter: Marker, node: str, mark: Mark, settings: Mapping[str, str], known: Mapping[str, object] = {}
 ) -> Applied:
     """Mark this node unless enough others are marked already. Raises AdapterError.
 
@@ -81,14 +83,14 @@ def take_out(
     return audited(Operation.MARK, node, mark.why, lambda: adapter.mark({node: mark}, seen)[0])
 
 
-def _with_cause(state: NodeState, known: Mapping[str, Any]) -> NodeState:
+def _with_cause(state: NodeState, known: Mapping[str, object]) -> NodeState:
     """A node's state, its mark with the cause that it was set for, where it is still the one that was set here."""
     if state.mark is None or not state.mark.ours or known.get("text") != mark_text(state.mark):
         return state
     return state._replace(mark=state.mark._replace(cause=str(known.get("cause", ""))))
 
 
-def put_back(adapter: Any, node: str, settings: Mapping[str, str]) -> Applied:
+def put_back(adapter: Marker, node: str, settings: Mapping[str, str]) -> Applied:
     """Clear our mark from this node. Raises AdapterError."""
     seen = adapter.nodes([node])
     state = next((found for found in seen if found.name == node), None)

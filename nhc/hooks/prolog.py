@@ -17,7 +17,7 @@ from nhc.ports import AdapterError, Applied, Effect, JobMessages
 from nhc.state.store import State
 
 if TYPE_CHECKING:
-    from typing import Any, Mapping
+    from typing import Mapping
 
 
 def unhealthy(
@@ -58,7 +58,7 @@ def unhealthy(
     return UNHEALTHY
 
 
-def tell_owner(adapter: Any, report: Report, why: str, environ: Mapping[str, str]) -> None:
+def tell_owner(adapter: object, report: Report, why: str, environ: Mapping[str, str]) -> None:
     """Say why where the job's owner sees it; that this fails changes nothing else."""
     job = environ.get("SLURM_JOB_ID", "")
     if not job or not isinstance(adapter, JobMessages):

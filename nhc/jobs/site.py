@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Dict, Optional
+from typing import Callable, Dict, Optional
 
 from nhc import plugins
 from nhc.job_control import JobController
@@ -37,6 +37,4 @@ def open_site(settings: RestartSettings) -> JobSite:
 
 def open_controller(settings: JobControllerSettings) -> JobController:
     """One job controller. Raises NoAdapter, AdapterError."""
-    make: Any = plugins.job_controller(settings.type)
-    controller: JobController = make(settings.settings, os.environ, settings.timeout)
-    return controller
+    return plugins.job_controller(settings.type)(settings.settings, os.environ, settings.timeout)

@@ -13,7 +13,6 @@ from typing import (
     Any,
     Callable,
     Dict,
-    FrozenSet,
     Iterable,
     Iterator,
     List,
@@ -168,9 +167,8 @@ def _carry_out(
             yield operation, one
 
 
-def _repair(adapter: Any, operation: Operation, operations: Sequence[PlannedOperation]) -> List[Applied]:
-    can: FrozenSet[Operation] = adapter.repairs() if isinstance(adapter, Power) else frozenset()
-    if operation not in can:
+def _repair(adapter: Marker, operation: Operation, operations: Sequence[PlannedOperation]) -> List[Applied]:
+    if not isinstance(adapter, Power) or operation not in adapter.repairs():
         return [Applied(r.node, Effect.REFUSED, f"this adapter cannot {operation.value} a node") for r in operations]
     found: List[Applied] = []
     for because in dict.fromkeys(planned.because for planned in operations):

@@ -15,13 +15,13 @@ import stat
 from nhc.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Any, Callable
+    from typing import Callable, TextIO
 
 LONGEST = 40
 """Links to links, as in the kernel (path_resolution(7))."""
 
 
-def replace(path: str, write: Callable[[Any], None]) -> None:
+def replace(path: str, write: Callable[[TextIO], object]) -> None:
     """Have `write` fill the file. Raises OSError that names the path as it was given."""
     temporary = ""
     try:
