@@ -13,7 +13,7 @@ import random
 import socket
 import threading
 import time
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, TypedDict, Union, cast
+from typing import Any, Dict, Iterator, List, Mapping, Optional, TypedDict, Union, cast
 from urllib.parse import quote, urlencode
 
 import urllib3
@@ -25,13 +25,14 @@ from nhc.ports import AdapterError
 from nhc.system.bounded_read import parse_json
 from nhc_adapters.kubernetes.api.access import Access
 from nhc_adapters.kubernetes.api.errors import ApiError, Gone, Unreachable, api_error, plain
+from nhc_adapters.kubernetes.api.watch_events import JsonObject, WatchEvent, read_events
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 
 RETRY_FOR = 15.0
-"""Seconds over which one request is tried again before the caller is told."""
+"""Seconds over which one request is tried again before it fails."""
 
 CONNECT_TIMEOUT = 5.0
 READ_TIMEOUT = 30.0
@@ -53,9 +54,6 @@ _KEEPALIVE = [
     (socket.IPPROTO_TCP, getattr(socket, "TCP_USER_TIMEOUT", 18), 30_000),
 ]
 
-JsonObject = Dict[str, Any]
-"""An object of the API. Its fields are Kubernetes' own, by its OpenAPI schema, or a site's: the reader checks them."""
-
 Body = Union[Mapping[str, Any], List[JsonObject]]
 
 ListMeta = TypedDict("ListMeta", {"continue": str, "resourceVersion": str}, total=False)
@@ -66,13 +64,6 @@ class ListPage(TypedDict, total=False):
 
     metadata: ListMeta
     items: Optional[List[JsonObject]]
-
-
-class WatchEvent(NamedTuple):
-    """One line of a watch. `kind` is ADDED, MODIFIED, DELETED or BOOKMARK."""
-
-    kind: str
-    object: JsonObject
 
 
 class Client:
@@ -272,7 +263,7 @@ class Client:
                 if response.status == 401:
                     self.access.forget()
                 raise Gone(error.message) if response.status == 410 else error
-            yield from _watch_events(response)
+            yield from read_events(response.read_chunked())
         except urllib3.exceptions.HTTPError as error:
             raise Unreachable(f"{self.access.server}: {plain(error)}") from None
         finally:
@@ -289,34 +280,6 @@ def namespaced(namespace: str, resource: str, name: str = "", group: str = "api/
     """`/api/v1/namespaces/NS/pods/NAME`; `group` is "apis/policy/v1" and such for the other groups."""
     path = f"/{group}/namespaces/{quote(namespace, safe='')}/{resource}"
     return f"{path}/{quote(name, safe='')}" if name else path
-
-
-LARGEST_EVENT = 64 << 20
-"""Bytes of one event of a watch. etcd keeps objects of 1.5 MB at most."""
-
-
-def _watch_events(response: urllib3.BaseHTTPResponse) -> Iterator[WatchEvent]:
-    rest = b""
-    for chunk in response.read_chunked():  # the server flushes once an event
-        rest += chunk
-        if len(rest) > LARGEST_EVENT:
-            raise Unreachable("the watch sent an event without an end")
-        if b"\n" not in chunk:
-            continue
-        *lines, rest = rest.split(b"\n")
-        for line in lines:
-            if not line.strip():
-                continue
-            try:
-                event = parse_json(line)
-                kind, subject = str(event["type"]), event["object"]
-            except (ValueError, KeyError, TypeError):
-                raise Unreachable("the watch sent something that is no event") from None
-            if kind == "ERROR":
-                if subject.get("code") == 410:
-                    raise Gone(str(subject.get("message", "")))
-                raise ApiError(int(subject.get("code") or 500), str(subject.get("reason", "")), str(subject))
-            yield WatchEvent(kind, subject)
 
 
 def _backoff(attempt: int) -> float:

@@ -12,8 +12,9 @@ import time
 from typing import Any, Callable, Dict, Mapping, Optional
 
 from nhc.ports import AdapterError
-from nhc_adapters.kubernetes.api.client import WATCH_IDLE, Client, JsonObject
+from nhc_adapters.kubernetes.api.client import WATCH_IDLE, Client
 from nhc_adapters.kubernetes.api.errors import Gone, Unreachable
+from nhc_adapters.kubernetes.api.watch_events import JsonObject
 
 Trim = Callable[[Mapping[str, Any]], JsonObject]
 Changed = Callable[[str, Optional[JsonObject]], None]
