@@ -68,4 +68,4 @@ def take_over(into: Spool) -> None:
                 waiting.remove([one])
         if waiting.lost:
             into.count_lost(waiting.lost)
-            waiting.told_lost(waiting.lost)
+            waiting.forget_lost(waiting.lost)

@@ -32,7 +32,7 @@ APART = 0.5
 class Journalctl:
     """One child. `words` are its options when it is started, `take` gets the whole lines that it writes.
 
-    `told` is called with why nothing can be read, and "" once something is.
+    `report` is called with why nothing can be read, and "" once something is.
     """
 
     def __init__(
@@ -41,9 +41,9 @@ class Journalctl:
         host: Host,
         words: Callable[[], Sequence[str]],
         take: Callable[[List[bytes]], None],
-        told: Callable[[str], None],
+        report: Callable[[str], None],
     ) -> None:
-        self.loop, self.host, self.words, self.take, self.told = loop, host, words, take, told
+        self.loop, self.host, self.words, self.take, self.report = loop, host, words, take, report
         self.pid = 0
         self._fd = -1
         self._rest = b""
@@ -133,7 +133,7 @@ class Journalctl:
             self.loop.forget(self._fd)
             self._timer = self.loop.after(PAUSE, self._watch)
         if lines:
-            self.told("")
+            self.report("")
             self.take(lines)
         return True
 
@@ -155,7 +155,7 @@ class Journalctl:
     def _failed(self, problem: str) -> None:
         if self._over:
             return
-        self.told(problem)
+        self.report(problem)
         if self._timer:
             self._timer.cancel()
         self._timer = self.loop.after(self._wait, self.start)

@@ -129,20 +129,20 @@ class KernelLog:
             self._asked = {key: value for key, value in self._asked.items() if key not in answered}
         store = self._findings()
         places = _places(store)
-        told = [one for one in results if one.verdict in (Verdict.OK, Verdict.UNKNOWN) or _is_of(one, places)]
-        added = self._muted(self._added(item, store, told))
+        known_results = [one for one in results if one.verdict in (Verdict.OK, Verdict.UNKNOWN) or _is_of(one, places)]
+        added = self._muted(self._added(item, store, known_results))
         if not added:
-            return told
-        return [*(one for one in told if one.verdict is not Verdict.OK or one.outcome.metrics), *added]
+            return known_results
+        return [*(one for one in known_results if one.verdict is not Verdict.OK or one.outcome.metrics), *added]
 
-    def _added(self, item: Item, store: LogState, told: Sequence[CheckResult]) -> List[CheckResult]:
+    def _added(self, item: Item, store: LogState, known_results: Sequence[CheckResult]) -> List[CheckResult]:
         """Results of the findings that are not told of yet, those left out that a device is being asked about."""
         from nhc.checks.kmsg import ignored, outcome
         from nhc.kernlog.findings import current
         from nhc.kernlog.node_context import beside_node
 
         ignore = agent_plan.arguments(item).get("ignore", ())
-        known = {(one.outcome.target, one.outcome.reason) for one in told}
+        known = {(one.outcome.target, one.outcome.reason) for one in known_results}
         pairs = [(key, one) for key, one in current(store, (), self._host.time()) if not ignored(one, ignore)]
         pairs = self._without_asked([pair for pair in pairs if _place(pair[1]) not in known])
         try:

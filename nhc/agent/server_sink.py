@@ -64,7 +64,7 @@ class ServerSink:
         self._thread.start()
 
     def standing(self) -> List[Standing]:
-        """The server is told how the node is; it tells the agent nothing."""
+        """The server knows of no problem that the agent does not: none."""
         return []
 
     def deliver(self, delivery: Delivery) -> None:
@@ -163,10 +163,10 @@ class ServerSink:
             if hopeless:
                 self._lost += 1
             elif lost:
-                told = min(lost, spool.lost) if spool is not None else 0
-                self._lost = max(0, self._lost - (lost - told))
+                reported = min(lost, spool.lost) if spool is not None else 0
+                self._lost = max(0, self._lost - (lost - reported))
                 if spool is not None:
-                    spool.told_lost(told)
+                    spool.forget_lost(reported)
             # Some may lie in the spool by now: they are sent once more, which changes nothing there.
             self._pending = [text for text in self._pending if not any(text is sent for sent in held)]
 

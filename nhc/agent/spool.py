@@ -1,7 +1,7 @@
 """Reports that wait on the disk for a server that is away: bounded in bytes and age, the oldest dropped first.
 
 One small file a report, packed, named by when it was written, so that a restart finds them in their order. How many
-were dropped is kept, too, until the server has been told.
+were dropped is kept, too, until the server knows it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Spool:
                 self._files.append(Kept(name, os.stat(path).st_size, int(name.partition("-")[0]) / 1000))
         self._number = max((int(one.name.partition("-")[2][: -len(SUFFIX)]) for one in self._files), default=0)
         self.lost = self._read_lost()
-        """Reports dropped since the server was last told."""
+        """Reports dropped and not yet reported to the server."""
 
     def __len__(self) -> int:
         return len(self._files)
@@ -102,8 +102,8 @@ class Spool:
         self.lost += count
         self._save_lost()
 
-    def told_lost(self, count: int) -> None:
-        """The server has been told of so many."""
+    def forget_lost(self, count: int) -> None:
+        """So many of those that were dropped are reported to the server."""
         if count:
             self.lost = max(0, self.lost - count)
             self._save_lost()

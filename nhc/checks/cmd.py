@@ -103,16 +103,16 @@ def judge_output(
     if forbidden:
         number, place = min(forbidden)
         words = _message(messages, place, '"%m" matched at line %l of "%c"')
-        told = {"%m": match[place][1:], "%l": str(number + 1), "%L": lines[number], "%c": command.shown}
-        return crit("OutputForbidden", f"{_filled(words, told)}.", evidence=(lines[number],))
+        values = {"%m": match[place][1:], "%l": str(number + 1), "%L": lines[number], "%c": command.shown}
+        return crit("OutputForbidden", f"{_filled(words, values)}.", evidence=(lines[number],))
     failed = judge_end(ended, command, timeout, status)
     if failed is not None or not missing:
         return failed
     alone = len(match) == 1
     default = '"%m" failed to match "%c" output' + ("" if alone else " (%f patterns failed)")
     words = _message(messages, missing[0], default)
-    told = {"%m": match[missing[0]], "%c": command.shown, "%f": f"{len(missing)}/{len(match)}"}
-    return crit("OutputMissing", f"{_filled(words, told)}.", evidence=tuple(lines[-EVIDENCE:]))
+    values = {"%m": match[missing[0]], "%c": command.shown, "%f": f"{len(missing)}/{len(match)}"}
+    return crit("OutputMissing", f"{_filled(words, values)}.", evidence=tuple(lines[-EVIDENCE:]))
 
 
 def _message(messages: Sequence[str], place: int, default: str) -> str:

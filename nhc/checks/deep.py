@@ -129,12 +129,12 @@ def hold(host: Host, measured: Measured, floor: Optional[float], wanted: bool = 
     name = measured.name or measured.metric
     metric = Metric(name, measured.value, measured.unit)
     said = f"{measured.target}: " if measured.target else ""
-    told = f"{said}{name.replace('_', ' ')} {show(measured.value)} {measured.unit}"
+    text = f"{said}{name.replace('_', ' ')} {show(measured.value)} {measured.unit}"
     if not 0 < measured.value < float("inf"):  # NaN is neither; a speed or a time of 0 was never measured
-        return unknown("DeepOutput", f"{told} is no figure", target=measured.target)
+        return unknown("DeepOutput", f"{text} is no figure", target=measured.target)
     row: Optional[expected.Expected]
     if floor == NONE:
-        return ok(f"{told}, not judged", target=measured.target, metrics=(metric,))
+        return ok(f"{text}, not judged", target=measured.target, metrics=(metric,))
     if floor is not None:
         row = expected.Expected("", measured.metric, measured.at_least, floor or 1e-9, measured.unit, 0.0, 0, "--floor")
     else:
@@ -148,23 +148,23 @@ def hold(host: Host, measured: Measured, floor: Optional[float], wanted: bool = 
         )  # fmt: skip
     if row is None:
         if not wanted:
-            return ok(f"{told}, speed not judged", target=measured.target, metrics=(metric,))
+            return ok(f"{text}, speed not judged", target=measured.target, metrics=(metric,))
         what = measured.device or " ".join(kinds(host)[:1]) or "a machine of this type"
         return unknown(
             "DeepNoThreshold",
-            f"{told}; nothing is known of what {what} should reach (nhc deep calibrate)",
+            f"{text}; nothing is known of what {what} should reach (nhc deep calibrate)",
             target=measured.target,
             metrics=(metric,),
         )
     if row.unit != measured.unit:
-        message = f"{told} is not in {row.unit}, as the figure of {row.source} is"
+        message = f"{text} is not in {row.unit}, as the figure of {row.source} is"
         return unknown("DeepTable", message, target=measured.target, metrics=(metric,))
     limits = (metric, Metric(f"{name}_threshold", row.threshold, row.unit))
     bound = "at least" if row.at_least else "at most"
     why = f"expected {bound} {show(row.threshold)} ({row.source})"
     if row.holds(measured.value):
-        return ok(f"{told}, {why}", target=measured.target, metrics=limits)
-    return crit("DeepSlow", f"{told}, {why}", target=measured.target, metrics=limits, action=Action.INSPECT)
+        return ok(f"{text}, {why}", target=measured.target, metrics=limits)
+    return crit("DeepSlow", f"{text}, {why}", target=measured.target, metrics=limits, action=Action.INSPECT)
 
 
 def show(value: float) -> str:

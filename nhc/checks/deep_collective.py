@@ -159,8 +159,8 @@ def unproven(name: str, size: int, ranks: int, found: Collective, row: Optional[
         if not collective.agrees(row.size, timing):
             return f"its figures contradict one another: {timing.time:g} us and {timing.algbw:g} GB/s"
         if not collective.could_be_ranks(name, timing.algbw, timing.busbw, ranks):
-            told = collective.ranks_by_figures(name, timing.algbw, timing.busbw)
-            return f"its figures are those of {f'{told:.0f}' if told else 'no number of'} ranks, not {ranks}"
+            implied = collective.ranks_by_figures(name, timing.algbw, timing.busbw)
+            return f"its figures are those of {f'{implied:.0f}' if implied else 'no number of'} ranks, not {ranks}"
     return ""
 
 

@@ -139,8 +139,8 @@ def judge(run: str, gpus: Sequence[int], done: Completed, found: Diagnostic) -> 
     outcomes = [outcome for result in found.results for outcome in _errors(result)]
     if found.trouble:
         outcomes.append(unknown("DeepToolFailed", f"dcgmi diag: {printable(found.trouble, 300)}"))
-    told = {one.message for one in outcomes}
-    outcomes += [one for one in _untested(run, gpus, found) if one.message not in told]
+    messages = {one.message for one in outcomes}
+    outcomes += [one for one in _untested(run, gpus, found) if one.message not in messages]
     if not outcomes and done.status != 0:
         outcomes.append(deep.no_proof("dcgmi diag", f"status {done.status}, and no error in its results", done))
     if not outcomes:

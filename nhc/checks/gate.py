@@ -58,7 +58,7 @@ def check_gate(
     if not size.isdigit():
         return skip("NothingAsked", "-a is for the hook of a job, which says how many nodes the job has")
     if int(size) > nodes and age > max_age:
-        told = f"{kept.suite} {kept.state.value} {show_seconds(round(age))} ago"
+        last = f"{kept.suite} {kept.state.value} {show_seconds(round(age))} ago"
         asked = f"a job of {size} nodes asks for {show_seconds(max_age)}"
-        return crit("GateTooOld", f"{told}, and {asked}", action=Action.INSPECT)
+        return crit("GateTooOld", f"{last}, and {asked}", action=Action.INSPECT)
     return ok(f"{kept.suite} {kept.state.value} {show_seconds(round(age))} ago; the job has {size} nodes")

@@ -149,8 +149,8 @@ def each(
     for device in picked.devices:
         found = judge(device)
         judged += [found] if isinstance(found, Outcome) else list(found)
-    told = [outcome for outcome in judged if outcome.verdict]
-    return [*picked.outcomes, *(_folded(told) or judged[:1])]
+    judgements = [outcome for outcome in judged if outcome.verdict]
+    return [*picked.outcomes, *(_folded(judgements) or judged[:1])]
 
 
 def _folded(outcomes: List[Outcome]) -> List[Outcome]:
@@ -163,7 +163,7 @@ def _folded(outcomes: List[Outcome]) -> List[Outcome]:
     return [*rest, ok(f"{len(well)} devices: {said.pop()}")]
 
 
-def untold(device: Device, area: str, what: str) -> Outcome:
+def not_reported(device: Device, area: str, what: str) -> Outcome:
     """`what` is None in the description: UNKNOWN where reading it failed, SKIP where the device has no such thing."""
     reason = device.unread.get(area)
     if reason:
@@ -283,7 +283,7 @@ def check_gpu_lost(host: Host, devices: str = "") -> Judged:
             message = f"{device.label}: its driver asks to {device.recovery}"
             yield (crit if severity == FATAL else warn)(reason, message, target=device.label, action=action)
         elif "recovery" in device.unread:
-            yield untold(device, "recovery", "what would recover it")
+            yield not_reported(device, "recovery", "what would recover it")
         elif any(name != "repairable_dram" for name in device.hardware_errors):
             counts = ", ".join(f"{name} {number}" for name, number in device.hardware_errors.items())
             message = f"{device.label}: hardware errors: {counts}"
@@ -308,4 +308,4 @@ def on_or_off(value: str) -> bool:
     return words[value.lower()]
 
 
-__all__ = ["DEVICES", "Judged", "each", "on_or_off", "pick", "untold"]
+__all__ = ["DEVICES", "Judged", "each", "not_reported", "on_or_off", "pick"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nhc.check import arg, check, flag, opt
-from nhc.checks.gpu import DEVICES, Judged, each, untold
+from nhc.checks.gpu import DEVICES, Judged, each, not_reported
 from nhc.facts.accelerator_values import HARDWARE_REASONS, Device
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
@@ -25,7 +25,7 @@ _WORDS = {
 def _throttling(device: Device) -> Iterable[Outcome]:
     reasons, target = device.clocks.reasons, device.label
     if reasons is None:
-        yield untold(device, "clocks", "why its clocks are held down")
+        yield not_reported(device, "clocks", "why its clocks are held down")
         return
     clock = device.clocks.graphics
     metrics = () if clock is None else (Metric("gpu_clock_graphics", clock, "MHz"),)
@@ -61,7 +61,7 @@ def check_gpu_clock_throttling(host: Host, devices: str = "") -> Judged:
 def _temperature(device: Device, margin: int, most: Optional[int], most_memory: Optional[int]) -> Iterable[Outcome]:
     heat, target = device.thermal, device.label
     if heat.gpu is None and heat.memory is None and heat.margin is None:
-        yield untold(device, "thermal", "its temperature")
+        yield not_reported(device, "thermal", "its temperature")
         return
     metrics = tuple(
         Metric(name, value, "Cel")
@@ -91,7 +91,7 @@ def _temperature(device: Device, margin: int, most: Optional[int], most_memory: 
         judge = crit if heat.margin <= slow else warn
         yield judge("GpuTemperature", message, target=target, metrics=metrics, action=Action.INSPECT)
     elif not judged and heat.margin is None:
-        yield untold(device, "thermal", "limits of its temperature (say one with -m)")
+        yield not_reported(device, "thermal", "limits of its temperature (say one with -m)")
     else:
         value = heat.gpu if heat.gpu is not None else heat.memory
         yield ok(f"{target}: {value} degrees", target=target, metrics=metrics)
@@ -133,7 +133,7 @@ def check_gpu_temp(
 def _power(device: Device, limit: Optional[float], lower: bool) -> Iterable[Outcome]:
     power, target = device.power, device.label
     if power.limit is None:
-        yield untold(device, "power", "its power limit")
+        yield not_reported(device, "power", "its power limit")
         return
     metrics = tuple(
         Metric(name, value, "W")
@@ -142,7 +142,7 @@ def _power(device: Device, limit: Optional[float], lower: bool) -> Iterable[Outc
     )
     wanted = limit if limit is not None else power.default
     if wanted is None:
-        yield untold(device, "power", "its default power limit")
+        yield not_reported(device, "power", "its default power limit")
     elif abs(power.limit - wanted) < 1 or (limit is None and power.limit > wanted) or (lower and power.limit < wanted):
         yield ok(f"{target}: power limit {power.limit:.0f} W", target=target, metrics=metrics)
     else:
@@ -183,7 +183,7 @@ def _application(device: Device, wanted: Optional[Tuple[int, int]]) -> Iterable[
     now = (clocks.application_graphics, clocks.application_memory)
     expected = wanted or (clocks.default_graphics, clocks.default_memory)
     if None in now or None in expected:
-        yield untold(device, "clocks", "its application clocks")
+        yield not_reported(device, "clocks", "its application clocks")
     elif now != expected:
         whose = "expected" if wanted else "its default"
         message = f"{target}: application clocks {now[0]},{now[1]} MHz, {whose} {expected[0]},{expected[1]} MHz"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nhc.check import check, opt
-from nhc.checks.gpu import DEVICES, Judged, each, pick, untold
+from nhc.checks.gpu import DEVICES, Judged, each, not_reported, pick
 from nhc.facts.accelerator_values import Device
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
@@ -20,7 +20,7 @@ SERVICE = "nvidia-fabricmanager"
 def _registered(device: Device) -> Iterable[Outcome]:
     fabric, target = device.fabric, device.label
     if fabric is None:
-        yield untold(device, "fabric", "a state of the NVLink fabric")
+        yield not_reported(device, "fabric", "a state of the NVLink fabric")
     elif fabric.state != "completed":
         message = f"{target} has not joined the NVLink fabric: its registration is {fabric.state}"
         yield crit("FabricNotReady", message, target=target, action=Action.INSPECT)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nhc.check import arg, check, flag
-from nhc.checks.gpu import DEVICES, Judged, pick, untold
+from nhc.checks.gpu import DEVICES, Judged, not_reported, pick
 from nhc.facts.accelerator_values import Device
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
@@ -25,12 +25,12 @@ def _equal(
     """One version for all devices of a model, the expected one where it is said (a shell pattern is fine)."""
     from fnmatch import fnmatchcase
 
-    told = [(device, version(device)) for device in devices]
+    by_device = [(device, version(device)) for device in devices]
     judged: List[Outcome] = []
     by_model: Dict[str, Dict[str, List[Device]]] = {}
-    for device, found in told:
+    for device, found in by_device:
         if not found:
-            judged.append(untold(device, area, f"its {what}"))
+            judged.append(not_reported(device, area, f"its {what}"))
             continue
         by_model.setdefault(device.name, {}).setdefault(found, []).append(device)
         if expected and not fnmatchcase(found, expected):
@@ -44,7 +44,7 @@ def _equal(
     told_outcomes = [outcome for outcome in judged if outcome.verdict]
     if not told_outcomes and by_model:
         seen = ", ".join(sorted({v for versions in by_model.values() for v in versions}))
-        return [ok(f"{what} {seen} on {sum(bool(found) for _, found in told)} devices")]
+        return [ok(f"{what} {seen} on {sum(bool(found) for _, found in by_device)} devices")]
     return told_outcomes or judged[:1]
 
 

@@ -8,7 +8,7 @@ is a failing link, and CRC errors matter from 100 a second on.
 from __future__ import annotations
 
 from nhc.check import arg, check, opt
-from nhc.checks.gpu import DEVICES, Judged, each, pick, untold
+from nhc.checks.gpu import DEVICES, Judged, each, not_reported, pick
 from nhc.facts.accelerator_values import Device, Link
 from nhc.facts.history import Growth, amount, growth
 from nhc.host import Host
@@ -33,7 +33,7 @@ def _down(device: Device, expected: Optional[int]) -> Iterable[Outcome]:
             message = f"{target}: {device.name} shows no links, {expected} expected"
             yield crit("LinkMissing", message, target=target)
         else:
-            yield untold(device, "links", "links to other devices")
+            yield not_reported(device, "links", "links to other devices")
         return
     kind = device.links[0].kind
     up = [link for link in device.links if link.up]
@@ -129,13 +129,13 @@ def check_nvlink_errors(host: Host, crc: int = int(CRC_RATE), replays: int = 1, 
     judged: List[Outcome] = []
     for device in picked.devices:
         if not device.links:
-            judged.append(untold(device, "links", "NVLinks"))
+            judged.append(not_reported(device, "links", "NVLinks"))
         elif not any(link.errors for link in device.links):
-            judged.append(untold(device, "links", "errors of its NVLinks"))
+            judged.append(not_reported(device, "links", "errors of its NVLinks"))
         else:
             judged += _link_errors(device, grown, crc, replays)
-    told = [outcome for outcome in judged if outcome.verdict]
-    return [*picked.outcomes, *(told or judged[:1])]
+    judgements = [outcome for outcome in judged if outcome.verdict]
+    return [*picked.outcomes, *(judgements or judged[:1])]
 
 
 def _link_errors(device: Device, grown: Dict[str, Growth], crc: int, replays: int) -> Iterable[Outcome]:

@@ -7,7 +7,7 @@ or retirement takes effect at the next reset, a failed remap qualifies the GPU f
 from __future__ import annotations
 
 from nhc.check import arg, check, opt
-from nhc.checks.gpu import DEVICES, Judged, each, untold
+from nhc.checks.gpu import DEVICES, Judged, each, not_reported
 from nhc.facts.accelerator_values import Device, ErrorCount
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
@@ -98,13 +98,13 @@ def check_gpu_ecc(
         metrics = _metrics(device)
         areas = [area for area in ("errors", "sram", "row_remap") if area in device.unread]
         if areas:
-            bad.append(untold(device, areas[0], "its memory errors"))
+            bad.append(not_reported(device, areas[0], "its memory errors"))
         if bad:
             return bad
         if device.modes.ecc is False:
             return [unknown("GpuEccOff", f"{device.label}: ECC is off, so errors are not counted", target=device.label)]
         if not metrics and device.row_remap is None and device.retired_pages is None:
-            return [untold(device, "errors", "memory errors")]
+            return [not_reported(device, "errors", "memory errors")]
         return [ok(f"{device.label}: no memory error beyond the limits", target=device.label, metrics=metrics)]
 
     return each(host, devices, judge)
@@ -114,7 +114,7 @@ def _rows(device: Device) -> Iterable[Outcome]:
     rows = device.row_remap
     target = device.label
     if rows is None:
-        yield untold(device, "row_remap", "remapped rows")
+        yield not_reported(device, "row_remap", "remapped rows")
         return
     total = (rows.corrected or 0) + (rows.uncorrected or 0)
     metrics = tuple(
@@ -164,7 +164,7 @@ def _pages(device: Device, most: int) -> Iterable[Outcome]:
     pages = device.retired_pages
     target = device.label
     if pages is None:
-        yield untold(device, "retired_pages", "retired pages")
+        yield not_reported(device, "retired_pages", "retired pages")
         return
     total = (pages.single_bit or 0) + (pages.double_bit or 0)
     metrics = (Metric("gpu_retired_pages", total),)

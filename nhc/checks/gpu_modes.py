@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nhc.check import arg, check
-from nhc.checks.gpu import DEVICES, Judged, each, on_or_off, untold
+from nhc.checks.gpu import DEVICES, Judged, each, not_reported, on_or_off
 from nhc.facts.accelerator_values import Device
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
@@ -21,7 +21,7 @@ def _mode(
     target = device.label
     reason = f"Gpu{what.split(' ', 1)[0].capitalize()}Mode"
     if now is None:
-        yield untold(device, area, f"its {what}")
+        yield not_reported(device, area, f"its {what}")
     elif now != wanted:
         waits = ", a change waits for the next reset" if pending == wanted else ""
         message = f"{target}: {what} is {_ON_OFF[now]}, {_ON_OFF[wanted]} expected{waits}"
@@ -106,7 +106,7 @@ def check_gpu_compute_mode(host: Host, mode: str = "default", devices: str = "")
     def judge(device: Device) -> Outcome:
         now, target = device.modes.compute, device.label
         if now is None:
-            return untold(device, "compute_mode", "its compute mode")
+            return not_reported(device, "compute_mode", "its compute mode")
         if now != mode:
             message = f"{target}: compute mode is {now}, {mode} expected"
             return crit("GpuComputeMode", message, target=target, action=Action.INSPECT)

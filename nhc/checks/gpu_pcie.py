@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nhc.check import check, opt
-from nhc.checks.gpu import DEVICES, Judged, each, pick, untold
+from nhc.checks.gpu import DEVICES, Judged, each, not_reported, pick
 from nhc.facts.accelerator_values import Device
 from nhc.facts.history import Growth, amount, growth
 from nhc.host import Host
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def _link(device: Device, generation: Optional[int], width: Optional[int]) -> Iterable[Outcome]:
     link, target = device.pcie, device.label
     if link.width is None and link.generation is None:
-        yield untold(device, "pcie", "its PCIe link")
+        yield not_reported(device, "pcie", "its PCIe link")
         return
     metrics = tuple(
         Metric(name, number)

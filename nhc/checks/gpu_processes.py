@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nhc.check import check, opt
-from nhc.checks.gpu import DEVICES, Judged, each, untold
+from nhc.checks.gpu import DEVICES, Judged, each, not_reported
 from nhc.facts.accelerator_values import Device
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
@@ -49,7 +49,7 @@ def check_gpu_processes(
     def judge(device: Device) -> Iterable[Outcome]:
         target = device.label
         if device.processes is None:
-            yield untold(device, "processes", "its processes")
+            yield not_reported(device, "processes", "its processes")
             return
         left = [p for p in device.processes if not any(fnmatchcase(p.name, pattern) for pattern in patterns)]
         metrics: Tuple[Metric, ...] = (Metric("gpu_processes", len(left)),)

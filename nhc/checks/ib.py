@@ -231,11 +231,11 @@ def _judge_rate(host: Host, port: Port, rate: Optional[float], best: Dict[str, f
     if rate is not None:
         wanted, because = rate, "expected"
     else:
-        told = _own_best(host, port, best)
-        if told is None:
+        reference = _own_best(host, port, best)
+        if reference is None:
             message = f"{port.name} runs at {port.rate_gbps:g} Gb/s: nothing tells what it should do (-r, or smpquery)"
             return unknown("NoExpectation", message, target=port.name, metrics=metrics)
-        wanted, because = told
+        wanted, because = reference
     if port.rate_gbps >= wanted:
         return None
     message = f"{port.name} runs at {port.rate_gbps:g} Gb/s, {wanted:g} {because}"

@@ -60,8 +60,8 @@ def _mixed(model: str, alike: Sequence[RdmaAdapter]) -> Outcome:
     by_version: Dict[str, List[str]] = {}
     for each in alike:
         by_version.setdefault(each.firmware, []).append(each.name)
-    told = "; ".join(f"{firmware} on {', '.join(names)}" for firmware, names in sorted(by_version.items()))
-    return warn("IbFirmwareMixed", f"adapters of board {model or 'unknown'} run different firmware: {told}",
+    listing = "; ".join(f"{firmware} on {', '.join(names)}" for firmware, names in sorted(by_version.items()))
+    return warn("IbFirmwareMixed", f"adapters of board {model or 'unknown'} run different firmware: {listing}",
                 action=Action.INSPECT)  # fmt: skip
 
 

@@ -98,5 +98,5 @@ def check_ps_kswapd(host: Host, limit: int, ratio: int, actions: Sequence[str] =
         host.system.syslog(f"check_ps_kswapd:  {message}")
     if not taken:
         return ok("NUMA imbalance ignored", metrics=metrics)
-    told = crit if "die" in taken else warn
-    return told("NumaImbalance", message, metrics=metrics, evidence=evidence)
+    outcome = crit if "die" in taken else warn
+    return outcome("NumaImbalance", message, metrics=metrics, evidence=evidence)

@@ -37,7 +37,7 @@ class Service(NamedTuple):
     nonfatal: bool
 
     @property
-    def told(self) -> str:
+    def named(self) -> str:
         by = f"owned by {self.user} " if self.user else ""
         return f"Service {self.name} (process {self.daemon}) {by}"
 
@@ -141,7 +141,7 @@ def _kill(host: Host, service: Service, pid: int) -> Tuple[bool, str]:
 
 def _unwanted(host: Host, service: Service, found: List[int], kill: bool, stop: bool, action: str) -> Outcome:
     """The service runs and must not: do what was asked for."""
-    base = f"{service.told}running"
+    base = f"{service.named}running"
     evidence = tuple(described(host, pid) for pid in found[:20])
     if kill:
         ended = [_kill(host, service, pid) for pid in found]
@@ -172,7 +172,7 @@ def _unwanted(host: Host, service: Service, found: List[int], kill: bool, stop: 
 
 def _missing(host: Host, service: Service, verb: str, action: str) -> Outcome:
     """The service must run and does not: do what was asked for."""
-    base = f"{service.told}not running"
+    base = f"{service.named}not running"
     if not verb and not action:
         return _outcome(service, False, base)
     if verb == "cycle":
@@ -197,7 +197,7 @@ def _missing(host: Host, service: Service, verb: str, action: str) -> Outcome:
 
 def _outcome(service: Service, repaired: bool, message: str, evidence: Tuple[str, ...] = ()) -> Outcome:
     """WARN where the fault was repaired or is not to count, else CRIT."""
-    reason = "ServiceForbidden" if message.startswith(f"{service.told}running") else "ServiceMissing"
+    reason = "ServiceForbidden" if message.startswith(f"{service.named}running") else "ServiceMissing"
     if repaired:
         return warn(reason, message, evidence=evidence)
     if service.nonfatal:
@@ -270,10 +270,10 @@ def check_ps_service(
     if found:
         if unwanted:
             return _unwanted(host, service, found, kill, stop, found_action or "")
-        return ok(f"{service.told}running (PID {found[0]})")
+        return ok(f"{service.named}running (PID {found[0]})")
     if hang:
-        return cannot_read(hang, f"{service.told}not found")
+        return cannot_read(hang, f"{service.named}not found")
     if unwanted:
-        return ok(f"{service.told}not running")
+        return ok(f"{service.named}not running")
     verb = "start" if start else "restart" if restart else "cycle" if cycle else ""
     return _missing(host, service, verb, action or "")

@@ -41,7 +41,7 @@ class Measure(NamedTuple):
     reason: str
     of: Callable[[ProcessStat, Clock], float]
     limit: float
-    told: Callable[[ProcessStat, Clock], str]
+    show: Callable[[ProcessStat, Clock], str]
     passed: str
 
 
@@ -101,7 +101,7 @@ def _judge(host: Host, measure: Measure, options: Options) -> Outcome:
     messages = []
     for hit in hits if options.every_process else hits[:1]:
         whose = f'Process "{hit.program}" ({hit.process.pid}) of {user_name(host, hit.uid)}'
-        message = f"{whose} {measure.told(hit.process, now)}"
+        message = f"{whose} {measure.show(hit.process, now)}"
         message += "".join(f"; {action}" for action in _act(host, hit, options))
         messages.append(message)
         if options.syslog:
@@ -199,21 +199,21 @@ def check_ps_cpu(host: Host, limit: float, **shared: object) -> Outcome:
     Example: * || check_ps_cpu -u '!root' -m '/rogue/' -k 90%
     """
 
-    def told(process: ProcessStat, now: Clock) -> str:
+    def show(process: ProcessStat, now: Clock) -> str:
         return f"using {show_permille(cpu_permille(process, now))}% CPU (limit {limit:g}%)"
 
     def percent(process: ProcessStat, now: Clock) -> float:
         return cpu_permille(process, now) / 10
 
-    measure = Measure("check_ps_cpu", "ProcessCpuHigh", percent, limit, told, f"no process uses {limit:g}% CPU")
+    measure = Measure("check_ps_cpu", "ProcessCpuHigh", percent, limit, show, f"no process uses {limit:g}% CPU")
     return _judge(host, measure, Options(**shared))  # type: ignore[arg-type]
 
 
 def _by_size(name: str, reason: str, of: Callable[[ProcessStat, Clock], int], limit: int, what: str) -> Measure:
-    def told(process: ProcessStat, now: Clock) -> str:
+    def show(process: ProcessStat, now: Clock) -> str:
         return f"using {show_kb(of(process, now))} {what} (limit {show_kb(limit)})"
 
-    return Measure(name, reason, of, limit, told, f"no process uses {show_kb(limit)} {what}")
+    return Measure(name, reason, of, limit, show, f"no process uses {show_kb(limit)} {what}")
 
 
 def absolute_size(value: str) -> int:
@@ -268,14 +268,14 @@ def check_ps_physmem(host: Host, limit: Share, **shared: object) -> Outcome:
         measure = _by_size("check_ps_physmem", "ProcessMemoryHigh", rss_kb, limit.kb, "RAM")
     else:
 
-        def told(process: ProcessStat, now: Clock) -> str:
+        def show(process: ProcessStat, now: Clock) -> str:
             return f"using {show_permille(memory_permille(process, now))}% RAM (limit {most:g}%)"
 
         def percent(process: ProcessStat, now: Clock) -> float:
             return memory_permille(process, now) / 10
 
         measure = Measure(
-            "check_ps_physmem", "ProcessMemoryHigh", percent, most, told, f"no process uses {most:g}% RAM"
+            "check_ps_physmem", "ProcessMemoryHigh", percent, most, show, f"no process uses {most:g}% RAM"
         )
     return _judge(host, measure, Options(**shared))  # type: ignore[arg-type]
 
@@ -298,9 +298,9 @@ def check_ps_time(host: Host, limit: int, **shared: object) -> Outcome:
     Example: * || check_ps_time -0 -m '/runawayd/' -e '/sbin/service runawayd restart' 3600m
     """
 
-    def told(process: ProcessStat, now: Clock) -> str:
+    def show(process: ProcessStat, now: Clock) -> str:
         spent = cpu_seconds(process, now)
         return f"has consumed {spent // 60}:{spent % 60:02} of CPU time (limit {limit // 60}m{limit % 60}s)"
 
-    measure = Measure("check_ps_time", "ProcessTimeHigh", cpu_seconds, limit, told, f"no process has used {limit} s")
+    measure = Measure("check_ps_time", "ProcessTimeHigh", cpu_seconds, limit, show, f"no process has used {limit} s")
     return _judge(host, measure, Options(**shared))  # type: ignore[arg-type]

@@ -58,7 +58,7 @@ def show(files: Tuple[str, ...], node: str, scripts: Tuple[str, ...], profile: s
     if context:
         kept = tuple(item for item in plan.items if not item.contexts or context in item.contexts)
         plan = plan._replace(items=kept)
-    told = {
+    shown = {
         "node": name,
         "files": paths or [DEFAULT],
         "scripts": list(plan.scripts),
@@ -68,7 +68,7 @@ def show(files: Tuple[str, ...], node: str, scripts: Tuple[str, ...], profile: s
         "notes": [*plan.notes, *([site.note] if site.note else [])],
     }
     click.echo(
-        json.dumps(told, indent=2) if form == "json" else _text(told, name != here and not profile), nl=form == "json"
+        json.dumps(shown, indent=2) if form == "json" else _text(shown, name != here and not profile), nl=form == "json"
     )
 
 
@@ -127,13 +127,13 @@ def _variable(
     return {"name": name, "value": "(not shown)" if is_secret(name) else value, "file": file, "line_number": number}
 
 
-def _text(told: Dict[str, Any], elsewhere: bool) -> str:
-    profile = told["profile"]
+def _text(shown: Dict[str, Any], elsewhere: bool) -> str:
+    profile = shown["profile"]
     which = f"profile {profile['name']} ({profile['why']})" if profile else "no profile"
     if elsewhere and not profile:
         which += ": this machine cannot see that node's type, name it with --profile"
-    checks, variables = told["checks"], told["variables"]
-    lines = [f"{told['node']}: {len(checks)} checks, from {', '.join(told['files'])}; {which}"]
+    checks, variables = shown["checks"], shown["variables"]
+    lines = [f"{shown['node']}: {len(checks)} checks, from {', '.join(shown['files'])}; {which}"]
     places = [_place(one) for one in (*checks, *variables)]
     width = min(max(map(len, places), default=0), 44)
     for one, place in zip(checks, places):
@@ -141,7 +141,7 @@ def _text(told: Dict[str, Any], elsewhere: bool) -> str:
         lines.append(f"{place:{width}}  {printable(one['line'])}{options}")
     for one, place in zip(variables, places[len(checks) :]):
         lines.append(f"{place:{width}}  {one['name']}={printable(one['value'])}")
-    lines += [f"note: {printable(note)}" for note in told["notes"]]
+    lines += [f"note: {printable(note)}" for note in shown["notes"]]
     return "".join(f"{line}\n" for line in lines)
 
 

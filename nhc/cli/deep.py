@@ -237,7 +237,7 @@ def list_command(suite: str, form: str, node: str) -> None:
     try:
         there = suites.suites(host)
         chosen = [suite] if suite else [found.name for found in there.values()]
-        told = [_told(one, host, name, state) for one in chosen]
+        descriptions = [_told(one, host, name, state) for one in chosen]
     except ConfigError as error:
         raise SystemExit(_refuse("\n".join(problem.show() for problem in error.problems))) from None
     except suites.NoSuite as error:
@@ -245,9 +245,9 @@ def list_command(suite: str, form: str, node: str) -> None:
     except OSError as error:
         raise SystemExit(_refuse(f"nhc deep list: {error.filename or suite}: {error.strerror}")) from None
     if form == "json":
-        click.echo(json.dumps(told, indent=2, ensure_ascii=False))
+        click.echo(json.dumps(descriptions, indent=2, ensure_ascii=False))
         return
-    for found in told:
+    for found in descriptions:
         click.echo(f"{found['suite']:<22} {found['count']:>3} checks  {found['about']:>8}  {found['summary']}")
         for check in found["checks"] if suite else []:
             click.echo(f"    {show_seconds(round(check['seconds'])):>8}  {check['line']}")

@@ -122,6 +122,6 @@ def _send_all(spool: Spool, pusher: Pusher, node: str) -> List[str]:
             refused.append(str(error))
             spool.count_lost(1)
         else:
-            spool.told_lost(lost)
+            spool.forget_lost(lost)
         spool.remove(files)
     return refused

@@ -128,8 +128,8 @@ def _planned(options: Dict[str, Any], store: Optional[Store]) -> SweepPlan:
         return plan_of(options)
     job = suspicion(options["job"], options["launcher_name"], settings_of(options), store)
     plan = plan_of(options, job.nodes, job.suspects)
-    told = f"; first {', '.join(plan.suspects)}" if plan.suspects else ""
-    click.echo(printable(f"job {options['job']}: {fold(job.nodes)} by {job.source}{told}"), err=True)
+    order_text = f"; first {', '.join(plan.suspects)}" if plan.suspects else ""
+    click.echo(printable(f"job {options['job']}: {fold(job.nodes)} by {job.source}{order_text}"), err=True)
     return plan
 
 

@@ -120,8 +120,8 @@ def _common(settings: GateSettings, found: List[LimitFinding]) -> List[GateLimit
     try:
         keeper = keeper_of(settings)
         if keeper is None:
-            told = "none: nobody keeps work off a node, except check_gate in a hook"
-            found.append(LimitFinding("warn", "scheduler", told, 'scheduler = "slurm" or "kubernetes"'))
+            explanation = "none: nobody keeps work off a node, except check_gate in a hook"
+            found.append(LimitFinding("warn", "scheduler", explanation, 'scheduler = "slurm" or "kubernetes"'))
             return []
         limits = keeper.limits() if isinstance(keeper, HasLimits) else []
     except (AdapterError, NoAdapter) as error:

@@ -92,7 +92,7 @@ def _watch(options: Dict[str, Any]) -> int:
         _keep(found, watch, options)
     if found.suspects or found.job:
         return EXIT_UNHEALTHY
-    if problems or (logs and not found.told and not records):
+    if problems or (logs and not found.understood and not records):
         click.echo("nhc job watch: no line was understood: no step, no loss, no error of a known form", err=True)
         return EXIT_UNKNOWN
     return EXIT_HEALTHY

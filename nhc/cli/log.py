@@ -176,8 +176,8 @@ def classify_command(
     entries = folder.entries()
     out = sys.stdout
     if format == "json":
-        told = [{**as_object(entry), **({"why": _why(entry)} if explain else {})} for entry in entries]
-        text = "".join(f"{json.dumps(one, ensure_ascii=False)}\n" for one in told)
+        rows = [{**as_object(entry), **({"why": _why(entry)} if explain else {})} for entry in entries]
+        text = "".join(f"{json.dumps(one, ensure_ascii=False)}\n" for one in rows)
         out.write(text.encode(errors="backslashreplace").decode())  # a name of bytes that are no UTF-8
     else:
         out.write("".join(f"{line}\n" for line in as_text(entries, folder.lines, explain)))

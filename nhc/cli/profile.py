@@ -34,9 +34,9 @@ def detect(no_metadata: bool, form: str) -> None:
     there = profiles.names(host)
     chosen = next((name for name in found.names if name in there), "")
     if form == "json":
-        told = {"profile": chosen or None, "cloud": found.cloud, "type": found.type, "why": found.why,
+        value = {"profile": chosen or None, "cloud": found.cloud, "type": found.type, "why": found.why,
                 "problem": found.problem, "candidates": list(found.names)}  # fmt: skip
-        click.echo(json.dumps(told, indent=2))
+        click.echo(json.dumps(value, indent=2))
     else:
         kind = " ".join(word for word in (found.cloud, found.type) if word) or "unknown"
         click.echo(f"type:    {kind}")

@@ -111,7 +111,7 @@ def _on(site: RemedySite, name: str, options: Dict[str, Any]) -> int:
             click.echo(f"an earlier drill on {printable(left.node)} was undone: {printable('; '.join(done))}", err=True)
     fault = _fault(site, name)
     drill = RealDrill(
-        site, node, by, fault=fault, limits=Limits(options["longest"]), tell=lambda one: _say(one, options["form"])
+        site, node, by, fault=fault, limits=Limits(options["longest"]), publish=lambda one: _say(one, options["form"])
     )  # fmt: skip
     drill.may()
     if not options["apply"]:

@@ -174,7 +174,7 @@ class TrainService:
     def _rounds(self) -> int:
         engine = Engine(
             self.site.store, self.site.settings, parse(self.plan.text, self.plan.path), self.site.hands,
-            fence=self.leader.fence, reports=lambda: list(self.site.reports(True)), tell=self.tell,
+            fence=self.leader.fence, reports=lambda: list(self.site.reports(True)), publish=self.tell,
         )  # fmt: skip
         while not self.stop.come:
             try:

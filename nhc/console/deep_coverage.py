@@ -17,7 +17,7 @@ RULE = DeepRule()
 """Who is due: without a good verdict of the last seven days, as `nhc deep due` asks by default."""
 ROWS = 200
 
-Told = Dict[Tuple[str, str], LastVerdict]
+LastVerdicts = Dict[Tuple[str, str], LastVerdict]
 Value = Dict[str, object]
 
 
@@ -33,22 +33,22 @@ class AgeGroup(NamedTuple):
     due: int
 
 
-def newest(told: Mapping[Tuple[str, str], LastVerdict], suite: str = "") -> Dict[str, LastVerdict]:
+def newest(verdicts: Mapping[Tuple[str, str], LastVerdict], suite: str = "") -> Dict[str, LastVerdict]:
     """Each node's newest verdict, of one suite or of any."""
     found: Dict[str, LastVerdict] = {}
-    for one in told.values():
+    for one in verdicts.values():
         if (not suite or one.suite == suite) and (one.node not in found or found[one.node].at < one.at):
             found[one.node] = one
     return found
 
 
 def deep_coverage(
-    snapshot: Snapshot, told: Mapping[Tuple[str, str], LastVerdict], fact: str, suite: str, now: float
+    snapshot: Snapshot, verdicts: Mapping[Tuple[str, str], LastVerdict], fact: str, suite: str, now: float
 ) -> Value:
     """The screen: groups of a fact by age, who is due and why, the oldest verdicts first."""
-    last = newest(told, suite)
+    last = newest(verdicts, suite)
     rule = RULE._replace(suites=(suite,) if suite else ())
-    late = due(snapshot.names, told, rule, now) if snapshot.names else ()
+    late = due(snapshot.names, verdicts, rule, now) if snapshot.names else ()
     rows = _groups(snapshot, last, {one.node for one in late}, fact, now)
     never = [one.node for one in late if one.age is None]
     tested = sorted((one for one in late if one.age is not None), key=lambda one: -(one.age or 0.0))
@@ -56,7 +56,7 @@ def deep_coverage(
     return {
         "at": now, "fact": fact, "suite": suite, "days": round(BACK / DAY), "younger_days": round(rule.younger / DAY),
         "facts": sorted({name for row in snapshot.nodes.values() for name in row.groups}),
-        "suites": sorted({one.suite for one in told.values()}), "ages": [name for name, _limit in AGES],
+        "suites": sorted({one.suite for one in verdicts.values()}), "ages": [name for name, _limit in AGES],
         "rows": [row._asdict() for row in rows[: 10 * ROWS]], "left_out": max(0, len(rows) - 10 * ROWS),
         "due": len(late), "never": {"count": len(never), "nodes": fold(never[:ROWS])},
         "late": [{**one._asdict(), **_verdict(last.get(one.node))} for one in shown],
@@ -88,9 +88,9 @@ def _groups(
     return sorted(rows, key=lambda row: (-row.due, row.group))
 
 
-def letters_of_deep(snapshot: Snapshot, told: Mapping[Tuple[str, str], LastVerdict], now: float) -> Value:
+def letters_of_deep(snapshot: Snapshot, verdicts: Mapping[Tuple[str, str], LastVerdict], now: float) -> Value:
     """The map recoloured by the last deep verdict: too old is stale, a node without one was never tested."""
-    last = newest(told)
+    last = newest(verdicts)
     worst = {"OK": "o", "WARN": "w", "CRIT": "c"}
     letters = "".join(
         "n" if name not in last

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from typing import Callable, Dict, NamedTuple, Optional, Tuple
 
-from nhc.console.deep_coverage import BACK, Told, Value, deep_coverage, letters_of_deep
+from nhc.console.deep_coverage import BACK, LastVerdicts, Value, deep_coverage, letters_of_deep
 from nhc.console.snapshot import Snapshot
 from nhc.store import deep
 from nhc.store.database import Store
@@ -36,7 +36,7 @@ class DeepView(NamedTuple):
 class _Verdicts(NamedTuple):
     """What one look at the store found, and the views made of it. `marks` are the newest numbers of the last two."""
 
-    told: Told
+    latest: LastVerdicts
     read: float
     whole: float
     marks: Tuple[int, int]
@@ -52,9 +52,9 @@ class DeepReader:
         self._asked: Dict[DeepView, float] = {}
         self._verdicts = _Verdicts({}, float("-inf"), float("-inf"), (0, 0), {})
 
-    def told(self) -> Told:
+    def latest(self) -> LastVerdicts:
         """The verdicts, at most a minute old. Raises StoreError."""
-        return self._current().told
+        return self._current().latest
 
     def view(self, snapshot: Snapshot, fact: str, suite: str) -> Value:
         """The screen of a fact and a suite. Raises StoreError."""
@@ -74,7 +74,7 @@ class DeepReader:
                 return
             for view in self._asked if snapshot is not None else ():
                 if snapshot is not None and view.layout == snapshot.layout:
-                    new.views[view] = _made(snapshot, new.told, view, now)
+                    new.views[view] = _made(snapshot, new.latest, view, now)
             self._verdicts = new
 
     def _shown(self, snapshot: Snapshot, view: DeepView) -> Value:
@@ -84,7 +84,7 @@ class DeepReader:
             with self._making:
                 found = verdicts.views.get(view)
                 if found is None:
-                    found = _made(snapshot, verdicts.told, view, now)
+                    found = _made(snapshot, verdicts.latest, view, now)
                     if len(verdicts.views) >= ANSWERS:
                         verdicts.views.clear()
                         self._asked.clear()
@@ -105,8 +105,8 @@ class DeepReader:
         if now - old.whole >= whole or now < old.whole:
             with self.store.read() as connection:
                 newest = deep.newest_id(connection)
-                told = deep.last_conclusive(connection, since=now - BACK)
-            return _Verdicts(told, now, now, (newest, newest), {})
+                latest = deep.last_conclusive(connection, since=now - BACK)
+            return _Verdicts(latest, now, now, (newest, newest), {})
         if now - old.read < fresh:
             return old
         # From the mark before the last one on: PostgreSQL gives numbers before it commits, so that a row with a
@@ -115,11 +115,11 @@ class DeepReader:
             newest = deep.newest_id(connection)
             names = deep.nodes_since(connection, old.marks[0])
             new = deep.last_conclusive(connection, names, since=now - BACK) if names else {}
-        told = {**old.told, **new} if new else old.told
-        return _Verdicts(told, now, old.whole, (old.marks[1], newest), {})
+        latest = {**old.latest, **new} if new else old.latest
+        return _Verdicts(latest, now, old.whole, (old.marks[1], newest), {})
 
 
-def _made(snapshot: Snapshot, told: Told, view: DeepView, now: float) -> Value:
+def _made(snapshot: Snapshot, latest: LastVerdicts, view: DeepView, now: float) -> Value:
     if view.letters:
-        return letters_of_deep(snapshot, told, now)
-    return deep_coverage(snapshot, told, view.fact, view.suite, now)
+        return letters_of_deep(snapshot, latest, now)
+    return deep_coverage(snapshot, latest, view.fact, view.suite, now)

@@ -59,7 +59,7 @@ class Console(Protocol):
         """The store. Raises Missing where there is none."""
         ...
 
-    def told(self) -> DeepReader:
+    def verdict_reader(self) -> DeepReader:
         """The reader of deep verdicts. Raises Missing where there is no store."""
         ...
 
@@ -161,13 +161,13 @@ async def _node(console: Console, request: web.Request) -> web.StreamResponse:
 
 
 async def _deep(console: Console, request: web.Request) -> web.StreamResponse:
-    reader, snapshot = console.told(), console.snapshot()
+    reader, snapshot = console.verdict_reader(), console.snapshot()
     fact, suite = request.query.get("fact", ""), request.query.get("suite", "")
     return _json(await asyncio.to_thread(reader.view, snapshot, fact, suite))
 
 
 async def _deep_letters(console: Console, _request: web.Request) -> web.StreamResponse:
-    reader, snapshot = console.told(), console.snapshot()
+    reader, snapshot = console.verdict_reader(), console.snapshot()
     return _json(await asyncio.to_thread(reader.letters, snapshot))
 
 

@@ -56,7 +56,7 @@ class Server:
             raise screens.Missing("there is no fleet store here: reports alone are shown")
         return self.store
 
-    def told(self) -> DeepReader:
+    def verdict_reader(self) -> DeepReader:
         """The reader of deep verdicts. Raises Missing where there is no store."""
         self.kept()
         assert self.deep is not None

@@ -10,13 +10,13 @@ from nhc.store.database import Store
 def work_of(store: Store, name: str, now: float) -> Value:
     """The work on one node, as texts with who and why. Raises StoreError."""
     with store.read() as connection:
-        told = deep.last_verdicts(connection, name)
+        verdicts = deep.last_verdicts(connection, name)
         running = node_work.running_jobs(connection, name)
         failed = node_work.failed_jobs(connection, name)
         trains = node_work.trains_of(connection, name)
         spares = node_work.spares_of(connection, name)
     return {
-        "deep": [{**one._asdict(), "age": one.age(now)} for one in told],
+        "deep": [{**one._asdict(), "age": one.age(now)} for one in verdicts],
         "running": [{"id": one.id, "job": one.text(), "user": one.user, "phase": one.phase, "run": one.run}
                     for one in running],
         "failed": [{**one._asdict(), "job": "/".join(part for part in (one.kind, one.namespace, one.name) if part),

@@ -126,8 +126,8 @@ def _waiting(
     others = [node for node in names if node not in first]
     if len(others) < 2:
         return frozenset()
-    told = all(node in seen.good or node in seen.bad or seen.gave_up(node) > rules.retries for node in others)
-    return frozenset() if told and not any(seen.proven(node) for node in names) else first
+    decided = all(node in seen.good or node in seen.bad or seen.gave_up(node) > rules.retries for node in others)
+    return frozenset() if decided and not any(seen.proven(node) for node in names) else first
 
 
 def _tests(pairs: Iterable[Tuple[str, str]], layer: Layer, seen: PairEvidence) -> Tuple[GroupTest, ...]:

@@ -321,7 +321,7 @@ def kept(where: str, suite: str, node: str, since: float) -> Optional[Report]:
             found = parse(read_text(f"{folder}/{name}", KEPT_SIZE))
         except (OSError, ValueError, RecursionError):
             continue
-        told = found.verdict not in (Verdict.UNKNOWN, Verdict.SKIP)
-        if told and found.host == node and found.labels.get("suite") == suite and found.started > since:
+        judged = found.verdict not in (Verdict.UNKNOWN, Verdict.SKIP)
+        if judged and found.host == node and found.labels.get("suite") == suite and found.started > since:
             return found
     return None

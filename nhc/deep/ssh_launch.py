@@ -27,7 +27,7 @@ PROBED = 15.0
 SPARE = 30.0
 """Seconds over a test's own limit after which its guards end it by themselves."""
 LOOK = 0.2
-"""Seconds between two looks at what a guard is to be told."""
+"""Seconds between two looks at whether there is something to send to a guard."""
 KILLED = 10.0
 """Seconds over the grace period in which a guard has to have ended its test."""
 AT_ONCE = 32
@@ -199,10 +199,10 @@ class GroupRun:
 
     def _watch(self, session: GuardSession) -> None:
         """Until the test is over. Raises Trouble."""
-        told, spoke = False, time.monotonic()
+        ordered, spoke = False, time.monotonic()
         while not self._over.is_set():
-            if self.going and not told and session.node == self.order.nodes[0]:
-                told = True
+            if self.going and not ordered and session.node == self.order.nodes[0]:
+                ordered = True
                 session.tell(go=self._order())
             if time.monotonic() - spoke > ALIVE:
                 spoke = time.monotonic()
@@ -231,7 +231,7 @@ class GroupRun:
             self._room -= len(self._output[-1])
 
     def _leave(self, session: GuardSession) -> None:
-        """Tell the guard to end, and hear that it has. Raises Trouble."""
+        """Tell the guard to end, and wait until it says that it has. Raises Trouble."""
         session.tell(quit=True)
         until = time.monotonic() + self._settings.grace + KILLED
         while time.monotonic() < until:

@@ -1,7 +1,7 @@
-"""Play a scenario: the very loop, over a store of its own and made-up nodes, under the site's policy.
+"""Play a scenario: the real loop, with a store of its own, made-up nodes, and the site's policy.
 
-What is taken from the site's settings: bounds, breaker, drain, verification, effects, patience. What is assumed: every
-action is enabled, persons agree at once, no deep suite. The loop must keep its promises whatever the scenario does.
+The site's settings give bounds, breaker, drain, verification, effects and `limits.patience`. Assumed: every action is
+enabled, persons agree at once, there is no deep suite. The loop must keep its promises in every scenario.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class _Playing:
     def _controller(self) -> RemedyController:
         hand = Hand(RepairerSettings("drill", "drill"), self.world)
         return RemedyController(
-            self.store, self.settings, Hands(self.world, Crew([hand]), workers=0), tell=self._tell,
+            self.store, self.settings, Hands(self.world, Crew([hand]), workers=0), publish=self._tell,
             clock=lambda: self.world.now, monotonic=lambda: self.world.now,
         )  # fmt: skip
 

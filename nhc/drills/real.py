@@ -170,17 +170,17 @@ def episode_of(store: Store, drill: OpenDrill, fault: RealFault) -> Optional[Epi
 
 
 class RealDrill:
-    """One drill on one node. `tell` hears of each state."""
+    """One drill on one node. `publish` gets each state."""
 
     def __init__(
         self, site: RemedySite, node: str, by: str, *, fault: Optional[RealFault] = None,
         limits: Limits = Limits(),  # noqa: B008 (a value)
-        tell: Callable[[DrillTiming], None] = lambda _one: None, clock: Callable[[], float] = time.time,
+        publish: Callable[[DrillTiming], None] = lambda _one: None, clock: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:  # fmt: skip
         self.site, self.node, self.by, self.limits = site, node, by, limits
         self.fault = fault if fault is not None else ReportedFault(site.store)
-        self.tell, self.clock, self.sleep = tell, clock, sleep
+        self.publish, self.clock, self.sleep = publish, clock, sleep
         self.drill = OpenDrill(node, self.fault.injection.scenario, self.fault.injection.text(), by, 0.0)
 
     def may(self) -> None:
@@ -255,7 +255,7 @@ class RealDrill:
                 raise AdapterError(f"{one.reason} of {self.node} asks for {one.action}, and the loop would begin it")
 
     def _say(self, state: str, why: str) -> None:
-        self.tell(DrillTiming(self.clock() - self.drill.began, state, why))
+        self.publish(DrillTiming(self.clock() - self.drill.began, state, why))
 
     def _timings(self, row: Optional[Episode]) -> Tuple[DrillTiming, ...]:
         if row is None:

@@ -65,8 +65,8 @@ def _ends(state: str, rungs: Sequence[Rung]) -> Callable[[Stand], str]:
         if stand.state != state:
             why = stand.last.outcome if stand.last is not None else "no episode was opened"
             return f"it is {stand.state or 'nothing'}, not {state}: {why}"
-        told = ", ".join(rung.value for rung in stand.rungs()) or "nothing"
-        return "" if stand.rungs() == list(rungs) else f"{told} was sent to the node"
+        sent_rungs = ", ".join(rung.value for rung in stand.rungs()) or "nothing"
+        return "" if stand.rungs() == list(rungs) else f"{sent_rungs} was sent to the node"
 
     return expect
 

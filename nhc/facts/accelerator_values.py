@@ -249,8 +249,8 @@ class Inventory(NamedTuple):
     def lost_from_driver(self) -> Tuple[PciFunction, ...]:
         """Functions on the bus that no driver's list holds, of vendors that did answer and tell addresses."""
         known = {device.pci for device in self.devices}
-        told = {source.vendor for source in self.sources if not source.reason and all(d.pci for d in source.devices)}
-        return tuple(f for f in self.on_bus if f.vendor_name in told and f.address not in known)
+        spoke = {source.vendor for source in self.sources if not source.reason and all(d.pci for d in source.devices)}
+        return tuple(f for f in self.on_bus if f.vendor_name in spoke and f.address not in known)
 
 
 def whole(value: object) -> Optional[int]:

@@ -61,24 +61,24 @@ def parse_gpu_metrics(data: bytes) -> Optional[Throttling]:
 
 def throttle_reasons(host: Host, paths: Mapping[str, str]) -> Dict[str, Optional[Tuple[str, ...]]]:
     """Why each device is slowed down, by its address; `paths` are their gpu_metrics files."""
-    told: Dict[str, Throttling] = {}
+    reported: Dict[str, Throttling] = {}
     for address, path in paths.items():
         try:
             found = parse_gpu_metrics(host.read_bytes(path, 1 << 16))
         except OSError:
             found = None
         if found:
-            told[address] = found
+            reported[address] = found
     counters = {
         f"{address}/{name}": float(count)
-        for address, found in told.items()
+        for address, found in reported.items()
         if found.cycles is not None
         for name, count in {**found.residencies, "cycles": found.cycles}.items()
     }
     grown = growth(host, "amd_throttling", counters, WINDOW) if counters else {}
     reasons: Dict[str, Optional[Tuple[str, ...]]] = {}
     for address in paths:
-        found = told.get(address)
+        found = reported.get(address)
         if found is None or found.cycles is None:
             reasons[address] = found.reasons if found else None
             continue

@@ -89,10 +89,10 @@ def crashes(host: Host) -> Tuple[Crash, ...]:
             else:
                 nameless.append(crash)
     # A part with older lines, without the cause, lies beside the one that has it.
-    told = {_beside(crash.path) for crash in found.values()}
+    seen = {_beside(crash.path) for crash in found.values()}
     for crash in nameless:
-        if _beside(crash.path) not in told:
-            told.add(_beside(crash.path))
+        if _beside(crash.path) not in seen:
+            seen.add(_beside(crash.path))
             found[crash.identity] = crash
     return tuple(sorted(found.values(), key=lambda each: each.at))
 

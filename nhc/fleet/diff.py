@@ -97,7 +97,7 @@ def _problem(problem: Problem) -> str:
 
 
 def to_json(diff: Diff) -> Dict[str, Any]:
-    def told(problems: Tuple[Problem, ...]) -> List[Dict[str, str]]:
+    def rows(problems: Tuple[Problem, ...]) -> List[Dict[str, str]]:
         return [{"check": c, "target": t, "verdict": Verdict(v).name, "reason": r} for c, t, v, r in problems]
 
     return {
@@ -105,7 +105,7 @@ def to_json(diff: Diff) -> Dict[str, Any]:
         "old": {"id": diff.old.id, "started": diff.old.started},
         "new": {"id": diff.new.id, "started": diff.new.started},
         "changes": [
-            {"node": c.node, "old": c.old.name, "new": c.new.name, "begun": told(c.begun), "ended": told(c.ended)}
+            {"node": c.node, "old": c.old.name, "new": c.new.name, "begun": rows(c.begun), "ended": rows(c.ended)}
             for c in diff.changes
         ],
         "came": list(diff.came),

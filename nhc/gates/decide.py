@@ -102,10 +102,10 @@ def _again(rules: GateRules, seen: GateView, record: GateRecord) -> GateDecision
         return _test(seen, record.due or record.why, "")
     tries = record.tries + (1 if record.state is GateState.TESTING else 0)
     if tries >= rules.tries:
-        told = f"the suite could not tell in {tries} runs: {record.why}"
+        undecided = f"the suite could not tell in {tries} runs: {record.why}"
         if rules.closed:
-            return _keep(seen, f"{told}; held by policy (closed) until a person looks")
-        return GateDecision(GateStep.GIVE_WAY, f"{told}; opened by policy (open)")
+            return _keep(seen, f"{undecided}; held by policy (closed) until a person looks")
+        return GateDecision(GateStep.GIVE_WAY, f"{undecided}; opened by policy (open)")
     if record.state is GateState.UNTOLD and seen.now - record.at < rules.pause:
         left = rules.pause - (seen.now - record.at)
         return _wait(seen, f"run {tries + 1} of {rules.tries} in {left:.0f} s: {record.why}")

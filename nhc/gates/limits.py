@@ -62,8 +62,8 @@ def judge(rules: GateRules, expected: float, limits: Sequence[GateLimit]) -> Lis
             found.append(LimitFinding("ok", one.who, f"waits {show_seconds(one.seconds)}, the gate needs at most "
                                                 f"{show_seconds(round(whole))}"))  # fmt: skip
     if rules.closed and rules.hook is not None and any("untested" in one.problem for one in limits):
-        told = "the policy is closed, and the lifecycle hook's DefaultResult is CONTINUE"
-        found.append(LimitFinding("problem", topic, told, "DefaultResult ABANDON"))
+        state = "the policy is closed, and the lifecycle hook's DefaultResult is CONTINUE"
+        found.append(LimitFinding("problem", topic, state, "DefaultResult ABANDON"))
     return found
 
 

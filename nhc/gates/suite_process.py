@@ -61,9 +61,9 @@ def run(
         except (OSError, UnicodeDecodeError) as error:
             if done.timed_out:
                 return SuiteRun("UNKNOWN", f"{suite} did not end within {limit:g} s")
-            told = said[-1] if said else f"no report ({cause(error)})"
-            busy = "under way" in told
-            return SuiteRun(BUSY if busy else "UNKNOWN", printable(f"{suite} ended with {done.status}: {told}", 300))
+            last = said[-1] if said else f"no report ({cause(error)})"
+            busy = "under way" in last
+            return SuiteRun(BUSY if busy else "UNKNOWN", printable(f"{suite} ended with {done.status}: {last}", 300))
         return judged(text, suite, node, began)
     except BaseException:
         for pid in children:
@@ -80,8 +80,8 @@ def judged(text: str, suite: str, node: str, began: float) -> SuiteRun:
     except (ValueError, RecursionError) as error:
         return SuiteRun("UNKNOWN", printable(f"the report of {suite} cannot be read: {error}", 300))
     if report.host != node or report.labels.get("suite") != suite or report.started < began - 1.0:
-        told = f"{report.labels.get('suite')} of {report.host}"
-        return SuiteRun("UNKNOWN", printable(f"the report is of another run: {told}", 300))
+        named = f"{report.labels.get('suite')} of {report.host}"
+        return SuiteRun("UNKNOWN", printable(f"the report is of another run: {named}", 300))
     if any(result.outcome.reason == "DeepNodeBusy" for result in report.results):
         return SuiteRun(BUSY, _line(report, suite), text)
     return SuiteRun(report.verdict.name, _line(report, suite), text)

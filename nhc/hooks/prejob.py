@@ -32,8 +32,8 @@ def with_suite(report: Report, settings: Mapping[str, str], environ: Mapping[str
     unsure = [one for one in found if one.verdict is Verdict.UNKNOWN]
     bad = any(one.verdict is Verdict.CRIT for one in found)
     if unsure and not bad and settings.get(UNTOLD, "admit") == "refuse":
-        told = printable(describe(unsure[0]), 300)
-        found = (*found, CheckResult(ITSELF, crit("PrejobUntold", f"the suite {suite} could not tell: {told}")))
+        message = printable(describe(unsure[0]), 300)
+        found = (*found, CheckResult(ITSELF, crit("PrejobUntold", f"the suite {suite} could not tell: {message}")))
     return report._replace(results=(*report.results, *found))
 
 

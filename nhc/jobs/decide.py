@@ -79,7 +79,7 @@ class PastRestart(NamedTuple):
 class RestartBounds(NamedTuple):
     """`max_restarts` of this job in all, `cooldown` seconds between two, `avoid` nodes at most that it is kept off.
 
-    `left` restarts may still begin now for the whole fleet's rate. `patience` is how long one call may be refused
+    `left` restarts may still begin now for the whole fleet's rate. `hold_timeout` is how long one call may be refused
     (seconds) until the restart fails. `anew` allows to make a job anew that ended for good.
     """
 
@@ -87,7 +87,7 @@ class RestartBounds(NamedTuple):
     cooldown: float = 60.0
     avoid: int = 8
     left: int = 20
-    patience: float = 900.0
+    hold_timeout: float = 900.0
     anew: bool = False
 
 
@@ -221,8 +221,8 @@ def _enough(job: Optional[JobView], restart: PastRestart, healthy: AbstractSet[s
 
 def _again(kind: StepKind, restart: PastRestart, bounds: RestartBounds, scene: JobScene) -> JobStep:
     """Send, or wait until what was sent must have shown its effect."""
-    if scene.now - restart.written > bounds.patience and kind is StepKind.SEND_HOLD:
-        return JobStep(StepKind.FAILED, f"it could not be held within {bounds.patience:.0f} s")
+    if scene.now - restart.written > bounds.hold_timeout and kind is StepKind.SEND_HOLD:
+        return JobStep(StepKind.FAILED, f"it could not be held within {bounds.hold_timeout:.0f} s")
     asked = restart.sent if restart.sent is not None else restart.updated
     if scene.now - asked < RESEND:
         return JobStep(StepKind.WAIT, "the effect of the last call is looked for")

@@ -168,7 +168,7 @@ class OneRound:
             limits.cooldown,
             limits.avoid,
             self.left,
-            limits.patience,
+            limits.hold_timeout,
             self.settings.anew is RestartMode.ON,
         )
 

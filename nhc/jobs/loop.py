@@ -20,20 +20,20 @@ ACTOR = "nhc job"
 
 
 class JobLoop:
-    """One site's jobs. One process leads a store; `fence` is its number. `tell` gets each event once it is written."""
+    """One site's jobs. `fence` is the number of the process that leads. `publish` gets each event once it is written."""
 
     def __init__(
         self, store: Store, settings: RestartSettings, controllers: Mapping[str, JobController], *,
         fence: Optional[Fence] = None, clock: Callable[[], float] = time.time,
-        tell: Callable[[JobEvent], None] = lambda event: None,
+        publish: Callable[[JobEvent], None] = lambda event: None,
     ) -> None:  # fmt: skip
-        self.settings, self.controllers, self.tell = settings, dict(controllers), tell
+        self.settings, self.controllers, self.publish = settings, dict(controllers), publish
         self.hands = JobHands(store, fence, ACTOR, clock)
         self._down = DownNodes()
 
     def round(self, apply: bool = True) -> JobRound:
         """Go over all jobs once. Raises StoreError (LeadershipLost among them)."""
-        one = OneRound(self.hands, self.settings, self._down, apply, self.tell)
+        one = OneRound(self.hands, self.settings, self._down, apply, self.publish)
         for name, controller in self.controllers.items():
             one.controller(name, controller)
         return one.result()

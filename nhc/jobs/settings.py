@@ -39,8 +39,8 @@ class RestartLimits(NamedTuple):
     """How often jobs are restarted. Times in seconds.
 
     `max_restarts` is for a job whose user names none, and the most that a user may name is `most`. `avoid` is on how
-    many nodes that failed it a job is kept off. `pairs` is how long a node counts as having failed a job. `stalled` is
-    after how long a wait is said to be too long.
+    many nodes that failed it a job is kept off. `pairs` is how long a node counts as having failed a job. A restart
+    fails if the job cannot be held within `hold_timeout`. A wait of more than `stalled` is reported.
     """
 
     max_restarts: int = 3
@@ -49,7 +49,7 @@ class RestartLimits(NamedTuple):
     rate: Rate = Rate(20, 3600.0)
     avoid: int = 8
     pairs: float = 7 * 86400.0
-    patience: float = 900.0
+    hold_timeout: float = 900.0
     stalled: float = 3600.0
 
 
@@ -117,7 +117,7 @@ def _limits(table: Table) -> RestartLimits:
         table.converted("rate", rate, default.rate),
         table.count("avoid", default.avoid),
         table.seconds("pairs", default.pairs),
-        table.seconds("patience", default.patience, least=60.0),
+        table.seconds("patience", default.hold_timeout, least=60.0),
         table.seconds("stalled", default.stalled, least=1.0),
     )
 

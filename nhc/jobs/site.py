@@ -20,9 +20,9 @@ class JobSite:
     def __init__(self, settings: RestartSettings, store: Store, controllers: Dict[str, JobController]) -> None:
         self.settings, self.store, self.controllers = settings, store, controllers
 
-    def loop(self, fence: Optional[Fence], tell: Callable[[JobEvent], None]) -> JobLoop:
+    def loop(self, fence: Optional[Fence], publish: Callable[[JobEvent], None]) -> JobLoop:
         """The loop over this site."""
-        return JobLoop(self.store, self.settings, self.controllers, fence=fence, tell=tell)
+        return JobLoop(self.store, self.settings, self.controllers, fence=fence, publish=publish)
 
     def close(self) -> None:
         """End its connections."""

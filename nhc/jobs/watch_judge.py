@@ -11,7 +11,7 @@ from collections import defaultdict, deque
 from typing import DefaultDict, Deque, Dict, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 from nhc.jobs.flight_record import Lag
-from nhc.jobs.watch_log import JobLineKind, Told, named_host, read_line, root_cause
+from nhc.jobs.watch_log import JobLineKind, LogFact, named_host, read_line, root_cause
 
 SPIKE_WINDOW = 50
 """Losses that a new one is compared with."""
@@ -41,13 +41,16 @@ class Suspect(NamedTuple):
 
 
 class JobFindings(NamedTuple):
-    """What was found. `job` are things that name no rank; `steps` is the last step, -1 for none; `lines` were read."""
+    """What was found. `job` are things that name no rank; `steps` is the last step, -1 for none; `lines` were read.
+
+    `understood` is how many facts those lines gave.
+    """
 
     suspects: Tuple[Suspect, ...]
     job: Tuple[str, ...]
     steps: int
     lines: int
-    told: int
+    understood: int
 
 
 class JobWatch:
@@ -66,7 +69,7 @@ class JobWatch:
         self._nan_ranks: Set[int] = set()
         self._root = 0
         self._root_host = ""
-        self.step, self.lines, self.told = -1, 0, 0
+        self.step, self.lines, self.understood = -1, 0, 0
 
     def line(self, line: str) -> List[str]:
         """Take a line; what is new for a person in it."""
@@ -76,61 +79,61 @@ class JobWatch:
         elif self._root:
             self._root -= 1
             self._root_host = named_host(line) or self._root_host
-        news: List[str] = []
-        for told in read_line(line):
-            self.told += 1
-            if told.rank >= 0 and told.kind is not JobLineKind.MAP:
-                self._seen.add(told.rank)
-            said = self._take(told)
+        new: List[str] = []
+        for fact in read_line(line):
+            self.understood += 1
+            if fact.rank >= 0 and fact.kind is not JobLineKind.MAP:
+                self._seen.add(fact.rank)
+            said = self._take(fact)
             if said:
-                news.append(said)
-        return news
+                new.append(said)
+        return new
 
-    def _take(self, told: Told) -> str:
-        kind = told.kind
+    def _take(self, fact: LogFact) -> str:
+        kind = fact.kind
         if kind is JobLineKind.MAP:
-            if told.rank not in self._given:
-                self._nodes[told.rank] = told.node
+            if fact.rank not in self._given:
+                self._nodes[fact.rank] = fact.node
             return ""
         if kind is JobLineKind.STEP:
-            self.step = max(self.step, int(told.value))
-            if told.rank >= 0:
-                self._last_step[told.rank] = int(told.value)
+            self.step = max(self.step, int(fact.value))
+            if fact.rank >= 0:
+                self._last_step[fact.rank] = int(fact.value)
             return ""
         if kind is JobLineKind.TIME:
-            if told.rank >= 0:
-                self._times[told.rank].append(told.value)
+            if fact.rank >= 0:
+                self._times[fact.rank].append(fact.value)
             return ""
         if kind is JobLineKind.LOSS:
-            return self._loss(told.value)
+            return self._loss(fact.value)
         if kind is JobLineKind.WATCHDOG:
             first = not self._timeouts
-            self._timeouts.setdefault(told.rank, told.text)
-            return f"NCCL's watchdog: {told.text} timed out" if first else ""
+            self._timeouts.setdefault(fact.rank, fact.text)
+            return f"NCCL's watchdog: {fact.text} timed out" if first else ""
         if kind is JobLineKind.FIRST:
             if not self._root:
                 return ""
             self._root = 0
             return self._blame(
-                told._replace(node=told.node or self._root_host), "first-failure", "failed first (torchrun)"
+                fact._replace(node=fact.node or self._root_host), "first-failure", "failed first (torchrun)"
             )
         if kind is JobLineKind.NAN:
-            if told.rank >= 0:
-                self._nan_ranks.add(told.rank)
+            if fact.rank >= 0:
+                self._nan_ranks.add(fact.rank)
             new = "nan" not in self._job
-            self._job.setdefault("nan", f"NaN at step {max(self.step, 0)}: {told.text}")
+            self._job.setdefault("nan", f"NaN at step {max(self.step, 0)}: {fact.text}")
             return self._job["nan"] if new else ""
-        return self._blame(told, kind.value, told.text)
+        return self._blame(fact, kind.value, fact.text)
 
-    def _blame(self, told: Told, kind: str, text: str) -> str:
-        if told.rank < 0 and not told.node:
+    def _blame(self, fact: LogFact, kind: str, text: str) -> str:
+        if fact.rank < 0 and not fact.node:
             new = kind not in self._job
             self._job.setdefault(kind, text)
             return text if new else ""
-        kinds = self._evidence[told.rank, told.node]
+        kinds = self._evidence[fact.rank, fact.node]
         new = kind not in kinds
         kinds.setdefault(kind, text)
-        return f"{self._name(told.rank, told.node)}: {text}" if new else ""
+        return f"{self._name(fact.rank, fact.node)}: {text}" if new else ""
 
     def _loss(self, value: float) -> str:
         before = sorted(self._losses)
@@ -172,7 +175,7 @@ class JobWatch:
         self._not_numbers(evidence, ranks)
         self._slow(evidence)
         self._silent(evidence)
-        return JobFindings(self._ordered(evidence), tuple(self._job.values()), self.step, self.lines, self.told)
+        return JobFindings(self._ordered(evidence), tuple(self._job.values()), self.step, self.lines, self.understood)
 
     def _timed_out(self, evidence: DefaultDict[Tuple[int, str], Dict[str, str]], ranks: Set[int]) -> None:
         """Where most ranks report a timeout, those that do not never came to the collective."""

@@ -29,7 +29,7 @@ class JobLineKind(str, Enum):
     MAP = "rank-map"
 
 
-class Told(NamedTuple):
+class LogFact(NamedTuple):
     """One thing that a line says. `rank` is -1 and `node` "" where it does not name them.
 
     `value` is a step's number, a loss, or seconds of one step.
@@ -71,7 +71,7 @@ _INIT = re.compile(r"NCCL INFO .*\brank (\d+) nranks? (\d+)")
 _NCCL_TESTS = re.compile(r"Rank\s+(\d+)\b.*? on\s+([A-Za-z][\w.-]*)\s+device")
 
 
-def read_line(line: str) -> List[Told]:
+def read_line(line: str) -> List[LogFact]:
     """What a line says, nothing for most."""
     line = line[:LONGEST].rstrip("\r\n")
     if not line.strip():
@@ -80,16 +80,16 @@ def read_line(line: str) -> List[Told]:
     mapped = _mapped(line, node)
     if mapped is not None:
         return [mapped]
-    found: List[Told] = []
+    found: List[LogFact] = []
     for kind, pattern in ((JobLineKind.DEVICE, _DEVICE), (JobLineKind.NETWORK, _NETWORK), (JobLineKind.NAN, _NAN)):
         if pattern.search(line):
-            found.append(Told(kind, rank, node, text=_short(line)))
+            found.append(LogFact(kind, rank, node, text=_short(line)))
     timeout = _WATCHDOG.search(line)
     if timeout:
-        found.append(Told(JobLineKind.WATCHDOG, rank, node, float(timeout[1]), f"{timeout[2]} {timeout[1]}"))
+        found.append(LogFact(JobLineKind.WATCHDOG, rank, node, float(timeout[1]), f"{timeout[2]} {timeout[1]}"))
     elastic = _EXIT.search(line)
     if elastic:
-        found.append(Told(JobLineKind.FIRST, int(elastic[1]), node, text=_short(line)))
+        found.append(LogFact(JobLineKind.FIRST, int(elastic[1]), node, text=_short(line)))
     return found or _progress(line, rank, node)
 
 
@@ -104,26 +104,26 @@ def named_host(line: str) -> str:
     return found[1] if found else ""
 
 
-def _progress(line: str, rank: int, node: str) -> List[Told]:
+def _progress(line: str, rank: int, node: str) -> List[LogFact]:
     step, loss, norm, took = _STEP.search(line), _LOSS.search(line), _NORM.search(line), _TIME.search(line)
-    found: List[Told] = []
+    found: List[LogFact] = []
     if step and (loss or took or norm):
-        found.append(Told(JobLineKind.STEP, rank, node, float(step[1])))
+        found.append(LogFact(JobLineKind.STEP, rank, node, float(step[1])))
     if loss:
         found.append(_figure(JobLineKind.LOSS, (loss[1] or loss[2]), rank, node, line))
     if norm and not math.isfinite(float(norm[1])):
-        found.append(Told(JobLineKind.NAN, rank, node, text=_short(line)))
+        found.append(LogFact(JobLineKind.NAN, rank, node, text=_short(line)))
     if took:
         seconds = float(took[2]) / (1000.0 if "ms" in (took[1] or "", took[3] or "") or took[1] == "(ms)" else 1.0)
-        found.append(Told(JobLineKind.TIME, rank, node, seconds))
+        found.append(LogFact(JobLineKind.TIME, rank, node, seconds))
     return found
 
 
-def _figure(kind: JobLineKind, text: str, rank: int, node: str, line: str) -> Told:
+def _figure(kind: JobLineKind, text: str, rank: int, node: str, line: str) -> LogFact:
     value = float(text)
     if not math.isfinite(value):
-        return Told(JobLineKind.NAN, rank, node, text=_short(line))
-    return Told(kind, rank, node, value)
+        return LogFact(JobLineKind.NAN, rank, node, text=_short(line))
+    return LogFact(kind, rank, node, value)
 
 
 def whose(line: str) -> Tuple[int, str]:
@@ -137,14 +137,14 @@ def whose(line: str) -> Tuple[int, str]:
     return rank, (host["b"] if host else "")
 
 
-def _mapped(line: str, node: str) -> Optional[Told]:
+def _mapped(line: str, node: str) -> Optional[LogFact]:
     """A line that says on which node a rank is."""
     test = _NCCL_TESTS.search(line)
     if test:
-        return Told(JobLineKind.MAP, int(test[1]), test[2])
+        return LogFact(JobLineKind.MAP, int(test[1]), test[2])
     init = _INIT.search(line)
     if init and node:
-        return Told(JobLineKind.MAP, int(init[1]), node, float(init[2]))
+        return LogFact(JobLineKind.MAP, int(init[1]), node, float(init[2]))
     return None
 
 

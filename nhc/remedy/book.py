@@ -159,9 +159,9 @@ class Book:
                     after_it = details.read(row.detail).joined(one.faults)
                 except details.BadDetail:
                     return []  # nothing is done with it, and `cases` names it; the other nodes do not wait for it
-                told = {"faults": [fault.cause for fault in one.faults]}
+                faults = {"faults": [fault.cause for fault in one.faults]}
                 episodes.save_step(
-                    connection, row, EpisodeStep(self.actor, "episode.joined", told), now=now, detail=after_it.text()
+                    connection, row, EpisodeStep(self.actor, "episode.joined", faults), now=now, detail=after_it.text()
                 )
             return []
         first = one.faults[0]
@@ -218,9 +218,9 @@ class Book:
                 changes["ended"], changes["outcome"] = now, move.because
         if move.rung is not None:
             changes["rung"] = move.rung.value
-        told = {"event": move.event.value if move.event else "", "because": move.because, **move.told}
+        recorded = {"event": move.event.value if move.event else "", "because": move.because, **move.recorded}
         row = episodes.save_step(
-            connection, case.episode, EpisodeStep(self.actor, what, told), now=now, detail=detail.text(), **changes
+            connection, case.episode, EpisodeStep(self.actor, what, recorded), now=now, detail=detail.text(), **changes
         )
         if move.begins:
             before = json.dumps((sighting or Sighting(now))._asdict(), sort_keys=True)
@@ -242,9 +242,9 @@ class Book:
                     after_it = self._save(connection, case, move, now, None)
                     return after_it._replace(attempts=(*case.attempts[:-1], sent))
             except Conflict:
-                told = {"number": attempt.number, "message": message, "request_id": request}
+                recorded = {"number": attempt.number, "message": message, "request_id": request}
                 audit.append(connection, now, self.actor, "attempt.late-answer", node=attempt.node,
-                             episode=attempt.episode, detail=told)  # fmt: skip
+                             episode=attempt.episode, detail=recorded)  # fmt: skip
                 return None
 
 

@@ -80,7 +80,7 @@ def _nothing(_written: Written) -> None:
 class RemedyController:
     """One site's loop over one store. One at a time leads; `fence` is its number, and a lost lead ends a round.
 
-    `tell` is called with each move once it is in the store.
+    `publish` is called with each move once it is in the store.
     """
 
     def __init__(
@@ -95,10 +95,10 @@ class RemedyController:
         reports: Callable[[], Iterable[ConditionReport]] = tuple,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
-        tell: Callable[[Written], None] = _nothing,
+        publish: Callable[[Written], None] = _nothing,
     ) -> None:
         self.store, self.settings, self.hands = store, settings, hands
-        self.clock, self.monotonic, self.tell = clock, monotonic, tell
+        self.clock, self.monotonic, self.publish = clock, monotonic, publish
         self.book = Book(store, fence)
         self.lookout = Lookout(store, settings, hands, self.book, reports, evidence, suite)
         self.performer = Performer(self.book, hands, clock, settings, self.lookout.held)
@@ -183,7 +183,7 @@ class RemedyController:
 
     def _tell(self, one: Written) -> None:
         if one.move.event is not None or one.case.detail.alarmed != one.move.detail.alarmed:
-            self.tell(one)
+            self.publish(one)
 
     def _decide(
         self, cases: Sequence[EpisodeCase], views: Dict[int, EpisodeView], scene: Scene

@@ -129,8 +129,8 @@ class Hands:
         if hand is None:
             return None
         first = case.detail.faults[0] if case.detail.faults else None
-        told = (first.message if first.reason in first.message else f"{first.reason}: {first.message}") if first else ""
-        because = printable(told or case.episode.cause, 200)
+        said = (first.message if first.reason in first.message else f"{first.reason}: {first.message}") if first else ""
+        because = printable(said or case.episode.cause, 200)
         machine = self.crew.machine(case.episode.node, case.detail.boot)
         return hand, Order(
             attempt.key, str(case.episode.id), attempt.number, machine, Rung(attempt.rung), because, attempt.device

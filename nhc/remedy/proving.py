@@ -124,8 +124,8 @@ def read(text: str, order: SuiteOrder) -> ReportRead:
     except (ValueError, RecursionError) as error:
         return ReportRead(None, printable(f"{node}: the report of {suite} cannot be read: {error}", 400))
     if report.host != node or report.labels.get("suite") != suite:
-        told = f"{report.labels.get('suite')} of {report.host}"
-        return ReportRead(None, printable(f"{node}: a report of {told}, not of {suite}", 400))
+        named = f"{report.labels.get('suite')} of {report.host}"
+        return ReportRead(None, printable(f"{node}: a report of {named}, not of {suite}", 400))
     if report.verdict is Verdict.CRIT:
         return ReportRead(False, printable(f"{node}: {describe(report.failures()[0])}", 400), report)
     if healthy(report):

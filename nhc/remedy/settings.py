@@ -113,9 +113,9 @@ class RemedySettings(NamedTuple):
     """All of remedy.toml. Durations are in seconds.
 
     `every` is the pause between two rounds. `leave_alone` is how long a fault is left after a person took the node in
-    hand, unless it ended once. `stalled` is how long a step may wait before it alarms; `patience` how long an episode
-    may wait for room in the bounds, or for another actor, before a person is told. `approval_expires`: an approval that
-    nobody gave by then is an escalation.
+    hand, unless it ended once. `stalled` is how long a step may wait before it alarms; `wait_limit` how long an
+    episode may wait for room in the bounds, or for another actor, before it is escalated to a person. An approval that
+    nobody gave within `approval_expires` is an escalation.
     """
 
     path: str = ""
@@ -134,7 +134,7 @@ class RemedySettings(NamedTuple):
     evidence_keep: float = 30 * DAY
     leave_alone: float = DAY
     stalled: float = HOUR
-    patience: float = DAY
+    wait_limit: float = DAY
     approval_expires: float = DAY
     repairers: Tuple[RepairerSettings, ...] = ()
     machines: Tuple[MachineSettings, ...] = ()

@@ -218,7 +218,7 @@ def play(past: FleetHistory, settings: RemedySettings, assumed: Assumed, extra: 
                 ])  # fmt: skip
             hands = Hands(world, Crew([Hand(RepairerSettings("simulated", "simulated"), world)]), workers=0)
             controller = RemedyController(
-                store, prepared(settings, assumed), hands, tell=tell, clock=lambda: world.now,
+                store, prepared(settings, assumed), hands, publish=tell, clock=lambda: world.now,
                 monotonic=lambda: world.now,
             )  # fmt: skip
             at, rounds, now, last = 0, 0, past.began, past.reports[-1].started

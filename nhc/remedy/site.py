@@ -72,11 +72,11 @@ class RemedySite:
         self.prover = _prover(settings, store)
 
     def controller(
-        self, fence: Optional[Fence], tell: Callable[[Written], None], apply: bool = True
+        self, fence: Optional[Fence], publish: Callable[[Written], None], apply: bool = True
     ) -> RemedyController:
         """The loop over this site."""
         return RemedyController(
-            self.store, self.settings, self.hands, fence=fence, tell=tell, evidence=self.gatherer,
+            self.store, self.settings, self.hands, fence=fence, publish=publish, evidence=self.gatherer,
             reports=lambda: self.reports(apply), suite=self.prover,
         )  # fmt: skip
 

@@ -51,7 +51,7 @@ def stay(view: EpisodeView, scene: Scene, bound: str, why: str) -> Move:
 def outlasted(view: EpisodeView, scene: Scene) -> bool:
     """Whether an episode has waited for longer than a person should not know of it."""
     since = view.detail.waiting_since
-    return bool(since) and scene.now - since > scene.settings.patience
+    return bool(since) and scene.now - since > scene.settings.wait_limit
 
 
 def fresh(health: Optional[Health], scene: Scene) -> bool:
@@ -64,9 +64,9 @@ def _go(view: EpisodeView, event: EpisodeEvent, because: str = "", **changes: ob
 
 
 def _wait_for(view: EpisodeView, scene: Scene, held: Held) -> Move:
-    """Wait for room; after `limits.patience` a person is told."""
+    """Wait for room; after `limits.patience` the episode is escalated to a person."""
     if outlasted(view, scene):
-        return _go(view, EpisodeEvent.GIVEN_UP, f"waited {scene.settings.patience / 3600:g} h: {held.why}")
+        return _go(view, EpisodeEvent.GIVEN_UP, f"waited {scene.settings.wait_limit / 3600:g} h: {held.why}")
     return stay(view, scene, held.bound, held.why)
 
 
@@ -164,7 +164,7 @@ def _why(view: EpisodeView) -> str:
 
 
 def _marking(view: EpisodeView, scene: Scene) -> Move:
-    if scene.now - view.detail.entered > scene.settings.patience:
+    if scene.now - view.detail.entered > scene.settings.wait_limit:
         return _go(view, EpisodeEvent.GIVEN_UP, f"the mark could not be set: {view.detail.waiting}")
     node, settings = view.node, scene.settings
     if node is not None and node.mark is not None and node.mark.ours and not node.available:
@@ -194,11 +194,11 @@ def _marked(view: EpisodeView, scene: Scene) -> Move:
         return _go(view, EpisodeEvent.GIVEN_UP, spent, skipped=skipped)
     repairer = scene.repairer(view.name, choice.rung, choice.device)
     what = f"{_named(choice.rung, choice.device)} by {repairer}"
-    told = {"skipped": [f"{_named(one.rung, one.device)}: {one.why}" for one in choice.skipped]}
+    recorded = {"skipped": [f"{_named(one.rung, one.device)}: {one.why}" for one in choice.skipped]}
     return _go(
         view, EpisodeEvent.REPAIR_PLANNED, what, device=choice.device, repairer=repairer, skipped=skipped, healthy=0.0,
         forced=False, asked=0.0,
-    )._replace(rung=choice.rung, told=told if choice.skipped else {})  # fmt: skip
+    )._replace(rung=choice.rung, recorded=recorded if choice.skipped else {})  # fmt: skip
 
 
 def _named(rung: Rung, device: str) -> str:
@@ -348,7 +348,7 @@ def _returning(view: EpisodeView, scene: Scene) -> Move:
     health = view.health
     if health is not None and health.verdict is Verdict.CRIT and health.at > view.detail.healthy:
         return _go(view, EpisodeEvent.STILL_FAULTY, "it failed again before the mark was cleared")
-    if scene.now - view.detail.entered > scene.settings.patience:
+    if scene.now - view.detail.entered > scene.settings.wait_limit:
         return _go(view, EpisodeEvent.GIVEN_UP, f"the mark could not be cleared: {view.detail.waiting}")
     later = clears_later(view.node)
     if later and not view.detail.successor:

@@ -48,8 +48,8 @@ def judge(
         return Verification(EpisodeEvent.PROVED_HEALTHY, f"healthy for {whole:.0f} s", healthy)
     if health is not None and fresh and newer and health.verdict is Verdict.CRIT:
         if health.at > since + settings.grace:
-            told = health.faults[0].message if health.faults else "it still fails"
-            return Verification(EpisodeEvent.STILL_FAULTY, told, 0.0)
+            fault_text = health.faults[0].message if health.faults else "it still fails"
+            return Verification(EpisodeEvent.STILL_FAULTY, fault_text, 0.0)
         return Verification(
             None, f"it fails {max(health.at - since, 0):.0f} s after the repair: services still start", 0.0
         )

@@ -112,4 +112,4 @@ class Move(NamedTuple):
     ends: Optional[AttemptStatus] = None
     bound: str = ""
     begins: bool = False
-    told: Mapping[str, object] = {}
+    recorded: Mapping[str, object] = {}

@@ -51,8 +51,8 @@ def summary(report: Report, colour: bool = False) -> str:
     others = ", ".join(f"{count} {verdict.name}" for verdict, count in counts.items() if count)
     left_out = f", {report.not_run} not run after the first failure" if report.not_run else ""
     verdict = _paint(report.verdict.name, report.verdict, colour)
-    told = f"{show_number(total, 'result')} ({others or 'none'}){left_out} in {show_seconds(report.elapsed)}"
-    return f"{printable(report.host)}: {verdict}: {told}"
+    totals = f"{show_number(total, 'result')} ({others or 'none'}){left_out} in {show_seconds(report.elapsed)}"
+    return f"{printable(report.host)}: {verdict}: {totals}"
 
 
 def _line(result: CheckResult, verbose: int, colour: bool) -> str:

@@ -62,7 +62,7 @@ class ShellSession:
         self._outcomes: List[Outcome] = []
         self._at_script = ""  # the site's script that is being loaded
         self._left_out: Dict[str, str] = {}  # those that end the shell, and what is to be said of it
-        self._untold: List[Outcome] = []
+        self._pending: List[Outcome] = []
 
     def restore(self, items: Sequence[Item]) -> None:
         """Remember lines that an earlier session ran: those that only set variables run again before the next."""
@@ -82,8 +82,8 @@ class ShellSession:
         ended, output = self._evaluate(item)
         if shell_words.assigns_only(item.line):
             self._past.append(item)
-        untold, self._untold = self._untold, []
-        return [*self._judge(item, ended, output), *untold]
+        pending, self._pending = self._pending, []
+        return [*self._judge(item, ended, output), *pending]
 
     def close(self) -> None:
         """End the shell; what its lines left running goes on."""
@@ -126,7 +126,7 @@ class ShellSession:
             f"{path} ended the shell with {how} while it was loaded: it is left out, and what it defines is missing"
         )
         self._left_out[path] = message
-        self._untold.append(unknown("ScriptExited", message, evidence=_lines(output)))
+        self._pending.append(unknown("ScriptExited", message, evidence=_lines(output)))
 
     def _evaluate(self, item: Item) -> Tuple[LineEnd, str]:
         shell = self._shell
@@ -189,8 +189,8 @@ class ShellSession:
         if not bad:
             found = found or [ok()]
             return [found[0]._replace(evidence=evidence), *found[1:]] if shows_output(item.settings) else found
-        told = ("CheckFailed", "NoSuchCheck")
-        return [outcome._replace(evidence=evidence) if outcome.reason in told else outcome for outcome in bad]
+        reasons = ("CheckFailed", "NoSuchCheck")
+        return [outcome._replace(evidence=evidence) if outcome.reason in reasons else outcome for outcome in bad]
 
     def _unparsed(self, item: Item, evidence: Tuple[str, ...]) -> Optional[Outcome]:
         """UNKNOWN for a line that failed because bash cannot parse it: a slip of the pen is no sick node."""

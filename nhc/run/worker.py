@@ -60,7 +60,7 @@ def live(
     completed: Tuple[int, ...],
     results: int,
     orders: int,
-    patient: bool,
+    serial: bool,
     timeouts: Sequence[float],
     order: Optional[TaskOrder] = None,
     waker: int = -1,
@@ -70,7 +70,7 @@ def live(
     It must not outlive its supervisor for long, which may be killed. While it waits for a command it sees that its
     results have no reader any more (`process.lifeline`); any other hang is ended by the kernel's alarm.
 
-    A `patient` worker's orders come one by one as it finishes, so it must say so before it asks for more. The
+    A `serial` worker's orders come one by one as it finishes, so it must say so before it asks for more. The
     others find all tokens there already, and tell both at once. `order` says when a task may begin.
     """
 
@@ -108,9 +108,9 @@ def live(
         except MayEndRun as last:
             value, more = last.value, False
         said = pack("done", number, value, time.monotonic() - begun)
-        if order is not None and more and not patient:
+        if order is not None and more and not serial:
             order.end(number)
-        if patient:
+        if serial:
             send(said)
             said = b""
             _signal.setitimer(_signal.ITIMER_REAL, 0)  # its next order may be long in coming

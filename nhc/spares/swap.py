@@ -92,7 +92,7 @@ def _marked(row: Episode) -> float:
 
 def round_of(
     site: RemedySite, pools: Sequence[Tuple[PoolSettings, Keeper]], *, apply: bool, now: float,
-    fence: Optional[Fence] = None, tell: Callable[[SpareDone], None] = lambda _one: None,
+    fence: Optional[Fence] = None, publish: Callable[[SpareDone], None] = lambda _one: None,
 ) -> List[PoolRound]:  # fmt: skip
     """Go over all pools once. Raises StoreError."""
     found = []
@@ -106,7 +106,7 @@ def round_of(
         done: List[SpareDone] = []
         for step in decision.steps if apply else ():
             done.append(SpareDone(step, _carry_out(site, pool, keeper, step, now, fence)))
-            tell(done[-1])
+            publish(done[-1])
         found.append(PoolRound(pool, view, decision, tuple(done)))
     return found
 

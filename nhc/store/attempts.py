@@ -102,8 +102,8 @@ def write_attempt(
         state=AttemptState.WRITTEN.value, before=before, written=now,
     )  # fmt: skip
     connection.execute(made)
-    told = {"number": number, "rung": rung, "device": device, "repairer": repairer, "key": key}
-    audit.append(connection, now, by, "attempt.written", node=episode.node, episode=episode.id, detail=told)
+    recorded = {"number": number, "rung": rung, "device": device, "repairer": repairer, "key": key}
+    audit.append(connection, now, by, "attempt.written", node=episode.node, episode=episode.id, detail=recorded)
     return _by_key(connection, key)
 
 
@@ -116,8 +116,8 @@ def mark_sent(
         "message": printable(message, MESSAGE_LIMIT),
     }  # fmt: skip
     _change(connection, attempt, (AttemptState.WRITTEN,), values)
-    told = {"number": attempt.number, "request_id": values["request_id"], "message": values["message"]}
-    audit.append(connection, now, by, "attempt.sent", node=attempt.node, episode=attempt.episode, detail=told)
+    recorded = {"number": attempt.number, "request_id": values["request_id"], "message": values["message"]}
+    audit.append(connection, now, by, "attempt.sent", node=attempt.node, episode=attempt.episode, detail=recorded)
     return _by_key(connection, attempt.key)
 
 
@@ -132,8 +132,8 @@ def end_attempt(
         "message": printable(message, MESSAGE_LIMIT),
     }  # fmt: skip
     _change(connection, attempt, (AttemptState(attempt.state),), values)
-    told = {"number": attempt.number, "rung": attempt.rung, "outcome": outcome.value, "message": values["message"]}
-    audit.append(connection, now, by, "attempt.ended", node=attempt.node, episode=attempt.episode, detail=told)
+    recorded = {"number": attempt.number, "rung": attempt.rung, "outcome": outcome.value, "message": values["message"]}
+    audit.append(connection, now, by, "attempt.ended", node=attempt.node, episode=attempt.episode, detail=recorded)
     return _by_key(connection, attempt.key)
 
 
@@ -200,8 +200,8 @@ def decide(
     if before is not None:
         connection.execute(sa.delete(approvals).where(same))
     connection.execute(sa.insert(approvals).values(values))
-    told = {"number": number, "rung": rung, "evidence": evidence_digest, "reason": values["reason"]}
-    audit.append(connection, now, by, f"approval.{decision}", node=episode.node, episode=episode.id, detail=told)
+    recorded = {"number": number, "rung": rung, "evidence": evidence_digest, "reason": values["reason"]}
+    audit.append(connection, now, by, f"approval.{decision}", node=episode.node, episode=episode.id, detail=recorded)
     return Approval._make(connection.execute(sa.select(approvals).where(same)).one())
 
 

@@ -61,7 +61,7 @@ class Store:
             with self.engine.connect() as connection, connection.begin():
                 yield connection
         except sa.exc.SQLAlchemyError as error:
-            raise StoreError(f"{self.name}: {told(error)}") from None
+            raise StoreError(f"{self.name}: {problem_of(error)}") from None
 
     @contextlib.contextmanager
     def write(self, fence: Optional[Fence] = None) -> Iterator[Connection]:
@@ -87,7 +87,7 @@ class Store:
             lost = committing and getattr(error, "connection_invalidated", False)
             unknown = " (whether it was written is not known)" if lost else ""
             refused = isinstance(error, (sa.exc.DataError, sa.exc.IntegrityError))
-            raise StoreError(f"{self.name}: {told(error)}{unknown}", ambiguous=lost, refused=refused) from None
+            raise StoreError(f"{self.name}: {problem_of(error)}{unknown}", ambiguous=lost, refused=refused) from None
         if head is not None:
             self.anchor.add(head)
 
@@ -118,7 +118,7 @@ def connect(url: str, *, anchor: str = "", create: bool = True, pool: int = 5) -
 
         raise StoreError(f"the store needs {error.name}: {how_to_install(str(error.name), 'remedy')}") from None
     except (OSError, sa.exc.SQLAlchemyError) as error:
-        raise StoreError(f"{name}: {told(error)}") from None
+        raise StoreError(f"{name}: {problem_of(error)}") from None
     return Store(engine, name, Anchor(anchor))
 
 
@@ -136,7 +136,7 @@ def revision(connection: Connection, name: str) -> str:
     return found
 
 
-def told(error: Exception) -> str:
+def problem_of(error: Exception) -> str:
     """What a database complains of, in one line and without the statement."""
     cause: object = getattr(error, "orig", None) or error
     if isinstance(cause, OSError) and cause.strerror:

@@ -80,8 +80,8 @@ def open_episode(
             raise Conflict(f"the episode of {node} ended at this moment")
         return Episode._make(found), False
     episode = _required(connection, row.id)
-    told = {"cause": cause, "action": action, "state": state, **(because or {})}
-    audit.append(connection, now, by, "episode.opened", node=node, episode=episode.id, detail=told)
+    recorded = {"cause": cause, "action": action, "state": state, **(because or {})}
+    audit.append(connection, now, by, "episode.opened", node=node, episode=episode.id, detail=recorded)
     return episode, True
 
 
@@ -102,13 +102,13 @@ def save_step(
     if changed.rowcount != 1:
         raise Conflict(f"episode {episode.id} of {episode.node} was changed by another")
     after = _required(connection, episode.id)
-    told = {
+    recorded = {
         **({"from": episode.state, "to": after.state} if after.state != episode.state else {}),
         **({"rung": after.rung} if after.rung != episode.rung else {}),
         **({"outcome": after.outcome} if after.outcome != episode.outcome else {}),
         **step.detail,
     }
-    audit.append(connection, now, step.actor, step.what, node=episode.node, episode=episode.id, detail=told)
+    audit.append(connection, now, step.actor, step.what, node=episode.node, episode=episode.id, detail=recorded)
     return after
 
 

@@ -47,8 +47,8 @@ def hold(
         raise ValueError(f"{scope} {name!r}: a hold is for a node or a group by name, or for the fleet")
     values = {"scope": scope, "name": name, "by": by, "why": printable(why, MESSAGE_LIMIT), "made": now, "until": until}
     made = connection.execute(sa.insert(holds).values(values).returning(holds.c.id)).one()
-    told = {"scope": scope, "name": name, "why": values["why"], "until": until}
-    audit.append(connection, now, by, "hold.set", node=name if scope == "node" else "", detail=told)
+    recorded = {"scope": scope, "name": name, "why": values["why"], "until": until}
+    audit.append(connection, now, by, "hold.set", node=name if scope == "node" else "", detail=recorded)
     return Hold._make(connection.execute(sa.select(holds).where(holds.c.id == made.id)).one())
 
 
@@ -58,8 +58,8 @@ def release(connection: Connection, scope: str, name: str, *, by: str, now: floa
     standing = [Hold._make(row) for row in connection.execute(sa.select(holds).where(mine).order_by(holds.c.id))]
     if standing:
         connection.execute(sa.update(holds).where(mine).values(ended=now))
-        told = {"scope": scope, "name": name, "why": printable(why, MESSAGE_LIMIT), "ended": len(standing)}
-        audit.append(connection, now, by, "hold.released", node=name if scope == "node" else "", detail=told)
+        recorded = {"scope": scope, "name": name, "why": printable(why, MESSAGE_LIMIT), "ended": len(standing)}
+        audit.append(connection, now, by, "hold.released", node=name if scope == "node" else "", detail=recorded)
     return [one._replace(ended=now) for one in standing]
 
 
@@ -70,8 +70,8 @@ def end(connection: Connection, number: int, *, by: str, now: float, why: str = 
     if row is None:
         return False
     connection.execute(sa.update(holds).where(mine).values(ended=now))
-    told = {"scope": row.scope, "name": row.name, "why": printable(why, MESSAGE_LIMIT), "ended": 1}
-    audit.append(connection, now, by, "hold.released", node=row.name if row.scope == "node" else "", detail=told)
+    recorded = {"scope": row.scope, "name": row.name, "why": printable(why, MESSAGE_LIMIT), "ended": 1}
+    audit.append(connection, now, by, "hold.released", node=row.name if row.scope == "node" else "", detail=recorded)
     return True
 
 

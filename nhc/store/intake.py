@@ -176,9 +176,9 @@ def ends(problem: ReportedProblem, source: str, found: Findings, by: str) -> boo
 
 def digest(report: Report, source: str, found: Findings) -> str:
     """What two reports share that say the same of a node: figures in messages and metrics aside."""
-    told: List[object] = [report.verdict.name, report.boot_id, source, found.whole, sorted(report.labels.items())]
-    told += sorted([*finding[:5]] for finding in found.problems)
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
+    content: List[object] = [report.verdict.name, report.boot_id, source, found.whole, sorted(report.labels.items())]
+    content += sorted([*finding[:5]] for finding in found.problems)
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
 
 
 def refusal(incoming: Incoming, pace: IntakeSettings) -> str:

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 
-from nhc.store.database import Fence, Store, told
+from nhc.store.database import Fence, Store, problem_of
 from nhc.store.errors import StoreError
 from nhc.store.schema import leader
 
@@ -65,7 +65,7 @@ class AdvisoryLock:
                     return False
         except sa.exc.SQLAlchemyError as error:
             self._drop()
-            raise StoreError(f"{self._store.name}: {told(error)}") from None
+            raise StoreError(f"{self._store.name}: {problem_of(error)}") from None
         self._seen = now
         return True
 

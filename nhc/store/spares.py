@@ -56,8 +56,8 @@ def begin(
         raise Conflict(f"{node} stands in already, or {stands_for} has a spare")
     row = SpareInUse(node, pool, ENTERING, stands_for, episode, now, now, printable(why, MESSAGE_LIMIT), 1)
     connection.execute(sa.insert(spares).values(**row._asdict()))
-    told = {"pool": pool, "stands_for": stands_for, "why": row.why}
-    audit.append(connection, now, by, "spare.entering", node=node, episode=episode, detail=told)
+    recorded = {"pool": pool, "stands_for": stands_for, "why": row.why}
+    audit.append(connection, now, by, "spare.entering", node=node, episode=episode, detail=recorded)
     return row
 
 

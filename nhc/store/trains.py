@@ -97,8 +97,8 @@ def create(
     ]
     if rows:
         connection.execute(sa.insert(train_nodes), rows)
-    told = {"train": name, "why": values["why"], "nodes": len(rows), "waves": len(waves), "digest": digest}
-    audit.append(connection, now, by, "train.created", detail=told)
+    recorded = {"train": name, "why": values["why"], "nodes": len(rows), "waves": len(waves), "digest": digest}
+    audit.append(connection, now, by, "train.created", detail=recorded)
     found = get(connection, name)
     assert found is not None
     return found
@@ -126,8 +126,8 @@ def save_train(
     values = {"state": state, "updated": now, "ended": ended, "version": train.version + 1}
     if connection.execute(sa.update(trains).where(same).values(values)).rowcount != 1:
         raise Conflict(f"train {train.name} was changed by another")
-    told = {"train": train.name, "from": train.state, "to": state, "why": printable(why, MESSAGE_LIMIT)}
-    audit.append(connection, now, by, f"train.{state}", detail=told)
+    recorded = {"train": train.name, "from": train.state, "to": state, "why": printable(why, MESSAGE_LIMIT)}
+    audit.append(connection, now, by, f"train.{state}", detail=recorded)
     return train._replace(state=state, updated=now, ended=ended, version=train.version + 1)
 
 
@@ -138,7 +138,7 @@ def nodes_of(connection: Connection, train: int) -> List[TrainNode]:
 
 
 def save_node(
-    connection: Connection, train: Train, row: TrainNode, what: str, told: Mapping[str, object], *, by: str,
+    connection: Connection, train: Train, row: TrainNode, what: str, recorded: Mapping[str, object], *, by: str,
     now: float, **changes: Value,
 ) -> TrainNode:  # fmt: skip
     """Change a node's row (`state`, `step`, `marked`, `ended`, `outcome`, `detail`) and write it down.
@@ -158,7 +158,7 @@ def save_node(
     whole = {
         "train": train.name,
         **({"from": row.state, "to": after.state} if after.state != row.state else {}),
-        **told,
+        **recorded,
     }
     audit.append(connection, now, by, what, node=row.node, detail=whole)
     return after
@@ -189,9 +189,9 @@ def write_act(connection: Connection, act: TrainAct, *, by: str, now: float) -> 
         connection.execute(sa.update(train_acts).where(same).values(written._asdict()))
     else:
         raise Conflict(f"step {act.step + 1} was begun on {act.node} before")
-    told = {"step": act.step + 1, "what": act.what, "rung": act.rung, "repairer": act.repairer, "key": written.key,
+    recorded = {"step": act.step + 1, "what": act.what, "rung": act.rung, "repairer": act.repairer, "key": written.key,
             "try": written.tries}  # fmt: skip
-    audit.append(connection, now, by, "train.act-written", node=act.node, detail=told)
+    audit.append(connection, now, by, "train.act-written", node=act.node, detail=recorded)
     return written
 
 
@@ -204,8 +204,8 @@ def save_act(connection: Connection, act: TrainAct, *, by: str, now: float, **ch
              for name, value in changes.items()}  # fmt: skip
     connection.execute(sa.update(train_acts).where(same).values(clean))
     after = act._replace(**clean)  # type: ignore[arg-type]
-    told = {"step": act.step + 1, "what": act.what, "message": after.message, "key": act.key}
-    audit.append(connection, now, by, f"train.act-{after.state}", node=act.node, detail=told)
+    recorded = {"step": act.step + 1, "what": act.what, "message": after.message, "key": act.key}
+    audit.append(connection, now, by, f"train.act-{after.state}", node=act.node, detail=recorded)
     return after
 
 

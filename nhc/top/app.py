@@ -169,8 +169,8 @@ class TopApp(App[None]):
         found, left_out = frame.node_lines(snapshot, self.wanted)
         self.query_one("#nodes-table", LiveTable).fill(rows.of_nodes(found, snapshot.at))
         count = f"{len(found)} of {len(found) + left_out}" if left_out else str(len(found))
-        told = frame.describe(self.wanted)
-        self._title("nodes", f"Nodes ({count}{f': {told}' if told else ''})")
+        description = frame.describe(self.wanted)
+        self._title("nodes", f"Nodes ({count}{f': {description}' if description else ''})")
 
     def _paint_repairs(self, found: List[RepairLine]) -> None:
         self.query_one("#repairs-table", LiveTable).fill(rows.of_repairs(found))

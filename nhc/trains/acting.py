@@ -76,8 +76,8 @@ class TrainWork:
             one, detail = applied[ride.row.node], ride.detail._replace(waiting="", waiting_since=0.0)
             said = one.message or ride.detail.because
             if one.effect in (Effect.CHANGED, Effect.UNCHANGED):
-                told = ride.detail.because if then in STOP_ENDS else said
-                moves.append((ride, StopMove(then, detail, told)))
+                line = ride.detail.because if then in STOP_ENDS else said
+                moves.append((ride, StopMove(then, detail, line)))
             elif one.effect is Effect.REFUSED:
                 moves.append((ride, StopMove(Stop.LEFT, detail, said)))
             elif ride.detail.waiting != f"{what}: {said}":
@@ -118,8 +118,8 @@ class TrainWork:
     def _follow(self, train: Train, ride: Ride) -> None:
         """The call that follows the first: written down before. It changes nothing where it took effect already."""
         self._tried.add(ride.row.node)
-        told = "the call that follows is sent"
-        for one in self.book.save(train, [(ride, StopMove(None, ride.detail, told))], self.clock(), {}, {}):
+        line = "the call that follows is sent"
+        for one in self.book.save(train, [(ride, StopMove(None, ride.detail, line))], self.clock(), {}, {}):
             sent = self.hands.complete(one.ride)
             if sent.answer is Answer.ACCEPTED:
                 detail = one.ride.detail._replace(follow_id=sent.request_id, follow_message=sent.message or "accepted")

@@ -125,9 +125,9 @@ class TrainBook:
                     detail = detail._replace(hold=0)
         if move.step is not None:
             changes["step"] = move.step
-        told = {"because": move.because, "step": (move.step if move.step is not None else row.step) + 1}
+        recorded = {"because": move.because, "step": (move.step if move.step is not None else row.step) + 1}
         row = trains.save_node(
-            connection, train, row, what, told, by=self.actor, now=now, detail=detail.text(), **changes
+            connection, train, row, what, recorded, by=self.actor, now=now, detail=detail.text(), **changes
         )  # fmt: skip
         if move.begins:
             act = trains.write_act(connection, self._act(row, sighting, repairer, now), by=self.actor, now=now)

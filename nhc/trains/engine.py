@@ -46,14 +46,14 @@ class TrainRound(NamedTuple):
 
 
 class Engine:
-    """One train over one site. `tell` hears of each move once it is in the store."""
+    """One train over one site. `publish` gets each move once it is in the store."""
 
     def __init__(
         self, store: Store, settings: RemedySettings, plan: TrainPlan, hands: Hands, *, fence: Optional[Fence] = None,
         reports: Reports = tuple, clock: Callable[[], float] = time.time,
-        tell: Callable[[RideWritten], None] = lambda _one: None,
+        publish: Callable[[RideWritten], None] = lambda _one: None,
     ) -> None:  # fmt: skip
-        self.store, self.settings, self.plan, self.clock, self.tell = store, settings, plan, clock, tell
+        self.store, self.settings, self.plan, self.clock, self.publish = store, settings, plan, clock, publish
         self.hands = TrainHands(hands, plan)
         self.book = TrainBook(store, plan, fence)
         self._look = TrainLook(self.book, settings, self.hands, reports, clock())
@@ -127,7 +127,7 @@ class Engine:
         done = self._work.perform(train, list(current.values()), views)
         found = [*(one for one in written if one.move.to is not None), *done]
         for one in found:
-            self.tell(one)
+            self.publish(one)
         return found
 
     def _decide(

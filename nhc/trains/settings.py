@@ -71,7 +71,7 @@ class Proof(NamedTuple):
 
 
 class TrainPlan(NamedTuple):
-    """All of a train's file. `patience` (seconds): a node that cannot begin or be marked for so long is skipped."""
+    """All of a train's file. A node that cannot begin, or be marked, for `wait_limit` seconds is skipped."""
 
     path: str
     digest: str
@@ -86,7 +86,7 @@ class TrainPlan(NamedTuple):
     failures: Limit = Limit(1, 0.05)
     drain: TrainDrain = TrainDrain()
     proof: Proof = Proof()
-    patience: float = 86400.0
+    wait_limit: float = 86400.0
     every: float = 15.0
 
 

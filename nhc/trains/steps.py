@@ -52,7 +52,7 @@ def _work(view: StopView, scene: TrainScene) -> Work:
 
 def _overdue(view: StopView, scene: TrainScene) -> bool:
     since = view.detail.waiting_since or view.detail.entered
-    return bool(since) and scene.now - since > scene.plan.patience
+    return bool(since) and scene.now - since > scene.plan.wait_limit
 
 
 def _aborting(scene: TrainScene) -> bool:
@@ -90,9 +90,9 @@ def _waiting(view: StopView, scene: TrainScene) -> StopMove:
 
 
 def _later(view: StopView, scene: TrainScene, bound: str, why: str) -> StopMove:
-    """Wait for room; a node that had none for the plan's patience is skipped."""
+    """Wait for room; a node that had none within the plan's `wait_limit` is skipped."""
     if _overdue(view, scene):
-        return _go(view, Stop.SKIPPED, f"waited {scene.plan.patience / 3600:g} h: {why}")
+        return _go(view, Stop.SKIPPED, f"waited {scene.plan.wait_limit / 3600:g} h: {why}")
     return wait(view, scene, bound, why)
 
 
@@ -188,10 +188,10 @@ def _before_work(view: StopView, scene: TrainScene, begun: bool) -> StopMove:
     if view.sighting.actor:
         return wait(view, scene, "other-actor", f"{view.sighting.actor}: {view.sighting.doing}")
     # A report from before the last step's end may be of the boot before it.
-    told_boot = view.health.boot if view.health is not None and view.health.at > view.detail.effect else ""
-    boot = view.sighting.kernel_boot or told_boot
-    told = f"step {view.step + 1} of {len(scene.plan.work)}: {work.what}"
-    return _go(view, Stop.ACTING, told, boot=boot, follow_id="", follow_message="")._replace(begins=True)
+    reported_boot = view.health.boot if view.health is not None and view.health.at > view.detail.effect else ""
+    boot = view.sighting.kernel_boot or reported_boot
+    line = f"step {view.step + 1} of {len(scene.plan.work)}: {work.what}"
+    return _go(view, Stop.ACTING, line, boot=boot, follow_id="", follow_message="")._replace(begins=True)
 
 
 def _unbegun(view: StopView, scene: TrainScene, why: str, begun: bool) -> StopMove:
@@ -249,8 +249,8 @@ def _verifying(view: StopView, scene: TrainScene) -> StopMove:
     proof, health, since = scene.plan.proof, view.health, view.detail.effect
     newer = health is not None and fresh(health, scene) and health.at > since
     if newer and health is not None and health.verdict is Verdict.CRIT and health.at > since + proof.grace:
-        told = health.faults[0].message if health.faults else "a check fails"
-        return _go(view, Stop.FAILED, f"not healthy after the work: {told}")
+        line = health.faults[0].message if health.faults else "a check fails"
+        return _go(view, Stop.FAILED, f"not healthy after the work: {line}")
     if newer and health is not None and health.healthy:
         healthy = view.detail.healthy or health.at
         kept = view._replace(detail=view.detail._replace(healthy=healthy))
@@ -279,7 +279,7 @@ def _suite(view: StopView, scene: TrainScene) -> StopMove:
 
 
 def _returning(view: StopView, scene: TrainScene) -> StopMove:
-    if scene.now - view.detail.entered > scene.plan.patience:
+    if scene.now - view.detail.entered > scene.plan.wait_limit:
         return _go(view, Stop.FAILED, f"the mark could not be cleared: {view.detail.waiting}")
     later = clears_later(view.seen)
     if later:

@@ -46,19 +46,19 @@ def test_what_is_new_is_read_once_a_minute_and_all_of_it_once_an_hour(site, monk
     counted, now = Counted(monkeypatch), [site.now]
     reader = DeepReader(site.store, lambda: now[0])
 
-    assert set(reader.told()) == {("a1", "quick")}
+    assert set(reader.latest()) == {("a1", "quick")}
     keep(site, result("a2", "CRIT", site.now))
-    assert set(reader.told()) == {("a1", "quick")}  # within the minute
+    assert set(reader.latest()) == {("a1", "quick")}  # within the minute
     now[0] += 61
-    assert reader.told()["a2", "quick"].verdict == "CRIT"
+    assert reader.latest()["a2", "quick"].verdict == "CRIT"
     now[0] += 61
-    reader.told()
+    reader.latest()
     now[0] += 61
-    reader.told()
+    reader.latest()
     assert counted.asked == [None, ["a2"], ["a2"]]  # the second look goes back to the mark before; then nothing is new
 
     now[0] += 3600
-    reader.told()
+    reader.latest()
     assert counted.asked[-1] is None
 
 
@@ -70,7 +70,7 @@ def test_a_reader_says_what_the_store_says(site, monkeypatch):
         keep(site, result(f"a{number % 2 + 1}", verdict, site.now + number))
         now[0] += 61
         with site.store.read() as connection:
-            assert reader.told() == deep.last_conclusive(connection)
+            assert reader.latest() == deep.last_conclusive(connection)
 
 
 class Statements:
@@ -128,10 +128,10 @@ def test_where_the_background_is_late_a_store_that_cannot_be_read_is_told(site):
     now[0] += 31
     with pytest.raises(StoreError):
         reader.refresh(None)
-    assert reader.told() == {}  # what was read half a minute ago
+    assert reader.latest() == {}  # what was read half a minute ago
     now[0] += 31
     with pytest.raises(StoreError):
-        reader.told()
+        reader.latest()
 
 
 def test_the_console_reads_before_anybody_asks(console, site):

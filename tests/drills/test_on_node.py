@@ -74,7 +74,7 @@ class Site:
 
     def drill(self, fault, longest=60.0):
         limits = Limits(longest, 0.2)
-        return RealDrill(self.site, NODE, "ann", fault=fault, limits=limits, tell=self.told.append)
+        return RealDrill(self.site, NODE, "ann", fault=fault, limits=limits, publish=self.told.append)
 
     def fault(self, scenario):
         drill = self.settings.drill

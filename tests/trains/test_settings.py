@@ -21,7 +21,7 @@ def test_the_example_is_read_and_says_the_defaults():
     assert found.work[0].argv == ("/usr/local/sbin/install-kernel", "6.12")
     assert (found.drain, found.proof, found.failures) == (least.drain, least.proof, least.failures)
     assert found.waves._replace(per=()) == least.waves
-    assert (found.patience, found.every) == (least.patience, least.every)
+    assert (found.wait_limit, found.every) == (least.wait_limit, least.every)
 
 
 @pytest.mark.parametrize(

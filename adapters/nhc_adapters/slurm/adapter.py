@@ -133,9 +133,9 @@ class Slurm(CommandMarker):
         Raises AdapterError when neither works.
         """
         noted = self.command("scontrol", "update", f"JobId={plain(job)}", f"AdminComment={text}")
-        told = self.command("scontrol", "notify", job, text)
-        if noted.status and told.status:
-            raise AdapterError(f"scontrol notify {job}: {complaint(told)}")
+        notified = self.command("scontrol", "notify", job, text)
+        if noted.status and notified.status:
+            raise AdapterError(f"scontrol notify {job}: {complaint(notified)}")
 
     def other_jobs(self, node: str, user: str, job: str) -> List[str]:
         """The user's jobs on a node, everybody's where none is named, other than one."""

@@ -133,10 +133,10 @@ def _category(category: Any) -> Iterator[DiagResult]:
         found = [one for result in results or () for one in _results(result, called, name)]
         summary = test.get("test_summary")
         if isinstance(summary, dict) and "status" in summary:
-            told = _status(summary["status"])
+            graded = _status(summary["status"])
             # What failed as a whole, although no entity of it did.
-            if not found or (told == FAIL and all(result.status != FAIL for result in found)):
-                found.append(DiagResult(called, name, "", told, _errors(summary)))
+            if not found or (graded == FAIL and all(result.status != FAIL for result in found)):
+                found.append(DiagResult(called, name, "", graded, _errors(summary)))
         if not found:
             raise ValueError(f"test {test['name']} without results")
         yield from found
@@ -177,8 +177,8 @@ def _errors(result: Dict[str, Any]) -> Tuple[DiagError, ...]:
             number = one.get("error_id")
             known = number if isinstance(number, int) else None
             severity = one.get("error_severity")
-            told = severity if isinstance(severity, int) and severity else SEVERITY_OF.get(known or 0, UNKNOWN)
-            found.append(DiagError(known, told, str(one.get("warning", ""))))
+            graded = severity if isinstance(severity, int) and severity else SEVERITY_OF.get(known or 0, UNKNOWN)
+            found.append(DiagError(known, graded, str(one.get("warning", ""))))
         else:
             found.append(DiagError(None, UNKNOWN, str(one)))
     return tuple(found)

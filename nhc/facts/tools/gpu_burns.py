@@ -109,9 +109,9 @@ def parse_rvs(text: str) -> Rvs:
         if row:
             gpu = int(row[1])
             met[gpu] = met.get(gpu, True) and row[2] == "TRUE"
-            told = _RVS_FIGURE.search(line)
-            if told:
-                gflops[gpu] = max(gflops.get(gpu, 0.0), figure(told[1]))
+            figures = _RVS_FIGURE.search(line)
+            if figures:
+                gflops[gpu] = max(gflops.get(gpu, 0.0), figure(figures[1]))
         elif _FAULTS.search(line):
             failures.append(line.strip()[:300])
     if not met and not failures:

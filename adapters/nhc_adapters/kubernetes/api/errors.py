@@ -64,9 +64,9 @@ def plain(error: Exception) -> str:
     """
     seen: Optional[BaseException] = error
     while seen is not None:
-        told = _kind(seen)
-        if told:
-            return told
+        kind = _kind(seen)
+        if kind:
+            return kind
         if isinstance(seen, urllib3.exceptions.MaxRetryError) and seen.reason is not None:
             seen = seen.reason
             continue

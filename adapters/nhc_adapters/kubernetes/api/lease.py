@@ -121,19 +121,19 @@ class Lease:
             return
 
     def keep(
-        self, stop: threading.Event, changed: Callable[[bool], None], told: Callable[[str], None] = lambda cause: None
+        self, stop: threading.Event, changed: Callable[[bool], None], report: Callable[[str], None] = lambda cause: None
     ) -> None:
         """Hold the Lease until `stop`, telling `changed` of every gain and loss. For a thread of its own.
 
-        `told` is called after each attempt with why it failed, "" where it did not.
+        `report` is called after each attempt with why it failed, "" where it did not.
         """
         was = False
         while not stop.is_set():
             try:
                 self.attempt()
-                told("")
+                report("")
             except AdapterError as error:
-                told(str(error))  # held() runs out by itself
+                report(str(error))  # held() runs out by itself
             if self.held() != was:
                 was = not was
                 changed(was)

@@ -1,8 +1,8 @@
-"""A local copy of a collection that follows the server: list once, then watch, and list again when told to.
+"""A local copy of a collection that follows the server: list once, then watch, and list again when it asks for that.
 
 What survives is bounded: objects are trimmed before they are kept. A watch that breaks goes on from where it
 was; a version that the server no longer has (410) means a new list, out of which what vanished meanwhile is
-told as deleted.
+reported as deleted.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class Reflector:
         retry: float = 1.0,
         monotonic: Callable[[], float] = time.monotonic,
         selector: str = "",
-        told: Callable[[str], None] = lambda cause: None,
+        report: Callable[[str], None] = lambda cause: None,
     ) -> None:
-        """`told` is called with why following fails, and "" when it works again."""
-        self.client, self.path, self._told = client, path, told
+        """`report` is called with why following fails, and "" when it works again."""
+        self.client, self.path, self._report = client, path, report
         self.query = {"labelSelector": selector} if selector else {}
         self.objects: Dict[str, JsonObject] = {}
         self.synced = threading.Event()
@@ -77,7 +77,7 @@ class Reflector:
             if self.error:
                 failures += 1
                 if failures > 1:  # a connection that breaks is no outage: a server ends watches now and then
-                    self._told(self.error)
+                    self._report(self.error)
                 stop.wait(0.0 if failures == 1 else min(self._retry * 2 ** (failures - 2), 30.0))
 
     def put(self, item: Mapping[str, Any]) -> None:
@@ -135,7 +135,7 @@ class Reflector:
     def _alive(self) -> None:
         self.last_answer = self._clock()
         self.error = ""
-        self._told("")
+        self._report("")
 
 
 def _key(item: Mapping[str, Any]) -> str:

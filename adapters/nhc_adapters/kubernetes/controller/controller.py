@@ -77,7 +77,7 @@ class Controller:
             self._changed,
             trim=lambda node: trim(node, types),
             selector=settings.selector,
-            told=lambda cause: self.outages.report("following the nodes", cause),
+            report=lambda cause: self.outages.report("following the nodes", cause),
         )
         self.fleet = Fleet(
             settings, self.adapter, self.ledger, self.nodes.objects, clock, self.lease.held, log=self._say

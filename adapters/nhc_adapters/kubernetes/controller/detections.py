@@ -131,8 +131,8 @@ class Detections:
         """A job's device error ends with the boot it was met in: the restart was the repair, and covers it for good."""
         if not (self.settings.podlogs.namespaces and self.settings.apply):
             return
-        told = [name for name, node in list(self.objects.items()) if FINDINGS in annotations_of(node)]
-        for name in {*sick, *told}:
+        reporting = [name for name, node in list(self.objects.items()) if FINDINGS in annotations_of(node)]
+        for name in {*sick, *reporting}:
             node = self.objects.get(name) or {}
             standing, boot = read_conditions(node).get(JOB_ERROR), boot_of(node)
             if standing is None or standing.status != TRUE or not boot or "(boot " not in standing.message:

@@ -61,9 +61,9 @@ class Tending:
             judgement, node = judged.get(name), objects.get(name)
             if judgement is None or node is None:
                 continue
-            told = [one for one in (self._silence(name, node, judgement, now), _offered(node, judgement, now)) if one]
-            if told:
-                said[name] = told
+            parts = [one for one in (self._silence(name, node, judgement, now), _offered(node, judgement, now)) if one]
+            if parts:
+                said[name] = parts
             if read_own_mark(node) is not None and released(node):
                 back.append(name)
                 continue

@@ -161,17 +161,17 @@ def plan(node: Node, group: GroupOfNodes, words: Words, now: float) -> Optional[
     if HOLD in annotations_of(node):
         return None
     known, word = read_known(node), read_word(node)
-    order, ordered, told = read_order(node)
+    order, ordered, by = read_order(node)
     newer = ordered > max(known.opened, known.closed)
     good = proved(node, group, known)
     if held(node, words):
         if order == "open" and ordered >= int(known.closed) and newer:
-            return _open(node, words, known, now, f"opened by {told}", "opened")
+            return _open(node, words, known, now, f"opened by {by}", "opened")
         if good and word is not None and not (order == "close" and newer):
             return _open(node, words, known, now, word.why, word.state)
         return _show(node, words, known, word)
     if order == "close" and newer:
-        return _close(node, words, known, now, f"closed by {told}")
+        return _close(node, words, known, now, f"closed by {by}")
     why = why_closed(node, group, known)
     fresh = good and word is not None and word.at > known.opened
     if why and not fresh:

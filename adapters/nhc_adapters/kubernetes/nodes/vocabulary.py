@@ -161,11 +161,11 @@ def _judges(one: ConditionRule, result: CheckResult) -> bool:
 def _condition(one: ConditionRule, covered: Sequence[CheckResult]) -> Condition:
     bad = [result for result in covered if one.is_bad(result)]
     unsure = [result for result in covered if result.verdict is Verdict.UNKNOWN]
-    told = bad or unsure
-    if not told:
+    problems = bad or unsure
+    if not problems:
         return Condition(one.type, TRUE if one.bad == FALSE else FALSE, one.good_reason, one.good_message)
-    worst = max(told, key=lambda result: result.verdict)
-    message = printable(describe(worst)) + (f" (and {len(told) - 1} more)" if len(told) > 1 else "")
+    worst = max(problems, key=lambda result: result.verdict)
+    message = printable(describe(worst)) + (f" (and {len(problems) - 1} more)" if len(problems) > 1 else "")
     if not bad:
         return Condition(one.type, UNKNOWN, worst.outcome.reason or "Unknown", message)
     if worst.outcome.action is not Action.NONE:

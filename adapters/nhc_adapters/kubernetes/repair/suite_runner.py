@@ -47,7 +47,7 @@ EVERY = 2.0
 """Seconds between two looks at a Job that runs."""
 LOG = 10 << 20
 """Bytes of a log that are asked for: kubelet keeps 10 MiB of it (containerLogMaxSize)."""
-TOLD = (0, 1)
+VERDICTS = (0, 1)
 """Exit statuses of `nhc deep run` that tell: good, bad."""
 UNSURE = 3
 _SUITE = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./-]*")
@@ -93,8 +93,8 @@ class SuiteJobs:
             if followed:
                 found = self._follow(order, name, until)
             ended = self._read(found, name)
-            told = ended.end.status in TOLD or (followed and ended.end.status == UNSURE)
-            if told and ended.report:
+            judged = ended.end.status in VERDICTS or (followed and ended.end.status == UNSURE)
+            if judged and ended.report:
                 return ended.report
             said = f"the Job {self.place.namespace}/{name} gave no report: {_why(ended.end)}"
             if followed:
@@ -146,7 +146,7 @@ class SuiteJobs:
     def _read(self, job: Mapping[str, Any], name: str) -> _SuiteRead:
         """Raises AdapterError where the API server does not give what it has."""
         end = read_end(job, self.cluster.pods_of(self.place.namespace, name))
-        if end.status not in (*TOLD, UNSURE):
+        if end.status not in (*VERDICTS, UNSURE):
             return _SuiteRead(end, "")
         return _SuiteRead(end, report_in(self.cluster.log(self.place.namespace, end.pod, CONTAINER, LOG)))
 
@@ -173,8 +173,8 @@ def needed(namespace: str) -> List[ClusterRight]:
 
 
 def _why(end: SuiteEnd) -> str:
-    told: Dict[int, str] = {UNSURE: "it could not tell", 2: "wrong usage, or no such suite in the image"}
-    if end.status in TOLD:
+    meanings: Dict[int, str] = {UNSURE: "it could not tell", 2: "wrong usage, or no such suite in the image"}
+    if end.status in VERDICTS:
         return "its log is gone, or holds no whole report"
-    words = [f"status {end.status}" if end.status is not None else "", told.get(end.status or 0, ""), end.why]
+    words = [f"status {end.status}" if end.status is not None else "", meanings.get(end.status or 0, ""), end.why]
     return printable(", ".join(word for word in words if word), 300) or "nothing of it is left"

@@ -88,9 +88,9 @@ class NodeSink:
         """Hand over what is so. Its writing, and writing it again, is the reporter's."""
         self.reporter.say(self._conditions(delivery))
         for event in delivery.events:
-            told = event_of(event)
-            if told is not None:
-                kind, reason, message = told
+            shown = event_of(event)
+            if shown is not None:
+                kind, reason, message = shown
                 self.reporter.recorder.say(kind, self.node, reason, message, self.reporter.conditions.uid)
         if not self._started:
             self.reporter.start()
@@ -118,7 +118,7 @@ class NodeSink:
             Condition(one["type"], one["status"], one["reason"], one["message"]) for one in delivery.conditions
         ]
 
-    def _ended(self, told: Set[str]) -> List[Condition]:
+    def _ended(self, shown: Set[str]) -> List[Condition]:
         """Conditions that stand although every check has been judged and no result belongs to them any more.
 
         A kernel finding that has ended leaves nothing behind in the report, nor does a check that is configured no
@@ -128,7 +128,7 @@ class NodeSink:
         ended = []
         for one in self.reporter.said:
             known = standing.get(one.type)
-            if one.type not in told and known is not None and known.status == one.bad:
+            if one.type not in shown and known is not None and known.status == one.bad:
                 good = TRUE if one.bad == FALSE else FALSE
                 ended.append(Condition(one.type, good, one.good_reason, one.good_message))
         return ended
