@@ -41,7 +41,7 @@ def declare(argv: Sequence[str]) -> Union[Outcome, Declared]:
 
 
 KEEPS = ("timeout", "deadline")
-"""Names of parameters by which a check is told its own deadline."""
+"""Names of parameters by which a check gets its own deadline."""
 
 
 def _deadline(check: Check, arguments: Mapping[str, object]) -> Tuple[float, bool]:

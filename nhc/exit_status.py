@@ -5,4 +5,4 @@ EXIT_UNHEALTHY = 1
 EXIT_USAGE = 2
 """Wrong usage, or a configuration that cannot be used."""
 EXIT_UNKNOWN = 3
-"""It could not be told, or nhc itself failed."""
+"""UNKNOWN: nhc could not judge, or failed itself."""

@@ -121,7 +121,7 @@ class TakesOrders(Protocol):
 
 
 class LifecycleHook(Protocol):
-    """A cloud that waits with a new instance until it is told to go on. Each call raises AdapterError."""
+    """A cloud that waits with a new instance until it is asked to go on. Each call raises AdapterError."""
 
     def waits(self) -> str:
         """What the cloud has this instance as, where it waits at this hook; "" where it does not."""

@@ -264,7 +264,7 @@ class Requests(Protocol):
 
 @port
 class NodeRequests(Protocol):
-    """A cluster on whose nodes persons can ask for a repair, and that can be told what became of it."""
+    """A cluster on whose nodes persons can ask for a repair, and that takes the answer."""
 
     def requests(self) -> Tuple[Mapping[str, Request], Sequence[str]]:
         """What is asked of the nodes that `nodes` has read last; and what is written there that makes no sense, one

@@ -23,7 +23,7 @@ Answer = Union[str, Completed, Callable[[Sequence[str], str], Completed]]
 
 
 class FakeSystem(System):
-    """A System that knows only what it was told. The clock stands still until `now` or `uptime` is moved."""
+    """A System that knows only what it was given. The clock stands still until `now` or `uptime` is moved."""
 
     def __init__(self, root: str, commands: Optional[Mapping[Union[str, Tuple[str, ...]], Answer]] = None) -> None:
         super().__init__(root)

@@ -59,7 +59,7 @@ class AdapterWorld:
         raise NotImplementedError
 
     def settle(self) -> None:
-        """Wait until the other side shows what it was told; nothing for most."""
+        """Wait until the other side shows what it was asked for; nothing for most."""
 
     def state(self, node: str) -> NodeState:
         """One node as the adapter sees it now."""

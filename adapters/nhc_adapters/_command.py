@@ -139,7 +139,7 @@ class CommandMarker:
 
     @property
     def calls(self) -> int:
-        """How often the scheduler was asked or told something."""
+        """How often a command of the scheduler was run."""
         return len(self.command.calls)
 
     def _read(self, names: Optional[Sequence[str]]) -> List[NodeState]:

@@ -101,7 +101,7 @@ def named(items: Mapping[str, Item], names: Sequence[str]) -> Set[str]:
 
 
 def is_kernel_reason(reason: str) -> bool:
-    """Whether only the kernel log could have told of it: then no check that passes shows it to be gone."""
+    """Whether only the kernel log reports it: then a check that passes does not prove that it is gone."""
     from nhc.checks.kmsg import reason_of
     from nhc.kernlog.catalogue import rows
 

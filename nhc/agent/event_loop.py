@@ -34,7 +34,7 @@ class Timer:
 
 
 class Loop:
-    """Waits and calls. `complain` is told of an exception in a callback, which never ends the loop."""
+    """Waits and calls. `complain` gets the text of an exception in a callback; it never ends the loop."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, complain: Callable[[str], None] = print) -> None:
         self.clock = clock

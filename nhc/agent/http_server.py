@@ -1,6 +1,6 @@
-"""What the agent serves over HTTP, to be read and never to be told anything: /metrics, /healthz, /conditions.
+"""What the agent serves over HTTP, read-only: /metrics, /healthz, /conditions.
 
-On loopback unless it is told otherwise. /healthz is true only while checks really run; /livez while the agent
+On loopback unless the settings say otherwise. /healthz is true only while checks really run; /livez while the agent
 answers at all, which is what a liveness probe should ask: a paused agent is not to be killed.
 """
 

@@ -41,7 +41,7 @@ class Listener(NamedTuple):
 class KernelLog:
     """What the kernel log tells of the node. `key` is the check that it is filed under.
 
-    `adopted` are the sinks that have told what stood before the agent, `inherited` those faults. `findings` gives the
+    `adopted` are the sinks that reported faults from before the agent, `inherited` those faults. `findings` gives the
     store of findings as it stands.
     """
 
@@ -136,7 +136,7 @@ class KernelLog:
         return [*(one for one in known_results if one.verdict is not Verdict.OK or one.outcome.metrics), *added]
 
     def _added(self, item: Item, store: LogState, known_results: Sequence[CheckResult]) -> List[CheckResult]:
-        """Results of the findings that are not told of yet, those left out that a device is being asked about."""
+        """Results for findings that no result covers yet, without those that a device is being asked about."""
         from nhc.checks.kmsg import ignored, outcome
         from nhc.kernlog.findings import current
         from nhc.kernlog.node_context import beside_node

@@ -30,7 +30,7 @@ UNREAD = 0.2
 
 
 class Filing:
-    """Files records. `found` is told when other findings stand; `first` and `last` are the numbers of what was read."""
+    """Files records. `found` is called when findings have changed. `first` and `last` are numbers of records read."""
 
     def __init__(self, loop: Loop, host: Host, state: State, found: Callable[[], None]) -> None:
         self.loop, self.host, self.state, self.found = loop, host, state, found
@@ -59,7 +59,7 @@ class Filing:
     def file(self, said: Sequence[Record]) -> None:
         """Put what the records mean into the store, those left out that a check has read already.
 
-        Never waits: another process that holds the store's lock may be stopped. What is new is told all the same.
+        Never waits: another process that holds the store's lock may be stopped. New findings are reported all the same.
         """
         self._waiting.extend(said)
         del self._waiting[:-WAITING]

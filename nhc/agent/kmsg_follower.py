@@ -38,7 +38,7 @@ Judge = Callable[[Sequence[Record]], None]
 
 
 class Follower:
-    """Follows /dev/kmsg from now on. `found` is told when the store of findings has changed."""
+    """Follows /dev/kmsg from now on. `found` is called when the store of findings has changed."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Follower:
         return True
 
     def tell_every_record(self, *readers: Judge) -> None:
-        """From now on these are told of every record, and nobody else."""
+        """From now on these functions get every record, and no others do."""
         self.readers = readers
 
     def follow(self, fd: int) -> None:
@@ -201,7 +201,7 @@ class Follower:
         """What was read since the last time, for a round that need not read the log. None where it has to itself.
 
         It has to before the follower has read anything of this boot, and where the store of findings is behind. The
-        store is told how far we are, so that nothing that we have seen counts as lost to a check by hand.
+        store keeps how far we have read, so that nothing that we have seen counts as lost to a check by hand.
         """
         if not self.live or self.findings.first is None or not self.findings.is_current():
             return None

@@ -160,7 +160,7 @@ def _local(settings: AgentSettings, log: Callable[[str], None]) -> Sink:
 
 
 def _notify(text: str) -> None:
-    """Tell systemd, where it asks to be told (sd_notify(3))."""
+    """Notify systemd, if it asks for that (sd_notify(3))."""
     path = os.environ.get("NOTIFY_SOCKET", "")
     if not path:
         return

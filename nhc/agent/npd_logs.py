@@ -46,7 +46,7 @@ class LogReader:
                  and not any(text in record.text for text in self.monitor.skip)]  # fmt: skip
         if not lines:
             return
-        # Most batches hold nothing that any rule could match: told by one search for each rule.
+        # Most batches hold nothing that any rule could match: one search for each rule shows that.
         whole = "\n".join((*self._last, *lines))
         rules = [entry for entry in self._rules if entry[1] in whole]
         span = self.monitor.buffer

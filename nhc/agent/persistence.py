@@ -21,7 +21,7 @@ STATE = "agent"
 class Recalled(NamedTuple):
     """What an earlier agent left; all but the pause is of this boot.
 
-    `rows` are the board's, `adopted` the sinks that told what stood before, `inherited` those faults.
+    `rows` are the board's, `adopted` the sinks that reported faults from before the agent, `inherited` those faults.
     """
 
     pause: Optional[Pause] = None

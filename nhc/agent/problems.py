@@ -1,4 +1,4 @@
-"""Problems that begin and problems that end, told apart from states that merely go on.
+"""Finds problems that begin and problems that end; a state that only goes on is neither.
 
 Pure. For each check the board holds what its last run said and which problems stand. A problem is a target
 with a reason. It begins with the run that finds it (the engine has counted its strikes by then) and ends after
@@ -17,7 +17,7 @@ from nhc.units import show_seconds
 
 BEGAN, ENDED, CHANGED = "began", "ended", "changed"
 BOOT_WINDOW = "BootWindow"
-"""Reason of a failure so soon after the boot that nothing can be told yet."""
+"""Reason of a failure so soon after the boot that it is not judged yet."""
 
 Place = Tuple[str, str]
 """Target and reason."""
@@ -98,7 +98,7 @@ class Board:
             before = standing.result.verdict
             if before is Verdict.CRIT and result.verdict < before:
                 if result.strike or result.verdict is Verdict.UNKNOWN:
-                    # It failed again, with fewer strikes than it takes to begin anew; or nothing could be told.
+                    # It failed again, with fewer strikes than it takes to begin anew; or it is UNKNOWN.
                     standing.passes = 0
                     continue
                 standing.passes += 1  # only a warning now: that counts as well, as often as it takes
@@ -175,7 +175,7 @@ class Board:
 
 
 def too_early(result: CheckResult, uptime: float) -> CheckResult:
-    """A failure within the boot window: nothing that could be told yet."""
+    """A failure within the boot window, as UNKNOWN: it is too early to judge."""
     outcome: Outcome = result.outcome
     if outcome.verdict is not Verdict.CRIT:
         return result
@@ -199,7 +199,7 @@ def _judged(place: Place, results: Sequence[CheckResult]) -> bool:
     """Whether this run looked at the target of a problem and could tell."""
     target = place[0]
     about = [r for r in results if r.outcome.target == target] if target else []
-    # A run that names other targets only, or none, has judged this one too: all that is not told of is fine.
+    # A run that names other targets only, or none, has judged this one too: what it does not report is healthy.
     about = about or [r for r in results if not r.outcome.target] or list(results)
     if any(r.verdict is Verdict.UNKNOWN for r in results if r.outcome.target in ("", target)):
         return False

@@ -1,4 +1,4 @@
-"""What the agent is told to do, from a TOML file (conf/agent.toml.example). Which checks run is nhc.conf's.
+"""The agent's settings, from a TOML file (conf/agent.toml.example). Which checks run is nhc.conf's.
 
 Every mistake is one line with the file, the line, the key and what was expected.
 """

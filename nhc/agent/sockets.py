@@ -18,7 +18,7 @@ TIMEOUT = 10.0
 
 
 class Connection:
-    """One peer. `received` is told of what has come so far; `answer` sends and closes."""
+    """One peer. `received` gets what has come so far; `answer` sends and closes."""
 
     def __init__(self, server: SocketServer, peer: socket.socket) -> None:
         self.server, self.loop = server, server.loop

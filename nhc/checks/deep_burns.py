@@ -92,7 +92,7 @@ def _speed(host: Host, burn: Burn, one: Burned, duration: float, best: float, fl
 
 
 def _folded(outcomes: List[Outcome]) -> List[Outcome]:
-    """Cores are many: those that are well are told in one outcome."""
+    """Cores are many: those that pass share one outcome."""
     well = [one for one in outcomes if not one.verdict > 1]
     rest = [one for one in outcomes if one.verdict > 1]
     if not well:

@@ -157,7 +157,7 @@ def _target(result: DiagResult) -> str:
 
 
 def _errors(result: DiagResult) -> List[Outcome]:
-    """One outcome an error of a result; a failure without one is told as well, and a pass with one is no pass."""
+    """One outcome an error of a result; a failure without one is reported as well, and a pass with one is no pass."""
     found = [_error(result, error) for error in result.errors]
     if not found and result.status == FAIL:
         said = f"{result.test} failed{f' on {result.entity}' if result.entity else ''}, with no error told"

@@ -53,7 +53,7 @@ def check_fs_write(
 
     Creates a file of its own name in each directory, writes 64 kB, forces them to the server (fsync), closes,
     reads them back past the page cache (O_DIRECT, or after dropping them), compares and removes it. Full, over
-    quota, read-only and stale are told apart; each is CRIT, as is other data than was written, and a step that
+    quota, read-only and stale are distinguished; each is CRIT, as is other data than was written, and a step that
     does not end by the line's `timeout`. Slower than 5 s altogether is WARN. A directory on this node's own disk
     is CRIT unless -l is given: then the file system is not mounted. A file that a killed probe left is removed by
     the next. UNKNOWN where root may not write there, as the server maps it to nobody (root_squash): name a

@@ -56,7 +56,7 @@ def port_text(port: Port) -> str:
 
 
 def remembered(host: Host) -> Dict[str, float]:
-    """The best rate at which each port has been up since boot, this run included; 0 where it told no rate."""
+    """The best rate at which each port has been up since boot, this run included; 0 where it had no rate."""
     boot = boot_id(host)
     best: Dict[str, float] = {}
 

@@ -57,7 +57,7 @@ def any_matches(texts: Sequence[str], pattern: str) -> bool:
 
 
 def cannot_read(pids: List[int], what: str) -> Outcome:
-    """The outcome where processes that could be the one looked for hang so that they cannot be told."""
+    """The outcome where processes that could be the one looked for hang, so that they cannot be identified."""
     listed = " ".join(str(pid) for pid in pids[:5]) + (" ..." if len(pids) > 5 else "")
     return unknown("ProcessUnreadable", f"{what}; the command line of PID {listed} cannot be read: it hangs")
 

@@ -48,7 +48,7 @@ def systemd_runs(host: Host) -> bool:
 
 
 def service_command(host: Host, verb: str, name: str) -> Tuple[str, ...]:
-    """How this node is told to start, stop or restart a service, or asked whether it runs (`status`)."""
+    """The command by which this node starts, stops or restarts a service, or says whether it runs (`status`)."""
     if not systemd_runs(host):
         return ("/sbin/service", name, verb)
     return ("systemctl", "is-active", "--quiet", name) if verb == "status" else ("systemctl", verb, name)
@@ -111,7 +111,7 @@ def _started(host: Host, argv: Sequence[str]) -> str:
 
 
 def _gone(host: Host, pid: int, started: int) -> bool:
-    """Whether a process that was told to end has ended, within a third of a second."""
+    """Whether a process that was signalled has ended, within a third of a second."""
     for attempt in range(GONE_TRIES):
         process = one(host, pid)
         if process is None or process.started != started:

@@ -35,7 +35,7 @@ SIGKILL = 9
 
 
 class Measure(NamedTuple):
-    """What is measured of a process, from what value on it is too much, and how both are told."""
+    """What is measured of a process, from what value on it is too much, and how both are shown."""
 
     check: str
     reason: str

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SOCKETS = ("/run/containerd/containerd.sock", "/run/crio/crio.sock", "/run/cri-dockerd.sock",
            "/run/k3s/containerd/containerd.sock", "/run/docker.sock")  # fmt: skip
-"""Where runtimes listen unless they are told otherwise (the kubelet's and docker's documentation)."""
+"""Where runtimes listen by default (the kubelet's and docker's documentation)."""
 
 
 KUBELET_TRACES = ("/var/lib/kubelet/config.yaml", "/var/lib/kubelet/pki", "/etc/kubernetes/kubelet.conf")

@@ -82,7 +82,7 @@ def _program() -> str:
 
 
 def _once(settings: Dict[str, str], warnings: Sequence[str]) -> int:
-    """One run, told as the original tells it."""
+    """One run, with the output of the original."""
     output = LbnlOutput(settings)
     for warning in warnings:
         output.log(f"WARNING:  {warning}")

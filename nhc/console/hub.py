@@ -1,4 +1,4 @@
-"""One snapshot for all viewers, and one stream of what changes: coalesced, resumable, and nobody slow holds others up.
+"""One snapshot for all viewers, and one stream of changes: coalesced, resumable, and not slowed by a slow viewer.
 
 Each event has a number. A browser that comes back names the last one it saw; where that is still in the ring it gets
 what it missed, else one `resync`, after which it asks for the whole map once.
@@ -36,7 +36,7 @@ class StreamMessage(NamedTuple):
 
 
 class Hub:
-    """Reads the source every `every` seconds and tells all viewers what changed."""
+    """Reads the source every `every` seconds and sends all viewers what changed."""
 
     def __init__(self, source: FleetSource, every: float, clock: Callable[[], float]) -> None:
         self.source, self.every, self.clock = source, every, clock
@@ -109,7 +109,7 @@ class Hub:
     async def count_ahead(self, key: str, make: Callable[[], Mapping[str, object]]) -> None:
         """The background's turn: make it anew once half a minute has passed, while all who look have what there is.
 
-        What fails leaves that as it is: once it is too old, who asks is told why.
+        What fails leaves that as it is: once it is too old, who asks gets the reason.
         """
         now = self.clock()
         at, _answer = self._counts.get(key, (float("-inf"), None))

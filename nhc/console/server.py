@@ -88,7 +88,7 @@ class Server:
     async def _read_ahead(self, store: Store, reader: DeepReader) -> None:
         """What takes longer than a viewer waits, before anybody asks; until it is cancelled.
 
-        A store that cannot be read is told to who asks, as what is kept is too old then.
+        A store that cannot be read is reported to who asks: what is kept is too old then.
         """
         while True:
             await self.hub.count_ahead(OFFENDERS, lambda: screens.offenders(store, self.clock()))
@@ -111,7 +111,7 @@ def tls_context(settings: ConsoleSettings) -> Optional[ssl.SSLContext]:
 
 
 async def serve(console: Server, ready: Callable[[str], None]) -> None:
-    """Until it is cancelled. `ready` is told the address. Raises OSError where it cannot listen."""
+    """Until it is cancelled. `ready` gets the address. Raises OSError where it cannot listen."""
     runner = web.AppRunner(console.app(), access_log=None, handle_signals=False)
     await runner.setup()
     try:

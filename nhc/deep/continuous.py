@@ -1,7 +1,7 @@
-"""Sweeps one after another: idle nodes, the oldest verdict first, some at a time, in a window or for ever.
+"""Runs one sweep after another: idle nodes, the oldest verdict first, some nodes at a time, in a window or for ever.
 
-Each pass is a sweep of its own over a bounded share of the fleet. What decides who is next is pure; the loop around it
-asks the launcher who is idle and the store who was tested when.
+Each pass is a sweep of its own over a bounded share of the fleet. The choice of the next nodes is pure. The loop around
+it asks the launcher which nodes are idle, and the store when each was tested.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What the results of a sweep say of each node, pair and leaf so far. Pure: the planner and the judge read it.
+"""The evidence about each node, pair and leaf in a sweep's results so far. Pure. The planner and the judge read it.
 
-A pair that was good proves both its nodes. A pair that was bad makes both suspects; what convicts one of them is
-`failures` bad tests with as many different partners that other tests have proven. One bad pair convicts nobody.
+A good test of a pair proves both nodes healthy. A bad test makes both suspects. A suspect is found faulty after
+`failures` bad tests, each with a different partner that another test has proven healthy. One bad test is not enough.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What is normal among nodes of one kind: the median and the median absolute deviation of what they reached. Pure.
 
 Iglewicz and Hoaglin (How to Detect and Handle Outliers, 1993) give the robust z: 0.6745 (x - median) / MAD. Microsoft's
-AI infrastructure guide looks at nodes below -2 and takes those below -3 out, from ten nodes on. A spread that is
-narrower than what is normal between runs convicts nobody: figures within MARGIN of the median are well in any case.
+AI infrastructure guide looks at nodes below -2 and takes those below -3 out, from ten nodes on. Figures within
+MARGIN of the median always pass: a spread that is no wider than that is normal between runs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The values of a sweep: a test of a group of nodes, its result, and what is asked of a sweep.
 
-A test here is one run of a collective or a bandwidth test over two nodes or more. What was seen is one of three:
-it ran and was good, it ran and was bad, or it could not be told (it did not start, was preempted, was cut short).
+A test here is one run of a collective or a bandwidth test over two nodes or more. It has one of three
+results: good, bad, or unknown (it did not start, was preempted, or was cut short).
 """
 
 from __future__ import annotations

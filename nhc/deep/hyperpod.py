@@ -29,7 +29,7 @@ _NAMES = {
 
 
 def labels(report: Report) -> Dict[str, str]:
-    """The node's labels after a run. What could not be told has not passed, and asks for no repair."""
+    """The node's labels after a run. A check that is UNKNOWN has not passed, and asks for no repair."""
     if report.verdict in (Verdict.OK, Verdict.WARN):
         return {STATUS: "Passed", HEALTH: "Schedulable"}
     if report.verdict is not Verdict.CRIT:
@@ -143,7 +143,7 @@ def nccl_summary(outcome: Outcome, devices: int, nodes: int) -> str:
 
 
 def error(when: float, result: CheckResult, instance_type: str, region: str) -> str:
-    """A fault as HyperPod's JSON stream has it; what could not be told is its "Unknownerror"."""
+    """A fault as HyperPod's JSON stream has it; UNKNOWN is its "Unknownerror"."""
     outcome = result.outcome
     seen = _figures(outcome)
     floor = next((value for name, value in seen.items() if name.endswith("_threshold")), None)

@@ -1,7 +1,7 @@
-"""What a sweep has found: who is to blame, and what is known of each node. Pure.
+"""The findings of a sweep: what is faulty, and the verdict on each node. Pure.
 
-A bad node, a bad link, a bad leaf or rail, a fault that shows only at scale, and a launcher that ran nothing are told
-apart. Only a `NODE` finding speaks against a node; what is said of a link, a leaf or the test takes none out.
+It distinguishes a bad node, a bad link, a bad leaf or rail, a fault that shows only at scale, and a launcher that ran
+nothing. Only a `NODE` finding takes a node out of service; findings about a link, a leaf or the test do not.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _nobody(names: Sequence[str], blame: Blame) -> SweepJudgement:
 
 
 def _nothing_ran(results: Sequence[GroupResult]) -> Blame:
-    """All tests of a first round were bad or could not be told: image, library or launcher, never all of the nodes."""
+    """All tests of a first round were bad or UNKNOWN: image, library or launcher, never all of the nodes."""
     said = Counter(result.why for result in results if result.why).most_common(1)
     most = f"; most said: {said[0][0]}" if said else ""
     return Blame(

@@ -1,7 +1,7 @@
 """Processes that a run has started and that are still there: known by a variable in their environment.
 
-Every tool of a run has NHC_DEEP_RUN=ID. It finds what has left its process group or session, and what was started by
-something that is gone, in this run or in one that was killed.
+Every tool of a run has NHC_DEEP_RUN=ID. So processes are found that have left their process group or session, or
+whose parent is gone, also those of an earlier run that was killed.
 """
 
 from __future__ import annotations

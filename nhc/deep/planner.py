@@ -1,10 +1,9 @@
 """Which tests a sweep runs next. Pure: nodes, topology and the results so far in, one round of disjoint tests out.
 
-Rounds, not tests, cost time: a round's tests run side by side. So everything that a pair shows is found with pairs:
-one round of disjoint pairs inside each leaf, then suspects with proven partners, and only then pairs across leaves.
-Halving is for what shows only at scale, while every pair is good. A killed sweep goes on from its results alone.
-Where somebody names suspects before the first test, the others prove one another first, so that a suspect meets a
-proven partner and a bad one spoils no pair of two that are unknown.
+Rounds cost time, not tests: the tests of a round run side by side. So pairs find all that pairs can show: first one
+round of disjoint pairs inside each leaf, then suspects with proven partners, then pairs across leaves. Halving is for
+faults that show only at scale, while every pair is good. A killed sweep goes on from its results alone.
+If suspects are named before the first test, the other nodes are tested first. Then each suspect has a proven partner.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A sweep played on a made-up cluster: what the planner asks, what the judge finds, and what other ways would cost.
+"""A sweep on a made-up cluster: what the planner orders, what the judge finds, and what other methods would cost.
 
-The faults are bad nodes, bad links, leaves with bad uplinks, and chance: a good test that comes out bad, a bad one
-that comes out good, a test that cannot be told. Everything comes from one seed.
+The faults are bad nodes, bad links, leaves with bad uplinks, and chance: a good node whose test is bad, a bad
+node whose test is good, a test that ends UNKNOWN. One seed makes everything.
 """
 
 from __future__ import annotations

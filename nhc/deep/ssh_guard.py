@@ -1,4 +1,4 @@
-"""The guard of one node, from here: its text sent over a connection of fleet's, words to it, answers from it."""
+"""Speaks with one node's guard: sends its program over a connection of fleet's, then orders, and reads its answers."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Tests of groups of nodes over SSH, where there is no scheduler: one guard a node, and mpirun on the first.
 
 The guard (nhc/fleet/data/deep_guard.py) takes the node's lock, proves that nobody uses its devices, and ends every
-process of the test when the test ends, when real work comes, or when nothing is heard of this process any more. So a
-sweep that is killed leaves nothing running; what had ended by then is in files here, and is not run again.
+process of the test when the test ends, when real work comes, or when this process is silent. So a sweep that
+is killed leaves nothing running. The results of tests that had ended are in files here; those do not run again.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 One file a suite in conf/suites; all together are nhc/data/suites.conf, so that they travel with the package and in
 nhc.pyz (`python -m nhc.deep.suites` writes it, a test holds it to the files). A site's own /etc/nhc/suites/NAME.conf
-takes the place of one that comes with nhc, or adds one. `site` is what the node's own nhc.conf has for the context.
+replaces a suite of nhc, or adds one. The suite `site` is the lines of the node's own nhc.conf in the context.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A sweep over many nodes: plan a round, launch its tests, keep each result, judge, and plan again.
 
 Everything is in the store before and after each step, so that a sweep that is killed goes on. A begun round is
-finished before the next is planned: the planner asks for everything at once and would hand out doubled tests. Tests
-run on idle nodes only, and on a bounded share of them; one that was preempted says nothing of its nodes.
+finished before the next is planned: the planner plans a whole round and would order tests twice. Tests run only
+on idle nodes, and on a bounded share of them. A test that was preempted proves nothing about its nodes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from nhc.store.errors import LeadershipLost
 from nhc.store.leader import Leader
 
 LAUNCHES = 3
-"""Times that a test is launched in vain before it cannot be told."""
+"""Failed launches of a test after which it is UNKNOWN."""
 SUITE = "sweep"
 """What verdicts of sweeps are filed under."""
 SLACK = 60.0
@@ -35,7 +35,7 @@ SLACK = 60.0
 
 
 class Surroundings(NamedTuple):
-    """Clock, pause between two looks, who is told of progress, and until when tests may run (Unix time)."""
+    """Clock, pause between two looks, who gets the progress, and until when tests may run (Unix time)."""
 
     every: float = 2.0
     clock: Callable[[], float] = time.time

@@ -133,7 +133,7 @@ def from_file(text: str, source: str) -> Topology:
 
 
 def guess_and_read(text: str, source: str) -> Topology:
-    """The topology in a file of any of these forms, told by its first words. Raises BadTopology."""
+    """The topology in a file of any of these forms, which its first words decide. Raises BadTopology."""
     if re.search(r"^\s*(SwitchName|BlockName)=", text, re.IGNORECASE | re.MULTILINE):
         return slurm_conf(text, source)
     if _SWITCH.search(text):

@@ -247,7 +247,7 @@ class Inventory(NamedTuple):
         return tuple(device for source in self.sources for device in source.devices)
 
     def lost_from_driver(self) -> Tuple[PciFunction, ...]:
-        """Functions on the bus that no driver's list holds, of vendors that did answer and tell addresses."""
+        """Functions on the bus that no driver's list holds, of vendors whose drivers answered with addresses."""
         known = {device.pci for device in self.devices}
         spoke = {source.vendor for source in self.sources if not source.reason and all(d.pci for d in source.devices)}
         return tuple(f for f in self.on_bus if f.vendor_name in spoke and f.address not in known)

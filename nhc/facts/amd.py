@@ -90,7 +90,7 @@ def links(node: KfdNode, nodes: Tuple[KfdNode, ...], errors: ErrorCount) -> Opti
 
     kfd joins the GPUs of a hive by XGMI as it starts, so this finds a GPU that did not come up with the
     others, whether alone (no hive at all, on a node that has one) or towards some of them. A link that fails
-    later shows in the RAS counts. gpu_metrics' xgmi_link_status is not used: its slots are not told apart
+    later shows in the RAS counts. gpu_metrics' xgmi_link_status is not used: its slots cannot be distinguished
     by peer, and the unused ones read as down.
     """
     hives = {other.hive for other in nodes} - {0}

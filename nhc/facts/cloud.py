@@ -38,7 +38,7 @@ def cloud_of(host: Host) -> str:
 
 
 class Announcement(NamedTuple):
-    """What the cloud will do to this instance. `starts` is Unix time, None where it is not told or under way.
+    """What the cloud will do to this instance. `starts` is Unix time, None where it is not known or has begun.
 
     `code` is the cloud's own word; `mild` says that the instance goes on (a pause, a live migration, an advice).
     """

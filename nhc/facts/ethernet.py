@@ -16,7 +16,7 @@ _IFF_UP = 0x1
 
 
 class Interface(NamedTuple):
-    """One interface. `speed` is Mb/s, None where it is not told; `carrier` None where the interface is down.
+    """One interface. `speed` is Mb/s, None where it is not known; `carrier` None where the interface is down.
 
     `losses` counts how often the carrier went away, `gains` how often it came, since the driver was loaded.
     """

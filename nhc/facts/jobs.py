@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class JobsUnknown(Exception):
-    """Who has jobs here cannot be told, so nobody may be called unauthorised for it."""
+    """It is not known who has jobs here, so nobody may be called unauthorised."""
 
 
 def resource_manager(host: Host) -> str:
@@ -44,7 +44,7 @@ def parse_job_file(text: str) -> str:
 
 
 def job_users(host: Host) -> FrozenSet[str]:
-    """The users with jobs on this node. Raises JobsUnknown where that cannot be told."""
+    """The users with jobs on this node. Raises JobsUnknown if that cannot be found out."""
     manager = resource_manager(host)
     if manager == "slurm":
         return _slurm(host)

@@ -12,7 +12,7 @@ _RPM_DATABASES = ("/var/lib/rpm", "/usr/lib/sysimage/rpm", "/usr/share/rpm")
 
 
 class NoPackagesError(Exception):
-    """The packages of this node cannot be told; the text says why."""
+    """The packages of this node cannot be read; the text says why."""
 
 
 def parse_dpkg(text: str) -> Dict[str, List[str]]:

@@ -14,7 +14,7 @@ _TIMES = re.compile(r"(?:rtt|round-trip)\s+min/avg/max(?:/\S+)?\s*=\s*([\d.]+)/(
 
 
 class Summary(NamedTuple):
-    """Round-trip times in seconds, None where nothing came back; `loss` in percent, None where it is not told."""
+    """Round-trip times in seconds, None where nothing came back; `loss` in percent, None where it is not known."""
 
     loss: Optional[float]
     average: Optional[float] = None

@@ -42,7 +42,7 @@ class DiskHealth(NamedTuple):
 class NvmeHealth(NamedTuple):
     """The SMART / health log of one NVMe controller (NVM Express base specification, log page 02h).
 
-    `temperature` is degrees Celsius, None where it is not told.
+    `temperature` is degrees Celsius, None where the drive does not report it.
     """
 
     critical_warning: int

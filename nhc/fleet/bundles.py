@@ -117,7 +117,7 @@ def _files(root: str) -> Iterator[str]:
 
 
 def site(config: Sequence[str], scripts: Sequence[str], profile: str = "") -> Site:
-    """What travels of the site's files, and how the node is told of them. Raises BadSite.
+    """What travels of the site's files, and the options that name them to the node. Raises BadSite.
 
     Files that a configuration includes by a relative name travel with it; an absolute name is the node's own.
     """

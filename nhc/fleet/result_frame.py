@@ -32,7 +32,7 @@ class Arrived(NamedTuple):
 
 
 def arrival(index: int, done: node_result.NodeResult) -> Arrived:
-    """What the parent is told of the node at this place."""
+    """What the parent gets about the node at this place."""
     report = done.report
     return Arrived(
         index, int(report.verdict), done.seconds, node_result.findings(report), node_result.metrics(report),

@@ -28,7 +28,7 @@ WAIT_FOR_ROOM = 30.0
 def sweep(
     nodes: Sequence[Node], settings: SweepSettings, note: Callable[[str], None] = lambda _line: None
 ) -> Generator[Arrived, None, None]:
-    """Every node once, as they finish. Closing the iterator ends the shards. `note` is told what is of no node."""
+    """Every node once, as they finish. Closing the iterator ends the shards. `note` gets what belongs to no node."""
     left: List[int] = list(range(len(nodes)))
     since = time.monotonic()
     shards = settings.shards or _cores()

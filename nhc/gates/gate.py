@@ -171,7 +171,7 @@ class Gate:
         return path
 
     def _during(self) -> None:
-        """While the suite runs: the cloud is told to wait on."""
+        """While the suite runs: ask the cloud to go on waiting."""
         hook = self.world.hook
         settings = self.world.rules.hook
         if hook is None or settings is None or time.monotonic() - self._beat < settings.every:

@@ -1,4 +1,4 @@
-"""What a verdict holds for: the machine, its kernel, drivers and image, and what nhc was told to run.
+"""What a verdict holds for: the machine, its kernel, drivers and image, and what nhc was to run.
 
 Any of them changes, and the node is another one than the one that was tested. A value that cannot be read is left out,
 and one that comes or goes counts as a change.

@@ -30,7 +30,7 @@ class Trigger(str, Enum):
 
 
 class HookSettings(NamedTuple):
-    """A cloud's lifecycle hook: which kind, how often it is told to wait on (seconds), and its own settings."""
+    """A cloud's lifecycle hook: which kind, how often it is asked to go on waiting (seconds), and its own settings."""
 
     kind: str
     every: float
@@ -62,7 +62,7 @@ class GateRules(NamedTuple):
 
 
 class GateSettings(NamedTuple):
-    """All of gate.toml. `scheduler` is "" where nobody is to be told; `store` a URL, "" where nothing is audited."""
+    """All of gate.toml. `scheduler` is "" for none; `store` is a URL, "" where nothing is audited."""
 
     path: str
     scheduler: str

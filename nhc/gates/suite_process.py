@@ -1,4 +1,4 @@
-"""Runs a suite as a process of its own (`nhc deep run`) and reads its report; while it runs, somebody may be told so.
+"""Runs a suite as a process of its own (`nhc deep run`) and reads its report; while it runs, a function is called.
 
 A process of its own can be ended in the tools' own orderly way, and a crash of it is one run that could not tell.
 """

@@ -1,4 +1,4 @@
-"""What the restarting of jobs does, each step written down with its audit row before it is taken."""
+"""The actions of a job's restart. Each is stored with its audit row before it is carried out."""
 
 from __future__ import annotations
 

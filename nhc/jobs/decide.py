@@ -1,7 +1,7 @@
-"""What is done next about one job. Pure: a judgement, the job's restarts and the bounds come in, one step comes out.
+"""The next step for one job. Pure: takes a judgement, the job's restarts and the bounds, and returns one step.
 
-A run is restarted at most once, a job at most as often as was agreed, and only for the infrastructure's sake. A restart
-that was begun is carried to its end by looking at the job: what it shows says which call took effect.
+A run is restarted at most once, a job at most as often as its limit says, and only after an infrastructure fault. A
+restart that has begun is finished by looking at the job: its state shows which call took effect.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Was it the infrastructure? What a job's end comes to, from what its controller says and what is known of its nodes.
+"""Decides whether a job failed because of the infrastructure, from its controller's view and the faults of its nodes.
 
-Pure. The first loss of a run decides, with those that follow within the window: what fails later is its consequence.
-An application failure on healthy nodes is never anything else, however often it happens.
+Pure. The first loss of a run decides, with those that follow within the window: later failures are consequences.
+A failure on healthy nodes is the application's, however often it happens.
 """
 
 from __future__ import annotations

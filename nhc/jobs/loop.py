@@ -20,7 +20,7 @@ ACTOR = "nhc job"
 
 
 class JobLoop:
-    """One site's jobs. `fence` is the number of the process that leads. `publish` gets each event once it is written."""
+    """One site's jobs. `fence` is the leading process's number. `publish` gets each event once it is written."""
 
     def __init__(
         self, store: Store, settings: RestartSettings, controllers: Mapping[str, JobController], *,

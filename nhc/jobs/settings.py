@@ -1,4 +1,4 @@
-"""jobs.toml (conf/jobs.toml.example), read into what the restarting of jobs runs by. Nothing is enabled by default."""
+"""The settings for restarting jobs, read from jobs.toml (conf/jobs.toml.example). Nothing is enabled by default."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A step within an allocation: on which nodes it runs next, after a node has failed it. Pure."""
+"""Chooses the nodes of an allocation for a job step's next run, after a node has failed it. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""From what a job's log and flight records say to an order of suspects: whom to test first. Pure.
+"""Orders a job's nodes by how suspect they are, from its log and flight records: which to test first. Pure.
 
-An order, no verdict: evidence of a log convicts nobody. What names one rank where the others are sound weighs most;
-what all ranks say (every loss is NaN) names nobody and is reported as the job's own.
+The order is no verdict: a log alone proves no fault. A line that names one rank while the others are sound weighs most.
+What all ranks report (every loss is NaN) names no rank and is reported as a finding about the job.
 """
 
 from __future__ import annotations

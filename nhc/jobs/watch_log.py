@@ -1,7 +1,7 @@
-"""What one line of a training job's log says: progress, loss, step time, NaN, NCCL's watchdog, errors, and whose.
+"""Reads one line of a training job's log: progress, loss, step time, NaN, NCCL's watchdog, errors, and which rank.
 
 Pure. The forms are those of torchrun (`[rank3]:`), srun -l (`3: `), PyTorch's ProcessGroupNCCL, NCCL, Megatron-LM,
-DeepSpeed and Hugging Face's Trainer. A line that none of them fits says nothing, which is never taken for health.
+DeepSpeed and Hugging Face's Trainer. A line in no known form gives no fact, and never counts as a sign of health.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ Strings = FrozenSet[str]
 _LIMIT = 64
 """Strings that one part of a pattern may stand for before it counts as one that stands for any."""
 _CLASS = 4
-"""Characters of a class that are told apart ([Cc]); a longer class stands for any character."""
+"""The most characters of a class that are tried one by one ([Cc]); a longer class stands for any character."""
 
 
 _COMMON = 14

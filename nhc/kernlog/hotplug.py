@@ -1,4 +1,4 @@
-"""Cards that people take out of their PCIe slots, told from cards that died in them.
+"""Distinguishes cards that people take out of their PCIe slots from cards that died there.
 
 drivers/pci/hotplug/pciehp_ctrl.c: after a press of the attention button the slot blinks for 5 s, and then it is turned
 off without a further line. A card that is pulled while it blinks, or without a press, is a surprise removal: the lines

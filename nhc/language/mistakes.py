@@ -228,7 +228,7 @@ def _mask(text: str) -> str:
 
 
 def _simple_commands(text: str) -> Iterator[Tuple[int, str]]:
-    """The simple commands of a line and where they begin; none where the line is more than can be told apart."""
+    """The simple commands of a line and where they begin; none where the line is too complicated for that."""
     masked = _mask(text)
     if re.search(r"(?<!\w)(?:case|function)(?!\w)", masked):
         return

@@ -180,7 +180,7 @@ def _library_names(listed: str) -> Container[str]:
     try:
         return frozenset(NodeSet(listed))
     except (NodeSetException, ValueError) as error:
-        # A group's source that fails is told as a mistake in the list, raised because of the source's own error.
+        # A group's source that fails is reported as a mistake in the list, with the source's own error as its cause.
         well_written = isinstance(error.__context__, Exception) and "Group" in type(error.__context__).__name__
         raise (Unresolved if well_written else BadRange)(f"{listed!r}: {error}") from None
     except MemoryError:

@@ -1,9 +1,9 @@
-"""Incidents out of problems, and which notices are due: one for one cause in one group, bounded. Pure.
+"""Makes incidents out of problems, and says which notices are due: one for each cause in each group, bounded. Pure.
 
-A burst is one incident: nodes that get the same fault within `wait` are told of together. What changes later is told
-at most once per `cooldown`, counted from the last notice. A recovery is told once it has lasted for `settle`, longer
-where the incident flaps; a fault that comes back before that is the same incident still. So nothing that is withheld
-ever withholds the next fault.
+A burst is one incident: nodes that get the same fault within `wait` share one notice. Later changes are sent at most
+once per `cooldown`, counted from the last notice. A recovery is sent after it has lasted for `settle` (longer if the
+incident flaps); a fault that returns before that belongs to the same incident. A notice that is withheld never delays
+the notice of another fault.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from nhc.store.problem_groups import RANK, by_cause, group
 
 HOUR = 3600.0
 FLAPS = 3
-"""Times within an hour that an incident comes back from which on it flaps."""
+"""An incident that comes back so many times within an hour flaps."""
 
 
 class StandingFault(NamedTuple):
@@ -34,8 +34,9 @@ class StandingFault(NamedTuple):
 
 
 class NoticeTiming(NamedTuple):
-    """When what is told. Times in seconds; `burst` notices a minute at most, `spread` groups beyond which a cause is
-    the fleet's.
+    """When notices are sent. Times in seconds.
+
+    At most `burst` notices are sent in a minute. A cause in more than `spread` groups is one incident of the fleet.
     """
 
     wait: float = 30.0
@@ -49,8 +50,10 @@ class NoticeTiming(NamedTuple):
 
 
 class Incident(NamedTuple):
-    """What is remembered of one. `told` is the kind of the last notice, `told_affected` how many nodes it named; `gone`
-    is when its last node recovered, 0.0 while it stands; `returns` are when it came back.
+    """What is remembered of one incident.
+
+    `told` is the kind of the last notice, `told_affected` how many nodes it named. `gone` is when the last node
+    recovered, 0.0 while one is affected. `returns` are the times at which it came back.
     """
 
     key: str
@@ -75,7 +78,7 @@ class Incident(NamedTuple):
 
 
 class IncidentChanges(NamedTuple):
-    """What one look comes to: incidents that changed, those to be forgotten, notices, and how many must wait."""
+    """The result of one look: incidents that changed, those to forget, notices, and how many notices must wait."""
 
     changed: Dict[str, Incident]
     forgotten: Tuple[str, ...]
@@ -104,7 +107,7 @@ def step(
     for key in sorted({*before, *seen}):
         after[key] = _merged(before.get(key), seen.get(key), now)
     room = max(0, pace.burst - recent)
-    told: List[Notice] = []
+    due: List[Notice] = []
     withheld = 0
     for one in sorted(after.values(), key=lambda one: (-RANK.get(one.verdict, 0), -one.affected, one.key)):
         kind = _due(one, pace, now)
@@ -116,10 +119,10 @@ def step(
                 continue
             room -= 1
         after[one.key] = _marked(one, kind, now)
-        told.append(_notice(one, kind, now, cluster, link))
+        due.append(_notice(one, kind, now, cluster, link))
     over = {key for key, one in after.items() if one.gone and (one.told in ("", RESOLVED)) and now - one.gone > HOUR}
     changed = {key: one for key, one in after.items() if key not in over and before.get(key) != one}
-    return IncidentChanges(changed, tuple(sorted(over & set(before))), tuple(told), withheld)
+    return IncidentChanges(changed, tuple(sorted(over & set(before))), tuple(due), withheld)
 
 
 def dump(one: Incident) -> str:

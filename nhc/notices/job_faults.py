@@ -1,4 +1,4 @@
-"""What people are told of jobs that are restarted after infrastructure faults: read out of the store, as faults are.
+"""Jobs that are restarted after infrastructure faults, as faults that notices are sent about: read from the store.
 
 A job is given up, or its restart is held for longer than `held_for`: that stands until it ends. A restart itself is
 told while it is under way, and for `restarted_for` after it, so that the usual wait before a notice does not hide it.
@@ -16,7 +16,7 @@ from nhc.store.jobs import JobRestart, WatchedJob
 
 GIVEN_UP, HELD, RESTARTED = "given-up", "held", "restarted"
 WORDS = (GIVEN_UP, HELD, RESTARTED)
-"""What people can be told of jobs."""
+"""The events of jobs that notices can be sent about."""
 CHECK = "nhc job"
 """What stands where a notice names the check of a node."""
 NO_NODE = "none"
@@ -24,7 +24,7 @@ NO_NODE = "none"
 
 
 class JobNoticeSettings(NamedTuple):
-    """`tell` names what of jobs people are told; none for nothing. Times in seconds."""
+    """`tell` names the events that notices are sent about; empty for none. Times in seconds."""
 
     tell: Tuple[str, ...] = (GIVEN_UP, HELD)
     held_for: float = 900.0

@@ -1,4 +1,4 @@
-"""What people are told of one incident, before a channel gives it its form. Pure."""
+"""The content of a notice about one incident, before a channel formats it. Pure."""
 
 from __future__ import annotations
 

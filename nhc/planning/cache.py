@@ -114,7 +114,7 @@ def _decode(content: bytes, key: str) -> Optional[Plan]:
 def _plain(item: Item) -> Tuple[Any, ...]:
     """An item in the plain tuples and dicts that marshal keeps, with what its check declares.
 
-    A line that is wrong is not declared: it has to be told again, and may have been put right elsewhere.
+    A line that is wrong is not declared: it has to be reported again, and may have been corrected elsewhere.
     """
     from nhc.declare import declare
 

@@ -1,6 +1,6 @@
 """What type of node this is: a cloud's instance type, a maker's system, or the accelerator board in it.
 
-It is told by the firmware's tables (/sys/class/dmi/id), by the cloud's metadata service where the firmware names a
+It is found by the firmware's tables (/sys/class/dmi/id), by the cloud's metadata service where the firmware names a
 cloud that does not write the type there, and by the accelerators on the PCI bus.
 """
 

@@ -26,7 +26,7 @@ REPAIRS = {"reboot": Operation.REBOOT, "replace": Operation.REPLACE}
 
 
 class PolicyFile(NamedTuple):
-    """A policy, and whether it may be carried out without being told so on the command line."""
+    """A policy, and whether it is carried out without `--apply`."""
 
     policy: Policy = Policy()
     apply: bool = False

@@ -106,7 +106,7 @@ class Crew:
         return {node: request for node, request in found.items() if node in set(nodes)}, problems
 
     def answer(self, node: str, request: Request, text: str, returned: bool) -> str:
-        """Tell the cluster what became of a request; "" or why that could not be told."""
+        """Write the outcome of a request to the cluster. Returns "", or why that failed."""
         said = [cluster.answer(node, request, text, returned) for cluster in self._asked]
         return "; ".join(one for one in said if one)
 

@@ -81,7 +81,7 @@ class Hands:
             return {node: printable(str(error)) for node in nodes}
 
     def answer(self, answered: Sequence[Answered]) -> List[str]:
-        """Tell who asked what became of it; why that could not be told, one line each."""
+        """Answer those who asked for a repair. Returns one line for each answer that failed."""
         found = []
         for one in answered:
             why = self.crew.answer(one.node, one.request, one.text, one.returned)

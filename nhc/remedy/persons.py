@@ -55,7 +55,7 @@ def evidence_digest(connection: Connection, number: int) -> str:
 def decide(
     store: Store, number: int, *, by: str, agree: bool, why: str, now: float, check: Check = _anybody
 ) -> str:  # fmt: skip
-    """Agree to an episode's next repair, or refuse it; what the person is told.
+    """Agree to an episode's next repair, or refuse it. Returns the answer for that person.
 
     Raises RequestRefused, StoreError, and what `check` raises.
     """
@@ -74,7 +74,7 @@ def decide(
 
 
 def abort(store: Store, number: int, *, by: str, why: str, now: float, check: Check = _anybody) -> str:
-    """End an episode; what is told to the person. Raises RequestRefused, StoreError, and what `check` raises."""
+    """End an episode. Returns the answer for the person. Raises RequestRefused, StoreError, and what `check` raises."""
     with store.write() as connection:
         case = case_of(connection, number)
         check(connection, case)

@@ -1,7 +1,7 @@
 """The deep suite of the verify step, in the background: the loop asks whether it passed, and goes on with the others.
 
-One run at a time for an episode. A run that could not tell proves nothing: it is run again, `TRIES` in all, and then a
-person is told at the deadline. What was found is kept in the store as every deep result.
+Each episode has one run at a time. A run that ends UNKNOWN proves nothing: the suite runs again, `TRIES` times in all,
+and then the deadline escalates to a person. Results are stored like all results of deep checks.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from nhc.store.errors import StoreError
 from nhc.suite_ports import SuiteOrder, SuiteRunner
 
 TRIES = 3
-"""Runs of one suite that may tell nothing; as many as a gate has by default."""
+"""Runs of one suite that may end UNKNOWN; a gate has as many by default."""
 FORGOTTEN = 86400.0
-"""Seconds after which a proof that nobody asked for any more is forgotten: its episode has ended."""
+"""Seconds after which a proof that nobody asked for again is deleted: its episode has ended."""
 PAUSE = 60.0
 """Seconds between two of them."""
 
@@ -41,7 +41,7 @@ class _Proof:
 
 
 class ReportRead(NamedTuple):
-    """What a report comes to: whether the suite passed, None where it could not tell, and why."""
+    """What a report proves: whether the suite passed (None for UNKNOWN), and why."""
 
     passed: Optional[bool]
     said: str
@@ -49,7 +49,7 @@ class ReportRead(NamedTuple):
 
 
 class SuiteProver:
-    """Runs suites through a runner; as `nhc.remedy.looking.Suite`."""
+    """Runs suites through a runner: a `nhc.remedy.looking.RunsSuite`."""
 
     def __init__(
         self, store: Store, runner: SuiteRunner, seconds: float,
@@ -79,7 +79,7 @@ class SuiteProver:
             return proof.passed
 
     def complaint(self, case: EpisodeCase) -> str:
-        """What kept the suite of an episode from telling, for a person; "" for nothing."""
+        """Why the suite of an episode ended UNKNOWN, for a person; "" where it did not."""
         with self._lock:
             proof = self._proofs.get((case.episode.id, case.detail.entered))
             return proof.said if proof is not None and proof.passed is None else ""
@@ -103,7 +103,7 @@ class SuiteProver:
                 self._keep(found.report, order.suite)
             with self._lock:
                 proof.passed, proof.said = found.passed, found.said
-                # A report that could not tell must not stand for the next try.
+                # The report of an UNKNOWN run must not be taken for that of the next one.
                 proof.tries += 1 if counts else 0
                 proof.again = self._monotonic() + PAUSE
                 proof.running = False

@@ -25,7 +25,7 @@ NEW_BOOT = frozenset({Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE})
 """Rungs after which the machine has another boot id."""
 
 RELAPSES = 6
-"""How often a node may be well and fail again within one episode: one more than the ladder has repairs for a node."""
+"""How often a node may recover and fail again within one episode: one more than the ladder has repairs for a node."""
 
 TAKEN_BACK = "the person who asked for it has taken that back"
 
@@ -49,7 +49,7 @@ def stay(view: EpisodeView, scene: Scene, bound: str, why: str) -> Move:
 
 
 def outlasted(view: EpisodeView, scene: Scene) -> bool:
-    """Whether an episode has waited for longer than a person should not know of it."""
+    """Whether an episode has waited for longer than `limits.patience`, after which it is escalated to a person."""
     since = view.detail.waiting_since
     return bool(since) and scene.now - since > scene.settings.wait_limit
 
@@ -76,7 +76,7 @@ def _wait_for(view: EpisodeView, scene: Scene, held: Held) -> Move:
 def _ours(view: EpisodeView, scene: Scene) -> Optional[Move]:
     """Whether the node is still there and still ours; None where it is, or where the state does not ask."""
     if view.state in (EpisodeState.ACTING, EpisodeState.WATCHING):
-        return None  # what was sent is looked after to its end, whoever holds the node by now
+        return None  # what was sent is followed to its end, even if somebody has put a hold on the node since
     if view.held:
         return stay(view, scene, "hold", view.held)
     if not view.nodes_known:
@@ -104,7 +104,7 @@ def taken(node: NodeState) -> str:
 
 
 def unfit(detail: Detail, rung: Rung, node: Optional[NodeState], settings: RemedySettings) -> str:
-    """Why a repair that is written down must not be sent after all, by the node as it is at this moment; "" to send."""
+    """Why a repair that is stored must not be sent, from the node's state at this moment; "" to send it."""
     if node is None:
         return "the cluster does not know the node any more"
     if node.busy and rung in settings.drain.rungs and not detail.forced:

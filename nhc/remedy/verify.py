@@ -1,7 +1,7 @@
 """When a repaired node counts as healthy. Pure.
 
 A report counts only where its run began after the repair: after the effect was seen, or in a boot that is not the one
-before. UNKNOWN proves nothing either way: it is waited for, never repaired, and a person is told at the deadline.
+before. UNKNOWN proves nothing either way: the loop waits, never repairs because of it, and escalates at the deadline.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def run(
 
     Without `check_all` nothing that comes after the first CRIT, in the configuration's order, is
     reported. `deadline` is the whole run's, in seconds (default: the plan's TIMEOUT, else 30; 0 for
-    none). `name` is what the node is called (default: the kernel's host name). `progress` is told the
+    none). `name` is what the node is called (default: the kernel's host name). `progress` gets the
     number of checks done, of all, and the name of the last. `meanwhile` is called while the first checks run.
     With `in_turn` every line begins when all above it have ended, so that a replay is the same each time: of two checks
     that read one log, the first reads what is new. With `grace` a command that is to end has that many seconds for it.
@@ -174,7 +174,7 @@ def _declare(argv: Sequence[str]) -> Union[Outcome, Declared]:
 
 
 def _hang(job: Job, reason: str, message: str) -> Outcome:
-    """A hang is the fault itself for a check of a mount, else something that could not be told."""
+    """A hang is the fault itself for a check of a mount, else UNKNOWN."""
     return crit(reason, message) if job.on_timeout == "crit" else unknown(reason, message)
 
 

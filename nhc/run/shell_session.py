@@ -120,7 +120,7 @@ class ShellSession:
         return None
 
     def _leave_out(self, path: str, ended: LineEnd, output: str) -> None:
-        """Go on without a script that ended the shell: told with the next line, whose result it is beside its own."""
+        """Go on without a script that ended the shell. It is reported with the next line, beside that line's result."""
         how = f"status {ended.status}" if ended.status < 128 else f"signal {ended.status - 128}"
         message = (
             f"{path} ended the shell with {how} while it was loaded: it is left out, and what it defines is missing"
@@ -288,7 +288,7 @@ def _lines(output: str) -> Tuple[str, ...]:
 
 
 def _message(text: str) -> str:
-    """What `die` was told, without the name of the check in front, which the report has already.
+    """What `die` was given, without the name of the check in front, which the report has already.
 
     Azure's scripts call it as they would call echo: `die 1 -e "check_x: ..."`.
     """

@@ -1,4 +1,4 @@
-"""What the shell is told in its own language: variables, and facts as the arrays that site scripts read."""
+"""What the shell gets, in its own language: variables, and facts as the arrays that site scripts read."""
 
 from __future__ import annotations
 

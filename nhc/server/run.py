@@ -1,4 +1,4 @@
-"""Run the server: listen, watch the store and the tokens, end in good order when told to."""
+"""Run the server: listen, watch the store and the tokens, end in good order on a signal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from nhc.store.pruning import Pruner, PruneSettings
 LOOK = 2.0
 """Seconds between two looks at the store and the tokens: so long a revoked token stays good."""
 ENDING = 10.0
-"""Seconds in which what has come in is written once the server is told to end."""
+"""Seconds in which what has come in is written after the signal to end."""
 KEEP_ALIVE = 75.0
 """Seconds that a connection may be idle: an agent pushes once a minute, and TLS anew costs as much as its push."""
 FEWEST = 8

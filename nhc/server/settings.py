@@ -1,4 +1,4 @@
-"""What the server is told to do, from a TOML file (conf/server.toml.example). Where the store is, store.toml says."""
+"""The server's settings, from a TOML file (conf/server.toml.example). Where the store is, store.toml says."""
 
 from __future__ import annotations
 

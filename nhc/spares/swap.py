@@ -1,4 +1,4 @@
-"""One round over the pools: read, decide, write down, do. A round that is cut off is gone on with by the next one."""
+"""One round over the pools: read, decide, store, act. The next round continues one that was cut off."""
 
 from __future__ import annotations
 

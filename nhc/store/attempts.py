@@ -3,7 +3,7 @@
     written ─► sent ─► ended, with one outcome: succeeded, failed, refused, ambiguous, superseded
 
 A loop that finds an attempt `written` or `sent` after its restart does not know what became of the call: it looks for
-the effect. An `ambiguous` one may be given another outcome once the effect was found.
+the effect. An `ambiguous` attempt gets another outcome once its effect has been found.
 """
 
 from __future__ import annotations

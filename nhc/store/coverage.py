@@ -1,4 +1,4 @@
-"""When a node was watched: spans of reports without a gap between them. What is not covered is not known."""
+"""The times at which a node was watched: spans of reports without a gap. Outside them, its health is not known."""
 
 from __future__ import annotations
 

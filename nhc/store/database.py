@@ -1,4 +1,4 @@
-"""The database under the store: SQLite in one file, or PostgreSQL; its transactions say in one line what went wrong.
+"""The database under the store: SQLite in one file, or PostgreSQL; its transactions name a failure in one line.
 
 A transaction that adds to the audit log anchors its new head after the commit. Where the anchor cannot be written,
 the next such transaction is refused until it can be: the log is never more than one transaction ahead of it.

@@ -1,6 +1,6 @@
-"""Drills on real nodes: a row each, written down before anything is done, gone when all is undone.
+"""Drills on real nodes: one row each, stored before anything is done and deleted when all is undone.
 
-Whoever begins a drill undoes what another has left.
+A drill begins by undoing what an earlier one left.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Episodes: one fault on one node, from its mark to its return or escalation. One is open a node and cause at a time.
+"""Episodes: one fault on one node, from its mark to its return or escalation. Each node and cause has one open at most.
 
 Each change is one transaction with its row of the audit log. `version` guards against two who change the same
 episode: the second gets a Conflict, reads again and decides again.

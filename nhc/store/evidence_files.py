@@ -1,7 +1,7 @@
 """The files of evidence: DIRECTORY/ab/abcd…, named by the SHA-256 of their content.
 
-A piece is on the disk before its row names it, and one that lies there already is not written again. So a file that was
-written, or met again, a moment ago may be about to get a row: `delete` leaves it, and the row that comes ends it.
+A file is on the disk before its row, and an existing file is not written again. So a file that was just written, or
+found again, may be about to get its row: `delete` leaves it alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Bring reports in that are there already: files of reports, directories of them, kept sweeps."""
+"""Imports existing reports: files of reports, directories of them, kept sweeps."""
 
 from __future__ import annotations
 

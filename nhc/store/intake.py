@@ -1,7 +1,7 @@
-"""What one report changes of what is known of its node. Pure: no clock, no database.
+"""What one report changes in the store's knowledge of its node. Pure: no clock, no database.
 
-A report is the newest of its node, or late, or one that is known already; only the newest changes what stands now. A
-late one (a spool that was sent, an old sweep) goes into the history and closes gaps.
+A report is its node's newest, or late, or already stored. Only the newest changes the present state. A late one (from a
+spool or an old sweep) goes into the history and closes gaps.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def findings(report: Report, complete: bool = True) -> Findings:
 
 def _finding(check: str, result: CheckResult) -> ReportedProblem:
     outcome = result.outcome
-    if check == NAMELESS:  # lines of the configuration that name no check are told apart by where they stand
+    if check == NAMELESS:  # lines of the configuration that name no check are distinguished by their place in the file
         check = printable(f"{check} {result.source}".strip(), 200)
     return ReportedProblem(
         check,

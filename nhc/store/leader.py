@@ -1,4 +1,4 @@
-"""Who acts: one leader among several servers, and a number that fences off the leaders of before.
+"""Elects one leader among several servers; its number fences off earlier leaders.
 
 A candidate says whether this process may lead: an advisory lock of PostgreSQL, a lock on a file beside SQLite's, or
 Kubernetes' Lease (`nhc_adapters.kubernetes.api.lease.Lease` is one as it is). Whoever wins raises the number in the

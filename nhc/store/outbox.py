@@ -1,7 +1,7 @@
-"""Incidents that people are told of, and the messages on their way: kept before they are sent, so a restart loses none.
+"""Incidents that notices are sent about, and their messages: stored before they are sent, so a restart loses none.
 
 A message is sent at least once: it ends only after its receiver has answered. Messages of one incident to one channel
-keep their order. What neither succeeds nor is refused within the time it has is dropped, and counted.
+keep their order. A message that neither succeeds nor is refused within its time is dropped and counted.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def postpone_channel(connection: Connection, message: Message, due: float, error
 
 
 def made_since(connection: Connection, since: float) -> int:
-    """How many incidents were told of since a time, refreshes apart."""
+    """How many incidents a notice was sent about since a time. Refreshes do not count."""
     asked = sa.select(sa.func.count(sa.distinct(outbox.c.key))).where(outbox.c.made > since, outbox.c.kind != "refresh")
     return int(connection.scalar(asked) or 0)
 

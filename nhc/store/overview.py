@@ -1,4 +1,4 @@
-"""The store in one look: how many of what, how large, who leads, how far the audit is anchored."""
+"""A summary of the store: counts, sizes, who leads, and how far the audit log is anchored."""
 
 from __future__ import annotations
 

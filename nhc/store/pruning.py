@@ -1,7 +1,7 @@
-"""Pruning by itself, inside what runs all the time: `nhc remedy run`, `nhc server run`.
+"""Automatic pruning inside the services: `nhc remedy run`, `nhc server run`.
 
-One process prunes at a time, and all together once in a while: who begins writes down when, in the row of a lock of its
-own. So ten servers prune once a day, not ten times, and a restart prunes no sooner.
+One process prunes at a time, and all processes share one schedule: the one that begins stores the time in the row of
+its own lock. So ten servers prune once a day, not ten times, and a restart prunes no sooner.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Pruner:
     """Prunes when it is time. Its thread ends with `stop`, within one transaction's time.
 
     `forget` is given the names of evidence files that are needed no more; without it evidence is left to who has its
-    directory. `log` is told what failed, and what went.
+    directory. `log` gets what failed, and what was deleted.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Pruner:
             wait = LOOK
 
     def look(self) -> bool:
-        """Prune if it is time; whether it was done now. A failure is told, counted, and tried again later."""
+        """Prune if it is time; whether it was done now. A failure is logged, counted, and tried again later."""
         try:
             done = self._due() and self._prune()
         except (StoreError, AdapterError, OSError) as error:

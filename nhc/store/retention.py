@@ -1,8 +1,8 @@
-"""How long things are kept. History, ended problems and evidence go by age; the audit log goes into files, never away.
+"""How long data is kept: history, problems and evidence by age. The audit log is archived into files, never deleted.
 
-A node's newest deep verdict of each suite stays, however old: its age is asked for.
+A node's newest deep verdict of each suite stays, however old: other parts ask how old it is.
 
-Everything is deleted in small transactions, so that nobody waits for them; a run that is ended goes on the next time.
+Everything is deleted in small transactions, so that nobody waits for them. The next run continues one that was ended.
 """
 
 from __future__ import annotations

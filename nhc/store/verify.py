@@ -1,4 +1,4 @@
-"""See whether the audit log is whole: every row hashed into the next, and the head as it was anchored outside.
+"""Verifies the audit log: every row is hashed into the next, and the head matches the anchor outside the database.
 
 It finds a changed row, a hole, rows added or left out in an archived segment, a tail that was cut, and a chain that
 was made anew with right hashes. Rows after the last anchored one are as safe as the database.
@@ -23,7 +23,7 @@ from nhc.store.schema import audit_segments
 from nhc.system.bounded_read import open_file
 
 MISTAKES = 20
-"""Mistakes told apart; one who rewrote a log of a million rows is found by the first."""
+"""Mistakes that are reported one by one. The first already shows that somebody rewrote the log."""
 LINE_LIMIT = 1 << 20
 
 

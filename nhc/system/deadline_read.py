@@ -133,7 +133,7 @@ def read_each(
 
 
 def _wait(reader: _ReadingThread, stall: float) -> int:
-    """Where the reader stands: at the end, or, told to stop, where it has stood still for `stall` seconds."""
+    """Where the reader stands: at the end, or, asked to stop, where it has stood still for `stall` seconds."""
     seen = 0
     until = time.monotonic() + STARVED
     while not reader.done.acquire(timeout=stall):

@@ -1,4 +1,4 @@
-"""/metrics and /healthz of a service in the foreground: read alone, on loopback unless it is told otherwise.
+"""/metrics and /healthz of a service in the foreground: read-only, on loopback unless the settings say otherwise.
 
 `nhc remedy run --listen` and `nhc notices run --listen` serve them.
 """

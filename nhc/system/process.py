@@ -64,7 +64,7 @@ class Completed(NamedTuple):
 
 
 Watcher: TypeAlias = "Callable[[str, int], None]"
-"""Told `("started", pid)`, then `("ended", pid)` or `("abandoned", pid)`.
+"""Called with `("started", pid)`, then `("ended", pid)` or `("abandoned", pid)`.
 
 The watchdog kills groups that a killed worker leaves behind, and remembers what could not be killed.
 """
@@ -268,7 +268,7 @@ class _Looks:
         return min(most, max(self.due - time.monotonic(), 0.0)) if self.look else most
 
     def take(self, killed: int) -> None:
-        """Look, if it is time and the command was not told to end."""
+        """Look, if it is time and the command has not been signalled."""
         if self.look and not killed and time.monotonic() >= self.due:
             self.look()
             self.due = time.monotonic() + LOOK

@@ -1,4 +1,4 @@
-"""What a round of a train does, each piece after it was written down: mark, clear, evict, begin work, go on with it."""
+"""The actions of a train's round, each stored before it is carried out: mark, clear, evict, begin work, continue it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A train's rounds: read, decide, write down, do. A round may be cut off anywhere, and the next one goes on."""
+"""The rounds of a train: read, decide, store, act. A round may end anywhere; the next one continues from the store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a train does to nodes, each after it was written down: mark, clear, begin work once, watch, go on with it."""
+"""The calls that a train makes for nodes: mark, clear, begin work once, watch it, send the call that follows it."""
 
 from __future__ import annotations
 

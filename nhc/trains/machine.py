@@ -1,4 +1,4 @@
-"""A node's way through a train, as tables. Pure.
+"""The states of a node in a train, as tables. Pure.
 
 Each state is in the store before what it says is done: MARKING before the mark is set, ACTING before the work is begun,
 RETURNING before the mark is cleared. Work that is found in ACTING by another process may have been begun; it is watched

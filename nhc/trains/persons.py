@@ -43,7 +43,7 @@ def begin(
 
 
 def agree(store: Store, name: str, *, by: str, why: str, now: float) -> str:
-    """Agree to a train; what is told to the person. Raises TrainRefused, StoreError."""
+    """Agree to a train. Returns the answer for that person. Raises TrainRefused, StoreError."""
     with store.write() as connection:
         train = _open(trains.get(connection, name), name)
         if not trains.approve(connection, train, by=by, why=why, now=now):

@@ -1,6 +1,6 @@
 """A train's file (conf/train.toml.example): what is done, to which nodes, in which waves, and when it stops.
 
-Bounds, quiet hours, protected nodes and approvals are those of remedy.toml: a train has no looser ones of its own.
+Bounds, quiet hours, protected nodes and approvals are those of remedy.toml: a train cannot loosen them.
 """
 
 from __future__ import annotations

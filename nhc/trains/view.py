@@ -1,4 +1,4 @@
-"""What is seen of one node of a train when its next step is decided, and what the decision is: values alone."""
+"""The input and the result of a decision about one node of a train: values alone."""
 
 from __future__ import annotations
 

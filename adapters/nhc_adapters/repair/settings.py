@@ -1,4 +1,4 @@
-"""What an adapter is told in its table of a settings file ([repairers.aws] …): text by name, and its mistakes named."""
+"""An adapter's own table of a settings file ([repairers.aws] …): text by name, and its mistakes named."""
 
 from __future__ import annotations
 

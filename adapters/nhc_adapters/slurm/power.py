@@ -233,7 +233,7 @@ class SlurmPower:
         rights = [Right("scontrol show", True, f"slurmctld of {config.get('ClusterName', '?')} answers")]
         missing = self._missing("RebootProgram") or self._too_short()
         rights.append(Right("reboot", None if not missing else False, missing or "RebootProgram is set"))
-        # A reservation that does not exist: whoever may not update is told so before it is looked for.
+        # A reservation that does not exist: slurmctld checks the right to update before it looks for it.
         done = self.command("scontrol", "update", "ReservationName=nhc-may-i", "Duration=1")
         denied = done.status and "permission" in complaint(done).lower()
         rights.append(Right("scontrol update", not denied, complaint(done) if denied else "operator or administrator"))

@@ -65,7 +65,7 @@ class SlurmHyperpod(Slurm):
         self._asked: Dict[str, Request] = {}
 
     def nodes(self, names: Optional[Sequence[str]] = None) -> List[NodeState]:
-        """The states, with what persons ask for told apart from marks of others. Raises AdapterError."""
+        """The states, with requests of persons distinguished from marks of others. Raises AdapterError."""
         found = [read(state) for state in super().nodes(names)]
         gone = set(self._asked) if names is None else {one.state.name for one in found}
         kept = {node: one for node, one in self._asked.items() if node not in gone}

@@ -1,4 +1,4 @@
-"""The controller's own door: /healthz, /readyz and /metrics, on loopback unless told otherwise."""
+"""The controller's HTTP server: /healthz, /readyz and /metrics, on loopback unless the settings say otherwise."""
 
 from __future__ import annotations
 

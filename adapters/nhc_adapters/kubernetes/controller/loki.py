@@ -2,7 +2,7 @@
 
 Each look asks for what came since the last one, in windows of bounded length, oldest first and page by page. So a
 Loki that was away costs delay and no lines, and a quiet cluster never asks for more than the server allows. Lines
-that are equal in time and text are told once. A line that makes no sense, or whose stream does not name a node, is
+that are equal in time and text count once. A line that makes no sense, or whose stream does not name a node, is
 set aside and counted. What a line means is for nhc's catalogue to say; here it becomes a condition of its node.
 """
 
@@ -134,7 +134,7 @@ class Loki:
         now = int(self.clock() * 1e9)
         if not self.since:
             self.since = now - int(self.lookback * 1e9)
-        # Not at the first look: whoever gave us the cursor was told the lines before it already.
+        # Not at the first look: the lines before the cursor were reported by who gave us the cursor.
         begin = self.since - OVERLAP if self._overlap else self.since
         fresh: List[LogLine] = []
         pages = MAX_PAGES

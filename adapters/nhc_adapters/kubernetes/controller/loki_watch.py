@@ -133,7 +133,7 @@ class LokiWatch:
             if error.status != 403:
                 self.outages.failed("reading how far Loki was read", error)
                 return False
-            since = 0  # the missing right is told where all rights are
+            since = 0  # the missing right is reported with all others
         except AdapterError as error:
             self.outages.failed("reading how far Loki was read", error)
             return False

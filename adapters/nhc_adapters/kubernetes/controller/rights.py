@@ -124,7 +124,7 @@ class RightsWatch:
         self.soon = SOON
 
     def blocking(self) -> List[ClusterRight]:
-        """The missing rights without which the controller cannot do what it is told to."""
+        """The missing rights without which the controller cannot do what its settings ask for."""
         return [right for right in self.missing if self.apply or not right.acting]
 
     def run(self, stop: threading.Event) -> None:

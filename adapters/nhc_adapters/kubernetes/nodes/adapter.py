@@ -126,9 +126,10 @@ class Kubernetes:
     ) -> List[Applied]:
         """Take nodes out of service; as `nhc.ports.Marker`.
 
-        `objects` are node objects seen a moment ago, which save a read each; `facts` say what each mark stands on:
-        a report, unless told otherwise. A mark that the controller has set stands on a report besides from then on, so
-        the controller does not clear it when its condition is good: whoever marks by reports (the remedy loop) does.
+        `objects` are node objects seen a moment ago, which save a read each. `facts` are the evidence for each mark: by
+        default a report. A mark that the controller had set gets the report as further evidence. From then on the
+        controller does not clear it when its condition is good: the component that marks by reports (the remedy loop)
+        does.
         """
         objects, given = objects or {}, facts or {}
 

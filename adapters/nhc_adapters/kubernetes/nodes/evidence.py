@@ -57,7 +57,7 @@ def unsettled(
     if source == REPORT:
         return "it was marked from a report: a good report clears it, or an uncordon"
     if source == OPERATOR:
-        return None  # whether a person's mark has ended is told by its end, and by nothing else
+        return None  # only its removal shows that a person's mark has ended
     condition = conditions.get(kind)
     if condition is None:
         return f"it was marked for {source}, and nobody says anything of {kind} any more"

@@ -1,8 +1,7 @@
 """Faults that an operator overruled: uncordoning a marked node says "back in service", whatever its conditions say.
 
-What was bad then is kept on the node (`nhc/overruled`) and marks it no more, until it has ended once. Another fault
-does: a fault is told from another by its reason, its check and the device that it names, and by how many more there
-are beside it.
+The conditions that were bad then are kept on the node (`nhc/overruled`). They do not mark it again until they have
+ended once. Another fault marks it: faults differ by reason, check and device, and by how many more stand beside them.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ ENTER = "nsenter --target 1 --mount --uts --ipc --net --pid --"
 RESULT = "/dev/termination-log"
 HOST = "/host"
 ENDING = 150
-"""Seconds that the program has to put back what it took away, once it is told to end."""
+"""Seconds that the program has to put back what it took away, after the signal to end."""
 
 
 class HandSettings(NamedTuple):

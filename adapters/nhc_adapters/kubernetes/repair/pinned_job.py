@@ -36,7 +36,7 @@ class JobPlace(NamedTuple):
 class PinnedJob(NamedTuple):
     """One Job. `component` says what it is for; `notes` are annotations of it and of its pod.
 
-    `seconds` is how long it may run; `ending` how long its program has to end its work, once it is told to.
+    `seconds` is how long it may run; `ending` how long its program has to end its work after the signal.
     """
 
     name: str

@@ -82,7 +82,7 @@ class SuiteEnd(NamedTuple):
 
 
 def read_end(job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]) -> SuiteEnd:
-    """How an ended Job ended; of several pods (Kubernetes does not promise one a Job) the first that told."""
+    """How an ended Job ended; of several pods (Kubernetes does not promise one a Job) the first that gave a verdict."""
     why = read_job(job, pods).why
     found = SuiteEnd("", None, why)
     for pod in sorted(pods, key=lambda one: str(one.get("metadata", {}).get("creationTimestamp", ""))):

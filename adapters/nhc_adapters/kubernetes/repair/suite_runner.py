@@ -48,7 +48,7 @@ EVERY = 2.0
 LOG = 10 << 20
 """Bytes of a log that are asked for: kubelet keeps 10 MiB of it (containerLogMaxSize)."""
 VERDICTS = (0, 1)
-"""Exit statuses of `nhc deep run` that tell: good, bad."""
+"""Exit statuses of `nhc deep run` that are verdicts: good, bad."""
 UNSURE = 3
 _SUITE = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./-]*")
 

@@ -46,7 +46,7 @@ def event_of(event: Event) -> Optional[Tuple[str, str, str]]:
     """The Event (type, reason, message) of Kubernetes that one of the agent's becomes. Pure.
 
     What a log tells once is one, and so is a warning that begins or ends, as of an out-of-memory kill, a hung task or a
-    bad sector: no condition turns for it. A failure is told with its condition.
+    bad sector: no condition turns for it. A failure is reported with its condition.
     """
     reason, message = event.get("reason") or "Warning", event.get("message", "")
     if event["event"] == "log.event":
