@@ -1,6 +1,6 @@
-"""What a drill does to a real node: a fault that is only reported, or one that is put there for the node to find.
+"""The faults of a drill on a real node: one that is only reported, or one put there for the node to find.
 
-Each fault says which problems are its own, so that a true one of the same node is never taken for the drill's.
+Each fault says which problems are its own, so that a real problem of the node is never taken for the drill's.
 """
 
 from __future__ import annotations

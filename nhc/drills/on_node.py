@@ -1,7 +1,7 @@
 """Faults that are put on the node itself, by `nhc inject` there: through the repairer that runs commands (SSH).
 
-A command is sent once under its key, and what became of it is asked of the node. An answer that did not come proves
-nothing, so the fault counts as begun; taking it off may be repeated.
+A command is sent once under its key; the node is asked for its result. A lost answer proves nothing, so the fault
+counts as begun. Removing it may be repeated.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The fault asks for an inspection, so that the loop marks the node, and gives it to a person. It is only reported, or it
 is put on the node (`nhc.drills.on_node`), where the node's own check finds it. A row of the store (`nhc.store.drills`)
-stands from before the first of it until all is undone: whoever begins a drill undoes what another has left.
+is written before the first step and deleted when all is undone. A drill begins by undoing what an earlier one left.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The scenarios: what users of other repair loops complained of, each played against this loop and its policy.
+"""The scenarios: complaints of users of other repair loops, each played against this loop and its policy.
 
-The issues stand with each. A scenario says what happens in the made-up world, step by step, and what must come of it.
+Each names its issues. A scenario lists what happens in the made-up world, step by step, and what the result must be.
 """
 
 from __future__ import annotations

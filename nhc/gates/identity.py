@@ -1,7 +1,7 @@
-"""What a verdict holds for: the machine, its kernel, drivers and image, and what nhc was to run.
+"""The identity that a verdict holds for: the machine, its kernel, drivers and image, and what nhc was to run.
 
-Any of them changes, and the node is another one than the one that was tested. A value that cannot be read is left out,
-and one that comes or goes counts as a change.
+If one of them changes, the node is not the one that was tested. A value that cannot be read is left out; a value that
+appears or disappears is a change.
 """
 
 from __future__ import annotations

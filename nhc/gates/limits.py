@@ -1,7 +1,7 @@
 """Whether a suite can end before something gives its node up: autoscalers, cloud hooks, power saving. Pure.
 
-What each of them waits for is the adapter's knowledge (`nhc.gate_ports.GateLimit`); here it is held against the time
-that the suite takes with all its tries.
+What each of them waits for is the adapter's knowledge (`nhc.gate_ports.GateLimit`); here it is compared with the
+time that the suite takes with all its tries.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Runs a suite as a process of its own (`nhc deep run`) and reads its report; while it runs, a function is called.
 
-A process of its own can be ended in the tools' own orderly way, and a crash of it is one run that could not tell.
+Such a process can be ended in the tools' own way, and its crash is one run that is UNKNOWN.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""What the restarting of jobs does, in Prometheus' text: from the store and the last round, so that a restart loses
-nothing. No label names a job, a user or a node: those are many, and `nhc job status` lists them.
+"""The metrics of job restarts in Prometheus' text, from the store and the last round, so that a restart loses nothing.
+
+No label names a job, a user or a node: those are many, and `nhc job status` lists them.
 """
 
 from __future__ import annotations

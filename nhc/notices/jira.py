@@ -1,8 +1,8 @@
 """Jira: one issue for one incident (https://developer.atlassian.com/server/jira/platform/rest/v2/).
 
-An issue is looked for by a label made of the incident's key before one is made, so that a lost answer makes no second
-one. While it is open nothing is written into it, no issue is closed by a machine, and what a person closed stays so:
-the next occurrence of the incident has an issue of its own.
+Before nhc makes an issue, it searches for one by a label made of the incident's key: a lost answer makes no second one.
+nhc writes nothing into an open issue and closes none. An issue that a person closed stays closed: the next occurrence
+of the incident gets a new one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Jobs that are restarted after infrastructure faults, as faults that notices are sent about: read from the store.
 
-A job is given up, or its restart is held for longer than `held_for`: that stands until it ends. A restart itself is
-told while it is under way, and for `restarted_for` after it, so that the usual wait before a notice does not hide it.
+A job that is given up, and one whose restart is held for longer than `held_for`, is a fault until that ends. A restart
+is one while it is under way and for `restarted_for` after it, so that the usual wait before a notice does not hide it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What `nhc notices run` does, in Prometheus' text. What waits is read from the store: a restart loses nothing."""
+"""The metrics of `nhc notices run` in Prometheus' text. Waiting messages are counted in the store."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """One request to a receiver of notices: no redirect, no proxy of the environment, one try. The outbox tries again.
 
-The address is the settings' alone; what nodes say never chooses it. An answer that did not come is tried again: the
-receivers know a message by its id or its incident's key.
+The address comes from the settings alone, never from a node's report. A message without an answer is sent again:
+receivers recognise it by its id or its incident's key.
 """
 
 from __future__ import annotations

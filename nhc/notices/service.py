@@ -1,7 +1,7 @@
 """One round: look at the problems, put what is due into the outbox, and send what waits there.
 
-The outbox is written before anything is sent, and a message ends in it only after its receiver has answered: a process
-that is killed in between sends that message again, and loses none.
+The outbox is written before anything is sent, and a message leaves it only after its receiver has answered. A
+process that is killed in between sends that message again; none is lost.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Doing what the store says is to be done, and writing down what came of it."""
+"""Carries out the actions that the store holds, and stores their results."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Which faults open an episode. Pure.
 
-Faults come twice, late, and after the node was repaired already; none of that may begin a repair. A fault that a person
-has taken in hand is left to that person. A node has one open episode: further faults join it, because two loops on one
-node would be two actors, and one repair of the machine covers them all.
+Faults are reported twice, late, or after the node was already repaired; none of these may begin a repair. A fault that
+a person works on is left to that person. A node has one open episode, which further faults join: two episodes would be
+two actors on one node, and one repair of the machine covers all its faults.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What persons ask of the loop on a node itself, as a fault like any other. Pure.
+"""Requests that persons make on a node itself, handled as faults. Pure.
 
-A request opens an episode once, within the same bounds as a fault. It is carried out as it was asked for: a healthy
-report does not end it, and where it fails, nothing harder follows that nobody asked for.
+A request opens an episode once, within the same bounds as a fault. Only the requested repair is done: a healthy report
+does not end it, and if it fails, no harder repair follows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the loop keeps in the store: moves of episodes with their attempts and audit rows, a transaction at a time.
+"""Writes the loop's moves to the store, each with its attempts and audit rows in one transaction.
 
 A move is written before anything that follows from it is done. Where somebody else (a person with `nhc remedy`, another
 leader) changed the episode since it was read, the move is dropped: the next round reads again and decides again.

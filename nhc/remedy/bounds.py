@@ -1,4 +1,4 @@
-"""How much may be done at once, and in a time. Pure: what is out and what was done in, the bound that holds out.
+"""The bounds on the loop's actions, at one time and within a time. Pure: returns the bound that holds, from counts.
 
 Every bound is counted from the store, so a controller that starts again has spent what it spent before. A level says
 how many nodes may be out (or under repair) at one time, a rate how many actions may begin within a time; each for the

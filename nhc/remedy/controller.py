@@ -1,9 +1,9 @@
-"""The loop: rounds of intake, decide, write down, act, watch.
+"""The loop: rounds of intake, decide, store, act, watch.
 
 A round goes over the open episodes until nothing moves any more. In each pass it reads, decides by `nhc.remedy.steps`,
 writes the moves down, and only then does what the states ask for: set marks (MARKING), send repairs (ACTING), clear
-marks (RETURNING). What a round finds in ACTING without having written it itself was begun by a controller that is gone:
-its effect is looked for. So a round may be cut off anywhere, and the next one goes on.
+marks (RETURNING). An attempt in ACTING that this round did not write was begun by an earlier controller: its effect is
+looked for. So a round may end anywhere, and the next one continues.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the bounds and the breaker are counted from: the store's episodes and attempts, and the nodes' states."""
+"""Counts for the bounds and the breaker, from the store's episodes and attempts and from the nodes' states."""
 
 from __future__ import annotations
 

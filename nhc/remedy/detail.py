@@ -1,4 +1,4 @@
-"""What an episode remembers besides its row: JSON in the store's `episodes.detail`, read and written here alone."""
+"""The rest of an episode besides its columns: JSON in the store's `episodes.detail`, read and written here alone."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What the loop does to the world, each after it was written down: mark, clear, look, send once, watch.
+"""The loop's calls to adapters and repairers, each after it was stored: mark, clear, look, send once, watch.
 
-Nothing here decides, and nothing here is repeated: an answer that did not come is AMBIGUOUS, and is for the next round
-to look after.
+Nothing here decides, and nothing here is repeated. A call without an answer is AMBIGUOUS; the next round looks for its
+effect.
 """
 
 from __future__ import annotations

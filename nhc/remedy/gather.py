@@ -1,8 +1,8 @@
 """Collect evidence before a repair, in the background: the loop asks whether it is done, and goes on with the others.
 
-Each source has its own try; what it could not give is written down as a row that says why. After the budget's time the
-collection counts as over, whatever a source still does: a machine that hangs must not keep its own repair waiting.
-Pieces are files named by the SHA-256 of their content, so that one that is the same is kept once.
+Each source is tried once. A source that fails leaves a row that says why. After the budget's time the collection is
+over, even if a source still works: a machine that hangs must not keep its own repair waiting.
+Files are named by the SHA-256 of their content, so equal ones are kept once.
 """
 
 from __future__ import annotations

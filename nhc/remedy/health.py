@@ -1,4 +1,4 @@
-"""How nodes are, as the store's newest reports and what an adapter reports itself (conditions) say: worst counts."""
+"""The health of nodes, from the store's newest reports and an adapter's own (conditions): the worst counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which repair comes next. Pure: what was tried and what is possible in, the next rung or the end out.
+"""Chooses the next repair. Pure: from what was tried and what is possible, the next rung or the end of the ladder.
 
 The ladder runs from the mildest repair to a person. It begins at the rung that the faults suggest, and goes up only:
 a repair that did not help is followed by a later one. A rung is skipped, with the reason written down, where the site

@@ -1,9 +1,9 @@
-"""The states of an episode and the ways between them, as tables. Pure: nothing here reads a clock or a file.
+"""The states of an episode and the transitions between them, as tables. Pure: nothing here reads a clock or a file.
 
 An episode is one loop over one node: from a fault to a node back in service, or to an escalation that says what was
 tried. Each step is written down in its state *before* it is taken: MARKING before the mark is set, ACTING before the
 repair is sent, RETURNING before the mark is cleared. So a controller that is killed anywhere finds, when it starts
-again, either that nothing was begun or that something may have been; it never has to guess which step it was at.
+again, either that nothing was begun or that something may have been; it always knows which step it was at.
 
 `docs/remedy.md` shows these tables; `tests/remedy/test_machine.py` holds that they agree.
 """

@@ -1,4 +1,4 @@
-"""What the loop does, in Prometheus' text: from the store and the last round, so that a restart loses nothing."""
+"""The loop's metrics in Prometheus' text, from the store and the last round, so that a restart loses nothing."""
 
 from __future__ import annotations
 

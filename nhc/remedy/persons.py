@@ -1,7 +1,7 @@
 """What persons may do to the loop: approve, refuse, abort, hold, release. Each is one transaction with its audit row.
 
-The loop reads all of it before its next step. Where it changes an episode at the same moment, one of the two fails and
-reads again; a repair that was sent by then is not unsent, and the answer says so.
+The loop reads these before its next step. If it changes an episode at the same moment, one of the two fails and reads
+again. A repair that was already sent cannot be taken back; the answer says so.
 """
 
 from __future__ import annotations

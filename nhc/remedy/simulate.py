@@ -1,6 +1,6 @@
-"""Play recorded history against a policy: the very controller, over a store of its own and a world that is made up.
+"""Plays recorded history against a policy: the real controller, with a store of its own and a made-up world.
 
-What is recorded is when nodes were sick. What is assumed: a mark takes at once, running work ends after `drain`, a
+The history says when nodes were unhealthy. Assumed: a mark takes effect at once, running work ends after `drain`, a
 repair takes `takes` and cures (or, with `cures` false, never does), persons agree at once. After a repair that cured, a
 node counts as healthy until history shows a new fault. Nothing outside is asked, and nothing is done.
 """

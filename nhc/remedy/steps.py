@@ -1,4 +1,4 @@
-"""The next step of one episode. Pure: what is seen in (`EpisodeView`, `Scene`), one `Move` out; it asks nothing.
+"""The next step of one episode. Pure: takes what was seen (`EpisodeView`, `Scene`) and returns one `Move`.
 
 The order in each state is the same: is the node ours to touch? is it still sick? has the step a reason to wait? Only
 what passes all of it moves on. `nhc.remedy.controller` writes a move down before anything that follows from it is done.

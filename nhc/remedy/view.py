@@ -1,4 +1,4 @@
-"""What is seen of one episode when its next step is decided, and what the decision is: values alone."""
+"""The input and the result of a decision about one episode: values alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a node's management controller is, and with what it is logged in to: shared by Redfish and IPMI.
+"""The address and the login of a node's management controller: shared by Redfish and IPMI.
 
 [repairers.redfish]
 bmc = "https://{node}-bmc.cluster"     # {node} is the node's name; a node's own setting `bmc` goes before it

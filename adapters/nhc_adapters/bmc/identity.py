@@ -1,4 +1,4 @@
-"""Whether a management controller speaks of the machine that was judged: a reset of the wrong one stops another job."""
+"""Checks that a management controller belongs to the machine that was judged: a wrong reset stops another job."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@
     interface = "lanplus"     # or "lan"
     identity = "guid"         # "trust" where the controllers show no system GUID: then the address alone is believed
 
-IPMI shows no boot. A reset is therefore never DONE by what the controller says: the node's new boot id is the proof. A
+IPMI does not show a boot. So only the node's new boot id proves that a reset is DONE. A
 power cycle is sent as off and on, because the controller does show that the power was off in between.
 """
 

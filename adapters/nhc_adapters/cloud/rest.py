@@ -1,4 +1,4 @@
-"""One HTTP request to a cloud, sent once, with what its failure proves.
+"""Sends one HTTP request to a cloud, once, and says what a failure proves.
 
 urllib3 carries it, as it does for Kubernetes. Nothing is repeated and no redirect is followed.
 """

@@ -1,8 +1,8 @@
 """How the program gets to the node and is run there: over SSH, or on this very machine.
 
 OpenSSH's client is used as it stands, with the user's own configuration, keys and known hosts. A login that asks for
-anything is a refusal. Where ssh says that it has not logged in, nothing can have been begun; anything else that is no
-answer of the program proves nothing.
+anything is a refusal. If ssh reports that it has not logged in, nothing has begun. Any other answer that is not
+the program's proves nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Repairs by a program that runs on the node itself, and says afterwards what became of each.
+"""Repairs by a program that runs on the node itself, which also reports the result of each.
 
     [repairers.node]
     reach = "ssh"                            # or "local": this machine alone
@@ -8,7 +8,7 @@
     kubeconfig = "/etc/kubernetes/kubelet.conf"  # changes the node's labels of the GPU Operator; "" leaves them
 
 The order's key names the repair on the node's disk, where it is written before anything is done: a second call with the
-same key does nothing, and after a lost answer `show` tells what became of it.
+same key does nothing, and after a lost answer `show` reports its result.
 """
 
 from __future__ import annotations

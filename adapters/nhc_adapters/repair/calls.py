@@ -1,7 +1,7 @@
-"""What became of one call to a cloud: the same three answers, whichever client carried it.
+"""The result of one call to a cloud: the same three answers for every client.
 
-Every client of this package sends a request once and raises CallFailed for everything that is no success. The rule for
-what proves that nothing was begun stands in one place for each provider; all else is AMBIGUOUS.
+Every client sends a request once and raises CallFailed for everything but success. One rule for each provider decides
+which failures prove that nothing has begun; every other failure is AMBIGUOUS.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A small Kubernetes client: requests with retries that cannot do harm twice, and watches that notice silence.
 
-urllib3 carries the bytes (docs/decisions/0007 has the measurements); this module knows the API's manners:
+urllib3 carries the bytes (docs/decisions/0007 has the measurements); this module knows the API's rules:
 bearer tokens that rotate, Retry-After, continue tokens, resourceVersion, bookmarks and 410 Gone. Every write
 of ours is safe to repeat (a patch with a resourceVersion test, a strategic merge of our own conditions, a
 create under a name chosen beforehand), so that a connection that breaks after the server acted is retried.
@@ -141,7 +141,7 @@ class Client:
     ) -> JsonObject:
         """One request for a JSON object, tried again for `retry_for` seconds. Raises ApiError or Unreachable.
 
-        With `retry` off, an answer of the server is final (an eviction's 429 means a budget, not a crowd).
+        With `retry` off, an answer of the server is final (an eviction's 429 means a budget, not too many requests).
         """
         return _decoded(self._request(method, path, body, content_type, query, retry))
 
