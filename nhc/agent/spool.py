@@ -10,6 +10,7 @@ import os
 import zlib
 from typing import List, NamedTuple, Tuple
 
+from nhc.system import whole_file
 from nhc.system.bounded_read import read_bytes, read_text
 
 SUFFIX = ".report"
@@ -122,18 +123,4 @@ class Spool:
         return int(text) if text.isascii() and text.isdigit() else 0
 
     def _write(self, name: str, data: bytes) -> None:
-        temporary = f"{self.directory}/{name}.tmp"
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        try:
-            try:
-                if os.write(fd, data) != len(data):
-                    raise OSError(28, os.strerror(28))
-            finally:
-                os.close(fd)
-            os.rename(temporary, f"{self.directory}/{name}")
-        except OSError:
-            try:
-                os.unlink(temporary)
-            except OSError:
-                pass
-            raise
+        whole_file.write(f"{self.directory}/{name}", data, 0o600)

@@ -15,7 +15,7 @@ from nhc.facts.mounts import at, mounts
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.policy.ledger import default_directory
-from nhc.state.store import write
+from nhc.system import whole_file
 from nhc.system.bounded_read import read_text
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def _record(files: List[str]) -> None:
     try:
         os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
         if files:
-            write(path, json.dumps({"files": files}).encode() + b"\n", 0o600)
+            whole_file.write(path, json.dumps({"files": files}).encode() + b"\n", 0o600)
         else:
             os.unlink(path)
     except FileNotFoundError:

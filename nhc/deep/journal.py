@@ -15,6 +15,7 @@ from typing import List, NamedTuple, Optional, Tuple
 from nhc.deep import gpu_settings, leftovers
 from nhc.deep.gpu_settings import GpuSettings
 from nhc.host import Host
+from nhc.system import whole_file
 from nhc.system.bounded_read import parse_json, read_bytes
 
 DIRECTORY = "/var/lib/nhc/deep"
@@ -78,20 +79,7 @@ def write(where: str, journal: RestoreJournal) -> None:
     value = {**journal._asdict(), "gpus": [gpu._asdict() for gpu in journal.gpus]}
     path = f"{where}/{NAME}"
     try:
-        fd = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            data = memoryview((json.dumps(value) + "\n").encode())
-            while data:
-                data = data[os.write(fd, data) :]
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        os.replace(f"{path}.new", path)
-        folder = os.open(where, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        whole_file.write(path, (json.dumps(value) + "\n").encode(), 0o600, durable=True)
     except OSError as error:
         raise JournalError(f"{path}: {error.strerror}: nothing was started, as it could not be put back") from None
 

@@ -8,7 +8,6 @@ one does that (`nhc.deep.journal`).
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 import uuid
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
@@ -25,6 +24,7 @@ from nhc.plan import BUILT_IN, Item, Plan
 from nhc.ports import AdapterError, NodeSource
 from nhc.run import engine
 from nhc.state.store import State
+from nhc.system import whole_file
 from nhc.system.bounded_read import read_text
 from nhc.system.ending_signals import Signals, SignalToEnd
 from nhc.system.process import adopt_orphans
@@ -292,14 +292,8 @@ def keep(report: Report, where: str) -> Optional[str]:
     name = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(report.started))
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        fd, temporary = tempfile.mkstemp(dir=folder, prefix=".", suffix=".tmp")
-        try:
-            with os.fdopen(fd, "w", encoding="utf-8") as file:
-                file.write(render(report))
-            os.replace(temporary, f"{folder}/{name}-{report.labels['suite'].replace('/', '_')}.json")
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        path = f"{folder}/{name}-{report.labels['suite'].replace('/', '_')}.json"
+        whole_file.write(path, render(report).encode(), 0o600)
         for old in sorted(one for one in os.listdir(folder) if one.endswith(".json"))[:-KEPT]:
             os.unlink(f"{folder}/{old}")
     except OSError as error:

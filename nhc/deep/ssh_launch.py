@@ -20,6 +20,7 @@ from nhc.fleet.transport import Transport, Trouble
 from nhc.group_launch import GroupJob, GroupOrder, GroupOutput
 from nhc.model import printable
 from nhc.ports import AdapterError
+from nhc.system import whole_file
 from nhc.system.bounded_read import read_text
 
 PROBED = 15.0
@@ -269,10 +270,6 @@ class GroupRun:
         """The output, and then the marker that says that it is whole."""
         try:
             for name, data in (("output", b"".join(self._output)), ("marker", f"{self._sweep} {status}\n".encode())):
-                with open(f"{self._place}/{name}.new", "wb") as file:
-                    file.write(data)
-                    file.flush()
-                    os.fsync(file.fileno())
-                os.replace(f"{self._place}/{name}.new", f"{self._place}/{name}")
+                whole_file.write(f"{self._place}/{name}", data, durable=True)
         except OSError as error:
             self._fail(f"{self._place}: {error.strerror}")

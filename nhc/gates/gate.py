@@ -20,6 +20,7 @@ from nhc.model import printable
 from nhc.ports import AdapterError, Effect
 from nhc.state import gate_record as record
 from nhc.state.gate_record import BadRecord, GateRecord, GateState
+from nhc.system import whole_file
 
 Tell = Callable[[str, str, Mapping[str, object]], None]
 """Told each change: `gate.held`, the node, and details. Must not raise."""
@@ -162,9 +163,7 @@ class Gate:
             return ""
         path = f"{os.path.splitext(self.world.record_path)[0]}-report.json"
         try:
-            with open(f"{path}.tmp", "w", encoding="utf-8") as file:
-                file.write(text)
-            os.replace(f"{path}.tmp", path)
+            whole_file.write(path, text.encode())
         except OSError as error:
             self.world.say(f"{path}: {error.strerror}: the report is not kept")
             return ""

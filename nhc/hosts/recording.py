@@ -17,6 +17,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 from nhc.host import Completed, Host, System
 from nhc.hosts.redaction import redact_recording, secrets
 from nhc.plan import SHELL_LINE, UNDECIDED, Plan
+from nhc.system import whole_file
 from nhc.system.process import Look
 
 T = TypeVar("T")
@@ -72,10 +73,7 @@ class AnswerRecorder:
             content = self.shown(content.decode(errors="replace")).encode()
         real = self.root + path
         os.makedirs(os.path.dirname(real), exist_ok=True)
-        temporary = f"{real}.{os.getpid()}.tmp"
-        with open(temporary, "wb") as file:
-            file.write(content)
-        os.replace(temporary, real)
+        whole_file.write(real, content)
 
 
 class RecordingSystem(System):

@@ -23,8 +23,8 @@ from nhc.language import site_settings
 from nhc.light import TYPE_CHECKING
 from nhc.model import Report, Verdict
 from nhc.planning.cache import code_path
-from nhc.state.store import State, write
-from nhc.system import process
+from nhc.state.store import State
+from nhc.system import process, whole_file
 from nhc.system.bounded_read import read_text
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def keep(state: State, plan: Plan, report: Report, settings: Mapping[str, str], 
     try:
         content = _content(plan, report, settings, max_age, context)
         if content and state.usable():
-            write(f"{state.directory}/{FILE}", content.encode("utf-8", "surrogateescape"), 0o600)
+            whole_file.write(f"{state.directory}/{FILE}", content.encode("utf-8", "surrogateescape"), 0o600)
             return
     except (OSError, ValueError):
         pass

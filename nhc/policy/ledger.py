@@ -15,6 +15,7 @@ from typing import Iterable, Iterator, List, NamedTuple, Optional
 from nhc.model import printable
 from nhc.policy.decide import Past
 from nhc.ports import Applied, Effect, Operation, PlannedOperation
+from nhc.system import whole_file
 
 DIRECTORY = "/var/lib/nhc"
 KEEP = 90 * 86400.0
@@ -146,12 +147,8 @@ class Ledger:
             return
         kept = list(self.entries())
         horizon = max(entry.when for entry in kept) - KEEP if kept else 0.0
-        temporary = f"{self.path}.{os.getpid()}.tmp"
-        with open(temporary, "w", encoding="utf-8") as file:
-            file.writelines(_line(entry) for entry in kept if entry.when >= horizon)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, self.path)
+        text = "".join(_line(entry) for entry in kept if entry.when >= horizon)
+        whole_file.write(self.path, text.encode(), 0o644, durable=True)
 
 
 def _line(entry: LedgerEntry) -> str:

@@ -41,14 +41,15 @@ def describe(error: BaseException) -> str:
 
 def keep(command: str, error: BaseException) -> str:
     """Write the file; its path, "" where the state directory cannot be used."""
-    from nhc.state.store import State, write
+    from nhc.state.store import State
+    from nhc.system import whole_file
 
     state = State()
     if not state.usable():
         return ""
     path = f"{state.directory}/crash-{command.replace(' ', '-')}.txt"
     try:
-        write(path, content(command, error), 0o600)
+        whole_file.write(path, content(command, error), 0o600)
     except OSError:
         return ""
     return path

@@ -10,6 +10,7 @@ import os
 from enum import Enum
 from typing import Any, Mapping, NamedTuple, Optional
 
+from nhc.system import whole_file
 from nhc.system.bounded_read import parse_json, read_text
 
 PATH = "/var/lib/nhc/gate.json"
@@ -103,18 +104,8 @@ def parse(text: str, where: str) -> GateRecord:
 def write(where: str, record: GateRecord) -> None:
     """Keep a record, on the disk before this returns. Raises OSError that names the path."""
     value = {**record._asdict(), "state": record.state.value, "why": record.why[:WHY_LIMIT]}
-    temporary = f"{where}.{os.getpid()}.tmp"
     try:
         os.makedirs(os.path.dirname(where) or ".", mode=0o755, exist_ok=True)
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
-        try:
-            with os.fdopen(fd, "w", encoding="utf-8") as file:
-                json.dump(value, file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, where)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        whole_file.write(where, json.dumps(value).encode(), 0o644, durable=True)
     except OSError as error:
         raise OSError(error.errno, error.strerror, where) from None

@@ -13,6 +13,7 @@ import stat
 import time
 
 from nhc.light import TYPE_CHECKING
+from nhc.system import whole_file
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Tuple
@@ -97,7 +98,7 @@ class State:
 
         path = f"{self.directory}/{name}.json"
         try:
-            write(path, json.dumps(value, separators=(",", ":")).encode())
+            whole_file.write(path, json.dumps(value, separators=(",", ":")).encode())
             self._unsaved.pop(name, None)
         except OSError as error:
             self._warn(f"{path}: {error.strerror}: not remembered")
@@ -117,7 +118,7 @@ class State:
         if not self._ready():
             return
         try:
-            write(f"{self.directory}/{name}", content)
+            whole_file.write(f"{self.directory}/{name}", content)
         except OSError:
             pass
 
@@ -261,28 +262,3 @@ def _read(path: str) -> bytes:
             pieces.append(piece)
     finally:
         os.close(fd)
-
-
-def write(path: str, content: bytes, mode: int = 0o666) -> None:
-    """Replace a file so that a reader sees the old content or the new one whole. Raises OSError; leaves nothing."""
-    temporary = f"{path}.{os.getpid()}.tmp"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    try:
-        try:
-            fd = os.open(temporary, flags, mode)
-        except FileExistsError:  # of a killed run that had our pid
-            os.unlink(temporary)
-            fd = os.open(temporary, flags, mode)
-        try:
-            view = memoryview(content)
-            while view:
-                view = view[os.write(fd, view) :]
-        finally:
-            os.close(fd)
-        os.replace(temporary, path)
-    except OSError:
-        try:
-            os.unlink(temporary)
-        except OSError:
-            pass
-        raise

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
 from nhc.policy.ledger import TRIM_AT, Ledger, LedgerError
 from nhc.ports import Applied, Effect, Operation, PlannedOperation
+from tests.support.size_limit import files_of_at_most
 
 
 @pytest.fixture
@@ -82,3 +84,14 @@ def test_a_large_ledger_is_trimmed_to_its_recent_past(ledger):
         assert len(open_lines(ledger)) > 10_000  # until then its newest line was as old as the rest
         ledger.begin(marks("n2"), 1e8)
     assert [past.node for past in ledger.history()] == ["n1", "n2"]
+
+
+def test_a_ledger_that_cannot_be_trimmed_stays_whole_and_leaves_nothing_beside_it(ledger, tmp_path):
+    new = json.dumps({"when": 1e8, "node": "n" * 1000, "deed": "mark", "effect": "begun"}, separators=(",", ":")) + "\n"
+    with ledger:
+        with open(ledger.path, "w") as file:
+            file.write(new * (TRIM_AT // len(new) + 1))
+        size, names = os.stat(ledger.path).st_size, set(os.listdir(tmp_path))
+        with files_of_at_most(1000), pytest.raises(LedgerError, match="nothing may be done without a ledger"):
+            ledger.begin(marks("n1"), 1e8)
+        assert (os.stat(ledger.path).st_size, set(os.listdir(tmp_path))) == (size, names)
