@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import json
 import uuid
-from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, TypeVar, Union
+from typing import Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Sequence, Tuple, TypeVar, Union
 
 from sqlalchemy.engine import Connection
 
 from nhc.remedy import detail as details
+from nhc.remedy import room
 from nhc.remedy.admit import Admission, NodeEpisode, opening
 from nhc.remedy.detail import Detail
 from nhc.remedy.ladder import first_rung
-from nhc.remedy.machine import ENDS, AttemptStatus, EpisodeState, after
+from nhc.remedy.machine import ENDS, AttemptStatus, EpisodeEvent, EpisodeState, after
+from nhc.remedy.room import Room
 from nhc.remedy.view import Consent, EpisodeView, Move, Try
 from nhc.repair import Rung, Sighting
 from nhc.store import attempts, audit, episodes
@@ -100,6 +102,8 @@ class Book:
 
     def __init__(self, store: Store, fence: Optional[Fence] = None, actor: str = ACTOR) -> None:
         self.store, self.fence, self.actor = store, fence, actor
+        self.others: FrozenSet[Room] = frozenset()
+        """What trains had taken of the bounds when ours was counted."""
         self.broken: Dict[int, str] = {}
         """Episodes whose detail cannot be read, and why: nothing is done with them."""
 
@@ -182,11 +186,18 @@ class Book:
     def save(
         self, moves: Sequence[Tuple[EpisodeCase, Move]], now: float, sightings: Dict[int, Sighting]
     ) -> List[Written]:
-        """Write moves down; those that are in the store afterwards. `sightings` are of those that begin an attempt."""
+        """Write moves down; those that are in the store afterwards. `sightings` are of those that begin an attempt.
+
+        Where a train has taken of the bounds since they were counted, nothing that takes of them is written.
+        """
         found: List[Written] = []
         for chunk in _chunks(moves):
             with self.store.write(self.fence) as connection:
+                taking = any(_takes_room(move) for _case, move in chunk)
+                late = taking and room.has_grown(connection, self.others, room.LOOP)
                 for case, move in chunk:
+                    if late and _takes_room(move):
+                        continue
                     try:
                         with connection.begin_nested():
                             after_it = self._save(connection, case, move, now, sightings.get(case.episode.id))
@@ -267,6 +278,10 @@ def causes_of(row: Episode) -> Tuple[str, ...]:
         return (*(one.cause for one in details.read(row.detail).faults), row.cause)
     except details.BadDetail:
         return (row.cause,)
+
+
+def _takes_room(move: Move) -> bool:
+    return move.begins or move.event is EpisodeEvent.MARK_ALLOWED
 
 
 def changes(before: Detail, move: Move) -> bool:

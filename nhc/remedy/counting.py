@@ -13,11 +13,9 @@ from nhc.remedy.book import EpisodeCase, state_of
 from nhc.remedy.bounds import FLEET, MARK, BegunAction, Bounds, Radius, Usage, sizes
 from nhc.remedy.breaker import NAME, BreakerInput, BreakerSettings
 from nhc.remedy.machine import OUT, REPAIRING, AttemptStatus, EpisodeState
+from nhc.remedy.room import TRAIN_AT_WORK
 from nhc.store import attempts, episodes, holds, nodes, trains
 from nhc.store.episodes import Episode
-
-TRAIN_AT_WORK = frozenset({"acting", "watching", "verifying"})
-"""States of a train's node (nhc.trains.machine) in which it counts as under repair."""
 
 
 class FleetGroups(NamedTuple):

@@ -6,7 +6,7 @@ episode: the second gets a Conflict, reads again and decides again.
 
 from __future__ import annotations
 
-from typing import List, Mapping, NamedTuple, Optional, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
@@ -116,6 +116,12 @@ def get(connection: Connection, number: int) -> Optional[Episode]:
     """One episode, None where there is none of that number."""
     row = connection.execute(sa.select(episodes).where(episodes.c.id == number)).first()
     return Episode._make(row) if row else None
+
+
+def open_states(connection: Connection) -> Dict[int, str]:
+    """The states of all open episodes, by their number."""
+    asked = sa.select(episodes.c.id, episodes.c.state).where(episodes.c.ended.is_(None))
+    return {int(row.id): str(row.state) for row in connection.execute(asked)}
 
 
 def list_episodes(

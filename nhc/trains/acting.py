@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Callable, List, Mapping, Sequence, Set, Tuple
+from typing import AbstractSet, Callable, Dict, List, Mapping, Sequence, Set, Tuple
+
+from sqlalchemy.engine import Connection
 
 from nhc.marks import clears_later
-from nhc.ports import Applied, Effect
+from nhc.model import printable
+from nhc.ports import AdapterError, Applied, Effect
 from nhc.repair import Answer, Sent, Stage
 from nhc.store import trains
 from nhc.store.trains import Train
 from nhc.trains.book import Ride, RideWritten, TrainBook
 from nhc.trains.hands import TrainHands
 from nhc.trains.machine import STOP_ENDS, Stop
-from nhc.trains.steps import TRIES
+from nhc.trains.steps import TRIES, unfit_now
 from nhc.trains.view import StopMove, StopView
+
+HeldNow = Callable[[Connection, str, int, float], str]
+"""Why no work may begin on a node at this moment: a hold other than the train's own (its number), or the open breaker;
+"" where it may."""
 
 
 class TrainWork:
     """Acts for one train. A node is marked, cleared or evicted at most once a round; work is begun once in all."""
 
-    def __init__(self, book: TrainBook, hands: TrainHands, clock: Callable[[], float]) -> None:
-        self.book, self.hands, self.clock = book, hands, clock
+    def __init__(self, book: TrainBook, hands: TrainHands, clock: Callable[[], float], held: HeldNow) -> None:
+        self.book, self.hands, self.clock, self.held = book, hands, clock, held
         self.plan, self.store = book.plan, book.store
         self._fresh: Set[str] = set()
         self._tried: Set[str] = set()
@@ -33,17 +40,23 @@ class TrainWork:
         """Remember which of these moves begin work: it is to be sent, once."""
         self._fresh |= {one.ride.act.key for one in written if one.move.begins and one.ride.act is not None}
 
-    def perform(self, train: Train, rides: Sequence[Ride], views: Mapping[str, StopView]) -> List[RideWritten]:
-        """Do what is due for each node. Returns what was written down of it."""
+    def perform(
+        self, train: Train, rides: Sequence[Ride], views: Mapping[str, StopView], waits: AbstractSet[str]
+    ) -> List[RideWritten]:  # fmt: skip
+        """Do what is due for each node, and nothing new to those that wait. Returns what was written down of it."""
         todo = [ride for ride in rides if ride.row.node not in self._tried]
-        found = self._marks(train, [ride for ride in todo if ride.state is Stop.MARKING and _ours(views, ride)])
+        marking = [ride for ride in todo if ride.state is Stop.MARKING and ride.row.node not in waits]
+        found = self._marks(train, [ride for ride in marking if _ours(views, ride)])
         back = [ride for ride in todo if ride.state is Stop.RETURNING and _ours(views, ride)]
         found += self._clears(train, [ride for ride in back if not clears_later(views[ride.row.node].seen)])
-        busy = [ride.row.node for ride in todo if ride.state is Stop.DRAINING and _busy(views, ride)]
+        draining = [ride for ride in todo if ride.state is Stop.DRAINING and _ours(views, ride)]
+        busy = [ride.row.node for ride in draining if _busy(views, ride)]
         if self.plan.drain.evict and busy:
             self._tried |= set(busy)
             self.hands.hands.evict(busy)
-        found += self._sends(train, [ride for ride in rides if ride.state is Stop.ACTING and self.is_fresh(ride)])
+        found += self._sends(
+            train, [ride for ride in rides if ride.state is Stop.ACTING and self.is_fresh(ride)], views
+        )
         for ride in todo:
             view = views[ride.row.node]
             if ride.state is Stop.WATCHING and view.progress is not None and view.progress.stage is Stage.HALFWAY:
@@ -85,20 +98,50 @@ class TrainWork:
                 moves.append((ride, StopMove(None, detail._replace(waiting=f"{what}: {said}", waiting_since=since))))
         return [one for one in self.book.save(train, moves, now, {}, {}) if one.move.to is not None]
 
-    def _sends(self, train: Train, rides: Sequence[Ride]) -> List[RideWritten]:
+    def _sends(self, train: Train, rides: Sequence[Ride], views: Mapping[str, StopView]) -> List[RideWritten]:
         """Begin what was written down, and write each answer down as soon as it is there."""
         if not rides:
             return []
-        with self.store.write(self.book.fence) as connection:  # under the fence: only the leader begins
-            now_there = {row.node: row.version for row in trains.nodes_of(connection, train.id)}
-        todo = [ride for ride in rides if now_there.get(ride.row.node) == ride.row.version]
         for ride in rides:
             if ride.act is not None:
                 self._fresh.discard(ride.act.key)  # whatever comes of it, it is not begun again
+        back = self._held_back(train, rides, views)
+        todo = [ride for ride in rides if ride.row.node not in back]
         found = []
+        for ride in rides:
+            why = back.get(ride.row.node, "")
+            if why:
+                detail = ride.detail._replace(waiting="", waiting_since=0.0)
+                move = StopMove(Stop.DRAINING, detail, why, act="refused")
+                written = self.book.answered(train, ride, move, "", self.clock())
+                found += [written] if written is not None else []
         for ride, sent in zip(todo, self.hands.hands.each(self.hands.send, todo)):
             written = self.book.answered(train, ride, self._answer(ride, sent), sent.request_id, self.clock())
             found += [written] if written is not None else []
+        return found
+
+    def _held_back(self, train: Train, rides: Sequence[Ride], views: Mapping[str, StopView]) -> Dict[str, str]:
+        """Where work is not to begin after all, and why; "" where somebody has changed the row.
+
+        Other machines may have been looked at for minutes since everything was read.
+        """
+        try:
+            states = {one.name: one for one in self.hands.hands.states([ride.row.node for ride in rides])}
+            blind = ""
+        except AdapterError as error:
+            states, blind = {}, f"the cluster cannot be asked about its nodes: {printable(str(error))}"
+        found: Dict[str, str] = {}
+        with self.store.write(self.book.fence) as connection:  # under the fence: only the leader begins
+            version = {row.node: row.version for row in trains.nodes_of(connection, train.id)}
+            for ride in rides:
+                node = ride.row.node
+                if version.get(node) != ride.row.version:
+                    found[node] = ""
+                    continue
+                why = self.held(connection, node, ride.detail.hold, self.clock()) or blind
+                why = why or unfit_now(views[node]._replace(seen=states.get(node)))
+                if why:
+                    found[node] = f"not begun: {why}"
         return found
 
     def _answer(self, ride: Ride, sent: Sent) -> StopMove:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import uuid
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from sqlalchemy.engine import Connection
 
+from nhc.remedy import room
+from nhc.remedy.room import Room
 from nhc.repair import Sighting
 from nhc.store import episodes, holds, trains
 from nhc.store.database import Fence, Store
@@ -53,6 +55,8 @@ class TrainBook:
 
     def __init__(self, store: Store, plan: TrainPlan, fence: Optional[Fence] = None, actor: str = ACTOR) -> None:
         self.store, self.plan, self.fence, self.actor = store, plan, fence, actor
+        self.others: FrozenSet[Room] = frozenset()
+        """What the loop and other trains had taken of the bounds when ours was counted."""
 
     def train(self, connection: Connection) -> Train:
         """The train as it is now. Raises Conflict where it is gone."""
@@ -134,13 +138,16 @@ class TrainBook:
         return Ride(row, detail, act if move.step is None else None)
 
     def _still_runs(self, connection: Connection, train: Train, row: TrainNode) -> None:
-        """In the transaction that begins something: a person's hold or abort that came first holds; so does an episode.
+        """In the transaction that begins something: a person's hold or abort that came first holds. So does an episode,
+        and what the loop or another train has taken of the bounds since they were counted.
 
         Raises Conflict.
         """
         now = trains.get(connection, train.name)
         if now is None or now.state != TrainState.RUNNING.value:
             raise Conflict(f"train {train.name} runs no more")
+        if room.has_grown(connection, self.others, train.id):
+            raise Conflict("somebody else has taken of the bounds since they were counted")
         if row.step == 0 and episodes.list_episodes(connection, node=row.node, is_open=True, limit=1):
             raise Conflict(f"{row.node} has an open episode")
 

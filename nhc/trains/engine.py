@@ -57,7 +57,7 @@ class Engine:
         self.hands = TrainHands(hands, plan)
         self.book = TrainBook(store, plan, fence)
         self._look = TrainLook(self.book, settings, self.hands, reports, clock())
-        self._work = TrainWork(self.book, self.hands, clock)
+        self._work = TrainWork(self.book, self.hands, clock, self._look.held)
         self._unseen: Set[str] = set()
 
     def round(self) -> TrainRound:
@@ -124,7 +124,8 @@ class Engine:
         self._work.note_begun(written)
         current = {ride.row.node: ride for ride in rides}
         current.update({one.ride.row.node: one.ride for one in written})
-        done = self._work.perform(train, list(current.values()), views)
+        waits = {node for node, move in decided.items() if move.bound}
+        done = self._work.perform(train, list(current.values()), views, waits)
         found = [*(one for one in written if one.move.to is not None), *done]
         for one in found:
             self.publish(one)

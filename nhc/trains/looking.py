@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from sqlalchemy.engine import Connection
+
+from nhc.matching.node_names import Names
 from nhc.model import printable
 from nhc.ports import AdapterError, ConditionReport, NodeState
-from nhc.remedy import counting, health
+from nhc.remedy import counting, health, room
 from nhc.remedy.book import Book
 from nhc.remedy.breaker import NAME, blind
 from nhc.remedy.counting import FleetGroups
@@ -44,6 +47,17 @@ class TrainLook:
         self.problems: List[str] = []
         self._began = began
         self._watched: Dict[str, Watched] = {}
+        self._fleet = FleetGroups({}, {}, Names((), ()))
+
+    def held(self, connection: Connection, node: str, own: int, now: float) -> str:
+        """Why no work may begin on a node at this very moment, "" where it may. `own` is the number of our own hold."""
+        breaker = holds.breakers(connection).get(NAME)
+        if breaker is not None and breaker.state == "open":
+            return f"the breaker is open: {breaker.why}"
+        standing = holds.in_force(connection, now)
+        if own and all(one.id != own for one in standing):
+            return "a person ended the train's hold on it"
+        return held_by([one for one in standing if one.id != own], node, self._fleet)
 
     def begin_round(self) -> None:
         """Forget what the round before saw."""
@@ -62,7 +76,7 @@ class TrainLook:
             self.problems.append(f"reports cannot be read: {printable(str(error))}")
             reports = []
         with self.store.read() as connection:
-            fleet = counting.fleet(connection, states or ())
+            self._fleet = fleet = counting.fleet(connection, states or ())
         return ClusterSeen(states, fleet, health.reported(reports, fleet.names, "adapter"))
 
     def states_again(self, names: Sequence[str], seen: ClusterSeen) -> Optional[List[NodeState]]:
@@ -84,6 +98,7 @@ class TrainLook:
             every = trains.nodes_of(connection, train.id)
             names = [ride.row.node for ride in rides]
             cases = Book(self.store).cases(connection)
+            self.book.others = room.of_others(connection, train.id)
             counted = counting.count(
                 connection, seen.fleet, cases, seen.states or (), self.settings.bounds, self.settings.breaker, now,
                 self.settings.sources.max_age,

@@ -123,7 +123,24 @@ def _marking(view: StopView, scene: TrainScene) -> StopMove:
     if _aborting(scene) or _overdue(view, scene):
         why = "the train was aborted" if _aborting(scene) else f"the mark could not be set: {view.detail.waiting}"
         return _go(view, Stop.RETURNING, why, ends=Stop.SKIPPED.value)
-    return StopMove(None, view.detail)
+    node = view.seen
+    if node is not None and node.mark is not None and node.mark.ours and not node.available:
+        return StopMove(None, view.detail)  # it was set, and nobody wrote that down
+    if not scene.going:
+        return wait(view, scene, "train", f"the train is {scene.train.value}")
+    if scene.breaker:
+        return wait(view, scene, "breaker", scene.breaker)
+    held = bounds.never_now(scene.settings.bounds, bounds.MARK, view.node, scene.now)
+    return wait(view, scene, held.bound, held.why) if held is not None else StopMove(None, view.detail)
+
+
+def unfit_now(view: StopView) -> str:
+    """Why work that is written down must not begin after all, by the node as it is at this moment; "" to begin."""
+    if view.seen is not None and view.seen.busy and not view.detail.forced:
+        return "work runs on it again"
+    if view.seen is not None and view.seen.hold:
+        return f"left alone: {view.seen.hold}"
+    return _taken(view)
 
 
 def _taken(view: StopView) -> str:

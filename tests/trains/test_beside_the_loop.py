@@ -1,0 +1,104 @@
+"""A train beside the loop, and beside another train: processes of their own that spend from the same bounds."""
+
+import pytest
+
+from nhc.store import holds
+from tests.support.train_world import PLAN, Line, plan_of
+
+ONE = "[bounds.fleet]\nout = { nodes = 1 }\nrepairing = { nodes = 1 }"
+
+
+def comes_between(world, moments, happens):
+    """Something happens at these moments of what runs: the first one, the second… The most nodes out at any of all."""
+    most, count, busy = [0], [0], [False]
+
+    def see(what):
+        most[0] = max(most[0], sum(not node.available for node in world.nodes.values()))
+        if busy[0] or what == "before a commit":  # nobody else writes then
+            return
+        count[0] += 1
+        if count[0] in moments:
+            busy[0] = True
+            happens()
+            busy[0] = False
+
+    world.at_boundary = see
+    return most
+
+
+@pytest.mark.parametrize("moment", range(1, 9))
+def test_the_last_room_is_taken_by_one_of_the_two(world, moment):
+    """Whatever the moment at which the train comes between what the loop reads and what it writes."""
+    line = Line(world, settings=ONE)
+    line.begin()
+    world.fall_sick("n7")
+    world.tick(1.0)
+    most = comes_between(world, [moment], line.engine().round)
+    world.controller(ONE).round()
+    assert most == [1]
+
+
+@pytest.mark.parametrize("moment", [2, 4])
+def test_the_same_the_other_way_round(world, moment):
+    line = Line(world, settings=ONE)
+    line.begin()
+    world.fall_sick("n7")
+    world.tick(1.0)
+    most = comes_between(world, [moment], world.controller(ONE).round)
+    line.engine().round()
+    assert most == [1]
+
+
+@pytest.mark.parametrize("moment", [2, 4])
+def test_two_trains_take_the_last_room_once(world, moment):
+    first, second = Line(world, settings=ONE), Line(world, PLAN.replace('"kernel"', '"second"'), ONE)
+    first.begin()
+    second.begin()
+    most = comes_between(world, [moment], second.engine().round)
+    first.engine().round()
+    assert most == [1]
+
+
+def test_what_is_said_after_the_last_look_holds_the_work(world):
+    line = Line(world, plan_of(work='[[work]]\ncommand = ["/usr/sbin/flash"]\n'))
+    line.begin()
+
+    def come(what):
+        if what == "machine looked at":
+            world.at_boundary = lambda _what: None
+            with world.plain.write() as connection:
+                holds.hold(connection, "fleet", "", by="alice", why="stop", now=world.now)
+
+    world.at_boundary = come
+    line.run(5)
+    assert world.commands == []
+    with world.plain.write() as connection:
+        holds.release(connection, "fleet", "", by="alice", now=world.now)
+    line.run()
+    assert set(line.states().values()) == {"done"}
+    assert len(world.commands) == len(world.nodes)
+
+
+def test_a_mark_that_was_only_written_down_waits_for_the_breaker(world):
+    line = Line(world)
+    line.begin()
+
+    class Gone(BaseException):
+        pass
+
+    def die(what):
+        if what == "before marks are set":
+            raise Gone
+
+    world.at_boundary = die
+    with pytest.raises(Gone):
+        line.engine().round()
+    world.at_boundary = lambda _what: None
+    with world.plain.write() as connection:
+        holds.set_breaker(connection, "remedy", "open", by="alice", why="many at once", now=world.now)
+    line.run(3)
+    assert world.marked == []
+    with world.plain.write() as connection:
+        holds.set_breaker(connection, "remedy", "closed", by="alice", why="it was nothing", now=world.now)
+    line.run()
+    assert set(line.states().values()) == {"done"}
