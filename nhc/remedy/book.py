@@ -109,6 +109,10 @@ class Book:
 
     # Reading.
 
+    def note_others(self, connection: Connection) -> None:
+        """Remember what trains have taken of the bounds. Call it before ours is counted: what comes between shows."""
+        self.others = room.of_others(connection, room.LOOP)
+
     def cases(self, connection: Connection) -> List[EpisodeCase]:
         """The open episodes. One whose detail makes no sense is left out and named in `broken`."""
         rows = episodes.list_episodes(connection, is_open=True)

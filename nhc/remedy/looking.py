@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection
 from nhc.matching.node_names import Names
 from nhc.model import printable
 from nhc.ports import AdapterError, ConditionReport, NodeState
-from nhc.remedy import counting, health, room
+from nhc.remedy import counting, health
 from nhc.remedy.admit import Admission, admit
 from nhc.remedy.asking import RequestsSeen, answers, fault_of, kept, taken_back
 from nhc.remedy.book import Book, EpisodeCase, causes_of, standing
@@ -110,7 +110,7 @@ class Lookout:
                 rows += episodes.list_episodes(connection, node=node, limit=RECENT)
             asked, answered = answers(asked, rows, {row.id: causes_of(row) for row in rows if row.node in asked})
             faults += [fault_of(node, one, now) for node, one in asked.items()]
-            self.book.others = room.of_others(connection, room.LOOP)  # before it is counted: what comes between shows
+            self.book.note_others(connection)
             counted = counting.count(
                 connection, self._fleet, cases, states or (), self.settings.bounds, self.settings.breaker, now,
                 self.settings.sources.max_age,

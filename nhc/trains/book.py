@@ -65,6 +65,10 @@ class TrainBook:
             raise Conflict(f"there is no train {self.plan.name}")
         return found
 
+    def note_others(self, connection: Connection, train: Train) -> None:
+        """Remember what the loop and other trains have taken of the bounds. Call it before ours is counted."""
+        self.others = room.of_others(connection, train.id)
+
     def rides(self, connection: Connection, train: Train) -> List[Ride]:
         """All nodes of a train, each with the work that it is at."""
         acts = {(act.node, act.step): act for act in trains.acts_of(connection, train.id)}

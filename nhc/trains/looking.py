@@ -9,7 +9,7 @@ from sqlalchemy.engine import Connection
 from nhc.matching.node_names import Names
 from nhc.model import printable
 from nhc.ports import AdapterError, ConditionReport, NodeState
-from nhc.remedy import counting, health, room
+from nhc.remedy import counting, health
 from nhc.remedy.book import Book
 from nhc.remedy.breaker import NAME, blind
 from nhc.remedy.counting import FleetGroups
@@ -98,7 +98,7 @@ class TrainLook:
             every = trains.nodes_of(connection, train.id)
             names = [ride.row.node for ride in rides]
             cases = Book(self.store).cases(connection)
-            self.book.others = room.of_others(connection, train.id)
+            self.book.note_others(connection, train)
             counted = counting.count(
                 connection, seen.fleet, cases, seen.states or (), self.settings.bounds, self.settings.breaker, now,
                 self.settings.sources.max_age,
