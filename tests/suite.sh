@@ -3,19 +3,21 @@
 #
 #   tests/suite.sh quick|whole [PYTEST ARGUMENT...]
 #
-# quick is the first part without the tests marked thorough, with fewer generated examples.
+# quick is the first part without the tests marked thorough, with fewer generated examples, in one process more: among
+# tests that take so little, waiting for a deadline counts.
 # The second part runs whatever became of the first. The last lines name what failed; the exit status is 1 then.
 # JOBS=N: that many processes. PYTHON: the interpreter that has pytest.
 set -uo pipefail
-what=${1:-} first=first
+what=${1:-}
 [ "$what" = quick ] || [ "$what" = whole ] || { echo "usage: ${0##*/} quick|whole [PYTEST ARGUMENT...]" >&2; exit 2; }
-[ "$what" = whole ] || first=quick
 shift
 cd "$(dirname "$0")/.." || exit 2
 python=${PYTHON:-.venv/bin/python} jobs=${JOBS:-2} memory='' failed=$(mktemp) || exit 2
 trap 'rm -rf "$failed"* ${memory:+"$memory"}' EXIT
 trap 'exit 130' INT TERM
 export NHC_FAILED_TESTS=$failed
+first=first many=$jobs
+[ "$what" = whole ] || first=quick many=$((jobs + 1))
 
 # Hundreds of tests start nhc: each would compile what it imports where nothing compiled is kept.
 # The tests' own compiled files are kept too: without them half of collecting is to compile assertions again.
@@ -40,9 +42,9 @@ part() { # part NAME PYTEST-ARGUMENT...: 0 where every test passed, or none belo
 }
 
 if [ -n "$memory" ]; then
-  mkdir "$memory/t" && TMPDIR=$memory/t part "$first" --basetemp="$memory/p" --dist loadfile "$@"
+  mkdir "$memory/t" && TMPDIR=$memory/t part "$first" -n "$many" --basetemp="$memory/p" --dist loadfile "$@"
 else
-  part "$first" --dist loadfile "$@"
+  part "$first" -n "$many" --dist loadfile "$@"
 fi
 # What starts a service waits for it half of its time: one process more than there are cores to keep busy.
 # In the order of collecting: services of which there is one for all tests first, then file by file. Ansible's tests build

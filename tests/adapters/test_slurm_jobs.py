@@ -261,6 +261,7 @@ def test_a_node_that_nhc_drained_is_a_fault_and_one_that_an_operator_drained_is_
     assert controller.node_faults(["n1", "n2", "n3"]) == {"n1": "taken out of service: check_gpu: gone"}
 
 
+@pytest.mark.thorough
 def test_a_slurm_that_is_away_is_one_line(tmp_path):
     (tmp_path / "slurm.conf").write_text("ClusterName=x\nSlurmctldHost=localhost(127.0.0.1)\nSlurmctldPort=9\n")
     controller = SlurmJobs({"conf": str(tmp_path / "slurm.conf")}, {}, 60.0)

@@ -76,6 +76,7 @@ def test_what_it_wrote_last_is_read_and_it_is_started_again_ever_more_slowly(end
     assert max(waits) <= 60
 
 
+@pytest.mark.thorough
 def test_a_line_without_an_end_takes_no_more_memory(ended):
     played = Played(f"head -c {5 * LINE} /dev/zero; echo; echo after; exec sleep 60")
     child = played.child()

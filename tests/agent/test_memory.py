@@ -62,6 +62,7 @@ def test_requests_leave_nothing_behind(agent):
     assert resident(agent.process.pid) - before < 1 << 20
 
 
+@pytest.mark.thorough
 def test_a_round_that_could_not_begin_is_a_round_that_failed(agent):
     """Else `done`, which is the others, goes below nothing."""
     import resource

@@ -40,6 +40,7 @@ def test_a_whole_run_on_a_healthy_machine(nvml):
     assert {verdict for _, verdict, _, _ in found} == {Verdict.OK}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("what", "check", "verdict"),
     [

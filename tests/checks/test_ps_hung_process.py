@@ -58,6 +58,7 @@ def states(pid):
     return found
 
 
+@pytest.mark.thorough
 def test_a_process_that_makes_ps_hang_does_not_hang_a_check(mount):
     child = subprocess.Popen(
         [sys.executable, "-c", HANG, mount / "file"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

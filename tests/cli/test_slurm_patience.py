@@ -54,6 +54,7 @@ def sync(tmp_path):
     return run
 
 
+@pytest.mark.thorough
 def test_a_change_that_fails_is_tried_again_while_patience_lasts(sync):
     done, server = sync(2, "--patience", "30s")
     assert (done.exit_code, server.asked) == (0, 3), done.output

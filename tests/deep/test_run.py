@@ -165,6 +165,7 @@ def test_a_signal_while_a_service_is_being_stopped_starts_all_of_them_again(plac
     assert not (place / "deep" / journal.NAME).exists()
 
 
+@pytest.mark.thorough
 def test_a_deadline_ends_the_tool_in_its_own_way(place):
     done = deep(
         place,

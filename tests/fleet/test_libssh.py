@@ -98,6 +98,7 @@ def test_a_key_that_is_refused_and_one_that_is_not(server, tmp_path):
     assert used == ["libssh", "paramiko", "libssh"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("banner", "reason"), [
     (b"", "NoBanner"),
     (b"SSH-2.0-Silent\r\n", "HandshakeTimeout"),

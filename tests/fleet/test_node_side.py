@@ -173,6 +173,7 @@ def test_only_an_installed_nhc_is_used_where_that_is_asked(tmp_path):
     assert trouble(task(tmp_path / "kept", use="installed")).reason == "NotInstalled"
 
 
+@pytest.mark.thorough
 def test_output_without_end_and_a_run_without_end_are_ended_there(tmp_path, monkeypatch):
     monkeypatch.setattr(node_session, "GRACE", 1.0)
     endless = archive("import sys\nwhile True: sys.stdout.write('x' * 65536)")

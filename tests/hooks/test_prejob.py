@@ -41,6 +41,7 @@ def test_a_slow_node_is_refused(suite):
     assert judged(suite).verdict is Verdict.CRIT
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("choice", "verdict"), [("admit", Verdict.UNKNOWN), ("refuse", Verdict.CRIT)])
 def test_a_suite_past_its_budget_could_not_tell_and_the_policy_decides(suite, choice, verdict):
     (suite / "hold").touch()

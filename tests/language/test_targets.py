@@ -204,6 +204,7 @@ def test_a_group_that_there_is_not_is_named_by_config_check_and_in_a_runs_notes(
     assert done.returncode == 0
 
 
+@pytest.mark.thorough
 def test_a_group_whose_command_hangs_is_given_up_with_all_that_it_started(groups, monkeypatch):
     monkeypatch.setattr(target_library, "TIMEOUT", 1.0)
     judge = Targets()

@@ -295,6 +295,7 @@ def test_a_run_reaps_all_that_it_started(text, tmp_path):
     assert done.stdout.startswith("0 "), done.stdout + done.stderr
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_run_that_is_ended_reaps_all_that_it_started(number, tmp_path):
     (tmp_path / "nhc.conf").write_text("* || sh -c 'sleep 600; true'\n")

@@ -286,6 +286,7 @@ def test_a_command_that_dies_a_moment_after_its_worker_is_not_called_stuck(monke
     assert (done.how, done.stuck) == ("timeout", None)
 
 
+@pytest.mark.thorough
 def test_what_cannot_be_killed_costs_one_last_breath_however_many_there_are(tmp_path, monkeypatch):
     os.mkfifo(tmp_path / "fifo")
     monkeypatch.setattr("nhc.system.process_identity.is_alive", lambda _process: True)

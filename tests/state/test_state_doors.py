@@ -136,6 +136,7 @@ def holder(tmp_path):
         child.communicate()
 
 
+@pytest.mark.thorough
 def test_a_lock_that_is_held_holds_no_run_up(holder, conf, tmp_path):
     conf.write_text("* |strikes 2| check_file_test -f /no/such/file\n* |strikes 3| check_file_test -f /nor/this\n")
     state = holder("strikes")

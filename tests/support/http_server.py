@@ -13,6 +13,8 @@ from typing import NamedTuple
 class Handler(http.server.BaseHTTPRequestHandler):
     """Says nothing on standard error. `get` and `put` are to be written; `answer` sends a whole answer."""
 
+    disable_nagle_algorithm = True  # or a body waits 40 ms for the acknowledgement of its head
+
     def do_GET(self) -> None:
         self.get()
 
@@ -83,7 +85,7 @@ def serving(
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(*tls)
             server.socket = context.wrap_socket(server.socket, server_side=True)
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.005})
         thread.start()
         try:
             yield server

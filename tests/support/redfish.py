@@ -30,7 +30,7 @@ class Controller:
         self.calls, self.tokens, self.opened, self.elsewhere = [], set(), 0, ""
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"bmc": self}))
         self.server.daemon_threads = True
-        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.005}, daemon=True).start()
         self.url = f"http://127.0.0.1:{self.server.server_port}"
 
     def close(self):
@@ -78,6 +78,7 @@ class Controller:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # or a body waits 40 ms for the acknowledgement of its head
     bmc: Controller
 
     def log_message(self, *_args):

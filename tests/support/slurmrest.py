@@ -54,6 +54,7 @@ class FakeSlurmRest(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     server: FakeSlurmRest
+    disable_nagle_algorithm = True  # or a body waits 40 ms for the acknowledgement of its head
 
     def log_message(self, *arguments: object) -> None:
         pass

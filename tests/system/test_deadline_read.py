@@ -78,6 +78,7 @@ def test_what_held_us_up_is_not_tried_again_until_it_lets_go(tree):
     assert read_each(str(tree), list("abcd"), "cmdline")["c"] == b"back"
 
 
+@pytest.mark.thorough
 def test_a_job_of_hundreds_that_hangs_costs_about_a_second(tmp_path):
     names = [str(number) for number in range(200)]
     for name in names:

@@ -62,6 +62,7 @@ def test_the_instance_is_read_off_every_form_of_provider_id(node, provider, inst
     assert (found.instance, found.region, found.hyperpod) == (instance, region, cluster)
 
 
+@pytest.mark.thorough
 def test_a_silent_endpoint_is_ambiguous_after_one_request(fake):
     one = fake.instance()
     mine = repairer(fake, timeout=3.0)

@@ -85,7 +85,11 @@ WORLDS = {
 }
 
 
-@pytest.fixture(params=WORLDS)
+#: One of each service. To make botocore's client takes longer than all else: the other worlds are for `make test`.
+QUICK = {"reboot", "hyperpod-replace"}
+
+
+@pytest.fixture(params=[pytest.param(one, marks=[] if one in QUICK else pytest.mark.thorough) for one in WORLDS])
 def world(request):
     made = WORLDS[request.param]()
     yield made

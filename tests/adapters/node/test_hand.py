@@ -15,6 +15,8 @@ from nhc_adapters.node.hand.journal import ENDED, RepairJournal
 from nhc_adapters.node.repairer import NodeHand
 from tests.support.gpu_node import BOOT, UUID, GpuNode, remove
 
+pytestmark = pytest.mark.thorough  # each starts the command that repairs, and services that it stops
+
 KEY = "6b1f0a52-5f3c-4b57-9a3f-1f0e2d3c4b5a"
 PERSISTENCED = "nvidia-persistenced.service"
 DCGM = "nvidia-dcgm.service"
@@ -98,7 +100,6 @@ def test_what_would_start_a_service_again_is_stopped_before_it(node):
     assert stopped == ["nvidia-persistenced.path", PERSISTENCED] == started[::-1]
 
 
-@pytest.mark.thorough
 def test_a_reset_that_failed_puts_everything_back_and_says_what_the_driver_said(node):
     node.gpus(2)
     node.unit(DCGM)
@@ -239,7 +240,6 @@ def killed(node):
     return process
 
 
-@pytest.mark.thorough
 def test_a_killed_repair_is_seen_and_completed_by_putting_back(node):
     process = killed(node)
     process.send_signal(signal.SIGKILL)
@@ -260,7 +260,6 @@ def test_a_killed_repair_is_seen_and_completed_by_putting_back(node):
     assert len([line for line in node.calls() if "--gpu-reset" in line]) == 1
 
 
-@pytest.mark.thorough
 def test_the_next_repair_puts_back_what_a_killed_one_left(node):
     process = killed(node)
     process.kill()
@@ -296,7 +295,6 @@ def test_a_signal_ends_a_repair_and_everything_is_put_back(node):
     assert [row["persistence"] for row in node.gpu_rows()] == ["Enabled", "Enabled"]
 
 
-@pytest.mark.thorough
 def test_a_second_repair_waits_for_the_first(node):
     node.gpus(2)
     node.note("gate", "")
@@ -356,7 +354,6 @@ def test_an_xgmi_hive_is_reset_as_one_and_each_gpu_is_read(node):
     assert dict(state.results) == {"gpu0": "reset", "gpu1": "reset", "gpu2": "Failed to reset GPU"}
 
 
-@pytest.mark.thorough
 def test_services_are_started_again_and_seen_to_run_anew(node):
     node.unit("trainer.service")
     state = repaired(node, order(Rung.RESTART_APP), services="trainer.service")
@@ -365,7 +362,6 @@ def test_services_are_started_again_and_seen_to_run_anew(node):
     assert (sent.answer, sent.message) == (Answer.REFUSED, "this node has no absent.service")
 
 
-@pytest.mark.thorough
 def test_a_reboot_is_done_when_the_boot_id_is_another(node):
     repairer = hand(node)
     before = repairer.look(MACHINE)
@@ -397,7 +393,6 @@ def test_a_setting_of_no_sense_is_named(settings, said):
         NodeHand(settings, {})
 
 
-@pytest.mark.thorough
 def test_evidence_is_what_the_node_says(node):
     node.gpus(2)
     (node.path / "amd-smi").unlink()
@@ -422,7 +417,6 @@ def test_the_log_of_the_node_says_who_and_why(node):
     assert "ended: gpu1 reset" in done
 
 
-@pytest.mark.thorough
 def test_a_machine_without_a_uuid_is_told_by_its_boot(node):
     node.gpus(2)
     assert hand(node).send(order(machine=Machine("n1", boot_id="other"))).answer is Answer.REFUSED
@@ -433,7 +427,6 @@ def test_a_machine_without_a_uuid_is_told_by_its_boot(node):
 # A program of the site's own.
 
 
-@pytest.mark.thorough
 def test_a_command_runs_once_and_its_exit_status_is_told(node, tmp_path):
     trace = tmp_path / "trace"
     program = tmp_path / "flash"

@@ -61,6 +61,7 @@ class FakeCloud:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True  # or a body waits 40 ms for the acknowledgement of its head
 
             def log_message(self, *_arguments: object) -> None:
                 pass
@@ -106,7 +107,7 @@ class FakeCloud:
 
         self._server = Server(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
-        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.005,), daemon=True).start()
 
     def route(self, asked: Asked) -> Operation:
         raise NotImplementedError
