@@ -16,8 +16,8 @@ python=${PYTHON:-.venv/bin/python} jobs=${JOBS:-2} memory='' failed=$(mktemp) ||
 trap 'rm -rf "$failed"* ${memory:+"$memory"}' EXIT
 trap 'exit 130' INT TERM
 export NHC_FAILED_TESTS=$failed
-first=first many=$jobs
-[ "$what" = whole ] || first=quick many=$((jobs + 1))
+first=first many=$jobs show=()
+[ "$what" = whole ] || first=quick many=$((jobs + 1)) show=(--durations=10 --durations-min=1) # what should be thorough
 
 # Hundreds of tests start nhc: each would compile what it imports where nothing compiled is kept.
 # The tests' own compiled files are kept too: without them half of collecting is to compile assertions again.
@@ -42,9 +42,9 @@ part() { # part NAME PYTEST-ARGUMENT...: 0 where every test passed, or none belo
 }
 
 if [ -n "$memory" ]; then
-  mkdir "$memory/t" && TMPDIR=$memory/t part "$first" -n "$many" --basetemp="$memory/p" --dist loadfile "$@"
+  mkdir "$memory/t" && TMPDIR=$memory/t part "$first" -n "$many" --basetemp="$memory/p" --dist loadfile "${show[@]}" "$@"
 else
-  part "$first" -n "$many" --dist loadfile "$@"
+  part "$first" -n "$many" --dist loadfile "${show[@]}" "$@"
 fi
 # What starts a service waits for it half of its time: one process more than there are cores to keep busy.
 # In the order of collecting: services of which there is one for all tests first, then file by file. Ansible's tests build

@@ -138,7 +138,7 @@ def module_name(path: Path) -> str:
 
 
 def house(files: Mapping[str, Path]) -> House:
-    """The modules of these files. The garbage collector would walk their trees again and again, now and in later tests."""
+    """The modules of these files. The garbage collector would walk their trees again and again, now and later."""
     modules = {}
     gc.disable()
     try:
