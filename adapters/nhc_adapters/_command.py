@@ -94,7 +94,7 @@ ARGUMENT_LIMIT = 100_000
 
 def chunks(names: Iterable[str], limit: int = ARGUMENT_LIMIT) -> List[Tuple[List[str], str]]:
     """The names in as few lists as fit an argument each, with their folded form."""
-    from nhc.matching.nodeset import fold
+    from nhc.matching.node_ranges import fold
 
     todo = [sorted(set(names))]
     done: List[Tuple[List[str], str]] = []

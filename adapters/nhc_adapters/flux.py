@@ -45,7 +45,7 @@ class Flux(CommandMarker):
 
 def parse_status(text: str) -> List[NodeState]:
     """`flux resource status` in our format: a node may be on several lines. Raises ValueError."""
-    from nhc.matching.nodeset import expand
+    from nhc.matching.node_ranges import expand
 
     flags: Dict[str, List[str]] = {}
     reasons: Dict[str, str] = {}

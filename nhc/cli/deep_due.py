@@ -15,7 +15,7 @@ from nhc.cli.option_groups import GroupedCommand, under
 from nhc.cli.store import FORM, SETTINGS, URL, found, guarded
 from nhc.deep.due import DeepRule, Due, due
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
-from nhc.matching.nodeset import expand
+from nhc.matching.node_ranges import expand
 from nhc.model import printable
 from nhc.plugins import NoAdapter, open_adapter
 from nhc.ports import AdapterError, JobMessages

@@ -25,7 +25,7 @@ from nhc.deep.sweep_plan import BadPlan, SweepPlan, read, write
 from nhc.deep.topology_sources import BadTopology, not_placed
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
 from nhc.group_launch import Launcher
-from nhc.matching.nodeset import fold
+from nhc.matching.node_ranges import fold
 from nhc.model import printable
 from nhc.plugins import NoAdapter
 from nhc.plugins import launcher as launcher_of

@@ -15,7 +15,8 @@ from nhc.cli.deep_sweep_plan import RefusedSweep
 from nhc.job_control import JobName, JobView
 from nhc.jobs.settings import PATH, JobControllerSettings, load
 from nhc.jobs.site import open_controller
-from nhc.matching.nodeset import BadRange, expand
+from nhc.matching.node_ranges import expand
+from nhc.matching.nodeset import BadRange
 from nhc.plugins import JOB_CONTROLLERS
 from nhc.ports import AdapterError, SettingError
 from nhc.store import audit, jobs

@@ -10,7 +10,7 @@ from nhc.deep.group_test import Rules, Topology
 from nhc.deep.rails import NAME
 from nhc.deep.sweep_plan import SweepPlan
 from nhc.deep.topology_sources import guess_and_read
-from nhc.matching.nodeset import expand
+from nhc.matching.node_ranges import expand
 from nhc.system.bounded_read import cause, read_text
 from nhc.units import count, size_bytes
 

@@ -15,7 +15,7 @@ from nhc.fleet.history import SweepHistory, default_path
 from nhc.fleet.progress import ProgressLine
 from nhc.fleet.summary import Picture, write_out
 from nhc.fleet.sweep_options import ReportOptions, SweepOptions
-from nhc.matching.nodeset import fold
+from nhc.matching.node_ranges import fold
 from nhc.model import Verdict, printable
 
 EXIT = {Verdict.SKIP: EXIT_UNKNOWN, Verdict.OK: EXIT_HEALTHY, Verdict.WARN: EXIT_HEALTHY,

@@ -27,7 +27,7 @@ from nhc.cli.remedy_options import person
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
 from nhc.gate_ports import GroupOfNodes, KeepsCluster, TakesOrders, Turn
 from nhc.gates.settings import GateSettings, Trigger
-from nhc.matching.nodeset import expand
+from nhc.matching.node_ranges import expand
 from nhc.model import printable
 from nhc.ports import AdapterError, Effect
 

@@ -15,7 +15,7 @@ from nhc.cli.job_options import carried_out
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.job_control import JobController
 from nhc.jobs.step import StepEnds, next_step
-from nhc.matching.nodeset import expand
+from nhc.matching.node_ranges import expand
 from nhc.model import printable
 from nhc.plugins import NoAdapter, job_controller
 from nhc.ports import AdapterError

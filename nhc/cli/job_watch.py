@@ -19,7 +19,7 @@ from nhc.cli.remedy_options import person
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
 from nhc.jobs import flight_record
 from nhc.jobs.watch_judge import JobFindings, JobWatch
-from nhc.matching.nodeset import expand, fold
+from nhc.matching.node_ranges import expand, fold
 from nhc.model import printable
 from nhc.system.bounded_read import cause, read_bytes, read_text
 

@@ -14,7 +14,7 @@ import click
 from nhc.cli.durations import DURATION
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.light import TYPE_CHECKING
-from nhc.matching.nodeset import fold
+from nhc.matching.node_ranges import fold
 from nhc.model import printable
 from nhc.plugins import ADAPTER_GROUP, ADAPTERS, NoAdapter, offers, open_adapter
 from nhc.policy.decide import Policy, read_ceiling

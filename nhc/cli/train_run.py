@@ -12,7 +12,7 @@ from nhc.cli.command_error import CommandError
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.cli.remedy_options import BY, FORMAT, SETTINGS, STORE, carried_out, person, show
 from nhc.cli.remedy_site import site_of
-from nhc.matching.nodeset import fold
+from nhc.matching.node_ranges import fold
 from nhc.model import printable
 from nhc.ports import AdapterError
 from nhc.remedy import counting

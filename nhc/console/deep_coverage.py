@@ -6,7 +6,7 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from nhc.console.snapshot import Snapshot
 from nhc.deep.due import DAY, DeepRule, due
-from nhc.matching.nodeset import fold
+from nhc.matching.node_ranges import fold
 from nhc.store.deep import LastVerdict
 
 AGES: Tuple[Tuple[str, float], ...] = (("1 day", DAY), ("7 days", 7 * DAY), ("30 days", 30 * DAY))

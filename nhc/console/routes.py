@@ -25,7 +25,7 @@ from nhc.console.metrics import exposition
 from nhc.console.settings import ConsoleSettings
 from nhc.console.snapshot import Snapshot
 from nhc.console.sources import FleetSource, SourceError
-from nhc.matching.nodeset import fold
+from nhc.matching.node_ranges import fold
 from nhc.render.page_parts import PARTS, part
 from nhc.store.database import Store
 from nhc.store.errors import StoreError

@@ -10,7 +10,7 @@ from collections import Counter
 from typing import Dict, List, Mapping, NamedTuple, Optional
 
 from nhc.console.snapshot import Snapshot, check_matrix, fold_causes, letter_of
-from nhc.matching.nodeset import fold
+from nhc.matching.node_ranges import fold
 from nhc.model import Report
 from nhc.render.json import to_dict
 from nhc.store import attempts, audit, coverage, ended_episodes, episodes, evidence, holds, nodes, problems

@@ -10,7 +10,7 @@ from collections import defaultdict
 from typing import DefaultDict, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from nhc.deep.group_test import Topology
-from nhc.matching.nodeset import expand
+from nhc.matching.node_ranges import expand
 
 
 class BadTopology(ValueError):

@@ -12,7 +12,7 @@ from nhc.fleet.history import Sweep, SweepHistory, default_path
 from nhc.fleet.node_result import findings
 from nhc.fleet.summary import sweep_line
 from nhc.fleet.sweep_options import DiffOptions
-from nhc.matching.nodeset import fold
+from nhc.matching.node_ranges import fold
 from nhc.model import Verdict
 
 Problem = Tuple[str, str, int, str]

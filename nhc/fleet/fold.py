@@ -12,7 +12,7 @@ from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Sequence, Tup
 from nhc.fleet.causes import Cause, Causes
 from nhc.fleet.clean_report import Finding
 from nhc.fleet.node_result import REACH
-from nhc.matching.nodeset import fold
+from nhc.matching.node_ranges import fold
 from nhc.model import Verdict, printable
 
 COLOURS = {Verdict.SKIP: "2", Verdict.OK: "32", Verdict.WARN: "33", Verdict.UNKNOWN: "35", Verdict.CRIT: "31;1"}

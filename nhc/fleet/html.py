@@ -20,7 +20,7 @@ from nhc.fleet.history import SweepHistory
 from nhc.fleet.outliers import Outlier
 from nhc.fleet.summary import Picture
 from nhc.fleet.transport import Node
-from nhc.matching.nodeset import fold
+from nhc.matching.node_ranges import fold
 from nhc.model import Verdict
 from nhc.render.page_parts import one_script, part
 from nhc.timestamps import utc_milliseconds

@@ -12,7 +12,7 @@ from typing import Callable, Dict, List, Tuple
 from nhc.fleet.history import SweepHistory
 from nhc.fleet.node_result import REACH
 from nhc.fleet.sweep_options import SweepOptions
-from nhc.matching.nodeset import fold
+from nhc.matching.node_ranges import fold
 from nhc.model import Report, printable
 from nhc.plugins import NoAdapter, open_adapter
 from nhc.policy.decide import Policy, read_ceiling

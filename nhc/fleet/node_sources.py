@@ -8,7 +8,8 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Sequence, Tu
 from nhc.fleet.inventory import InventoryError
 from nhc.fleet.inventory import read as read_inventory
 from nhc.fleet.transport import Node
-from nhc.matching.nodeset import BadRange, expand
+from nhc.matching.node_ranges import expand
+from nhc.matching.nodeset import BadRange
 from nhc.model import printable
 from nhc.plugins import NoAdapter, open_adapter
 from nhc.ports import AdapterError

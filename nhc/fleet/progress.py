@@ -7,7 +7,7 @@ import sys
 from types import TracebackType
 from typing import Any, Collection, Mapping, Optional, Sequence, TextIO, Type
 
-from nhc.matching.nodeset import fold
+from nhc.matching.node_ranges import fold
 from nhc.model import Verdict, printable
 
 _STYLES = {Verdict.CRIT: "bold red", Verdict.UNKNOWN: "magenta", Verdict.WARN: "yellow", Verdict.OK: "green",

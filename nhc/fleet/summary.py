@@ -15,7 +15,7 @@ from nhc.fleet.node_result import findings, metrics
 from nhc.fleet.node_sources import group_of, kind_of
 from nhc.fleet.outliers import Numbers, Outlier, outliers
 from nhc.fleet.transport import Node
-from nhc.matching.nodeset import fold
+from nhc.matching.node_ranges import fold
 from nhc.model import Verdict, printable
 from nhc.system import output_file
 from nhc.timestamps import utc_milliseconds

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from typing import FrozenSet, Mapping, NamedTuple, Optional, Tuple
 
 from nhc import settings_file
-from nhc.matching.nodeset import expand
+from nhc.matching.node_ranges import expand
 from nhc.settings_file import SettingsError, Table
 
 PATH = "/etc/nhc/gate.toml"

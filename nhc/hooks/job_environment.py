@@ -141,7 +141,7 @@ def job_size(environ: Mapping[str, str]) -> str:
     listed = environ.get("SLURM_JOB_NODELIST") or environ.get("SLURM_NODELIST", "")
     if not listed:
         return ""
-    from nhc.matching.nodeset import expand
+    from nhc.matching.node_ranges import expand
 
     try:
         return str(len(expand(listed)))

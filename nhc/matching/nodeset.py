@@ -1,7 +1,7 @@
 """Match strings, the language in which a configuration names nodes, users, processes and lines of output.
 
 `/regexp/`, `{n[001-128],login}`, an external matcher of the site's own, else a bash glob; a leading `!`
-negates. Also node names folded to ranges and expanded again, for renderers and inventories.
+negates. `nhc.matching.node_ranges` expands such lists of nodes and folds names to them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from nhc.light import TYPE_CHECKING, NamedTuple, regex
 
 if TYPE_CHECKING:
-    from typing import Callable, Container, Dict, List, Optional, Sequence, Tuple, Union
+    from typing import Callable, Container, Dict, List, Optional, Tuple, Union
 
     from typing_extensions import TypeAlias
 
@@ -19,9 +19,6 @@ External: TypeAlias = "Callable[[str, str], Optional[bool]]"
 
 It raises Undecided.
 """
-
-EXPAND_LIMIT = 1_000_000
-"""Names that `expand` makes at most: a typing error must not take the node's memory."""
 
 _PUNCTUATION = dict.fromkeys(map(ord, " !\"#%&',-/:;<=>@_`~"))
 """Characters that mean themselves in a regular expression, as letters and digits do."""
@@ -162,7 +159,7 @@ def _list_matcher(listed: str) -> Matcher:
     if _NEEDS_LIBRARY.search(listed):
         nodes = _library_names(listed)
         return lambda name: name in nodes
-    groups = [_parse_names(text, offset) for text, offset in _groups(listed)]
+    groups = [parse_names(text, offset) for text, offset in split_groups(listed)]
     return lambda name: any(_matches(parts, name, 0) for parts in groups)
 
 
@@ -212,7 +209,7 @@ def unknown_group(pattern: str) -> Optional[Tuple[str, int]]:
     return None
 
 
-def _groups(listed: str) -> List[Tuple[str, int]]:
+def split_groups(listed: str) -> List[Tuple[str, int]]:
     """The comma groups of a list and where they begin; commas inside brackets do not separate."""
     found: List[Tuple[str, int]] = []
     begin = depth = 0
@@ -228,7 +225,7 @@ def _groups(listed: str) -> List[Tuple[str, int]]:
     return [(text.strip(" \t"), at + len(text) - len(text.lstrip(" \t"))) for text, at in found]
 
 
-def _parse_names(text: str, offset: int) -> Names:
+def parse_names(text: str, offset: int) -> Names:
     """One comma group: `login`, `n[001-128].gpu`, `r[1-4]n[01-32,40]`."""
     if not text:
         raise BadRange("an empty name in the list", offset)
@@ -285,68 +282,3 @@ def _in_span(digits: str, span: Span) -> bool:
         return len(digits) == span.width
     # `[1-10]`: pdsh and ClusterShell mean 1, 2 ... 10; LBNL NHC takes 01, 02 ... 10.
     return digits[0] != "0" or digits == "0" or len(digits) == len(str(span.high))
-
-
-def expand(text: str) -> List[str]:
-    """The names of a list such as `gpu[001-127],login`, in its order, each once. Raises BadRange."""
-    names: Dict[str, None] = {}
-    for group, offset in _groups(text) if text.strip() else []:
-        made = [""]
-        for part in _parse_names(group, offset):
-            tails = [part] if isinstance(part, str) else [tail for span in part for tail in _numbers(span, offset)]
-            if len(made) * len(tails) > EXPAND_LIMIT:
-                raise BadRange(f"{group!r} stands for more than {EXPAND_LIMIT} names", offset)
-            made = [head + tail for head in made for tail in tails]
-        names.update(dict.fromkeys(made))
-    return list(names)
-
-
-def _numbers(span: Span, offset: int) -> List[str]:
-    if span.high - span.low >= EXPAND_LIMIT:
-        raise BadRange(f"more than {EXPAND_LIMIT} names", offset)
-    return [f"{number:0{span.width}d}" for number in range(span.low, span.high + 1)]
-
-
-def fold(names: Sequence[str]) -> str:
-    """Names as a list of ranges: `gpu[001-003],login`. `expand` gives the same names again.
-
-    Names that differ in one of their numbers share a bracket: the last that varies among them.
-    """
-    by_shape: Dict[Tuple[str, ...], List[List[str]]] = {}
-    for name in dict.fromkeys(names):
-        pieces = _DIGITS.split(name)
-        by_shape.setdefault(tuple(pieces[::2]), []).append(pieces)
-    return ",".join(folded for alike in by_shape.values() for folded in _fold_alike(alike))
-
-
-def _fold_alike(alike: List[List[str]]) -> List[str]:
-    """Names of one shape, as `_DIGITS.split` takes them apart: texts at even places, numbers at odd ones."""
-    varying = [place for place in range(1, len(alike[0]), 2) if len({pieces[place] for pieces in alike}) > 1]
-    if not varying:
-        return ["".join(alike[0])]
-    at = varying[-1]
-    numbers: Dict[Tuple[str, str], List[str]] = {}
-    for pieces in alike:
-        numbers.setdefault(("".join(pieces[:at]), "".join(pieces[at + 1 :])), []).append(pieces[at])
-    return [f"{head}{_ranges(digits)}{tail}" for (head, tail), digits in numbers.items()]
-
-
-def _ranges(digits: List[str]) -> str:
-    if len(digits) == 1:
-        return digits[0]
-    spans: List[Tuple[str, str]] = []
-    for number in sorted(digits, key=lambda text: (len(text), text)):
-        if spans and _follows(spans[-1], number):
-            spans[-1] = (spans[-1][0], number)
-        else:
-            spans.append((number, number))
-    inside = ",".join(low if low == high else f"{low}-{high}" for low, high in spans)
-    return f"[{inside}]"
-
-
-def _follows(span: Tuple[str, str], number: str) -> bool:
-    """Whether the span can go on to `number`: the next one, and of the same width or without padding."""
-    low, high = span
-    if int(number) != int(high) + 1:
-        return False
-    return len(number) == len(high) if low[0] == "0" and len(low) > 1 else number[0] != "0"

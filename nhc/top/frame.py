@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.console.snapshot import WORST, FleetProblem, NodeRow, Snapshot, fold_causes
-from nhc.matching.nodeset import fold
+from nhc.matching.node_ranges import fold
 from nhc.model import Report, Verdict, printable
 
 STATES = {

@@ -9,7 +9,8 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
-from nhc.matching.nodeset import BadRange, expand
+from nhc.matching.node_ranges import expand
+from nhc.matching.nodeset import BadRange
 from nhc.remedy.bounds import Bounds, Radius, protected
 from nhc.trains.settings import TrainPlan, Waves
 

@@ -17,7 +17,7 @@ from nhc.fleet.node_result import NodeResult, findings, line, metrics
 from nhc.fleet.outliers import Numbers, outliers, show_value
 from nhc.fleet.summary import Picture, picture_of
 from nhc.fleet.transport import Node
-from nhc.matching.nodeset import expand
+from nhc.matching.node_ranges import expand
 from nhc.model import Action, CheckResult, Metric, Report, Verdict, crit, ok, skip, unknown, warn
 
 

@@ -16,7 +16,7 @@ from nhc.hooks.job_environment import watch_only
 from nhc.hooks.outcome import UNHEALTHY
 from nhc.hooks.recent import fresh_report, remember
 from nhc.language.setting_words import INSTEAD
-from nhc.matching.nodeset import fold
+from nhc.matching.node_ranges import fold
 from nhc.model import CheckResult, Report, crit, ok, unknown, warn
 from nhc.plan import Item, Plan
 from nhc.ports import AdapterError, Applied, Effect, Mark, NodeState

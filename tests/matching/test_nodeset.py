@@ -10,7 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nhc.matching import nodeset
-from nhc.matching.nodeset import BadRange, expand, fold, mcheck, nodeset_match, problem
+from nhc.matching.node_ranges import expand, fold
+from nhc.matching.nodeset import BadRange, mcheck, nodeset_match, problem
 
 # What LBNL NHC 1.4.3 says of each.
 PINNED = [

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Callable, Dict, List, Mapping, Sequence
 from xml.sax.saxutils import escape, quoteattr
 
-from nhc.matching.nodeset import expand, fold
+from nhc.matching.node_ranges import expand, fold
 from nhc.system.process import Completed
 
 

@@ -11,7 +11,7 @@ import re
 from typing import Dict, List, Optional, Sequence, Tuple
 
 from nhc.job_control import JobLoss, JobName, JobView, LossCause, Phase, Wish
-from nhc.matching.nodeset import expand
+from nhc.matching.node_ranges import expand
 from nhc.model import printable
 
 KIND = "batch"
@@ -180,7 +180,7 @@ def _time(text: str) -> Optional[float]:
 
 def new_note(before: str, number: int, avoids: Sequence[str], why: str) -> str:
     """The AdminComment with our note in it; what others wrote there stays."""
-    from nhc.matching.nodeset import fold
+    from nhc.matching.node_ranges import fold
 
     text = f"nhc: restart {number}"
     if avoids:

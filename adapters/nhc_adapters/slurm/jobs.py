@@ -18,7 +18,7 @@ from collections import Counter
 from typing import FrozenSet, Iterable, Mapping, Optional, Sequence, Tuple
 
 from nhc.job_control import JobName, JobOrder, JobView, Phase, Submission, Submitted, Wish
-from nhc.matching.nodeset import fold
+from nhc.matching.node_ranges import fold
 from nhc.ports import AdapterError, NodeState
 from nhc.repair import Answer, Sent
 from nhc.system.process import Completed
