@@ -18,46 +18,24 @@ import json
 import time
 from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
-from nhc.job_control import JobName, JobOrder, JobView, Submission, Submitted, Wish
+from nhc.job_control import JobName, JobOrder, JobView, Submission, Submitted
 from nhc.model import printable
 from nhc.ports import AdapterError, SettingError
 from nhc.repair import Answer, Sent
 from nhc_adapters.kubernetes.api.access import find
-from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, namespaced, node_path
+from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError, Unreachable
-from nhc_adapters.kubernetes.jobs import batch_job, child_jobs, jobset, kueue, mpijob, pytorchjob, trainjob, volcano
-from nhc_adapters.kubernetes.jobs.kinds import (
-    HELD,
-    NOTE,
-    NUMBER,
-    RELEASED,
-    JobKind,
-    Object,
-    get,
-    name_of,
-    notes_of,
-)
-from nhc_adapters.kubernetes.jobs.manifest import made_anew, remembered
+from nhc_adapters.kubernetes.jobs import child_jobs, kueue, volcano
+from nhc_adapters.kubernetes.jobs.kinds import HELD, NOTE, NUMBER, RELEASED, JobKind, Object, get, name_of, notes_of
+from nhc_adapters.kubernetes.jobs.manifest import made_anew
 from nhc_adapters.kubernetes.jobs.patching import annotate, change, path_of
-from nhc_adapters.kubernetes.jobs.placement import (
-    PlaceOrder,
-    at,
-    avoid,
-    avoided,
-    fitting,
-    hostnames_of,
-    in_service,
-    put,
-)
+from nhc_adapters.kubernetes.jobs.placement import PlaceOrder, avoid, avoided, hostnames_of, in_service, put
+from nhc_adapters.kubernetes.jobs.reading import KINDS, JobReader
 from nhc_adapters.kubernetes.jobs.submit import kind_of, wished
-from nhc_adapters.kubernetes.jobs.view import Seen, number_of, view, wish_of
-from nhc_adapters.kubernetes.nodes.own_marks import read_own_mark
+from nhc_adapters.kubernetes.jobs.view import number_of
 from nhc_adapters.repair.settings import AdapterSettings
 
 KNOWN = ("kubeconfig", "context", "namespaces", "kinds")
-KINDS: Dict[str, JobKind] = {
-    module.KIND.kind: module.KIND for module in (batch_job, jobset, trainjob, pytorchjob, mpijob, volcano)
-}
 
 
 class KubernetesJobController:
@@ -71,73 +49,36 @@ class KubernetesJobController:
         client: Optional[Client] = None,
     ) -> None:
         table = AdapterSettings(settings, KNOWN, "controllers.kubernetes")
-        self.namespaces = _words(table.text("namespaces"))
+        namespaces = _words(table.text("namespaces"))
         wanted = _words(table.text("kinds")) or tuple(KINDS)
         for kind in wanted:
             if kind not in KINDS:
                 raise SettingError("kinds", f"{printable(kind, 60)!r} is not one of {', '.join(KINDS)}")
-        self.kinds = [KINDS[kind] for kind in wanted]
         kubeconfig = table.text("kubeconfig") or (environ or {}).get("KUBECONFIG", "")
         self.client = client or Client(find(kubeconfig, table.text("context")), retry_for=5.0, read_timeout=timeout)
+        self.reader = JobReader(self.client, [KINDS[kind] for kind in wanted], namespaces)
 
     # Reading.
 
     def jobs(self) -> Sequence[JobView]:
         """The jobs that ask for it by annotation, and those that show a restart of ours. Raises AdapterError."""
-        found = []
-        for kind in self.kinds:
-            for job in self._objects(kind):
-                wish = wish_of(job)
-                if (wish is not None or number_of(job)) and not _has_owner(job):
-                    found.append(view(self._seen(kind, job), wish or Wish(0)))
-        return found
-
-    def _objects(self, kind: JobKind) -> List[Object]:
-        named = [namespaced(one, kind.plural, group=kind.api) for one in self.namespaces]
-        paths = named or [f"/{kind.api}/{kind.plural}"]
-        found: List[Object] = []
-        for path in paths:
-            try:
-                found += self.client.items(path)
-            except ApiError as error:
-                if error.status != 404:  # the cluster does not serve this kind
-                    raise
-        return found
-
-    def _seen(self, kind: JobKind, job: Object) -> Seen:
-        path = namespaced(str(get(job, "metadata", "namespace")), "pods")
-        pods = list(self.client.items(path, labelSelector=kind.selector(job)))
-        managed = kueue.workload(self.client, job) if kueue.is_managed(job) else None
-        placeable = (
-            kind.child_jobs and HELD in notes_of(job) and child_jobs.can_be_placed(child_jobs.read(self.client, job))
-        )
-        return Seen(kind, job, pods, managed[1] if managed is not None else None, placeable)
+        return self.reader.jobs()
 
     def look(self, job: JobName) -> Optional[JobView]:
         """One job, None where it is gone, or another of its name stands there. Raises AdapterError."""
-        kind, found = self._get(job)
-        if found is None:
-            return None
-        return view(self._seen(kind, found), wish_of(found) or Wish(0))
-
-    def _get(self, job: JobName) -> Tuple[JobKind, Optional[Object]]:
-        kind = KINDS.get(job.kind)
-        if kind is None:
-            raise AdapterError(f"{printable(job.kind, 60)} is no kind of job that nhc knows")
-        try:
-            found = self.client.get(namespaced(job.namespace, kind.plural, job.name, kind.api))
-        except ApiError as error:
-            if error.status == 404:
-                return kind, None
-            raise
-        return kind, None if job.uid and get(found, "metadata", "uid") != job.uid else found
+        return self.reader.look(job)
 
     def manifest(self, job: JobView) -> str:
         """The job as its user wrote it, to be made anew. Raises AdapterError."""
-        kind, found = self._get(job.job)
-        if found is None:
-            raise AdapterError(f"{job.job.text()} is gone")
-        return json.dumps(remembered(kind, found), separators=(",", ":"))
+        return self.reader.manifest(job)
+
+    def healthy(self, order: JobOrder) -> FrozenSet[str]:
+        """The nodes in service that the first of the job's pod templates fits on. Raises AdapterError."""
+        return self.reader.healthy(order)
+
+    def node_faults(self, names: Sequence[str]) -> Mapping[str, str]:
+        """Nodes that are gone or not Ready, and those that nhc has marked. Raises AdapterError."""
+        return self.reader.node_faults(names)
 
     # Acting.
 
@@ -146,7 +87,7 @@ class KubernetesJobController:
         return _answered(lambda: self._hold(order))
 
     def _hold(self, order: JobOrder) -> str:
-        kind, job = self._get(order.job.job)
+        kind, job = self.reader.get(order.job.job)
         if job is None:
             return "it is gone"
         if order.manifest:
@@ -182,8 +123,8 @@ class KubernetesJobController:
         return _answered(lambda: self._release(order))
 
     def _release(self, order: JobOrder) -> str:
-        kind, job = self._get(order.job.job._replace(uid="") if order.manifest else order.job.job)
-        nodes = self._nodes()
+        kind, job = self.reader.get(order.job.job._replace(uid="") if order.manifest else order.job.job)
+        nodes = self.reader.nodes()
         if order.manifest and job is None:
             whole = made_anew(kind, json.loads(order.manifest), order, nodes)
             namespace = str(get(whole, "metadata", "namespace"))
@@ -233,7 +174,7 @@ class KubernetesJobController:
 
     def note(self, job: JobName, text: str) -> None:
         """A line in an annotation of the job. Raises AdapterError."""
-        kind, found = self._get(job)
+        kind, found = self.reader.get(job)
         if found is not None and notes_of(found).get(NOTE) != text:
             annotate(self.client, kind, found, {NOTE: printable(text, 500)})
 
@@ -268,43 +209,6 @@ class KubernetesJobController:
         self.client.post(namespaced(namespace, kind.plural, group=api), whole, retry=False)
         return f"{name}/{namespace}/{name_of(whole)}"
 
-    # Nodes.
-
-    def _nodes(self) -> List[Object]:
-        return list(self.client.items("/api/v1/nodes"))
-
-    def healthy(self, order: JobOrder) -> FrozenSet[str]:
-        """The nodes in service that the first of the job's pod templates fits on. Raises AdapterError."""
-        kind, job = self._get(order.job.job)
-        whole: Optional[Object] = json.loads(order.manifest) if order.manifest else job
-        if whole is None:
-            raise AdapterError(f"{order.job.job.text()} is gone")
-        template, ours = self._template(kind, whole, is_there=not order.manifest)
-        return fitting(self._nodes(), template if isinstance(template, Mapping) else {}, ours)
-
-    def _template(self, kind: JobKind, job: Object, is_there: bool) -> Tuple[Any, List[str]]:
-        """The first of a job's pod templates, and the nodes that we have put into it; a TrainJob's is in its Jobs."""
-        places = kind.templates(job)
-        if places:
-            return at(job, places[0]), avoided(job)
-        for one in child_jobs.read(self.client, job).jobs if kind.child_jobs and is_there else ():
-            return get(one, "spec", "template"), avoided(one)
-        return {}, []
-
-    def node_faults(self, names: Sequence[str]) -> Mapping[str, str]:
-        """Nodes that are gone or not Ready, and those that nhc has marked. Raises AdapterError."""
-        found = {}
-        for name in names:
-            try:
-                why = _fault(self.client.get(node_path(name)))
-            except ApiError as error:
-                if error.status != 404:
-                    raise
-                why = "the node is gone"
-            if why:
-                found[name] = why
-        return found
-
 
 def _resume(
     kind: JobKind, now: Dict[str, Any], order: PlaceOrder, notes: Mapping[str, Optional[str]], suspended: bool
@@ -317,21 +221,6 @@ def _resume(
     annotations = now["metadata"].setdefault("annotations", {})
     for key, value in notes.items():
         annotations.pop(key, None) if value is None else annotations.update({key: value})
-
-
-def _has_owner(job: Object) -> bool:
-    return any(one.get("controller") for one in get(job, "metadata", "ownerReferences") or ())
-
-
-def _fault(node: Object) -> str:
-    """Why a node is no place for a job, by its own status; what an operator cordoned is no fault."""
-    mark = read_own_mark(node)
-    if mark is not None:
-        return f"taken out of service: {mark.why}"
-    ready = next((one for one in get(node, "status", "conditions") or () if one.get("type") == "Ready"), None)
-    if ready is not None and ready.get("status") == "True":
-        return ""
-    return f"not Ready: {printable(str((ready or {}).get('message') or 'its kubelet says nothing'), 200)}"
 
 
 def _answered(work: Callable[[], str]) -> Sent:
