@@ -8,7 +8,8 @@ import pytest
 
 from nhc.check import find, find_all
 from nhc.cli.catalogue import _help
-from nhc.cli.click_app import COMMANDS, application
+from nhc.cli.click_app import application
+from nhc.cli.command_table import COMMANDS
 from nhc.cli.main import main
 from tests.support.run import nhc
 

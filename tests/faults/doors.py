@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 from typing import Callable, NamedTuple
 
-from nhc.cli.click_app import COMMANDS
+from nhc.cli.command_table import COMMANDS
 from tests.faults.under import LAUNCHERS
 
 KEPT = Path(__file__).resolve().parents[1] / "nodes" / "h100-xid79"

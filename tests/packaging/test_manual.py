@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc.cli.click_app import COMMANDS, application
+from nhc.cli.click_app import application
+from nhc.cli.command_table import COMMANDS
 from nhc_release import completions, generated, manpages
 from tests.support.require import need
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nhc.cli.click_app import COMMANDS
+from nhc.cli.command_table import COMMANDS
 from nhc_release import artifacts, signing, source
 from nhc_release.commands import BuildError
 
