@@ -45,6 +45,12 @@ KINDS = tuple(FaultKind(*row) for row in (
      Rung.RESTART_APP, 4),
 ))  # fmt: skip
 
+BY_PERSONS = (Rung.REPLACE, Rung.ESCALATE)
+"""What mends the kinds of faults that wait for a person."""
+WAITING = 0.01
+"""The share of the nodes that a kind of fault which waits for a person has at most, two nodes at least. Without a bound
+such nodes would fill what the loop lets be out of service, and after some minutes nobody would see a repair."""
+
 LASTS = {Rung.RESTART_APP: 3.0, Rung.RESET_DEVICE: 4.0, Rung.RELOAD_DRIVER: 6.0, Rung.REBOOT: 10.0,
          Rung.POWER_CYCLE: 14.0, Rung.REPLACE: 20.0}  # fmt: skip
 """Seconds that a repair takes here; a real reboot takes minutes."""
@@ -129,7 +135,8 @@ class DemoFleet:
             self._end_warnings()
 
     def _break_one(self, now: float) -> None:
-        kind = self.chance.choices(KINDS, [kind.weight for kind in KINDS])[0]
+        kinds = [kind for kind in KINDS if kind.cure not in BY_PERSONS or self._has_room(kind)]
+        kind = self.chance.choices(kinds, [kind.weight for kind in kinds])[0]
         node = self.chance.choice(list(self.nodes.values()))
         node.faults[kind.reason] = kind
         if self.chance.random() < 0.05:  # a leaf switch: several ports of one leaf at once
@@ -141,6 +148,9 @@ class DemoFleet:
                     )  # fmt: skip
         if self.chance.random() < 0.05:
             node.fall_silent(now + 60)
+
+    def _has_room(self, kind: FaultKind) -> bool:
+        return sum(kind.reason in node.faults for node in self.nodes.values()) < max(2, int(WAITING * len(self.nodes)))
 
     def _end_warnings(self) -> None:
         """Warnings end by themselves after a while."""

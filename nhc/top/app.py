@@ -8,7 +8,7 @@ from typing import Callable, ClassVar, List, NamedTuple, Optional
 from textual import work
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import VerticalScroll
 from textual.widgets import Footer, Input, Static, TabbedContent, TabPane
 
 from nhc.console.snapshot import Snapshot
@@ -97,8 +97,7 @@ class TopApp(App[None]):
         with VerticalScroll(id="pane"):
             yield Static("", id="pane-text", markup=False)
         yield Static("", id="said", markup=False)
-        with Vertical():
-            yield Input(placeholder="a part of a name, a reason or a message", id="filter")
+        yield Input(placeholder="a part of a name, a reason or a message", id="filter")
         yield Footer()
 
     def on_mount(self) -> None:

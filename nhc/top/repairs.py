@@ -15,7 +15,7 @@ ROWS = 200
 
 
 class RepairLine(NamedTuple):
-    """An open episode of the remedy loop."""
+    """An open episode of the remedy loop. `cause` is in words: the check, the reason, the target where there is one."""
 
     number: int
     node: str
@@ -41,8 +41,13 @@ def open_repairs(store: Store) -> List[RepairLine]:
             waiting = details.read(row.detail).waiting
         except details.BadDetail as error:
             waiting = str(error)
-        lines.append(RepairLine(row.id, row.node, row.state, row.rung, row.cause, waiting, row.updated))
+        lines.append(RepairLine(row.id, row.node, row.state, row.rung, _in_words(row.cause), waiting, row.updated))
     return sorted(lines, key=lambda line: (not line.asks, -line.updated))
+
+
+def _in_words(cause: str) -> str:
+    """A cause as the store keeps it (`nhc.ports.cause_of`), for a person."""
+    return ", ".join(part for part in cause.split("|") if part)
 
 
 def held(store: Store) -> List[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nhc.demo.fleet import KINDS, DemoFleet, DemoMarker, DemoRepairer
+from nhc.demo.fleet import BY_PERSONS, KINDS, DemoFleet, DemoMarker, DemoRepairer
 from nhc.model import Verdict
 from nhc.ports import Mark
 from nhc.repair import LADDER, Machine, Order, Rung, Stage
@@ -110,6 +110,18 @@ def test_the_same_seed_gives_the_same_faults():
 
     assert faults(3) == faults(3)
     assert faults(3) != faults(4)
+
+
+def test_faults_that_wait_for_a_person_leave_room_for_others():
+    fleet = DemoFleet(500, 1, Ticks())
+    for _ in range(200):
+        fleet.pass_time(5.0)
+        for node in fleet.nodes.values():  # what needs no person is mended
+            node.begin(Rung.POWER_CYCLE, -100.0)
+
+    of = [next(iter(node.faults.values())) for node in fleet.nodes.values() if node.faults]
+    waiting = [kind.reason for kind in of if kind.cure in BY_PERSONS]
+    assert sorted(waiting) == ["PortDown"] * 5 + ["RowRemapFailed"] * 5
 
 
 def test_every_kind_of_fault_can_be_mended_or_is_for_a_person():

@@ -103,6 +103,7 @@ def test_the_map_and_its_keys(site):
     async def story(pilot):
         await pilot.press("2")
         view = app.query_one(MapView)
+        await until(pilot, lambda: view.size.height >= 34)  # of 40 lines: nothing lies empty below it
         assert [line.group for line in view.lines_of] == ["r01", "r02", "r03", "r04"]
         await pilot.press("n")
         assert view.lines_of[view.cursor].sick
