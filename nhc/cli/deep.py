@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import click
 
-from nhc.cli.deep_delivery import suite_name, to_server, to_store
+from nhc.cli.deep_delivery import push_settings, suite_name, to_server, to_store
 from nhc.cli.durations import DURATION
 from nhc.cli.gate import status as on_unknown
 from nhc.cli.option_groups import GroupedCommand, OfferedChoice, under
@@ -26,11 +26,15 @@ from nhc.hooks.job_environment import node_name
 from nhc.hooks.resource_manager import detect
 from nhc.host import Host
 from nhc.language.loader import ConfigError
+from nhc.light import TYPE_CHECKING
 from nhc.model import printable
 from nhc.plugins import NoAdapter, open_adapter
 from nhc.ports import AdapterError, NodeSource
 from nhc.state.store import State
 from nhc.units import show_seconds
+
+if TYPE_CHECKING:
+    from nhc.agent.server_push import PushSettings
 
 _OPTIONS: Dict[str, Any] = read(CHECK_LOCAL, [])
 """Those of `nhc check local`, as they are where none is given."""
@@ -104,6 +108,7 @@ def run_command(**options: Any) -> None:
     started = (host.time(), host.monotonic())
     terminal = sys.stderr.isatty() and not options["quiet"]
     try:
+        server = push_settings(options["server"]) if options["server"] else None
         plan = suites.plan_of(options["suite"], host, node, state)
         wanted = runner.RunRequest(
             options["suite"], plan, node, kinds(host), options["force"], options["timeout"],
@@ -129,7 +134,7 @@ def run_command(**options: Any) -> None:
         raise SystemExit(EXIT_UNKNOWN) from None
     if options["record"]:
         _keep_recording(options["record"], ran, host, node, started)
-    raise SystemExit(_show(ran, wanted, where, options))
+    raise SystemExit(_show(ran, wanted, where, server, options))
 
 
 def _host(record: str) -> Host:
@@ -156,7 +161,9 @@ def _keep_recording(record: str, ran: runner.Ran, host: Host, node: str, started
         click.echo(f"nhc deep run: {error.filename or record}: {error.strerror}: not recorded", err=True)
 
 
-def _show(ran: runner.Ran, wanted: runner.RunRequest, where: str, options: Dict[str, Any]) -> int:
+def _show(
+    ran: runner.Ran, wanted: runner.RunRequest, where: str, server: Optional[PushSettings], options: Dict[str, Any]
+) -> int:
     """Print, keep and log the report; the exit status. Where a signal ended the run, it ends this process too."""
     report = ran.report
     name = wanted.suite.lower()
@@ -165,8 +172,8 @@ def _show(ran: runner.Ran, wanted: runner.RunRequest, where: str, options: Dict[
     problems = [runner.keep(report, where), _log(ran, wanted, options["hyperpod_log"], name)]
     if options["store"]:
         problems.append(to_store(report, suite_name(wanted.suite), options["store"]))
-    if options["server"]:
-        problems.append(to_server(report, suite_name(wanted.suite), options["server"]))
+    if server is not None:
+        problems.append(to_server(report, suite_name(wanted.suite), server))
     for problem in filter(None, problems):
         click.echo(f"nhc deep run: {problem}", err=True)
     shown = {**_OPTIONS, "format": options["form"], **{key: options[key] for key in

@@ -9,6 +9,7 @@ import os
 import time
 from typing import Callable, List
 
+from nhc.cli.options import UsageError
 from nhc.light import TYPE_CHECKING
 from nhc.model import Report
 from nhc.ports import AdapterError
@@ -17,7 +18,7 @@ from nhc.settings_file import SettingsError
 from nhc.settings_file import load as load_settings
 
 if TYPE_CHECKING:
-    from nhc.agent.server_push import Pusher
+    from nhc.agent.server_push import Pusher, PushSettings
     from nhc.agent.spool import Spool
 
 TRIES = (0.0, 2.0, 10.0)
@@ -52,23 +53,32 @@ def to_store(report: Report, suite: str, url: str) -> str:
     return ""
 
 
-def to_server(report: Report, suite: str, path: str, sleep: Callable[[float], None] = time.sleep) -> str:
-    """Push a report to the server that [sinks.server] of a file like agent.toml names; why not, "" where it was.
+def push_settings(path: str) -> PushSettings:
+    """What [sinks.server] of a file like agent.toml says. Raises UsageError.
 
-    It waits on the disk until the server has taken it, with those of earlier runs: whoever comes next sends it.
+    Read before the node is tested: an hour's results would be lost to a path that is mistyped.
     """
     try:
-        from nhc.agent.deep_spool import deep_spool
-        from nhc.agent.server_push import Hopeless, NotNow, Pusher, PushSettings
+        from nhc.agent.server_push import PushSettings
     except ImportError as error:
-        return f"pushing needs the extra nodehealth[remedy]: {error}"
+        raise UsageError(f"--server needs the extra nodehealth[remedy]: {error}") from None
     try:
         tables = load_settings(path).table("sinks").tables()
         if "server" not in tables:
-            return f"{path}: there is no [sinks.server]: the results are not sent"
-        settings = PushSettings(tables["server"].raw())
+            raise UsageError(f"{path}: there is no [sinks.server]")
+        return PushSettings(tables["server"].raw())
     except (SettingsError, AdapterError) as error:
-        return f"{error}: the results are not sent"
+        raise UsageError(str(error)) from None
+
+
+def to_server(report: Report, suite: str, settings: PushSettings, sleep: Callable[[float], None] = time.sleep) -> str:
+    """Push a report to the server of these settings; why not, "" where it was.
+
+    It waits on the disk until the server has taken it, with those of earlier runs: whoever comes next sends it.
+    """
+    from nhc.agent.deep_spool import deep_spool
+    from nhc.agent.server_push import Hopeless, NotNow, Pusher
+
     pusher, now = Pusher(settings), time.time()
     text = push.to_text(push.Pushed(report, not report.not_run, now, suite))
 
@@ -104,7 +114,7 @@ def to_server(report: Report, suite: str, path: str, sleep: Callable[[float], No
 def _send_all(spool: Spool, pusher: Pusher, node: str) -> List[str]:
     """Send all that waits, the oldest first; what the server refused for good, a line each. Raises NotNow."""
     from nhc.agent.server_push import Hopeless
-    from nhc.agent.server_sink import BATCH
+    from nhc.agent.server_push import BATCH
 
     refused: List[str] = []
     count = BATCH

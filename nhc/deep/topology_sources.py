@@ -32,7 +32,7 @@ def slurm_conf(text: str, source: str = "topology.conf") -> Topology:
         if not name:
             # AggregatedBlock is scontrol's: several blocks together, each of which has a line of its own.
             if fields and not {"blocksizes", "aggregatedblock"} & set(fields):
-                raise BadTopology(f"{source}:{number}: {line.strip()!r} names no SwitchName and no BlockName")
+                raise BadTopology(f"{source}:{number}: {line.strip()[:80]!r} names no SwitchName and no BlockName")
             continue
         try:
             below = expand(fields.get("switches", "") if fields.get("switches", "(null)") != "(null)" else "")
@@ -121,7 +121,7 @@ def from_file(text: str, source: str) -> Topology:
             continue
         if len(words) != 2 or not all(words[1].split("/")):
             wanted = "a node set and its place, as n[1-32] spine1/leaf3"
-            raise BadTopology(f"{source}:{number}: {line.strip()!r} is not {wanted}")
+            raise BadTopology(f"{source}:{number}: {line.strip()[:80]!r} is not {wanted}")
         try:
             nodes = expand(words[0])
         except ValueError as error:

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import hashlib
 import secrets
+import signal
 import tempfile
 import threading
 import time
@@ -161,6 +162,8 @@ def _show_top(store: Store) -> None:
 
 async def _serve(server: Server, ready: Callable[[str], None], trouble: List[BaseException]) -> None:
     task = asyncio.ensure_future(serve(server, ready))
+    for number in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C: nothing is left
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     while not trouble and not task.done():
         await asyncio.wait([task], timeout=0.5)
     task.cancel()

@@ -27,6 +27,8 @@ _SUM = 4
 """Bytes of the checksum before a kept plan."""
 _LARGEST = 8 << 20
 """Bytes of a plan that are kept: the state directory lies in memory, and some 60,000 lines take this much."""
+_KEPT = 64
+"""Plans that are kept. A node asks a few questions; upgrades and pushed configurations leave others behind."""
 _RACY = 20_000_000
 """Nanoseconds: the clock that file times are taken from ticks every 4 to 10 ms."""
 
@@ -51,7 +53,7 @@ def cached(state: State, question: Sequence[Any], make: Callable[[], Plan]) -> P
             if all(stamp is None or stamp[3] < begun - _RACY for _, stamp in stamps):
                 content = _encode(plan, key, stamps)
                 if len(content) <= _LARGEST:
-                    state.save_bytes(name, content)
+                    state.save_bytes(name, content, most=_KEPT)
     _in_force(plan.offered)
     return plan
 

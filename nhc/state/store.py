@@ -113,12 +113,19 @@ class State:
         except (OSError, ValueError):
             return b""
 
-    def save_bytes(self, name: str, content: bytes) -> None:
-        """Replace a cache file; where that fails there is no cache, and nothing to warn of."""
+    def save_bytes(self, name: str, content: bytes, most: int = 0) -> None:
+        """Replace a cache file; where that fails there is no cache, and nothing to warn of.
+
+        `most`: so many files of this kind (what the name has before its first `-`) are kept, those written last.
+        """
         if not self._ready():
             return
         try:
             whole_file.write(f"{self.directory}/{name}", content)
+            if most:
+                from nhc.state.stale_files import keep_newest
+
+                keep_newest(self.directory, name.partition("-")[0] + "-", most)
         except OSError:
             pass
 

@@ -51,6 +51,22 @@ def test_faults_come_nodes_are_repaired_and_nothing_is_left(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
+def test_a_demonstration_that_is_told_to_end_leaves_nothing_either(tmp_path):
+    running = subprocess.Popen(
+        [sys.executable, "-m", "nhc", "demo", "--nodes", "5", "--listen", f"127.0.0.1:{free_ports(1)[0]}"],
+        env={**os.environ, "TMPDIR": str(tmp_path)}, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    for line in running.stderr:
+        if "Ctrl-C" in line:  # the last that it says
+            break
+    assert list(tmp_path.iterdir())
+    running.terminate()
+    assert running.communicate(timeout=60)[1] == ""
+    assert running.returncode == 0
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.thorough
 def test_an_address_that_is_taken_is_one_line(tmp_path):
     done = subprocess.run(

@@ -126,6 +126,14 @@ def test_a_silent_host_is_no_hung_login_whichever_program_connects(fleet, tmp_pa
         assert f"UNKNOWN 1 node {host}: NoBanner" in done.stdout, done.stdout
 
 
+def test_a_line_of_ssh_config_that_ssh_refuses_is_named(fleet, tmp_path):
+    file = tmp_path / "ssh_config"
+    file.write_text("Host *\nNoSuchOption 1\n")
+    done = fleet("check", "-w", "gpu01", "-F", file, "--transport", "openssh")
+    said = f"UNKNOWN 1 node gpu01: BadSshConfig: {file}: line 2: Bad configuration option: nosuchoption"
+    assert done.stdout.splitlines()[0] == said, done.stdout
+
+
 # Passwords.
 
 

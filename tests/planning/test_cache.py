@@ -73,6 +73,25 @@ def test_another_question_is_another_plan(node):
     assert len(node.kept()) == 2
 
 
+def test_questions_that_nobody_asks_any_more_do_not_fill_the_state_directory(node, monkeypatch):
+    monkeypatch.setattr(cache, "_KEPT", 5)
+    other = Path(node.state.directory) / "report-agent.json"
+    other.parent.mkdir(exist_ok=True)
+    other.write_text("{}")
+    for number in range(20):
+        before = node.kept()
+        node.plan(number)
+        (new,) = set(node.kept()) - set(before)
+        os.utime(new, ns=(0, number * 10**9))
+    assert node.read == 20
+    assert len(node.kept()) == 5
+    node.plan(18)
+    assert node.read == 20  # of those written last
+    node.plan(1)
+    assert node.read == 21
+    assert other.exists()
+
+
 def test_an_edited_file_is_read_again(node):
     node.plan("q")
     before = os.stat(node.path)

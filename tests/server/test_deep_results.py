@@ -12,7 +12,7 @@ from nhc import settings_file
 from nhc.agent.deep_spool import deep_spool
 from nhc.agent.server_push import PushSettings
 from nhc.agent.server_sink import ServerSink
-from nhc.cli.deep_delivery import to_server
+from nhc.cli.deep_delivery import push_settings, to_server
 from nhc.model import Verdict
 from nhc.render import push
 from nhc.sinks import Delivery
@@ -83,9 +83,19 @@ def test_what_cannot_be_sent_is_said_and_changes_nothing_of_the_verdict(tmp_path
     assert wrong.returncode == 1
     (line,) = wrong.stderr.splitlines()
     assert line.endswith(f"the results wait in {tmp_path}/spool/deep for the agent, or the next run, to send them")
-    (tmp_path / "agent.toml").write_text("[sinks.other]\n")
-    assert "there is no [sinks.server]" in run(tmp_path, "--server", str(tmp_path / "agent.toml")).stderr
-    assert "/no/such.toml" in run(tmp_path, "--server", "/no/such.toml").stderr
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("[sinks.other]\n", "there is no [sinks.server]"), ("[sinks.server]\n", "url: missing"), (None, "No such file"),
+])  # fmt: skip
+def test_settings_that_cannot_be_used_are_wrong_usage_before_anything_is_tested(tmp_path, text, said):
+    file = tmp_path / "agent.toml"
+    if text is not None:
+        file.write_text(text)
+    done = run(tmp_path, "--server", str(file))
+    (line,) = done.stderr.splitlines()
+    assert (done.returncode, done.stdout, said in line) == (2, "", True), done
+    assert not (tmp_path / "deep").exists()
 
 
 class Away:
@@ -102,7 +112,7 @@ class Away:
         """What the next run says."""
         self.runs += 1
         found = report("n1", self.begin + self.runs, (OK, XID))
-        return to_server(found, "burn", self.file, lambda _seconds: None)
+        return to_server(found, "burn", push_settings(self.file), lambda _seconds: None)
 
     def kept(self):
         return len(list((self.place / "spool/deep").glob("*.report")))

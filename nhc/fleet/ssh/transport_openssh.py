@@ -24,6 +24,7 @@ _COMPLAINTS: Tuple[Tuple[str, str, bool], ...] = (
     (r"banner exchange.*timed out|timed out during banner exchange", "NoBanner", False),
     (r"timed out|Timeout, server", "ConnectTimeout", False),
     (r"No route to host|Network is unreachable", "Unreachable", False),
+    (r" line \d+: ", "BadSshConfig", False),  # the last line only counts such lines
     (r"Connection (reset|closed)|kex_exchange_identification", "ConnectionLost", True),
 )
 
