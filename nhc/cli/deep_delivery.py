@@ -114,7 +114,7 @@ def to_server(report: Report, suite: str, settings: PushSettings, sleep: Callabl
 def _send_all(spool: Spool, pusher: Pusher, node: str) -> List[str]:
     """Send all that waits, the oldest first; what the server refused for good, a line each. Raises NotNow."""
     from nhc.agent.server_push import Hopeless
-    from nhc.agent.server_push import BATCH
+    from nhc.agent.server_sink import BATCH
 
     refused: List[str] = []
     count = BATCH
