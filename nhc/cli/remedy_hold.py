@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import Optional
 
 import click
+from sqlalchemy.engine import Connection
 
 from nhc.cli.command_error import CommandError
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.cli.remedy_options import BY, SETTINGS, STORE, carried_out, opened, person, when
+from nhc.matching.node_names import Names
+from nhc.model import printable
 from nhc.remedy.persons import hold_scope
-from nhc.store import holds
+from nhc.store import holds, nodes
 from nhc.timestamps import from_utc
 from nhc.units import seconds
 
@@ -26,7 +30,7 @@ from nhc.units import seconds
 @STORE
 def command(name: str, why: str, until: str, by: str, settings_path: Optional[str], store_url: Optional[str]) -> None:
     """Hold a node (n17), a group (rack=r12) or the fleet: no mark, no repair, no clear. A repair that was sent is still
-    watched.
+    watched. A name that no node of the store has is held as well, and said.
 
     Exit status: 0, 2 wrong usage, 3 the store cannot be used.
     """
@@ -43,10 +47,24 @@ def _hold(name: str, why: str, until: str, by: str, path: Optional[str], url: Op
     try:
         with store.write() as connection:
             holds.hold(connection, scope, "" if scope == "fleet" else name, by=by, why=why, now=now, until=end)
+            known = scope == "fleet" or is_known(connection, scope, name)
     finally:
         store.close()
+    if not known:
+        what = f"no node of that name has reported to {store.name}" if scope == "node" else "no node is in that group"
+        print(f"nhc remedy hold: {printable(name)}: {what}: see that the name is right", file=sys.stderr)
     click.echo(f"{name} is held by {by} until {when(end) if end is not None else 'it is released'}")
     return 0
+
+
+def is_known(connection: Connection, scope: str, name: str) -> bool:
+    """Whether the store knows a node of that name, by its short name as well, or a node in that group."""
+    rows = nodes.list_nodes(connection)
+    if scope == "node":
+        names = Names([name], ())
+        return any(names.here(row.node) == name or name.partition(".")[0] == row.node for row in rows)
+    kind, _, group = name.partition("=")
+    return kind == "partition" or any(row.groups.get(kind) == group for row in rows)  # partitions are the scheduler's
 
 
 def _end(text: str, now: float) -> Optional[float]:

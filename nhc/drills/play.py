@@ -13,13 +13,14 @@ from nhc.drills.scenarios import Scenario, Stand
 from nhc.drills.world import Killed, MadeUpWorld
 from nhc.remedy.book import Written
 from nhc.remedy.bounds import FLEET
+from nhc.remedy.breaker import NAME
 from nhc.remedy.controller import RemedyController
 from nhc.remedy.crew import Crew, Hand
 from nhc.remedy.effects import Hands
 from nhc.remedy.ladder import Mode
 from nhc.remedy.machine import ENDS
 from nhc.remedy.settings import ACTIONS, RemedySettings, RepairerSettings, Sources
-from nhc.store import attempts, episodes
+from nhc.store import attempts, episodes, holds
 from nhc.store import nodes as store_nodes
 from nhc.store import reports as store_reports
 from nhc.store.connect import open_store
@@ -77,7 +78,7 @@ def prepared(settings: RemedySettings) -> RemedySettings:
 
 def play(scenario: Scenario, settings: RemedySettings, node: str, *, nodes: int = 20, takes: float = 300.0) -> Drilled:
     """Play it to its end. Raises StoreError."""
-    names = [node, *(f"drill{number:03}" for number in range(1, nodes))]
+    names = [node, *(f"drill{number:03}" for number in range(1, scenario.nodes or nodes))]
     world = MadeUpWorld(names, BEGIN, takes)
     with tempfile.TemporaryDirectory(prefix="nhc-drill-") as place:
         store = open_store(f"sqlite:///{place}/store.db", anchor=f"{place}/anchor")
@@ -117,10 +118,11 @@ class _Playing:
         return Stand(self.world, self.node, self.world.now - self.began, rows)
 
     def to_the_end(self) -> Drilled:
-        """Rounds until the scenario is over. The first day's bound is past: the drill begins on the second."""
+        """Rounds until the scenario is over. It begins on the second day, unless it is about the first one's bound."""
         controller = self._controller()
-        self._round(controller)
-        self._report(self.settings.bounds.first_run_for + 1)
+        if not self.scenario.first_day:
+            self._round(controller)
+            self._report(self.settings.bounds.first_run_for + 1)
         self.began = self.world.now
         self.scenario.begin(self._stand())
         old = self.world.report(self.world.fleet[self.node])
@@ -130,6 +132,7 @@ class _Playing:
             self._report(pause)
             stand = self._stand()
             self.scenario.act(stand)
+            self._persons()
             if not self._round(controller):
                 controller = self._controller()  # killed: a new process, which knows what the store knows
             rounds += 1
@@ -145,6 +148,12 @@ class _Playing:
                 return Drilled(
                     self.scenario.name, tuple(self.timings), self._promises(stand), rounds, stand.since
                 )  # fmt: skip
+
+    def _persons(self) -> None:
+        """What persons say to the loop by `nhc remedy`."""
+        if self.world.breaker_opens:
+            with self.store.write() as connection:
+                holds.set_breaker(connection, NAME, "open", by="a person", why="the drill", now=self.world.now)
 
     def _report(self, seconds: float) -> None:
         reports = self.world.pass_time(seconds)
@@ -164,6 +173,8 @@ class _Playing:
         fleet = self.settings.bounds.radii[FLEET]
         size, out = len(self.world.fleet), self.world.most_out
         limit = fleet.out.of(size) if fleet.out is not None else size
+        if self.scenario.first_day:
+            limit = min(limit, self.settings.bounds.first_run.of(size))
         at_work = fleet.repairing.of(size) if fleet.repairing is not None else size
         return (
             Promise("ended", self._open(stand)),

@@ -40,6 +40,7 @@ class Scenario(NamedTuple):
 
     `begin` sets the scene, `act` is called before each round, `expect` says what should have come of it and did not, ""
     where all is well. `over` says that nothing more is to come; without it a drill is over when the episode has ended.
+    `nodes` is how many nodes the fleet has, 0 for what was asked for. `first_day`: marking was never enabled before.
     """
 
     name: str
@@ -49,6 +50,8 @@ class Scenario(NamedTuple):
     expect: Callable[[Stand], str]
     act: Callable[[Stand], None] = lambda _stand: None
     over: Optional[Callable[[Stand], bool]] = None
+    nodes: int = 0
+    first_day: bool = False
 
 
 def _sick(fault: DrillFault = DrillFault()) -> Callable[[Stand], None]:  # noqa: B008 (a value)
@@ -203,6 +206,19 @@ def _services_start(stand: Stand) -> None:
         stand.world.fall_sick(stand.node, *([DrillFault("DrillStarting", cure=Rung.ESCALATE)] if early else []))
 
 
+def _breaker_opens(stand: Stand) -> None:
+    stand.world.open_breaker()
+
+
+def _two_at_once(stand: Stand) -> None:
+    for name in [*sorted(stand.world.fleet)[:1], stand.node]:
+        stand.world.fall_sick(name, DrillFault())
+
+
+def _somebody_was_repaired(stand: Stand) -> str:
+    return "" if stand.world.sent else "no node was repaired"
+
+
 REBOOTED = _ends("returned", [Rung.REBOOT])
 
 ALL: Sequence[Scenario] = (
@@ -215,6 +231,12 @@ ALL: Sequence[Scenario] = (
              lambda stand: stand.world.cannot_tell(stand.node), _nothing_done, over=_after(3600)),
     Scenario("storm", "kubernetes-sigs/karpenter#2811", "Every node fails at once: bounds and breaker must hold.",
              _storm, _not_one_more, over=_after(2 * 3600)),
+    Scenario("small-fleet", "kubernetes-sigs/karpenter#2134", "One node of three fails: a share of three must be one.",
+             _sick(), REBOOTED, nodes=3),
+    Scenario("first-start", "planetlabs/draino#54", "The loop starts for the first time, and nodes are sick already.",
+             _two_at_once, _somebody_was_repaired, over=_after(2 * 3600), first_day=True),
+    Scenario("breaker", "NVIDIA/NVSentinel#1852", "The breaker opens during a repair: the node must come back.",
+             _sick(), REBOOTED, _when("watching", _breaker_opens)),
     Scenario("busy", "kubernetes-sigs/karpenter#2042", "Work on the node never ends: the drain has a deadline.",
              _busy, lambda stand: "" if stand.state in ("escalated", "returned") else f"it is {stand.state} for ever"),
     Scenario("never-ready", "aws/karpenter-provider-aws#8629", "A replacement never becomes ready.",

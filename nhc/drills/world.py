@@ -86,6 +86,8 @@ class MadeUpWorld:
         """Machines on which no repair ever takes effect."""
         self.kill: Callable[[str], bool] = lambda _moment: False
         self.most_out = self.most_at_work = 0
+        self.breaker_opens = False
+        """Whether a person opens the breaker before the next round."""
 
     # Time.
 
@@ -222,6 +224,10 @@ class MadeUpWorld:
     def kill_at(self, kill: Callable[[str], bool]) -> None:
         """Whether the loop's process is killed at a moment."""
         self.kill = kill
+
+    def open_breaker(self) -> None:
+        """A person opens the breaker."""
+        self.breaker_opens = True
 
     def claim(self, name: str, doing: str) -> None:
         """Another actor works on the node, "" for no more."""

@@ -22,6 +22,8 @@ from nhc.store import evidence, evidence_files
 from nhc.store.database import Store
 from nhc.store.errors import StoreError
 
+STRAY = 3600.0
+"""Seconds beyond the time for which evidence is kept, after which a file without a row is a stray."""
 Sources = Callable[[str], Sequence[Tuple[str, EvidenceSource]]]
 
 
@@ -132,7 +134,20 @@ class Gatherer:
         """Forget what is older than it is to be kept; how many files were deleted. Raises StoreError."""
         gone = evidence.forget_expired(self.store, self.clock()).files
         self.delete(gone)
-        return len(gone)
+        return len(gone) + self._delete_strays()
+
+    def _delete_strays(self) -> int:
+        """Delete what was collected and has no row: the process ended in between, or the collection came too late. It
+        holds what a node's logs hold, and is kept no longer than what has one.
+        """
+        now = self.clock()
+        old = list(evidence_files.strays(self.directory, now - self.keep - STRAY))
+        with self.store.read() as connection:
+            lost = evidence.unnamed(connection, [name for name in old if "." not in name])
+        half = [name for name in old if "." in name]
+        return evidence_files.delete(self.directory, lost, now) + evidence_files.delete_half_written(
+            self.directory, half, now
+        )
 
     def delete(self, gone: Sequence[str]) -> None:
         """Delete the files of evidence that no row names any more."""

@@ -47,15 +47,18 @@ def open_pool(pool: PoolSettings) -> Keeper:
     return made
 
 
-def look(site: RemedySite, pool: PoolSettings, keeper: Keeper, now: float) -> SpareView:
-    """All that bears on a pool. Raises AdapterError, StoreError."""
+def look(site: RemedySite, pool: PoolSettings, keeper: Keeper, now: float, apply: bool = False) -> SpareView:
+    """All that bears on a pool. Reports in files are taken into the store where `apply` says that something is done.
+
+    Raises AdapterError, StoreError.
+    """
     adds, addable, waiting = "", 0, []
     if isinstance(keeper, CapacityPool):
         adds, addable = keeper.name(), keeper.room()
     else:
         waiting = keeper.waiting()
     states = site.hands.states()
-    own = list(site.reports(True))
+    own = list(site.reports(apply))
     with site.store.read() as connection:
         fleet = counting.fleet(connection, states)
         rows = [row for row in spares.in_use(connection) if row.pool == pool.name]
@@ -98,7 +101,7 @@ def round_of(
     found = []
     for pool, keeper in pools:
         try:
-            view = look(site, pool, keeper, now)
+            view = look(site, pool, keeper, now, apply)
         except AdapterError as error:
             found.append(PoolRound(pool, None, SpareDecision((), ()), (), str(error)))
             continue

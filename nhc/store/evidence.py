@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import List, NamedTuple, Optional
+from typing import List, NamedTuple, Optional, Sequence
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -83,6 +83,15 @@ def forget_expired(store: Store, now: float) -> Forgotten:
         count += len(over)
         if len(over) < CHUNK:
             return Forgotten(count, files)
+
+
+def unnamed(connection: Connection, digests: Sequence[str]) -> List[str]:
+    """Those of these digests that no row names, in order."""
+    named = set()
+    for at in range(0, len(digests), CHUNK):
+        asked = sa.select(evidence.c.sha256).where(evidence.c.sha256.in_(digests[at : at + CHUNK])).distinct()
+        named |= {str(row.sha256) for row in connection.execute(asked)}
+    return sorted(set(digests) - named)
 
 
 def forget(connection: Connection, rows: List[StoredEvidence]) -> List[str]:

@@ -10,12 +10,14 @@ import os
 import re
 import stat
 from contextlib import suppress
-from typing import Iterable
+from typing import Iterable, Iterator, List
 
 FRESH = 3600.0
 """Seconds: the least that evidence.keep may be. So the file of an expired row is fresh only where its content was met
 again."""
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_NAME = re.compile(r"[0-9a-f]{64}(\.\d+\.\d+)?")
+"""Of a file of evidence; with a process and a thread while it is written."""
 
 
 def delete(directory: str, digests: Iterable[str], now: float) -> int:
@@ -31,6 +33,36 @@ def delete(directory: str, digests: Iterable[str], now: float) -> int:
         with suppress(OSError):
             gone += _delete(f"{directory}/{digest[:2]}", digest, now)
     return gone
+
+
+def strays(directory: str, before: float) -> Iterator[str]:
+    """The names of files here that nobody has written or met again since `before` (Unix time): those of evidence, and
+    half-written ones, that a process left which ended before it could write their rows. In no order.
+    """
+    for first in _listed(directory):
+        if first.is_dir(follow_symlinks=False) and re.fullmatch("[0-9a-f]{2}", first.name):
+            for one in _listed(first.path):
+                with suppress(OSError):
+                    if _NAME.fullmatch(one.name) and one.stat(follow_symlinks=False).st_mtime < before:
+                        yield one.name
+
+
+def delete_half_written(directory: str, names: Iterable[str], now: float) -> int:
+    """Delete what was written under a temporary name and never got its own; how many went."""
+    gone = 0
+    for name in names:
+        if _NAME.fullmatch(name) and not _DIGEST.fullmatch(name):
+            with suppress(OSError):
+                gone += _delete(f"{directory}/{name[:2]}", name, now)
+    return gone
+
+
+def _listed(directory: str) -> List[os.DirEntry[str]]:
+    try:
+        with os.scandir(directory) as found:
+            return list(found)
+    except OSError:
+        return []
 
 
 def _delete(folder: str, name: str, now: float) -> int:

@@ -154,6 +154,9 @@ def test_hold_abort_and_the_breaker(site):
     assert site.nhc("hold", "n1", "--why", "mine", "--until", "2h")[0] == 0
     site.nhc("run", "--once")
     assert site.rest.nodes["n1"]["flags"] == ["IDLE"]
+    assert site.nhc("hold", "n1.example.org", "--why", "mine")[2] == ""  # the same node
+    status, _, err = site.nhc("hold", "nl", "--why", "a slip of the pen")
+    assert (status, err.partition(" to ")[0]) == (0, "nhc remedy hold: nl: no node of that name has reported")
     status, out, _ = site.nhc("status")
     assert "n1 by" in out
     status, out, _ = site.nhc("abort", "1", "--why", "no")

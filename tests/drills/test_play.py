@@ -24,7 +24,7 @@ def test_the_loop_keeps_its_promises(name):
 def test_each_issue_of_the_complaints_has_a_scenario():
     issues = " ".join(one.issue for one in ALL)
     for issue in ("#39", "#266", "#2555", "#2811", "#2042", "#8629", "#1280", "#1807", "#1808", "#1818", "#1688", "#17",
-                  "#31", "#159", "#63", "#2298"):  # fmt: skip
+                  "#31", "#159", "#63", "#2298", "#2134", "#54", "#1852"):  # fmt: skip
         assert issue in issues
 
 

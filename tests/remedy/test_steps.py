@@ -306,3 +306,24 @@ def test_a_mark_of_a_hook_is_repaired_too(world):
     assert world.sendings("n2") == [Rung.REBOOT]
     with world.read() as connection:
         assert episodes.list_episodes(connection, node="n2")[0].cause == "mark|reboot|"
+
+
+def test_evidence_without_a_row_is_kept_no_longer_than_that_which_has_one(tmp_path, world):
+    """A collection that came too late, or whose process was killed, leaves files that no row will ever name."""
+    gatherer = Gatherer(world, lambda _node: (), EvidenceBudget(), str(tmp_path), 7 * 86400.0, lambda: world.now)
+    with world.plain.write() as connection:
+        row, _ = episodes.open_episode(
+            connection, "n1", "c", action="reboot", state="evidence", now=world.now, by="loop"
+        )
+        evidence.add(connection, row, "nhc/log", now=world.now, sha256="a1" + "0" * 62, size=1,
+                     expires=world.now + 30 * 86400.0)  # fmt: skip
+    names = {"a1" + "0" * 62: "a row names it", "b2" + "0" * 62: "a stray", "c3" + "0" * 62 + ".77.1": "half-written",
+             "d4" + "0" * 62: "young", "README": "not ours"}  # fmt: skip
+    for name in names:
+        (tmp_path / name[:2]).mkdir()
+        (tmp_path / name[:2] / name).write_text("x")
+        at = world.now - (6 if name.startswith("d4") else 8) * 86400.0
+        os.utime(tmp_path / name[:2] / name, (at, at))
+    assert gatherer.expire() == 2
+    left = {path.name for path in tmp_path.glob("*/*")}
+    assert left == {name for name, what in names.items() if what not in ("a stray", "half-written")}
