@@ -10,6 +10,7 @@ from nhc.marks import clears_later
 from nhc.model import printable
 from nhc.ports import AdapterError, Applied, Effect
 from nhc.remedy.book import Book, EpisodeCase, Written, changes
+from nhc.remedy.bounds import never_now
 from nhc.remedy.detail import Detail
 from nhc.remedy.effects import Hands
 from nhc.remedy.machine import AttemptStatus, EpisodeEvent, EpisodeState
@@ -124,6 +125,8 @@ class Performer:
                     continue
                 why = self.held(connection, node, self.clock()) or blind
                 why = why or unfit(case.detail, case.rung, states.get(node), self.settings)
+                closed = never_now(self.settings.bounds, case.rung.value, node, self.clock())
+                why = why or (closed.why if closed is not None else "")
                 if why:
                     found[case.episode.id] = f"not sent: {why}"
         return found

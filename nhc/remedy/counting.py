@@ -88,7 +88,7 @@ def count(
     begun = closed.since if closed is not None else 0.0
     sick = {row.node for row, _ in details_of if row.opened > max(now - breaker.within, begun)}
     seen = BreakerInput(
-        usage.size((FLEET, "")), len(sick), _blind(connection, now, max_age),
+        usage.size((FLEET, "")), len(sick), _blind(connection, fleet, now, max_age),
         _repairs([one for one in found if one.written > begun], states_of),
     )  # fmt: skip
     return Counted(usage, seen)
@@ -127,10 +127,14 @@ def _repairs(found: Sequence[attempts.Attempt], states: Mapping[int, EpisodeStat
     return ended
 
 
-def _blind(connection: Connection, now: float, max_age: float) -> int:
-    """Nodes that report and have no verdict now: UNKNOWN, or silent for longer than a report counts."""
-    unknown = nodes.counts(connection).get("UNKNOWN", 0)
-    return unknown + len(nodes.list_nodes(connection, verdicts=("OK", "WARN"), silent_since=now - max_age))
+def _blind(connection: Connection, fleet: FleetGroups, now: float, max_age: float) -> int:
+    """Nodes of the fleet that report and have no verdict now: UNKNOWN, or silent for longer than a report counts.
+
+    The store remembers nodes that the cluster has no more, replaced ones above all: they are silent for ever.
+    """
+    unknown = nodes.list_nodes(connection, verdicts=("UNKNOWN",))
+    silent = nodes.list_nodes(connection, verdicts=("OK", "WARN"), silent_since=now - max_age)
+    return sum(fleet.names.here(row.node) in fleet.groups for row in (*unknown, *silent))
 
 
 def _detail(row: Episode) -> details.Detail:

@@ -26,7 +26,8 @@ from nhc.remedy.breaker import BreakerInput, BreakerSettings, blind, opens
 from nhc.remedy.hours import read_hours
 from nhc.remedy.zone import Zone, read_zone
 from nhc.repair import Rung
-from nhc.store import holds, nodes
+from nhc.store import holds, nodes, reports
+from nhc.store.intake import Incoming
 from tests.support.remedy_world import Node
 
 OPEN = Bounds(radii={}, first_run=Limit(1000))
@@ -228,3 +229,15 @@ def test_a_hold_under_the_name_that_the_store_has_holds_the_node(world):
     world.fall_sick("n1")
     world.run(world.controller(), 3)
     assert (world.marked, world.sent) == ([], [])
+
+
+def test_nodes_that_the_cluster_has_no_more_are_not_blind(world):
+    """A fleet whose nodes are replaced by others: what is gone is silent for ever, and must not stop the loop."""
+    gone = [world.report_of(Node(f"old{number}"), world.now - 86400.0) for number in range(20)]
+    with world.plain.write() as connection:
+        reports.receive(connection, [Incoming(one, "agent", world.now - 86400.0) for one in gone])
+    world.fall_sick("n1")
+    world.report(["n0", "n2", "n3"])
+    world.run(world.controller("[breaker]\nblind = { nodes = 2 }\nfaults = { share = '100%' }\nfailures = 0"), 20)
+    assert world.sendings("n1") == [Rung.REBOOT]
+    assert world.cleared == ["n1"]
