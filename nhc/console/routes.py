@@ -7,24 +7,21 @@ somebody adds is closed until it is said who may use it.
 from __future__ import annotations
 
 import asyncio
-import json
 from functools import partial
 from importlib import resources
-from typing import Awaitable, Callable, Dict, List, Mapping, NamedTuple, Protocol
+from typing import Callable, Dict, List, NamedTuple
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from nhc import __version__
-from nhc.console import acts, screens, work
+from nhc.console import acts, person_routes, screens, work
 from nhc.console.access import Person, Scope
-from nhc.console.deep_reader import DeepReader
-from nhc.console.doors import LIFETIME, PERSON, Doors
-from nhc.console.hub import Hub
+from nhc.console.doors import PERSON
 from nhc.console.metrics import exposition
-from nhc.console.settings import ConsoleSettings
+from nhc.console.route_values import Answer, Console, answer_json, number
 from nhc.console.snapshot import Snapshot
-from nhc.console.sources import FleetSource, SourceError
+from nhc.console.sources import SourceError
 from nhc.matching.node_ranges import fold
 from nhc.render.page_parts import PARTS, part
 from nhc.store.database import Store
@@ -38,33 +35,6 @@ VIEWERS = 2000
 """Streams at a time."""
 KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 """What the page's files are."""
-
-
-class Console(Protocol):
-    """The server's parts, as its routes see them (`nhc.console.server.Server`)."""
-
-    settings: ConsoleSettings
-    source: FleetSource
-    store: Store | None
-    hub: Hub
-    doors: Doors
-    clock: Callable[[], float]
-    started: float
-
-    def snapshot(self) -> Snapshot:
-        """The last one that could be read. Raises SourceError before there is one."""
-        ...
-
-    def kept(self) -> Store:
-        """The store. Raises Missing where there is none."""
-        ...
-
-    def verdict_reader(self) -> DeepReader:
-        """The reader of deep verdicts. Raises Missing where there is no store."""
-        ...
-
-
-Answer = Callable[[Console, web.Request], Awaitable[web.StreamResponse]]
 
 
 class PageRoute(NamedTuple):
@@ -101,47 +71,18 @@ def _file(name: str) -> str:
     return (resources.files("nhc.console") / "static" / name).read_text(encoding="utf-8")
 
 
-async def _me(console: Console, request: web.Request) -> web.StreamResponse:
-    person: Person = request[PERSON]
-    return _json({
-        "name": person.name, "door": person.door, "roles": sorted(role.value for role in person.roles),
-        "rights": sorted(scope.value for scope in Scope if person.may(scope)), "store": console.store is not None,
-        "version": __version__,
-    })  # fmt: skip
-
-
-async def _log_in(console: Console, request: web.Request) -> web.StreamResponse:
-    form = await _form(request)
-    value = console.doors.log_in(request, form.get("token", ""))
-    if value is None:
-        return web.json_response({"error": "that token is not known, or has ended"}, status=401)
-    response = _json({"ok": True})
-    response.set_cookie(
-        console.doors.cookie(), value, httponly=True, samesite="Strict", path="/", secure=console.doors.secure(),
-        max_age=int(LIFETIME),
-    )  # fmt: skip
-    return response
-
-
-async def _log_out(console: Console, request: web.Request) -> web.StreamResponse:
-    console.doors.log_out(request)
-    response = _json({"ok": True})
-    response.del_cookie(console.doors.cookie(), path="/")
-    return response
-
-
 def _of_snapshot(show: Callable[[Snapshot, web.Request], screens.Value]) -> Answer:
     async def answer(console: Console, request: web.Request) -> web.StreamResponse:
         snapshot = console.snapshot()
         value = await console.hub.once(request.path_qs, lambda: show(snapshot, request))
-        return _json({**value, "trouble": console.hub.problem})
+        return answer_json({**value, "trouble": console.hub.problem})
 
     return answer
 
 
 def _of_store(show: Callable[[Console, Store, web.Request], screens.Value]) -> Answer:
     async def answer(console: Console, request: web.Request) -> web.StreamResponse:
-        return _json(await asyncio.to_thread(show, console, console.kept(), request))
+        return answer_json(await asyncio.to_thread(show, console, console.kept(), request))
 
     return answer
 
@@ -157,24 +98,24 @@ async def _node(console: Console, request: web.Request) -> web.StreamResponse:
             await asyncio.to_thread(screens.list_episodes, console.store, console.clock(), None, name)
         )["episodes"]
         value["work"] = await asyncio.to_thread(work.work_of, console.store, name, console.clock())
-    return _json(value)
+    return answer_json(value)
 
 
 async def _deep(console: Console, request: web.Request) -> web.StreamResponse:
     reader, snapshot = console.verdict_reader(), console.snapshot()
     fact, suite = request.query.get("fact", ""), request.query.get("suite", "")
-    return _json(await asyncio.to_thread(reader.view, snapshot, fact, suite))
+    return answer_json(await asyncio.to_thread(reader.view, snapshot, fact, suite))
 
 
 async def _deep_letters(console: Console, _request: web.Request) -> web.StreamResponse:
     reader, snapshot = console.verdict_reader(), console.snapshot()
-    return _json(await asyncio.to_thread(reader.letters, snapshot))
+    return answer_json(await asyncio.to_thread(reader.letters, snapshot))
 
 
 async def _offenders(console: Console, _request: web.Request) -> web.StreamResponse:
     store = console.kept()
     made = partial(screens.offenders, store, console.clock())
-    return _json(await console.hub.once_a_minute(OFFENDERS, made))
+    return answer_json(await console.hub.once_a_minute(OFFENDERS, made))
 
 
 def _window(console: Console, request: web.Request) -> screens.Window:
@@ -187,61 +128,6 @@ def _window(console: Console, request: web.Request) -> screens.Window:
     if not began < ended <= now + screens.DAY or ended - began > 400 * screens.DAY:
         raise acts.ActionRefused("from is before to, and at most 400 days")
     return screens.Window(began, ended)
-
-
-def _number(request: web.Request, name: str, default: int = 0) -> int:
-    text = request.match_info.get(name) or request.query.get(name, str(default))
-    if not text.isdigit() or len(text) > 15:
-        raise acts.ActionRefused(f"{name} is a number")
-    return int(text)
-
-
-async def _decide(console: Console, request: web.Request) -> web.StreamResponse:
-    form = await _form(request)
-    number = _number(request, "id")
-    done = await asyncio.to_thread(acts.decide, console.kept(), request[PERSON], number, form, console.clock())
-    console.hub.notify("episodes")
-    return _json(done)
-
-
-async def _abort(console: Console, request: web.Request) -> web.StreamResponse:
-    form = await _form(request)
-    number = _number(request, "id")
-    done = await asyncio.to_thread(acts.abort, console.kept(), request[PERSON], number, form, console.clock())
-    console.hub.notify("episodes")
-    return _json(done)
-
-
-async def _hold(console: Console, request: web.Request) -> web.StreamResponse:
-    form = await _form(request)
-    concerned = _concerned(console.snapshot(), form.get("scope", "node"), form.get("name", ""))
-    done = await asyncio.to_thread(
-        acts.set_hold, console.kept(), request[PERSON], form, len(concerned), console.clock()
-    )
-    console.hub.notify("holds")
-    return _json(done)
-
-
-async def _preview(console: Console, request: web.Request) -> web.StreamResponse:
-    concerned = _concerned(console.snapshot(), request.query.get("scope", "node"), request.query.get("name", ""))
-    return _json({"count": len(concerned), "nodes": fold(concerned[: screens.ROWS])})
-
-
-def _concerned(snapshot: Snapshot, scope: str, name: str) -> List[str]:
-    """The nodes that a hold would keep."""
-    if scope == "fleet":
-        return list(snapshot.names)
-    if scope == "group":
-        fact, _, value = name.partition("=")
-        return [node for node in snapshot.names if snapshot.nodes[node].groups.get(fact) == value]
-    return [node for node in snapshot.names if node == name]
-
-
-async def _release(console: Console, request: web.Request) -> web.StreamResponse:
-    form = await _form(request)
-    done = await asyncio.to_thread(acts.end_hold, console.kept(), request[PERSON], form, console.clock())
-    console.hub.notify("holds")
-    return _json(done)
 
 
 async def _stream(console: Console, request: web.Request) -> web.StreamResponse:
@@ -280,7 +166,7 @@ async def _health(console: Console, _request: web.Request) -> web.StreamResponse
         silent = [name for name, letter in zip(hub.snapshot.names, hub.snapshot.letters) if letter in "sn"]
         value["silent"] = {"count": len(silent), "nodes": fold(silent[: screens.ROWS])}
         value["counts"] = hub.snapshot.counts()
-    return _json(value)
+    return answer_json(value)
 
 
 async def _ready(console: Console, _request: web.Request) -> web.StreamResponse:
@@ -300,9 +186,9 @@ ROUTES = (
     PageRoute("GET", "/static/{name}", Scope.OPEN, _static),
     PageRoute("GET", "/view/{rest:.*}", Scope.OPEN, _page),
     PageRoute("GET", "/healthz", Scope.OPEN, _ready),
-    PageRoute("POST", "/login", Scope.OPEN, _log_in),
-    PageRoute("POST", "/logout", Scope.OPEN, _log_out),
-    PageRoute("GET", "/api/me", Scope.OPEN, _me),
+    PageRoute("POST", "/login", Scope.OPEN, person_routes.log_in),
+    PageRoute("POST", "/logout", Scope.OPEN, person_routes.log_out),
+    PageRoute("GET", "/api/me", Scope.OPEN, person_routes.me),
     PageRoute("GET", "/api/stream", Scope.STATE, _stream),
     PageRoute("GET", "/api/layout", Scope.STATE, _of_snapshot(lambda s, _r: screens.layout(s))),
     PageRoute("GET", "/api/fleet", Scope.STATE, _of_snapshot(lambda s, _r: screens.fleet(s))),
@@ -310,7 +196,7 @@ ROUTES = (
         lambda s, r: screens.letters_of_check(s, r.match_info["check"]))),
     PageRoute("GET", "/api/deep", Scope.STATE, _deep),
     PageRoute("GET", "/api/deep/letters", Scope.STATE, _deep_letters),
-    PageRoute("GET", "/api/job/{id}", Scope.STATE, _of_store(lambda _c, s, r: work.job(s, _number(r, "id")))),
+    PageRoute("GET", "/api/job/{id}", Scope.STATE, _of_store(lambda _c, s, r: work.job(s, number(r, "id")))),
     PageRoute("GET", "/api/causes", Scope.STATE, _of_snapshot(lambda s, _r: screens.causes(s))),
     PageRoute("GET", "/api/cause", Scope.STATE, _of_snapshot(
         lambda s, r: screens.cause(s, r.query.get("check", ""), r.query.get("reason", "")))),
@@ -324,42 +210,18 @@ ROUTES = (
     PageRoute("GET", "/api/episodes", Scope.STATE, _of_store(
         lambda c, s, r: screens.list_episodes(s, c.clock(), WHICH.get(r.query.get("which", ""))))),
     PageRoute("GET", "/api/episode/{id}", Scope.STATE, _of_store(
-        lambda _c, s, r: {**screens.episode(s, _number(r, "id")), "digest": acts.shown_digest(s, _number(r, "id"))})),
+        lambda _c, s, r: {**screens.episode(s, number(r, "id")), "digest": acts.shown_digest(s, number(r, "id"))})),
     PageRoute("GET", "/api/held", Scope.STATE, _of_store(lambda c, s, _r: screens.held_back(s, c.clock()))),
     PageRoute("GET", "/api/offenders", Scope.STATE, _offenders),
-    PageRoute("GET", "/api/hold/preview", Scope.ACT, _preview),
+    PageRoute("GET", "/api/hold/preview", Scope.ACT, person_routes.preview),
     PageRoute("GET", "/api/audit", Scope.AUDIT, _of_store(
-        lambda _c, s, r: screens.audit_page(s, _number(r, "after"), r.query.get("node", "")))),
+        lambda _c, s, r: screens.audit_page(s, number(r, "after"), r.query.get("node", "")))),
     PageRoute("GET", "/metrics", Scope.STATE, _metrics),
-    PageRoute("POST", "/api/episode/{id}/decision", Scope.APPROVE, _decide),
-    PageRoute("POST", "/api/episode/{id}/abort", Scope.APPROVE, _abort),
-    PageRoute("POST", "/api/hold", Scope.ACT, _hold),
-    PageRoute("POST", "/api/release", Scope.ACT, _release),
+    PageRoute("POST", "/api/episode/{id}/decision", Scope.APPROVE, person_routes.decide),
+    PageRoute("POST", "/api/episode/{id}/abort", Scope.APPROVE, person_routes.abort),
+    PageRoute("POST", "/api/hold", Scope.ACT, person_routes.hold),
+    PageRoute("POST", "/api/release", Scope.ACT, person_routes.release),
 )  # fmt: skip
-
-
-# The edges.
-
-
-async def _form(request: web.Request) -> Mapping[str, str]:
-    """A JSON object of texts. Raises ActionRefused."""
-    if request.content_type != "application/json":
-        raise acts.ActionRefused("the body is JSON")
-    try:
-        value = json.loads(await request.text())
-    except (ValueError, RecursionError):
-        raise acts.ActionRefused("the body is no JSON") from None
-    if not isinstance(value, dict) or not all(isinstance(one, str) for one in value.values()):
-        raise acts.ActionRefused("the body is an object of texts")
-    return value
-
-
-def _json(value: Mapping[str, object]) -> web.Response:
-    body = json.dumps(value, separators=(",", ":"), default=str).encode()
-    response = web.Response(body=body, content_type="application/json")
-    if len(body) > 4096:
-        response.enable_compression()
-    return response
 
 
 @web.middleware

@@ -1,0 +1,74 @@
+"""What every route of the console uses: the server's parts, the values of a request, and an answer in JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import Awaitable, Callable, Mapping, Protocol
+
+from aiohttp import web
+
+from nhc.console import acts
+from nhc.console.deep_reader import DeepReader
+from nhc.console.doors import Doors
+from nhc.console.hub import Hub
+from nhc.console.settings import ConsoleSettings
+from nhc.console.snapshot import Snapshot
+from nhc.console.sources import FleetSource
+from nhc.store.database import Store
+
+
+class Console(Protocol):
+    """The server's parts, as its routes see them (`nhc.console.server.Server`)."""
+
+    settings: ConsoleSettings
+    source: FleetSource
+    store: Store | None
+    hub: Hub
+    doors: Doors
+    clock: Callable[[], float]
+    started: float
+
+    def snapshot(self) -> Snapshot:
+        """The last one that could be read. Raises SourceError before there is one."""
+        ...
+
+    def kept(self) -> Store:
+        """The store. Raises Missing where there is none."""
+        ...
+
+    def verdict_reader(self) -> DeepReader:
+        """The reader of deep verdicts. Raises Missing where there is no store."""
+        ...
+
+
+Answer = Callable[[Console, web.Request], Awaitable[web.StreamResponse]]
+
+
+def number(request: web.Request, name: str, default: int = 0) -> int:
+    """A number of the path or the query. Raises ActionRefused."""
+    text = request.match_info.get(name) or request.query.get(name, str(default))
+    if not text.isdigit() or len(text) > 15:
+        raise acts.ActionRefused(f"{name} is a number")
+    return int(text)
+
+
+async def form_of(request: web.Request) -> Mapping[str, str]:
+    """A JSON object of texts. Raises ActionRefused."""
+    if request.content_type != "application/json":
+        raise acts.ActionRefused("the body is JSON")
+    try:
+        value = json.loads(await request.text())
+    except (ValueError, LookupError, RecursionError):  # LookupError: a charset that Python does not know
+        raise acts.ActionRefused("the body is no JSON") from None
+    if not isinstance(value, dict) or not all(isinstance(one, str) for one in value.values()):
+        raise acts.ActionRefused("the body is an object of texts")
+    return value
+
+
+def answer_json(value: Mapping[str, object]) -> web.Response:
+    """An answer as JSON, compressed where it is large."""
+    body = json.dumps(value, separators=(",", ":"), default=str).encode()
+    response = web.Response(body=body, content_type="application/json")
+    if len(body) > 4096:
+        response.enable_compression()
+    return response
