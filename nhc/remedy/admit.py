@@ -13,8 +13,8 @@ from nhc.remedy.bounds import protected
 from nhc.remedy.detail import Detail
 from nhc.remedy.ladder import REQUEST, NodeFault
 from nhc.remedy.machine import EpisodeState
+from nhc.remedy.moves import FUTURE
 from nhc.remedy.settings import RemedySettings
-from nhc.remedy.steps import FUTURE
 
 
 class NodeEpisode(NamedTuple):

@@ -8,7 +8,8 @@ from nhc.marks import clears_later, may_mark
 from nhc.model import Verdict
 from nhc.ports import Effect, Mark
 from nhc.remedy import bounds
-from nhc.remedy.steps import FUTURE, NEW_BOOT
+from nhc.remedy.after_repair import NEW_BOOT
+from nhc.remedy.moves import FUTURE
 from nhc.remedy.view import Health
 from nhc.repair import Stage
 from nhc.trains.machine import Stop, TrainState

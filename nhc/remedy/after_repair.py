@@ -1,0 +1,99 @@
+"""The steps of an episode once its repair was sent: see the effect, verify the node, return it to service. Pure."""
+
+from __future__ import annotations
+
+from typing import FrozenSet
+
+from nhc.marks import clears_later
+from nhc.model import Verdict
+from nhc.remedy import verify
+from nhc.remedy.machine import AttemptStatus, EpisodeEvent
+from nhc.remedy.moves import FUTURE, fresh, go, stay
+from nhc.remedy.view import EpisodeView, Move, Scene
+from nhc.repair import Rung, Stage
+
+NEW_BOOT = frozenset({Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE})
+"""Rungs after which the machine has another boot id."""
+
+RELAPSES = 6
+"""How often a node may recover and fail again within one episode: one more than the ladder has repairs for a node."""
+
+
+def acting(view: EpisodeView, scene: Scene) -> Move:
+    """Reached after a restart only: the order was written down, and whether it was sent nobody knows."""
+    del scene
+    move = go(view, EpisodeEvent.SENT, "the controller stopped before it knew the answer: the effect is looked for")
+    return move._replace(ends=AttemptStatus.AMBIGUOUS)
+
+
+def watching(view: EpisodeView, scene: Scene) -> Move:
+    """Look for the effect of the repair, until its timeout."""
+    last, seen, health = view.last, view.progress, view.health
+    if last is None:
+        return go(view, EpisodeEvent.NO_EFFECT, "there is no attempt to watch")
+    if seen is not None and seen.stage is Stage.DONE:
+        return _effect(view, scene, seen.message, seen.replacement)
+    if seen is not None and seen.stage is Stage.FAILED:
+        return go(view, EpisodeEvent.NO_EFFECT, seen.message)._replace(ends=AttemptStatus.FAILED)
+    before = boots_before(view)
+    if (
+        last.rung in NEW_BOOT and health is not None and before and health.boot and health.boot not in before
+        and health.at > last.written and health.at <= scene.now + FUTURE
+    ):  # fmt: skip
+        return _effect(view, scene, f"the node reports another boot ({health.boot})", "")
+    limit = scene.settings.effect.seconds[last.rung]
+    if scene.now - view.detail.entered > limit:
+        if seen is not None and seen.stage is Stage.HALFWAY:
+            return go(view, EpisodeEvent.GIVEN_UP, f"half done for {limit:g} s: {seen.message}")._replace(
+                ends=AttemptStatus.FAILED
+            )
+        why = f"no effect was seen within {limit:g} s"
+        return go(view, EpisodeEvent.NO_EFFECT, why)._replace(ends=AttemptStatus.FAILED)
+    return stay(view, scene, "effect", seen.message if seen is not None else view.unseen or "its effect is looked for")
+
+
+def _effect(view: EpisodeView, scene: Scene, why: str, successor: str) -> Move:
+    move = go(view, EpisodeEvent.EFFECT_SEEN, why, repaired=scene.now, healthy=0.0, successor=successor)
+    return move._replace(ends=AttemptStatus.SUCCEEDED)
+
+
+def verifying(view: EpisodeView, scene: Scene) -> Move:
+    """Prove that the repaired node is healthy."""
+    found = verify.judge(view, scene.settings.verify, scene.now, fresh(view.health, scene), old_boots(view))
+    if found.event is None:
+        detail = view.detail._replace(healthy=found.healthy)
+        return stay(view._replace(detail=detail), scene, found.bound, found.why)
+    if found.event is not EpisodeEvent.STILL_FAULTY:
+        return go(view, found.event, found.why, healthy=found.healthy)
+    relapses = view.detail.relapses + 1
+    event = EpisodeEvent.STILL_FAULTY if relapses < RELAPSES else EpisodeEvent.GIVEN_UP
+    why = found.why if relapses < RELAPSES else f"it came and went {relapses} times: {found.why}"
+    disproved = scene.now if view.proved is False else view.detail.disproved
+    return go(view, event, why, healthy=0.0, relapses=relapses, disproved=disproved)
+
+
+def boots_before(view: EpisodeView) -> FrozenSet[str]:
+    """The boot ids that are known from before the last repair: of the last report, and of the look right before it."""
+    found = (view.detail.boot, view.last.before_boot if view.last is not None else "")
+    return frozenset(one for one in found if one)
+
+
+def old_boots(view: EpisodeView) -> FrozenSet[str]:
+    """The boots before the last repair, where that brings another one; none where it does not, or nobody knows."""
+    last = view.last
+    if last is None or last.rung not in NEW_BOOT or last.state is not AttemptStatus.SUCCEEDED:
+        return frozenset()
+    return boots_before(view)
+
+
+def returning(view: EpisodeView, scene: Scene) -> Move:
+    """Wait until the mark is cleared; a new failure stops that."""
+    health = view.health
+    if health is not None and health.verdict is Verdict.CRIT and health.at > view.detail.healthy:
+        return go(view, EpisodeEvent.STILL_FAULTY, "it failed again before the mark was cleared")
+    if scene.now - view.detail.entered > scene.settings.wait_limit:
+        return go(view, EpisodeEvent.GIVEN_UP, f"the mark could not be cleared: {view.detail.waiting}")
+    later = clears_later(view.node)
+    if later and not view.detail.successor:
+        return stay(view, scene, "node", f"left alone: {later}")
+    return Move(None, view.detail)

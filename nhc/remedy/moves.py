@@ -1,0 +1,44 @@
+"""How a decision about an episode is expressed: wait and say for what, leave the state by an event, or give up."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+from nhc.remedy.bounds import Held
+from nhc.remedy.machine import EpisodeEvent
+from nhc.remedy.view import EpisodeView, Health, Move, Scene
+
+FUTURE = 60.0
+"""Seconds that a report may be ahead of our clock; one from further ahead proves nothing."""
+
+
+def stay(view: EpisodeView, scene: Scene, bound: str, why: str) -> Move:
+    """Wait, and say for what. `bound` is the stable name of the reason; figures in `why` may change without a write."""
+    detail = view.detail
+    text = f"{bound}: {why}"
+    if detail.waiting.partition(":")[0] != bound:
+        detail = detail._replace(waiting=text, waiting_since=detail.waiting_since or scene.now)
+    return Move(None, detail, text, bound=bound)
+
+
+def outlasted(view: EpisodeView, scene: Scene) -> bool:
+    """Whether an episode has waited for longer than `limits.patience`, after which it is escalated to a person."""
+    since = view.detail.waiting_since
+    return bool(since) and scene.now - since > scene.settings.wait_limit
+
+
+def fresh(health: Optional[Health], scene: Scene) -> bool:
+    """Whether a report is young enough to be believed."""
+    return health is not None and -FUTURE <= scene.now - health.at <= scene.settings.sources.max_age
+
+
+def go(view: EpisodeView, event: EpisodeEvent, because: str = "", **changes: object) -> Move:
+    """Leave the state by an event, with these changes of the detail; nothing is waited for any more."""
+    return Move(event, view.detail._replace(waiting="", waiting_since=0.0, alarmed=0.0, **changes), because)  # type: ignore[arg-type]
+
+
+def wait_for(view: EpisodeView, scene: Scene, held: Held) -> Move:
+    """Wait for room; after `limits.patience` the episode is escalated to a person."""
+    if outlasted(view, scene):
+        return go(view, EpisodeEvent.GIVEN_UP, f"waited {scene.settings.wait_limit / 3600:g} h: {held.why}")
+    return stay(view, scene, held.bound, held.why)
