@@ -103,7 +103,7 @@ def run(
     while True:
         now = around.clock()
         closes = wanted.window.closes(now)
-        number = _open_one(store) if closes > now else None
+        number = _open_one(store)  # outside of the window, too: what a killed one has left running is ended there
         if closes > now and number is None:
             number = _next(wanted, store, launcher, around, tried, now)
         if number is None:
@@ -121,6 +121,12 @@ def run(
             if not stopped.by_window:
                 raise
             found = stopped.judgement
+        except AdapterError as error:
+            if not wanted.forever:
+                raise
+            around.say(f"sweep {number} could not be ended, and is looked after again: {error}")
+            around.sleep(wanted.pause)
+            continue
         passed(number, found)
 
 

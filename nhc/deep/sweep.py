@@ -28,6 +28,8 @@ from nhc.store.leader import Leader
 
 LAUNCHES = 3
 """Failed launches of a test after which it is UNKNOWN."""
+ENDINGS = 5
+"""Times that a launcher that does not answer is asked to end what runs."""
 SUITE = "sweep"
 """What verdicts of sweeps are filed under."""
 SLACK = 60.0
@@ -95,8 +97,16 @@ class Sweeper:
 
     def stop(self, why: str) -> SweepJudgement:
         """End what runs, and close the sweep as stopped; what is certain by then. Raises StoreError, AdapterError."""
-        for job in self._launcher.jobs(self._plan.token).values():
-            self._launcher.end(job.handle)
+        for left in range(ENDINGS - 1, -1, -1):
+            try:
+                for job in self._launcher.jobs(self._plan.token).values():
+                    self._launcher.end(job.handle)
+                break
+            except AdapterError as error:
+                if not left:
+                    raise
+                self._around.say(f"the launcher does not answer: {error}")
+                self._around.sleep(self._around.every)
         return self._close(STOPPED, self._rows(), why)
 
     # One round.
@@ -134,12 +144,25 @@ class Sweeper:
         waiting: List[SweepTest] = []
         busy: Set[str] = set()
         for row in open_ones:
-            if not self._ended(row, jobs.get(key(planned_test(row)))):
+            if not self._ended_or_unread(row, jobs.get(key(planned_test(row)))):
                 if row.state == PLANNED and key(planned_test(row)) not in jobs:
                     waiting.append(row)
                 else:
                     busy.update(row.nodes.split())
         self._launch(waiting, busy)
+
+    def _ended_or_unread(self, row: SweepTest, job: Optional[GroupJob]) -> bool:
+        """The same; what cannot be read of one test keeps no other waiting, and this one for a while only."""
+        try:
+            ended = self._ended(row, job)
+        except AdapterError as error:
+            self._around.say(f"{row.name}: {error}")
+            since = self._since.setdefault(f"{row.name} unread", self._around.clock())
+            if self._around.clock() - since < self._plan.patience:
+                return False
+            return self._unknown(row, f"what became of it cannot be read: {error}")
+        self._since.pop(f"{row.name} unread", None)
+        return ended
 
     def _ended(self, row: SweepTest, job: Optional[GroupJob]) -> bool:
         """Whether a test has its result now. Its marker decides; then how long it waits, runs, or is gone."""

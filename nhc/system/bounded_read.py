@@ -57,6 +57,22 @@ def read_text(path: str, limit: int = LIMIT, errors: str = "strict") -> str:
     return read_bytes(path, limit).decode("utf-8", errors)
 
 
+def read_head(path: str, limit: int) -> bytes:
+    """The first `limit` bytes of a regular file. Raises OSError."""
+    fd = open_file(path)
+    try:
+        parts: List[bytes] = []
+        while limit:
+            data = os.read(fd, min(1 << 20, limit))
+            if not data:
+                break
+            parts.append(data)
+            limit -= len(data)
+        return b"".join(parts)
+    finally:
+        os.close(fd)
+
+
 def cause(error: Exception) -> str:
     """Why a file could not be read as text, for a person: what the system says, or which byte is no UTF-8."""
     if isinstance(error, UnicodeDecodeError):

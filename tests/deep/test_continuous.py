@@ -1,5 +1,6 @@
 """Sweeps one after another: who is next, windows, and what is gone on with."""
 
+import random
 import time
 
 import pytest
@@ -11,6 +12,7 @@ from nhc.deep.group_test import Rules
 from nhc.deep.simulate import cluster
 from nhc.deep.sweep import SUITE, Surroundings, SweepStopped
 from nhc.deep.sweep_plan import SweepPlan
+from nhc.ports import AdapterError
 from nhc.store import deep
 from nhc.store.deep import DeepResult, LastVerdict
 from nhc.store.leader import Leader
@@ -160,6 +162,57 @@ def test_a_pass_that_was_killed_is_gone_on_with_first(site):
     site.run(world)
     assert [number for number, _found in site.passed] == [1, 2, 3]
     assert len(world.launched) == len(set(world.launched))
+
+
+class Ended(Exception):
+    """The test has seen enough of a command that runs for ever."""
+
+
+def test_what_a_killed_pass_left_running_is_ended_outside_of_the_window(site):
+    """Real work wants the nodes then, and nobody else ends these tests."""
+    local = time.localtime(NOW)
+    text = f"{local.tm_hour:02}:{local.tm_min:02}-{(local.tm_hour + 1) % 24:02}:{local.tm_min:02}"
+    world = world_of()
+    world.dies_after = 0
+    with pytest.raises(KeyboardInterrupt):
+        site.run(world, text, forever=True)
+    assert world.standing
+
+    def asleep(seconds):
+        raise Ended
+
+    world.now, world.sleep = NOW + 5 * 3600, asleep
+    with pytest.raises(Ended):
+        site.run(world, text, forever=True)
+    assert world.standing == {}
+    with site.store.read() as connection:
+        assert {row.state for row in deep.newest_sweeps(connection)} == {"stopped"}
+
+
+def test_a_launcher_that_is_away_as_the_window_closes_is_asked_again(site):
+    local = time.localtime(NOW)
+    text = f"{local.tm_hour:02}:{local.tm_min:02}-{(local.tm_hour + 1) % 24:02}:{local.tm_min:02}"
+    world, said = world_of(), []
+    sleeps, jobs = world.sleep, world.jobs
+
+    def slow(seconds):
+        if world.now > NOW + 6 * 3600:
+            raise Ended
+        sleeps(seconds if world.now > NOW + 3600 else 1300.0)
+
+    def away(sweep):
+        if NOW + 3600 <= world.now < NOW + 2 * 3600:
+            said.append(world.now)
+            raise AdapterError("squeue did not end within 30 s")
+        return jobs(sweep)
+
+    world.sleep, world.jobs, world.chance = slow, away, random.Random(3)
+    with pytest.raises(Ended):
+        site.run(world, text, forever=True, pause=300.0)
+    assert len(said) > 5, "it was not away while the window closed"
+    assert world.standing == {}
+    with site.store.read() as connection:
+        assert {row.state for row in deep.newest_sweeps(connection)} <= {"done", "stopped"}
 
 
 def test_for_ever_means_that_who_grows_old_is_tested_again(site):

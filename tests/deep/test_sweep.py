@@ -211,6 +211,23 @@ def test_the_culprit_is_found_and_kept_with_its_verdict(case):
     assert last == {**dict.fromkeys(case.nodes, "OK"), "n03": "CRIT"}
 
 
+def test_an_output_that_cannot_be_read_holds_up_no_other_test_and_its_own_for_a_while(case):
+    world = World(slow=["n03"])
+    plain = world.finished
+
+    def finished(sweep, name):
+        found = plain(sweep, name)
+        if found is not None and name == world.launched[0]:
+            raise AdapterError("/shared/output: Permission denied")
+        assert world.now < 1000 + 2 * case.plan.patience, "the sweep waits for ever"
+        return found
+
+    world.finished = finished
+    assert failed(case.run(world)) == {"n03"}
+    lost = [row for row in case.rows() if row.state == "unknown"]
+    assert [row.why for row in lost] == ["what became of it cannot be read: /shared/output: Permission denied"]
+
+
 def test_why_a_test_left_no_marker_is_kept_with_it_where_the_launcher_knows(case):
     world = World(preempt=1.0)
     world.why = "n03: process 17 (train) is work"

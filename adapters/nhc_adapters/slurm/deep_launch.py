@@ -19,7 +19,7 @@ from typing import Dict, FrozenSet, List, Mapping, Optional, Sequence
 
 from nhc.group_launch import GroupJob, GroupOrder, GroupOutput
 from nhc.ports import AdapterError
-from nhc.system.bounded_read import read_text
+from nhc.system.bounded_read import read_head, read_text
 from nhc_adapters._command import Runner, plain, run_command
 from nhc_adapters.repair.settings import AdapterSettings
 from nhc_adapters.slurm.adapter import Slurm
@@ -30,6 +30,7 @@ KNOWN = ("partition", "qos", "reservation", "account", "mpi", "directory", *PLAC
 SCRIPT = """\
 #!/bin/sh
 cd {place} || exit 1
+[ ! -e marker ] || exit 0
 trap 'kill $step 2>/dev/null; exit 143' TERM
 srun --nodes={count} --ntasks={tasks} --ntasks-per-node={each} --kill-on-bad-exit=1 --input=none{mpi} \\
     --output=output --error=output {argv} &
@@ -39,10 +40,11 @@ status=$?
 printf '%s %s\\n' {token} $status > marker.new && mv marker.new marker
 exit $status
 """
-"""The marker is renamed into place: it is whole, or not there."""
+"""The marker is renamed into place: it is whole, or not there. A job that was submitted twice, since the first answer of
+sbatch was lost, runs its test once."""
 
-OUTPUT_LIMIT = 4 << 20
-"""Bytes of a test's output that are read."""
+OUTPUT_LIMIT = 32 << 20
+"""Bytes of a test's output that are read: NCCL_DEBUG=INFO writes some 20 KiB a rank. A figure beyond is none."""
 
 
 class SlurmLauncher:
@@ -123,7 +125,7 @@ class SlurmLauncher:
         if len(words) != 2 or words[0] != sweep or not words[1].isdigit():
             return None
         try:
-            output = read_text(f"{place}/output", OUTPUT_LIMIT, "replace")
+            output = read_head(f"{place}/output", OUTPUT_LIMIT).decode("utf-8", "replace")
         except FileNotFoundError:
             output = ""  # srun could not start: its complaint is in job.out
         except OSError as error:
