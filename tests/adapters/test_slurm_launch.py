@@ -6,11 +6,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from nhc_adapters.slurm import deep_launch
-from nhc_adapters.slurm.deep_launch import SlurmLauncher
 
 from nhc.group_launch import GroupOrder
 from nhc.host import Completed
+from nhc_adapters.slurm import deep_launch
+from nhc_adapters.slurm.deep_launch import SlurmLauncher
 
 SRUN = """#!/bin/sh
 while [ $# -gt 0 ]; do case $1 in --output=*) out=${1#--output=};; --*) ;; *) break;; esac; shift; done

@@ -29,8 +29,8 @@ def intake(tmp_path_factory, request):
     server.stop()
 
 
-def run(place, *words):
-    suite = place / "gate.conf"
+def run(place, *words, suite="gate"):
+    suite = place / f"{suite}.conf"
     suite.write_text("* |context deep| check_file_test -e /etc/passwd\n* |context deep| check_file_test -e /no/such\n")
     ours = [sys.executable, "-m", "nhc", "deep", "run", str(suite), "--adapter", "none", "--force", "-n", "n7", "-q"]
     return subprocess.run(
@@ -79,10 +79,16 @@ def test_a_suite_that_is_no_name_is_refused(suite):
 
 
 def test_what_cannot_be_sent_is_said_and_changes_nothing_of_the_verdict(tmp_path, intake):
-    wrong = run(tmp_path, "--server", settings(tmp_path, intake, "no-token"))
-    assert wrong.returncode == 1
-    (line,) = wrong.stderr.splitlines()
-    assert line.endswith(f"the results wait in {tmp_path}/spool/deep for the agent, or the next run, to send them")
+    file = settings(tmp_path, intake, intake.token("n7"))
+    refused = run(tmp_path, "--server", file, suite="x" * 101)  # a name that the server does not take
+    assert refused.returncode == 1  # the verdict's
+    (line,) = refused.stderr.splitlines()
+    assert "nhc deep run: the server refuses the results: " in line
+    slept = []
+    wrong = push_settings(settings(tmp_path, intake, "no-token"))
+    said = to_server(report("n7"), "gate", wrong, slept.append)
+    assert said.endswith(f"the results wait in {tmp_path}/spool/deep for the agent, or the next run, to send them")
+    assert slept == [0.0, 2.0, 10.0]  # seen, not slept: a process that waits so long is no better proof
 
 
 @pytest.mark.parametrize(("text", "said"), [

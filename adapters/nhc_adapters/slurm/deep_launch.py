@@ -40,8 +40,8 @@ status=$?
 printf '%s %s\\n' {token} $status > marker.new && mv marker.new marker
 exit $status
 """
-"""The marker is renamed into place: it is whole, or not there. A job that was submitted twice, since the first answer of
-sbatch was lost, runs its test once."""
+"""The marker is renamed into place: it is whole, or not there. A job that was submitted twice, since sbatch's first
+answer was lost, runs its test once."""
 
 OUTPUT_LIMIT = 32 << 20
 """Bytes of a test's output that are read: NCCL_DEBUG=INFO writes some 20 KiB a rank. A figure beyond is none."""
