@@ -50,6 +50,18 @@ def fenced(text: str, language: str = "") -> str:
     return f"````{language or '{.text .folded}'}\n{text.strip(chr(10))}\n````"
 
 
+def unfolded(text: str) -> str:
+    """Paragraphs as a line each: the page folds them at its own width. Examples, options and arguments keep their lines."""
+    lines: List[str] = []
+    for line in text.split("\n"):
+        goes_on = lines and lines[-1][:1].strip() and line[:1].strip() and not line.startswith(("-", "Example:"))
+        if goes_on and not lines[-1].startswith(("Example:", "Arguments:")):
+            lines[-1] += f" {line}"
+        else:
+            lines.append(line)
+    return "\n".join(lines)
+
+
 def runbook(text: str) -> str:
     """What `nhc explain REASON` prints, as paragraphs: a line at the margin heads those that are indented below it."""
     title, *lines = text.strip("\n").split("\n")
@@ -70,7 +82,7 @@ def plain(text: str) -> str:
 def checks() -> str:
     found = [check for check in find_all() if not check.distribution]
     lines = [f"# Checks\n\n{len(found)} checks, as `nhc explain CHECK` tells them.\n"]
-    lines += [f"## {check.name}\n\n{fenced(_explained(check.name))}\n" for check in found]
+    lines += [f"## {check.name}\n\n{fenced(unfolded(_explained(check.name)))}\n" for check in found]
     return "\n".join(lines)
 
 

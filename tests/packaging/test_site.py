@@ -98,6 +98,12 @@ def reference_page(site, name):
     return next(path for path in site if path.name == f"{name}.html" and path.parent.name == "reference").read_text()
 
 
+def test_a_paragraph_for_a_terminal_is_one_line_of_the_page_and_a_list_stays_a_list():
+    lines = ["check_x [-a]", "", "Reads what", "is new.", "", "Example: * || check_x", "Example: * || check_x -a", "",
+             "Arguments:", "  -a  all", "  -b  none"]  # fmt: skip
+    assert reference.unfolded("\n".join(lines)).split("\n") == [*lines[:2], "Reads what is new.", *lines[4:]]
+
+
 @pytest.mark.slow
 def test_the_reference_has_every_check_command_and_settings_file(site):
     def headings(name):
