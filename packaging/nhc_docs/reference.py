@@ -51,7 +51,7 @@ def fenced(text: str, language: str = "") -> str:
 
 
 def unfolded(text: str) -> str:
-    """Paragraphs as a line each: the page folds them at its own width. Examples, options and arguments keep their lines."""
+    """Paragraphs as a line each: the page folds them at its own width. Examples and arguments keep their lines."""
     lines: List[str] = []
     for line in text.split("\n"):
         goes_on = lines and lines[-1][:1].strip() and line[:1].strip() and not line.startswith(("-", "Example:"))
