@@ -183,7 +183,7 @@ def asked(connection, token, body):
     """The head of the answer to a push over a connection that stays open."""
     head = f"POST /v1/reports HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nContent-Encoding: gzip\r\n"
     connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-    connection.settimeout(20)
+    connection.settimeout(60)
     said = b""
     while b'"refused": []}' not in said:
         data = connection.recv(4096)

@@ -126,7 +126,7 @@ def test_a_running_controller_acts_under_new_settings_and_keeps_the_old_when_the
 
     mounted.put(kubernetes='policy = "policy.toml"\napply = "maybe"\n', policy=POLICY)
     until(lambda: "settings refused" in log.read_text())
-    assert metric("nhc_kubernetes_settings_refused") == "1"
+    until(lambda: metric("nhc_kubernetes_settings_refused") == "1")
     assert not kube.get(node)["spec"].get("unschedulable")
 
     # What only the cluster shows to be wrong, too: a condition type that nobody has.

@@ -33,7 +33,7 @@ def node(tmp_path):
 
 def hand(node, server, **settings):
     given = {"config": str(server.config), "sudo": "no", "root": str(node.root), "path": str(node.path), **settings}
-    return NodeHand(given, {}, 20.0)
+    return NodeHand(given, {}, 60.0)
 
 
 def test_a_gpu_is_reset_over_ssh(node, server):
