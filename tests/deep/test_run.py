@@ -174,7 +174,7 @@ def test_a_deadline_ends_the_tool_in_its_own_way(place):
         "--adapter",
         "none",
         "-t",
-        "2s",
+        "3s",
         "-f",
         "json",
     )

@@ -29,6 +29,7 @@ from tests.support.new_store import new_store
 from tests.support.ports import free_port
 from tests.support.require import need
 from tests.support.run import nhc
+from tests.support.waiting import until
 
 OK = CheckResult("check_gpu", Outcome(Verdict.OK))
 LOST = CheckResult("check_gpu", Outcome(Verdict.CRIT, "GpuLost", "gpu3 is gone", action=Action.REBOOT))
@@ -368,9 +369,7 @@ def test_the_command_survives_being_killed(tmp_path, receiver, secret):
     receiver.default = (200, {}, b"")
     second = subprocess.Popen([sys.executable, "-m", "nhc", "notices", "run", "-s", file], env={**os.environ})
     try:
-        while '"sent": 1' not in nhc("notices", "status", "-f", "json", "-s", file).stdout:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        until(lambda: '"sent": 1' in nhc("notices", "status", "-f", "json", "-s", file).stdout, every=0.1)
     finally:
         second.terminate()
         assert second.wait(60) == 0

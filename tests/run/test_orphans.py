@@ -105,9 +105,9 @@ def test_a_worker_that_hangs_by_itself_does_not_outlive_its_supervisor_for_long(
 def test_a_shell_that_waits_for_its_turn_is_not_cut_off(monkeypatch):
     """The alarm is for a task, not for the time until the next one."""
     monkeypatch.setattr(worker, "ORPHAN", 0.0)
-    works = [lambda: "first", lambda: time.sleep(0.6) or "slow", lambda: "last"]
+    works = [lambda: "first", lambda: time.sleep(1.3) or "slow", lambda: "last"]
     make = lambda _notify, _completed: lambda number: works[number]()  # noqa: E731
-    tasks = [Task(0.3, serial=True), Task(5.0), Task(0.3, serial=True)]
+    tasks = [Task(1.0, serial=True), Task(60.0), Task(1.0, serial=True)]
     done = Supervisor(tasks, make, make, lambda _number, _done: False).run()
     assert [one.value for one in done] == ["first", "slow", "last"]
 
