@@ -51,7 +51,11 @@ def test_nobody_is_tested_while_nobody_is_due_and_others_help_out_where_few_are(
     assert pick(NODES, seen, {"n07": NOW - 60}) == ()
 
 
-@given(st.sets(st.sampled_from(NODES)), st.dictionaries(st.sampled_from(NODES), st.floats(0, 60)), st.integers(1, 30))
+@given(
+    st.sets(st.sampled_from(NODES)),
+    st.dictionaries(st.sampled_from(NODES), st.integers(0, 480).map(lambda n: n / 8)),
+    st.integers(1, 30),
+)
 def test_only_idle_nodes_are_chosen_in_bounds_and_whoever_is_left_out_is_no_older(idle, ages, most):
     seen = told(**ages)
     some = pick(idle, seen, most=most)

@@ -1,7 +1,5 @@
 """One leads; who has lost the lead writes nothing; and Kubernetes' Lease fits where the store's own locks do."""
 
-import time
-
 import pytest
 
 from nhc.store import holds
@@ -9,6 +7,7 @@ from nhc.store.connect import open_store
 from nhc.store.errors import LeadershipLost, StoreError
 from nhc.store.leader import AdvisoryLock, Leader, leads
 from nhc_adapters.kubernetes.api.lease import Lease
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -35,7 +34,7 @@ def test_one_of_two_leads_until_it_lets_go(two):
     before = one.fence
     one.release()
     assert one.fence is None
-    assert other.attempt()
+    until(other.attempt, what="the lead")  # PostgreSQL frees a lock when it has seen the end of its session
     assert other.fence.number == before.number + 1
     assert leads(first) == "b"
     with pytest.raises(LeadershipLost):
@@ -52,9 +51,7 @@ def test_a_killed_session_of_postgresql_loses_the_lead(postgresql, tmp_path):
     fence = one.fence
     backend = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'"
     postgresql.sql(url.rpartition("/")[2], backend)
-    until = time.monotonic() + 60
-    while not two.attempt() and time.monotonic() < until:
-        time.sleep(0.02)
+    until(two.attempt, what="the lead")
     with pytest.raises(LeadershipLost):
         write(store, fence)
     with pytest.raises(StoreError):

@@ -40,7 +40,7 @@ def start(*flags: str):
     return browser
 
 
-def until_script(browser, script: str, what: str, seconds: float = 30.0):
+def until_script(browser, script: str, what: str, seconds: float = 60.0):
     """Wait until a script returns something true, and return that."""
     return until(lambda: browser.execute_script(script), seconds, what=what)
 

@@ -40,14 +40,14 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self.master, text.encode())
 
-    def until(self, words: str, seconds: float = 30) -> None:
+    def until(self, words: str, seconds: float = 90) -> None:
         """Read until the pattern was shown."""
         deadline = time.monotonic() + seconds
         while not re.search(words, self.text):
             if not self._read(deadline):
                 raise AssertionError(f"{words!r} was not shown: {self.text!r}")
 
-    def end(self, seconds: float = 30) -> int:
+    def end(self, seconds: float = 90) -> int:
         """Read to the end; the exit status."""
         deadline = time.monotonic() + seconds
         while self._read(deadline):
