@@ -213,13 +213,15 @@ def test_whoever_cannot_renew_stops_acting_before_another_may_begin() -> None:
     class ControllerServer:
         """Takes the first writing, then is gone."""
 
-        def get(self, path: str) -> dict[str, Any]:
-            raise ApiError(404, "NotFound", "") if now[0] == 0.0 else ApiError(500, "", "")
+        def find(self, path: str) -> None:
+            if now[0]:
+                raise ApiError(500, "", "")
 
         def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
             return body
 
-        put = get
+        def put(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+            raise ApiError(500, "", "")
 
     lease = Lease(ControllerServer(), "n", duration=15.0, renew_within=10.0, monotonic=lambda: now[0])  # type: ignore[arg-type]
     assert lease.attempt()

@@ -117,6 +117,15 @@ class Client:
     def get(self, path: str, **query: str) -> JsonObject:
         return self.request("GET", path, query=query)
 
+    def find(self, path: str) -> Optional[JsonObject]:
+        """An object, None where there is none. Raises as `request`."""
+        try:
+            return self.get(path)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            return None
+
     def post(self, path: str, body: Body, *, retry: bool = True) -> JsonObject:
         return self.request("POST", path, body=body, retry=retry)
 

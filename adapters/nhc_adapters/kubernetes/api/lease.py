@@ -68,11 +68,8 @@ class Lease:
         path = namespaced(self.namespace, "leases", self.name, GROUP)
         if self._lease is not None and self._renew(path, now):
             return True
-        try:
-            lease = self.client.get(path)
-        except ApiError as error:
-            if error.status != 404:
-                raise
+        lease = self.client.find(path)
+        if lease is None:
             return self._create(now)
         spec = lease.get("spec") or {}
         holder, renewed = str(spec.get("holderIdentity") or ""), str(spec.get("renewTime") or "")

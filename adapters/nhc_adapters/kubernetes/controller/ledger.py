@@ -13,7 +13,6 @@ from typing import Any, Dict, FrozenSet, Iterable, List, Optional
 from nhc.policy.decide import Past, Policy, history_needed
 from nhc.ports import Operation, PlannedOperation
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, namespaced
-from nhc_adapters.kubernetes.api.errors import ApiError
 
 NAME = "nhc-ledger"
 KEY = "deeds"
@@ -37,11 +36,8 @@ class ClusterLedger:
 
     def load(self) -> None:
         """Read the history anew, as after a change of leader. Raises AdapterError."""
-        try:
-            found = self.client.get(namespaced(self.namespace, "configmaps", self.name))
-        except ApiError as error:
-            if error.status != 404:
-                raise
+        found = self.client.find(namespaced(self.namespace, "configmaps", self.name))
+        if found is None:
             self._past, self._version = [], ""
             return
         self._past = _read((found.get("data") or {}).get(KEY, ""))

@@ -42,12 +42,7 @@ class Cursor:
 
     def load(self) -> int:
         """The place, 0 where none is known for this query. Raises AdapterError."""
-        try:
-            found = self.client.get(namespaced(self.namespace, "configmaps", NAME))
-        except ApiError as error:
-            if error.status == 404:
-                return 0
-            raise
+        found = self.client.find(namespaced(self.namespace, "configmaps", NAME)) or {}
         try:
             said = json.loads((found.get("data") or {}).get(KEY, ""))
             return int(said["since"]) if said["query"] == self.query else 0

@@ -195,12 +195,7 @@ class KubernetesLauncher:
     def _serves(self, kind: WorkloadKind) -> bool:
         if kind is JOB:
             return True
-        try:
-            served = self.client.get(f"/{kind.group}")
-        except ApiError as error:
-            if error.status == 404:
-                return False
-            raise
+        served = self.client.find(f"/{kind.group}") or {}
         return any(one.get("name") == kind.resource for one in served.get("resources") or ())
 
     def _path(self, resource: str, group: str = "api/v1") -> str:

@@ -19,7 +19,6 @@ from nhc.ports import AdapterError, Applied, Effect
 from nhc.timestamps import utc_milliseconds
 from nhc_adapters.kubernetes.api.access import find
 from nhc_adapters.kubernetes.api.client import READ_TIMEOUT, Client, node_path
-from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.gates import autoscalers
 from nhc_adapters.kubernetes.gates.plan import (
     ORDER,
@@ -62,7 +61,7 @@ class KubernetesGate:
 
     def standing(self, node: str) -> Optional[GateStanding]:
         """How the cluster has the node; None where there is no such node."""
-        found = self._node(node)
+        found = self.client.find(node_path(node))
         if found is None:
             return None
         order, ordered, _told = read_order(found)
@@ -79,7 +78,7 @@ class KubernetesGate:
 
     def hold(self, node: str, why: str) -> Applied:
         """The taint is not the node's to set: `nhc gate sync` sets it by what the node publishes."""
-        found = self._node(node)
+        found = self.client.find(node_path(node))
         if found is None:
             return Applied(node, Effect.FAILED, "there is no such node")
         if held(found, self.words):
@@ -128,7 +127,7 @@ class KubernetesGate:
 
     def order(self, node: str, opened: bool, why: str, by: str) -> Applied:
         """A person's order, as an annotation; `keep` carries it out."""
-        if self._node(node) is None:
+        if self.client.find(node_path(node)) is None:
             return Applied(node, Effect.FAILED, "there is no such node")
         word = "open" if opened else "close"
         text = f"{word} {utc_milliseconds(time.time())} by {printable(by, 60)}: {printable(why, 200)}"
@@ -144,11 +143,3 @@ class KubernetesGate:
     def limits(self) -> List[GateLimit]:
         """What autoscalers do to nodes whose gate takes long."""
         return autoscalers.limits(self.client, self.words.taint)
-
-    def _node(self, name: str) -> Optional[Node]:
-        try:
-            return self.client.get(node_path(name))
-        except ApiError as error:
-            if error.status == 404:
-                return None
-            raise

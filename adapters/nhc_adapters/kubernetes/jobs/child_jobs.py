@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import List, NamedTuple, Optional, Sequence
 
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, namespaced
-from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.jobs import batch_job, jobset
 from nhc_adapters.kubernetes.jobs.kinds import AVOIDS, Object, conditions_of, count, get, name_of, notes_of
 from nhc_adapters.kubernetes.jobs.patching import change, path_of
@@ -31,12 +30,9 @@ class ChildJobs(NamedTuple):
 def read(client: Client, job: Object) -> ChildJobs:
     """The Jobs of a JobSet or a TrainJob. Raises AdapterError."""
     namespace, name = str(get(job, "metadata", "namespace")), name_of(job)
-    try:
-        found = client.get(namespaced(namespace, jobset.KIND.plural, name, jobset.KIND.api))
-    except ApiError as error:
-        if error.status == 404:
-            return ChildJobs(None, ())
-        raise
+    found = client.find(namespaced(namespace, jobset.KIND.plural, name, jobset.KIND.api))
+    if found is None:
+        return ChildJobs(None, ())
     path = namespaced(namespace, batch_job.KIND.plural, group=batch_job.KIND.api)
     uid = get(found, "metadata", "uid")
     owned = [one for one in client.items(path, labelSelector=f"{OF_JOBSET}={name}") if _is_of(one, uid)]

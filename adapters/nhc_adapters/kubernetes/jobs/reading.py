@@ -71,13 +71,10 @@ class JobReader:
         kind = KINDS.get(job.kind)
         if kind is None:
             raise AdapterError(f"{printable(job.kind, 60)} is no kind of job that nhc knows")
-        try:
-            found = self.client.get(namespaced(job.namespace, kind.plural, job.name, kind.api))
-        except ApiError as error:
-            if error.status == 404:
-                return kind, None
-            raise
-        return kind, None if job.uid and get(found, "metadata", "uid") != job.uid else found
+        found = self.client.find(namespaced(job.namespace, kind.plural, job.name, kind.api))
+        if found is not None and job.uid and get(found, "metadata", "uid") != job.uid:
+            return kind, None  # another of its name
+        return kind, found
 
     def manifest(self, job: JobView) -> str:
         """The job as its user wrote it, to be made anew. Raises AdapterError."""
@@ -112,12 +109,8 @@ class JobReader:
         """Nodes that are gone or not Ready, and those that nhc has marked. Raises AdapterError."""
         found = {}
         for name in names:
-            try:
-                why = _fault(self.client.get(node_path(name)))
-            except ApiError as error:
-                if error.status != 404:
-                    raise
-                why = "the node is gone"
+            node = self.client.find(node_path(name))
+            why = _fault(node) if node is not None else "the node is gone"
             if why:
                 found[name] = why
         return found

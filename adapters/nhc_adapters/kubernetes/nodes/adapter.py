@@ -89,17 +89,9 @@ class Kubernetes:
             query = {"labelSelector": self.selector} if self.selector else {}
             found = list(self.client.items("/api/v1/nodes", **query))
         else:
-            asked = self._each(sorted(set(names)), self._get)
+            asked = self._each(sorted(set(names)), lambda name: self.client.find(node_path(name)))
             found = [node for node in asked if node is not None]
         return sorted(found, key=lambda node: str(node["metadata"]["name"]))
-
-    def _get(self, name: str) -> Optional[Dict[str, Any]]:
-        try:
-            return self.client.get(node_path(name))
-        except ApiError as error:
-            if error.status == 404:
-                return None
-            raise
 
     def _busy(self, names: Optional[Sequence[str]]) -> frozenset[str]:
         running = "status.phase!=Succeeded,status.phase!=Failed"
