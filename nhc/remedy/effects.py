@@ -7,7 +7,7 @@ effect.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar
+from typing import Callable, Collection, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 from nhc.model import Action, printable
 from nhc.ports import AdapterError, Applied, Effect, Evicts, Mark, Marker, NodeState
@@ -62,13 +62,15 @@ class Hands:
     def mark(self, cases: Sequence[EpisodeCase], now: float) -> Dict[int, Applied]:
         """Set the marks of these episodes, in one call; by episode."""
         marks = {case.episode.node: mark_of(case, now) for case in cases}
-        return self._applied(cases, lambda: self.marker.mark(marks))
+        done = applied(marks, lambda: self.marker.mark(marks))
+        return {case.episode.id: done[case.episode.node] for case in cases}
 
     def clear(self, cases: Sequence[EpisodeCase]) -> Dict[int, Applied]:
         """Clear our own marks, in one call; by episode. The adapter leaves what is somebody else's."""
         names = [case.detail.successor or case.episode.node for case in cases]
         names += [case.episode.node for case in cases if case.detail.successor]
-        return self._applied(cases, lambda: self.marker.clear(list(dict.fromkeys(names))))
+        done = applied(names, lambda: self.marker.clear(list(dict.fromkeys(names))))
+        return {case.episode.id: done[case.detail.successor or case.episode.node] for case in cases}
 
     def evict(self, nodes: Sequence[str]) -> Mapping[str, str]:
         """Ask the work on nodes to leave, where the adapter can; what is still there, by node."""
@@ -88,21 +90,6 @@ class Hands:
             found += [f"{one.node}: the answer cannot be written: {why}"] if why else []
         return found
 
-    @staticmethod
-    def _applied(cases: Sequence[EpisodeCase], work: Callable[[], List[Applied]]) -> Dict[int, Applied]:
-        if not cases:
-            return {}
-        try:
-            found = {applied.node: applied for applied in work()}
-        except AdapterError as error:
-            return {case.episode.id: Applied(case.episode.node, Effect.FAILED, printable(str(error))) for case in cases}
-        nothing = "the adapter did not say what became of it"
-        return {
-            case.episode.id: found.get(case.detail.successor or case.episode.node)
-            or found.get(case.episode.node, Applied(case.episode.node, Effect.FAILED, nothing))
-            for case in cases
-        }
-
     # Repairs.
 
     def look(self, cases: Sequence[EpisodeCase]) -> Dict[int, Looked]:
@@ -114,6 +101,10 @@ class Hands:
         hand, node = self.crew.hand(case.detail.repairer), case.episode.node
         if hand is None:
             return Looked(None, f"the settings have no repairer {case.detail.repairer} any more", "")
+        return self.look_by(hand, node)
+
+    def look_by(self, hand: Hand, node: str) -> Looked:
+        """See one machine by a repairer, unless somebody else acts on it."""
         claims = self.crew.claims(node)
         if claims:
             return Looked(None, "", claims)
@@ -173,6 +164,18 @@ class Hands:
             return repairer.complete(found[1], answer_of(case))
         except Exception as error:
             return Sent(Answer.AMBIGUOUS, printable(f"{found[0].name}: {type(error).__name__}: {error}", 200))
+
+
+def applied(nodes: Collection[str], work: Callable[[], List[Applied]]) -> Dict[str, Applied]:
+    """What became of each node in one call of the adapter, which is not made for no node."""
+    if not nodes:
+        return {}
+    try:
+        found = {one.node: one for one in work()}
+    except AdapterError as error:
+        return {node: Applied(node, Effect.FAILED, printable(str(error))) for node in nodes}
+    nothing = "the adapter did not say what became of it"
+    return {node: found.get(node, Applied(node, Effect.FAILED, nothing)) for node in nodes}
 
 
 def answer_of(case: EpisodeCase) -> Sent:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Dict, Optional, Sequence, Tuple
 
 from nhc.model import Action, printable
-from nhc.ports import AdapterError, Applied, Effect, Mark
+from nhc.ports import AdapterError, Applied, Mark
 from nhc.remedy.book import sighting_in
 from nhc.remedy.crew import Crew, Hand
-from nhc.remedy.effects import Hands, Looked, Watched
+from nhc.remedy.effects import Hands, Looked, Watched, applied
 from nhc.repair import Answer, Completes, Machine, Order, RunsCommands, Sent, Sighting
 from nhc.trains.book import Ride
 from nhc.trains.settings import TrainPlan, Work
@@ -51,22 +51,11 @@ class TrainHands:
         """Take nodes out of service, with the train's name as the reason."""
         why = f"train {self.plan.name}: {self.plan.why}"
         mark = Mark(printable(why, 200), Action.NONE, now, cause=f"train|{self.plan.name}|")
-        return self._applied(nodes, lambda: self.hands.marker.mark(dict.fromkeys(nodes, mark)))
+        return applied(nodes, lambda: self.hands.marker.mark(dict.fromkeys(nodes, mark)))
 
     def clear(self, nodes: Sequence[str]) -> Dict[str, Applied]:
         """Put nodes back that carry our mark."""
-        return self._applied(nodes, lambda: self.hands.marker.clear(list(nodes)))
-
-    @staticmethod
-    def _applied(nodes: Sequence[str], work: Callable[[], List[Applied]]) -> Dict[str, Applied]:
-        if not nodes:
-            return {}
-        try:
-            found = {one.node: one for one in work()}
-        except AdapterError as error:
-            return {node: Applied(node, Effect.FAILED, printable(str(error))) for node in nodes}
-        nothing = "the adapter did not say what became of it"
-        return {node: found.get(node, Applied(node, Effect.FAILED, nothing)) for node in nodes}
+        return applied(nodes, lambda: self.hands.marker.clear(list(nodes)))
 
     # Work.
 
@@ -80,13 +69,7 @@ class TrainHands:
         hand, why = self.choose(node, work)
         if hand is None:
             return Looked(None, why, "")
-        claims = self.crew.claims(node)
-        if claims:
-            return Looked(None, "", claims)
-        try:
-            return Looked(hand.repairer.look(self.crew.machine(node)), "", "")
-        except AdapterError as error:
-            return Looked(None, printable(str(error)), "")
+        return self.hands.look_by(hand, node)
 
     def _order(self, ride: Ride) -> Optional[Tuple[Hand, Order, Work]]:
         act = ride.act
