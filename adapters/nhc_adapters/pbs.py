@@ -8,7 +8,7 @@ when it was set, so the time is in the text.
 from __future__ import annotations
 
 import json
-from typing import Any, List, Optional, Sequence
+from typing import List, Optional, Sequence
 
 from nhc.marks import read_mark_text
 from nhc.ports import AdapterError, NodeState
@@ -64,7 +64,7 @@ class Pbs(CommandMarker):
 
 def parse_json(text: str) -> List[NodeState]:
     """`pbsnodes -F json`. Raises ValueError."""
-    value: Any = json.loads(text)
+    value: object = json.loads(text)
     nodes = value.get("nodes") if isinstance(value, dict) else None
     if not isinstance(nodes, dict):
         raise ValueError("no nodes in pbsnodes' JSON")

@@ -97,7 +97,7 @@ class Loop:
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
         self.watch(reading, lambda _events: self._woken())
 
-    def _note(self, number: int, _frame: Any) -> None:
+    def _note(self, number: int, _frame: object) -> None:
         self._pending.append(number)
 
     def _woken(self) -> None:

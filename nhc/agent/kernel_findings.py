@@ -65,7 +65,7 @@ class KernelLog:
         self.key = ""
         self.inherited: List[Standing] = []
         self.adopted: Set[str] = set()
-        self.seen_stamp: Any = None
+        self.seen_stamp: object = None
 
     def judge_by(self, items: Mapping[str, Item]) -> None:
         """The checks of a new plan."""

@@ -142,7 +142,7 @@ class RuleConditions:
             "standing": self.standing,
         }
 
-    def load(self, kept: Mapping[str, Any]) -> None:
+    def load(self, kept: Mapping[str, object]) -> None:
         """Take over what `dump` gave before a restart, as far as the rules are still there."""
         names = {name for known in self.rules.values() for name in known}
         said, standing = kept.get("said"), kept.get("standing")

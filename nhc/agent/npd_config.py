@@ -195,7 +195,7 @@ class _ObjectReader:
     def wrong(self, where: str, value: object, expected: str) -> SettingsError:
         return SettingsError(f"{self.path}: {where}: {value!r}, expected {expected}")
 
-    def duration(self, raw: Mapping[str, Any], key: str, default: str, where: str = "") -> float:
+    def duration(self, raw: Mapping[str, object], key: str, default: str, where: str = "") -> float:
         value = raw.get(key) or default
         if not value:
             return 0.0
@@ -204,19 +204,19 @@ class _ObjectReader:
         except ValueError:
             raise self.wrong(f"{where}: {key}".lstrip(": "), value, "a duration, as in 30s") from None
 
-    def texts(self, raw: Mapping[str, Any], key: str, where: str = "") -> Tuple[str, ...]:
+    def texts(self, raw: Mapping[str, object], key: str, where: str = "") -> Tuple[str, ...]:
         value = raw.get(key) or []
         if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
             raise self.wrong(f"{where}: {key}".lstrip(": "), value, "a list of texts")
         return tuple(value)
 
-    def flag(self, raw: Mapping[str, Any], key: str, default: bool) -> bool:
+    def flag(self, raw: Mapping[str, object], key: str, default: bool) -> bool:
         value = raw.get(key, default)
         if not isinstance(value, bool):
             raise self.wrong(key, value, "true or false")
         return value
 
-    def pattern(self, raw: Mapping[str, Any], key: str) -> Optional[Pattern[str]]:
+    def pattern(self, raw: Mapping[str, object], key: str) -> Optional[Pattern[str]]:
         value = raw.get(key)
         if not value:
             return None
@@ -225,7 +225,7 @@ class _ObjectReader:
         except BadRules as error:
             raise SettingsError(str(error)) from None
 
-    def defaults(self, raw: Mapping[str, Any]) -> Tuple[Default, ...]:
+    def defaults(self, raw: Mapping[str, object]) -> Tuple[Default, ...]:
         given = raw.get("conditions") or []
         if not isinstance(given, list) or not all(isinstance(one, dict) and one.get("type") for one in given):
             raise self.wrong("conditions", given, "a list of objects with a type, a reason and a message")

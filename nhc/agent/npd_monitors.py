@@ -221,7 +221,7 @@ class Monitors:
         found = {each.reader.monitor.path: each.place for each in self.followers if isinstance(each, JournalFollower)}
         return {**self.cursors, **found}
 
-    def load(self, kept: Mapping[str, Any]) -> None:
+    def load(self, kept: Mapping[str, object]) -> None:
         number = kept.get("number")
         self.number = number if isinstance(number, int) else -1
         cursors = kept.get("cursors")

@@ -76,7 +76,7 @@ def recall(state: State, boot_id: str, now: float) -> Recalled:
     )
 
 
-def _fits(value: Any, kinds: Sequence[type]) -> bool:
+def _fits(value: object, kinds: Sequence[type]) -> bool:
     """Whether these are the fields of a value that was kept; a number has to be a time."""
     if not isinstance(value, list) or len(value) != len(kinds):
         return False

@@ -71,7 +71,7 @@ class Compiled:
         package = path[len(base) + 1 :].replace("/", ".")
         return Listing(f"{package}." if package else "", self.index)
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
+    def find_spec(self, name: str, path: object = None, target: object = None) -> Optional[ModuleSpec]:
         if name not in self.index:
             return None
         loader: Any = self  # typeshed asks for a class derived from Loader; the import system does not
@@ -126,7 +126,7 @@ class Listing:
     def __init__(self, begins: str, index: Dict[str, Tuple[int, int, bool]]) -> None:
         self.begins, self.index = begins, index
 
-    def find_spec(self, name: str, target: Any = None) -> None:
+    def find_spec(self, name: str, target: object = None) -> None:
         return None
 
     def iter_modules(self, prefix: str = "") -> List[Tuple[str, bool]]:

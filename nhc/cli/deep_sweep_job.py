@@ -60,7 +60,7 @@ def suspicion(name: str, launcher: str, settings: Mapping[str, str], store: Opti
 
 
 def _remembered(
-    name: str, kept: Mapping[str, Any], store: Optional[Store], shown: Optional[JobView]
+    name: str, kept: Mapping[str, object], store: Optional[Store], shown: Optional[JobView]
 ) -> Tuple[str, Tuple[str, ...]]:
     """Who in the store knows the job's nodes, and which: of the object that is shown, not of one of its name before."""
     rows = []
@@ -122,7 +122,7 @@ def _suspects(kept: Mapping[str, Any]) -> List[str]:
     return [str(one.get("node", "")) for one in kept.get("suspects") or ()]
 
 
-def _nodes(kept: Mapping[str, Any]) -> Tuple[str, ...]:
+def _nodes(kept: Mapping[str, object]) -> Tuple[str, ...]:
     try:
         return tuple(expand(str(kept.get("nodes") or "")))
     except BadRange:

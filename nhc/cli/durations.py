@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Optional
 
 import click
 
@@ -14,7 +14,7 @@ class Duration(click.ParamType):
 
     name = "duration"
 
-    def convert(self, value: Any, param: Optional[click.Parameter], ctx: Optional[click.Context]) -> float:
+    def convert(self, value: object, param: Optional[click.Parameter], ctx: Optional[click.Context]) -> float:
         if isinstance(value, (int, float)):
             return float(value)
         try:

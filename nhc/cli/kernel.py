@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class _PerCent(click.ParamType):
     name = "share"
 
-    def convert(self, value: Any, param: Optional[click.Parameter], ctx: Optional[click.Context]) -> float:
+    def convert(self, value: object, param: Optional[click.Parameter], ctx: Optional[click.Context]) -> float:
         """`97%` or `97`."""
         try:
             return percent(str(value))

@@ -54,7 +54,7 @@ class OfferedChoice(click.Choice):
         super().__init__(list(choices))
         self.group = group
 
-    def convert(self, value: Any, param: Optional[click.Parameter], ctx: Optional[click.Context]) -> Any:
+    def convert(self, value: object, param: Optional[click.Parameter], ctx: Optional[click.Context]) -> Any:
         return value if value in offered(self.group) else super().convert(value, param, ctx)
 
     def shell_complete(

@@ -50,7 +50,7 @@ class Option(NamedTuple):
     help: str
     metavar: str = ""
     many: bool = False
-    default: Any = None
+    default: object = None
     choices: Tuple[str, ...] = ()
     heading: str = ""
     group: str = ""

@@ -118,7 +118,7 @@ def _distinct(found: List[Loss], booted: float) -> List[Loss]:
     return list(seen.values())
 
 
-def _valid(kept: Any) -> Tuple[Optional[int], int, List[Loss]]:
+def _valid(kept: object) -> Tuple[Optional[int], int, List[Loss]]:
     """What an earlier run left, nothing where it is of another form: state is never trusted."""
     if not (isinstance(kept, list) and len(kept) == 3 and isinstance(kept[0], int) and isinstance(kept[1], int)):
         return None, 0, []

@@ -117,7 +117,7 @@ def _json(text: str, name: str) -> Any:
         raise BadAnswer(f"the metadata service's answer for {name} is not JSON: {text[:60]!r}") from None
 
 
-def _objects(value: Any, name: str) -> List[Dict[str, Any]]:
+def _objects(value: object, name: str) -> List[Dict[str, Any]]:
     if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
         raise BadAnswer(f"the metadata service's answer for {name} is not a list of events")
     return value

@@ -100,7 +100,7 @@ def _keep(samples: List[Sample], counters: Mapping[str, float], now: float, wind
     return kept[max(base, len(kept) - 4 * _SAMPLES) :]
 
 
-def _valid(stored: Mapping[str, Any], now: float) -> List[Sample]:
+def _valid(stored: Mapping[str, object], now: float) -> List[Sample]:
     """The stored samples, those of another form or from the future left out: state is never trusted."""
     found: List[Sample] = []
     samples = stored.get("samples")

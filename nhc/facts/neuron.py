@@ -70,7 +70,7 @@ def device(
     )
 
 
-def _links(connected: Any, text: Optional[str]) -> Optional[Tuple[Link, ...]]:
+def _links(connected: object, text: Optional[str]) -> Optional[Tuple[Link, ...]]:
     """The devices that this one is joined to, by design: the driver does not report whether a link is up.
 
     From Trainium2 on the driver answers from a table (fw_io_topology_v3 in its sources).

@@ -83,7 +83,7 @@ def _int(value: object) -> Optional[int]:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _messages(found: Mapping[str, Any]) -> str:
+def _messages(found: Mapping[str, object]) -> str:
     messages = (_map(each).get("string") for each in _list(_map(found.get("smartctl")).get("messages")))
     return "; ".join(str(message) for message in messages if message)
 
@@ -150,7 +150,7 @@ def parse_nvme_cli(text: str) -> NvmeHealth:
     return _nvme(_object(text), ("percent_used", "avail_spare", "spare_thresh"), 273)
 
 
-def _nvme(log: Mapping[str, Any], names: Tuple[str, str, str], zero: int) -> NvmeHealth:
+def _nvme(log: Mapping[str, object], names: Tuple[str, str, str], zero: int) -> NvmeHealth:
     warning = log.get("critical_warning")
     critical = _int(_map(warning).get("value")) if isinstance(warning, dict) else _int(warning)
     used, media, temperature = _int(log.get(names[0])), _int(log.get("media_errors")), _int(log.get("temperature"))

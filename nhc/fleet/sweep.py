@@ -116,7 +116,7 @@ class _Round:
         """Nodes that nobody has begun, and those that were handed back."""
         return [place for place in self.order if place in self._missing]
 
-    def _start(self, counter: Any, count: int) -> None:
+    def _start(self, counter: object, count: int) -> None:
         def child(pipe: Tuple[int, int]) -> None:
             os.close(pipe[0])
             for other in self._pipes:

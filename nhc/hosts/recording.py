@@ -54,7 +54,7 @@ class AnswerRecorder:
         self._write(question, {"value": plain(value)})
         return value
 
-    def _write(self, question: Sequence[Any], answer: Mapping[str, Any]) -> None:
+    def _write(self, question: Sequence[object], answer: Mapping[str, object]) -> None:
         if self._pid != os.getpid():  # a worker keeps none of the descriptors that its parent had open
             self._open()
         os.write(self._fd, (json.dumps([list(question), answer]) + "\n").encode())
@@ -99,7 +99,7 @@ class RecordingSystem(System):
         plain = self._shown if question.startswith(SHELL_LINE) else lambda value: value
         return self.recorder.answer(["ask", question], lambda: self.live.ask(question, answer), plain)
 
-    def _shown(self, value: Any) -> Any:
+    def _shown(self, value: object) -> Any:
         """Outcomes of a shell line, which hold what it printed, without the secrets in them."""
         if isinstance(value, str):
             return self.recorder.shown(value)
@@ -194,7 +194,7 @@ for _name in OF_HOST:
     setattr(RecordingHost, _name, _recorded(_name))
 
 
-def _write_json(path: str, value: Any) -> None:
+def _write_json(path: str, value: object) -> None:
     with open(path, "w", encoding="utf-8") as file:
         json.dump(value, file, indent=1, ensure_ascii=False)
         file.write("\n")

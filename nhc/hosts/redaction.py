@@ -104,7 +104,7 @@ class Redactor:
         text = _GUID_NUMBER.sub(self._guid_number, text)
         return _V4.sub(self._v4, text)
 
-    def value(self, value: Any) -> Any:
+    def value(self, value: object) -> Any:
         """Plain JSON with every text in it rewritten."""
         if isinstance(value, str):
             return self.text(value)
@@ -120,7 +120,7 @@ class Redactor:
             return
         self._names[name] = f"{kind}{self._number(kind, name)}" + (".example" if kind == "site" else "")
 
-    def _number(self, kind: str, value: Any) -> int:
+    def _number(self, kind: str, value: object) -> int:
         """1 for the first value of a kind, 2 for the next; the same value has the same number again."""
         if (kind, value) not in self._seen:
             self._counts[kind] = self._seen[kind, value] = self._counts.get(kind, 0) + 1
@@ -194,7 +194,7 @@ def _colons(value: int) -> str:
     return ":".join(digits[at : at + 4] for at in range(0, 16, 4))
 
 
-def texts_in(value: Any) -> Iterator[str]:
+def texts_in(value: object) -> Iterator[str]:
     """Every text in plain JSON, `key: value` for those of an object."""
     if isinstance(value, str):
         yield value
@@ -234,7 +234,7 @@ def redact_recording(directory: str, pairs: List[Any], machine: Dict[str, Any], 
     return [[_question(redactor, question), redactor.value(answer)] for question, answer in pairs]
 
 
-def _question(redactor: Redactor, question: Sequence[Any]) -> List[Any]:
+def _question(redactor: Redactor, question: Sequence[object]) -> List[Any]:
     """What was asked. The kernel's own paths are nobody's names."""
     kernels = ("/proc/", "/sys/", "/dev/")
     words = [one if isinstance(one, str) and one.startswith(kernels) else redactor.value(one) for one in question]

@@ -174,5 +174,5 @@ def _unmoved(host: Host, stuck: Dict[str, int]) -> Dict[str, float]:
     return since
 
 
-def _sample(value: Any) -> bool:
+def _sample(value: object) -> bool:
     return isinstance(value, list) and len(value) == 2 and all(isinstance(one, (int, float)) for one in value)

@@ -32,22 +32,22 @@ def fit(held: Dict[str, Any]) -> LogState:
     return fitted
 
 
-def _number(value: Any) -> bool:
+def _number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and -1e12 < value < 1e12
 
 
-def _count(value: Any) -> bool:
+def _count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 62
 
 
-def _place(value: Any) -> bool:
+def _place(value: object) -> bool:
     """Where a reader stands: a record's number, journald's cursor, or inode and offset of a file."""
     if isinstance(value, list):
         return len(value) == 2 and all(map(_count, value))
     return value is None or _text(value) or _count(value) or value == -1
 
 
-def _pair(value: Any) -> bool:
+def _pair(value: object) -> bool:
     return isinstance(value, list) and len(value) == 2 and all(map(_number, value))
 
 

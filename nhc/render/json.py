@@ -28,7 +28,7 @@ def render(report: Report, indent: int = 2) -> str:
     return text.getvalue()
 
 
-def _write(value: Any, out: io.StringIO, line: str, step: str) -> None:
+def _write(value: object, out: io.StringIO, line: str, step: str) -> None:
     """Write a value as json.dump does with an indent.
 
     That one gathers the pieces in a list, three times the memory, and leaves functions that refer to each other: a
@@ -105,7 +105,7 @@ def parse(text: str) -> Report:
     return from_dict(value)
 
 
-def from_dict(value: Any) -> Report:
+def from_dict(value: object) -> Report:
     """The report that `to_dict` made plain. Raises ValueError naming the field that does not fit."""
     if not isinstance(value, dict):
         raise ValueError("not a report: not a JSON object")
@@ -171,7 +171,7 @@ def from_result(value: Any) -> CheckResult:
     return read_by_field(value)
 
 
-def read_by_field(value: Any) -> CheckResult:
+def read_by_field(value: object) -> CheckResult:
     """A result that lacks fields, which are then their defaults, or has others than `to_result` writes."""
     if not isinstance(value, dict):
         raise ValueError("not a report: a result is not a JSON object")
@@ -201,7 +201,7 @@ def read_by_field(value: Any) -> CheckResult:
     )
 
 
-def _read_metric(value: Any) -> Metric:
+def _read_metric(value: object) -> Metric:
     if not isinstance(value, dict):
         raise ValueError("not a report: a metric is not a JSON object")
     name, number, unit = value.get("name"), value.get("value"), value.get("unit")

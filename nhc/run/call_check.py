@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nhc.check import Check
 
 
-def call(check: Check, arguments: Mapping[str, Any], host: Host) -> List[Outcome]:
+def call(check: Check, arguments: Mapping[str, object], host: Host) -> List[Outcome]:
     """Run a check; its outcomes, whatever happens."""
     try:
         returned = check.run(host, **arguments)

@@ -50,7 +50,7 @@ def unpacked(data: Union[bytes, bytearray]) -> int:
 class MayEndRun(Exception):
     """Raised by a Work whose value may end the whole run: the worker says it and ends, which is heard at once."""
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: object) -> None:
         super().__init__()
         self.value = value
 

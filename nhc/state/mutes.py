@@ -19,7 +19,7 @@ from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.model import Action, CheckResult, Outcome, Verdict, printable
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Sequence, Tuple
+    from typing import Dict, List, Sequence, Tuple
 
     from nhc.host import Host
 
@@ -89,7 +89,7 @@ def parse(text: str) -> List[Mute]:
     return [_mute(entry, place) for place, entry in enumerate(value["mutes"], 1)]
 
 
-def _mute(entry: Any, place: int) -> Mute:
+def _mute(entry: object, place: int) -> Mute:
     if not isinstance(entry, dict):
         raise ValueError(f"mute {place}: expected an object")
     texts: Dict[str, str] = {}

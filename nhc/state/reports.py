@@ -5,7 +5,7 @@ from __future__ import annotations
 from nhc.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Any, Mapping, Optional
+    from typing import Mapping, Optional
 
     from nhc.model import Report
 
@@ -15,7 +15,7 @@ def kept_as(context: str) -> str:
     return f"report-{context}"
 
 
-def fresh(kept: Mapping[str, Any], max_age: float, now: float, boot_id: str) -> Optional[Report]:
+def fresh(kept: Mapping[str, object], max_age: float, now: float, boot_id: str) -> Optional[Report]:
     """The report that nhc.render.json.to_dict made this of, if of this boot and at most `max_age` seconds old.
 
     None otherwise, and for what is no report. One from the future is not fresh: the clock has been set since.

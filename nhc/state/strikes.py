@@ -57,6 +57,6 @@ class Strikes:
         self.state.update("strikes", change)
 
 
-def _count(found: Any) -> int:
+def _count(found: object) -> int:
     """A row's length as it was remembered; 0 where that cannot be one."""
     return found if isinstance(found, int) and 0 < found < 1 << 31 else 0

@@ -80,7 +80,7 @@ class Adapter(Kubernetes):
         self._shown = shown if names is None else {**self._shown, **shown}
         return found
 
-    def state(self, node: Mapping[str, Any], busy: bool = False) -> NodeState:
+    def state(self, node: Mapping[str, object], busy: bool = False) -> NodeState:
         """As the base's; but a person's request in HyperPod's words is no mark of HyperPod's, where we read them."""
         foreign = self.foreign
         if "hyperpod" in self.sources and asks_hyperpod(node) is not None:

@@ -148,7 +148,7 @@ class SlurmRest(CommandMarker):
     def _put_back(self, states: Sequence[NodeState]) -> Failures:
         return self._update(states, {"state": ["RESUME"]})
 
-    def _update(self, states: Sequence[NodeState], body: Mapping[str, Any]) -> Failures:
+    def _update(self, states: Sequence[NodeState], body: Mapping[str, object]) -> Failures:
         version = self.versions()[1]
         if version < WRITES_SINCE:
             raise AdapterError(
@@ -187,7 +187,7 @@ class _UnixConnection(http.client.HTTPConnection):
         self.sock.connect(self.path)
 
 
-def _error(one: Any) -> str:
+def _error(one: object) -> str:
     """One entry of `errors`, whose fields differ between versions."""
     if not isinstance(one, dict):
         return printable(str(one))

@@ -169,7 +169,7 @@ def _show_node(block: str) -> NodeState:
 # v0.0.40 ({"set": true, "infinite": false, "number": N}), states lists of words in v0.0.39.
 
 
-def parse_json_nodes(value: Mapping[str, Any]) -> List[NodeState]:
+def parse_json_nodes(value: Mapping[str, object]) -> List[NodeState]:
     """The `nodes` of a JSON answer. Raises ValueError where it is none."""
     nodes = value.get("nodes")
     if not isinstance(nodes, list):
@@ -177,7 +177,7 @@ def parse_json_nodes(value: Mapping[str, Any]) -> List[NodeState]:
     return sorted((_json_node(node) for node in nodes), key=lambda state: state.name)
 
 
-def _json_node(node: Any) -> NodeState:
+def _json_node(node: object) -> NodeState:
     if not isinstance(node, dict) or not isinstance(node.get("name"), str):
         raise ValueError("a node without a name in Slurm's JSON")
     words = _words(node.get("state")) + _words(node.get("state_flags"))
@@ -193,7 +193,7 @@ def _json_node(node: Any) -> NodeState:
     )
 
 
-def _words(value: Any) -> List[str]:
+def _words(value: object) -> List[str]:
     if isinstance(value, str):
         return value.replace(",", "+").split("+")
     return [str(word) for word in value] if isinstance(value, list) else []

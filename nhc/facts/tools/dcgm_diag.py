@@ -81,7 +81,7 @@ def parse(text: str) -> Diagnostic:
     return _one(_root(whole))
 
 
-def _root(value: Any) -> Tuple[int, Dict[str, Any]]:
+def _root(value: object) -> Tuple[int, Dict[str, Any]]:
     for generation, name in ((4, "DCGM Diagnostic"), (3, "DCGM GPU Diagnostic")):
         found = value.get(name) if isinstance(value, dict) else None
         if isinstance(found, dict):
@@ -121,7 +121,7 @@ def _device_ids(root: Dict[str, Any]) -> Tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _category(category: Any) -> Iterator[DiagResult]:
+def _category(category: object) -> Iterator[DiagResult]:
     if not isinstance(category, dict) or not isinstance(category.get("tests"), list):
         raise ValueError("a test category without tests")
     name = str(category.get("category", ""))
@@ -142,7 +142,7 @@ def _category(category: Any) -> Iterator[DiagResult]:
         yield from found
 
 
-def _results(result: Any, test: str, category: str) -> Iterator[DiagResult]:
+def _results(result: object, test: str, category: str) -> Iterator[DiagResult]:
     if not isinstance(result, dict):
         raise ValueError(f"a result of {test} is no object")
     info = result.get("info", ())
@@ -160,7 +160,7 @@ def _entities(result: Dict[str, Any]) -> List[str]:
     return [""]
 
 
-def _status(word: Any) -> str:
+def _status(word: object) -> str:
     found = str(word).strip().lower()
     if found not in STATUSES:
         raise ValueError(f"status {str(word)[:40]!r}")

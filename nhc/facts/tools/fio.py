@@ -47,7 +47,7 @@ def parse(text: str) -> Fio:
     return Fio(str(root["fio version"]), tuple(_job(one) for one in jobs))
 
 
-def _job(one: Any) -> FioJob:
+def _job(one: object) -> FioJob:
     if not isinstance(one, dict) or not isinstance(one.get("error"), int):
         raise ValueError("a job that says nothing of its errors")
     return FioJob(str(one.get("jobname", "")), one["error"], _direction(one, "read"), _direction(one, "write"))

@@ -10,7 +10,7 @@ from nhc.facts.tools.output import figure, json_object, lines
 from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from typing import Any, List, Optional, Tuple
+    from typing import List, Optional, Tuple
 
 PASSED, WAIVED, FAILED = "passed", "waived", "failed"
 
@@ -64,7 +64,7 @@ def parse(text: str) -> Bandwidths:
     )
 
 
-def _case(one: Any) -> BandwidthCase:
+def _case(one: object) -> BandwidthCase:
     if not isinstance(one, dict) or not isinstance(one.get("name"), str):
         raise ValueError("a test case without a name")
     status = {"Passed": PASSED, "Waived": WAIVED}.get(str(one.get("status")), FAILED)

@@ -199,11 +199,11 @@ def _named(path: str, config: Mapping[str, Any], section: str, name: str, key: s
     raise AdapterError(f"{path}: no {key} {name!r} (there are: {known})")
 
 
-def _below(base: str, path: Any) -> str:
+def _below(base: str, path: object) -> str:
     return os.path.join(base, str(path)) if path else ""
 
 
-def _decoded(path: str, section: Mapping[str, Any], key: str) -> bytes:
+def _decoded(path: str, section: Mapping[str, object], key: str) -> bytes:
     try:
         return base64.b64decode(str(section.get(key) or ""), validate=True)
     except ValueError:

@@ -172,7 +172,7 @@ class EventRecorder:
         }
 
 
-def _bounded(kept: OrderedDict[Any, Any], key: Any, value: Any) -> Any:
+def _bounded(kept: OrderedDict[Any, Any], key: object, value: object) -> Any:
     kept[key] = value
     kept.move_to_end(key)
     while len(kept) > REMEMBERED:

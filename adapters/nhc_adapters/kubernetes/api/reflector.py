@@ -80,7 +80,7 @@ class Reflector:
                     self._report(self.error)
                 stop.wait(0.0 if failures == 1 else min(self._retry * 2 ** (failures - 2), 30.0))
 
-    def put(self, item: Mapping[str, Any]) -> None:
+    def put(self, item: Mapping[str, object]) -> None:
         """Take in an object that a write of ours returned, unless something newer is here already, or it is gone."""
         with self._lock:
             if _key(item) in self.objects:
@@ -148,7 +148,7 @@ def _version(item: Optional[Mapping[str, Any]]) -> str:
     return "" if item is None else str(item.get("metadata", {}).get("resourceVersion", ""))
 
 
-def _number(item: Mapping[str, Any]) -> int:
+def _number(item: Mapping[str, object]) -> int:
     try:
         return int(_version(item))
     except ValueError:

@@ -40,7 +40,7 @@ def read_findings(node: Mapping[str, Any], annotation: str) -> Dict[str, Dict[st
         return {}
 
 
-def acknowledged(node: Mapping[str, Any], kind: str) -> Dict[str, float]:
+def acknowledged(node: Mapping[str, object], kind: str) -> Dict[str, float]:
     """What was acknowledged of one condition."""
     return read_findings(node, ACKNOWLEDGED).get(kind, {})
 
@@ -50,7 +50,7 @@ def covers(acks: Places, place: str, when: float) -> bool:
     return when <= max(acks.get(place, float("-inf")), acks.get(ANY, float("-inf")))
 
 
-def record(node: Mapping[str, Any], kind: str, places: Places) -> Annotations:
+def record(node: Mapping[str, object], kind: str, places: Places) -> Annotations:
     """The annotation that has a condition stand on these findings; on none, where there are none."""
     found = read_findings(node, FINDINGS)
     found.pop(kind, None)
@@ -59,7 +59,7 @@ def record(node: Mapping[str, Any], kind: str, places: Places) -> Annotations:
     return {FINDINGS: _text(found)}
 
 
-def acknowledge(node: Mapping[str, Any], kinds: Iterable[str], now: float) -> Annotations:
+def acknowledge(node: Mapping[str, object], kinds: Iterable[str], now: float) -> Annotations:
     """The annotations after the findings of these conditions were acknowledged."""
     found, acks = read_findings(node, FINDINGS), read_findings(node, ACKNOWLEDGED)
     for kind in kinds:

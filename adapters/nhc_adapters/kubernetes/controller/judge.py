@@ -142,7 +142,7 @@ class _Judging:
         else:
             self.add(fault.type, ok(condition.message))
 
-    def add(self, check: str, outcome: Any) -> None:
+    def add(self, check: str, outcome: object) -> None:
         self.others.append(_result(check, outcome))
 
 
@@ -201,7 +201,7 @@ def judge(
 
 
 def _offer(
-    run: _Judging, node: Mapping[str, Any], conditions: Mapping[str, Condition], wanted: Optional[Accelerators]
+    run: _Judging, node: Mapping[str, object], conditions: Mapping[str, Condition], wanted: Optional[Accelerators]
 ) -> Optional[DeviceOffer]:
     """Judge what the node offers: too little is CRIT once that has lasted for the grace."""
     if wanted is None:
@@ -235,7 +235,7 @@ def _switched_off(
             run.add(kind, unknown("SourceSwitchedOff", said))
 
 
-def _standing_mark(run: _Judging, node: Mapping[str, Any], conditions: Mapping[str, Condition]) -> Tuple[str, ...]:
+def _standing_mark(run: _Judging, node: Mapping[str, object], conditions: Mapping[str, Condition]) -> Tuple[str, ...]:
     """Hold a marked node until the sources of its mark take their word back. Returns what a mark stands on now."""
     bad = [one.source for one in run.failures]
     if read_own_mark(node) is None or released(node):

@@ -154,7 +154,7 @@ class Fleet:
             if since is not None and settings.policy.healthy_for and name not in self._again:
                 self.retry(name, max(since + settings.policy.healthy_for, now + 1.0))
 
-    def _accelerators(self, name: str, node: Mapping[str, Any]) -> Optional[Accelerators]:
+    def _accelerators(self, name: str, node: Mapping[str, object]) -> Optional[Accelerators]:
         settings = self.settings
         if not settings.watch_allocatable:
             return None

@@ -66,7 +66,7 @@ def _row(fleet: Fleet, name: str, withheld: str, due: str) -> Row:
     }
 
 
-def _owner(node: Mapping[str, Any]) -> str:
+def _owner(node: Mapping[str, object]) -> str:
     """Whose drain by hand keeps a node out, "" where none does."""
     manual = read_manual(node)
     return manual.by or "an operator" if manual is not None and read_own_mark(node) is not None else ""
@@ -84,7 +84,7 @@ def _detail(result: CheckResult) -> str:
     return f"{result.check}: {result.outcome.message}".rstrip(": ")
 
 
-def _since(fleet: Fleet, node: Mapping[str, Any], judged: Judgement) -> Optional[float]:
+def _since(fleet: Fleet, node: Mapping[str, object], judged: Judgement) -> Optional[float]:
     """Since when a condition that makes the verdict has its status; of a silent node, when it was last heard of."""
     conditions = read_conditions(node)
     if judged.silent:

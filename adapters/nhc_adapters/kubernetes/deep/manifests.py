@@ -171,7 +171,7 @@ class _Making:
             },
         }  # fmt: skip
 
-    def _pod(self, more: Mapping[str, str], container: Mapping[str, Any], *, apart: bool) -> Dict[str, Any]:
+    def _pod(self, more: Mapping[str, str], container: Mapping[str, object], *, apart: bool) -> Dict[str, Any]:
         settings = self.settings
         affinity: Dict[str, Any] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
             # Terms are alternatives; one field takes one name (API validation of matchFields).

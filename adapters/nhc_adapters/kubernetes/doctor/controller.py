@@ -206,7 +206,7 @@ def controller(found: Installation) -> Iterator[DoctorFinding]:
         )
 
 
-def _why_not_running(found: Installation, deployment: Mapping[str, Any]) -> str:
+def _why_not_running(found: Installation, deployment: Mapping[str, object]) -> str:
     labels = (spec_of(deployment).get("selector") or {}).get("matchLabels") or {}
     selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
     for pod in found.list("controller", namespaced(found.namespace, "pods"), labelSelector=selector):

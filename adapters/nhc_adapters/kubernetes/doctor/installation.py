@@ -82,6 +82,6 @@ def spec_of(found: Mapping[str, Any]) -> Mapping[str, Any]:
     return found.get("spec") or {}
 
 
-def pod_spec_of(owner: Mapping[str, Any]) -> Mapping[str, Any]:
+def pod_spec_of(owner: Mapping[str, object]) -> Mapping[str, Any]:
     """The spec of the pods that a Deployment or DaemonSet makes."""
     return spec_of(spec_of(owner).get("template") or {})

@@ -188,7 +188,7 @@ def vocabularies(found: Installation) -> Iterator[DoctorFinding]:
         yield DoctorFinding(OK, "vocabularies", f"nobody else writes the {len(spoken)} conditions that agents write")
 
 
-def _spoken(found: Installation, agent: Mapping[str, Any]) -> List[Vocabulary]:
+def _spoken(found: Installation, agent: Mapping[str, object]) -> List[Vocabulary]:
     """The vocabularies of an agent, from the ConfigMap with its agent.toml."""
     for volume in pod_spec_of(agent).get("volumes") or ():
         text = found.configmaps.get(str((volume.get("configMap") or {}).get("name")), {}).get("agent.toml")

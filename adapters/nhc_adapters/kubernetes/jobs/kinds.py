@@ -60,7 +60,7 @@ class JobKind(NamedTuple):
     """It runs as the Jobs of a JobSet of its name, whose scheduling can be changed in its stead."""
 
 
-def get(value: Any, *path: str) -> Any:
+def get(value: object, *path: str) -> Any:
     """What is in nested objects, None where it is missing."""
     for name in path:
         if not isinstance(value, Mapping):
@@ -130,16 +130,16 @@ def labelled(label: str) -> Callable[[Object], str]:
     return lambda value: f"{label}={name_of(value)}"
 
 
-def _count(value: Any, default: int) -> int:
+def _count(value: object, default: int) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else default
 
 
-def count(value: Any, default: int = 0) -> int:
+def count(value: object, default: int = 0) -> int:
     """A whole number of an object, the default where it is none."""
     return _count(value, default)
 
 
-def moment(text: Any) -> Optional[float]:
+def moment(text: object) -> Optional[float]:
     """A time of the API as Unix seconds; None for what is none."""
     try:
         return datetime.fromisoformat(str(text).replace("Z", "+00:00")).timestamp()

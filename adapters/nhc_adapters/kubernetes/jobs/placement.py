@@ -12,7 +12,7 @@ HOSTNAME = "kubernetes.io/hostname"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
-def without(affinity: Any, ours: Iterable[str], hostnames: Mapping[str, str]) -> Any:
+def without(affinity: object, ours: Iterable[str], hostnames: Mapping[str, str]) -> Any:
     """An affinity without the nodes that we have put in, as its user wrote it; None where nothing is left."""
     row = _row(ours, hostnames)
     if not isinstance(affinity, Mapping) or not row["values"]:
@@ -37,7 +37,7 @@ def _row(nodes: Iterable[str], hostnames: Mapping[str, str]) -> Dict[str, Any]:
     return {"key": HOSTNAME, "operator": "NotIn", "values": sorted({hostnames.get(node, node) for node in nodes})}
 
 
-def keep_off(affinity: Any, nodes: Sequence[str], hostnames: Mapping[str, str]) -> Any:
+def keep_off(affinity: object, nodes: Sequence[str], hostnames: Mapping[str, str]) -> Any:
     """An affinity that keeps pods off these nodes as well. Terms are alternatives: each gets the condition."""
     if not nodes:
         return affinity
@@ -105,7 +105,7 @@ def hostnames_of(nodes: Sequence[Mapping[str, Any]]) -> Dict[str, str]:
     return {name_of(node): str(get(node, "metadata", "labels", HOSTNAME) or name_of(node)) for node in nodes}
 
 
-def fitting(nodes: Sequence[Mapping[str, Any]], pod: Mapping[str, Any], ours: Iterable[str]) -> FrozenSet[str]:
+def fitting(nodes: Sequence[Mapping[str, Any]], pod: Mapping[str, object], ours: Iterable[str]) -> FrozenSet[str]:
     """The nodes in service that a pod's selector, affinity and tolerations allow; `ours` in its affinity aside."""
     spec = get(pod, "spec") or {}
     affinity = without(spec.get("affinity"), ours, hostnames_of(nodes))
@@ -119,7 +119,7 @@ def fitting(nodes: Sequence[Mapping[str, Any]], pod: Mapping[str, Any], ours: It
     )
 
 
-def in_service(node: Mapping[str, Any], tolerations: Sequence[Mapping[str, Any]] = ()) -> bool:
+def in_service(node: Mapping[str, object], tolerations: Sequence[Mapping[str, Any]] = ()) -> bool:
     """Whether it is Ready, and lets such a pod in."""
     if (
         "Ready" not in conditions_of(node)

@@ -25,13 +25,13 @@ def nodes_of(pods: Sequence[Mapping[str, Any]]) -> Tuple[str, ...]:
     return tuple(sorted({node for node in found if node}))
 
 
-def is_living(pod: Mapping[str, Any]) -> bool:
+def is_living(pod: Mapping[str, object]) -> bool:
     """Whether it runs, or is about to."""
     phase = get(pod, "status", "phase")
     return phase in ("Pending", "Running") and not get(pod, "metadata", "deletionTimestamp")
 
 
-def leaves(pod: Mapping[str, Any]) -> bool:
+def leaves(pod: Mapping[str, object]) -> bool:
     """Whether it is still there and ends."""
     return bool(get(pod, "metadata", "deletionTimestamp")) and get(pod, "status", "phase") in ("Pending", "Running")
 
@@ -42,7 +42,7 @@ def losses(pods: Sequence[Mapping[str, Any]]) -> List[JobLoss]:
     return sorted(found, key=lambda loss: loss.at)
 
 
-def _loss(pod: Mapping[str, Any]) -> Optional[JobLoss]:
+def _loss(pod: Mapping[str, object]) -> Optional[JobLoss]:
     target = conditions_of(pod).get("DisruptionTarget")
     reason, message = str(get(pod, "status", "reason") or ""), str(get(pod, "status", "message") or "")
     failed = get(pod, "status", "phase") == "Failed"
@@ -74,7 +74,7 @@ def _loss(pod: Mapping[str, Any]) -> Optional[JobLoss]:
     return _ended_itself(pod, node, ended, at)
 
 
-def _ended_itself(pod: Mapping[str, Any], node: str, ended: Sequence[Mapping[str, Any]], at: float) -> JobLoss:
+def _ended_itself(pod: Mapping[str, object], node: str, ended: Sequence[Mapping[str, Any]], at: float) -> JobLoss:
     name = str(get(pod, "metadata", "name") or "")
     if any(one.get("reason") == "OOMKilled" for one in ended):
         return JobLoss(node, LossCause.LIMIT, f"{name} used more memory than its limit", at)
@@ -90,13 +90,13 @@ def _own_limit(message: str) -> bool:
     return any(words in message for words in OWN)
 
 
-def _terminated(pod: Mapping[str, Any]) -> List[Mapping[str, Any]]:
+def _terminated(pod: Mapping[str, object]) -> List[Mapping[str, Any]]:
     rows = [*(get(pod, "status", "initContainerStatuses") or ()), *(get(pod, "status", "containerStatuses") or ())]
     states = (get(one, "state", "terminated") for one in rows)
     return [one for one in states if isinstance(one, Mapping)]
 
 
-def _when(pod: Mapping[str, Any], ended: Sequence[Mapping[str, Any]], target: Optional[Mapping[str, Any]]) -> float:
+def _when(pod: Mapping[str, object], ended: Sequence[Mapping[str, Any]], target: Optional[Mapping[str, Any]]) -> float:
     times = [moment(one.get("finishedAt")) for one in ended]
     times.append(moment(target.get("lastTransitionTime")) if target is not None else None)
     known = [one for one in times if one is not None]

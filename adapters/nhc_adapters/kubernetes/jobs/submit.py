@@ -18,7 +18,7 @@ RULE = "nhcInfrastructure"
 VARIABLE = "NHC_CHECKPOINT"
 
 
-def wished(document: Mapping[str, Any], kind: JobKind, wish: Wish) -> Dict[str, Any]:
+def wished(document: Mapping[str, object], kind: JobKind, wish: Wish) -> Dict[str, Any]:
     """The job with what was wished for: our annotations, the checkpoint in its containers, rules for disruptions.
 
     Raises AdapterError for a job that is no such thing.
@@ -82,7 +82,7 @@ def _first(spec: Dict[str, Any], rule: Dict[str, Any]) -> None:
 RULES: Mapping[str, Callable[[Dict[str, Any]], None]] = {"Job": _job, "JobSet": _jobset}
 
 
-def kind_of(document: Any, kinds: Mapping[str, JobKind]) -> Tuple[str, str]:
+def kind_of(document: object, kinds: Mapping[str, JobKind]) -> Tuple[str, str]:
     """The kind of a document, as `kinds` calls it, and the path of its API; ("", "") for one that is no job."""
     version, name = str(get(document, "apiVersion") or ""), str(get(document, "kind") or "")
     for kind in kinds.values():

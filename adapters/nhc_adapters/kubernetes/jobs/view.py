@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.job_control import JobLoss, JobName, JobView, LossCause, Phase, Wish
 from nhc.model import printable
@@ -76,7 +76,7 @@ def is_held(seen: Seen) -> bool:
 def view(seen: Seen, wish: Wish) -> JobView:
     """The value that the rest of nhc sees."""
     job, kind = seen.job, seen.kind
-    meta: Mapping[str, Any] = job.get("metadata") or {}
+    meta: Mapping[str, object] = job.get("metadata") or {}
     released = float(notes_of(job).get(RELEASED) or 0.0) if _is_number(notes_of(job).get(RELEASED)) else 0.0
     started = max(moment(get(job, "status", "startTime")) or 0.0, released)
     pods = [pod for pod in seen.pods if (moment(get(pod, "metadata", "creationTimestamp")) or 0.0) >= int(released)]

@@ -79,7 +79,7 @@ class Kubernetes:
         busy = self._busy(names)
         return [self.state(node, str(node["metadata"]["name"]) in busy) for node in objects]
 
-    def state(self, node: Mapping[str, Any], busy: bool = False) -> NodeState:
+    def state(self, node: Mapping[str, object], busy: bool = False) -> NodeState:
         """A node object as a NodeState."""
         return node_state(node, self.foreign, self.topologies, busy)
 
@@ -129,7 +129,7 @@ class Kubernetes:
             mark = marks[name]
             refused: List[Applied] = []
 
-            def plan(node: Mapping[str, Any]) -> List[Op]:
+            def plan(node: Mapping[str, object]) -> List[Op]:
                 state = self.state(node)
                 wanted = mark
                 if state.mark is not None and state.mark.ours and not state.available:
@@ -162,7 +162,7 @@ class Kubernetes:
         def one(name: str) -> Applied:
             refused: List[Applied] = []
 
-            def plan(node: Mapping[str, Any]) -> List[Op]:
+            def plan(node: Mapping[str, object]) -> List[Op]:
                 effect, why = may_clear(self.state(node))
                 theirs = sorted(source_types(read_sources(node)) & set(CLUSTER_SIDE))
                 if theirs and not judged and effect is Effect.CHANGED:
@@ -187,7 +187,7 @@ class Kubernetes:
         def one(name: str) -> Applied:
             refused: List[Applied] = []
 
-            def plan(node: Mapping[str, Any]) -> List[Op]:
+            def plan(node: Mapping[str, object]) -> List[Op]:
                 state = self.state(node)
                 if state.hold or state.available or state.mark is None or not state.mark.ours:
                     refused[:] = [Applied(name, Effect.REFUSED, state.hold or "our mark does not keep it out")]
@@ -208,7 +208,7 @@ class Kubernetes:
         def one(name: str) -> Applied:
             refused: List[Applied] = []
 
-            def plan(node: Mapping[str, Any]) -> List[Op]:
+            def plan(node: Mapping[str, object]) -> List[Op]:
                 state = self.state(node)
                 if read_own_mark(node) is None:
                     effect, why = may_clear(state)
@@ -243,7 +243,7 @@ class Kubernetes:
         """Set or remove (None) annotations of ours; by node."""
 
         def one(name: str) -> Applied:
-            def plan(node: Mapping[str, Any]) -> List[Op]:
+            def plan(node: Mapping[str, object]) -> List[Op]:
                 patch = Patch(node)
                 patch.annotations.update(texts[name])
                 return patch.ops()

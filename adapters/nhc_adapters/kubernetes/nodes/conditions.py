@@ -77,7 +77,7 @@ class Condition:
 Turn = Tuple[Optional[Condition], Condition]
 
 
-def read_conditions(node: Mapping[str, Any]) -> Dict[str, Condition]:
+def read_conditions(node: Mapping[str, object]) -> Dict[str, Condition]:
     """The conditions on a node object, by type; entries that are not understood are left out."""
     found: Dict[str, Condition] = {}
     status = node.get("status")

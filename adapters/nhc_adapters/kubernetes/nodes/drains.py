@@ -30,7 +30,7 @@ NOTE_EVERY = 10.0
 DRAINING, DONE, FAILED, CANCELLED = "draining", "done", "failed", "cancelled"
 
 
-def read_drain(node: Mapping[str, Any]) -> str:
+def read_drain(node: Mapping[str, object]) -> str:
     """The state of our drain as the node says it, "" where there is none."""
     try:
         return str(json.loads(annotations_of(node).get(DRAIN, "{}")).get("state", ""))
@@ -38,7 +38,7 @@ def read_drain(node: Mapping[str, Any]) -> str:
         return ""
 
 
-def begun(node: Mapping[str, Any], now: float) -> float:
+def begun(node: Mapping[str, object], now: float) -> float:
     """When the drain that is under way on a node began (Unix time), `now` where none is."""
     if read_drain(node) != DRAINING:
         return now
@@ -78,7 +78,7 @@ class Drains:
         self._lock = threading.Lock()
         self._stop = threading.Event()
 
-    def wanted(self, name: str, node: Mapping[str, Any]) -> bool:
+    def wanted(self, name: str, node: Mapping[str, object]) -> bool:
         """Whether a node that carries our mark still has to be drained."""
         if read_own_mark(node) is None or released(node) or name in self._running:
             return False
@@ -137,7 +137,7 @@ class Drains:
                 return
 
     def _write(self, name: str, text: str) -> None:
-        def plan(node: Mapping[str, Any]) -> List[Op]:
+        def plan(node: Mapping[str, object]) -> List[Op]:
             if read_own_mark(node) is None:
                 return []  # cleared meanwhile: nothing of ours is to come back
             patch = Patch(node)

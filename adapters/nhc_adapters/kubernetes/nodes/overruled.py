@@ -95,7 +95,7 @@ def read_overruled(node: Mapping[str, Any]) -> Optional[Overruled]:
         return None
 
 
-def overrule(node: Mapping[str, Any], bad: Bad, now: float, by: str = "") -> Optional[Overruled]:
+def overrule(node: Mapping[str, object], bad: Bad, now: float, by: str = "") -> Optional[Overruled]:
     """What an operator overrules by putting this node back now; None where nothing is bad."""
     before = read_overruled(node)
     entries = dict(before.entries) if before is not None else {}
@@ -106,7 +106,7 @@ def overrule(node: Mapping[str, Any], bad: Bad, now: float, by: str = "") -> Opt
 
 
 def renewed(
-    overruled: Overruled, node: Mapping[str, Any], bad: Bad, now: float, silent_after: float = SILENT_AFTER
+    overruled: Overruled, node: Mapping[str, object], bad: Bad, now: float, silent_after: float = SILENT_AFTER
 ) -> Optional[Overruled]:
     """What is still overruled: without what has ended, by a fresh and positive word. None where nothing is left."""
     conditions = read_conditions(node)

@@ -11,7 +11,7 @@ import json
 import re
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
+from typing import Dict, List, Mapping, Sequence, Tuple
 
 from nhc.model import Action, CheckResult, Report, Verdict, describe, printable
 from nhc.ports import Mark
@@ -38,7 +38,7 @@ class NodeTaint:
         return {"key": self.key, "effect": self.effect, **({"value": self.value} if self.value else {})}
 
 
-def read_taint(entry: Mapping[str, Any]) -> NodeTaint:
+def read_taint(entry: Mapping[str, object]) -> NodeTaint:
     """A taint of a node object."""
     return NodeTaint(str(entry.get("key", "")), str(entry.get("value") or ""), str(entry.get("effect", "")))
 

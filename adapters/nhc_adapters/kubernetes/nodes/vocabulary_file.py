@@ -62,13 +62,13 @@ class _VocabularyReader:
     def fail(self, place: str, expected: str, value: object) -> BadVocabulary:
         return BadVocabulary(f"{self.path}: {place}: {value!r} is not {expected}")
 
-    def text(self, raw: Mapping[str, Any], key: str, place: str, default: Optional[str] = None) -> str:
+    def text(self, raw: Mapping[str, object], key: str, place: str, default: Optional[str] = None) -> str:
         value = raw.get(key, default)
         if not isinstance(value, str):
             raise self.fail(f"{place}.{key}", "text", value)
         return value
 
-    def texts(self, raw: Mapping[str, Any], key: str, place: str) -> Tuple[str, ...]:
+    def texts(self, raw: Mapping[str, object], key: str, place: str) -> Tuple[str, ...]:
         value = raw.get(key, [])
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise self.fail(f"{place}.{key}", "a list of texts", value)
@@ -135,7 +135,7 @@ class _VocabularyReader:
             self.texts(raw, "lines", place),
         )
 
-    def fault(self, raw: Mapping[str, Any], place: str) -> Fault:
+    def fault(self, raw: Mapping[str, object], place: str) -> Fault:
         action = self.text(raw, "action", place, Action.INSPECT.value)
         if action not in {one.value for one in Action}:
             raise self.fail(f"{place}.action", f"one of {', '.join(one.value for one in Action)}", action)
@@ -146,7 +146,7 @@ class _VocabularyReader:
             raise self.fail(f"{place}.for", "a duration, as in 10m", written) from None
         return Fault(self.text(raw, "type", place), self.text(raw, "status", place, TRUE), lasting, Action(action))
 
-    def state(self, raw: Any, place: str) -> StateWords:
+    def state(self, raw: object, place: str) -> StateWords:
         if not isinstance(raw, dict):
             raise self.fail(place, "an object", raw)
         taints = []

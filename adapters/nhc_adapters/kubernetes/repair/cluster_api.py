@@ -7,7 +7,7 @@ deletes the Machine and makes another. `skip-remediation` and `paused` are respe
 
 from __future__ import annotations
 
-from typing import Any, FrozenSet, List, Mapping, Optional
+from typing import FrozenSet, List, Mapping, Optional
 
 from nhc.repair import Machine, Order, Progress, Rung, Sent, Sighting, Stage
 from nhc.timestamps import from_utc
@@ -66,7 +66,7 @@ class ClusterApi:
             found["metadata"].get("creationTimestamp"), 0.0) <= before.at + CLOCKS:  # fmt: skip
             return Progress(Stage.WORKING, f"the Machine {name} does not carry the order")
         if found is not None and is_of(found, order):
-            owned: Mapping[str, Any] = conditions_of(found).get("OwnerRemediated") or {}
+            owned: Mapping[str, object] = conditions_of(found).get("OwnerRemediated") or {}
             if owned.get("status") == "False" and owned.get("reason") in GIVEN_UP:
                 return Progress(Stage.FAILED, f"Cluster API gave it up: {owned.get('message') or owned.get('reason')}")
             going = (

@@ -7,7 +7,7 @@ node. A node with the label `remediation.medik8s.io/exclude-from-remediation` is
 
 from __future__ import annotations
 
-from typing import Any, FrozenSet, List, Mapping, NamedTuple, Optional
+from typing import FrozenSet, List, Mapping, NamedTuple, Optional
 
 from nhc.repair import Answer, Machine, Order, Progress, Rung, Sent, Sighting, Stage
 from nhc_adapters.kubernetes.controller.rights import ClusterRight
@@ -101,7 +101,7 @@ class Medik8s:
         why = _failure(found)
         if why or (done is not None and _ended(found)):
             return Progress(Stage.HALFWAY, f"the {self.made.kind} has ended and is to be deleted: {why or 'it booted'}")
-        processing: Mapping[str, Any] = conditions_of(found).get("Processing") or {}
+        processing: Mapping[str, object] = conditions_of(found).get("Processing") or {}
         return Progress(Stage.WORKING, f"the {self.made.kind}: {processing.get('reason') or 'has not begun'}")
 
     def finish(self, order: Order) -> Sent:
@@ -131,7 +131,7 @@ def _ended(found: Object) -> bool:
 def _failure(found: Object) -> str:
     """Why the remediator has given it up, "" where it has not."""
     conditions = conditions_of(found)
-    succeeded: Mapping[str, Any] = conditions.get("Succeeded") or {}
+    succeeded: Mapping[str, object] = conditions.get("Succeeded") or {}
     if succeeded.get("status") != "False" or (conditions.get("Processing") or {}).get("status") != "False":
         return ""
     return str(succeeded.get("message") or succeeded.get("reason") or "it failed")

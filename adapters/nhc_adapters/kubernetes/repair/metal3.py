@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, FrozenSet, List, Mapping, Optional
+from typing import FrozenSet, List, Mapping, Optional
 
 from nhc.repair import Machine, Order, Progress, Rung, Sent, Sighting, Stage
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH
@@ -76,7 +76,7 @@ class Metal3:
         found = self.objects.find(self._path(namespace, name)) if name else None
         if found is None or not is_of(found, order):
             return Progress(Stage.WORKING, "no BareMetalHost carries the order")
-        status: Mapping[str, Any] = found.get("status") or {}
+        status: Mapping[str, object] = found.get("status") or {}
         if status.get("errorType") == "power management error":
             return Progress(Stage.FAILED, f"Metal3: {status.get('errorMessage') or status.get('errorType')}")
         begun = REBOOT not in texts(found["metadata"].get("annotations"))

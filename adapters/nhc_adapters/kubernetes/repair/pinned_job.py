@@ -76,7 +76,7 @@ def labels_of(component: str, node: str) -> Dict[str, str]:
 
 
 def pinned_job(
-    job: PinnedJob, place: JobPlace, container: Mapping[str, Any], pod: Mapping[str, Any],
+    job: PinnedJob, place: JobPlace, container: Mapping[str, object], pod: Mapping[str, object],
     volumes: Sequence[Mapping[str, Any]],
 ) -> Dict[str, Any]:  # fmt: skip
     """The manifest. `container` and `pod` are what this Job's have beside the common."""

@@ -57,7 +57,7 @@ def asked(node: Mapping[str, Any], sources: Sequence[str]) -> RequestRead:
     return RequestRead(None)
 
 
-def asks_hyperpod(node: Mapping[str, Any]) -> Optional[Rung]:
+def asks_hyperpod(node: Mapping[str, object]) -> Optional[Rung]:
     """The repair that HyperPod's label asks for, None where it asks for none."""
     return HYPERPOD.get(labels_of(node).get(HEALTH, "").lower())
 

@@ -81,7 +81,7 @@ class SuiteEnd(NamedTuple):
     why: str
 
 
-def read_end(job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]) -> SuiteEnd:
+def read_end(job: Mapping[str, object], pods: Sequence[Mapping[str, Any]]) -> SuiteEnd:
     """How an ended Job ended; of several pods (Kubernetes does not promise one a Job) the first that gave a verdict."""
     why = read_job(job, pods).why
     found = SuiteEnd("", None, why)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 import time
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from nhc.model import printable
 from nhc.ports import AdapterError
@@ -143,7 +143,7 @@ class SuiteJobs:
                 raise AdapterError(f"{order.machine.node}: the Job {name} has not ended: {said or 'it runs'}")
             self._sleep(self._every)
 
-    def _read(self, job: Mapping[str, Any], name: str) -> _SuiteRead:
+    def _read(self, job: Mapping[str, object], name: str) -> _SuiteRead:
         """Raises AdapterError where the API server does not give what it has."""
         end = read_end(job, self.cluster.pods_of(self.place.namespace, name))
         if end.status not in (*VERDICTS, UNSURE):
