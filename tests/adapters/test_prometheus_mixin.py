@@ -38,16 +38,19 @@ def existing():
     for path in [*(ROOT / "nhc").rglob("*.py"), *(ROOT / "adapters" / "nhc_adapters").rglob("*.py")]:
         if "prometheus_mixin" in path.parts:
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        text = path.read_text()
+        if not any(word in text for word in ("gauge(", "counter(", "Family(", "nhc_server_")):
+            continue  # to parse all files takes two seconds
+        for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
                 name, called = node.args[0], node.func.id
                 if called in ("gauge", "counter", "Family") and isinstance(name, ast.Constant):
                     kind = node.args[1].value if called == "Family" else called
                     found[str(name.value)] = str(kind)
             elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
-                text = node.value.value
-                if isinstance(text, str) and re.fullmatch(r"nhc_server_\w+", text):
-                    found[text] = "counter" if text.endswith("_total") else "gauge"
+                value = node.value.value
+                if isinstance(value, str) and re.fullmatch(r"nhc_server_\w+", value):
+                    found[value] = "counter" if value.endswith("_total") else "gauge"
     source = (ROOT / "nhc" / "render" / "prometheus.py").read_text()
     found.update(dict.fromkeys(re.findall(r'^    "(nhc_\w+)":', source, re.MULTILINE), "gauge"))
     found.update({f"nhc_check_value{suffix}": "gauge" for suffix, _ in UNITS.values()})

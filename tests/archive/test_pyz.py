@@ -74,6 +74,7 @@ def test_list_needs_nothing_installed(archive, python, tmp_path):
     assert [line.split()[0] for line in listed.splitlines()] == BUILT_IN
 
 
+@pytest.mark.thorough
 @each_python
 def test_the_hooks_by_the_name_of_a_link(archive, python, tmp_path):
     link = tmp_path / "nhc-healthcheck"

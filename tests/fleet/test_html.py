@@ -256,6 +256,8 @@ def driven():
     made.quit()
 
 
+@pytest.mark.browser
+@pytest.mark.thorough
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_is_accessible_in_both_colour_schemes(page, driven, scheme):
     axe = (resources.files("axe_core_python") / "axe.min.js").read_text(encoding="utf-8")
@@ -292,6 +294,7 @@ def large(tmp_path_factory):
     return path
 
 
+@pytest.mark.browser
 @pytest.mark.thorough
 def test_a_large_fleet_is_one_picture_within_the_consoles_bounds(large, driven):
     from selenium.webdriver.common.keys import Keys
@@ -322,6 +325,7 @@ def test_a_large_fleet_is_one_picture_within_the_consoles_bounds(large, driven):
     assert driven.execute_script("return document.getElementById('map').getAttribute('role')") == "listbox"
 
 
+@pytest.mark.browser
 @pytest.mark.thorough
 def test_palette_and_letters_are_the_consoles(page, driven):
     """One source: what stands in the page is what the console serves."""

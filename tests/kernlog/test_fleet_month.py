@@ -101,6 +101,7 @@ def test_in_a_month_no_healthy_node_is_marked_and_every_faulty_one_is(seed, caps
     assert min(Counter(fault.kind for fault in logs.faults).values()) >= 3
 
 
+@pytest.mark.thorough
 def test_the_month_is_written_from_its_seed():
     one, other = month(7, 40), month(7, 40)
     assert one == other

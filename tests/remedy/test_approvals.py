@@ -45,6 +45,7 @@ def test_consent_to_one_device_is_none_to_another(world):
     assert (world.sent, last(world).state) == ([], "awaiting-approval")
 
 
+@pytest.mark.thorough
 def test_who_agreed_before_may_answer_the_new_question(world):
     controller = world.controller(ASKS)
     asked_for_another_device(world, controller)

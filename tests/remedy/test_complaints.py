@@ -282,6 +282,7 @@ def test_a_verdict_is_worth_nothing_when_it_is_old(world):
     assert all_episodes(world) == []
 
 
+@pytest.mark.thorough
 def test_an_unknown_suggestion_goes_to_a_person(world):
     world.fall_sick("n1", Sickness(Action.INSPECT))
     world.run(world.controller(), 5)

@@ -16,6 +16,7 @@ def last(world, node="n1"):
         return episodes.list_episodes(connection, node=node)[-1]
 
 
+@pytest.mark.thorough
 def test_an_attempt_written_after_the_clock_was_set_back_is_known(world):
     """A machine's clock ran ahead and is set right between a fault and its repair, whose answer is lost besides."""
     world.nodes["n1"].busy = True
@@ -171,6 +172,7 @@ def test_no_machine_is_looked_at_for_which_no_bound_has_room(store):
     assert len(looked) <= 8
 
 
+@pytest.mark.thorough
 def test_a_fault_that_the_newest_report_does_not_name_any_more_decides_nothing(world):
     """A new fault joins an episode by the very report that says that the old one is gone, and the old one was worse."""
     world.nodes["n1"].busy = True

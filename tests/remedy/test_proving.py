@@ -154,6 +154,7 @@ class Unreached:
         raise AdapterError(f"{order.machine.node} is away")
 
 
+@pytest.mark.thorough
 def test_what_kept_the_suite_of_an_ended_episode_from_telling_is_said_no_more(world):
     text = "[verify]\nhealthy-for = '0s'\nsuite = 'quick'\nsuite-limit = '10s'"
     controller = world.controller(text, suite=proved_by(world, Unreached()))

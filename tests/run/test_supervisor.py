@@ -92,6 +92,7 @@ def test_a_hung_open_is_cut_at_its_deadline_and_the_rest_is_intact(tmp_path):
     assert done[3].stuck is None
 
 
+@pytest.mark.thorough
 def test_several_hangs_cost_one_deadline_not_their_sum(tmp_path):
     os.mkfifo(tmp_path / "fifo")
     works = [hang_fifo(tmp_path / "fifo") for _ in range(5)] + numbered(3)

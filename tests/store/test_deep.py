@@ -95,6 +95,7 @@ def test_a_sweep_ends_once(store):
         deep.end_sweep(connection, sweep.id, deep.STOPPED, "{}", "", 10.0)
 
 
+@pytest.mark.thorough
 def test_a_store_of_the_first_schema_is_migrated_and_keeps_what_it_has(store):
     tested, sent = deep_tables, notice_tables
     old = (tested.deep_results, tested.sweep_tests, tested.sweeps, sent.outbox, sent.incidents)

@@ -270,6 +270,7 @@ def test_every_step_is_in_the_audit_log(world):
     ]  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_a_start_time_that_the_provider_shows_is_no_boot_id(world):
     """EC2 shows a launch time, slurmctld a BootTime: no report has that as its boot id, and it is not rebooted yet."""
     world.boot_shown = lambda node: f"2026-11-22T10:0{node.boot}:00+00:00"
