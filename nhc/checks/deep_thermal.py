@@ -36,6 +36,8 @@ class Watch:
         self.looks = 0
         self.trouble = ""
         self.reasons: Dict[str, Set[str]] = {}
+        self.told: Set[str] = set()
+        """GPUs that said, once at least, what holds their clocks down: nothing is an answer, too."""
         self.clocks: Dict[str, List[int]] = {}
         self.heat: Dict[str, int] = {}
         self.cpu: List[List[int]] = []
@@ -53,6 +55,8 @@ class Watch:
     def _device(self, device: Device) -> None:
         name = device.label
         self.reasons.setdefault(name, set()).update(device.clocks.reasons or ())
+        if device.clocks.reasons is not None:
+            self.told.add(name)
         if device.clocks.graphics is not None:
             self.clocks.setdefault(name, []).append(device.clocks.graphics)
         if device.thermal.gpu is not None:
@@ -180,6 +184,9 @@ def judge_devices(watch: Watch) -> List[Outcome]:
             outcomes.append(warn("DeepClockSpread", message, target=name, metrics=metrics))
         elif clock is None:
             outcomes.append(unknown("DeepNotTested", f"{name} does not tell its clocks", target=name))
+        elif name not in watch.told:
+            message = f"{name}: {clock} MHz under load, and it does not tell what holds its clocks down"
+            outcomes.append(unknown("DeepNotTested", message, target=name, metrics=metrics))
         else:
             heat = f", {watch.heat[name]} degrees" if name in watch.heat else ""
             outcomes.append(ok(f"{name}: {clock} MHz under load{heat}", target=name, metrics=metrics))

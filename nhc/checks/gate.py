@@ -11,6 +11,8 @@ from nhc.units import count, seconds, show_seconds, text
 if TYPE_CHECKING:
     from typing import Optional
 
+AHEAD = 86400.0
+"""Seconds by which the clock may have been ahead at the verdict: one that is dated later would stay young till then."""
 JOB_NODES = "NHC_JOB_NODES"
 """What a hook sets: how many nodes the job has that is about to start."""
 
@@ -57,6 +59,9 @@ def check_gate(
     size = host.setting(JOB_NODES) if JOB_NODES in host.settings else ""
     if not size.isdigit():
         return skip("NothingAsked", "-a is for the hook of a job, which says how many nodes the job has")
+    if int(size) > nodes and kept.at > host.time() + AHEAD:
+        dated = f"the verdict of {kept.suite} is dated {show_seconds(round(kept.at - host.time()))} from now"
+        return crit("GateTooOld", f"{dated}: the clock was wrong, and its age is not known", action=Action.INSPECT)
     if int(size) > nodes and age > max_age:
         last = f"{kept.suite} {kept.state.value} {show_seconds(round(age))} ago"
         asked = f"a job of {size} nodes asks for {show_seconds(max_age)}"

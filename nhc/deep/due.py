@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from nhc.store.deep import LastVerdict
 
 DAY = 86400.0
+AHEAD = DAY
+"""Seconds by which a node's clock may be ahead of ours (a clock in local time is hours off). A verdict that is dated
+later would stay young until then, whatever became of the node."""
 
 
 class DeepRule(NamedTuple):
@@ -78,6 +81,11 @@ def _by_node(last: LastVerdicts, suites: Sequence[str]) -> Mapping[str, List[Las
 def _of_node(node: str, verdicts: Sequence[LastVerdict], rule: DeepRule, now: float) -> Optional[Due]:
     if not verdicts:
         return Due(node, "has no deep verdict")
+    ahead = [one for one in verdicts if one.at > now + AHEAD and one.verdict != Verdict.CRIT.name]
+    verdicts = [one for one in verdicts if one not in ahead]
+    if not verdicts:
+        later = show_seconds(round(ahead[0].at - now))
+        return Due(node, f"has no deep verdict but one of {ahead[0].suite} that is dated {later} from now")
     newest = max(verdicts, key=lambda one: one.at)
     age = newest.age(now)
     for one in verdicts:

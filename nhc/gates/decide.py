@@ -15,6 +15,8 @@ from nhc.gates.settings import GateRules, Trigger
 from nhc.state.gate_record import GateRecord, GateState
 from nhc.units import show_seconds
 
+AHEAD = 86400.0
+"""Seconds by which the clock may have been ahead at the verdict: one that is dated later would stay young till then."""
 SHOWN = 2
 """Changes that are named in a line."""
 
@@ -72,6 +74,8 @@ def due(rules: GateRules, seen: GateView) -> str:
         return f"the suite is {rules.suite} now, not {record.suite}"
     if rules.max_age and record.state.lets_in and seen.now - record.at > rules.max_age:
         return f"the verdict is older than {show_seconds(rules.max_age)}"
+    if rules.max_age and record.state.lets_in and record.at > seen.now + AHEAD:
+        return "the verdict is dated days from now: the clock was wrong, and its age is not known"
     return ""
 
 

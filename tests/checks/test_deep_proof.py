@@ -130,3 +130,18 @@ stress-ng: info:  [1] successful run completed in 2.00s
     found = judge(system, "check_deep_cpu -t 2s -s cpu=1,vm=1")
     assert (found.verdict, found.reason) == (UNKNOWN, "DeepNoProof")
     assert "vm worked 0.31 s of 2 s" in found.message
+
+
+def test_a_gpu_that_does_not_say_what_holds_its_clocks_down_is_not_well():
+    from nhc.checks.deep_thermal import Watch, judge_devices
+    from nhc.facts.accelerator_values import Clocks, Device
+
+    def seen(reasons):
+        watch = Watch(FakeHost())
+        for _ in range(6):
+            watch._device(Device("nvidia", 0, clocks=Clocks(graphics=1980, reasons=reasons)))
+        [found] = judge_devices(watch)
+        return found.verdict, found.reason
+
+    assert seen(()) == (OK, "")
+    assert seen(None) == (UNKNOWN, "DeepNotTested")

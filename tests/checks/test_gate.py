@@ -49,3 +49,7 @@ def test_an_old_verdict_keeps_the_node_out_of_large_jobs_alone():
     assert check_gate(host(settings=small, now=old), max_age=week, nodes=16).verdict is Verdict.OK
     assert check_gate(host(settings=large), max_age=week, nodes=16).verdict is Verdict.OK
     assert check_gate(host(now=old), max_age=week, nodes=16).verdict is Verdict.SKIP
+    later = KEPT._replace(at=KEPT.at + 400 * 86400)  # the clock was wrong, and has been set right since
+    found = check_gate(host(later, settings=large), max_age=week, nodes=16)
+    assert (found.reason, "from now: the clock was wrong" in found.message) == ("GateTooOld", True)
+    assert check_gate(host(later, settings=small), max_age=week, nodes=16).verdict is Verdict.OK

@@ -36,6 +36,17 @@ def test_what_is_due_and_why():
     }
 
 
+def test_a_good_verdict_that_is_dated_days_from_now_is_none_and_a_bad_one_stands():
+    seen = told(
+        ("ahead", "quick", "OK", -400), ("other", "quick", "OK", -400), ("other", "sweep", "OK", 1),
+        ("bad", "quick", "CRIT", -400), ("bad", "sweep", "OK", 1), ("zone", "quick", "OK", -0.5),
+    )  # fmt: skip
+    assert {one.node: one.why for one in due(["ahead", "other", "bad", "zone"], seen, DeepRule(), NOW)} == {
+        "ahead": "has no deep verdict but one of quick that is dated 400d from now",
+        "bad": "failed quick 0ms ago and has not passed it since",
+    }
+
+
 def test_only_the_suites_of_the_rule_count():
     seen = told(("a", "quick", "OK", 1), ("a", "burn", "OK", 20))
     assert due(["a"], seen, DeepRule(suites=("quick",)), NOW) == ()

@@ -121,6 +121,9 @@ def test_why_a_suite_runs_is_said() -> None:
     assert decide(EVERYTHING, look(passed, marks={})).why == "updated: kernel 1 -> none"
     assert decide(EVERYTHING._replace(suite="burn"), look(passed)).why == "the suite is burn now, not quick"
     assert decide(EVERYTHING._replace(max_age=50.0), look(passed)).why == "the verdict is older than 50s"
+    later = passed._replace(at=passed.at + 400 * 86400)  # set right since: it would be young for a year
+    assert "its age is not known" in decide(EVERYTHING._replace(max_age=50.0), look(later)).why
+    assert "its age is not known" not in decide(EVERYTHING, look(later)).why
     assert decide(EVERYTHING, look(passed, boot="b")).why == "the node has started anew"
 
 
