@@ -7,6 +7,7 @@ from typing import Any, Dict, List, Optional
 
 import click
 
+from nhc.cli.common_options import FORMAT
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.deep.group_test import Rules
 from nhc.deep.judge import Culprit, NodeStanding
@@ -50,8 +51,7 @@ class _Share(click.ParamType):
 @under("How it is tested")("--minutes", type=click.FloatRange(0, min_open=True), default=2.0, show_default=True,
                            help="What one test takes, with its launch.")  # fmt: skip
 @under("How it is tested")("--seed", type=int, default=1, show_default=True, help="The same seed plays the same.")
-@under("What is shown")("-f", "--format", "form", type=click.Choice(["text", "json"]), default="text",
-                        show_default=True, help="Output format.")  # fmt: skip
+@FORMAT
 def command(
     nodes: int, leaf_size: int, bad: int, links: int, uplinks: int, noise: float, failures: int, minutes: float,
     seed: int, form: str,

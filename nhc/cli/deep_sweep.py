@@ -8,6 +8,7 @@ from typing import Any, Dict, Optional, Set, Tuple
 
 import click
 
+from nhc.cli.common_options import FORMAT
 from nhc.cli.deep_results import show_sweep
 from nhc.cli.deep_sweep_job import suspicion
 from nhc.cli.deep_sweep_plan import RefusedSweep, plan_of, settings_of
@@ -94,8 +95,7 @@ _when = under("When it runs")
 @URL
 @under("Who")("--by", default="", metavar="NAME", help="Who gives this command. Default: the user.")
 @under("What is shown")("--dry-run", is_flag=True, help="Show the first round and launch nothing.")
-@under("What is shown")("-f", "--format", "form", type=click.Choice(["text", "json"]), default="text",
-                        show_default=True, help="Output format.")  # fmt: skip
+@FORMAT
 def command(**options: Any) -> None:
     """Test nodes in pairs, round by round, until the bad node, link or leaf is named.
 

@@ -7,8 +7,6 @@ import sys
 import time
 from typing import Callable, List, Mapping, NamedTuple, Optional
 
-import click
-
 from nhc.cli.command_error import CommandError
 from nhc.cli.option_groups import under
 from nhc.deep import suites
@@ -30,11 +28,6 @@ SETTINGS = under("Where")(
 )
 NODE = under("Where")("-n", "--node", default="", metavar="NAME", help="The node's name. Default: as hooks find it.")
 APPLY = under("What is done")("--apply/--dry-run", "apply", default=False, help="Do it, or only show it (the default).")
-FORM = under("What is shown")(
-    "-f", "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True,
-    help="Output format.",
-)  # fmt: skip
-BY = under("Who")("--by", default="", metavar="NAME", help="Who gives this command. Default: the user.")
 WHY = under("Who")("--why", required=True, metavar="TEXT", help="Why; kept with the order.")
 
 

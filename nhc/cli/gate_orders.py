@@ -10,18 +10,9 @@ from typing import Any, Dict, List, Sequence
 import click
 
 from nhc.cli.command_error import CommandError
+from nhc.cli.common_options import BY, FORMAT
 from nhc.cli.durations import DURATION
-from nhc.cli.gate_options import (
-    APPLY,
-    BY,
-    FORM,
-    SETTINGS,
-    WHY,
-    audit,
-    carried_out,
-    needed_keeper,
-    settings_of,
-)
+from nhc.cli.gate_options import APPLY, SETTINGS, WHY, audit, carried_out, needed_keeper, settings_of
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.cli.remedy_options import person
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
@@ -106,7 +97,7 @@ def _named(words: Sequence[str]) -> List[str]:
 @SETTINGS
 @APPLY
 @under("What is done")("--every", type=DURATION, default="0", metavar="TIME", help="Go round so often, as a service.")
-@FORM
+@FORMAT
 def sync_command(**options: Any) -> None:
     """Bring the gates of a cluster's nodes in line with what the nodes' own gates say (Kubernetes).
 

@@ -12,10 +12,10 @@ from typing import Any, Dict, Optional
 import click
 
 from nhc.cli.command_error import CommandError
+from nhc.cli.common_options import FORMAT
 from nhc.cli.durations import DURATION
 from nhc.cli.gate_options import (
     APPLY,
-    FORM,
     NODE,
     SETTINGS,
     audit,
@@ -53,7 +53,7 @@ class _GateEnded(BaseException):
 @NODE
 @APPLY
 @under("What is done")("--every", type=DURATION, default="0", metavar="TIME", help="Look again so often, as a service.")
-@FORM
+@FORMAT
 def run_command(**options: Any) -> None:
     """Test this node where its gate is due, and let work in once its suite has passed.
 
@@ -71,7 +71,7 @@ def run_command(**options: Any) -> None:
 @APPLY
 @under("What is done")("--patience", type=DURATION, default="0", metavar="TIME",
                        help="Try again for so long where the scheduler does not answer.")  # fmt: skip
-@FORM
+@FORMAT
 def boot_command(**options: Any) -> None:
     """Hold this node where its gate is due, within seconds, and test nothing: for the time before slurmd starts.
 

@@ -8,7 +8,8 @@ from typing import Any, Dict, List
 
 import click
 
-from nhc.cli.gate_options import FORM, NODE, SETTINGS, carried_out, here, hook_of, keeper_of, settings_of, suite_text
+from nhc.cli.common_options import FORMAT
+from nhc.cli.gate_options import NODE, SETTINGS, carried_out, here, hook_of, keeper_of, settings_of, suite_text
 from nhc.cli.option_groups import GroupedCommand
 from nhc.cli.remedy_options import age
 from nhc.deep import suites
@@ -30,7 +31,7 @@ from nhc.state.store import State
 @click.command("status", cls=GroupedCommand)
 @SETTINGS
 @NODE
-@FORM
+@FORMAT
 def status_command(**options: Any) -> None:
     """Show how this node's gate stands: its verdict, for what it holds, and what the scheduler says.
 
@@ -87,7 +88,7 @@ def _status(options: Dict[str, Any]) -> int:
 
 @click.command("doctor", cls=GroupedCommand)
 @SETTINGS
-@FORM
+@FORMAT
 def doctor_command(**options: Any) -> None:
     """Look for what would keep gates from working: autoscalers, clouds and power saving that do not wait so long.
 

@@ -8,6 +8,7 @@ from typing import Any, Dict, Optional
 import click
 
 from nhc.cli.command_error import CommandError
+from nhc.cli.common_options import FORMAT
 from nhc.cli.job_options import SETTINGS, STORE_URL, carried_out, settings_of
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.cli.round_service import RoundEnd, RoundService
@@ -31,10 +32,7 @@ LEAD = "jobs"
 @under("What is done")("--dry-run", is_flag=True, help="Show what would be done; write and change nothing.")
 @under("What is shown")("--listen", default="", metavar="ADDRESS", help="Serve /metrics and /healthz: 127.0.0.1:9471.")
 @under("What is shown")("--metrics-file", default="", metavar="FILE", help="Write metrics for a textfile collector.")
-@under("What is shown")(
-    "-f", "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True,
-    help="Output format.",
-)  # fmt: skip
+@FORMAT
 def command(**options: Any) -> None:
     """Restart the jobs that asked for it after their nodes have failed them. Application failures are left alone.
 

@@ -8,6 +8,7 @@ from typing import Dict, List, Optional
 
 import click
 
+from nhc.cli.common_options import FORMAT
 from nhc.cli.job_options import SETTINGS, STORE_URL, carried_out, opened, the_job
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.model import printable
@@ -24,10 +25,7 @@ RECENT = 7 * 86400.0
 @SETTINGS
 @STORE_URL
 @under("What is shown")("--all", "everything", is_flag=True, help="Jobs that have ended as well.")
-@under("What is shown")(
-    "-f", "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True,
-    help="Output format.",
-)  # fmt: skip
+@FORMAT
 def command(job: str, settings_path: Optional[str], store_url: Optional[str], everything: bool, form: str) -> None:
     """Show the jobs that are watched; of one JOB (17, team/llama) every restart, and the nodes it is kept off.
 

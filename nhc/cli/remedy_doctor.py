@@ -7,8 +7,9 @@ from typing import List, NamedTuple, Optional
 
 import click
 
+from nhc.cli.common_options import FORMAT
 from nhc.cli.option_groups import GroupedCommand
-from nhc.cli.remedy_options import FORMAT, SETTINGS, STORE, carried_out, show, table
+from nhc.cli.remedy_options import SETTINGS, STORE, carried_out, show, table
 from nhc.cli.remedy_site import site_of
 from nhc.model import printable
 from nhc.ports import AdapterError

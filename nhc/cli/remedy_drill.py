@@ -9,10 +9,11 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence
 import click
 
 from nhc.cli.command_error import CommandError
+from nhc.cli.common_options import BY, FORMAT
 from nhc.cli.durations import DURATION
 from nhc.cli.inject import line_of
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.remedy_options import BY, FORMAT, SETTINGS, STORE, carried_out, person, settings_of, show, table
+from nhc.cli.remedy_options import SETTINGS, STORE, carried_out, person, settings_of, show, table
 from nhc.cli.remedy_site import site_of
 from nhc.drills.faults import (
     FULL_DISK,

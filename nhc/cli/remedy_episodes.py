@@ -7,20 +7,10 @@ from typing import List, Optional
 
 import click
 
+from nhc.cli.common_options import FORMAT
 from nhc.cli.durations import DURATION
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.remedy_options import (
-    FORMAT,
-    SETTINGS,
-    STORE,
-    age,
-    carried_out,
-    detail_of,
-    episode_value,
-    opened,
-    show,
-    table,
-)
+from nhc.cli.remedy_options import SETTINGS, STORE, age, carried_out, detail_of, episode_value, opened, show, table
 from nhc.model import printable
 from nhc.store import episodes
 

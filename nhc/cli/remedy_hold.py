@@ -10,8 +10,9 @@ import click
 from sqlalchemy.engine import Connection
 
 from nhc.cli.command_error import CommandError
+from nhc.cli.common_options import BY
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.remedy_options import BY, SETTINGS, STORE, carried_out, opened, person, when
+from nhc.cli.remedy_options import SETTINGS, STORE, carried_out, opened, person, when
 from nhc.matching.node_names import Names
 from nhc.model import printable
 from nhc.remedy.persons import hold_scope

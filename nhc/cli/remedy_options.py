@@ -24,11 +24,6 @@ SETTINGS = under("Where")(
     "-s", "--settings", "settings_path", metavar="FILE", help=f"The settings (TOML). Default: {PATH}, if there is one."
 )
 STORE = under("Where")("--store", "store_url", metavar="URL", help="The store. Default: what the settings say.")
-FORMAT = under("What is shown")(
-    "-f", "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True,
-    help="Output format.",
-)  # fmt: skip
-BY = under("Who")("--by", default="", metavar="NAME", help="Who gives this command. Default: the user.")
 
 
 def carried_out(name: str, work: Callable[[], int], group: str = "remedy") -> None:

@@ -12,8 +12,9 @@ import click
 
 from nhc import plugins
 from nhc.cli.command_error import CommandError
+from nhc.cli.common_options import FORMAT
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.remedy_options import FORMAT, SETTINGS, STORE, carried_out, show
+from nhc.cli.remedy_options import SETTINGS, STORE, carried_out, show
 from nhc.cli.remedy_site import site_of
 from nhc.cli.round_service import RoundEnd, RoundService
 from nhc.model import printable

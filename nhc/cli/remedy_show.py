@@ -7,8 +7,9 @@ from typing import Any, Dict, Optional
 import click
 
 from nhc.cli.command_error import CommandError
+from nhc.cli.common_options import FORMAT
 from nhc.cli.option_groups import GroupedCommand
-from nhc.cli.remedy_options import FORMAT, SETTINGS, STORE, carried_out, episode_value, opened, show, when
+from nhc.cli.remedy_options import SETTINGS, STORE, carried_out, episode_value, opened, show, when
 from nhc.model import printable
 from nhc.remedy.persons import RequestRefused, case_of
 from nhc.store import attempts, audit, evidence

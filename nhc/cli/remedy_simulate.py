@@ -8,9 +8,10 @@ from typing import Any, Dict, List, Sequence
 import click
 
 from nhc.cli.command_error import CommandError
+from nhc.cli.common_options import FORMAT
 from nhc.cli.durations import DURATION
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.remedy_options import FORMAT, SETTINGS, STORE, carried_out, settings_of, show, when
+from nhc.cli.remedy_options import SETTINGS, STORE, carried_out, settings_of, show, when
 from nhc.model import printable
 from nhc.remedy.past import BadHistory, FleetHistory, joined, of_files, of_store
 from nhc.remedy.remedy_file import load

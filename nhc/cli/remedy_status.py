@@ -8,8 +8,9 @@ from typing import Any, Dict, List, Optional
 
 import click
 
+from nhc.cli.common_options import FORMAT
 from nhc.cli.option_groups import GroupedCommand
-from nhc.cli.remedy_options import FORMAT, SETTINGS, STORE, age, carried_out, detail_of, settings_of, show, table, when
+from nhc.cli.remedy_options import SETTINGS, STORE, age, carried_out, detail_of, settings_of, show, table, when
 from nhc.model import printable
 from nhc.remedy.breaker import NAME
 from nhc.remedy.ladder import Mode

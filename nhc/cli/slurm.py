@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import click
 
-from nhc.cli.durations import DURATION
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.sync import APPLYING, FORMAT, LEDGER, MAX_DRAINED, POLICY_FILE, REPORT_FILES, carry_out
+from nhc.cli.sync import APPLYING, FORMAT, LEDGER, MAX_DRAINED, POLICY_FILE, REPORT_FILES, carry_out, patience
 from nhc.light import TYPE_CHECKING
 from nhc.plugins import open_adapter
 from nhc.ports import Marker, Operation
@@ -45,14 +44,7 @@ WORDS = {Operation.MARK: "drain", Operation.CLEAR: "resume", Operation.REBOOT: "
     "--rest", metavar="URL", help="Use slurmrestd: http://host:6820 or unix:/path. Default: scontrol."
 )
 @under("How Slurm is reached")("--token-file", metavar="FILE", help="The JWT for --rest. Default: $SLURM_JWT.")
-@under("How Slurm is reached")(
-    "--patience",
-    type=DURATION,
-    default="1m",
-    show_default=True,
-    metavar="TIME",
-    help="How long a controller that does not answer is tried again.",
-)
+@patience("How Slurm is reached")
 @FORMAT
 def sync_command(**options: Unpack[SlurmSyncOptions]) -> None:
     """Drain and resume nodes as their reports say.

@@ -9,8 +9,9 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 import click
 
 from nhc.cli.command_error import CommandError
+from nhc.cli.common_options import FORMAT
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.remedy_options import FORMAT, SETTINGS, STORE, carried_out, show, table
+from nhc.cli.remedy_options import SETTINGS, STORE, carried_out, show, table
 from nhc.cli.remedy_site import site_of
 from nhc.model import printable
 from nhc.plugins import NoAdapter

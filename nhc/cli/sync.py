@@ -26,7 +26,7 @@ from nhc.settings_file import SettingsError
 from nhc.system.bounded_read import read_input, read_text
 
 if TYPE_CHECKING:
-    from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypedDict
+    from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypedDict
 
     from typing_extensions import Unpack
 
@@ -91,6 +91,14 @@ FORMAT = under("What is shown")(
 )
 
 
+def patience(heading: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The option, under a heading of the command's own."""
+    return under(heading)(
+        "--patience", type=DURATION, default="1m", show_default=True, metavar="TIME",
+        help="How long a controller that does not answer is tried again.",
+    )  # fmt: skip
+
+
 @click.command("sync", cls=GroupedCommand)
 @REPORT_FILES
 @APPLYING
@@ -111,14 +119,7 @@ FORMAT = under("What is shown")(
     metavar="NAME=VALUE",
     help="A variable for the adapter, as nhc.conf would set it; NHC_* of the environment count too. Repeatable.",
 )
-@under("Who marks")(
-    "--patience",
-    type=DURATION,
-    default="1m",
-    show_default=True,
-    metavar="TIME",
-    help="How long a controller that does not answer is tried again.",
-)
+@patience("Who marks")
 @FORMAT
 def sync_command(**options: Unpack[AdapterSyncOptions]) -> None:
     """Mark and clear nodes as their reports say, through any adapter that can mark.

@@ -8,8 +8,9 @@ from typing import Any, Callable, Dict, List, Optional
 import click
 
 from nhc.cli.command_error import CommandError
+from nhc.cli.common_options import BY, FORMAT
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.remedy_options import BY, FORMAT, SETTINGS, STORE, carried_out, opened, person, show, table, when
+from nhc.cli.remedy_options import SETTINGS, STORE, carried_out, opened, person, show, table, when
 from nhc.cli.train_run import GROUP, counted
 from nhc.model import printable
 from nhc.store import trains
