@@ -59,19 +59,23 @@ def _show(number: int, path: Optional[str], url: Optional[str], form: str) -> in
     if row.outcome or case.detail.waiting:
         click.echo(f"  {printable(row.outcome) if row.outcome else f'waits for {printable(case.detail.waiting)}'}")
     for fault in case.detail.faults:
-        click.echo(f"  fault  {printable(fault.cause)}: {printable(fault.message)} [{fault.action.value}]")
+        cause = ", ".join(part for part in fault.cause.split("|") if part)
+        click.echo(f"  fault  {printable(cause)}: {printable(fault.message)} [{fault.action.value}]")
     for skipped in case.detail.skipped:
         name = f"{skipped.rung.value}{f' of {skipped.device}' if skipped.device else ''}"
         click.echo(f"  skipped  {name}: {printable(skipped.why)}")
     for one in case.attempts:
         how = one.outcome or one.state
-        click.echo(f"  attempt {one.number}  {one.rung} by {printable(one.repairer)}: {how} {printable(one.message)}")
+        why = f": {printable(one.message)}" if one.message else ""
+        click.echo(f"  attempt {one.number}  {one.rung} by {printable(one.repairer)}: {how}{why}")
     for decision in decisions:
-        click.echo(f"  {decision.decision} by {printable(decision.decided_by)} {when(decision.decided)}: "
-                   f"{printable(decision.reason)}")  # fmt: skip
+        why = f": {printable(decision.reason)}" if decision.reason else ""
+        click.echo(f"  {decision.decision} by {printable(decision.decided_by)} {when(decision.decided)}{why}")
     for piece in pieces:
-        what = f"{piece.size} bytes, {piece.sha256[:12]}{', cut' if piece.cut else ''}" if piece.sha256 else "not had"
-        click.echo(f"  evidence  {printable(piece.name)}: {what} {printable(piece.message)}".rstrip())
+        what = f"{piece.size} bytes, {piece.sha256[:12]}{', cut' if piece.cut else ''}" if piece.sha256 else "none"
+        click.echo(
+            f"  evidence  {printable(piece.name)}: {what}{f', {printable(piece.message)}' if piece.message else ''}"
+        )
     for step in steps:
         click.echo(f"  {when(step.at)}  {printable(step.actor)}  {step.what}  {printable(step.detail, 200)}")
     return 0

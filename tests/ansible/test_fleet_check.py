@@ -132,6 +132,10 @@ def test_what_keeps_nhc_from_judging_is_the_nodes_verdict(ansible: Ansible, tmp_
     assert "the configuration has no check for gpu001" in run.folded[0]
     run = ansible("fleet-check", "--limit", "gpu001", "--tags", "check", nhc_engine="installed")
     assert run.folded[0].startswith("UNKNOWN 1 node gpu001: NotInstalled"), run.folded
+    # What no module comes out of has said why; that ssh has closed the connection says nothing.
+    run = ansible("fleet-check", "--limit", "gpu001", "--tags", "check", ansible_python_interpreter="/bin/dd")
+    assert run.folded[0].startswith("UNKNOWN 1 node gpu001: ModuleFailed"), run.folded
+    assert "dd: unrecognized operand" in run.folded[0]
 
 
 def test_a_play_that_is_wrong_fails(ansible: Ansible, tmp_path: Path) -> None:

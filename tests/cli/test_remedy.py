@@ -123,6 +123,7 @@ def test_one_round_marks_and_says_why_it_goes_no_further(site):
     status, out, _ = site.nhc("show", "1")
     assert status == 0
     assert "skipped  reboot: no repairer is set up for reboot on this node" in out
+    assert "  fault  check_gpu, GpuLost: " in out  # in words, not as the store keeps it
     assert "episode.escalated" in out
 
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure, AnsibleError
@@ -18,6 +19,8 @@ from ansible_collections.nhc.nhc.plugins.plugin_utils.controller import (
     pack_site,
     version_of,
 )
+
+_CLOSED = re.compile(r"Shared connection to .* closed\.?$")
 
 
 class ActionModule(ActionBase):
@@ -127,7 +130,9 @@ class ActionModule(ActionBase):
         while event is not None and not message:
             message = str(getattr(event, "msg", "") or "").strip()
             event = getattr(getattr(event, "chain", None), "event", None)
-        said = str(result.get("module_stderr") or result.get("module_stdout") or "").strip()
-        if said:
-            message += " (%s)" % said.splitlines()[-1]
+        # On a terminal of the node everything is standard output, and ssh says behind it that it has closed.
+        for said, place in ((result.get("module_stderr"), -1), (result.get("module_stdout"), 0)):
+            lines = [line.strip() for line in str(said or "").splitlines() if line.strip() and not _CLOSED.match(line)]
+            if lines:
+                return "%s (%s)" % (message, lines[-1 if lines[0].startswith("Traceback") else place])
         return message or "the module gave no result"
