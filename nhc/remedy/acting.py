@@ -139,6 +139,8 @@ class Performer:
             after_it = self.book.accepted(case, move, sent.message, sent.request_id, now)
             return Written(after_it, move, case.state) if after_it is not None else None
         if sent.answer is Answer.AMBIGUOUS:
+            if sent.request_id:  # what the watch needs of a call whose answer is lost
+                detail = detail._replace(follow_id=sent.request_id, follow_message=sent.message)
             move = Move(EpisodeEvent.SENT, detail, sent.message, ends=AttemptStatus.AMBIGUOUS)
         else:
             if sent.retry_after > 0:

@@ -25,8 +25,8 @@ class Detail(NamedTuple):
     id before the repair, `successor` the node that replaced this one.
     `forced` says that the repair goes on although work runs. `because` says why the episode ended. `asked` is when
     approval was asked for. `followed` counts the further calls of a repair that takes several; `follow_id` and
-    `follow_message` are the answer to the last of them. `relapses` is how often the
-    node was well and failed again, `disproved` when its deep suite last failed.
+    `follow_message` are the answer to the last of them, or to a first call that is ambiguous. `relapses` is how often
+    the node was well and failed again, `disproved` when its deep suite last failed.
     """
 
     faults: Tuple[NodeFault, ...] = ()

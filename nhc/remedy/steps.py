@@ -223,8 +223,9 @@ def _recheck(view: EpisodeView, scene: Scene) -> Move:
     if view.sighting.actor:
         return wait_for(view, scene, Held("other-actor", f"{view.sighting.actor}: {view.sighting.doing}"))
     move = go(
-        view, EpisodeEvent.CONFIRMED, _why(view), boot=view.health.boot if view.health is not None else "", followed=0
-    )
+        view, EpisodeEvent.CONFIRMED, _why(view), boot=view.health.boot if view.health is not None else "", followed=0,
+        follow_id="", follow_message="",
+    )  # fmt: skip
     return move._replace(begins=True)
 
 

@@ -5,10 +5,12 @@ import sqlalchemy as sa
 
 from nhc.model import Action
 from nhc.ports import Mark
+from nhc.remedy.crew import Hand
 from nhc.remedy.persons import close_breaker
-from nhc.repair import Rung
+from nhc.remedy.settings import RepairerSettings
+from nhc.repair import Answer, Progress, Rung, Sent, Stage
 from nhc.store import attempts, episodes, holds, schema
-from tests.support.remedy_world import Killed, Sickness, World
+from tests.support.remedy_world import FakeRepairer, Killed, Sickness, World
 
 
 def last(world, node="n1"):
@@ -220,3 +222,49 @@ def test_an_episode_that_cannot_be_read_stops_itself_and_nobody_else(world):
     assert any("episode 1: its detail cannot be read" in one for one in found.problems)
     assert (world.sendings("n1"), world.sendings("n2")) == ([], [Rung.REBOOT])
     assert last(world, "n2").state == "returned"
+
+
+class Sized(FakeRepairer):
+    """A cloud whose every call has a name, which its progress is asked by; a power cycle takes two."""
+
+    def __init__(self, world):
+        super().__init__(world)
+        self.asked = []
+
+    def send(self, order):
+        sent = super().send(order)
+        return sent._replace(request_id=f"{order.rung.value} of {order.machine.node}")
+
+    def complete(self, order, sent):
+        return Sent(Answer.ACCEPTED, "started", "start")
+
+    def progress(self, order, sent, before):
+        self.asked.append((order.rung.value, sent.request_id))
+        if order.rung is Rung.POWER_CYCLE and sent.request_id != "start":
+            return Progress(Stage.HALFWAY, "it is off")
+        return super().progress(order, sent, before)
+
+
+def sized(world):
+    controller = world.controller()
+    repairer = Sized(world)
+    controller.hands.crew.hands[0] = Hand(RepairerSettings("fake", "fake"), repairer)
+    return controller, repairer
+
+
+def test_what_a_call_without_an_answer_is_known_by_is_kept(world):
+    """Azure's pools and Oracle's clusters are grown back to the size that the lost call had seen."""
+    controller, repairer = sized(world)
+    world.fall_sick("n1")
+    world.lose = ["lost"]
+    world.run(controller, 12)
+    assert (world.sendings("n1"), last(world).state) == ([Rung.REBOOT], "returned")
+    assert set(repairer.asked) == {("reboot", "reboot of n1")}
+
+
+def test_a_repair_is_not_watched_under_the_name_of_the_one_before(world):
+    controller, repairer = sized(world)
+    world.fall_sick("n1", Sickness(Action.REBOOT, Rung.REPLACE))
+    world.run(controller, 60)
+    assert world.sendings("n1") == [Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE]
+    assert {name for rung, name in repairer.asked if rung == "replace"} == {"replace of n1"}
