@@ -32,6 +32,8 @@ from nhc.store.pruning import Pruner
 from nhc.timestamps import utc
 
 EXPIRE_EVERY = 3600.0
+COLLECTIONS = 20
+"""Rounds that --once adds at most, each after evidence has been collected."""
 
 
 @click.command("run", cls=GroupedCommand)
@@ -91,7 +93,7 @@ class _RemedyRounds:
     def __init__(self, site: RemedySite, leading: bool, options: Dict[str, Any]) -> None:
         self.site = site
         self.json, self.streams = options["form"] == "json", leading and not options["once"]
-        self.dry = not leading
+        self.dry, self.once = not leading, bool(options["once"])
         self.totals = metrics.Totals()
         self.last: Optional[RemedyRound] = None
         keep = store_settings.load(url=site.settings.store).pruning()
@@ -105,6 +107,11 @@ class _RemedyRounds:
     def round(self) -> RoundEnd:
         """See RoundWork. What cannot be read makes it unhealthy: nothing is repaired on half a view."""
         self.last = self.controller.round(apply=not self.dry)
+        for _ in range(COLLECTIONS if self.once and not self.dry else 0):
+            if not any(one.why.startswith("evidence:") for one in self.last.waiting):
+                break
+            self.site.gatherer.wait()  # what a process of its own had begun to collect would end with it
+            self.last = self.last.followed_by(self.controller.round())
         self.totals.add(self.last)
         if self.streams:
             self._expire()

@@ -67,6 +67,14 @@ class RemedyRound(NamedTuple):
     decisions: int
     seconds: float
 
+    def followed_by(self, other: RemedyRound) -> RemedyRound:
+        """Both rounds as one, this one the first: all that was done, and what waits in the end."""
+        return other._replace(
+            at=self.at, opened=self.opened + other.opened, moved=(*self.moved, *other.moved),
+            problems=tuple(dict.fromkeys((*self.problems, *other.problems))),
+            decisions=self.decisions + other.decisions, seconds=self.seconds + other.seconds,
+        )  # fmt: skip
+
     @property
     def ended(self) -> List[Written]:
         """The episodes that ended in it."""

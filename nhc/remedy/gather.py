@@ -77,6 +77,11 @@ class Gatherer:
         del self._going[key]
         return True
 
+    def wait(self) -> None:
+        """Wait until everything that is being collected is over, or its time is: for a process that ends after it."""
+        for going in list(self._going.values()):
+            going.over.wait(max(0.0, going.began + self.budget.seconds - self.monotonic()) + 0.1)
+
     def _collect(self, going: _Going, machine: Machine) -> None:
         left = self.budget.size
         try:

@@ -197,10 +197,12 @@ class Lookout:
             if found is not None and found.faults and found.at >= max((one.seen for one in detail.faults), default=0.0):
                 detail = detail._replace(faults=kept(detail.faults, found.faults))
             seen = watched.get(case.episode.id, Watched(None))
+            by = held_by(held, node, self._fleet)
             views[case.episode.id] = case.view()._replace(
                 detail=detail, node=by_name.get(node), nodes_known=states is not None, health=found,
-                held=held_by(held, node, self._fleet), breaker=why, progress=seen.progress, unseen=seen.unseen,
-                consent=consents.get(case.episode.id, Consent()), collected=apply and self._collected(case),
+                held=by, breaker=why, progress=seen.progress, unseen=seen.unseen,
+                consent=consents.get(case.episode.id, Consent()),
+                collected=apply and not by and states is not None and self._collected(case),
                 proved=self._proved(case) if apply else None,
                 taken_back=base.states is not None and taken_back(detail.faults, base.requests.standing, case.state),
             )  # fmt: skip

@@ -128,6 +128,22 @@ def test_one_round_marks_and_says_why_it_goes_no_further(site):
 
 
 @pytest.mark.thorough
+def test_one_round_for_cron_waits_for_the_evidence_that_it_has_begun_to_collect(site):
+    """What is collected in the background ends with the process: each run began anew, and none came to a repair."""
+    site.report("n1", ("GpuLost", Action.REBOOT))
+    site.write(
+        'mark = "on"\nreboot = "on"',
+        '[repairers.ipmi]\nbmc = "127.0.0.1"\nidentity = "trust"\nnodes = "n1"\npassword-file = "/nonexistent"\n',
+    )
+    status, out, _ = site.nhc("run", "--once", "-f", "json")
+    done = json.loads(out)
+    assert [one["to"] for one in done["steps"]][-2:] == ["evidence", "recheck"]
+    assert (status, done["opened"]) == (0, 1)
+    assert done["waiting"][0]["why"].startswith("unseen: ")
+    status, out, _ = site.nhc("show", "1", "-f", "json")
+    assert "ipmi" in [one["name"] for one in json.loads(out)["evidence"]]
+
+
 def test_release_proves_a_node_and_brings_it_back(site):
     site.report("n1", ("GpuLost", Action.REBOOT))
     site.write('mark = "on"', '[verify]\nhealthy-for = "0s"\n')

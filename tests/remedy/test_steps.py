@@ -327,3 +327,28 @@ def test_evidence_without_a_row_is_kept_no_longer_than_that_which_has_one(tmp_pa
     assert gatherer.expire() == 2
     left = {path.name for path in tmp_path.glob("*/*")}
     assert left == {name for name, what in names.items() if what not in ("a stray", "half-written")}
+
+
+def test_evidence_is_collected_once_while_a_person_holds_the_node(world, tmp_path):
+    """Held in that state for a day, it would be collected anew in every round."""
+    kept = Gatherer(
+        world, lambda _node: [("bmc", Source(("sel.txt", b"log")))], EvidenceBudget(), str(tmp_path), 86400.0
+    )
+    controller = world.controller(evidence=kept)
+    world.fall_sick("n1")
+    world.run(controller, 1)
+    assert last(world).state == "evidence"
+    kept.wait()
+    with world.plain.write() as connection:
+        holds.hold(connection, "node", "n1", by="ann", why="mine", now=world.now)
+    for _ in range(5):
+        controller.round()
+        kept.wait()
+    with world.read() as connection:
+        assert evidence.of_episode(connection, last(world).id) == []
+    with world.plain.write() as connection:
+        holds.release(connection, "node", "n1", by="ann", now=world.now)
+    world.run(controller, 12)
+    with world.read() as connection:
+        assert [one.name for one in evidence.of_episode(connection, last(world).id)] == ["bmc/sel.txt"]
+    assert last(world).state == "returned"
