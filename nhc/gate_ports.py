@@ -33,7 +33,7 @@ class GateStanding(NamedTuple):
 
 
 class GateNews(NamedTuple):
-    """What a gate came to, to be published: `state` is a word of `nhc.state.gate_record.GateState`, `why` one line."""
+    """What a gate came to, to be published: `state` is a value of `nhc.state.gate_record.GateState`, `why` one line."""
 
     state: str
     suite: str

@@ -64,7 +64,7 @@ class Launcher(Protocol):
         ...
 
     def finish(self, sweep: str) -> None:
-        """The sweep is over: take away what is of no more use to anybody. Asked for twice it does nothing more.
+        """The sweep is over: remove what nobody needs any more. Asked for twice it does nothing more.
 
         Raises AdapterError that names what could not be taken away or ended.
         """

@@ -18,7 +18,7 @@ from nhc.repair import Sent
 
 
 class Phase(str, Enum):
-    """Where a job is. HELD does not start until somebody lets it, whoever held it; ENDING still leaves its nodes."""
+    """Where a job is. HELD does not start until it is released; ENDING still leaves its nodes."""
 
     PENDING = "pending"
     RUNNING = "running"

@@ -122,7 +122,7 @@ class NodeSource(Protocol):
 
 
 class ConditionReport(NamedTuple):
-    """What somebody else's word of a node comes to, as a report.
+    """The status that another program gives a node, as a report.
 
     `since` is since when each failure stands (Unix time), by its cause (`nhc.marks.cause_of`).
     """

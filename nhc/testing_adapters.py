@@ -51,7 +51,7 @@ class AdapterWorld:
         raise NotImplementedError
 
     def operator_puts_back(self, node: str) -> None:
-        """Put a node back by hand, whoever took it out."""
+        """Put a node back by hand."""
         raise NotImplementedError
 
     def broken(self) -> Marker:

@@ -44,7 +44,7 @@ class Http:
             self.servers.pop(address).close()
 
     def relisten(self) -> None:
-        """After a reload: an address that cannot be had is said, and the others are served."""
+        """After a reload: an address that cannot be listened on is logged, and the others are served."""
         try:
             self.listen()
         except OSError as error:

@@ -286,7 +286,7 @@ def _short(device: str) -> str:
 
 
 def _os_version(host: Host) -> str:
-    """What /etc/os-release says, as node-problem-detector words it: `ubuntu 22.04.3 LTS (Jammy Jellyfish)`."""
+    """What /etc/os-release says, in node-problem-detector's form: `ubuntu 22.04.3 LTS (Jammy Jellyfish)`."""
     fields: Dict[str, Any] = {}
     for line in host.read_or("/etc/os-release").splitlines():
         key, _, value = line.partition("=")

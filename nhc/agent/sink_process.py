@@ -166,5 +166,5 @@ class SinkProcess:
 
 
 def _said(error: BaseException) -> str:
-    """An adapter says it in its own words; of other errors the kind is said too."""
+    """An adapter says it in its own words; of other errors the kind is named too."""
     return str(error) if isinstance(error, AdapterError) else f"{type(error).__name__}: {error}"

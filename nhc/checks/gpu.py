@@ -154,7 +154,7 @@ def each(
 
 
 def _folded(outcomes: List[Outcome]) -> List[Outcome]:
-    """Devices of which the same is well, with no number to keep, in one outcome."""
+    """Passes with the same message and no number become one outcome."""
     well = [outcome for outcome in outcomes if outcome.verdict is Verdict.OK]
     said = {outcome.message[len(outcome.target) :].lstrip(": ") for outcome in well}
     if len(well) < 2 or len(said) != 1 or any(outcome.metrics for outcome in well):

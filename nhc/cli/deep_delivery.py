@@ -1,6 +1,6 @@
 """Bring what a run of deep checks found into the store: straight, or through nhc's server as the agent does.
 
-So each node's last deep verdict has an age there. What cannot be brought is said, and changes nothing of the verdict.
+So each node's last deep verdict has an age there. A delivery that fails is reported, and does not change the verdict.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def push_settings(path: str) -> PushSettings:
 def to_server(report: Report, suite: str, settings: PushSettings, sleep: Callable[[float], None] = time.sleep) -> str:
     """Push a report to the server of these settings; why not, "" where it was.
 
-    It waits on the disk until the server has taken it, with those of earlier runs: whoever comes next sends it.
+    It waits on the disk until the server has taken it, with those of earlier runs: the next run sends it.
     """
     from nhc.agent.deep_spool import deep_spool
     from nhc.agent.server_push import Hopeless, NotNow, Pusher

@@ -56,7 +56,7 @@ def command(number: int, path: str, url: str, by: str, wait: float) -> None:
 
 
 def _stopped(store: Store, number: int, wait: float) -> int:
-    """Wait for whoever runs the sweep; where nobody does, stop it here."""
+    """Wait for the process that runs the sweep; where nobody does, stop it here."""
     until = time.monotonic() + wait
     leader = Leader(store, name="sweep")
     while True:

@@ -228,7 +228,7 @@ class TrainService:
         click.echo(f"{line}  {printable(one.move.because)}".rstrip())
 
     def say(self, text: str) -> None:
-        """A line for the log, once as long as nothing else is said."""
+        """A line for the log, once until another line is logged."""
         if text != self.said:
             self.said = text
             print(f"nhc train run: {printable(text)}", file=sys.stderr, flush=True)

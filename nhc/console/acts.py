@@ -30,7 +30,7 @@ class ActionRefused(Exception):
 
 
 def shown_digest(store: Store, number: int) -> str:
-    """What stands on an episode's page now, as one digest: state, rung, evidence. Raises Missing, StoreError."""
+    """One digest of what an episode's page shows now: state, rung, evidence. Raises Missing, StoreError."""
     with store.read() as connection:
         one = episodes.get(connection, number)
         if one is None:

@@ -1,7 +1,7 @@
-"""The console's routes: what each takes, and how it is answered.
+"""The console's routes: the right that each needs, and the function that answers it.
 
-Every route is in ROUTES with the right that it takes; the guard denies what is not in that table, so that a route that
-somebody adds is closed until it is said who may use it.
+Every route is in ROUTES with the right that it takes; the guard denies what is not in that table, so that a new
+route is closed until its right is named.
 """
 
 from __future__ import annotations

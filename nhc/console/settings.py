@@ -146,7 +146,7 @@ def parse_listen(found: ConsoleSettings) -> ConsoleSettings:
 
 
 def unfit(found: ConsoleSettings) -> str:
-    """What `listen` should be and is not: whoever is reached from elsewhere needs TLS and a way to know people."""
+    """What `listen` should be and is not: a console that others can reach needs TLS and a way to identify people."""
     if found.listen.startswith("unix:"):
         return "" if len(found.listen) > 5 else "unix:PATH"
     host, colon, port = found.listen.rpartition(":")

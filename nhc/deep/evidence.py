@@ -94,8 +94,8 @@ def _frozen(sets: Dict[str, Set[str]]) -> Dict[str, FrozenSet[str]]:
 def convicted(evidence: PairEvidence, rules: Rules) -> FrozenSet[str]:
     """The nodes that enough proven partners accuse, and that no later pair has shown to be good more often.
 
-    A partner that is itself accused like this is not proven any more, although a pair of it was good once: a bad node
-    that is lucky at times must not convict those that it meets.
+    A partner with as many bad tests is not proven any more, although one of its pairs was good: a bad node that
+    sometimes passes must not make its partners look faulty.
     """
     accused = {node: evidence.accusers(node) for node in evidence.bad}
     doubted = frozenset(node for node, by in accused.items() if _enough(evidence, node, by, rules))
@@ -115,7 +115,7 @@ def settled(evidence: PairEvidence, node: str, guilty: FrozenSet[str]) -> bool:
 
 
 def bad_leaves(nodes: Sequence[str], guilty: FrozenSet[str], topology: Topology, rules: Rules) -> FrozenSet[str]:
-    """The leaves of which so many nodes are bad that the leaf, not its nodes, is to blame."""
+    """Leaves with so many bad nodes that the leaf is faulty, not its nodes."""
     members: DefaultDict[str, List[str]] = defaultdict(list)
     for node in nodes:
         members[topology.leaf(node)].append(node)

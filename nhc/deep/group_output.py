@@ -30,7 +30,7 @@ class AskedMeasurement(NamedTuple):
 class MeasuredGroup(NamedTuple):
     """`value` in GB/s where the run is proved; else `seen` is BAD or UNKNOWN, and `why` says it.
 
-    `missing` are nodes of which no rank was seen.
+    `missing` are nodes without a rank in the output.
     """
 
     value: Optional[float]

@@ -30,7 +30,7 @@ class GroupOutcome(str, Enum):
 class GroupTest(NamedTuple):
     """One test to be run. `nodes` are sorted; `repeat` counts earlier tests of the very same in this layer.
 
-    `rail` is the one that it is held to, "" for all of them.
+    `rail` is the only one that it may use, "" for all of them.
     """
 
     layer: Layer
@@ -62,13 +62,13 @@ class GroupResult(NamedTuple):
 class Rules(NamedTuple):
     """How much proof a sweep asks for.
 
-    `failures`: so many bad tests, each with another proven partner, convict a node. Each more of them divides the rate
-    at which innocent nodes are convicted by the rate of chance failures. `repeats`: how often a pair that failed is
-    tested again before its link is blamed. `retries`: how often a test that could not be told is run again.
-    `leaf_share` (0 to 1): where so large a share of a leaf's nodes fails, and two at least, the leaf is blamed and
-    no node. `cap` (0 to 1) and `cap_nodes`: with more convictions than the larger of the two the test is doubted.
-    `smallest_group`: a group of so few nodes is not halved any more. `across`, `scale`: whether pairs across
-    leaves and the whole are tested too. `rails` are the names of the rails that are tested one by one.
+    `failures`: a node is faulty after so many bad tests, each with another proven partner. Each further one multiplies
+    the rate of false findings by the rate of chance failures. `repeats`: how often a failed pair is tested again before
+    its link is blamed. `retries`: how often a test that ended UNKNOWN is run again. `leaf_share` (0 to 1): if so large
+    a share of a leaf's nodes fails, and two at least, the leaf is blamed and no node. `cap` (0 to 1) and `cap_nodes`:
+    with more convictions than the larger of the two the test is doubted. `smallest_group`: a group of so few nodes is
+    not halved any more. `across`, `scale`: whether pairs across leaves and the whole are tested too. `rails` are the
+    names of the rails that are tested one by one.
     """
 
     failures: int = 2

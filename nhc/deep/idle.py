@@ -48,7 +48,7 @@ class Occupancy(NamedTuple):
 
 
 def devices(host: Host, allowed: Sequence[str] = ()) -> Occupancy:
-    """Who holds accelerators and RDMA devices now, whoever is not allowed to."""
+    """The processes that hold accelerators and RDMA devices now, allowed processes left out."""
     patterns = [f"{name}*" for name in (*ALLOWED, *allowed)]
     busy: List[Occupant] = []
     unseen = 0

@@ -1,4 +1,4 @@
-"""How a tool is held to one rail: the variables that it reads, and the proof that it went that way. Pure.
+"""How a tool is restricted to one rail: the variables that it reads, and the proof that it went that way. Pure.
 
 A rail is an adapter by its name, the same on each node: mlx5_3, or an interface as eth3. Sources: NCCL's documentation
 of NCCL_IB_HCA and NCCL_SOCKET_IFNAME ("=" before a name: exactly this one), UCX's of UCX_NET_DEVICES (device:port),

@@ -145,7 +145,7 @@ def _relapsed(stand: Stand) -> str:
 
 
 def _two_faults(stand: Stand) -> None:
-    """Two checks fail, and what is said of them comes in another order each time."""
+    """Two checks fail, and their results come in another order each time."""
     if stand.rungs():
         return
     names = ["DrillA", "DrillB"]

@@ -1,4 +1,4 @@
-"""A node's accelerators, described alike whoever made them (`nhc.facts.accelerator_values`).
+"""A node's accelerators, described alike for every vendor (`nhc.facts.accelerator_values`).
 
 `accelerators(host)` asks the vendors whose devices the PCI bus shows. A node without any reads one
 file and is done.

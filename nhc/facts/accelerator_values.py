@@ -1,4 +1,4 @@
-"""One description of an accelerator, whoever made it: what a check sees of NVIDIA, AMD, Neuron and Gaudi devices.
+"""One description of an accelerator for every vendor: what a check sees of NVIDIA, AMD, Neuron and Gaudi devices.
 
 A vendor's module (`nvidia`, `amd`, `neuron`, `gaudi`) fills what its device tells. None always means
 "this device has no such thing"; a thing that it has but that could not be read is None too, and its

@@ -106,7 +106,7 @@ _DATE = re.compile(r"(\d\d)/(\d\d)/(\d{4}|\d\d) (\d\d):(\d\d):(\d\d)(?: (AM|PM))
 
 
 def event_time(text: str) -> Optional[float]:
-    """Unix time of an event, its clock taken for UTC: good to within a day. None for one without a time."""
+    """Unix time of an event, its clock read as UTC: good to within a day. None for one without a time."""
     from calendar import timegm
 
     found = _DATE.fullmatch(text)

@@ -67,6 +67,6 @@ def asked_at_boot(words: Sequence[str], default: Optional[int]) -> Dict[int, int
 
 
 def transparent(host: Host) -> str:
-    """The chosen word of `always [madvise] never`; "" where the kernel has no transparent huge pages."""
+    """The value in brackets of `always [madvise] never`; "" where the kernel has no transparent huge pages."""
     match = re.search(r"\[(\w+)\]", host.read_or("/sys/kernel/mm/transparent_hugepage/enabled"))
     return match[1] if match else ""

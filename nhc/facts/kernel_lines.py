@@ -1,4 +1,4 @@
-r"""Lines of the kernel log, as whoever kept them wrote them: text into `Record`s. Pure.
+r"""Lines of the kernel log in the forms of syslog, journald and dmesg: text into `Record`s. Pure.
 
 A record is the text without its stamps, and when it was said; the stamps differ by who kept the line: /dev/kmsg,
 journald, a syslog daemon, dmesg in each of its forms.

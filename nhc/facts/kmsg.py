@@ -1,4 +1,4 @@
-r"""The kernel log, whoever kept it: /dev/kmsg, journald, a syslog file, a saved dmesg.
+r"""The kernel log, from any source: /dev/kmsg, journald, a syslog file, a saved dmesg.
 
 Each source gives `Record`s (`nhc.facts.kernel_lines`): the text without its stamp, and when it was said. /dev/kmsg
 numbers its records (Documentation/ABI/testing/dev-kmsg), so a cursor of boot id and number tells what is new and how
@@ -109,7 +109,7 @@ def log_tail(host: Host, path: str, offset: int, limit: int) -> Tuple[str, int, 
 
 
 def unread(path: str, left_out: int, behind: int) -> str:
-    """What to say of a file of which not everything was read, "" where it was but for a line still being written."""
+    """A note about a file that was not read to its end; "" if only a line that is still written is missing."""
     said = []
     if left_out:
         said.append(f"{left_out} bytes of {path} are no lines (a hole, a line without an end) and were not read")

@@ -23,7 +23,7 @@ _NUMBER = re.compile(r"\d{1,18}(?:\.\d{1,9})?")
 
 
 class Cause(NamedTuple):
-    """One cause of a problem: what is said of it, the nodes that have it, and what would mend it ("" for nothing)."""
+    """One cause of a problem: its message, the nodes that have it, and what would mend it ("" for nothing)."""
 
     message: str
     nodes: List[str]

@@ -1,7 +1,7 @@
 """One node's gate, carried out: look, decide, hold, test, open. Runs on the node itself.
 
 Each step is in the record before it is taken, so that a gate that is killed goes on where it was: a run that was cut
-off is one that could not tell. Whatever cannot be done is said, in the log and in the record; the policy says whether
+off is one that could not tell. Whatever cannot be done is logged and recorded; the policy says whether
 work may come then.
 """
 
@@ -68,7 +68,7 @@ class Gate:
         self._beats_failed = ""
 
     def look(self) -> GateView:
-        """Everything that bears on the decision; what cannot be read is said."""
+        """Everything that bears on the decision; what cannot be read is logged."""
         world = self.world
         kept: Optional[GateRecord] = None
         try:

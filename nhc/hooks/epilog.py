@@ -70,7 +70,7 @@ def epilog(
 
 
 def after_job(node: str, environ: Mapping[str, str], settings: Mapping[str, str], host: Host) -> List[Outcome]:
-    """Find what the job left, clean what is to be cleaned; one outcome for each kind of which something is left."""
+    """Find what the job left, clean what is to be cleaned; one outcome for each kind of leftover."""
     uid, job = environ.get("SLURM_JOB_UID", ""), environ.get("SLURM_JOB_ID", "")
     if not uid.isdigit() or not job or int(uid) <= _system_uids(settings):
         return []

@@ -1,4 +1,4 @@
-"""nhc itself fails in a hook: that is logged, left on the node as a comment, and never held against the node."""
+"""nhc itself fails in a hook: that is logged, left on the node as a comment, and the node is never marked for it."""
 
 from __future__ import annotations
 

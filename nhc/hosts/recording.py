@@ -2,7 +2,7 @@
 
 `nhc record DIR` runs the checks through a RecordingHost, which writes each file it reads below DIR and each
 other answer (a command's output, statvfs, a directory's names) into DIR/answers.json. `nhc.hosts.replay` gives
-the same answers. So a sick node's fault becomes a test that runs on a laptop.
+the same answers. So the fault of an unhealthy node becomes a test that runs on a laptop.
 
 A directory holds `machine.json` (name, clock), `answers.json`, `nhc.conf` (the checks that were run, one
 a line), `report.json` (the golden report) and the files read, at their own paths below `root/`.

@@ -13,7 +13,7 @@ from nhc.job_control import JobLoss, JobView, LossCause, Phase
 
 
 class RunFinding(str, Enum):
-    """What a run's end comes to. UNDECIDED waits for late reports about the nodes; UNCLEAR is left to a person."""
+    """Why a run ended. UNDECIDED waits for late reports about the nodes; UNCLEAR is left to a person."""
 
     NONE = "none"
     INFRASTRUCTURE = "infrastructure"

@@ -67,7 +67,7 @@ class RestartSettings(NamedTuple):
     controllers: Tuple[JobControllerSettings, ...] = ()
 
     def counts(self, check: str) -> bool:
-        """Whether a critical problem that this check found speaks for the infrastructure."""
+        """Whether a critical problem from this check counts as an infrastructure fault."""
         return not any(fnmatchcase(check, pattern) for pattern in self.ignore)
 
     def allowed(self, asked: Optional[int]) -> int:

@@ -116,7 +116,7 @@ def _note(state: LogState, rule: Repeat, device: str, place: str, when: float) -
 
 
 def _acquit(state: LogState, match: Match, when: float) -> None:
-    """Another device has an application's fault as well: it speaks against none of those that had it before."""
+    """Another device has an application's fault as well: it is no evidence against nodes that had it before."""
     for finding in state.get("findings", {}).values():
         same = (finding["kind"], finding["code"]) == (match.kind, match.code)
         if same and finding["severity"] == FATAL and finding["device"] != match.device and DRILL not in match.line:

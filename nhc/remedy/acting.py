@@ -50,8 +50,8 @@ class Performer:
     def act(
         self, cases: Sequence[EpisodeCase], views: Mapping[int, EpisodeView], waits: AbstractSet[int]
     ) -> List[Written]:  # fmt: skip
-        """Do it; what was written down afterwards. `waits` are the episodes that something holds where they are: a mark
-        that was written down, and not set since, is not set under a breaker that has opened meanwhile.
+        """Act, and return what was stored afterwards. `waits` are episodes that must not move: a mark that is
+        stored but not yet set stays unset if the breaker has opened since.
         """
         free = [
             case for case in cases

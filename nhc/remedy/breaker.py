@@ -18,9 +18,9 @@ NAME = "remedy"
 class BreakerSettings(NamedTuple):
     """When it opens.
 
-    `faults` is how many nodes may fall sick within `within` seconds, `blind` how many may have no verdict (UNKNOWN, or
-    no fresh report) at one time, `failures` how many repairs in a row may end without a healthy node; 0 switches that
-    off.
+    `faults` is how many nodes may become faulty within `within` seconds. `blind` is how many may have no verdict
+    (UNKNOWN, or no fresh report) at one time. `failures` is how many repairs in a row may end without a healthy node;
+    0 switches that off.
     """
 
     faults: Limit = Limit(5, 0.10)
@@ -30,8 +30,8 @@ class BreakerSettings(NamedTuple):
 
 
 class BreakerInput(NamedTuple):
-    """What it judges: the fleet's size, the nodes that fell sick within the time, those without a verdict, and how the
-    last repairs ended, the newest last (true: the node was healthy afterwards).
+    """What it judges: the fleet's size, the nodes that became faulty within the time, those without a verdict, and the
+    results of the last repairs, the newest last (true: the node was healthy afterwards).
     """
 
     nodes: int

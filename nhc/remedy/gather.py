@@ -1,4 +1,4 @@
-"""Collect evidence before a repair, in the background: the loop asks whether it is done, and goes on with the others.
+"""Collect evidence before a repair, in the background: the loop asks whether it is done, and handles other episodes.
 
 Each source is tried once. A source that fails leaves a row that says why. After the budget's time the collection is
 over, even if a source still works: a machine that hangs must not keep its own repair waiting.

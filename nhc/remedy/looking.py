@@ -141,7 +141,7 @@ class Lookout:
         )
 
     def _marks(self, found: List[NodeFault], connection: Connection) -> List[NodeFault]:
-        """Of the nodes that a hook or a sync has marked, those of which nothing newer than the mark is known."""
+        """Nodes that a hook or a sync has marked, and that have no report newer than the mark."""
         known = health.stored(connection, self._fleet.names, [one.node for one in found])
         return [one for one in found if one.node not in known or known[one.node].at <= one.seen]
 

@@ -63,7 +63,7 @@ def of_files(reports: Sequence[str], events: Sequence[str]) -> FleetHistory:
 
 
 def of_events(lines: Iterable[str], path: str) -> List[Report]:
-    """The reports that a log of events stands for: one after each change of a node's problems. Raises BadHistory."""
+    """The reports that a log of events amounts to: one after each change of a node's problems. Raises BadHistory."""
     standing: Dict[str, Dict[Tuple[str, str, str], CheckResult]] = {}
     checks: Dict[str, Dict[str, None]] = {}
     found = []

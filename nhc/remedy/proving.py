@@ -1,4 +1,4 @@
-"""The deep suite of the verify step, in the background: the loop asks whether it passed, and goes on with the others.
+"""The deep suite of the verify step, in the background: the loop asks whether it passed, and handles other episodes.
 
 Each episode has one run at a time. A run that ends UNKNOWN proves nothing: the suite runs again, `TRIES` times in all,
 and then the deadline escalates to a person. Results are stored like all results of deep checks.

@@ -1,7 +1,8 @@
 """The next step of one episode. Pure: takes what was seen (`EpisodeView`, `Scene`) and returns one `Move`.
 
-The order in each state is the same: is the node ours to touch? is it still sick? has the step a reason to wait? Only
-what passes all of it moves on. `nhc.remedy.controller` writes a move down before anything that follows from it is done.
+The order in each state is the same: is the node ours to touch? is it still faulty? must the step wait? An episode
+moves on only when all three allow it. `nhc.remedy.controller` stores a move before anything that follows from it is
+done.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def _ours(view: EpisodeView, scene: Scene) -> Optional[Move]:
 
 
 def taken(node: NodeState) -> str:
-    """Who has a node that carried our mark in hand by now, "" where it is still ours."""
+    """Who has taken over a node that carried our mark, "" where it is still ours."""
     mark = node.mark
     if node.available:
         return "somebody put the node back into service"

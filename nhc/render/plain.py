@@ -17,7 +17,7 @@ EVIDENCE_WIDTH = 1000
 def encode(outcome: Outcome) -> Tuple[Any, ...]:
     """An outcome as plain values that marshal carries from a worker to the supervisor.
 
-    Its reason may be a word of somebody else's, a rule file's or a plugin's: that costs no verdict (`model.named`).
+    Its reason may come from a rule file or a plugin: that costs no verdict (`model.named`).
     """
     outcome = named(outcome)
     return (

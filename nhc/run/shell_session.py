@@ -193,7 +193,7 @@ class ShellSession:
         return [outcome._replace(evidence=evidence) if outcome.reason in reasons else outcome for outcome in bad]
 
     def _unparsed(self, item: Item, evidence: Tuple[str, ...]) -> Optional[Outcome]:
-        """UNKNOWN for a line that failed because bash cannot parse it: a slip of the pen is no sick node."""
+        """UNKNOWN for a line that failed because bash cannot parse it: a typing error is no fault of the node."""
         from nhc.language.shell_syntax import ENVIRONMENT, problem
 
         wrong = problem(item.line, lambda argv: self._host.with_settings(ENVIRONMENT).run(argv, timeout=5.0))

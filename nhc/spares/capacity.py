@@ -148,7 +148,7 @@ def carry_out(
     site: RemedySite, pool: PoolSettings, keeper: CapacityPool, step: SpareStep, now: float, fence: Optional[Fence],
     by: str,
 ) -> Applied:  # fmt: skip
-    """Do one step of a pool that adds nodes; a row that is under way is gone on with. Raises StoreError."""
+    """Do one step of a pool that adds nodes; a row that is under way is continued. Raises StoreError."""
     if step.spare != added_name(keeper.name(), step.stands_for):
         return Applied(step.spare, Effect.FAILED, f"pool {pool.name} adds to {keeper.name()} now: not asked there")
     try:

@@ -18,7 +18,7 @@ class PoolSettings(NamedTuple):
     `serves` are patterns of the nodes that its spares stand in for. `size` spares are wanted. One is swapped in when a
     node has been out for `after`, and at most `most` are in service at one time. A spare counts as verified by a fresh
     healthy report and, where `suite` is set, by a healthy verdict of that deep suite not older than `verified`.
-    `timeout` is for one question to whoever keeps the spares.
+    `timeout` is for one question to the keeper of the spares.
     """
 
     name: str

@@ -76,7 +76,7 @@ class StoredSweep(NamedTuple):
 class SweepTest(NamedTuple):
     """One row. `turn` is the round, from 1; `nodes` and `missing` are words with spaces between them.
 
-    `rails` is the rail that the test is held to, "" for all.
+    `rails` is the only rail that the test may use, "" for all.
     """
 
     sweep: int
@@ -157,7 +157,7 @@ def last_conclusive(
 ) -> Dict[Tuple[str, str], LastVerdict]:
     """The newest run of each suite that could tell, by node and suite: its worst verdict and its age.
 
-    A run of which one part could not tell proves nothing, and hides no older one that could. `nodes` None is all;
+    A run with an UNKNOWN part proves nothing, and does not replace an older one that does. `nodes` None is all;
     without `suites` all count; runs from before `since` (Unix seconds) do not. This is what a gate asks: is there a
     verdict, which, and how old.
     """

@@ -195,7 +195,7 @@ def refusal(incoming: Incoming, pace: IntakeSettings) -> str:
 
 
 def judge(known: Optional[KnownNode], incoming: Incoming, found: Findings, pace: IntakeSettings) -> IntakeDecision:
-    """What a report changes of a node of which `known` stands (None: nothing)."""
+    """What a report changes of a node whose stored state is `known` (None: nothing)."""
     report = incoming.report
     known = known or KnownNode(report.host)
     why = refusal(incoming, pace)

@@ -28,7 +28,7 @@ GIVEN_UP = ("limit", "final", "failed")
 class WatchedJob(NamedTuple):
     """One row. `nodes` are words with spaces between them; `run` and `nodes` are of the newest run seen.
 
-    `left` is why that run is left alone, a word of `nhc.jobs.decide.LeaveReason`; "" where it is not.
+    `left` is why that run is left alone, a value of `nhc.jobs.decide.LeaveReason`; "" where it is not.
     """
 
     id: int

@@ -23,7 +23,7 @@ def time_column(name: str, empty: bool = False) -> sa.Column[float]:
 
 
 def text_column(name: str) -> sa.Column[str]:
-    """A text that is never missing, "" where nothing is said."""
+    """A text that is never missing; "" for none."""
     return sa.Column(name, sa.Text, nullable=False, server_default="")
 
 

@@ -71,7 +71,7 @@ class MapView(ScrollView, can_focus=True):
         self.cursor = max(0, min(self.cursor + steps, len(self.lines_of) - 1))
 
     def action_sick(self, steps: int) -> None:
-        """To the next group in which a node is sick."""
+        """To the next group with an unhealthy node."""
         count = len(self.lines_of)
         for step in range(1, count + 1):
             place = (self.cursor + step * steps) % count

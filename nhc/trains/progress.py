@@ -1,4 +1,4 @@
-"""How far a train is as a whole: whose turn it is, whether it must stop, whether it has ended. Pure."""
+"""The progress of a whole train: which wave is next, whether it must stop, whether it has ended. Pure."""
 
 from __future__ import annotations
 

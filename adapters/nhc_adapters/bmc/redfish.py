@@ -167,7 +167,7 @@ class Redfish:
                 session.__exit__(None, None, None)
 
     def _offered(self, session: RedfishSession, system: ComputerSystem) -> Tuple[str, ...]:
-        """What the controller takes; a service that does not say is held to take everything of the standard."""
+        """What the controller takes; a service that does not say is assumed to take everything of the standard."""
         if system.kinds and system.kinds[0].startswith("/"):
             for parameter in _rows(session.get(system.kinds[0]).get("Parameters")):
                 if parameter.get("Name") == "ResetType":

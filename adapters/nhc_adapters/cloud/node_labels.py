@@ -15,7 +15,7 @@ from nhc_adapters.repair.calls import LATER, CallFailed, RepairRefused, accepted
 
 
 class LabelledNode(NamedTuple):
-    """What stands on a node now. `version` is its resourceVersion."""
+    """The labels that are on a node now. `version` is its resourceVersion."""
 
     labels: Mapping[str, str]
     provider_id: str

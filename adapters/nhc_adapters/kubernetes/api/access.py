@@ -48,7 +48,7 @@ class Access:
     credentials: Optional[Credentials] = None
 
     def authorization(self) -> str:
-        """The Authorization header of this moment, "" where a certificate speaks for us."""
+        """The Authorization header to send now, "" where a client certificate identifies us."""
         return self.credentials.header() if self.credentials else ""
 
     def forget(self) -> None:

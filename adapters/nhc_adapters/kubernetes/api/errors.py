@@ -1,4 +1,4 @@
-"""What can go wrong with a request to the API server, and how it is said."""
+"""The errors of a request to the API server, and their messages."""
 
 from __future__ import annotations
 

@@ -166,9 +166,9 @@ class Fleet:
         )
 
     def decide(self, now: float, looked_at: Iterable[str]) -> Decision:
-        """What policy makes of the sick and the marked among the nodes looked at, and of those withheld before.
+        """The policy's decision about the unhealthy and marked nodes looked at, and about those withheld before.
 
-        A node that is marked and as sick as before needs no decision, unless it might be repaired.
+        A marked node with the same faults as before needs no decision, unless it might be repaired.
         """
         names = self._sick | self._ours
         if not self.settings.policy.repairs:

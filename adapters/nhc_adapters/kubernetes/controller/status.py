@@ -111,7 +111,7 @@ def as_json(rows: Sequence[Row]) -> str:
 
 
 def as_text(rows: Sequence[Row], fleet: Fleet, now: float, unknown: str = "") -> str:
-    """The nodes of which there is something to say, in columns, and a line that counts."""
+    """The nodes with something to report, in columns, and a line of counts."""
     table = [list(HEADER)] + [_cells(row, now) for row in rows if _worth_a_line(row)]
     lines = _columns(table) if len(table) > 1 else []
     held = sum(1 for row in rows if row["withheld"])

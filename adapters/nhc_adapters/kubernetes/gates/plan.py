@@ -1,8 +1,8 @@
 """What is to be done to one node's gate in a cluster. Pure: a node object in, one change out.
 
 The gate on the node says in a condition how its suite went; it may write nothing else of its node. Whoever sees all
-nodes (`nhc gate sync`) sets and removes the startup taint by that word. A word of before a reboot, or of before the
-gate was closed, opens nothing.
+nodes (`nhc gate sync`) sets and removes the startup taint by that status. A status from before a reboot, or from
+before the gate was closed, opens nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Drain a node through the Eviction API: budgets are honoured, and what stands in the way is said.
+"""Drain a node through the Eviction API: budgets are honoured, and what blocks the drain is reported.
 
 Evicted is what somebody will start again or asked to lose. Left alone are the kubelet's own pods (mirror
 pods) and a DaemonSet's, which would come straight back. A pod that nobody controls, or that keeps data in an

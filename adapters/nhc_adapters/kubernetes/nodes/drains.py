@@ -98,7 +98,7 @@ class Drains:
         return sorted(self._running)
 
     def close(self) -> None:
-        """Stop waiting; what is under way goes on with the next leader."""
+        """Stop waiting; the next leader continues drains that are under way."""
         self._stop.set()
         with self._lock:
             for cancelled in self._running.values():

@@ -1,4 +1,4 @@
-"""In which words a node's health is said and read: conditions, taints, labels and annotations, as data.
+"""The terms in which a node's health is written and read: conditions, taints, labels and annotations, as data.
 
 A vocabulary is a JSON file (`nhc_adapters/data/kubernetes/*.json`, or one of your own): how a report becomes
 conditions, which conditions mean a fault, what a node carries in each state (`faulty`, `healthy`, `checking`

@@ -1,4 +1,4 @@
-"""A node's own voice: reports in, conditions and events out, whatever the API server does meanwhile.
+"""A node's own voice: takes reports, writes conditions and events, also while the API server is away.
 
 For the agent, and for `nhc kubernetes publish`. `submit` takes the newest report and never waits; a thread
 writes conditions at once when they change and as a heartbeat otherwise. While the server is away nothing piles
@@ -35,7 +35,7 @@ def said_by(vocabularies: Iterable[Vocabulary]) -> List[ConditionRule]:
 
 
 class Reporter:
-    """Speaks for one node. `start` adopts what stands on it; `submit` says what is so; `close` ends."""
+    """Speaks for one node. `start` adopts the conditions that are on it; `submit` says what is so; `close` ends."""
 
     def __init__(
         self,
