@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from nhc.console.snapshot import Snapshot
@@ -11,6 +12,7 @@ from nhc.store.deep import LastVerdict
 
 AGES: Tuple[Tuple[str, float], ...] = (("1 day", DAY), ("7 days", 7 * DAY), ("30 days", 30 * DAY))
 """Limits of the age groups; what is older than the last of them is one group, what was never tested another."""
+_LIMITS = [limit for _name, limit in AGES]
 BACK = 90 * DAY
 """How far back verdicts are looked for: an older one says no more of a node than none."""
 RULE = DeepRule()
@@ -80,7 +82,7 @@ def _groups(
         for name in names:
             if name in last:
                 age = last[name].age(now)
-                counts[next((place for place, (_text, limit) in enumerate(AGES) if age < limit), len(AGES))] += 1
+                counts[bisect_right(_LIMITS, age)] += 1
         rows.append(AgeGroup(
             group, len(names), tuple(counts[:-1]), counts[-1], sum(name not in last for name in names),
             sum(name in last and last[name].verdict == "CRIT" for name in names), sum(name in late for name in names),

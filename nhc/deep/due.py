@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from nhc.store.deep import LastVerdict
 
+_CRIT = Verdict.CRIT.name
 DAY = 86400.0
 AHEAD = DAY
 """Seconds by which a node's clock may be ahead of ours (a clock in local time is hours off). A verdict that is dated
@@ -79,23 +80,32 @@ def _by_node(last: LastVerdicts, suites: Sequence[str]) -> Mapping[str, List[Las
 
 
 def _of_node(node: str, verdicts: Sequence[LastVerdict], rule: DeepRule, now: float) -> Optional[Due]:
+    """Why a node is due, None where it is not. One pass: a console asks this of 100,000 nodes."""
     if not verdicts:
         return Due(node, "has no deep verdict")
-    ahead = [one for one in verdicts if one.at > now + AHEAD and one.verdict != Verdict.CRIT.name]
-    verdicts = [one for one in verdicts if one not in ahead]
-    if not verdicts:
-        later = show_seconds(round(ahead[0].at - now))
-        return Due(node, f"has no deep verdict but one of {ahead[0].suite} that is dated {later} from now")
-    newest = max(verdicts, key=lambda one: one.at)
-    age = newest.age(now)
+    younger, believed = rule.younger, now + AHEAD
+    newest: Optional[LastVerdict] = None
+    best: Optional[LastVerdict] = None
+    failed: Optional[LastVerdict] = None
     for one in verdicts:
-        if one.verdict == Verdict.CRIT.name and one.age(now) < rule.younger:
-            return Due(node, f"failed {one.suite} {show_seconds(round(one.age(now)))} ago and has not passed it since",
-                       age)  # fmt: skip
-    good = [one for one in verdicts if one.verdict != Verdict.CRIT.name]
-    if not good:
+        if one.verdict == _CRIT:
+            if failed is None and one.age(now) < younger:
+                failed = one
+        elif one.at > believed:
+            continue
+        elif best is None or one.at > best.at:
+            best = one
+        if newest is None or one.at > newest.at:
+            newest = one
+    if newest is None:
+        later = show_seconds(round(verdicts[0].at - now))
+        return Due(node, f"has no deep verdict but one of {verdicts[0].suite} that is dated {later} from now")
+    if failed is None and best is not None and best.age(now) < younger:
+        return None
+    age = newest.age(now)
+    if failed is not None:
+        ago = show_seconds(round(failed.age(now)))
+        return Due(node, f"failed {failed.suite} {ago} ago and has not passed it since", age)
+    if best is None:
         return Due(node, f"failed {newest.suite} when it was last tested, {show_seconds(round(age))} ago", age)
-    best = max(good, key=lambda one: one.at)
-    if best.age(now) >= rule.younger:
-        return Due(node, f"passed {best.suite} {show_seconds(round(best.age(now)))} ago", age)
-    return None
+    return Due(node, f"passed {best.suite} {show_seconds(round(best.age(now)))} ago", age)
