@@ -1,6 +1,6 @@
 """Numbers as configurations write them: sizes, counts, durations, percentages.
 
-Each function takes the text and returns a number, or raises ValueError saying what was expected.
+Each function takes the text and returns a number, or raises ValueError saying what was expected. `one_of` makes one.
 They serve as converters of check parameters (`nhc.check.Param`).
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from nhc.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Optional, Tuple
+    from typing import Callable, Iterable, Optional, Tuple
 
 # No regular expressions: nearly every run reads a size or two, few need `re` (docs/performance.md).
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -24,6 +24,18 @@ _SECONDS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0
 def text(value: str) -> str:
     """Any text, as it is."""
     return value
+
+
+def one_of(words: Iterable[str]) -> Callable[[str], str]:
+    """What takes these words alone, and names them in this order where another comes."""
+    known = tuple(words)
+
+    def word(value: str) -> str:
+        if value not in known:
+            raise ValueError(f"{value!r} is not one of {', '.join(known)}")
+        return value
+
+    return word
 
 
 def integer(value: str) -> int:

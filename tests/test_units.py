@@ -103,3 +103,10 @@ def test_one_of_a_thing_is_not_several():
     assert [units.show_number(count, "more person") for count in (0, 1, 2)] == [
         "0 more persons", "1 more person", "2 more persons",
     ]  # fmt: skip
+
+
+def test_a_word_is_one_of_those_that_are_known_or_they_are_named():
+    word = units.one_of(("nic", "all"))
+    assert word("all") == "all"
+    with pytest.raises(ValueError, match=r"^'both' is not one of nic, all$"):
+        word("both")

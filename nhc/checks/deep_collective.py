@@ -9,7 +9,7 @@ from nhc.facts.tools import collective, nccom
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, unknown
-from nhc.units import show_kb, size_bytes, text, whole
+from nhc.units import one_of, show_kb, size_bytes, text, whole
 
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Tuple, Union
@@ -33,24 +33,14 @@ DEADLINE = 900.0
 """Seconds: one size of 20 iterations takes one or two minutes with the start (OCI allows 2, CHS 10 minutes)."""
 
 
-def named(value: str) -> str:
-    if value not in NAMES:
-        raise ValueError(f"{value!r} is not one of {', '.join(NAMES)}")
-    return value
-
-
-def layer(value: str) -> str:
-    if value not in LAYERS:
-        raise ValueError(f"{value!r} is not one of {', '.join(LAYERS)}")
-    return value
-
-
 @check(
     "check_deep_collective",
     DEVICES,
-    opt("-c --collective", "name", named, "all_reduce, all_gather, reduce_scatter, alltoall ...", "all_reduce"),
+    opt("-c --collective", "name", one_of(NAMES), "all_reduce, all_gather, reduce_scatter, alltoall ...", "all_reduce"),
     opt("-s --size", "size", size_bytes, "the size whose row is judged", USUAL),
-    opt("-i --isolate", "only", layer, "all, nvlink (NVLink alone) or nic (the network adapters alone)", "all"),
+    opt(
+        "-i --isolate", "only", one_of(LAYERS), "all, nvlink (NVLink alone) or nic (the network adapters alone)", "all"
+    ),
     opt("-n --iterations", "iterations", whole, "iterations", 20),
     opt("-b --binary", "binary", text, "the test (default: COLLECTIVE_perf)", ""),
     deep.FLOOR,

@@ -10,7 +10,7 @@ from nhc.facts.tools import gemm, gpu_burns
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.model import Outcome, unknown
-from nhc.units import seconds, text, whole
+from nhc.units import one_of, seconds, text, whole
 
 if TYPE_CHECKING:
     from typing import List, Optional, Sequence, Tuple, Union
@@ -25,25 +25,13 @@ PREPARE = 180.0
 """Seconds for what comes before the load: importing torch, making the inputs, the first product."""
 
 
-def engine(value: str) -> str:
-    if value not in ENGINES:
-        raise ValueError(f"{value!r} is not one of {', '.join(ENGINES)}")
-    return value
-
-
-def dtype(value: str) -> str:
-    if value not in DTYPES:
-        raise ValueError(f"{value!r} is not one of {', '.join(DTYPES)}")
-    return value
-
-
 @check(
     "check_deep_gemm",
     DEVICES,
     opt("-t --time", "duration", seconds, "how long to load each GPU", 60.0),
     opt("-s --size", "size", whole, "rows and columns of the matrices", 8192),
-    opt("-y --dtype", "kind", dtype, "bf16, fp16, fp32 or fp64", "bf16"),
-    opt("-e --engine", "chosen", engine, "torch, gpu-burn, gpu-fryer, rvs, cpu or auto", "auto"),
+    opt("-y --dtype", "kind", one_of(DTYPES), "bf16, fp16, fp32 or fp64", "bf16"),
+    opt("-e --engine", "chosen", one_of(ENGINES), "torch, gpu-burn, gpu-fryer, rvs, cpu or auto", "auto"),
     opt("-P --python", "python", text, "the Python that has torch", "python3"),
     deep.FLOOR,
     timeout=deep.OVERHEAD + PREPARE,

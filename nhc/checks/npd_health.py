@@ -11,18 +11,12 @@ from nhc.facts import systemd
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, Verdict, crit, ok, unknown
-from nhc.units import seconds, show_seconds, text
+from nhc.units import one_of, seconds, show_seconds, text
 
 if TYPE_CHECKING:
     from typing import List, Optional, Sequence, Tuple
 
 COMPONENTS = ("kubelet", "kube-proxy", "docker", "cri")
-
-
-def component(value: str) -> str:
-    if value not in COMPONENTS:
-        raise ValueError(f"{value!r} is not one of {', '.join(COMPONENTS)}")
-    return value
 
 
 def counted_pattern(value: str) -> Tuple[int, str]:
@@ -39,7 +33,7 @@ def counted_pattern(value: str) -> Tuple[int, str]:
 
 @check(
     "check_npd_health",
-    opt("-c --component", "component", component, "kubelet, kube-proxy, docker or cri", "kubelet"),
+    opt("-c --component", "component", one_of(COMPONENTS), "kubelet, kube-proxy, docker or cri", "kubelet"),
     opt("-s --service --systemd-service", "service", text, "its unit (default: the component; containerd for cri)"),
     opt("--cooldown-time", "cooldown", seconds, "how long the unit must be up before it is killed with --enable-repair",
         120.0),

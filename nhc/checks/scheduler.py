@@ -7,20 +7,17 @@ from nhc.facts import scheduler
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.model import Outcome, crit, ok, skip, unknown, warn
-from nhc.units import seconds, text
+from nhc.units import one_of, seconds, text
 
 if TYPE_CHECKING:
     from typing import Optional, Tuple, Union
 
 
-def manager(value: str) -> str:
-    if value not in scheduler.COMMANDS:
-        raise ValueError(f"{value!r} is not one of {', '.join(sorted(scheduler.COMMANDS))}")
-    return value
-
-
 _MANAGER = opt(
-    "-r --resource-manager", "name", manager, "slurm, pbs, lsf, sge or flux; the one that is installed if not given"
+    "-r --resource-manager",
+    "name",
+    one_of(sorted(scheduler.COMMANDS)),
+    "slurm, pbs, lsf, sge or flux; the one that is installed if not given",
 )
 _TIMEOUT = opt("-t --timeout", "deadline", seconds, "how long it may take to answer", 10.0)
 _CRITICAL = flag("-c --critical", "critical", "CRIT, not WARN")
