@@ -63,7 +63,7 @@ directory = "{place}/evidence"
         return self.child
 
     def run(self, *more, scenario="fault"):
-        out, err = self.start(*more, scenario=scenario).communicate(timeout=120)
+        out, err = self.start(*more, scenario=scenario).communicate(timeout=240)
         return self.child.returncode, out, err
 
     def said(self):

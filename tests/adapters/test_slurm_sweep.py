@@ -105,7 +105,7 @@ class Site:
         return child
 
     def ended(self, child):
-        out, err = child.communicate(timeout=120)
+        out, err = child.communicate(timeout=240)
         assert "Traceback" not in err, err
         return child.returncode, out, err
 
