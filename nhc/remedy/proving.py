@@ -38,6 +38,7 @@ class _Proof:
         self.said = ""
         self.running = False
         self.again = self.asked = 0.0
+        self.thread: Optional[threading.Thread] = None
 
 
 class ReportRead(NamedTuple):
@@ -75,8 +76,17 @@ class SuiteProver:
                 since = case.detail.repaired or case.detail.entered
                 name = f"nhc-suite-{case.episode.id}"
                 order = SuiteOrder(machine, suite, since, self._seconds)
-                threading.Thread(target=self._prove, args=(proof, order), name=name, daemon=True).start()
+                proof.thread = threading.Thread(target=self._prove, args=(proof, order), name=name, daemon=True)
+                proof.thread.start()
             return proof.passed
+
+    def wait(self) -> None:
+        """Wait until the suites that run have ended, each at most for its limit: for a process that ends after it."""
+        with self._lock:
+            running = [proof.thread for proof in self._proofs.values() if proof.running and proof.thread is not None]
+        until = self._monotonic() + self._seconds
+        for thread in running:
+            thread.join(max(0.0, until - self._monotonic()))
 
     def complaint(self, case: EpisodeCase) -> str:
         """Why the suite of an episode ended UNKNOWN, for a person; "" where it did not."""

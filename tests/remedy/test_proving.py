@@ -168,6 +168,17 @@ def test_what_kept_the_suite_of_an_ended_episode_from_telling_is_said_no_more(wo
     assert controller.lookout.problems == ["n2 is away"]
 
 
+def test_a_process_that_ends_after_its_round_can_wait_for_the_suite(world, node):
+    """`nhc remedy run --once`: what runs in the background would end with it, perhaps before the node is reached."""
+    prover = proved_by(world, node.runner())
+    controller = world.controller(settings(node), suite=prover)
+    world.fall_sick("n0")
+    rounds_until(world, controller, lambda: "suite: " in str(controller.round().waiting))
+    prover.wait()
+    assert node.runs() == 1
+    rounds_until(world, controller, lambda: world.cleared == ["n0"])
+
+
 def test_a_lost_connection_leaves_the_run_and_its_report_on_the_node(node):
     order = SuiteOrder(Machine("n0", address="127.0.0.1"), node.suite, 1.0, 60.0)
     (node.place / "hold").touch()
