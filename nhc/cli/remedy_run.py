@@ -32,8 +32,8 @@ from nhc.store.pruning import Pruner
 from nhc.timestamps import utc
 
 EXPIRE_EVERY = 3600.0
-COLLECTIONS = 20
-"""Rounds that --once adds at most, each after evidence has been collected."""
+AGAIN = 20
+"""Rounds that --once adds at most, each after something has ended that the round before has begun."""
 
 
 @click.command("run", cls=GroupedCommand)
@@ -107,15 +107,24 @@ class _RemedyRounds:
     def round(self) -> RoundEnd:
         """See RoundWork. What cannot be read makes it unhealthy: nothing is repaired on half a view."""
         self.last = self.controller.round(apply=not self.dry)
-        for _ in range(COLLECTIONS if self.once and not self.dry else 0):
-            if not any(one.why.startswith("evidence:") for one in self.last.waiting):
+        for _ in range(AGAIN if self.once and not self.dry else 0):
+            if not self._waited():
                 break
-            self.site.gatherer.wait()  # what a process of its own had begun to collect would end with it
             self.last = self.last.followed_by(self.controller.round())
         self.totals.add(self.last)
         if self.streams:
             self._expire()
         return RoundEnd(tuple(self.last.problems), unhealthy="; ".join(self.last.problems))
+
+    def _waited(self) -> bool:
+        """Wait for what runs in the background of this process, and would end with it; whether there was anything."""
+        assert self.last is not None
+        whys = [one.why.partition(":")[0] for one in self.last.waiting]
+        if "evidence" in whys:
+            self.site.gatherer.wait()
+        elif "suite" in whys and self.site.prover is not None:
+            return self.site.prover.wait()
+        return "evidence" in whys
 
     def page(self) -> str:
         """See RoundWork."""

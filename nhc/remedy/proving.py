@@ -80,13 +80,17 @@ class SuiteProver:
                 proof.thread.start()
             return proof.passed
 
-    def wait(self) -> None:
-        """Wait until the suites that run have ended, each at most for its limit: for a process that ends after it."""
+    def wait(self) -> bool:
+        """Wait until the suites that run have ended, at most for their limit: for a process that ends after it.
+
+        Whether any ran.
+        """
         with self._lock:
             running = [proof.thread for proof in self._proofs.values() if proof.running and proof.thread is not None]
         until = self._monotonic() + self._seconds
         for thread in running:
             thread.join(max(0.0, until - self._monotonic()))
+        return bool(running)
 
     def complaint(self, case: EpisodeCase) -> str:
         """Why the suite of an episode ended UNKNOWN, for a person; "" where it did not."""
