@@ -59,14 +59,18 @@ def _names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> lis
 @click.command()
 @click.argument("name", metavar="NAME", shell_complete=_names)
 def show(name: str) -> None:
-    """Print the profile NAME, a file of that form, or the one of this node (`auto`)."""
+    """Print the profile NAME, a file of that form, or the one of this node (`auto`).
+
+    Exit status: 0; 2 where there is no such profile; 3 where this node's type has none.
+    """
+    from nhc.cli.cannot_run import Unreadable
     from nhc.state.store import State
 
     host = Host(memory=State())
     try:
         found = profiles.resolve(name, host, ask=True)
         if found is None or not found.name:
-            raise click.ClickException(found.note if found and found.note else "this node's type has no profile")
+            raise Unreadable(found.note if found and found.note else "this node's type has no profile")
         click.echo(profiles.text_of(found, host), nl=False)
     except (profiles.NoProfile, OSError) as error:
         raise click.UsageError(str(error)) from None

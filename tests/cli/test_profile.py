@@ -30,6 +30,7 @@ def test_detect_says_what_it_found(tmp_path):
     told = json.loads(found.stdout)
     assert found.returncode == (0 if told["profile"] else 3)
     assert set(told) == {"profile", "cloud", "type", "why", "problem", "candidates"}
+    assert nhc("profile", "show", "auto", state=tmp_path).returncode == found.returncode
 
 
 def test_check_local_judges_by_a_profile(tmp_path):
