@@ -85,7 +85,7 @@ def test_a_lease_is_a_candidate(store):
     class Server:
         lease = None
 
-        def get(self, path):
+        def find(self, path):
             return self.lease
 
         def put(self, path, body):
