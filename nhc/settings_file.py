@@ -40,12 +40,16 @@ class SettingsError(ValueError):
 
 
 def load(path: str) -> Table:
-    """The settings in a file."""
+    """The settings in a file. Raises SettingsError."""
+    return parse(text_of(path), path)
+
+
+def text_of(path: str) -> str:
+    """A file's text, for settings whose very words count. Raises SettingsError."""
     try:
-        text = read_text(path)
+        return read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"{path}: {cause(error)}") from None
-    return parse(text, path)
 
 
 def parse(text: str, path: str) -> Table:

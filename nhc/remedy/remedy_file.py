@@ -34,18 +34,13 @@ from nhc.remedy.settings import (
 from nhc.remedy.zone import read_zone
 from nhc.repair import EvidenceBudget
 from nhc.settings_file import SettingsError, Table
-from nhc.system.bounded_read import cause, read_text
 
 PATH = "/etc/nhc/remedy.toml"
 
 
 def load(path: str) -> RemedySettings:
     """Read a file. Raises SettingsError."""
-    try:
-        text = read_text(path)
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path}: {cause(error)}") from None
-    return parse(text, path)
+    return parse(settings_file.text_of(path), path)
 
 
 def parse(text: str, path: str = "remedy.toml") -> RemedySettings:

@@ -13,7 +13,6 @@ from nhc import settings_file
 from nhc.remedy.bounds import REPAIRS, Limit
 from nhc.repair import Rung
 from nhc.settings_file import SettingsError, Table
-from nhc.system.bounded_read import cause, read_text
 
 HOUR = 3600.0
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
@@ -92,11 +91,7 @@ class TrainPlan(NamedTuple):
 
 def load(path: str) -> TrainPlan:
     """Read a file. Raises SettingsError."""
-    try:
-        text = read_text(path)
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path}: {cause(error)}") from None
-    return parse(text, path)
+    return parse(settings_file.text_of(path), path)
 
 
 def parse(text: str, path: str) -> TrainPlan:
