@@ -300,10 +300,10 @@ def test_a_hundred_thousand_nodes_in_one_picture(browser):
     found = parse(f'listen = "127.0.0.1:{free_ports(1)[0]}"\nrefresh = "10s"\n')
     large = Running(found, Large(100_000), None)
     try:
-        until(lambda: large.server.hub.snapshot, 60, what="the first snapshot")
+        until(lambda: large.server.hub.snapshot, 180, what="the first snapshot")
         browser.get(f"http://{large.address}/view/map?by=rack")
         browsers.until_script(
-            browser, "return document.querySelector('canvas')?.dataset.drawn === '100000'", "the map", 60
+            browser, "return document.querySelector('canvas')?.dataset.drawn === '100000'", "the map", 180
         )
         assert "101 CRIT" in browser.find_element("tag name", "canvas").get_attribute("aria-label")
         assert browser.execute_script("return document.querySelector('canvas').height") < 2400

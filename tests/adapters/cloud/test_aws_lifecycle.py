@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from moto.server import ThreadedMotoServer
 
 from nhc.ports import AdapterError
 from nhc.state import gate_record as record
@@ -20,6 +19,7 @@ from nhc_adapters.repair.settings import AdapterSettings
 from tests.adapters.cloud.test_aws_contract import ENVIRON
 from tests.adapters.test_slurm_gate import ROOT, TOOL
 from tests.support.clouds.aws import FakeAws
+from tests.support.clouds.moto_server import moto_server
 from tests.support.waiting import until
 
 HOOK = {"AutoScalingGroupName": "workers", "LifecycleHookName": "nhc-gate", "DefaultResult": "ABANDON",
@@ -84,11 +84,7 @@ def test_wrong_settings_are_one_line() -> None:
 
 @pytest.mark.thorough
 def test_limits_from_motos_own_hook() -> None:
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    try:
-        host, port = server.get_host_and_port()
-        url = f"http://{host}:{port}"
+    with moto_server() as url:
         aws = Aws(AdapterSettings({"endpoint": url}, ("endpoint", "region", "profile", "proxy")), ENVIRON, 20.0)
         (image,) = aws.call("ec2", "DescribeImages", MaxResults=5)["Images"][:1]
         data = {"ImageId": image["ImageId"]}
@@ -104,8 +100,6 @@ def test_limits_from_motos_own_hook() -> None:
         assert mine.waits() == "", "moto's instances are in service at once"
         (none,) = AwsLifecycleHook({"name": "other", "instance": one, "endpoint": url}, ENVIRON, 20.0).limits()
         assert "no such hook" in none.problem
-    finally:
-        server.stop()
 
 
 class Instance:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import time
 
 import pytest
-from moto.server import ThreadedMotoServer
 
 from nhc.model import Action, CheckResult, Report, crit, ok
 from nhc.ports import AdapterError
@@ -17,17 +16,15 @@ from nhc_adapters.cloud.aws.cloudwatch import KEYS, CloudWatchMetric, CloudWatch
 from nhc_adapters.cloud.aws.repairer import AwsRepairer
 from nhc_adapters.repair.settings import AdapterSettings
 from tests.adapters.cloud.test_aws_contract import ENVIRON
+from tests.support.clouds.moto_server import moto_server
 
 DMA = "NeuronHasError_DMA_ERROR"
 
 
 @pytest.fixture(scope="module")
 def moto():
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
+    with moto_server() as url:
+        yield url
 
 
 @pytest.fixture(scope="module")
