@@ -103,7 +103,9 @@ def run(
     while True:
         now = around.clock()
         closes = wanted.window.closes(now)
-        number = _open_one(store)  # outside of the window, too: what a killed one has left running is ended there
+        number = _open_one(
+            store, wanted.launcher
+        )  # outside of the window, too: what a killed one has left running is ended there
         if closes > now and number is None:
             number = _next(wanted, store, launcher, around, tried, now)
         if number is None:
@@ -130,11 +132,11 @@ def run(
         passed(number, found)
 
 
-def _open_one(store: Store) -> Optional[int]:
-    """A pass that was killed: it is gone on with first."""
+def _open_one(store: Store, launcher: str) -> Optional[int]:
+    """A pass that was killed: it is gone on with first. Of another launcher's tests this one knows nothing."""
     with store.read() as connection:
         rows = deep.newest_sweeps(connection, state=deep.OPEN)
-    return next((row.id for row in rows if read(row.plan).continuous), None)
+    return next((row.id for row in rows if row.launcher == launcher and read(row.plan).continuous), None)
 
 
 def _next(

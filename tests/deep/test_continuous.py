@@ -4,6 +4,7 @@ import random
 import time
 
 import pytest
+import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +16,7 @@ from nhc.deep.sweep_plan import SweepPlan
 from nhc.ports import AdapterError
 from nhc.store import deep
 from nhc.store.deep import DeepResult, LastVerdict
+from nhc.store.deep_tables import sweeps
 from nhc.store.leader import Leader
 from tests.deep.test_sweep import ASKED, World
 from tests.support.new_store import new_store
@@ -166,6 +168,19 @@ def test_a_pass_that_was_killed_is_gone_on_with_first(site):
     site.run(world)
     assert [number for number, _found in site.passed] == [1, 2, 3]
     assert len(world.launched) == len(set(world.launched))
+
+
+def test_a_pass_of_another_launcher_is_left_to_it(site):
+    world = world_of()
+    world.dies_after = 0
+    with pytest.raises(KeyboardInterrupt):
+        site.run(world)
+    with site.store.write() as connection:
+        connection.execute(sa.update(sweeps).values(launcher="slurm"))
+    site.run(world_of())
+    assert 1 not in [number for number, _found in site.passed]
+    with site.store.read() as connection:
+        assert deep.sweep(connection, 1).state == "open"
 
 
 class Ended(Exception):
