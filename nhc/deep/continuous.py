@@ -103,9 +103,8 @@ def run(
     while True:
         now = around.clock()
         closes = wanted.window.closes(now)
-        number = _open_one(
-            store, wanted.launcher
-        )  # outside of the window, too: what a killed one has left running is ended there
+        # Outside of the window, too: what a killed one has left running is ended there.
+        number = _open_one(store, wanted.launcher)
         if closes > now and number is None:
             number = _next(wanted, store, launcher, around, tried, now)
         if number is None:
