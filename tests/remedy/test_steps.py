@@ -331,13 +331,14 @@ def test_evidence_without_a_row_is_kept_no_longer_than_that_which_has_one(tmp_pa
 
 def test_evidence_is_collected_once_while_a_person_holds_the_node(world, tmp_path):
     """Held in that state for a day, it would be collected anew in every round."""
-    kept = Gatherer(
-        world, lambda _node: [("bmc", Source(("sel.txt", b"log")))], EvidenceBudget(), str(tmp_path), 86400.0
-    )
+    held = threading.Event()
+    source = Source(("sel.txt", b"log"), hangs=held)
+    kept = Gatherer(world, lambda _node: [("bmc", source)], EvidenceBudget(), str(tmp_path), 86400.0)
     controller = world.controller(evidence=kept)
     world.fall_sick("n1")
     world.run(controller, 1)
     assert last(world).state == "evidence"
+    held.set()
     kept.wait()
     with world.plain.write() as connection:
         holds.hold(connection, "node", "n1", by="ann", why="mine", now=world.now)
