@@ -114,7 +114,7 @@ def test_why_a_test_ended_and_what_it_left_is_told(tmp_path, ssh):
 def test_a_result_that_cannot_be_written_is_the_reason(tmp_path, ssh):
     settings = {"python": str(program(tmp_path / "python", TALKER)), "state": str(tmp_path / "state")}
     launcher = SshLauncher(settings, ssh)
-    (tmp_path / "state/s/k1/output.new").mkdir(parents=True)  # what stands in the way of the file
+    (tmp_path / "state/s/k1/output").mkdir(parents=True)  # what stands in the way of the file
     launcher.launch("s", GroupOrder("k1", ("n1",), ("true",), 1, 60.0))
     until(lambda: not launcher.jobs("s"), 60)
     assert launcher.failure("s", "k1").endswith("/state/s/k1: Is a directory")
