@@ -31,9 +31,9 @@ import build
 import plane as planes
 
 from bench.common import verdict
+from nhc.timestamps import utc
 from nhc_adapters.kubernetes.api.access import from_kubeconfig
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC, Client, node_path
-from nhc_adapters.kubernetes.nodes.conditions import stamp
 
 TAINT = "nhc/unhealthy"
 IN_FLIGHT = 32
@@ -96,7 +96,7 @@ def each(names: Sequence[str], work: Callable[[str], Any]) -> float:
 
 
 def condition(status: str) -> Dict[str, Any]:
-    now = stamp(time.time())
+    now = utc(time.time())
     said = {"type": "NhcHealthy", "status": status, "reason": "Xid79", "message": "check_gpu_lost: gpu3 is off the bus"}
     return {"status": {"conditions": [{**said, "lastHeartbeatTime": now, "lastTransitionTime": now}]}}
 

@@ -36,7 +36,7 @@ CHECKS = "nhc.checks"
 ADAPTER_GROUP = "nhc.adapters"
 """Entry points of adapters: what is called as `nhc.ports.MakeAdapter` says."""
 SINK_GROUP = "nhc.sinks"
-"""Entry points of what makes a sink (`nhc.ports.Sink`): called with the table [sinks.NAME] of agent.toml, the node's
+"""Entry points of what makes a sink (`nhc.sinks.Sink`): called with the table [sinks.NAME] of agent.toml, the node's
 name, and a function to complain to."""
 REPAIRER_GROUP = "nhc.repairers"
 """Entry points of repairers: what is called as `nhc.repair.MakeRepairer` says."""
@@ -60,7 +60,7 @@ SINKS: Dict[str, str] = {
     "cloudwatch": "nhc_adapters.cloud.aws.cloudwatch:sink",
     "server": "nhc.agent.server_sink:sink",
 }
-"""What makes a sink of the agent (`nhc.ports.Sink`), given its settings, the node's name and where to complain."""
+"""What makes a sink of the agent (`nhc.sinks.Sink`), given its settings, the node's name and where to complain."""
 
 
 REPAIRERS: Dict[str, str] = {

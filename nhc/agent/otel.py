@@ -30,7 +30,7 @@ class _Exporting(TypedDict, total=False):
 
 
 class Otel:
-    """`nhc.ports.Sink`. Raises AdapterError where the settings make no sense or the packages are not there."""
+    """`nhc.sinks.Sink`. Raises AdapterError where the settings make no sense or the packages are not there."""
 
     def __init__(
         self, settings: Mapping[str, object], node: str, labels: Mapping[str, str], log: Callable[[str], None]

@@ -40,7 +40,7 @@ def sink(settings: Mapping[str, object], node: str, log: Callable[[str], None]) 
 
 
 class ServerSink:
-    """`nhc.sinks.Writing`: takes reports at once and pushes them in a thread of its own."""
+    """`nhc.sinks.BufferedSink`: takes reports at once and pushes them in a thread of its own."""
 
     def __init__(
         self,

@@ -75,7 +75,7 @@ class SinkProcess:
                 wait = min(wait * 2, RETRY[1])
         self.say(standing=[list(one) for one in standing or ()])
         wait = 0.0
-        problem = getattr(sink, "problem", None)  # of a sink that writes in its own time (nhc.ports.Writing)
+        problem = getattr(sink, "problem", None)  # of a sink that writes in its own time (nhc.sinks.BufferedSink)
         while not self.over or (self.new and not wait):
             if wait or problem is None:
                 self._take(wait if wait else None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from typing import Any, Dict, Optional, Set, Tuple
 
@@ -37,11 +36,7 @@ from nhc.store.database import Store
 from nhc.store.errors import LeadershipLost, StoreError
 from nhc.store.leader import Leader
 from nhc.store.settings import opened
-
-
-class _SweepInterrupted(Exception):
-    """A signal to end: the sweep stays open, and its running tests go on."""
-
+from nhc.system.ending_signals import Signals, SignalToEnd
 
 _nodes = under("What is tested")
 _how = under("How it is tested")
@@ -188,20 +183,20 @@ def _run(options: Dict[str, Any]) -> int:
         around = Surroundings(options["every"], time.time, time.sleep,
                               lambda line: click.echo(f"sweep {number}: {printable(line)}", err=True))  # fmt: skip
         sweeper = Sweeper(store, number, plan, launcher, leader, around)
-        before = {one: signal.signal(one, _end) for one in (signal.SIGINT, signal.SIGTERM)}
+        signals = Signals()
         try:
+            signals.take()
             sweeper.run()
         except SweepStopped as stopped:
             click.echo(f"nhc deep sweep: stopped: {printable(str(stopped))}", err=True)
-        except _SweepInterrupted:
+        except SignalToEnd:  # the sweep stays open, and its running tests go on
             click.echo(f"nhc deep sweep: ended; go on with: nhc deep sweep --go-on {number}", err=True)
             return EXIT_UNKNOWN
         except LeadershipLost as error:
             click.echo(f"nhc deep sweep: {printable(str(error))}", err=True)
             return EXIT_UNKNOWN
         finally:
-            for one, handler in before.items():
-                signal.signal(one, handler)
+            signals.hold()
         return show_sweep(store, number, options["form"])
     finally:
         leader.release()
@@ -220,8 +215,9 @@ def _endless(options: Dict[str, Any]) -> int:
     store = opened(found(options["path"], options["url"]))
     leader = Leader(store, name="sweep")
     statuses: Set[int] = set()
-    before = {one: signal.signal(one, _end) for one in (signal.SIGINT, signal.SIGTERM)}
+    signals = Signals()
     try:
+        signals.take()
         if not leader.attempt():
             raise RefusedSweep(f"another runs a sweep on {store.name}")
         around = Surroundings(options["every"], time.time, time.sleep,
@@ -230,12 +226,14 @@ def _endless(options: Dict[str, Any]) -> int:
                          options["continuous"])  # fmt: skip
         run_endless(wanted, store, launcher, leader, around,
                     lambda number, _found: statuses.add(show_sweep(store, number, options["form"])))  # fmt: skip
-    except (_SweepInterrupted, LeadershipLost, SweepStopped) as error:
-        click.echo(f"nhc deep sweep: ended{f': {printable(str(error))}' if str(error) else ''}", err=True)
+    except SignalToEnd:
+        click.echo("nhc deep sweep: ended", err=True)
+        return EXIT_UNKNOWN
+    except (LeadershipLost, SweepStopped) as error:
+        click.echo(f"nhc deep sweep: ended: {printable(str(error))}", err=True)
         return EXIT_UNKNOWN
     finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        signals.hold()
         leader.release()
         store.close()
     return EXIT_UNHEALTHY if EXIT_UNHEALTHY in statuses else EXIT_HEALTHY
@@ -264,7 +262,3 @@ def _kept(store: Store, plan: SweepPlan, launcher: str, by: str) -> int:
     """Write a new sweep down, before anything is launched; its number."""
     with store.write() as connection:
         return deep.begin_sweep(connection, write(plan), launcher=launcher, by=by, now=time.time()).id
-
-
-def _end(_number: int, _frame: object) -> None:
-    raise _SweepInterrupted

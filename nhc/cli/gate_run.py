@@ -34,6 +34,7 @@ from nhc.model import printable
 from nhc.settings_file import SettingsError
 from nhc.state import gate_record as record
 from nhc.state.gate_record import GateState
+from nhc.system.ending_signals import Signals, SignalToEnd
 
 ENVIRONMENT = ("HOME", "USER", "LANG", "LC_ALL", "KUBECONFIG", "NVIDIA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")
 PREFIXES = ("NHC_", "SLURM_CONF", "AWS_")
@@ -42,10 +43,6 @@ PREFIXES = ("NHC_", "SLURM_CONF", "AWS_")
 
 BETWEEN = 2.0
 """Seconds between two tries to hold a node whose scheduler does not answer."""
-
-
-class _GateEnded(BaseException):
-    """A signal to end."""
 
 
 @click.command("run", cls=GroupedCommand)
@@ -104,10 +101,9 @@ def _run(options: Dict[str, Any]) -> int:
     world = _world(options)
     if world is None:
         return _no_gate(options)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, _end)
-    said = ""
+    said, signals = "", Signals()
     try:
+        signals.take()
         while True:
             outcome = Gate(world).once(apply=options["apply"])
             line = _line(world, outcome, options["apply"])
@@ -121,8 +117,10 @@ def _run(options: Dict[str, Any]) -> int:
                 world = _world(options) or world
             except (SettingsError, CommandError) as error:
                 _say(f"the settings in force stay: {error}")
-    except _GateEnded:
+    except SignalToEnd:
         return 128 + signal.SIGTERM if not options["every"] else EXIT_HEALTHY
+    finally:
+        signals.hold()
 
 
 def _boot(options: Dict[str, Any]) -> int:
@@ -176,7 +174,3 @@ def _status(outcome: GatePass) -> int:
         return EXIT_HEALTHY
     kept = outcome.record
     return EXIT_UNKNOWN if kept is not None and kept.state is GateState.UNTOLD else EXIT_UNHEALTHY
-
-
-def _end(_number: int, _frame: object) -> None:
-    raise _GateEnded

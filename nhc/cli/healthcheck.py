@@ -297,7 +297,7 @@ def _load_sensor(settings: Dict[str, str], warnings: Sequence[str]) -> int:
     output = LbnlOutput(settings)
     for warning in warnings:
         output.log(f"WARNING:  {warning}")
-    gc.enable()  # a load sensor stays: `nhc.cli.entry` takes us for a run that is over in a moment
+    gc.enable()  # a load sensor stays: `nhc.cli.main.entry` takes us for a run that is over in a moment
     for line in sys.stdin:
         if line.strip() == "quit":
             break

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 import time
-from typing import Any, Dict, Iterator, List, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Sequence
 
 import click
 
@@ -22,6 +21,7 @@ from nhc.jobs.watch_judge import JobFindings, JobWatch
 from nhc.matching.node_ranges import expand, fold
 from nhc.model import printable
 from nhc.system.bounded_read import cause, read_bytes, read_text
+from nhc.system.ending_signals import Signals, SignalToEnd
 
 PIECE = 1 << 20
 """Characters of one line that are read; what follows counts as another line."""
@@ -33,10 +33,6 @@ NODES = 16 << 10
 """Characters of the job's nodes, folded, that are kept there: a quarter of what a row may hold. More are not cut, which
 would make another name of the last, but left out."""
 _what, _who, _how = under("What is read"), under("Which node a rank is on"), under("How it goes on")
-
-
-class _WatchEnded(BaseException):
-    """A signal to end: what is known by then is judged."""
 
 
 @click.command("watch", cls=GroupedCommand)
@@ -77,13 +73,15 @@ def _watch(options: Dict[str, Any]) -> int:
     nodes = _nodes(options)
     records, problems = _records(options["records"])
     watch = JobWatch(nodes)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, _end)
+    signals = Signals()
     try:
+        signals.take()
         for log in logs:
             _read(watch, log, options)
-    except _WatchEnded:
+    except SignalToEnd:
         pass
+    finally:
+        signals.hold()
     found = watch.findings(flight_record.lags(records))
     for problem in problems:
         click.echo(f"nhc job watch: {printable(problem)}", err=True)
@@ -251,7 +249,3 @@ def _keep(found: JobFindings, watch: JobWatch, options: Dict[str, Any]) -> None:
             })  # fmt: skip
     finally:
         store.close()
-
-
-def _end(_number: int, _frame: Optional[object]) -> None:
-    raise _WatchEnded

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import signal
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 import click
@@ -33,6 +32,7 @@ from nhc.drills.scenarios import ALL, BY_NAME, Scenario
 from nhc.model import Action, printable
 from nhc.ports import AdapterError
 from nhc.remedy.site import RemedySite
+from nhc.system.ending_signals import Signals, SignalToEnd
 
 EVERY = "all"
 
@@ -120,13 +120,14 @@ def _on(site: RemedySite, name: str, options: Dict[str, Any]) -> int:
             click.echo(line)
         click.echo("dry run: nothing was done; --apply does it", err=True)
         return 0
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup leaves it
-            signal.signal(number, _end)
+    signals = Signals()
     try:
+        signals.take()
         return _shown([drill.run()], options["form"])
-    except KeyboardInterrupt:
+    except SignalToEnd:
         raise CommandError("the drill was stopped, and is undone", 1) from None
+    finally:
+        signals.hold()
 
 
 def _fault(site: RemedySite, name: str) -> RealFault:
@@ -162,11 +163,6 @@ def _would(site: RemedySite, injection: Injection, node: str) -> Iterator[str]:
         yield f"would run on {printable(node)}: {shlex.join(injection.begin(site.settings.drill.nhc))}"
         yield "would wait until the node's own check reports it, and watch the loop mark the node"
     yield "would then take the fault back, end the episode, and clear the mark of the drill"
-
-
-def _end(_number: int, _frame: object) -> None:
-    """As Ctrl-C: what was begun is undone."""
-    raise KeyboardInterrupt
 
 
 def _say(one: DrillTiming, form: str) -> None:

@@ -82,8 +82,8 @@ def _asked(word: str) -> str:
 
 
 def write_line(text: str) -> None:
-    """A line to standard error; one that cannot be written is lost."""
+    """A line to standard error; one that cannot be written is lost. Without memory it may stand there already."""
     try:
         print(text, file=sys.stderr, flush=True)
-    except (OSError, ValueError):
+    except (OSError, ValueError, MemoryError):
         pass

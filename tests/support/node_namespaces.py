@@ -19,7 +19,7 @@ from tests.support.require import need
 ENTER = """\
 #!/bin/sh
 set -- $SSH_CONNECTION
-exec nsenter --target "$(cat {place}/$3)" --uts --pid --mount -- /bin/sh -c "$SSH_ORIGINAL_COMMAND"
+exec nsenter --target "$(cat {place}/$3)" --uts --pid --mount --root --wd -- /bin/sh -c "$SSH_ORIGINAL_COMMAND"
 """
 
 
@@ -41,7 +41,7 @@ class Namespaces:
 
     def run(self, name: str, *argv: str) -> subprocess.Popen[bytes]:
         """Start a process on a node."""
-        enter = ["nsenter", "--target", str(self._inside[name]), "--uts", "--pid", "--mount", "--"]
+        enter = ["nsenter", "--target", str(self._inside[name]), "--uts", "--pid", "--mount", "--root", "--wd", "--"]
         return subprocess.Popen([*enter, *argv], stdin=subprocess.DEVNULL, start_new_session=True)
 
 

@@ -68,7 +68,7 @@ def metrics(report: Report, ended: FrozenSet[str], namespace: str) -> List[Cloud
 
 
 class CloudWatchSink:
-    """As `nhc.ports.Sink`."""
+    """As `nhc.sinks.Sink`."""
 
     def __init__(self, table: AdapterSettings, environ: Optional[Mapping[str, str]] = None) -> None:
         try:

@@ -60,7 +60,7 @@ def event_of(event: Event) -> Optional[Tuple[str, str, str]]:
 
 
 class NodeSink:
-    """One node's sink, as `nhc.ports.Sink`."""
+    """One node's sink, as `nhc.sinks.Sink`."""
 
     def __init__(
         self,

@@ -138,7 +138,7 @@ class Findings:
 
     def folded(self, names):
         """Names as ranges."""
-        return import_nhc("nhc.matching.nodeset").fold(names)
+        return import_nhc("nhc.matching.node_ranges").fold(names)
 
     def write(self, paths, history_path=""):
         """Write what `nhc fleet check` writes: JSON, HTML and text. Kept in a history where one is named."""
