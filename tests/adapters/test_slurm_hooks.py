@@ -209,8 +209,8 @@ def test_a_users_comment_skips_no_check_unless_the_administrator_allows_it(clust
 
 def test_leftover_processes_of_the_job_are_ended_and_another_users_are_not(cluster, hooks):
     quiet_health_check(hooks)
-    hooks.configure(NHC_EPILOG_CLEAN="processes", NHC_EPILOG_FIND="processes")
-    nobody = pwd.getpwnam("nobody").pw_uid
+    user = pwd.getpwnam("games").pw_uid  # no other test's: everything that runs as this user is ended
+    hooks.configure(NHC_EPILOG_CLEAN="processes", NHC_EPILOG_FIND="processes", MAX_SYS_UID=str(user - 1))
     users = hooks.directory / "users"
     users.mkdir()
     users.chmod(0o777)
@@ -221,7 +221,7 @@ def test_leftover_processes_of_the_job_are_ended_and_another_users_are_not(clust
         # It is there when it is the program that it is to be: until then the epilog would find a shell.
         f'until [ "$(cat /proc/$(cat {pid_file})/comm)" = sleep ]; do sleep 0.05; done',
         "--nodelist=n2",
-        f"--uid={nobody}",
+        f"--uid={user}",
         "--output=/dev/null",
     )
     ended(cluster, job)

@@ -64,7 +64,7 @@ class Cluster:
             [f"{self.bin}/{program}", *map(str, words)], cwd=self.base, capture_output=True, text=True, timeout=120,
             env={"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}, **self.user,
         )  # fmt: skip
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == 0, f"{program}: {done.returncode}: {done.stdout}{done.stderr}"
         return done.stdout
 
     def start(self):
