@@ -102,7 +102,8 @@ def _limit(table: Table, key: str, default: Optional[Limit]) -> Optional[Limit]:
     return Limit(one.count("nodes", 0), one.share("share", 0.0))
 
 
-def _some(table: Table, key: str, default: Limit) -> Limit:
+def limit_of(table: Table, key: str, default: Limit) -> Limit:
+    """The limit under a key, `default` where there is none. Raises SettingsError."""
     return _limit(table, key, default) or default
 
 
@@ -124,7 +125,7 @@ def _bounds(file: Table, limits: Table, approval: Table) -> Bounds:
         raise SettingsError(f"{file.path}: bounds.fleet.out: a fleet without a bound on nodes out is refused")
     return Bounds(
         radii=radii,
-        first_run=_some(limits, "first-run", default.first_run),
+        first_run=limit_of(limits, "first-run", default.first_run),
         first_run_for=limits.seconds("first-run-for", default.first_run_for),
         attempts=limits.count("attempts", default.attempts, least=1),
         window=limits.seconds("window", default.window, least=60.0),
@@ -149,10 +150,10 @@ def _timed(table: Table, actions: FrozenSet[str]) -> Timed:
 def _breaker(table: Table) -> BreakerSettings:
     default = BreakerSettings()
     return BreakerSettings(
-        _some(table, "faults", default.faults),
+        limit_of(table, "faults", default.faults),
         table.seconds("within", default.within, least=1.0),
         table.count("failures", default.failures),
-        _some(table, "blind", default.blind),
+        limit_of(table, "blind", default.blind),
     )
 
 

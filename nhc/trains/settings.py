@@ -11,6 +11,7 @@ from typing import NamedTuple, Tuple
 
 from nhc import settings_file
 from nhc.remedy.bounds import REPAIRS, Limit
+from nhc.remedy.remedy_file import limit_of
 from nhc.repair import Rung
 from nhc.settings_file import SettingsError, Table
 
@@ -106,7 +107,7 @@ def parse(text: str, path: str) -> TrainPlan:
         path, hashlib.sha256(text.encode()).hexdigest(), text, name, file.text("why"),
         file.text_or_texts("nodes"), file.text_or_texts("groups"), file.text_or_texts("without"),
         (*_works(file), *_verifying(proof)), _waves(file.table("waves")),
-        _limit(file.table("stop"), "failures", Limit(1, 0.05)),
+        limit_of(file.table("stop"), "failures", Limit(1, 0.05)),
         _drain(file.table("drain")), _proof(proof), file.seconds("patience", 86400.0, least=1.0),
         file.seconds("every", 15.0, least=0.2),
     )  # fmt: skip
@@ -147,20 +148,11 @@ def _verifying(table: Table) -> Tuple[Work, ...]:
 
 def _waves(table: Table) -> Waves:
     default = Waves()
-    per = tuple((kind, _limit(table.table("per"), kind, Limit(1))) for kind in table.table("per").names())
+    per = tuple((kind, limit_of(table.table("per"), kind, Limit(1))) for kind in table.table("per").names())
     return Waves(
-        table.count("first", default.first), _limit(table, "size", default.size), per,
+        table.count("first", default.first), limit_of(table, "size", default.size), per,
         table.seconds("pause", default.pause),
     )  # fmt: skip
-
-
-def _limit(table: Table, key: str, default: Limit) -> Limit:
-    if key not in table:
-        return default
-    one = table.table(key)
-    if "nodes" not in one and "share" not in one:
-        raise table.wrong(key, 'a limit such as { nodes = 2, share = "5%" }')
-    return Limit(one.count("nodes", 0), one.share("share", 0.0))
 
 
 def _drain(table: Table) -> TrainDrain:
