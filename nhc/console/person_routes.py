@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import List
+from typing import Callable, Dict, List, Mapping
 
 from aiohttp import web
 
@@ -14,6 +14,10 @@ from nhc.console.doors import LIFETIME, PERSON
 from nhc.console.route_values import Console, answer_json, form_of, number
 from nhc.console.snapshot import Snapshot
 from nhc.matching.node_ranges import fold
+from nhc.store.database import Store
+
+EpisodeAct = Callable[[Store, Person, int, Mapping[str, str], float], Dict[str, object]]
+"""What a person does to an episode: the episode's number, the form that was sent, the time."""
 
 
 async def me(console: Console, request: web.Request) -> web.StreamResponse:
@@ -50,18 +54,18 @@ async def log_out(console: Console, request: web.Request) -> web.StreamResponse:
 
 async def decide(console: Console, request: web.Request) -> web.StreamResponse:
     """Agree to a repair of an episode, or refuse it."""
-    form = await form_of(request)
-    row = number(request, "id")
-    done = await asyncio.to_thread(acts.decide, console.kept(), request[PERSON], row, form, console.clock())
-    console.hub.notify("episodes")
-    return answer_json(done)
+    return await _act_on_episode(console, request, acts.decide)
 
 
 async def abort(console: Console, request: web.Request) -> web.StreamResponse:
     """End an episode."""
+    return await _act_on_episode(console, request, acts.abort)
+
+
+async def _act_on_episode(console: Console, request: web.Request, act: EpisodeAct) -> web.StreamResponse:
     form = await form_of(request)
     row = number(request, "id")
-    done = await asyncio.to_thread(acts.abort, console.kept(), request[PERSON], row, form, console.clock())
+    done = await asyncio.to_thread(act, console.kept(), request[PERSON], row, form, console.clock())
     console.hub.notify("episodes")
     return answer_json(done)
 
