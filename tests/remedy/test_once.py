@@ -37,18 +37,17 @@ def test_an_attempt_written_after_the_clock_was_set_back_is_known(world):
     assert tried == ["reboot", "power-cycle"]
 
 
-def dies_before_marking(world):
-    """The process ends after it has written down that it is about to mark, and before it does."""
+def dies(world, boundary):
+    """The process of the loop ends at this boundary of its first round; a new one begins afterwards."""
 
     def die(what):
-        if what == "before marks are set":
+        if what == boundary:
             raise Killed(what)
 
     world.at_boundary = die
     with pytest.raises(Killed):
         world.controller().round()
     world.at_boundary = lambda _what: None
-    assert last(world).state == "marking"
 
 
 @pytest.mark.parametrize(
@@ -61,7 +60,8 @@ def dies_before_marking(world):
 )
 def test_a_mark_that_was_only_written_down_waits_for_what_holds_marks(world, settings, open_breaker, why):
     world.fall_sick("n1")
-    dies_before_marking(world)
+    dies(world, "before marks are set")  # it is written down that it is about to mark
+    assert last(world).state == "marking"
     if open_breaker:
         with world.plain.write() as connection:
             holds.set_breaker(connection, "remedy", "open", by="alice", why="by hand", now=world.now)
@@ -77,15 +77,7 @@ def test_a_mark_that_was_only_written_down_waits_for_what_holds_marks(world, set
 def test_a_mark_that_was_set_before_the_process_ended_goes_on_under_an_open_breaker(world):
     """The mark stands already: it is known as ours, so that the breaker does not keep the node from coming back."""
     world.fall_sick("n1")
-
-    def die(what):
-        if what == "after marks are set":
-            raise Killed(what)
-
-    world.at_boundary = die
-    with pytest.raises(Killed):
-        world.controller().round()
-    world.at_boundary = lambda _what: None
+    dies(world, "after marks are set")
     with world.plain.write() as connection:
         holds.set_breaker(connection, "remedy", "open", by="alice", why="by hand", now=world.now)
     world.run(world.controller(), 2)
