@@ -201,6 +201,10 @@ class Host:
             raise failure
         return value  # type: ignore[no-any-return]
 
+    def knows(self, gather: Callable[[Host], T]) -> bool:
+        """Whether this fact has been gathered already, in vain or not."""
+        return gather in self._facts
+
     def know(self, gather: Callable[[Host], T], value: T) -> None:
         """Take a fact as given: whoever starts the run has it already."""
         self._facts[gather] = (value, None)

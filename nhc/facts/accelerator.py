@@ -1,7 +1,7 @@
 """A node's accelerators, described alike for every vendor (`nhc.facts.accelerator_values`).
 
 `accelerators(host)` asks the vendors whose devices the PCI bus shows. A node without any reads one
-file and is done.
+file and is done. `answering(host)` is for who must go on without an answer: it asks in a process that can be lost.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from nhc.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Callable, Dict
+
+ANSWER = 4.0
+"""Seconds that drivers have to answer one who can go on without them. NVML of eight GPUs answers within one or two."""
 
 
 def _vendors() -> Dict[str, Callable[[Host], Source]]:
@@ -47,3 +50,20 @@ def accelerators(host: Host) -> Inventory:
     present = {function.vendor_name for function in functions}
     sources = tuple(gather(host) for vendor, gather in _vendors().items() if vendor in present)
     return Inventory(functions, sources, host.fact(switch_functions))
+
+
+def answering(host: Host) -> Inventory:
+    """The node's accelerators, if their drivers answer within `ANSWER` seconds; then for all who ask in this process.
+
+    A driver that hangs, or a library that crashes, costs a child process and not the caller. Raises OSError where
+    there is no answer.
+    """
+    if host.knows(accelerators) or not host.fact(accelerator_functions):
+        return host.fact(accelerators)
+    from nhc.system.children import ask_child
+
+    found = ask_child(lambda: host.fact(accelerators), ANSWER)
+    if not isinstance(found, Inventory):
+        raise OSError(5, "the accelerators' drivers gave no answer")
+    host.know(accelerators, found)
+    return found

@@ -1,4 +1,7 @@
-"""Findings beside what their devices say of themselves: NVML of a GPU, the PCI bus of what should be on it."""
+"""Findings beside what their devices say of themselves: NVML of a GPU, the PCI bus of what should be on it.
+
+What a device says sharpens what the log says. Where a driver hangs or crashes when it is asked, the log stands alone.
+"""
 
 from __future__ import annotations
 
@@ -97,10 +100,10 @@ def _row_state(device: Device) -> str:
 
 def _device(host: Host, address: str) -> Optional[Device]:
     """What the vendor's library says of the accelerator at a PCI address, None where it says nothing."""
-    from nhc.facts.accelerator import accelerators
+    from nhc.facts.accelerator import answering
 
     try:
-        inventory = host.fact(accelerators)
+        inventory = host.fact(answering)
     except OSError:
         return None
     return next((device for device in inventory.devices if device.pci == address), None)

@@ -6,11 +6,12 @@ import sys
 
 import pytest
 
+from nhc.facts.kmsg import BOOT_ID
 from nhc.model import Verdict
 from tests.support.nvml.fake import ROOT, pci_tree
 
 RUN = """
-import json, sys, tempfile
+import json, os, sys, tempfile
 from nhc.run import engine
 from nhc.plan import BUILT_IN
 from nhc.plan import Item
@@ -19,6 +20,7 @@ from nhc.state.store import State
 from nhc.testing import FakeHost
 host = FakeHost(json.loads(sys.argv[1]))
 host.system.ask = lambda name, answer: answer()
+host.system.kernel = json.loads(os.environ.get("KERNEL_RECORDS", "[]"))
 seconds, lines = float(sys.argv[2]), [line.split() for line in sys.argv[3:]]
 items = tuple(Item(BUILT_IN, line[0], " ".join(line), argv=tuple(line), timeout=seconds) for line in lines)
 report = engine.run(Plan(items), host, state=State(tempfile.mkdtemp()))
@@ -26,10 +28,12 @@ print(json.dumps([[r.check, int(r.verdict), r.outcome.reason, r.outcome.target] 
 """
 
 
-def run(nvml, scenario, *lines, seconds=20):
+def run(nvml, scenario, *lines, seconds=20, kernel=()):
+    records = [f"3,{number},99999000000,-;{text}" for number, text in enumerate(kernel)]
     ended = subprocess.run(
-        [sys.executable, "-c", RUN, json.dumps(pci_tree()), str(seconds), *lines],
-        env=nvml.environment(scenario), capture_output=True, text=True, timeout=60, check=True, cwd=ROOT,
+        [sys.executable, "-c", RUN, json.dumps({**pci_tree(), BOOT_ID: "boot-1\n"}), str(seconds), *lines],
+        env={**nvml.environment(scenario), "KERNEL_RECORDS": json.dumps(records)},
+        capture_output=True, text=True, timeout=60, check=True, cwd=ROOT,
     )  # fmt: skip
     return json.loads(ended.stdout)
 
@@ -55,6 +59,22 @@ def test_a_library_that_hangs_or_crashes_ends_its_check_only(nvml, what, check, 
 
     assert [found[0][0], found[0][1]] == [check.split()[0], verdict]
     assert found[-1][0] == "check_nvme_count"
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("what", ["hang", "crash"])
+def test_what_the_log_says_is_told_while_nvml_hangs(nvml, what):
+    """Xid 119 is the driver that gets no answer from its GPU, so NVML may hang then: other faults still count."""
+    kernel = [
+        "NVRM: Xid (PCI:0000:0f:00): 119, pid=1, name=python, Timeout after 6s of waiting for RPC response",
+        "EXT4-fs (sda2): Remounting filesystem read-only", "Kernel panic - not syncing: Fatal exception",
+    ]  # fmt: skip
+    found = run(nvml, nvml.scenario("h100", f"init {what}"), "check_kmsg", "check_gpu_xid", kernel=kernel)
+
+    reasons = {(check, reason, verdict) for check, verdict, reason, _target in found}
+    assert {("check_kmsg", "Xid119", Verdict.CRIT), ("check_kmsg", "KernelPanic", Verdict.CRIT),
+            ("check_gpu_xid", "Xid119", Verdict.CRIT)} <= reasons  # fmt: skip
+    assert Verdict.UNKNOWN not in {verdict for _check, _reason, verdict in reasons}
 
 
 def test_a_node_without_accelerators_imports_no_library():
