@@ -12,11 +12,14 @@ from typing import Optional, Tuple
 
 from nhc.matching.mark_cause import same_words
 from nhc.model import Action, CheckResult, Report, Verdict, describe, printable
-from nhc.ports import OWNER, Effect, Mark, NodeState
+from nhc.ports import KEEPER, OURS, OWNER, Effect, Mark, NodeState
 from nhc.timestamps import from_utc, utc
 
 TAG = "NHC:"
-"""The first word of every mark that is ours; LBNL NHC's, so that marks it left are ours to clear."""
+"""The first word of marks of OWNER; LBNL NHC's, so that marks it left are ours to clear."""
+
+TAGS = {OWNER: TAG, KEEPER: "NHC-REMEDY:"}
+"""The first word of every mark that is ours, by its owner."""
 
 WHY_LIMIT = 240
 """Characters kept of a mark's explanation. Slurm, PBS and LSF all take more; people read less."""
@@ -57,12 +60,17 @@ def healthy(report: Report) -> bool:
     return report.verdict in (Verdict.OK, Verdict.WARN)
 
 
+def may_change(mark: Mark, owner: str = OWNER) -> bool:
+    """Whether the part of nhc that acts as `owner` may replace or clear a mark: its own; KEEPER takes over OWNER's."""
+    return mark.owner == owner or (owner == KEEPER and mark.owner == OWNER)
+
+
 def may_mark(state: Optional[NodeState], mark: Mark) -> Tuple[Effect, str]:
     """Whether to set `mark` on a node: CHANGED says yes.
 
     The rules: a node that is not known, or held, is left; one that somebody else took
-    out keeps their reason, even where they gave none; our own mark is refreshed when its cause is new, not when a
-    figure in its text is.
+    out keeps their reason, even where they gave none; a mark that waits for a proof is nobody else's; our own mark is
+    refreshed when its cause is new, not when a figure in its text is.
     """
     if state is None:
         return Effect.FAILED, "not a node that the scheduler knows"
@@ -73,7 +81,7 @@ def may_mark(state: Optional[NodeState], mark: Mark) -> Tuple[Effect, str]:
         return Effect.CHANGED, f"replaces the note {note!r}" if note else ""
     if state.mark is None:
         return Effect.REFUSED, f"already {state.shown}, with no reason given: somebody else's"
-    if not state.mark.ours:
+    if not may_change(state.mark, mark.owner):
         by = state.mark.owner or "somebody else"
         return Effect.REFUSED, f"already {state.shown} by {by}: {printable(state.mark.why, 120)}"
     if same_cause(state.mark, mark):
@@ -81,11 +89,11 @@ def may_mark(state: Optional[NodeState], mark: Mark) -> Tuple[Effect, str]:
     return Effect.CHANGED, "reason refreshed"
 
 
-def may_clear(state: Optional[NodeState]) -> Tuple[Effect, str]:
-    """Whether to put a node back into service: only where our own mark took it out."""
+def may_clear(state: Optional[NodeState], owner: str = OWNER) -> Tuple[Effect, str]:
+    """Whether to put a node back into service: only where a mark that `owner` may change took it out."""
     if state is None:
         return Effect.FAILED, "not a node that the scheduler knows"
-    if state.mark is None or not state.mark.ours:
+    if state.mark is None or not may_change(state.mark, owner):
         if state.available:
             return Effect.UNCHANGED, "carries no mark of ours"
         by = state.mark.owner or "somebody else" if state.mark else "somebody else, with no reason given"
@@ -111,6 +119,8 @@ def same_cause(standing: Mark, wanted: Mark) -> bool:
     nothing = (Action.NONE, Action.INSPECT)  # no text tells these two apart
     if standing.action is not wanted.action and not (standing.action in nothing and wanted.action in nothing):
         return False
+    if standing.owner != wanted.owner:
+        return False
     if mark_text(standing) == mark_text(wanted):
         return True
     if standing.cause and wanted.cause:
@@ -133,7 +143,7 @@ def _plain_why(mark: Mark) -> str:
 
 def mark_text(mark: Mark, with_since: bool = False) -> str:
     """A mark of ours as text. The time is put in where the other side keeps none itself."""
-    text = f"{TAG} {_plain_why(mark)}"
+    text = f"{TAGS.get(mark.owner, TAG)} {_plain_why(mark)}"
     if mark.action not in (Action.NONE, Action.INSPECT):  # that somebody should look is what every mark says
         text += f" [action: {mark.action.value}]"
     if with_since and mark.since is not None:
@@ -142,13 +152,14 @@ def mark_text(mark: Mark, with_since: bool = False) -> str:
 
 
 def read_mark_text(text: str, owner: str = "", since: Optional[float] = None) -> Optional[Mark]:
-    """The mark that a reason says, ours where it begins with the tag; None for an empty reason."""
+    """The mark that a reason says, ours where it begins with one of the tags; None for an empty reason."""
     text = printable(text).strip()
     if not text:
         return None
-    if text != TAG and not text.startswith(f"{TAG} "):
-        return Mark(text, since=since, owner="" if owner == OWNER else owner)
-    why, action = text[len(TAG) :].strip(), Action.NONE
+    ours = next((one for one, tag in TAGS.items() if f"{text} ".startswith(f"{tag} ")), "")
+    if not ours:
+        return Mark(text, since=since, owner="" if owner in OURS else owner)
+    why, action = text[len(TAGS[ours]) :].strip(), Action.NONE
     tail = _TAIL.search(why)
     while tail:
         if tail[1] == "action" and tail[2] in {known.value for known in Action}:
@@ -162,4 +173,4 @@ def read_mark_text(text: str, owner: str = "", since: Optional[float] = None) ->
             break
         why = why[: tail.start()]
         tail = _TAIL.search(why)
-    return Mark(why, action, since)
+    return Mark(why, action, since, ours)

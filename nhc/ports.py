@@ -13,7 +13,19 @@ from typing import runtime_checkable as port
 from nhc.model import Action, Report
 
 OWNER = "nhc"
-"""The owner of our marks. Anybody else's mark has the name of its setter, or "" where it is not known."""
+"""The owner of marks that a health check, a hook or a sync sets, and clears by the next healthy report."""
+
+KEEPER = "nhc-remedy"
+"""The owner of marks that stand until a repair is proved or maintenance is over: the remedy loop's and the trains'.
+
+A healthy report clears none of them: the node is healthy a second after the boot, and not proved.
+"""
+
+OURS = frozenset({OWNER, KEEPER})
+"""Anybody else's mark has the name of its setter, or "" where it is not known."""
+
+OWNER_SETTING = "NHC_MARK_OWNER"
+"""The setting that says for which of OURS an adapter acts; OWNER unless it is set."""
 
 
 class Mark(NamedTuple):
@@ -41,7 +53,8 @@ class Mark(NamedTuple):
 
     @property
     def ours(self) -> bool:
-        return self.owner == OWNER
+        """Whether nhc has set it, whichever part. Which part may change it: `nhc.marks.may_change`."""
+        return self.owner in OURS
 
 
 class NodeState(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Callable, Dict, Iterable, List, Mapping, Optional, Sequence, 
 
 from nhc.marks import mark_text, may_clear, may_mark, same_cause
 from nhc.model import printable
-from nhc.ports import AdapterError, Applied, Effect, Mark, NodeState
+from nhc.ports import OWNER, OWNER_SETTING, AdapterError, Applied, Effect, Mark, NodeState
 from nhc.system import process
 from nhc.system.process import Completed
 
@@ -132,6 +132,7 @@ class CommandMarker:
     ) -> None:
         self.command = Commands(settings, environ, timeout, run)
         self.environ: Mapping[str, str] = os.environ if environ is None else environ
+        self.owner = self.command.setting(OWNER_SETTING, OWNER)
         self._prepare()
 
     def _prepare(self) -> None:
@@ -170,6 +171,7 @@ class CommandMarker:
         states = self._states(list(marks), seen)
         done: Dict[str, Applied] = {}
         same: Dict[Tuple[str, bool], List[NodeState]] = {}
+        marks = {node: mark._replace(owner=self.owner) for node, mark in marks.items()}
         for node, mark in marks.items():
             state = states.get(node)
             effect, why = may_mark(state, mark)
@@ -190,7 +192,7 @@ class CommandMarker:
         todo: List[NodeState] = []
         for node in dict.fromkeys(names):
             state = states.get(node)
-            effect, why = may_clear(state)
+            effect, why = may_clear(state, self.owner)
             done[node] = Applied(node, effect, why)
             if effect is Effect.CHANGED and state is not None:
                 todo.append(state)

@@ -11,7 +11,7 @@ import re
 from fnmatch import fnmatchcase
 from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.marks import healthy, mark_of, may_clear, may_mark
+from nhc.marks import healthy, mark_of, may_change, may_clear, may_mark
 from nhc.model import Action, Report, Verdict
 from nhc.ports import Effect, Mark, NodeState, Operation, PlannedOperation
 
@@ -246,7 +246,7 @@ class _Deciding:
         operation = {Action.REBOOT: Operation.REBOOT, Action.REPLACE: Operation.REPLACE}.get(mark.action)
         if operation is None or not self.policy.repairs or state is None or state.hold:
             return
-        if state.available or state.mark is None or not state.mark.ours:
+        if state.available or state.mark is None or not may_change(state.mark):
             return  # not out yet, or not by us: a later round, or nobody's business here
         reboots = [p for p in self.history if p.node == node and p.operation is Operation.REBOOT]
         tried = sum(1 for past in reboots if self.now - past.when < self.policy.window)

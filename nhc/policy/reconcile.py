@@ -23,7 +23,7 @@ from typing import (
     Tuple,
 )
 
-from nhc.marks import same_cause
+from nhc.marks import may_change, same_cause
 from nhc.model import Report
 from nhc.policy.decide import Decision, Policy, decide, history_needed
 from nhc.policy.ledger import Ledger
@@ -211,7 +211,7 @@ def _holds(planned: PlannedOperation, state: Optional[NodeState]) -> bool:
         return True  # gone from the cluster: nothing to repeat
     if planned.operation is Operation.CLEAR:
         # Somebody else may have taken it out since; that is theirs.
-        return state.available or state.mark is None or not state.mark.ours
+        return state.available or state.mark is None or not may_change(state.mark)
     if state.mark is None or planned.mark is None:
         return False
-    return not state.available and (not state.mark.ours or same_cause(state.mark, planned.mark))
+    return not state.available and (not may_change(state.mark) or same_cause(state.mark, planned.mark))

@@ -12,7 +12,7 @@ from sqlalchemy.engine import Connection
 from nhc.model import Report, printable
 from nhc.plugins import open_adapter, suite_runner
 from nhc.policy.reconcile import BadReports, load_reports
-from nhc.ports import AdapterError, ConditionReport, ConditionReports, Marker, SettingError
+from nhc.ports import KEEPER, OWNER_SETTING, AdapterError, ConditionReport, ConditionReports, Marker, SettingError
 from nhc.remedy.book import Written
 from nhc.remedy.controller import RemedyController
 from nhc.remedy.counting import FleetGroups
@@ -137,7 +137,7 @@ def open_site(settings: RemedySettings) -> RemedySite:
     name = settings.sources.adapter
     if not name:
         raise AdapterError(f"{settings.path}: sources.adapter: missing: who knows the nodes and marks them?")
-    marker = open_adapter(name, {**given, **settings.sources.settings}, os.environ)
+    marker = open_adapter(name, {**given, **settings.sources.settings, OWNER_SETTING: KEEPER}, os.environ)
     if not isinstance(marker, Marker):
         raise AdapterError(f"{settings.path}: sources.adapter: {name} knows nodes but cannot mark them")
     crew = open_crew(settings, (marker,), os.environ)

@@ -63,7 +63,7 @@ def hooked(slurm_directory):
     (slurm_directory / "hooked").mkdir()
     cluster = Cluster(slurm_directory / "hooked", ["n1", "n2", "n3"])
     hooks = Hooks(slurm_directory / "hooks", cluster.nodes, cluster.conf)
-    cluster.extra = hooks.slurm_conf(interval=2)
+    cluster.extra = hooks.slurm_conf(interval=2) + "RebootProgram=/bin/true\nResumeTimeout=60\n"
     try:
         cluster.start()
         yield cluster, hooks

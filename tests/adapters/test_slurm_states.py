@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nhc.marks import may_clear, may_mark
 from nhc.model import Action
-from nhc.ports import Effect, Mark
+from nhc.ports import KEEPER, Effect, Mark
 from nhc_adapters.slurm.states import node_state, parse_json_nodes, parse_show, parse_sinfo
 
 MARK = Mark("check_x: new")
@@ -43,6 +43,8 @@ TABLE = [
     ("DOWN+DRAIN", "NHC: check_x: new", SAME, YES),
     ("DOWN", "NHC: check_x: new", SAME, YES),
     ("IDLE+FAIL", "NHC: check_x: new", SAME, YES),
+    ("IDLE+DRAIN", "NHC-REMEDY: check_x: new", NO, NO),
+    ("IDLE", "NHC-REMEDY: check_x: new", YES, SAME),
     ("DOWN", "Not responding", NO, NO),
     ("DOWN+NOT_RESPONDING", "", NO, NO),
     ("IDLE+FAIL", "vendor", NO, NO),
@@ -71,6 +73,13 @@ def test_what_is_done_in_each_state(state, reason, marked, cleared):
     node = node_state("n1", state.split("+"), reason, "root", 1.0)
     assert may_mark(node, MARK)[0] is marked
     assert may_clear(node)[0] is cleared
+
+
+def test_the_loop_takes_over_what_a_hook_has_marked_and_clears_its_own():
+    hooks, own = (node_state("n1", ["IDLE", "DRAIN"], f"{tag}: check_x: new") for tag in ("NHC", "NHC-REMEDY"))
+    wanted = MARK._replace(owner=KEEPER)
+    assert (may_mark(hooks, wanted)[0], may_mark(own, wanted)[0]) == (YES, SAME)
+    assert (may_clear(hooks, KEEPER)[0], may_clear(own, KEEPER)[0]) == (YES, YES)
 
 
 def test_the_documented_table_is_this_one():

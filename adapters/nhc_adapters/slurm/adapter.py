@@ -107,7 +107,7 @@ class Slurm(CommandMarker):
             failures = self._update(names, ["State=FAIL", f"Reason=Action:{operation.value.capitalize()}"])
         else:
             failures = {}
-            reason = mark_text(Mark(because, Action.REBOOT))
+            reason = mark_text(Mark(because, Action.REBOOT, owner=self.owner))
             for some, folded in chunks(names):
                 failures.update(self.try_(some, "scontrol", "reboot", f"reason={reason}", folded))
         return [

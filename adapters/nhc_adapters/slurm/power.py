@@ -16,7 +16,7 @@ from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from nhc.marks import mark_text
 from nhc.model import Action, printable
-from nhc.ports import AdapterError, Mark
+from nhc.ports import KEEPER, AdapterError, Mark
 from nhc.repair import (
     Answer,
     Claim,
@@ -161,7 +161,7 @@ class SlurmPower:
 
     def _argv(self, order: Order) -> List[str]:
         node, action = order.machine.node, Action.REBOOT if order.rung is Rung.REBOOT else Action.REPLACE
-        reason = mark_text(Mark(f"{order.because} (episode {printable(order.episode, 20)})", action))
+        reason = mark_text(Mark(f"{order.because} (episode {printable(order.episode, 20)})", action, owner=KEEPER))
         if order.rung is Rung.REBOOT:
             return ["scontrol", "reboot", f"reason={reason}", node]
         if self.replace == "hyperpod":

@@ -90,7 +90,7 @@ class SlurmHyperpod(Slurm):
             self.nodes([plain(node)])
             if self._asked.get(node) != request:
                 return ""
-            reason = mark_text(Mark(f"answered: {text}", Action.INSPECT))
+            reason = mark_text(Mark(f"answered: {text}", Action.INSPECT, owner=self.owner))
             self.command.ask("scontrol", "update", f"NodeName={node}", f"Reason={reason}")
         except AdapterError as error:
             return str(error)
