@@ -97,7 +97,7 @@ def show_sweep(store: Store, number: int, form: str) -> int:
             click.echo(f"{len(members)} {word}: {shown}")
         if row.message:
             click.echo(row.message)
-    if any(blame["culprit"] in ("node", "link", "leaf", "rail", "scale") for blame in blames):
+    if any(blame["culprit"] in ("node", "link", "leaf", "rail", "path", "scale") for blame in blames):
         return EXIT_UNHEALTHY
     return EXIT_HEALTHY if row.state == deep.DONE and set(nodes.values()) == {"passed"} else EXIT_UNKNOWN
 

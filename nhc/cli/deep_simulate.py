@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Set, Tuple
 
 import click
 
 from nhc.cli.common_options import FORMAT
 from nhc.cli.option_groups import GroupedCommand, under
+from nhc.deep.findings import Culprit, NodeStanding
 from nhc.deep.group_test import Rules
-from nhc.deep.judge import Culprit, NodeStanding
 from nhc.deep.simulate import Cost, Faults, SimulatedSweep, break_some, cluster, compare, play, table
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY
 from nhc.units import percent
@@ -44,6 +44,8 @@ class _Share(click.ParamType):
                          help="Bad links between good nodes.")  # fmt: skip
 @under("What is broken")("--uplinks", type=click.IntRange(0), default=0, show_default=True,
                          help="Leaves whose uplinks are bad.")  # fmt: skip
+@under("What is broken")("--paths", type=click.IntRange(0), default=0, show_default=True,
+                         help="Pairs of leaves that do not reach each other.")  # fmt: skip
 @under("What is broken")("--noise", type=_Share(), default="0", show_default=True, metavar="SHARE",
                          help="How often a good test comes out bad by chance: 1% or 0.01.")  # fmt: skip
 @under("How it is tested")("--failures", type=click.IntRange(1, 10), default=2, show_default=True,
@@ -53,8 +55,8 @@ class _Share(click.ParamType):
 @under("How it is tested")("--seed", type=int, default=1, show_default=True, help="The same seed plays the same.")
 @FORMAT
 def command(
-    nodes: int, leaf_size: int, bad: int, links: int, uplinks: int, noise: float, failures: int, minutes: float,
-    seed: int, form: str,
+    nodes: int, leaf_size: int, bad: int, links: int, uplinks: int, paths: int, noise: float, failures: int,
+    minutes: float, seed: int, form: str,
 ) -> None:  # fmt: skip
     """Play a sweep on a made-up cluster: its rounds, its tests, whom it finds, and what other ways would cost.
 
@@ -66,7 +68,7 @@ def command(
         raise click.BadParameter(f"{bad} bad nodes of {nodes}", param_hint="--bad")
     if uplinks > leaves:
         raise click.BadParameter(f"{uplinks} bad uplinks of {leaves} leaves", param_hint="--uplinks")
-    faults = break_some(names, topology, bad, links, uplinks, seed)._replace(false_bad=noise)
+    faults = break_some(names, topology, bad, links, uplinks, seed, paths)._replace(false_bad=noise)
     rules = Rules(failures=failures)
     played = play(names, topology, faults, rules, seed)
     costs = compare(nodes, played, minutes)
@@ -83,7 +85,8 @@ def _lines(names: List[str], faults: Faults, played: SimulatedSweep, costs: List
     lines = [
         (
             f"{len(names):,} nodes, {len(faults.nodes)} of them bad, {len(faults.links)} bad links, "
-            f"{len(faults.uplinks)} bad uplinks, {faults.false_bad:.2%} of good tests bad by chance"
+            f"{len(faults.uplinks)} bad uplinks, {len(faults.paths)} bad paths, "
+            f"{faults.false_bad:.2%} of good tests bad by chance"
         ),
         (
             f"{len(played.rounds)} rounds of {', '.join(f'{count:,}' for count in played.rounds)} tests: "
@@ -95,6 +98,12 @@ def _lines(names: List[str], faults: Faults, played: SimulatedSweep, costs: List
             f"missed {_some(faults.nodes - found)}; convicted by mistake {_some(found - faults.nodes)}"
         ),
     ]
+    if faults.links:
+        met = played.met(faults.links)
+        lines.append(
+            f"found {len(_links(played).intersection(faults.links))} of {len(faults.links)} bad links; "
+            f"of {len(faults.links - met)} no pair was tested: a sweep tests each node, not every link"
+        )
     blames = played.judgement.blames
     lines += [f"  {blame.culprit.value:<8} {blame.message}" for blame in blames[:SHOWN]]
     if len(blames) > SHOWN:
@@ -102,6 +111,10 @@ def _lines(names: List[str], faults: Faults, played: SimulatedSweep, costs: List
     counts = {standing: sum(one is standing for one in played.judgement.nodes.values()) for standing in NodeStanding}
     lines.append(", ".join(f"{count:,} {standing.value}" for standing, count in counts.items() if count))
     return [*lines, "", *table(costs)]
+
+
+def _links(played: SimulatedSweep) -> Set[Tuple[str, ...]]:
+    return {blame.names for blame in played.judgement.blames if blame.culprit is Culprit.LINK}
 
 
 def _some(names: frozenset[str]) -> str:
@@ -116,7 +129,9 @@ def _value(faults: Faults, played: SimulatedSweep, costs: List[Cost]) -> Dict[st
         "rounds": list(played.rounds), "tests": played.tests, "node_tests": played.node_tests,
         "convicted": sorted(found), "missed": sorted(faults.nodes - found), "mistaken": sorted(found - faults.nodes),
         "leaves": sorted(b.names[0] for b in played.judgement.blames if b.culprit is Culprit.LEAF),
-        "links": sorted(b.names for b in played.judgement.blames if b.culprit is Culprit.LINK),
+        "links": sorted(_links(played)), "untested_links": sorted(faults.links - played.met(faults.links)),
+        "bad_paths": sorted(faults.paths),
+        "paths": sorted(b.names for b in played.judgement.blames if b.culprit is Culprit.PATH),
         "blames": [{"culprit": b.culprit.value, "names": list(b.names), "message": b.message, "tests": list(b.tests)}
                    for b in played.judgement.blames],
         "compared": [cost._asdict() for cost in costs],

@@ -12,7 +12,7 @@ import uuid
 from typing import Callable, Collection, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.deep.due import LastVerdicts, newest_of, oldest_first
-from nhc.deep.judge import SweepJudgement
+from nhc.deep.findings import SweepJudgement
 from nhc.deep.sweep import SUITE, Surroundings, Sweeper, SweepStopped
 from nhc.deep.sweep_plan import SweepPlan, read, write
 from nhc.group_launch import Launcher

@@ -7,7 +7,20 @@ A good test of a pair proves both nodes healthy. A bad test makes both suspects.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import DefaultDict, Dict, FrozenSet, Iterable, List, NamedTuple, Sequence, Set, Tuple
+from typing import (
+    Callable,
+    Collection,
+    DefaultDict,
+    Dict,
+    FrozenSet,
+    Iterable,
+    List,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+)
 
 from nhc.deep.group_test import GroupOutcome, GroupResult, Layer, Rules, Topology
 
@@ -91,19 +104,32 @@ def _frozen(sets: Dict[str, Set[str]]) -> Dict[str, FrozenSet[str]]:
     return {name: frozenset(members) for name, members in sets.items()}
 
 
-def convicted(evidence: PairEvidence, rules: Rules) -> FrozenSet[str]:
+def convicted(evidence: PairEvidence, rules: Rules, topology: Optional[Topology] = None) -> FrozenSet[str]:
     """The nodes that enough proven partners accuse, and that no later pair has shown to be good more often.
 
     A partner with as many bad tests is not proven any more, although one of its pairs was good: a bad node that
-    sometimes passes must not make its partners look faulty.
+    sometimes passes must not make its partners look faulty. With a `topology`, for pairs across more than two leaves,
+    the partners must be of as many leaves: partners of one leaf may accuse the path to it.
     """
     accused = {node: evidence.accusers(node) for node in evidence.bad}
-    doubted = frozenset(node for node, by in accused.items() if _enough(evidence, node, by, rules))
-    return frozenset(node for node in doubted if _enough(evidence, node, accused[node] - doubted, rules))
+    leaf = _leaf_of(evidence, topology)
+    doubted = frozenset(node for node, by in accused.items() if _enough(evidence, node, by, rules, leaf))
+    return frozenset(node for node in doubted if _enough(evidence, node, accused[node] - doubted, rules, leaf))
 
 
-def _enough(evidence: PairEvidence, node: str, accusers: FrozenSet[str], rules: Rules) -> bool:
-    return len(accusers) >= rules.failures and len(accusers) > len(evidence.good.get(node, ()))
+def _leaf_of(evidence: PairEvidence, topology: Optional[Topology]) -> Optional[Callable[[str], str]]:
+    """What tells the leaf of a node, where its leaf counts."""
+    if topology is None:
+        return None
+    leaves = {topology.leaf(node) for node in {**evidence.good, **evidence.bad}}
+    return topology.leaf if len(leaves) > 2 else None
+
+
+def _enough(
+    evidence: PairEvidence, node: str, accusers: FrozenSet[str], rules: Rules, leaf: Optional[Callable[[str], str]]
+) -> bool:  # fmt: skip
+    independent = len(accusers if leaf is None else set(map(leaf, accusers)))
+    return independent >= rules.failures and len(accusers) > len(evidence.good.get(node, ()))
 
 
 def settled(evidence: PairEvidence, node: str, guilty: FrozenSet[str]) -> bool:
@@ -126,3 +152,87 @@ def bad_leaves(nodes: Sequence[str], guilty: FrozenSet[str], topology: Topology,
         for leaf, names in members.items()
         if leaf and sum(name in guilty for name in names) >= max(2, rules.leaf_share * len(names))
     )
+
+
+Path = Tuple[str, str]
+"""The names of two leaves, sorted: what stands between them."""
+
+PATH_TESTS = 3
+"""Bad tests of a path at least before it is to blame, in two rounds at least."""
+PATH_CHANCE = 0.1
+"""A path that is bad for nine tests in ten is bad, though a test was good by chance."""
+
+
+def path_of(pair: Pair, topology: Topology) -> Optional[Path]:
+    """The path between the leaves of a pair, None where both nodes are in the same leaf."""
+    one, two = sorted(topology.leaf(node) for node in pair)
+    return (one, two) if one != two else None
+
+
+class _PathEvidence:
+    """The tests between leaves: how many were bad and good, and how many of the bad ones each node was in."""
+
+    def __init__(self) -> None:
+        self.bad, self.good = 0, 0
+        self.of_node: DefaultDict[str, int] = defaultdict(int)
+
+    def add(self, pair: Pair, bad: int, good: int) -> None:
+        self.bad, self.good = self.bad + bad, self.good + good
+        for node in pair:
+            self.of_node[node] += bad
+
+    def broken(self, rounds: int = 2) -> bool:
+        """Whether so many rounds were bad. A node is in one test a round: its bad tests count the rounds."""
+        again = max(self.of_node.values(), default=0) >= rounds
+        return again and self.bad >= PATH_TESTS and self.good <= PATH_CHANCE * self.bad
+
+    def fewest(self, topology: Topology) -> int:
+        """How many nodes of the leaf with the fewest were in a bad test."""
+        leaves: DefaultDict[str, int] = defaultdict(int)
+        for node, times in self.of_node.items():
+            leaves[topology.leaf(node)] += times > 0
+        return min(leaves.values(), default=0)
+
+
+def bad_paths(
+    across: PairEvidence, guilty: Collection[str], topology: Topology, rounds: int = 2
+) -> FrozenSet[Path]:  # fmt: skip
+    """Paths between two leaves over which hardly a test is good in so many rounds, tests of guilty nodes left out.
+
+    Two nodes of each leaf at least are bad over it: else it may be the one node.
+    """
+    paths: DefaultDict[Path, _PathEvidence] = defaultdict(_PathEvidence)
+    for pair, bad, good in _of_paths(across, guilty):
+        path = path_of(pair, topology)
+        if path is not None:
+            paths[path].add(pair, bad, good)
+    return frozenset(path for path, seen in paths.items() if seen.broken(rounds) and seen.fewest(topology) > 1)
+
+
+def good_paths(across: PairEvidence, topology: Topology) -> FrozenSet[Path]:
+    """Paths between two leaves of which more tests are good than bad."""
+    paths: DefaultDict[Path, int] = defaultdict(int)
+    for pair, bad, good in _of_paths(across, ()):
+        path = path_of(pair, topology)
+        if path is not None:
+            paths[path] += good - bad
+    return frozenset(path for path, more in paths.items() if more > 0)
+
+
+def none_across(across: PairEvidence, guilty: Collection[str], topology: Topology) -> bool:
+    """Whether hardly a test across leaves is good, whichever leaves: no working path is left between any of them.
+
+    With more than two leaves a third round meets leaves that the first two did not.
+    """
+    whole = _PathEvidence()
+    leaves: Set[str] = set()
+    for pair, bad, good in _of_paths(across, guilty):
+        whole.add(pair, bad, good)
+        leaves.update(map(topology.leaf, pair))
+    return whole.broken(rounds=2 if len(leaves) == 2 else 3)
+
+
+def _of_paths(across: PairEvidence, guilty: Collection[str]) -> Iterable[Tuple[Pair, int, int]]:
+    for pair in {**across.bad_pairs, **across.good_pairs}:
+        if not set(pair) & set(guilty):
+            yield pair, across.bad_pairs.get(pair, 0), across.good_pairs.get(pair, 0)

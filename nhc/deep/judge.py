@@ -1,62 +1,38 @@
 """The findings of a sweep: what is faulty, and the verdict on each node. Pure.
 
-It distinguishes a bad node, a bad link, a bad leaf or rail, a fault that shows only at scale, and a launcher that ran
-nothing. Only a `NODE` finding takes a node out of service; findings about a link, a leaf or the test do not.
+It distinguishes a bad node, a bad link, a bad leaf or rail, a bad path between leaves, a fault that shows only at
+scale, and a launcher that ran nothing. Only a `NODE` finding takes a node out of service; findings about a link, a
+leaf, a path or the test do not.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from enum import Enum
-from typing import DefaultDict, Dict, List, NamedTuple, Sequence, Set, Tuple
+from typing import Collection, DefaultDict, Dict, FrozenSet, Iterable, List, Sequence, Set, Tuple
 
-from nhc.deep.evidence import PairEvidence, bad_leaves, convicted, gather, settled
+from nhc.deep.evidence import (
+    Pair,
+    PairEvidence,
+    Path,
+    bad_leaves,
+    bad_paths,
+    convicted,
+    gather,
+    good_paths,
+    none_across,
+    path_of,
+    settled,
+)
+from nhc.deep.findings import Blame, Culprit, NodeStanding, SweepJudgement
 from nhc.deep.group_test import GroupOutcome, GroupResult, Layer, Rules, Topology
 from nhc.deep.planner import hopeless
-
-
-class Culprit(str, Enum):
-    """What is to blame."""
-
-    NODE = "node"
-    LINK = "link"
-    LEAF = "leaf"
-    RAIL = "rail"
-    SCALE = "scale"
-    TEST = "test"
-    UNCLEAR = "unclear"
-
-
-class NodeStanding(str, Enum):
-    """What a sweep says of one node. NOT_TESTED says nothing about it: no result, or the sweep itself was bad."""
-
-    PASSED = "passed"
-    FAILED = "failed"
-    SUSPECT = "suspect"
-    NOT_TESTED = "not tested"
-
-
-class Blame(NamedTuple):
-    """One finding. `names` are the nodes, the leaf, or the pair it is about; `tests` are named that speak for it."""
-
-    culprit: Culprit
-    names: Tuple[str, ...]
-    message: str
-    tests: Tuple[str, ...] = ()
-
-
-class SweepJudgement(NamedTuple):
-    """The findings, worst first, and the standing of each node of the sweep."""
-
-    blames: Tuple[Blame, ...]
-    nodes: Dict[str, NodeStanding]
 
 
 def judge(nodes: Sequence[str], topology: Topology, results: Sequence[GroupResult], rules: Rules) -> SweepJudgement:
     """What the results say. Asked in the middle of a sweep it says what is certain by then."""
     names = sorted(set(nodes))
-    if hopeless(names, results):
-        return _nobody(names, _nothing_ran(results))
+    if hopeless(names, results) or (results and all(one.seen is GroupOutcome.UNKNOWN for one in results)):
+        return SweepJudgement((_nothing_ran(results),), dict.fromkeys(names, NodeStanding.NOT_TESTED))
     court = _Court(names, topology, results, rules)
     court.pairs(Layer.LEAF, names)
     court.pairs(Layer.ACROSS, [node for node in names if node not in court.guilty])
@@ -64,26 +40,29 @@ def judge(nodes: Sequence[str], topology: Topology, results: Sequence[GroupResul
     court.scale()
     convictions = sorted(court.guilty)
     if len(convictions) > max(rules.cap_nodes, rules.cap * len(names)):
-        return _nobody(names, Blame(
-            Culprit.TEST, tuple(convictions),
-            f"{len(convictions)} of {len(names)} nodes would be convicted: the test itself is doubted, nobody is",
-        ))  # fmt: skip
+        court.doubt(convictions)
     standings = court.standings()
     return SweepJudgement(tuple(court.blames), standings)
 
 
-def _nobody(names: Sequence[str], blame: Blame) -> SweepJudgement:
-    return SweepJudgement((blame,), dict.fromkeys(names, NodeStanding.NOT_TESTED))
-
-
 def _nothing_ran(results: Sequence[GroupResult]) -> Blame:
-    """All tests of a first round were bad or UNKNOWN: image, library or launcher, never all of the nodes."""
-    said = Counter(result.why for result in results if result.why).most_common(1)
-    most = f"; most said: {said[0][0]}" if said else ""
+    """No test was good: image, library or launcher, never all of the nodes. Tests that were cut short blame nothing."""
+    bad = any(result.seen is GroupOutcome.BAD for result in results)
+    what = "was good: the launcher, the image or a library" if bad else "came to a result"
     return Blame(
-        Culprit.TEST, (), f"not one of {len(results)} tests was good: the launcher, the image or a library{most}",
+        Culprit.TEST, (), f"not one of {len(results)} tests {what}{_most_said(results)}",
         tuple(result.test.name for result in results[:5]),
     )  # fmt: skip
+
+
+def _most_said(results: Iterable[GroupResult]) -> str:
+    """What the tests gave as their reason most often."""
+    said = Counter(result.why for result in results if result.why).most_common(1)
+    return f"; most said: {said[0][0]}" if said else ""
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def _rails_said(tried: Dict[str, bool]) -> str:
@@ -105,24 +84,75 @@ class _Court:
         self.blames: List[Blame] = []
         self.guilty: Set[str] = set()
         self.spared: Set[str] = set()
-        """Nodes whose failures a leaf, a rail or a link explains."""
+        """Nodes whose failures a leaf, a rail or a path explains."""
+        self.broken: FrozenSet[Path] = frozenset()
+        self.links: Set[Pair] = set()
+        self.doubted = False
 
     def pairs(self, layer: Layer, names: Sequence[str]) -> None:
         """Nodes, leaves and links that the pairs of one layer accuse."""
         seen = self.evidence[layer]
-        bad = convicted(seen, self.rules)
+        across = layer is Layer.ACROSS
+        if across and none_across(seen, self.guilty, self.topology):
+            self._none_across(seen)
+            return
+        bad = convicted(seen, self.rules, self.topology if across else None)
         accused = bad.intersection(names)
         leaves = bad_leaves(names, accused, self.topology, self.rules)
         by_leaf: DefaultDict[str, List[str]] = defaultdict(list)
         for node in sorted(accused):
             by_leaf[self.topology.leaf(node)].append(node)
+        by_path: FrozenSet[str] = frozenset()
+        if across:
+            by_path, self.broken = self._broken_paths(seen, leaves)
         for leaf in sorted(leaves):
-            self._leaf(layer, leaf, by_leaf.pop(leaf), names)
+            if leaf in by_path:
+                self.spared.update(by_leaf.pop(leaf))
+            else:
+                self._leaf(layer, leaf, by_leaf.pop(leaf), names)
+        uplinks = {blame.names[0] for blame in self.blames if blame.culprit is Culprit.LEAF}
         for members in by_leaf.values():
             for node in members:
-                self._node(layer, node, sorted(seen.accusers(node) - bad))
+                accusers = {other for other in seen.accusers(node) - bad if not self._over_broken(node, other)}
+                if len(accusers) >= self.rules.failures:
+                    self._node(layer, node, sorted(accusers))
+                else:
+                    self.spared.add(node)
+        if across:
+            for path in sorted(path for path in self.broken if not uplinks.intersection(path)):
+                self._path(path, f"leaves {path[0]} and {path[1]}: the path between them, not the nodes", {path}, seen)
         for pair in sorted(seen.bad_pairs):
             self._link(layer, pair, seen)
+
+    def _broken_paths(
+        self, seen: PairEvidence, leaves: FrozenSet[str]
+    ) -> Tuple[FrozenSet[str], FrozenSet[Path]]:  # fmt: skip
+        """Of leaves with many bad nodes those that reach some leaf: not their uplinks are bad but paths; the paths."""
+        again = bad_paths(seen, self.guilty, self.topology)
+        once = bad_paths(seen, self.guilty, self.topology, rounds=1)
+        reached = {leaf for path in good_paths(seen, self.topology) for leaf in path}
+        by_path = leaves & reached & {leaf for path in once for leaf in path}
+        return by_path, again | {path for path in once if by_path.intersection(path)}
+
+    def _over_broken(self, node: str, other: str) -> bool:
+        return path_of((node, other), self.topology) in self.broken
+
+    def _none_across(self, seen: PairEvidence) -> None:
+        """The path between two leaves, or the spine, where no leaf reaches another."""
+        self.broken = frozenset(path for pair in seen.bad_pairs if (path := path_of(pair, self.topology)))
+        leaves = tuple(sorted({leaf for path in self.broken for leaf in path}))
+        if len(leaves) > 2:
+            what = f"none of {len(leaves)} leaves reached another: what joins them (the spine), not the nodes"
+        else:
+            what = f"leaves {' and '.join(leaves)}: the path between them, not the nodes"
+        self._path(leaves, what, self.broken, seen)
+
+    def _path(self, leaves: Tuple[str, ...], what: str, paths: Collection[Path], seen: PairEvidence) -> None:
+        pairs = [pair for pair in sorted(seen.bad_pairs) if path_of(pair, self.topology) in paths]
+        self.spared.update(node for pair in pairs for node in pair if not seen.proven(node))
+        tests = sum(seen.bad_pairs[pair] for pair in pairs)
+        named = tuple(name for pair in pairs[:3] for name in self._behind(Layer.ACROSS, pair, both=True))
+        self.blames.append(Blame(Culprit.PATH, leaves, f"{what}; {tests} tests of {len(pairs)} pairs are bad", named))
 
     def _leaf(self, layer: Layer, leaf: str, members: Sequence[str], names: Sequence[str]) -> None:
         size = sum(self.topology.leaf(node) == leaf for node in names)
@@ -146,8 +176,11 @@ class _Court:
         one, two = pair
         if {one, two} & (self.guilty | self.spared) or not (seen.good.get(one) and seen.good.get(two)):
             return
+        if layer is Layer.ACROSS and self._over_broken(one, two):
+            return
         times = seen.bad_pairs[pair]
         if times > self.rules.repeats and not seen.good_pairs.get(pair):
+            self.links.add(pair)
             self.blames.append(Blame(
                 Culprit.LINK, pair, f"{one} and {two}: bad together {times} times, each good with others: the link",
                 self._behind(layer, pair, both=True),
@@ -206,14 +239,29 @@ class _Court:
                 (result.test.name,),
             ))  # fmt: skip
 
+    def doubt(self, convictions: Sequence[str]) -> None:
+        """Convict nobody: so many bad nodes are less likely than a bad test. What other nodes have shown stands."""
+        self.blames = [blame for blame in self.blames if blame.culprit is not Culprit.NODE]
+        self.blames.insert(0, Blame(
+            Culprit.TEST, tuple(convictions),
+            f"{len(convictions)} of {len(self.names)} nodes would be convicted: the test itself is doubted, nobody is",
+            self._behind(Layer.LEAF, convictions),
+        ))  # fmt: skip
+        self.doubted = True
+
     def standings(self) -> Dict[str, NodeStanding]:
         """What is known of each node."""
         inside, across = self.evidence[Layer.LEAF], self.evidence[Layer.ACROSS]
         bad = convicted(inside, self.rules)
+        cut_short: DefaultDict[str, List[GroupResult]] = defaultdict(list)
+        for result in self.results:
+            if result.seen is GroupOutcome.UNKNOWN:
+                for node in result.test.nodes:
+                    cut_short[node].append(result)
         found: Dict[str, NodeStanding] = {}
         for node in self.names:
             if node in self.guilty:
-                found[node] = NodeStanding.FAILED
+                found[node] = NodeStanding.SUSPECT if self.doubted else NodeStanding.FAILED
             elif (
                 inside.proven(node)
                 and settled(inside, node, bad)
@@ -226,8 +274,39 @@ class _Court:
                     self._unclear(node)
             else:
                 found[node] = NodeStanding.NOT_TESTED
-                self._silent(node, inside)
+                self._silent(node, inside, cut_short[node])
+        self._unsteady(found)
         return found
+
+    def _unexplained(self) -> Dict[Pair, int]:
+        """How often pairs were bad without a faulty node, a link, a leaf or a path that explains it."""
+        found: DefaultDict[Pair, int] = defaultdict(int)
+        for seen in self.evidence.values():
+            for pair, times in sorted(seen.bad_pairs.items()):
+                path = path_of(pair, self.topology) if seen is self.evidence[Layer.ACROSS] else None
+                if not set(pair) & (self.guilty | self.spared) and pair not in self.links and path not in self.broken:
+                    found[pair] += times
+        return found
+
+    def _unsteady(self, standings: Dict[str, NodeStanding]) -> None:
+        """Nodes that passed in spite of bad tests: with as many partners as convict a node, one is suspect."""
+        pairs = {pair: times for pair, times in self._unexplained().items()
+                 if all(standings[node] is NodeStanding.PASSED for node in pair)}  # fmt: skip
+        partners: DefaultDict[str, Set[str]] = defaultdict(set)
+        for one, two in pairs:
+            partners[one].add(two)
+            partners[two].add(one)
+        for node, met in sorted(partners.items()):
+            if len(met) >= max(2, self.rules.failures):
+                standings[node] = NodeStanding.SUSPECT
+                good = sum(len(seen.good.get(node, ())) for seen in self.evidence.values())
+                message = f"{node}: not steady: bad with {', '.join(sorted(met)[:4])}, good with {good} others"
+                self.blames.append(Blame(Culprit.UNCLEAR, (node,), message, self._behind(Layer.LEAF, [node])))
+        for (one, two), times in sorted(pairs.items()):
+            if NodeStanding.SUSPECT not in (standings[one], standings[two]):
+                message = f"{one} and {two}: bad together {_times(times)}, good else: chance, or one is not steady"
+                tests = self._behind(Layer.LEAF, (one, two), both=True)
+                self.blames.append(Blame(Culprit.UNCLEAR, (one, two), message, tests))
 
     def _unclear(self, node: str) -> None:
         partners = sorted(self.evidence[Layer.LEAF].bad.get(node, frozenset()))
@@ -235,9 +314,16 @@ class _Court:
         message = f"{node}: was bad{with_whom}, but too few proven partners were there to say who is to blame"
         self.blames.append(Blame(Culprit.UNCLEAR, (node,), message, self._behind(Layer.LEAF, [node])))
 
-    def _silent(self, node: str, seen: PairEvidence) -> None:
+    def _silent(self, node: str, seen: PairEvidence, cut_short: Sequence[GroupResult]) -> None:
+        """Why a node has no result."""
+        if not cut_short:
+            return
         waiting = [other for other in seen.missing.get(node, frozenset()) if seen.proven(other)]
         if len(waiting) > 1:
-            self.blames.append(Blame(
-                Culprit.UNCLEAR, (node,), f"{node}: sent no result to {len(waiting)} proven partners: look at the node",
-            ))  # fmt: skip
+            what = f"sent no result to {len(waiting)} proven partners: look at the node"
+        else:
+            what = f"{len(cut_short)} tests came to no result"
+        self.blames.append(Blame(
+            Culprit.UNCLEAR, (node,), f"{node}: {what}{_most_said(cut_short)}",
+            tuple(result.test.name for result in cut_short[:5]),
+        ))  # fmt: skip

@@ -9,10 +9,11 @@ If suspects are named before the first test, the other nodes are tested first. T
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import DefaultDict, Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import DefaultDict, FrozenSet, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from nhc.deep.evidence import PairEvidence, bad_leaves, convicted, gather, settled
+from nhc.deep.evidence import PairEvidence, Path, bad_leaves, bad_paths, convicted, gather, none_across, settled
 from nhc.deep.group_test import GroupOutcome, GroupResult, GroupTest, Layer, Rules, Topology
+from nhc.deep.pairing import FreePartners, Partners, Reaches, inside, other_pairs, outside
 
 
 class Round(NamedTuple):
@@ -38,31 +39,47 @@ def next_round(
     if plan:
         return plan
     guilty = in_leaf = convicted(leaf, rules)
+    reaches: Reaches = _anywhere
     sound = [node for node in names if leaf.proven(node) and node not in in_leaf]
     if rules.across and len({topology.leaf(node) for node in sound}) > 1:
         across = gather(results, Layer.ACROSS)
-        plan = _pairs(sound, topology, across, rules, Layer.ACROSS)
+        over = convicted(across, rules, topology)
+        broken = none_across(across, in_leaf, topology)
+        reaches = _nowhere if broken else _around(bad_paths(across, over, topology))
+        plan = None if broken else _pairs(sound, topology, across, rules, Layer.ACROSS, reaches=reaches)
         if plan:
             return plan
-        over = convicted(across, rules)
         blamed = bad_leaves(sound, over, topology, rules)
         sound = [node for node in sound if node not in over and topology.leaf(node) not in blamed]
         guilty = in_leaf | over
     if rules.rails:
-        plan = _rails(names, guilty, sound, topology, results, rules)
+        plan = _rails(names, guilty, sound, topology, results, rules, reaches)
         if plan:
             return plan
-    return _scale(sound, results, rules) if rules.scale else None
+    return _scale(sound, results, rules) if rules.scale and reaches is not _nowhere else None
+
+
+def _anywhere(_one: str, _two: str) -> bool:
+    return True
+
+
+def _nowhere(_one: str, _two: str) -> bool:
+    return False
+
+
+def _around(bad: FrozenSet[Path]) -> Reaches:
+    return lambda one, two: (min(one, two), max(one, two)) not in bad
 
 
 def hopeless(nodes: Sequence[str], results: Sequence[GroupResult]) -> bool:
-    """Whether every node has been in a test and not one test was good: no node is to blame for that.
+    """Whether the pairs of a whole round were bad and not one test was good: no node is to blame for that.
 
-    Of three pairs or fewer each can be bad by the fault of one node; then all pairs are tried before.
+    A test that was cut short says nothing, and does not count. Of three pairs or fewer each can be bad by the fault of
+    one node; then all pairs are tried before.
     """
-    if not results or any(result.seen is GroupOutcome.GOOD for result in results):
+    if any(result.seen is GroupOutcome.GOOD for result in results):
         return False
-    pairs = {result.test.nodes for result in results}
+    pairs = {result.test.nodes for result in results if result.seen is GroupOutcome.BAD}
     enough = len(nodes) // 2 if len(nodes) // 2 >= FEW else len(nodes) * (len(nodes) - 1) // 2
     return len(nodes) > 2 and len(pairs) >= enough
 
@@ -76,7 +93,7 @@ FEW = 4
 
 def _pairs(
     names: Sequence[str], topology: Topology, seen: PairEvidence, rules: Rules, layer: Layer,
-    suspects: Sequence[str] = (),
+    suspects: Sequence[str] = (), reaches: Reaches = _anywhere,
 ) -> Optional[Round]:  # fmt: skip
     """First everybody once; then suspects with proven partners; then pairs that were bad though both are good."""
     waiting = _waiting(names, suspects, seen, rules)
@@ -84,20 +101,20 @@ def _pairs(
     pairs = (inside if layer is Layer.LEAF else outside)(fresh, topology)
     if pairs:
         return Round(_tests(pairs, layer, seen), f"{len(pairs)} pairs {_WHERE[layer]}")
-    guilty = convicted(seen, rules)
+    guilty = convicted(seen, rules, topology if layer is Layer.ACROSS else None)
     proven = [node for node in names if seen.proven(node) and settled(seen, node, guilty) and node not in guilty]
     open_ones = [node for node in names if not settled(seen, node, guilty) and seen.gave_up(node) <= rules.retries]
     if layer is Layer.ACROSS:
         open_ones = [node for node in open_ones if seen.tried(node)]  # a few nodes of a leaf stand for its uplinks
     if not proven:
-        pairs = _other_pairs([node for node in open_ones if node not in waiting], seen)
-        pairs = pairs or _other_pairs(open_ones, seen)
+        pairs = other_pairs([node for node in open_ones if node not in waiting], topology, layer, seen, rules)
+        pairs = pairs or other_pairs(open_ones, topology, layer, seen, rules)
         return Round(_tests(pairs, layer, seen), f"{len(pairs)} other pairs {_WHERE[layer]}") if pairs else None
     place = {node: at for at, node in enumerate(suspects)}
     open_ones.sort(key=lambda node: place.get(node, len(place)))  # stable: where nobody is suspect, by name
     busy: Set[str] = set()
     pairs = []
-    partners = _Partners(proven, topology)
+    partners = Partners(proven, topology, reaches)
     for node in open_ones:
         other = partners.of(node, seen, layer)
         if other is not None:
@@ -105,7 +122,8 @@ def _pairs(
             busy.update(pairs[-1])
     known = set(proven)
     for pair in sorted(seen.bad_pairs):
-        if busy.isdisjoint(pair) and known.issuperset(pair) and _link_is_open(pair, seen, rules):
+        reached = layer is Layer.LEAF or reaches(topology.leaf(pair[0]), topology.leaf(pair[1]))
+        if reached and busy.isdisjoint(pair) and known.issuperset(pair) and _link_is_open(pair, seen, rules):
             pairs.append(pair)
             busy.update(pair)
     return (
@@ -141,79 +159,7 @@ def _link_is_open(pair: Tuple[str, str], seen: PairEvidence, rules: Rules) -> bo
     return seen.bad_pairs[pair] <= rules.repeats
 
 
-def _other_pairs(names: Sequence[str], seen: PairEvidence) -> List[Tuple[str, str]]:
-    """Disjoint pairs that have not met, where no node is proven yet: the next turn of the circle.
-
-    The circle keeps the first in its place and turns the rest, so that after n - 1 turns everybody has met everybody.
-    """
-    ring: List[Optional[str]] = [*names] + ([None] if len(names) % 2 else [])
-    for turn in range(len(ring) - 1):
-        rest = ring[1:]
-        turned = ring[:1] + rest[turn:] + rest[:turn]
-        pairs = [
-            (one, two)
-            for one, two in zip(turned, reversed(turned[len(turned) // 2 :]))
-            if one is not None and two is not None and not seen.tests_of((min(one, two), max(one, two)))
-        ]
-        if pairs:
-            return pairs
-    return []
-
-
 _WHERE = {Layer.LEAF: "inside leaves", Layer.ACROSS: "across leaves"}
-
-
-def inside(names: Iterable[str], topology: Topology) -> List[Tuple[str, str]]:
-    """Disjoint pairs, each inside one leaf as far as that goes; who is left over in its leaf meets another such."""
-    leaves: DefaultDict[str, List[str]] = defaultdict(list)
-    for name in names:
-        leaves[topology.leaf(name)].append(name)
-    pairs: List[Tuple[str, str]] = []
-    left: List[str] = []
-    for _leaf, members in sorted(leaves.items()):
-        pairs += zip(members[::2], members[1::2])
-        left += members[-1:] if len(members) % 2 else []
-    return pairs + list(zip(left[::2], left[1::2]))
-
-
-def outside(names: Iterable[str], topology: Topology) -> List[Tuple[str, str]]:
-    """Disjoint pairs of nodes of different leaves, the largest leaves first, so that as few as can be stay alone."""
-    leaves: Dict[str, List[str]] = defaultdict(list)
-    for name in names:
-        leaves[topology.leaf(name)].append(name)
-    # Half the list on: in an order by leaf, the node half the list further stands in the same leaf only where that leaf
-    # holds more than half of all nodes.
-    order = [
-        name for _leaf, members in sorted(leaves.items(), key=lambda item: (-len(item[1]), item[0])) for name in members
-    ]
-    half = len(order) // 2
-    return [(a, b) for a, b in zip(order[:half], order[half:]) if topology.leaf(a) != topology.leaf(b)]
-
-
-class _Partners:
-    """Proven nodes by leaf, each handed out once: 100,000 nodes are not gone through for every suspect."""
-
-    def __init__(self, proven: Sequence[str], topology: Topology) -> None:
-        self._topology = topology
-        self._leaves: Dict[str, Dict[str, None]] = {}
-        for node in proven:
-            self._leaves.setdefault(topology.leaf(node), {})[node] = None
-
-    def of(self, node: str, seen: PairEvidence, layer: Layer) -> Optional[str]:
-        """One that this node has not met: of its leaf for tests inside leaves, of another for those across.
-
-        A node that asks is not settled, and a proven one is: no node asks for itself or is handed out while it asks.
-        """
-        met = seen.bad.get(node, frozenset()) | seen.good.get(node, frozenset())
-        own = self._topology.leaf(node)
-        near = [own] if layer is Layer.LEAF and own in self._leaves else []
-        for leaf in (*near, *(name for name in self._leaves if name != own)):
-            members = self._leaves[leaf]
-            for other in members:
-                if other not in met:
-                    del members[other]
-                    return other
-        return None
 
 
 # Rails, and the whole.
@@ -221,7 +167,7 @@ class _Partners:
 
 def _rails(
     names: Sequence[str], guilty: FrozenSet[str], sound: Sequence[str], topology: Topology,
-    results: Sequence[GroupResult], rules: Rules,
+    results: Sequence[GroupResult], rules: Rules, reaches: Reaches,
 ) -> Optional[Round]:  # fmt: skip
     """The next rail of each convicted node, with a sound partner each: it names the adapter, or the rail of a leaf.
 
@@ -234,7 +180,7 @@ def _rails(
                 seen[node, result.test.rail].append(result.seen)
     blamed = bad_leaves(names, guilty, topology, rules)
     asked: DefaultDict[str, int] = defaultdict(int)
-    free = _FreePartners(sound, topology)
+    free = FreePartners(sound, topology, reaches)
     tests: List[GroupTest] = []
     for node in sorted(guilty):
         leaf = topology.leaf(node)
@@ -252,21 +198,6 @@ def _rails(
 
 def _rail_is_open(seen: Sequence[GroupOutcome], rules: Rules) -> bool:
     return len(seen) <= rules.retries and all(one is GroupOutcome.UNKNOWN for one in seen)
-
-
-class _FreePartners:
-    """Sound nodes, each handed out once a round: one of another leaf first, since a leaf may be bad to others only."""
-
-    def __init__(self, sound: Sequence[str], topology: Topology) -> None:
-        self._leaves: Dict[str, List[str]] = {}
-        for node in reversed(sound):
-            self._leaves.setdefault(topology.leaf(node), []).append(node)
-
-    def of(self, leaf: str) -> Optional[str]:
-        for name in (*(one for one in self._leaves if one != leaf), leaf):
-            if self._leaves.get(name):
-                return self._leaves[name].pop()
-        return None
 
 
 def _scale(sound: Sequence[str], results: Sequence[GroupResult], rules: Rules) -> Optional[Round]:

@@ -1,21 +1,26 @@
 """A sweep on a made-up cluster: what the planner orders, what the judge finds, and what other methods would cost.
 
-The faults are bad nodes, bad links, leaves with bad uplinks, and chance: a good node whose test is bad, a bad
-node whose test is good, a test that ends UNKNOWN. One seed makes everything.
+The faults are bad nodes, nodes that are bad at times, bad links, leaves with bad uplinks, leaves without a path between
+them, and chance: a good node whose test is bad, a bad node whose test is good, a test that ends UNKNOWN. One seed makes
+everything.
 """
 
 from __future__ import annotations
 
 import random
-from typing import Dict, FrozenSet, List, NamedTuple, Sequence, Set, Tuple
+from typing import Dict, FrozenSet, Iterable, List, NamedTuple, Sequence, Set, Tuple
 
+from nhc.deep.findings import Culprit, SweepJudgement
 from nhc.deep.group_test import GroupOutcome, GroupResult, GroupTest, Rules, Topology
-from nhc.deep.judge import Culprit, SweepJudgement, judge
+from nhc.deep.judge import judge
 from nhc.deep.planner import next_round
 
 
 class Faults(NamedTuple):
-    """What is broken, and how often a test lies. Rates are 0 to 1, of one test. `rails` are nodes with a rail each."""
+    """What is broken, and how often a test lies. Rates are 0 to 1, of one test.
+
+    `rails` are nodes with a rail each, `paths` are pairs of leaves, `flaky` are nodes that are bad every other time.
+    """
 
     nodes: FrozenSet[str] = frozenset()
     links: FrozenSet[Tuple[str, str]] = frozenset()
@@ -24,6 +29,8 @@ class Faults(NamedTuple):
     false_bad: float = 0.0
     false_good: float = 0.0
     unclear: float = 0.0
+    paths: FrozenSet[Tuple[str, str]] = frozenset()
+    flaky: FrozenSet[str] = frozenset()
 
 
 class SimulatedSweep(NamedTuple):
@@ -39,6 +46,11 @@ class SimulatedSweep(NamedTuple):
         """The nodes that the judge blames."""
         return frozenset(blame.names[0] for blame in self.judgement.blames if blame.culprit is Culprit.NODE)
 
+    def met(self, links: Iterable[Tuple[str, str]]) -> FrozenSet[Tuple[str, str]]:
+        """The links of which a pair was tested: a sweep can find these, and no others."""
+        tested = {result.test.nodes for result in self.results}
+        return frozenset(link for link in links if link in tested)
+
 
 def cluster(count: int, leaf_size: int) -> Tuple[List[str], Topology]:
     """`count` nodes in leaves of `leaf_size`."""
@@ -47,18 +59,28 @@ def cluster(count: int, leaf_size: int) -> Tuple[List[str], Topology]:
     return nodes, Topology({node: ("spine", f"leaf{index // leaf_size + 1}") for index, node in enumerate(nodes)})
 
 
-def break_some(nodes: Sequence[str], topology: Topology, bad: int, links: int, uplinks: int, seed: int) -> Faults:
-    """Faults at random: `bad` nodes, `links` between pairs of good nodes of one leaf, `uplinks` of leaves."""
+def break_some(
+    nodes: Sequence[str], topology: Topology, bad: int, links: int, uplinks: int, seed: int, paths: int = 0
+) -> Faults:  # fmt: skip
+    """Faults at random: `bad` nodes, `links` between good nodes of a leaf, `uplinks`, `paths` between leaves."""
     chance = random.Random(f"{seed}:faults")  # noqa: S311 (a simulation)
     broken = frozenset(chance.sample(list(nodes), bad))
     leaves = sorted({topology.leaf(node) for node in nodes})
     down = frozenset(chance.sample(leaves, uplinks))
+    sound: Dict[str, List[str]] = {}
+    for node in nodes:
+        if node not in broken and topology.leaf(node) not in down:
+            sound.setdefault(topology.leaf(node), []).append(node)
+    room = [members for members in sound.values() if len(members) > 1]
+    most = sum(len(members) * (len(members) - 1) // 2 for members in room)
     pairs: Set[Tuple[str, str]] = set()
-    sound = [node for node in nodes if node not in broken and topology.leaf(node) not in down]
-    candidates = [(a, b) for a, b in zip(sound, sound[1:]) if topology.leaf(a) == topology.leaf(b)]
-    while candidates and len(pairs) < links:
-        pairs.add(candidates.pop(chance.randrange(len(candidates))))
-    return Faults(broken, frozenset(pairs), uplinks=down)
+    while len(pairs) < min(links, most):
+        one, two = sorted(chance.sample(chance.choice(room), 2))
+        pairs.add((one, two))
+    joined = [(one, two) for at, one in enumerate(leaves) for two in leaves[at + 1 :] if not {one, two} & down]
+    return Faults(
+        broken, frozenset(pairs), uplinks=down, paths=frozenset(chance.sample(joined, min(paths, len(joined))))
+    )  # fmt: skip
 
 
 def play(
@@ -80,6 +102,10 @@ def play(
     )  # fmt: skip
 
 
+FLAKY = 0.5
+"""How often a test with a flaky node is bad."""
+
+
 def run(test: GroupTest, topology: Topology, faults: Faults, chance: random.Random) -> GroupResult:
     """What a test would show."""
     if chance.random() < faults.unclear:
@@ -87,8 +113,10 @@ def run(test: GroupTest, topology: Topology, faults: Faults, chance: random.Rand
     inside = set(test.nodes)
     leaves = {topology.leaf(node) for node in test.nodes}
     broken = bool(inside & faults.nodes) or (len(leaves) > 1 and bool(leaves & faults.uplinks))
+    broken = broken or any(set(path) <= leaves for path in faults.paths)
     broken = broken or any(set(link) <= inside for link in faults.links)
     broken = broken or any(node in inside and test.rail in ("", rail) for node, rail in faults.rails)
+    broken = broken or any(chance.random() < FLAKY for _node in inside & faults.flaky)
     lie = chance.random() < (faults.false_good if broken else faults.false_bad)
     bad = broken != lie
     return GroupResult(
@@ -116,7 +144,7 @@ def compare(count: int, played: SimulatedSweep, minutes: float) -> List[Cost]:
     suspects = 2 * sum(result.seen is GroupOutcome.BAD for result in played.results[: count // 2])
     pairs = count // 2
     return [
-        Cost("this sweep", len(played.rounds), played.tests, played.node_tests * minutes, "node, link, leaf"),
+        Cost("this sweep", len(played.rounds), played.tests, played.node_tests * minutes, "node, link, leaf, path"),
         Cost(
             "every pair", count - 1 + count % 2, count * (count - 1) // 2, count * (count - 1) * minutes, "node, link"
         ),

@@ -1,13 +1,15 @@
 """The planner and the judge of a sweep, played against made-up clusters."""
 
+import itertools
 import random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nhc.deep.findings import Culprit, NodeStanding
 from nhc.deep.group_test import GroupOutcome, GroupResult, GroupTest, Layer, Rules, Topology
-from nhc.deep.judge import Culprit, NodeStanding, judge
+from nhc.deep.judge import judge
 from nhc.deep.planner import next_round
 from nhc.deep.simulate import Faults, break_some, cluster, play, run
 
@@ -79,13 +81,15 @@ def test_nothing_good_at_all_is_the_launcher_and_nobody_is_tested():
     assert len(seen) == 16  # it stops after the first round
 
 
-def test_too_many_convictions_doubt_the_test():
+def test_too_many_convictions_doubt_the_test_and_leave_the_good_their_verdict():
     nodes, topology = cluster(40, 40)
 
     played = play(nodes, topology, Faults(nodes=frozenset(nodes[:12])), Rules(cap=0.2), seed=1)
 
     assert played.convicted() == frozenset()
     assert names(played.judgement, Culprit.TEST) == {tuple(nodes[:12])}
+    assert {played.judgement.nodes[node] for node in nodes[:12]} == {NodeStanding.SUSPECT}
+    assert {played.judgement.nodes[node] for node in nodes[12:]} == {NodeStanding.PASSED}
 
 
 def test_a_test_that_cannot_be_told_is_tried_again_and_then_left():
@@ -229,6 +233,150 @@ def test_what_shows_only_at_scale_blames_no_node():
     assert found.blames[0].names == tuple(nodes)
     assert "both halves are good" in found.blames[0].message
     assert set(found.nodes.values()) == {NodeStanding.PASSED}
+
+
+# Paths between leaves.
+
+
+def every_path(leaves):
+    return frozenset(itertools.combinations([f"leaf{number}" for number in range(1, leaves + 1)], 2))
+
+
+@pytest.mark.parametrize(("count", "leaf_size"), [(4, 2), (16, 8), (64, 32), (128, 64)])
+def test_two_leaves_without_a_path_are_named_in_three_rounds_and_no_node_is(count, leaf_size):
+    nodes, topology = cluster(count, leaf_size)
+
+    played = play(nodes, topology, Faults(paths=frozenset({("leaf1", "leaf2")})), Rules(scale=True), seed=1)
+
+    assert len(played.rounds) == 3
+    assert played.tests <= 1.5 * count
+    assert [(blame.culprit, blame.names) for blame in played.judgement.blames] == [(Culprit.PATH, ("leaf1", "leaf2"))]
+    assert set(played.judgement.nodes.values()) == {NodeStanding.SUSPECT}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whichever_path_of_four_leaves_is_bad_it_is_named(seed):
+    nodes, topology = cluster(64, 16)
+    faults = break_some(nodes, topology, seed % 3, 0, 0, seed, paths=1)
+
+    played = play(nodes, topology, faults, Rules(), seed)
+
+    assert names(played.judgement, Culprit.PATH) == faults.paths
+    assert played.convicted() == faults.nodes
+    assert set(played.judgement.nodes.values()) <= {NodeStanding.PASSED, NodeStanding.FAILED}
+    assert len(played.rounds) <= 8
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_where_no_leaf_reaches_another_the_spine_is_named_and_nobody_is_convicted_whatever_chance_does(seed):
+    nodes, topology = cluster(64, 16)
+    faults = Faults(paths=every_path(4), false_good=0.02, unclear=0.05)
+
+    played = play(nodes, topology, faults, Rules(), seed)
+
+    assert names(played.judgement, Culprit.PATH) == {("leaf1", "leaf2", "leaf3", "leaf4")}
+    assert "the spine" in played.judgement.blames[0].message
+    assert played.convicted() == frozenset()
+    assert len(played.rounds) <= 8
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_two_islands_are_bad_paths_and_no_bad_node(seed):
+    nodes, topology = cluster(64, 16)
+    apart = {("leaf1", "leaf3"), ("leaf1", "leaf4"), ("leaf2", "leaf3"), ("leaf2", "leaf4")}
+
+    played = play(nodes, topology, Faults(paths=frozenset(apart)), Rules(), seed)
+    noisy = play(nodes, topology, Faults(paths=frozenset(apart), false_bad=0.01, unclear=0.05), Rules(), seed)
+
+    assert names(played.judgement, Culprit.PATH) == apart
+    assert names(noisy.judgement, Culprit.PATH) <= apart
+    assert played.convicted() == noisy.convicted() == frozenset()
+
+
+@pytest.mark.thorough
+@given(st.integers(0, 10**6), st.integers(2, 6), st.integers(2, 20))
+@settings(max_examples=60)
+def test_pairs_across_leaves_are_of_two_leaves(seed, leaves, size):
+    nodes, topology = cluster(leaves * size, size)
+    faults = Faults(paths=every_path(leaves), false_good=0.05, unclear=0.1)
+
+    played = play(nodes, topology, faults, Rules(), seed)
+
+    across = [one.test.nodes for one in played.results if one.test.layer is Layer.ACROSS]
+    assert all(topology.leaf(one) != topology.leaf(two) for one, two in across)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_before_anybody_is_proven_pairs_inside_leaves_stay_there(seed):
+    """A bad uplink must not show in the first layer: all of round one is cut short, so it is paired anew."""
+    nodes, topology = cluster(64, 16)
+    seen = [GroupResult(test, GroupOutcome.UNKNOWN) for test in next_round(nodes, topology, [], Rules()).tests]
+
+    step = next_round(nodes, topology, seen, Rules())
+
+    assert all(topology.leaf(one) == topology.leaf(two) for one, two in (test.nodes for test in step.tests))
+
+
+# What is cut short, what is unsteady.
+
+
+@pytest.mark.parametrize("count", [2, 3, 8, 64])
+def test_a_first_round_that_was_cut_short_runs_again_and_its_end_is_as_ever(count):
+    nodes, topology = cluster(count, 32)
+    seen = [GroupResult(test, GroupOutcome.UNKNOWN, why="preempted or cancelled: it left no completion marker")
+            for test in next_round(nodes, topology, [], Rules()).tests]  # fmt: skip
+    early = judge(nodes, topology, seen, Rules())
+    rounds = 0
+    while (step := next_round(nodes, topology, seen, Rules())) is not None:
+        seen += [GroupResult(test, GroupOutcome.GOOD, 360.0) for test in step.tests]
+        rounds += 1
+
+    assert rounds > 0
+    assert set(judge(nodes, topology, seen, Rules()).nodes.values()) == {NodeStanding.PASSED}
+    (blame,) = early.blames
+    assert "launcher" not in blame.message
+    assert "preempted" in blame.message
+
+
+def test_what_is_cut_short_every_time_ends_and_says_why():
+    nodes, topology = cluster(16, 16)
+    seen = []
+    while (step := next_round(nodes, topology, seen, Rules())) is not None:
+        seen += [GroupResult(test, GroupOutcome.UNKNOWN, why="preempted") for test in step.tests]
+        assert len(seen) < 100
+    found = judge(nodes, topology, seen, Rules())
+    assert [blame.message for blame in found.blames] == [
+        f"not one of {len(seen)} tests came to a result; most said: preempted"
+    ]
+    assert set(found.nodes.values()) == {NodeStanding.NOT_TESTED}
+
+
+def test_a_node_on_which_no_test_begins_is_named_with_the_reason():
+    nodes, topology = cluster(8, 8)
+    seen = []
+    while (step := next_round(nodes, topology, seen, Rules())) is not None:
+        seen += [
+            GroupResult(test, GroupOutcome.UNKNOWN, why="the tool was ended (status 127)")
+            if "n3" in test.nodes else GroupResult(test, GroupOutcome.GOOD) for test in step.tests
+        ]  # fmt: skip
+    found = judge(nodes, topology, seen, Rules())
+    assert found.nodes["n3"] is NodeStanding.NOT_TESTED
+    assert [blame.message for blame in found.blames] == [
+        "n3: 4 tests came to no result; most said: the tool was ended (status 127)"
+    ]
+
+
+@pytest.mark.thorough
+def test_a_flaky_node_never_passes_without_word_of_its_bad_tests():
+    nodes, topology = cluster(16, 16)
+    for seed in range(200):
+        played = play(nodes, topology, Faults(flaky=frozenset({"n03"})), Rules(), seed)
+        bad = [one.test.nodes for one in played.results if one.seen is GroupOutcome.BAD]
+        blamed = {node for blame in played.judgement.blames for node in blame.names}
+        assert not bad or "n03" in blamed, (seed, bad)
+        assert played.convicted() <= {"n03"}
+        if len({node for pair in bad for node in pair}) > 2 and "n03" not in played.convicted():
+            assert played.judgement.nodes["n03"] is NodeStanding.SUSPECT
 
 
 fleets = st.builds(cluster, st.integers(2, 90), st.integers(2, 20))

@@ -29,8 +29,25 @@ def test_a_link_and_an_uplink_take_no_node_out():
 
     assert done.exit_code == 0
     assert found["convicted"] == []
-    assert [list(pair) for pair in found["links"]] == found["bad_links"]
+    assert [pair for pair in found["bad_links"] if pair not in found["untested_links"]] == found["links"]
     assert found["leaves"] == found["bad_uplinks"]
+
+
+def test_bad_links_lie_anywhere_and_those_that_no_pair_met_are_said():
+    """A leaf of 32 has 496 links, and a sweep without faults meets 16 of them."""
+    done = simulate("--nodes", "64", "--bad", "0", "--links", "40", "--seed", "3")
+    found = json.loads(simulate("--nodes", "64", "--bad", "0", "--links", "40", "--seed", "3", "-f", "json").stdout)
+
+    untested = len(found["untested_links"])
+    assert 20 < untested < 40
+    assert f"found {40 - untested} of 40 bad links; of {untested} no pair was tested" in done.stdout
+
+
+def test_a_bad_path_between_leaves_is_named():
+    found = json.loads(
+        simulate("--nodes", "128", "--bad", "0", "--paths", "1", "-f", "json").stdout
+    )  # fmt: skip
+    assert found["paths"] == found["bad_paths"] != []
 
 
 def test_who_is_convicted_by_chance_is_said_and_is_a_failure():

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from nhc.deep.findings import NodeStanding
 from nhc.deep.group_output import AskedMeasurement, judged, read
 from nhc.deep.group_test import GroupOutcome, Rules
-from nhc.deep.judge import NodeStanding
 from nhc.deep.rails import held
 from nhc.deep.simulate import cluster
 from nhc.deep.sweep import SUITE, Surroundings, Sweeper, SweepStopped
@@ -233,6 +233,22 @@ def test_why_a_test_left_no_marker_is_kept_with_it_where_the_launcher_knows(case
     world.why = "n03: process 17 (train) is work"
     case.run(world)
     assert {row.why for row in case.rows()} == {"n03: process 17 (train) is work: it left no completion marker"}
+
+
+def test_a_first_round_that_real_work_took_whole_is_run_again(case):
+    world = World(slow=["n03"], preempt=1.0)
+    begin = world.launch
+
+    def launch(sweep, order):
+        world.preempt = 1.0 if len(world.launched) < 8 else 0.0
+        return begin(sweep, order)
+
+    world.launch = launch
+    found = case.run(world)
+
+    assert [row.state for row in case.rows() if row.turn == 1] == ["unknown"] * 8
+    assert failed(found) == {"n03"}
+    assert sum(one is NodeStanding.PASSED for one in found.nodes.values()) == 15
 
 
 @pytest.mark.thorough
