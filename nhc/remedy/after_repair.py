@@ -42,7 +42,7 @@ def watching(view: EpisodeView, scene: Scene) -> Move:
     ):  # fmt: skip
         return _effect(view, scene, f"the node reports another boot ({health.boot})", "")
     limit = scene.settings.effect.seconds[last.rung]
-    if scene.now - view.detail.entered > limit:
+    if scene.time.elapsed(view.detail.entered) > limit:
         if seen is not None and seen.stage is Stage.HALFWAY:
             return go(view, EpisodeEvent.GIVEN_UP, f"half done for {limit:g} s: {seen.message}")._replace(
                 ends=AttemptStatus.FAILED
@@ -59,7 +59,7 @@ def _effect(view: EpisodeView, scene: Scene, why: str, successor: str) -> Move:
 
 def verifying(view: EpisodeView, scene: Scene) -> Move:
     """Prove that the repaired node is healthy."""
-    found = verify.judge(view, scene.settings.verify, scene.now, fresh(view.health, scene), old_boots(view))
+    found = verify.judge(view, scene.settings.verify, scene.time, fresh(view.health, scene), old_boots(view))
     if found.event is None:
         detail = view.detail._replace(healthy=found.healthy)
         return stay(view._replace(detail=detail), scene, found.bound, found.why)
@@ -91,7 +91,7 @@ def returning(view: EpisodeView, scene: Scene) -> Move:
     health = view.health
     if health is not None and health.verdict is Verdict.CRIT and health.at > view.detail.healthy:
         return go(view, EpisodeEvent.STILL_FAULTY, "it failed again before the mark was cleared")
-    if scene.now - view.detail.entered > scene.settings.wait_limit:
+    if scene.time.elapsed(view.detail.entered) > scene.settings.wait_limit:
         return go(view, EpisodeEvent.GIVEN_UP, f"the mark could not be cleared: {view.detail.waiting}")
     later = clears_later(view.node)
     if later and not view.detail.successor:

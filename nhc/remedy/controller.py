@@ -16,7 +16,8 @@ from nhc.remedy.acting import Performer
 from nhc.remedy.admit import Admission
 from nhc.remedy.book import Book, EpisodeCase, Written, changes
 from nhc.remedy.bounds import MARK, BegunAction, may_mark
-from nhc.remedy.breaker import NAME, opens
+from nhc.remedy.breaker import opens
+from nhc.remedy.clock_watch import mind_the_clock, open_breaker
 from nhc.remedy.effects import Hands
 from nhc.remedy.ladder import Mode
 from nhc.remedy.looking import MARKING, Base, CollectsEvidence, Lookout, RunsSuite
@@ -26,16 +27,14 @@ from nhc.remedy.steps import step
 from nhc.remedy.view import EpisodeView, Move, Scene
 from nhc.repair import Sighting
 from nhc.store import holds
+from nhc.store.clocks import KeptClock
 from nhc.store.database import Fence, Store
+from nhc.system.steady_time import SteadyTime
 
 PASSES = 20
 """Passes of one round: an episode takes about ten from its mark to its repair."""
 LOOKS = 8
 """Machines that are looked at before their repairs are decided: as many as are asked at one time."""
-JUMP = 60.0
-"""Seconds by which the clock may drift from the monotonic one between two rounds; beyond that it was set."""
-FAR = 600.0
-"""Seconds of such a jump after which rates cannot be counted: the breaker opens."""
 
 
 class Waiting(NamedTuple):
@@ -110,15 +109,14 @@ class RemedyController:
         self.book = Book(store, fence)
         self.lookout = Lookout(store, settings, hands, self.book, reports, evidence, suite)
         self.performer = Performer(self.book, hands, clock, settings, self.lookout.held)
-        self._begun = clock()
-        self._last = (self._begun, monotonic())
+        self._time = KeptClock(store, self.book.actor, fence, clock, monotonic)
         self._decisions = 0
 
     def round(self, apply: bool = True) -> RemedyRound:
         """Go over everything once. Raises StoreError (LeadershipLost among them): then nothing more was done."""
         ticks, now = self.monotonic(), self.clock()
         self._decisions = 0
-        jumped = self._mind_the_clock(now, apply)
+        jumped = mind_the_clock(self._time, self.store, self.book.fence, self.book.actor, now, apply)
         marking = self.settings.mode(MARK)
         if apply and marking is Mode.ON:
             with self.store.write(self.book.fence) as connection:
@@ -157,12 +155,13 @@ class RemedyController:
         return moved, held
 
     def _pass(self, base: Base, first: bool, apply: bool, held: List[Waiting], would: List[Would]) -> List[Written]:
-        now = self.clock()
+        time = self._time.read()
+        now = time.now
         with self.store.read() as connection:
             cases = self.book.cases(connection)
         if not cases:
             return []
-        scene, views = self.lookout.look(cases, base, now, self._begun, first=first, apply=apply)
+        scene, views = self.lookout.look(cases, base, time, first=first, apply=apply)
         decided, sightings = self._decide(cases, views, scene)
         moves: List[Tuple[EpisodeCase, Move]] = []
         for case in cases:
@@ -170,7 +169,7 @@ class RemedyController:
             move = decided[number]
             if move.event is None:
                 held.append(Waiting(node, number, case.episode.state, move.because or move.detail.waiting))
-                move = self._alarm(move, now)
+                move = self._alarm(move, time)
             elif not apply:
                 would.append(Would(node, f"episode {number}: {move.event.value}", move.because))
             if changes(views[number].detail, move):
@@ -227,26 +226,12 @@ class RemedyController:
             scene.usage.begin(BegunAction(scene.now, view.name, view.rung.value))
         return move
 
-    def _alarm(self, move: Move, now: float) -> Move:
+    def _alarm(self, move: Move, time: SteadyTime) -> Move:
         """A wait that is too long alarms once: an event in the audit log, and a metric."""
         since = move.detail.waiting_since or move.detail.entered
-        if move.detail.alarmed or not since or now - since <= self.settings.stalled:
+        if move.detail.alarmed or not since or time.elapsed(since) <= self.settings.stalled:
             return move
-        return move._replace(detail=move.detail._replace(alarmed=now))
-
-    def _mind_the_clock(self, now: float, apply: bool) -> List[str]:
-        """A clock that was set makes deadlines and rates lie: deadlines begin anew, a far jump opens the breaker."""
-        wall, ticks = self._last
-        current = self.monotonic()
-        jump = (now - wall) - (current - ticks)
-        self._last = (now, current)
-        if abs(jump) <= JUMP:
-            return []
-        self._begun = now
-        why = f"the clock jumped by {jump:.0f} s"
-        if abs(jump) > FAR and apply:
-            self._open_breaker(f"{why}: rates cannot be counted", now)
-        return [f"{why}: deadlines begin anew"]
+        return move._replace(detail=move.detail._replace(alarmed=time.now))
 
     def _breaker(self, base: Base, apply: bool, opened: int) -> None:
         """Open the breaker where too much is wrong at once, the episodes that were opened now among it."""
@@ -255,11 +240,7 @@ class RemedyController:
         seen = base.counted.seen
         why = opens(self.settings.breaker, seen._replace(sick=seen.sick + opened))
         if why and apply:
-            self._open_breaker(why, base.now)
-
-    def _open_breaker(self, why: str, now: float) -> None:
-        with self.store.write(self.book.fence) as connection:
-            holds.set_breaker(connection, NAME, "open", by=self.book.actor, why=why, now=now)
+            open_breaker(self.store, self.book.fence, self.book.actor, why, base.now)
 
     def _would_mark(self, base: Base) -> List[Would]:
         """What a dry run would mark, within the bounds."""

@@ -9,7 +9,6 @@ from nhc.model import Action, printable
 from nhc.remedy.ladder import NodeFault, Skipped
 from nhc.repair import Rung
 
-DAY = 86400.0
 FAULTS = 20
 """Faults of one node that an episode remembers; a node with more is no less sick."""
 
@@ -74,20 +73,6 @@ class Detail(NamedTuple):
             if one.cause in found or len(found) < FAULTS:
                 found[one.cause] = one
         return self._replace(faults=tuple(found.values()))
-
-
-def settled(detail: Detail, begun: float, now: float) -> Detail:
-    """The same for a controller that began (or whose clock jumped) at `begun`: deadlines count from then on, and no
-    time lies in the future.
-    """
-    return detail._replace(
-        entered=min(max(detail.entered, begun), now),
-        repaired=min(detail.repaired, now),
-        healthy=min(detail.healthy, now),
-        waiting_since=min(detail.waiting_since, now),
-        asked=min(detail.asked, now),
-        ask_after=min(detail.ask_after, now + DAY),
-    )
 
 
 class BadDetail(ValueError):

@@ -19,7 +19,6 @@ from nhc.remedy.asking import RequestsSeen, answers, fault_of, kept, taken_back
 from nhc.remedy.book import Book, EpisodeCase, causes_of, standing
 from nhc.remedy.breaker import NAME, blind
 from nhc.remedy.counting import Counted, FleetGroups
-from nhc.remedy.detail import settled
 from nhc.remedy.effects import Hands, Looked, Watched
 from nhc.remedy.ladder import NodeFault
 from nhc.remedy.machine import EpisodeState
@@ -29,6 +28,7 @@ from nhc.repair import Machine
 from nhc.store import episodes, holds, nodes
 from nhc.store.database import Store
 from nhc.store.holds import Hold
+from nhc.system.steady_time import SteadyTime
 
 GROUPS_EVERY = 600.0
 """Seconds for which the fleet's groups are remembered, unless a node is new or a sick one's groups are others."""
@@ -161,9 +161,10 @@ class Lookout:
             return []
 
     def look(
-        self, cases: Sequence[EpisodeCase], base: Base, now: float, begun: float, *, first: bool, apply: bool
+        self, cases: Sequence[EpisodeCase], base: Base, time: SteadyTime, *, first: bool, apply: bool
     ) -> Tuple[Scene, Dict[int, EpisodeView]]:
-        """All that bears on the open episodes. `begun` is since when deadlines count."""
+        """All that bears on the open episodes."""
+        now = time.now
         names = sorted({name for case in cases for name in (case.episode.node, case.detail.successor) if name})
         states = base.states if first else self.states(names)
         by_name = {state.name: state for state in states or ()}
@@ -184,13 +185,13 @@ class Lookout:
         why = breaker.why if breaker is not None and breaker.state == "open" else ""
         why = why or (blind(self.settings.breaker, base.counted.seen) if base.states is not None else "")
         scene = Scene(
-            self.settings, base.counted.usage, now, enabled, self.hands.crew.can, self.hands.crew.name_of
+            self.settings, base.counted.usage, time, enabled, self.hands.crew.can, self.hands.crew.name_of
         )  # fmt: skip
         watched = self._watch(cases)
         views = {}
         for case in cases:
             node = case.episode.node
-            detail = settled(case.detail, begun, now)
+            detail = case.detail
             found = healths.get(detail.successor or node)
             # As new as the newest fault is new enough: one that has just joined comes from that very report, which says
             # as well which of the others are there no more.

@@ -24,7 +24,7 @@ def stay(view: EpisodeView, scene: Scene, bound: str, why: str) -> Move:
 def outlasted(view: EpisodeView, scene: Scene) -> bool:
     """Whether an episode has waited for longer than `limits.patience`, after which it is escalated to a person."""
     since = view.detail.waiting_since
-    return bool(since) and scene.now - since > scene.settings.wait_limit
+    return bool(since) and scene.time.elapsed(since) > scene.settings.wait_limit
 
 
 def fresh(health: Optional[Health], scene: Scene) -> bool:

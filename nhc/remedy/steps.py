@@ -126,7 +126,7 @@ def _why(view: EpisodeView) -> str:
 
 
 def _marking(view: EpisodeView, scene: Scene) -> Move:
-    if scene.now - view.detail.entered > scene.settings.wait_limit:
+    if scene.time.elapsed(view.detail.entered) > scene.settings.wait_limit:
         return go(view, EpisodeEvent.GIVEN_UP, f"the mark could not be set: {view.detail.waiting}")
     node, settings = view.node, scene.settings
     if node is not None and node.mark is not None and node.mark.ours and not node.available:
@@ -141,8 +141,9 @@ def _marking(view: EpisodeView, scene: Scene) -> Move:
 
 def _marked(view: EpisodeView, scene: Scene) -> Move:
     detail = view.detail
-    if scene.now < detail.ask_after:
-        return stay(view, scene, "refused-for-now", f"the last try was refused until {detail.ask_after:.0f}")
+    until = scene.time.deadline(detail.ask_after)
+    if scene.now < until:
+        return stay(view, scene, "refused-for-now", f"the last try was refused until {until:.0f}")
     sent = [one for one in view.tries if one.number not in detail.unsent]
     tried = [Tried(one.rung, one.device, one.state, one.number in detail.again) for one in sent]
     choice = next_rung(
@@ -172,7 +173,7 @@ def _draining(view: EpisodeView, scene: Scene) -> Move:
     drain = scene.settings.drain
     if not view.node.busy or view.rung not in drain.rungs:
         return go(view, EpisodeEvent.DRAINED, "no work runs on it" if not view.node.busy else "needs no idle node")
-    if scene.now - view.detail.entered <= drain.deadline:
+    if scene.time.elapsed(view.detail.entered) <= drain.deadline:
         return stay(view, scene, "work", "work still runs on it")
     late = f"work still runs {drain.deadline / 3600:g} h after the node was marked"
     if drain.force:
@@ -236,7 +237,7 @@ def _awaiting(view: EpisodeView, scene: Scene) -> Move:
     needed = scene.settings.bounds.approvals.get(view.rung, 0)
     if len(view.consent.agreed) >= needed:
         return go(view, EpisodeEvent.APPROVED, f"agreed: {', '.join(view.consent.agreed)}")
-    if scene.now - view.detail.asked > scene.settings.approval_expires:
+    if scene.time.elapsed(view.detail.asked) > scene.settings.approval_expires:
         return go(view, EpisodeEvent.GIVEN_UP, f"nobody decided within {scene.settings.approval_expires / 3600:g} h")
     missing = needed - len(view.consent.agreed)
     return stay(view, scene, "approval", f"{show_number(missing, 'more person')} must agree to {view.rung.value}")

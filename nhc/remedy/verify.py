@@ -14,6 +14,7 @@ from nhc.remedy.machine import EpisodeEvent
 if TYPE_CHECKING:
     from nhc.remedy.settings import VerifySettings
     from nhc.remedy.view import EpisodeView
+    from nhc.system.steady_time import SteadyTime
 
 
 class Verification(NamedTuple):
@@ -26,21 +27,22 @@ class Verification(NamedTuple):
 
 
 def judge(
-    view: EpisodeView, settings: VerifySettings, now: float, fresh: bool, old_boots: FrozenSet[str]
+    view: EpisodeView, settings: VerifySettings, time: SteadyTime, fresh: bool, old_boots: FrozenSet[str]
 ) -> Verification:  # fmt: skip
     """Whether the node is proved healthy. `old_boots` are those before a repair that makes another one."""
     detail, health = view.detail, view.health
-    since = detail.repaired or detail.entered
+    repaired = time.moment(detail.repaired)
+    since = time.moment(detail.repaired or detail.entered)
     newer = health is not None and (
-        health.at > detail.repaired or bool(old_boots and health.boot and health.boot not in old_boots)
+        health.at > repaired or bool(old_boots and health.boot and health.boot not in old_boots)
     )
     if health is not None and fresh and newer and health.healthy:
         healthy = detail.healthy or health.at
-        whole = now - healthy
+        whole = time.elapsed(healthy)
         if whole < settings.healthy_for:
-            return Verification(None, f"healthy for {max(whole, 0):.0f} s of {settings.healthy_for:g} s", healthy)
+            return Verification(None, f"healthy for {whole:.0f} s of {settings.healthy_for:g} s", healthy)
         if settings.suite and view.proved is None:
-            if now - since > settings.deadline + settings.healthy_for:
+            if time.elapsed(since) > settings.deadline + settings.healthy_for:
                 return Verification(EpisodeEvent.GIVEN_UP, f"the deep suite {settings.suite} gave no result", healthy)
             return Verification(None, f"the deep suite {settings.suite} has not ended", healthy, "suite")
         if settings.suite and not view.proved:
@@ -53,7 +55,7 @@ def judge(
         return Verification(
             None, f"it fails {max(health.at - since, 0):.0f} s after the repair: services still start", 0.0
         )
-    waited = now - max(since, detail.healthy, detail.entered)
+    waited = min(time.elapsed(begun) for begun in (since, detail.healthy, detail.entered))
     if waited > settings.deadline:
         what = "could not tell how the node is" if newer and fresh else "none came"
         return Verification(

@@ -12,6 +12,7 @@ from nhc.remedy.ladder import NodeFault
 from nhc.remedy.machine import AttemptStatus, EpisodeEvent, EpisodeState
 from nhc.remedy.settings import RemedySettings
 from nhc.repair import Progress, Rung, Sighting
+from nhc.system.steady_time import SteadyTime
 
 
 class Health(NamedTuple):
@@ -92,10 +93,14 @@ class Scene(NamedTuple):
 
     settings: RemedySettings
     usage: Usage
-    now: float
+    time: SteadyTime
     enabled_at: Optional[float]
     can: Callable[[str, Rung, str], str]
     repairer: Callable[[str, Rung, str], str]
+
+    @property
+    def now(self) -> float:
+        return self.time.now
 
 
 class Move(NamedTuple):

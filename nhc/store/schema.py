@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-REVISION = "0009"
+REVISION = "0010"
 """The newest migration: the schema that this nhc reads and writes."""
 
 metadata = sa.MetaData()
@@ -267,6 +267,17 @@ settings_seen = sa.Table(
     sa.PrimaryKeyConstraint("name", "sha256"),
 )
 """The settings that the remedy loop ran under, without secrets: a decision is explained by those of its time."""
+
+clocks = sa.Table(
+    "clocks",
+    metadata,
+    sa.Column("name", sa.Text, primary_key=True),
+    text_column("boot"),
+    time_column("ahead"),
+    time_column("since"),
+    time_column("looked"),
+)
+"""Of each loop, since when the clock of its host is steady (nhc.system.steady_time)."""
 
 leader = sa.Table(
     "leader",

@@ -9,6 +9,8 @@ from sqlalchemy.engine import Connection
 from nhc.marks import clears_later
 from nhc.model import printable
 from nhc.ports import AdapterError, Applied, Effect
+from nhc.remedy.bounds import never_now
+from nhc.remedy.settings import RemedySettings
 from nhc.repair import Answer, Sent, Stage
 from nhc.store import trains
 from nhc.store.trains import Train
@@ -26,8 +28,10 @@ HeldNow = Callable[[Connection, str, int, float], str]
 class TrainWork:
     """Acts for one train. A node is marked, cleared or evicted at most once a round; work is begun once in all."""
 
-    def __init__(self, book: TrainBook, hands: TrainHands, clock: Callable[[], float], held: HeldNow) -> None:
-        self.book, self.hands, self.clock, self.held = book, hands, clock, held
+    def __init__(
+        self, book: TrainBook, hands: TrainHands, clock: Callable[[], float], settings: RemedySettings, held: HeldNow
+    ) -> None:  # fmt: skip
+        self.book, self.hands, self.clock, self.settings, self.held = book, hands, clock, settings, held
         self.plan, self.store = book.plan, book.store
         self._fresh: Set[str] = set()
         self._tried: Set[str] = set()
@@ -140,6 +144,10 @@ class TrainWork:
                     continue
                 why = self.held(connection, node, ride.detail.hold, self.clock()) or blind
                 why = why or unfit_now(views[node]._replace(seen=states.get(node)))
+                if not ride.row.step:  # a node that is half done is finished
+                    rung = self.plan.work[0].rung.value
+                    closed = never_now(self.settings.bounds, rung, node, self.clock())
+                    why = why or (closed.why if closed is not None else "")
                 if why:
                     found[node] = f"not begun: {why}"
         return found

@@ -6,10 +6,12 @@ import time
 from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from nhc.remedy.bounds import MARK, BegunAction, Usage
+from nhc.remedy.clock_watch import mind_the_clock
 from nhc.remedy.effects import Hands
 from nhc.remedy.settings import RemedySettings
 from nhc.repair import Sighting
 from nhc.store import trains
+from nhc.store.clocks import KeptClock
 from nhc.store.database import Fence, Store
 from nhc.store.errors import Conflict
 from nhc.store.trains import Train
@@ -51,18 +53,23 @@ class Engine:
     def __init__(
         self, store: Store, settings: RemedySettings, plan: TrainPlan, hands: Hands, *, fence: Optional[Fence] = None,
         reports: Reports = tuple, clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
         publish: Callable[[RideWritten], None] = lambda _one: None,
     ) -> None:  # fmt: skip
         self.store, self.settings, self.plan, self.clock, self.publish = store, settings, plan, clock, publish
         self.hands = TrainHands(hands, plan)
         self.book = TrainBook(store, plan, fence)
-        self._look = TrainLook(self.book, settings, self.hands, reports, clock())
-        self._work = TrainWork(self.book, self.hands, clock, self._look.held)
+        self._look = TrainLook(self.book, settings, self.hands, reports)
+        self._work = TrainWork(self.book, self.hands, clock, settings, self._look.held)
+        self._time = KeptClock(store, self.book.actor, fence, clock, monotonic)
         self._unseen: Set[str] = set()
 
     def round(self) -> TrainRound:
         """Go over the train once. Raises StoreError (LeadershipLost among them), BadStop."""
         self._look.begin_round()
+        self._look.problems += mind_the_clock(
+            self._time, self.store, self.book.fence, self.book.actor, self.clock(), apply=True
+        )
         self._work.begin_round()
         self._unseen = set()
         seen = self._look.around()
@@ -94,7 +101,9 @@ class Engine:
         try:
             if state is TrainState.PLANNED and agreed >= needed(self.plan, self.settings):
                 return self.book.change(train, TrainState.RUNNING, f"{show_number(agreed, 'person')} agreed", now)
-            why = progress.must_stop(self.plan, rows, train.updated) if state is TrainState.RUNNING else ""
+            why = ""
+            if state is TrainState.RUNNING:
+                why = progress.must_stop(self.plan, rows, train.updated, self._time.read())
             over = progress.ended(rows, state)
             if why and over is None:
                 return self.book.change(train, TrainState.STOPPED, why, now)
@@ -106,8 +115,9 @@ class Engine:
         return train
 
     def _pass(self, train: Train, seen: ClusterSeen, waiting: List[TrainWait]) -> List[RideWritten]:
-        now = self.clock()
-        scene, views, rides = self._look.views(train, seen, now)
+        time = self._time.read()
+        now = time.now
+        scene, views, rides = self._look.views(train, seen, time)
         decided, sightings = self._decide(rides, views, scene)
         moves: List[Tuple[Ride, StopMove]] = []
         repairers: Dict[str, str] = {}
@@ -155,8 +165,6 @@ class Engine:
             return StopMove(None, ride.detail)
         move = step(view, scene)
         _spend(scene.usage, view, move, scene)
-        if move.detail._replace(entered=ride.detail.entered) == ride.detail:
-            move = move._replace(detail=ride.detail)  # deadlines that began anew are nothing to write down
         return move
 
 

@@ -19,6 +19,7 @@ from nhc.remedy.settings import RemedySettings
 from nhc.remedy.view import Health
 from nhc.store import deep, episodes, holds, nodes, trains
 from nhc.store.trains import Train
+from nhc.system.steady_time import SteadyTime
 from nhc.trains import progress
 from nhc.trains.book import Ride, TrainBook
 from nhc.trains.hands import TrainHands
@@ -37,15 +38,12 @@ class ClusterSeen(NamedTuple):
 
 
 class TrainLook:
-    """Reads for one train. `began` is when this process began (Unix seconds): no deadline began before that."""
+    """Reads for one train."""
 
-    def __init__(
-        self, book: TrainBook, settings: RemedySettings, hands: TrainHands, reports: Reports, began: float
-    ) -> None:  # fmt: skip
+    def __init__(self, book: TrainBook, settings: RemedySettings, hands: TrainHands, reports: Reports) -> None:
         self.book, self.settings, self.hands, self.reports = book, settings, hands, reports
         self.plan, self.store = book.plan, book.store
         self.problems: List[str] = []
-        self._began = began
         self._watched: Dict[str, Watched] = {}
         self._fleet = FleetGroups({}, {}, Names((), ()))
 
@@ -91,8 +89,11 @@ class TrainLook:
         kept = [state for state in seen.states if state.name not in names]
         return sorted([*kept, *again.values()], key=lambda state: state.name)
 
-    def views(self, train: Train, seen: ClusterSeen, now: float) -> Tuple[TrainScene, Dict[str, StopView], List[Ride]]:
+    def views(
+        self, train: Train, seen: ClusterSeen, time: SteadyTime
+    ) -> Tuple[TrainScene, Dict[str, StopView], List[Ride]]:
         """What the next steps of all nodes that are not at their end are decided by."""
+        now = time.now
         with self.store.read() as connection:
             rides = [ride for ride in self.book.rides(connection, train) if ride.state not in STOP_ENDS]
             every = trains.nodes_of(connection, train.id)
@@ -113,9 +114,9 @@ class TrainLook:
         self.hands.crew.learn({seen.fleet.names.here(row.node): row for row in known})
         breaker = opened.why if opened is not None and opened.state == "open" else ""
         breaker = breaker or (blind(self.settings.breaker, counted.seen) if seen.states is not None else "")
-        turn = progress.turn(self.plan, every, TrainState(train.state), now)
+        turn = progress.turn(self.plan, every, TrainState(train.state), time)
         scene = TrainScene(
-            self.plan, self.settings, counted.usage, now, TrainState(train.state), turn.wave, turn.why, breaker,
+            self.plan, self.settings, counted.usage, time, TrainState(train.state), turn.wave, turn.why, breaker,
             self.hands.can,
         )  # fmt: skip
         self._watch([ride for ride in rides if ride.state is Stop.WATCHING and ride.act is not None])
@@ -123,10 +124,9 @@ class TrainLook:
         views = {}
         for ride in rides:
             node, detail = ride.row.node, ride.detail
-            since = min(max(detail.entered, self._began), now) if detail.entered else 0.0
             watched = self._watched.get(ride.act.key if ride.act is not None else "", Watched(None))
             views[node] = StopView(
-                node, ride.row.wave, ride.state, ride.row.step, detail._replace(entered=since), ride.act,
+                node, ride.row.wave, ride.state, ride.row.step, detail, ride.act,
                 states.get(node), seen.states is not None, healths.get(node),
                 held_by([one for one in standing if one.id != detail.hold], node, seen.fleet),
                 not detail.hold or any(one.id == detail.hold for one in standing), episode.get(node, 0),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, Optional, Sequence
 
 from nhc.store.trains import TrainNode
+from nhc.system.steady_time import SteadyTime
 from nhc.trains.machine import STOP_ENDS, Stop, TrainState
 from nhc.trains.settings import TrainPlan
 
@@ -16,7 +17,7 @@ class WaveTurn(NamedTuple):
     why: str = ""
 
 
-def turn(plan: TrainPlan, rows: Sequence[TrainNode], state: TrainState, now: float) -> WaveTurn:
+def turn(plan: TrainPlan, rows: Sequence[TrainNode], state: TrainState, time: SteadyTime) -> WaveTurn:
     """The first wave that has a node which has not ended; after a wave the plan's pause is waited for."""
     if state is not TrainState.RUNNING:
         return WaveTurn(0, f"the train is {state.value}")
@@ -25,10 +26,10 @@ def turn(plan: TrainPlan, rows: Sequence[TrainNode], state: TrainState, now: flo
         return WaveTurn(0, "every node is done with")
     wave = min(row.wave for row in open_ones)
     before = [row.ended or 0.0 for row in rows if row.wave < wave and row.ended is not None and _did(row)]
-    ready = max(before, default=0.0) + plan.waves.pause
+    left = plan.waves.pause - time.elapsed(max(before, default=0.0))
     begun = any(row.wave == wave and row.state != Stop.WAITING.value and _did(row) for row in rows)
-    if before and not begun and now < ready:
-        return WaveTurn(0, f"wave {wave} begins in {ready - now:.0f} s")
+    if before and not begun and left > 0:
+        return WaveTurn(0, f"wave {wave} begins in {left:.0f} s")
     return WaveTurn(wave, f"it is wave {wave}'s turn")
 
 
@@ -37,10 +38,12 @@ def _did(row: TrainNode) -> bool:
     return row.marked is not None
 
 
-def must_stop(plan: TrainPlan, rows: Sequence[TrainNode], since: float) -> str:
-    """Why no further node may begin, "" where it may. The train runs since `since`: whoever let it run knew of the
-    failures until then, so one that is newer is needed to stop it again.
+def must_stop(plan: TrainPlan, rows: Sequence[TrainNode], updated: float, time: SteadyTime) -> str:
+    """Why no further node may begin, "" where it may. The train runs since `updated`: whoever let it run knew of the
+    failures until then, so one that is newer is needed to stop it again. Where the clock was set back since, all that
+    failed after that is newer.
     """
+    since = time.moment(updated) if updated > time.now else updated
     failed = sorted((row for row in rows if row.state == Stop.FAILED.value), key=lambda row: row.ended or 0.0)
     if not failed or (failed[-1].ended or 0.0) < since:
         return ""

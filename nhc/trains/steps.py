@@ -53,7 +53,7 @@ def _work(view: StopView, scene: TrainScene) -> Work:
 
 def _overdue(view: StopView, scene: TrainScene) -> bool:
     since = view.detail.waiting_since or view.detail.entered
-    return bool(since) and scene.now - since > scene.plan.wait_limit
+    return bool(since) and scene.time.elapsed(since) > scene.plan.wait_limit
 
 
 def _aborting(scene: TrainScene) -> bool:
@@ -172,7 +172,7 @@ def _draining(view: StopView, scene: TrainScene) -> StopMove:
     if _aborting(scene):
         return _unbegun(view, scene, "the train was aborted", begun)
     if view.seen.busy and not view.detail.forced:
-        late = scene.now - view.detail.entered > scene.plan.drain.deadline
+        late = scene.time.elapsed(view.detail.entered) > scene.plan.drain.deadline
         if not late:
             return wait(view, scene, "work", "work still runs on it")
         why = f"work still runs {scene.plan.drain.deadline / 3600:g} h after the node was marked"
@@ -188,8 +188,9 @@ def _before_work(view: StopView, scene: TrainScene, begun: bool) -> StopMove:
     work = _work(view, scene)
     if not scene.going:
         return wait(view, scene, "train", f"the train is {scene.train.value}")
-    if scene.now < view.detail.ask_after:
-        return wait(view, scene, "refused-for-now", f"the last try was refused until {view.detail.ask_after:.0f}")
+    until = scene.time.deadline(view.detail.ask_after)
+    if scene.now < until:
+        return wait(view, scene, "refused-for-now", f"the last try was refused until {until:.0f}")
     if view.seen.hold:
         return wait(view, scene, "node", f"left alone: {view.seen.hold}")
     why = scene.can(view.node, work)
@@ -245,7 +246,7 @@ def _watching(view: StopView, scene: TrainScene) -> StopMove:
         and health.boot != view.detail.boot and act.written < health.at <= scene.now + FUTURE
     ):  # fmt: skip
         return _effect(view, scene, f"the node reports another boot ({health.boot})")
-    if scene.now - view.detail.entered > work.takes:
+    if scene.time.elapsed(view.detail.entered) > work.takes:
         why = f"no effect of {work.what} was seen within {work.takes:g} s"
         return _go(view, Stop.FAILED, why)._replace(act="failed")
     said = seen.message if seen is not None else view.unwatched or "its effect is looked for"
@@ -264,7 +265,7 @@ def _verifying(view: StopView, scene: TrainScene) -> StopMove:
     taken = _taken(view)
     if taken:
         return _go(view, Stop.LEFT, taken)
-    proof, health, since = scene.plan.proof, view.health, view.detail.effect
+    proof, health, since = scene.plan.proof, view.health, scene.time.moment(view.detail.effect)
     newer = health is not None and fresh(health, scene) and health.at > since
     if newer and health is not None and health.verdict is Verdict.CRIT and health.at > since + proof.grace:
         line = health.faults[0].message if health.faults else "a check fails"
@@ -272,12 +273,12 @@ def _verifying(view: StopView, scene: TrainScene) -> StopMove:
     if newer and health is not None and health.healthy:
         healthy = view.detail.healthy or health.at
         kept = view._replace(detail=view.detail._replace(healthy=healthy))
-        if scene.now - healthy < proof.healthy_for:
-            so_far = max(scene.now - healthy, 0)
+        so_far = scene.time.elapsed(healthy)
+        if so_far < proof.healthy_for:
             return wait(kept, scene, "verify", f"healthy for {so_far:.0f} s of {proof.healthy_for:g} s")
         return _suite(kept, scene)
     view = view._replace(detail=view.detail._replace(healthy=0.0))
-    if scene.now - max(since, view.detail.entered) > proof.deadline:
+    if min(scene.time.elapsed(since), scene.time.elapsed(view.detail.entered)) > proof.deadline:
         return _go(view, Stop.FAILED, f"no healthy report within {proof.deadline:g} s after the work")
     return wait(view, scene, "verify", "waiting for a report newer than the work")
 
@@ -287,17 +288,18 @@ def _suite(view: StopView, scene: TrainScene) -> StopMove:
     if not name:
         return _go(view, Stop.RETURNING, "healthy after the work", ends=Stop.DONE.value)
     verdict, at = view.suite or ("", 0.0)
-    if at > view.detail.effect and verdict in ("OK", "WARN"):
+    since = scene.time.moment(view.detail.effect)
+    if at > since and verdict in ("OK", "WARN"):
         return _go(view, Stop.RETURNING, f"healthy, and the suite {name} passed", ends=Stop.DONE.value)
-    if at > view.detail.effect and verdict == "CRIT":
+    if at > since and verdict == "CRIT":
         return _go(view, Stop.FAILED, f"the deep suite {name} failed")
-    if scene.now - view.detail.effect > scene.plan.proof.deadline + scene.plan.proof.healthy_for:
+    if scene.time.elapsed(since) > scene.plan.proof.deadline + scene.plan.proof.healthy_for:
         return _go(view, Stop.FAILED, f"the deep suite {name} gave no verdict within {scene.plan.proof.deadline:g} s")
     return wait(view, scene, "suite", f"no verdict of the deep suite {name} newer than the work")
 
 
 def _returning(view: StopView, scene: TrainScene) -> StopMove:
-    if scene.now - view.detail.entered > scene.plan.wait_limit:
+    if scene.time.elapsed(view.detail.entered) > scene.plan.wait_limit:
         return _go(view, Stop.FAILED, f"the mark could not be cleared: {view.detail.waiting}")
     later = clears_later(view.seen)
     if later:

@@ -12,6 +12,7 @@ from nhc.remedy.settings import RemedySettings
 from nhc.remedy.view import Health
 from nhc.repair import Progress, Sighting
 from nhc.store.trains import TrainAct
+from nhc.system.steady_time import SteadyTime
 from nhc.trains.machine import Stop, TrainState
 from nhc.trains.settings import TrainPlan, Work
 
@@ -104,12 +105,16 @@ class TrainScene(NamedTuple):
     plan: TrainPlan
     settings: RemedySettings
     usage: Usage
-    now: float
+    time: SteadyTime
     train: TrainState
     turn: int
     why: str
     breaker: str
     can: Callable[[str, Work], str]
+
+    @property
+    def now(self) -> float:
+        return self.time.now
 
     @property
     def going(self) -> bool:

@@ -198,6 +198,51 @@ def test_a_far_jump_of_the_clock_opens_the_breaker_and_deadlines_begin_anew(worl
         assert "clock jumped" in holds.breakers(connection)["remedy"].why
 
 
+@pytest.mark.parametrize("seconds", [30.0, 600.0, 7200.0])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_clock_set_forward_proves_no_node_healthy(world, seconds, restarted):
+    settings = '[verify]\nhealthy-for = "2m"\ngrace = "0s"\n[sources]\nsettle = "0s"\nmax-age = "3h"'
+    world.fall_sick("n1")
+    controller = world.controller(settings)
+    while "healthy for" not in waiting(world, controller).get("n1", ""):
+        world.tick(10.0)
+    proved_since = world.ticks
+    world.now += seconds
+    controller = world.controller(settings) if restarted else controller
+    while last(world).state != "returned" and world.ticks < proved_since + 600:
+        controller.round()
+        world.tick(5.0)
+    assert last(world).state == "returned"
+    assert world.ticks - proved_since >= 120.0
+
+
+def test_the_wait_of_an_episode_goes_on_where_each_round_is_a_process_of_its_own(world):
+    world.fall_sick("n1")
+    world.nodes["n1"].busy = True
+    drain = '[drain]\ndeadline = "10m"\nthen = "force"'
+    for _ in range(10):
+        world.controller(drain).round()
+        world.tick(55.0)
+    assert world.sent == []
+    for _ in range(4):
+        world.controller(drain).round()
+        world.tick(55.0)
+    assert world.sendings("n1") == [Rung.REBOOT]
+
+
+def test_a_clock_set_back_does_not_make_a_wait_longer_than_itself(world):
+    world.fall_sick("n1")
+    world.nodes["n1"].busy = True
+    controller = world.controller('[drain]\ndeadline = "10m"\nthen = "force"')
+    world.run(controller, 5)
+    world.now -= 86400.0 * 300
+    world.report()
+    controller.round()
+    close_breaker(world, by="ann", why="the clock is right now", now=world.now)
+    world.run(controller, 30)
+    assert world.sendings("n1") == [Rung.REBOOT]
+
+
 def test_an_episode_whose_detail_is_damaged_stops_and_is_named(world):
     import sqlalchemy as sa
 

@@ -51,7 +51,8 @@ class Line:
     def engine(self, fence: Optional[Fence] = None) -> Engine:
         """A process that has just been started."""
         return Engine(
-            self.world, self.settings, self.plan, self.hands(), fence=fence, clock=lambda: self.world.now  # type: ignore[arg-type]
+            self.world, self.settings, self.plan, self.hands(), fence=fence, clock=lambda: self.world.now,  # type: ignore[arg-type]
+            monotonic=lambda: self.world.ticks,
         )  # fmt: skip
 
     def begin(self, by: str = "alice") -> List[List[str]]:

@@ -5,6 +5,7 @@ import pytest
 from nhc.store import holds
 from tests.support.train_world import PLAN, Line, plan_of
 
+QUIET = '[quiet-hours]\nhours = ["daily 08:00-09:00"]\nactions = ["reboot"]\n'
 ONE = "[bounds.fleet]\nout = { nodes = 1 }\nrepairing = { nodes = 1 }"
 
 
@@ -77,6 +78,25 @@ def test_what_is_said_after_the_last_look_holds_the_work(world):
     line.run()
     assert set(line.states().values()) == {"done"}
     assert len(world.commands) == len(world.nodes)
+
+
+def test_quiet_hours_that_begin_after_the_last_look_hold_the_work(world):
+    """Machines are looked at for minutes each: by then it may be an hour in which no work may begin."""
+    world.now = world.ticks = 1_700_000_000.0 - 1_700_000_000.0 % 86400 + 7 * 3600 + 59 * 60 + 50.0  # 07:59:50 UTC
+    line = Line(world, plan_of(work='[[work]]\ncommand = ["/usr/sbin/flash"]\n'), QUIET)
+    line.begin()
+
+    def come(what):
+        if what == "machine looked at":
+            world.at_boundary = lambda _what: None
+            world.now, world.ticks = world.now + 30, world.ticks + 30
+
+    world.at_boundary = come
+    line.run(5)
+    assert world.commands == []
+    world.tick(3600.0)
+    line.run()
+    assert set(line.states().values()) == {"done"}
 
 
 def test_a_mark_that_was_only_written_down_waits_for_the_breaker(world):
