@@ -1,4 +1,4 @@
-"""The steady clocks of loops, kept so that a wait goes on where one process ends and the next begins on the same host."""
+"""The steady clocks of loops, kept so that a wait goes on in the next process on the same host."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def test_a_store_of_the_first_schema_is_migrated_and_keeps_what_it_has(store):
     old = (tested.deep_results, tested.sweep_tests, tested.sweeps, sent.outbox, sent.incidents)
     kept = maintenance_tables
     trains = (kept.drills, kept.spares, kept.train_approvals, kept.train_acts, kept.train_nodes, kept.trains)
-    new = (*trains, job_tables.job_nodes, job_tables.job_restarts, job_tables.jobs, *old)
+    new = (schema.clocks, *trains, job_tables.job_nodes, job_tables.job_restarts, job_tables.jobs, *old)
     with store.write() as connection:
         for table in new:
             table.drop(connection)

@@ -1,4 +1,4 @@
-"""A clock that is set makes no train hurry: what work waits for, and what proves a node healthy, is time that passed."""
+"""A clock that is set makes no train hurry: waits for work and the proof of health are time that passed."""
 
 import pytest
 
