@@ -38,13 +38,16 @@ SLACK = 60.0
 
 
 class Surroundings(NamedTuple):
-    """Clock, pause between two looks, who gets the progress, and until when tests may run (Unix time)."""
+    """Clock, pause between two looks, who gets the progress, until when tests may run (Unix time), and what waits are
+    counted by: the monotonic clock, which nobody sets.
+    """
 
     every: float = 2.0
     clock: Callable[[], float] = time.time
     sleep: Callable[[float], None] = time.sleep
     say: Callable[[str], None] = lambda line: None
     until: float = float("inf")
+    monotonic: Callable[[], float] = time.monotonic
 
 
 class SweepStopped(Exception):
@@ -158,8 +161,7 @@ class Sweeper:
             ended = self._ended(row, job)
         except AdapterError as error:
             self._around.say(f"{row.name}: {error}")
-            since = self._since.setdefault(f"{row.name} unread", self._around.clock())
-            if self._around.clock() - since < self._plan.patience:
+            if self._waited(f"{row.name} unread") < self._plan.patience:
                 return False
             return self._unknown(row, f"what became of it cannot be read: {error}")
         self._since.pop(f"{row.name} unread", None)
@@ -179,21 +181,24 @@ class Sweeper:
         if job is not None:
             if row.state == PLANNED or row.handle != job.handle:
                 self._save(row._replace(state=RUNNING, handle=job.handle, began=row.began or now))
-            begun = self._since.setdefault(f"{row.name} {job.running}", now)
             limit = self._plan.seconds + SLACK if job.running else self._plan.patience
-            if now - begun < limit:
+            if self._waited(f"{row.name} {job.running}") < limit:
                 return False
             self._launcher.end(job.handle)
             what = "did not end in time" if job.running else "its nodes were taken by other work"
             return self._unknown(row, f"{what} ({limit:.0f} s)")
         if row.state == RUNNING:
             # The marker may come a moment after the job has gone: shared file systems keep what they know for a while.
-            gone = self._since.setdefault(f"{row.name} gone", now)
-            if now - gone < 2 * self._around.every:
+            if self._waited(f"{row.name} gone") < 2 * self._around.every:
                 return False
             why = self._launcher.failure(self._plan.token, key(test)) or "preempted or cancelled"
             return self._unknown(row, f"{why}: it left no completion marker")
         return False
+
+    def _waited(self, what: str) -> float:
+        """Seconds since this was asked first."""
+        now = self._around.monotonic()
+        return now - self._since.setdefault(what, now)
 
     def _unknown(self, row: SweepTest, why: str) -> bool:
         self._save(row._replace(state=GroupOutcome.UNKNOWN.value, why=why, ended=self._around.clock()))
@@ -205,10 +210,10 @@ class Sweeper:
             return
         idle = self._launcher.idle(sorted({node for row in waiting for node in row.nodes.split()}))
         for row in sorted(waiting, key=self._place):
-            test, now = planned_test(row), self._around.clock()
+            test = planned_test(row)
             taken = [node for node in test.nodes if node not in idle]
             if taken or not busy.isdisjoint(test.nodes):
-                if now - self._since.setdefault(f"{row.name} idle", now) >= self._plan.patience:
+                if self._waited(f"{row.name} idle") >= self._plan.patience:
                     self._unknown(row, f"not idle within {self._plan.patience:.0f} s: {', '.join(taken[:3])}")
                 continue
             if limit_broken(self._plan, busy, test.nodes):

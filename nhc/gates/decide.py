@@ -110,8 +110,8 @@ def _again(rules: GateRules, seen: GateView, record: GateRecord) -> GateDecision
         if rules.closed:
             return _keep(seen, f"{undecided}; held by policy (closed) until a person looks")
         return GateDecision(GateStep.GIVE_WAY, f"{undecided}; opened by policy (open)")
-    if record.state is GateState.UNTOLD and seen.now - record.at < rules.pause:
-        left = rules.pause - (seen.now - record.at)
+    left = rules.pause - (seen.now - record.at)
+    if record.state is GateState.UNTOLD and 0 < left <= rules.pause:  # more is left where the clock was set back
         return _wait(seen, f"run {tries + 1} of {rules.tries} in {left:.0f} s: {record.why}")
     return _test(seen, f"run {tries + 1} of {rules.tries}: {record.why}", "")
 

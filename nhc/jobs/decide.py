@@ -11,6 +11,7 @@ from typing import AbstractSet, FrozenSet, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.job_control import JobView, Phase
 from nhc.jobs.judge import RunFinding, RunJudgement
+from nhc.system.steady_time import SteadyTime
 
 RESEND = 60.0
 """Seconds after which a call that shows no effect is sent again: twice what `nhc.jobs.settings` lets a call take."""
@@ -94,7 +95,7 @@ class RestartBounds(NamedTuple):
 class JobScene(NamedTuple):
     """What bears on a job besides itself. `held` is why nothing may begin now; `healthy` None: it was not asked."""
 
-    now: float
+    time: SteadyTime
     held: str = ""
     healthy: Optional[FrozenSet[str]] = None
     unseen: str = ""
@@ -133,11 +134,10 @@ def first(
         return JobStep(StepKind.LEAVE, why, nodes, left=LeaveReason.FINAL)
     if scene.held:
         return JobStep(StepKind.WAIT, scene.held)
-    newest = max((one.written for one in past), default=float("-inf"))
-    if scene.now - newest < bounds.cooldown:
-        return JobStep(
-            StepKind.WAIT, f"the last restart was {scene.now - newest:.0f} s ago: {bounds.cooldown:.0f} s are kept"
-        )
+    newest = max((one.written for one in past), default=0.0)
+    passed = scene.time.elapsed(newest) if past else bounds.cooldown
+    if passed < bounds.cooldown:
+        return JobStep(StepKind.WAIT, f"the last restart was {passed:.0f} s ago: {bounds.cooldown:.0f} s are kept")
     if bounds.left <= 0:
         return JobStep(StepKind.WAIT, "the rate of restarts is used up")
     return JobStep(StepKind.BEGIN, found.why, nodes, exclude)
@@ -221,10 +221,10 @@ def _enough(job: Optional[JobView], restart: PastRestart, healthy: AbstractSet[s
 
 def _again(kind: StepKind, restart: PastRestart, bounds: RestartBounds, scene: JobScene) -> JobStep:
     """Send, or wait until what was sent must have shown its effect."""
-    if scene.now - restart.written > bounds.hold_timeout and kind is StepKind.SEND_HOLD:
+    if scene.time.elapsed(restart.written) > bounds.hold_timeout and kind is StepKind.SEND_HOLD:
         return JobStep(StepKind.FAILED, f"it could not be held within {bounds.hold_timeout:.0f} s")
     asked = restart.sent if restart.sent is not None else restart.updated
-    if scene.now - asked < RESEND:
+    if scene.time.elapsed(asked) < RESEND:
         return JobStep(StepKind.WAIT, "the effect of the last call is looked for")
     return JobStep(kind)
 

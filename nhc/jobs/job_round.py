@@ -17,6 +17,7 @@ from nhc.ports import AdapterError
 from nhc.store import holds, jobs
 from nhc.store.errors import Conflict
 from nhc.store.jobs import JobRestart, WatchedJob
+from nhc.system.steady_time import SteadyTime
 
 RECENT = 900.0
 """Seconds for which a job that had failed when it was first seen is still taken up."""
@@ -49,10 +50,10 @@ class OneRound:
 
     def __init__(
         self, hands: JobHands, settings: RestartSettings, down: DownNodes, apply: bool,
-        publish: Callable[[JobEvent], None],
+        publish: Callable[[JobEvent], None], time: SteadyTime, held: str = "",
     ) -> None:  # fmt: skip
         self.hands, self.settings, self.down, self.publish = hands, settings, down, publish
-        self.now, self.count = hands.clock(), 0
+        self.time, self.now, self.count = time, time.now, 0
         self.apply = apply and settings.restart is RestartMode.ON
         self.writes = apply and settings.restart is not RestartMode.OFF
         self.events: List[JobEvent] = []
@@ -62,7 +63,7 @@ class OneRound:
         with hands.store.read() as connection:
             rate = self.settings.limits.rate
             self.left = rate.operations - jobs.begun_since(connection, self.now - rate.seconds)
-            self.held = next(
+            self.held = held or next(
                 (
                     f"hold by {one.by}: {one.why}"
                     for one in holds.in_force(connection, self.now)
@@ -148,9 +149,9 @@ class OneRound:
                 self._end(row, "it is gone")
                 return
         before = JobRun(row.run, row.node_names, row.phase in _ACTIVE)
-        found = judge(job, before, troubles, self.now, self.settings.rules)
+        found = judge(job, before, troubles, self.time, self.settings.rules)
         past, pairs = self._past(row)
-        step = first(job, found, past, pairs, self._bounds(row), JobScene(self.now, self.held))
+        step = first(job, found, past, pairs, self._bounds(row), JobScene(self.time, self.held))
         self._take(controller, row, job, found.run, step)
 
     def _past(self, row: WatchedJob) -> Tuple[List[PastRestart], List[str]]:
@@ -240,11 +241,11 @@ class OneRound:
 
     def _scene(self, controller: JobController, order: JobOrder, restart: JobRestart) -> JobScene:
         if restart.state != jobs.HELD or self.held:
-            return JobScene(self.now, self.held)
+            return JobScene(self.time, self.held)
         try:
-            return JobScene(self.now, healthy=controller.healthy(order))
+            return JobScene(self.time, healthy=controller.healthy(order))
         except AdapterError as error:
-            return JobScene(self.now, unseen=f"its nodes cannot be read: {printable(str(error))}")
+            return JobScene(self.time, unseen=f"its nodes cannot be read: {printable(str(error))}")
 
     def _follow(
         self,
@@ -257,7 +258,7 @@ class OneRound:
     ) -> None:
         hands, name = self.hands, row.text()
         if step.kind is StepKind.WAIT:
-            late = self.now - restart.updated > self.settings.limits.stalled
+            late = self.time.elapsed(restart.updated) > self.settings.limits.stalled
             self.waiting.append(JobEvent(name, "waits", step.why + (" (for too long)" if late else "")))
             if late and self.apply and row.said != step.why:
                 hands.left(row, f"waits for too long: {step.why}")

@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.job_control import JobLoss, JobView, LossCause, Phase
+from nhc.system.steady_time import SteadyTime
 
 
 class RunFinding(str, Enum):
@@ -64,14 +65,14 @@ class RunJudgement(NamedTuple):
 
 
 def judge(
-    job: JobView, before: Optional[JobRun], faults: Iterable[JobNodeFault], now: float, rules: EvidenceRules
+    job: JobView, before: Optional[JobRun], faults: Iterable[JobNodeFault], time: SteadyTime, rules: EvidenceRules
 ) -> RunJudgement:
     """Judge the newest run of a job, or the one that its controller replaced since it was seen last."""
     known = list(faults)
     if before is not None and before.run != job.run and before.active and job.phase not in (
         Phase.SUCCEEDED, Phase.CANCELLED
     ):  # fmt: skip
-        bad = _standing(known, before.nodes, now, rules.window)
+        bad = _standing(known, before.nodes, time.now, rules.window)
         lost = [loss for loss in job.losses if loss.cause in (LossCause.NODE, LossCause.EVICTED)]
         if bad:
             return RunJudgement(RunFinding.INFRASTRUCTURE, _text(bad), before.run, tuple(bad), again=True)
@@ -85,8 +86,8 @@ def judge(
     nodes = tuple(dict.fromkeys([*earlier, *job.nodes]))
     losses = _relevant(job, rules.window)
     if not losses and job.phase is not Phase.FAILED:
-        return _running(job, nodes, known, now, rules)
-    return _failed(job, nodes, losses, known, now, rules)
+        return _running(job, nodes, known, time, rules)
+    return _failed(job, nodes, losses, known, time, rules)
 
 
 def _failed(
@@ -94,10 +95,10 @@ def _failed(
     nodes: Sequence[str],
     losses: Sequence[JobLoss],
     known: List[JobNodeFault],
-    now: float,
+    time: SteadyTime,
     rules: EvidenceRules,
 ) -> RunJudgement:
-    at = losses[0].at if losses else job.ended if job.ended is not None else now
+    at = losses[0].at if losses else job.ended if job.ended is not None else time.now
     causes = {loss.cause for loss in losses}
     bad = _standing(known, (*nodes, *(loss.node for loss in losses)), at, rules.window)
     if LossCause.CANCELLED in causes:
@@ -115,7 +116,7 @@ def _failed(
         return RunJudgement(RunFinding.APPLICATION, _loss(said), job.run)
     if bad:
         return RunJudgement(RunFinding.INFRASTRUCTURE, _text(bad), job.run, tuple(bad))
-    if now - at < rules.settle:
+    if time.elapsed(at) < rules.settle:
         return RunJudgement(RunFinding.UNDECIDED, "its nodes seem healthy; late reports are waited for", job.run)
     if first is None or first.cause is LossCause.UNKNOWN:
         said_why = _loss(first) if first is not None else "its controller does not say why"
@@ -124,11 +125,11 @@ def _failed(
 
 
 def _running(
-    job: JobView, nodes: Sequence[str], known: List[JobNodeFault], now: float, rules: EvidenceRules
+    job: JobView, nodes: Sequence[str], known: List[JobNodeFault], time: SteadyTime, rules: EvidenceRules
 ) -> RunJudgement:
     if job.phase is Phase.RUNNING and rules.running is not None:
-        ripe = [fault for fault in known if fault.ended is None and now - fault.began >= rules.running]
-        bad = _standing(ripe, nodes, now, rules.window)
+        ripe = [fault for fault in known if fault.ended is None and time.elapsed(fault.began) >= rules.running]
+        bad = _standing(ripe, nodes, time.now, rules.window)
         if bad:
             return RunJudgement(RunFinding.INFRASTRUCTURE, f"it still runs, but {_text(bad)}", job.run, tuple(bad))
     return RunJudgement(RunFinding.NONE, "", job.run)

@@ -14,7 +14,9 @@ from nhc.jobs.acting import JobHands
 from nhc.jobs.faults import DownNodes
 from nhc.jobs.job_round import JobEvent, JobRound, OneRound
 from nhc.jobs.settings import RestartSettings
+from nhc.store.clocks import KeptClock
 from nhc.store.database import Fence, Store
+from nhc.system.steady_time import FAR, SteadyTime
 
 ACTOR = "nhc job"
 
@@ -25,15 +27,31 @@ class JobLoop:
     def __init__(
         self, store: Store, settings: RestartSettings, controllers: Mapping[str, JobController], *,
         fence: Optional[Fence] = None, clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
         publish: Callable[[JobEvent], None] = lambda event: None,
     ) -> None:  # fmt: skip
         self.settings, self.controllers, self.publish = settings, dict(controllers), publish
         self.hands = JobHands(store, fence, ACTOR, clock)
         self._down = DownNodes()
+        self._time = KeptClock(store, ACTOR, fence, clock, monotonic)
+        self._uncounted: Optional[float] = None
 
     def round(self, apply: bool = True) -> JobRound:
         """Go over all jobs once. Raises StoreError (LeadershipLost among them)."""
-        one = OneRound(self.hands, self.settings, self._down, apply, self.publish)
+        step = self._time.begin_round(apply)
+        now = self._time.read()
+        if step > FAR:
+            self._uncounted = now.since
+        one = OneRound(self.hands, self.settings, self._down, apply, self.publish, now, self._waits(now))
+        if step:
+            one.problems.append(f"the clock jumped by {step:.0f} s: waits begin anew")
         for name, controller in self.controllers.items():
             one.controller(name, controller)
         return one.result()
+
+    def _waits(self, now: SteadyTime) -> str:
+        """Why no restart may begin, "" where one may: after a step, those of the last hour are not where they were."""
+        seconds = self.settings.limits.rate.seconds
+        if self._uncounted is None or now.elapsed(self._uncounted) >= seconds:
+            return ""
+        return f"the clock was set: the rate of restarts is counted anew for {seconds:g} s"

@@ -8,9 +8,7 @@ from nhc.remedy.breaker import NAME
 from nhc.store import holds
 from nhc.store.clocks import KeptClock
 from nhc.store.database import Fence, Store
-
-FAR = 600.0
-"""Seconds of a step after which rates cannot be counted: the breaker opens."""
+from nhc.system.steady_time import FAR
 
 
 def mind_the_clock(

@@ -13,6 +13,8 @@ from typing import Callable, NamedTuple, Optional
 STEP = 5.0
 """Seconds by which the two clocks may differ from what they did. NTP's slewing moves both in the same way; a loaded
 machine may read them a moment apart."""
+FAR = 600.0
+"""Seconds of a step after which what was done within an hour or a day can no longer be counted."""
 DAY = 86400.0
 GAP = 7200.0
 """Seconds for which nobody may have looked: after a longer pause, waits begin anew as after a step."""

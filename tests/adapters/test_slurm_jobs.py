@@ -48,7 +48,8 @@ class JobSite:
         self.fails_once = f'test "$SLURM_RESTART_COUNT" && sleep 600; {self.fails}'
         self.lost, self.calls, self.skew = [], [], 0.0
         self.controller = SlurmJobs({}, cluster.env, 20.0, self.run)
-        self.loop = JobLoop(store, parse(settings), {"slurm": self.controller}, clock=lambda: time.time() + self.skew)
+        self.loop = JobLoop(store, parse(settings), {"slurm": self.controller}, clock=lambda: time.time() + self.skew,
+                            monotonic=lambda: time.monotonic() + self.skew)  # fmt: skip
         self.said, self.number = [], ""
 
     def start(self, *options, script="sleep 600"):

@@ -103,7 +103,7 @@ class Site:
         leader = Leader(self.store, name="sweep")
         assert leader.attempt()
         try:
-            around = Surroundings(1.0, lambda: world.now, world.sleep)
+            around = Surroundings(1.0, lambda: world.now, world.sleep, monotonic=lambda: world.ticks)
             run(wanted, self.store, world, leader, around, lambda number, found: self.passed.append((number, found)))
         finally:
             leader.release()

@@ -96,7 +96,8 @@ class World:
     def __init__(self, slow=(), seed=1, preempt=0.0, lose=0.0):
         self.slow, self.chance = set(slow), random.Random(seed)
         self.preempt, self.lose = preempt, lose
-        self.now, self.most = 1000.0, 0
+        self.now = self.ticks = 1000.0
+        self.most = 0
         self.standing, self.markers, self.launched = {}, {}, []
         self.taken = set()
         self.numbers = itertools.count(1)
@@ -138,7 +139,7 @@ class World:
         self.finished_sweeps.append(sweep)
 
     def sleep(self, seconds):
-        self.now += seconds
+        self.now, self.ticks = self.now + seconds, self.ticks + seconds
         for name, (_job, order) in list(self.standing.items()):
             if self.chance.random() < 0.7:
                 del self.standing[name]
@@ -179,7 +180,7 @@ class Case:
             with self.store.read() as connection:
                 plan = read_plan(deep.sweep(connection, self.number).plan)
             assert plan == self.plan
-            around = Surroundings(1.0, lambda: world.now, world.sleep)
+            around = Surroundings(1.0, lambda: world.now, world.sleep, monotonic=lambda: world.ticks)
             return Sweeper(self.store, self.number, plan, world, leader, around).run()
         finally:
             leader.release()
@@ -413,3 +414,17 @@ def test_rows_and_keys_are_those_of_the_tests(case):
 def test_a_plan_that_makes_no_sense_is_refused_in_one_line(text):
     with pytest.raises(BadPlan, match="the sweep's plan cannot be read"):
         read_plan(text)
+
+
+def test_a_clock_that_is_set_gives_no_running_test_up(case):
+    world = World(slow=["n03"])
+    plain, steps = world.finished, [86400.0, -86400.0]
+
+    def finished(sweep, name):
+        if steps and world.launched:
+            world.now += steps.pop()
+        return plain(sweep, name)
+
+    world.finished = finished
+    assert failed(case.run(world)) == {"n03"}
+    assert [row for row in case.rows() if row.state == "unknown"] == []

@@ -96,7 +96,7 @@ def test_a_problem_long_after_the_failure_or_of_another_node_counts_for_nothing(
     world.rounds(1)
     world.fail(body, LossCause.EXIT, "", "exit status 1")
     world.report("n3")
-    world.now += 1000.0
+    world.let_pass(1000.0)
     world.report("n1")
     world.rounds(20)
 
@@ -291,7 +291,7 @@ def test_the_rate_of_the_fleet_holds(store):
         world.fail(body, LossCause.NODE, body.nodes[0], "its node failed")
     world.rounds(5)
     assert len({act.job for act in world.acts}) == 2
-    world.now += 3600.0
+    world.let_pass(3600.0)
     world.rounds(5)
     assert len({act.job for act in world.acts}) == 4
 
@@ -314,7 +314,7 @@ def test_a_job_that_ended_before_anybody_watched_it_is_not_taken_up(world):
     body = world.submit()
     world.report("n0")
     world.fail(body, LossCause.NODE, "n0", "its node failed")
-    world.now += 1000.0
+    world.let_pass(1000.0)
     world.rounds(3)
     assert world.acts == []
 
@@ -386,3 +386,35 @@ def test_a_call_may_not_take_so_long_that_it_is_sent_again_while_it_is_under_way
     assert parse(SETTINGS + '\n[controllers.late]\ntype = "slurm"\ntimeout = "30s"\n').controllers[-1].timeout < RESEND
     with pytest.raises(SettingsError, match=r"controllers\.late\.timeout"):
         parse(SETTINGS + '\n[controllers.late]\ntype = "slurm"\ntimeout = "90s"\n')
+
+
+def test_after_the_clock_was_set_forward_the_rate_of_the_fleet_still_holds(store):
+    world = World(store, count=40, settings=SETTINGS.replace("1000 per 1h", "2 per 1h"))
+    bodies = [world.submit(f"j{number}", wants=1) for number in range(5)]
+    world.rounds(1)
+    for body in bodies:
+        world.fail(body, LossCause.NODE, body.nodes[0], "its node failed")
+    world.rounds(5)
+    world.now += 2 * 3600.0
+    assert "the clock jumped by 7200 s" in world.round().problems[0]
+    world.rounds(5)
+    assert len({act.job for act in world.acts}) == 2
+    world.let_pass(3600.0)
+    world.rounds(5)
+    assert len({act.job for act in world.acts}) == 4
+
+
+def test_a_clock_that_was_set_makes_no_cooldown_shorter(store):
+    world = World(store, settings=SETTINGS.replace('cooldown = "0s"', 'cooldown = "10m"'))
+    assert world.settings.limits.cooldown == 600.0
+    body = world.submit()
+    world.rounds(1)
+    world.fail(body, LossCause.NODE, "n0", "its node failed")
+    world.rounds(5)
+    world.fail(body, LossCause.NODE, body.nodes[0], "its node failed")
+    world.now += 590.0
+    begun = [act for act in world.acts if act.what == "hold"]
+    world.rounds(20)
+    assert [act for act in world.acts if act.what == "hold"] == begun
+    world.rounds(30)
+    assert len([act for act in world.acts if act.what == "hold"]) == len(begun) + 1

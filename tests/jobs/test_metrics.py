@@ -18,9 +18,9 @@ def test_a_restart_is_counted_from_its_hold_to_its_end(world):
     world.out["n0"] = world.out["n3"] = "DOWN"
     world.fail(body, LossCause.NODE, "n0", "its node failed")
     world.round()
-    world.now += 15
+    world.let_pass(15)
     world.round()
-    world.now += 120
+    world.let_pass(120)
     lines = page(world, totals)
     assert 'nhc_job_restarts_under_way{state="held"} 1' in lines
     assert 'nhc_job_oldest_restart_seconds{state="held"} 120' in lines
@@ -29,13 +29,13 @@ def test_a_restart_is_counted_from_its_hold_to_its_end(world):
     for _ in range(4):
         world.schedule()
         totals.add(world.round())
-        world.now += 15
+        world.let_pass(15)
     lines = page(world, totals)
     assert 'nhc_job_restarts_day{outcome="restarted"} 1' in lines
     assert 'nhc_job_watched{phase="running"} 1' in lines
     assert 'nhc_job_events_total{what="restarted"} 1' in lines
     assert not [line for line in lines if "secret-name" in line or '"n0"' in line]
-    world.now += 2 * metrics.DAY
+    world.let_pass(2 * metrics.DAY)
     assert 'nhc_job_restarts_day{outcome="restarted"} 0' in page(world, totals)
 
 

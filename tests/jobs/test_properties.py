@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from nhc.job_control import JobLoss, JobName, JobView, LossCause, Phase
 from nhc.jobs.judge import EvidenceRules, JobNodeFault, JobRun, RunFinding, judge
 from nhc.store import jobs
+from nhc.system.steady_time import SteadyTime
 from tests.support.job_world import World
 from tests.support.new_store import new_store
 
@@ -50,7 +51,7 @@ def play(world, events):
         elif what == "kill":
             world.kill_at = world.boundaries + how
         elif what == "wait":
-            world.now += 300.0
+            world.let_pass(300.0)
         world.rounds(1)
     world.kill_at, world.lose = -1, []
     return body
@@ -112,7 +113,7 @@ def test_the_infrastructure_is_blamed_only_for_a_fault_or_a_loss_that_is_its_own
     rules = EvidenceRules(180.0, 120.0, None)
     job = JobView(JobName("batch", "", "1"), "1", phase, NODES[:2], started=0.0, ended=now, losses=tuple(losses))
     before = JobRun("0" if changed else "1", NODES[:2], True)
-    found = judge(job, before, faults, now, rules)
+    found = judge(job, before, faults, SteadyTime(now), rules)
     if found.finding is RunFinding.INFRASTRUCTURE:
         own = [loss for loss in losses if loss.cause in (LossCause.NODE, LossCause.EVICTED)]
         named = {*NODES[:2], *(loss.node for loss in losses)}

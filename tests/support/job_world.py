@@ -73,7 +73,7 @@ class World:
     def __init__(self, store: Any, count: int = 4, settings: str = SETTINGS, excludes: bool = True) -> None:
         self.plain, self.store = store, _Boundaries(store, self)
         self.settings: RestartSettings = parse(settings)
-        self.now = 1_700_000_000.0
+        self.now = self.ticks = 1_700_000_000.0
         self.nodes = [f"n{number}" for number in range(count)]
         self.out: Dict[str, str] = {}
         self.bodies: Dict[str, Body] = {}
@@ -86,7 +86,13 @@ class World:
 
     def begin(self) -> JobLoop:
         """A new process of the loop."""
-        self.loop = JobLoop(self.store, self.settings, {"fake": self}, clock=lambda: self.now)  # type: ignore[arg-type]
+        self.loop = JobLoop(
+            self.store,
+            self.settings,
+            {"fake": self},
+            clock=lambda: self.now,  # type: ignore[arg-type]
+            monotonic=lambda: self.ticks,
+        )  # type: ignore[arg-type]
         return self.loop
 
     def boundary(self) -> None:
@@ -109,8 +115,12 @@ class World:
             self.schedule()
             done = self.round()
             said += [f"{one.what}: {one.why}" for one in done.events] if done is not None else []
-            self.now += seconds
+            self.let_pass(seconds)
         return said
+
+    def let_pass(self, seconds: float) -> None:
+        """Time passes, by every clock."""
+        self.now, self.ticks = self.now + seconds, self.ticks + seconds
 
     # What happens to jobs and nodes.
 
