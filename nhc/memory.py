@@ -5,7 +5,7 @@ from __future__ import annotations
 from nhc.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Protocol
+    from typing import Any, Callable, Dict, Optional, Protocol
 else:
     Protocol = object  # typing's costs more of a start than this whole module
 
@@ -16,6 +16,9 @@ class Memory(Protocol):
     def load(self, name: str) -> Dict[str, Any]: ...
 
     def update(self, name: str, change: Callable[[Dict[str, Any]], None]) -> Dict[str, Any]: ...
+
+    def lasting(self) -> Optional[Memory]:
+        """The memory beside this one that a restart of the node does not clear, None where there is none."""
 
 
 class RunMemory:
@@ -31,3 +34,6 @@ class RunMemory:
         value = self._objects.setdefault(name, {})
         change(value)
         return value
+
+    def lasting(self) -> Optional[Memory]:
+        return None

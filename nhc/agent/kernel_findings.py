@@ -138,12 +138,12 @@ class KernelLog:
     def _added(self, item: Item, store: LogState, known_results: Sequence[CheckResult]) -> List[CheckResult]:
         """Results for findings that no result covers yet, without those that a device is being asked about."""
         from nhc.checks.kmsg import ignored, outcome
-        from nhc.kernlog.findings import current
+        from nhc.kernlog.findings import current, eased
         from nhc.kernlog.node_context import beside_node
 
         ignore = agent_plan.arguments(item).get("ignore", ())
         known = {(one.outcome.target, one.outcome.reason) for one in known_results}
-        pairs = [(key, one) for key, one in current(store, (), self._host.time()) if not ignored(one, ignore)]
+        pairs = [(key, eased(one)) for key, one in current(store, (), self._host.time()) if not ignored(one, ignore)]
         pairs = self._without_asked([pair for pair in pairs if _place(pair[1]) not in known])
         try:
             pairs, _gone = beside_node(self._host.anew(State(self._state.directory, 0.0)), store, pairs)

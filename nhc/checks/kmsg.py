@@ -8,7 +8,7 @@ from nhc.kernlog.findings import current
 from nhc.kernlog.match import FATAL
 from nhc.kernlog.read import LogReading, default_log, read_log
 from nhc.kernlog.source import DMESG, FILE, JOURNAL, KMSG, BadRules, LogSource
-from nhc.kernlog.store import drop
+from nhc.kernlog.store import drop, ease
 from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.model import Action, Metric, Outcome, Verdict, ok, reason_key, unknown, warn
 from nhc.timestamps import utc
@@ -46,8 +46,10 @@ def read(host: Host, where: LogSource, since_boot: bool, kinds: Tuple[str, ...] 
     log = host.fact(default_log) if where == LogSource() and not since_boot else read_log(host, where, since_boot)
     pairs = current(log.state, kinds, host.time())
     pairs, gone = beside(host, log.state, pairs)
-    if gone and not since_boot:
-        drop(host.memory, where.store, gone)
+    if not since_boot:
+        if gone:
+            drop(host.memory, where.store, gone)
+        ease(host.memory, where.store, log.state, pairs)
     return JudgedLog(log, tuple(pairs))
 
 
@@ -57,7 +59,7 @@ def beside(
     """Findings beside what devices and the node itself say of them: as they then stand, and those that are gone."""
     standing = list(pairs)
     gone: List[Tuple[str, Finding]] = []
-    if any(finding["kind"] == "xid" for _key, finding in standing):
+    if any(finding["kind"] == "xid" or finding.get("unproven") for _key, finding in standing):
         from nhc.kernlog.device_state import in_context
 
         standing, gone = in_context(host, standing)

@@ -110,6 +110,9 @@ def _keep(state: LogState, match: Match, severity: str, when: float, now: float,
     elif RANK[severity] > RANK[finding["severity"]] or match.code == "154" or anew:
         change(finding, severity, match.action, match.message)
     finding.pop("before_boot", None)
+    finding.pop("unproven", None)
+    if anew and match.action is Action.REPLACE:
+        finding["recurring"] = True
     finding["count"] += 1
     finding["last"] = when
     if line != finding["line"]:

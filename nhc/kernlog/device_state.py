@@ -6,7 +6,7 @@ What a device says sharpens what the log says. Where a driver hangs or crashes w
 from __future__ import annotations
 
 from nhc.host import Host
-from nhc.kernlog.findings import NVIDIA, OF_A_DEVICE, identity
+from nhc.kernlog.findings import NVIDIA, OF_A_DEVICE, eased, identity
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from nhc.kernlog.state_types import Finding, LogState
 
 SETTLED = 60.0
-"""Seconds after an Xid before NVML's "nothing to repair" counts as a reset seen."""
+"""Seconds after an Xid before NVML's "nothing to repair" counts."""
 
 
 def clean_devices(host: Host, state: LogState) -> Dict[Tuple[str, str, str], Optional[bool]]:
@@ -69,17 +69,24 @@ def _beside_gpu(host: Host, finding: Finding) -> Optional[Finding]:
     """A finding as its GPU's state has it, None where the GPU shows it to be gone."""
     from nhc.kernlog import xid
 
+    if finding.get("unproven") and not finding.get("recurring") and found_clean(host, finding):
+        return None
+    if finding.get("recurring"):
+        return finding
     if finding["kind"] != "xid" or finding.get("drill") or not xid.depends(finding["code"], finding["action"]):
         return finding
     device = _device(host, finding["device"])
     if device is None:
-        return finding
+        return eased(finding)
     rows = _row_state(device)
     mig = "" if device.modes.mig is None else "on" if device.modes.mig else "off"
     context = xid.in_context(finding["code"], xid.generation(device.name), mig, rows)
     if context is None:
-        settled = host.time() - finding["last"] > SETTLED and finding["action"] == Action.RESET_DEVICE.value
-        return None if settled and xid.well(device.fault, device.recovery, rows) else finding
+        if finding["action"] != Action.RESET_DEVICE.value or host.time() - finding["last"] <= SETTLED:
+            return finding
+        if xid.well(device.fault, device.recovery, rows):
+            return eased({**finding, "eased": finding["count"]})
+        return finding if device.fault or device.recovery or rows in ("pending", "failed") else eased(finding)
     severity, action, why = context
     if severity == xid.GONE:
         return None

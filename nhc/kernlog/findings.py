@@ -43,7 +43,9 @@ def restarted(state: LogState, boot: str) -> bool:
 def enter_boot(state: LogState, boot: str, clean: Callable[[Finding], Optional[bool]]) -> None:
     """Note which boot the next lines are of. After a restart findings end, those of a device if it is found clean.
 
-    `clean` says whether a finding's device is well, None for "cannot tell": such a finding stays.
+    `clean` says whether a finding's device is well, None for "cannot tell": such a finding stays until it can. One that
+    came back so often that the device is to be replaced stays, too: a device that fails time and again is clean in
+    between.
     """
     anew = restarted(state, boot)
     state["boot"] = boot
@@ -55,10 +57,13 @@ def enter_boot(state: LogState, boot: str, clean: Callable[[Finding], Optional[b
     findings = state.get("findings", {})
     for key in list(findings):
         finding = findings[key]
-        if finding["kind"] not in OF_A_DEVICE or clean(finding):
+        well = finding["kind"] not in OF_A_DEVICE or clean(finding)
+        if well and not finding.get("recurring"):
             del findings[key]
-        else:
-            finding["before_boot"] = True
+            continue
+        finding["before_boot"] = True
+        if well is None:
+            finding["unproven"] = True
 
 
 def change(finding: Finding, severity: str, action: Action, message: str) -> None:
@@ -77,6 +82,17 @@ def end(state: LogState, key: str, finding: Finding) -> bool:
         return False
     del state["findings"][key]
     return True
+
+
+def eased(finding: Finding) -> Finding:
+    """A finding that asks for a repair, as it stands since its device named none.
+
+    Only what the catalogue asks for ends it: a reset that the log shows, a restart, or a person's word.
+    """
+    if finding["severity"] != FATAL or finding.get("eased") != finding["count"]:
+        return finding
+    words = f"{finding['message']} (the GPU names no repair now; no reset was seen)"
+    return {**finding, "severity": DEGRADED, "message": words}
 
 
 def _repairing(finding: Finding, now: float) -> bool:

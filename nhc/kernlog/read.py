@@ -60,7 +60,9 @@ def read_log(host: Host, source: LogSource, since_boot: bool = False) -> LogRead
     """
     read = None if since_boot else host.fact(followed).get(source.store)
     if read is not None:
-        return LogReading(fit(host.memory.load(source.store)), "/dev/kmsg", read.lines, read.lost, 0)
+        state = fit(host.memory.load(source.store))
+        _keep(host, source, state)
+        return LogReading(state, "/dev/kmsg", read.lines, read.lost, 0)
     rules: List[Rule] = []
     for path in source.rules:
         from nhc.kernlog.npd_rules import load
@@ -70,6 +72,11 @@ def read_log(host: Host, source: LogSource, since_boot: bool = False) -> LogRead
     # Devices are asked before the memory is locked: a driver that hangs must not hold other runs up.
     clean: Dict[Tuple[str, str, str], Optional[bool]] = {}
     before: LogState = {} if since_boot else fit(host.memory.load(source.store))
+    recalled: LogState = {}
+    if not since_boot and "boot" not in before:
+        from nhc.kernlog.lasting import recall
+
+        before = recalled = recall(host.memory, source.store, boot, kmsg.boot_time(host))
     if restarted(before, boot):
         from nhc.kernlog.device_state import clean_devices
 
@@ -78,6 +85,8 @@ def read_log(host: Host, source: LogSource, since_boot: bool = False) -> LogRead
 
     def change(held: Dict[str, Any]) -> None:
         state = fit(held)
+        if "boot" not in state:
+            state.update(recalled)
         enter_boot(state, boot, lambda finding: clean.get(identity(finding)))
         readings.append(_advance(host, source, state, rules))
 
@@ -86,21 +95,45 @@ def read_log(host: Host, source: LogSource, since_boot: bool = False) -> LogRead
     else:
         host.memory.update(source.store, change)
         register(host.memory, source.store)
+        _keep(host, source, readings[-1].state)
     return readings[-1]
+
+
+def _keep(host: Host, source: LogSource, state: LogState) -> None:
+    """Have what must outlive the state directory written; a log that has told of nothing needs no part of this."""
+    if state.get("findings") or state.get("history") or "kept" in state:
+        from nhc.kernlog.lasting import keep
+
+        keep(host.memory, source.store, state)
 
 
 def _advance(host: Host, source: LogSource, state: LogState, rules: Sequence[Rule]) -> LogReading:
     """Bring a state up to the end of its log."""
     first = state.get("cursor") is None
     batch, name = _read(host, source, state.get("cursor"))
-    messages = [(r.text, r.when) for r in batch.records]
-    if messages:
+    records = batch.records
+    if records:
         from nhc.kernlog.judge import take_in
 
-        take_in(state, messages, host.time(), rules, catalogue=source.kind != OTHER)
+        catalogue = source.kind != OTHER
+        for ack in _acks(host, source, state) if first else ():
+            from nhc.kernlog.lasting import covers
+
+            before = [r for r in records if covers(ack, source.store, r.number, r.when)]
+            take_in(state, [(r.text, r.when) for r in before], host.time(), rules, catalogue)
+            state.get("findings", {}).pop(ack["key"], None)
+            records = records[len(before) :]
+        take_in(state, [(r.text, r.when) for r in records], host.time(), rules, catalogue)
     state["cursor"] = batch.cursor
     lost, unseen = (0, batch.lost) if first else (batch.lost, 0)
-    return LogReading(state, name, len(messages), lost, unseen, batch.problem)
+    return LogReading(state, name, len(batch.records), lost, unseen, batch.problem)
+
+
+def _acks(host: Host, source: LogSource, state: LogState) -> List[Dict[str, Any]]:
+    """What was acknowledged in this boot before the state was lost: it ends again what the same lines begin again."""
+    from nhc.kernlog.lasting import acks_of
+
+    return acks_of(host.memory, source.store, state.get("boot", ""))
 
 
 def _read(host: Host, source: LogSource, cursor: object) -> Tuple[kmsg.Batch, str]:

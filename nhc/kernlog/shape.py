@@ -10,7 +10,7 @@ from nhc.light import TYPE_CHECKING
 from nhc.model import Action
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict
+    from typing import Any, Callable, Dict, List
 
     from nhc.kernlog.state_types import LogState
 
@@ -30,6 +30,12 @@ def fit(held: Dict[str, Any]) -> LogState:
     state: Any = held
     fitted: LogState = state  # what is left has the form
     return fitted
+
+
+def acknowledged(kept: Dict[str, Any]) -> List[Any]:
+    """The acknowledgements that are remembered."""
+    found = kept.get("acks")
+    return found if isinstance(found, list) else []
 
 
 def _number(value: object) -> bool:
@@ -86,6 +92,7 @@ _TOP: Dict[str, Callable[[Any], bool]] = {
     "boot": _text,
     "cursor": lambda value: _place(value) or (_table(value) and _text(value.get("path")) and _place(value.get("at"))),
     "driver": _text,
+    "kept": _count,
     "more": _count,
     "tail": lambda value: isinstance(value, list) and all(map(_text, value)),
     "findings": _table,

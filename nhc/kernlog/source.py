@@ -13,6 +13,8 @@ OTHER = "other"
 SYSLOG_FILES = ("/var/log/syslog", "/var/log/messages", "/var/log/kern.log")
 STORE = "kernel-log"
 """Name of the memory of /dev/kmsg; other sources' begin with it."""
+ACKS = "kernel-log-acks"
+"""Memory of what was acknowledged, by whom, and of the stores there are."""
 
 
 class LogSource(NamedTuple):

@@ -24,13 +24,18 @@ class Finding(_FindingAlways, total=False):
 
     `first` and `last` are of its lines, `noticed` is when the first was read, `count` how many lines there were. `line`
     is the first, `last_line` the last where it is another. `repairing`: until when the kernel may repair it by itself.
-    `drill`: all its lines were written by `nhc inject`. `before_boot`: from before the node restarted.
+    `drill`: all its lines were written by `nhc inject`. `before_boot`: from before the node restarted; `unproven`: its
+    device could not be asked after that. `recurring`: it came back so often that the device is to be replaced. `eased`:
+    the count at which its device named no repair any more.
     """
 
     last_line: str
     repairing: float
     drill: bool
     before_boot: bool
+    unproven: bool
+    recurring: bool
+    eased: int
 
 
 class HungMemory(TypedDict):
@@ -51,16 +56,18 @@ class LogState(TypedDict, total=False):
     """One store of findings. What a name holds is checked when it is read: `nhc.kernlog.shape`.
 
     `boot` is the boot id, `cursor` where the reader of its source goes on, `tail` the last lines for rules that span
-    several, `driver` NVIDIA's version, `more` findings beyond the limit, `seen` lines by severity. The rest is what
-    later lines are judged by: `companions` the last Xid of each GPU, `history` and `programs` of faults that come back,
-    `hung` of hung tasks, `no_callback` when a driver could not be asked for a recovery, `slots` when the button of each
-    PCIe slot was pressed to turn it off, `taken_out` when a card was last taken out of one.
+    several, `driver` NVIDIA's version, `more` findings beyond the limit, `seen` lines by severity, `kept` a mark of
+    what was written to outlive a restart (nhc.kernlog.lasting). The rest is what later lines are judged by:
+    `companions` the last Xid of each GPU, `history` and `programs` of faults that come back, `hung` of hung tasks,
+    `no_callback` when a driver could not be asked for a recovery, `slots` when the button of each PCIe slot was pressed
+    to turn it off, `taken_out` when a card was last taken out of one.
     """
 
     boot: str
     cursor: object
     tail: List[str]
     driver: str
+    kept: int
     more: int
     seen: Dict[str, int]
     findings: Dict[str, Finding]

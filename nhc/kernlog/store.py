@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from nhc.kernlog import findings
-from nhc.kernlog.shape import fit
+from nhc.kernlog.shape import acknowledged, fit
+from nhc.kernlog.source import ACKS
 from nhc.light import TYPE_CHECKING
 from nhc.model import printable
 
@@ -13,8 +14,6 @@ if TYPE_CHECKING:
     from nhc.host import Memory
     from nhc.kernlog.state_types import Finding, LogState
 
-ACKS = "kernel-log-acks"
-"""Memory of what was acknowledged, by whom, and of the stores there are."""
 KEPT = 256
 """Acknowledgements remembered; the oldest are forgotten first."""
 
@@ -29,12 +28,6 @@ def stores(memory: Memory, default: str) -> List[str]:
     kept = memory.load(ACKS).get("stores")
     names = [name for name in kept if isinstance(name, str) and "/" not in name] if isinstance(kept, list) else []
     return names or [default]
-
-
-def acknowledged(kept: Dict[str, Any]) -> List[Any]:
-    """The acknowledgements that are remembered."""
-    found = kept.get("acks")
-    return found if isinstance(found, list) else []
 
 
 def register(memory: Memory, store: str) -> None:
@@ -52,15 +45,31 @@ def register(memory: Memory, store: str) -> None:
 def acknowledge(
     memory: Memory, chosen: Mapping[str, Sequence[Tuple[str, Finding]]], by: str, note: str, now: float
 ) -> List[str]:
-    """End findings, by store, and remember who ended them and why. The keys of those that ended."""
-    ended = sorted({key for store, pairs in chosen.items() for key in drop(memory, store, pairs)})
-    entries = [{"key": key, "at": now, "by": printable(by, 80), "note": printable(note, 400)} for key in ended]
+    """End findings, by store, and remember who ended them and why. The keys of those that ended.
+
+    How far each store had read is kept with it: where a store is lost, the same lines must not count again.
+    """
+    cursors: Dict[str, Dict[str, object]] = {}
+    boot = ""
+    for store, pairs in chosen.items():
+        held = load(memory, store)
+        boot = boot or held.get("boot", "")
+        for key in drop(memory, store, pairs):
+            cursors.setdefault(key, {})[store] = held.get("cursor")
+    ended = sorted(cursors)
+    words = {"at": now, "by": printable(by, 80), "note": printable(note, 400), "boot": boot}
+    entries = [{"key": key, **words, "cursors": cursors[key]} for key in ended]
 
     def remember(held: Dict[str, Any]) -> None:
         held["acks"] = [*acknowledged(held), *entries][-KEPT:]
 
     if entries:
+        from nhc.kernlog.lasting import keep, keep_acks
+
         memory.update(ACKS, remember)
+        keep_acks(memory)
+        for store in chosen:
+            keep(memory, store, load(memory, store))
     return ended
 
 
@@ -73,3 +82,21 @@ def drop(memory: Memory, store: str, chosen: Sequence[Tuple[str, Finding]]) -> L
 
     memory.update(store, change)
     return done
+
+
+def ease(memory: Memory, store: str, state: LogState, pairs: Sequence[Tuple[str, Finding]]) -> None:
+    """Remember which findings' devices named no repair any more, of those as they now stand."""
+    before = state.get("findings", {})
+    anew = {
+        key: one["eased"] for key, one in pairs if "eased" in one and before.get(key, one).get("eased") != one["eased"]
+    }
+    if not anew:
+        return
+
+    def change(held: Dict[str, Any]) -> None:
+        findings = fit(held).get("findings", {})
+        for key, count in anew.items():
+            if key in findings:
+                findings[key]["eased"] = count
+
+    memory.update(store, change)

@@ -12,6 +12,7 @@ import os
 import stat
 import time
 
+from nhc.host import root_of
 from nhc.light import TYPE_CHECKING
 from nhc.system import whole_file
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Tuple
 
 RUN_DIRECTORY = "/run/nhc"
+LASTING_DIRECTORY = "/var/lib/nhc/lasting"
 
 LARGEST = 64 << 20
 """Bytes read of one file: more than nhc ever writes, and no more than a node can spare."""
@@ -143,6 +145,11 @@ class State:
         finally:
             if lock >= 0:
                 os.close(lock)
+
+    def lasting(self) -> State:
+        """Where a restart of the node clears nothing: below /var/lib for the state on /run, else beside this one."""
+        on_run = self.directory == RUN_DIRECTORY
+        return State(f"{root_of('')}{LASTING_DIRECTORY}" if on_run else f"{self.directory}/lasting")
 
     def try_update(self, name: str, change: Callable[[Dict[str, Any]], None]) -> bool:
         """The same without waiting: False, and nothing done, while another process has the lock."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from nhc.check import BadArguments
+from nhc.cli.ack import ack_command
 from nhc.facts.accelerator import accelerators
 from nhc.facts.accelerator_values import Device, Inventory, Modes, RowRemap, Source
 from nhc.facts.kmsg import BOOT_ID
@@ -385,20 +386,26 @@ def test_an_xid_is_judged_beside_its_gpus_own_state(machine, code, gpu, expected
 @pytest.mark.parametrize(
     ("gpu", "verdict"),
     [
-        ({"recovery": "", "remap": CLEAN}, Verdict.OK),
+        ({"recovery": "", "remap": CLEAN}, Verdict.WARN),
         ({"recovery": "reset the GPU"}, Verdict.CRIT),
         ({"recovery": None}, Verdict.CRIT),
         ({"recovery": "", "fault": "reset-required"}, Verdict.CRIT),
         ({"recovery": "", "remap": RowRemap(pending=True, failed=False)}, Verdict.CRIT),
     ],
 )
-def test_a_reset_that_nvml_shows_ends_the_finding(machine, gpu, verdict):
-    machine.says(XID.format(119))
+@pytest.mark.parametrize("code", [48, 62, 95, 109, 119, 120, 140])
+def test_nvml_that_names_no_repair_lowers_a_finding_and_never_ends_it(machine, code, gpu, verdict):
+    """No reset was seen: what the GPU did once it may do again, and a person has to know of it."""
+    machine.says(XID.format(code))
     assert with_gpu(machine, **gpu)[0].verdict is Verdict.CRIT, "not in the first minute"
     machine.host.system.now += 120
     machine.host.system.uptime += 120
-    assert with_gpu(machine, **gpu)[0].verdict is verdict
-    assert with_gpu(machine)[0].verdict is verdict, "and it stays so"
+    (outcome,) = with_gpu(machine, **gpu)
+    assert (outcome.verdict, outcome.reason, outcome.action) == (verdict, f"Xid{code}", Action.RESET_DEVICE)
+    assert with_gpu(machine)[0].verdict is verdict, "and it stays so while NVML tells nothing"
+    assert with_gpu(machine, recovery="reset the GPU")[0].verdict is Verdict.CRIT, "until NVML asks for a reset"
+    machine.says("NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.144.03  Mon Dec 30 17:44:08 UTC 2024")
+    assert with_gpu(machine, **gpu)[0].verdict is Verdict.OK
 
 
 def test_a_drill_is_not_ended_by_a_healthy_gpu(machine):
@@ -419,6 +426,85 @@ def test_after_a_restart_the_gpu_itself_tells_whether_it_is_well(machine, gpu, v
     machine.host.write("/sys/bus/pci/devices/0000:3b:00.0/vendor", "0x10de\n")
     machine.host.system.kernel, machine.number = [], 0
     assert with_gpu(machine, **gpu)[0].verdict is verdict
+
+
+class Rebooted(Machine):
+    """A machine whose state is in a directory, as on /run, which a restart of the node empties."""
+
+    def __init__(self, directory):
+        super().__init__({"/sys/bus/pci/devices/0000:3b:00.0/vendor": "0x10de\n"})
+        self.directory, self.boots = directory, 1
+        self.enter(f"boot-{self.boots}")
+
+    def enter(self, boot):
+        self.host.memory = State(str(self.directory))
+        self.host.write(BOOT_ID, f"{boot}\n")
+
+    def lose_state(self):
+        for path in self.directory.glob("*.json"):
+            path.unlink()
+        self.enter(f"boot-{self.boots}")
+
+    def reboot(self):
+        self.boots += 1
+        self.host.system.kernel, self.number, self.host.system.uptime = [], 0, 300.0
+        self.lose_state()
+
+    def later(self, seconds):
+        self.host.system.now += seconds
+        self.host.system.uptime += seconds
+
+
+def test_a_gpu_that_is_to_be_replaced_stays_so_across_restarts(tmp_path):
+    machine = Rebooted(tmp_path / "run")
+    for _time in range(5):
+        machine.later(600)
+        machine.says(XID.format(48))
+        outcomes = with_gpu(machine, recovery="", remap=CLEAN)
+    assert [(o.verdict, o.action) for o in outcomes] == [(Verdict.CRIT, Action.REPLACE)]
+    for _restart in range(2):
+        machine.reboot()
+        (outcome,) = with_gpu(machine, recovery="", remap=CLEAN)
+        assert (outcome.verdict, outcome.action, outcome.reason) == (Verdict.CRIT, Action.REPLACE, "Xid48")
+        assert "before this boot" in outcome.message
+    assert ack_command([f"xid/48/{'0000:3b:00.0'}"], memory=machine.host.memory, note="board changed") == 0
+    machine.reboot()
+    assert with_gpu(machine, recovery="", remap=CLEAN)[0].verdict is Verdict.OK
+
+
+@pytest.mark.parametrize(
+    ("gpu", "verdict"), [({}, Verdict.OK), ({"fault": "lost"}, Verdict.CRIT), ({"recovery": "reboot"}, Verdict.CRIT)]
+)
+def test_a_devices_fault_outlives_a_restart_that_clears_the_state_directory(tmp_path, gpu, verdict):
+    machine = Rebooted(tmp_path / "run")
+    machine.says(XID79, "Oops: 0000 [#1] SMP NOPTI")
+    machine.judge()
+    machine.reboot()
+    assert with_gpu(machine, **gpu)[0].verdict is verdict
+    machine.lose_state()
+    assert with_gpu(machine, **gpu)[0].verdict is verdict, "and the loss of its state"
+
+
+def test_a_gpu_that_could_not_be_asked_after_a_restart_is_asked_again(tmp_path):
+    machine = Rebooted(tmp_path / "run")
+    machine.says(XID79)
+    machine.judge()
+    machine.reboot()
+    (outcome,) = machine.judge()  # no driver answers yet
+    assert outcome.verdict is Verdict.CRIT
+    assert with_gpu(machine)[0].verdict is Verdict.OK
+
+
+def test_what_was_acknowledged_does_not_count_again_when_the_state_is_lost(tmp_path):
+    machine = Rebooted(tmp_path / "run")
+    machine.says(XID79, XID.format(95))
+    machine.judge()
+    assert ack_command(["xid/79/0000:3b:00.0"], memory=machine.host.memory) == 0
+    machine.lose_state()
+    assert [o.reason for o in machine.judge()] == ["Xid95"]
+    machine.lose_state()
+    machine.says(XID79)
+    assert {o.reason for o in machine.judge()} == {"Xid79", "Xid95"}, "it came again"
 
 
 def test_a_recorded_machine_replays_its_kernel_log(tmp_path):

@@ -17,8 +17,7 @@ from nhc.cli.log import LineFolder, classify_command
 from nhc.facts.kmsg import BOOT_ID
 from nhc.kernlog.catalogue import Matcher
 from nhc.kernlog.read import read_log
-from nhc.kernlog.source import STORE, LogSource
-from nhc.kernlog.store import ACKS
+from nhc.kernlog.source import ACKS, STORE, LogSource
 from nhc.state.store import State
 from nhc.testing import FakeHost
 from tests.support.require import need

@@ -246,4 +246,5 @@ def test_no_reset_ends_what_asks_for_new_hardware(faults, repair, key):
     assert standing(state) == {key: ("fatal", "replace")}
     enter_boot(state, "boot-1", lambda finding: None)
     enter_boot(state, "boot-2", lambda finding: True)
-    assert standing(state) == {}, "found clean after a restart"
+    held = {key: ("fatal", "replace")} if key.startswith("xid/") else {}
+    assert standing(state) == held, "found clean after a restart, which ends no recurrence"
