@@ -57,6 +57,18 @@ class Mark(NamedTuple):
         return self.owner in OURS
 
 
+class Silence(NamedTuple):
+    """That a scheduler or a cluster cannot use a node because the node's own daemon (slurmd, the kubelet) fails it.
+
+    `since` is Unix time, `why` one line in the other side's words. `heard` says that the daemon still speaks and
+    calls the node not ready by itself; false: nothing is heard of it.
+    """
+
+    since: float
+    why: str
+    heard: bool = False
+
+
 class NodeState(NamedTuple):
     """What a scheduler says of one node.
 
@@ -64,6 +76,9 @@ class NodeState(NamedTuple):
     `available` says that it takes new work, `busy` that work runs on it. `mark` is the reason set on it, by
     whomever. `hold` says why nhc must not change its state now (it reboots, it is powered down, it is
     reserved for maintenance), "" where it may. `groups` are the partitions, queues or pools it is in.
+    `silence` says that the node died or its daemon did; None where it is heard, and where its absence is somebody's
+    intention (powered down, being rebooted). `uid` names this registration of the node: after a node was deleted, one
+    that registers under its name has another; "" where the other side has none.
     """
 
     name: str
@@ -74,6 +89,8 @@ class NodeState(NamedTuple):
     hold: str = ""
     groups: Tuple[str, ...] = ()
     flags: FrozenSet[str] = frozenset()
+    silence: Optional[Silence] = None
+    uid: str = ""
 
 
 class Operation(str, Enum):

@@ -76,8 +76,8 @@ def _refusal(fault: NodeFault, standing: Optional[NodeEpisode], settings: Remedy
         return f"its report is from {fault.seen - now:.0f} s in the future: check the node's clock"
     if fault.source != "mark" and now - fault.seen > settings.sources.max_age:
         return f"its report is {now - fault.seen:.0f} s old, more than {settings.sources.max_age:g} s"
-    if fault.source != "mark" and now - (fault.began or fault.seen) < settings.sources.settle:
-        return f"it began {now - fault.began:.0f} s ago: not yet settled"
+    if fault.source != "mark" and now - (fault.began or fault.seen) < settings.settle(fault.reason):
+        return f"{fault.reason} began {now - fault.began:.0f} s ago: not yet settled"
     if standing is None or standing.ended is None:
         return ""
     if fault.seen <= standing.ended:

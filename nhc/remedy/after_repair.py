@@ -91,6 +91,8 @@ def returning(view: EpisodeView, scene: Scene) -> Move:
     health = view.health
     if health is not None and health.verdict is Verdict.CRIT and health.at > view.detail.healthy:
         return go(view, EpisodeEvent.STILL_FAULTY, "it failed again before the mark was cleared")
+    if view.silent and not view.detail.successor:
+        return go(view, EpisodeEvent.STILL_FAULTY, "it fell silent before the mark was cleared")
     if scene.time.elapsed(view.detail.entered) > scene.settings.wait_limit:
         return go(view, EpisodeEvent.GIVEN_UP, f"the mark could not be cleared: {view.detail.waiting}")
     later = clears_later(view.node)

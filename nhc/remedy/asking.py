@@ -11,6 +11,7 @@ from typing import Dict, Iterable, List, Mapping, NamedTuple, Sequence, Tuple
 from nhc.model import Action
 from nhc.remedy.ladder import REQUEST, NodeFault
 from nhc.remedy.machine import ENDS, EpisodeState
+from nhc.remedy.silence import is_silence
 from nhc.repair import RUNG_OF, Request, Rung
 from nhc.store.episodes import Episode
 
@@ -62,9 +63,11 @@ def answers(
 
 
 def kept(faults: Sequence[NodeFault], newer: Sequence[NodeFault]) -> Tuple[NodeFault, ...]:
-    """The faults of an episode once a newer report has come: what it says, and what persons asked for."""
-    asked = [one for one in faults if one.source == REQUEST]
-    return (*newer, *asked)
+    """The faults of an episode once a newer report has come: what it says, what persons asked for, and a silence, of
+    which its own scheduler tells.
+    """
+    others = [one for one in faults if one.source == REQUEST or is_silence(one)]
+    return (*newer, *others)
 
 
 def taken_back(faults: Sequence[NodeFault], standing: Mapping[str, Request], state: EpisodeState) -> bool:

@@ -22,10 +22,11 @@ class Detail(NamedTuple):
     of the row. `ask_after` is when a rung that was refused for now may be asked for again; `again` are the numbers of
     attempts that were refused so, `unsent` of those that we held back ourselves at the last moment. `boot` is the boot
     id before the repair, `successor` the node that replaced this one.
-    `forced` says that the repair goes on although work runs. `because` says why the episode ended. `asked` is when
-    approval was asked for. `followed` counts the further calls of a repair that takes several; `follow_id` and
-    `follow_message` are the answer to the last of them, or to a first call that is ambiguous. `relapses` is how often
-    the node was well and failed again, `disproved` when its deep suite last failed.
+    `heard` is when a silent node was heard again: a report from before proves nothing. `forced` says that the repair
+    goes on although work runs. `because` says why the episode ended. `asked` is when approval was asked for.
+    `followed` counts the further calls of a repair that takes several; `follow_id` and `follow_message` are the
+    answer to the last of them, or to a first call that is ambiguous. `relapses` is how often the node was well and
+    failed again, `disproved` when its deep suite last failed.
     """
 
     faults: Tuple[NodeFault, ...] = ()
@@ -52,6 +53,7 @@ class Detail(NamedTuple):
     follow_message: str = ""
     relapses: int = 0
     disproved: float = 0.0
+    heard: float = 0.0
 
     def text(self) -> str:
         """As JSON, without what is as in the beginning."""

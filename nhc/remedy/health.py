@@ -10,7 +10,9 @@ from nhc.marks import cause_of, cause_text
 from nhc.matching.node_names import Names
 from nhc.model import Action, Verdict
 from nhc.ports import ConditionReport, NodeState
+from nhc.remedy import reasons, silence
 from nhc.remedy.ladder import NodeFault
+from nhc.remedy.reasons import ReasonSettings
 from nhc.remedy.view import Health
 from nhc.store import nodes as store_nodes
 from nhc.store import problems as store_problems
@@ -95,6 +97,26 @@ def together(healths: Sequence[Mapping[str, Health]]) -> Dict[str, Health]:
         for name, health in one.items():
             before = found.get(name)
             found[name] = health if before is None else _both(before, health)
+    return found
+
+
+def by_cluster(faults: Sequence[NodeFault], state: Optional[NodeState], now: float) -> Optional[Health]:
+    """The health of a node of which no report ever told anything, once its scheduler hears it again after a silence."""
+    silences = bool(faults) and all(map(silence.is_silence, faults))
+    if not silences or state is None or state.silence is not None:
+        return None
+    return Health(Verdict.OK, now, source="cluster")
+
+
+def by_reason(healths: Mapping[str, Health], given: Sequence[ReasonSettings]) -> Dict[str, Health]:
+    """The health of nodes with what the settings say of reasons: a node that has only faults which count for nothing is
+    not faulty.
+    """
+    found = {}
+    for name, health in healths.items():
+        faults = tuple(reasons.applied(health.faults, given))
+        ignored = health.verdict is Verdict.CRIT and health.faults and not faults
+        found[name] = health._replace(faults=faults, verdict=Verdict.WARN if ignored else health.verdict)
     return found
 
 

@@ -32,7 +32,9 @@ class NodeFault(NamedTuple):
 
     `cause` is what `nhc.ports.cause_of` makes of a failure: the check, the reason's key, the target. `seen` is when the
     report (or the condition) that tells of it was made, `began` when it was first seen, both Unix time. `source` says
-    where it was read: `store`, `reports`, or an adapter's name.
+    where it was read: `store`, `reports`, or an adapter's name. `begin` is the rung at which the settings have the
+    ladder begin for its reason, "" where `action` tells. `boot` is the boot of the machine that showed it, "" where
+    nobody knows.
     """
 
     node: str
@@ -44,6 +46,8 @@ class NodeFault(NamedTuple):
     began: float = 0.0
     target: str = ""
     source: str = "store"
+    begin: str = ""
+    boot: str = ""
 
 
 class Tried(NamedTuple):
@@ -89,7 +93,10 @@ def first_rung(faults: Iterable[NodeFault]) -> Rung:
 
     A fault that suggests nothing is for a person.
     """
-    found = [RUNG_OF[fault.action] for fault in faults if fault.action in RUNG_OF]
+    found = [
+        Rung(fault.begin) if fault.begin else RUNG_OF[fault.action]
+        for fault in faults if fault.begin or fault.action in RUNG_OF
+    ]  # fmt: skip
     repairs = [rung for rung in found if rung is not Rung.ESCALATE]
     return max(repairs, key=LADDER.index) if repairs else Rung.ESCALATE
 

@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection
 from nhc.matching.node_names import Names
 from nhc.model import printable
 from nhc.ports import AdapterError, ConditionReport, NodeState
-from nhc.remedy import counting, health
+from nhc.remedy import counting, health, reasons, silence
 from nhc.remedy.admit import Admission, admit
 from nhc.remedy.asking import RequestsSeen, answers, fault_of, kept, taken_back
 from nhc.remedy.book import Book, EpisodeCase, causes_of, standing
@@ -21,11 +21,11 @@ from nhc.remedy.breaker import NAME, blind
 from nhc.remedy.counting import Counted, FleetGroups
 from nhc.remedy.effects import Hands, Looked, Watched
 from nhc.remedy.ladder import NodeFault
-from nhc.remedy.machine import EpisodeState
+from nhc.remedy.machine import REPAIRING, EpisodeState
 from nhc.remedy.settings import RemedySettings
 from nhc.remedy.view import Consent, EpisodeView, Health, Scene
 from nhc.repair import Machine
-from nhc.store import episodes, holds, nodes
+from nhc.store import episodes, holds, nodes, trains
 from nhc.store.database import Store
 from nhc.store.holds import Hold
 from nhc.system.steady_time import SteadyTime
@@ -67,6 +67,8 @@ class Base(NamedTuple):
     admissions: Sequence[Admission]
     counted: Counted
     requests: RequestsSeen = RequestsSeen()
+    shared: Mapping[str, str] = {}
+    """Silent nodes whose silence is no fault of their own, and why."""
 
 
 class Lookout:
@@ -103,6 +105,10 @@ class Lookout:
             faults = [fault for one in found.values() for fault in one.faults if fault.node in known]
             cases = self.book.cases(connection)
             rows = [case.episode for case in cases]
+            silent = [state for state in states or () if state.silence is not None]
+            common = silence.shared(silent, self._fleet.groups, self._fleet.sizes, self.settings.silence)
+            self.problems += sorted(set(common.values()))
+            faults += self._silences(connection, silent, own, cases, common, now)
             taken = {row.node for row in rows} | set(found)
             faults += self._marks([one for one in health.of_marks(states or ()) if one.node not in taken], connection)
             asked, wrong = self.hands.crew.requests(sorted(state.name for state in states or () if _free(state)))
@@ -117,14 +123,32 @@ class Lookout:
             )  # fmt: skip
         self.problems += wrong
         requests = RequestsSeen(asked, answered, wrong)
-        return Base(now, states, own, admit(faults, standing(rows), self.settings, now), counted, requests)
+        return Base(now, states, own, admit(faults, standing(rows), self.settings, now), counted, requests, common)
+
+    def _silences(
+        self, connection: Connection, silent: Sequence[NodeState], own: Mapping[str, Health],
+        cases: Sequence[EpisodeCase], common: Mapping[str, str], now: float,
+    ) -> List[NodeFault]:  # fmt: skip
+        """Silent nodes as faults. One that boots in the middle of a repair, or of maintenance, is silent for that."""
+        booting = {case.episode.node for case in cases if case.state in REPAIRING}
+        booting |= {one.node for one in trains.open_nodes(connection)}
+        asked = [state for state in silent if state.name not in booting and state.name not in common]
+        stored = self._fleet.names.stored
+        rows = nodes.list_nodes(connection, sorted(stored(state.name) for state in asked)) if asked else []
+        heard = {self._fleet.names.here(row.node): row.reported_at or 0.0 for row in rows}
+        heard.update({name: max(one.at, heard.get(name, 0.0)) for name, one in own.items()})
+        found = silence.faults(asked, heard, now, self.settings.sources.max_age)
+        return reasons.applied(found, self.settings.reasons)
 
     def _healths(
         self, connection: Connection, reported: Sequence[ConditionReport]
     ) -> Tuple[Mapping[str, Health], Dict[str, Health]]:
         """What the adapter says of nodes' health, and that together with what the store says."""
         own = health.reported(reported, self._fleet.names, "adapter")
-        return own, health.together([health.stored(connection, self._fleet.names), own])
+        return own, self._together([health.stored(connection, self._fleet.names), own])
+
+    def _together(self, healths: Sequence[Mapping[str, Health]]) -> Dict[str, Health]:
+        return health.by_reason(health.together(healths), self.settings.reasons)
 
     def _behind(self, connection: Connection, states: Sequence[NodeState], sick: Sequence[str]) -> bool:
         """Whether a node is there, or a sick one is in a group, that the remembered fleet does not have: the bounds of
@@ -172,7 +196,7 @@ class Lookout:
             stored = self._fleet.names.stored
             wanted = {case.detail.successor or case.episode.node for case in cases}
             own = {name: one for name, one in base.own.items() if name in wanted}
-            healths = health.together([health.stored(connection, self._fleet.names, sorted(wanted)), own])
+            healths = self._together([health.stored(connection, self._fleet.names, sorted(wanted)), own])
             rows = nodes.list_nodes(connection, sorted(stored(name) for name in names))
             self.hands.crew.learn({self._fleet.names.here(row.node): row for row in rows})
             held = holds.in_force(connection, now)
@@ -193,10 +217,13 @@ class Lookout:
             node = case.episode.node
             detail = case.detail
             found = healths.get(detail.successor or node)
+            if found is None:
+                found = health.by_cluster(detail.faults, by_name.get(node), now)
             # As new as the newest fault is new enough: one that has just joined comes from that very report, which says
             # as well which of the others are there no more.
             if found is not None and found.faults and found.at >= max((one.seen for one in detail.faults), default=0.0):
                 detail = detail._replace(faults=kept(detail.faults, found.faults))
+            detail = detail._replace(faults=silence.current(detail.faults, by_name.get(node)))
             seen = watched.get(case.episode.id, Watched(None))
             by = held_by(held, node, self._fleet)
             views[case.episode.id] = case.view()._replace(
@@ -206,6 +233,7 @@ class Lookout:
                 collected=apply and not by and states is not None and self._collected(case),
                 proved=self._proved(case) if apply else None,
                 taken_back=base.states is not None and taken_back(detail.faults, base.requests.standing, case.state),
+                shared=base.shared.get(node, "") if any(map(silence.is_silence, detail.faults)) else "",
             )  # fmt: skip
         return scene, views
 

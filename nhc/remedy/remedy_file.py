@@ -18,6 +18,7 @@ from nhc.remedy.breaker import BreakerSettings
 from nhc.remedy.drill_settings import read as read_drill
 from nhc.remedy.hours import Hours, read_hours
 from nhc.remedy.ladder import Mode
+from nhc.remedy.reasons import DEFAULTS, ReasonSettings
 from nhc.remedy.settings import (
     ACTIONS,
     HOUR,
@@ -31,11 +32,14 @@ from nhc.remedy.settings import (
     Sources,
     VerifySettings,
 )
+from nhc.remedy.silence import SilenceSettings
 from nhc.remedy.zone import read_zone
-from nhc.repair import EvidenceBudget
+from nhc.repair import EvidenceBudget, Rung
 from nhc.settings_file import SettingsError, Table
 
 PATH = "/etc/nhc/remedy.toml"
+IGNORE = "ignore"
+"""In `[reasons.NAME] begin`: such a fault counts for nothing."""
 
 
 def load(path: str) -> RemedySettings:
@@ -62,6 +66,8 @@ def _read(file: Table) -> RemedySettings:
         bounds=_bounds(file, limits, approval),
         breaker=_breaker(file.table("breaker")),
         sources=_sources(file.table("sources")),
+        reasons=_reasons(file.table("reasons")),
+        silence=_silence(file.table("silence")),
         drain=_drain(file.table("drain")),
         effect=_effect(file.table("effect")),
         verify=_verify(file.table("verify")),
@@ -166,6 +172,29 @@ def _sources(table: Table) -> Sources:
         table.text_or_texts("reports"),
         table.seconds("max-age", default.max_age, least=1.0),
         table.seconds("settle", default.settle),
+    )
+
+
+def _reasons(table: Table) -> Tuple[ReasonSettings, ...]:
+    default = {one.pattern: one for one in DEFAULTS}
+    rungs: Dict[str, Optional[Rung]] = {rung.value: rung for rung in Rung}
+    found = []
+    for pattern, one in table.tables().items():
+        before = default.pop(pattern, ReasonSettings(pattern))
+        begin = one.choice("begin", {**rungs, IGNORE: None}, before.begin)
+        ignored = "begin" in one and begin is None
+        settle = one.seconds("settle", 0.0) if "settle" in one else before.settle
+        found.append(ReasonSettings(pattern, settle, begin, ignored))
+    return (*found, *default.values())
+
+
+def _silence(table: Table) -> SilenceSettings:
+    default = SilenceSettings()
+    return SilenceSettings(
+        limit_of(table, "together", default.limit),
+        table.share("share", default.share),
+        table.seconds("within", default.within, least=1.0),
+        table.flag("power-on", default.power_on),
     )
 
 

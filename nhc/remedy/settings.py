@@ -11,6 +11,8 @@ from nhc.remedy.bounds import MARK, REPAIRS, Bounds
 from nhc.remedy.breaker import BreakerSettings
 from nhc.remedy.drill_settings import DrillSettings
 from nhc.remedy.ladder import Mode
+from nhc.remedy.reasons import DEFAULTS, ReasonSettings, of_reason
+from nhc.remedy.silence import SilenceSettings
 from nhc.repair import EvidenceBudget, Rung
 
 STORE = "sqlite:////var/lib/nhc/store.db"
@@ -69,8 +71,8 @@ class Sources(NamedTuple):
     """Where faults come from.
 
     `adapter` names who knows the nodes and marks them, with its `settings`; `reports` are files or directories of
-    reports. A report older than `max_age` seconds counts for nothing. A fault must be seen for `strikes` reports in a
-    row, or for `settle` seconds, before an episode opens.
+    reports. A report older than `max_age` seconds counts for nothing. A fault must stand for `settle` seconds before an
+    episode opens, unless its reason has a time of its own.
     """
 
     adapter: str = ""
@@ -126,6 +128,8 @@ class RemedySettings(NamedTuple):
     bounds: Bounds = Bounds()
     breaker: BreakerSettings = BreakerSettings()
     sources: Sources = Sources()
+    reasons: Tuple[ReasonSettings, ...] = DEFAULTS
+    silence: SilenceSettings = SilenceSettings()
     drain: DrainSettings = DrainSettings()
     effect: EffectTimeouts = EffectTimeouts()
     verify: VerifySettings = VerifySettings()
@@ -144,6 +148,11 @@ class RemedySettings(NamedTuple):
     def mode(self, action: str) -> Mode:
         """What is allowed of an action: `mark`, or a rung."""
         return self.modes.get(action, Mode.DRY_RUN)
+
+    def settle(self, reason: str) -> float:
+        """How many seconds a fault of this reason must stand before an episode opens."""
+        own = of_reason(reason, self.reasons).settle
+        return self.sources.settle if own is None else own
 
     def rung_modes(self) -> Dict[Rung, Mode]:
         return {rung: self.mode(rung.value) for rung in REPAIRS}

@@ -19,6 +19,7 @@ from nhc.remedy.ladder import REQUEST, Mode, Tried, next_rung
 from nhc.remedy.machine import CANCELLABLE, MARKED_BY_US, EpisodeEvent, EpisodeState
 from nhc.remedy.moves import fresh, go, stay, wait_for
 from nhc.remedy.settings import RemedySettings
+from nhc.remedy.silence import is_silence, powered_off
 from nhc.remedy.view import EpisodeView, Move, Scene
 from nhc.repair import Rung
 from nhc.units import show_number
@@ -87,6 +88,13 @@ def _recovered(view: EpisodeView, scene: Scene) -> Optional[Move]:
         )
     if any(one.source == REQUEST for one in view.detail.faults):
         return None  # a healthy node is repaired too, where a person asks for it
+    if view.silent:
+        return None  # whatever its reports say, its scheduler cannot use it
+    if view.detail.faults and all(map(is_silence, view.detail.faults)):
+        heard = "the scheduler hears the node again"
+        if view.state is EpisodeState.DETECTED:
+            return go(view, EpisodeEvent.FAULT_GONE, heard)
+        return go(view, EpisodeEvent.HEALTHY_AGAIN, heard, healthy=0.0, heard=scene.now)
     if view.detail.disproved > (view.last.written if view.last is not None else 0.0):
         return None  # the deep suite has failed since the last repair: a healthy report does not outweigh it
     newest = max((one.seen for one in view.detail.faults), default=0.0)
@@ -116,6 +124,8 @@ def _detected(view: EpisodeView, scene: Scene) -> Move:
         return go(view, EpisodeEvent.MARK_ALLOWED, "our mark stands already")
     if view.breaker:
         return wait_for(view, scene, Held("breaker", view.breaker))
+    if view.shared:
+        return wait_for(view, scene, Held("silence", view.shared))
     held = bounds.may_mark(settings.bounds, scene.usage, view.name, scene.now, scene.enabled_at)
     return wait_for(view, scene, held) if held else go(view, EpisodeEvent.MARK_ALLOWED, _why(view))
 
@@ -204,10 +214,9 @@ def _recheck(view: EpisodeView, scene: Scene) -> Move:
     why = scene.can(view.name, view.rung, view.detail.device)
     if why or settings.mode(view.rung.value) is not Mode.ON:
         return go(view, EpisodeEvent.LADDER_ENDED, why or f"{view.rung.value} is not enabled any more")
-    if view.claims:
-        return wait_for(view, scene, Held("other-actor", view.claims))
-    if view.breaker:
-        return wait_for(view, scene, Held("breaker", view.breaker))
+    others = _others(view)
+    if others is not None:
+        return wait_for(view, scene, others)
     spent = bounds.spent(settings.bounds, scene.usage, view.name, scene.now)
     if spent:
         return go(view, EpisodeEvent.GIVEN_UP, spent)
@@ -224,11 +233,23 @@ def _recheck(view: EpisodeView, scene: Scene) -> Move:
         return wait_for(view, scene, Held("unseen", view.unseen or "the machine was not looked at yet"))
     if view.sighting.actor:
         return wait_for(view, scene, Held("other-actor", f"{view.sighting.actor}: {view.sighting.doing}"))
+    if view.silent and powered_off(view.sighting.power) and not settings.silence.power_on:
+        why = f"the machine is {view.sighting.power}: somebody may have switched it off (silence.power-on = false)"
+        return go(view, EpisodeEvent.GIVEN_UP, why)
     move = go(
         view, EpisodeEvent.CONFIRMED, _why(view), boot=view.health.boot if view.health is not None else "", followed=0,
         follow_id="", follow_message="",
     )  # fmt: skip
     return move._replace(begins=True)
+
+
+def _others(view: EpisodeView) -> Optional[Held]:
+    """What else keeps a repair from beginning: another actor, a cause that nodes share, the breaker."""
+    if view.claims:
+        return Held("other-actor", view.claims)
+    if view.shared:
+        return Held("silence", view.shared)
+    return Held("breaker", view.breaker) if view.breaker else None
 
 
 def _awaiting(view: EpisodeView, scene: Scene) -> Move:

@@ -31,10 +31,12 @@ def judge(
 ) -> Verification:  # fmt: skip
     """Whether the node is proved healthy. `old_boots` are those before a repair that makes another one."""
     detail, health = view.detail, view.health
-    repaired = time.moment(detail.repaired)
     since = time.moment(detail.repaired or detail.entered)
+    if view.silent and not detail.successor:
+        return _silent(view, settings, time, detail.repaired or detail.entered)
     newer = health is not None and (
-        health.at > repaired or bool(old_boots and health.boot and health.boot not in old_boots)
+        health.at > time.moment(max(detail.repaired, detail.heard))
+        or bool(old_boots and health.boot and health.boot not in old_boots)
     )
     if health is not None and fresh and newer and health.healthy:
         healthy = detail.healthy or health.at
@@ -64,3 +66,13 @@ def judge(
     if newer and fresh:
         return Verification(None, "the newest report could not tell how the node is", 0.0)
     return Verification(None, "waiting for a report newer than the repair", detail.healthy if newer else 0.0)
+
+
+def _silent(view: EpisodeView, settings: VerifySettings, time: SteadyTime, since: float) -> Verification:
+    """A node that its scheduler does not hear is not healthy, whatever reports say: it boots, or never comes."""
+    assert view.node is not None
+    assert view.node.silence is not None
+    why = view.node.silence.why
+    if min(time.elapsed(since), time.elapsed(view.detail.entered)) <= settings.deadline:
+        return Verification(None, f"waiting for the node to be heard again: {why}", 0.0)
+    return Verification(EpisodeEvent.STILL_FAULTY, f"not heard within {settings.deadline:g} s: {why}", 0.0)

@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Opt
 
 from nhc.marks import may_clear, may_mark
 from nhc.model import Action, CheckResult, Outcome, Report, Verdict
-from nhc.ports import AdapterError, Applied, Effect, Mark, NodeState
+from nhc.ports import AdapterError, Applied, Effect, Mark, NodeState, Silence
 from nhc.remedy.controller import RemedyController, RemedyRound
 from nhc.remedy.crew import Crew, Hand
 from nhc.remedy.effects import Hands
@@ -90,6 +90,9 @@ class Node:
         self.sick: Dict[str, Sickness] = {}
         self.unknown = False
         self.silent = False
+        self.silence: Optional[Silence] = None
+        """What the scheduler says of a node that it does not hear."""
+        self.uid = ""
         self.gone = False
         self.rebooting_until = 0.0
         self.under_way: List[Tuple[float, Rung, str]] = []
@@ -233,6 +236,14 @@ class World:
 
     # What others do.
 
+    def die(self, name: str, since: Optional[float] = None, heard: bool = False) -> None:
+        """A node reports no more, and its scheduler says so (`heard`: its daemon itself says that it is not ready)."""
+        self.nodes[name].silent = not heard
+        self.nodes[name].silence = Silence(self.now if since is None else since, "not responding", heard)
+
+    def come_back(self, name: str) -> None:
+        self.nodes[name].silent, self.nodes[name].silence = False, None
+
     def fall_sick(self, name: str, sickness: Sickness = Sickness()) -> None:  # noqa: B008
         self.nodes[name].sick[f"{sickness.reason}{sickness.target}"] = sickness
         self.report([name])
@@ -280,7 +291,8 @@ class FakeMarker:
     def state(self, node: Node) -> NodeState:
         shown = "idle" if node.available else "drained"
         hold = "it is rebooting" if self.world.ticks < node.rebooting_until else ""
-        return NodeState(node.name, shown, node.available, node.busy, node.mark, hold, groups=("work",))
+        return NodeState(node.name, shown, node.available, node.busy, node.mark, hold, ("work",), silence=node.silence,
+                         uid=node.uid)  # fmt: skip
 
     def mark(self, marks: Mapping[str, Mark], seen: Any = None) -> List[Applied]:
         del seen

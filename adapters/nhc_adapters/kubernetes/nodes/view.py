@@ -7,8 +7,8 @@ from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tupl
 
 from nhc.marks import read_mark_text
 from nhc.model import printable
-from nhc.ports import Mark, NodeState
-from nhc_adapters.kubernetes.nodes.conditions import UNKNOWN, read_conditions
+from nhc.ports import Mark, NodeState, Silence
+from nhc_adapters.kubernetes.nodes.conditions import FALSE, TRUE, UNKNOWN, Condition, read_conditions
 from nhc_adapters.kubernetes.nodes.evidence import read_sources, source_types
 from nhc_adapters.kubernetes.nodes.manual import read_manual
 from nhc_adapters.kubernetes.nodes.overruled import OVERRULED
@@ -108,7 +108,17 @@ def node_state(
         hold(node),
         groups(node, topologies),
         frozenset(word.upper() for word in words),
+        silence_of(ready),
+        str(node.get("metadata", {}).get("uid") or ""),
     )
+
+
+def silence_of(ready: Optional[Condition]) -> Optional[Silence]:
+    """What the condition Ready says of the kubelet. Unknown is the node controller's word for one that is not heard."""
+    if ready is None or ready.status == TRUE:
+        return None
+    why = ready.message or ready.reason or f"Ready is {ready.status}"
+    return Silence(ready.since, printable(why, 200), ready.status == FALSE)
 
 
 def read_foreign(

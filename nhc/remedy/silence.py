@@ -1,0 +1,119 @@
+"""Nodes that their scheduler or cluster cannot use because their daemon fails it, as faults of their own. Pure.
+
+A dead node reports nothing, so its silence is the fault. The scheduler or cluster is the first witness
+(`nhc.ports.NodeState.silence`): a report that merely stays away is its agent's trouble, while the scheduler hears the
+node. Nodes that fall silent together share a cause (a switch, a power feed, the scheduler's own network), and none of
+them is repaired for it. The repairer's view of the machine's power is asked right before the repair.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from nhc.marks import cause_text
+from nhc.model import Action
+from nhc.ports import NodeState
+from nhc.remedy.bounds import FLEET, Limit, Radius
+from nhc.remedy.ladder import NodeFault
+
+SOURCE = "cluster"
+"""The `source` of a silence among faults."""
+
+SILENT = "NodeSilent"
+"""Neither the scheduler nor a report hears the node."""
+
+NOT_READY = "NodeNotReady"
+"""The scheduler cannot use the node, and yet something on it still speaks: its daemon, or its agent by reports."""
+
+OFF = frozenset({"off", "poweroff", "powered off", "poweredoff", "stopped", "deallocated", "terminated"})
+"""Providers' words for a machine without power, in lower case."""
+
+
+class SilenceSettings(NamedTuple):
+    """When a silence is no fault of the node itself.
+
+    Nodes whose silences began within `within` seconds of each other fell silent together. More than `limit` of the
+    fleet, or `share` of a group (a rack, a leaf switch, a zone) and at least two nodes of it, have a common cause.
+    `power_on`: a machine that is powered off is repaired too; else a person looks, who may have switched it off.
+    """
+
+    limit: Limit = Limit(3, 0.10)
+    share: float = 0.5
+    within: float = 600.0
+    power_on: bool = False
+
+
+def is_silence(fault: NodeFault) -> bool:
+    """Whether a fault is a silence."""
+    return fault.source == SOURCE
+
+
+def faults(states: Iterable[NodeState], reported: Mapping[str, float], now: float, max_age: float) -> List[NodeFault]:
+    """The silence of each node that is nobody else's. `reported` is when each node's newest report was made.
+
+    A node that somebody else took out, or that the scheduler says is to be left alone, may be silent on purpose.
+    """
+    found = []
+    for state in states:
+        silence, mark = state.silence, state.mark
+        if silence is None or state.hold or not (state.available or (mark is not None and mark.ours)):
+            continue
+        at = reported.get(state.name, 0.0)
+        speaks = at > silence.since and now - at <= max_age
+        reason = NOT_READY if silence.heard or speaks else SILENT
+        message = f"{silence.why}; its agent still reports" if speaks and not silence.heard else silence.why
+        found.append(
+            NodeFault(state.name, cause_text(SOURCE, reason, ""), reason, message, Action.REBOOT, now, silence.since,
+                      source=SOURCE)
+        )  # fmt: skip
+    return found
+
+
+def shared(
+    states: Iterable[NodeState], groups: Mapping[str, Sequence[Radius]], sizes: Mapping[Radius, int],
+    settings: SilenceSettings,
+) -> Dict[str, str]:  # fmt: skip
+    """The silent nodes whose silence has a cause that they share with others, and which."""
+    silent = {state.name: state.silence.since for state in states if state.silence is not None}
+    times: Dict[Radius, List[float]] = {}
+    for name, since in silent.items():
+        for radius in ((FLEET, ""), *groups.get(name, ())):
+            times.setdefault(radius, []).append(since)
+    for one in times.values():
+        one.sort()
+    found: Dict[str, str] = {}
+    for name, since in silent.items():
+        why = next(filter(None, (
+            _together(radius, times[radius], since, sizes.get(radius, 0), settings)
+            for radius in (*groups.get(name, ()), (FLEET, ""))
+        )), "")  # fmt: skip
+        if why:
+            found[name] = why
+    return found
+
+
+def _together(
+    radius: Radius, times: Sequence[float], since: float, size: int, settings: SilenceSettings
+) -> str:  # fmt: skip
+    """Why a silence that began at `since` is that of the whole radius, "" where it is not."""
+    count = bisect_right(times, since + settings.within) - bisect_left(times, since - settings.within)
+    where = "in the fleet" if radius[0] == FLEET else f"in {radius[0]} {radius[1]}"
+    text = f"{count} of {size} nodes {where} fell silent together"
+    if count >= 2 and count >= settings.share * size:
+        return f"{text}: look for a common cause (a switch, power)"
+    if radius[0] == FLEET and count > settings.limit.of(size):
+        return f"{text}, more than {settings.limit.show()}: look for a common cause (the network, the scheduler)"
+    return ""
+
+
+def current(found: Tuple[NodeFault, ...], state: Optional[NodeState]) -> Tuple[NodeFault, ...]:
+    """The faults of an episode without a silence that is over, save where the episode is for nothing else."""
+    if state is None or state.silence is not None:
+        return found
+    return tuple(one for one in found if not is_silence(one)) or found
+
+
+def powered_off(power: str) -> bool:
+    """Whether a provider's word for a machine's power says that it has none."""
+    return power.strip().lower() in OFF
