@@ -107,8 +107,8 @@ class Lookout:
             rows = [case.episode for case in cases]
             silent = [state for state in states or () if state.silence is not None]
             common = silence.shared(silent, self._fleet.groups, self._fleet.sizes, self.settings.silence)
-            self.problems += sorted(set(common.values()))
-            faults += self._silences(connection, silent, own, cases, common, now)
+            silences = self._silences(connection, silent, own, cases, now)
+            faults += [one for one in silences if one.node not in common]
             taken = {row.node for row in rows} | set(found)
             faults += self._marks([one for one in health.of_marks(states or ()) if one.node not in taken], connection)
             asked, wrong = self.hands.crew.requests(sorted(state.name for state in states or () if _free(state)))
@@ -123,16 +123,22 @@ class Lookout:
             )  # fmt: skip
         self.problems += wrong
         requests = RequestsSeen(asked, answered, wrong)
-        return Base(now, states, own, admit(faults, standing(rows), self.settings, now), counted, requests, common)
+        admissions = admit(faults, standing(rows), self.settings, now)
+        working = {case.episode.node for case in cases}
+        admissions += [
+            Admission(one.node, (one,), refused=f"silence: {common[one.node]}") for one in silences
+            if one.node in common and one.node not in working
+        ]  # fmt: skip
+        return Base(now, states, own, admissions, counted, requests, common)
 
     def _silences(
         self, connection: Connection, silent: Sequence[NodeState], own: Mapping[str, Health],
-        cases: Sequence[EpisodeCase], common: Mapping[str, str], now: float,
+        cases: Sequence[EpisodeCase], now: float,
     ) -> List[NodeFault]:  # fmt: skip
         """Silent nodes as faults. One that boots in the middle of a repair, or of maintenance, is silent for that."""
         booting = {case.episode.node for case in cases if case.state in REPAIRING}
         booting |= {one.node for one in trains.open_nodes(connection)}
-        asked = [state for state in silent if state.name not in booting and state.name not in common]
+        asked = [state for state in silent if state.name not in booting]
         stored = self._fleet.names.stored
         rows = nodes.list_nodes(connection, sorted(stored(state.name) for state in asked)) if asked else []
         heard = {self._fleet.names.here(row.node): row.reported_at or 0.0 for row in rows}
