@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 def run(read_settings: Callable[[], AgentSettings], host: Optional[Host] = None) -> int:
     """Run until SIGTERM. Returns the exit status: 0, 2 where the settings or configuration cannot be used."""
-    gc.enable()  # `nhc.cli.main.entry` takes us for a run that is over before there is any garbage
     loop = Loop(complain=complain)
     try:
         settings = read_settings()

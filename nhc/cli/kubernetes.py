@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from typing import Any, Callable, Dict, List
 
@@ -99,7 +98,6 @@ def controller_command(**given: Any) -> None:
     Several may run; the holder of the Lease acts, the others stand by. Settings and policy are read again when their
     files change, or on SIGHUP; bad ones are refused. Ends on SIGTERM, giving the Lease up.
     """
-    gc.enable()  # it stays: `nhc.cli.main.entry` takes every command for one that is over in a moment
     _run(given, lambda kit, cluster, read: kit.controller(cluster, lambda: read(drain=given["drain"]), given["listen"]))
 
 

@@ -17,7 +17,7 @@ from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USA
 from nhc.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Callable
+    from typing import Callable, Sequence
 
 HOOKS = ("nhc.cli.prolog", "nhc.cli.epilog", "nhc.cli.healthcheck")
 """Entry points that a scheduler runs: whether anybody reads what they print changes nothing about their status."""
@@ -30,8 +30,9 @@ def entry(run: Callable[[], int] | str = "nhc.cli.main") -> None:
 
     What nobody foresaw is one line and a file to report (`nhc.run.crash_report`), never a traceback.
     """
-    gc.disable()  # a run is over before there is garbage worth collecting; the collections cost 2 ms
     module = run if isinstance(run, str) else run.__module__
+    if one_shot(module, sys.argv[1:]):
+        gc.disable()  # a run is over before there is garbage worth collecting; the collections cost 2 ms
     status = FAILED.get(module, EXIT_UNKNOWN)
     try:
         standard_streams()
@@ -64,6 +65,14 @@ def entry(run: Callable[[], int] | str = "nhc.cli.main") -> None:
     if children:
         children.reap_all()
     os._exit(status)
+
+
+def one_shot(module: str, words: Sequence[str]) -> bool:
+    """Whether an entry point judges this node once and ends: those that run before each job. Everything else may stay.
+
+    Grid Engine's load sensor, which is `nhc-healthcheck` as well, collects garbage again where it begins to stay.
+    """
+    return module in HOOKS or (module == "nhc.cli.main" and list(words[:2]) == ["check", "local"])
 
 
 def crashed(module: str, error: BaseException) -> None:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import signal
 import threading
@@ -161,7 +160,6 @@ def _planned(planned: Any, applied: Any) -> Dict[str, str]:
 
 def controller(cluster: Cluster, read: Callable[[], ControllerSettings], listen: str = "") -> int:
     """Follow the cluster until SIGTERM or SIGINT, under settings that are read again as they change."""
-    gc.enable()  # the command line's runs are over before there is garbage; this one lasts
     fitting = Fitting(read, lambda: Kubernetes(cluster.client()).objects())
     watched = WatchedSettings(fitting.read, lambda line: cluster.say(_logged(line)))
     stop = threading.Event()
