@@ -9,7 +9,7 @@ from nhc.facts.tools import nvbandwidth
 from nhc.facts.tools.nvbandwidth import FAILED, WAIVED
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING, NamedTuple
-from nhc.model import Outcome, skip, unknown
+from nhc.model import Action, Outcome, crit, skip, unknown
 
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Sequence, Tuple, Union
@@ -61,7 +61,7 @@ def check_deep_nvbandwidth(
 
     Runs nvbandwidth, which ends with status 0 whatever happened: each test must have passed, with a figure for each
     GPU. The slowest way to and from each GPU is judged. A test between GPUs that was waived says that they cannot reach
-    each other: SKIP with one GPU, UNKNOWN with several.
+    each other: SKIP with one GPU, UNKNOWN with several. Data that arrived wrong is CRIT.
 
     Example: * |context deep| check_deep_nvbandwidth -t host_to_device_memcpy_ce -f 52
     """
@@ -77,12 +77,31 @@ def check_deep_nvbandwidth(
         done = deep.attempt(host, [*visible, *(word for word in argv if word != "-j")], 900.0)
         if isinstance(done, Outcome):
             return [*picked.outcomes, done]
+    wrong = nvbandwidth.wrong_data(f"{done.stdout}\n{done.stderr}")
+    if wrong:
+        return [*picked.outcomes, _wrong(wrong, names.split(","), picked.devices, done)]
     try:
         plain = "{" not in done.stdout
         found = nvbandwidth.parse_text(done.stdout) if plain else nvbandwidth.parse(done.stdout)
     except ValueError as error:
         return [*picked.outcomes, deep.unreadable("nvbandwidth", error, done)]
     return [*picked.outcomes, *judge(host, names.split(","), picked.devices, done, found, floor)]
+
+
+def _wrong(
+    line: str, wanted: Sequence[str], devices: Sequence[Device], done: Completed
+) -> Outcome:  # fmt: skip
+    """Copied data was wrong: by GPU where there is one, else by the tests that did not pass."""
+    try:
+        cases = (nvbandwidth.parse if "{" in done.stdout else nvbandwidth.parse_text)(done.stdout).cases
+        passed = {case.name for case in cases if case.status != FAILED}
+    except ValueError:
+        passed = set()
+    failed = ", ".join(name for name in wanted if name not in passed) or "a test"
+    target = devices[0].label if len(devices) == 1 else ""
+    message = f"{f'{target}: ' if target else ''}nvbandwidth: {failed}: {line}"
+    return crit("DeepWrongResult", message, target=target, action=Action.REPLACE if target else Action.INSPECT,
+                evidence=deep.tail(done))  # fmt: skip
 
 
 def judge(

@@ -7,7 +7,7 @@ from typing import Iterable, List, Sequence, Tuple
 
 from nhc.deep.fleet_norm import Proposal, Sample
 from nhc.facts.expected import COLUMNS, format_row
-from nhc.model import Report, Verdict
+from nhc.model import Report
 from nhc.render import json as wire
 from nhc.system.bounded_read import parse_json, read_text
 
@@ -42,13 +42,35 @@ def _read(path: str) -> List[Report]:
         raise BadInput(f"{path}: not a report as nhc deep run -f json writes it: {error}") from None
 
 
+SLOW = "DeepSlow"
+"""The reason of results whose speed was called bad: figures like any other, or a floor that is wrong would stay."""
+
+
+def _left_out(report: Report) -> str:
+    """Why the figures of a report are not used, "" where they are: numbers that are wrong, or a run without its end."""
+    bad = [result.outcome for result in report.failures() if result.outcome.reason != SLOW]
+    if bad:
+        return f"not healthy: {bad[0].message or bad[0].reason}"
+    cut_short = [result.outcome for result in report.results if result.outcome.reason in UNFINISHED]
+    if cut_short or report.not_run:
+        return f"its run has no end: {cut_short[0].message if cut_short else f'{report.not_run} checks did not run'}"
+    return ""
+
+
+UNFINISHED = ("NotRun", "DeepNodeBusy")
+
+
 def samples(found: Iterable[Report]) -> Tuple[List[Sample], List[str]]:
-    """The figures of healthy nodes, and a remark on each report that is left out."""
+    """The figures of nodes that are not faulty, and a remark on each report that is left out.
+
+    A node that was called slow is not left out: among its peers it stands out, or the floor was wrong.
+    """
     kept: List[Sample] = []
     remarks: List[str] = []
     for report in found:
-        if report.verdict is Verdict.CRIT:
-            remarks.append(f"{report.host}: not healthy, left out: {report.failures()[0].outcome.message}"[:200])
+        why = _left_out(report)
+        if why:
+            remarks.append(f"{report.host}: left out, {why}"[:200])
             continue
         kind = report.labels.get("kind", "")
         if not kind:

@@ -28,20 +28,46 @@ _NAMES = {
 }  # fmt: skip
 
 
+HARD_FLOOR = 0.75
+"""Share of a threshold below which a confirmed slow result asks for another instance; above it a person looks."""
+
+
+def busy(report: Report) -> bool:
+    """Whether the run did not begin since the node was in use: HyperPod skips such nodes."""
+    return any(result.outcome.reason == "DeepNodeBusy" for result in report.results)
+
+
 def labels(report: Report) -> Dict[str, str]:
-    """The node's labels after a run. A check that is UNKNOWN has not passed, and asks for no repair."""
+    """The node's labels after a run, none for one that did not begin on a busy node.
+
+    A check that is UNKNOWN has not passed, and asks for no repair. Nor does a result that is slow, measured again and
+    slow again, above the hard floor.
+    """
+    if busy(report):
+        return {}
     if report.verdict in (Verdict.OK, Verdict.WARN):
         return {STATUS: "Passed", HEALTH: "Schedulable"}
     if report.verdict is not Verdict.CRIT:
         return {STATUS: "Failed", HEALTH: "Unschedulable"}
+    bad = [result.outcome for result in report.failures()]
+    reboots = all(one.action in (Action.REBOOT, Action.RESET_DEVICE) for one in bad)
+    pending = "PendingReboot" if reboots else "PendingReplacement"
     first = report.failures()[0]
-    reboots = all(one.outcome.action in (Action.REBOOT, Action.RESET_DEVICE) for one in report.failures())
     return {
         STATUS: "Failed",
-        HEALTH: "UnschedulablePendingReboot" if reboots else "UnschedulablePendingReplacement",
+        HEALTH: "Unschedulable" if all(_may_be_right(one) for one in bad) else f"Unschedulable{pending}",
         TYPES: "DeepHealthCheckFailed",
         REASONS: first.outcome.reason,
     }
+
+
+def _may_be_right(outcome: Outcome) -> bool:
+    """Whether a result is only slow, and not below the hard floor of what it is held to."""
+    if outcome.reason != "DeepSlow":
+        return False
+    seen = _figures(outcome)
+    pairs = [(value, seen[f"{name}_threshold"]) for name, value in seen.items() if f"{name}_threshold" in seen]
+    return not any(value < HARD_FLOOR * threshold for value, threshold in pairs)
 
 
 def _line(when: float, said: str, gap: str = "    ") -> str:
@@ -57,6 +83,8 @@ def begin_line(when: float, arguments: str) -> str:
 def lines(report: Report, instance_type: str, region: str) -> List[str]:
     """What HyperPod's log would have of this run, in its order; a JSON line for each fault. Times are the run's."""
     found: List[str] = []
+    if busy(report):
+        return found
     when = report.started
     for result in report.results:
         if result.check == "check_deep_cpu":

@@ -1,7 +1,7 @@
 """Whether a node is free for a deep check: its accelerators and RDMA devices, and what its scheduler says.
 
 Device files are seen held in /proc/PID/fd, accelerators' own processes by their vendor's library. A test beside a job
-would slow the job, fail by itself, or end the job for want of memory.
+would slow the job, fail by itself, or end the job for want of memory. So what may not be seen counts as in use.
 """
 
 from __future__ import annotations
@@ -51,13 +51,15 @@ def devices(host: Host, allowed: Sequence[str] = ()) -> Occupancy:
     """The processes that hold accelerators and RDMA devices now, allowed processes left out."""
     patterns = [f"{name}*" for name in (*ALLOWED, *allowed)]
     busy: List[Occupant] = []
-    unseen = 0
+    unseen: List[str] = []
     known = set()
     for pid in (name for name in host.listdir("/proc") if name.isdigit() and int(name) != os.getpid()):
         try:
             held = _held(host, pid)
         except PermissionError:
-            unseen += 1
+            comm = host.read_or(f"/proc/{pid}/comm")
+            if not _of_kernel(host, pid) and not any(fnmatchcase(comm, pattern) for pattern in patterns):
+                unseen.append(f"process {pid} ({printable(comm, 40) or '?'})")
             continue
         except OSError:
             continue
@@ -71,20 +73,33 @@ def devices(host: Host, allowed: Sequence[str] = ()) -> Occupancy:
             allowed_here = any(fnmatchcase(process.name.rpartition("/")[2], pattern) for pattern in patterns)
             if process.pid not in known and not allowed_here:  # a zombie, or one of another pid namespace, counts
                 busy.append(Occupant(device.label, f"process {process.pid} ({printable(process.name, 40) or '?'})"))
-    notes = (
-        (f"{unseen} processes of others cannot be looked at: run as root to see who holds devices",) if unseen else ()
-    )
-    return Occupancy(tuple(busy), notes)
+    if unseen and any(host.glob(pattern) for pattern in DEVICES):
+        more = f" and {len(unseen) - 1} more" if len(unseen) > 1 else ""
+        what = "which files it holds open may not be seen (that takes root with CAP_SYS_PTRACE)"
+        busy.append(Occupant(what, f"{unseen[0]}{more}"))
+    return Occupancy(tuple(busy))
+
+
+def _of_kernel(host: Host, pid: str) -> bool:
+    """Whether this is a thread of the kernel's, which holds no file: kthreadd, or a child of it (proc(5), stat)."""
+    fields = host.read_or(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return pid == "2" or (len(fields) > 1 and fields[1] == "2")
 
 
 def _held(host: Host, pid: str) -> List[str]:
-    """The device files that a process holds. Raises OSError where it is gone or may not be looked at."""
+    """The device files that a process holds. Raises OSError where it is gone, PermissionError where none may be seen.
+
+    Without CAP_SYS_PTRACE, as in a container, the kernel lists the descriptors of another process and refuses to say
+    what they are.
+    """
     found = []
     for fd in host.listdir(f"/proc/{pid}/fd"):
         try:
             target = host.readlink(f"/proc/{pid}/fd/{fd}")
+        except PermissionError:
+            raise
         except OSError:
-            continue
+            continue  # closed meanwhile
         if target.startswith("/dev/") and any(fnmatchcase(target, pattern) for pattern in DEVICES):
             found.append(target)
     return sorted(set(found))

@@ -136,6 +136,28 @@ def test_a_bandwidth_without_proof_is_never_good(node, text, reason):
     assert all(one.verdict is not OK for one in found)
 
 
+PATTERN = " Invalid value when checking the pattern at 0x7f2a40000010\n Current offset [ 16 / 536870912 ]\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        PATTERN + samples.nvbandwidth(device_local_copy="Error"),
+        samples.nvbandwidth(device_local_copy="Error") + PATTERN,
+        PATTERN + samples.nvbandwidth(),  # one that goes on and calls the test passed
+        samples.NVBANDWIDTH_TEXT.replace("SUM device_to_device", f"{PATTERN}SUM device_to_device"),
+        samples.nvbandwidth()[:-400] + PATTERN,  # and then broke off
+    ],
+)
+def test_copied_data_that_is_wrong_is_critical_at_once(node, text):
+    for streams in ((text, ""), ("", text)):
+        found = node("check_deep_nvbandwidth", "nvbandwidth", streams[0], stderr=streams[1])
+        assert told(found) == (CRIT, "DeepWrongResult")
+    assert "Invalid value when checking the pattern at 0x7f2a40000010" in found[-1].message
+    assert "device_local_copy" in node("check_deep_nvbandwidth", "nvbandwidth", PATTERN + samples.nvbandwidth(
+        device_local_copy="Error"))[-1].message  # fmt: skip
+
+
 # dcgmi diag
 
 

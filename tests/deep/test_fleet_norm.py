@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nhc.deep.calibrate import samples
 from nhc.deep.fleet_norm import LEAST, Norm, Sample, latest, norm, place, propose
 from nhc.facts import expected
-from nhc.model import CheckResult, Metric, Report, crit, ok
+from nhc.model import CheckResult, Metric, Report, crit, ok, unknown
 from nhc.render.json import render
 from tests.support.run import nhc
 
@@ -83,22 +84,46 @@ def test_a_proposal_names_who_stands_out_and_holds_for_the_rest():
         row._replace(tolerance=again.tolerance) for row, again in zip(found.rows, expected.parse(table, "t")))  # fmt: skip
 
 
-def report(node, value, bad=False):
-    outcome = (crit("DeepSlow", "slow") if bad else ok("fine"))._replace(metrics=(Metric("host_triad", value, "GB/s"),))
-    result = CheckResult("check_deep_triad", outcome)
-    return Report(node, "b", 1.0, 1.0, (result,), labels={"kind": "cpu-x-2", "suite": "quick"})
+def report(node, value, reason="", *more):
+    outcome = (crit(reason, "slow") if reason else ok("fine"))._replace(metrics=(Metric("host_triad", value, "GB/s"),))
+    results = (CheckResult("check_deep_triad", outcome), *more)
+    return Report(node, "b", 1.0, 1.0, results, labels={"kind": "cpu-x-2", "suite": "quick"})
+
+
+def test_a_fleet_whose_floor_is_wrong_corrects_it():
+    """Every node is CRIT by a floor that none can reach: their figures are what the kind reaches."""
+    slow = [report(f"n{number}", 80.0 + number / 10, "DeepSlow") for number in range(11)]
+    found, remarks = samples(slow)
+    assert remarks == []
+    [row] = propose(found, "2026-01-02").rows
+    assert row.expected == 80.5
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        report("odd", 80.0, "DeepWrongResult"),
+        report("odd", 80.0, "", CheckResult("check_gpu_ecc", crit("GpuEcc", "a double-bit error"))),
+        report("odd", 80.0, "", CheckResult("nhc_deep_run", unknown("NotRun", "ended by signal 15"))),
+        report("odd", 80.0)._replace(not_run=3),
+    ],
+)
+def test_wrong_numbers_and_runs_without_an_end_are_left_out(bad):
+    found, [remark] = samples([bad])
+    assert found == []
+    assert remark.startswith("odd: left out, ")
 
 
 def test_nhc_deep_calibrate_writes_a_table_that_checks_read(tmp_path):
     (tmp_path / "reports").mkdir()
     for number in range(11):
         (tmp_path / "reports" / f"{number}.json").write_text(render(report(f"n{number}", 80.0 + number / 10)))
-    (tmp_path / "sick.json").write_text(render(report("sick", 8.0, bad=True)))
+    (tmp_path / "sick.json").write_text(render(report("sick", 8.0, "DeepWrongResult")))
     done = nhc("deep", "calibrate", tmp_path / "reports", tmp_path / "sick.json", "-o", tmp_path / "own.tsv")
 
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "own.tsv").read_text()
-    assert "# left out: sick: not healthy, left out: slow" in text
+    assert "# left out: sick: left out, not healthy: slow" in text
     [row] = expected.parse(text, "own.tsv")
     assert (row.kind, row.expected, row.threshold) == ("cpu-x-2", 80.5, 80.5 * 0.95)
     few = nhc("deep", "calibrate", tmp_path / "sick.json")

@@ -62,6 +62,25 @@ def test_faults_are_lines_of_json():
     assert crash["ts"] == "2024-08-20T21:54:00Z"
 
 
+def test_a_busy_node_is_skipped_as_hyperpod_does():
+    held = ("nhc_deep_run", unknown("DeepNodeBusy", "the node is not free: process 17 (train)"), 0.0, "")
+    assert hyperpod.labels(report(held)) == {}
+    assert hyperpod.lines(report(held), "T", "R") == []
+
+
+def test_only_a_slow_result_below_the_hard_floor_asks_for_another_instance():
+    def at(value):
+        metrics = (Metric("collective_all_reduce", value, "GB/s"), Metric("collective_all_reduce_threshold", 400, "GB/s"),
+                   Metric("collective_all_reduce_algbw", value / 1.75, "GB/s"))  # fmt: skip
+        return hyperpod.labels(report(("check_deep_collective", crit("DeepSlow", "slow", metrics=metrics), 1.0, "")))
+
+    assert at(310)[hyperpod.HEALTH] == "Unschedulable"
+    assert at(310)[hyperpod.STATUS] == "Failed"
+    assert at(290)[hyperpod.HEALTH] == "UnschedulablePendingReplacement"
+    wrong = ("check_deep_collective", crit("DeepWrongResult", "3 wrong values"), 1.0, "")
+    assert hyperpod.labels(report(wrong))[hyperpod.HEALTH] == "UnschedulablePendingReplacement"
+
+
 def test_labels():
     status, health = hyperpod.STATUS, hyperpod.HEALTH
     assert hyperpod.labels(report(STRESS)) == {status: "Passed", health: "Schedulable"}

@@ -15,6 +15,15 @@ if TYPE_CHECKING:
 PASSED, WAIVED, FAILED = "passed", "waived", "failed"
 
 
+WRONG = "Invalid value when checking the pattern"
+"""What its kernel prints where the copied bytes are not those that were written (nvbandwidth 0.8, kernels.cu)."""
+
+
+def wrong_data(text: str) -> str:
+    """The first line by which it says that copied data was wrong, "" for none. It may precede or follow JSON."""
+    return next((line[line.index(WRONG) :].strip() for line in lines(text) if WRONG in line), "")
+
+
 class BandwidthCase(NamedTuple):
     """One test case. `matrix` has a row for each source, None where nothing was measured (a device with itself)."""
 
@@ -105,7 +114,7 @@ def parse_text(text: str) -> Bandwidths:
             waived = False
         elif line.startswith("Waived"):
             waived = True
-        elif "Invalid value when checking" in line or line.startswith(("[CUDA_", "[NVML_", "ERROR:")):
+        elif WRONG in line or line.startswith(("[CUDA_", "[NVML_", "ERROR:")):
             trouble = trouble or line.strip()
         elif cases and line.startswith("SUM ") and len(words) == 3:
             if words[1] == cases[-1].name and rows:
