@@ -6,8 +6,9 @@ import os
 
 from nhc.check import Param, check, opt, rest
 from nhc.checks.ps import action_word, actions_in_turn, no_processes
-from nhc.facts.jobs import JobsUnknown, job_users, resource_manager
+from nhc.facts.jobs import JobsUnknown, job_users
 from nhc.facts.processes import args_of, one, owner, pids, stats
+from nhc.facts.resource_manager import resource_manager
 from nhc.facts.users import max_system_uid, user_name
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING, NamedTuple
@@ -19,14 +20,6 @@ if TYPE_CHECKING:
     from typing import Callable, FrozenSet, Iterator, List, Optional, Sequence, Tuple
 
 SIGKILL = 9
-
-# The program that a job's processes descend from, as LBNL NHC has them.
-DAEMONS = {
-    "pbs": r"/\bpbs_mom\b/",
-    "slurm": r"/\bslurmstepd\b/",
-    "sge": r"/\bsge_(execd|shepherd)\b/",
-    "lsf": r"/\bres\b/",
-}
 
 
 class UserProcess(NamedTuple):
@@ -183,12 +176,13 @@ def check_ps_userproc_lineage(
 
     Example: * || check_ps_userproc_lineage log die
     """
-    pattern = host.setting("RM_DAEMON_MATCH") or DAEMONS.get(resource_manager(host), "")
+    pattern = host.setting("RM_DAEMON_MATCH")
     if not pattern:
-        return unknown(
-            "NoResourceManager",
-            "This check requires a supported resource manager (e.g., Slurm, TORQUE, SGE, LSF)",
-        )
+        found = resource_manager(host)
+        pattern = found.manager.ancestor if found.manager is not None else ""
+        if not pattern:
+            wanted = "This check requires a supported resource manager (e.g., Slurm, TORQUE, SGE, LSF)"
+            return unknown("NoResourceManager", f"{wanted}: {found.how}" if found.unsure else wanted)
     ignored = Ignored(_words(programs), _words(uids), _words(users), _words(ignored_pids))
     rogues, failed = _found(host, ignored, lambda process: not descends(host, process.pid, pattern))
     if failed is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nhc.check import check, flag, opt
 from nhc.facts import scheduler
+from nhc.facts.resource_manager import MANAGERS, Detected, Manager, resource_manager
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.model import Outcome, crit, ok, skip, unknown, warn
@@ -16,20 +17,22 @@ if TYPE_CHECKING:
 _MANAGER = opt(
     "-r --resource-manager",
     "name",
-    one_of(sorted(scheduler.COMMANDS)),
-    "slurm, pbs, lsf, sge or flux; the one that is installed if not given",
+    one_of(sorted(one.name for one in MANAGERS)),
+    "slurm, pbs, torque, lsf, sge or flux; the one that runs this node if not given",
 )
 _TIMEOUT = opt("-t --timeout", "deadline", seconds, "how long it may take to answer", 10.0)
 _CRITICAL = flag("-c --critical", "critical", "CRIT, not WARN")
 
 
-def _which(host: Host, name: Optional[str]) -> Union[Outcome, str]:
-    found = name or scheduler.installed(host)
-    if found is None:
+def _which(host: Host, name: Optional[str]) -> Union[Outcome, Manager]:
+    found = Detected(name, "-r") if name else resource_manager(host)
+    if found.unsure or (found.name and found.manager is None):
+        return unknown("NoResourceManager", found.how if found.unsure else f"nhc cannot ask {found.name}: -r names one")
+    if found.manager is None:
         return skip("NoScheduler", "no batch scheduler's commands on this node")
-    if not host.which(scheduler.COMMANDS[found]):
-        return unknown("CommandMissing", f"{scheduler.COMMANDS[found]} is not installed")
-    return found
+    if not any(host.which(command) for command in found.manager.commands):
+        return unknown("CommandMissing", f"{' and '.join(found.manager.commands)}: not installed")
+    return found.manager
 
 
 @check("check_scheduler_ping", _MANAGER, _TIMEOUT, _CRITICAL, timeout=30, every=300)
@@ -56,10 +59,10 @@ def check_scheduler_ping(
         return unknown("CommandMissing", f"{error.filename}: {error.strerror}")
     if not answer.up:
         say = crit if critical else warn
-        return say("SchedulerSilent", f"{which} does not answer: {answer.text}", target=which)
+        return say("SchedulerSilent", f"{which.name} does not answer: {answer.text}", target=which.name)
     if answer.partly:
-        return warn("SchedulerPartly", f"{which} answers in part: {answer.text}", target=which)
-    return ok(f"{which}: {answer.text}", target=which)
+        return warn("SchedulerPartly", f"{which.name} answers in part: {answer.text}", target=which.name)
+    return ok(f"{which.name}: {answer.text}", target=which.name)
 
 
 @check(
@@ -100,15 +103,15 @@ def check_scheduler_node(
         return unknown("CommandMissing", f"{error.filename}: {error.strerror}")
     say = crit if critical else warn
     if not found.states:
-        return say("NodeUnknown", f"{which} knows no node {wanted}", target=wanted, evidence=(found.line,))
-    bad, out = _among(found.states, scheduler.BAD[which]), _among(found.states, scheduler.OUT[which])
+        return say("NodeUnknown", f"{which.name} knows no node {wanted}", target=wanted, evidence=(found.line,))
+    bad, out = _among(found.states, which.bad), _among(found.states, which.out)
     why = f": {found.reason}" if found.reason else ""
     if bad:
-        return say("NodeNotInService", f"{which} has {wanted} as {', '.join(bad)}{why}", target=wanted,
+        return say("NodeNotInService", f"{which.name} has {wanted} as {', '.join(bad)}{why}", target=wanted,
                    evidence=(found.line,))  # fmt: skip
     if out:
-        return ok(f"{which} has {wanted} taken out ({', '.join(out)}){why}", target=wanted)
-    return ok(f"{which} has {wanted} as {', '.join(sorted(found.states))}", target=wanted)
+        return ok(f"{which.name} has {wanted} taken out ({', '.join(out)}){why}", target=wanted)
+    return ok(f"{which.name} has {wanted} as {', '.join(sorted(found.states))}", target=wanted)
 
 
 def _among(states: object, known: Tuple[str, ...]) -> Tuple[str, ...]:

@@ -22,8 +22,8 @@ from nhc.deep import hyperpod, journal, runner, suites
 from nhc.deep.fleet_norm import LEAST, propose
 from nhc.deep.kinds import kinds
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
+from nhc.facts.resource_manager import detect
 from nhc.hooks.job_environment import node_name
-from nhc.hooks.resource_manager import detect
 from nhc.host import Host
 from nhc.language.loader import ConfigError
 from nhc.light import TYPE_CHECKING
@@ -213,16 +213,17 @@ def _source(name: str, host: Host, settings: Dict[str, str]) -> Optional[NodeSou
     """Who knows whether the node is free, None for nobody. Raises UsageError, NoAdapter."""
     if name == "none":
         return None
-    chosen: Optional[str] = name
+    chosen = name
     if name == "auto":
-        chosen, why = detect(os.environ, settings, host)
-        if chosen is None and "set NHC_RM" in why:
-            raise UsageError(f"{why}, or give --adapter")
-        if chosen is None:
+        found_by = detect(os.environ, settings, host)
+        if found_by.unsure:
+            raise UsageError(f"{found_by.how}, or give --adapter")
+        if not found_by.name:
             return None
+        chosen = found_by.name
     known = {variable: value for variable, value in os.environ.items() if variable.startswith("NHC_")}
     try:
-        found: NodeSource = open_adapter(chosen or "", {**settings, **known}, os.environ)
+        found: NodeSource = open_adapter(chosen, {**settings, **known}, os.environ)
         return found
     except AdapterError as error:
         raise UsageError(f"--adapter {chosen}: {error}") from None

@@ -69,8 +69,11 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
 
 def _run(settings: Dict[str, str], warnings: Sequence[str]) -> int:
-    if settings.get("NHC_RM") == "sge" and "EVAL_LINE" not in settings:
-        return _load_sensor(settings, warnings)
+    if settings.get("NHC_RM") and "EVAL_LINE" not in settings:
+        from nhc.facts.resource_manager import adapter_name
+
+        if adapter_name(settings["NHC_RM"]) == "sge":
+            return _load_sensor(settings, warnings)
     if settings["DETACHED_MODE"] == "1" and "EVAL_LINE" not in settings:
         return _detached(settings, warnings)
     return _once(settings, warnings)
@@ -205,11 +208,11 @@ def _mark(report: Report, settings: Mapping[str, str], output: LbnlOutput) -> No
         return
     if report.verdict is Verdict.UNKNOWN:
         return  # could not tell: the node stays as it is
-    from nhc.facts.jobs import resource_manager
+    from nhc.facts.resource_manager import lbnl_name, resource_manager
     from nhc.host import Host
 
     seen = Host(settings=settings)
-    environment = {**settings, "NHC_RM": settings.get("NHC_RM") or resource_manager(seen)}
+    environment = {**settings, "NHC_RM": settings.get("NHC_RM") or lbnl_name(resource_manager(seen))}
     # The original hands the message to the helper through `eval`; an argument cannot be misread.
     argv = [*helper.split(), _helpers_name(report.host, settings)]
     argv += [lbnl_text(report.failures()[0])] if report.failures() else []

@@ -17,8 +17,6 @@ from nhc.light import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing import List, Mapping, Optional, Sequence
 
-DAEMONS = ("SLURMD_NODENAME", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "SGE_TASK_ID")
-"""Variables by which a scheduler's daemon is known to be the caller."""
 GUIDE = "docs/migration.md"
 
 
@@ -30,7 +28,9 @@ def answer(words: Sequence[str], environ: Mapping[str, str] = os.environ) -> Opt
     except lbnl_settings.BadCommandLine:
         return None
     if not words:
-        if not any(name in environ for name in DAEMONS) or sys.stdout.isatty():
+        from nhc.facts.resource_manager import CALLERS
+
+        if not any(name in environ for name in CALLERS) or sys.stdout.isatty():
             return None
         said = "a scheduler has run nhc without arguments"
     elif len(first) > 1 and first[0] == "-" and first[1] in {**lbnl_settings.FLAGS, **lbnl_settings.VALUES}:

@@ -383,17 +383,3 @@ PS_PROCS=( ) LOGGER_TEXT='' FAIL_CNT=0 PASS_CNT=0 CHECK='' CHECK_DIED=0 RET=0 nh
 NHC_FD_OUT=1 NHC_FD_ERR=2 NHC_PID=$$ NHC_SID=-$$ NHC_START_TS=0 WATCHDOG_PID=0
 HW_SOCKETS=0 HW_CORES=0 HW_THREADS=0 HW_RAM_TOTAL=0 HW_RAM_FREE=0 HW_SWAP_TOTAL=0 HW_SWAP_FREE=0
 HW_IB_STATE=( ) HW_IB_PHYS_STATE=( ) HW_IB_RATE=( ) HW_IB_DEV=( ) HW_MODULES=( ) HW_ETH_DEV=( )
-
-nhc__find_rm() {
-    if [[ -d /var/spool/torque ]] || type -P pbsnodes >/dev/null; then
-        NHC_RM=pbs
-        type -P scontrol >/dev/null && [[ ! -d /var/spool/torque ]] && NHC_RM=slurm
-    elif type -P scontrol >/dev/null; then
-        NHC_RM=slurm
-    elif type -P qselect >/dev/null || [[ -n "${SGE_ROOT-}" && -x "$SGE_ROOT/util/arch" ]]; then
-        NHC_RM=sge
-    elif type -P badmin >/dev/null || type -P sbatchd >/dev/null; then
-        NHC_RM=lsf
-    fi
-    return 0
-}

@@ -12,6 +12,7 @@ from typing import List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.checks.gpu_processes import SERVICES
 from nhc.facts.accelerator import accelerators
+from nhc.facts.resource_manager import JOB_VARIABLES
 from nhc.host import Host
 from nhc.model import printable
 from nhc.ports import NodeSource, NodeState, OtherJobs
@@ -22,9 +23,6 @@ DEVICES = ("/dev/nvidia[0-9]*", "/dev/kfd", "/dev/dri/renderD*", "/dev/infiniban
 
 ALLOWED = (*SERVICES, "dcgm", "nvidia-imex", "nvidia-fabric", "nvsm", "ibacm", "opensm", "srp_daemon", "nhc", "Xorg")
 """Daemons that hold devices on purpose and do no work on them. The kernel keeps 15 characters of a name."""
-
-JOBS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID", "FLUX_JOB_ID")
-
 
 SHOWN = 3
 """Jobs that are named in a line."""
@@ -117,7 +115,7 @@ def scheduler(source: NodeSource, node: str, environ: Mapping[str, str]) -> Occu
 
 def _job(environ: Mapping[str, str]) -> str:
     """The job that we run in, "" for none."""
-    return next((environ[name] for name in JOBS if environ.get(name)), "")
+    return next((environ[name] for name in JOB_VARIABLES if environ.get(name)), "")
 
 
 def judge(

@@ -1,9 +1,10 @@
-"""Jobs: which resource manager runs this node, and whose jobs it runs here now."""
+"""Whose jobs the resource manager runs here now."""
 
 from __future__ import annotations
 
 import re
 
+from nhc.facts.resource_manager import resource_manager
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 
@@ -13,20 +14,6 @@ if TYPE_CHECKING:
 
 class JobsUnknown(Exception):
     """It is not known who has jobs here, so nobody may be called unauthorised."""
-
-
-def resource_manager(host: Host) -> str:
-    """`$NHC_RM`, else what is installed: pbs, slurm, sge or lsf, in LBNL NHC's order; "none" for none."""
-    given = host.setting("NHC_RM").strip().lower()
-    if given:
-        return given
-    if host.isdir("/var/spool/torque"):
-        return "pbs"
-    for command, name in (("scontrol", "slurm"), ("pbsnodes", "pbs"), ("qselect", "sge"), ("badmin", "lsf"),
-                          ("sbatchd", "lsf")):  # fmt: skip
-        if host.which(command):
-            return name
-    return "none"
 
 
 def parse_squeue(text: str) -> FrozenSet[str]:
@@ -45,14 +32,15 @@ def parse_job_file(text: str) -> str:
 
 def job_users(host: Host) -> FrozenSet[str]:
     """The users with jobs on this node. Raises JobsUnknown if that cannot be found out."""
-    manager = resource_manager(host)
-    if manager == "slurm":
-        return _slurm(host)
-    if manager == "pbs":
-        return _torque(host)
-    if manager == "none":
+    found = resource_manager(host)
+    if found.unsure:
+        raise JobsUnknown(found.how)
+    if not found.name:
         return frozenset()
-    raise JobsUnknown(f"the jobs of resource manager {manager} cannot be read (slurm and pbs can)")
+    read = {"slurm": _slurm, "pbs": _torque}.get(found.manager.lbnl if found.manager is not None else "")
+    if read is None:
+        raise JobsUnknown(f"the jobs of resource manager {found.name} cannot be read (slurm and pbs can)")
+    return read(host)
 
 
 def _slurm(host: Host) -> FrozenSet[str]:

@@ -8,20 +8,13 @@ from __future__ import annotations
 
 import re
 
+from nhc.facts.resource_manager import Manager
 from nhc.host import Completed, Host
 from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from typing import Dict, FrozenSet, Optional, Tuple
+    from typing import Dict, FrozenSet, Optional
 
-COMMANDS = {"slurm": "scontrol", "lsf": "lsid", "pbs": "pbsnodes", "sge": "qhost", "flux": "flux"}
-_PING = {
-    "slurm": ("scontrol", "ping"),
-    "lsf": ("lsid",),
-    "pbs": ("qstat", "-B"),
-    "sge": ("qhost", "-h", "none"),
-    "flux": ("flux", "ping", "--count=1", "0"),
-}
 _DOWN = re.compile(
     r"cannot connect|unable to contact|connection refused|connection timed out|no route to host|not responding"
     r"|LSF is down|LIM is down|please wait|communication connection failure|unable to contact qmaster|commlib error"
@@ -29,15 +22,6 @@ _DOWN = re.compile(
     re.IGNORECASE,
 )
 """How the clients say that nobody answers, rather than that they cannot ask."""
-
-
-_STRANGER = {
-    "slurm": r"^Node \S+ not found",
-    "pbs": r"unknown node",
-    "lsf": r"bad host name|unknown host",
-    "sge": r"unknown host",
-}
-"""How they say that they know no such node."""
 
 
 class SchedulerAnswer(NamedTuple):
@@ -60,11 +44,6 @@ class Untold(Exception):
     """The scheduler's command could not be used, or its answer makes no sense; the text says which."""
 
 
-def installed(host: Host) -> Optional[str]:
-    """The first scheduler whose command is here."""
-    return next((name for name, command in COMMANDS.items() if host.which(command)), None)
-
-
 def _said(ended: Completed) -> str:
     return " ".join((ended.stderr.strip() or ended.stdout.strip()).split())[:200] or f"status {ended.status}"
 
@@ -80,11 +59,12 @@ def parse_slurm_ping(text: str) -> Dict[str, bool]:
     return found
 
 
-def ping(host: Host, name: str, deadline: float) -> SchedulerAnswer:
+def ping(host: Host, manager: Manager, deadline: float) -> SchedulerAnswer:
     """Raises Untold, OSError where the command is not here."""
-    ended = host.run(_PING[name], timeout=deadline)
+    name, asked = manager.name, manager.ping
+    ended = host.run(asked, timeout=deadline)
     if ended.timed_out:
-        return SchedulerAnswer(False, f"no answer to {' '.join(_PING[name])} within {deadline:g} s")
+        return SchedulerAnswer(False, f"no answer to {' '.join(asked)} within {deadline:g} s")
     if name == "slurm":
         controllers = parse_slurm_ping(ended.stdout)
         if not controllers:
@@ -95,29 +75,24 @@ def ping(host: Host, name: str, deadline: float) -> SchedulerAnswer:
     if name == "sge" and not _DOWN.search(ended.stderr):  # the host `none` is unknown: that is an answer
         return SchedulerAnswer(True, "qmaster answers")
     if ended.status == 0 and not _DOWN.search(ended.stdout):
-        return SchedulerAnswer(True, f"{_PING[name][0]} is answered")
+        return SchedulerAnswer(True, f"{asked[0]} is answered")
     if _DOWN.search(ended.stderr + ended.stdout):
         return SchedulerAnswer(False, _said(ended))
-    raise Untold(f"{_PING[name][0]}: {_said(ended)}")
+    raise Untold(f"{asked[0]}: {_said(ended)}")
 
 
-def view(host: Host, name: str, node: str, deadline: float) -> SchedulerView:
+def view(host: Host, manager: Manager, node: str, deadline: float) -> SchedulerView:
     """Raises Untold, OSError where the command is not here."""
-    asked = {
-        "slurm": ("scontrol", "-o", "show", "node", node),
-        "pbs": ("pbsnodes", "-v", node),
-        "lsf": ("bhosts", "-w", node),
-        "sge": ("qhost", "-h", node),
-    }.get(name)
-    if asked is None:
-        raise Untold(f"{name} has no command that shows a node")
+    if not manager.show:
+        raise Untold(f"{manager.name} has no command that shows a node")
+    asked = (*manager.show, node)
     ended = host.run(asked, timeout=deadline)
-    if name == "pbs" and ended.status and re.search(r"invalid option|usage:", ended.stderr, re.IGNORECASE):
+    if manager.name == "pbs" and ended.status and re.search(r"invalid option|usage:", ended.stderr, re.IGNORECASE):
         ended = host.run(("pbsnodes", node), timeout=deadline)  # Torque has no -v
     if ended.timed_out:
         raise Untold(f"no answer to {asked[0]} within {deadline:g} s")
-    found = {"slurm": _slurm, "pbs": _pbs, "lsf": _lsf, "sge": _sge}[name](ended.stdout, node)
-    if found is None and re.search(_STRANGER[name], ended.stdout + ended.stderr, re.IGNORECASE):
+    found = _READ[manager.lbnl](ended.stdout, node)
+    if found is None and re.search(manager.stranger, ended.stdout + ended.stderr, re.IGNORECASE):
         return SchedulerView(frozenset(), "", _said(ended))
     if found is None:
         raise Untold(f"{asked[0]}: {_said(ended)}")
@@ -160,17 +135,5 @@ def _sge(text: str, node: str) -> Optional[SchedulerView]:
     return None
 
 
-BAD: Dict[str, Tuple[str, ...]] = {
-    "slurm": ("down", "error", "fail", "failing", "not_responding", "invalid_reg", "inval", "unknown", "future"),
-    "pbs": ("down", "unknown", "state-unknown", "stale", "unresolvable"),
-    "lsf": ("unavail", "unreach", "unlicensed", "closed_lim"),
-    "sge": ("unreachable",),
-}
-"""States in which the scheduler gives the node no work though nobody has taken it out."""
-OUT: Dict[str, Tuple[str, ...]] = {
-    "slurm": ("drain", "drained", "draining", "maint", "reserved"),
-    "pbs": ("offline", "maintenance"),
-    "lsf": ("closed", "closed_adm"),
-    "sge": (),
-}
-"""States in which somebody has."""
+_READ = {"slurm": _slurm, "pbs": _pbs, "lsf": _lsf, "sge": _sge}
+"""By the name that Manager.lbnl gives: Torque's answer reads as PBS's."""

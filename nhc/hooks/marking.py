@@ -29,13 +29,13 @@ def scheduler(environ: Mapping[str, str], settings: Mapping[str, str]) -> Option
     """The adapter, None where marking is switched off, or there is none that a hook can use: the log says which."""
     if settings.get("MARK_OFFLINE", "1") == "0":
         return None
-    from nhc.hooks.resource_manager import detect
+    from nhc.facts.resource_manager import detect
     from nhc.host import Host
     from nhc.language.setting_words import INSTEAD
     from nhc.plugins import NoAdapter, open_adapter
 
-    name, how = detect(environ, settings, Host())
-    if name is None:
+    name, how, _unsure = detect(environ, settings, Host())
+    if not name:
         log.info(f"nothing is marked: {how}")
         return None
     problem = INSTEAD.get(name, "")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 from nhc import units
-from nhc.language.setting_words import ALIASES, INSTEAD, KINDS
+from nhc.facts.resource_manager import NAMES, adapter_name
+from nhc.language.setting_words import INSTEAD, KINDS
 from nhc.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,21 +16,6 @@ if TYPE_CHECKING:
 
 Rule: TypeAlias = "Callable[[str], object]"
 """Raises ValueError for a value that cannot be meant."""
-
-MANAGERS = (
-    "slurm",
-    "slurm-rest",
-    "pbs",
-    "openpbs",
-    "pbspro",
-    "torque",
-    "lsf",
-    "sge",
-    "gridengine",
-    "uge",
-    "flux",
-    "none",
-)
 
 
 def _seconds(value: str) -> None:
@@ -51,11 +37,12 @@ def _manager(value: str) -> None:
     """A site's own adapter may have any name: only what is nearly one of ours is taken for a mistake."""
     from nhc.language.line_options import near
 
-    other = INSTEAD.get(ALIASES.get(value.lower(), value.lower()))
+    other = INSTEAD.get(adapter_name(value))
     if other:
         raise ValueError(other)
-    close = near(value.lower(), MANAGERS)
-    if value.lower() not in MANAGERS and close:
+    known = (*NAMES, "none")
+    close = near(value.lower(), known)
+    if value.lower() not in known and close:
         raise ValueError(f"no resource manager is called {value!r}{close}")
 
 

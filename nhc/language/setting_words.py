@@ -11,13 +11,3 @@ INSTEAD = {
     "`nhc kubernetes publish` (docs/kubernetes.md)",
 }
 """Adapters that a hook cannot use, and what to use in their place. Their names are no resource managers of a node."""
-
-ALIASES = {
-    "k8s": "kubernetes",
-    "torque": "torque",
-    "openpbs": "pbs",
-    "pbspro": "pbs",
-    "gridengine": "sge",
-    "uge": "sge",
-    "none": "",
-}

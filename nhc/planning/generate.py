@@ -20,6 +20,7 @@ from nhc.facts.infiniband import Port, ports
 from nhc.facts.meminfo import memory
 from nhc.facts.mounts import Mount
 from nhc.facts.processes import command_lines, first_word, is_ssh_session, owner
+from nhc.facts.resource_manager import MANAGERS
 from nhc.host import Host
 from nhc.plugins import CHECKS, offers
 
@@ -248,7 +249,7 @@ def _pci(host: Host) -> LineGroup:
 _DAEMONS = (
     "sshd", "crond", "cron", "atd", "rsyslogd", "syslog-ng", "auditd", "chronyd", "ntpd", "ptp4l", "sssd", "nslcd",
     "nscd",
-    "slurmd", "munged", "pbs_mom", "sge_execd", "lim", "sbatchd", "flux-broker", "kubelet", "containerd", "dockerd",
+    *(name for one in MANAGERS for name in one.daemons), "munged", "kubelet", "containerd", "dockerd",
     "crio", "nvidia-persistenced", "nv-fabricmanager", "nv-hostengine", "rpcbind", "rpc.statd", "rpc.mountd",
     "automount",
     "mmfsd", "gssproxy", "irqbalance", "opensm", "rasdaemon", "mcelog", "smartd", "node_exporter", "dcgm-exporter",

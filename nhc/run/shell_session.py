@@ -218,7 +218,7 @@ class ShellSession:
                 f"nhc__settings={quote(' '.join(SETTINGS))}",
                 *(f"{name}={quote(value)}" for name, value in values.items()),
                 'HOSTNAME_S="${HOSTNAME%%.*}"',
-                '[[ -n "${NHC_RM-}" ]] || nhc__find_rm',
+                *self._manager(text),
                 f"FAIL_CNT={self._failures}",
                 *facts,
                 *stubs,
@@ -229,6 +229,15 @@ class ShellSession:
                 "nhc__main",
             ]
         )
+
+    def _manager(self, text: str) -> List[str]:
+        """The line that sets $NHC_RM where the site's lines ask for it and nobody has set it."""
+        if "NHC_RM" not in text:
+            return []
+        from nhc.facts.resource_manager import lbnl_name, resource_manager
+
+        name = lbnl_name(resource_manager(self._host))
+        return [] if name == "none" else [f'[[ -n "${{NHC_RM-}}" ]] || NHC_RM={quote(name)}']
 
     def _loads(self, replaced: Mapping[str, Sequence[str]], lent: Sequence[int]) -> List[str]:
         """The lines that load the site's scripts, each saying first which one it is, for it may end the shell."""

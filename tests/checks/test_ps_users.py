@@ -140,6 +140,30 @@ def test_slurms_own_daemon_is_the_default_under_slurm():
     assert judge(node(INIT, job, settings=SLURM), "check_ps_userproc_lineage").verdict is Verdict.CRIT
 
 
+@pytest.mark.parametrize("left_over", [{}, {"pbsnodes": ""}])
+def test_a_job_of_slurm_lives_although_torque_has_left_its_directory(left_over):
+    step = Process(500, "slurmstepd: [11235.0]", name="slurmstepd")
+    job = Process(501, "./app", uid=12345, parent=500)
+    daemon = Process(400, "/usr/sbin/slurmd", name="slurmd")
+    files = {"/var/spool/torque/": ""}
+    host = node(INIT, daemon, step, job, commands={"scontrol": "", **left_over}, files=files)
+
+    outcome = judge(host, "check_ps_userproc_lineage log kill")
+
+    assert outcome.verdict is Verdict.OK
+    assert host.system.done == []
+
+
+def test_of_two_managers_of_which_neither_runs_none_is_taken():
+    host = node(INIT, Process(501, "./app", uid=12345), commands={"scontrol": "", "pbsnodes": ""})
+
+    outcome = judge(host, "check_ps_userproc_lineage kill")
+
+    assert outcome.verdict is Verdict.UNKNOWN
+    assert outcome.message.endswith("slurm, pbs are installed: set NHC_RM")
+    assert host.system.done == []
+
+
 def test_another_daemon_can_be_named():
     settings = {"RM_DAEMON_MATCH": "*badstuff*", "NHC_RM": "none"}
 

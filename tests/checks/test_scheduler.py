@@ -48,6 +48,7 @@ def test_what_scontrol_ping_says(said, expected):
         ({"flux": "0!broker.ping pad=0 seq=0 time=0.1 ms\n"}, (Verdict.OK, "")),
         ({"flux": FLUX_GONE}, (Verdict.WARN, "SchedulerSilent")),
         ({}, (Verdict.SKIP, "NoScheduler")),
+        ({"scontrol": "", "pbsnodes": ""}, (Verdict.UNKNOWN, "NoResourceManager")),
     ],
 )  # fmt: skip
 def test_a_scheduler_that_answers_or_does_not(commands, expected):
@@ -102,6 +103,7 @@ QHOST = (
         ({"qhost": QHOST.format("-")}, (Verdict.WARN, "NodeNotInService")),
         ({"flux": ""}, (Verdict.UNKNOWN, "SchedulerUntold")),
         ({}, (Verdict.SKIP, "NoScheduler")),
+        ({"scontrol": "", "pbsnodes": ""}, (Verdict.UNKNOWN, "NoResourceManager")),
     ],
 )  # fmt: skip
 def test_what_it_thinks_of_this_node(commands, expected):

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc.facts.jobs import JobsUnknown, job_users, parse_job_file, parse_squeue, resource_manager
+from nhc.facts.jobs import JobsUnknown, job_users, parse_job_file, parse_squeue
 from nhc.testing import Completed, FakeHost
 
 
@@ -24,22 +24,6 @@ def test_any_text_is_read_without_an_error(text):
     assert "" not in parse_squeue(text)
 
 
-@pytest.mark.parametrize(
-    ("files", "commands", "settings", "name"),
-    [
-        ({}, {}, {"NHC_RM": "Slurm"}, "slurm"),
-        ({"/var/spool/torque/": ""}, {"scontrol": ""}, {}, "pbs"),
-        ({}, {"scontrol": ""}, {}, "slurm"),
-        ({}, {"pbsnodes": ""}, {}, "pbs"),
-        ({}, {"qselect": ""}, {}, "sge"),
-        ({}, {"sbatchd": ""}, {}, "lsf"),
-        ({}, {}, {}, "none"),
-    ],
-)
-def test_resource_manager_is_found(files, commands, settings, name):
-    assert resource_manager(FakeHost(files, commands, settings)) == name
-
-
 def test_users_with_slurm_jobs_here():
     host = FakeHost({}, {"scontrol": "", "squeue -w node001 --noheader -o %u": "alice\nbob\nalice\n"})
 
@@ -58,7 +42,8 @@ def test_users_with_torque_jobs_here():
         {
             "/var/spool/torque/mom_priv/jobs/1.JB": "PBS_O_LOGNAME=alice\n",
             "/var/spool/torque/mom_priv/jobs/2.SC": "PBS_O_LOGNAME=mallory\n",
-        }
+        },
+        {"pbsnodes": "", "momctl": ""},
     )
 
     assert job_users(host) == {"alice"}
@@ -77,3 +62,13 @@ def test_users_with_torque_jobs_here():
 def test_what_cannot_be_told_is_no_empty_list(commands, settings, why):
     with pytest.raises(JobsUnknown, match=why):
         job_users(FakeHost({}, commands, settings))
+
+
+def test_where_two_managers_are_installed_and_neither_runs_nobody_is_a_stranger():
+    with pytest.raises(JobsUnknown, match="slurm, pbs are installed: set NHC_RM"):
+        job_users(FakeHost({"/proc/1/comm": "systemd\n"}, {"scontrol": "", "pbsnodes": ""}))
+
+
+def test_a_directory_that_torque_has_left_does_not_hide_the_jobs_of_slurm():
+    commands = {"scontrol": "", "squeue -w node001 --noheader -o %u": "alice\n"}
+    assert job_users(FakeHost({"/var/spool/torque/": ""}, commands)) == {"alice"}

@@ -292,7 +292,7 @@ def test_an_adapter_that_a_hook_cannot_use_is_one_line(settings, said, state, ca
 
 
 def test_every_adapter_of_ours_can_be_named_in_a_hook(state):
-    """Each marks from a hook, or `nhc.hooks.resource_manager` says what to use instead."""
+    """Each marks from a hook, or `nhc.language.setting_words` says what to use instead."""
     settings = {"NHC_SLURMREST": "unix:/none"}
     for name in plugins.ADAPTERS:
         found = marking.scheduler({}, {**settings, "NHC_RM": name})

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from nhc.facts.resource_manager import detect
 from nhc.hooks.job_environment import concerns, context_of, deadline, job_devices, node_name, skipped, target_name
 from nhc.hooks.outcome import only_relevant
-from nhc.hooks.resource_manager import detect
 from nhc.model import CheckResult, Report, Verdict, crit, ok
 from nhc.testing import FakeHost
 
@@ -132,4 +132,4 @@ COMM = "/proc/77/comm"
 )
 def test_the_resource_manager_is_found_without_guessing(environ, settings, commands, running, manager):
     host = FakeHost({COMM: f"{running}\n"}, {(command,): "" for command in commands})
-    assert detect(environ, settings, host)[0] == manager
+    assert detect(environ, settings, host).name == (manager or "")

@@ -60,6 +60,7 @@ def node(*processes: Process, commands=None, settings=None, files=None) -> FakeH
     )
     for process in processes:
         host.write(f"/proc/{process.pid}/stat", process.stat)
+        host.write(f"/proc/{process.pid}/comm", process.stat.partition("(")[2].partition(")")[0][:15] + "\n")
         host.write(f"/proc/{process.pid}/cmdline", process.args.replace(" ", "\0") + ("\0" if process.args else ""))
         host.system.stats[f"/proc/{process.pid}"] = Stat(0o40555, process.uid, 0, 0, 0.0, 0.0, 0.0, 0, 0, 9, 0)
     return host
