@@ -63,11 +63,13 @@ def _test(name: str, path: str) -> int:
     channel = found.channels.get(name)
     if channel is None:
         raise SettingsError(f"{path}: there is no channel {name!r}: {', '.join(found.channels) or 'none at all'}")
-    from nhc.notices.sender import SendLater, SendRefused
+    from nhc.notices.sender import DEADLINE, SendLater, SendRefused
     from nhc.notices.service import trial
+    from nhc.system.exchange import Exchange
 
     try:
-        channel.way.deliver(trial(found, time.time()))
+        with Exchange(DEADLINE) as exchange:
+            channel.way.deliver(trial(found, time.time()), exchange)
     except (SendLater, SendRefused) as error:
         print(f"nhc notices test: {name}: {printable(str(error))}", file=sys.stderr)
         return 3

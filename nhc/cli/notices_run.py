@@ -48,8 +48,10 @@ def run(path: str, once: bool, check_settings: bool, listen: str) -> int:
     store = store_of(found)
     try:
         leader = Leader(store, name="notices")
-        service = RoundService("notices run", _NoticesRounds(found, store), leader, every=found.every, listen=listen)
-        return service.run(once)
+        work = _NoticesRounds(found, store, once)
+        return RoundService(
+            "notices run", work, leader, every=found.every, listen=listen, finish=work.service.close
+        ).run(once)
     finally:
         store.close()
 
@@ -61,10 +63,11 @@ class _NoticesRounds:
     of ours brings it back.
     """
 
-    def __init__(self, settings: NoticesSettings, store: Store) -> None:
+    def __init__(self, settings: NoticesSettings, store: Store, once: bool) -> None:
         from nhc.notices.metrics import NoticeTotals
-        from nhc.notices.service import NoticeService
+        from nhc.notices.service import PATIENCE, NoticeService
 
+        self.patience = None if once else PATIENCE
         self.settings, self.store = settings, store
         self.service = NoticeService(store, settings)
         self.totals = NoticeTotals()
@@ -81,7 +84,7 @@ class _NoticesRounds:
         from nhc.cli.round_service import RoundEnd
 
         self.began = time.time()
-        self.last = self.service.round(self.fence)
+        self.last = self.service.round(self.fence, self.patience)
         self.totals.add(self.last)
         return RoundEnd(tuple(self.last.problems))
 

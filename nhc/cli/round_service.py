@@ -56,14 +56,15 @@ class RoundService:
     """One process. `leader` None: rounds that write nothing, and need no lead. `every` seconds from one to the next.
 
     `listen` is the address of /metrics and /healthz, `metrics_file` a file for a textfile collector; "" for none.
+    `finish` ends what rounds left under way, before the lead is given up.
     """
 
     def __init__(
         self, command: str, work: RoundWork, leader: Optional[Leader], *, every: float, listen: str = "",
-        metrics_file: str = "",
+        metrics_file: str = "", finish: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         self.command, self.work, self.leader, self.every = command, work, leader, every
-        self.listen, self.metrics_file = listen, metrics_file
+        self.listen, self.metrics_file, self.finish = listen, metrics_file, finish
         self.pages = Pages()
         self._said: Set[str] = set()
 
@@ -168,6 +169,7 @@ class RoundService:
                 self.log(f"/metrics and /healthz are on {host}:{server.server_port}")
             yield
         finally:
+            self.finish()
             if server is not None:
                 server.shutdown()
                 server.server_close()

@@ -6,6 +6,7 @@ from typing import Dict, List, NamedTuple
 
 from nhc.notices.notice import Notice
 from nhc.notices.sender import Sender
+from nhc.system.exchange import Exchange
 from nhc.timestamps import utc
 
 REFRESHES = True
@@ -40,6 +41,6 @@ class AlertmanagerChannel(NamedTuple):
     url: str
     sender: Sender
 
-    def deliver(self, notice: Notice) -> None:
+    def deliver(self, notice: Notice, exchange: Exchange) -> None:
         """Raises SendLater, SendRefused."""
-        self.sender.post(f"{self.url.rstrip('/')}/api/v2/alerts", payload(notice))
+        self.sender.post(exchange, f"{self.url.rstrip('/')}/api/v2/alerts", payload(notice))

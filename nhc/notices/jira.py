@@ -11,10 +11,9 @@ import json
 import urllib.parse
 from typing import Dict, NamedTuple
 
-import urllib3
-
 from nhc.notices.notice import OPEN, TEST, Notice, cut
-from nhc.notices.sender import Sender, SendRefused
+from nhc.notices.sender import Sender, SendRefused, basic_auth
+from nhc.system.exchange import Exchange
 
 REFRESHES = False
 
@@ -54,17 +53,18 @@ class JiraChannel(NamedTuple):
     token: str
     sender: Sender
 
-    def deliver(self, notice: Notice) -> None:
+    def deliver(self, notice: Notice, exchange: Exchange) -> None:
         """Raises SendLater, SendRefused."""
         if notice.kind not in (OPEN, TEST):
             return
         bearer = {"Authorization": f"Bearer {self.token}"}
-        headers = urllib3.make_headers(basic_auth=f"{self.user}:{self.token}") if self.user else bearer
+        headers = basic_auth(self.user, self.token) if self.user else bearer
         root = self.url.rstrip("/")
-        found = self.sender.send("GET", root + query(notice, self.project), None, headers)
+        found = self.sender.get(exchange, root + query(notice, self.project), headers, (self.token,))
         try:
             issues = json.loads(found)["issues"]
         except (ValueError, KeyError, TypeError):
             raise SendRefused("the search's answer is no list of issues") from None
         if not issues:
-            self.sender.post(f"{root}/rest/api/2/issue", payload(notice, self.project, self.kind), headers)
+            issue = payload(notice, self.project, self.kind)
+            self.sender.post(exchange, f"{root}/rest/api/2/issue", issue, headers, (self.token,))

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import email.utils
 import smtplib
 import ssl
 from email.message import EmailMessage
 from email.policy import SMTP
-from typing import NamedTuple, Tuple
+from typing import Any, NamedTuple, Tuple
 
 from nhc.model import printable
+from nhc.notices.answer_line import cleaned
 from nhc.notices.notice import OPEN, TEST, Notice, cut
-from nhc.notices.sender import SendLater, SendRefused
+from nhc.notices.sender import SendLater, SendRefused, no_answer
+from nhc.system.exchange import Exchange
 
 REFRESHES = False
-TIMEOUT = 30.0
 
 
 def payload(notice: Notice, sender: str, to: Tuple[str, ...]) -> EmailMessage:
@@ -46,11 +48,11 @@ class MailChannel(NamedTuple):
     sender: str
     to: Tuple[str, ...]
 
-    def deliver(self, notice: Notice) -> None:
+    def deliver(self, notice: Notice, exchange: Exchange) -> None:
         """Raises SendLater, SendRefused."""
         message = payload(notice, self.sender, self.to)
         try:
-            with self._connection() as server:
+            with _MailServer(self, exchange) as server:
                 if self.tls == "starttls":
                     server.starttls(context=ssl.create_default_context())
                 if self.user:
@@ -64,14 +66,32 @@ class MailChannel(NamedTuple):
         except smtplib.SMTPResponseException as error:
             raw = error.smtp_error
             text = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw
-            said = f"{error.smtp_code} {printable(text, 200)}"
+            said = f"{error.smtp_code} {cleaned(text, (self.user, self.password, self._plain()))}".rstrip()
             if error.smtp_code >= 500:
                 raise SendRefused(said) from None
             raise SendLater(said) from None
         except (OSError, smtplib.SMTPException) as error:
-            raise SendLater(f"no answer: {getattr(error, 'strerror', None) or type(error).__name__}") from None
+            raise SendLater(no_answer(error, exchange)) from None
 
-    def _connection(self) -> smtplib.SMTP:
-        if self.tls == "tls":
-            return smtplib.SMTP_SSL(self.host, self.port, timeout=TIMEOUT, context=ssl.create_default_context())
-        return smtplib.SMTP(self.host, self.port, timeout=TIMEOUT)
+    def _plain(self) -> str:
+        """What AUTH PLAIN sends (RFC 4616)."""
+        return f"\0{self.user}\0{self.password}"
+
+
+class _MailServer(smtplib.SMTP):
+    """A connection to the server within an exchange."""
+
+    def __init__(self, channel: MailChannel, exchange: Exchange) -> None:
+        self._exchange, self._tls = exchange, channel.tls == "tls"
+        super().__init__(channel.host, channel.port)
+
+    def connect(self, host: str = "localhost", port: int = 0, source_address: Any = None) -> Tuple[int, bytes]:
+        self.sock = self._exchange.connect(host, port)
+        if self._tls:
+            self.sock = ssl.create_default_context().wrap_socket(self.sock, server_hostname=host)
+        return self.getreply()
+
+    def __exit__(self, *_error: object) -> None:
+        with contextlib.suppress(OSError):  # the message is taken or refused by then, whatever it answers to QUIT
+            self.docmd("QUIT")
+        self.close()

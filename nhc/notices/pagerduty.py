@@ -6,6 +6,7 @@ from typing import Dict, NamedTuple
 
 from nhc.notices.notice import Notice, cut
 from nhc.notices.sender import Sender
+from nhc.system.exchange import Exchange
 from nhc.timestamps import utc
 
 REFRESHES = False
@@ -41,6 +42,6 @@ class PagerdutyChannel(NamedTuple):
     url: str
     sender: Sender
 
-    def deliver(self, notice: Notice) -> None:
+    def deliver(self, notice: Notice, exchange: Exchange) -> None:
         """Raises SendLater, SendRefused."""
-        self.sender.post(self.url or URL, payload(notice, self.routing_key))
+        self.sender.post(exchange, self.url or URL, payload(notice, self.routing_key), secrets=(self.routing_key,))

@@ -1,7 +1,8 @@
 """One round: look at the problems, put what is due into the outbox, and send what waits there.
 
 The outbox is written before anything is sent, and a message leaves it only after its receiver has answered. A
-process that is killed in between sends that message again; none is lost.
+process that is killed in between sends that message again; none is lost. Each channel has a thread of its own
+(`nhc.notices.channel_thread`): a slow receiver holds up its own messages alone.
 """
 
 from __future__ import annotations
@@ -11,28 +12,20 @@ import time
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 from nhc.notices import incidents, job_faults, notice
+from nhc.notices.channel_thread import ChannelRound, ChannelThread
 from nhc.notices.incidents import StandingFault
 from nhc.notices.notice import OPEN, REFRESH, RESOLVED
-from nhc.notices.sender import SendLater, SendRefused
 from nhc.notices.settings import NoticeChannel, NoticesSettings
 from nhc.store import nodes, outbox, problems
 from nhc.store.database import Fence, Store
 from nhc.store.problem_groups import RANK
 
-DELAYS = (5.0, 30.0, 120.0, 600.0, 1800.0, 3600.0)
-"""Seconds until the next try; the last goes on until `give-up`."""
 MOST = 1000
 """Messages that wait for one channel, beyond which only what opens and resolves is added."""
-SENDS = 50
-"""Messages to one channel a round: what waits then, waits for the next."""
-
-
-class ChannelRound(NamedTuple):
-    """What a round sent to one channel, and what it lost there: refused, or given up. `problem` is "" or a line."""
-
-    sent: int
-    lost: int
-    problem: str
+PATIENCE = 2.0
+"""Seconds that a service's round waits for its channels. A longer turn counts in the round that sees its end."""
+GRACE = 5.0
+"""Seconds in which a channel may end its message once the service is to end."""
 
 
 class NoticeRound(NamedTuple):
@@ -60,13 +53,30 @@ class NoticeService:
         self, store: Store, settings: NoticesSettings, clock: Callable[[], float] = time.time,
         jitter: Callable[[], float] = random.random,
     ) -> None:  # fmt: skip
-        self.store, self.settings, self.clock, self.jitter = store, settings, clock, jitter
+        self.store, self.settings, self.clock = store, settings, clock
+        self._threads = {
+            name: ChannelThread(store, channel, settings.give_up, clock, jitter)
+            for name, channel in settings.channels.items()
+        }
 
-    def round(self, fence: Optional[Fence] = None) -> NoticeRound:
-        """Raises StoreError, LeadershipLost."""
+    def round(self, fence: Optional[Fence] = None, patience: Optional[float] = None) -> NoticeRound:
+        """Look, have each channel send, and wait `patience` seconds for them; None: until each has done its turn.
+
+        A channel whose turn goes on has sent nothing yet. Raises StoreError, LeadershipLost.
+        """
         queued, withheld = self._look(fence)
-        channels = self.settings.channels.values()
-        return NoticeRound(queued, withheld, {channel.name: self._send(channel, fence) for channel in channels})
+        for thread in self._threads.values():
+            thread.begin(fence)
+        until = None if patience is None else time.monotonic() + patience
+        return NoticeRound(queued, withheld, {name: thread.ended(until) for name, thread in self._threads.items()})
+
+    def close(self) -> None:
+        """Let the channels end what they send, for a short time, and then break it off: it is sent again one day."""
+        until = time.monotonic() + GRACE
+        for thread in self._threads.values():
+            thread.stop()
+        for thread in self._threads.values():
+            thread.join(until)
 
     def _look(self, fence: Optional[Fence]) -> Tuple[int, int]:
         now, settings = self.clock(), self.settings
@@ -99,48 +109,6 @@ class NoticeService:
                         queued += 1
             outbox.forget(connection, now - settings.keep)
         return queued, done.withheld
-
-    def _send(self, channel: NoticeChannel, fence: Optional[Fence]) -> ChannelRound:
-        with self.store.read() as connection:
-            waiting = outbox.waiting(connection, channel.name)
-        sent, lost, problem = 0, 0, ""
-        held: Set[str] = set()
-        for message in waiting[:MOST]:
-            now = self.clock()
-            if message.key in held or message.due > now:
-                held.add(message.key)  # what follows of the same incident keeps its place
-                continue
-            if sent >= SENDS:
-                break
-            try:
-                channel.way.deliver(notice.load(message.content))
-            except (SendRefused, ValueError) as error:
-                problem = f"refused: {error}"
-                self._end(message.id, outbox.REFUSED, str(error), fence)
-                lost += 1
-                continue
-            except SendLater as error:
-                problem = str(error)
-                lost += self._later(message, error, fence)
-                break  # the channel is away or has had enough: the others wait as well
-            self._end(message.id, outbox.SENT, "", fence)
-            sent += 1
-        return ChannelRound(sent, lost, problem)
-
-    def _end(self, number: int, outcome: str, why: str, fence: Optional[Fence]) -> None:
-        with self.store.write(fence) as connection:
-            outbox.end(connection, number, outcome, why, self.clock())
-
-    def _later(self, message: outbox.Message, error: SendLater, fence: Optional[Fence]) -> int:
-        """Put a message off, or give it up; how many are given up."""
-        now = self.clock()
-        if now - message.made >= self.settings.give_up:
-            self._end(message.id, outbox.DROPPED, str(error), fence)
-            return 1
-        delay = DELAYS[min(message.tries, len(DELAYS) - 1)] * (0.8 + 0.4 * self.jitter())
-        with self.store.write(fence) as connection:
-            outbox.postpone_channel(connection, message, now + max(delay, error.after), str(error))
-        return 0
 
 
 def _place(fact: str, groups: Mapping[str, str]) -> str:

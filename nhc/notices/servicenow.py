@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from typing import Dict, NamedTuple
 
-import urllib3
-
 from nhc.notices.notice import Notice, cut
-from nhc.notices.sender import Sender
+from nhc.notices.sender import Sender, basic_auth
+from nhc.system.exchange import Exchange
 
 REFRESHES = False
 CLEAR = "0"
@@ -41,7 +40,8 @@ class ServicenowChannel(NamedTuple):
     password: str
     sender: Sender
 
-    def deliver(self, notice: Notice) -> None:
+    def deliver(self, notice: Notice, exchange: Exchange) -> None:
         """Raises SendLater, SendRefused."""
-        headers = urllib3.make_headers(basic_auth=f"{self.user}:{self.password}")
-        self.sender.post(f"{self.url.rstrip('/')}/api/global/em/jsonv2", payload(notice), headers)
+        url = f"{self.url.rstrip('/')}/api/global/em/jsonv2"
+        headers = basic_auth(self.user, self.password)
+        self.sender.post(exchange, url, payload(notice), headers, (self.password,))

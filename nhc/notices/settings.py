@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import ssl
 import stat
-from typing import Callable, Dict, Mapping, NamedTuple, Protocol
+from typing import Callable, Dict, Mapping, NamedTuple, Optional, Protocol
 
 from nhc import settings_file
 from nhc.notices import alertmanager, jira, mail, pagerduty, servicenow, slack, teams, webhook
@@ -16,6 +17,7 @@ from nhc.settings_file import Table
 from nhc.store.connect import DEFAULT
 from nhc.store.problem_groups import RANK
 from nhc.system.bounded_read import cause, read_text
+from nhc.system.exchange import Exchange
 
 PATH = "/etc/nhc/notices.toml"
 DAY = 86400.0
@@ -24,8 +26,8 @@ DAY = 86400.0
 class Deliverer(Protocol):
     """A channel as the service uses it."""
 
-    def deliver(self, notice: Notice) -> None:
-        """Send one notice. Raises SendLater, SendRefused."""
+    def deliver(self, notice: Notice, exchange: Exchange) -> None:
+        """Send one notice within an exchange. Raises SendLater, SendRefused."""
         ...
 
 
@@ -105,8 +107,18 @@ def _channel(name: str, table: Table) -> NoticeChannel:
     table.require("kind")
     make = table.choice("kind", KINDS, _alertmanager)
     kind = table.text("kind")
-    sender = Sender(table.text("ca"))
-    return NoticeChannel(name, kind, kind == "alertmanager", make(table, sender))
+    return NoticeChannel(name, kind, kind == "alertmanager", make(table, Sender(_tls(table))))
+
+
+def _tls(table: Table) -> Optional[ssl.SSLContext]:
+    """The certificates of `ca`; None for the system's."""
+    path = table.text("ca")
+    if not path:
+        return None
+    try:
+        return ssl.create_default_context(cafile=path)
+    except OSError as error:  # SSLError is one
+        raise table.error("ca", f"{path}: {error.strerror or 'holds no certificates'}") from None
 
 
 def _secret(table: Table, key: str) -> str:

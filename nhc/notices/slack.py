@@ -6,6 +6,7 @@ from typing import Dict, NamedTuple
 
 from nhc.notices.notice import Notice, cut
 from nhc.notices.sender import Sender
+from nhc.system.exchange import Exchange
 
 REFRESHES = False
 
@@ -30,6 +31,6 @@ class SlackChannel(NamedTuple):
     url: str
     sender: Sender
 
-    def deliver(self, notice: Notice) -> None:
+    def deliver(self, notice: Notice, exchange: Exchange) -> None:
         """Raises SendLater, SendRefused."""
-        self.sender.post(self.url, payload(notice))
+        self.sender.post(exchange, self.url, payload(notice))

@@ -7,6 +7,7 @@ from typing import Dict, NamedTuple
 
 from nhc.notices.notice import Notice, cut
 from nhc.notices.sender import Sender
+from nhc.system.exchange import Exchange
 
 REFRESHES = False
 LIMIT = 20_000
@@ -44,6 +45,6 @@ class TeamsChannel(NamedTuple):
     url: str
     sender: Sender
 
-    def deliver(self, notice: Notice) -> None:
+    def deliver(self, notice: Notice, exchange: Exchange) -> None:
         """Raises SendLater, SendRefused."""
-        self.sender.post(self.url, payload(notice))
+        self.sender.post(exchange, self.url, payload(notice))

@@ -12,6 +12,7 @@ from typing import Dict, NamedTuple, Tuple
 
 from nhc.notices.notice import Notice, cut
 from nhc.notices.sender import Sender
+from nhc.system.exchange import Exchange
 
 REFRESHES = False
 LIMIT = 20_000
@@ -58,7 +59,7 @@ class WebhookChannel(NamedTuple):
     secrets: Tuple[bytes, ...]
     sender: Sender
 
-    def deliver(self, notice: Notice) -> None:
+    def deliver(self, notice: Notice, exchange: Exchange) -> None:
         """Raises SendLater, SendRefused. A receiver that takes a message twice knows it by its id."""
         body = payload(notice)
-        self.sender.send("POST", self.url, body, signed(notice.id, int(time.time()), body, self.secrets))
+        self.sender.post(exchange, self.url, body, signed(notice.id, int(time.time()), body, self.secrets))

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import email
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from shutil import which
 
@@ -20,11 +23,13 @@ from standardwebhooks.webhooks import Webhook
 
 from nhc.model import Action, CheckResult, Outcome, Report, Verdict
 from nhc.notices import settings as notices_settings
+from nhc.notices.answer_line import cleaned
 from nhc.notices.notice import OPEN, dump
-from nhc.notices.sender import retry_after
+from nhc.notices.sender import DEADLINE, SendLater, retry_after
 from nhc.notices.service import NoticeService, status, trial
 from nhc.store.importing import import_reports
 from nhc.store.intake import IntakeSettings
+from nhc.system.exchange import Exchange
 from tests.support.new_store import new_store
 from tests.support.ports import free_port
 from tests.support.require import need
@@ -175,12 +180,14 @@ def test_a_restart_between_the_outbox_and_the_answer_sends_again_and_loses_nothi
     way = hooked.settings.channels["hook"].way
 
     class Killed:
-        def deliver(self, notice):
-            way.deliver(notice)
+        def deliver(self, notice, exchange):
+            way.deliver(notice, exchange)
             raise KeyboardInterrupt  # the process ends after the request, before the answer is written down
 
     channel = hooked.settings.channels["hook"]._replace(way=Killed())
-    hooked.service.settings = hooked.settings._replace(channels={"hook": channel})
+    hooked.service = NoticeService(
+        hooked.store, hooked.settings._replace(channels={"hook": channel}), lambda: hooked.now
+    )
     with pytest.raises(KeyboardInterrupt):
         hooked.service.round()
     hooked.start()
@@ -199,6 +206,152 @@ def test_a_channel_that_is_away_holds_up_no_other(store, receiver, secret):
     done = fleet.fail("n1")
     assert kinds(receiver) == ["open"]
     assert [line.partition(":")[0] for line in done.problems] == ["away"]
+
+
+@contextlib.contextmanager
+def dripping(first=b""):
+    """A server that takes a connection, answers with `first`, and then one byte every 50 ms, for ever; its port."""
+    stop, threads = threading.Event(), []
+
+    def drip(connection):
+        with connection, contextlib.suppress(OSError):
+            connection.sendall(first)
+            while not stop.wait(0.05):
+                connection.sendall(b"x")
+
+    def listen():
+        while not stop.is_set():
+            with contextlib.suppress(OSError):
+                threads.append(threading.Thread(target=drip, args=(server.accept()[0],)))
+                threads[-1].start()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.05)
+        listener = threading.Thread(target=listen)
+        listener.start()
+        try:
+            yield server.getsockname()[1]
+        finally:
+            stop.set()
+            listener.join()
+            for thread in threads:
+                thread.join()
+
+
+DRIPS = {
+    "head": ('kind = "alertmanager"\nurl = "http://127.0.0.1:{}"', b"HTTP/1.1 200 OK\r\nX: "),
+    "body": (
+        'kind = "alertmanager"\nurl = "http://127.0.0.1:{}"',
+        b"HTTP/1.1 500 No\r\nContent-Length: 999999\r\n\r\n",
+    ),
+    "tls": ('kind = "alertmanager"\nurl = "https://127.0.0.1:{}"', b"\x16\x03\x03\x40\x00\x02"),
+    "mail": ('kind = "mail"\nhost = "127.0.0.1"\nport = {}\ntls = "none"\nfrom = "a@b"\nto = ["a@b"]', b"220-"),
+}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", DRIPS)
+def test_one_exchange_has_one_deadline_for_all_of_it(store, kind):
+    text, first = DRIPS[kind]
+    with dripping(first) as port:
+        settings = notices_settings.parse(f"[channels.x]\n{text.format(port)}\n", "notices.toml")
+        began = time.monotonic()
+        with Exchange(1.0) as exchange, pytest.raises(SendLater, match=r"no whole answer within 1 s|status 500"):
+            settings.channels["x"].way.deliver(trial(settings, 1.0), exchange)
+        assert time.monotonic() - began < 20
+    assert threading.active_count() < 20
+
+
+def test_a_slow_channel_holds_up_no_other_and_keeps_its_own_messages(store, receiver, secret):
+    with dripping() as port:
+        fleet = Fleet(
+            store,
+            f'[channels.slow]\nkind = "alertmanager"\nurl = "http://127.0.0.1:{port}"\n'
+            f'[channels.hook]\nkind = "webhook"\nurl = "{receiver.url}"\nsecret-file = "{secret(SECRET)}"\n',
+        )
+        for count in (1, 2):
+            fleet.report(f"n{count}", rack=f"r{count}")
+            fleet.service.round(patience=0.0)
+            fleet.now += 31
+
+            def sent(count=count):
+                fleet.service.round(patience=0.2)
+                return len(receiver.came) == count
+
+            began = time.monotonic()
+            until(sent, every=0.05)
+            assert time.monotonic() - began < DEADLINE, "the slow one's deadline was not waited for"
+        began = time.monotonic()
+        fleet.service.close()
+        assert time.monotonic() - began < DEADLINE - 10
+    found = status(store, fleet.settings)
+    assert (found["slow"].sent, found["slow"].lost, found["slow"].error) == (0, 0, ""), "it was broken off, not refused"
+    assert found["slow"].waiting == found["hook"].sent + found["hook"].waiting
+
+
+@pytest.mark.thorough
+def test_a_signal_ends_the_command_while_a_receiver_drips(tmp_path):
+    store = new_store(str(tmp_path), anchor="")
+    report = Report("n1", "b", time.time(), 1.0, (LOST,))
+    import_reports(store, [report], "agent", IntakeSettings(), time.time())
+    store.close()
+    file = tmp_path / "notices.toml"
+    with dripping() as port:
+        file.write_text(
+            f'store = "sqlite:///{tmp_path}/store.db"\nwait = "0s"\nevery = "0.1s"\n'
+            f'[channels.slow]\nkind = "alertmanager"\nurl = "http://127.0.0.1:{port}"\n'
+        )
+        process = subprocess.Popen([sys.executable, "-m", "nhc", "notices", "run", "-s", file])
+        until(lambda: '"waiting": 1' in nhc("notices", "status", "-f", "json", "-s", file).stdout, every=0.1)
+        began = time.monotonic()
+        process.terminate()
+        assert process.wait(60) == 0
+        assert time.monotonic() - began < DEADLINE - 5
+
+
+ECHOES = {
+    "slack": ('url-file = "{url}"', "/services/T0AAAAAAA/B0AAAAAAA/qwertyuiopasdfghjklzxcvb"),
+    "teams": ('url-file = "{url}"', "/workflows/qwertyuiopasdfghjklzxcvb/sig-AbCdEf-zyxwv"),
+    "pagerduty": ('url = "{plain}"\nrouting-key-file = "{key}"', "abcdefghijklmnopqrstuvwxyzabcdef"),
+    "servicenow": ('url = "{plain}"\nuser = "monitor"\npassword-file = "{key}"', "swordfish"),
+    "jira": ('url = "{plain}"\nproject = "OPS"\nuser = "monitor"\ntoken-file = "{key}"', "open-sesame"),
+}
+
+
+@pytest.mark.parametrize("kind", ECHOES)
+@pytest.mark.parametrize("status_code", [400, 503])
+def test_a_receiver_that_repeats_the_request_has_no_secret_in_log_store_or_status(
+    store, receiver, secret, kind, status_code
+):
+    lines, value = ECHOES[kind]
+    path = value if value.startswith("/") else "/"
+    form = lines.format(url=secret(receiver.url + path), plain=receiver.url, key=secret(value))
+
+    def echo(method, path):
+        _, _, headers, body = receiver.came[-1]
+        decoded = base64.b64decode(headers.get("Authorization", "").partition(" ")[2])
+        parts = (f"invalid {method} {path}".encode(), repr(headers).encode(), decoded, value.upper().encode(), body)
+        return status_code, {}, b" ".join(parts[-3:] + parts)
+
+    receiver.default = echo
+    fleet = Fleet(store, f'[channels.x]\nkind = "{kind}"\n{form}\n')
+    (line,) = fleet.fail("n1").problems
+    kept = line + repr(status(store, fleet.settings)) + (store.name if store.sqlite else "")
+    with store.read() as connection:
+        kept += repr(connection.exec_driver_sql("SELECT error FROM outbox").fetchall())
+    assert f"status {status_code}" in line
+    encoded = base64.b64encode(f"monitor:{value}".encode()).decode()
+    for piece in (value, encoded, *(one for one in re.split("[/-]", value) if len(one) > 3)):
+        if piece not in ("services", "workflows", "open"):  # of every such address
+            assert piece.casefold() not in kept.casefold()
+
+
+def test_what_a_receiver_answers_is_kept_as_plain_words():
+    assert cleaned('{"errors": ["no_service", "Field summary is too long: 3000"]}') == (
+        "errors no_service Field summary is too long"
+    )
+    assert cleaned("Bearer eyJhbGciOi.JIUzI1NiJ9 \x1b[31mdenied\x1b[0m <b>", ("token-denied",)) == "Bearer b"
+    assert len(cleaned("word " * 1000)) <= 120
 
 
 def test_jira_has_one_issue_even_where_the_answer_is_lost(store, receiver, secret):
