@@ -82,12 +82,13 @@ def rest(name: str, convert: Convert, help: str, required: bool = False, changes
 class Check(NamedTuple):
     """A check as declared.
 
-    `timeout` is its own deadline in seconds. `on_timeout` is "crit" where the hang is itself the
-    fault, as for a mount, else "unknown". `every` is its cadence in the agent, in seconds. `needs` are
-    commands without which it is UNKNOWN. `tags` select it (`--tag`). `changes` says that it may change something
-    whatever its arguments are, as a check that runs a command of the site's does: it begins when every line above it
-    has ended. `distribution` is the installed package that it comes from, with its version, "" for a built-in one;
-    `broken` says why that package's check cannot be used, "" where it can.
+    `timeout` is its own deadline in seconds. `on_timeout` is "crit" where the hang is itself the fault, as for a mount,
+    else "unknown". `every` is its cadence in the agent, in seconds. `needs` are commands without which it is UNKNOWN.
+    `tags` select it (`--tag`). `changes` says that it may change something whatever its arguments are, as a check that
+    runs a command of the site's does: it begins when every line above it has ended. `samples` are reasons that tell of
+    one moment: such a failure counts when the next look finds one, too, unless the line has `strikes` of its own.
+    `distribution` is the installed package that it comes from, with its version, "" for a built-in one; `broken` says
+    why that package's check cannot be used, "" where it can.
     """
 
     name: str
@@ -101,6 +102,7 @@ class Check(NamedTuple):
     changes: bool = False
     distribution: str = ""
     broken: str = ""
+    samples: Tuple[str, ...] = ()
 
     @property
     def doc(self) -> str:
@@ -133,12 +135,13 @@ def check(
     needs: Tuple[str, ...] = (),
     tags: Tuple[str, ...] = (),
     changes: bool = False,
+    samples: Tuple[str, ...] = (),
 ) -> Callable[[Run], Run]:
     """Register the decorated function as the check `name`. The family is always among its tags."""
 
     def register(run: Run) -> Run:
         all_tags = tuple(dict.fromkeys((name.split("_")[1], *tags)))
-        declared = Check(name, run, params, timeout, on_timeout, every, needs, all_tags, changes)
+        declared = Check(name, run, params, timeout, on_timeout, every, needs, all_tags, changes, samples=samples)
         REGISTRY[name] = _DECLARED[run] = declared
         return run
 

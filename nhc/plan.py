@@ -29,9 +29,9 @@ UNDECIDED = "undecided"
 class Declared(NamedTuple):
     """What a built-in's declaration says of one line, so that it can be supervised without importing the check.
 
-    `timeout` is the check's own deadline, or what the arguments ask for. `own_deadline` says that the check keeps
-    a deadline itself (it has a timeout among its arguments). `changes` says that the line may change something: it
-    runs a command of the site's, restarts or kills.
+    `timeout` is the check's own deadline, or what the arguments ask for. `own_deadline` says that the check keeps a
+    deadline itself (it has a timeout among its arguments). `samples` are reasons that tell of one moment. `changes`
+    says that the line may change something: it runs a command of the site's, restarts or kills.
     """
 
     timeout: float
@@ -40,17 +40,18 @@ class Declared(NamedTuple):
     needs: Tuple[str, ...]
     tags: Tuple[str, ...]
     changes: bool = False
+    samples: Tuple[str, ...] = ()
 
 
 class Item(NamedTuple):
     """One line of the configuration that applies to this node.
 
-    `name` is what results are filed under: the check's name, the site function's, the program's, or for
-    a free shell line its first word that looks like a check, else "shell". `settings` are the variables
-    in force when it runs. `timeout` (seconds), `every` (seconds) and `on_timeout` ("crit" or "unknown")
-    are None where the line leaves them to the check. `strikes` is how many failures in a row make one
-    count. `contexts` limits the item to some callers ("prolog", "epilog", "healthcheck", "agent", "deep");
-    empty means all. `source` is `file:line`. `declared` is there where a kept plan knows it (`nhc.planning.cache`).
+    `name` is what results are filed under: the check's name, the site function's, the program's, or for a free shell
+    line its first word that looks like a check, else "shell". `settings` are the variables in force when it runs.
+    `timeout` (seconds), `every` (seconds) and `on_timeout` ("crit" or "unknown") are None where the line leaves them to
+    the check. `strikes` is how many failures in a row make one count, 0 where the line leaves that to the check.
+    `contexts` limits the item to some callers ("prolog", "epilog", "healthcheck", "agent", "deep"); empty means all.
+    `source` is `file:line`. `declared` is there where a kept plan knows it (`nhc.planning.cache`).
     """
 
     kind: str
@@ -62,7 +63,7 @@ class Item(NamedTuple):
     timeout: Optional[float] = None
     every: Optional[float] = None
     on_timeout: Optional[str] = None
-    strikes: int = 1
+    strikes: int = 0
     tags: Tuple[str, ...] = ()
     contexts: Tuple[str, ...] = ()
     declared: Optional[Declared] = None

@@ -186,6 +186,7 @@ def vendor_word(value: str) -> str:
     arg("vendor", vendor_word, "count only those of one vendor: nvidia, amd (or rocm), neuron, gaudi", ""),
     timeout=30,
     on_timeout="crit",
+    samples=("CheckTimeout",),
     tags=("nvidia", "amd", "neuron", "gaudi"),
 )
 def check_gpu_count(host: Host, count: Optional[int] = None, vendor: str = "", devices: str = "") -> Judged:
@@ -196,7 +197,7 @@ def check_gpu_count(host: Host, count: Optional[int] = None, vendor: str = "", d
     that is on the bus (one that has fallen off the driver stays on the bus until the node restarts).
     Without COUNT the bus alone is the measure. With a subset of devices (-d, NHC_DEVICES) only their
     presence is judged, as a job sees it. UNKNOWN where the driver cannot be asked; CRIT where it was asked
-    and does not answer in time, as a driver hangs when a GPU is dying.
+    and does not answer in time at two looks in a row, as a driver hangs when a GPU is dying.
 
     Example: * || check_gpu_count 8
     """
@@ -260,16 +261,22 @@ def _subset(host: Host, devices: str, vendor: str) -> Judged:
     return bad or ok(f"{len(picked.devices)} of the node's devices asked for, all there", metrics=metrics)
 
 
-@check("check_gpu_lost", DEVICES, timeout=30, on_timeout="crit", tags=("nvidia", "amd", "neuron", "gaudi"))
+@check(
+    "check_gpu_lost",
+    DEVICES,
+    timeout=30,
+    on_timeout="crit",
+    samples=("CheckTimeout",),
+    tags=("nvidia", "amd", "neuron", "gaudi"),
+)
 def check_gpu_lost(host: Host, devices: str = "") -> Judged:
     """Every accelerator answers its driver, and none asks to be reset.
 
-    Asks NVML for each GPU ("GPU is lost", "reset required") and for the recovery action that it names
-    itself (driver 555 and newer), the amdgpu and habanalabs drivers for their devices' state, and the
-    Neuron driver for hardware errors of its cores. CRIT for a lost device (reboot), for one that needs
-    a reset or a reboot, for a device on the PCI bus that its driver does not show, and for a driver that
-    does not answer in time. WARN where the driver asks for less: peer-to-peer traffic drained, the IMEX
-    domain recovered, or what nobody knows yet.
+    Asks NVML for each GPU ("GPU is lost", "reset required") and for the recovery action that it names itself (driver
+    555 and newer), the amdgpu and habanalabs drivers for their devices' state, and the Neuron driver for hardware
+    errors of its cores. CRIT for a lost device (reboot), for one that needs a reset or a reboot, for a device on the
+    PCI bus that its driver does not show, and for a driver that does not answer in time at two looks in a row. WARN
+    where the driver asks for less: peer-to-peer traffic drained, the IMEX domain recovered, or what nobody knows yet.
 
     Example: * || check_gpu_lost
     """

@@ -44,14 +44,20 @@ def _throttling(device: Device) -> Iterable[Outcome]:
         yield ok(f"{target}: {said}", target=target, metrics=metrics)
 
 
-@check("check_gpu_clock_throttling", DEVICES, timeout=30, tags=("nvidia", "amd"))
+@check(
+    "check_gpu_clock_throttling",
+    DEVICES,
+    timeout=30,
+    tags=("nvidia", "amd"),
+    samples=("GpuPowerBrake", "GpuHwThermalSlowdown", "GpuHwSlowdown"),
+)
 def check_gpu_clock_throttling(host: Host, devices: str = "") -> Judged:
     """No accelerator is slowed down by heat, by its power supply or by its board.
 
     Asks NVML why clocks are held down. Hardware slowdown, hardware thermal slowdown and power brake are
     CRIT, thermal slowdown by the driver is WARN; idle, application clocks, sync boost and the power limit
-    are what a healthy GPU shows. It is the state of this moment: with `strikes` in the configuration only
-    a lasting one takes the node out.
+    are what a healthy GPU shows. It is the state of this moment, and is CRIT when two looks in a row find it, or as
+    many as the line's `strikes` says.
 
     Example: * |every 60s, strikes 3| check_gpu_clock_throttling
     """
@@ -110,6 +116,7 @@ def _temperature(device: Device, margin: int, most: Optional[int], most_memory: 
     ),
     timeout=30,
     tags=("nvidia", "amd", "gaudi"),
+    samples=("GpuTemperature",),
 )
 def check_gpu_temp(
     host: Host,
@@ -120,10 +127,9 @@ def check_gpu_temp(
 ) -> Judged:
     """No accelerator is hotter than its own limits allow.
 
-    Reads temperature and limits from the device: NVML's slowdown, shutdown and operating limits, or on
-    newer GPUs what is left to them (T.Limit), and amdgpu's hwmon limits. The slowdown limit of the GPU and
-    the limit of its memory are CRIT, the operating limit WARN. For Gaudi, which tells no limits, give one
-    with -m.
+    Reads temperature and limits from the device: NVML's slowdown, shutdown and operating limits, or on newer GPUs what
+    is left to them (T.Limit), and amdgpu's hwmon limits. The slowdown limit of the GPU and the limit of its memory are
+    CRIT at two looks in a row, the operating limit WARN. For Gaudi, which tells no limits, give one with -m.
 
     Example: * || check_gpu_temp -a 3
     """

@@ -1,7 +1,7 @@
 """The memory of accelerators: error counts, remapped rows, retired pages.
 
-NVIDIA's guide "GPU Memory Error Management" is the source of what each state asks for: a pending remap
-or retirement takes effect at the next reset, a failed remap qualifies the GPU for replacement.
+NVIDIA's guide "GPU Memory Error Management" is the source of what each state asks for: a pending remap or retirement
+takes effect at the next reset and work can go on until then, a failed remap qualifies the GPU for replacement.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _rows(device: Device) -> Iterable[Outcome]:
     if rows.pending:
         bad = True
         message = f"{target}: a row of its memory waits to be remapped at the next reset"
-        yield crit("GpuRowRemapPending", message, target=target, metrics=metrics, action=Action.RESET_DEVICE)
+        yield warn("GpuRowRemapPending", message, target=target, metrics=metrics, action=Action.RESET_DEVICE)
     if total >= MAX_REMAPS:
         bad = True
         message = f"{target}: {total} rows remapped, all that its memory allows"
@@ -151,9 +151,9 @@ def _rows(device: Device) -> Iterable[Outcome]:
 def check_gpu_row_remap(host: Host, devices: str = "") -> Judged:
     """No accelerator waits for a row of its memory to be remapped, and none has run out of spare rows.
 
-    NVIDIA from Ampere on. A remap that failed is CRIT (replace), one that is pending CRIT (reset the GPU:
-    until then the bad row stays in use), 512 remapped rows CRIT, banks without a spare row WARN: the next
-    fault in such a bank cannot be repaired.
+    NVIDIA from Ampere on. A remap that failed is CRIT (replace), one that is pending WARN (reset the GPU when it is
+    idle: work can go on, as check_kmsg says of its Xid 63), 512 remapped rows CRIT, banks without a spare row WARN: the
+    next fault in such a bank cannot be repaired.
 
     Example: * || check_gpu_row_remap
     """
@@ -176,7 +176,7 @@ def _pages(device: Device, most: int) -> Iterable[Outcome]:
     if pages.pending:
         bad = True
         message = f"{target}: a page of its memory waits to be retired at the next reset"
-        yield crit("GpuRetiredPagePending", message, target=target, metrics=metrics, action=Action.RESET_DEVICE)
+        yield warn("GpuRetiredPagePending", message, target=target, metrics=metrics, action=Action.RESET_DEVICE)
     if not bad:
         yield ok(f"{target}: {total} pages retired, none pending", target=target, metrics=metrics)
 
@@ -192,7 +192,7 @@ def check_gpu_retired_pages(host: Host, most: int = MAX_RETIRED, devices: str = 
     """No accelerator has a page of memory waiting to be retired, nor has it retired nearly all it can.
 
     NVIDIA before Ampere (V100, T4) and AMD. The default limit of 62 is Azure's for V100, whose InfoROM
-    holds 64. A pending page is CRIT (reset the device: until then the page stays in use).
+    holds 64. A pending page is WARN (reset the device when it is idle).
 
     Example: * || check_gpu_retired_pages -m 60
     """

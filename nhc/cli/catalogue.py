@@ -73,6 +73,8 @@ def explain_command(name: str, form: str) -> None:
     hang = "the node's fault (CRIT)" if check.on_timeout == "crit" else "UNKNOWN"
     click.echo(f"\nDeadline {show_seconds(check.timeout)}; past it: {hang}. In the agent: every "
                f"{show_seconds(check.every)}. Tags: {', '.join(check.tags)}.")  # fmt: skip
+    if check.samples:
+        click.echo(f"Tells of one moment, and is CRIT when the next look finds it too: {', '.join(check.samples)}.")
     if check.distribution:
         click.echo(f"It comes with the installed package {check.distribution}.")
 
@@ -127,6 +129,7 @@ def _describe(check: Check) -> Dict[str, Any]:
         "doc": inspect.cleandoc(check.doc),
         "timeout": check.timeout,
         "on_timeout": check.on_timeout,
+        "samples": list(check.samples),
         "every": check.every,
         "needs": list(check.needs),
         "tags": list(check.tags),

@@ -98,7 +98,7 @@ def _check(item: Item) -> Dict[str, Any]:
         "timeout": item.timeout or (declared.timeout if declared else None),
         "every": item.every or (declared.every if declared else None),
         "on_timeout": item.on_timeout or (declared.on_timeout if declared else "unknown"),
-        "strikes": item.strikes,
+        "strikes": item.strikes or 1,
         "tags": list(dict.fromkeys((*(declared.tags if declared else ()), *item.tags))),
         "contexts": list(item.contexts),
         "options": _options(item),
@@ -111,7 +111,7 @@ def _options(item: Item) -> str:
         f"{word} {show_seconds(value)}" for word, value in (("every", item.every), ("timeout", item.timeout)) if value
     ]
     said += [f"on-timeout {item.on_timeout}"] if item.on_timeout else []
-    said += [f"strikes {item.strikes}"] if item.strikes > 1 else []
+    said += [f"strikes {item.strikes}"] if item.strikes else []
     said += [f"tags {' '.join(item.tags)}"] if item.tags else []
     said += [f"context {' '.join(item.contexts)}"] if item.contexts else []
     return ", ".join(said)

@@ -20,7 +20,7 @@ class LineOptions(NamedTuple):
     timeout: Optional[float] = None
     every: Optional[float] = None
     on_timeout: Optional[str] = None
-    strikes: int = 1
+    strikes: int = 0
     tags: Tuple[str, ...] = ()
     contexts: Tuple[str, ...] = ()
 

@@ -41,7 +41,8 @@ Progress: TypeAlias = "Callable[[int, int, str], None]"
 class Job(NamedTuple):
     """An item made ready: what to call, within how many seconds, or its outcome where nothing need be called.
 
-    `changes` says that it may change something: it begins when every line above it has ended.
+    `changes` says that it may change something: it begins when every line above it has ended. `samples` are reasons
+    that tell of one moment.
     """
 
     item: Item
@@ -52,6 +53,15 @@ class Job(NamedTuple):
     decided: Optional[Outcome] = None
     muted: Optional[Mutes] = None
     changes: bool = False
+    samples: Tuple[str, ...] = ()
+
+    def strikes(self, outcome: Outcome) -> int:
+        """How many failures in a row make this one count: what the line says, else two for what tells of one moment."""
+        return self.item.strikes or (LOOKS if outcome.reason in self.samples else 1)
+
+
+LOOKS = 2
+"""Looks that must find what tells of one moment only, where the line says nothing else."""
 
 
 def run(
@@ -105,6 +115,8 @@ def run(
     for number, (job, done) in enumerate(zip(jobs, ended)):
         if done.stuck is not None:
             stuck.add(job.key, done.stuck, host.time())
+        if done.how == "done":
+            strikes.end_row(job.key)  # it returned: a hang that was seen before is over
         stamped = [_stamp(job, outcome, done, strikes) for outcome in _outcomes(job, done, limit)]
         results.extend(stamped)
         if not check_all and any(result.verdict is Verdict.CRIT for result in stamped):
@@ -159,6 +171,7 @@ def _prepare_check(job: Job, host: Host) -> Job:
         on_timeout=item.on_timeout or declared.on_timeout,
         tags=declared.tags,
         changes=declared.changes,
+        samples=declared.samples,
     )
     missing = [command for command in declared.needs if host.which(command) is None]
     if missing:
@@ -234,7 +247,7 @@ def _supervise(
             progress(finished_count, len(jobs), job.item.name)
         if check_all:
             return False
-        judged = (strikes.judge(job.key, outcome, job.item.strikes)[0] for outcome in _outcomes(job, done, limit))
+        judged = (strikes.judge(job.key, outcome, job.strikes(outcome))[0] for outcome in _outcomes(job, done, limit))
         return any(outcome.verdict is Verdict.CRIT for outcome in judged)
 
     tasks = [Task(jobs[n].timeout, jobs[n].item.kind == SHELL, jobs[n].changes) for n in open_jobs]
@@ -304,12 +317,13 @@ def _ended(job: Job, done: TaskResult, limit: float) -> List[Outcome]:
 
 
 def _stamp(job: Job, outcome: Outcome, done: TaskResult, strikes: Strikes) -> CheckResult:
-    judged, strike = strikes.judge(job.key, outcome, job.item.strikes)
+    looks = job.strikes(outcome)
+    judged, strike = strikes.judge(job.key, outcome, looks)
     tags = tuple(dict.fromkeys((*job.tags, *job.item.tags)))
-    needed = job.item.strikes if job.item.strikes > 1 else 0
+    needed = looks if looks > 1 else 0
     result = CheckResult(
         job.item.name, judged, done.elapsed, job.item.source, job.item.line, tags, strike if needed else 0, needed
     )
-    if needed:
+    if needed or job.samples:
         strikes.note(job.key, result)
     return result

@@ -1,4 +1,4 @@
-"""Strikes: a failure counts only when it is the Nth in a row (`|strikes N|` on a line).
+"""Strikes: a failure counts only when it is the Nth in a row (`|strikes N|` on a line, or a reason of one moment).
 
 One bad sample must not take a node out, nor one good one forget three bad ones that came close. Below
 the Nth strike a CRIT is reported as WARN, with its place in the row.
@@ -43,6 +43,10 @@ class Strikes:
             self.passed.add(row)
             if not result.outcome.target:  # a check that found nothing wrong names no target: every row of it ends
                 self.passed.update(known for known in self.before if known.startswith(f"{key} "))
+
+    def end_row(self, key: str) -> None:
+        """Note that a check returned, whatever it found: what it is said of as a whole, a hang, has ended."""
+        self.passed.add(key)
 
     def save(self) -> None:
         if not self.failed and not self.passed & set(self.before):

@@ -81,7 +81,6 @@ def test_sram_counts_come_from_the_sram_status_where_locations_have_none(nvml):
 @pytest.mark.parametrize(
     ("rows", "reason", "action"),
     [
-        ("0 1 1 0", "GpuRowRemapPending", Action.RESET_DEVICE),
         ("0 1 0 1", "GpuRowRemapFailed", Action.REPLACE),
         # Azure's script looks for more than 512 remaps in a field that does not exist, so that it never fires.
         ("0 513 0 0", "GpuRowRemapExhausted", Action.REPLACE),
@@ -92,6 +91,14 @@ def test_row_remapping_that_needs_someone(nvml, check, rows, reason, action):
     outcome = only(nvml.one("h100", check, f"7.row_remap {rows}"))
 
     assert (outcome.verdict, outcome.reason, outcome.target, outcome.action) == (Verdict.CRIT, reason, "gpu7", action)
+
+
+@pytest.mark.parametrize("check", ["check_gpu_ecc 20000000 10000", "check_gpu_row_remap"])
+def test_a_remap_that_waits_for_a_reset_lets_work_go_on_as_the_kernel_log_has_it(nvml, check):
+    outcome = only(nvml.one("h100", check, "7.row_remap 0 1 1 0"))
+
+    found = (outcome.verdict, outcome.reason, outcome.target, outcome.action)
+    assert found == (Verdict.WARN, "GpuRowRemapPending", "gpu7", Action.RESET_DEVICE)
 
 
 def test_a_remap_that_has_been_done_is_no_fault(nvml):
@@ -132,6 +139,7 @@ def test_retired_pages(nvml):
     assert not bad(nvml.one("v100", "check_gpu_retired_pages"))
     pending = only(nvml.one("v100", "check_gpu_retired_pages", "1.retired_pending 1"))
     assert (pending.reason, pending.action) == ("GpuRetiredPagePending", Action.RESET_DEVICE)
+    assert pending.verdict is Verdict.WARN
     # 60 with single-bit and 2 with double-bit errors: both kinds take pages from the same table.
     full = only(nvml.one("v100", "check_gpu_ecc", "1.retired_single 60", "1.retired_double 2"))
     assert (full.reason, full.action) == ("GpuRetiredPagesExhausted", Action.REPLACE)

@@ -279,7 +279,7 @@ class TestOptions:
 
     def test_none_of_them(self) -> None:
         item = only("* || check_cmd_status x")
-        assert (item.every, item.timeout, item.strikes, item.on_timeout) == (None, None, 1, None)
+        assert (item.every, item.timeout, item.strikes, item.on_timeout) == (None, None, 0, None)
 
     @pytest.mark.parametrize(
         ("options", "message"),

@@ -149,6 +149,40 @@ def test_a_hang_means_what_its_check_says(checks, state, tmp_path, on_timeout, v
     assert report.elapsed < 30, "nobody ever writes to it"
 
 
+def test_what_tells_of_one_moment_counts_at_the_second_look(checks, state, tmp_path):
+    @checks("sample", samples=("Hot",))
+    def _(host):
+        return [
+            crit(reason, "it is so now", target="gpu0") for reason in (tmp_path / "now").read_text().split()
+        ] or ok()
+
+    def look(*reasons, **options):
+        (tmp_path / "now").write_text(" ".join(reasons))
+        return judge(state, item("sample", **options)).results[0].verdict.name
+
+    assert [look("Hot"), look("Hot"), look("Hot")] == ["WARN", "CRIT", "CRIT"]
+    assert [look(), look("Hot"), look(), look("Hot")] == ["OK", "WARN", "OK", "WARN"]
+    assert look("Broken") == "CRIT", "what is no sample counts at once"
+    assert look() == "OK"
+    assert look("Hot", strikes=1) == "CRIT", "the line's own number counts"
+    assert [look("Hot", strikes=3), look("Hot", strikes=3), look("Hot", strikes=3)] == ["WARN", "WARN", "CRIT"]
+
+
+def test_a_time_out_that_is_a_sample_counts_when_the_next_look_hangs_too(checks, state, tmp_path):
+    @checks("hang", timeout=0.2, on_timeout="crit", samples=("CheckTimeout",))
+    def _(host):
+        if (tmp_path / "hangs").exists():
+            time.sleep(30)
+        return ok("fine", target="gpu0")
+
+    def look(hangs):
+        (tmp_path / "hangs").touch() if hangs else (tmp_path / "hangs").unlink()
+        return judge(state, item("hang")).results[0].verdict.name
+
+    assert [look(True), look(True)] == ["WARN", "CRIT"]
+    assert [look(False), look(True)] == ["OK", "WARN"], "it answered in between"
+
+
 def test_a_line_sets_its_own_deadline_and_a_check_can_ask_for_more(checks, state):
     @checks("slow", opt("-t", "timeout", seconds, "how long", 0.1), timeout=0.2)
     def _(host, timeout):
