@@ -93,7 +93,7 @@ class JobView(NamedTuple):
     `number` is the number of our newest restart that the job itself shows, 0 for none: so a call whose answer was lost
     is recognised. `held` says that it is held, and by us; `final` that it ended for good and can only be made anew.
     `excludes` says that its controller can keep it off nodes by their names. `busy_elsewhere` is why it must not be
-    touched now, "" if it may.
+    touched now, "" if it may. `bound` are nodes that it must run on: it is not kept off them, it waits for them.
     """
 
     job: JobName
@@ -111,6 +111,7 @@ class JobView(NamedTuple):
     final: bool = False
     excludes: bool = True
     busy_elsewhere: str = ""
+    bound: Tuple[str, ...] = ()
 
 
 class JobOrder(NamedTuple):

@@ -7,7 +7,7 @@ restart that has begun is finished by looking at the job: its state shows which 
 from __future__ import annotations
 
 from enum import Enum
-from typing import AbstractSet, FrozenSet, NamedTuple, Optional, Sequence, Tuple
+from typing import AbstractSet, FrozenSet, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.job_control import JobView, Phase
 from nhc.jobs.judge import RunFinding, RunJudgement
@@ -93,12 +93,16 @@ class RestartBounds(NamedTuple):
 
 
 class JobScene(NamedTuple):
-    """What bears on a job besides itself. `held` is why nothing may begin now; `healthy` None: it was not asked."""
+    """What bears on a job besides itself. `held` is why nothing may begin now; `healthy` None: it was not asked.
+
+    `faulty` are nodes that have a fault now, and what is wrong with each.
+    """
 
     time: SteadyTime
     held: str = ""
     healthy: Optional[FrozenSet[str]] = None
     unseen: str = ""
+    faulty: Mapping[str, str] = {}
 
 
 def first(
@@ -119,7 +123,8 @@ def first(
         left = LeaveReason.FAILED if before[-1].outcome == "failed" else LeaveReason.OVER
         return JobStep(StepKind.LEAVE, "this run was restarted before, and its restart is over", left=left)
     nodes = found.nodes
-    exclude = tuple(dict.fromkeys([*nodes, *pairs]))[: max(bounds.avoid, len(nodes))]
+    avoid = [node for node in dict.fromkeys([*nodes, *pairs]) if node not in job.bound]
+    exclude = tuple(avoid[: max(bounds.avoid, len(nodes))])
     if len(past) >= bounds.max_restarts:
         why = f"{len(past)} of {bounds.max_restarts} restarts are used up ({found.why})"
         return JobStep(StepKind.LEAVE, why, nodes, left=LeaveReason.LIMIT)
@@ -201,6 +206,9 @@ def _held(job: Optional[JobView], restart: PastRestart, made_anew: bool, scene: 
         return JobStep(StepKind.SUPERSEDED, why)
     if scene.held:
         return JobStep(StepKind.WAIT, scene.held)
+    for node in job.bound if job is not None else ():
+        if node in scene.faulty:
+            return JobStep(StepKind.WAIT, f"it must run on {node}, which is not repaired: {scene.faulty[node]}")
     if scene.healthy is None:
         return JobStep(StepKind.WAIT, scene.unseen or "its nodes were not asked for yet")
     return _enough(job, restart, scene.healthy)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Callable, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.job_control import ENDS, JobController, JobNotes, JobOrder, JobView, Phase
 from nhc.jobs import faults
@@ -141,7 +141,8 @@ class OneRound:
         troubles: Sequence[JobNodeFault],
     ) -> None:  # fmt: skip
         if restart is not None:
-            self._carry_on(controller, row, job, restart)
+            faulty = {one.node: one.what for one in troubles if one.ended is None}
+            self._carry_on(controller, row, job, restart, faulty)
             return
         if job is None:
             job = controller.look(job_name(row))
@@ -225,8 +226,9 @@ class OneRound:
     # A restart under way.
 
     def _carry_on(
-        self, controller: JobController, row: WatchedJob, job: Optional[JobView], restart: JobRestart
-    ) -> None:
+        self, controller: JobController, row: WatchedJob, job: Optional[JobView], restart: JobRestart,
+        faulty: Mapping[str, str],
+    ) -> None:  # fmt: skip
         anew = bool(restart.manifest)
         if job is None or anew:
             name = job_name(row)
@@ -235,7 +237,7 @@ class OneRound:
             restart.key, restart.number, job or remembered(row, restart), tuple(restart.exclude.split()), restart.why,
             restart.manifest,
         )  # fmt: skip
-        scene = self._scene(controller, order, restart)
+        scene = self._scene(controller, order, restart)._replace(faulty=faulty)
         step = following(job, past_restart(restart, row), anew, self._bounds(row), scene)
         self._follow(controller, row, job, order, restart, step)
 

@@ -97,8 +97,9 @@ class JobSite:
         with self.store.read() as connection:
             return jobs.restarts(connection, number)
 
-    def report(self, node):
-        result = CheckResult("check_gpu", Outcome(Verdict.CRIT, "GpuLost", "GPU 3 has fallen off the bus", "gpu3"))
+    def report(self, node, sick=True):
+        bad = Outcome(Verdict.CRIT, "GpuLost", "GPU 3 has fallen off the bus", "gpu3")
+        result = CheckResult("check_gpu", bad if sick else Outcome(Verdict.OK))
         now = time.time()
         with self.store.write() as connection:
             store_reports.receive(connection, [Incoming(Report(node, "b", now, 1.0, (result,)), "agent", now)])
@@ -144,6 +145,22 @@ def test_a_restart_waits_until_enough_healthy_nodes_exist(cluster, site):
 
     cluster.update("n3", State="RESUME")
     assert site.until(number, JobState="RUNNING")["NodeList"] == "n[2-3]"
+
+
+def test_a_job_that_must_run_on_a_node_waits_for_its_repair_and_is_let_go_then(cluster, site):
+    number = site.start("-w", "n1", script=site.fails_once)
+    site.round()
+    site.report("n1")
+    site.go.touch()
+    site.until(number, JobState="PENDING", AdminComment="nhc: restart 1")
+    site.round()
+    assert site.waiting() == ["it must run on n1, which is not repaired: GpuLost: GPU 3 has fallen off the bus"]
+    assert cluster.job(number)["ExcNodeList"] == "(null)"
+
+    site.report("n1", sick=False)
+    job = site.until(number, JobState="RUNNING", Restarts="1")
+    assert job["NodeList"] == "n1"
+    assert [one.outcome for one in site.restarts()] == ["restarted"]
 
 
 def test_an_exit_on_healthy_nodes_is_left_alone(cluster, site):
@@ -270,6 +287,70 @@ def test_a_slurm_that_is_away_is_one_line(tmp_path):
         controller.jobs()
     with pytest.raises(AdapterError, match=r"slurm\.partition: no such setting .did you mean partitions"):
         SlurmJobs({"partition": "a"})
+
+
+def test_one_task_of_an_array_is_restarted_and_the_others_run_on(cluster, site):
+    """The last task of an array has the array's own number, and a command for that number is for all its tasks."""
+    array = cluster.submit(f"test $SLURM_ARRAY_TASK_ID != 2 && sleep 600; {site.fails_once}", "--requeue", WISH,
+                           "--array=0-2", "-n1")  # fmt: skip
+    until(lambda: len(cluster.run("squeue", "-h", "-t", "R", "-j", array).stdout.splitlines()) == 3, what="its tasks")
+    site.number = f"{array}_2"
+    site.round()
+    node = cluster.job(site.number)["NodeList"]
+    began = {task: cluster.job(f"{array}_{task}")["StartTime"] for task in (0, 1)}
+    site.report(node)
+    site.go.touch()
+    job = site.until(site.number, JobState="RUNNING", Restarts="1")
+
+    assert job["ExcNodeList"] == node
+    for task in (0, 1):
+        other = cluster.job(f"{array}_{task}")
+        assert (other["Restarts"], other["StartTime"], other["ExcNodeList"]) == ("0", began[task], "(null)")
+        assert "AdminComment" not in other
+    assert site.calls == [f"requeuehold {array}_2", f"update JobId={array}_2", f"update JobId={array}_2",
+                          f"release {array}_2"]  # fmt: skip
+    cluster.run("scancel", array)
+
+
+def test_the_owner_of_one_task_is_told_and_the_other_tasks_are_not(cluster):
+    array = cluster.submit("sleep 600", "--array=0-1", "-n1")
+    until(lambda: len(cluster.run("squeue", "-h", "-t", "R", "-j", array).stdout.splitlines()) == 2, what="its tasks")
+    Slurm({}, cluster.env).tell_job(array, "NHC: node n1 is unhealthy")
+    assert cluster.job(f"{array}_1")["AdminComment"] == "NHC: node n1 is unhealthy"
+    assert "AdminComment" not in cluster.job(f"{array}_0")
+
+
+def components(cluster, number):
+    (job,) = parse_jobs(cluster.scontrol("show", "job", number).stdout)
+    return job.parts
+
+
+HET = f"""#SBATCH --requeue -N1 -n1 -w n1 "{WISH}"
+#SBATCH hetjob
+#SBATCH -N1 -n1 --exclude=n1
+"""
+
+
+def test_a_heterogeneous_job_is_one_job_and_each_component_keeps_its_own_exclusions(cluster, site):
+    number = cluster.submit(f'{HET}test "$SLURM_RESTART_COUNT" && sleep 600; {site.fails}')
+    site.number = number
+    until(lambda: len(cluster.run("squeue", "-h", "-t", "R", "-j", number).stdout.splitlines()) == 2, 90,
+          what="both components to run")  # fmt: skip
+    site.round()
+    other = components(cluster, number)[1]["NodeList"]
+    (seen,) = (one for one in site.controller.jobs() if one.job.name == number)
+    assert (seen.nodes, seen.wants) == (("n1", other), 2)
+
+    site.report(other)
+    site.go.touch()
+    site.until(number, Restarts="1")
+    until(lambda: site.round() and len(cluster.run("squeue", "-h", "-t", "R", "-j", number).stdout.splitlines()) == 2,
+          60, every=0.3, what="both components to run again")  # fmt: skip
+
+    assert components(cluster, number)[1]["NodeList"] not in ("n1", other)
+    assert [set(part.nodes("ExcNodeList")) for part in components(cluster, number)] == [{other}, {"n1", other}]
+    assert [one.outcome for one in site.restarts()] == ["restarted"]
+    cluster.run("scancel", number)
 
 
 SHOWN = """\

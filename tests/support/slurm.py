@@ -85,7 +85,7 @@ class Cluster:
             BatchStartTimeout=10
             KillWait=2
             UnkillableStepTimeout=30
-            SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,requeue_delay=1,sched_interval=1,nohold_on_prolog_fail
+            SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,requeue_delay=1,sched_interval=1,bf_interval=2,nohold_on_prolog_fail
             PrologFlags=Alloc
         """
         text = "\n".join(line.strip() for line in lines.strip().splitlines()) + "\n"

@@ -132,8 +132,12 @@ class Slurm(CommandMarker):
 
         Raises AdapterError when neither works.
         """
-        noted = self.command("scontrol", "update", f"JobId={plain(job)}", f"AdminComment={text}")
-        notified = self.command("scontrol", "notify", job, text)
+        # A task of an array has a number of its own, but the last one has the array's, and with it all tasks are meant.
+        shown = self.command("scontrol", "show", "job", plain(job)).stdout
+        task = re.search(rf"^JobId={re.escape(job)} ArrayJobId=(\d+) ArrayTaskId=(\d+) ", shown, re.MULTILINE)
+        name = f"{task[1]}_{task[2]}" if task else job
+        noted = self.command("scontrol", "update", f"JobId={name}", f"AdminComment={text}")
+        notified = self.command("scontrol", "notify", name, text)
         if noted.status and notified.status:
             raise AdapterError(f"scontrol notify {job}: {complaint(notified)}")
 

@@ -62,26 +62,46 @@ _FIELDS = {
 
 
 class SlurmJob:
-    """One job's fields, as text; "" where it has none."""
+    """One job's fields, as text; "" where it has none.
+
+    `number` is what commands take for this job alone: `17`, or `17_3` for a task of an array, because a command for 17
+    acts on all its tasks. A heterogeneous job is one job, called by its leader's number; `parts` are its components,
+    the leader first. Lists of nodes are those of all of them, and a component that ended badly speaks for all.
+    """
 
     def __init__(self, number: str, text: str) -> None:
         self.number = number
+        self.parts: Tuple[SlurmJob, ...] = ()
         self._fields: Dict[str, str] = {}
         for name, pattern in _FIELDS.items():
             match = re.search(pattern, text, re.MULTILINE)
             value = match[1].strip() if match else ""
             self._fields[name] = "" if value in ("(null)", "N/A", "Unknown") else value
 
+    def join(self, parts: Sequence[SlurmJob]) -> SlurmJob:
+        """Make this leader speak for its components."""
+        self.parts = tuple(parts)
+        bad = next((one for one in parts if one["JobState"] in CAUSES), self)
+        self._fields.update({name: bad[name] for name in ("JobState", "Reason", "ExitCode", "EndTime")})
+        return self
+
     def __getitem__(self, name: str) -> str:
         return self._fields[name]
 
     def nodes(self, name: str) -> Tuple[str, ...]:
         """The nodes of a field that holds a list of them."""
-        return tuple(expand(self[name])) if self[name] else ()
+        lists = [one[name] for one in self.parts or (self,)]
+        return tuple(dict.fromkeys(node for text in lists if text for node in expand(text)))
+
+    @property
+    def wants(self) -> int:
+        """How many nodes it needs."""
+        return sum(int(one["NumNodes"] or 1) for one in self.parts or (self,))
 
     @property
     def partitions(self) -> Tuple[str, ...]:
-        return tuple(self["Partition"].split(",")) if self["Partition"] else ()
+        lists = [one["Partition"].split(",") for one in self.parts or (self,)]
+        return tuple(dict.fromkeys(name for names in lists for name in names if name))
 
     def wish(self) -> Optional[Wish]:
         """What its user asked for in the comment, None where that is nothing."""
@@ -104,13 +124,29 @@ class SlurmJob:
 
 
 def parse_jobs(text: str) -> List[SlurmJob]:
-    """What `scontrol show job` printed, the blocks in their order; a number may be there twice (users' texts)."""
-    found = []
+    """What `scontrol show job` printed, the jobs in their order; a number may be there twice (users' texts).
+
+    Tasks of an array that have not started yet are one block of slurmctld's, which is left out.
+    """
+    found: List[SlurmJob] = []
+    parts: Dict[str, List[SlurmJob]] = {}
     for block in re.split(r"^(?=JobId=\d)", text, flags=re.MULTILINE):
-        number = re.match(r"JobId=(\d+)\s", block)
-        if number is not None:
-            found.append(SlurmJob(number[1], block))
-    return found
+        head = _HEAD.match(block)
+        if head is None or (head["array"] and not head["task"].isdigit()):
+            continue
+        number = f"{head['array']}_{head['task']}" if head["array"] else head["het"] or head["number"]
+        if head["het"]:
+            parts.setdefault(number, []).append(SlurmJob(number, block))
+        if head["offset"] in (None, "0"):
+            found.append(SlurmJob(number, block))
+    return [one.join(parts[one.number]) if one.number in parts else one for one in found]
+
+
+_HEAD = re.compile(
+    r"JobId=(?P<number>\d+)(?: ArrayJobId=(?P<array>\d+) ArrayTaskId=(?P<task>\S+)"
+    r"| HetJobId=(?P<het>\d+) HetJobOffset=(?P<offset>\d+))?\s"
+)
+"""The begin of a job's block (`slurm_sprint_job_info`, src/api/job_info.c)."""
 
 
 def job_of(job: SlurmJob, wish: Wish) -> JobView:
@@ -125,7 +161,7 @@ def job_of(job: SlurmJob, wish: Wish) -> JobView:
         job["Restarts"] or "0",
         phase,
         job.nodes("NodeList") if running else (),
-        int(job["NumNodes"] or 1),
+        job.wants,
         job["User"],
         started if running else None,
         ended if phase is Phase.FAILED else None,
@@ -136,6 +172,7 @@ def job_of(job: SlurmJob, wish: Wish) -> JobView:
         False,
         True,
         _untouchable(job, phase),
+        job.nodes("ReqNodeList"),
     )
 
 

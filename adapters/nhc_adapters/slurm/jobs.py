@@ -14,6 +14,7 @@ SLURM_RESTART_COUNT raised, as after any requeue.
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from typing import FrozenSet, Iterable, Mapping, Optional, Sequence, Tuple
 
@@ -71,7 +72,7 @@ class SlurmJobs:
         for one in shown:
             if self._wish(one) is None and not one.noted()[0]:
                 continue
-            if times[one.number] > 1:  # one of them is a user's text: slurmctld's own is asked for by its number
+            if times[one.number] > 1 or one.parts:  # some of it may be a user's text: slurmctld's own comes by number
                 again = self._show(one.number)
                 if again is None:
                     continue
@@ -129,12 +130,22 @@ class SlurmJobs:
             if sent.answer is not Answer.ACCEPTED:
                 return sent
         _number_before, ours = job.noted()
+        users = {node for node in job.nodes("ExcNodeList") if node not in ours}
+        note = new_note(job["AdminComment"], order.number, [n for n in order.exclude if n not in users], order.because)
+        for at, part in reversed(list(enumerate(job.parts))):  # each keeps its own exclusions, the leader's come last
+            sent = self._avoid(f"{job.number}+{at}", part, order, ours)
+            if sent.answer is not Answer.ACCEPTED:
+                return sent
+        if job.parts:
+            return self._send("scontrol", "update", f"JobId={job.number}", f"AdminComment={note}")
+        return self._avoid(job.number, job, order, ours, f"AdminComment={note}")
+
+    def _avoid(self, name: str, job: SlurmJob, order: JobOrder, ours: Sequence[str], *more: str) -> Sent:
+        """Keep a job, or one component of it, off the nodes to avoid as well as off those that its user named."""
         theirs = [node for node in job.nodes("ExcNodeList") if node not in ours]
         avoid = [*theirs, *(node for node in order.exclude if node not in theirs)]
-        note = new_note(job["AdminComment"], order.number, [n for n in order.exclude if n not in theirs], order.because)
         return self._send(
-            "scontrol", "update", f"JobId={job.number}", f"ExcNodeList={fold(avoid) if avoid else ''}",
-            f"AdminComment={note}",
+            "scontrol", "update", f"JobId={name}", f"ExcNodeList={fold(avoid) if avoid else ''}", *more
         )  # fmt: skip
 
     def release(self, order: JobOrder) -> Sent:
@@ -234,7 +245,7 @@ def _fault(node: NodeState) -> str:
 
 
 def _number(job: str) -> str:
-    """A job's number, which no command can take for anything else. Raises AdapterError."""
-    if not (job.isascii() and job.isdigit()):
+    """A job's number, or an array's with its task, as commands take it for this job alone. Raises AdapterError."""
+    if not re.fullmatch(r"[0-9]+(_[0-9]+)?", job):
         raise AdapterError(f"{job!r} is not a job's number")
     return job
