@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
 
-.PHONY: check test quick lint types build pyz site packages release verify-release lock kube bench fuzz clean setup system-packages fresh fresh-services services
+.PHONY: check test quick lint types build pyz ptx site packages release verify-release lock kube bench fuzz clean setup system-packages fresh fresh-services services
 
 check: $(VENV)/.run  ## judge this machine with the built-in checks
 	@$(BIN)/nhc check local --all; [ $$? -ne 2 ]
@@ -92,6 +92,9 @@ bench: setup  ## every benchmark on an idle machine; LBNL=DIR and NPD=BINARY add
 
 fuzz: setup  ## generated inputs for every parser and output: MINUTES=5, SEED=N for the same again, ONLY=TARGET
 	PYTHONPATH=.:adapters $(BIN)/python -m tests.fuzz.run --minutes $(or $(MINUTES),5) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only "$(ONLY)")
+
+ptx: setup  ## the GPU proof's kernels anew: nhc/data/gpu_proof_*.ptx from gpu_proof.cu, with NVIDIA's compiler, without a GPU
+	PYTHONPATH=.:packaging $(BIN)/python -m nhc_ptx
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -28,7 +28,7 @@ LAYERS = (
     {"checks", "run"},
     {"kernlog", "language", "policy", "state", "store"},
     {"facts"},
-    {"hosts"},
+    {"gpu_proof", "hosts"},
     {"testing"},
     {
         "check",
@@ -148,6 +148,7 @@ DOORS = {
     "nhc.facts.sockets": "netlink has no file",
     "nhc.facts.write_probe": "writes, to see that it can be read back",
     "nhc.fleet": "the transports and what a sweep keeps",
+    "nhc.gpu_proof.launcher": "the processes of GPUs hold nothing of their caller's",
     "nhc.hooks": "locks, logs and leftovers of jobs",
     "nhc.host": "Host itself",
     "nhc.hosts": "other kinds of Host",

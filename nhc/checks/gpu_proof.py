@@ -1,0 +1,280 @@
+"""GPUs proved to compute, remember and copy rightly, with nothing on the node but NVIDIA's driver.
+
+`nhc.gpu_proof` does it, in a process for each GPU; here its answer is judged. Only what is wrong twice is a fault: what
+keeps the proof from the GPU (another program, too little memory, an old driver, a call that hangs) leaves it unproved.
+"""
+
+from __future__ import annotations
+
+from nhc.check import check, flag, opt
+from nhc.checks.gpu import DEVICES, pick
+from nhc.facts.pci import normal_address
+from nhc.host import Host
+from nhc.light import TYPE_CHECKING, NamedTuple
+from nhc.model import Action, Metric, Outcome, crit, ok, printable, unknown, warn
+from nhc.units import one_of, seconds, show_seconds, size_bytes, whole
+
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Sequence, Tuple
+
+    from nhc.facts.accelerator_values import Device
+
+    Answer = Dict[str, Any]
+
+KINDS = ("bf16", "fp16", "tf32", "int8", "fp64", "fp8")
+SEED = "NHC_PROOF_SEED"
+"""The setting with the seed of a proof that is to be carried out again: `nhc deep run --seed` sets it."""
+SETTING_UP = 30.0
+"""Seconds for starting the driver and giving back: over ten with eight GPUs where nothing keeps the driver awake."""
+BESIDE = 1 << 30
+"""Bytes of memory that a proof takes of a GPU that another program uses, so that the program finds its own."""
+BESIDE_TIME = 0.2
+"""Seconds that it takes there."""
+FATAL = (214, 220)
+"""CUresults by which the GPU itself says that it is broken: CUDA_ERROR_ECC_UNCORRECTABLE, _NVLINK_UNCORRECTABLE."""
+HELD, NO_MEMORY = (46,), (2,)
+"""CUDA_ERROR_DEVICE_UNAVAILABLE: exclusive mode, and another process has it. CUDA_ERROR_OUT_OF_MEMORY."""
+FLAKY = "gpu-proof-flaky"
+"""Where it is kept how often a result was wrong once and right afterwards, by UUID."""
+UNITS = {"memory written": "GB/s", "memory read": "GB/s", "L2": "GB/s", "from the GPU": "GB/s", "to the GPU": "GB/s"}
+METRICS = {"from the GPU": "proof_device_to_host", "to the GPU": "proof_host_to_device"}
+
+
+class Target(NamedTuple):
+    """What one process proves: a device, or an instance of it. `visible` is what CUDA_VISIBLE_DEVICES calls it."""
+
+    label: str
+    visible: str
+    device: Device
+
+
+@check(
+    "check_gpu_proof",
+    DEVICES,
+    opt("-t --time", "time", seconds, "how long each GPU is under test, without setting up and giving back", 1.0),
+    opt("-k --kind", "kinds", one_of(KINDS), "prove these products only; repeats (default: all that the GPU has)",
+        many=True),
+    opt("-m --memory", "memory", size_bytes, "prove so much memory of each GPU (default: all that is free)", 0),
+    opt("-s --seed", "seed", whole, "use the numbers that this seed draws (default: new ones)", -1),
+    opt("-w --wait", "wait", seconds, "how long setting up and giving back may take besides", SETTING_UP),
+    flag("--thorough", "thorough", "take the time to prove all memory, with a walking bit, too"),
+    flag("--alone", "alone", "leave out the copies between GPUs"),
+    timeout=120.0,
+    tags=("gpu", "nvidia"),
+)  # fmt: skip
+def check_gpu_proof(
+    host: Host,
+    time: float = 1.0,
+    kinds: Sequence[str] = (),
+    memory: int = 0,
+    seed: int = -1,
+    wait: float = SETTING_UP,
+    thorough: bool = False,
+    alone: bool = False,
+    devices: str = "",
+) -> List[Outcome]:
+    """Every GPU computes exactly, on each of its SMs, and its memory and copies keep every bit.
+
+    Needs NVIDIA's driver (520 or newer) and nothing else. All GPUs at once, each in a process of its own: tensor
+    products of bf16, fp16, tf32, int8, fp64 and fp8 on whole numbers that are drawn anew each time, chains of ordinary
+    operations, shared memory, the L2, all free memory twice, copies to the host and back, and between GPUs that
+    reach each other. Every result is compared with what the host computed, exactly. What is wrong is tried again with
+    the same numbers and with others: wrong again is CRIT with the SM or the address, right again is WARN, and counted.
+
+    A GPU that could not be proved is UNKNOWN: another program holds it, its memory is full, a call hangs, the driver is
+    too old. Beside another program it takes 1 GiB of memory at most and a fifth of a second.
+
+    Example: * |context prolog| check_gpu_proof
+    """
+    picked = pick(host, devices, "nvidia")
+    outcomes = list(picked.outcomes)
+    targets: List[Target] = []
+    for device in picked.devices:
+        if device.modes.mig:
+            instances, why = _instances(host, device)
+            targets += instances
+            outcomes += why
+        else:
+            targets.append(Target(device.label, device.id or str(device.number), device))
+    if not targets:
+        return outcomes
+    given = [_limits(target.device, time, memory) for target in targets]
+    asked: Answer = {
+        "gpus": [{"visible": target.visible, **limits} for target, limits in zip(targets, given)],
+        "kinds": list(kinds),
+        "thorough": thorough,
+        "seed": _seed(host, seed),
+        "pairs": not (alone or any(map(_in_use, picked.devices))),
+        "timeout": wait + (60.0 if thorough else 4 * time),
+    }
+    answer = _ask(host, asked)
+    if isinstance(answer, Outcome):
+        return [*outcomes, answer]
+    for target, found in zip(targets, answer["gpus"]):
+        outcomes += _judge(host, target, found)
+    return [*outcomes, *_judge_pairs(targets, answer["pairs"], answer["seed"])]
+
+
+def _in_use(device: Device) -> bool:
+    """Whether another program uses a GPU. Where its processes cannot be listed, memory that is taken tells."""
+    return bool(device.processes) if device.processes is not None else (device.memory_used or 0) > BESIDE
+
+
+def _limits(device: Device, time: float, memory: int) -> Answer:
+    if _in_use(device):
+        return {"seconds": min(time, BESIDE_TIME), "memory": min(memory or BESIDE, BESIDE)}
+    return {"seconds": time, "memory": memory}
+
+
+def _seed(host: Host, given: int) -> int:
+    """The seed to use, -1 for a new one."""
+    setting = host.setting(SEED)
+    return given if given >= 0 else int(setting) if setting.isdigit() else -1
+
+
+def _instances(host: Host, device: Device) -> Tuple[List[Target], List[Outcome]]:
+    """The MIG instances of a GPU, and what is to be said where there are none."""
+    from nhc.facts import mig
+
+    try:
+        listed = mig.parse(host.run(["nvidia-smi", "-L"], 20.0).stdout).get(device.id, [])
+    except (OSError, ValueError) as error:
+        said = f"{device.label} is divided (MIG), and nvidia-smi -L does not list its instances: {error}"
+        return [], [unknown("GpuProofMig", said, target=device.label)]
+    if not listed:
+        return [], [
+            unknown("GpuProofMig", f"{device.label} is divided (MIG), and has no instance", target=device.label)
+        ]
+    return [Target(f"{device.label}.{number}", uuid, device) for number, (_, uuid) in enumerate(listed)], []
+
+
+def _ask(host: Host, asked: Answer) -> Answer | Outcome:
+    """Carry the proof out; the answer as a recording keeps it, or what kept it from being carried out."""
+    from json import dumps
+
+    from nhc.gpu_proof.request import carry_out
+
+    environ, watch = {**host.environ, **host.settings}, host.system.watch
+    try:
+        found: Answer = host.system.ask(f"gpu proof {dumps(asked)}", lambda: carry_out(asked, environ, watch))
+    except OSError as error:
+        found = {"failed": error.strerror or str(error)}
+    if "failed" in found:
+        return unknown("GpuProofNotRun", f"the proof could not be carried out: {found['failed']}")
+    return found
+
+
+def _judge(host: Host, target: Target, found: Answer) -> List[Outcome]:
+    name = f"{target.label} ({target.device.pci or target.visible})"
+    if "error" in found:
+        return [_unproved(target, name, found["error"])]
+    if "unsupported" in found:
+        return [unknown("GpuProofUnsupported", f"{name}: {found['unsupported']}", target=target.label)]
+    if normal_address(found["pci"]) != target.device.pci:
+        said = f"{name}: the driver gave the GPU at {found['pci']} under its name"
+        return [unknown("GpuProofOther", said, target=target.label)]
+    metrics = tuple(_metric(what, rate) for what, rate in found["rates"].items())
+    outcomes = [_fault(host, target, name, fault, found["seed"]) for fault in found["faults"]]
+    if outcomes:
+        return outcomes
+    if found["missing"]:
+        said = f"{name}: {'; '.join(found['missing'])}: the rest is not proved"
+        return [unknown("GpuProofPartial", said, target=target.label, metrics=metrics)]
+    to_gpu, from_gpu = (found["rates"][way] / 1e9 for way in ("to the GPU", "from the GPU"))
+    proved = f"{' '.join(found['kinds'])} on {found['sms']} SMs, {found['bytes'] / 1e9:.1f} GB of memory"
+    copies = f"copies with {to_gpu:.1f} and {from_gpu:.1f} GB/s"
+    beside = ", beside another program" if _in_use(target.device) else ""
+    left_out = f" (left out: {'; '.join(found['left_out'])})" if found["left_out"] else ""
+    said = f"{name}: {proved}, {copies}: all right in {show_seconds(round(found['elapsed'], 2))}{beside}{left_out}"
+    return [ok(said, target=target.label, metrics=metrics)]
+
+
+def _metric(what: str, rate: float) -> Metric:
+    if what in UNITS:
+        return Metric(METRICS.get(what, f"proof_{what.replace(' ', '_').lower()}"), rate / 1e9, UNITS[what])
+    return Metric(f"proof_{what}", rate / 1e12, "TFLOPS")
+
+
+def _fault(host: Host, target: Target, name: str, fault: Answer, seed: int) -> Outcome:
+    """A result that was wrong: confirmed, or gone in both further tries."""
+    serial = f", serial {target.device.serial}" if target.device.serial else ""
+    where = f"{name}{serial}: {fault['test']}: {_place(fault)}"
+    again = f"nhc check local with check_gpu_proof -s {seed} draws the same numbers"
+    evidence = (again, f"UUID {target.device.id}")
+    if not fault["again"]:
+        times = _count_flaky(host, target.device.id or target.label)
+        said = f"{where}, and right in two more tries ({times} so far on this GPU); seed {seed}"
+        return warn("GpuProofFlaky", said, target=target.label, evidence=evidence)
+    said = f"{where}, and again in {fault['again']} of two more tries; seed {seed}"
+    reason, action = "GpuProofWrong", Action.REPLACE
+    if fault["test"] == "memory":
+        reason, action = "GpuProofMemory", Action.RESET_DEVICE
+    elif fault["test"] == "host copies":
+        reason, action = "GpuProofCopy", Action.INSPECT
+    return crit(reason, said, target=target.label, evidence=evidence, action=action)
+
+
+def _place(fault: Answer) -> str:
+    if "sms" in fault:
+        sms: Dict[str, int] = fault["sms"]
+        shown = ", ".join(f"SM {sm}" for sm in list(sms)[:4]) + (f" and {len(sms) - 4} more" if len(sms) > 4 else "")
+        return f"wrong on {shown} ({sum(sms.values())} results)"
+    bits = ", ".join(str(bit) for bit in range(64) if fault["bits"] >> bit & 1)
+    return f"{fault['count']} wrong words of 16 bytes, the first at offset {fault['first']:#x}, bits {bits}"
+
+
+def _count_flaky(host: Host, device: str) -> int:
+    def count(kept: Dict[str, Any]) -> None:
+        kept[device] = int(kept.get(device, 0)) + 1
+
+    return int(host.memory.update(FLAKY, count)[device])
+
+
+def _unproved(target: Target, name: str, error: Answer) -> Outcome:
+    """Why a GPU has no proof. Only what the GPU says of itself is a fault of its own."""
+    during = f"while {error['step']}" if error["step"].endswith("ing") else f"at {error['step']}"
+    if "hung" in error:
+        stuck = f", and process {error['stuck']} cannot be ended" if "stuck" in error else ""
+        said = f"{name}: no answer from the driver after {show_seconds(error['hung'])} {during}{stuck}"
+        return unknown("GpuProofTimeout", said, target=target.label)
+    if "code" not in error:
+        why = error.get("driver") or error.get("broken") or f"its process ended by {error.get('died')}"
+        reason = "GpuProofNoDriver" if "driver" in error else "GpuProofFailed"
+        return unknown(reason, f"{name}: {printable(str(why), 300)} ({during})", target=target.label)
+    said = f"{name}: {error['call']} says {error['name']} {during}"
+    if error["code"] in FATAL:
+        return crit("GpuProofEcc", said, target=target.label, action=Action.RESET_DEVICE)
+    if error["code"] in HELD:
+        return unknown("GpuProofHeld", f"{said}: another program has it for itself", target=target.label)
+    if error["code"] in NO_MEMORY:
+        return unknown("GpuProofNoMemory", f"{said}: too little memory is free", target=target.label)
+    return unknown("GpuProofFailed", said, target=target.label)
+
+
+def _judge_pairs(targets: Sequence[Target], found: Any, seed: int) -> List[Outcome]:
+    """Copies between GPUs: those that were wrong, with the GPU that is in all of them; else one line for all."""
+    if isinstance(found, dict):
+        error = found["error"]
+        why = "no answer" if "hung" in error else error.get("name") or error.get("broken") or error.get("driver")
+        return [unknown("GpuProofPairs", f"copies between GPUs are not proved: {why} at {error['step']}")]
+    if not found:
+        return []
+    labels = {normal_address(target.device.pci): target.label for target in targets}
+    named = [
+        (labels.get(normal_address(c["from"]), c["from"]), labels.get(normal_address(c["to"]), c["to"]), c)
+        for c in found
+    ]
+    wrong = [(one, other, copy) for one, other, copy in named if copy["wrong"]]
+    if not wrong:
+        slowest = min(named, key=lambda pair: pair[2]["rate"])
+        said = f"{len(named)} ways between GPUs keep every bit, the slowest {slowest[0]} to {slowest[1]}"
+        rate = slowest[2]["rate"] / 1e9
+        return [ok(f"{said} with {rate:.1f} GB/s", metrics=(Metric("proof_between_gpus", rate, "GB/s"),))]
+    common = set.intersection(*({one, other} for one, other, _ in wrong))
+    target = min(common) if len(common) == 1 else ""
+    twice = [pair for pair in wrong if pair[2]["wrong"] > 1]
+    shown = "; ".join(f"{one} to {other}: {_place(copy)}" for one, other, copy in wrong[:4])
+    said = f"{len(wrong)} of {len(named)} ways between GPUs gave wrong data: {shown}; seed {seed}"
+    if not twice:
+        return [warn("GpuProofFlaky", said, target=target)]
+    return [crit("GpuProofPeer", said, target=target, action=Action.INSPECT)]

@@ -1,0 +1,87 @@
+"""The kernels' texts: made of their source as they lie in the package, and machine code for every GPU they name."""
+
+import re
+
+import pytest
+
+from nhc.gpu_proof import device, operands, patterns
+from nhc_ptx.compile import DATA, TEXTS, assemble, ptx
+from tests.support.require import need
+
+ASSEMBLED = {
+    "gpu_proof_70.ptx": (70, 75),
+    "gpu_proof_80.ptx": (80, 86, 89, 90, 100, 103, 120),
+    "gpu_proof_89.ptx": (89, 90, 100, 103, 120),
+}
+
+
+def generated(name):
+    try:
+        return ptx(name)
+    except FileNotFoundError as error:
+        need("nvrtc", None, str(error))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", TEXTS)
+def test_the_text_is_made_of_the_source(name):
+    assert generated(name) == (DATA / name).read_text(), "make ptx"
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("name", "architecture"), [(name, sm) for name, all_ in ASSEMBLED.items() for sm in all_])
+def test_every_generation_takes_its_text_without_spilling_registers(name, architecture, tmp_path):
+    try:
+        lines = assemble(DATA / name, architecture, tmp_path / "code")
+    except FileNotFoundError as error:
+        need("ptxas", None, str(error))
+
+    spilled = [line for line in lines if "spill" in line]
+    assert spilled
+    assert [line for line in spilled if "0 bytes spill stores, 0 bytes spill loads" not in line] == []
+
+
+@pytest.mark.parametrize(("name", "version"), [("70", "7.8"), ("80", "7.8"), ("89", "8.4")])
+def test_the_texts_are_old_enough_for_the_drivers_they_name(name, version):
+    assert f".version {version}\n" in (DATA / f"gpu_proof_{name}.ptx").read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds"),
+    [("70", (operands.WMMA,)), ("80", operands.WARP_KINDS), ("89", (operands.FP8,))],
+)
+def test_every_kernel_that_is_started_is_in_its_text(name, kinds):
+    entries = set(re.findall(r"\.entry (\w+)\(", (DATA / f"gpu_proof_{name}.ptx").read_text()))
+    plain = set() if name == "89" else {"units", "shared_memory", "cache", *patterns.KERNELS}
+
+    assert entries == {kind.kernel for kind in kinds} | plain
+
+
+@pytest.mark.parametrize(
+    ("constant", "value"),
+    [("THREADS", 256), ("SETS", operands.SETS), ("TILES", operands.TILES), ("INNER", operands.INNER)],
+)
+def test_the_source_and_the_host_count_alike(constant, value):
+    assert re.search(rf"#define {constant} {value}\b", (DATA / "gpu_proof.cu").read_text())
+
+
+@pytest.mark.parametrize(
+    "kind", [*operands.WARP_KINDS, operands.FP8, operands.WMMA], ids=lambda kind: f"{kind.name}-{kind.columns}"
+)
+def test_sums_stay_exact_in_the_shortest_accumulator(kind):
+    """14 bits: what Hopper's tensor cores keep of an fp8 product (arXiv 2412.19437)."""
+    assert kind.depth * operands.SETS * operands.INNER < 1 << 14
+
+
+def test_a_seed_decides_the_operands():
+    assert operands.problem(operands.FP8, 7) == operands.problem(operands.FP8, 7)
+    assert operands.problem(operands.FP8, 7).operands != operands.problem(operands.FP8, 8).operands
+
+
+@pytest.mark.parametrize("capability", [(7, 0), (7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (10, 3), (12, 0)])
+def test_every_generation_has_its_texts(capability):
+    there, why = device.texts(capability, (12, 4))
+
+    assert there
+    assert not why
+    assert all(int(name[10:12]) <= capability[0] * 10 + capability[1] for name in there)
