@@ -57,6 +57,10 @@ def _suites(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> Li
 @under("The node")("--force", is_flag=True, help="Run although the node is in use. What is disturbed is said.")
 @under("How it runs")("-t", "--timeout", type=DURATION, default="0", metavar="TIME", help="Deadline of the whole run.")
 @under("How it runs")(
+    "--seed", type=click.IntRange(min=0), metavar="N",
+    help="Draw the numbers of check_gpu_proof again that this seed drew: a report's message has it.",
+)  # fmt: skip
+@under("How it runs")(
     "--on-unknown",
     type=click.Choice(["tell", "admit", "refuse"]),
     default="tell",
@@ -114,7 +118,7 @@ def run_command(**options: Any) -> None:
             options["suite"], plan, node, kinds(host), options["force"], options["timeout"],
             _source(options["adapter"], host, dict(plan.settings)), terminal,
             lambda line: click.echo(f"nhc deep run: {line}", err=True), bool(options["quiet"]),
-            options["node"] or node_name(os.environ, dict(plan.settings), node),
+            options["node"] or node_name(os.environ, dict(plan.settings), node), options["seed"],
         )  # fmt: skip
     except ConfigError as error:
         raise SystemExit(_refuse("\n".join(problem.show() for problem in error.problems))) from None

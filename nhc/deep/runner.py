@@ -15,6 +15,7 @@ from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 from nhc import __version__
 from nhc.check import find
 from nhc.checks.deep import KIND, RUN, SCRATCH
+from nhc.checks.gpu_proof import SEED
 from nhc.deep import gpu_settings, idle, journal, leftovers
 from nhc.deep.journal import JournalError, RestoreJournal
 from nhc.deep.progress import ExpectedCheck, RunProgress
@@ -46,7 +47,8 @@ ITSELF = "nhc_deep_run"
 class RunRequest(NamedTuple):
     """What to run. `deadline` in seconds for the whole, 0 for none; `source` is the scheduler, where there is one.
 
-    `known_as` is what that calls the node, "" for the same name: a host's full name is none of Slurm's.
+    `known_as` is what that calls the node, "" for the same name: a host's full name is none of Slurm's. `seed` is that
+    of a proof of GPUs that is to be carried out again.
     """
 
     suite: str
@@ -60,6 +62,7 @@ class RunRequest(NamedTuple):
     say: Callable[[str], None] = lambda line: None
     quiet: bool = False
     known_as: str = ""
+    seed: Optional[int] = None
 
 
 class Ran(NamedTuple):
@@ -229,6 +232,8 @@ def _judge(wanted: RunRequest, host: Host, state: State, begin: RestoreJournal) 
 def _own(wanted: RunRequest, begin: RestoreJournal) -> Plan:
     """The plan with what the checks need to know of the run."""
     own = {RUN: begin.run, SCRATCH: begin.scratch, KIND: " ".join(wanted.kinds)}
+    if wanted.seed is not None:
+        own[SEED] = str(wanted.seed)
     items = tuple(item._replace(settings={**item.settings, **own}) for item in wanted.plan.items)
     return wanted.plan._replace(items=items)
 
