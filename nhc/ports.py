@@ -154,11 +154,15 @@ class NodeSource(Protocol):
 class ConditionReport(NamedTuple):
     """The status that another program gives a node, as a report.
 
-    `since` is since when each failure stands (Unix time), by its cause (`nhc.marks.cause_of`).
+    The report's `started` is when that was said, and its `boot_id` the boot that it was said in, "" where nobody knows:
+    what stands on a node since before its reboot says nothing of the time after. `since` is since when each failure
+    stands (Unix time), by its cause (`nhc.marks.cause_of`). `standing` are the causes that count until they are taken
+    back, however long ago they were said.
     """
 
     report: Report
     since: Mapping[str, float] = {}
+    standing: FrozenSet[str] = frozenset()
 
 
 @port

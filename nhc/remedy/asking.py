@@ -6,7 +6,7 @@ does not end it, and if it fails, no harder repair follows.
 
 from __future__ import annotations
 
-from typing import Dict, Iterable, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.model import Action
 from nhc.remedy.ladder import REQUEST, NodeFault
@@ -67,7 +67,15 @@ def kept(faults: Sequence[NodeFault], newer: Sequence[NodeFault]) -> Tuple[NodeF
     which its own scheduler tells.
     """
     others = [one for one in faults if one.source == REQUEST or is_silence(one)]
-    return (*newer, *others)
+    before = {one.cause: one for one in faults}
+    return (*(_in_its_boot(one, before.get(one.cause)) for one in newer), *others)
+
+
+def _in_its_boot(fault: NodeFault, before: Optional[NodeFault]) -> NodeFault:
+    """A fault with the boot in which it was seen: what was said before a reboot stands after it."""
+    if before is None or not before.boot or (fault.boot and fault.seen > before.seen):
+        return fault
+    return fault._replace(boot=before.boot)
 
 
 def taken_back(faults: Sequence[NodeFault], standing: Mapping[str, Request], state: EpisodeState) -> bool:

@@ -85,6 +85,11 @@ class Crew:
             boot or row.boot_id or there.boot_id, {**row.labels, **there.labels}, settings,
         )  # fmt: skip
 
+    def boot(self, node: str) -> str:
+        """The boot id that the cluster says a machine has now; where it says none, its newest report's."""
+        row = self._known.get(node)
+        return self._there.get(node, Machine(node)).boot_id or (row.boot_id if row is not None else "")
+
     def requests(self, nodes: Sequence[str]) -> Tuple[Dict[str, Request], List[str]]:
         """What persons ask for on these nodes, and what is written there that makes no sense.
 

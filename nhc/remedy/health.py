@@ -20,12 +20,12 @@ from nhc.store.nodes import StoredNode
 from nhc.store.problems import StoredProblem
 
 
-def fault_of(problem: StoredProblem, node: str, seen: float) -> NodeFault:
-    """A problem of the store as a fault."""
+def fault_of(problem: StoredProblem, node: str, seen: float, boot: str = "") -> NodeFault:
+    """A problem of the store as a fault, seen at that time in that boot."""
     cause = cause_text(problem.check, problem.reason, problem.target)
     return NodeFault(
         node, cause, problem.reason, problem.message or problem.reason, Action(problem.action), seen, problem.began,
-        problem.target, f"store/{problem.source}" if problem.source else "store",
+        problem.target, f"store/{problem.source}" if problem.source else "store", boot=boot,
     )  # fmt: skip
 
 
@@ -54,22 +54,31 @@ def _health(row: StoredNode, problems: List[StoredProblem], name: str) -> Option
         return Health(verdict, row.reported_at, row.boot_id, (), f"store/{row.source}")
     # The store writes a problem's `seen` less often than a node's time: what the newest report says is as new as it.
     at = row.reported_at if verdict is Verdict.CRIT else max(one.seen for one in problems)
-    faults = tuple(fault_of(one, name, at if one.source == row.source else one.seen) for one in problems)
+    faults = tuple(
+        fault_of(one, name, at, row.boot_id) if one.source == row.source else fault_of(one, name, one.seen)
+        for one in problems
+    )
     return Health(Verdict.CRIT, at, row.boot_id, faults, f"store/{row.source}")
 
 
-def reported(reports: Iterable[ConditionReport], names: Names, source: str) -> Dict[str, Health]:
-    """The health of nodes by reports that are in no store, such as a cluster's conditions."""
+def reported(
+    reports: Iterable[ConditionReport], names: Names, source: str, now: Optional[float] = None
+) -> Dict[str, Health]:
+    """The health of nodes by reports that are in no store, such as a cluster's conditions. What stands until it is
+    taken back is seen `now`, where that is given.
+    """
     found: Dict[str, Health] = {}
-    for report, since in reports:
+    for report, since, standing in reports:
         name = names.here(report.host)
         before = found.get(name)
         if before is not None and before.at >= report.started:
             continue
+        seen = dict.fromkeys(standing, now) if now is not None else {}
         faults = tuple(
             NodeFault(
                 name, cause_of(one), one.outcome.reason, one.outcome.message or one.outcome.reason, one.outcome.action,
-                report.started, since.get(cause_of(one), report.started), one.outcome.target, source,
+                seen.get(cause_of(one), report.started), since.get(cause_of(one), report.started),
+                one.outcome.target, source, boot=report.boot_id,
             )
             for one in report.failures()
         )  # fmt: skip

@@ -97,10 +97,10 @@ class Lookout:
         with self.store.read() as connection:
             if states is not None and not 0 <= now - self._read < GROUPS_EVERY:
                 self._fleet, self._read = counting.fleet(connection, states), now
-            own, found = self._healths(connection, reported)
+            own, found = self._healths(connection, reported, now)
             if states is not None and self._behind(connection, states, list(found)):
                 self._fleet, self._read = counting.fleet(connection, states), now
-                own, found = self._healths(connection, reported)
+                own, found = self._healths(connection, reported, now)
             known = {state.name for state in states or ()}
             faults = [fault for one in found.values() for fault in one.faults if fault.node in known]
             cases = self.book.cases(connection)
@@ -112,6 +112,7 @@ class Lookout:
             taken = {row.node for row in rows} | set(found)
             faults += self._marks([one for one in health.of_marks(states or ()) if one.node not in taken], connection)
             asked, wrong = self.hands.crew.requests(sorted(state.name for state in states or () if _free(state)))
+            faults = [one if one.boot else one._replace(boot=self.hands.crew.boot(one.node)) for one in faults]
             for node in {fault.node for fault in faults} - {row.node for row in rows} | set(asked):
                 rows += episodes.list_episodes(connection, node=node, limit=RECENT)
             asked, answered = answers(asked, rows, {row.id: causes_of(row) for row in rows if row.node in asked})
@@ -147,10 +148,10 @@ class Lookout:
         return reasons.applied(found, self.settings.reasons)
 
     def _healths(
-        self, connection: Connection, reported: Sequence[ConditionReport]
+        self, connection: Connection, reported: Sequence[ConditionReport], now: float
     ) -> Tuple[Mapping[str, Health], Dict[str, Health]]:
         """What the adapter says of nodes' health, and that together with what the store says."""
-        own = health.reported(reported, self._fleet.names, "adapter")
+        own = health.reported(reported, self._fleet.names, "adapter", now)
         return own, self._together([health.stored(connection, self._fleet.names), own])
 
     def _together(self, healths: Sequence[Mapping[str, Health]]) -> Dict[str, Health]:
@@ -239,6 +240,7 @@ class Lookout:
                 collected=apply and not by and states is not None and self._collected(case),
                 proved=self._proved(case) if apply else None,
                 taken_back=base.states is not None and taken_back(detail.faults, base.requests.standing, case.state),
+                boot=self.hands.crew.boot(node),
                 shared=base.shared.get(node, "") if any(map(silence.is_silence, detail.faults)) else "",
             )  # fmt: skip
         return scene, views

@@ -237,14 +237,21 @@ def _recheck(view: EpisodeView, scene: Scene) -> Move:
         why = f"the machine is {view.sighting.power}: somebody may have switched it off (silence.power-on = false)"
         return go(view, EpisodeEvent.GIVEN_UP, why)
     move = go(
-        view, EpisodeEvent.CONFIRMED, _why(view), boot=view.health.boot if view.health is not None else "", followed=0,
+        view, EpisodeEvent.CONFIRMED, _why(view), boot=view.boot, followed=0,
         follow_id="", follow_message="",
     )  # fmt: skip
     return move._replace(begins=True)
 
 
 def _others(view: EpisodeView) -> Optional[Held]:
-    """What else keeps a repair from beginning: another actor, a cause that nodes share, the breaker."""
+    """What else keeps a repair from beginning: a boot that was not ours, another actor, a cause that nodes share, the
+    breaker.
+    """
+    newest = max((one.seen for one in view.detail.faults), default=0.0)
+    judged = {one.boot for one in view.detail.faults if one.boot}
+    by_us = view.last is not None and view.last.rung in after_repair.NEW_BOOT and view.last.written > newest
+    if judged and view.boot and view.boot not in judged and not by_us:
+        return Held("boot", "the machine has booted since its fault was seen: a report of this boot must show it")
     if view.claims:
         return Held("other-actor", view.claims)
     if view.shared:

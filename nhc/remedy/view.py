@@ -59,7 +59,8 @@ class EpisodeView(NamedTuple):
     `breaker` why the breaker is open. Asked for only where the state needs them: `sighting`, `unseen` (why it could not
     be seen), `claims` (who else acts, or that this cannot be seen), `progress`, `proved` (what the deep suite says:
     None while it runs or was not asked for). `taken_back`: it is for what a person asked for, and asks for
-    no more. `shared` says why the node's silence is no fault of its own, "" where it is.
+    no more. `boot` is the boot id that the cluster, or the newest report, says the machine has now. `shared` says why
+    the node's silence is no fault of its own, "" where it is.
     """
 
     number: int
@@ -81,6 +82,7 @@ class EpisodeView(NamedTuple):
     proved: Optional[bool] = None
     collected: bool = False
     taken_back: bool = False
+    boot: str = ""
     shared: str = ""
 
     @property

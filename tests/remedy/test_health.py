@@ -18,6 +18,9 @@ def test_a_failure_that_two_sources_report_is_one_fault_however_long_its_target_
         reports.receive(connection, [Incoming(report, "agent", NOW)])
     names = Names(["n1"], ["n1"])
     with store.read() as connection:
-        found = [health.stored(connection, names), health.reported([ConditionReport(report, {})], names, "adapter")]
+        found = [
+            health.stored(connection, names),
+            health.reported([ConditionReport(report, {})], names, "adapter"),
+        ]
     (fault,) = health.together(found)["n1"].faults
     assert fault.target == target

@@ -32,10 +32,11 @@ grace = "0s"
 """)
 
 
-def ends(loop: RemedyController, store: Store) -> Callable[[], bool]:
-    """One more round, and whether an episode has ended."""
+def ends(loop: RemedyController, store: Store, agent: Callable[[], object] = lambda: None) -> Callable[[], bool]:
+    """One more round, and whether an episode has ended. `agent` is what the nodes' agents say before it."""
 
     def over() -> bool:
+        agent()
         loop.round()
         with store.read() as connection:
             return any(row.ended is not None for row in episodes.list_episodes(connection))

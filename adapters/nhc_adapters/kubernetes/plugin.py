@@ -11,10 +11,12 @@ from nhc.ports import AdapterError, ConditionReport, NodeState
 from nhc.repair import Claim, Machine, Request, Right
 from nhc_adapters.kubernetes.api.access import find
 from nhc_adapters.kubernetes.api.client import READ_TIMEOUT, Client
-from nhc_adapters.kubernetes.controller.judge import NEVER, NOT_TAKEN_BACK, judge
+from nhc_adapters.kubernetes.controller.judge import NEVER, NOT_TAKEN_BACK, judge, said_at
 from nhc_adapters.kubernetes.nodes.adapter import IN_FLIGHT, Kubernetes
+from nhc_adapters.kubernetes.nodes.boots import BootsSeen
 from nhc_adapters.kubernetes.nodes.conditions import read_conditions
 from nhc_adapters.kubernetes.nodes.drain import Drain, DrainRules
+from nhc_adapters.kubernetes.nodes.evidence import NEVER_STALE
 from nhc_adapters.kubernetes.nodes.marks import Treatment, apply
 from nhc_adapters.kubernetes.nodes.view import node_state
 from nhc_adapters.kubernetes.nodes.vocabulary_file import BadVocabulary, load
@@ -57,6 +59,7 @@ class Adapter(Kubernetes):
         super().__init__(Client(access, connections=IN_FLIGHT, read_timeout=timeout), Treatment(spoken))
         self.own_pod = given.get("NHC_KUBE_OWN_POD", "")
         self._drains: Dict[str, Drain] = {}
+        self._boots = BootsSeen()
         self._shown: Dict[str, _ShownNode] = {}
         """What is kept of the nodes as they were read last: an object itself is 20 kB."""
         self.sources = _words(given, "NHC_KUBE_REQUESTS", SOURCES, "nhc")
@@ -122,15 +125,16 @@ class Adapter(Kubernetes):
         for node in self.objects():
             judged, conditions = judge(node, faults, now), read_conditions(node)
             report = judged.report
-            since = {
-                cause_of(one): conditions[kind].since
-                for one, kind in zip(report.failures(), judged.types)
-                if kind in conditions
-            }
+            failures = [(cause_of(one), kind) for one, kind in zip(report.failures(), judged.types)]
+            since = {cause: conditions[kind].since for cause, kind in failures if kind in conditions}
+            at = said_at(judged, conditions, now)
+            boot = self._boots.of(report.host, report.boot_id, at, now)
+            standing = frozenset(cause for cause, kind in failures if kind in NEVER_STALE)
             # That a mark's own source has not been taken back says nothing of the node: whoever marked it clears it.
             said = tuple(one for one in report.results if one.outcome.reason not in (NEVER, NOT_TAKEN_BACK))
             if said:
-                found.append(ConditionReport(report._replace(results=said), since))
+                told = report._replace(results=said, started=at, boot_id=boot)
+                found.append(ConditionReport(told, since, standing))
         return found
 
     def evict(self, names: Sequence[str]) -> Mapping[str, str]:

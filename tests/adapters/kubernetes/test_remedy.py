@@ -45,8 +45,13 @@ class Rebooter:
         body = {"status": {"nodeInfo": {"bootID": f"boot-{order.key}"}}}
         path = f"/api/v1/nodes/{order.machine.node}/status"
         self.kube.admin.patch(path, body, "application/strategic-merge-patch+json")
-        self.kube.set_condition(order.machine.node, "NhcHealthy", "True", "NodeIsHealthy")
+        self.agents()
         return Sent(Answer.AMBIGUOUS, "the answer was lost")
+
+    def agents(self) -> None:
+        """The agents of the nodes that were rebooted say that they are well."""
+        for order in self.sent:
+            self.kube.set_condition(order.machine.node, "NhcHealthy", "True", "NodeIsHealthy")
 
     def progress(self, order: Order, sent: Sent, before: Sighting) -> Progress:
         done = boot(self.kube, order.machine.node) != before.boot
@@ -83,7 +88,7 @@ def test_from_a_condition_to_a_returned_node(kube: Kube, adapter: Adapter, tmp_p
     loop = RemedyController(store, settings("reboot", more=EVICT), hands, reports=adapter.condition_reports)
 
     try:
-        until(ends(loop, store), 60.0, 0.3)
+        until(ends(loop, store, rebooter.agents), 60.0, 0.3)
         with store.read() as connection:
             (row,) = episodes.list_episodes(connection)
             (attempt,) = attempts.attempts_of(connection, row.id)
@@ -133,7 +138,7 @@ def test_the_controller_beside_the_loop_leaves_the_mark_until_the_loop_has_prove
         kube.set_condition(witness, "NhcHealthy", "True", "NodeIsHealthy")
         until(lambda: not marked(kube, witness), 60.0, 0.1)  # the controller has cleared what is its own
         assert marked(kube, sick)
-        until(ends(loop, store), 60.0, 0.3)
+        until(ends(loop, store, rebooter.agents), 60.0, 0.3)
     finally:
         controller.close()
         store.close()

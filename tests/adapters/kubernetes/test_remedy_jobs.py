@@ -10,7 +10,7 @@ import pytest
 from nhc.remedy.controller import RemedyController
 from nhc.remedy.crew import Crew, Hand
 from nhc.remedy.effects import Hands
-from nhc.remedy.settings import RepairerSettings
+from nhc.remedy.settings import RemedySettings, RepairerSettings
 from nhc.store import attempts, episodes
 from nhc.store.attempts import Attempt
 from nhc.store.episodes import Episode
@@ -34,7 +34,7 @@ HEALTH = "sagemaker.amazonaws.com/node-health-status"
 class Loop:
     """The loop over one node of the plane, whose kubelet runs Jobs."""
 
-    def __init__(self, kube: Kube, base: Path, requests: str = "nhc") -> None:
+    def __init__(self, kube: Kube, base: Path, requests: str = "nhc", wanted: RemedySettings = SETTINGS) -> None:
         self.kube = kube
         self.gpus = GpuNode(base / "node")
         self.gpus.gpus(2, recovery="GPU Reset Required")
@@ -54,16 +54,25 @@ class Loop:
         hand = Hand(RepairerSettings("kubernetes", "kubernetes"), repairer)
         self.store = new_store(str(base))
         self.controller = RemedyController(
-            self.store, SETTINGS, Hands(self.adapter, Crew([hand], (), (self.adapter,)), workers=0),
+            self.store, wanted, Hands(self.adapter, Crew([hand], (), (self.adapter,)), workers=0),
             reports=self.adapter.condition_reports,
         )  # fmt: skip
         self.problems: List[str] = []
+        self.agent = True
+        """Whether the node's agent runs: it renews what it said, and says that the node is well after a boot."""
+        self.said: Tuple[str, ...] = ()
 
     def healthy(self) -> None:
-        self.kube.set_condition(self.node, "NhcHealthy", "True", "NodeIsHealthy")
+        if self.agent:
+            self.say("True", "NodeIsHealthy")
+
+    def say(self, *words: str) -> None:
+        """What the agent says of the node from now on: the status of its condition, the reason, the message."""
+        self.said = words
+        self.kube.set_condition(self.node, "NhcHealthy", *words)
 
     def sick(self, message: str = "check_gpu_xid: Xid 95 on gpu1 [action: reboot]") -> None:
-        self.kube.set_condition(self.node, "NhcHealthy", "False", "Xid95", message)
+        self.say("False", "Xid95", message)
 
     def ask(self, **notes: Any) -> None:
         self.kube.admin.patch(node_path(self.node), {"metadata": {"annotations": notes}}, MERGE_PATCH)
@@ -74,6 +83,8 @@ class Loop:
                     for row in episodes.list_episodes(connection)]  # fmt: skip
 
     def round(self) -> None:
+        if self.agent and self.said:
+            self.say(*self.said)
         self.problems += self.controller.round().problems
 
     def until(self, so: Callable[[], object], within: float = 60.0) -> None:

@@ -47,6 +47,7 @@ class Repairs:
     def __init__(self, kube: Kube) -> None:
         self.kube = kube
         self.sent: List[Rung] = []
+        self.rebooted = ""
         self.cures = lambda _rung: None
 
     def can(self, machine: Machine, rung: Rung, device: str = "") -> str:
@@ -60,8 +61,13 @@ class Repairs:
         self.cures(order.rung)
         body = {"status": {"nodeInfo": {"bootID": f"boot-{order.key}"}}}
         self.kube.admin.patch(f"{node_path(order.machine.node)}/status", body, STRATEGIC)
-        self.kube.set_condition(order.machine.node, "NhcHealthy", "True", "NodeIsHealthy")
+        self.rebooted = order.machine.node
         return Sent(Answer.ACCEPTED, "sent")
+
+    def agent(self) -> None:
+        """The agent of the node that was rebooted says that it is well."""
+        if self.rebooted:
+            self.kube.set_condition(self.rebooted, "NhcHealthy", "True", "NodeIsHealthy")
 
     def progress(self, order: Order, sent: Sent, before: Sighting) -> Progress:
         done = self._boot(order.machine.node) != before.boot
@@ -149,7 +155,7 @@ def test_a_failed_suite_leads_to_the_next_repair_and_a_passed_one_back_into_serv
     kube.set_condition(site.node, "NhcHealthy", "False", "Xid95", "check_gpu_xid: Xid 95 on gpu3 [action: reboot]")
 
     try:
-        until(ends(loop, store), 120.0, 0.2)
+        until(ends(loop, store, repairs.agent), 120.0, 0.2)
         with store.read() as connection:
             (row,) = episodes.list_episodes(connection)
             tries = attempts.attempts_of(connection, row.id)

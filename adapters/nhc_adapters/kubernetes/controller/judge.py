@@ -26,6 +26,7 @@ from nhc_adapters.kubernetes.nodes.conditions import (
     read_conditions,
 )
 from nhc_adapters.kubernetes.nodes.evidence import (
+    NEVER_STALE,
     SILENT_AFTER,
     fresh,
     read_sources,
@@ -198,6 +199,26 @@ def judge(
         sources,
         offer,
     )
+
+
+def said_at(judged: Judgement, conditions: Mapping[str, Condition], now: float) -> float:
+    """When what a judgement says was said (Unix time).
+
+    A failure is as new as its newest condition, health as old as its oldest: an agent that renews a part proves a part.
+    What the kubelet and the API server say of the node is said now; what the controller said once is as old as that.
+    """
+
+    def at(kind: str) -> float:
+        condition = conditions.get(kind)
+        said_now = condition is None or kind == ALLOCATABLE or (kind in NEVER_STALE and kind not in CLUSTER_SIDE)
+        return now if condition is None or said_now else condition.seen
+
+    if judged.types:
+        return max(at(kind) for kind in judged.types)
+    kinds = {one.check for one in judged.report.results}
+    said = [kind for kind in kinds if kind in conditions and kind not in CLUSTER_SIDE]
+    said = said or [kind for kind in kinds if kind in conditions]
+    return min((at(kind) for kind in said), default=now)
 
 
 def _offer(

@@ -1,0 +1,28 @@
+"""In which boot of its node a condition was said. A node's object has the kubelet's boot id; conditions have none."""
+
+from __future__ import annotations
+
+from typing import Dict, NamedTuple
+
+
+class _Boot(NamedTuple):
+    """A boot id, and when (Unix time) the node was first seen to have it."""
+
+    name: str
+    since: float
+
+
+class BootsSeen:
+    """The boot id of each node as it was read last. A reader that starts now has seen no boot begin."""
+
+    def __init__(self) -> None:
+        self._seen: Dict[str, _Boot] = {}
+
+    def of(self, node: str, boot: str, at: float, now: float) -> str:
+        """The boot in which something was said at `at`, on a node whose kubelet says `boot` now; "" where it may have
+        been the one before.
+        """
+        before = self._seen.get(node)
+        if before is None or before.name != boot:
+            before = self._seen[node] = _Boot(boot, now)
+        return boot if at > before.since else ""

@@ -1,0 +1,87 @@
+"""The loop on a real control plane believes a condition as old as its heartbeat is, and of the boot that said it."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import Any, Callable, Iterator
+
+import pytest
+
+from nhc.remedy.persons import decide
+from tests.adapters.kubernetes.test_remedy_jobs import Loop
+from tests.support.kube import Kube
+from tests.support.kube_remedy import settings
+from tests.support.waiting import until
+
+SHORT = 'healthy-for = "1s"\ndeadline = "4s"'
+EVICT = "[drain]\nevict = true\n"
+
+
+@pytest.fixture
+def begun(kube: Kube, tmp_path: Path) -> Iterator[Callable[..., Loop]]:
+    made: list[Loop] = []
+
+    def begin(**more: Any) -> Loop:
+        loop = Loop(kube, tmp_path, wanted=settings("reboot", "power-cycle", verify=SHORT, **more))
+        loop.kubelet.__enter__()
+        made.append(loop)
+        return loop
+
+    yield begin
+    for loop in made:
+        loop.kubelet.__exit__()
+        loop.store.close()
+        loop.adapter.close()
+
+
+def test_a_node_whose_agent_never_comes_back_is_not_returned_on_a_heartbeat_of_before_the_reboot(
+    begun: Callable[..., Loop],
+) -> None:
+    loop = begun(more=EVICT)
+    loop.healthy()
+    loop.kubelet.rebooted = lambda: setattr(loop, "agent", False)
+    loop.ask(**{"nhc/request": "reboot"})
+    loop.until(loop.ended)
+    ((row, (attempt,)),) = loop.rows()
+    assert (row.state, attempt.outcome) == ("escalated", "succeeded")
+    assert "no healthy report" in row.outcome
+    assert loop.kube.get(loop.node)["spec"].get("unschedulable")
+
+
+def test_no_harder_repair_follows_on_the_failure_of_before_the_reboot(begun: Callable[..., Loop]) -> None:
+    loop = begun(more=EVICT)
+    loop.kubelet.rebooted = lambda: setattr(loop, "agent", False)
+    loop.sick()
+    loop.until(loop.ended)
+    ((row, tries),) = loop.rows()
+    assert [(one.rung, one.outcome) for one in tries] == [("reboot", "succeeded")]
+    assert "no healthy report" in row.outcome
+
+
+@pytest.mark.parametrize("agent", [True, False])
+def test_a_machine_that_somebody_rebooted_while_it_waited_for_approval_is_not_rebooted_again(
+    begun: Callable[..., Loop], agent: bool
+) -> None:
+    loop = begun(more=EVICT + "[approval]\nreboot = 1\n")
+    loop.sick()
+    loop.until(lambda: loop.rows() and loop.rows()[0][0].state == "awaiting-approval")
+    for _more in range(3):
+        loop.round()
+    loop.agent = False
+    loop.kubelet.boot(str(uuid.uuid4()))
+    until(lambda: loop.kube.get(loop.node)["status"]["nodeInfo"]["bootID"], 30)
+    loop.round()
+    decide(loop.store, loop.rows()[0][0].id, by="ann", agree=True, why="", now=loop.controller.clock())
+    for _more in range(8):
+        loop.round()
+    ((row, tries),) = loop.rows()
+    assert (row.state, tries, loop.kubelet.started) == ("recheck", [], [])
+    assert "has booted since" in row.detail
+    loop.agent = True
+    if agent:  # the fault stands in this boot, too: the repair goes on
+        loop.until(lambda: loop.kubelet.started)
+    else:
+        loop.healthy()
+        loop.until(loop.ended)
+        assert (loop.rows()[0][0].state, loop.kubelet.started) == ("returned", [])
