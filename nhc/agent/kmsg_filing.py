@@ -13,6 +13,7 @@ from nhc.facts.kernel_lines import Record
 from nhc.facts.kmsg import boot_id
 from nhc.host import Host
 from nhc.kernlog.judge import take_in
+from nhc.kernlog.programs import origin
 from nhc.kernlog.shape import fit
 from nhc.kernlog.source import STORE
 from nhc.kernlog.store import load
@@ -86,7 +87,8 @@ class Filing:
         if not fresh:
             return bool(self._waiting)  # a check has filed them, and may take a while yet to say so
         before = _standing(store)
-        take_in(store, [(record.text, record.when) for record in fresh], self.host.time())
+        messages = [(record.text, record.when) for record in fresh]
+        take_in(store, messages, self.host.time(), look=origin(self.host))
         store["cursor"] = max(cursor, self.last or 0)
         return _standing(store) != before
 

@@ -10,10 +10,14 @@ from nhc.light import TYPE_CHECKING
 from nhc.model import Action, printable
 
 if TYPE_CHECKING:
+    from typing import Callable, Optional
+
     from nhc.kernlog.state_types import Finding, LogState
 
 KEPT = 256
 """Findings kept apart; further ones are only counted."""
+FRESH = 60.0
+"""Seconds after its line in which a process of that number is still taken for the one that the line names."""
 COMPANION = 300.0
 """Seconds within which an Xid 45 is the clean-up after another Xid of its GPU."""
 
@@ -22,8 +26,8 @@ def key_of(match: Match) -> str:
     return f"{match.kind}/{match.code}/{match.device}"
 
 
-def add(state: LogState, match: Match, when: float, now: float) -> None:
-    """Take in one line."""
+def add(state: LogState, match: Match, when: float, now: float, look: Optional[Callable[[int], str]] = None) -> None:
+    """Take in one line. `look` gives what a process that a line names belongs to, by its number."""
     for what in match.recovers:
         _recover(state, what, match.device, when)
     if match.kind == "pcie":
@@ -40,13 +44,23 @@ def add(state: LogState, match: Match, when: float, now: float) -> None:
     if match.kind == "xid":
         severity = _beside(state, match, when)
     seen[severity] = seen.get(severity, 0) + 1
-    hit = repeated(state, match, when) if severity != INFO or match.kind == "aer" else None
+    hit = (
+        repeated(state, match, when, look if look and now - when <= FRESH else _nothing)
+        if severity != INFO or match.kind == "aer"
+        else None
+    )
     if hit is not None:
         match = escalated(state, match, when, *hit)
         severity = match.severity
     if RANK[severity] < RANK[DEGRADED]:
         return
     _keep(state, match, severity, when, now, hit is not None)
+    if hit is not None and hit[0].others == "clean" and severity == FATAL:
+        state["findings"][key_of(match)]["compared"] = True
+
+
+def _nothing(_pid: int) -> str:
+    return ""
 
 
 def _by_hand(state: LogState, match: Match) -> Match:

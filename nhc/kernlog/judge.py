@@ -6,7 +6,7 @@ from nhc.kernlog.collect import add
 from nhc.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Dict, Optional, Sequence, Tuple
+    from typing import Callable, Dict, Optional, Sequence, Tuple
 
     from nhc.kernlog.npd_rules import Rule
     from nhc.kernlog.state_types import LogState
@@ -18,10 +18,12 @@ def take_in(
     now: float,
     rules: Sequence[Rule] = (),
     catalogue: bool = True,
+    look: Optional[Callable[[int], str]] = None,
 ) -> None:
     """Judge messages, each with its time (None: now), and collect what they mean into a state.
 
-    `rules` apply to all messages, the catalogue only where `catalogue` says that they are the kernel's.
+    `rules` apply to all messages, the catalogue only where `catalogue` says that they are the kernel's. `look` gives
+    what a process that a line names belongs to, by its number (`nhc.kernlog.programs.origin`).
     """
     if not messages:
         return
@@ -50,6 +52,6 @@ def take_in(
         found = matcher.judge(texts[index], numbers)
         if found is not None:
             when = lines[index][1]
-            add(state, found, now if when is None else when, now)
+            add(state, found, now if when is None else when, now, look)
     if matcher.driver:
         state["driver"] = matcher.driver

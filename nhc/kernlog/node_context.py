@@ -32,7 +32,7 @@ def depends(finding: Finding) -> bool:
     if finding.get("drill"):
         return False
     kind = finding["kind"]
-    if kind == "hung":
+    if kind == "hung" or finding.get("compared"):
         return True
     if kind in (*FILE_SYSTEMS, "block"):
         return bool(finding["device"])
@@ -41,7 +41,7 @@ def depends(finding: Finding) -> bool:
 
 def apart(state: LogState, finding: Finding) -> Finding:
     """A finding that depends on the node, where the node cannot be asked."""
-    if finding["severity"] != FATAL or not depends(finding):
+    if finding["severity"] != FATAL or not depends(finding) or finding.get("compared"):
         return finding
     if finding["kind"] == "nvme":  # most NVMe drives are in the node
         return _lowered(finding, PULLED) if hotplug.taken_out(state, finding) else finding
@@ -55,20 +55,37 @@ def beside_node(host: Host, state: LogState, pairs: Sequence[Pair]) -> Tuple[Lis
     standing: List[Pair] = []
     gone: List[Pair] = []
     found: Optional[Volumes] = None
-    if any(depends(finding) and finding["kind"] != "hung" for _key, finding in pairs) or any(
+    if any(depends(finding) and finding["kind"] not in ("hung", "xid") for _key, finding in pairs) or any(
         finding["kind"] == "hung" and finding["severity"] == FATAL for _key, finding in pairs
     ):
         found = _volumes(host)
     for key, finding in pairs:
         judged: Optional[Finding] = finding
         if depends(finding):
-            judged = _task(host, state, finding) if finding["kind"] == "hung" else _volume(host, state, found, finding)
+            judged = _judged(host, state, found, finding)
         if judged is None:
             gone.append((key, finding))
         else:
             standing.append((key, judged))
     standing.sort(key=lambda pair: -RANK[pair[1]["severity"]])
     return standing, gone
+
+
+def _judged(host: Host, state: LogState, found: Optional[Volumes], finding: Finding) -> Optional[Finding]:
+    if finding.get("compared"):
+        return _compared(host, finding)
+    if finding["kind"] == "hung":
+        return _task(host, state, finding)
+    return _volume(host, state, found, finding)
+
+
+def _compared(host: Host, finding: Finding) -> Finding:
+    """A fault of applications that counts because no other GPU had it: a node with one GPU has no other."""
+    from nhc.facts.pci import accelerator_functions
+
+    if finding["severity"] != FATAL or len(host.fact(accelerator_functions)) != 1:
+        return finding
+    return _lowered(finding, "run diagnostics: the node has no other GPU to compare with")
 
 
 def _volumes(host: Host) -> Optional[Volumes]:

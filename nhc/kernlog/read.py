@@ -15,7 +15,7 @@ from nhc.kernlog.store import register
 from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+    from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
     from nhc.kernlog.npd_rules import Rule
     from nhc.kernlog.state_types import LogState
@@ -120,13 +120,24 @@ def _advance(host: Host, source: LogSource, state: LogState, rules: Sequence[Rul
             from nhc.kernlog.lasting import covers
 
             before = [r for r in records if covers(ack, source.store, r.number, r.when)]
-            take_in(state, [(r.text, r.when) for r in before], host.time(), rules, catalogue)
+            take_in(state, [(r.text, r.when) for r in before], host.time(), rules, catalogue, _origin(host))
             state.get("findings", {}).pop(ack["key"], None)
             records = records[len(before) :]
-        take_in(state, [(r.text, r.when) for r in records], host.time(), rules, catalogue)
+        take_in(state, [(r.text, r.when) for r in records], host.time(), rules, catalogue, _origin(host))
     state["cursor"] = batch.cursor
     lost, unseen = (0, batch.lost) if first else (batch.lost, 0)
     return LogReading(state, name, len(batch.records), lost, unseen, batch.problem)
+
+
+def _origin(host: Host) -> Callable[[int], str]:
+    """Looks up what a process belongs to; what that takes is loaded for the first that is asked for."""
+
+    def look(pid: int) -> str:
+        from nhc.kernlog.programs import origin
+
+        return origin(host)(pid)
+
+    return look
 
 
 def _acks(host: Host, source: LogSource, state: LogState) -> List[Dict[str, Any]]:

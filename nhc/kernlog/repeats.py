@@ -12,7 +12,7 @@ from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.model import Action
 
 if TYPE_CHECKING:
-    from typing import List, Optional, Tuple
+    from typing import Callable, List, Optional, Tuple
 
     from nhc.kernlog.state_types import LogState
 
@@ -51,8 +51,11 @@ def repeats() -> List[Repeat]:
     return _repeats
 
 
-def repeated(state: LogState, match: Match, when: float) -> Optional[Tuple[Repeat, int]]:
-    """The rule of repeats.tsv that this occurrence fulfils, and how often the error has come."""
+def repeated(state: LogState, match: Match, when: float, look: Callable[[int], str]) -> Optional[Tuple[Repeat, int]]:
+    """The rule of repeats.tsv that this occurrence fulfils, and how often the error has come.
+
+    `look` gives what a process belongs to, by its number ("" where nothing tells).
+    """
     hit: Optional[Tuple[Repeat, int]] = None
     for rule in repeats():
         if rule.kind != match.kind:
@@ -67,7 +70,7 @@ def repeated(state: LogState, match: Match, when: float) -> Optional[Tuple[Repea
             from nhc.kernlog import programs
 
             name = f"{rule.kind}/{rule.code}/{device}/{place}"
-            programs.note(state, name, match.line, when, rule.window, rule.burst)
+            programs.note(state, name, match.line, when, rule.window, rule.burst, look)
             _acquit(state, match, when)
         times = _note(state, rule, device, place, when)
         if times < rule.times:

@@ -100,6 +100,7 @@ _TOP: Dict[str, Callable[[Any], bool]] = {
     "companions": _table,
     "history": _table,
     "programs": _table,
+    "ties": _table,
     "hung": _hung,
     "no_callback": _number,
     "slots": _table,
@@ -112,4 +113,5 @@ _INNER: Dict[str, Callable[[Any], bool]] = {
     "slots": _number,
     "history": lambda value: isinstance(value, list) and bool(value) and all(map(_number, value)),
     "programs": lambda value: _table(value) and all(map(_pair, value.values())),
+    "ties": lambda value: _table(value) and all(map(_text, value.values())),
 }

@@ -26,7 +26,7 @@ class Finding(_FindingAlways, total=False):
     is the first, `last_line` the last where it is another. `repairing`: until when the kernel may repair it by itself.
     `drill`: all its lines were written by `nhc inject`. `before_boot`: from before the node restarted; `unproven`: its
     device could not be asked after that. `recurring`: it came back so often that the device is to be replaced. `eased`:
-    the count at which its device named no repair any more.
+    the count at which its device named no repair any more. `compared`: it counts because no other device had it.
     """
 
     last_line: str
@@ -35,6 +35,7 @@ class Finding(_FindingAlways, total=False):
     before_boot: bool
     unproven: bool
     recurring: bool
+    compared: bool
     eased: int
 
 
@@ -58,7 +59,8 @@ class LogState(TypedDict, total=False):
     `boot` is the boot id, `cursor` where the reader of its source goes on, `tail` the last lines for rules that span
     several, `driver` NVIDIA's version, `more` findings beyond the limit, `seen` lines by severity, `kept` a mark of
     what was written to outlive a restart (nhc.kernlog.lasting). The rest is what later lines are judged by:
-    `companions` the last Xid of each GPU, `history` and `programs` of faults that come back, `hung` of hung tasks,
+    `companions` the last Xid of each GPU, `history` of faults that come back, `programs` that had them and `ties`
+    by which a program is known, `hung` of hung tasks,
     `no_callback` when a driver could not be asked for a recovery, `slots` when the button of each PCIe slot was pressed
     to turn it off, `taken_out` when a card was last taken out of one.
     """
@@ -74,6 +76,7 @@ class LogState(TypedDict, total=False):
     companions: Dict[str, float]
     history: Dict[str, List[float]]
     programs: Dict[str, Dict[str, List[float]]]
+    ties: Dict[str, Dict[str, str]]
     hung: HungMemory
     no_callback: float
     slots: Dict[str, float]

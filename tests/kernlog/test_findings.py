@@ -7,14 +7,16 @@ from hypothesis import strategies as st
 from nhc.kernlog.collect import COMPANION, KEPT
 from nhc.kernlog.findings import current, end, enter_boot
 from nhc.kernlog.judge import take_in
+from nhc.kernlog.programs import origin
+from nhc.testing import FakeHost
 
 NOW = 1_700_000_000.0
 HOUR = 3600.0
-XID = "NVRM: Xid (PCI:0000:{bus}:00): {code}, pid=1, name=python, {words}"
+XID = "NVRM: Xid (PCI:0000:{bus}:00): {code}, pid={pid}, name={name}, {words}"
 
 
-def xid(code, bus="3b", words="words"):
-    return XID.format(code=code, bus=bus, words=words)
+def xid(code, bus="3b", words="words", name="python", pid=0):
+    return XID.format(code=code, bus=bus, words=words, name=name, pid=pid or 1000 + sum(name.encode()))
 
 
 def log(*said, state=None):
@@ -64,9 +66,9 @@ def test_repeats_on_one_gpu_take_the_node_out():
     log((xid(31), NOW + 2 * HOUR), state=state)
     assert standing(state) == {"xid/31/0000:3b:00.0": ("degraded", "inspect")}, "one program alone: it can be its own"
     assert "3 times within 24h; run diagnostics" in current(state)[0][1]["message"]
-    log((xid(31).replace("python", "train.x"), NOW + 3 * HOUR), state=state)
+    log((xid(31, name="train.x"), NOW + 3 * HOUR), state=state)
     assert standing(state) == {"xid/31/0000:3b:00.0": ("degraded", "inspect")}, "one crash of another can be chance"
-    log((xid(31).replace("python", "train.x"), NOW + 3.5 * HOUR), state=state)
+    log((xid(31, name="train.x"), NOW + 3.5 * HOUR), state=state)
     assert standing(state) == {"xid/31/0000:3b:00.0": ("fatal", "inspect")}
     assert "2 different programs" in current(state)[0][1]["message"]
     log((xid(31, "5e"), NOW + 4 * HOUR), state=state)
@@ -78,6 +80,47 @@ def test_a_crash_loop_never_takes_the_node_out(code):
     words = "Graphics SM Warp Exception on (GPC 1, TPC 2, SM 1): Out Of Range Address"
     state = log(*[(xid(code, words=words), NOW + index * 600) for index in range(140)])
     assert standing(state) == {f"xid/{code}/0000:3b:00.0": ("degraded", "inspect")}
+
+
+NAMES = [("python3", "pt_main_thread"), ("VLLM::EngineCor", "VLLM::Worker_TP"), ("ray::train", "python")]
+
+
+@pytest.mark.parametrize("code", [13, 31, 43, 45])
+@pytest.mark.parametrize("names", NAMES, ids=lambda names: names[0])
+def test_the_threads_of_one_program_are_one_program(code, names):
+    """comm is a thread's: a pod that crashes and is started again has other numbers and other names each time."""
+    words = "Graphics SM Warp Exception on (GPC 1, TPC 2, SM 1): Out Of Range Address"
+    crashes = [(xid(code, words=words, name=names[at % 2], pid=100 + at), NOW + at * 1800) for at in range(24)]
+    assert standing(log(*crashes)) == {f"xid/{code}/0000:3b:00.0": ("degraded", "inspect")}
+
+
+def test_one_process_and_one_crash_are_one_program():
+    of_one_process = [(xid(31, name=f"worker{at % 2}", pid=100 + at // 2), NOW + at * 1800) for at in range(12)]
+    assert standing(log(*of_one_process)) == {"xid/31/0000:3b:00.0": ("degraded", "inspect")}
+    of_one_crash = [(xid(31, name=f"rank{at % 4}", pid=100 + at), NOW + at // 4 * 1800 + at % 4) for at in range(24)]
+    assert standing(log(*of_one_crash)) == {"xid/31/0000:3b:00.0": ("degraded", "inspect")}
+
+
+POD = "0::/kubepods.slice/kubepods-pod{}.slice/cri-containerd-{}.scope\n"
+UID = "1f3c2b1a_0d9e_4c55_8a11_3b2f9d0e77c{}"
+
+
+@pytest.mark.parametrize(
+    ("groups", "severity"),
+    [
+        ([POD.format(UID.format(1), "a"), POD.format(UID.format(1), "b")], "degraded"),
+        (["0::/system.slice/slurmstepd.scope/job_77/step_0\n", "0::/system.slice/slurmstepd.scope/job_77/step_1\n"],
+         "degraded"),
+        ([POD.format(UID.format(1), "a"), POD.format(UID.format(2), "b")], "fatal"),
+    ],
+)  # fmt: skip
+def test_programs_of_one_pod_or_job_are_one(groups, severity):
+    host = FakeHost({f"/proc/{100 + at}/cgroup": groups[at % 2] for at in range(8)})
+    state = {}
+    for at in range(8):
+        line = xid(31, name=("mixer", "solver")[at % 2], pid=100 + at)
+        take_in(state, [(line, NOW + at * 1800)], NOW + at * 1800 + 1, look=origin(host))
+    assert standing(state)["xid/31/0000:3b:00.0"] == (severity, "inspect")
 
 
 def test_an_xid_45_that_names_its_cause_is_information():
@@ -102,7 +145,7 @@ def test_xid_13_counts_by_the_unit_of_the_gpu():
     words = "Graphics SM Warp Exception on (GPC {}, TPC 2, SM 1): Out Of Range Address"
     state = log((xid(13, words=words.format(1)), NOW), (xid(13, words=words.format(3)), NOW + HOUR))
     assert standing(state) == {}
-    log((xid(13, words=words.format(1)).replace("python", "b"), NOW + 2 * HOUR), state=state)
+    log((xid(13, words=words.format(1), name="b"), NOW + 2 * HOUR), state=state)
     assert standing(state) == {"xid/13/0000:3b:00.0": ("fatal", "inspect")}
 
 

@@ -5,6 +5,8 @@ import pytest
 from nhc.model import Verdict
 from nhc.testing import FakeHost, Symlink
 from tests.support.judge import judge_all
+from tests.support.kernel_sequences import xid
+from tests.support.nvml.fake import ADDRESSES, pci_tree
 
 BOOT = {"/proc/sys/kernel/random/boot_id": "boot-1\n", "/proc/bus/pci/devices": ""}
 ROOT = "22 1 8:2 / / rw - ext4 /dev/sda2 rw"
@@ -157,3 +159,15 @@ def test_in_a_container_that_does_not_see_the_nodes_processes_the_hang_stands():
     node = Node(files={"/proc/2/stat": stat(2, "sh", "S")})
     node.says(*HUNG)
     assert node.verdicts() == {"": Verdict.WARN}
+
+
+@pytest.mark.parametrize(("gpus", "verdict"), [(1, Verdict.WARN), (2, Verdict.CRIT)])
+def test_a_node_with_one_gpu_has_no_other_to_compare_it_with(gpus, verdict):
+    """That no other GPU had the fault says nothing there: it can be the programs' as well."""
+    node = Node(files=pci_tree(ADDRESSES[:gpus]))
+    for program in ("mixer", "solver", "mixer", "solver"):
+        node.passes(3600)
+        node.says(xid(31, bus="0f", name=program))
+        outcomes = judge_all(node.host.anew(node.host.memory), "check_kmsg")
+    assert (outcomes[0].verdict, outcomes[0].reason) == (verdict, "Xid31")
+    assert "run diagnostics" in outcomes[0].message or verdict is Verdict.CRIT

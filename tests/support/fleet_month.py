@@ -55,8 +55,9 @@ class Month(NamedTuple):
     faults: List[Fault]
 
 
-def xid(bus: str, code: int, words: str, name: str = "python", pid: int = 4711) -> str:
-    return f"NVRM: Xid (PCI:0000:{bus}:00): {code}, pid={pid}, name={name}, {words}"
+def xid(bus: str, code: int, words: str, name: str = "python", pid: int = 0) -> str:
+    number = pid or 1000 + sum(name.encode())
+    return f"NVRM: Xid (PCI:0000:{bus}:00): {code}, pid={number}, name={name}, {words}"
 
 
 def hung(task: str, pid: int, seconds: int, frames: Tuple[str, ...]) -> List[str]:

@@ -30,7 +30,8 @@ FILES = {
 UNMOUNTED = {"/proc/self/mountinfo": ROOT}
 
 
-def xid(code, words="words", bus="3b", name="python", pid=7):
+def xid(code, words="words", bus="3b", name="python", pid=0):
+    pid = pid or 1000 + sum(name.encode())
     return f"NVRM: Xid (PCI:0000:{bus}:00): {code}, pid={pid}, name={name}, {words}"
 
 
