@@ -13,6 +13,7 @@ class Scope(str, Enum):
     """What a route needs. OPEN is for the page's own files and the login alone."""
 
     OPEN = "open"
+    METRICS = "metrics"
     STATE = "state"
     EVIDENCE = "evidence"
     ACT = "act"
@@ -24,6 +25,7 @@ class Scope(str, Enum):
 class Role(str, Enum):
     """What a person is here. No role includes another one's rights without saying so."""
 
+    METRICS = "metrics"
     VIEWER = "viewer"
     OPERATOR = "operator"
     ADMIN = "admin"
@@ -31,10 +33,13 @@ class Role(str, Enum):
 
 
 GRANTS: Dict[Role, FrozenSet[Scope]] = {
-    Role.VIEWER: frozenset({Scope.STATE}),
-    Role.OPERATOR: frozenset({Scope.STATE, Scope.EVIDENCE, Scope.ACT, Scope.APPROVE}),
-    Role.ADMIN: frozenset({Scope.STATE, Scope.EVIDENCE, Scope.ACT, Scope.APPROVE, Scope.AUDIT, Scope.ADMIN}),
-    Role.AUDITOR: frozenset({Scope.STATE, Scope.AUDIT}),
+    Role.METRICS: frozenset({Scope.METRICS}),
+    Role.VIEWER: frozenset({Scope.METRICS, Scope.STATE}),
+    Role.OPERATOR: frozenset({Scope.METRICS, Scope.STATE, Scope.EVIDENCE, Scope.ACT, Scope.APPROVE}),
+    Role.ADMIN: frozenset(
+        {Scope.METRICS, Scope.STATE, Scope.EVIDENCE, Scope.ACT, Scope.APPROVE, Scope.AUDIT, Scope.ADMIN}
+    ),
+    Role.AUDITOR: frozenset({Scope.METRICS, Scope.STATE, Scope.AUDIT}),
 }
 
 
@@ -73,7 +78,7 @@ class Register(NamedTuple):
     """The persons of the settings, and by what each is recognised.
 
     `people` have no door yet. `users` and `groups` are names of this machine (for a Unix socket), `certificates` common
-    names of client certificates, `anyone` the roles of those who come by loopback and say no name.
+    names of client certificates, `anyone` the roles of a person at this machine who says no name.
     """
 
     people: Mapping[str, Person] = {}
@@ -114,9 +119,13 @@ class Register(NamedTuple):
             roles |= self.groups.get(group, frozenset())
         return found._replace(name=name, roles=frozenset(roles), nodes=found.nodes or ("*",))
 
-    def by_loopback(self) -> Person:
-        """Somebody of this machine who has not said who."""
-        return Person("", self.anyone, "loopback", ())
+    def by_loopback(self, *, person: bool) -> Person:
+        """Who comes from this machine and has not said who: a person, or a service, which only reads the metrics.
+
+        Prometheus scrapes as a service account. A reverse proxy is one, too, and speaks for the whole network.
+        """
+        roles = self.anyone if person else frozenset({Role.METRICS} if self.anyone else ())
+        return Person("", roles, "loopback" if person else "loopback, a service or a proxy", ())
 
     def _known(self, name: str, door: str) -> Person:
         return self.people.get(name, NOBODY._replace(name=name))._replace(door=door)

@@ -23,6 +23,7 @@ from aiohttp.typedefs import Handler, Middleware
 
 from nhc.console.access import Person, Scope
 from nhc.console.settings import ConsoleSettings, is_loopback
+from nhc.console.this_machine import by_a_person, is_forwarded
 from nhc.system.bounded_read import read_text
 
 HEADERS = {
@@ -91,6 +92,7 @@ class Doors:
             return register.by_token(bearer[7:].strip(), self.clock()) or _nobody("token")
         session = self._session(request)
         if session is not None:
+            self.sessions[self._cookie_value(request)] = session._replace(used=self.clock())
             return session.person
         proxied = self._proxied(request)
         if proxied is not None:
@@ -99,10 +101,17 @@ class Doors:
         if name:
             return register.by_certificate(name) or _nobody("certificate")
         if self._over_socket(request):
-            return register.by_socket(*_peer(request))
+            return _nobody("socket, a proxy") if is_forwarded(request) else register.by_socket(*_peer(request))
         if is_loopback(request.remote or ""):
-            return register.by_loopback()
+            return register.by_loopback(person=by_a_person(request, self.settings))
         return _nobody("network")
+
+    def holds(self, request: web.Request) -> bool:
+        """Whether who sent a request that is still being answered is still let in: sessions and tokens end."""
+        bearer = request.headers.get("Authorization", "")
+        if bearer.lower().startswith("bearer "):
+            return self.settings.register.by_token(bearer[7:].strip(), self.clock()) is not None
+        return request[PERSON].door != "token" or self._session(request) is not None
 
     # Sessions.
 
@@ -118,7 +127,7 @@ class Doors:
         return value
 
     def log_out(self, request: web.Request) -> None:
-        self.sessions.pop(request.cookies.get(self.cookie(), ""), None)
+        self.sessions.pop(self._cookie_value(request), None)
 
     def cookie(self) -> str:
         """The session cookie's name: bound to the host where it travels over TLS."""
@@ -128,7 +137,7 @@ class Doors:
         return bool(self.settings.tls.certificate) or self.settings.origin.startswith("https:")
 
     def _session(self, request: web.Request) -> Optional[BrowserSession]:
-        value = request.cookies.get(self.cookie(), "")
+        value = self._cookie_value(request)
         session = self.sessions.get(value)
         if session is None:
             return None
@@ -137,8 +146,10 @@ class Doors:
         if not alive or self.settings.register.by_token(session.token, now) is None:
             del self.sessions[value]
             return None
-        self.sessions[value] = session._replace(used=now)
         return session
+
+    def _cookie_value(self, request: web.Request) -> str:
+        return request.cookies.get(self.cookie(), "")
 
     def _forget_old(self, now: float) -> None:
         for value, session in list(self.sessions.items()):
@@ -197,7 +208,7 @@ def guard(doors: Doors, scopes: Mapping[Tuple[str, str], Scope]) -> Middleware:
         method = "GET" if request.method == "HEAD" else request.method
         scope = scopes.get((method, resource.canonical if resource else ""))
         if scope is None or not person.may(scope):
-            status, right = 403 if person.roles else 401, scope.value if scope else "none"
+            status, right = 403 if person.may(Scope.STATE) else 401, scope.value if scope else "none"
             return _denied(
                 status, f"{person.name or 'who is not logged in'} may not see or do this: it takes the right {right}"
             )

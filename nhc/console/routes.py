@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from importlib import resources
-from typing import Callable, Dict, List, NamedTuple
+from typing import Callable, Dict, List, NamedTuple, Optional
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -18,6 +18,7 @@ from nhc import __version__
 from nhc.console import acts, person_routes, screens, work
 from nhc.console.access import Person, Scope
 from nhc.console.doors import PERSON
+from nhc.console.hub import StreamMessage
 from nhc.console.metrics import exposition
 from nhc.console.route_values import Answer, Console, answer_json, number
 from nhc.console.snapshot import Snapshot
@@ -29,6 +30,9 @@ from nhc.store.errors import StoreError
 
 BEAT = 15.0
 """Seconds after which a silent stream gets a comment line, so that no proxy takes it for dead."""
+LOOK = 2.0
+"""Seconds after which a silent stream looks whether its person may still see it."""
+STILL_HERE = StreamMessage(0, b": still here\n\n")
 OFFENDERS = "offenders"
 """The count over a month that the server makes ahead."""
 VIEWERS = 2000
@@ -131,23 +135,26 @@ def _window(console: Console, request: web.Request) -> screens.Window:
 
 
 async def _stream(console: Console, request: web.Request) -> web.StreamResponse:
-    """Events until the browser goes, or does not read them."""
+    """Events until the browser goes, does not read them, or its person has logged out or has a token that ended."""
     if console.hub.viewers >= VIEWERS:
         raise web.HTTPServiceUnavailable(headers={"Retry-After": "30"})
     last = request.headers.get("Last-Event-ID", "")
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
     await response.prepare(request)
     queue = console.hub.join(int(last) if last.isdigit() and len(last) < 16 else None)
+    silent = 0.0
     try:
         while True:
+            event: Optional[StreamMessage] = STILL_HERE
             try:
-                event = await asyncio.wait_for(queue.get(), BEAT)
+                event = await asyncio.wait_for(queue.get(), LOOK)
             except asyncio.TimeoutError:
-                await response.write(b": still here\n\n")
-                continue
-            if event is None:
+                silent += LOOK
+            if event is None or not console.doors.holds(request):
                 break
-            await response.write(event.text)
+            if event is not STILL_HERE or silent >= BEAT:
+                silent = 0.0
+                await response.write(event.text)
     except (ConnectionResetError, asyncio.CancelledError):
         pass
     finally:
@@ -216,7 +223,7 @@ ROUTES = (
     PageRoute("GET", "/api/hold/preview", Scope.ACT, person_routes.preview),
     PageRoute("GET", "/api/audit", Scope.AUDIT, _of_store(
         lambda _c, s, r: screens.audit_page(s, number(r, "after"), r.query.get("node", "")))),
-    PageRoute("GET", "/metrics", Scope.STATE, _metrics),
+    PageRoute("GET", "/metrics", Scope.METRICS, _metrics),
     PageRoute("POST", "/api/episode/{id}/decision", Scope.APPROVE, person_routes.decide),
     PageRoute("POST", "/api/episode/{id}/abort", Scope.APPROVE, person_routes.abort),
     PageRoute("POST", "/api/hold", Scope.ACT, person_routes.hold),

@@ -113,7 +113,7 @@ def _register(file: Table) -> Register:
         groups[name] = frozenset(file.table("groups").choices(name, ROLES))
     anyone = frozenset(file.choices("anyone", ROLES, (Role.VIEWER,)))
     if anyone - {Role.VIEWER}:
-        raise file.wrong("anyone", '["viewer"] or []: who says no name can only look')
+        raise file.wrong("anyone", '["viewer"] or []: a person without a name may only look')
     return Register(people, users, groups, certificates, tuple(tokens), anyone)
 
 

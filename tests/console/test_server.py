@@ -1,7 +1,9 @@
 """The console's server: who gets in, what each may do, what is shown, what is decided."""
 
 import asyncio
+import os
 import socket
+import subprocess
 import threading
 import urllib.request
 from functools import partial
@@ -13,11 +15,13 @@ from nhc.console.access import GRANTS, Role, Scope
 from nhc.console.doors import HEADERS
 from nhc.console.hub import Hub
 from nhc.console.routes import ROUTES
+from nhc.console.settings import parse
 from nhc.console.sources import StoreSource
 from nhc.model import Verdict
 from nhc.store import attempts, audit, episodes, holds
 from nhc.store.errors import StoreError
 from tests.console.conftest import ROLES, Running, report
+from tests.support.ports import free_ports
 from tests.support.waiting import until
 
 
@@ -58,7 +62,7 @@ def test_a_route_that_nobody_said_anything_about_is_closed(console):
 def test_who_says_no_name_can_look_from_this_machine(console):
     status, me, _headers = console.ask("GET", "/api/me")
 
-    assert (status, me["door"], me["rights"]) == (200, "loopback", ["open", "state"])
+    assert (status, me["door"], me["rights"]) == (200, "loopback", ["metrics", "open", "state"])
     assert console.ask("POST", "/api/hold", {}, Sec_Fetch_Site="same-origin")[0] == 403
 
 
@@ -115,6 +119,74 @@ def test_a_session_ends_with_the_logout_and_with_its_time(console):
     cookie = log_in(console, "olga")
     console.server.doors.clock = lambda: 4e9
     assert console.ask("GET", "/api/me", Cookie=cookie)[1]["name"] == ""
+
+
+@pytest.mark.parametrize("header", ["X-Forwarded-For", "X-Real-IP", "Forwarded", "Via", "X-Forwarded-User"])
+def test_a_proxy_on_this_machine_is_not_this_machine(console, header):
+    headers = {header: "192.0.2.7"}
+    assert console.ask("GET", "/api/fleet", **headers)[0] == 401
+    assert console.ask("GET", "/metrics", **headers)[0] == 200
+    assert console.ask("GET", "/api/fleet", None, "vera", **headers)[0] == 200
+
+
+@pytest.mark.parametrize(
+    "more", ['origin = "https://nhc.example.org"\n', '[proxy]\naddresses = ["127.0.0.1"]\nsecret_file = "{}"\n']
+)
+def test_where_the_settings_name_a_proxy_nobody_without_a_name_is_let_in(site, tmp_path, more):
+    secret = tmp_path / "secret"
+    secret.write_text("0123456789abcdef")
+    port = free_ports(1)[0]
+    found = parse(f'listen = "127.0.0.1:{port}"\n{more.format(secret)}[people.zoe]\nroles = ["viewer"]\n')
+    running = Running(found, StoreSource(site.store, 600), site.store)
+    try:
+        assert running.ask("GET", "/api/fleet")[0] == 401
+        named = {"X_Remote_User": "zoe", "X_Nhc_Proxy_Secret": "0123456789abcdef"}
+        assert running.ask("GET", "/api/fleet", **named)[0] == (200 if found.proxy else 401)
+    finally:
+        running.stop()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+@pytest.mark.thorough
+@pytest.mark.parametrize(("uid", "status"), [(33, 401), (61500, 401), (65534, 401), (1000, 200), (0, 200)])
+def test_a_bare_proxy_is_known_by_its_service_account(console, uid, status):
+    """nginx's plain proxy_pass adds no header, and names the console's own address as the host."""
+    code = (
+        "import socket, sys\nwith socket.create_connection((sys.argv[1], int(sys.argv[2]))) as s:\n"
+        " s.sendall(f'GET /api/fleet HTTP/1.0\\r\\nHost: {sys.argv[1]}:{sys.argv[2]}\\r\\n\\r\\n'.encode())\n"
+        " print(s.makefile('rb').readline().decode())"
+    )
+    host, _, port = console.address.rpartition(":")
+    run = subprocess.run(
+        ["/usr/bin/python3", "-c", code, host, port], user=uid, capture_output=True, text=True, timeout=60, check=True
+    )  # fmt: skip
+    assert run.stdout.split()[1] == str(status)
+
+
+def stream_of(console, **headers):
+    asked = urllib.request.Request(f"http://{console.address}/api/stream", headers=headers)
+    stream = urllib.request.urlopen(asked, timeout=60)
+    assert next_event(stream)[0] == "resync"
+    return stream
+
+
+@pytest.mark.parametrize("end", ["logout", "the session's", "the token's"])
+def test_a_stream_ends_with_what_let_it_in(console, site, end):
+    cookie = log_in(console, "olga")
+    register = console.server.settings.register
+    if end == "the token's":
+        stream = stream_of(console, Authorization="Bearer vera-secret-token")
+        tokens = tuple(token._replace(ends=1.0) for token in register.tokens)
+        console.server.doors.settings = console.server.settings._replace(register=register._replace(tokens=tokens))
+    else:
+        stream = stream_of(console, Cookie=cookie)
+    if end == "logout":
+        console.ask("POST", "/logout", {}, Cookie=cookie, Sec_Fetch_Site="same-origin")
+    elif end == "the session's":
+        console.server.doors.clock = lambda: 4e9
+    site.hear(report("a2", Verdict.CRIT, "GpuFallenOffBus", started=site.now + 1))
+    assert b"letters" not in stream.read(), "nothing more is sent, and it ends"
+    stream.close()
 
 
 def test_a_wrong_token_is_nobody(console):
@@ -479,9 +551,6 @@ def test_a_body_that_makes_no_sense_is_one_line(console, body, kind):
 
 
 def test_who_is_at_the_other_end_of_the_socket_is_asked_of_the_kernel(site, tmp_path):
-    from nhc.console.settings import parse
-    from nhc.console.sources import StoreSource
-
     path = tmp_path / "console.sock"
     found = parse(f'listen = "unix:{path}"\n[people.root]\nroles = ["operator"]\n')
     running = Running(found, StoreSource(site.store, 600), site.store)
@@ -494,6 +563,19 @@ def test_who_is_at_the_other_end_of_the_socket_is_asked_of_the_kernel(site, tmp_
         running.stop()
     assert '"name":"root"' in said
     assert '"roles":["admin","operator"]' in said
+
+
+def test_a_proxy_that_runs_as_root_is_no_administrator(site, tmp_path):
+    path = tmp_path / "console.sock"
+    running = Running(parse(f'listen = "unix:{path}"\n'), StoreSource(site.store, 600), site.store)
+    try:
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(path))
+            client.sendall(b"GET /api/me HTTP/1.1\r\nHost: x\r\nVia: 1.1 px\r\nConnection: close\r\n\r\n")
+            said = b"".join(iter(lambda: client.recv(65536), b"")).decode()
+    finally:
+        running.stop()
+    assert '"roles":[]' in said
 
 
 def test_a_viewer_that_reads_nothing_holds_up_nobody(console):

@@ -39,7 +39,7 @@ def test_the_example_is_read_and_its_comments_too(tmp_path):
         ('listen = "9810"\n', "c.toml:1: listen: '9810' is not HOST:PORT or unix:PATH"),
         ('listen = "unix:"\n', "is not unix:PATH"),
         ('[tls]\ncertificate = "a"\n', "needs both certificate and key"),
-        ('anyone = ["operator"]\n', "who says no name can only look"),
+        ('anyone = ["operator"]\n', "a person without a name may only look"),
         ('[people.anna]\nroles = ["boss"]\n', "c.toml:2: people.anna.roles: 'boss'"),
         ('[[people.anna.tokens]]\nsha256 = "abc"\n', "is not a SHA-256 in hexadecimal"),
         (TOKEN + 'ends = "soon"\n', "'soon' is not a date such as 2027-01-31"),
