@@ -80,20 +80,20 @@ def settings_of(path: Optional[str]) -> ConsoleSettings:
     from nhc.console import settings as console_settings
 
     if path is None and not os.path.exists(SETTINGS):
-        return console_settings.ConsoleSettings()
+        return console_settings.parse("")
     return console_settings.load(path or SETTINGS)
 
 
 def _server(found: ConsoleSettings, reports: Tuple[str, ...], adapter: Optional[str]) -> Server:
     from nhc.console.server import Server
     from nhc.console.sources import ReportsSource, StoreSource
-    from nhc.store.connect import open_store
+    from nhc.store.settings import fleet_store
 
     if reports:
         return Server(found, ReportsSource(reports, found.stale), None)
     if adapter:
         return Server(found, cluster(adapter, found.stale), None)
-    store = open_store(found.store, create=False)
+    store = fleet_store(found.store, create=False)
     return Server(found, StoreSource(store, found.stale), store)
 
 

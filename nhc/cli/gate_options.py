@@ -118,11 +118,11 @@ def audit(settings: GateSettings, by: str, say: Callable[[str], None]) -> Tell:
 
     def tell(what: str, node: str, detail: Mapping[str, object]) -> None:
         from nhc.store import audit as log
-        from nhc.store.connect import open_store
         from nhc.store.errors import StoreError
+        from nhc.store.settings import fleet_store
 
         try:
-            store = open_store(settings.store)
+            store = fleet_store(settings.store)
             try:
                 with store.write() as connection:
                     log.append(connection, time.time(), by, what, node=node, detail=detail)

@@ -8,10 +8,10 @@ from typing import Callable, Optional
 from nhc.cli.carried_out import end
 from nhc.cli.command_error import CommandError
 from nhc.cli.option_groups import under
-from nhc.jobs.settings import PATH, STORE, RestartSettings, load
-from nhc.store.connect import open_store
+from nhc.jobs.settings import PATH, RestartSettings, load
 from nhc.store.database import Store
 from nhc.store.jobs import WatchedJob, find
+from nhc.store.settings import fleet_store
 
 SETTINGS = under("Where")(
     "-s", "--settings", "settings_path", metavar="FILE", help=f"The settings (TOML). Default: {PATH}, if there is one."
@@ -36,7 +36,7 @@ def opened(path: Optional[str], store: Optional[str]) -> Store:
     """The store of a command line, which has to be there. Raises SettingsError, StoreError."""
     if store is None and (path or os.path.exists(PATH)):
         store = load(path or PATH).store
-    return open_store(store or os.environ.get("NHC_STORE", "") or STORE, create=False)
+    return fleet_store(store or "", create=False)
 
 
 def the_job(store: Store, name: str) -> WatchedJob:

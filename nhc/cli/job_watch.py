@@ -235,10 +235,10 @@ def _show(found: JobFindings, watch: JobWatch, options: Dict[str, Any]) -> None:
 
 def _keep(found: JobFindings, watch: JobWatch, options: Dict[str, Any]) -> None:
     from nhc.store import audit
-    from nhc.store.connect import open_store
+    from nhc.store.settings import fleet_store
 
     nodes = fold(watch.nodes)
-    store = open_store(options["store_url"])
+    store = fleet_store(options["store_url"])
     try:
         with store.write() as connection:
             audit.append(connection, time.time(), person(options["by"]), "job.suspects", detail={

@@ -45,9 +45,9 @@ def settings_of(path: str) -> NoticesSettings:
 
 
 def store_of(found: NoticesSettings) -> Store:
-    from nhc.store.connect import open_store
+    from nhc.store.settings import fleet_store
 
-    return open_store(found.store)
+    return fleet_store(found.store)
 
 
 @click.command()

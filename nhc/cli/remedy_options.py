@@ -15,9 +15,9 @@ from nhc.model import printable
 from nhc.remedy.detail import BadDetail, Detail, read
 from nhc.remedy.remedy_file import PATH, load, parse
 from nhc.remedy.settings import RemedySettings
-from nhc.store.connect import open_store
 from nhc.store.database import Store
 from nhc.store.episodes import Episode
+from nhc.store.settings import fleet_store
 from nhc.timestamps import utc
 
 SETTINGS = under("Where")(
@@ -46,7 +46,7 @@ def settings_of(path: Optional[str], store: Optional[str] = None) -> RemedySetti
 
 def opened(path: Optional[str], store: Optional[str]) -> Store:
     """The store of a command line, which has to be there. Raises SettingsError, StoreError."""
-    return open_store(settings_of(path, store).store, create=False)
+    return fleet_store(settings_of(path, store).store, create=False)
 
 
 def person(by: str) -> str:

@@ -17,7 +17,7 @@ from nhc.remedy.past import BadHistory, FleetHistory, joined, of_files, of_store
 from nhc.remedy.remedy_file import load
 from nhc.remedy.settings import RemedySettings
 from nhc.remedy.simulate import OURS, Assumed, Difference, PolicyReplay, differences, play
-from nhc.store.connect import open_store
+from nhc.store.settings import fleet_store
 
 LINES = 50
 """Bounds shown as text; JSON has all."""
@@ -79,7 +79,7 @@ def _past(options: Dict[str, Any], settings: RemedySettings) -> FleetHistory:
             return of_files(options["reports"], options["events"])
         except BadHistory as error:
             raise CommandError(str(error)) from None
-    store = open_store(settings.store, create=False)
+    store = fleet_store(settings.store, create=False)
     try:
         now = time.time()
         return joined([of_store(store, now - options["since"], now)])

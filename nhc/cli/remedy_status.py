@@ -16,8 +16,8 @@ from nhc.remedy.breaker import NAME
 from nhc.remedy.ladder import Mode
 from nhc.remedy.settings import ACTIONS
 from nhc.store import episodes, holds, nodes
-from nhc.store.connect import open_store
 from nhc.store.leader import leads
+from nhc.store.settings import fleet_store
 
 
 @click.command("status", cls=GroupedCommand)
@@ -34,7 +34,7 @@ def command(settings_path: Optional[str], store_url: Optional[str], form: str) -
 
 def _status(path: Optional[str], url: Optional[str], form: str) -> int:
     settings = settings_of(path, url)
-    store = open_store(settings.store, create=False)
+    store = fleet_store(settings.store, create=False)
     now = time.time()
     try:
         with store.read() as connection:

@@ -88,8 +88,8 @@ def _source(
     from nhc.cli.console import cluster, settings_of
     from nhc.console.sources import ReportsSource, StoreSource
     from nhc.settings_file import SettingsError
-    from nhc.store.connect import open_store
     from nhc.store.errors import StoreError
+    from nhc.store.settings import fleet_store
     from nhc.units import seconds
 
     try:
@@ -104,7 +104,7 @@ def _source(
     if adapter:
         return cluster(adapter, limit), None
     try:
-        store = open_store(url or found.store, create=False)
+        store = fleet_store(url or found.store, create=False)
     except StoreError as error:
         raise Unreadable(str(error)) from None
     stack.callback(store.close)

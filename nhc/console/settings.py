@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import calendar
 import ipaddress
-import os
 import re
 import time
 from typing import Dict, FrozenSet, List, NamedTuple, Tuple
@@ -12,8 +11,8 @@ from typing import Dict, FrozenSet, List, NamedTuple, Tuple
 from nhc import settings_file
 from nhc.console.access import Person, PersonToken, Register, Role
 from nhc.settings_file import SettingsError, Table
+from nhc.store import where
 
-DEFAULT_STORE = "sqlite:////var/lib/nhc/store.db"
 DEFAULT_LISTEN = "127.0.0.1:9810"
 ROLES = {role.value: role for role in Role}
 
@@ -42,7 +41,7 @@ class ConsoleSettings(NamedTuple):
     """
 
     listen: str = DEFAULT_LISTEN
-    store: str = DEFAULT_STORE
+    store: str = where.DEFAULT
     origin: str = ""
     refresh: float = 2.0
     stale: float = 600.0
@@ -66,7 +65,7 @@ def _read(file: Table) -> ConsoleSettings:
     tls = file.table("tls")
     found = ConsoleSettings(
         listen=file.text("listen", DEFAULT_LISTEN),
-        store=file.text("store", os.environ.get("NHC_STORE", "") or DEFAULT_STORE),
+        store=file.text("store", where.url()),
         origin=file.text("origin").rstrip("/"),
         refresh=file.seconds("refresh", 2.0, least=0.5, most=60.0),
         stale=file.seconds("stale", 600.0, least=10.0),

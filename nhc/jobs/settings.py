@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from enum import Enum
 from fnmatch import fnmatchcase
 from typing import Mapping, NamedTuple, Optional, Tuple
@@ -13,9 +12,9 @@ from nhc.jobs.judge import EvidenceRules
 from nhc.policy.decide import Rate
 from nhc.policy.policy_file import rate
 from nhc.settings_file import SettingsError, Table
+from nhc.store import where
 
 PATH = "/etc/nhc/jobs.toml"
-STORE = "sqlite:////var/lib/nhc/store.db"
 
 
 class RestartMode(str, Enum):
@@ -57,7 +56,7 @@ class RestartSettings(NamedTuple):
     """All of it. `ignore` are checks whose problems never count as the infrastructure's; `every` is between rounds."""
 
     path: str = PATH
-    store: str = STORE
+    store: str = where.DEFAULT
     every: float = 15.0
     restart: RestartMode = RestartMode.DRY_RUN
     anew: RestartMode = RestartMode.OFF
@@ -92,7 +91,7 @@ def _read(file: Table) -> RestartSettings:
     evidence = file.table("evidence")
     found = RestartSettings(
         path=file.path,
-        store=file.secret("store", os.environ.get("NHC_STORE", "") or default.store),
+        store=file.secret("store", where.url()),
         every=file.seconds("every", default.every, least=1.0),
         restart=actions.choice("restart", modes, default.restart),
         anew=actions.choice("make-anew", modes, default.anew),

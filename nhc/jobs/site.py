@@ -10,8 +10,8 @@ from nhc.job_control import JobController
 from nhc.jobs.job_round import JobEvent
 from nhc.jobs.loop import JobLoop
 from nhc.jobs.settings import JobControllerSettings, RestartSettings
-from nhc.store.connect import open_store
 from nhc.store.database import Fence, Store
+from nhc.store.settings import fleet_store
 
 
 class JobSite:
@@ -32,7 +32,7 @@ class JobSite:
 def open_site(settings: RestartSettings) -> JobSite:
     """Raises StoreError, NoAdapter, AdapterError."""
     made = {one.name: open_controller(one) for one in settings.controllers}
-    return JobSite(settings, open_store(settings.store), made)
+    return JobSite(settings, fleet_store(settings.store), made)
 
 
 def open_controller(settings: JobControllerSettings) -> JobController:

@@ -14,7 +14,7 @@ from nhc.notices.job_faults import WORDS, JobNoticeSettings
 from nhc.notices.notice import Notice
 from nhc.notices.sender import Sender
 from nhc.settings_file import Table
-from nhc.store.connect import DEFAULT
+from nhc.store import where
 from nhc.store.problem_groups import RANK
 from nhc.system.bounded_read import cause, read_text
 from nhc.system.exchange import Exchange
@@ -43,7 +43,7 @@ class NoticeChannel(NamedTuple):
 class NoticesSettings(NamedTuple):
     """All of it. Times are in seconds."""
 
-    store: str = DEFAULT
+    store: str = where.DEFAULT
     cluster: str = ""
     group_by: str = "rack"
     link: str = ""
@@ -70,7 +70,7 @@ def read(file: Table) -> NoticesSettings:
     """The settings in a table."""
     pace = NoticeTiming()
     found = NoticesSettings(
-        store=file.secret("store", os.environ.get("NHC_STORE", "") or DEFAULT),
+        store=file.secret("store", where.url()),
         cluster=file.text("cluster"),
         group_by=file.text("group-by", "rack"),
         link=file.text("console"),

@@ -7,7 +7,6 @@ key (`nhc.settings_file`).
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from typing import Dict, FrozenSet, List, Optional, Tuple
 
@@ -22,7 +21,6 @@ from nhc.remedy.reasons import DEFAULTS, ReasonSettings
 from nhc.remedy.settings import (
     ACTIONS,
     HOUR,
-    STORE,
     DrainSettings,
     EffectTimeouts,
     LeaderSettings,
@@ -36,6 +34,7 @@ from nhc.remedy.silence import SilenceSettings
 from nhc.remedy.zone import read_zone
 from nhc.repair import EvidenceBudget, Rung
 from nhc.settings_file import SettingsError, Table
+from nhc.store import where
 
 PATH = "/etc/nhc/remedy.toml"
 IGNORE = "ignore"
@@ -60,7 +59,7 @@ def _read(file: Table) -> RemedySettings:
     approval = file.table("approval")
     found = default._replace(
         path=file.path,
-        store=file.text("store", os.environ.get("NHC_STORE", "") or STORE),
+        store=file.text("store", where.url()),
         every=file.seconds("every", default.every, least=1.0),
         modes=_modes(file.table("actions")),
         bounds=_bounds(file, limits, approval),

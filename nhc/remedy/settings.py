@@ -14,8 +14,8 @@ from nhc.remedy.ladder import Mode
 from nhc.remedy.reasons import DEFAULTS, ReasonSettings, of_reason
 from nhc.remedy.silence import SilenceSettings
 from nhc.repair import EvidenceBudget, Rung
+from nhc.store import where
 
-STORE = "sqlite:////var/lib/nhc/store.db"
 HOUR = 3600.0
 DAY = 86400.0
 
@@ -122,7 +122,7 @@ class RemedySettings(NamedTuple):
 
     path: str = ""
     digest: str = ""
-    store: str = STORE
+    store: str = where.DEFAULT
     every: float = 30.0
     modes: Mapping[str, Mode] = {}
     bounds: Bounds = Bounds()

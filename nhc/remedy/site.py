@@ -25,11 +25,11 @@ from nhc.render.json import to_dict
 from nhc.repair import EvidenceBudget, EvidenceSource, Exhibit, Machine
 from nhc.store import nodes as store_nodes
 from nhc.store import reports as store_reports
-from nhc.store.connect import open_store
 from nhc.store.database import Fence, Store
 from nhc.store.errors import StoreError
 from nhc.store.intake import Incoming, Receipt
 from nhc.store.nodes import StoredNode
+from nhc.store.settings import fleet_store
 from nhc.suite_ports import SuiteRunner
 from nhc.system.bounded_read import read_text
 
@@ -141,4 +141,4 @@ def open_site(settings: RemedySettings) -> RemedySite:
     if not isinstance(marker, Marker):
         raise AdapterError(f"{settings.path}: sources.adapter: {name} knows nodes but cannot mark them")
     crew = open_crew(settings, (marker,), os.environ)
-    return RemedySite(settings, open_store(settings.store), marker, crew)
+    return RemedySite(settings, fleet_store(settings.store), marker, crew)

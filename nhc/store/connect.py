@@ -16,8 +16,7 @@ from nhc.store import schema
 from nhc.store.database import Store, connect, revision
 from nhc.store.errors import StoreError
 from nhc.store.migrate import upgrade
-
-DEFAULT = "sqlite:////var/lib/nhc/store.db"
+from nhc.store.where import DEFAULT
 
 
 def open_store(

@@ -122,6 +122,18 @@ def connect(url: str, *, anchor: str = "", create: bool = True, pool: int = 5) -
     return Store(engine, name, Anchor(anchor))
 
 
+def same_database(first: str, second: str) -> bool:
+    """Whether two URLs name one database: the same file, or the same host, port and name. Raises StoreError."""
+
+    def place(url: str) -> tuple[object, ...]:
+        parsed = _parsed(url)
+        if parsed.drivername == "sqlite":
+            return ("sqlite", os.path.realpath(str(parsed.database)))
+        return (parsed.drivername, parsed.host or "", parsed.port or 5432, parsed.database or "")
+
+    return place(first) == place(second)
+
+
 def revision(connection: Connection, name: str) -> str:
     """Which schema a database has, "" for none. Raises StoreError for one that is not ours, or newer."""
     table = sa.table(VERSION_TABLE, sa.column("version_num"))

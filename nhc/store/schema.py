@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-REVISION = "0010"
+REVISION = "0011"
 """The newest migration: the schema that this nhc reads and writes."""
 
 metadata = sa.MetaData()

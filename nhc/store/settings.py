@@ -1,28 +1,37 @@
 """Where the store is and how long it keeps things, from a TOML file (conf/store.toml.example).
 
-Whoever uses the store reads the same file: the server, the remedy loop, the console, `nhc store`.
+Whoever uses the store reads the same file, and opens the store here: the server, the remedy loop, the console, every
+command. So all of them write the same anchor, and to syslog where one of them does.
 """
 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import NamedTuple
 
 from nhc import settings_file
-from nhc.store.connect import DEFAULT, open_store
-from nhc.store.database import Store, connect
+from nhc.settings_file import SettingsError
+from nhc.store import where
+from nhc.store.anchor import Anchor
+from nhc.store.connect import open_store
+from nhc.store.database import Store, connect, same_database
+from nhc.store.errors import StoreError
 from nhc.store.intake import IntakeSettings
 from nhc.store.pruning import PruneSettings
 from nhc.store.retention import DAY, Keep
 
-PATH = "/etc/nhc/store.toml"
 SEGMENTS = "/var/lib/nhc/audit"
 
 
 class StoreSettings(NamedTuple):
-    """All of it. `url` may hold a password, and is never shown as it is."""
+    """All of it. `url` may hold a password, and is never shown as it is.
 
-    url: str = DEFAULT
+    `anchor_of` is the store that the file names, whose anchor it sets; "" for whichever it is.
+    """
+
+    url: str = where.DEFAULT
+    anchor_of: str = ""
     anchor: str = ""
     syslog: bool = False
     segments: str = SEGMENTS
@@ -40,17 +49,17 @@ def load(path: str = "", url: str = "") -> StoreSettings:
 
     `url`, or `$NHC_STORE`, stands for the file's. Raises SettingsError.
     """
+    path = path or where.settings_path()
+    found = _read(settings_file.load(path)) if path else StoreSettings()
     url = url or os.environ.get("NHC_STORE", "")
-    found = StoreSettings()
-    if path or os.path.exists(PATH):
-        found = _read(settings_file.load(path or PATH))
     return found._replace(url=url) if url else found
 
 
 def _read(file: settings_file.Table) -> StoreSettings:
     reports, keep = file.table("reports"), file.table("keep")
     found = StoreSettings(
-        url=file.secret("url", DEFAULT),
+        url=file.secret("url", where.DEFAULT),
+        anchor_of=file.secret("url", ""),
         anchor=file.text("audit-anchor"),
         syslog=file.flag("audit-syslog"),
         segments=file.text("audit-archive", SEGMENTS),
@@ -76,8 +85,30 @@ def _read(file: settings_file.Table) -> StoreSettings:
 
 
 def opened(settings: StoreSettings, *, create: bool = True, check: bool = True, pool: int = 5) -> Store:
-    """The store that settings name; with `check` false whatever its schema is. Raises StoreError."""
+    """The store that settings name; with `check` false whatever its schema is. Raises StoreError.
+
+    The anchor of the settings is that of the store that they name. A store under another URL has it where the file
+    holds heads of that very store (one database has several addresses), and else an anchor of its own.
+    """
     make = open_store if check else connect
-    store = make(settings.url, anchor=settings.anchor, create=create, pool=pool)
-    store.anchor.syslog = settings.syslog
+    own = not settings.anchor_of or same_database(settings.anchor_of, settings.url)
+    store = make(settings.url, anchor=settings.anchor if own else "", create=create, pool=pool)
+    if not own and settings.anchor:
+        named = Anchor(settings.anchor, store.id)
+        with suppress(OSError):
+            own = bool(store.id) and any(line.store == store.id for line in named.lines())
+        if own:
+            store.anchor = named
+    store.anchor.syslog = settings.syslog and own
     return store
+
+
+def fleet_store(url: str = "", *, create: bool = True) -> Store:
+    """The store at a URL, "" for where it is by default, with the anchor and syslog of store.toml.
+
+    Every command opens the store so, whatever file its own settings are in. Raises StoreError.
+    """
+    try:
+        return opened(load(url=url), create=create)
+    except SettingsError as error:
+        raise StoreError(str(error)) from None

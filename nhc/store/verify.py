@@ -11,11 +11,12 @@ import hashlib
 import json
 import os
 import zlib
-from typing import Dict, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Sequence, Set, Tuple
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from nhc.model import printable
 from nhc.store import audit
 from nhc.store.anchor import Anchor
 from nhc.store.audit import Entry
@@ -52,6 +53,8 @@ class _Walk:
     def __init__(self, store: str, anchored: Dict[int, str]) -> None:
         self.previous, self.seq = audit.genesis(store), 0
         self.anchored = anchored
+        self.accounted: Set[int] = set()
+        """The anchored numbers whose rows were seen."""
         self.mistakes: List[str] = []
 
     def row(self, entry: Entry, where: str) -> None:
@@ -60,9 +63,18 @@ class _Walk:
             self.mistakes.append(f"{where}: after row {self.seq} comes row {entry.seq}: rows are missing")
         elif entry.previous != self.previous:
             self.mistakes.append(f"{where}: row {entry.seq} does not follow row {self.seq}: one of them is another")
-        if audit.digest(entry) != entry.hash:
+        try:
+            changed = audit.digest(entry) != entry.hash
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:  # SQLite keeps any type in any column
+            self.mistakes.append(
+                f"{where}: row {entry.seq} was changed and cannot be hashed: {printable(str(error), 80)}"
+            )
+            changed = False
+        if changed:
             self.mistakes.append(f"{where}: row {entry.seq} was changed")
         known = self.anchored.get(entry.seq)
+        if known is not None:
+            self.accounted.add(entry.seq)
         if known is not None and known != entry.hash:
             self.mistakes.append(f"{where}: row {entry.seq} is another than the one that was anchored")
         self.seq, self.previous = entry.seq, entry.hash
@@ -89,6 +101,9 @@ def verify(connection: Connection, anchor: Anchor) -> Verified:
     if len(walk.mistakes) < MISTAKES:
         if newest > walk.seq:
             mistakes.append(f"audit: ends with row {walk.seq}, but row {newest} was anchored: its tail was cut")
+        lost = sorted(set(anchored) - walk.accounted)
+        if lost and lost[0] <= walk.seq:
+            mistakes.append(f"audit: row {lost[0]} was anchored and is nowhere: {len(lost)} anchored rows are missing")
         if walk.seq and not anchored:
             mistakes.append(f"{anchor.path}: anchors nothing of this store, which has {walk.seq} rows")
     return Verified(rows, archived, walk.seq, newest, tuple(mistakes))
@@ -108,6 +123,8 @@ def lines(path: str) -> Iterator[Entry]:
                 if not line:
                     return
                 yield Entry._make(_fields(json.loads(line)))
+    except RecursionError:
+        raise ValueError("damaged: a line is nested too deep") from None
     except (zlib.error, EOFError, TypeError) as error:
         raise ValueError(f"damaged: {error}") from None
 
@@ -115,7 +132,13 @@ def lines(path: str) -> Iterator[Entry]:
 def _fields(value: object) -> Sequence[object]:
     if not isinstance(value, list) or len(value) != len(Entry._fields):
         raise ValueError("damaged: a line is no row")
+    for name, field in zip(Entry._fields, value):
+        if type(field) not in _TYPES.get(name, (str,)):
+            raise ValueError(f"damaged: the {name} of a row is a {type(field).__name__}")
     return value
+
+
+_TYPES: Dict[str, Tuple[type, ...]] = {"seq": (int,), "at": (int, float), "episode": (int,)}
 
 
 def _anchored(anchor: Anchor) -> Tuple[Dict[int, str], List[str]]:
@@ -140,7 +163,7 @@ def _anchored(anchor: Anchor) -> Tuple[Dict[int, str], List[str]]:
 
 def _segment(walk: _Walk, segment: Segment) -> int:
     where, count = segment.path, 0
-    before = walk.seq
+    before, known = walk.seq, len(walk.mistakes)
     try:
         if _sha256(segment.path) != segment.sha256:
             walk.mistakes.append(f"{where}: was changed since it was archived")
@@ -152,8 +175,11 @@ def _segment(walk: _Walk, segment: Segment) -> int:
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         walk.mistakes.append(f"{where}: rows {segment.first} to {segment.last} were archived there: {why}")
-    if (walk.seq, walk.previous) != (segment.last, segment.hash) and count:
-        walk.mistakes.append(f"{where}: ends with row {walk.seq}, not with row {segment.last} as it was archived")
+    whole = (walk.seq, walk.previous) == (segment.last, segment.hash) and count == segment.last - segment.first + 1
+    if not whole and len(walk.mistakes) == known:
+        walk.mistakes.append(
+            f"{where}: holds {count} rows and ends with row {walk.seq}, not with row {segment.last} as it was archived"
+        )
     if segment.first != before + 1:
         walk.mistakes.append(f"{where}: begins with row {segment.first}, after row {before}: rows are missing")
     walk.seq, walk.previous = segment.last, segment.hash

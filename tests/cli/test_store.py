@@ -149,7 +149,7 @@ def test_the_examples_hold_what_the_settings_know(tmp_path):
     text = _uncommented(ROOT / "conf" / "store.toml.example")
     (tmp_path / "store.toml").write_text(text.replace('url = "postgresql://nhc@db.example.org/nhc"\n', ""))
     found = load(str(tmp_path / "store.toml"))
-    assert found._replace(anchor="") == StoreSettings()._replace(url=found.url)
+    assert found._replace(anchor="") == StoreSettings(anchor_of=StoreSettings().url)._replace(url=found.url)
     (tmp_path / "server.toml").write_text(_uncommented(ROOT / "conf" / "server.toml.example"))
     server = load_server(str(tmp_path / "server.toml"))
     assert server._replace(certificate="", key="", client_ca="") == type(server)()

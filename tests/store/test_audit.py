@@ -1,6 +1,7 @@
 """The audit log: nobody changes it unseen, however many rows they write anew."""
 
 import gzip
+import hashlib
 import json
 import os
 import threading
@@ -88,6 +89,43 @@ def test_the_database_itself_refuses_changes(store, statement):
         )
     with pytest.raises(StoreError, match="the audit log is only ever added to"), store.write() as connection:
         connection.execute(sa.text(statement))
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_row_is_not_replaced(store, number):
+    fill(store, 3)
+    with store.read() as connection:
+        row = audit.entries(connection, after=number - 1, limit=1)[0]
+    values = {**row._asdict(), "actor": "eve", "episode": None}
+    columns, marks = ", ".join(values), ", ".join(f":{name}" for name in values)
+    how = "INSERT OR REPLACE" if store.sqlite else "INSERT"
+    end = "" if store.sqlite else " ON CONFLICT (seq) DO UPDATE SET actor = EXCLUDED.actor"
+    with pytest.raises(StoreError, match="the audit log is only ever added to"), store.write() as connection:
+        connection.execute(sa.text(f"{how} INTO audit ({columns}) VALUES ({marks}){end}"), values)
+    assert mistakes(store) == ()
+
+
+def test_a_segment_is_not_replaced(store, tmp_path):
+    fill(store, 5)
+    archive(store, 1003.0, 2000.0, segments=str(tmp_path / "old"), by="ada")
+    how, end = (
+        ("INSERT OR REPLACE", "") if store.sqlite else ("INSERT", " ON CONFLICT (last) DO UPDATE SET path = '/x'")
+    )
+    values = "(last, first, hash, path, sha256, archived) VALUES (3, 1, 'x', '/x', 'x', 1)"
+    with pytest.raises(StoreError, match="the audit log is only ever added to"), store.write() as connection:
+        connection.execute(sa.text(f"{how} INTO audit_segments {values}{end}"))
+
+
+@pytest.mark.parametrize(
+    ("column", "value"), [("detail", "x'ff00'"), ("actor", "x'00'"), ("at", "'soon'"), ("hash", "x'01'")]
+)
+def test_what_cannot_be_hashed_is_named(store, column, value):
+    """SQLite keeps any type in any column."""
+    if not store.sqlite:
+        return
+    fill(store, 5)
+    unguarded(store, f"UPDATE audit SET {column} = {value} WHERE seq = 3")
+    assert any("row 3 was changed" in one for one in mistakes(store)), mistakes(store)
 
 
 def test_postgresql_refuses_to_truncate(store):
@@ -220,6 +258,15 @@ def _change(path, **_):
         (_as_pipe, "rows 1 to 4 were archived there: not a file"),
         (lambda path: path.write_bytes(path.read_bytes()[:50]), "damaged"),
         (lambda path: path.write_bytes(gzip.compress(b'{"a": 1}\n')), "a line is no row"),
+        (lambda path: path.write_bytes(gzip.compress(b"[" * 100_000)), "nested too deep"),
+        (
+            lambda path: path.write_bytes(gzip.compress(b'[1, 2.0, [], "", "", 0, "", "", ""]')),
+            "actor of a row is a list",
+        ),
+        (
+            lambda path: path.write_bytes(gzip.compress(b'["1", 2.0, "", "", "", 0, "", "", ""]')),
+            "seq of a row is a str",
+        ),
     ],
 )
 def test_a_segment_that_was_touched_shows(store, tmp_path, spoil, said):
@@ -228,6 +275,22 @@ def test_a_segment_that_was_touched_shows(store, tmp_path, spoil, said):
     (path,) = (tmp_path / "old").iterdir()
     spoil(path)
     assert any(said in one for one in mistakes(store)), mistakes(store)
+
+
+@pytest.mark.parametrize("keep", [0, 2])
+def test_a_segment_that_was_emptied_with_a_digest_that_fits_shows(store, tmp_path, keep):
+    """Rows of the middle are anchored, too: each is to be seen, in the database or in a segment."""
+    fill(store, 6)
+    archive(store, 1004.0, 2000.0, segments=str(tmp_path / "old"), by="ada")
+    (path,) = (tmp_path / "old").iterdir()
+    with gzip.open(path, "rt") as file:
+        some = file.readlines()[:keep]
+    path.write_bytes(gzip.compress("".join(some).encode()))
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    unguarded(store, f"UPDATE audit_segments SET sha256 = '{digest}'")
+    seen = mistakes(store)
+    assert any(f"holds {keep} rows" in one for one in seen), seen
+    assert any(f"row {keep + 1} was anchored and is nowhere" in one for one in seen), seen
 
 
 def test_a_segment_that_nobody_archived_hides_nothing(store):

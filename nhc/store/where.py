@@ -1,0 +1,28 @@
+"""Where the store is, when neither a command nor its settings say so. Imports no database.
+
+`$NHC_STORE`, else the `url` of store.toml, else one file of this machine. The settings of the remedy loop, the job
+loop, the notices and the console that name no store mean this one.
+"""
+
+from __future__ import annotations
+
+import os
+
+from nhc import settings_file
+
+DEFAULT = "sqlite:////var/lib/nhc/store.db"
+PATH = "/etc/nhc/store.toml"
+
+
+def settings_path() -> str:
+    """The file of the store's settings: `$NHC_STORE_SETTINGS`, else /etc/nhc/store.toml; "" where there is none."""
+    named = os.environ.get("NHC_STORE_SETTINGS", "")
+    return named or (PATH if os.path.exists(PATH) else "")
+
+
+def url() -> str:
+    """The store's URL. Raises SettingsError."""
+    named, path = os.environ.get("NHC_STORE", ""), settings_path()
+    if named or not path:
+        return named or DEFAULT
+    return settings_file.load(path).secret("url", DEFAULT)
