@@ -46,20 +46,20 @@ reboot = "on"
 settle = "0s"
 max-age = "1d"
 [bounds.fleet]
-out = { share = "100%" }
-repairing = { share = "100%" }
+out = "100%"
+repairing = "100%"
 [bounds.fleet.rate]
 mark = "1000000 per 1h"
 repair = "1000000 per 1h"
 [bounds.rack]
-out = { share = "100%" }
+out = "100%"
 [bounds.leaf]
-out = { share = "100%" }
+out = "100%"
 [limits]
-first-run = { share = "100%" }
+first-run = "100%"
 [breaker]
-faults = { share = "100%" }
-blind = { share = "100%" }
+faults = "100%"
+blind = "100%"
 failures = 0
 """
 

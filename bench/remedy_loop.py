@@ -55,16 +55,16 @@ settle = "0s"
 [sources.settings]
 NHC_KUBECONFIG = "{kubeconfig}"
 [limits]
-first-run = {{ share = "100%" }}
+first-run = "100%"
 [bounds.fleet]
-out = {{ share = "100%" }}
-repairing = {{ share = "100%" }}
+out = "100%"
+repairing = "100%"
 [bounds.fleet.rate]
 mark = "10000 per 1h"
 repair = "10000 per 1h"
 [breaker]
-faults = {{ share = "100%" }}
-blind = {{ share = "100%" }}
+faults = "100%"
+blind = "100%"
 failures = 0
 [drain]
 evict = true

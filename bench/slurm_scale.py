@@ -21,8 +21,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "adapters")]
 
 from nhc.model import CheckResult, Report, crit, ok  # noqa: E402
-from nhc.policy.decide import Ceiling, Policy  # noqa: E402
+from nhc.policy.decide import Policy  # noqa: E402
 from nhc.policy.ledger import Ledger  # noqa: E402
+from nhc.policy.limits import Limit  # noqa: E402
 from nhc.policy.reconcile import sync  # noqa: E402
 from nhc_adapters.slurm.adapter import Slurm  # noqa: E402
 from tests.support.slurm import Cluster, missing  # noqa: E402
@@ -44,7 +45,7 @@ def main() -> int:
     )
     directory = Path(tempfile.mkdtemp(prefix="nhc-scale-"))
     cluster = Cluster(directory, ["here"], extra)
-    policy, ledger = Policy(ceiling=Ceiling()), Ledger(str(directory / "ledger"), "bench")
+    policy, ledger = Policy(ceiling=Limit()), Ledger(str(directory / "ledger"), "bench")
 
     def report(name: str, number: int, sick: bool) -> Report:
         reason = 0 if number % 2 else number // 2 % options.reasons

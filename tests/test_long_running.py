@@ -149,7 +149,7 @@ class Place:
             self.base / "remedy.toml",
             f'store = "{self.url}"\nevery = "1s"\n[actions]\nmark = "dry-run"\n[sources]\nadapter = "slurm-rest"\n'
             f'reports = ["{self.reports}"]\nmax-age = "52w"\nsettle = "0s"\n[sources.settings]\n'
-            f'NHC_SLURMREST = "{self.rest.address}"\n[bounds.fleet]\nout = {{ nodes = 2 }}\n'
+            f'NHC_SLURMREST = "{self.rest.address}"\n[bounds.fleet]\nout = "2"\n'
             f'[evidence]\ndirectory = "{self.base}/evidence"\n',
         )
 

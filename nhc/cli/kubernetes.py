@@ -250,7 +250,8 @@ def _settings(kit: Any, given: Dict[str, Any], **more: Any) -> Any:
     """The settings file's, with the command line's changes."""
     import os
 
-    from nhc.policy.decide import Policy, read_ceiling
+    from nhc.policy.decide import Policy
+    from nhc.policy.limits import read_limit
 
     words: Dict[str, Any] = {key: value for key, value in more.items() if value is not None}
     for key in ("namespace", "selector", "apply"):
@@ -262,7 +263,7 @@ def _settings(kit: Any, given: Dict[str, Any], **more: Any) -> Any:
     settings = kit.read(path, **words) if path else kit.make(**words)
     if given.get("max_marked"):
         try:
-            ceiling = read_ceiling(given["max_marked"])
+            ceiling = read_limit(given["max_marked"])
         except ValueError as error:
             raise ValueError(f"--max-marked: {error}") from None
         policy: Policy = settings.policy._replace(ceiling=ceiling)

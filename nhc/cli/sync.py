@@ -17,8 +17,9 @@ from nhc.light import TYPE_CHECKING
 from nhc.matching.node_ranges import fold
 from nhc.model import printable
 from nhc.plugins import ADAPTER_GROUP, ADAPTERS, NoAdapter, offers, open_adapter
-from nhc.policy.decide import Policy, read_ceiling
+from nhc.policy.decide import Policy
 from nhc.policy.ledger import Ledger, LedgerError
+from nhc.policy.limits import read_limit
 from nhc.policy.policy_file import PolicyFile, load
 from nhc.policy.reconcile import BadReports, SyncResult, load_reports, sync
 from nhc.ports import AdapterError, Applied, Effect, Marker, Operation
@@ -176,7 +177,7 @@ def policy_of(options: SyncOptions) -> PolicyFile:
     settings = load(path) if path else PolicyFile(Policy())
     if options["max_drained"]:
         try:
-            bound = read_ceiling(options["max_drained"])
+            bound = read_limit(options["max_drained"])
         except ValueError as error:
             raise ValueError(f"--max-drained: {error}") from None
         settings = settings._replace(policy=settings.policy._replace(ceiling=bound))

@@ -43,20 +43,20 @@ replace = "on"
 settle = "2s"
 max-age = "1m"
 [bounds.fleet]
-out = { nodes = 8, share = "5%" }
-repairing = { nodes = 4, share = "2%" }
+out = "5% at least 8"
+repairing = "2% at least 4"
 [bounds.fleet.rate]
 mark = "2000 per 1h"
 repair = "2000 per 1h"
 [bounds.rack]
-out = { nodes = 2, share = "25%" }
+out = "25% at least 2"
 [limits]
-first-run = { share = "100%" }
+first-run = "100%"
 attempts = 10
 window = "10m"
 [breaker]
-faults = { share = "60%" }
-blind = { share = "60%" }
+faults = "60%"
+blind = "60%"
 failures = 0
 [approval]
 replace = 1

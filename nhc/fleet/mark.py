@@ -15,8 +15,9 @@ from nhc.fleet.sweep_options import SweepOptions
 from nhc.matching.node_ranges import fold
 from nhc.model import Report, printable
 from nhc.plugins import NoAdapter, open_adapter
-from nhc.policy.decide import Policy, read_ceiling
+from nhc.policy.decide import Policy
 from nhc.policy.ledger import Ledger, LedgerError
+from nhc.policy.limits import read_limit
 from nhc.policy.policy_file import PolicyFile, load
 from nhc.policy.reconcile import SyncResult, sync
 from nhc.ports import AdapterError, Effect, Marker, Operation
@@ -40,7 +41,7 @@ def prepare(options: SweepOptions) -> MarkReports:
     try:
         settings = load(path) if path else PolicyFile(Policy())
         if options["max_drained"]:
-            settings = settings._replace(policy=settings.policy._replace(ceiling=read_ceiling(options["max_drained"])))
+            settings = settings._replace(policy=settings.policy._replace(ceiling=read_limit(options["max_drained"])))
         marker = open_adapter(options["mark"] or "")
     except (SettingsError, NoAdapter, AdapterError, ValueError) as error:
         raise BadMark(str(error)) from None

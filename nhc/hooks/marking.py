@@ -13,7 +13,7 @@ from nhc.hooks import log
 from nhc.hooks.job_environment import watch_only
 from nhc.light import TYPE_CHECKING
 from nhc.marks import mark_text, may_clear, may_mark
-from nhc.policy.decide import Ceiling, read_ceiling
+from nhc.policy.limits import Limit, read_limit
 from nhc.ports import AdapterError, Applied, Effect, Mark, Marker, NodeState, Operation, PlannedOperation
 
 if TYPE_CHECKING:
@@ -67,15 +67,14 @@ def take_out(
         return Applied(node, effect, why)
     if state.available:
         try:
-            bound = read_ceiling(settings.get("NHC_MAX_DRAINED", "") or MAX_DRAINED)
+            bound = read_limit(settings.get("NHC_MAX_DRAINED", "") or MAX_DRAINED)
         except ValueError as error:
             log.error(f"NHC_MAX_DRAINED: {error}; using {MAX_DRAINED}")
-            bound = read_ceiling(MAX_DRAINED)
-        if bound != Ceiling():
+            bound = read_limit(MAX_DRAINED)
+        if bound != Limit():
             everyone = adapter.nodes()
-            limit = bound.limit(len(everyone))
             out = sum(1 for other in everyone if not other.available and other.mark and other.mark.ours)
-            if limit is not None and out >= limit:
+            if out >= bound.of(len(everyone)):
                 said = f"{out} of {len(everyone)} nodes are marked already, NHC_MAX_DRAINED is {bound.show()}"
                 return Applied(node, Effect.REFUSED, said)
     if watch_only(settings):

@@ -9,8 +9,7 @@ from typing import Mapping, NamedTuple, Optional, Tuple
 from nhc import settings_file
 from nhc.jobs.decide import RESEND
 from nhc.jobs.judge import EvidenceRules
-from nhc.policy.decide import Rate
-from nhc.policy.policy_file import rate
+from nhc.policy.limits import Rate, read_rate
 from nhc.settings_file import SettingsError, Table
 from nhc.store import where
 
@@ -113,7 +112,7 @@ def _limits(table: Table) -> RestartLimits:
         table.count("max-restarts", min(default.max_restarts, most), most=most),
         most,
         table.seconds("cooldown", default.cooldown),
-        table.converted("rate", rate, default.rate),
+        table.converted("rate", read_rate, default.rate),
         table.count("avoid", default.avoid),
         table.seconds("pairs", default.pairs),
         table.seconds("patience", default.hold_timeout, least=60.0),

@@ -53,10 +53,10 @@ def _kinds(value: str) -> None:
 
 
 def _ceiling(value: str) -> None:
-    from nhc.policy.decide import read_ceiling
+    from nhc.policy.limits import read_limit
 
     if value:
-        read_ceiling(value)
+        read_limit(value)
 
 
 RULES: Dict[str, Rule] = {

@@ -7,57 +7,15 @@ history that the ledger kept. What does not pass is listed with the reason, neve
 
 from __future__ import annotations
 
-import re
 from fnmatch import fnmatchcase
 from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.marks import healthy, mark_of, may_change, may_clear, may_mark
 from nhc.model import Action, Report, Verdict
+from nhc.policy.limits import Limit, Rate
 from nhc.ports import Effect, Mark, NodeState, Operation, PlannedOperation
 
 HOUR = 3600.0
-
-
-class Ceiling(NamedTuple):
-    """How many nodes may be out at once: a number, a share (0 to 1) of the group, or both (the lower counts)."""
-
-    nodes: Optional[int] = None
-    share: Optional[float] = None
-
-    def limit(self, size: int) -> Optional[int]:
-        """The number for a group of `size` nodes, None for no limit. A share above 0 always allows one node."""
-        limits = [] if self.nodes is None else [self.nodes]
-        if self.share is not None:
-            # The tiny addition keeps 0.07 * 100 from being 7.000000000000001's neighbour below.
-            limits.append(max(1, int(size * self.share + 1e-9)) if self.share > 0 else 0)
-        return min(limits) if limits else None
-
-    def show(self) -> str:
-        parts = [] if self.nodes is None else [str(self.nodes)]
-        if self.share is not None:
-            parts.append(f"{self.share * 100:g}%")
-        return " or ".join(parts) or "no limit"
-
-
-def read_ceiling(text: str) -> Ceiling:
-    """`20`, `10%`, `20 10%` for the lower of both, or `none`. Raises ValueError."""
-    words = text.replace(",", " ").split()
-    if words == ["none"]:
-        return Ceiling()
-    found = Ceiling()
-    for word in words or [""]:
-        match = re.fullmatch(r"(\d+)|(\d+(?:\.\d+)?)%", word)
-        if match is None or (match[2] and float(match[2]) > 100):
-            raise ValueError(f"{text!r} is not a number of nodes, a share such as 10%, both, or none")
-        found = found._replace(nodes=int(word)) if match[1] else found._replace(share=float(match[2]) / 100)
-    return found
-
-
-class Rate(NamedTuple):
-    """At most `operations` of a kind within `seconds`."""
-
-    operations: int
-    seconds: float
 
 
 class Past(NamedTuple):
@@ -80,8 +38,8 @@ class Policy(NamedTuple):
     been marked before it returns to service.
     """
 
-    ceiling: Ceiling = Ceiling(share=0.1)
-    groups: Mapping[str, Ceiling] = {}
+    ceiling: Limit = Limit(share=0.1)
+    groups: Mapping[str, Limit] = {}
     count_all: bool = False
     rates: Mapping[Operation, Rate] = {}
     repairs: FrozenSet[Operation] = frozenset()
@@ -234,8 +192,7 @@ class _Deciding:
         """Why a ceiling forbids one more node out, "" where none does."""
         for group in ("", *state.groups):
             ceiling = self.policy.groups.get(group, self.policy.groups.get("*")) if group else self.policy.ceiling
-            limit = None if ceiling is None else ceiling.limit(self.size[group])
-            if ceiling is not None and limit is not None and self.out[group] >= limit:
+            if ceiling is not None and self.out[group] >= ceiling.of(self.size[group]):
                 where = f"in {group}" if group else "in the fleet"
                 total = self.size[group]
                 return f"{self.out[group]} of {total} nodes {where} are out already, at most {ceiling.show()}"

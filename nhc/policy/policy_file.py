@@ -14,13 +14,12 @@ Every mistake is one line that names the file, the line, the key, the value and 
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
 from nhc import settings_file
-from nhc.policy.decide import Policy, Rate, read_ceiling
+from nhc.policy.decide import Policy
+from nhc.policy.limits import Rate, read_limit, read_rate
 from nhc.ports import Operation
-from nhc.units import seconds
 
 REPAIRS = {"reboot": Operation.REBOOT, "replace": Operation.REPLACE}
 
@@ -46,12 +45,12 @@ def read(file: settings_file.Table) -> PolicyFile:
     """The policy in a file's tables. Raises SettingsError."""
     default = Policy()
     ceiling, rates, repair = file.table("ceiling"), file.table("rate"), file.table("repair")
-    ceilings = {name: ceiling.converted(name, read_ceiling, default.ceiling) for name in ceiling.names()}
+    ceilings = {name: ceiling.converted(name, read_limit, default.ceiling) for name in ceiling.names()}
     policy = Policy(
         ceiling=ceilings.pop("all", default.ceiling),
         groups=ceilings,
         count_all=file.flag("count-all"),
-        rates={one: rates.converted(one.value, rate, Rate(0, 0.0)) for one in Operation if one.value in rates},
+        rates={one: rates.converted(one.value, read_rate, Rate(0, 0.0)) for one in Operation if one.value in rates},
         repairs=frozenset(repair.choices("allow", REPAIRS)),
         cooldown=repair.seconds("cooldown", default.cooldown),
         attempts=repair.count("attempts", default.attempts),
@@ -63,11 +62,3 @@ def read(file: settings_file.Table) -> PolicyFile:
     apply = file.flag("apply")
     file.finish()
     return PolicyFile(policy, apply)
-
-
-def rate(text: str) -> Rate:
-    """`20 per 1h`. Raises ValueError."""
-    match = re.fullmatch(r"\s*(\d+)\s+per\s+(\S+)\s*", text)
-    if match is None:
-        raise ValueError(f"{text!r} is not a rate such as '20 per 1h'")
-    return Rate(int(match[1]), seconds(match[2]))

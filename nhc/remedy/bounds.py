@@ -3,7 +3,7 @@
 Every bound is counted from the store, so a controller that starts again has spent what it spent before. A level says
 how many nodes may be out (or under repair) at one time, a rate how many actions may begin within a time; each for the
 whole fleet and for every blast radius: a rack, an NVLink domain, a leaf switch, a zone, a pool, an instance group.
-A limit is the larger of a number and a share: of three nodes 20 % is none, and one must still be repairable.
+A share of a radius is one node at least: of three nodes 20 % is none, and one must still be repairable.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from bisect import bisect_right, insort
 from fnmatch import fnmatchcase
 from typing import Dict, FrozenSet, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.policy.decide import Rate
+from nhc.policy.limits import Limit, Rate
 from nhc.remedy.hours import Hours, any_holds
 from nhc.remedy.zone import UTC, Zone
 from nhc.repair import LADDER, Rung
@@ -30,22 +30,6 @@ FLEET = "fleet"
 
 Radius = Tuple[str, str]
 """A blast radius: its kind and its name, as ("rack", "r17"); the fleet is ("fleet", "")."""
-
-
-class Limit(NamedTuple):
-    """At most this many nodes: `nodes`, or `share` (0 to 1) of the radius, whichever is more."""
-
-    nodes: int = 0
-    share: float = 0.0
-
-    def of(self, size: int) -> int:
-        # The tiny addition keeps 0.07 * 100 from being 7.000000000000001's neighbour below.
-        return max(self.nodes, int(size * self.share + 1e-9))
-
-    def show(self) -> str:
-        parts = [str(self.nodes)] if self.nodes or not self.share else []
-        parts += [f"{self.share * 100:g}%"] if self.share else []
-        return " or ".join(parts)
 
 
 class RadiusBounds(NamedTuple):
@@ -78,12 +62,14 @@ class Bounds(NamedTuple):
     """
 
     radii: Mapping[str, RadiusBounds] = {
-        FLEET: RadiusBounds(Limit(2, 0.05), Limit(1, 0.02), {MARK: Rate(10, 3600.0), "repair": Rate(10, 3600.0)}),
-        "rack": RadiusBounds(Limit(1, 0.25)),
-        "nvlink_domain": RadiusBounds(Limit(1, 0.25)),
-        "leaf": RadiusBounds(Limit(1, 0.25)),
+        FLEET: RadiusBounds(
+            Limit(share=0.05, least=2), Limit(share=0.02), {MARK: Rate(10, 3600.0), "repair": Rate(10, 3600.0)}
+        ),
+        "rack": RadiusBounds(Limit(share=0.25)),
+        "nvlink_domain": RadiusBounds(Limit(share=0.25)),
+        "leaf": RadiusBounds(Limit(share=0.25)),
     }
-    first_run: Limit = Limit(1, 0.0)
+    first_run: Limit = Limit(1)
     first_run_for: float = 86400.0
     attempts: int = 3
     window: float = 7 * 86400.0

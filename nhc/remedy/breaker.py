@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Sequence
 
-from nhc.remedy.bounds import Limit
+from nhc.policy.limits import Limit
 
 NAME = "remedy"
 """Its row in the store."""
@@ -23,10 +23,10 @@ class BreakerSettings(NamedTuple):
     0 switches that off.
     """
 
-    faults: Limit = Limit(5, 0.10)
+    faults: Limit = Limit(share=0.10, least=5)
     within: float = 900.0
     failures: int = 5
-    blind: Limit = Limit(5, 0.30)
+    blind: Limit = Limit(share=0.30, least=5)
 
 
 class BreakerInput(NamedTuple):

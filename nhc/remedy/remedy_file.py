@@ -11,8 +11,8 @@ import re
 from typing import Dict, FrozenSet, List, Optional, Tuple
 
 from nhc import settings_file
-from nhc.policy.policy_file import rate
-from nhc.remedy.bounds import FLEET, MARK, REPAIRS, Bounds, Limit, RadiusBounds, Timed
+from nhc.policy.limits import Limit, read_limit, read_rate
+from nhc.remedy.bounds import FLEET, MARK, REPAIRS, Bounds, RadiusBounds, Timed
 from nhc.remedy.breaker import BreakerSettings
 from nhc.remedy.drill_settings import read as read_drill
 from nhc.remedy.hours import Hours, read_hours
@@ -98,18 +98,10 @@ def _modes(table: Table) -> Dict[str, Mode]:
     return found
 
 
-def _limit(table: Table, key: str, default: Optional[Limit]) -> Optional[Limit]:
-    if key not in table:
-        return default
-    one = table.table(key)
-    if "nodes" not in one and "share" not in one:
-        raise table.wrong(key, 'a limit such as { nodes = 2, share = "5%" }')
-    return Limit(one.count("nodes", 0), one.share("share", 0.0))
-
-
-def limit_of(table: Table, key: str, default: Limit) -> Limit:
-    """The limit under a key, `default` where there is none. Raises SettingsError."""
-    return _limit(table, key, default) or default
+def _bound(table: Table, key: str, default: Optional[Limit]) -> Optional[Limit]:
+    """A bound of a radius, None for `none`."""
+    found = table.converted(key, read_limit, default)
+    return None if found == Limit() else found
 
 
 def _bounds(file: Table, limits: Table, approval: Table) -> Bounds:
@@ -121,16 +113,16 @@ def _bounds(file: Table, limits: Table, approval: Table) -> Bounds:
         before = default.radii.get(kind, RadiusBounds())
         rates = table.table("rate")
         radii[kind] = RadiusBounds(
-            _limit(table, "out", before.out),
-            _limit(table, "repairing", before.repairing),
-            {**before.rates, **{action: rates.converted(action, rate, None) or before.rates[action]
+            _bound(table, "out", before.out),
+            _bound(table, "repairing", before.repairing),
+            {**before.rates, **{action: rates.converted(action, read_rate, None) or before.rates[action]
                                 for action in (*ACTIONS, "repair") if action in rates}},
         )  # fmt: skip
     if radii[FLEET].out is None:
         raise SettingsError(f"{file.path}: bounds.fleet.out: a fleet without a bound on nodes out is refused")
     return Bounds(
         radii=radii,
-        first_run=limit_of(limits, "first-run", default.first_run),
+        first_run=limits.converted("first-run", read_limit, default.first_run),
         first_run_for=limits.seconds("first-run-for", default.first_run_for),
         attempts=limits.count("attempts", default.attempts, least=1),
         window=limits.seconds("window", default.window, least=60.0),
@@ -155,10 +147,10 @@ def _timed(table: Table, actions: FrozenSet[str]) -> Timed:
 def _breaker(table: Table) -> BreakerSettings:
     default = BreakerSettings()
     return BreakerSettings(
-        limit_of(table, "faults", default.faults),
+        table.converted("faults", read_limit, default.faults),
         table.seconds("within", default.within, least=1.0),
         table.count("failures", default.failures),
-        limit_of(table, "blind", default.blind),
+        table.converted("blind", read_limit, default.blind),
     )
 
 
@@ -190,7 +182,7 @@ def _reasons(table: Table) -> Tuple[ReasonSettings, ...]:
 def _silence(table: Table) -> SilenceSettings:
     default = SilenceSettings()
     return SilenceSettings(
-        limit_of(table, "together", default.limit),
+        table.converted("together", read_limit, default.limit),
         table.share("share", default.share),
         table.seconds("within", default.within, least=1.0),
         table.flag("power-on", default.power_on),

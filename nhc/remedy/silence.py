@@ -13,8 +13,9 @@ from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 
 from nhc.marks import cause_text
 from nhc.model import Action
+from nhc.policy.limits import Limit
 from nhc.ports import NodeState
-from nhc.remedy.bounds import FLEET, Limit, Radius
+from nhc.remedy.bounds import FLEET, Radius
 from nhc.remedy.ladder import NodeFault
 
 SOURCE = "cluster"
@@ -38,7 +39,7 @@ class SilenceSettings(NamedTuple):
     `power_on`: a machine that is powered off is repaired too; else a person looks, who may have switched it off.
     """
 
-    limit: Limit = Limit(3, 0.10)
+    limit: Limit = Limit(share=0.10, least=3)
     share: float = 0.5
     within: float = 600.0
     power_on: bool = False

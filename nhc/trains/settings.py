@@ -10,8 +10,8 @@ import re
 from typing import NamedTuple, Tuple
 
 from nhc import settings_file
-from nhc.remedy.bounds import REPAIRS, Limit
-from nhc.remedy.remedy_file import limit_of
+from nhc.policy.limits import Limit, read_limit
+from nhc.remedy.bounds import REPAIRS
 from nhc.repair import Rung
 from nhc.settings_file import SettingsError, Table
 
@@ -46,7 +46,7 @@ class Waves(NamedTuple):
     """
 
     first: int = 1
-    size: Limit = Limit(4, 0.05)
+    size: Limit = Limit(share=0.05, least=4)
     per: Tuple[Tuple[str, Limit], ...] = ()
     pause: float = 600.0
 
@@ -83,7 +83,7 @@ class TrainPlan(NamedTuple):
     without: Tuple[str, ...]
     work: Tuple[Work, ...]
     waves: Waves = Waves()
-    failures: Limit = Limit(1, 0.05)
+    failures: Limit = Limit(share=0.05)
     drain: TrainDrain = TrainDrain()
     proof: Proof = Proof()
     wait_limit: float = 86400.0
@@ -107,7 +107,7 @@ def parse(text: str, path: str) -> TrainPlan:
         path, hashlib.sha256(text.encode()).hexdigest(), text, name, file.text("why"),
         file.text_or_texts("nodes"), file.text_or_texts("groups"), file.text_or_texts("without"),
         (*_works(file), *_verifying(proof)), _waves(file.table("waves")),
-        limit_of(file.table("stop"), "failures", Limit(1, 0.05)),
+        file.table("stop").converted("failures", read_limit, Limit(share=0.05)),
         _drain(file.table("drain")), _proof(proof), file.seconds("patience", 86400.0, least=1.0),
         file.seconds("every", 15.0, least=0.2),
     )  # fmt: skip
@@ -148,9 +148,9 @@ def _verifying(table: Table) -> Tuple[Work, ...]:
 
 def _waves(table: Table) -> Waves:
     default = Waves()
-    per = tuple((kind, limit_of(table.table("per"), kind, Limit(1))) for kind in table.table("per").names())
+    per = tuple((kind, table.table("per").converted(kind, read_limit, Limit(1))) for kind in table.table("per").names())
     return Waves(
-        table.count("first", default.first), limit_of(table, "size", default.size), per,
+        table.count("first", default.first), table.converted("size", read_limit, default.size), per,
         table.seconds("pause", default.pause),
     )  # fmt: skip
 

@@ -37,7 +37,7 @@ mark = "on"
 adapter = "slurm"
 settle = "{settle}"
 [bounds.fleet]
-out = {{ nodes = 1 }}
+out = "1"
 [evidence]
 directory = "{place}/evidence"
 """)

@@ -14,8 +14,9 @@ from nhc.cli.slurm import sync_command
 from nhc.hooks.healthcheck import healthcheck
 from nhc.marks import mark_of
 from nhc.model import Action, CheckResult, Report, crit, ok, unknown
-from nhc.policy.decide import Ceiling, Policy
+from nhc.policy.decide import Policy
 from nhc.policy.ledger import Ledger
+from nhc.policy.limits import Limit
 from nhc.policy.reconcile import sync
 from nhc.ports import AdapterError, Effect, Mark, Operation
 from nhc.render.json import to_dict
@@ -28,7 +29,7 @@ from tests.support.run import nhc
 from tests.support.waiting import until
 
 MARK = Mark("check_x: bad", Action.REBOOT)
-FREELY = Policy(ceiling=Ceiling())
+FREELY = Policy(ceiling=Limit())
 
 
 def report(node, outcome):
@@ -172,7 +173,7 @@ def test_a_hook_knows_the_cause_of_its_own_mark_whatever_its_words(cluster, tmp_
 
 
 def test_a_ceiling_survives_restarts_because_slurm_itself_holds_the_count(cluster, ledger):
-    policy = Policy(ceiling=Ceiling(nodes=1))
+    policy = Policy(ceiling=Limit(nodes=1))
     sync(Slurm({}, cluster.env), [report("n1", crit("X", "bad"))], policy, ledger, apply=True)
     cluster.kill("slurmctld", signal.SIGTERM)
     cluster.start_controller()

@@ -27,7 +27,7 @@ reboot = "on"
 adapter = "slurm-hyperpod"
 settle = "0s"
 [limits]
-first-run = {{ share = "100%" }}
+first-run = "100%"
 [evidence]
 directory = "{place}/evidence"
 [repairers.slurm]

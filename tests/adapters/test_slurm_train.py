@@ -56,12 +56,12 @@ store = "sqlite:///{place}/store.db"
 adapter = "slurm"
 reports = ["{self.reports}"]
 [bounds.fleet]
-out = {{ nodes = 2 }}
-repairing = {{ nodes = 2 }}
+out = "2"
+repairing = "2"
 [bounds.rack]
-out = {{ nodes = 2 }}
+out = "2"
 [breaker]
-blind = {{ nodes = 100 }}
+blind = "100"
 [repairers.slurm]
 boot-time = "60"
 """)
@@ -76,8 +76,8 @@ rung = "reboot"
 takes = "2m"
 [waves]
 first = 1
-size = { nodes = 2 }
-per.rack = { nodes = 1 }
+size = "2"
+per.rack = "1"
 pause = "1s"
 [verify]
 healthy-for = "1s"

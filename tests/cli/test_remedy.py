@@ -45,9 +45,9 @@ settle = "0s"
 [sources.settings]
 NHC_SLURMREST = "{self.rest.address}"
 [bounds.fleet]
-out = {{ nodes = 2 }}
+out = "2"
 [limits]
-first-run = {{ nodes = 2 }}
+first-run = "2"
 [evidence]
 directory = "{self.place}/evidence"
 {more}"""
@@ -114,7 +114,7 @@ def test_one_round_marks_and_says_why_it_goes_no_further(site):
     status, out, _ = site.nhc("run", "--once")
     assert status == 0
     assert "DRAIN" in site.rest.nodes["n1"]["flags"]
-    assert site.rest.nodes["n1"]["reason"].startswith("NHC: check_gpu: GpuLost was seen")
+    assert site.rest.nodes["n1"]["reason"].startswith("NHC-REMEDY: check_gpu: GpuLost was seen")
     assert "n1  episode 1  escalated  no repair is left on the ladder" in out
     status, out, _ = site.nhc("episodes", "--node", "n1", "-f", "json")
     (row,) = json.loads(out)

@@ -43,7 +43,7 @@ adapter = "fake"
 reports = ["{reports}"]
 settle = "0s"
 [limits]
-first-run = {{ share = "100%" }}
+first-run = "100%"
 leave-alone = "0s"
 [evidence]
 directory = "{place}/evidence"

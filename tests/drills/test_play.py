@@ -42,15 +42,15 @@ def test_the_time_of_each_state_is_told():
 def test_a_policy_that_lets_all_nodes_out_breaks_a_promise():
     loose = parse("""
 [bounds.fleet]
-out = { share = "100%" }
-repairing = { share = "100%" }
+out = "100%"
+repairing = "100%"
 rate.mark = "1000 per 1h"
 rate.repair = "1000 per 1h"
 [bounds.rack]
-out = { share = "100%" }
+out = "100%"
 [breaker]
-faults = { share = "100%" }
-blind = { share = "100%" }
+faults = "100%"
+blind = "100%"
 failures = 0
 """, "loose.toml")  # fmt: skip
     found = play(BY_NAME["storm"], loose, "gpu7", nodes=8)

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nhc.model import Action, CheckResult, Report, crit, ok, skip, unknown, warn
-from nhc.policy.decide import Ceiling, Past, Policy, Rate, decide, read_ceiling
+from nhc.policy.decide import Past, Policy, decide
+from nhc.policy.limits import Limit, Rate
 from nhc.ports import Mark, NodeState, Operation
 
 NOW = 1_000_000.0
@@ -37,7 +38,7 @@ def ordered(decision):
     return [(planned.node, planned.operation) for planned in decision.operations]
 
 
-FREELY = Policy(ceiling=Ceiling())
+FREELY = Policy(ceiling=Limit())
 
 
 def run(reports, states, policy=FREELY, history=()):
@@ -73,23 +74,23 @@ def test_a_report_too_old_or_from_the_future_counts_for_nothing():
 def test_a_share_of_the_fleet_bounds_how_many_are_out_and_ours_already_out_count():
     states = [*nodes(18), drained("x1"), drained("x2", owner="root", why="theirs")]
     reports = [sick(f"n{number}") for number in range(5)]
-    decision = run(reports, states, Policy(ceiling=Ceiling(share=0.1)))
+    decision = run(reports, states, Policy(ceiling=Limit(share=0.1)))
     assert ordered(decision) == [("n0", Operation.MARK)]
     assert len(decision.withheld) == 4
     assert decision.withheld[0].why == "2 of 20 nodes in the fleet are out already, at most 10%"
-    with_all = run(reports, states, Policy(ceiling=Ceiling(share=0.1), count_all=True))
+    with_all = run(reports, states, Policy(ceiling=Limit(share=0.1), count_all=True))
     assert with_all.operations == ()
 
 
 def test_what_is_put_back_makes_room():
     states = [*nodes(9), drained("x1")]
-    decision = run([sick("n0"), report("x1", ok())], states, Policy(ceiling=Ceiling(nodes=1)))
+    decision = run([sick("n0"), report("x1", ok())], states, Policy(ceiling=Limit(nodes=1)))
     assert ordered(decision) == [("x1", Operation.CLEAR), ("n0", Operation.MARK)]
 
 
 def test_every_partition_of_a_node_must_have_room():
     states = [idle("n0", "gpu", "work"), idle("n1", "gpu", "work"), idle("n2", "work"), idle("n3", "work")]
-    policy = Policy(ceiling=Ceiling(), groups={"gpu": Ceiling(nodes=1), "*": Ceiling(nodes=2)})
+    policy = Policy(ceiling=Limit(), groups={"gpu": Limit(nodes=1), "*": Limit(nodes=2)})
     decision = run([sick(f"n{number}") for number in range(4)], states, policy)
     assert ordered(decision) == [("n0", Operation.MARK), ("n2", Operation.MARK)]
     assert [w.why for w in decision.withheld] == [
@@ -100,17 +101,17 @@ def test_every_partition_of_a_node_must_have_room():
 
 def test_the_worst_nodes_go_first_where_there_is_not_room_for_all():
     reports = [sick("n0"), sick("n1", failures=3), sick("n2", failures=2)]
-    decision = run(reports, nodes(30), Policy(ceiling=Ceiling(nodes=2)))
+    decision = run(reports, nodes(30), Policy(ceiling=Limit(nodes=2)))
     assert ordered(decision) == [("n1", Operation.MARK), ("n2", Operation.MARK)]
 
 
 def test_a_refreshed_reason_needs_no_room():
     states = [drained("n0", why="check_x: old"), *nodes(3)[1:]]
-    assert ordered(run([sick("n0")], states, Policy(ceiling=Ceiling(nodes=0)))) == [("n0", Operation.MARK)]
+    assert ordered(run([sick("n0")], states, Policy(ceiling=Limit(nodes=0)))) == [("n0", Operation.MARK)]
 
 
 def test_a_rate_counts_what_the_history_says_each_node_once():
-    policy = Policy(ceiling=Ceiling(), rates={Operation.MARK: Rate(2, 600.0)})
+    policy = Policy(ceiling=Limit(), rates={Operation.MARK: Rate(2, 600.0)})
     history = [
         Past(NOW - 10, "n0", Operation.MARK),
         Past(NOW - 5, "n0", Operation.MARK),
@@ -122,18 +123,18 @@ def test_a_rate_counts_what_the_history_says_each_node_once():
 
 
 def test_a_protected_node_is_never_touched():
-    decision = run([sick("login1"), sick("n0")], [idle("login1"), idle("n0")], Policy(Ceiling(), protected=("login*",)))
+    decision = run([sick("login1"), sick("n0")], [idle("login1"), idle("n0")], Policy(Limit(), protected=("login*",)))
     assert ordered(decision) == [("n0", Operation.MARK)]
     assert decision.withheld[0] == ("login1", Operation.MARK, "protected by the policy")
 
 
 def test_a_node_is_kept_for_the_time_the_policy_asks_before_it_is_put_back():
-    policy = Policy(ceiling=Ceiling(), healthy_for=600.0)
+    policy = Policy(ceiling=Limit(), healthy_for=600.0)
     states = [drained("n0", since=NOW - 599), drained("n1", since=NOW - 601)]
     assert ordered(run([report("n0", ok()), report("n1", ok())], states, policy)) == [("n1", Operation.CLEAR)]
 
 
-REBOOTS = Policy(ceiling=Ceiling(), repairs=frozenset({Operation.REBOOT, Operation.REPLACE}), attempts=2)
+REBOOTS = Policy(ceiling=Limit(), repairs=frozenset({Operation.REBOOT, Operation.REPLACE}), attempts=2)
 
 
 def test_only_a_node_that_we_took_out_and_that_is_idle_is_rebooted():
@@ -164,30 +165,10 @@ def test_reboots_that_did_not_help_end_in_a_replacement():
 @given(
     st.integers(0, 60),
     st.integers(0, 60),
-    st.builds(Ceiling, st.none() | st.integers(0, 30), st.none() | st.floats(0, 1)),
+    st.builds(Limit, st.none() | st.integers(0, 30), st.none() | st.floats(0, 1)),
 )
 def test_no_ceiling_is_ever_passed(already, failing, ceiling):
     states = [drained(f"x{number}") for number in range(already)] + nodes(failing + 5)
     decision = run([sick(f"n{number}") for number in range(failing)], states, Policy(ceiling=ceiling))
     marked = sum(1 for _node, operation in ordered(decision) if operation is Operation.MARK)
-    limit = ceiling.limit(len(states))
-    assert marked == failing if limit is None else marked == min(failing, max(0, limit - already))
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("20", (20, None)), ("10%", (None, 0.1)), ("20 10%", (20, 0.1)), ("2.5%", (None, 0.025)), ("none", (None, None))],
-)
-def test_a_ceiling_is_read(text, expected):
-    assert read_ceiling(text) == expected
-
-
-@pytest.mark.parametrize("text", ["", "x", "-1", "101%", "10 %", "1.5", "none 3"])
-def test_what_is_no_ceiling_is_said(text):
-    with pytest.raises(ValueError, match="is not a number of nodes, a share such as 10%"):
-        read_ceiling(text)
-
-
-def test_a_share_above_nothing_allows_one_node_and_rounds_down():
-    assert [Ceiling(share=0.07).limit(size) for size in (1, 14, 100)] == [1, 1, 7]
-    assert Ceiling(share=0.0).limit(100) == 0
+    assert marked == min(failing, max(0, ceiling.of(len(states)) - already))

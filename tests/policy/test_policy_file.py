@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from nhc.policy.decide import Ceiling, Policy, Rate
+from nhc.policy.decide import Policy
+from nhc.policy.limits import Limit, Rate
 from nhc.policy.policy_file import load, parse
 from nhc.ports import Operation
 from nhc.settings_file import SettingsError
@@ -40,7 +41,7 @@ def test_every_key_arrives():
     """)
     assert found.apply
     assert found.policy == Policy(
-        Ceiling(20, 0.1), {"gpu": Ceiling(1), "*": Ceiling()}, True,
+        Limit(20, 0.1), {"gpu": Limit(1), "*": Limit()}, True,
         {Operation.MARK: Rate(20, 3600.0), Operation.REBOOT: Rate(2, 1800.0)},
         frozenset({Operation.REBOOT, Operation.REPLACE}),
         7200.0, 1, 86400.0, ("login*",), 600.0, 300.0,
@@ -52,7 +53,7 @@ def test_every_key_arrives():
     [
         ("aply = true", "p.toml:1: aply: there is no such key: did you mean 'apply'?"),
         ("apply = 1", "p.toml:1: apply: 1 is neither true nor false"),
-        ('[ceiling]\nall = "ten"', "p.toml:2: ceiling.all: 'ten' is not a number of nodes, a share such as 10%, both, or none"),  # noqa: E501
+        ('[ceiling]\nall = "ten"', "p.toml:2: ceiling.all: 'ten' is not a number of nodes, a share such as 10%, both, '10% at least 4', or none"),  # noqa: E501
         ("ceiling = 3", "p.toml:1: ceiling: 3 is not a table"),
         ('[rate]\nmark = "20/h"', "p.toml:2: rate.mark: '20/h' is not a rate such as '20 per 1h'"),
         ('[rate]\nmrk = "2 per 1h"', "p.toml:2: rate.mrk: there is no such key: did you mean 'mark'?"),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc.policy.decide import Rate
+from nhc.policy.limits import Rate
 from nhc.remedy.bounds import (
     FLEET,
     MARK,
@@ -36,14 +36,6 @@ OPEN = Bounds(radii={}, first_run=Limit(1000))
 def usage(nodes=10, rack=5):
     groups = {f"n{i}": [("rack", f"r{i // rack}")] for i in range(nodes)}
     return Usage(groups, sizes(groups.values()))
-
-
-def test_a_limit_is_the_larger_of_a_number_and_a_share():
-    """Complaint 5: of three nodes 20 % is none, so nothing was ever repaired."""
-    assert Limit(1, 0.2).of(3) == 1
-    assert Limit(1, 0.2).of(100) == 20
-    assert Limit(0, 0.07).of(100) == 7
-    assert Limit(2, 0.05).show() == "2 or 5%"
 
 
 def test_the_level_is_held_in_the_fleet_and_in_each_rack():
@@ -179,7 +171,7 @@ def test_no_order_of_asking_exceeds_a_level_or_a_rate(steps, out, per_rack, rate
 
 
 def test_the_breaker_opens_for_many_faults_for_blindness_and_for_repairs_that_help_nobody():
-    settings = BreakerSettings(Limit(5, 0.1), 900.0, 3, Limit(5, 0.3))
+    settings = BreakerSettings(Limit(share=0.1, least=5), 900.0, 3, Limit(share=0.3, least=5))
     assert not opens(settings, BreakerInput(100, 10, 30, [True, False, False]))
     assert "11 of 100 nodes fell sick" in opens(settings, BreakerInput(100, 11, 0, []))
     assert "31 of 100 nodes have no fresh verdict" in blind(settings, BreakerInput(100, 0, 31, []))
@@ -192,7 +184,7 @@ def test_a_node_that_has_just_joined_counts_in_its_rack_at_once(world):
     """The fleet's groups are remembered for ten minutes; a bound on racks holds in those, too."""
     for node in world.nodes.values():
         node.busy = True
-    controller = world.controller("[bounds.rack]\nout = { nodes = 1 }")
+    controller = world.controller("[bounds.rack]\nout = 1")
     world.fall_sick("n0")
     world.run(controller, 2)
     assert world.marked == ["n0"]
@@ -212,7 +204,7 @@ def test_a_sick_node_whose_rack_is_told_late_counts_there(world):
         nodes.describe(connection, [nodes.NodeDescription(name, groups={}) for name in world.nodes])
     for node in world.nodes.values():
         node.busy = True
-    controller = world.controller("[bounds.rack]\nout = { nodes = 1 }")
+    controller = world.controller("[bounds.rack]\nout = 1")
     world.run(controller, 1)
     with world.plain.write() as connection:
         nodes.describe(connection, [nodes.NodeDescription(name, groups={"rack": "r0"}) for name in world.nodes])
@@ -238,6 +230,6 @@ def test_nodes_that_the_cluster_has_no_more_are_not_blind(world):
         reports.receive(connection, [Incoming(one, "agent", world.now - 86400.0) for one in gone])
     world.fall_sick("n1")
     world.report(["n0", "n2", "n3"])
-    world.run(world.controller("[breaker]\nblind = { nodes = 2 }\nfaults = { share = '100%' }\nfailures = 0"), 20)
+    world.run(world.controller("[breaker]\nblind = 2\nfaults = '100%'\nfailures = 0"), 20)
     assert world.sendings("n1") == [Rung.REBOOT]
     assert world.cleared == ["n1"]

@@ -3,7 +3,7 @@
 import pytest
 
 from nhc.model import Action
-from nhc.remedy.bounds import Limit
+from nhc.policy.limits import Limit
 from nhc.repair import Rung
 from nhc.store import audit, holds, reports
 from nhc.store.intake import Incoming
@@ -64,11 +64,11 @@ def test_4_one_that_marks_healthy_nodes_is_stopped_by_level_rate_and_breaker(sto
         world.fall_sick(f"n{number}")
     bounds = """
     [bounds.fleet]
-out = { nodes = 3 }
-repairing = { nodes = 2 }
+out = "3"
+repairing = "2"
 [breaker]
-faults = { nodes = 100 }
-blind = { share = "100%" }
+faults = "100"
+blind = "100%"
 failures = 0
 """
     controller = world.controller(bounds.strip())
@@ -78,7 +78,7 @@ failures = 0
         assert sum(1 for node in world.nodes.values() if node.under_way) <= 2
         world.tick(20)
     tripped = World(store, 20)
-    breaker = tripped.controller('[breaker]\nfaults = { nodes = 5 }\nblind = { share = "100%" }')
+    breaker = tripped.controller('[breaker]\nfaults = "5"\nblind = "100%"')
     for number in range(12):
         tripped.fall_sick(f"n{number}")
     before = len(tripped.marked)
@@ -91,7 +91,7 @@ failures = 0
 
 def test_5_one_node_of_three_can_be_repaired():
     """kubernetes-sigs/karpenter#2134: 1 of 3 is 33 %, so it was never repaired."""
-    assert Limit(1, 0.2).of(3) == 1
+    assert Limit(share=0.2).of(3) == 1
 
 
 @pytest.mark.parametrize("force", [False, True])
@@ -115,7 +115,7 @@ def test_7_a_stalled_repair_alarms_once(world):
     """aws/karpenter-provider-aws#8629: nodes stay in disruption for days."""
     world.fall_sick("n1")
     world.duration = 1e9
-    world.run(world.controller('[limits]\nstalled = "3m"\nfirst-run = { share = "100%" }\nattempts = 9'), 12)
+    world.run(world.controller('[limits]\nstalled = "3m"\nfirst-run = "100%"\nattempts = 9'), 12)
     with world.read() as connection:
         whats = [one.what for one in audit.entries(connection, episode=last(world).id)]
     assert whats.count("episode.stalled") == 1
@@ -207,7 +207,7 @@ def test_14_the_first_start_takes_one_node_out(store):
     world = World(store, 8)
     for name in world.nodes:
         world.fall_sick(name)
-    first = '[limits]\nfirst-run = { nodes = 1 }\nfirst-run-for = "1d"\nattempts = 9'
+    first = '[limits]\nfirst-run = "1"\nfirst-run-for = "1d"\nattempts = 9'
     world.run(world.controller(first), 3)
     assert len(world.marked) == 1
 
@@ -215,7 +215,7 @@ def test_14_the_first_start_takes_one_node_out(store):
 @pytest.mark.thorough
 def test_15_a_node_that_recovers_for_a_while_is_not_repaired_for_ever(world):
     """pfnet-research/node-operation-controller#31: endless repair of a node that recovers for a while."""
-    limits = '[limits]\nfirst-run = { share = "100%" }\nattempts = 3\nwindow = "7d"'
+    limits = '[limits]\nfirst-run = "100%"\nattempts = 3\nwindow = "7d"'
     for _ in range(6):
         world.fall_sick("n1")
         world.run(world.controller(limits), 20)

@@ -161,7 +161,7 @@ def test_no_machine_is_looked_at_for_which_no_bound_has_room(store):
         world.fall_sick(name)
     looked = []
     world.at_boundary = lambda what: looked.append(what) if what == "machine looked at" else None
-    world.controller("[bounds.fleet]\nout = { share = '100%' }\nrepairing = { nodes = 1 }").round()
+    world.controller("[bounds.fleet]\nout = '100%'\nrepairing = 1").round()
     assert len(world.sent) == 1
     assert len(looked) <= 8
 

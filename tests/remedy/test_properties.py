@@ -26,12 +26,12 @@ SHARED = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 OUT, REPAIRING = 3, 2
 BOUNDED = f"""
 [bounds.fleet]
-out = {{ nodes = {OUT} }}
-repairing = {{ nodes = {REPAIRING} }}
+out = "{OUT}"
+repairing = "{REPAIRING}"
 [bounds.rack]
-out = {{ nodes = 2 }}
+out = "2"
 [limits]
-first-run = {{ share = "100%" }}
+first-run = "100%"
 attempts = 12
 patience = "3h"
 stalled = "30m"

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from nhc.policy.decide import Rate
-from nhc.remedy.bounds import FLEET, REPAIRS, Bounds, Limit
+from nhc.policy.limits import Limit, Rate
+from nhc.remedy.bounds import FLEET, REPAIRS, Bounds
 from nhc.remedy.ladder import Mode
 from nhc.remedy.remedy_file import load, parse
 from nhc.remedy.settings import RemedySettings
@@ -46,11 +46,11 @@ def test_bounds_repairers_and_machines():
     found = parse(
         """
         [bounds.fleet]
-        out = { nodes = 3, share = "10%" }
+        out = "10% at least 3"
         [bounds.fleet.rate]
         reboot = "5 per 1h"
         [bounds.pool]
-        repairing = { nodes = 1 }
+        repairing = "1"
         [approval]
         power-cycle = 2
         [repairers.rack-bmc]
@@ -64,9 +64,9 @@ def test_bounds_repairers_and_machines():
         """
     )
     fleet = found.bounds.radii[FLEET]
-    assert (fleet.out, fleet.rates["reboot"]) == (Limit(3, 0.1), Rate(5, 3600.0))
+    assert (fleet.out, fleet.rates["reboot"]) == (Limit(share=0.1, least=3), Rate(5, 3600.0))
     assert fleet.rates["mark"] == Bounds().radii[FLEET].rates["mark"]  # what the file does not name stays bounded
-    assert found.bounds.radii["pool"].repairing == Limit(1, 0.0)
+    assert found.bounds.radii["pool"].repairing == Limit(1)
     assert found.bounds.approvals[Rung.POWER_CYCLE] == 2
     (repairer,) = found.repairers
     assert (repairer.type, repairer.rungs, repairer.settings) == ("redfish", {Rung.POWER_CYCLE}, {"user": "root"})
@@ -79,7 +79,7 @@ def test_bounds_repairers_and_machines():
         ('[actions]\nreboot = "on"', "remedy.toml:2: actions.reboot: a repair needs a marked node"),
         ('[actions]\nmark = "yes"', "remedy.toml:2: actions.mark: 'yes' is not one of on, dry-run, off"),
         ('[actions]\nrebot = "on"', "remedy.toml:2: actions.rebot: there is no such key: did you mean 'reboot'?"),
-        ("[bounds.rack]\nout = 3", "remedy.toml:2: bounds.rack.out: 3 is not a table"),
+        ("[bounds.rack]\nout = 3.5", "remedy.toml:2: bounds.rack.out: '3.5' is not a number of nodes"),
         ('[bounds.rack.rate]\nmark = "often"', "remedy.toml:2: bounds.rack.rate.mark: 'often' is not a rate"),
         ('[quiet-hours]\nhours = ["Mon"]', "remedy.toml:2: quiet-hours.hours: 'Mon' are no hours"),
         ('zone = "Mars"', "remedy.toml:1: zone: 'Mars' is no time zone"),

@@ -90,7 +90,7 @@ def test_what_comes_back_by_itself_is_left_alone(world):
 def test_a_rack_that_falls_silent_is_not_four_nodes(store):
     world = World(store, 40)
     world.report()
-    controller = world.controller("[silence]\ntogether = { share = '50%' }")
+    controller = world.controller("[silence]\ntogether = '50%'")
     for name in ("n4", "n5", "n6", "n7"):
         world.die(name)
         world.tick(20)
@@ -133,7 +133,7 @@ def test_a_repair_is_held_when_the_rest_of_the_rack_dies_before_it_is_sent(store
 def test_more_silent_nodes_than_the_limit_are_the_networks_fault(store):
     world = World(store, 40)
     world.report()
-    controller = world.controller("[silence]\ntogether = { nodes = 2 }\n[bounds.rack]\nout = { share = '100%' }")
+    controller = world.controller("[silence]\ntogether = 2\n[bounds.rack]\nout = '100%'")
     for name in ("n0", "n8", "n16"):
         world.die(name)
     rounds = world.run(controller, 14)

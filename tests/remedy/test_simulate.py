@@ -27,16 +27,16 @@ def policy(out, more=""):
 [sources]
 settle = "0s"
 [bounds.fleet]
-out = {{ nodes = {out} }}
-repairing = {{ nodes = 9 }}
+out = "{out}"
+repairing = "9"
 [bounds.fleet.rate]
 mark = "100 per 1h"
 repair = "100 per 1h"
 [limits]
-first-run = {{ nodes = 9 }}
+first-run = "9"
 [breaker]
-faults = {{ nodes = 50 }}
-blind = {{ share = "100%" }}
+faults = "50"
+blind = "100%"
 {more}""")
 
 
@@ -82,7 +82,7 @@ def test_what_comes_again_after_it_ended_is_a_new_fault():
 @pytest.mark.slow
 def test_a_dry_policy_does_nothing_unless_it_is_taken_as_enabled():
     assert play(THREE, parse(""), Assumed()).done == ()
-    enabled = play(THREE, parse("[breaker]\nfaults = { nodes = 50 }"), Assumed(enabled=True))
+    enabled = play(THREE, parse("[breaker]\nfaults = 50"), Assumed(enabled=True))
     order = [one.action for one in enabled.done if one.action in ("mark", "return")]
     assert order == ["mark", "return"] * 3  # the first run takes one out at a time
 

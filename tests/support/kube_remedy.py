@@ -21,10 +21,10 @@ def settings(*actions: str, verify: str = 'healthy-for = "1s"', more: str = "", 
 adapter = "kubernetes"
 settle = "0s"
 [bounds.fleet]
-out = {{ nodes = {out} }}
+out = "{out}"
 [breaker]
-faults = {{ nodes = 5 }}
-blind = {{ share = "100%" }}
+faults = "5"
+blind = "100%"
 [verify]
 grace = "0s"
 {verify}

@@ -30,10 +30,10 @@ adapter = "slurm"
 settle = "0s"
 reports = ["{reports}"]
 [bounds.fleet]
-out = {{ nodes = 2 }}
-repairing = {{ nodes = 2 }}
+out = "2"
+repairing = "2"
 [breaker]
-blind = {{ nodes = 100 }}
+blind = "100"
 [verify]
 healthy-for = "{healthy_for}"
 grace = "0s"

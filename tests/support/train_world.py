@@ -26,7 +26,7 @@ rung = "reboot"
 takes = "10m"
 [waves]
 first = 1
-size = { nodes = 3 }
+size = "3"
 pause = "2m"
 [verify]
 healthy-for = "1m"

@@ -6,7 +6,7 @@ from nhc.store import holds
 from tests.support.train_world import PLAN, Line, plan_of
 
 QUIET = '[quiet-hours]\nhours = ["daily 08:00-09:00"]\nactions = ["reboot"]\n'
-ONE = "[bounds.fleet]\nout = { nodes = 1 }\nrepairing = { nodes = 1 }"
+ONE = "[bounds.fleet]\nout = 1\nrepairing = 1"
 
 
 def comes_between(world, moments, happens):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nhc.remedy.bounds import Limit
+from nhc.policy.limits import Limit
 from nhc.store import holds
 from nhc.trains.machine import Stop
 from nhc.trains.view import read_detail
@@ -69,7 +69,7 @@ def test_a_node_that_is_verified_is_neither_failed_nor_returned_by_a_step(world)
 
 
 def test_a_train_stops_for_failures_after_the_clock_was_set_back(world):
-    line = Line(world, PLAN.replace("first = 1", "first = 0") + "[stop]\nfailures = { nodes = 0 }\n")
+    line = Line(world, PLAN.replace("first = 1", "first = 0") + "[stop]\nfailures = 0\n")
     assert line.plan.failures == Limit(0)
     line.begin()
     engine = line.engine()

@@ -44,7 +44,7 @@ def test_between_two_waves_there_is_a_pause(world):
 
 @pytest.mark.thorough
 def test_bounds_of_the_loop_hold_a_train_too(world):
-    line = Line(world, settings="[bounds.fleet]\nout = { nodes = 1 }\nrepairing = { nodes = 1 }")
+    line = Line(world, settings="[bounds.fleet]\nout = 1\nrepairing = 1")
     line.begin()
     out = []
     world.at_boundary = lambda _what: out.append(sum(not node.available for node in world.nodes.values()))
@@ -83,7 +83,7 @@ def test_a_failure_in_the_first_wave_stops_the_train(world):
 
 @pytest.mark.thorough
 def test_more_failures_than_the_plan_allows_stop_it(world):
-    line = Line(world, plan_of(work='[[work]]\ncommand = ["/usr/sbin/flash"]\n') + "[stop]\nfailures = { nodes = 1 }\n")
+    line = Line(world, plan_of(work='[[work]]\ncommand = ["/usr/sbin/flash"]\n') + "[stop]\nfailures = 1\n")
     waves = line.begin()
     world.fails = dict.fromkeys(waves[1][:2], "no")
     line.run(60)

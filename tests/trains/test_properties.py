@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nhc.remedy.bounds import Limit
+from nhc.policy.limits import Limit
 from nhc.store import holds
 from nhc.trains import persons
 from nhc.trains.machine import TrainState
@@ -25,10 +25,10 @@ from tests.support.train_world import Line, plan_of
 SHARED = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 PLAN = plan_of(
     work='[[work]]\ncommand = ["/usr/sbin/flash"]\ntakes = "5m"\n[[work]]\nrung = "reboot"\ntakes = "10m"\n',
-    waves='[waves]\nfirst = 1\nsize = { nodes = 2 }\npause = "0s"\n',
+    waves='[waves]\nfirst = 1\nsize = "2"\npause = "0s"\n',
 )
 PLAN = PLAN.replace('every = "1s"', 'every = "1s"\npatience = "30m"')  # two nodes that failed leave no room
-BOUNDS = "[bounds.fleet]\nout = { nodes = 2 }\nrepairing = { nodes = 2 }\n"
+BOUNDS = "[bounds.fleet]\nout = 2\nrepairing = 2\n"
 
 
 def one_life(kill_at=(), moods=(), at=None, rounds=120):

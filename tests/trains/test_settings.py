@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from nhc.remedy.bounds import Bounds, Limit
+from nhc.policy.limits import Limit
+from nhc.remedy.bounds import Bounds
 from nhc.repair import Rung
 from nhc.settings_file import SettingsError
 from nhc.trains.settings import load, parse
@@ -34,7 +35,7 @@ def test_the_example_is_read_and_says_the_defaults():
         (LEAST.replace('rung = "reboot"', 'command = ["x"]'), "named by its whole path"),
         (LEAST.replace('"reboot"', '"replace"'), "does not replace nodes"),
         (LEAST.replace('"reboot"', '"dance"'), "'dance' is not one of"),
-        (LEAST + "[waves]\nsize = {}\n", "waves.size: {} is not a limit"),
+        (LEAST + "[waves]\nsize = {}\n", "waves.size: {} is not a text"),
         (LEAST + "[wave]\n", "there is no such key: did you mean 'waves'"),
         (LEAST.replace('nodes = "n[1-4]"', 'groups = "r12"'), "is no group such as rack=r12"),
         ('name = "a"\nwhy = "b"\nnodes = "n1"\nwork = []\n', "name at least one"),

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from nhc import __version__, settings_file
 from nhc.agent import settings as agent_settings
 from nhc.language import loader
-from nhc.policy.decide import read_ceiling
+from nhc.policy.limits import read_limit
 from nhc.policy.policy_file import rate as read_rate
 from nhc_adapters.kubernetes.api.client import JSON_PATCH, MERGE_PATCH, STRATEGIC, Client, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError
@@ -453,7 +453,7 @@ CONTROLLER = ("properties", "controller", "properties")
 )
 def test_what_the_charts_schema_takes_the_controller_takes(condition: str, ceiling: str, rate: str) -> None:
     parse_fault(condition.rstrip("\n"))
-    read_ceiling(ceiling)
+    read_limit(ceiling)
     read_rate(rate.rstrip("\n"))
 
 

@@ -8,7 +8,8 @@ from typing import Any, Sequence
 
 import pytest
 
-from nhc.policy.decide import Ceiling, Policy
+from nhc.policy.decide import Policy
+from nhc.policy.limits import Limit
 from nhc.ports import ConditionReports, Evicts
 from nhc.remedy.controller import RemedyController
 from nhc.remedy.crew import Crew, Hand
@@ -120,7 +121,7 @@ def test_the_controller_beside_the_loop_leaves_the_mark_until_the_loop_has_prove
     wanted = settings("reboot", more=EVICT, out=2)
     loop = RemedyController(store, wanted, hands, reports=adapter.condition_reports)
     lease = Lease(kube.admin, kube.namespace, every=0.2, duration=30.0, renew_within=20.0)
-    policy = Policy(ceiling=Ceiling(share=1.0))
+    policy = Policy(ceiling=Limit(share=1.0))
     chosen = make(apply=True, policy=policy, namespace=kube.namespace, selector=f"test={kube.prefix}")
     controller = Controller(kube.client(kube.plane.token, connections=36), chosen, lease=lease)
     controller.start()

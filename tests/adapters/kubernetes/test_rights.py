@@ -10,7 +10,8 @@ from typing import Any, Iterator
 import pytest
 import yaml
 
-from nhc.policy.decide import Policy, Rate
+from nhc.policy.decide import Policy
+from nhc.policy.limits import Rate
 from nhc.ports import Operation
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.lease import Lease

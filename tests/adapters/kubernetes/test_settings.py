@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nhc.policy.decide import Ceiling, Policy
+from nhc.policy.decide import Policy
+from nhc.policy.limits import Limit
 from nhc.settings_file import SettingsError
 from nhc_adapters.kubernetes.controller.kernlogs import CONDITION as KERNEL_LOG
 from nhc_adapters.kubernetes.controller.podlogs import CONDITION as JOB_ERROR
@@ -27,7 +28,7 @@ def test_the_example_shows_the_defaults(tmp_path: Path) -> None:
     every = re.sub(r"^#(?=[\[a-z\"])", "", example, flags=re.MULTILINE)
     (tmp_path / "policy.toml").write_text('[ceiling]\nall = "5"\n')
     settings = read(written(tmp_path, every))
-    assert settings.policy.ceiling == Ceiling(nodes=5)
+    assert settings.policy.ceiling == Limit(nodes=5)
     assert settings.expected == {"p5.48xlarge": {"nvidia.com/gpu": 8}}
     assert settings.podlogs.namespaces == ("train",)
     assert settings.rules.grace == 30
@@ -77,6 +78,6 @@ def test_a_mistake_is_one_line_with_the_file(tmp_path: Path, text: str, said: st
 
 
 def test_group_patterns_are_spelt_out_and_exact_names_win() -> None:
-    policy = Policy(groups={"zone=*": Ceiling(nodes=2), "zone=b": Ceiling(nodes=1), "*": Ceiling(nodes=9)})
+    policy = Policy(groups={"zone=*": Limit(nodes=2), "zone=b": Limit(nodes=1), "*": Limit(nodes=9)})
     spelt = ceilings_for(policy, ["zone=a", "zone=b", "pool=x"]).groups
     assert (spelt["zone=a"].nodes, spelt["zone=b"].nodes, "pool=x" in spelt) == (2, 1, False)

@@ -17,7 +17,8 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Dict, Iterable, Mapping, Optional, Sequence, Tuple, TypedDict, cast
 
 from nhc import settings_file
-from nhc.policy.decide import Ceiling, Policy
+from nhc.policy.decide import Policy
+from nhc.policy.limits import Limit
 from nhc.policy.policy_file import PolicyFile
 from nhc.policy.policy_file import load as load_policy
 from nhc.settings_file import SettingsError, Table
@@ -228,7 +229,7 @@ def ceilings_for(policy: Policy, groups: Iterable[str]) -> Policy:
     patterns = [(name, ceiling) for name, ceiling in policy.groups.items() if "*" in name and name != "*"]
     if not patterns:
         return policy
-    spelt: Dict[str, Ceiling] = dict(policy.groups)
+    spelt: Dict[str, Limit] = dict(policy.groups)
     for group in groups:
         for pattern, ceiling in patterns:
             if group not in policy.groups and fnmatchcase(group, pattern):

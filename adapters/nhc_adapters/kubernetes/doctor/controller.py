@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
+from nhc.policy.limits import NO_LIMIT
 from nhc.settings_file import SettingsError
 from nhc.timestamps import from_utc
 from nhc_adapters.kubernetes.api.access import IN_CLUSTER
@@ -124,7 +125,7 @@ def parsed(data: Mapping[str, str]) -> ControllerSettings:
 def policy(found: Installation) -> Iterator[DoctorFinding]:
     chosen = found.settings.policy
     size = len(found.nodes)
-    limit = chosen.ceiling.limit(size)
+    limit = chosen.ceiling.of(size)
     if limit == 0:
         yield DoctorFinding(
             WARN,
@@ -133,7 +134,7 @@ def policy(found: Installation) -> Iterator[DoctorFinding]:
             "raise `all` under [ceiling]",
         )
     elif size:
-        most = "any number" if limit is None else str(limit)
+        most = "any number" if limit == NO_LIMIT else str(limit)
         yield DoctorFinding(OK, "policy", f"at most {most} of {size} nodes may be out by nhc's doing")
     there = {group for node in found.nodes for group in groups(node, found.settings.topologies)}
     for name in sorted(chosen.groups):

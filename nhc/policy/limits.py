@@ -1,0 +1,75 @@
+"""Limits on what nhc does by itself, as every settings file and option writes them: how many nodes, and how often.
+
+`20` is a number of nodes, `10%` a share of the group (of one node at least), `20 10%` the lower of both,
+`10% at least 4` a share that is never less than four nodes, and `none` no limit.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import NamedTuple, Optional
+
+from nhc.units import seconds
+
+NO_LIMIT = sys.maxsize
+_WRITTEN = "a number of nodes, a share such as 10%, both, '10% at least 4', or none"
+
+
+class Limit(NamedTuple):
+    """At most so many nodes: a number, a share (0 to 1) of the group, or both (the lower counts). Neither: no limit.
+
+    A share comes to `least` nodes at least, and one above 0 to one node where `least` is 0.
+    """
+
+    nodes: Optional[int] = None
+    share: Optional[float] = None
+    least: int = 0
+
+    def of(self, size: int) -> int:
+        """The number for a group of `size` nodes; NO_LIMIT for no limit."""
+        found = NO_LIMIT if self.nodes is None else self.nodes
+        if self.share is not None:
+            # The tiny addition keeps 0.07 * 100 from being 7.000000000000001's neighbour below.
+            found = min(found, max(self.least or bool(self.share), int(size * self.share + 1e-9)))
+        return found
+
+    def show(self) -> str:
+        """As in a line for a person: `at most 20 and 10%`."""
+        parts = [] if self.nodes is None else [str(self.nodes)]
+        if self.share is not None:
+            parts.append(f"{self.share * 100:g}%{f' ({self.least} at least)' if self.least else ''}")
+        return " and ".join(parts) or "no limit"
+
+
+class Rate(NamedTuple):
+    """At most `operations` of a kind within `seconds`."""
+
+    operations: int
+    seconds: float
+
+
+def read_limit(text: str) -> Limit:
+    """`20`, `10%`, `20 10%` for the lower of both, `10% at least 4`, or `none`. Raises ValueError."""
+    words = text.replace(",", " ").split()
+    if words == ["none"]:
+        return Limit()
+    found = Limit()
+    if len(words) > 3 and words[-3:-1] == ["at", "least"] and words[-1].isdecimal():
+        found, words = found._replace(least=int(words[-1])), words[:-3]
+    for word in words or [""]:
+        match = re.fullmatch(r"(\d+)|(\d+(?:\.\d+)?)%", word, re.ASCII)
+        if match is None or (match[2] and float(match[2]) > 100):
+            raise ValueError(f"{text!r} is not {_WRITTEN}")
+        found = found._replace(nodes=int(word)) if match[1] else found._replace(share=float(match[2]) / 100)
+    if found.least and found.share is None:
+        raise ValueError(f"{text!r} is not {_WRITTEN}")
+    return found
+
+
+def read_rate(text: str) -> Rate:
+    """`20 per 1h`. Raises ValueError."""
+    match = re.fullmatch(r"\s*(\d+)\s+per\s+(\S+)\s*", text, re.ASCII)
+    if match is None:
+        raise ValueError(f"{text!r} is not a rate such as '20 per 1h'")
+    return Rate(int(match[1]), seconds(match[2]))
