@@ -39,7 +39,7 @@ class Site:
         new_store(str(base), anchor=str(self.anchor)).close()
         (base / "store.toml").write_text(f'url = "{self.url}"\naudit-anchor = "{self.anchor}"\n')
         (base / "remedy.toml").write_text(
-            f'store = "{self.url}"\n[sources]\nadapter = "slurm"\n[bounds.fleet]\nout = {{ nodes = 2 }}\n'
+            f'store = "{self.url}"\n[sources]\nadapter = "slurm"\n[bounds.fleet]\nout = 2\n'
         )
         (base / "jobs.toml").write_text(f'store = "{self.url}"\n')
         self.env = {**os.environ, "NHC_STORE_SETTINGS": str(base / "store.toml"), "NHC_STORE": ""}
@@ -72,7 +72,7 @@ COMMANDS = {
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", COMMANDS)
 def test_what_a_command_does_is_anchored_where_the_settings_say(site, name):
-    (site.base / "none.toml").write_text('[sources]\nadapter = "slurm"\n[bounds.fleet]\nout = { nodes = 2 }\n')
+    (site.base / "none.toml").write_text('[sources]\nadapter = "slurm"\n[bounds.fleet]\nout = 2\n')
     (site.base / "log").write_text("step 1 loss 2.0\n")
     words = [
         site.url if word == "URL" else str(site.base / word) if (site.base / word).exists() else word
