@@ -30,8 +30,11 @@ ENTRY_POINTS = {
 
 _MAIN = '''\
 """Start nhc from this archive, with the modules compiled for this interpreter where they are there."""
+import _signal
 import sys
 
+if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # until `entry` takes it
 _zip = __loader__
 sys.path[0] = _zip.archive + "/{source}"
 _magic = sys.modules["_frozen_importlib_external"].MAGIC_NUMBER.hex()

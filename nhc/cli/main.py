@@ -33,20 +33,11 @@ def entry(run: Callable[[], int] | str = "nhc.cli.main") -> None:
     module = run if isinstance(run, str) else run.__module__
     if one_shot(module, sys.argv[1:]):
         gc.disable()  # a run is over before there is garbage worth collecting; the collections cost 2 ms
-    status = FAILED.get(module, EXIT_UNKNOWN)
     try:
-        standard_streams()
-        clean_streams(colours=module == "nhc.cli.main" and sys.argv[1:2] in (["check"], ["fleet"]))
-        forgive_streams()
-        main_of = __import__(module, fromlist=["main"]).main if isinstance(run, str) else run
-        status = main_of()
-    except SystemExit as leaving:
-        status = leaving.code if isinstance(leaving.code, int) else EXIT_USAGE if leaving.code else EXIT_HEALTHY
+        status = _status(module, run)
     except KeyboardInterrupt:
         _signal.signal(_signal.SIGINT, _signal.SIG_IGN)  # a second one changes nothing about how this ends
         status = 130
-    except BaseException as error:
-        crashed(module, error)
     try:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -65,6 +56,27 @@ def entry(run: Callable[[], int] | str = "nhc.cli.main") -> None:
     if children:
         children.reap_all()
     os._exit(status)
+
+
+def _status(module: str, run: Callable[[], int] | str) -> int:
+    """How it ends. From its return on a SIGINT changes nothing. Raises KeyboardInterrupt."""
+    if _signal.getsignal(_signal.SIGINT) == _signal.SIG_DFL:  # the launchers' doing: Python never leaves it so
+        _signal.signal(_signal.SIGINT, _signal.default_int_handler)
+    try:
+        standard_streams()
+        clean_streams(colours=module == "nhc.cli.main" and sys.argv[1:2] in (["check"], ["fleet"]))
+        forgive_streams()
+        main_of = __import__(module, fromlist=["main"]).main if isinstance(run, str) else run
+        status = main_of()
+    except SystemExit as leaving:
+        status = leaving.code if isinstance(leaving.code, int) else EXIT_USAGE if leaving.code else EXIT_HEALTHY
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        status = FAILED.get(module, EXIT_UNKNOWN)
+        crashed(module, error)
+    _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
+    return status
 
 
 def one_shot(module: str, words: Sequence[str]) -> bool:

@@ -140,10 +140,15 @@ else:
     sys.path.insert(0, "/{NODE}")
 """
 LIBRARY_LAUNCHER = f'''\
-#!{{python}}
-"""nhc with its libraries, which are for this Python alone; /usr/bin/nhc starts it."""
+#!{{python}} -S
+"""nhc with its libraries, which are for this Python alone; /usr/bin/nhc starts it. See the launcher of nhc."""
+import _signal
+import site
 import sys
 
+if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+site.main()
 sys.path[0:1] = ["/{NODE}", "/{LIBRARIES}"]
 sys.argv[0] = "nhc"
 

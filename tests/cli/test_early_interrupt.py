@@ -1,0 +1,73 @@
+"""A SIGINT in the first moments: the process ends by the signal or with 130, without a traceback.
+
+Python's own answer is a traceback and, while it imports site, status 1, which a scheduler takes for an unhealthy node.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LAUNCHERS = sorted(path.name for path in (ROOT / "nhc/launch").iterdir() if path.is_file())
+SITE = """\
+import os, signal, sys
+
+class Interrupter:
+    def find_spec(self, name, path=None, target=None):
+        if name == os.environ["INTERRUPT_AT"]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+if os.environ["INTERRUPT_AT"] == "site":
+    os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupter())
+"""
+
+
+def interrupted(tmp_path, argv, moment):
+    (tmp_path / "sitecustomize.py").write_text(SITE)
+    env = {
+        "PATH": os.environ["PATH"], "INTERRUPT_AT": moment, "PYTHONPATH": f"{tmp_path}:{ROOT}:{ROOT}/adapters",
+        "NHC_STATE_DIR": str(tmp_path / "state"),
+    }  # fmt: skip
+    return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+
+
+def orderly(run):
+    assert run.stderr == ""
+    assert run.returncode in (-signal.SIGINT, 130)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("moment", ["site", "nhc.cli.main", "nhc.light", "nhc.model"])
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_a_launcher_is_interrupted_while_it_loads(tmp_path, launcher, moment):
+    path = ROOT / "nhc/launch" / launcher
+    flags = path.read_text().partition("\n")[0].split()[1:]  # of its first line, as the kernel passes them
+    words = ["check", "local", "-c", "/dev/null"] if launcher == "nhc" else ["-D", str(tmp_path)]
+    orderly(interrupted(tmp_path, [sys.executable, *flags, str(path), *words], moment))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("moment", ["nhc.cli.main", "nhc.light", "nhc.cli.check_local"])
+def test_the_module_is_interrupted_while_it_loads(tmp_path, moment):
+    argv = [sys.executable, "-m", "nhc", "check", "local", "-c", "/dev/null"]
+    orderly(interrupted(tmp_path, argv, moment))
+
+
+@pytest.mark.thorough
+def test_what_has_ended_well_is_not_interrupted_any_more(tmp_path):
+    """The status of a run that is over is that run's, whatever comes while Python writes the rest."""
+    code = (
+        "import os, signal, sys\nfrom nhc.cli.main import entry\n"
+        "class Last:\n def write(self, text): pass\n def flush(self): os.kill(os.getpid(), signal.SIGINT)\n"
+        "def run():\n sys.stdout = Last()\n return 0\n"
+        "entry(run)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=ROOT)
+    assert (run.returncode, run.stderr) == (0, "")
