@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 
 from nhc.marks import cause_of
 from nhc.model import printable
-from nhc.ports import AdapterError, ConditionReport, NodeState
+from nhc.ports import OWNER, OWNER_SETTING, AdapterError, ConditionReport, NodeState
 from nhc.repair import Claim, Machine, Request, Right
 from nhc_adapters.kubernetes.api.access import find
 from nhc_adapters.kubernetes.api.client import READ_TIMEOUT, Client
@@ -57,6 +57,7 @@ class Adapter(Kubernetes):
         kubeconfig = given.get("NHC_KUBECONFIG", "") or (environ or {}).get("KUBECONFIG", "")
         access = find(kubeconfig, given.get("NHC_KUBE_CONTEXT", ""))
         super().__init__(Client(access, connections=IN_FLIGHT, read_timeout=timeout), Treatment(spoken))
+        self.owner = given.get(OWNER_SETTING, OWNER)
         self.own_pod = given.get("NHC_KUBE_OWN_POD", "")
         self._drains: Dict[str, Drain] = {}
         self._boots = BootsSeen()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nhc.ports import Mark
+from nhc.ports import KEEPER, Effect, Mark
 from nhc.timestamps import utc
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, namespaced, node_path
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
@@ -281,6 +281,30 @@ def test_the_next_leader_goes_on_with_a_drain_and_with_its_deadline(kube: Kube) 
     after = json.loads(kube.get(node)["metadata"]["annotations"]["nhc/drain"])
     assert (after["state"], after["since"]) == ("failed", long_ago["since"])
     second.close()
+
+
+def test_a_drain_ends_when_the_remedy_loop_takes_the_node_over_and_none_begins_after(kube: Kube) -> None:
+    node = kube.node()
+    kube.ready(node)
+    deployment(kube, 1)
+    budget(kube, 1)
+    until(lambda: len(running(kube)) == 1)
+    controller, loop = Kubernetes(kube.admin), Kubernetes(kube.admin)
+    loop.owner = KEEPER
+    controller.mark({node: Mark("x")})
+    ended: list[str] = []
+    drains = Drains(kube.admin, DrainRules(), kube.get, ended=lambda _name, _p, state: ended.append(state), poll=0.05)
+    drains.start(node)
+    until(lambda: read_drain(kube.get(node)) == "draining")
+
+    assert loop.mark({node: Mark("x")})[0].effect is Effect.CHANGED
+
+    until(lambda: ended == ["cancelled"])
+    assert len(running(kube)) == 1
+    assert not drains.wanted(node, kube.get(node))
+    assert controller.clear([node])[0].effect is Effect.REFUSED
+    assert loop.clear([node])[0].effect is Effect.CHANGED
+    drains.close()
 
 
 def test_a_drain_ends_when_somebody_puts_the_node_back(kube: Kube) -> None:

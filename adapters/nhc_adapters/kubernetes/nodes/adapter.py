@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from nhc.marks import may_clear, may_mark
-from nhc.ports import AdapterError, Applied, Effect, Mark, NodeState, Operation
+from nhc.ports import OWNER, AdapterError, Applied, Effect, Mark, NodeState, Operation
 from nhc_adapters.kubernetes.api.client import Client, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError, Unreachable
 from nhc_adapters.kubernetes.nodes.conditions import CLUSTER_SIDE, Condition, write_conditions
@@ -63,6 +63,8 @@ class Kubernetes:
         self.topologies = tuple(topologies)
         self.foreign = foreign_marks(self.treatment.vocabularies)
         self.selector = selector
+        self.owner = OWNER
+        """For which part of nhc it marks (nhc.ports)."""
         self.own_pod = ""
         """The uid of the pod that we are, which is no work of others."""
         self.changed: Dict[str, Dict[str, Any]] = {}
@@ -120,13 +122,13 @@ class Kubernetes:
 
         `objects` are node objects seen a moment ago, which save a read each. `facts` are the evidence for each mark: by
         default a report. A mark that the controller had set gets the report as further evidence. From then on the
-        controller does not clear it when its condition is good: the component that marks by reports (the remedy loop)
-        does.
+        controller does not clear it when its condition is good: the component that marks by reports does. A mark that
+        the remedy loop has set or taken over is its own: the controller neither clears it nor drains for it.
         """
         objects, given = objects or {}, facts or {}
 
         def one(name: str) -> Applied:
-            mark = marks[name]
+            mark = marks[name]._replace(owner=self.owner)
             refused: List[Applied] = []
 
             def plan(node: Mapping[str, object]) -> List[Op]:
@@ -163,7 +165,7 @@ class Kubernetes:
             refused: List[Applied] = []
 
             def plan(node: Mapping[str, object]) -> List[Op]:
-                effect, why = may_clear(self.state(node))
+                effect, why = may_clear(self.state(node), self.owner)
                 theirs = sorted(source_types(read_sources(node)) & set(CLUSTER_SIDE))
                 if theirs and not judged and effect is Effect.CHANGED:
                     effect, why = Effect.REFUSED, f"marked for {theirs[0]}, of which no report speaks"

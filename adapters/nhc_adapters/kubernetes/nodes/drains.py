@@ -12,6 +12,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
+from nhc.marks import may_change
 from nhc.model import printable
 from nhc.ports import AdapterError
 from nhc.timestamps import from_utc, utc
@@ -57,6 +58,14 @@ def note(progress: DrainProgress, state: str, since: float) -> str:
     return json.dumps(said, separators=(",", ":"))
 
 
+def _drains_here(node: Mapping[str, object]) -> bool:
+    """Whether the drain of a node follows from its mark: not from one that is gone, was undone by hand, or is the
+    remedy loop's, which drains by rules of its own. Of two that drain, the second is refused.
+    """
+    mark = read_own_mark(node)
+    return mark is not None and may_change(mark) and not released(node)
+
+
 class Drains:
     """Runs drains in threads of its own. `node` gives the newest object of a node, None when it is gone."""
 
@@ -80,7 +89,7 @@ class Drains:
 
     def wanted(self, name: str, node: Mapping[str, object]) -> bool:
         """Whether a node that carries our mark still has to be drained."""
-        if read_own_mark(node) is None or released(node) or name in self._running:
+        if not _drains_here(node) or name in self._running:
             return False
         if read_manual(node) is not None:
             return False  # whoever drained it by hand did so by rules of their own
@@ -127,7 +136,7 @@ class Drains:
             state = DRAINING
             if progress.done:
                 state = DONE if progress.clean else FAILED
-            elif read_own_mark(node) is None or released(node):
+            elif not _drains_here(node):
                 state = CANCELLED
             if state != DRAINING or time.monotonic() - noted >= NOTE_EVERY:
                 noted = time.monotonic()
