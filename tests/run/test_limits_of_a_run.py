@@ -84,7 +84,8 @@ def test_a_run_with_few_descriptors(limited, descriptors):
     if not done.stdout:  # nhc cannot even be loaded, or its configuration not be read
         assert done.returncode in (2, 3)
         assert "Traceback" not in done.stderr
-        assert len(done.stderr.splitlines()) == 1
+        ours = [line for line in done.stderr.splitlines() if line and ".pth" not in line]  # site's own complaints
+        assert len(ours) == 1
         return
     assert {line for line, verdict in verdicts(done).items() if verdict == "CRIT"} <= {FAILS}
 
