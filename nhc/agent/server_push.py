@@ -6,7 +6,7 @@ Needs the package urllib3 (extra `remedy`).
 from __future__ import annotations
 
 import json
-from typing import List, Mapping, Optional
+from typing import List, Mapping, NamedTuple, Optional
 from urllib.parse import urlsplit
 
 import urllib3
@@ -59,6 +59,13 @@ class Hopeless(Exception):
     """The push is not taken as it is, now or ever."""
 
 
+class PushAnswer(NamedTuple):
+    """A line for each report that the server refused, and what it notes of the others or of this node's clock."""
+
+    refused: List[str]
+    notes: List[str]
+
+
 class Pusher:
     """Sends pushes. A token is read from its file each time: it may be another by now."""
 
@@ -70,8 +77,8 @@ class Pusher:
             ca_certs=settings.ca or None, cert_file=settings.certificate or None, key_file=settings.key or None,
         )  # fmt: skip
 
-    def push(self, body: bytes) -> List[str]:
-        """Send one push; what the server refused of it. Raises NotNow, Hopeless."""
+    def push(self, body: bytes) -> PushAnswer:
+        """Send one push; what the server says of it. Raises NotNow, Hopeless."""
         headers = {
             "Content-Type": "application/json", "Content-Encoding": "gzip", "User-Agent": f"nhc-agent/{__version__}",
         }  # fmt: skip
@@ -95,7 +102,7 @@ class Pusher:
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
             raise NotNow(f"{self._settings.url}: {_why(error)}") from None
         if status == 200:
-            return _refused(answer)
+            return _parsed(answer)
         said = f"{self._settings.url}: HTTP {status}: {_error(answer)}"
         if status in _HOPELESS:
             raise Hopeless(said)
@@ -134,12 +141,13 @@ def _why(error: Exception) -> str:
     return printable(str(error).partition("object at")[2].partition(">: ")[2] or str(error), 200)
 
 
-def _refused(answer: bytes) -> List[str]:
+def _parsed(answer: bytes) -> PushAnswer:
     try:
-        listed = json.loads(answer)["refused"]
-    except (ValueError, KeyError, TypeError, RecursionError):
+        value = json.loads(answer)
+        lists = [value["refused"], value.get("notes", [])]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise NotNow("the answer is no answer of nhc's server") from None
-    return [str(line) for line in listed] if isinstance(listed, list) else []
+    return PushAnswer(*([str(line) for line in some] if isinstance(some, list) else [] for some in lists))
 
 
 def _error(answer: bytes) -> str:

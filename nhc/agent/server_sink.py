@@ -17,7 +17,7 @@ import time
 from typing import Callable, List, Mapping, Optional, Tuple
 
 from nhc.agent.deep_spool import FolderInUse, take_over
-from nhc.agent.server_push import Hopeless, NotNow, Pusher, PushSettings
+from nhc.agent.server_push import Hopeless, NotNow, PushAnswer, Pusher, PushSettings
 from nhc.agent.spool import Spool
 from nhc.model import Report, printable
 from nhc.render import push
@@ -30,6 +30,8 @@ PENDING = 20
 BACKOFF = (1.0, 300.0)
 """Seconds between two tries, doubled from the first to the last; each waits for a random part of it and no less than
 half, so that the nodes of a fleet do not come back all at once."""
+NOTES = 600.0
+"""Seconds between two times that the agent logs what the server notes."""
 LAST_TRY = 3.0
 """Seconds that the end of the agent waits for a push."""
 
@@ -48,7 +50,9 @@ class ServerSink:
         node: str,
         log: Callable[[str], None],
         clock: Callable[[], float] = time.time,
+        uptime: Callable[[], int] = lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000,
     ) -> None:
+        self._uptime = uptime
         self._settings, self._node, self._log, self._clock = settings, node, log, clock
         self._pusher = Pusher(settings)
         self._changed = threading.Condition()
@@ -58,7 +62,10 @@ class ServerSink:
         self._problem = ""
         self._wait = 0.0
         self._spool: Optional[Spool] = None
-        self._lost = 0
+        self._lost = self._seq = 0
+        self._seq_lock = threading.Lock()
+        self._boot = ""
+        self._note_after = 0.0
         self._open_spool()
         self._thread = threading.Thread(target=self._run, name="push", daemon=True)
         self._thread.start()
@@ -74,7 +81,8 @@ class ServerSink:
         if self._last is not None and self._last[0] == said and 0 <= now - self._last[1] < self._settings.every * 0.95:
             return
         self._last = (said, now)
-        text = push.to_text(push.Pushed(delivery.report, delivery.complete, now))
+        self._boot = delivery.report.boot_id
+        text = push.to_text(push.Pushed(delivery.report, delivery.complete, now, seq=self._next_seq()))
         with self._changed:
             self._take_over_deep()
             self._pending.append(text)
@@ -145,9 +153,9 @@ class ServerSink:
         if not texts:
             return
         hopeless = False
-        refused: List[str] = []
+        answer = PushAnswer([], [])
         try:
-            refused = self._pusher.push(push.pack(self._node, texts, lost))
+            answer = self._pusher.push(push.pack(self._node, texts, lost, self._boot, self._next_seq()))
         except Hopeless as error:
             if len(texts) > 1:
                 for _ in range(len(texts)):
@@ -155,8 +163,9 @@ class ServerSink:
                 return
             hopeless = True
             self._log(f"the server does not take a report: {error}")
-        for line in refused[:3]:
+        for line in answer.refused[:3]:
             self._log(f"the server refused a report: {printable(line, 300)}")
+        self._note(answer.notes)
         with self._changed:
             if spool is not None:
                 spool.remove(files)
@@ -169,6 +178,20 @@ class ServerSink:
                     spool.forget_lost(reported)
             # Some may lie in the spool by now: they are sent once more, which changes nothing there.
             self._pending = [text for text in self._pending if not any(text is sent for sent in held)]
+
+    def _note(self, notes: List[str]) -> None:
+        """Log what the server notes, now and then: a clock that is off is noted with each push."""
+        now = time.monotonic()
+        if notes and now >= self._note_after:
+            self._note_after = now + NOTES
+            for line in notes[:3]:
+                self._log(f"the server notes: {printable(line, 300)}")
+
+    def _next_seq(self) -> int:
+        """Milliseconds of this boot, no two the same: a number that goes on over restarts of the agent."""
+        with self._seq_lock:
+            self._seq = max(self._seq + 1, self._uptime())
+            return self._seq
 
     def _store_pending(self, now: float) -> None:
         """Put what is in memory on the disk; where that takes none, keep the newest."""

@@ -103,7 +103,7 @@ def to_server(report: Report, suite: str, settings: PushSettings, sleep: Callabl
     except OSError as error:  # the disk takes nothing: sent at once it is not lost
         kept = f"{error.filename or settings.spool}: {error.strerror}"
         try:
-            refused = tried(lambda: pusher.push(push.pack(report.host, [text])))
+            refused = tried(lambda: pusher.push(push.pack(report.host, [text])).refused)
         except (NotNow, Hopeless) as failure:
             return f"{failure}: the results are not sent, nor kept ({kept})"
     finally:
@@ -124,7 +124,7 @@ def _send_all(spool: Spool, pusher: Pusher, node: str) -> List[str]:
             continue  # damaged ones: they are dropped by now
         lost = spool.lost
         try:
-            refused += pusher.push(push.pack(node, texts, lost))
+            refused += pusher.push(push.pack(node, texts, lost)).refused
         except Hopeless as error:
             if len(texts) > 1:
                 count = 1  # one of them is what it does not take: the others go one by one

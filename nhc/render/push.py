@@ -1,8 +1,11 @@
 """What an agent pushes to a server: one or several of its reports in one JSON object, packed with gzip.
 
-    {"nhc": "push", "schema": 1, "node": "n1", "lost": 0, "reports": [{"at": 1.5, "complete": true, "report": {...}}]}
+    {"nhc": "push", "schema": 1, "node": "n1", "lost": 0, "boot": "b1", "seq": 9000,
+     "reports": [{"at": 1.5, "seq": 8000, "complete": true, "report": {...}}]}
 
-`at` is when the node was so (Unix time); its report begins with its oldest result. `suite` is there in a report of
+`at` is when the node was so (Unix time); its report begins with its oldest result. `seq` counts the milliseconds of
+this boot (CLOCK_BOOTTIME) until the report was made, and until the push was sent: no clock that is set changes the
+order of reports, and the difference says how old one is. `suite` is there in a report of
 deep checks: it says what they found, and nothing of how the node is now. `lost` counts reports that the
 agent could not keep while the server was away. The reader takes nothing on trust: the bytes are bounded before and
 after they are unpacked.
@@ -40,6 +43,8 @@ class Pushed(NamedTuple):
     at: float
     suite: str = ""
     """The suite of deep checks that it is of, "" for an ordinary report."""
+    seq: int = 0
+    """Milliseconds of its boot when it was made, no two the same; 0 where it is not known."""
 
 
 class Push(NamedTuple):
@@ -48,19 +53,24 @@ class Push(NamedTuple):
     node: str
     reports: Tuple[Pushed, ...]
     lost: int = 0
+    boot: str = ""
+    """The boot in which it was sent, "" where it is not known."""
+    seq: int = 0
+    """Milliseconds of that boot when it was sent."""
 
 
 def to_text(pushed: Pushed) -> str:
     """One report as a spool keeps it: what stands in the list of a push, on one line."""
-    suite = {"suite": pushed.suite} if pushed.suite else {}
+    more = {**({"suite": pushed.suite} if pushed.suite else {}), **({"seq": pushed.seq} if pushed.seq else {})}
     return json.dumps(
-        {"at": pushed.at, "complete": pushed.complete, **suite, "report": to_dict(pushed.report)}, separators=(",", ":")
+        {"at": pushed.at, "complete": pushed.complete, **more, "report": to_dict(pushed.report)}, separators=(",", ":")
     )
 
 
-def pack(node: str, texts: Sequence[str], lost: int = 0) -> bytes:
+def pack(node: str, texts: Sequence[str], lost: int = 0, boot: str = "", seq: int = 0) -> bytes:
     """A push of reports as `to_text` made them."""
-    head = json.dumps({"nhc": "push", "schema": SCHEMA, "node": node, "lost": lost}, separators=(",", ":"))
+    sent = {"boot": boot, "seq": seq} if boot and seq else {}
+    head = json.dumps({"nhc": "push", "schema": SCHEMA, "node": node, "lost": lost, **sent}, separators=(",", ":"))
     body = f'{head[:-1]},"reports":[{",".join(texts)}]}}'.encode()
     packer = zlib.compressobj(6, zlib.DEFLATED, 31)  # 31: as gzip
     return packer.compress(body) + packer.flush()
@@ -101,9 +111,18 @@ def parse(body: bytes) -> Push:
         raise ValueError("node is no name")
     if not isinstance(listed, list) or not 0 < len(listed) <= MOST:
         raise ValueError(f"reports is no list of 1 to {MOST}")
-    if isinstance(lost, bool) or not isinstance(lost, int) or not 0 <= lost < 1 << 53:
-        raise ValueError("lost is no count")
-    return Push(node, tuple(_pushed(one) for one in listed), lost)
+    boot = value.get("boot", "")
+    if not isinstance(boot, str):
+        raise ValueError("boot is no name")
+    return Push(
+        node, tuple(_pushed(one) for one in listed), _count(lost, "lost"), boot, _count(value.get("seq", 0), "seq")
+    )
+
+
+def _count(value: object, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 53:
+        raise ValueError(f"{name} is no count")
+    return value
 
 
 def _pushed(one: object) -> Pushed:
@@ -115,7 +134,8 @@ def _pushed(one: object) -> Pushed:
     if not isinstance(suite, str) or len(suite) > SUITE_LIMIT or not suite.isprintable():
         raise ValueError("suite is no name")
     try:
-        return Pushed(from_dict(one.get("report")), one["complete"], float(at), suite)
+        seq = _count(one.get("seq", 0), "seq")
+        return Pushed(from_dict(one.get("report")), one["complete"], float(at), suite, seq)
     except RecursionError:
         raise ValueError("nested too deep") from None
     except OverflowError:

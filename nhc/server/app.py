@@ -1,6 +1,6 @@
 """What the server answers: POST /v1/reports, GET /healthz, GET /metrics. Every refusal is one line of JSON.
 
-200 {"taken": 2, "refused": []}      the reports are on the disk
+200 {"taken": 2, "refused": []}      the reports are on the disk; "notes" says what the node should know of them
 400 401 403 404 405 408 413 415 422  the push is wrong: it is not to be sent again as it is
 429 503 with Retry-After             not now: it is to be sent again
 """
@@ -22,15 +22,15 @@ from nhc.server import access
 from nhc.server.access import KnownTokens
 from nhc.server.connections import ConnectionLimits
 from nhc.server.counters import ServerCounters
+from nhc.server.dating import Dated, dated
 from nhc.server.limits import BucketRate, Buckets
 from nhc.server.settings import ServerSettings
 from nhc.server.writer import Busy, Writer
 from nhc.store.errors import StoreError
-from nhc.store.intake import Incoming, Receipt
+from nhc.store.intake import Receipt
 from nhc.store.reports import Received
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-SOURCE = "agent"
 INLINE = 256 << 10
 """Bytes of a push, unpacked, that are read between other requests: 3 ms of reading at most."""
 
@@ -88,11 +88,12 @@ class Intake:
             wait = self._all.take("", now, len(pushed.reports))
             if wait:
                 raise RefusedPush(429, "rate", "all nodes together push too often", wait)
-        received = await self._written(pushed)
+        push_dated = dated(pushed, time.time())
+        received = await self._written(push_dated)
         if pushed.lost:
             self.counters.count_lost(pushed.lost)
             self.counters.note(f"{printable(pushed.node, 100)} lost {pushed.lost} reports while it could not push them")
-        return web.json_response(self._answer(request, received))
+        return web.json_response(self._answer(request, push_dated, received))
 
     def store_said(self, problem: str) -> None:
         """Whether the store answered just now: why not, "" where it did."""
@@ -197,11 +198,9 @@ class Intake:
             read = functools.partial(_read_push, body, packed, self.settings.unpacked)
             return await asyncio.get_running_loop().run_in_executor(None, read)
 
-    async def _written(self, pushed: push.Push) -> List[Received]:
-        now = time.time()
-        incoming = [Incoming(one.report, SOURCE, now, one.complete, one.at, one.suite) for one in pushed.reports]
+    async def _written(self, pushed: Dated) -> List[Received]:
         try:
-            return await self.writer.put(incoming)
+            return await self.writer.put(pushed.reports)
         except Busy:
             raise RefusedPush(503, "busy", f"{self.counters.waiting} reports wait to be written", 5.0) from None
         except StoreError as error:
@@ -209,7 +208,7 @@ class Intake:
                 raise RefusedPush(422, "store", f"the store does not take it: {error}") from None
             raise RefusedPush(503, "store", "the store does not answer", 10.0) from None
 
-    def _answer(self, request: web.Request, received: List[Received]) -> dict[str, object]:
+    def _answer(self, request: web.Request, pushed: Dated, received: List[Received]) -> dict[str, object]:
         for one in received:
             self.counters.taken[one.receipt.value] += 1
         refused = [one.message for one in received if one.receipt is Receipt.REFUSED]
@@ -217,7 +216,25 @@ class Intake:
             self.counters.refuse(
                 "report", request.remote or "somebody", f"a report of {received[0].node}: {message}", time.monotonic()
             )
-        return {"taken": len(received) - len(refused), "refused": refused}
+        notes = self._notes(request, pushed, received)
+        return {"taken": len(received) - len(refused), "refused": refused, **({"notes": notes} if notes else {})}
+
+    def _notes(self, request: web.Request, pushed: Dated, received: List[Received]) -> List[str]:
+        """What became of reports that changed nothing of how the node stands, and of a clock that is off."""
+        notes = []
+        node = printable(received[0].node, 100)
+        if pushed.ahead:
+            self.counters.count_clock_off()
+            which = "ahead of" if pushed.ahead > 0 else "behind"
+            notes.append(
+                f"the clock of {node} is {abs(pushed.ahead):.0f} s {which} the server's, which dates its reports"
+            )
+        late = [one.message for one in received if one.receipt is Receipt.LATE]
+        if late:
+            notes.append(f"{len(late)} of {len(received)} reports are late: {late[0]}")
+        for line in notes:
+            self.counters.mention(request.remote or "somebody", line, time.monotonic())
+        return notes
 
 
 def _bounded(body: bytes, limit: int) -> bytes:

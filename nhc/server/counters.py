@@ -15,6 +15,7 @@ BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 TAKEN = "nhc_server_reports_total"
 REFUSED = "nhc_server_refused_total"
+CLOCKS = "nhc_server_clocks_off_total"
 LOST = "nhc_server_reports_lost_total"
 WAITING = "nhc_server_reports_waiting"
 CONNECTIONS = "nhc_server_connections"
@@ -24,6 +25,7 @@ SECONDS = "nhc_server_push_seconds"
 HELP = {
     TAKEN: ("counter", "Reports taken in, by what they came to."),
     REFUSED: ("counter", "Pushes refused, by why."),
+    CLOCKS: ("counter", "Pushes of nodes whose clock is off, dated by this server's."),
     LOST: ("counter", "Reports that agents say they lost while this server was away."),
     WAITING: ("gauge", "Reports that wait to be written."),
     CONNECTIONS: ("gauge", "Open connections."),
@@ -44,7 +46,7 @@ class ServerCounters:
         self._log = log
         self.taken: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
-        self.lost = 0
+        self.lost = self.clocks = 0
         self.waiting = self.connections = 0
         self.up = True
         self._times = [0] * (len(BUCKETS) + 1)
@@ -55,17 +57,29 @@ class ServerCounters:
     def refuse(self, why: str, peer: str, detail: str, now: float) -> None:
         """Count a refusal, and say it unless it was said of this peer a moment ago."""
         self.refused[why] += 1
-        if now - self._said.pop((why, peer), float("-inf")) < QUIET:
-            self._said[why, peer] = now
+        self._once(why, peer, f"refused a push from {peer}: {detail}", now)
+
+    def mention(self, peer: str, line: str, now: float) -> None:
+        """Say a line of a peer, unless one was said a moment ago."""
+        self._once("", peer, f"{peer}: {line}", now)
+
+    def _once(self, why: str, peer: str, line: str, now: float) -> None:
+        said = self._said.get((why, peer))
+        if said is not None and now - said < QUIET:
             return
+        self._said.pop((why, peer), None)
         self._said[why, peer] = now
         if len(self._said) > REMEMBERED:
             self._said.popitem(last=False)
-        self._log(f"refused a push from {peer}: {detail}")
+        self._log(line)
 
     def count_lost(self, count: int) -> None:
         """An agent says that so many reports are lost."""
         self.lost += count
+
+    def count_clock_off(self) -> None:
+        """A push came from a node whose clock is off."""
+        self.clocks += 1
 
     def count_waiting(self, count: int) -> None:
         """So many more reports wait, or fewer."""
@@ -102,6 +116,7 @@ class ServerCounters:
 
         family(TAKEN, *(f'{TAKEN}{{receipt="{name}"}} {count}' for name, count in sorted(self.taken.items())))
         family(REFUSED, *(f'{REFUSED}{{why="{name}"}} {count}' for name, count in sorted(self.refused.items())))
+        family(CLOCKS, f"{CLOCKS} {self.clocks}")
         family(LOST, f"{LOST} {self.lost}")
         family(WAITING, f"{WAITING} {self.waiting}")
         family(CONNECTIONS, f"{CONNECTIONS} {self.connections}")

@@ -15,6 +15,8 @@ from nhc.model import NAMELESS, CheckResult, Report, Verdict, printable
 
 NAME_LIMIT = 253
 """Characters of a node's name: what DNS takes."""
+NEXT = 0.001
+"""Seconds that a newest report is kept after the one before, where its own time says that it is none."""
 PROBLEMS = 500
 """Problems kept of one report, the worst first."""
 
@@ -40,6 +42,9 @@ class Incoming(NamedTuple):
     `complete` is false while some of the node's checks have not been judged yet: it then ends no problem. `at` is when
     the report was so, where that is not when it began: an agent's report begins with its oldest
     result. With a `suite` it is of deep checks, and changes nothing of how the node stands.
+
+    `seq` orders the reports of one boot whatever the node's clock says, 0 for none. `made` is when it was made by the
+    clock of who received it, 0 where that is not known.
     """
 
     report: Report
@@ -48,6 +53,8 @@ class Incoming(NamedTuple):
     complete: bool = True
     at: float = 0.0
     suite: str = ""
+    seq: int = 0
+    made: float = 0.0
 
     @property
     def when(self) -> float:
@@ -80,13 +87,15 @@ class KnownNode(NamedTuple):
     digest: str = ""
     noted: Optional[float] = None
     stored: Optional[float] = None
+    seq: int = 0
 
 
 class IntakeDecision(NamedTuple):
     """What to do with a report. `after` is the node from now on.
 
     `store`: its text becomes the node's report. `note`: the history gets a row; for a late one, where the row before
-    it says otherwise. `problems`: they are gone through. `closed` is a span of reports that a gap has ended.
+    it says otherwise. `problems`: they are gone through. `closed` is a span of reports that a gap has ended. `when`
+    is the time under which the report is kept: no newest report is kept under a time before the one that it follows.
     """
 
     receipt: Receipt
@@ -96,6 +105,7 @@ class IntakeDecision(NamedTuple):
     note: bool = False
     problems: bool = False
     closed: Optional[Tuple[float, float]] = None
+    when: float = 0.0
 
 
 class ReportedProblem(NamedTuple):
@@ -203,10 +213,14 @@ def judge(known: Optional[KnownNode], incoming: Incoming, found: Findings, pace:
         return IntakeDecision(Receipt.REFUSED, known, why)
     started, before = incoming.when, known.reported_at
     key = digest(report, incoming.source, found)
-    if before is not None and started <= before:
-        if started == before:
+    boot = printable(report.boot_id, 100)
+    if before is not None:
+        behind = _behind(known, incoming, boot)
+        if behind == 0:
             return IntakeDecision(Receipt.DUPLICATE, known)
-        return _late(known, started, pace)
+        if behind > 0:
+            return _late(known, started, pace)
+        started = started if started > before else before + NEXT
     verdict = report.verdict.name
     gap = before is not None and started - before > pace.gap
     changed = key != known.digest
@@ -216,7 +230,7 @@ def judge(known: Optional[KnownNode], incoming: Incoming, found: Findings, pace:
     note = changed or known.noted is None or started - known.noted >= pace.note
     after = KnownNode(
         known.node,
-        printable(report.boot_id, 100),
+        boot,
         verdict,
         started if verdict != known.verdict or known.since is None else known.since,
         started,
@@ -227,6 +241,7 @@ def judge(known: Optional[KnownNode], incoming: Incoming, found: Findings, pace:
         key,
         started if note else known.noted,
         started if keep else known.stored,
+        incoming.seq or (known.seq if boot == known.boot_id else 0),
     )
     closed = (known.covered_since or 0.0, before) if gap and before is not None else None
     return IntakeDecision(
@@ -236,12 +251,27 @@ def judge(known: Optional[KnownNode], incoming: Incoming, found: Findings, pace:
         note=note,
         problems=changed or again,
         closed=closed,
+        when=started,
     )
+
+
+def _behind(known: KnownNode, incoming: Incoming, boot: str) -> float:
+    """How far a report is behind the newest of its node: 0 for the same, below 0 for one that is newer.
+
+    Within a boot the agent's own numbers decide: a clock that is set back must not make what is newest late. Numbers
+    that begin again (a machine that was put back to a snapshot of its memory) are newer where the report was made after
+    the newest had come in.
+    """
+    if boot and boot == known.boot_id and incoming.seq and known.seq:
+        again = known.received_at is not None and incoming.made > known.received_at
+        return -1.0 if again and incoming.seq != known.seq else float(known.seq - incoming.seq)
+    return (known.reported_at or 0.0) - incoming.when
 
 
 def _late(known: KnownNode, started: float, pace: IntakeSettings) -> IntakeDecision:
     """An older report joins the span that lasts until now, where it lies next to it, else one of its own."""
+    message = f"it is older than the newest report of {known.node}: only the history has it"
     if known.covered_since is not None and started >= known.covered_since - pace.gap:
         after = known._replace(covered_since=min(known.covered_since, started))
-        return IntakeDecision(Receipt.LATE, after, note=True)
-    return IntakeDecision(Receipt.LATE, known, note=True, closed=(started, started))
+        return IntakeDecision(Receipt.LATE, after, message, note=True, when=started)
+    return IntakeDecision(Receipt.LATE, known, message, note=True, closed=(started, started), when=started)

@@ -168,10 +168,10 @@ def _save_history(connection: Connection, taken: Sequence[_Taken], packed: _Pack
         if not judged.note:
             continue
         key = digest(report, one.incoming.source, one.found)
-        if judged.receipt is Receipt.LATE and key == _digest_before(connection, report.host, one.incoming.when):
+        if judged.receipt is Receipt.LATE and key == _digest_before(connection, report.host, judged.when):
             continue
         rows.append({
-            "node": report.host, "started": one.incoming.when, "boot_id": printable(report.boot_id, 100), "digest": key,
+            "node": report.host, "started": judged.when, "boot_id": printable(report.boot_id, 100), "digest": key,
             "source": printable(one.incoming.source, 100), "verdict": report.verdict.name,
             "report": packed.of(one.incoming),
         })  # fmt: skip
@@ -192,5 +192,5 @@ def _save_problems(connection: Connection, taken: Sequence[_Taken]) -> None:
         return
     going = Going(connection, {one.judged.after.node for one in gone_through})
     for one in gone_through:
-        going.apply(one.judged.after.node, one.found, one.judged.after.source, one.incoming.when)
+        going.apply(one.judged.after.node, one.found, one.judged.after.source, one.judged.when)
     going.save()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-REVISION = "0011"
+REVISION = "0012"
 """The newest migration: the schema that this nhc reads and writes."""
 
 metadata = sa.MetaData()
@@ -56,6 +56,7 @@ nodes = sa.Table(
     text_column("digest"),
     time_column("noted", empty=True),
     time_column("stored", empty=True),
+    sa.Column("seq", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("report", sa.LargeBinary),
 )
 """The newest of each node. `reported_at` is when its newest report was so, `since` when it first had this verdict,
@@ -63,8 +64,8 @@ nodes = sa.Table(
 
 `report` is the newest report of a node that is CRIT or UNKNOWN; another's, that said nothing new since, may be older
 by the store's `refresh`. It began at `stored`. `noted` is when report_history last got a row. `covered_since`: no
-gap between then and `reported_at`. None of the columns that each report changes is indexed: PostgreSQL then
-updates a row in its page.
+gap between then and `reported_at`. `seq` is the number of the newest report within its boot, 0 for none. None of the
+columns that each report changes is indexed: PostgreSQL then updates a row in its page.
 """
 
 report_history = sa.Table(

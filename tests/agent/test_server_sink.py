@@ -18,7 +18,7 @@ from nhc.render import push
 from nhc.sinks import Delivery
 from nhc.store import nodes
 from tests.support.http_server import Reply, answering, serving
-from tests.support.intake import Server, report
+from tests.support.intake import XID, Server, report
 from tests.support.waiting import until
 
 SETTINGS = "[limits]\npushes-a-node-and-minute = 60000\n"
@@ -71,6 +71,23 @@ def test_a_report_is_pushed_at_once_and_leaves_nothing_on_the_disk(pushed_to):
     until(lambda: pushed_to.boots() == ["b1"])
     assert sink.problem() == ""
     until(lambda: pushed_to.waiting() == [])
+
+
+def test_a_node_whose_clock_goes_back_is_heard_and_told(pushed_to):
+    sink = pushed_to.sink()
+    now = time.time()
+    sink._clock = lambda: now
+    sink.deliver(Delivery(report(at=now), True))
+    until(lambda: pushed_to.boots() == ["b1"])
+    sink._clock = lambda: now - 3600
+    sink.deliver(Delivery(report(at=now - 3600, results=(XID,)), True))
+
+    def verdict():
+        with pushed_to.server.store() as store, store.read() as connection:
+            return nodes.get(connection, "n1").verdict
+
+    until(lambda: verdict() == "CRIT")
+    until(lambda: any("the server notes: the clock of n1 is" in line for line in pushed_to.lines))
 
 
 def test_what_says_the_same_is_pushed_once_in_a_while(pushed_to):

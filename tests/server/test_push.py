@@ -34,6 +34,42 @@ def test_a_report_is_in_the_store_when_the_answer_comes(intake, token):
     assert (node.verdict, node.reported_at, node.source) == ("CRIT", at, "agent")
 
 
+def numbered(one, seq, sent, at=None):
+    """A push as an agent sends it: with the milliseconds of its boot."""
+    return push.pack("n1", [push.to_text(push.Pushed(one, True, at or one.started, seq=seq))], 0, one.boot_id, sent)
+
+
+@pytest.mark.parametrize("off", [-3600.0, 3600.0, -86400.0 * 400])
+def test_a_node_whose_clock_is_off_is_heard_all_the_same(intake, token, off):
+    """It fails after its clock was set: its reports are dated by the server's clock, and both logs say so."""
+    boot = f"off{off:.0f}"
+    assert intake.push(numbered(report(boot=boot), 10_000, 10_100), token)[0] == 200
+    before = time.time()
+    status, answer, _ = intake.push(
+        numbered(report(at=before + off - 5, results=(OK, XID), boot=boot), 20_000, 25_000), token
+    )
+    assert (status, answer["taken"], answer["refused"]) == (200, 1, [])
+    assert f"{abs(off):.0f} s {'ahead of' if off > 0 else 'behind'} the server's" in answer["notes"][0]
+    node = stands(intake)
+    assert node.verdict == "CRIT"
+    assert abs(node.reported_at - (before - 5)) < 20
+    assert abs(node.judged_at - (before - 5)) < 20
+    until(lambda: "the clock of n1 is" in intake.said(), 10)
+    assert "nhc_server_clocks_off_total" in intake.get("/metrics")[1]
+    assert intake.push(numbered(report(at=before + off + 10, boot=boot), 30_000, 30_100), token)[0] == 200
+    assert stands(intake).verdict == "OK"
+
+
+def test_what_is_late_is_said_to_the_agent_counted_and_logged(intake, token):
+    boot = "late"
+    assert "notes" not in intake.push(numbered(report(boot=boot), 50_000, 50_000), token)[1]
+    status, answer, _ = intake.push(numbered(report(boot=boot, results=(OK, XID)), 40_000, 50_100), token)
+    assert (status, answer["taken"]) == (200, 1)
+    assert "1 of 1 reports are late: it is older than the newest report of n1" in answer["notes"][0]
+    assert stands(intake).verdict == "OK"
+    assert 'nhc_server_reports_total{receipt="late"}' in intake.get("/metrics")[1]
+
+
 def test_a_double_push_is_taken_and_changes_nothing(intake, token):
     body = packed(report())
     assert [intake.push(body, token)[0] for _ in range(2)] == [200, 200]
@@ -70,10 +106,13 @@ def test_a_report_from_the_future_is_refused_and_the_others_of_the_push_are_not(
         (changed(reports=[{"complete": True, "at": 1, "report": {"schema": 9}}]), 400, "schema 9"),
         (changed(lost=-1), 400, "lost is no count"),
         (changed(lost=1 << 70), 400, "lost is no count"),
+        (changed(seq=-1), 400, "seq is no count"),
+        (changed(seq="x"), 400, "seq is no count"),
+        (changed(boot=7), 400, "boot is no name"),
         (packed(report("n2"), node="n2"), 403, "the token is for n1, not for n2"),
         (packed(report("n2"), node="n1"), 403, "n1 pushes a report of n2"),
     ],
-    ids=range(23),
+    ids=range(26),
 )  # fmt: skip
 def test_a_bad_push_is_refused_in_one_line(intake, token, body, status, said):
     got, answer, _ = intake.push(body, token)
@@ -220,7 +259,8 @@ def test_a_crowded_server_ends_connections_once_they_are_answered(tmp_path):
             until(crowded)
             large = packed(*(report(at=time.time() - 1000 + number, results=(OK,) * 60) for number in range(50)))
             assert len(push.unpack(large, 1 << 24)) > INLINE  # one that is read beside the others
-            assert server.push(large, token)[:2] == (200, {"taken": 50, "refused": []})
+            status, answer, _ = server.push(large, token)
+            assert (status, answer["taken"], answer["refused"]) == (200, 50, [])
             for _ in range(10):  # more than there is room for, if each stayed
                 assert crowded()
         until(lambda: not crowded())

@@ -157,6 +157,53 @@ def test_history_has_a_row_a_day_without_a_change(store):
     assert [at for at, _ in noted(store)] == [NOW, NOW + 86400, NOW + 2 * 86400]
 
 
+def numbered(store, at, seq, *results, boot="b1", received=NOW, made=0.0):
+    one = Incoming(report(at, *results, boot=boot), "agent", received, True, at, "", seq, made)
+    with store.write() as connection:
+        return receive(connection, [one], PACE)[0]
+
+
+def test_within_a_boot_the_agents_numbers_decide_and_no_clock(store):
+    """The node's clock is set back an hour: what it says then is its newest all the same."""
+    numbered(store, NOW, 1000)
+    assert numbered(store, NOW - 3600, 2000, XID).receipt == "changed"
+    assert standing(store)[0][:4] == ("check_gpu_xid", "Xid79", "gpu3", "CRIT")
+    assert numbered(store, NOW - 3000, 1500).receipt == "late"
+    assert numbered(store, NOW - 3600, 2000, XID).receipt == "duplicate"
+    with store.read() as connection:
+        node = nodes.get(connection, "n1")
+    assert (node.verdict, node.reported_at > NOW) == ("CRIT", True)
+    assert [verdict for _, verdict in noted(store)].count("CRIT") == 1
+    assert numbered(store, NOW - 3500, 3000, result("check_gpu_xid")).receipt == "changed"
+    assert standing(store) == []
+
+
+def test_a_late_report_says_that_it_is_late(store):
+    numbered(store, NOW, 2000)
+    assert "older than the newest report of n1" in numbered(store, NOW + 1, 1000).message
+    assert "older than the newest report of n1" in numbered(store, NOW - 1, 0).message
+
+
+def test_another_boot_begins_its_numbers_anew(store):
+    numbered(store, NOW, 9_000_000)
+    assert numbered(store, NOW + 60, 1000, XID, boot="b2").receipt == "changed"
+    assert numbered(store, NOW + 50, 2000, boot="b2").receipt == "changed"
+
+
+def test_a_sweep_between_two_reports_of_the_agent_does_not_forget_its_number(store):
+    numbered(store, NOW, 2000)
+    assert take(store, report(NOW + 10), source="sweep") == ["changed"]
+    assert numbered(store, NOW - 600, 1000, XID).receipt == "late"
+    assert numbered(store, NOW - 500, 3000, XID).receipt == "changed"
+
+
+def test_a_machine_that_was_put_back_to_a_snapshot_is_heard(store):
+    """Its numbers begin again within the same boot."""
+    numbered(store, NOW, 9_000_000, received=NOW + 1)
+    assert numbered(store, NOW + 60, 1000, received=NOW + 61, made=NOW - 5).receipt == "late"
+    assert numbered(store, NOW + 60, 2000, XID, received=NOW + 61, made=NOW + 60).receipt == "changed"
+
+
 def test_a_reboot_is_a_change(store):
     take(store, report(NOW), report(NOW + 60, boot="b2"))
     assert len(noted(store)) == 2
