@@ -189,6 +189,18 @@ class Evicts(Protocol):
         ...
 
 
+@port
+class Tidies(Protocol):
+    """A cluster on which something of our mark is left where a person puts a node back by hand."""
+
+    def tidy(self) -> List[Applied]:
+        """Take off what is left of our marks on nodes that are back in service; of those that `nodes` has read last.
+
+        One that has nothing left of ours is not among the results. Raises AdapterError.
+        """
+        ...
+
+
 class MakeAdapter(Protocol):
     """How nhc constructs an adapter: what stands under its name is called like this, and reaches nobody yet."""
 

@@ -18,12 +18,16 @@ from nhc.remedy.settings import RemedySettings
 
 
 class NodeEpisode(NamedTuple):
-    """The episode of a node that is open, or the one that ended last. `ended` is None while it is open."""
+    """The episode of a node that is open, or the one that ended last. `ended` is None while it is open.
+
+    `gone`: it ended because the node was deleted, which is nobody's decision about the node that has its name now.
+    """
 
     number: int
     state: EpisodeState
     ended: Optional[float]
     causes: Tuple[str, ...]
+    gone: bool = False
 
 
 class Admission(NamedTuple):
@@ -80,6 +84,8 @@ def _refusal(fault: NodeFault, standing: Optional[NodeEpisode], settings: Remedy
         return f"{fault.reason} began {now - fault.began:.0f} s ago: not yet settled"
     if standing is None or standing.ended is None:
         return ""
+    if standing.gone:
+        return "" if fault.seen > standing.ended else f"it was seen before episode {standing.number} ended"
     if fault.seen <= standing.ended:
         return f"it was seen before episode {standing.number} ended: an old event repairs nothing"
     if fault.began > standing.ended:

@@ -229,7 +229,7 @@ class Book:
             detail = detail._replace(entered=now)
             changes["state"] = following.value
             if following in ENDS:
-                detail = detail._replace(because=move.because)
+                detail = detail._replace(because=move.because, ended_by=move.event.value)
                 changes["ended"], changes["outcome"] = now, move.because
         if move.rung is not None:
             changes["rung"] = move.rung.value
@@ -272,7 +272,8 @@ def standing(rows: Iterable[Episode]) -> Dict[str, NodeEpisode]:
             continue
         if before is not None and row.ended is not None and before.ended is not None and row.ended < before.ended:
             continue
-        found[row.node] = NodeEpisode(row.id, EpisodeState(row.state), row.ended, causes_of(row))
+        gone = _ended_by(row) == EpisodeEvent.NODE_GONE.value
+        found[row.node] = NodeEpisode(row.id, EpisodeState(row.state), row.ended, causes_of(row), gone)
     return found
 
 
@@ -282,6 +283,14 @@ def causes_of(row: Episode) -> Tuple[str, ...]:
         return (*(one.cause for one in details.read(row.detail).faults), row.cause)
     except details.BadDetail:
         return (row.cause,)
+
+
+def _ended_by(row: Episode) -> str:
+    """The event that ended an episode, "" where it is open or its row does not say it."""
+    try:
+        return details.read(row.detail).ended_by if row.ended is not None else ""
+    except details.BadDetail:
+        return ""
 
 
 def _takes_room(move: Move) -> bool:

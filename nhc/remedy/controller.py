@@ -136,12 +136,20 @@ class RemedyController:
         self._breaker(base, apply, opened)
         waiting = [Waiting(one.node, 0, "", one.refused) for one in base.admissions if one.refused]
         moved, held = self._passes(base, apply, would)
+        if apply and marking is Mode.ON and base.states is not None:
+            self._tidy()  # after the episodes have seen that their mark was undone
         problems = (*jumped, *dict.fromkeys(self.lookout.problems),
                     *(f"episode {number}: {why}" for number, why in self.book.broken.items()))  # fmt: skip
         return RemedyRound(
             now, opened, tuple(moved), (*waiting, *held), tuple(would), problems, self._decisions,
             self.monotonic() - ticks,
         )  # fmt: skip
+
+    def _tidy(self) -> None:
+        """Take off what is left of our marks where persons put nodes back: whoever does not lead any more does not."""
+        with self.store.write(self.book.fence):
+            pass
+        self.lookout.problems += self.hands.tidy()
 
     def _passes(self, base: Base, apply: bool, would: List[Would]) -> Tuple[List[Written], List[Waiting]]:
         moved: List[Written] = []

@@ -26,7 +26,8 @@ class Detail(NamedTuple):
     goes on although work runs. `because` says why the episode ended. `asked` is when approval was asked for.
     `followed` counts the further calls of a repair that takes several; `follow_id` and `follow_message` are the
     answer to the last of them, or to a first call that is ambiguous. `relapses` is how often the node was well and
-    failed again, `disproved` when its deep suite last failed.
+    failed again, `disproved` when its deep suite last failed. `uid` names the registration of the node that was
+    marked. `ended_by` is the event that ended the episode.
     """
 
     faults: Tuple[NodeFault, ...] = ()
@@ -54,6 +55,8 @@ class Detail(NamedTuple):
     relapses: int = 0
     disproved: float = 0.0
     heard: float = 0.0
+    uid: str = ""
+    ended_by: str = ""
 
     def text(self) -> str:
         """As JSON, without what is as in the beginning."""

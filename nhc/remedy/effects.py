@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Callable, Collection, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 from nhc.model import Action, printable
-from nhc.ports import AdapterError, Applied, Effect, Evicts, Mark, Marker, NodeState
+from nhc.ports import AdapterError, Applied, Effect, Evicts, Mark, Marker, NodeState, Tidies
 from nhc.remedy.asking import Answered
 from nhc.remedy.book import EpisodeCase, seen_before, state_of
 from nhc.remedy.crew import Crew, Hand
@@ -71,6 +71,18 @@ class Hands:
         names += [case.episode.node for case in cases if case.detail.successor]
         done = applied(names, lambda: self.marker.clear(list(dict.fromkeys(names))))
         return {case.episode.id: done[case.detail.successor or case.episode.node] for case in cases}
+
+    def tidy(self) -> List[str]:
+        """Take off what is left of our marks on nodes that a person put back. Returns one line for each failure."""
+        marker: object = self.marker
+        if not isinstance(marker, Tidies):
+            return []
+        try:
+            done = marker.tidy()
+        except AdapterError as error:
+            return [f"what is left of our marks cannot be taken off: {printable(str(error))}"]
+        return [f"{one.node}: what is left of our mark stays: {one.message}" for one in done
+                if one.effect is Effect.FAILED]  # fmt: skip
 
     def evict(self, nodes: Sequence[str]) -> Mapping[str, str]:
         """Ask the work on nodes to leave, where the adapter can; what is still there, by node."""

@@ -49,6 +49,8 @@ def _ours(view: EpisodeView, scene: Scene) -> Optional[Move]:
         if replaced and view.state in (EpisodeState.VERIFYING, EpisodeState.RETURNING):
             return None
         return go(view, EpisodeEvent.NODE_GONE, "the cluster does not know the node any more")
+    if view.detail.uid and view.node.uid and view.detail.uid != view.node.uid and not replaced:
+        return go(view, EpisodeEvent.NODE_GONE, "the node was deleted, and registered anew")
     if view.state not in MARKED_BY_US & CANCELLABLE or (replaced and view.state is EpisodeState.VERIFYING):
         return None
     lost = taken(view.node)
@@ -121,13 +123,13 @@ def _detected(view: EpisodeView, scene: Scene) -> Move:
     if effect is Effect.REFUSED:
         return go(view, EpisodeEvent.MARK_REFUSED, why)
     if view.node.mark is not None and view.node.mark.ours and not view.node.available:
-        return go(view, EpisodeEvent.MARK_ALLOWED, "our mark stands already")
+        return go(view, EpisodeEvent.MARK_ALLOWED, "our mark stands already", uid=view.node.uid)
     if view.breaker:
         return wait_for(view, scene, Held("breaker", view.breaker))
     if view.shared:
         return wait_for(view, scene, Held("silence", view.shared))
     held = bounds.may_mark(settings.bounds, scene.usage, view.name, scene.now, scene.enabled_at)
-    return wait_for(view, scene, held) if held else go(view, EpisodeEvent.MARK_ALLOWED, _why(view))
+    return wait_for(view, scene, held) if held else go(view, EpisodeEvent.MARK_ALLOWED, _why(view), uid=view.node.uid)
 
 
 def _why(view: EpisodeView) -> str:

@@ -158,16 +158,19 @@ class Kube:
                 return dict(condition)
         return None
 
-    def set_condition(self, name: str, kind: str, status: str, reason: str = "Test", message: str = "") -> None:
-        """What an agent would write, by the administrator's hand."""
+    def set_condition(
+        self, name: str, kind: str, status: str, reason: str = "Test", message: str = "", since: float | None = None
+    ) -> None:
+        """What an agent would write, by the administrator's hand; so since `since` (Unix time), where that is given."""
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        turned = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(since)) if since is not None else now
         condition = {
             "type": kind,
             "status": status,
             "reason": reason,
             "message": message,
             "lastHeartbeatTime": now,
-            "lastTransitionTime": now,
+            "lastTransitionTime": turned,
         }
         self.admin.patch(
             f"/api/v1/nodes/{name}/status",

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 
 from nhc.marks import cause_of
 from nhc.model import printable
-from nhc.ports import OWNER, OWNER_SETTING, AdapterError, ConditionReport, NodeState
+from nhc.ports import OWNER, OWNER_SETTING, AdapterError, Applied, ConditionReport, NodeState
 from nhc.repair import Claim, Machine, Request, Right
 from nhc_adapters.kubernetes.api.access import find
 from nhc_adapters.kubernetes.api.client import READ_TIMEOUT, Client
@@ -17,7 +17,10 @@ from nhc_adapters.kubernetes.nodes.boots import BootsSeen
 from nhc_adapters.kubernetes.nodes.conditions import read_conditions
 from nhc_adapters.kubernetes.nodes.drain import Drain, DrainRules
 from nhc_adapters.kubernetes.nodes.evidence import NEVER_STALE
+from nhc_adapters.kubernetes.nodes.known_types import bad_statuses
 from nhc_adapters.kubernetes.nodes.marks import Treatment, apply
+from nhc_adapters.kubernetes.nodes.overruled import ended_since
+from nhc_adapters.kubernetes.nodes.own_marks import read_own_mark, released
 from nhc_adapters.kubernetes.nodes.view import node_state
 from nhc_adapters.kubernetes.nodes.vocabulary_file import BadVocabulary, load
 from nhc_adapters.kubernetes.repair import requests_on_nodes
@@ -27,10 +30,15 @@ from nhc_adapters.kubernetes.repair.requests_on_nodes import SOURCES, RequestRea
 
 
 class _ShownNode(NamedTuple):
-    """The machine behind a node, and what a person asks for on it."""
+    """The machine behind a node, what a person asks for on it, and what is to be tidied up.
+
+    `put_back`: a person undid by hand what our mark did. `ended` is what to write of faults that were overruled.
+    """
 
     machine: Machine
     read: RequestRead
+    put_back: bool
+    ended: Mapping[str, Optional[str]]
 
 
 class Adapter(Kubernetes):
@@ -59,6 +67,8 @@ class Adapter(Kubernetes):
         super().__init__(Client(access, connections=IN_FLIGHT, read_timeout=timeout), Treatment(spoken))
         self.owner = given.get(OWNER_SETTING, OWNER)
         self.own_pod = given.get("NHC_KUBE_OWN_POD", "")
+        self.bad = bad_statuses((), spoken)
+        """Condition types, each with a status that is bad, in the spoken vocabularies."""
         self._drains: Dict[str, Drain] = {}
         self._boots = BootsSeen()
         self._shown: Dict[str, _ShownNode] = {}
@@ -76,11 +86,14 @@ class Adapter(Kubernetes):
 
     def objects(self, names: Optional[Sequence[str]] = None) -> List[Dict[str, Any]]:
         """As the base's, and remembered."""
-        found = super().objects(names)
+        found, now = super().objects(names), time.time()
         shown = {
-            str(node["metadata"]["name"]): _ShownNode(machine_of(node), requests_on_nodes.asked(node, self.sources))
+            str(node["metadata"]["name"]): _ShownNode(
+                machine_of(node), requests_on_nodes.asked(node, self.sources),
+                read_own_mark(node) is not None and released(node), ended_since(node, self.bad, now),
+            )
             for node in found
-        }
+        }  # fmt: skip
         self._shown = shown if names is None else {**self._shown, **shown}
         return found
 
@@ -90,6 +103,15 @@ class Adapter(Kubernetes):
         if "hyperpod" in self.sources and asks_hyperpod(node) is not None:
             foreign = tuple(one for one in foreign if one.owner != "hyperpod")
         return node_state(node, foreign, self.topologies, busy)
+
+    def tidy(self) -> List[Applied]:
+        """Take the rest of our mark off nodes that a person uncordoned, and overrule what is bad on them until it has
+        ended, as `nhc kubernetes controller` does; as `nhc.ports`.
+        """
+        back = [name for name, shown in self._shown.items() if shown.put_back]
+        ended = {name: shown.ended for name, shown in self._shown.items() if shown.ended and not shown.put_back}
+        done = self.release(back, self.bad, time.time()) if back else []
+        return [*done, *(self.annotate(ended) if ended else ())]
 
     # What the remedy loop asks (nhc.repair: KnowsMachines, NodeRequests, OtherActors).
 

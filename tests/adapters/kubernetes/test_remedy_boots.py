@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from pathlib import Path
 from typing import Any, Callable, Iterator
@@ -9,6 +10,7 @@ from typing import Any, Callable, Iterator
 import pytest
 
 from nhc.remedy.persons import decide
+from nhc_adapters.kubernetes.api.client import node_path
 from tests.adapters.kubernetes.test_remedy_jobs import Loop
 from tests.support.kube import Kube
 from tests.support.kube_remedy import settings
@@ -85,3 +87,54 @@ def test_a_machine_that_somebody_rebooted_while_it_waited_for_approval_is_not_re
         loop.healthy()
         loop.until(loop.ended)
         assert (loop.rows()[0][0].state, loop.kubelet.started) == ("returned", [])
+
+
+# A node that is deleted and registers again.
+
+
+def register_again(loop: Loop) -> None:
+    """What a kubelet does whose node was deleted: it registers anew, and its agent goes on saying how the node is."""
+    name = loop.node.partition("-")[2]
+    loop.kube.node(name, fake=False, spec={"providerID": "aws:///us-east-1a/i-1"})
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_sick_node_that_is_deleted_and_registers_again_is_taken_out_again(
+    begun: Callable[..., Loop], seen: bool
+) -> None:
+    loop = begun(more="[drain]\nevict = false\n")
+    loop.kube.pod("work", loop.node)
+    loop.sick()
+    loop.until(lambda: loop.rows() and loop.rows()[0][0].state == "draining")
+    loop.agent = False
+    loop.kube.admin.delete(node_path(loop.node))
+    if seen:
+        loop.until(loop.ended)
+    register_again(loop)
+    loop.agent = True
+    loop.until(lambda: len(loop.rows()) == 2 and loop.kube.get(loop.node)["spec"].get("unschedulable"))
+    assert "left to a person" not in " ".join(one.why for one in loop.controller.round().waiting)
+    ((first, _none), _second) = loop.rows()
+    assert (first.state, first.ended is not None) == ("withdrawn", True)
+
+
+def test_what_is_left_of_our_mark_is_taken_off_a_node_that_a_person_uncordoned(begun: Callable[..., Loop]) -> None:
+    """The loop runs alone; the fault counts for nothing until it has ended once, and then as any other."""
+    loop = begun(more="[drain]\nevict = false\n")
+    loop.kube.pod("work", loop.node)
+    loop.sick()
+    loop.until(lambda: loop.rows() and loop.rows()[0][0].state == "draining")
+    loop.kube.plane.kubectl("uncordon", loop.node)
+    loop.until(lambda: "nhc/mark" not in loop.meta()["annotations"], 20)
+    node = loop.kube.get(loop.node)
+    assert [one for one in node["spec"].get("taints") or () if "nhc" in one["key"]] == []
+    assert {"nhc/set", "nhc/source"}.isdisjoint(node["metadata"]["annotations"])
+    for _more in range(3):
+        loop.round()
+    assert [row.state for row, _tries in loop.rows()] == ["withdrawn"]
+    assert not loop.kube.get(loop.node)["spec"].get("unschedulable")
+    loop.healthy()
+    loop.until(lambda: "nhc/overruled" not in loop.meta()["annotations"], 20)
+    until(lambda: time.time() > (loop.rows()[0][0].ended or 0) + 1.0)  # a condition's times are whole seconds
+    loop.sick()
+    loop.until(lambda: len(loop.rows()) == 2, 20)

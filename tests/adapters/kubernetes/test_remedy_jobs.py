@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Tuple
 
@@ -61,6 +62,7 @@ class Loop:
         self.agent = True
         """Whether the node's agent runs: it renews what it said, and says that the node is well after a boot."""
         self.said: Tuple[str, ...] = ()
+        self.since = 0.0
 
     def healthy(self) -> None:
         if self.agent:
@@ -68,8 +70,10 @@ class Loop:
 
     def say(self, *words: str) -> None:
         """What the agent says of the node from now on: the status of its condition, the reason, the message."""
+        if words[:1] != self.said[:1]:
+            self.since = time.time()
         self.said = words
-        self.kube.set_condition(self.node, "NhcHealthy", *words)
+        self.kube.set_condition(self.node, "NhcHealthy", *words, since=self.since)
 
     def sick(self, message: str = "check_gpu_xid: Xid 95 on gpu1 [action: reboot]") -> None:
         self.say("False", "Xid95", message)

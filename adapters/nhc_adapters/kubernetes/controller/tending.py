@@ -26,7 +26,7 @@ from nhc_adapters.kubernetes.nodes.conditions import (
 from nhc_adapters.kubernetes.nodes.evidence import SOURCE, read_sources
 from nhc_adapters.kubernetes.nodes.known_types import bad_statuses
 from nhc_adapters.kubernetes.nodes.manual import read_manual
-from nhc_adapters.kubernetes.nodes.overruled import OVERRULED, Bad, read_overruled, renewed
+from nhc_adapters.kubernetes.nodes.overruled import Bad, ended_since
 from nhc_adapters.kubernetes.nodes.own_marks import read_own_mark, released
 
 Node = Mapping[str, Any]
@@ -67,7 +67,8 @@ class Tending:
             if read_own_mark(node) is not None and released(node):
                 back.append(name)
                 continue
-            changed = {**self._overruled(node, now), **self._sources(node, judgement)}
+            ended = ended_since(node, self._bad_now(), now, self.settings.silent_after)
+            changed = {**ended, **self._sources(node, judgement)}
             if changed:
                 texts[name] = changed
         self._say(said, now)
@@ -91,16 +92,6 @@ class Tending:
         if self._bad is None:
             self._bad = bad_statuses(self.settings.faults, self.settings.vocabularies)
         return self._bad
-
-    def _overruled(self, node: Node, now: float) -> Dict[str, Optional[str]]:
-        """Take out of what was overruled what has ended since."""
-        before = read_overruled(node)
-        if before is None:
-            return {}
-        after = renewed(before, node, self._bad_now(), now, self.settings.silent_after)
-        if after is not None and after.entries == before.entries:
-            return {}
-        return {OVERRULED: after.text() if after is not None else None}
 
     def _sources(self, node: Node, judgement: Judgement) -> Dict[str, Optional[str]]:
         """A standing mark is to know all faults that it stands on, though its text has not changed."""

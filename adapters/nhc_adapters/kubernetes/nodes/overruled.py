@@ -105,6 +105,19 @@ def overrule(node: Mapping[str, object], bad: Bad, now: float, by: str = "") -> 
     return Overruled(entries, now, by) if entries else None
 
 
+def ended_since(
+    node: Mapping[str, Any], bad: Bad, now: float, silent_after: float = SILENT_AFTER
+) -> Dict[str, Optional[str]]:
+    """The annotation without what has ended since it was overruled (None: to be removed); nothing where all stands."""
+    before = read_overruled(node)
+    if before is None:
+        return {}
+    after = renewed(before, node, bad, now, silent_after)
+    if after is not None and after.entries == before.entries:
+        return {}
+    return {OVERRULED: after.text() if after is not None else None}
+
+
 def renewed(
     overruled: Overruled, node: Mapping[str, object], bad: Bad, now: float, silent_after: float = SILENT_AFTER
 ) -> Optional[Overruled]:
