@@ -87,6 +87,7 @@ class Check(NamedTuple):
     `tags` select it (`--tag`). `changes` says that it may change something whatever its arguments are, as a check that
     runs a command of the site's does: it begins when every line above it has ended. `samples` are reasons that tell of
     one moment: such a failure counts when the next look finds one, too, unless the line has `strikes` of its own.
+    `source` names what it reads that is slow to begin with: checks of one source share a process, which reads it once.
     `distribution` is the installed package that it comes from, with its version, "" for a built-in one; `broken` says
     why that package's check cannot be used, "" where it can.
     """
@@ -103,6 +104,7 @@ class Check(NamedTuple):
     distribution: str = ""
     broken: str = ""
     samples: Tuple[str, ...] = ()
+    source: str = ""
 
     @property
     def doc(self) -> str:
@@ -136,12 +138,15 @@ def check(
     tags: Tuple[str, ...] = (),
     changes: bool = False,
     samples: Tuple[str, ...] = (),
+    source: str = "",
 ) -> Callable[[Run], Run]:
     """Register the decorated function as the check `name`. The family is always among its tags."""
 
     def register(run: Run) -> Run:
         all_tags = tuple(dict.fromkeys((name.split("_")[1], *tags)))
-        declared = Check(name, run, params, timeout, on_timeout, every, needs, all_tags, changes, samples=samples)
+        declared = Check(
+            name, run, params, timeout, on_timeout, every, needs, all_tags, changes, samples=samples, source=source
+        )
         REGISTRY[name] = _DECLARED[run] = declared
         return run
 

@@ -31,7 +31,8 @@ class Declared(NamedTuple):
 
     `timeout` is the check's own deadline, or what the arguments ask for. `own_deadline` says that the check keeps a
     deadline itself (it has a timeout among its arguments). `samples` are reasons that tell of one moment. `changes`
-    says that the line may change something: it runs a command of the site's, restarts or kills.
+    says that the line may change something: it runs a command of the site's, restarts or kills. `source` names what the
+    check reads that other checks read, too, and that is slow to begin with.
     """
 
     timeout: float
@@ -41,6 +42,7 @@ class Declared(NamedTuple):
     tags: Tuple[str, ...]
     changes: bool = False
     samples: Tuple[str, ...] = ()
+    source: str = ""
 
 
 class Item(NamedTuple):

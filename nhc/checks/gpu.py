@@ -35,6 +35,10 @@ DEVICES = opt(
 """The option that every GPU check has. A Slurm prolog sets NHC_DEVICES from SLURM_JOB_GPUS."""
 
 
+SOURCE = "accelerators"
+"""What checks read that `pick` their devices: NVML starts in 85 to 180 ms, and in seconds where the driver sleeps."""
+
+
 class Picked(NamedTuple):
     """The devices to judge, all of them answering, and what is to be said of those that cannot be judged."""
 
@@ -185,6 +189,7 @@ def vendor_word(value: str) -> str:
     arg("count", whole, "how many accelerators the node has (default: as many as the PCI bus shows)"),
     arg("vendor", vendor_word, "count only those of one vendor: nvidia, amd (or rocm), neuron, gaudi", ""),
     timeout=30,
+    source=SOURCE,
     on_timeout="crit",
     samples=("CheckTimeout",),
     tags=("nvidia", "amd", "neuron", "gaudi"),
@@ -265,6 +270,7 @@ def _subset(host: Host, devices: str, vendor: str) -> Judged:
     "check_gpu_lost",
     DEVICES,
     timeout=30,
+    source=SOURCE,
     on_timeout="crit",
     samples=("CheckTimeout",),
     tags=("nvidia", "amd", "neuron", "gaudi"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nhc.check import arg, check, flag, opt
-from nhc.checks.gpu import DEVICES, Judged, each, not_reported
+from nhc.checks.gpu import DEVICES, SOURCE, Judged, each, not_reported
 from nhc.facts.accelerator_values import HARDWARE_REASONS, Device
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
@@ -48,6 +48,7 @@ def _throttling(device: Device) -> Iterable[Outcome]:
     "check_gpu_clock_throttling",
     DEVICES,
     timeout=30,
+    source=SOURCE,
     tags=("nvidia", "amd"),
     samples=("GpuPowerBrake", "GpuHwThermalSlowdown", "GpuHwSlowdown"),
 )
@@ -115,6 +116,7 @@ def _temperature(device: Device, margin: int, most: Optional[int], most_memory: 
         "CRIT from this temperature of its memory on (default: its own limit)",
     ),
     timeout=30,
+    source=SOURCE,
     tags=("nvidia", "amd", "gaudi"),
     samples=("GpuTemperature",),
 )
@@ -163,6 +165,7 @@ def _power(device: Device, limit: Optional[float], lower: bool) -> Iterable[Outc
     flag("-l --lower", "lower", "a lower limit is fine, only a higher one is not"),
     arg("limit", number, "the power limit in watts (default: the board's own default, or more)"),
     timeout=30,
+    source=SOURCE,
     tags=("nvidia", "amd"),
 )
 def check_gpu_power(host: Host, limit: Optional[float] = None, lower: bool = False, devices: str = "") -> Judged:
@@ -203,6 +206,7 @@ def _application(device: Device, wanted: Optional[Tuple[int, int]]) -> Iterable[
     DEVICES,
     arg("clocks", clocks_pair, "GRAPHICS,MEMORY in MHz (default: the board's default clocks)"),
     timeout=30,
+    source=SOURCE,
     tags=("gpu", "nvidia"),
 )
 def check_app_gpu_clocks(host: Host, clocks: Optional[Tuple[int, int]] = None, devices: str = "") -> Judged:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nhc.check import check, opt
-from nhc.checks.gpu import DEVICES, Judged, each, not_reported, pick
+from nhc.checks.gpu import DEVICES, SOURCE, Judged, each, not_reported, pick
 from nhc.facts.accelerator_values import Device
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
@@ -36,7 +36,7 @@ def _registered(device: Device) -> Iterable[Outcome]:
         yield ok(f"{target}: in the NVLink fabric", target=target)
 
 
-@check("check_gpu_fabric", DEVICES, timeout=30, tags=("nvidia",))
+@check("check_gpu_fabric", DEVICES, timeout=30, source=SOURCE, tags=("nvidia",))
 def check_gpu_fabric(host: Host, devices: str = "") -> Judged:
     """Every GPU has joined the NVLink fabric, and the fabric is healthy.
 

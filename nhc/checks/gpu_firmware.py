@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nhc.check import arg, check, flag
-from nhc.checks.gpu import DEVICES, Judged, not_reported, pick
+from nhc.checks.gpu import DEVICES, SOURCE, Judged, not_reported, pick
 from nhc.facts.accelerator_values import Device
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
@@ -51,7 +51,7 @@ def _equal(
 VERSION = arg("version", text, "the version expected, or a shell pattern of it as 550.* (default: only compare)", "")
 
 
-@check("check_gpu_driver", DEVICES, VERSION, timeout=30, tags=("nvidia", "amd", "neuron", "gaudi"))
+@check("check_gpu_driver", DEVICES, VERSION, timeout=30, source=SOURCE, tags=("nvidia", "amd", "neuron", "gaudi"))
 def check_gpu_driver(host: Host, version: str = "", devices: str = "") -> Judged:
     """The accelerators' driver is the one that the site wants.
 
@@ -68,7 +68,7 @@ def check_gpu_driver(host: Host, version: str = "", devices: str = "") -> Judged
     return found
 
 
-@check("check_vbios_version", DEVICES, VERSION, timeout=30, tags=("gpu", "nvidia", "amd"))
+@check("check_vbios_version", DEVICES, VERSION, timeout=30, source=SOURCE, tags=("gpu", "nvidia", "amd"))
 def check_vbios_version(host: Host, version: str = "", devices: str = "") -> Judged:
     """Accelerators of one model have one VBIOS, the one that the site wants where it names one.
 
@@ -89,6 +89,7 @@ def check_vbios_version(host: Host, version: str = "", devices: str = "") -> Jud
     flag("-q --quick", "quick", "compare versions only, leave the checksums alone"),
     VERSION,
     timeout=60,
+    source=SOURCE,
     every=3600,
     tags=("nvidia",),
 )

@@ -8,7 +8,7 @@ is a failing link, and CRC errors matter from 100 a second on.
 from __future__ import annotations
 
 from nhc.check import arg, check, opt
-from nhc.checks.gpu import DEVICES, Judged, each, not_reported, pick
+from nhc.checks.gpu import DEVICES, SOURCE, Judged, each, not_reported, pick
 from nhc.facts.accelerator_values import Device, Link
 from nhc.facts.history import Growth, amount, growth
 from nhc.host import Host
@@ -63,7 +63,15 @@ def _state(link: Link) -> str:
 LINKS = opt("-l --links", "links", whole, "how many links of each device must be up (default: all it has)")
 
 
-@check("check_nvlink_status", DEVICES, LINKS, arg("links_per_gpu", whole, "the same as -l"), timeout=30, tags=("gpu",))
+@check(
+    "check_nvlink_status",
+    DEVICES,
+    LINKS,
+    arg("links_per_gpu", whole, "the same as -l"),
+    timeout=30,
+    source=SOURCE,
+    tags=("gpu",),
+)
 def check_nvlink_status(
     host: Host, links: Optional[int] = None, links_per_gpu: Optional[int] = None, devices: str = ""
 ) -> Judged:
@@ -80,7 +88,7 @@ def check_nvlink_status(
     return each(host, devices, lambda device: _down(device, expected), vendor="nvidia")
 
 
-@check("check_gpu_links", DEVICES, LINKS, timeout=60, tags=("nvidia", "amd", "neuron", "gaudi"))
+@check("check_gpu_links", DEVICES, LINKS, timeout=60, source=SOURCE, tags=("nvidia", "amd", "neuron", "gaudi"))
 def check_gpu_links(host: Host, links: Optional[int] = None, devices: str = "") -> Judged:
     """Every link between the node's accelerators is up, whoever made them.
 
@@ -106,6 +114,7 @@ def check_gpu_links(host: Host, links: Optional[int] = None, devices: str = "") 
     opt("-c --crc", "crc", count, "CRC errors of a link a second that are CRIT", int(CRC_RATE)),
     opt("-r --replays", "replays", count, "replays and recoveries of a link a minute that are CRIT", 1),
     timeout=30,
+    source=SOURCE,
     tags=("gpu",),
 )
 def check_nvlink_errors(host: Host, crc: int = int(CRC_RATE), replays: int = 1, devices: str = "") -> Judged:
@@ -177,6 +186,7 @@ def _link_errors(device: Device, grown: Dict[str, Growth], crc: int, replays: in
     DEVICES,
     opt("-c --corrected", "corrected", count, "corrected errors to tolerate since the driver loaded", 0),
     timeout=30,
+    source=SOURCE,
     tags=("amd",),
 )
 def check_gpu_xgmi(host: Host, corrected: int = 0, devices: str = "") -> Judged:
@@ -206,7 +216,7 @@ def check_gpu_xgmi(host: Host, corrected: int = 0, devices: str = "") -> Judged:
     return each(host, devices, judge, vendor="amd")
 
 
-@check("check_gpu_p2p", DEVICES, timeout=60, tags=("nvidia",))
+@check("check_gpu_p2p", DEVICES, timeout=60, source=SOURCE, tags=("nvidia",))
 def check_gpu_p2p(host: Host, devices: str = "") -> Judged:
     """Every pair of GPUs can read each other's memory, over NVLink where the GPUs have it.
 

@@ -7,7 +7,7 @@ takes effect at the next reset and work can go on until then, a failed remap qua
 from __future__ import annotations
 
 from nhc.check import arg, check, opt
-from nhc.checks.gpu import DEVICES, Judged, each, not_reported
+from nhc.checks.gpu import DEVICES, SOURCE, Judged, each, not_reported
 from nhc.facts.accelerator_values import Device, ErrorCount
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
@@ -72,6 +72,7 @@ def _errors(device: Device, dram: int, sram: int, uncorrected: int) -> Iterable[
     arg("dram", count, "corrected DRAM errors to tolerate since the driver loaded", DRAM_CORRECTED),
     arg("sram", count, "corrected SRAM errors to tolerate since the driver loaded", SRAM_CORRECTED),
     timeout=30,
+    source=SOURCE,
     tags=("nvidia", "amd", "neuron", "gaudi"),
 )
 def check_gpu_ecc(
@@ -147,7 +148,7 @@ def _rows(device: Device) -> Iterable[Outcome]:
         yield ok(f"{target}: {total} rows remapped, none pending", target=target, metrics=metrics)
 
 
-@check("check_gpu_row_remap", DEVICES, timeout=30, tags=("nvidia", "gaudi"))
+@check("check_gpu_row_remap", DEVICES, timeout=30, source=SOURCE, tags=("nvidia", "gaudi"))
 def check_gpu_row_remap(host: Host, devices: str = "") -> Judged:
     """No accelerator waits for a row of its memory to be remapped, and none has run out of spare rows.
 
@@ -186,6 +187,7 @@ def _pages(device: Device, most: int) -> Iterable[Outcome]:
     DEVICES,
     opt("-m --max", "most", count, "CRIT from this many retired pages on", MAX_RETIRED),
     timeout=30,
+    source=SOURCE,
     tags=("nvidia", "amd"),
 )
 def check_gpu_retired_pages(host: Host, most: int = MAX_RETIRED, devices: str = "") -> Judged:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nhc.check import arg, check
-from nhc.checks.gpu import DEVICES, Judged, each, not_reported, on_or_off
+from nhc.checks.gpu import DEVICES, SOURCE, Judged, each, not_reported, on_or_off
 from nhc.facts.accelerator_values import Device
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
@@ -38,6 +38,7 @@ def _mode(
     DEVICES,
     arg("state", on_or_off, "on or off", True),
     timeout=30,
+    source=SOURCE,
     tags=("nvidia",),
 )
 def check_gpu_persistence(host: Host, state: bool = True, devices: str = "") -> Judged:
@@ -54,7 +55,9 @@ def check_gpu_persistence(host: Host, state: bool = True, devices: str = "") -> 
     )  # fmt: skip
 
 
-@check("check_gpu_mig", DEVICES, arg("state", on_or_off, "on or off", False), timeout=30, tags=("nvidia",))
+@check(
+    "check_gpu_mig", DEVICES, arg("state", on_or_off, "on or off", False), timeout=30, source=SOURCE, tags=("nvidia",)
+)
 def check_gpu_mig(host: Host, state: bool = False, devices: str = "") -> Judged:
     """Multi-Instance GPU mode is as the site wants it, off unless said otherwise.
 
@@ -68,7 +71,14 @@ def check_gpu_mig(host: Host, state: bool = False, devices: str = "") -> Judged:
     )  # fmt: skip
 
 
-@check("check_gpu_ecc_mode", DEVICES, arg("state", on_or_off, "on or off", True), timeout=30, tags=("nvidia", "gaudi"))
+@check(
+    "check_gpu_ecc_mode",
+    DEVICES,
+    arg("state", on_or_off, "on or off", True),
+    timeout=30,
+    source=SOURCE,
+    tags=("nvidia", "gaudi"),
+)
 def check_gpu_ecc_mode(host: Host, state: bool = True, devices: str = "") -> Judged:
     """ECC is on, so that memory errors are corrected and counted.
 
@@ -93,6 +103,7 @@ def compute_mode(value: str) -> str:
     DEVICES,
     arg("mode", compute_mode, "default, exclusive-process or prohibited", "default"),
     timeout=30,
+    source=SOURCE,
     tags=("nvidia",),
 )
 def check_gpu_compute_mode(host: Host, mode: str = "default", devices: str = "") -> Judged:

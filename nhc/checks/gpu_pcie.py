@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nhc.check import check, opt
-from nhc.checks.gpu import DEVICES, Judged, each, not_reported, pick
+from nhc.checks.gpu import DEVICES, SOURCE, Judged, each, not_reported, pick
 from nhc.facts.accelerator_values import Device
 from nhc.facts.history import Growth, amount, growth
 from nhc.host import Host
@@ -50,6 +50,7 @@ def _link(device: Device, generation: Optional[int], width: Optional[int]) -> It
     opt("-w --width", "width", whole, "least number of lanes (default: what device and slot can do)"),
     opt("-r --replays", "replays", count, "WARN from this many replays of a device a minute on", 8),
     timeout=30,
+    source=SOURCE,
     tags=("nvidia", "amd", "gaudi"),
 )
 def check_gpu_pcie(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nhc.check import check, opt
-from nhc.checks.gpu import DEVICES, Judged, each, not_reported
+from nhc.checks.gpu import DEVICES, SOURCE, Judged, each, not_reported
 from nhc.facts.accelerator_values import Device
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
@@ -29,6 +29,7 @@ SERVICES = ("nvidia-cuda-mps", "nv-hostengine", "nv-fabricmanage", "dcgm-exporte
     ),
     opt("-m --memory", "memory", size_bytes, "CRIT from this much memory in use on, processes or not"),
     timeout=30,
+    source=SOURCE,
     tags=("nvidia", "amd", "neuron"),
 )
 def check_gpu_processes(

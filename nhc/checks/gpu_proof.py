@@ -7,7 +7,7 @@ keeps the proof from the GPU (another program, too little memory, an old driver,
 from __future__ import annotations
 
 from nhc.check import check, flag, opt
-from nhc.checks.gpu import DEVICES, pick
+from nhc.checks.gpu import DEVICES, SOURCE, pick
 from nhc.facts.pci import normal_address
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING, NamedTuple
@@ -59,7 +59,7 @@ class Target(NamedTuple):
     opt("-w --wait", "wait", seconds, "how long setting up and giving back may take besides", SETTING_UP),
     flag("--thorough", "thorough", "take the time to prove all memory, with a walking bit, too"),
     flag("--alone", "alone", "leave out the copies between GPUs"),
-    timeout=120.0,
+    timeout=120.0, source=SOURCE,
     tags=("gpu", "nvidia"),
 )  # fmt: skip
 def check_gpu_proof(

@@ -16,7 +16,8 @@ from nhc.plan import BUILT_IN, COMMAND, SHELL, SHELL_LINE, UNDECIDED, Item, Plan
 from nhc.render.plain import decode, encode
 from nhc.run import deadlines
 from nhc.run.call_check import call, encode_all, run_command
-from nhc.run.supervisor import Supervisor, Task, TaskResult
+from nhc.run.supervisor import Supervisor
+from nhc.run.task_queue import Task, TaskResult
 from nhc.run.worker import MayEndRun
 from nhc.state.strikes import Strikes
 from nhc.state.stuck import StuckChecks
@@ -42,7 +43,7 @@ class Job(NamedTuple):
     """An item made ready: what to call, within how many seconds, or its outcome where nothing need be called.
 
     `changes` says that it may change something: it begins when every line above it has ended. `samples` are reasons
-    that tell of one moment.
+    that tell of one moment. `source` names what it reads that is slow to begin with, "" for nothing.
     """
 
     item: Item
@@ -54,6 +55,7 @@ class Job(NamedTuple):
     muted: Optional[Mutes] = None
     changes: bool = False
     samples: Tuple[str, ...] = ()
+    source: str = ""
 
     def strikes(self, outcome: Outcome) -> int:
         """How many failures in a row make this one count: what the line says, else two for what tells of one moment."""
@@ -172,6 +174,7 @@ def _prepare_check(job: Job, host: Host) -> Job:
         tags=declared.tags,
         changes=declared.changes,
         samples=declared.samples,
+        source=declared.source,
     )
     missing = [command for command in declared.needs if host.which(command) is None]
     if missing:
@@ -250,7 +253,7 @@ def _supervise(
         judged = (strikes.judge(job.key, outcome, job.strikes(outcome))[0] for outcome in _outcomes(job, done, limit))
         return any(outcome.verdict is Verdict.CRIT for outcome in judged)
 
-    tasks = [Task(jobs[n].timeout, jobs[n].item.kind == SHELL, jobs[n].changes) for n in open_jobs]
+    tasks = [Task(jobs[n].timeout, jobs[n].item.kind == SHELL, jobs[n].changes, jobs[n].source) for n in open_jobs]
     supervisor = Supervisor(
         tasks, lambda notify, _completed: work_of(notify), serial_work, finished, limit, meanwhile, grace
     )
@@ -307,6 +310,9 @@ def _ended(job: Job, done: TaskResult, limit: float) -> List[Outcome]:
         stays = "cannot be killed" if done.stuck and done.stuck.unkillable else "was killed and has not ended yet"
         still = f"; pid {done.stuck.pid} {stays}" if done.stuck else ""
         return [_hang(job, "CheckTimeout", f"timed out after {show_seconds(done.elapsed)}{_on(job)}{still}")]
+    if done.how == "source-hung":
+        message = f"not run: another check had no answer of the {job.source} within {show_seconds(done.elapsed)}"
+        return [_hang(job, "CheckTimeout", message)]
     if done.how == "died":
         return [unknown("CheckDied", f"the check's process was {done.value}")]
     if done.how == "no-worker":

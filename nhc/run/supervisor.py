@@ -21,9 +21,9 @@ import select
 import time
 from collections import deque
 
-from nhc.light import TYPE_CHECKING, NamedTuple
+from nhc.light import TYPE_CHECKING
 from nhc.run import worker_handle
-from nhc.run.task_queue import Tokens
+from nhc.run.task_queue import TaskResult, Tokens, followers
 from nhc.run.worker import live, messages, quiet
 from nhc.run.worker_handle import RELIEF, Worker
 from nhc.system import children
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
     from nhc.run.order import TaskOrder
+    from nhc.run.task_queue import Task
     from nhc.run.worker import Factory
     from nhc.system.process_identity import KnownProcess
 
@@ -42,32 +43,6 @@ LOOK = 0.005
 """Seconds until the supervisor looks at what was sent; doubled up to RELIEF while that is nothing."""
 BARREN = 3
 """Workers that end before they claim a task, after which no more are forked."""
-
-
-class TaskResult(NamedTuple):
-    """How a task ended.
-
-    `how` is "done" with its value, "timeout", "died" (its worker ended, `value` says how), "no-worker" (none could
-    be started, `value` says why), "not-run" (an earlier task stopped the run) or "out-of-time" (the whole run's
-    deadline passed before its turn).
-    """
-
-    how: str
-    value: Any = None
-    elapsed: float = 0.0
-    stuck: Optional[KnownProcess] = None
-
-
-class Task(NamedTuple):
-    """One task. `timeout` in seconds. A serial task runs in one common worker.
-
-    A serial task, and one that `changes` something, starts when all before it have ended, and is over before any after
-    it starts. The others, which only look, overlap.
-    """
-
-    timeout: float
-    serial: bool = False
-    changes: bool = False
 
 
 class Supervisor:
@@ -105,7 +80,8 @@ class Supervisor:
         self.look = LOOK
         self.serial_queue = deque(number for number, task in enumerate(tasks) if task.serial)
         self.serial_completed: List[int] = []
-        self.unclaimed = {number for number, task in enumerate(tasks) if not task.serial}
+        self.next = followers(tasks)
+        self.unclaimed = {n for n, task in enumerate(tasks) if not task.serial} - set(self.next.values())
         self.tokens: Optional[Tokens] = None
         self.order: Optional[TaskOrder] = None
         self.first_open = 0  # no task before it is still to be decided
@@ -200,7 +176,7 @@ class Supervisor:
         ordinary = [worker for worker in self.workers.values() if not worker.serial]
         if ordinary and self.first_open in self.unclaimed and all(worker.waits is not None for worker in ordinary):
             # They wait for a task whose worker was killed between claiming it and saying so.
-            self._finish(self.first_open, TaskResult("died", "killed before it began"))
+            self._finish_from(self.first_open, TaskResult("died", "killed before it began"))
         now = time.monotonic()
         # One that would only wait for a task that a worker is at is of no use: that worker goes on by itself. Lines
         # that are carried out in turn so stay in one process, where what one of them gathered is there for the next.
@@ -246,9 +222,28 @@ class Supervisor:
 
     def _cut(self, due: Dict[Worker, str]) -> None:
         tasks = [(worker.task, time.monotonic() - worker.since) for worker in due]
-        for (number, elapsed), how, stuck in zip(tasks, due.values(), self._dismiss(tuple(due))):
+        for worker, (number, elapsed), how, stuck in zip(due, tasks, due.values(), self._dismiss(tuple(due))):
             assert number is not None
             self._finish(number, TaskResult(how, None, elapsed, stuck))
+            if how == "timeout" and number in self.next and worker.source != self.tasks[number].source:
+                self._finish_from(self.next[number], TaskResult("source-hung", None, elapsed))
+            self._go_on_from(worker)
+
+    def _go_on_from(self, worker: Worker) -> None:
+        """See to the tasks of a source that a worker which has ended would have gone on with."""
+        number = self.next.get(worker.last)
+        if number is not None and number not in self.done and number <= self.stop_after:
+            try:
+                self._fork(serial=False, first=number)
+            except OSError as error:
+                self._finish_from(number, TaskResult("no-worker", error.strerror or "no reason given"))
+
+    def _finish_from(self, first: int, done: TaskResult) -> None:
+        """A task, and those of its source that follow, end alike."""
+        number: Optional[int] = first
+        while number is not None:
+            self._finish(number, done)
+            number = self.next.get(number)
 
     def _start(self, serial: bool, needed: bool = True) -> Optional[Worker]:
         """Fork a worker. Where the node has no process or descriptor left for a needed one, its tasks end here."""
@@ -263,9 +258,9 @@ class Supervisor:
 
     def _give_up(self, serial: bool, why: str) -> None:
         for number in tuple(self.serial_queue) if serial else sorted(self.unclaimed):
-            self._finish(number, TaskResult("no-worker", why))
+            self._finish_from(number, TaskResult("no-worker", why))
 
-    def _fork(self, serial: bool) -> Worker:
+    def _fork(self, serial: bool, first: int = -1) -> Worker:
         tokens = (self.tokens.reader if self.tokens else -1, -1)
 
         def child(results: Tuple[int, int], orders: Tuple[int, int] = tokens) -> None:
@@ -275,7 +270,9 @@ class Supervisor:
             make = self.serial_factory if serial else self.factory
             timeouts = [task.timeout + self.grace for task in self.tasks]
             order = None if serial else self.order
-            live(make, tuple(self.serial_completed), results_in, orders_out, serial, timeouts, order, *wakers)
+            waker = wakers[0] if wakers else -1
+            completed = tuple(self.serial_completed)
+            live(make, completed, results_in, orders_out, serial, timeouts, self.next, first, order, waker)
 
         pid, ((results, results_in), *more) = children.fork(child, pipes=2 if serial else 1)
         orders_out, orders = more[0] if serial else tokens
@@ -310,6 +307,7 @@ class Supervisor:
                 children.leave_to_end(worker.pid)
             else:
                 self._finish(number, TaskResult("died", self._dismiss_dead(worker), elapsed))
+            self._go_on_from(worker)
         elif not worker.serial:  # half a message: the pipe is full, the worker waits until it is read
             self.poll.modify(worker.results, select.POLLIN if worker.buffer else 0)
         return any_data
@@ -322,6 +320,7 @@ class Supervisor:
         elif what == "done":
             if worker.serial:
                 self.serial_completed.append(number)
+            worker.has_open(self.tasks[number].source)
             self._finish(number, TaskResult("done", value, elapsed, worker.take_abandoned()))
 
     def _forget(self, worker: Worker) -> None:

@@ -1,4 +1,4 @@
-"""The numbers of the tasks that nobody has claimed yet, in a pipe from which every worker takes the next.
+"""Tasks, and the numbers of those that nobody has claimed yet, in a pipe from which every worker takes the next.
 
 A pipe holds some sixteen thousand of them; where a plan has more, the supervisor goes on writing as workers read.
 """
@@ -8,11 +8,55 @@ from __future__ import annotations
 import os
 import select
 
-from nhc.light import TYPE_CHECKING
+from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.run.worker import packed
 
 if TYPE_CHECKING:
-    from typing import Iterable
+    from typing import Any, Dict, Iterable, Optional, Sequence
+
+    from nhc.system.process_identity import KnownProcess
+
+
+class TaskResult(NamedTuple):
+    """How a task ended.
+
+    `how` is "done" with its value, "timeout", "source-hung" (the first task of its source timed out), "died" (its
+    worker ended, `value` says how), "no-worker" (none could be started, `value` says why), "not-run" (an earlier task
+    stopped the run) or "out-of-time" (the whole run's deadline passed before its turn).
+    """
+
+    how: str
+    value: Any = None
+    elapsed: float = 0.0
+    stuck: Optional[KnownProcess] = None
+
+
+class Task(NamedTuple):
+    """One task. `timeout` in seconds. A serial task runs in one common worker.
+
+    A serial task, and one that `changes` something, starts when all before it have ended, and is over before any after
+    it starts. The others, which only look, overlap; those of one `source` are carried out in turn by one worker, so
+    that what is slow to begin with begins once.
+    """
+
+    timeout: float
+    serial: bool = False
+    changes: bool = False
+    source: str = ""
+
+
+def followers(tasks: Sequence[Task]) -> Dict[int, int]:
+    """For each task that its worker goes on from, the next of its source: up to one that changes something."""
+    last: Dict[str, int] = {}
+    found: Dict[int, int] = {}
+    for number, task in enumerate(tasks):
+        if task.serial or task.changes:
+            last.clear()
+        elif task.source:
+            if task.source in last:
+                found[last[task.source]] = number
+            last[task.source] = number
+    return found
 
 
 class Tokens:

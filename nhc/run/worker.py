@@ -18,7 +18,7 @@ from nhc.system import process
 from nhc.system.children import close_all_but
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Iterator, Optional, Sequence, Tuple, Union
+    from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Tuple, Union
 
     from typing_extensions import TypeAlias
 
@@ -62,6 +62,8 @@ def live(
     orders: int,
     serial: bool,
     timeouts: Sequence[float],
+    follows: Mapping[int, int],
+    first: int = -1,
     order: Optional[TaskOrder] = None,
     waker: int = -1,
 ) -> None:
@@ -71,7 +73,8 @@ def live(
     results have no reader any more (`process.lifeline`); any other hang is ended by the kernel's alarm.
 
     A `serial` worker's orders come one by one as it finishes, so it must say so before it asks for more. The
-    others find all tokens there already, and tell both at once. `order` says when a task may begin.
+    others find all tokens there already, and tell both at once. `order` says when a task may begin. After a task comes
+    the one that `follows` it, where there is one; `first`, if not negative, comes before any token.
     """
 
     def pack(*message: Any) -> bytes:
@@ -87,14 +90,16 @@ def live(
     work = make(lambda *message: send(pack(*message)), completed)
     said = b""
     more = True
+    number = first
     while more:
-        try:
-            token = os.read(orders, NUMBER)
-        except BlockingIOError:  # the supervisor is taking the tokens back
-            break
-        if len(token) < NUMBER:
-            break
-        number = unpacked(token)
+        if number < 0:
+            try:
+                token = os.read(orders, NUMBER)
+            except BlockingIOError:  # the supervisor is taking the tokens back
+                break
+            if len(token) < NUMBER:
+                break
+            number = unpacked(token)
         if order is not None and not order.may_begin(number):
             send(said + pack("waits", number))
             said = b""
@@ -114,6 +119,7 @@ def live(
             send(said)
             said = b""
             _signal.setitimer(_signal.ITIMER_REAL, 0)  # its next order may be long in coming
+        number = follows.get(number, -1)
     send(said)
     _signal.setitimer(_signal.ITIMER_REAL, 0)
     end = getattr(work, "end", None)

@@ -33,6 +33,8 @@ class Worker:
         self.serial = serial
         self.task: Optional[int] = None
         self.waits: Optional[int] = None  # what it has claimed and may not begin yet
+        self.last = -1  # what it claimed last
+        self.source = ""  # of the task that it did last: it has that source open
         self.since = 0.0
         self.commands: Dict[int, float] = {}  # what it waits for, since when
         self.abandoned: Optional[KnownProcess] = None
@@ -63,9 +65,9 @@ class Worker:
     def note(self, what: str, number: int, value: Any = None) -> None:
         """Take in one message about its task or a command of it."""
         if what == "begin":
-            self.task, self.since, self.waits = number, value, None
+            self.task, self.last, self.since, self.waits = number, number, value, None
         elif what == "waits":
-            self.waits = number
+            self.waits = self.last = number
         elif what == "started":
             self.commands[number] = time.monotonic()
         elif what == "ended":
@@ -77,6 +79,10 @@ class Worker:
             self.abandoned = identify(number)
         elif what == "done":
             self.task = None
+
+    def has_open(self, source: str) -> None:
+        """It did a task of this source, "" for none: the next one finds the source open."""
+        self.source = source
 
     def take_abandoned(self) -> Optional[KnownProcess]:
         """The command that it could not end, once."""

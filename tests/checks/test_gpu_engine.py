@@ -78,6 +78,31 @@ def test_what_the_log_says_is_told_while_nvml_hangs(nvml, what):
     assert Verdict.UNKNOWN not in {verdict for _check, _reason, verdict in reasons}
 
 
+EIGHT = ["check_gpu_count 8", "check_gpu_lost", "check_gpu_ecc", "check_gpu_row_remap", "check_nvlink_status",
+         "check_gpu_pcie", "check_gpu_persistence on", "check_gpu_processes"]  # fmt: skip
+
+
+@pytest.mark.thorough
+def test_eight_checks_start_nvml_once_however_long_it_takes(nvml, tmp_path):
+    """A driver that was asleep takes seconds: each worker that starts it anew takes them again."""
+    starts = tmp_path / "starts"
+    scenario = nvml.scenario("h100", f"starts {starts}", "start_ms 400")
+
+    found = run(nvml, scenario, *EIGHT, "check_nvme_count 0", "check_kmsg")
+
+    assert starts.read_text() == "x"
+    assert Verdict.UNKNOWN not in {verdict for check, verdict, *_ in found if check.startswith("check_gpu")}
+
+
+@pytest.mark.thorough
+def test_nvml_that_never_answers_costs_one_deadline(nvml, tmp_path):
+    starts = tmp_path / "starts"
+    found = run(nvml, nvml.scenario("h100", f"starts {starts}", "init hang"), *EIGHT, seconds=1)
+
+    assert starts.read_text() == "x"
+    assert {(check, reason) for check, _, reason, _ in found} == {(line.split()[0], "CheckTimeout") for line in EIGHT}
+
+
 def test_a_node_without_accelerators_imports_no_library():
     """pynvml costs 30 ms: a node without GPUs must not pay them, nor a node whose checks are other ones."""
     code = (

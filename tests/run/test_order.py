@@ -13,7 +13,8 @@ from nhc.host import Host
 from nhc.language import loader
 from nhc.model import Verdict
 from nhc.run.engine import run
-from nhc.run.supervisor import Supervisor, Task
+from nhc.run.supervisor import Supervisor
+from nhc.run.task_queue import Task
 from nhc.state.store import State
 
 NHC = [sys.executable, "-m", "nhc", "check", "local", "--profile", "none", "-a", "-c"]

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from nhc.run import worker
-from nhc.run.supervisor import Supervisor, Task
+from nhc.run.supervisor import Supervisor
+from nhc.run.task_queue import Task
 from nhc.system import process
 from nhc.system.process_identity import identify, is_alive
 from tests.support.waiting import until

@@ -11,7 +11,8 @@ from itertools import chain, repeat
 
 import pytest
 
-from nhc.run.supervisor import Supervisor, Task, TaskResult
+from nhc.run.supervisor import Supervisor
+from nhc.run.task_queue import Task, TaskResult, followers
 from nhc.system import process
 from nhc.system.process_identity import identify, is_alive
 
@@ -326,3 +327,72 @@ def test_what_waits_for_a_processor_is_not_called_unkillable():
     assert values(done) == ["timeout", 1]
     assert wall < 30
     assert done[0].stuck is None or not done[0].stuck.unkillable
+
+
+def in_turn(works, sources, timeouts=None, **more):
+    """Run one function a task, each of the source that is named for it, "" for none; each is told what it may note."""
+    tasks = [Task((timeouts or {}).get(number, 5.0), source=source) for number, source in enumerate(sources)]
+    make = lambda _notify, _completed: lambda number: works[number]()  # noqa: E731
+    return Supervisor(tasks, make, make, more.get("stop", lambda number, done: False), more.get("deadline", 0.0)).run()
+
+
+def slow_start(opened=[]):  # noqa: B006 (the process's own: what a library that is loaded once remembers)
+    """A library that takes long to begin with in each process: its pid, and whether it was begun here just now."""
+    first = not opened
+    if first:
+        opened.append(True)
+        time.sleep(0.2)
+    return os.getpid(), first
+
+
+def test_tasks_of_one_source_are_done_by_one_worker_and_hold_up_no_others():
+    works = [slow_start, slow_start, os.getpid, slow_start, os.getpid]
+    done = values(in_turn(works, ["gpu", "gpu", "", "gpu", ""]))
+
+    assert {done[0][0], done[1][0], done[3][0]} == {done[0][0]}
+    assert [done[number][1] for number in (0, 1, 3)] == [True, False, False]
+    assert done[2] != done[0][0]
+    assert done[4] != done[0][0]
+
+
+def test_a_line_that_changes_something_ends_a_row_of_one_source():
+    tasks = [Task(5.0, source="gpu"), Task(5.0, changes=True), Task(5.0, source="gpu"), Task(5.0, source="gpu")]
+    assert followers(tasks) == {2: 3}
+
+
+def test_where_a_source_never_answers_its_other_tasks_are_not_tried_one_after_the_other(tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    pipe = hang_fifo(tmp_path / "fifo")
+    begin = time.monotonic()
+    done = in_turn([pipe, *numbered(3), lambda: "other"], ["gpu"] * 4 + [""], {0: 0.3})
+
+    assert [one.how for one in done] == ["timeout", "source-hung", "source-hung", "source-hung", "done"]
+    assert time.monotonic() - begin < 5
+
+
+def test_a_task_that_hangs_once_the_source_has_answered_costs_itself_alone(tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    done = in_turn([os.getpid, hang_fifo(tmp_path / "fifo"), os.getpid, os.getpid], ["gpu"] * 4, {1: 0.3})
+
+    assert [one.how for one in done] == ["done", "timeout", "done", "done"]
+    assert done[2].value == done[3].value != done[0].value
+
+
+@pytest.mark.parametrize("place", [0, 1, 3])
+def test_a_crash_among_the_tasks_of_a_source_costs_itself_alone(place):
+    works = [os.getpid] * 4
+    works[place] = lambda: os.kill(os.getpid(), signal.SIGSEGV)
+    done = in_turn(works, ["gpu"] * 4)
+
+    assert [number for number, one in enumerate(done) if one.how != "done"] == [place]
+    assert done[place].how == "died"
+
+
+def test_a_stop_at_a_task_of_a_source_leaves_out_what_follows_it():
+    begun = []
+    done = in_turn(
+        [lambda number=number: number for number in range(6)], ["gpu", "", "gpu", "", "gpu", ""],
+        stop=lambda number, _done: begun.append(number) or number == 2,
+    )  # fmt: skip
+
+    assert [one.value for one in done[:3]] == [0, 1, 2]

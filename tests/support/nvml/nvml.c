@@ -122,7 +122,10 @@ API nvmlInitWithFlags(unsigned flags) {
     count = 0;
     if (!path) return 12;
     load(path);
-    const char *said = find(NULL, "init");
+    const char *said = find(NULL, "init"), *starts = find(NULL, "starts"), *takes = find(NULL, "start_ms");
+    FILE *counted = starts ? fopen(starts, "a") : NULL;
+    if (counted) { fputc('x', counted); fclose(counted); }
+    if (takes) usleep(1000u * (unsigned)atoi(takes));
     if (said && !strcmp(said, "hang")) for (;;) pause();
     if (said && !strcmp(said, "crash")) abort();
     for (int i = 0; i < 64; i++) devices[i].index = i;
