@@ -16,6 +16,7 @@ from typing import Iterator, Mapping, NamedTuple, Optional, Protocol, Sequence, 
 from typing import runtime_checkable as port
 
 from nhc.model import Action
+from nhc.ports import AdapterError
 
 
 class Rung(str, Enum):
@@ -120,13 +121,36 @@ class Answer(str, Enum):
 class Sent(NamedTuple):
     """The answer to an order. `request_id` is the provider's name for the operation, to be watched.
 
-    `retry_after` (seconds) is for a REFUSED that may be asked again later (throttled, in use), 0 where it may not.
+    `retry_after` (seconds) is for a REFUSED that may be asked again later (throttled, in use), 0 where it may not: then
+    this machine cannot have this repair. `by_machine`: the machine itself stands in the way, by a process that holds
+    the device or by an sshd that does not answer; only then does a harder repair follow after some such refusals.
+    `right` is the permission that is missing, where that is why it was REFUSED: it is for a person.
     """
 
     answer: Answer
     message: str
     request_id: str = ""
     retry_after: float = 0.0
+    by_machine: bool = False
+    right: str = ""
+
+
+class AskLater(AdapterError):
+    """Whether a repair is possible cannot be asked now: throttled, no answer, no credentials, a machine that is just
+    being made. It says nothing of the machine. `retry_after` is in seconds.
+    """
+
+    def __init__(self, message: str, retry_after: float = 30.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class RightMissing(AdapterError):
+    """Whether a repair is possible cannot be asked, because the permission `right` is not granted to us."""
+
+    def __init__(self, message: str, right: str) -> None:
+        super().__init__(message)
+        self.right = right
 
 
 class Stage(str, Enum):
@@ -134,8 +158,11 @@ class Stage(str, Enum):
 
     HALFWAY is for a repair of several calls (a start after a stop): the effect of one is proved, `Completes.complete`
     sends the next. WORKING is also what a repairer says that cannot see the effect: the new boot id is then the proof.
+    NOT_BEGUN is for an order whose answer is not known, once the other side proves that it has never begun it and will
+    not: the same repair is then tried again.
     """
 
+    NOT_BEGUN = "not-begun"
     WORKING = "working"
     HALFWAY = "halfway"
     DONE = "done"
@@ -165,7 +192,11 @@ class Repairer(Protocol):
     """Something that can repair machines of one world. It may block, for at most its timeout a call."""
 
     def can(self, machine: Machine, rung: Rung, device: str = "") -> str:
-        """Why this rung is not possible on this machine, "" where it is. Asks nobody that costs more than a look."""
+        """Why this rung is not possible on this machine, "" where it is. Asks nobody that costs more than a look.
+
+        A reason is a fact about the machine: the next harder repair follows from it. So where the fact cannot be had,
+        it raises: RightMissing, AskLater, or another nhc.ports.AdapterError, which counts as AskLater.
+        """
         ...
 
     def look(self, machine: Machine) -> Sighting:

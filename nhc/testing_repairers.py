@@ -55,6 +55,8 @@ class RepairerWorld:
     """Texts that may stand in no message: passwords, tokens, keys."""
     sees_effect = True
     """Whether the other side shows that the repair happened. Where it does not, `progress` stays WORKING."""
+    sees_lost = True
+    """Whether it shows that, too, of an order whose answer was lost."""
     names_replacement = True
     """Whether the other side tells which machine stands in for a replaced one."""
     throttled = Answer.REFUSED
@@ -118,6 +120,14 @@ class RepairerContract:
                 assert "Traceback" not in text
                 assert len(text) <= 1000
                 assert not [secret for secret in world.secrets if secret in text]
+
+    def cannot(self, world: RepairerWorld) -> str:
+        """The reason that `can` gives, "" where it gives none."""
+        try:
+            return world.repairer.can(world.machine, world.rung)
+        except AdapterError as error:
+            self.said(world, error)
+            return ""
 
     # Making, asking.
 
@@ -191,6 +201,7 @@ class RepairerContract:
         world.deny()
         sent = world.repairer.send(self.order(world))
         assert (sent.answer, sent.retry_after) == (Answer.REFUSED, 0), sent
+        assert sent.right, "a person must be told which permission is missing"
         assert len(world.calls()) <= 1
         self.said(world, sent)
 
@@ -200,6 +211,7 @@ class RepairerContract:
         assert sent.answer is Answer.REFUSED, sent
         assert sent.retry_after > 0
         self.said(world, sent)
+        assert self.cannot(world) == "", "that nobody answers is no fact about the machine"
         assert world.calls() == []
 
     def test_another_machine_under_the_name_is_refused_and_nothing_is_sent(self, world: RepairerWorld) -> None:
@@ -240,7 +252,7 @@ class RepairerContract:
         sent = world.repairer.send(order)
         assert sent.answer is Answer.AMBIGUOUS
         seen, _sent = self.finish(world, order, sent, before)
-        assert seen.stage is (Stage.DONE if world.sees_effect else Stage.WORKING), seen
+        assert seen.stage is (Stage.DONE if world.sees_effect and world.sees_lost else Stage.WORKING), seen
 
     def test_an_order_that_never_arrived_is_not_done(self, world: RepairerWorld) -> None:
         before = world.repairer.look(world.machine)

@@ -79,6 +79,7 @@ SAME_LAYER = {
     ("plugins", "gate_ports"),  # what each of its tables makes
     ("plugins", "group_launch"),
     ("plugins", "job_control"),
+    ("repair", "ports"),  # what a repairer raises is what any adapter raises
     ("plugins", "ports"),
     ("plugins", "repair"),
     ("plugins", "sinks"),

@@ -31,7 +31,7 @@ class Rack:
 ANSWERS = {
     "ok": Sent(Answer.ACCEPTED, "accepted"),
     "throttled": Sent(Answer.REFUSED, "too many requests", retry_after=5),
-    "denied": Sent(Answer.REFUSED, "not allowed"),
+    "denied": Sent(Answer.REFUSED, "not allowed", right="node:reboot"),
     "error": Sent(Answer.AMBIGUOUS, "HTTP 500"),
 }
 

@@ -79,7 +79,7 @@ def _show(site: RemedySite, plan: TrainPlan, taken: Taken, form: str) -> None:
     cannot: Dict[str, List[str]] = {}
     for node in nodes:
         for number, work in enumerate(plan.work, 1):
-            why = engine.hands.can(node, work)
+            why = engine.hands.can(node, work).why
             if why:
                 cannot.setdefault(f"step {number} ({work.what}): {why}", []).append(node)
     if form == "json":

@@ -14,6 +14,7 @@ from nhc.remedy.bounds import never_now
 from nhc.remedy.detail import Detail
 from nhc.remedy.effects import Hands
 from nhc.remedy.machine import AttemptStatus, EpisodeEvent, EpisodeState
+from nhc.remedy.moves import postponed
 from nhc.remedy.settings import RemedySettings
 from nhc.remedy.steps import unfit
 from nhc.remedy.view import EpisodeView, Move
@@ -135,6 +136,7 @@ class Performer:
         now = self.clock()
         detail = case.detail._replace(waiting="", waiting_since=0.0)
         if sent.answer is Answer.ACCEPTED:
+            detail = detail._replace(not_now=0.0, ask_after=0.0)
             move = Move(EpisodeEvent.SENT, detail, sent.message)
             after_it = self.book.accepted(case, move, sent.message, sent.request_id, now)
             return Written(after_it, move, case.state) if after_it is not None else None
@@ -142,7 +144,12 @@ class Performer:
             if sent.request_id:  # what the watch needs of a call whose answer is lost
                 detail = detail._replace(follow_id=sent.request_id, follow_message=sent.message)
             move = Move(EpisodeEvent.SENT, detail, sent.message, ends=AttemptStatus.AMBIGUOUS)
+        elif sent.retry_after > 0 and not sent.by_machine and not sent.right:
+            unsent_too = (*detail.unsent, case.attempts[-1].number)
+            detail = postponed(detail._replace(unsent=unsent_too), now, sent.message, sent.retry_after)
+            move = Move(EpisodeEvent.NOT_BEGUN, detail, sent.message, ends=AttemptStatus.REFUSED)
         else:
+            detail = detail._replace(denied=sent.right)
             if sent.retry_after > 0:
                 again = (*detail.again, case.attempts[-1].number)
                 detail = detail._replace(ask_after=now + sent.retry_after, again=again)

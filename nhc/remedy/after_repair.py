@@ -8,12 +8,15 @@ from nhc.marks import clears_later
 from nhc.model import Verdict
 from nhc.remedy import verify
 from nhc.remedy.machine import AttemptStatus, EpisodeEvent
-from nhc.remedy.moves import FUTURE, fresh, go, stay
+from nhc.remedy.moves import FUTURE, fresh, go, postponed, stay
 from nhc.remedy.view import EpisodeView, Move, Scene
 from nhc.repair import Rung, Stage
 
 NEW_BOOT = frozenset({Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE})
 """Rungs after which the machine has another boot id."""
+
+SAME_MACHINE = frozenset({Rung.REBOOT, Rung.POWER_CYCLE})
+"""Those of them that leave the machine what it is: while it shows its old boot, nothing has happened to it."""
 
 RELAPSES = 6
 """How often a node may recover and fail again within one episode: one more than the ladder has repairs for a node."""
@@ -41,6 +44,8 @@ def watching(view: EpisodeView, scene: Scene) -> Move:
         and health.at > last.written and health.at <= scene.now + FUTURE
     ):  # fmt: skip
         return _effect(view, scene, f"the node reports another boot ({health.boot})", "")
+    if seen is not None and seen.stage is Stage.NOT_BEGUN and last.state is AttemptStatus.AMBIGUOUS:
+        return _not_begun(view, scene, seen.message)
     limit = scene.settings.effect.seconds[last.rung]
     if scene.time.elapsed(view.detail.entered) > limit:
         if seen is not None and seen.stage is Stage.HALFWAY:
@@ -48,8 +53,29 @@ def watching(view: EpisodeView, scene: Scene) -> Move:
                 ends=AttemptStatus.FAILED
             )
         why = f"no effect was seen within {limit:g} s"
+        if _never_arrived(view, scene, before, limit):
+            return _not_begun(view, scene, f"{why}, and the node still runs in the boot of before")
         return go(view, EpisodeEvent.NO_EFFECT, why)._replace(ends=AttemptStatus.FAILED)
     return stay(view, scene, "effect", seen.message if seen is not None else view.unseen or "its effect is looked for")
+
+
+def _never_arrived(view: EpisodeView, scene: Scene, before: FrozenSet[str], limit: float) -> bool:
+    """Whether an order whose answer is not known has had no effect for so long that it cannot have arrived: a report
+    from the second half of the time shows the old boot. That is believed once; then the rung counts as tried.
+    """
+    health, last = view.health, view.last
+    return (
+        last is not None and last.state is AttemptStatus.AMBIGUOUS and last.rung in SAME_MACHINE
+        and not view.detail.not_now and fresh(health, scene) and health is not None and health.boot in before
+        and health.at > view.detail.entered + limit / 2
+    )  # fmt: skip
+
+
+def _not_begun(view: EpisodeView, scene: Scene, why: str) -> Move:
+    """The order never arrived: the same repair is judged anew, from the recheck on."""
+    assert view.last is not None
+    detail = postponed(view.detail, scene.now, why, 0.0)._replace(unsent=(*view.detail.unsent, view.last.number))
+    return Move(EpisodeEvent.NOT_BEGUN, detail, why, ends=AttemptStatus.REFUSED)
 
 
 def _effect(view: EpisodeView, scene: Scene, why: str, successor: str) -> Move:

@@ -139,13 +139,17 @@ class Book:
     @staticmethod
     def consent(connection: Connection, case: EpisodeCase) -> Consent:
         """What persons decided of the attempt that would be next, as it is asked for now: who agreed to a reset of one
-        device, or to a plan of yesterday that a recovery has ended, has not agreed to this one.
+        device, or to a plan of yesterday that a recovery has ended, has not agreed to this one. Who agreed to an
+        attempt that was never begun has agreed to the next.
         """
         question = (case.episode.rung, case.detail.asked)
-        found = [one for one in attempts.decisions(connection, case.episode.id, len(case.attempts) + 1)
+        numbers = [len(case.attempts) + 1]
+        numbers += [one.number for one in case.attempts if one.number in case.detail.unsent]
+        found = [one for number in numbers for one in attempts.decisions(connection, case.episode.id, number)
                  if (one.rung, one.asked) == question]  # fmt: skip
         refused = next((one.decided_by for one in found if one.decision != "approved"), "")
-        return Consent(tuple(one.decided_by for one in found if one.decision == "approved"), refused)
+        agreed = dict.fromkeys(one.decided_by for one in found if one.decision == "approved")
+        return Consent(tuple(agreed), refused)
 
     # Writing.
 

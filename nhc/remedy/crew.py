@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from nhc.model import printable
 from nhc.ports import AdapterError, SettingError
+from nhc.remedy.ladder import Ability
 from nhc.remedy.settings import MachineSettings, RemedySettings, RepairerSettings
 from nhc.repair import (
+    AskLater,
     Claim,
     EvidenceSource,
     KnowsMachines,
@@ -18,9 +21,13 @@ from nhc.repair import (
     Request,
     Requests,
     Right,
+    RightMissing,
     Rung,
 )
 from nhc.store.nodes import StoredNode
+
+ASK_AGAIN = 30.0
+"""Seconds after which a repairer is asked again that could not be asked and does not say when it can."""
 
 
 class Hand(NamedTuple):
@@ -119,23 +126,26 @@ class Crew:
         """The repairer of that name, None where the settings have none any more."""
         return next((hand for hand in self.hands if hand.name == name), None)
 
-    def choose(self, node: str, rung: Rung, device: str) -> Tuple[Optional[Hand], str]:
-        """Who does a rung on a node; None, and why nobody does."""
-        machine, said = self.machine(node), []
+    def choose(self, node: str, rung: Rung, device: str) -> Tuple[Optional[Hand], Ability]:
+        """Who does a rung on a node; None, and why nobody does.
+
+        Where one repairer cannot be asked and none of the others can do it, the answer is that of the one: it may be
+        the very one that can.
+        """
+        machine, said, unasked = self.machine(node), [], Ability()
         for hand in self.hands:
             if not hand.serves(node, rung):
                 continue
-            try:
-                why = hand.repairer.can(machine, rung, device)
-            except AdapterError as error:
-                why = str(error)
-            if not why:
-                return hand, ""
-            said.append(f"{hand.name}: {why}")
-        return None, "; ".join(said) or f"no repairer is set up for {rung.value} on this node"
+            ability = ability_of(lambda hand=hand: hand.repairer.can(machine, rung, device))  # type: ignore[misc]
+            if not ability.why:
+                return hand, ability
+            said.append(f"{hand.name}: {ability.why}")
+            unasked = unasked if unasked.again or unasked.right else ability
+        why = "; ".join(said) or f"no repairer is set up for {rung.value} on this node"
+        return None, unasked._replace(why=why)
 
-    def can(self, node: str, rung: Rung, device: str) -> str:
-        """Why nobody can do a rung on a node, "" where somebody can."""
+    def can(self, node: str, rung: Rung, device: str) -> Ability:
+        """Whether somebody can do a rung on a node."""
         return self.choose(node, rung, device)[1]
 
     def name_of(self, node: str, rung: Rung, device: str) -> str:
@@ -176,6 +186,18 @@ class Crew:
             except AdapterError as error:
                 found.append((hand.name, (), str(error)))
         return found
+
+
+def ability_of(ask: Callable[[], str]) -> Ability:
+    """The answer of `nhc.repair.Repairer.can`, or of a question like it."""
+    try:
+        return Ability(ask())
+    except RightMissing as error:
+        return Ability(printable(str(error)), right=error.right)
+    except AskLater as error:
+        return Ability(printable(str(error)), again=max(error.retry_after, 1.0))
+    except AdapterError as error:
+        return Ability(printable(str(error)), again=ASK_AGAIN)
 
 
 def open_crew(

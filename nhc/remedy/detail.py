@@ -19,9 +19,10 @@ class Detail(NamedTuple):
     `entered` is when the state was entered, `marked` when our mark was set, `repaired` when the last repair's effect
     was seen, `healthy` the time of the first report in a row that says healthy. `waiting` says what holds the episode,
     since `waiting_since`; `alarmed` is when a wait was last called stalled. `device` and `repairer` belong to the rung
-    of the row. `ask_after` is when a rung that was refused for now may be asked for again; `again` are the numbers of
-    attempts that were refused so, `unsent` of those that we held back ourselves at the last moment. `boot` is the boot
-    id before the repair, `successor` the node that replaced this one.
+    of the row. `ask_after` is when a rung that nobody can be asked for now is asked for again, `not_now` since when it
+    waits so. `again` are the numbers of attempts that the machine itself stood in the way of, `unsent` of those that
+    were never begun: we held them back, or the other side took none. `denied` is the permission that was missing.
+    `boot` is the boot id before the repair, `successor` the node that replaced this one.
     `heard` is when a silent node was heard again: a report from before proves nothing. `forced` says that the repair
     goes on although work runs. `because` says why the episode ended. `asked` is when approval was asked for.
     `followed` counts the further calls of a repair that takes several; `follow_id` and `follow_message` are the
@@ -42,6 +43,8 @@ class Detail(NamedTuple):
     repairer: str = ""
     skipped: Tuple[Skipped, ...] = ()
     ask_after: float = 0.0
+    not_now: float = 0.0
+    denied: str = ""
     again: Tuple[int, ...] = ()
     unsent: Tuple[int, ...] = ()
     boot: str = ""

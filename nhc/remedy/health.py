@@ -11,7 +11,7 @@ from nhc.matching.node_names import Names
 from nhc.model import Action, Verdict
 from nhc.ports import ConditionReport, NodeState
 from nhc.remedy import reasons, silence
-from nhc.remedy.ladder import NodeFault
+from nhc.remedy.ladder import MARK, NodeFault
 from nhc.remedy.reasons import ReasonSettings
 from nhc.remedy.view import Health
 from nhc.store import nodes as store_nodes
@@ -95,7 +95,7 @@ def of_marks(states: Iterable[NodeState]) -> List[NodeFault]:
             continue
         since = mark.since or 0.0
         found.append(NodeFault(state.name, f"mark|{mark.action.value}|", "Marked", mark.why, mark.action, since, since,
-                           source="mark"))  # fmt: skip
+                           source=MARK))  # fmt: skip
     return found
 
 

@@ -19,6 +19,12 @@ REQUEST = "request"
 """The `source` of what a person asked for on the node itself."""
 
 
+MARK = "mark"
+"""The `source` of a fault that is read off a mark of ours, set by a hook or a sync."""
+UNREPORTED = frozenset({REQUEST, MARK})
+"""Sources of faults that no report shows: a repair for one does not wait for a fresh report."""
+
+
 class Mode(str, Enum):
     """What the site allows of one action. DRY_RUN says what would be done and does not do it."""
 
@@ -57,7 +63,19 @@ class Tried(NamedTuple):
     device: str
     state: AttemptStatus
     retry: bool = False
-    """A refusal that the other side said may be asked again."""
+    """A refusal because the machine itself stands in the way now."""
+
+
+class Ability(NamedTuple):
+    """Whether a rung can be done on a node: `why` is "" where it can.
+
+    `again` is above 0 where that cannot be asked now: the seconds after which it is asked again. `right` is a
+    permission that is missing. Neither says anything of the machine, so no harder repair follows from it.
+    """
+
+    why: str = ""
+    again: float = 0.0
+    right: str = ""
 
 
 class Skipped(NamedTuple):
@@ -69,12 +87,16 @@ class Skipped(NamedTuple):
 
 
 class RungChoice(NamedTuple):
-    """The next rung; ESCALATE at the end of the ladder. `why` says what ended it, "" where it goes on."""
+    """The next rung; ESCALATE at the end of the ladder. `why` says what ended it, "" where it goes on.
+
+    `again` (seconds) is above 0 where the rung waits, for what `why` says, because nobody can be asked for it now.
+    """
 
     rung: Rung
     device: str
     skipped: Tuple[Skipped, ...]
     why: str = ""
+    again: float = 0.0
 
 
 LOST = frozenset({"Xid79", "GpuLost", "GpuOffBus", "GpuFallenOffBus", "GpuMissing", "GpuCountMismatch", "GpuCountLow"})
@@ -85,7 +107,7 @@ BY_DEVICE = frozenset({Rung.RESTART_APP, Rung.RESET_DEVICE})
 """Rungs that are for one device; the others are for the whole machine."""
 
 REFUSALS = 3
-"""How often a rung that is refused for now (throttled, in use) is asked for before the next one is taken."""
+"""How often a rung is asked for that the machine itself stands in the way of, before the next one is taken."""
 
 
 def first_rung(faults: Iterable[NodeFault]) -> Rung:
@@ -123,9 +145,9 @@ def next_rung(
     faults: Sequence[NodeFault],
     tried: Sequence[Tried],
     modes: Mapping[Rung, Mode],
-    can: Callable[[Rung, str], str],
+    can: Callable[[Rung, str], Ability],
 ) -> RungChoice:
-    """What to try next. `can` says why no repairer of the site can do a rung on this node, "" where one can."""
+    """What to try next. `can` says whether a repairer of the site can do a rung on this node."""
     start = first_rung(faults)
     if start is Rung.ESCALATE:
         return RungChoice(Rung.ESCALATE, "", (), "no repair is known for this fault")
@@ -140,15 +162,24 @@ def next_rung(
                 continue
             mode = modes.get(rung, Mode.DRY_RUN)
             why = "switched off in the settings" if mode is Mode.OFF else impossible(faults, rung, device)
-            why = why or can(rung, device)
-            if why:
-                skipped.append(Skipped(rung, device, why))
+            ability = Ability(why) if why else can(rung, device)
+            if ability.right:
+                return RungChoice(Rung.ESCALATE, "", tuple(skipped), missing(ability.right, ability.why))
+            if ability.again > 0:
+                return RungChoice(rung, device, tuple(skipped), ability.why, ability.again)
+            if ability.why:
+                skipped.append(Skipped(rung, device, ability.why))
             elif mode is Mode.DRY_RUN:
                 what = f"{rung.value}{f' of {device}' if device else ''}"
                 return RungChoice(Rung.ESCALATE, "", tuple(skipped), f"would {what}, which is not enabled (dry run)")
             else:
                 return RungChoice(rung, device, tuple(skipped))
     return RungChoice(Rung.ESCALATE, "", tuple(skipped), "no repair is left on the ladder")
+
+
+def missing(right: str, why: str) -> str:
+    """What a person is told about a permission that is not granted."""
+    return f"the right {right} is missing: {why}"
 
 
 def _ask_again(one: Tried) -> bool:

@@ -52,6 +52,7 @@ class EpisodeEvent(str, Enum):
     DENIED = "denied"
     SENT = "sent"
     REFUSED = "refused"
+    NOT_BEGUN = "not-begun"
     EFFECT_SEEN = "effect-seen"
     NO_EFFECT = "no-effect"
     HEALTHY_AGAIN = "healthy-again"
@@ -119,7 +120,8 @@ CAUSE: Mapping[EpisodeEvent, str] = {
     EpisodeEvent.APPROVED: "enough persons have agreed; everything is read again",
     EpisodeEvent.DENIED: "a person has refused",
     EpisodeEvent.SENT: "the answer is an acceptance, or is ambiguous",
-    EpisodeEvent.REFUSED: "proof that nothing was begun",
+    EpisodeEvent.REFUSED: "proof that nothing was begun, and asking again is of no use",
+    EpisodeEvent.NOT_BEGUN: "proof that nothing was begun, and the same repair may be sent later",
     EpisodeEvent.EFFECT_SEEN: "positive proof: another boot, another instance, a finished job",
     EpisodeEvent.NO_EFFECT: "the repair failed, or showed no effect before its deadline",
     EpisodeEvent.HEALTHY_AGAIN: "a fresh report says that the node is healthy",
@@ -157,6 +159,8 @@ _FORWARD: Dict[Tuple[EpisodeState, EpisodeEvent], EpisodeState] = {
     (EpisodeState.AWAITING_APPROVAL, EpisodeEvent.GIVEN_UP): EpisodeState.ESCALATED,
     (EpisodeState.ACTING, EpisodeEvent.SENT): EpisodeState.WATCHING,
     (EpisodeState.ACTING, EpisodeEvent.REFUSED): EpisodeState.MARKED,
+    (EpisodeState.ACTING, EpisodeEvent.NOT_BEGUN): EpisodeState.RECHECK,
+    (EpisodeState.WATCHING, EpisodeEvent.NOT_BEGUN): EpisodeState.RECHECK,
     (EpisodeState.WATCHING, EpisodeEvent.EFFECT_SEEN): EpisodeState.VERIFYING,
     (EpisodeState.WATCHING, EpisodeEvent.NO_EFFECT): EpisodeState.MARKED,
     (EpisodeState.WATCHING, EpisodeEvent.GIVEN_UP): EpisodeState.ESCALATED,

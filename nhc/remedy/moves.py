@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Optional
 
 from nhc.remedy.bounds import Held
+from nhc.remedy.detail import Detail
 from nhc.remedy.machine import EpisodeEvent
 from nhc.remedy.view import EpisodeView, Health, Move, Scene
 
+LONGEST_PAUSE = 600.0
+"""Seconds between two questions at the longest, where the other side asks for no longer pause."""
 FUTURE = 60.0
 """Seconds that a report may be ahead of our clock; one from further ahead proves nothing."""
 
@@ -25,6 +28,37 @@ def outlasted(view: EpisodeView, scene: Scene) -> bool:
     """Whether an episode has waited for longer than `limits.patience`, after which it is escalated to a person."""
     since = view.detail.waiting_since
     return bool(since) and scene.time.elapsed(since) > scene.settings.wait_limit
+
+
+def not_now(view: EpisodeView, scene: Scene, why: str, again: float) -> Move:
+    """Ask again in `again` seconds, and in longer ones the longer it lasts; no harder repair follows from it."""
+    detail = postponed(view.detail, scene.now, why, again)
+    return _given_up(view, scene, why) or Move(None, detail, detail.waiting, bound="not-now")
+
+
+def _given_up(view: EpisodeView, scene: Scene, why: str) -> Optional[Move]:
+    limit, since = scene.settings.not_now, view.detail.not_now
+    if not since or scene.time.elapsed(since) <= limit:
+        return None
+    return go(view, EpisodeEvent.GIVEN_UP, f"nobody could be asked for {view.rung.value} for {limit / 3600:g} h: {why}")
+
+
+def still_not_now(view: EpisodeView, scene: Scene) -> Optional[Move]:
+    """The wait of `not_now` while it lasts, None where the question may be asked."""
+    detail = view.detail
+    if scene.now >= scene.time.deadline(detail.ask_after):
+        return None
+    why = detail.waiting.partition(": ")[2] or "the last try was refused for now"
+    return _given_up(view, scene, why) or stay(view, scene, "not-now", why)
+
+
+def postponed(detail: Detail, now: float, why: str, again: float) -> Detail:
+    """The detail of an episode that waits because nobody can be asked for its repair now."""
+    since = detail.not_now or now
+    pause = max(again, min(LONGEST_PAUSE, max(0.0, now - since) / 2))
+    return detail._replace(
+        waiting=f"not-now: {why}", waiting_since=detail.waiting_since or since, not_now=since, ask_after=now + pause
+    )
 
 
 def fresh(health: Optional[Health], scene: Scene) -> bool:

@@ -79,6 +79,7 @@ def _read(file: Table) -> RemedySettings:
         leave_alone=limits.seconds("leave-alone", default.leave_alone),
         stalled=limits.seconds("stalled", default.stalled, least=1.0),
         wait_limit=limits.seconds("patience", default.wait_limit, least=1.0),
+        not_now=limits.seconds("not-now", default.not_now, least=1.0),
         approval_expires=approval.seconds("expires", default.approval_expires, least=60.0),
         repairers=_repairers(file.table("repairers")),
         machines=_machines(file.list_of_tables("machines")),

@@ -253,7 +253,7 @@ class Difference(NamedTuple):
     held_after: Tuple[str, ...]
 
 
-OURS = frozenset({"effect", "evidence", "verify", "work", "cluster", "refused-for-now"})
+OURS = frozenset({"effect", "evidence", "verify", "work", "cluster", "not-now"})
 """Waits that are a step of the loop, and no bound."""
 
 

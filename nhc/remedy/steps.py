@@ -15,12 +15,12 @@ from nhc.ports import Effect, Mark, NodeState
 from nhc.remedy import after_repair, bounds
 from nhc.remedy.bounds import MARK, Held
 from nhc.remedy.detail import Detail
-from nhc.remedy.ladder import REQUEST, Mode, Tried, next_rung
+from nhc.remedy.ladder import REQUEST, UNREPORTED, Mode, NodeFault, Tried, missing, next_rung
 from nhc.remedy.machine import CANCELLABLE, MARKED_BY_US, EpisodeEvent, EpisodeState
-from nhc.remedy.moves import fresh, go, stay, wait_for
+from nhc.remedy.moves import fresh, go, not_now, stay, still_not_now, wait_for
 from nhc.remedy.settings import RemedySettings
 from nhc.remedy.silence import is_silence, powered_off
-from nhc.remedy.view import EpisodeView, Move, Scene
+from nhc.remedy.view import EpisodeView, Health, Move, Scene
 from nhc.repair import Rung
 from nhc.units import show_number
 
@@ -153,9 +153,11 @@ def _marking(view: EpisodeView, scene: Scene) -> Move:
 
 def _marked(view: EpisodeView, scene: Scene) -> Move:
     detail = view.detail
-    until = scene.time.deadline(detail.ask_after)
-    if scene.now < until:
-        return stay(view, scene, "refused-for-now", f"the last try was refused until {until:.0f}")
+    waits = still_not_now(view, scene)
+    if waits is not None:
+        return waits
+    if detail.denied:
+        return go(view, EpisodeEvent.LADDER_ENDED, missing(detail.denied, "the repair was refused"))
     sent = [one for one in view.tries if one.number not in detail.unsent]
     tried = [Tried(one.rung, one.device, one.state, one.number in detail.again) for one in sent]
     choice = next_rung(
@@ -164,6 +166,8 @@ def _marked(view: EpisodeView, scene: Scene) -> Move:
     skipped = tuple(dict.fromkeys((*detail.skipped, *choice.skipped)))
     if choice.rung is Rung.ESCALATE:
         return go(view, EpisodeEvent.LADDER_ENDED, choice.why, skipped=skipped)
+    if choice.again > 0:
+        return not_now(view._replace(rung=choice.rung), scene, choice.why, choice.again)
     spent = bounds.spent(scene.settings.bounds, scene.usage, view.name, scene.now)
     if spent:
         return go(view, EpisodeEvent.GIVEN_UP, spent, skipped=skipped)
@@ -172,7 +176,7 @@ def _marked(view: EpisodeView, scene: Scene) -> Move:
     recorded = {"skipped": [f"{_named(one.rung, one.device)}: {one.why}" for one in choice.skipped]}
     return go(
         view, EpisodeEvent.REPAIR_PLANNED, what, device=choice.device, repairer=repairer, skipped=skipped, healthy=0.0,
-        forced=False, asked=0.0,
+        forced=False, asked=0.0, not_now=0.0, ask_after=0.0,
     )._replace(rung=choice.rung, recorded=recorded if choice.skipped else {})  # fmt: skip
 
 
@@ -209,13 +213,16 @@ def _recheck(view: EpisodeView, scene: Scene) -> Move:
         and health.at > max((one.seen for one in view.detail.faults), default=0.0)
     ):
         return wait_for(view, scene, Held("verdict", "the newest report could not tell how the node is"))
+    old = _too_old(health, scene)
+    if old and not any(map(_unreported, view.detail.faults)):
+        return wait_for(view, scene, Held("report", old))
     if view.node.busy and view.rung in settings.drain.rungs and not view.detail.forced:
         return go(view, EpisodeEvent.BUSY_AGAIN, "work runs on the node again")
     if view.node.hold:
         return wait_for(view, scene, Held("node", f"left alone: {view.node.hold}"))
-    why = scene.can(view.name, view.rung, view.detail.device)
-    if why or settings.mode(view.rung.value) is not Mode.ON:
-        return go(view, EpisodeEvent.LADDER_ENDED, why or f"{view.rung.value} is not enabled any more")
+    impossible = _cannot(view, scene)
+    if impossible is not None:
+        return impossible
     others = _others(view)
     if others is not None:
         return wait_for(view, scene, others)
@@ -259,6 +266,35 @@ def _others(view: EpisodeView) -> Optional[Held]:
     if view.shared:
         return Held("silence", view.shared)
     return Held("breaker", view.breaker) if view.breaker else None
+
+
+def _cannot(view: EpisodeView, scene: Scene) -> Optional[Move]:
+    """What follows where the planned repair is not possible after all, or cannot be asked for now; None where it is."""
+    waits = still_not_now(view, scene)
+    if waits is not None:
+        return waits
+    if scene.settings.mode(view.rung.value) is not Mode.ON:
+        return go(view, EpisodeEvent.LADDER_ENDED, f"{view.rung.value} is not enabled any more")
+    ability = scene.can(view.name, view.rung, view.detail.device)
+    if ability.again > 0:
+        return not_now(view, scene, ability.why, ability.again)
+    if ability.right:
+        return go(view, EpisodeEvent.LADDER_ENDED, missing(ability.right, ability.why))
+    return go(view, EpisodeEvent.LADDER_ENDED, ability.why) if ability.why else None
+
+
+def _unreported(fault: NodeFault) -> bool:
+    """Whether no report shows this fault, so that its repair does not wait for one."""
+    return fault.source in UNREPORTED or is_silence(fault)
+
+
+def _too_old(health: Optional[Health], scene: Scene) -> str:
+    """Why the newest report is no ground for a repair any more, "" where it is."""
+    limit = scene.settings.sources.max_age
+    if health is not None and scene.now - health.at <= limit:
+        return ""
+    what = "there is no report of the node" if health is None else "its newest report is too old"
+    return f"{what} (sources.max-age is {limit:g} s)"
 
 
 def _awaiting(view: EpisodeView, scene: Scene) -> Move:

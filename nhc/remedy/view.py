@@ -8,7 +8,7 @@ from nhc.model import Verdict
 from nhc.ports import NodeState
 from nhc.remedy.bounds import Usage
 from nhc.remedy.detail import Detail
-from nhc.remedy.ladder import NodeFault
+from nhc.remedy.ladder import Ability, NodeFault
 from nhc.remedy.machine import AttemptStatus, EpisodeEvent, EpisodeState
 from nhc.remedy.settings import RemedySettings
 from nhc.repair import Progress, Rung, Sighting
@@ -97,13 +97,13 @@ class EpisodeView(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """What all episodes of a round share. `can` says why no repairer can do a rung on a node, "" where one can."""
+    """What all episodes of a round share. `can` says whether a repairer can do a rung on a node."""
 
     settings: RemedySettings
     usage: Usage
     time: SteadyTime
     enabled_at: Optional[float]
-    can: Callable[[str, Rung, str], str]
+    can: Callable[[str, Rung, str], Ability]
     repairer: Callable[[str, Rung, str], str]
 
     @property

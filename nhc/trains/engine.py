@@ -128,7 +128,7 @@ class Engine:
             if move.to is not None or move.detail != ride.detail:
                 moves.append((ride, move))
             if move.begins:
-                hand, _why = self.hands.choose(node, self.plan.work[ride.row.step])
+                hand, _ability = self.hands.choose(node, self.plan.work[ride.row.step])
                 repairers[node] = hand.name if hand is not None else ""
         written = self.book.save(train, moves, now, sightings, repairers)
         self._work.note_begun(written)

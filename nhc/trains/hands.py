@@ -9,6 +9,7 @@ from nhc.ports import AdapterError, Applied, Mark
 from nhc.remedy.book import sighting_in
 from nhc.remedy.crew import Crew, Hand
 from nhc.remedy.effects import Hands, Looked, Watched, applied
+from nhc.remedy.ladder import Ability
 from nhc.repair import Answer, Completes, Machine, Order, RunsCommands, Sent, Sighting
 from nhc.trains.book import Ride
 from nhc.trains.settings import TrainPlan, Work
@@ -26,7 +27,7 @@ class TrainHands:
 
     # Who can.
 
-    def choose(self, node: str, work: Work) -> Tuple[Optional[Hand], str]:
+    def choose(self, node: str, work: Work) -> Tuple[Optional[Hand], Ability]:
         """Who does a piece of work on a node; None, and why nobody does."""
         if not work.argv:
             return self.crew.choose(node, work.rung, "")
@@ -37,12 +38,12 @@ class TrainHands:
                 continue
             why = repairer.can_run(machine)
             if not why:
-                return hand, ""
+                return hand, Ability()
             said.append(f"{hand.name}: {why}")
-        return None, "; ".join(said) or "no repairer that runs commands on this node is set up (type node)"
+        return None, Ability("; ".join(said) or "no repairer that runs commands on this node is set up (type node)")
 
-    def can(self, node: str, work: Work) -> str:
-        """Why nobody can do a piece of work on a node, "" where somebody can."""
+    def can(self, node: str, work: Work) -> Ability:
+        """Whether somebody can do a piece of work on a node."""
         return self.choose(node, work)[1]
 
     # Marks.
@@ -66,9 +67,9 @@ class TrainHands:
 
     def _look(self, one: Tuple[str, Work]) -> Looked:
         node, work = one
-        hand, why = self.choose(node, work)
+        hand, ability = self.choose(node, work)
         if hand is None:
-            return Looked(None, why, "")
+            return Looked(None, ability.why, "")
         return self.hands.look_by(hand, node)
 
     def _order(self, ride: Ride) -> Optional[Tuple[Hand, Order, Work]]:

@@ -73,6 +73,11 @@ def _waiting(view: StopView, scene: TrainScene) -> StopMove:
     no = _unfit(view, scene)
     if no:
         return _go(view, Stop.SKIPPED, no)
+    ability = scene.can(view.node, _work(view, scene))
+    if ability.again:
+        return _later(view, scene, "not-now", ability.why)
+    if ability.why:
+        return _go(view, Stop.SKIPPED, ability.why)
     assert view.seen is not None
     if view.seen.hold:
         return _later(view, scene, "node", f"left alone: {view.seen.hold}")
@@ -110,7 +115,7 @@ def _unfit(view: StopView, scene: TrainScene) -> str:
         return "it is faulty: the remedy loop's, not a train's"
     if not fresh(view.health, scene):
         return "it has no fresh report, so nobody could tell how it is afterwards"
-    return scene.can(view.node, _work(view, scene))
+    return ""
 
 
 def _faulty(view: StopView, scene: TrainScene) -> bool:
@@ -193,9 +198,11 @@ def _before_work(view: StopView, scene: TrainScene, begun: bool) -> StopMove:
         return wait(view, scene, "refused-for-now", f"the last try was refused until {until:.0f}")
     if view.seen.hold:
         return wait(view, scene, "node", f"left alone: {view.seen.hold}")
-    why = scene.can(view.node, work)
-    if why:
-        return _unbegun(view, scene, why, begun)
+    ability = scene.can(view.node, work)
+    if ability.again and not _overdue(view, scene):
+        return wait(view, scene, "not-now", ability.why)
+    if ability.why:
+        return _unbegun(view, scene, ability.why, begun)
     for bound, said in (("hold", view.held), ("other-actor", view.claims), ("breaker", scene.breaker)):
         if said:
             return wait(view, scene, bound, said)
@@ -238,7 +245,7 @@ def _watching(view: StopView, scene: TrainScene) -> StopMove:
         return _go(view, Stop.FAILED, "nothing says what was begun")
     if seen is not None and seen.stage is Stage.DONE:
         return _effect(view, scene, seen.message)
-    if seen is not None and seen.stage is Stage.FAILED:
+    if seen is not None and seen.stage in (Stage.FAILED, Stage.NOT_BEGUN):
         what = "the check after the work failed" if work.verifies else f"{work.what} failed"
         return _go(view, Stop.FAILED, f"{what}: {seen.message}")._replace(act="failed")
     if (

@@ -8,6 +8,7 @@ from typing import Callable, Dict, NamedTuple, Optional, Tuple
 from nhc.model import printable
 from nhc.ports import NodeState
 from nhc.remedy.bounds import Usage
+from nhc.remedy.ladder import Ability
 from nhc.remedy.settings import RemedySettings
 from nhc.remedy.view import Health
 from nhc.repair import Progress, Sighting
@@ -99,7 +100,7 @@ class StopView(NamedTuple):
 class TrainScene(NamedTuple):
     """What all nodes share in one pass. `turn` is the wave whose nodes may begin, 0 for none, and `why` says why none.
 
-    `can` says why nobody can do a piece of work on a node, "" where somebody can. `breaker` says why it is open.
+    `can` says whether somebody can do a piece of work on a node. `breaker` says why it is open.
     """
 
     plan: TrainPlan
@@ -110,7 +111,7 @@ class TrainScene(NamedTuple):
     turn: int
     why: str
     breaker: str
-    can: Callable[[str, Work], str]
+    can: Callable[[str, Work], Ability]
 
     @property
     def now(self) -> float:

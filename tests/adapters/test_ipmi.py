@@ -184,3 +184,19 @@ def test_a_response_that_could_not_be_provided_proves_nothing(tmp_path):
     mine = Ipmi({"bmc": "127.0.0.1", "password-file": str(tmp_path / "password")}, {}, 5.0, run)
     sent = mine.send(Order("k", "1", 1, Machine("n1", uuid=UUID), Rung.REBOOT, ""))
     assert (sent.answer, sent.retry_after) == (Answer.AMBIGUOUS, 0.0)
+
+
+@pytest.mark.slow
+def test_a_controller_that_does_not_answer_which_cipher_suites_it_has_is_reached(simulator, tmp_path):
+    """ipmi_sim is one: it leaves Get Channel Cipher Suites unanswered, which lanplus asks for by default."""
+    (tmp_path / "password").write_text("test\n")
+    settings = {
+        "bmc": "127.0.0.1",
+        "port": str(simulator.port),
+        "user": "admin",
+        "password-file": f"{tmp_path}/password",
+    }
+    machine = Machine("n1", uuid=UUID)
+    sent = Ipmi(settings, {}, 15.0).send(Order("0b1f", "17", 1, machine, Rung.REBOOT, "GpuLost"))
+    assert sent.answer is Answer.ACCEPTED, sent
+    assert (simulator.at / "done").read_text().split() == ["reset"]

@@ -266,3 +266,20 @@ def test_a_repair_that_redfish_has_not_says_so():
     assert Redfish({}).can(Machine("n1"), Rung.REPLACE) == "Redfish has no replace"
     with pytest.raises(AdapterError, match="no management controller of n1 is known"):
         Redfish({}).look(Machine("n1"))
+
+
+def test_a_controller_with_a_name_of_its_own_loses_no_session_and_its_task_is_seen(tmp_path):
+    """Controllers write a host name that only they have into Location; each session that stays open is one of a few."""
+    world = RedfishWorld(tmp_path, Rung.REBOOT, tasks=True)
+    world.bmc.own_name = "https://bmc.factory"
+    try:
+        order = Order("0b1f", "17", 1, world.machine, Rung.REBOOT, "GpuLost")
+        before = world.repairer.look(world.machine)
+        sent = world.repairer.send(order)
+        assert sent.answer is Answer.ACCEPTED, sent
+        assert world.repairer.progress(order, sent, before).stage is Stage.WORKING
+        world.take_effect()
+        assert world.repairer.progress(order, sent, before).stage is Stage.DONE
+        assert world.bmc.opened == 0
+    finally:
+        world.bmc.close()

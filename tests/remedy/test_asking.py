@@ -7,7 +7,7 @@ import pytest
 from nhc.model import Action
 from nhc.remedy.admit import NodeEpisode, admit
 from nhc.remedy.asking import answers, cause_of, fault_of, kept, taken_back
-from nhc.remedy.ladder import Mode, NodeFault, Tried, next_rung
+from nhc.remedy.ladder import Ability, Mode, NodeFault, Tried, next_rung
 from nhc.remedy.machine import AttemptStatus, EpisodeState
 from nhc.remedy.remedy_file import parse
 from nhc.repair import LADDER, Request, Rung
@@ -18,7 +18,7 @@ FAULT = NodeFault("n1", "check_gpu|Xid95|gpu1", "Xid95", "Xid 95", Action.RESET_
 
 
 def rung_after(faults, *tried):
-    return next_rung(faults, tried, ON, lambda rung, device: "").rung
+    return next_rung(faults, tried, ON, lambda rung, device: Ability()).rung
 
 
 def test_what_was_asked_for_is_tried_and_nothing_after_it():
@@ -35,7 +35,7 @@ def test_a_fault_beside_it_climbs_the_ladder_as_ever():
 
 def test_a_reset_is_for_the_device_that_was_named():
     asked = fault_of("n1", Request(Rung.RESET_DEVICE, "k", "reset-device gpu3", "gpu3"), 1.0)
-    choice = next_rung([asked], (), ON, lambda rung, device: "")
+    choice = next_rung([asked], (), ON, lambda rung, device: Ability())
     assert (choice.rung, choice.device) == (Rung.RESET_DEVICE, "gpu3")
 
 

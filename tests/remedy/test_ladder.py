@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nhc.model import Action
-from nhc.remedy.ladder import REFUSALS, Mode, NodeFault, Tried, first_rung, next_rung
+from nhc.remedy.ladder import REFUSALS, Ability, Mode, NodeFault, Tried, first_rung, next_rung
 from nhc.remedy.machine import AttemptStatus
 from nhc.repair import LADDER, Rung
 
@@ -17,7 +17,7 @@ def fault(action=Action.REBOOT, reason="X", target=""):
 
 
 def anything(_rung, _device):
-    return ""
+    return Ability()
 
 
 def test_it_begins_where_the_hardest_fault_suggests():
@@ -52,7 +52,7 @@ def test_a_gpu_off_its_bus_is_not_reset():
 
 
 def test_what_nobody_can_do_is_skipped_with_the_reason():
-    choice = next_rung([fault()], [], ON, lambda rung, _: "no BMC" if rung is not Rung.REPLACE else "")
+    choice = next_rung([fault()], [], ON, lambda rung, _: Ability("" if rung is Rung.REPLACE else "no BMC"))
     assert choice.rung is Rung.REPLACE
     assert [(one.rung, one.why) for one in choice.skipped] == [(Rung.REBOOT, "no BMC"), (Rung.POWER_CYCLE, "no BMC")]
 
@@ -63,12 +63,19 @@ def test_what_is_not_enabled_ends_the_ladder_rather_than_giving_way_to_a_harder_
     assert next_rung([fault()], [], {}, anything).rung is Rung.ESCALATE  # nothing is enabled unless it is named
 
 
-def test_a_refusal_for_now_is_asked_again_a_few_times():
+def test_a_machine_that_stands_in_the_way_is_asked_again_a_few_times():
     tried = [Tried(Rung.REBOOT, "", REFUSED, retry=True)] * (REFUSALS - 1)
     assert next_rung([fault()], tried, ON, anything).rung is Rung.REBOOT
     tried.append(Tried(Rung.REBOOT, "", REFUSED, retry=True))
     assert next_rung([fault()], tried, ON, anything).rung is Rung.POWER_CYCLE
     assert next_rung([fault()], [Tried(Rung.REBOOT, "", REFUSED)], ON, anything).rung is Rung.POWER_CYCLE
+
+
+def test_what_cannot_be_asked_now_is_waited_for_and_a_missing_right_is_for_a_person():
+    waits = next_rung([fault()], [], ON, lambda *_: Ability("throttled", again=30.0))
+    assert (waits.rung, waits.again, waits.why) == (Rung.REBOOT, 30.0, "throttled")
+    denied = next_rung([fault()], [], ON, lambda *_: Ability("403", right="ec2:DescribeInstances"))
+    assert (denied.rung, denied.why) == (Rung.ESCALATE, "the right ec2:DescribeInstances is missing: 403")
 
 
 FAULTS = st.builds(
@@ -84,7 +91,7 @@ FAULTS = st.builds(
 def test_it_always_ends_goes_up_only_and_asks_nothing_twice(faults, modes, cannot):
     tried = []
     while True:
-        choice = next_rung(faults, tried, modes, lambda rung, _device: "cannot" if rung in cannot else "")
+        choice = next_rung(faults, tried, modes, lambda rung, _device: Ability("cannot" if rung in cannot else ""))
         if choice.rung is Rung.ESCALATE:
             assert choice.why
             break

@@ -47,7 +47,7 @@ def test_only_a_recheck_leads_to_a_repair():
 
 def test_what_was_sent_is_never_sent_again():
     assert {following for (state, _), following in TRANSITIONS.items() if state is EpisodeState.WATCHING} == {
-        EpisodeState.VERIFYING, EpisodeState.MARKED, EpisodeState.ESCALATED, EpisodeState.ABORTED
+        EpisodeState.VERIFYING, EpisodeState.MARKED, EpisodeState.ESCALATED, EpisodeState.ABORTED, EpisodeState.RECHECK
     }  # fmt: skip
 
 

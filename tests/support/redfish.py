@@ -28,6 +28,8 @@ class Controller:
         self.power, self.resets, self.pending, self.role = "On", 0, "", "Administrator"
         self.task_state, self.next, self.shows_reset = "Running", "", True
         self.calls, self.tokens, self.opened, self.elsewhere = [], set(), 0, ""
+        self.own_name = ""
+        """The host that it writes in front of the addresses of what it makes, such as https://bmc.factory."""
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"bmc": self}))
         self.server.daemon_threads = True
         threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.005}, daemon=True).start()
@@ -140,7 +142,8 @@ class _Handler(BaseHTTPRequestHandler):
         token = uuid.uuid4().hex
         self.bmc.tokens.add(token)
         self.bmc.opened += 1
-        return self.answer(201, {}, X_Auth_Token=token, Location=f"/redfish/v1/SessionService/Sessions/{token[:4]}")
+        where = f"{self.bmc.own_name}/redfish/v1/SessionService/Sessions/{token[:4]}"
+        return self.answer(201, {}, X_Auth_Token=token, Location=where)
 
     def reset(self, kind):
         if self.bmc.role != "Administrator":
@@ -156,5 +159,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return self.connection.close()
         if self.bmc.tasks:
-            return self.answer(202, {"TaskState": "Running"}, Location="/redfish/v1/TaskService/Tasks/7")
+            return self.answer(
+                202, {"TaskState": "Running"}, Location=f"{self.bmc.own_name}/redfish/v1/TaskService/Tasks/7"
+            )
         return self.answer(204)

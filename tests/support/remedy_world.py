@@ -127,7 +127,9 @@ class World:
         self.kill_at = -1
         self.boundaries = 0
         self.lose: List[str] = []
-        """The repairer's next answers: lost (it took effect), dropped (it did not), refused, throttled."""
+        """The repairer's next answers: lost (it took effect), dropped (it did not), refused, throttled, denied."""
+        self.shows_orders = False
+        """Whether the provider shows which orders have arrived, so that it can prove that one has not."""
         self.duration = 60.0
         self.can: Callable[[str, Rung, str], str] = lambda _node, _rung, _device: ""
         self.boot_shown: Callable[[Node], str] = lambda node: f"boot{node.boot}"
@@ -352,6 +354,8 @@ class FakeRepairer:
             return Sent(Answer.REFUSED, "not allowed")
         if mood == "throttled":
             return Sent(Answer.REFUSED, "too many requests", retry_after=60.0)
+        if mood == "denied":
+            return Sent(Answer.REFUSED, "you may not", right="ec2:RebootInstances")
         if mood == "dropped":
             return Sent(Answer.AMBIGUOUS, "no answer within 30 s")
         node = self.world.nodes[order.machine.node]
@@ -369,6 +373,8 @@ class FakeRepairer:
         node = self.world.nodes[order.machine.node]
         if node.under_way:
             return Progress(Stage.WORKING, "under way")
+        if self.world.shows_orders and order.key not in [one.key for one in self.world.sent]:
+            return Progress(Stage.NOT_BEGUN, "no such order has arrived")
         if order.key in [key for _, _, key in self.world.commands]:
             why = self.world.fails.get(node.name, "")
             return Progress(Stage.FAILED if why else Stage.DONE, why or "ended with 0")

@@ -1,4 +1,4 @@
-"""Power by IPMI, with ipmitool: one attempt a call (`-N`, `-R 1`), the password in the environment and never in argv.
+"""Power by IPMI, with ipmitool: a reset is sent in one packet, the password is in the environment and never in argv.
 
     [repairers.ipmi]
     bmc = "{node}-bmc.cluster"
@@ -39,6 +39,10 @@ from nhc_adapters.repair.evidence import EvidenceCollector
 from nhc_adapters.repair.settings import AdapterSettings
 
 KNOWN = (*ACCESS, "interface", "identity", "port", "cipher", "doctor")
+
+TRIES = 4
+"""Packets for one question, as ipmitool sends by default. A controller that does not know Get Channel Cipher Suites
+(IPMI 2.0, 22.15) answers none of those, and ipmitool goes on with a suite that every one must have."""
 
 COMMAND = {Rung.REBOOT: "reset", Rung.POWER_CYCLE: "off"}
 
@@ -95,7 +99,11 @@ class Ipmi:
         return self._at(self.access.address(machine), *words)
 
     def _at(self, address: str, *words: str) -> str:
-        argv = ["ipmitool", "-I", self.interface, "-H", address, "-N", str(max(1, int(self.timeout))), "-R", "1"]
+        # A reset that is sent again because its answer was lost is a second reset. Off and on change nothing twice.
+        tries = 1 if "reset" in words else TRIES
+        # ipmitool asks twice what is left unanswered, and then the rest must have time: a quarter of the whole for one.
+        seconds = max(1, int(self.timeout / 4 / tries))
+        argv = ["ipmitool", "-I", self.interface, "-H", address, "-N", str(seconds), "-R", str(tries)]
         argv += ["-p", self.port] if self.port else []
         argv += ["-C", self.cipher] if self.cipher else []
         argv += ["-U", self.access.user] if self.access.user else []
@@ -195,6 +203,8 @@ def _answer(said: str) -> Sent:
         return Sent(Answer.REFUSED, said, retry_after=30.0)
     if any(words in lower for words in LATER):
         return Sent(Answer.REFUSED, said, retry_after=30.0)
+    if "privilege" in lower:
+        return Sent(Answer.REFUSED, said, right="the privilege level OPERATOR")
     if any(words in lower for words in REFUSED):
         return Sent(Answer.REFUSED, said)
     return Sent(Answer.AMBIGUOUS, said)

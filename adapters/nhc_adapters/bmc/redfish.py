@@ -33,7 +33,7 @@ from nhc.repair import (
 from nhc_adapters.bmc.access import ACCESS, read_access
 from nhc_adapters.bmc.identity import differs, forms
 from nhc_adapters.bmc.redfish_session import CertificateCheck, RedfishSession, link, text
-from nhc_adapters.repair.calls import CallFailed, RepairRefused, accepted, send_once
+from nhc_adapters.repair.calls import CallFailed, RepairRefused, accepted, send_once, untouched
 from nhc_adapters.repair.evidence import EvidenceCollector
 from nhc_adapters.repair.settings import AdapterSettings
 
@@ -156,7 +156,7 @@ class Redfish:
                     if error.code in NOT_IMPLEMENTED and kind is not fit[-1]:
                         continue  # offered, and then not implemented: the next kind was not begun by this one
                     raise
-                task = reply.headers.get("location", "") if reply.status == 202 else ""
+                task = reply.location if reply.status == 202 else ""
                 return accepted(f"{opened[0].base} has taken {kind}", f"{kind} {task}".strip())
             raise AssertionError("prepare hands on one kind at least")
 
@@ -191,7 +191,10 @@ class Redfish:
             return Progress(Stage.DONE, "power was off and is on again")
         if system.power == "On" and system.last_reset and before.boot and system.last_reset != before.boot:
             return Progress(Stage.DONE, f"reset at {printable(system.last_reset, 40)}, power is on")
-        return Progress(Stage.WORKING, f"power is {printable(system.power, 20)}")
+        shown = f"power is {printable(system.power, 20)}"
+        if before.boot and (system.power, system.last_reset) == (before.power, before.boot):
+            return untouched(sent, before, f"{shown}, and the last reset is the one of before")
+        return Progress(Stage.WORKING, shown)
 
     # Rights, evidence.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from types import TracebackType
 from typing import Dict, List, Mapping, NamedTuple, Optional, Type
-from urllib.parse import urljoin
+from urllib.parse import urljoin, urlsplit
 
 import urllib3
 
@@ -38,6 +38,14 @@ class RedfishReply(NamedTuple):
     status: int
     headers: Mapping[str, str]
     body: Dict[str, object]
+
+    @property
+    def location(self) -> str:
+        """The path of the Location header, "" for none. A controller may write it with a host name that it has only
+        for itself; what it made is asked for where we reached it, so that no other host is given our token.
+        """
+        found = urlsplit(self.headers.get("location", ""))
+        return found._replace(scheme="", netloc="").geturl()
 
 
 class RedfishSession:
@@ -81,7 +89,7 @@ class RedfishSession:
             self._headers.update(urllib3.make_headers(basic_auth=f"{self.user}:{self._password}"))
             return
         self._headers["X-Auth-Token"] = reply.headers.get("x-auth-token", "")
-        self._session = reply.headers.get("location", "")
+        self._session = reply.location
 
     def __exit__(
         self, kind: Optional[Type[BaseException]], value: Optional[BaseException], trace: Optional[TracebackType]
@@ -153,7 +161,8 @@ def _failed(base: str, method: str, path: str, status: int, headers: Mapping[str
     wait = next((value for key, value in headers.items() if key.lower() == "retry-after"), "")
     if status == 429 or (status == 503 and wait):
         return CallFailed(Answer.REFUSED, message, str(status), float(wait) if wait.isdigit() else LATER)
-    return CallFailed(Answer.REFUSED if status in NOT_BEGUN else Answer.AMBIGUOUS, message, str(status))
+    right = "ConfigureComponents" if status == 403 else "the login" if status == 401 else ""
+    return CallFailed(Answer.REFUSED if status in NOT_BEGUN else Answer.AMBIGUOUS, message, str(status), right=right)
 
 
 def _said(content: bytes) -> str:

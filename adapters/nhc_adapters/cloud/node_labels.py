@@ -67,10 +67,11 @@ class NodeLabels:
         try:
             return self._client().request(method, node_path(name), body=body, content_type=MERGE_PATCH, retry=False)
         except ApiError as error:
-            busy = error.status in (409, 429)
+            busy = error.status in (401, 409, 429)
             answer = Answer.REFUSED if error.status < 500 else Answer.AMBIGUOUS
             wait = (error.retry_after or LATER) if busy else 0.0
-            raise CallFailed(answer, f"{said}: {error}", error.reason or str(error.status), wait) from None
+            right = f"{method.lower()} nodes" if error.status == 403 else ""
+            raise CallFailed(answer, f"{said}: {error}", error.reason or str(error.status), wait, right=right) from None
         except Unreachable as error:
             raise CallFailed(Answer.AMBIGUOUS, f"{said}: {error}") from None
 

@@ -53,10 +53,11 @@ class RestReply(NamedTuple):
 
 
 class ProviderMessage(NamedTuple):
-    """What a provider's error says: its code and message."""
+    """What a provider's error says: its code, its message, and the permission that it names as missing."""
 
     code: str
     message: str
+    right: str = ""
 
 
 Words = Callable[[bytes], ProviderMessage]
@@ -66,11 +67,15 @@ Words = Callable[[bytes], ProviderMessage]
 class Rest:
     """Requests to one provider, through a `proxy` where there is one.
 
-    `refused` are codes that prove that nothing was begun, whatever their status is.
+    `refused` are codes that prove that nothing was begun, whatever their status is; `denied` those by which a call
+    that changes something is not allowed, besides 403.
     """
 
-    def __init__(self, timeout: float, words: Words, refused: FrozenSet[str] = frozenset(), proxy: str = "") -> None:
-        self.timeout, self._words, self._refused = timeout, words, refused
+    def __init__(
+        self, timeout: float, words: Words, refused: FrozenSet[str] = frozenset(), proxy: str = "",
+        denied: FrozenSet[str] = frozenset(),
+    ) -> None:  # fmt: skip
+        self.timeout, self._words, self._refused, self._denied = timeout, words, refused, denied
         wait = urllib3.Timeout(connect=min(CONNECT_TIMEOUT, timeout), read=timeout)
         self._manager: urllib3.PoolManager = urllib3.PoolManager(maxsize=1, retries=False, timeout=wait)
         if proxy:
@@ -84,8 +89,12 @@ class Rest:
         headers: Optional[Mapping[str, str]] = None,
         body: Optional[Mapping[str, object]] = None,
         content: Optional[bytes] = None,
+        right: str = "",
     ) -> RestReply:
-        """One request; `said` names it in messages, which never show the address or a header. Raises CallFailed."""
+        """One request; `said` names it in messages, which never show the address or a header. Raises CallFailed.
+
+        `right` is the permission that the request takes, for messages; `said` where it is not given.
+        """
         sent: Dict[str, str] = {"User-Agent": f"nhc/{__version__}", "Accept": "application/json", **(headers or {})}
         data = content
         if body is not None:
@@ -108,7 +117,12 @@ class Rest:
         lower = {name.lower(): value for name, value in response.headers.items()}
         if response.status < 300:
             return RestReply(response.status, lower, answer)
-        raise self._judged(said, response.status, lower, answer)
+        failed = self._judged(said, response.status, lower, answer)
+        missing = response.status == 403 and failed.code not in self._refused
+        if missing or (method != "GET" and failed.code in self._denied):
+            named = self._words(answer).right or right or said
+            raise CallFailed(Answer.REFUSED, str(failed), failed.code, right=named)
+        raise failed
 
     def _read(self, response: urllib3.BaseHTTPResponse) -> bytes:
         """The whole answer, bounded in size and in time. `read` would wait as long as a byte now and then arrives."""
@@ -124,11 +138,14 @@ class Rest:
                 raise exceptions.HTTPError("the answer does not end")
 
     def _judged(self, said: str, status: int, headers: Mapping[str, str], answer: bytes) -> CallFailed:
-        """A 4xx was refused. A 5xx may come after the work was begun, unless its code says otherwise."""
+        """A 4xx was refused. A 5xx may come after the work was begun, unless its code says otherwise.
+
+        401 is for credentials that have run out or were not renewed in time.
+        """
         problem = self._words(answer)
         message = f"{said}: {problem.code or status}: {problem.message or 'no reason given'}"
         proved = status < 500 or problem.code in self._refused
-        later = status in (409, 429) or problem.code in self._refused
+        later = status in (401, 409, 429) or problem.code in self._refused
         wait = retry_after(headers) or LATER if proved and later else 0.0
         return CallFailed(Answer.REFUSED if proved else Answer.AMBIGUOUS, message, problem.code or str(status), wait)
 

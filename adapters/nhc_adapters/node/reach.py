@@ -12,7 +12,7 @@ from typing import Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 from nhc.model import printable
 from nhc.ports import AdapterError
-from nhc.repair import Machine
+from nhc.repair import Answer, Machine, Sent
 from nhc.system import process
 from nhc.system.bounded_read import parse_json
 from nhc.system.process import Completed
@@ -31,16 +31,24 @@ NOT_ALLOWED = (
 )  # fmt: skip
 """What ssh or sudo says that does not let us in."""
 
+LATER = 30.0
+"""Seconds after which a node that did not answer is asked again."""
+
 LOGGED_IN = "nhc: logged in"
 """What the node's shell writes before the program starts: after it a broken connection proves nothing."""
 
 
 class NotBegun(AdapterError):
-    """Proof that the program was not started. `later`: it may be asked again."""
+    """Proof that the program was not started. `later`: it may be asked again. `right`: what is not allowed to us."""
 
-    def __init__(self, message: str, later: bool) -> None:
+    def __init__(self, message: str, later: bool, right: str = "") -> None:
         super().__init__(message)
-        self.later = later
+        self.later, self.right = later, right
+
+    def sent(self, before: str = "") -> Sent:
+        """The same as the answer to an order. A node on which nobody can log in stands in the way of itself."""
+        again = LATER if self.later else 0.0
+        return Sent(Answer.REFUSED, f"{before}{self}", retry_after=again, by_machine=self.later, right=self.right)
 
 
 class ProgramReply(NamedTuple):
@@ -104,7 +112,7 @@ class Reach:
             raise AdapterError(f"{where}: no answer within {timeout:g} s")
         lower = said.lower()
         if done.status and any(words in lower for words in NOT_ALLOWED):
-            raise NotBegun(f"{where}: {said}", False)
+            raise NotBegun(f"{where}: {said}", False, "the login, or sudo")
         if self.ssh and done.status == 255 and not began:
             raise NotBegun(f"{where}: {said}", any(words in lower for words in NOT_THERE))
         if done.status in (126, 127) and re.search(r"not found|no such file|permission", lower):

@@ -39,6 +39,7 @@ from nhc_adapters._command import Runner
 from nhc_adapters.node.hand import evidence
 from nhc_adapters.node.hand.plan import FABRIC_MANAGER, PERSISTENCED
 from nhc_adapters.node.reach import NotBegun, Reach, options_of, run_program
+from nhc_adapters.repair.calls import untouched
 from nhc_adapters.repair.evidence import EvidenceCollector
 from nhc_adapters.repair.settings import AdapterSettings
 
@@ -117,9 +118,9 @@ class NodeHand:
         try:
             seen = self.look(order.machine)
         except NotBegun as error:
-            return Sent(Answer.REFUSED, f"not sent: {error}", retry_after=LATER if error.later else 0.0)
+            return error.sent("not sent: ")
         except AdapterError as error:
-            return Sent(Answer.REFUSED, f"not sent: {error}", retry_after=LATER)
+            return Sent(Answer.REFUSED, f"not sent: {error}", retry_after=LATER, by_machine=True)
         other = _another(order.machine, seen)
         if other:
             return Sent(Answer.REFUSED, f"not sent: {other}")
@@ -147,12 +148,13 @@ class NodeHand:
         try:
             answer = self.reach.ask(order.machine, [word, asked], self.timeout + 2 * LATER)
         except NotBegun as error:
-            return Sent(Answer.REFUSED, str(error), retry_after=LATER if error.later else 0.0)
+            return error.sent()
         except AdapterError as error:
             return Sent(Answer.AMBIGUOUS, str(error))
         message = answer.text("message")
         if answer.text("answer") == "refused":
-            return Sent(Answer.REFUSED, message, retry_after=answer.number("retry_after"))
+            again = answer.number("retry_after")
+            return Sent(Answer.REFUSED, message, retry_after=again, by_machine=again > 0)
         if answer.text("answer") != "accepted":
             return Sent(Answer.AMBIGUOUS, f"no answer that can be read: {message}")
         return Sent(Answer.ACCEPTED, message, order.key)
@@ -167,6 +169,8 @@ class NodeHand:
         """What the node has written down of this order. Raises AdapterError."""
         seen = self.reach.ask(order.machine, ["show", order.key], self.timeout)
         message = seen.text("message")
+        if seen.text("stage") == "unknown":
+            return untouched(sent, before, message)
         stages = {"done": Stage.DONE, "failed": Stage.FAILED, "killed": Stage.HALFWAY}
         return Progress(stages.get(seen.text("stage"), Stage.WORKING), message)
 

@@ -6,15 +6,21 @@ which failures prove that nothing has begun; every other failure is AMBIGUOUS.
 
 from __future__ import annotations
 
+import time
 from typing import Callable, TypeVar
 
 from nhc.model import printable
 from nhc.ports import AdapterError
-from nhc.repair import Answer, Sent
+from nhc.repair import Answer, AskLater, Progress, RightMissing, Sent, Sighting, Stage
 
 LATER = 30.0
 """Seconds after which a call may be tried again where the provider does not say: every provider's bucket has refilled
 by then (EC2's refills 2 to 20 calls a second), and a lost connection has often come back."""
+
+ARRIVES = 300.0
+"""Seconds after which a call has never arrived that the provider shows no trace of. A change shows within seconds at
+each of them; EC2 asks for minutes, because what it shows is only consistent in the end (EC2 API, "Eventual
+consistency"). The rest is for clocks that differ."""
 
 MESSAGE = 400
 """Characters kept of what a provider said. AWS appends an encoded explanation of kilobytes to a refusal."""
@@ -26,53 +32,88 @@ class CallFailed(AdapterError):
     """A call without success. `code` is the provider's word for it, "" where nothing was answered.
 
     `retry_after` is in seconds, 0 where the same call cannot succeed later. `request_id` is what the watch needs of a
-    call whose answer is lost: what was so before it.
+    call whose answer is lost: what was so before it. `right` is the permission that is missing, where that is why.
     """
 
     def __init__(
-        self, answer: Answer, message: str, code: str = "", retry_after: float = 0.0, request_id: str = ""
-    ) -> None:
+        self, answer: Answer, message: str, code: str = "", retry_after: float = 0.0, request_id: str = "",
+        right: str = "",
+    ) -> None:  # fmt: skip
         super().__init__(printable(message, MESSAGE))
         self.answer, self.code, self.retry_after, self.request_id = answer, code, retry_after, request_id
+        self.right = printable(right, 100)
 
     def known_as(self, request_id: str) -> CallFailed:
         """The same failure of a call that is to be watched under this name."""
-        return CallFailed(self.answer, str(self), self.code, self.retry_after, request_id)
+        return CallFailed(self.answer, str(self), self.code, self.retry_after, request_id, self.right)
 
     def sent(self) -> Sent:
         """The same as the answer to an order."""
         again = self.retry_after if self.answer is Answer.REFUSED else 0.0
-        return Sent(self.answer, str(self), self.request_id, again)
+        return Sent(self.answer, str(self), self.request_id, again, right=self.right)
 
 
 class RepairRefused(AdapterError):
-    """The machine is not one that this repair may be sent to: another identity, a wrong state, a protection."""
+    """The machine is not one that this repair may be sent to: another identity, a wrong state, a protection.
 
-    def __init__(self, message: str, retry_after: float = 0.0) -> None:
+    `by_machine` is as in `nhc.repair.Sent`.
+    """
+
+    def __init__(self, message: str, retry_after: float = 0.0, by_machine: bool = False) -> None:
         super().__init__(printable(message, MESSAGE))
-        self.retry_after = retry_after
+        self.retry_after, self.by_machine = retry_after, by_machine
+
+    def sent(self, before: str = "") -> Sent:
+        """The same as the answer to an order."""
+        return Sent(Answer.REFUSED, f"{before}{self}", retry_after=self.retry_after, by_machine=self.by_machine)
 
 
 def send_once(prepare: Callable[[], Target], act: Callable[[Target], Sent]) -> Sent:
     """Compare the identity with `prepare`, which changes nothing, then `act` once.
 
-    Whatever stops `prepare` is REFUSED: nothing was sent. A read whose answer was lost may be tried again.
+    Whatever stops `prepare` is REFUSED: nothing was sent. RepairRefused says something of the machine; a read that
+    failed does not, so it may be tried again.
     """
     try:
         target = prepare()
-    except CallFailed as error:
-        lost = error.answer is Answer.AMBIGUOUS
-        return Sent(Answer.REFUSED, f"not sent: {error}", retry_after=error.retry_after or (LATER if lost else 0.0))
     except RepairRefused as error:
-        return Sent(Answer.REFUSED, f"not sent: {error}", retry_after=error.retry_after)
+        return error.sent("not sent: ")
     except AdapterError as error:
-        return Sent(Answer.REFUSED, f"not sent: {printable(str(error), MESSAGE)}")
+        right = error.right if isinstance(error, CallFailed) else ""
+        again = error.retry_after if isinstance(error, CallFailed) else 0.0
+        message = printable(f"not sent: {error}", MESSAGE)
+        return Sent(Answer.REFUSED, message, retry_after=0.0 if right else again or LATER, right=right)
     try:
         return act(target)
     except CallFailed as error:
         return error.sent()
     except RepairRefused as error:
-        return Sent(Answer.REFUSED, str(error), retry_after=error.retry_after)
+        return error.sent()
+
+
+def possible(look: Callable[[], object]) -> str:
+    """The answer of `nhc.repair.Repairer.can` where `look` finds the machine that a repair is for: "", or what
+    RepairRefused says. Raises RightMissing and AskLater where the look itself failed: that says nothing of the machine.
+    """
+    try:
+        look()
+    except RepairRefused as error:
+        if error.retry_after > 0:
+            raise AskLater(str(error), error.retry_after) from None
+        return str(error)
+    except CallFailed as error:
+        if error.right:
+            raise RightMissing(str(error), error.right) from None
+        raise AskLater(str(error), error.retry_after or LATER) from None
+    return ""
+
+
+def untouched(sent: Sent, before: Sighting, message: str) -> Progress:
+    """How far an order is whose machine is as it was before. NOT_BEGUN where nobody knows whether the call arrived, and
+    it would have shown by now.
+    """
+    late = sent.answer is Answer.AMBIGUOUS and time.time() - before.at > ARRIVES
+    return Progress(Stage.NOT_BEGUN if late else Stage.WORKING, message)
 
 
 def accepted(message: str, request_id: str = "") -> Sent:

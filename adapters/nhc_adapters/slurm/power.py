@@ -43,10 +43,17 @@ BOOT_TIME = 600
 """Seconds that a node with eight GPUs may take from reboot to registration; firmware alone takes minutes."""
 
 NOT_BEGUN = (
-    "invalid node name", "invalid node state", "not supported", "permission denied", "access/permission", "disabled",
-    "requested operation", "invalid user id", "unspecified error",
-)  # fmt: skip
+    "invalid node name",
+    "invalid node state",
+    "not supported",
+    "disabled",
+    "requested operation",
+    "unspecified error",
+)
 """What slurmctld answers when it has refused a request (src/common/slurm_errno.c)."""
+
+NOT_ALLOWED = ("permission denied", "access/permission", "invalid user id")
+"""What slurmctld answers to a user who may not (ESLURM_ACCESS_DENIED, ESLURM_USER_ID_MISSING)."""
 
 NOT_REACHED = ("connect failure", "connection refused", "unable to contact slurm controller", "could not establish")
 """What a command says that has found nobody to send to."""
@@ -80,7 +87,7 @@ class SlurmPower:
     # What it can do.
 
     def can(self, machine: Machine, rung: Rung, device: str = "") -> str:
-        """Why this rung is not possible, "" where it is."""
+        """Why this rung is not possible, "" where it is. Raises AdapterError where slurmctld cannot be asked."""
         if rung is Rung.REPLACE and self.replace == "hyperpod":
             return self._unknown(machine)
         if rung is Rung.REPLACE and self.replace == "power":
@@ -93,7 +100,7 @@ class SlurmPower:
     def _unknown(self, machine: Machine) -> str:
         try:
             self._show(machine.node)
-        except AdapterError as error:
+        except _NotShown as error:
             return str(error)
         return ""
 
@@ -103,18 +110,12 @@ class SlurmPower:
         return {key.strip(): value.strip() for key, equals, value in pairs if equals}
 
     def _missing(self, *programs: str) -> str:
-        try:
-            config = self._config()
-        except AdapterError as error:
-            return str(error)
+        config = self._config()
         absent = [name for name in programs if config.get(name, "(null)") in ("", "(null)")]
         return f"slurm.conf sets no {' and no '.join(absent)}" if absent else ""
 
     def _too_short(self) -> str:
-        try:
-            limit = re.match(r"\d+", self._config().get("ResumeTimeout", ""))
-        except AdapterError as error:
-            return str(error)
+        limit = re.match(r"\d+", self._config().get("ResumeTimeout", ""))
         if limit and int(limit[0]) < int(self.boot_time):
             return (
                 f"ResumeTimeout is {limit[0]} s: a node that boots in {self.boot_time} s (boot-time) would be set DOWN"
@@ -150,8 +151,10 @@ class SlurmPower:
         """One `scontrol` call. Never raises."""
         try:
             fields, held = self._show(order.machine.node)
+        except _NotShown as error:
+            return Sent(Answer.REFUSED, f"nothing sent: {error}")
         except AdapterError as error:
-            return Sent(Answer.REFUSED, f"nothing sent: {error}", retry_after=30.0 if _nobody(str(error)) else 0.0)
+            return Sent(Answer.REFUSED, f"nothing sent: {error}", retry_after=30.0)
         other = _another(order.machine, fields)
         if other:
             return Sent(Answer.REFUSED, f"nothing sent: {other}")
@@ -179,6 +182,8 @@ class SlurmPower:
             return Sent(Answer.ACCEPTED, "slurmctld has taken it")
         if _nobody(said):
             return Sent(Answer.REFUSED, said, retry_after=30.0)
+        if any(words in said.lower() for words in NOT_ALLOWED):
+            return Sent(Answer.REFUSED, said, right="AdminLevel=Operator")
         if any(words in said.lower() for words in NOT_BEGUN):
             return Sent(Answer.REFUSED, said)
         return Sent(Answer.AMBIGUOUS, said)

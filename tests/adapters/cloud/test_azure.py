@@ -37,8 +37,9 @@ class AzureWorld(RepairerWorld):
     secrets = (TOKEN, SIGNATURE)
     made_by = AzureRepairer
 
-    def __init__(self, rung, scale_set="", names=True, fails=True, labels=None, group="RG1", **settings):
+    def __init__(self, rung, scale_set="", names=True, fails=True, labels=None, group="RG1", lost=True, **settings):
         self.fake, self.rung, self.names_replacement, self.fails = FakeAzure(), rung, names, fails
+        self.sees_lost = lost  # Azure shows that the machine was worked on, and not by whom
         path = self.fake.machine("3" if scale_set else "gpu-1", scale_set, group)
         self.machine = of(path, self.fake, labels=labels or {})
         self.repairer = repairer(self.fake, **settings)
@@ -80,11 +81,11 @@ class AzureWorld(RepairerWorld):
 
 
 WORLDS = {
-    "restart": lambda: AzureWorld(Rung.REBOOT),
-    "restart-uniform": lambda: AzureWorld(Rung.REBOOT, "workers"),
+    "restart": lambda: AzureWorld(Rung.REBOOT, lost=False),
+    "restart-uniform": lambda: AzureWorld(Rung.REBOOT, "workers", lost=False),
     "power-cycle": lambda: AzureWorld(Rung.POWER_CYCLE),
-    "redeploy": lambda: AzureWorld(Rung.REPLACE),
-    "reimage-uniform": lambda: AzureWorld(Rung.REPLACE, "workers", replace="reimage"),
+    "redeploy": lambda: AzureWorld(Rung.REPLACE, lost=False),
+    "reimage-uniform": lambda: AzureWorld(Rung.REPLACE, "workers", lost=False, replace="reimage"),
     "deallocate": lambda: AzureWorld(Rung.REPLACE, replace="deallocate"),
     "delete-uniform": lambda: AzureWorld(Rung.REPLACE, "workers", names=False, fails=False, replace="delete"),
     "report": lambda: AzureWorld(Rung.REPLACE, replace="report"),

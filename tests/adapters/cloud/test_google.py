@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from nhc.ports import AdapterError
-from nhc.repair import Answer, EvidenceBudget, Machine, Order, Rung, Stage
+from nhc.repair import Answer, EvidenceBudget, Machine, Order, Rung, Sent, Stage
 from nhc.testing_repairers import RepairerContract, RepairerWorld
 from nhc_adapters.cloud.google.api import PERMISSIONS
 from nhc_adapters.cloud.google.gke import progress as gke_progress
@@ -187,12 +187,10 @@ def test_a_start_in_the_hour_that_autumn_has_twice_is_seen(fake):
 def test_an_order_that_never_arrived_is_said_after_a_while(fake):
     machine = of(fake.instance(), fake)
     mine, todo = repairer(fake), order(machine, Rung.REBOOT)
-    fake.next_fault = "throttled"
-    sent = mine.send(todo)
-    before = mine.look(machine)
+    sent, before = Sent(Answer.AMBIGUOUS, "the loop stopped before it knew the answer"), mine.look(machine)
     assert mine.progress(todo, sent, before).stage is Stage.WORKING
     seen = mine.progress(todo, sent, before._replace(at=time.time() - 1000))
-    assert (seen.stage, "no operation" in seen.message) == (Stage.FAILED, True)
+    assert (seen.stage, "no operation" in seen.message) == (Stage.NOT_BEGUN, True)
 
 
 def test_a_recreated_instance_is_another_though_its_name_is_the_same(fake):

@@ -93,7 +93,7 @@ def answer(status, body=b"", *headers):
     ("status", "body", "headers", "kind", "later"),
     [
         (400, b"", (), Answer.REFUSED, 0),
-        (401, b"", (), Answer.REFUSED, 0),
+        (401, b"", (), Answer.REFUSED, 30),
         (404, b"", (), Answer.REFUSED, 0),
         (409, b"", (), Answer.REFUSED, 30),
         (429, b"", ("Retry-After: 7",), Answer.REFUSED, 7),

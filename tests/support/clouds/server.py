@@ -54,6 +54,8 @@ class FakeCloud:
         """What the vendor's model does not allow, in requests and in our own answers: must stay empty."""
         self.next_fault = ""
         self.denied = False
+        self.next_reads: list[str] = []
+        """What goes wrong with the next requests that change nothing: throttled, error, denied."""
         self._lock = threading.RLock()
         self._ended = threading.Event()
         self._open: set[socket.socket] = set()
@@ -124,7 +126,8 @@ class FakeCloud:
                 return Reply(400, str(error).encode())
             self.requests.append(operation.name)
             if not operation.changes:
-                return self._run(operation)
+                wrong = self.next_reads.pop(0) if self.next_reads else ""
+                return self.failure(wrong, operation) if wrong else self._run(operation)
             self.calls.append(operation.name)
             self.keys.append(operation.key)
             if self.denied:

@@ -40,6 +40,20 @@ NOT_BEGUN = frozenset(
 says ResourceContention with HTTP 500."""
 
 
+DENIED = frozenset(("UnauthorizedOperation", "AccessDenied", "AccessDeniedException", "UnauthorizedAccess"))
+"""Codes of a call that the caller's policies do not allow."""
+
+CREDENTIALS = frozenset(
+    (
+        "ExpiredToken", "ExpiredTokenException", "RequestExpired", "AuthFailure", "InvalidClientTokenId",
+        "UnrecognizedClientException", "SignatureDoesNotMatch", "InvalidSignatureException", "IncompleteSignature",
+        "MissingAuthenticationToken", "RequestTimeTooSkewed",
+    )
+)  # fmt: skip
+"""Codes of a call whose credentials or clock were not accepted (EC2 API reference, "Common client error codes"): they
+tell nothing of the machine, and the credentials are renewed."""
+
+
 class Aws:
     """Clients of one account, by service and region, made when first asked for."""
 
@@ -82,7 +96,7 @@ class Aws:
         except ResponseParserError:
             raise CallFailed(Answer.AMBIGUOUS, f"{said}: the answer makes no sense (a proxy's page?)") from None
         except exceptions.BotoCoreError as error:  # no credentials, no region, wrong parameters: nothing was sent
-            raise CallFailed(Answer.REFUSED, f"{said}: {_plain(error)}") from None
+            raise CallFailed(Answer.REFUSED, f"{said}: {_plain(error)}", retry_after=LATER) from None
 
     def known_region(self) -> str:
         """The region of the settings or the environment, "" where none is set."""
@@ -148,7 +162,9 @@ def _judged(said: str, response: Mapping[str, Any]) -> CallFailed:
     meta: Mapping[str, Any] = response.get("ResponseMetadata") or {}
     code, status = str(error.get("Code") or ""), int(meta.get("HTTPStatusCode") or 0)
     message = f"{said}: {code or status}: {error.get('Message') or 'no reason given'}"
-    if code in THROTTLED or code in NOT_BEGUN or status == 429:
+    if code in DENIED or (status == 403 and code not in CREDENTIALS | THROTTLED):
+        return CallFailed(Answer.REFUSED, message, code, right=said)
+    if code in THROTTLED | NOT_BEGUN | CREDENTIALS or status == 429:
         try:
             wait = float((meta.get("HTTPHeaders") or {}).get("retry-after") or LATER)
         except ValueError:

@@ -7,11 +7,11 @@ from datetime import datetime
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from nhc.model import printable
-from nhc.repair import Progress, Sent, Sighting, Stage
+from nhc.repair import Answer, Progress, Sent, Sighting, Stage
 from nhc.timestamps import from_iso
 from nhc_adapters.cloud.aws.client import Aws
 from nhc_adapters.cloud.aws.ec2 import GONE, Ec2Instance
-from nhc_adapters.repair.calls import accepted
+from nhc_adapters.repair.calls import accepted, untouched
 
 IGNORED_AFTER = 120.0
 """Seconds after which a group that still counts the instance healthy has ignored the call. The flag turns at once."""
@@ -145,6 +145,7 @@ def replaced(
     now_in: Optional[Member],
     seen: List[Activity],
     instance: str,
+    sent: Sent,
     before: Sighting,
     now: float,
 ) -> Progress:
@@ -157,6 +158,8 @@ def replaced(
     new, stalled = replacement(seen, instance, before.at - 1)
     if not left:
         if now_in and now_in.health.upper() == "HEALTHY" and lifecycle == IN_SERVICE:
+            if sent.answer is Answer.AMBIGUOUS:
+                return untouched(sent, before, f"{now_in.group} still counts {instance} healthy")
             if now - before.at > IGNORED_AFTER:
                 return Progress(Stage.FAILED, f"{now_in.group} still counts {instance} healthy: the call was ignored")
             return Progress(Stage.WORKING, f"{now_in.group} still counts {instance} healthy")

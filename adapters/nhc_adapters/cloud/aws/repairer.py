@@ -39,7 +39,7 @@ from nhc_adapters.cloud.aws.client import Aws
 from nhc_adapters.cloud.aws.identity import AwsIdentity, identity
 from nhc_adapters.cloud.aws.ways import KNOWN, AwsRepairPolicy, ChosenWay, Way, in_hyperpod, of_instance
 from nhc_adapters.cloud.node_labels import NodeLabels
-from nhc_adapters.repair.calls import LATER, RepairRefused, accepted, send_once
+from nhc_adapters.repair.calls import LATER, RepairRefused, accepted, possible, send_once, untouched
 from nhc_adapters.repair.settings import AdapterSettings
 
 GROUP_LABEL = "sagemaker.amazonaws.com/instance-group-name"
@@ -77,10 +77,13 @@ class AwsRepairer:
             return f"no EC2 instance is known for {machine.node} (provider id {machine.provider_id or 'not set'!r})"
         if device:
             return f"AWS repairs whole instances, not {device}"
-        try:
-            return self._choose(who, rung, machine).why
-        except AdapterError as error:
-            return str(error)
+
+        def choose() -> None:
+            why = self._choose(who, rung, machine).why
+            if why:
+                raise RepairRefused(why)
+
+        return possible(choose)
 
     def _who(self, machine: Machine) -> AwsIdentity:
         who = identity(machine)
@@ -215,13 +218,15 @@ class AwsRepairer:
             if group:
                 now_in = groups.member(self.aws, who.instance, who.region)
                 seen = [one for one in seen if one.group == group]
-                return groups.replaced(found, now_in, seen, who.instance, before, time.time())
+                return groups.replaced(found, now_in, seen, who.instance, sent, before, time.time())
         if order.rung is Rung.REPLACE and self.policy.alone == "terminate":
             gone = found is None or found.state == "terminated"
+            if found is not None and found.state == before.power:
+                return untouched(sent, before, f"{who.instance} is {found.state}, as before")
             return Progress(
                 Stage.DONE if gone else Stage.WORKING, f"{who.instance} is {found.state if found else 'gone'}"
             )
-        return _started_again(found, who.instance, before)
+        return _started_again(found, who.instance, sent, before)
 
     def _hyperpod_progress(self, order: Order, who: AwsIdentity, before: Sighting) -> Progress:
         if not who.hyperpod:
@@ -270,7 +275,7 @@ class AwsRepairer:
         return Request(rung, f"hyperpod/{who.instance}/{rung.value}/{machine.boot_id}", printable(words, 100))
 
 
-def _started_again(found: Optional[ec2.Ec2Instance], instance: str, before: Sighting) -> Progress:
+def _started_again(found: Optional[ec2.Ec2Instance], instance: str, sent: Sent, before: Sighting) -> Progress:
     """A stop and start: stopped, then running since a later time."""
     if found is None or found.state in ec2.GONE:
         return Progress(Stage.FAILED, f"{instance} is {found.state if found else 'gone'}")
@@ -278,4 +283,7 @@ def _started_again(found: Optional[ec2.Ec2Instance], instance: str, before: Sigh
         return Progress(Stage.HALFWAY, f"{instance} is stopped; it is to be started")
     if found.state == "running" and before.boot and found.launched > before.boot:
         return Progress(Stage.DONE, f"{instance} runs since {found.launched}", instance)
-    return Progress(Stage.WORKING, f"{instance} is {found.state} since {found.launched}")
+    seen = f"{instance} is {found.state} since {found.launched}"
+    if (found.state, found.launched) == (before.power, before.boot):
+        return untouched(sent, before, seen)
+    return Progress(Stage.WORKING, seen)

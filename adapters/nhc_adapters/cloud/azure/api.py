@@ -32,6 +32,10 @@ NOT_BEGUN = frozenset(("TooManyRequests", "SubscriptionRequestsThrottled", "Oper
 _OPERATION = re.compile(r"/providers/Microsoft\.Compute/locations/([^/]+)/operations/([^/?]+)", re.IGNORECASE)
 
 
+_ACTION = re.compile(r"perform action '([A-Za-z./]+)'")
+"""In the message of AuthorizationFailed: "... does not have authorization to perform action '...' over scope ..."."""
+
+
 class Begun(NamedTuple):
     """What a call began: the operation's place, "" where it ended at once."""
 
@@ -135,4 +139,8 @@ def _operation(reply: RestReply) -> str:
 def _words(answer: bytes) -> ProviderMessage:
     """Azure's form of an error."""
     error = said_in(answer, "error")
-    return ProviderMessage(str(error.get("code") or ""), str(error.get("message") or "")) if error else no_words(answer)
+    if not error:
+        return no_words(answer)
+    message = str(error.get("message") or "")
+    action = _ACTION.search(message)
+    return ProviderMessage(str(error.get("code") or ""), message, action[1] if action else "")

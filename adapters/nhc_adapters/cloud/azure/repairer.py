@@ -33,7 +33,7 @@ from nhc_adapters.cloud.azure import evidence, machines, pools, reports
 from nhc_adapters.cloud.azure.api import PERMISSIONS, Azure
 from nhc_adapters.cloud.azure.identity import Vm, vm
 from nhc_adapters.cloud.azure.machines import DEALLOCATED, RUNNING, STOPPED, SUCCEEDED, AzureMachine
-from nhc_adapters.repair.calls import LATER, CallFailed, RepairRefused, send_once
+from nhc_adapters.repair.calls import LATER, CallFailed, RepairRefused, possible, send_once, untouched
 from nhc_adapters.repair.settings import AdapterSettings
 
 KNOWN = (
@@ -94,11 +94,7 @@ class AzureRepairer:
             return f"Azure repairs whole machines, not {device}"
         if rung not in (Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE):
             return f"Azure has no {rung.value}"
-        try:
-            self._target(machine, rung)
-        except AdapterError as error:
-            return str(error)
-        return ""
+        return possible(lambda: self._target(machine, rung))
 
     def _vm(self, machine: Machine) -> Vm:
         found = vm(machine)
@@ -197,13 +193,18 @@ class AzureRepairer:
             return Progress(Stage.FAILED, work.error)
         if (work is not None and not work.done) or seen.provisioning not in (SUCCEEDED, "failed"):
             return Progress(Stage.WORKING, f"Azure works on {which.shown}: {seen.provisioning}, {seen.power}")
-        if way == "report" and seen.at == before.boot and seen.power == RUNNING:
+        if way == "report" and not place and seen.power == RUNNING:
             return self._report_progress(order, which, before)
         if seen.power in (STOPPED, DEALLOCATED) and way in ("powerOff", "deallocate", "report"):
             return Progress(Stage.HALFWAY, f"{which.shown} is {seen.power}; it is to be started")
-        if seen.power == RUNNING and seen.provisioning == SUCCEEDED and before.boot and seen.at > before.boot:
-            return Progress(Stage.DONE, f"{which.shown} runs, Azure's work on it ended at {seen.at}", which.shown)
-        return Progress(Stage.WORKING, f"{which.shown} is {seen.power}, as before")
+        if work is not None and seen.power == RUNNING and seen.provisioning == SUCCEEDED:
+            return Progress(
+                Stage.DONE, f"{which.shown} runs, and our operation ended at {seen.at}", f"azure://{which.path}"
+            )
+        if (seen.power, seen.at) == (before.power, before.boot):
+            return untouched(sent, before, f"{which.shown} is {seen.power}, as before")
+        # Any update of the machine changes the time: of its tags, of an extension, by whomever.
+        return Progress(Stage.WORKING, f"{which.shown} was worked on until {seen.at}, by whom Azure does not say")
 
     def _report_progress(self, order: Order, which: Vm, before: Sighting) -> Progress:
         """What Azure makes of the report, until the machine is touched. Its name follows from what was seen before."""

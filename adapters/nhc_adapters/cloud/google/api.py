@@ -74,7 +74,8 @@ class Google:
         url = f"{self.address}/{quote(path)}"
         if query:
             url += f"?{urlencode(query)}"
-        return self._rest.call(name, verb, url, {"Authorization": self._bearer.header()}, body).json()
+        headers = {"Authorization": self._bearer.header()}
+        return self._rest.call(name, verb, url, headers, body, right=PERMISSIONS[name]).json()
 
     def _token(self) -> AccessToken:
         """The token of the machine's service account, from its metadata service."""

@@ -10,11 +10,9 @@ The rights that it needs are in adapters/google; docs/clouds.md says which call 
 
 from __future__ import annotations
 
-import time
 import uuid
 from typing import Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
-from nhc.ports import AdapterError
 from nhc.repair import (
     Claim,
     EvidenceBudget,
@@ -34,17 +32,13 @@ from nhc_adapters.cloud.google.api import PERMISSIONS, Google
 from nhc_adapters.cloud.google.identity import InstanceName, place
 from nhc_adapters.cloud.google.instances import RUNNING, TERMINATED, GoogleInstance, InstanceGroup
 from nhc_adapters.cloud.node_labels import NodeLabels
-from nhc_adapters.repair.calls import LATER, CallFailed, RepairRefused, send_once
+from nhc_adapters.repair.calls import LATER, CallFailed, RepairRefused, possible, send_once, untouched
 from nhc_adapters.repair.settings import AdapterSettings
 
 KNOWN = (
     "endpoint", "proxy", "metadata", "credentials", "project", "zone", "replace", "reboot", "discard-local-ssd",
     "gke-auto-repair", "kubeconfig", "context",
 )  # fmt: skip
-
-NEVER_ARRIVED = 300.0
-"""Seconds after which an order that Google shows no operation for has never arrived. Operations show at once; the rest
-is for clocks that differ."""
 
 
 class GoogleTarget(NamedTuple):
@@ -80,11 +74,7 @@ class GoogleRepairer:
             return f"Google repairs whole instances, not {device}"
         if rung not in (Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE):
             return f"Google has no {rung.value}"
-        try:
-            self._target(machine, rung)
-        except AdapterError as error:
-            return str(error)
-        return ""
+        return possible(lambda: self._target(machine, rung))
 
     def _place(self, machine: Machine) -> InstanceName:
         found = place(machine)
@@ -173,8 +163,7 @@ class GoogleRepairer:
         if begun is not None and not begun.done:
             return Progress(Stage.WORKING, f"{begun.kind} is under way")
         if begun is None and not _started(sent) and not _changed(found, before):
-            late = time.time() - before.at > NEVER_ARRIVED
-            return Progress(Stage.FAILED if late else Stage.WORKING, "Google shows no operation of this order")
+            return untouched(sent, before, "Google shows no operation of this order")
         return self._effect(order, where, found, before, way)
 
     def _sent_way(self, order: Order, found: Optional[GoogleInstance]) -> str:

@@ -21,6 +21,9 @@ _DOMAIN = {COMPUTE: "oraclecloud.com", OKE: "oci.oraclecloud.com"}
 NOT_BEGUN = frozenset(("TooManyRequests", "IncorrectState", "Conflict", "LockConflict", "NoEtagMatch", "LimitExceeded"))
 """Codes that say "not now" before anything was begun; "currently being modified" comes as Conflict."""
 
+DENIED = frozenset(("NotAuthorizedOrNotFound", "NotAuthorized"))
+"""Oracle tells those who may not do something that it is not there. What was read a moment before is there."""
+
 PERMISSIONS: Mapping[str, str] = {
     "get_instance": "INSTANCE_READ",
     "list_instances": "INSTANCE_READ",
@@ -65,7 +68,7 @@ class Oracle:
         self._endpoint = table.url("endpoint", "https://none") if table.text("endpoint") else ""
         self._region = table.text("region")
         self._key = find(table, environ)
-        self._rest = Rest(timeout, _words, NOT_BEGUN, table.text("proxy"))
+        self._rest = Rest(timeout, _words, NOT_BEGUN, table.text("proxy"), DENIED)
 
     def call(
         self,
@@ -92,7 +95,8 @@ class Oracle:
             headers["if-match"] = if_match
         if token:
             headers["opc-retry-token"] = token
-        reply = self._rest.call(name, verb, url, headers, content=content or (b"" if verb in ("POST", "PUT") else None))
+        body_sent = content or (b"" if verb in ("POST", "PUT") else None)
+        reply = self._rest.call(name, verb, url, headers, content=body_sent, right=PERMISSIONS[name])
         data: Any = reply.data
         if reply.headers.get("content-type", "").startswith("application/json"):
             data = _parsed(name, reply.data)

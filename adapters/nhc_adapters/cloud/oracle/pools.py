@@ -7,7 +7,7 @@ from typing import Any, Mapping, NamedTuple, Optional
 from nhc.repair import Order, Progress, Sent, Sighting, Stage
 from nhc_adapters.cloud.oracle.api import Oracle, objects
 from nhc_adapters.cloud.oracle.instances import OracleInstance, seconds, terminate
-from nhc_adapters.repair.calls import CallFailed, RepairRefused, accepted
+from nhc_adapters.repair.calls import CallFailed, RepairRefused, accepted, untouched
 
 
 def is_member(oracle: Oracle, pool: str, instance: str) -> bool:
@@ -30,9 +30,11 @@ def detach(oracle: Oracle, pool: str, found: OracleInstance, order: Order) -> Se
 
 
 def replaced(
-    oracle: Oracle, pool: str, found: Optional[OracleInstance], compartment: str, before: Sighting
+    oracle: Oracle, pool: str, found: Optional[OracleInstance], compartment: str, sent: Sent, before: Sighting
 ) -> Progress:
     """DONE where the old one has ended and the pool runs one that is newer. Raises CallFailed."""
+    if found is not None and found.state == before.power:
+        return untouched(sent, before, f"the instance is {found.state}, as before")
     if found is not None and found.state != "TERMINATED":
         return Progress(Stage.WORKING, f"the instance is {found.state}")
     if not compartment:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import uuid
 from typing import Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
-from nhc.ports import AdapterError
 from nhc.repair import (
     Claim,
     EvidenceBudget,
@@ -30,7 +29,7 @@ from nhc.repair import (
 from nhc_adapters.cloud.oracle import evidence, instances, pools
 from nhc_adapters.cloud.oracle.api import PERMISSIONS, Oracle
 from nhc_adapters.cloud.oracle.instances import GONE, TERMINATED, OracleInstance
-from nhc_adapters.repair.calls import CallFailed, RepairRefused, send_once
+from nhc_adapters.repair.calls import CallFailed, RepairRefused, possible, send_once, untouched
 from nhc_adapters.repair.settings import AdapterSettings
 
 KNOWN = (
@@ -75,11 +74,7 @@ class OracleRepairer:
             return f"Oracle repairs whole instances, not {device}"
         if rung not in (Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE):
             return f"Oracle has no {rung.value}"
-        try:
-            self._target(machine, rung)
-        except AdapterError as error:
-            return str(error)
-        return ""
+        return possible(lambda: self._target(machine, rung))
 
     def _ocid(self, machine: Machine) -> str:
         found = instances.ocid(machine)
@@ -162,9 +157,11 @@ class OracleRepairer:
         owner = self._owner(order.machine, found)
         if self.replace == "pool" and owner:
             compartment = (found.compartment if found else "") or self.table.text("compartment")
-            return pools.replaced(self.oracle, owner, found, compartment, before)
+            return pools.replaced(self.oracle, owner, found, compartment, sent, before)
         if self.replace == "oke" and owner:
             return pools.node_replaced(self.oracle, owner, which, sent)
+        if found is not None and found.state == before.power:
+            return untouched(sent, before, f"the instance is {state}, as before")
         if found is not None and found.state != TERMINATED:
             return Progress(Stage.WORKING, f"the instance is {state}")
         if self.replace == "memory-cluster" and owner:

@@ -227,9 +227,13 @@ class RepairCluster:
 
 
 def failed(what: str, error: ApiError) -> CallFailed:
-    """What an error of the API server proves: below 500 nothing was begun; a crowd (409, 429) may pass."""
+    """What an error of the API server proves: below 500 nothing was begun.
+
+    A crowd (409, 429) may pass, and a token is renewed (401).
+    """
     refused = error.status < 500
-    wait = (error.retry_after or LATER) if error.status in (CONFLICT, 429) else 0.0
+    wait = (error.retry_after or LATER) if error.status in (401, CONFLICT, 429) else 0.0
     return CallFailed(
-        Answer.REFUSED if refused else Answer.AMBIGUOUS, f"{what}: {error}", str(error.status), wait if refused else 0.0
+        Answer.REFUSED if refused else Answer.AMBIGUOUS, f"{what}: {error}", str(error.status), wait,
+        right=what if error.status == 403 else "",
     )  # fmt: skip

@@ -28,7 +28,7 @@ from nhc_adapters.kubernetes.repair.jobs import HandSettings, JobSeen, job_name
 from nhc_adapters.kubernetes.repair.order_jobs import OrderJobs
 from nhc_adapters.kubernetes.repair.pinned_job import PLACE, labels_of, read_place, whole_seconds
 from nhc_adapters.node.repairer import asked_of, units_of
-from nhc_adapters.repair.calls import accepted, send_once
+from nhc_adapters.repair.calls import accepted, send_once, untouched
 from nhc_adapters.repair.settings import AdapterSettings
 
 KNOWN = (
@@ -115,7 +115,7 @@ class KubernetesJobs:
                 return done
         seen = self.orders.seen(order)
         if seen is None:
-            return Progress(Stage.WORKING, "the Job is not there (yet)")
+            return untouched(sent, before, "the Job is not there (yet)")
         return self._judged(order, seen)
 
     def _judged(self, order: Order, seen: JobSeen) -> Progress:
