@@ -30,7 +30,7 @@ def found_clean(host: Host, finding: Finding) -> Optional[bool]:
     """Whether the device of a finding is well after a restart: there, and its vendor has nothing against it."""
     device = finding["device"]
     if device.count(":") != 2:
-        return True if finding["kind"] not in ("neuron", "edac") else None
+        return True if finding["kind"] not in ("neuron", "edac", "driver") else None
     if not host.exists(f"/sys/bus/pci/devices/{device}"):
         return False
     if finding["kind"] not in (*NVIDIA, "amdgpu") or finding["kind"] == "sxid":

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 OF_A_DEVICE = (
     "xid", "sxid", "nvrm", "amdgpu", "neuron", "habanalabs", "mlx5", "efa", "ena", "aer", "pcie", "nvme", "block", "md",
-    "edac",
+    "edac", "driver",
 )  # fmt: skip
 """Kinds whose cause can outlive a restart, so that the device must be found clean after it."""
 

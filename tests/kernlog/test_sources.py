@@ -52,7 +52,7 @@ def versions(cell):
 def test_each_wording_names_the_versions_in_which_it_was_found():
     for kind, _code, printed_by, cell, example, _near in SOURCES:
         if cell in ("", "amzn-drivers", ELSEWHERE.get(kind)):
-            assert cell or kind in ELSEWHERE or re.search("before|between", printed_by), example
+            assert cell or kind in ELSEWHERE or re.search("before|between|lines of logs", printed_by), example
             continue
         found = versions(cell.replace("470", "").strip())
         assert found or cell == "470", example
@@ -67,6 +67,8 @@ def test_every_row_was_found_in_a_source_and_old_and_new_wordings_leave_no_hole(
             continue
         found = set().union(*(versions(cell.replace("470", "")) for cell in cells if cell != "amzn-drivers"))
         if not found:
+            if any("lines of logs" in row[2] for row in SOURCES if row[:2] == (kind, code)):
+                continue  # nobody has read it in every version's source: it is known from where it was printed
             assert "470" in cells or (kind, code) in (("exhausted", "TimeWait"),), (kind, code)
             continue
         order = KERNELS if found <= set(KERNELS) else BRANCHES
