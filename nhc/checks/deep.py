@@ -1,8 +1,9 @@
 """What deep checks share: they run a tool, want proof that it ran, and hold its figures to what such a machine reaches.
 
 Three outcomes: it ran and the node is bad (CRIT), it ran and the node is good (OK), and it could not tell (UNKNOWN): a
-tool that is missing, a deadline, an output that is cut off, a wrong transport, no figure to hold the speed to. Exit
-status 0 alone is never proof. They run in `nhc deep run` alone, which has seen that the node is free.
+deadline, an output that is cut off, a wrong transport. Exit status 0 alone is never proof. A tool that is not installed
+is SKIP, and a speed that there is nothing to hold to is OK and said to be not judged. They run in `nhc deep run`
+alone, which has seen that the node is free.
 """
 
 from __future__ import annotations
@@ -12,17 +13,20 @@ import os
 from nhc.check import opt
 from nhc.facts import expected
 from nhc.light import TYPE_CHECKING, NamedTuple
-from nhc.model import Action, Metric, Outcome, crit, ok, printable, unknown
+from nhc.model import Action, Metric, Outcome, Verdict, crit, ok, printable, skip, unknown, warn
 from nhc.units import number, show_seconds
 
 if TYPE_CHECKING:
-    from typing import List, Optional, Sequence, Tuple, Union
+    from typing import Callable, Dict, List, Optional, Sequence, Tuple, Union
 
     from nhc.host import Completed, Host
     from nhc.system.process import Look
 
 RUN, SCRATCH, KIND = "NHC_DEEP_RUN", "NHC_DEEP_SCRATCH", "NHC_DEEP_KIND"
 """What `nhc deep run` sets: its own id, a folder of its own, and the names of the node's type, the best first."""
+
+REQUIRE = "NHC_DEEP_REQUIRE"
+"""Tools that must be there, with blanks between them, or `all`: `nhc deep run --require`, or a line of the suite."""
 
 OVERHEAD = 120.0
 """Seconds that a tool gets to begin and to end, beyond the time that it loads the node."""
@@ -56,6 +60,7 @@ class Measured(NamedTuple):
     """A figure with what it is about. `size` in bytes is the named row's; `device` the product name of a GPU.
 
     `name` is the metric's in reports, where it was measured otherwise than usual: a table may have a row of that name.
+    `wire` is what the link below carries, in the same unit, 0 where that is not known.
     """
 
     metric: str
@@ -66,6 +71,18 @@ class Measured(NamedTuple):
     device: str = ""
     at_least: bool = True
     name: str = ""
+    wire: float = 0.0
+
+
+HARD = 0.75
+"""Share of a built-in figure below which a speed is CRIT: above it machines, shapes and clocks differ by as much."""
+WIRE_HARD, WIRE_USUAL = 0.5, 0.75
+"""Shares of what a PCIe link carries: below half a width or a generation is lost; healthy ones reach 79 to 88 percent
+(H100 and H200, Gen5 x16, nvbandwidth 0.8)."""
+BEHIND = 0.10
+"""Share by which a device may stay behind the median of its peers: gpu-fryer's tolerance. 5 percent is usual."""
+PEERS = 3
+"""Devices of a model in one run from which on their median says something."""
 
 
 def attempt(
@@ -80,7 +97,7 @@ def attempt(
         return unknown("DeepNotAlone", "deep checks run in nhc deep run only, which sees to it that the node is free")
     tool = next((word for word in argv[1:] if "=" not in word), argv[0]) if argv[0] == "env" else argv[0]
     if host.which(tool) is None:
-        return unknown("CommandMissing", f"{tool} is not installed")
+        return missing(host, f"{base(tool)} is not installed", tool)
     try:
         done = host.run(argv, timeout, stdin, during)
     except OSError as error:
@@ -92,6 +109,22 @@ def attempt(
             evidence=tail(done),
         )
     return done
+
+
+def missing(host: Host, said: str, *tools: str) -> Outcome:
+    """What a missing tool means: SKIP, since the node is no worse for it; UNKNOWN where one of `tools` is required."""
+    required = host.setting(REQUIRE).split()
+    wanted = "all" in required or any(tool in required or base(tool) in required for tool in tools)
+    return (unknown if wanted else skip)("CommandMissing", said)
+
+
+def chosen(host: Host, what: str, value: int) -> int:
+    """A number that was chosen by what is free now and goes into a command line; a replay has the number of then."""
+    try:
+        kept = host.system.ask(what, lambda: value)
+    except FileNotFoundError:  # a recording of an earlier version
+        return value
+    return int(kept)
 
 
 def base(tool: str) -> str:
@@ -120,11 +153,12 @@ def kinds(host: Host) -> List[str]:
     return host.setting(KIND).split()
 
 
-def hold(host: Host, measured: Measured, floor: Optional[float], wanted: bool = True) -> Outcome:
-    """Judge a figure: by `floor` where the line has one, else by the site's table, else by ours.
+def hold(host: Host, measured: Measured, floor: Optional[float]) -> Outcome:
+    """Judge a figure by a fair comparison: by `floor` where the line has one, else by a table, else by its link.
 
-    Without any of them a speed cannot be judged: UNKNOWN, or OK with a word on it where the speed is not what the test
-    is for (`wanted` false).
+    Below the line's floor or the site's table is CRIT. A built-in figure was measured on another machine: below 75
+    percent of it is CRIT, from there to its tolerance WARN. Without any of them it is OK, and said to be not judged.
+    `nhc deep run` measures what is CRIT again before it stays so.
     """
     name = measured.name or measured.metric
     metric = Metric(name, measured.value, measured.unit)
@@ -132,39 +166,90 @@ def hold(host: Host, measured: Measured, floor: Optional[float], wanted: bool = 
     text = f"{said}{name.replace('_', ' ')} {show(measured.value)} {measured.unit}"
     if not 0 < measured.value < float("inf"):  # NaN is neither; a speed or a time of 0 was never measured
         return unknown("DeepOutput", f"{text} is no figure", target=measured.target)
-    row: Optional[expected.Expected]
     if floor == NONE:
-        return ok(f"{text}, not judged", target=measured.target, metrics=(metric,))
+        return ok(f"{text}, {UNJUDGED}", target=measured.target, metrics=(metric,))
     if floor is not None:
-        row = expected.Expected("", measured.metric, measured.at_least, floor or 1e-9, measured.unit, 0.0, 0, "--floor")
-    else:
-        try:
-            tables = host.fact(expected.tables)
-        except (OSError, ValueError) as error:
-            return unknown("DeepTable", str(error), target=measured.target, metrics=(metric,))
-        row = next(
-            filter(None, (expected.find(tables, kinds(host), one, measured.size, measured.device)
-                          for one in dict.fromkeys((name, measured.metric)))), None,
-        )  # fmt: skip
-    if row is None:
-        if not wanted:
-            return ok(f"{text}, speed not judged", target=measured.target, metrics=(metric,))
-        what = measured.device or " ".join(kinds(host)[:1]) or "a machine of this type"
-        return unknown(
-            "DeepNoThreshold",
-            f"{text}; nothing is known of what {what} should reach (nhc deep calibrate)",
-            target=measured.target,
-            metrics=(metric,),
-        )
+        own = expected.Expected("", measured.metric, measured.at_least, floor or 1e-9, measured.unit, 0.0, 0, "--floor")
+        return _held(measured, text, metric, own.threshold, own.threshold, own)
+    try:
+        site, shipped = host.fact(expected.tables)
+    except (OSError, ValueError) as error:
+        return unknown("DeepTable", str(error), target=measured.target, metrics=(metric,))
+    row = _row(site, host, measured)
+    if row is not None:
+        return _held(measured, text, metric, row.threshold, row.threshold, row)
+    row = _row(shipped, host, measured)
+    if row is not None:
+        return _held(measured, text, metric, row.share(HARD), row.threshold, row)
+    if measured.wire:
+        row = expected.Expected("", measured.metric, True, measured.wire, measured.unit, 1 - WIRE_USUAL, 0, "its link")
+        source = f"{WIRE_USUAL:.0%} of the {show(measured.wire)} {measured.unit} that its link carries"
+        return _held(measured, text, metric, row.share(WIRE_HARD), row.threshold, row._replace(source=source))
+    return ok(f"{text}, {UNJUDGED}", target=measured.target, metrics=(metric,))
+
+
+UNJUDGED = "speed not judged"
+"""What is said of a figure that there is nothing to hold to."""
+SLOW = "DeepSlow"
+
+
+def _row(table: Sequence[expected.Expected], host: Host, measured: Measured) -> Optional[expected.Expected]:
+    names = dict.fromkeys((measured.name or measured.metric, measured.metric))
+    found = (expected.find([table], kinds(host), name, measured.size, measured.device) for name in names)
+    return next(filter(None, found), None)
+
+
+def _held(
+    measured: Measured, text: str, metric: Metric, hard: float, usual: float, row: expected.Expected
+) -> Outcome:  # fmt: skip
+    """CRIT beyond `hard`, WARN beyond `usual`."""
     if row.unit != measured.unit:
         message = f"{text} is not in {row.unit}, as the figure of {row.source} is"
         return unknown("DeepTable", message, target=measured.target, metrics=(metric,))
-    limits = (metric, Metric(f"{name}_threshold", row.threshold, row.unit))
-    bound = "at least" if row.at_least else "at most"
-    why = f"expected {bound} {show(row.threshold)} ({row.source})"
-    if row.holds(measured.value):
-        return ok(f"{text}, {why}", target=measured.target, metrics=limits)
-    return crit("DeepSlow", f"{text}, {why}", target=measured.target, metrics=limits, action=Action.INSPECT)
+    limits = (metric, Metric(f"{metric.name}_threshold", usual, row.unit))
+    why = f"{text}, expected {'at least' if row.at_least else 'at most'} {show(usual)} ({row.source})"
+    if _beyond(measured.value, hard, row.at_least):
+        return crit(SLOW, why, target=measured.target, metrics=limits, action=Action.INSPECT)
+    if _beyond(measured.value, usual, row.at_least):
+        return warn(SLOW, why, target=measured.target, metrics=limits)
+    return ok(why, target=measured.target, metrics=limits)
+
+
+def _beyond(value: float, limit: float, at_least: bool) -> bool:
+    return value < limit if at_least else value > limit
+
+
+def among_peers(
+    outcomes: Sequence[Outcome], model: Callable[[str], str], floor: Optional[float] = None
+) -> List[Outcome]:  # fmt: skip
+    """Hold figures of one run to those of their peers: the same metric of devices of one model, as `model` names them.
+
+    More than 10 percent beyond the median of three or more is CRIT, WARN where there are two. Not with `-f none`.
+    """
+    groups: Dict[Tuple[str, str], List[float]] = {}
+    for one in outcomes:
+        if one.target and one.metrics and one.verdict is not Verdict.UNKNOWN:
+            groups.setdefault((one.metrics[0].name, model(one.target)), []).append(one.metrics[0].value)
+    found: List[Outcome] = []
+    for one in outcomes:
+        peers = sorted(groups.get((one.metrics[0].name, model(one.target)), ())) if one.metrics else []
+        judged = one.verdict in (Verdict.OK, Verdict.WARN) and one.target and len(peers) > 1 and floor != NONE
+        found.append(_beside(one, peers) if judged else one)
+    return found
+
+
+def _beside(one: Outcome, peers: Sequence[float]) -> Outcome:
+    figure = one.metrics[0]
+    least = figure.unit != "us"
+    few = len(peers) < PEERS
+    typical = (peers[-1 if least else 0]) if few else (peers[(len(peers) - 1) // 2] + peers[len(peers) // 2]) / 2
+    if not _beyond(figure.value, typical * (1 - BEHIND if least else 1 + BEHIND), least):
+        return one
+    what = "its only peer" if few else f"the median of its {len(peers)} peers"
+    message = f"{one.message}; {what} gives {show(typical)} {figure.unit}"
+    if few:
+        return warn(SLOW, message, target=one.target, metrics=one.metrics)
+    return crit(SLOW, message, target=one.target, metrics=one.metrics, action=Action.INSPECT)
 
 
 def show(value: float) -> str:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from nhc.checks import deep
 from nhc.light import TYPE_CHECKING
-from nhc.model import Action, Metric, Outcome, crit, ok, unknown
+from nhc.model import Action, Metric, Outcome, crit, ok, unknown, warn
 
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional
+    from typing import Dict, List, Optional, Sequence
 
     from nhc.facts.tools.gemm import Burn, Burned
     from nhc.facts.tools.gpu_burns import Fryer, GpuBurn, Rvs
     from nhc.host import Completed, Host
 
-SPREAD = 0.10
-"""Share by which a device may stay behind the best of its node: gpu-fryer's tolerance. 5 percent is usual."""
 ENOUGH = 0.95
 
 
@@ -39,13 +37,11 @@ def judge(
         outcomes.append(deep.no_proof(tool, f"its last line is missing (status {done.status})", done))
     elif expect is not None and len(burn.devices) != expect:
         outcomes.append(deep.no_proof(tool, f"{len(burn.devices)} of {expect} devices", done))
-    best: Dict[str, float] = {}
-    for one in burn.devices:
-        best[one.name] = max(best.get(one.name, 0.0), one.tflops)
-    outcomes += [
-        _speed(host, burn, one, duration, best[one.name], floor) for one in burn.devices if one.device not in bad
-    ]
-    return _folded(outcomes) if burn.engine == "cpu" else outcomes
+    outcomes += [_speed(host, burn, one, duration, floor) for one in burn.devices if one.device not in bad]
+    if burn.engine == "cpu":
+        return _folded(outcomes)
+    models = {label(burn, one): one.name for one in burn.devices}
+    return deep.among_peers(outcomes, lambda target: models.get(target, ""), floor)
 
 
 def _wrong(burn: Burn) -> Dict[int, Outcome]:
@@ -77,18 +73,12 @@ def _crit(burn: Burn, one: Burned, said: str) -> Outcome:
     return crit("DeepWrongResult", f"{target}: {said}", target=target, metrics=metrics, action=Action.REPLACE)
 
 
-def _speed(host: Host, burn: Burn, one: Burned, duration: float, best: float, floor: Optional[float]) -> Outcome:
+def _speed(host: Host, burn: Burn, one: Burned, duration: float, floor: Optional[float]) -> Outcome:
     target = label(burn, one)
     if one.rounds < 2 or one.seconds < duration * ENOUGH:
         return deep.no_proof(target, f"{one.rounds} rounds in {one.seconds:g} of {duration:g} s", target=target)
-    measured = deep.Measured(
-        f"gemm_{burn.dtype}" if burn.engine != "cpu" else "cpu_gemm", one.tflops, "TFLOPS", target, burn.size, one.name
-    )
-    judged = deep.hold(host, measured, floor, wanted=False)
-    if not judged.verdict > 1 and one.tflops < best * (1 - SPREAD) and burn.engine != "cpu":
-        message = f"{target}: {deep.show(one.tflops)} TFLOPS, the best of its node gives {deep.show(best)}"
-        return crit("DeepSlow", message, target=target, metrics=judged.metrics)
-    return judged
+    metric = f"gemm_{burn.dtype}" if burn.engine != "cpu" else "cpu_gemm"
+    return deep.hold(host, deep.Measured(metric, one.tflops, "TFLOPS", target, burn.size, one.name), floor)
 
 
 def _folded(outcomes: List[Outcome]) -> List[Outcome]:
@@ -99,11 +89,16 @@ def _folded(outcomes: List[Outcome]) -> List[Outcome]:
         return rest
     total = sum(metric.value for one in well for metric in one.metrics if metric.name == "cpu_gemm")
     metrics = (Metric("cpu_gemm", total, "TFLOPS"),)
-    return [*rest, ok(f"{len(well)} cores compute rightly and alike", metrics=metrics)]
+    return [*rest, ok(f"{len(well)} cores compute rightly and alike", target="processors", metrics=metrics)]
 
 
-def judge_gpu_burn(host: Host, found: GpuBurn, done: Completed, expect: int, floor: Optional[float]) -> List[Outcome]:
-    """gpu-burn, whose status says nothing. Its figures are those of one matrix size of its own: not held to ours."""
+def judge_gpu_burn(
+    host: Host, found: GpuBurn, done: Completed, models: Sequence[str], floor: Optional[float]
+) -> List[Outcome]:  # fmt: skip
+    """gpu-burn, whose status says nothing. `models` names the GPUs in their order. Its figures are those of one matrix
+    size of its own: they have a metric of their own.
+    """
+    expect = len(models)
     if found.failures or found.tested is None or len(found.verdicts) != found.tested or found.progress < 100:
         bad = [f"gpu{gpu}" for gpu, fine in found.verdicts.items() if not fine]
         wrong = [crit("DeepWrongResult", f"{one}: gpu-burn calls it faulty", target=one, action=Action.REPLACE)
@@ -123,24 +118,37 @@ def judge_gpu_burn(host: Host, found: GpuBurn, done: Completed, expect: int, flo
         elif speed <= 0:
             outcomes.append(deep.no_proof("gpu-burn", "it tells no speed", done, target))
         else:
-            measured = deep.Measured("gpu_burn", speed, "TFLOPS", target)
-            outcomes.append(deep.hold(host, measured, floor, wanted=False))
-    return outcomes
+            measured = deep.Measured("gpu_burn", speed, "TFLOPS", target, device=_model(models, gpu))
+            outcomes.append(deep.hold(host, measured, floor))
+    return _by_model(outcomes, models, floor)
 
 
-def judge_fryer(host: Host, found: Fryer, done: Completed, expect: int, floor: Optional[float]) -> List[Outcome]:
-    """gpu-fryer, which compares speeds and verifies no numbers."""
+def _model(models: Sequence[str], gpu: int) -> str:
+    return models[gpu] if gpu < len(models) else ""
+
+
+def _by_model(outcomes: Sequence[Outcome], models: Sequence[str], floor: Optional[float]) -> List[Outcome]:
+    by_target = {f"gpu{gpu}": name for gpu, name in enumerate(models)}
+    return deep.among_peers(outcomes, lambda target: by_target.get(target, ""), floor)
+
+
+def judge_fryer(
+    host: Host, found: Fryer, done: Completed, models: Sequence[str], floor: Optional[float]
+) -> List[Outcome]:  # fmt: skip
+    """gpu-fryer, which compares speeds and verifies no numbers. `models` names the GPUs in their order."""
+    expect = len(models)
     if found.healthy is None or done.status > 1 or (found.healthy and done.status):
         return [deep.no_proof("gpu-fryer", f"it came to no verdict (status {done.status})", done)]
-    outcomes = [crit("DeepSlow", f"gpu-fryer: {reason}") for reason in found.reasons]
+    # It holds each GPU to the best of the node: that names one to look at, and its figures are judged below.
+    outcomes = [warn(deep.SLOW, f"gpu-fryer: {reason}") for reason in found.reasons]
     if not found.healthy and not found.reasons:
-        outcomes.append(crit("DeepSlow", "gpu-fryer: some GPUs are not healthy", evidence=deep.tail(done)))
+        outcomes.append(warn(deep.SLOW, "gpu-fryer: some GPUs are not healthy", evidence=deep.tail(done)))
     if len(found.gflops) != expect:
         outcomes.append(deep.no_proof("gpu-fryer", f"{len(found.gflops)} of {expect} GPUs", done))
     for gpu, speed in sorted(found.gflops.items()):
-        measured = deep.Measured("gemm_bf16", speed / 1000, "TFLOPS", f"gpu{gpu}", 8192)
-        outcomes.append(deep.hold(host, measured, floor, wanted=False))
-    return outcomes
+        measured = deep.Measured("gpu_fryer", speed / 1000, "TFLOPS", f"gpu{gpu}", 8192, _model(models, gpu))
+        outcomes.append(deep.hold(host, measured, floor))
+    return _by_model(outcomes, models, floor)
 
 
 def judge_rvs(found: Rvs, done: Completed, expect: int) -> List[Outcome]:

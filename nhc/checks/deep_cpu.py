@@ -58,7 +58,8 @@ def check_deep_cpu(host: Host, duration: float = 60.0, wanted: object = None) ->
     for name, count in chosen.items():
         argv += [f"--{name}", str(count)]
     if "vm" in chosen:
-        argv += ["--vm-bytes", f"{min(VM_KB, _room(host) // max(chosen['vm'], 1))}k"]
+        each = min(VM_KB, _room(host) // max(chosen["vm"], 1))
+        argv += ["--vm-bytes", f"{deep.chosen(host, f'check_deep_cpu {chosen}', each)}k"]
     if deep.scratch(host):
         argv += ["--temp-path", deep.scratch(host)]
     argv += ["--verify", "--metrics", "--oomable", "--timeout", f"{max(1, round(duration))}s"]

@@ -100,7 +100,7 @@ def judge(
         why = f"{show_kb(written // 1024)} written, {show_kb(verified // 1024)} read back, of {show_kb(size // 1024)}"
         return deep.no_proof("fio", why, done)
     judged = [
-        deep.hold(host, deep.Measured(metric, rate / 1e9, "GB/s", where), floor, wanted=False)
+        deep.hold(host, deep.Measured(metric, rate / 1e9, "GB/s", where), floor)
         for metric, rate, floor in (
             ("disk_write", found.jobs[0].write.rate, write), ("disk_read", found.jobs[0].read.rate, read),
         )

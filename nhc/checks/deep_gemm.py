@@ -9,7 +9,7 @@ from nhc.checks.gpu import DEVICES, pick
 from nhc.facts.tools import gemm, gpu_burns
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
-from nhc.model import Outcome, unknown
+from nhc.model import Outcome
 from nhc.units import one_of, seconds, text, whole
 
 if TYPE_CHECKING:
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     Burnt = Union[Outcome, List[Outcome]]
 
 ENGINES = ("auto", "torch", "gpu-burn", "gpu-fryer", "rvs", "cpu")
+BURNS = ("torch", "gpu_burn", "gpu-fryer", "rvs")
 DTYPES = ("bf16", "fp16", "fp32", "fp64")
+PYTHON = opt("-P --python", "python", text, "the Python that has torch", "python3")
 PREPARE = 180.0
 """Seconds for what comes before the load: importing torch, making the inputs, the first product."""
 
@@ -32,7 +34,7 @@ PREPARE = 180.0
     opt("-s --size", "size", whole, "rows and columns of the matrices", 8192),
     opt("-y --dtype", "kind", one_of(DTYPES), "bf16, fp16, fp32 or fp64", "bf16"),
     opt("-e --engine", "chosen", one_of(ENGINES), "torch, gpu-burn, gpu-fryer, rvs, cpu or auto", "auto"),
-    opt("-P --python", "python", text, "the Python that has torch", "python3"),
+    PYTHON,
     deep.FLOOR,
     timeout=deep.OVERHEAD + PREPARE,
     tags=("gpu", "nvidia", "amd"),
@@ -51,9 +53,9 @@ def check_deep_gemm(
 
     Multiplies matrices on all GPUs at once. With torch (of the Python given with -P) each product's bits must be the
     same every time and on every GPU of a model, and a product of small whole numbers must have the row sums that its
-    factors prove: silent corruption is CRIT by GPU, as is a GPU more than 10 percent behind the best of its node.
-    Without torch gpu-burn, gpu-fryer (which verifies nothing) or AMD's rvs are used. Where none is there the GPUs are
-    UNKNOWN, with the reason, and the processors are tested alone.
+    factors prove: silent corruption is CRIT by GPU, as is a GPU more than 10 percent behind the median of its peers.
+    Without torch gpu-burn, gpu-fryer (which verifies nothing) or AMD's rvs are used. Where none is there the
+    GPUs are SKIP, with the reason, and the processors are tested alone.
 
     Example: * |context deep| check_deep_gemm -t 10m -P /opt/venv/bin/python
     """
@@ -73,11 +75,11 @@ def check_deep_gemm(
         if chosen != "cpu":
             rest = [judged] if isinstance(judged, Outcome) else judged
             found = [
-                unknown("DeepNoBurn", f"the {len(gpus)} GPUs were not burnt, the processors alone: {why}"),
+                deep.missing(host, f"the {len(gpus)} GPUs were not burnt, the processors alone: {why}", *BURNS),
                 *rest,
             ]
     else:
-        found = _other(host, burn, duration, len(gpus), floor)
+        found = _other(host, burn, duration, [device.name for device in gpus], floor)
     return [*picked.outcomes, *([found] if isinstance(found, Outcome) else found)]
 
 
@@ -118,7 +120,7 @@ def _torch(
     return deep_burns.judge(host, found, done, duration, expect, floor)
 
 
-def _other(host: Host, burn: str, duration: float, expect: int, floor: Optional[float]) -> Burnt:
+def _other(host: Host, burn: str, duration: float, models: Sequence[str], floor: Optional[float]) -> Burnt:
     length = str(max(1, round(duration)))
     argv = {"gpu-burn": ["gpu_burn", "-tc", length], "gpu-fryer": ["gpu-fryer", length],
             "rvs": ["rvs", "-c", "gst_single.conf"]}[burn]  # fmt: skip
@@ -126,15 +128,17 @@ def _other(host: Host, burn: str, duration: float, expect: int, floor: Optional[
     if isinstance(done, Outcome):
         return done
     try:
-        return _judge_other(host, burn, done, expect, floor)
+        return _judge_other(host, burn, done, models, floor)
     except ValueError as error:
         return deep.unreadable(burn, error, done)
 
 
-def _judge_other(host: Host, burn: str, done: Completed, expect: int, floor: Optional[float]) -> List[Outcome]:
+def _judge_other(
+    host: Host, burn: str, done: Completed, models: Sequence[str], floor: Optional[float]
+) -> List[Outcome]:  # fmt: skip
     output = done.stdout + "\n" + done.stderr
     if burn == "gpu-burn":
-        return deep_burns.judge_gpu_burn(host, gpu_burns.parse_gpu_burn(output), done, expect, floor)
+        return deep_burns.judge_gpu_burn(host, gpu_burns.parse_gpu_burn(output), done, models, floor)
     if burn == "gpu-fryer":
-        return deep_burns.judge_fryer(host, gpu_burns.parse_gpu_fryer(output), done, expect, floor)
-    return deep_burns.judge_rvs(gpu_burns.parse_rvs(output), done, expect)
+        return deep_burns.judge_fryer(host, gpu_burns.parse_gpu_fryer(output), done, models, floor)
+    return deep_burns.judge_rvs(gpu_burns.parse_rvs(output), done, len(models))

@@ -28,7 +28,7 @@ def built(host: Host, name: str, binary: str) -> Union[str, Outcome]:
         return binary
     compiler = next((one for one in COMPILERS if host.which(one)), None)
     if compiler is None:
-        return unknown("DeepNoCompiler", f"{name}: there is no C compiler here, and no --binary was given")
+        return deep.missing(host, f"{name}: there is no C compiler here, and no --binary was given", *COMPILERS)
     if not deep.scratch(host):
         return unknown("DeepNotAlone", "deep checks run in nhc deep run only, which sees to it that the node is free")
     from nhc.data.reader import read

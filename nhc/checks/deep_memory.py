@@ -54,7 +54,7 @@ def check_deep_memory(
     wanted = size // 1024 if size else int((available + RESERVE) * share / 100)
     if min(wanted, available) < 1024:
         return unknown("DeepNoRoom", f"only {show_kb(max(available, 0))} of memory can be tested")
-    mib = min(wanted, available) // 1024
+    mib = deep.chosen(host, f"check_deep_memory {size or share:g}", min(wanted, available) // 1024)
     chosen = tool if tool != "auto" else "stressapptest" if host.which("stressapptest") else "memtester"
     before = _counts(host)
     judged = _stressapptest(host, mib, duration) if chosen == "stressapptest" else _memtester(host, mib)

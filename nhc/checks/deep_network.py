@@ -67,7 +67,7 @@ def check_deep_network(
     if found.seconds < duration * 0.9 or found.received <= 0:
         return deep.no_proof("iperf3", f"{found.seconds:g} of {duration:g} s", done)
     measured = deep.Measured("net_tcp" if server else "net_loopback", found.received, "Gb/s")
-    judged = deep.hold(host, measured, floor, wanted=False)
+    judged = deep.hold(host, measured, floor)
     if found.retransmits is None:
         return judged
     return judged._replace(metrics=(*judged.metrics, Metric("net_retransmits", float(found.retransmits))))

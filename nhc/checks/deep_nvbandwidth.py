@@ -9,26 +9,30 @@ from nhc.facts.tools import nvbandwidth
 from nhc.facts.tools.nvbandwidth import FAILED, WAIVED
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING, NamedTuple
-from nhc.model import Action, Outcome, crit, skip, unknown
+from nhc.model import Action, Outcome, Verdict, crit, skip, unknown, warn
 
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Sequence, Tuple, Union
+    from typing import Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
-    from nhc.facts.accelerator_values import Device
+    from nhc.facts.accelerator_values import Device, PcieLink
     from nhc.facts.tools.nvbandwidth import BandwidthCase, Bandwidths
     from nhc.host import Completed
 
 
 class Kind(NamedTuple):
-    """What a test measures. `between` says that its matrix is of GPUs with each other; else a column is a GPU."""
+    """What a test measures. `between` says that its matrix is of GPUs with each other; else a column is a GPU.
+
+    `link` says that it copies over the GPU's PCIe link, one way.
+    """
 
     metric: str
     between: bool = False
+    link: bool = False
 
 
 TESTS: Dict[str, Kind] = {
-    "host_to_device_memcpy_ce": Kind("pcie_host_to_device"),
-    "device_to_host_memcpy_ce": Kind("pcie_device_to_host"),
+    "host_to_device_memcpy_ce": Kind("pcie_host_to_device", link=True),
+    "device_to_host_memcpy_ce": Kind("pcie_device_to_host", link=True),
     "host_to_device_bidirectional_memcpy_ce": Kind("pcie_host_to_device_both"),
     "device_to_host_bidirectional_memcpy_ce": Kind("pcie_device_to_host_both"),
     "device_to_device_memcpy_read_ce": Kind("device_to_device", between=True),
@@ -60,8 +64,10 @@ def check_deep_nvbandwidth(
     """Copies to, from, between and within GPUs are as fast as they should be.
 
     Runs nvbandwidth, which ends with status 0 whatever happened: each test must have passed, with a figure for each
-    GPU. The slowest way to and from each GPU is judged. A test between GPUs that was waived says that they cannot reach
-    each other: SKIP with one GPU, UNKNOWN with several. Data that arrived wrong is CRIT.
+    GPU. Copies by PCIe are held to what the link carries at its width and generation, others to the GPU's peers and to
+    tables. Between GPUs the one that is slow with most of the others is named, else the two ends of a slow way. A test
+    between GPUs that was waived says that they cannot reach each other: SKIP with one GPU, UNKNOWN with several. Data
+    that arrived wrong is CRIT.
 
     Example: * |context deep| check_deep_nvbandwidth -t host_to_device_memcpy_ce -f 52
     """
@@ -135,25 +141,95 @@ def _figures(
     rows = len(case.matrix)
     if columns != len(devices) or any(len(row) != columns for row in case.matrix) or (kind.between and rows != columns):
         return [deep.no_proof("nvbandwidth", f"{case.name}: {rows} x {columns} figures of {len(devices)} GPUs", done)]
+    if kind.between:
+        return between(host, case, kind, devices, done, floor)
     outcomes = []
     for at, device in enumerate(devices):
-        values = _slowest(case, kind, at)
-        if values is None:
+        column = [row[at] for row in case.matrix]
+        value = max((figure for figure in column if figure is not None), default=None)  # the nearest processor's
+        if value is None:
             outcomes.append(
                 deep.no_proof("nvbandwidth", f"{case.name}: no figure of {device.label}", done, device.label)
             )
             continue
-        measured = deep.Measured(kind.metric, values, "GB/s", device.label, device=device.name)
+        wire = _wire(device.pcie) if kind.link else 0.0
+        measured = deep.Measured(kind.metric, value, "GB/s", device.label, device=device.name, wire=wire)
         outcomes.append(deep.hold(host, measured, floor))
-    return outcomes
+    names = {device.label: device.name for device in devices}
+    return deep.among_peers(outcomes, lambda target: names.get(target, ""), floor)
 
 
-def _slowest(case: BandwidthCase, kind: Kind, at: int) -> Optional[float]:
-    """The figure to judge a GPU by: the slowest to or from any peer; of the ways from the host the nearest one."""
-    column: Tuple[Optional[float], ...] = tuple(row[at] for row in case.matrix)
-    if kind.between:
-        ways = [value for place, value in enumerate((*column, *case.matrix[at]))
-                if place not in (at, len(column) + at)]  # fmt: skip
-        return None if not ways or any(value is None for value in ways) else min(v for v in ways if v is not None)
-    figures = [value for value in column if value is not None]
-    return max(figures) if figures else None
+LANE = {1: 0.25, 2: 0.5, 3: 8 * 128 / 130 / 8, 4: 16 * 128 / 130 / 8, 5: 32 * 128 / 130 / 8, 6: 64 * 242 / 256 / 8}
+"""GB/s of one lane and one way by generation, with the encoding: 8b/10b to the second, 128b/130b to the fifth, flits of
+242 data bytes in 256 from the sixth on (PCI Express base specification)."""
+
+
+def _wire(link: PcieLink) -> float:
+    """GB/s that a GPU's link carries at the best width and generation of its two ends, 0 where they are not known.
+
+    The best, not those of now: a lost lane or generation is what the figure is to show.
+    """
+    return LANE.get(link.max_generation or 0, 0.0) * (link.max_width or 0)
+
+
+def between(
+    host: Host, case: BandwidthCase, kind: Kind, devices: Sequence[Device], done: Completed, floor: Optional[float]
+) -> List[Outcome]:  # fmt: skip
+    """Copies between GPUs: one that is slow with most of the others is to blame, and no GPU that meets it.
+
+    A GPU is judged by its slower direction: by the median of its ways there, the slowest left out. Single ways that are
+    slow are named by their two ends.
+    """
+    size = range(len(devices))
+    ways = {(row, column): case.matrix[row][column] for row in size for column in size if row != column}
+    outcomes: List[Outcome] = []
+    for at, device in enumerate(devices):
+        own = [sorted(value for pair, value in ways.items() if pair[side] == at and value is not None)
+               for side in (0, 1)]  # fmt: skip
+        if any(len(known) < len(devices) - 1 for known in own):
+            outcomes.append(
+                deep.no_proof("nvbandwidth", f"{case.name}: no figure of {device.label}", done, device.label)
+            )
+            continue
+        if len(devices) > 1:
+            # Of three GPUs each meets the one that is slow in half of its ways.
+            value = min(_median(known[1:] or known) for known in own)
+            measured = deep.Measured(kind.metric, value, "GB/s", device.label, device=device.name)
+            outcomes.append(deep.hold(host, measured, floor))
+    names = {device.label: device.name for device in devices}
+    outcomes = deep.among_peers(outcomes, lambda target: names.get(target, ""), floor)
+    return [*outcomes, *_slow_ways(host, kind, devices, ways, outcomes, floor)]
+
+
+def _slow_ways(
+    host: Host, kind: Kind, devices: Sequence[Device], ways: Mapping[Tuple[int, int], Optional[float]],
+    outcomes: Sequence[Outcome], floor: Optional[float],
+) -> List[Outcome]:  # fmt: skip
+    """Ways that are slow although neither end is, each pair once; the figure is that of the slower direction."""
+    slow = {one.target for one in outcomes if one.verdict > Verdict.OK}
+    fair = {
+        pair: value for pair, value in ways.items()
+        if value is not None and not slow.intersection(devices[at].label for at in pair)
+    }  # fmt: skip
+    pairs = {
+        (one, two): min(value, fair.get((two, one), value)) for (one, two), value in fair.items() if one < two
+    }  # fmt: skip
+    judged = []
+    for (one, two), value in sorted(pairs.items()):
+        target = f"{devices[one].label}-{devices[two].label}"
+        measured = deep.Measured(kind.metric, value, "GB/s", target, device=devices[one].name)
+        one_way = deep.hold(host, measured, floor)
+        if one_way.verdict is Verdict.OK and value < FAR * _median(sorted(pairs.values())) and floor != deep.NONE:
+            one_way = warn(deep.SLOW, f"{one_way.message}; most pairs give more than twice as much", target=target,
+                           metrics=one_way.metrics)  # fmt: skip
+        judged.append(one_way)
+    return [one for one in judged if one.verdict > Verdict.OK]
+
+
+FAR = 0.5
+"""Share of the median of all pairs below which one of them is remarkable: pairs across processors are slower than those
+of one PCIe switch."""
+
+
+def _median(ordered: Sequence[float]) -> float:
+    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2

@@ -71,7 +71,8 @@ def check_deep_rdma(
             slow = _both(host, ["ib_write_lat", *common, "-s", "2", "-n", "1000"], at + 1, deep.START)
             judged.append(slow if isinstance(slow, Outcome) else _latency(host, port, slow, most))
         outcomes += [one._replace(target=one.target or port.name) for one in judged]
-    return outcomes
+    rates = {port.name: str(port.rate_gbps) for port in active}
+    return deep.among_peers(outcomes, lambda target: rates.get(target, ""), floor)
 
 
 def _both(host: Host, argv: Sequence[str], at: int, timeout: float) -> Union[Completed, Outcome]:
@@ -130,7 +131,7 @@ def _latency(host: Host, port: Port, done: Completed, most: Optional[float]) -> 
     if row is None or not row.latency_typical or row.latency_typical <= 0:
         return deep.no_proof("ib_write_lat", "no row", done)
     measured = deep.Measured("rdma_write_latency", row.latency_typical, "us", port.name, at_least=False)
-    return deep.hold(host, measured, most, wanted=False)
+    return deep.hold(host, measured, most)
 
 
 @check(
@@ -183,9 +184,7 @@ def _efa(
     if len(rates) < 8 or largest < 65536 or not times:  # -a goes from 2 bytes to 8 MiB, on EFA to its largest message
         return deep.no_proof("ib_write_bw", f"{len(rates)} sizes up to {largest} bytes, {len(times)} latencies", done)
     judged = [deep.hold(host, deep.Measured("efa_write", max(rates), "Gb/s", port.device, largest), floor)]
-    judged.append(
-        deep.hold(host, deep.Measured("efa_latency", min(times), "us", port.device, at_least=False), most, wanted=False)
-    )
+    judged.append(deep.hold(host, deep.Measured("efa_latency", min(times), "us", port.device, at_least=False), most))
     extra = (Metric("efa_write_average", sum(rates) / len(rates), "Gb/s"), Metric("efa_latency_max", max(times), "us"),
              Metric("efa_latency_average", sum(times) / len(times), "us"))  # fmt: skip
     one = worst(tuple(judged))

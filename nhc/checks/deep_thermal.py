@@ -5,7 +5,7 @@ from __future__ import annotations
 from nhc.check import check, flag, opt
 from nhc.checks import deep
 from nhc.checks.deep_cpu import judge as judge_stress
-from nhc.checks.deep_gemm import check_deep_gemm
+from nhc.checks.deep_gemm import PYTHON, check_deep_gemm
 from nhc.facts import cpufreq
 from nhc.facts.accelerator import accelerators
 from nhc.facts.accelerator_values import HARDWARE_REASONS
@@ -67,10 +67,13 @@ class Watch:
     "check_deep_thermal",
     opt("-t --time", "duration", seconds, "how long to load", 60.0),
     flag("-c --cpu-only", "cpu_only", "load the processors alone, although there are GPUs"),
+    PYTHON,
     timeout=2 * deep.OVERHEAD + 300,
     tags=("cpu", "gpu"),
 )
-def check_deep_thermal(host: Host, duration: float = 60.0, cpu_only: bool = False) -> List[Outcome]:
+def check_deep_thermal(
+    host: Host, duration: float = 60.0, cpu_only: bool = False, python: str = "python3"
+) -> List[Outcome]:
     """Nothing slows down because of heat or power while all of the node works.
 
     Loads all processors with stress-ng, then all GPUs as check_deep_gemm does, and looks every second. CRIT where a
@@ -81,7 +84,7 @@ def check_deep_thermal(host: Host, duration: float = 60.0, cpu_only: bool = Fals
     """
     outcomes = [_processors(host, duration)]
     if not cpu_only:
-        outcomes += _devices(host, duration)
+        outcomes += _devices(host, duration, python)
     return outcomes
 
 
@@ -124,17 +127,17 @@ def _processors(host: Host, duration: float) -> Outcome:
         return warn("DeepClockSpread", message, metrics=metrics)
     if not after and not lowest:
         return skip("NotSupported", "this machine shows neither thermal events nor frequencies of its processors")
-    return ok(f"processors: no thermal event in {duration:g} s of load", metrics=metrics)
+    return ok(f"processors: no thermal event in {duration:g} s of load", target="processors", metrics=metrics)
 
 
-def _devices(host: Host, duration: float) -> List[Outcome]:
+def _devices(host: Host, duration: float, python: str) -> List[Outcome]:
     if not host.fact(accelerators).devices:
         return []
     watch = Watch(host)
     watched = WatchedHost(host, watch)
-    found = check_deep_gemm(watched, duration, floor=deep.NONE)
+    found = check_deep_gemm(watched, duration, python=python, floor=deep.NONE)
     load = [found] if isinstance(found, Outcome) else found
-    bad = [one for one in load if one.verdict > Verdict.OK]
+    bad = [one for one in load if one.verdict > Verdict.OK or one.reason == "CommandMissing"]
     if bad:
         return bad
     if watch.looks < LEAST:

@@ -61,6 +61,10 @@ def _suites(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> Li
     help="Draw the numbers of check_gpu_proof again that this seed drew: a report's message has it.",
 )  # fmt: skip
 @under("How it runs")(
+    "--require", "require", multiple=True, metavar="TOOL",
+    help="Without this tool its check is unknown; otherwise it is skipped. all: every tool. Repeatable.",
+)  # fmt: skip
+@under("How it runs")(
     "--on-unknown",
     type=click.Choice(["tell", "admit", "refuse"]),
     default="tell",
@@ -118,7 +122,7 @@ def run_command(**options: Any) -> None:
             options["suite"], plan, node, kinds(host), options["force"], options["timeout"],
             _source(options["adapter"], host, dict(plan.settings)), terminal,
             lambda line: click.echo(f"nhc deep run: {line}", err=True), bool(options["quiet"]),
-            options["node"] or node_name(os.environ, dict(plan.settings), node), options["seed"],
+            options["node"] or node_name(os.environ, dict(plan.settings), node), options["seed"], options["require"],
         )  # fmt: skip
     except ConfigError as error:
         raise SystemExit(_refuse("\n".join(problem.show() for problem in error.problems))) from None

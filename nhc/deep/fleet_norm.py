@@ -133,7 +133,8 @@ def propose(samples: Iterable[Sample], when: str, least: int = LEAST) -> Proposa
         share = 3 * kept.mad / SCALE / kept.median
         tolerance = min(max(FLOOR_TOLERANCE, math.ceil(share * 100) / 100), MOST_TOLERANCE)
         source = f"calibrated {when} on {kept.nodes} nodes, {kept.figures} figures"
-        rows.append(Expected(kind, metric, at_least, _rounded(kept.median), unit, tolerance, 0, source))
+        spread = round(min((kept.most - kept.least) / kept.median, 0.99), 3)
+        rows.append(Expected(kind, metric, at_least, _rounded(kept.median), unit, tolerance, 0, source, spread))
     return Proposal(tuple(rows), tuple(remarks))
 
 

@@ -15,12 +15,16 @@ if TYPE_CHECKING:
 
 SITE = "/etc/nhc/deep-expected.tsv"
 SHIPPED = "deep_expected.tsv"
-COLUMNS = ("kind", "metric", "bound", "expected", "unit", "tolerance", "from", "source")
+COLUMNS = ("kind", "metric", "bound", "expected", "unit", "tolerance", "from", "source", "spread")
+"""The last may be missing: tables of earlier versions have none."""
 UNITS = ("GB/s", "Gb/s", "TFLOPS", "us", "Cel", "MHz", "%")
 
 
 class Expected(NamedTuple):
-    """One row. `at_least` says that less is worse; `tolerance` is a share; `size` the least it holds for, in bytes."""
+    """One row. `at_least` says that less is worse; `tolerance` is a share; `size` the least it holds for, in bytes.
+
+    `spread` is the share by which healthy machines of the kind differ, 0 where that is not known.
+    """
 
     kind: str
     metric: str
@@ -30,11 +34,16 @@ class Expected(NamedTuple):
     tolerance: float
     size: int
     source: str
+    spread: float = 0.0
 
     @property
     def threshold(self) -> float:
         """The worst figure that passes."""
         return self.expected * (1 - self.tolerance if self.at_least else 1 + self.tolerance)
+
+    def share(self, part: float) -> float:
+        """The figure that is `part` (0 to 1) of what is expected: so much less of a speed, so much more of a time."""
+        return self.expected * part if self.at_least else self.expected / part
 
     def holds(self, value: float) -> bool:
         """Whether a figure passes. NaN does not."""
@@ -49,7 +58,7 @@ def parse(text: str, name: str) -> Tuple[Expected, ...]:
             continue
         cells = line.split("\t")
         try:
-            if len(cells) != len(COLUMNS):
+            if len(cells) not in (len(COLUMNS) - 1, len(COLUMNS)):
                 raise ValueError(f"expected {len(COLUMNS)} columns with tabs between them, not {len(cells)}")
             rows.append(_row([cell.strip() for cell in cells]))
         except ValueError as error:
@@ -58,7 +67,7 @@ def parse(text: str, name: str) -> Tuple[Expected, ...]:
 
 
 def _row(cells: Sequence[str]) -> Expected:
-    kind, metric, bound, expected, unit, tolerance, size, source = cells
+    kind, metric, bound, expected, unit, tolerance, size, source, *more = cells
     if bound not in ("least", "most"):
         raise ValueError(f"bound: expected least or most, not {bound!r}")
     if unit not in UNITS:
@@ -68,9 +77,12 @@ def _row(cells: Sequence[str]) -> Expected:
     figure, share = _number("expected", expected), _number("tolerance", tolerance)
     if not 0 < figure < 1e12 or not 0 <= share < 100:
         raise ValueError(f"expected above 0 and a tolerance of 0 to 99 percent, not {expected} and {tolerance}")
+    spread = _number("spread", more[0]) if more and more[0] else 0.0
+    if not 0 <= spread < 100:
+        raise ValueError(f"spread: expected 0 to 99 percent, not {more[0]}")
     if not size.isdigit():
         raise ValueError(f"from: expected a size in bytes, not {size!r}")
-    return Expected(kind, metric, bound == "least", figure, unit, share / 100, int(size), source)
+    return Expected(kind, metric, bound == "least", figure, unit, share / 100, int(size), source, spread / 100)
 
 
 def _number(name: str, word: str) -> float:
@@ -83,7 +95,8 @@ def _number(name: str, word: str) -> float:
 def format_row(row: Expected) -> str:
     """The row as a line of the table."""
     cells = (row.kind, row.metric, "least" if row.at_least else "most", f"{row.expected:g}", row.unit,
-             f"{row.tolerance * 100:g}", str(row.size), row.source)  # fmt: skip
+             f"{row.tolerance * 100:g}", str(row.size), row.source,
+             f"{row.spread * 100:.3g}" if row.spread else "")  # fmt: skip
     return "\t".join(cell.replace("\t", " ").replace("\n", " ") for cell in cells)
 
 
@@ -110,8 +123,8 @@ def _named(device: str, name: str) -> bool:
     return bool(device) and (device.startswith(name[:-1]) if name.endswith("*") else device == name)
 
 
-def tables(host: Host) -> Tuple[Tuple[Expected, ...], ...]:
-    """The site's table, where it has one, and ours. Raises ValueError for a site's line that makes no sense."""
+def tables(host: Host) -> Tuple[Tuple[Expected, ...], Tuple[Expected, ...]]:
+    """The site's table, empty where it has none, and ours. Raises ValueError for a site's line that makes no sense."""
     from nhc.data.reader import read
 
     shipped = parse(read(SHIPPED), SHIPPED)
@@ -119,5 +132,5 @@ def tables(host: Host) -> Tuple[Tuple[Expected, ...], ...]:
     try:
         own = parse(host.read(path, 16 << 20), path)
     except FileNotFoundError:
-        return (shipped,)
+        return (), shipped
     return own, shipped

@@ -143,7 +143,8 @@ def test_a_core_that_computes_wrongly_is_named(tmp_path, host):
 def test_memory_bandwidth(host, tmp_path):
     tool("cc")
     line = "check_deep_triad -t 200ms -s 8M"
-    assert judge(host, line).reason == "DeepNoThreshold"
+    unjudged = judge(host, line)
+    assert (unjudged.verdict, "speed not judged" in unjudged.message) == (Verdict.OK, True)
     assert judge(host, f"{line} -f 0.001").verdict is OK
     outcome = judge(host, f"{line} -f 100000")
     assert (outcome.verdict, outcome.reason) == (CRIT, "DeepSlow")
@@ -175,7 +176,10 @@ def test_arrays_that_do_not_hold_what_they_must(host, tmp_path):
 
 def test_a_node_without_a_compiler(host):
     bare = FakeHost({"/proc/meminfo": "MemTotal: 9000000 kB\nMemFree: 9000000 kB\n"}, {}, dict(host.settings))
-    assert judge(bare, "check_deep_triad").reason == "DeepNoCompiler"
+    outcome = judge(bare, "check_deep_triad")
+    assert (outcome.verdict, outcome.reason) == (Verdict.SKIP, "CommandMissing")
+    needed = bare.with_settings({**bare.settings, "NHC_DEEP_REQUIRE": "gcc"})
+    assert judge(needed, "check_deep_triad").verdict is Verdict.UNKNOWN
 
 
 @pytest.mark.slow

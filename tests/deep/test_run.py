@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from nhc.deep import gpu_settings, idle, journal, leftovers, suites
+from nhc.deep import again, coverage, gpu_settings, idle, journal, leftovers, suites
 from nhc.deep.gpu_settings import GpuSettings
 from nhc.host import Host
+from nhc.model import Action, CheckResult, Metric, Outcome, Verdict
 from nhc.ports import Mark, NodeState
 from nhc.testing import FakeHost, Symlink
 from tests.support.require import need
@@ -270,6 +271,97 @@ def test_suites_that_come_with_nhc():
     for name in fragments:
         done = nhc("deep", "list", name, "-f", "json")
         assert json.loads(done.stdout)[0]["count"] > 1, done.stderr
+
+
+# What is slow is measured again; what is not there is said.
+
+TRIAD = """#!/bin/bash
+# A triad of the next speed in a list, the last again and again.
+speed=$(head -1 {place}/speeds); [ $(wc -l < {place}/speeds) -lt 2 ] || sed -i 1d {place}/speeds
+echo x >> {place}/measured
+echo "array $1 bytes 2 threads"
+for name in copy scale add triad; do echo "rate $name $speed GB/s"; done
+echo "validated yes"
+echo "end"
+"""
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("speeds", "status", "verdict", "said"),
+    [
+        ("8 8", 1, "CRIT", "host triad 8 GB/s, expected at least 50 (--floor); measured again: 8 GB/s"),
+        ("8 90", 0, "WARN", "expected at least 50 (--floor); measured again it was 90 GB/s"),
+        ("90", 0, "OK", "host triad 90 GB/s"),
+    ],
+)
+def test_what_is_slow_convicts_when_it_is_slow_again(place, speeds, status, verdict, said):
+    (place / "triad").write_text(TRIAD.format(place=place))
+    (place / "triad").chmod(0o755)
+    (place / "speeds").write_text("\n".join(speeds.split()) + "\n")
+    text = f"# context deep\n* || check_deep_triad -t 1s -s 1M -b {place}/triad --floor 50\n"
+    (place / "own.conf").write_text(text)
+    done = deep(place, "run", place / "own.conf", "--adapter", "none", "-f", "json", "-q")
+    [result] = json.loads(done.stdout)["results"]
+    assert (done.returncode, result["verdict"]) == (status, verdict), done.stderr
+    assert said in result["message"]
+    assert len((place / "measured").read_text().splitlines()) == (1 if verdict == "OK" else 2)
+
+
+@pytest.mark.thorough
+def test_a_tool_that_is_not_installed_is_skipped_and_named(place):
+    lines = suite(
+        place,
+        "check_file_test -e /etc/passwd",
+        "check_deep_cpu_gemm -t 1s -b /no/cores",
+        "check_deep_triad -s 1M -b /no/triad",
+    )
+    done = deep(place, "run", lines, "--adapter", "none")
+    assert done.returncode == 0
+    assert "not tested: cores is not installed; triad is not installed" in done.stdout + done.stderr
+    needed = deep(place, "run", lines, "--adapter", "none", "--require", "cores", "-f", "json")
+    assert needed.returncode == 3
+    assert [one["verdict"] for one in json.loads(needed.stdout)["results"]] == ["OK", "UNKNOWN", "SKIP"]
+    nothing = deep(place, "run", suite(place, "check_deep_cpu_gemm -b /no/x", name="x.conf"), "--adapter", "none")
+    assert nothing.returncode == 3  # nothing was judged
+
+
+def result(check, verdict, target="", reason="", line="line", metric=None, message="said"):
+    outcome = Outcome(verdict, reason, message, target=target, metrics=(metric,) if metric else ())
+    return CheckResult(check, outcome, 1.0, "suite", line)
+
+
+def test_a_device_on_which_no_test_ran_has_not_passed():
+    lost = result("check_deep_dcgm", Verdict.SKIP, reason="CommandMissing", message="dcgmi is not installed")
+    burnt = result("check_deep_gemm", Verdict.OK, "gpu0")
+    read = result("check_gpu_ecc", Verdict.OK, "gpu1")  # what a device says of itself is no test
+    cores = result("check_deep_gemm", Verdict.OK, "processors")
+    gpus = ["gpu0", "gpu1"]
+    assert [one.target for one in coverage.untested([lost, burnt, read, cores], gpus)] == ["gpu1"]
+    assert coverage.untested([burnt, read], gpus) == []  # a suite that asks for no tool
+    whole = result("check_deep_collective", Verdict.OK)
+    assert coverage.untested([lost, whole], gpus) == []
+    assert "dcgmi is not installed" in coverage.untested([lost], gpus)[0].message
+
+
+def test_what_the_second_measurement_makes_of_a_slow_result():
+    def speed(value, verdict=Verdict.CRIT, reason="DeepSlow", target="gpu0"):
+        return result(
+            "c", verdict, target, reason if verdict is not Verdict.OK else "", metric=Metric("m", value, "GB/s")
+        )
+
+    wrong = result("c", Verdict.CRIT, "gpu0", "DeepWrongResult")
+    first = [speed(8.0), speed(90.0, Verdict.OK, target="gpu1"), wrong]
+    confirmed = again.merge(first, [speed(7.0), speed(90.0, Verdict.OK, target="gpu1")])
+    assert [one.verdict for one in confirmed] == [Verdict.CRIT, Verdict.OK, Verdict.CRIT]
+    assert confirmed[2] == wrong
+    once = again.merge(first[:1], [speed(88.0, Verdict.OK)])[0]
+    assert (once.verdict, once.outcome.action) == (Verdict.WARN, Action.NONE)
+    assert again.merge(first[:1], [wrong])[1] == wrong  # wrong data convicts, whenever it shows
+    other = again.merge(first[:1], [speed(88.0, Verdict.OK), speed(9.0, target="gpu1")])
+    assert [one.verdict for one in other] == [Verdict.WARN]  # gpu1 was slow once, too
+    late = again.merge(first[:1], [], "the run's deadline had passed")[0]
+    assert (late.verdict, "deadline" in late.outcome.message) == (Verdict.WARN, True)
 
 
 # The node is free.

@@ -9,9 +9,14 @@ from pathlib import Path
 import pytest
 
 from nhc.cli.record import differences, judge
-from nhc.hosts.recording import AnswerRecorder
+from nhc.host import Completed, System
+from nhc.hosts.recording import AnswerRecorder, RecordingHost, finish
 from nhc.hosts.redaction import secrets
+from nhc.hosts.replay import Replay
+from nhc.model import Verdict
+from nhc.plan import Plan
 from nhc.render import json as wire
+from tests.support.judge import judge_all as judged_line
 from tests.support.run import nhc
 
 NODES = sorted(path.parent for path in (Path(__file__).parents[1] / "nodes").glob("*/machine.json"))
@@ -23,6 +28,45 @@ def test_a_recorded_machine_gives_its_golden_report(node):
     report = wire.to_dict(judge(str(node)))
     report["version"] = golden["version"]
     assert report == golden
+
+
+def test_a_healthy_machine_passes_the_quick_suite_on_its_first_day():
+    """A real H100, and tools as they printed: it was convicted by the best figures of other machines and tools."""
+    done = nhc("replay", str(Path(__file__).parents[1] / "nodes" / "h100-deep-quick"))
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[-1].startswith("vm: OK: ")
+
+
+class Tools(System):
+    """A machine whose free memory shrinks with every look, and whose stressapptest does what it is asked."""
+
+    def which(self, command):
+        return f"/usr/bin/{command}"
+
+    def run(self, argv, timeout, stdin, env, during=None):
+        return Completed(0, (
+            f"Stats: Found 0 hardware incidents\nStats: Completed: {argv[4]}.00M in 2.00s 999.00MB/s, "
+            "with 0 hardware incidents, 0 errors\nStatus: PASS - please verify no corrected errors\n"
+        ))  # fmt: skip
+
+
+def test_a_deep_recording_replays_although_free_memory_changed_meanwhile(tmp_path):
+    (tmp_path / "live/proc").mkdir(parents=True)
+    (tmp_path / "kept").mkdir()
+    meminfo = tmp_path / "live/proc/meminfo"
+    line = "check_deep_memory -t 2s -m 25%"
+    meminfo.write_text("MemTotal: 99000000 kB\nMemFree: 88000000 kB\nMemAvailable: 88000000 kB\n")
+    host = RecordingHost(str(tmp_path / "kept"), str(tmp_path / "live"), Tools(str(tmp_path / "live")))
+    host = host.with_settings({"NHC_DEEP_RUN": "r"})
+    [recorded] = judged_line(host, line)
+    meminfo.write_text("MemTotal: 99000000 kB\nMemFree: 44000000 kB\nMemAvailable: 44000000 kB\n")
+    host.forget()
+    host.read("/proc/meminfo")  # another check of the same run
+    finish(str(tmp_path / "kept"), Plan(()), host, "n1", (1.0, 1.0))
+
+    again = Replay(str(tmp_path / "kept")).host().with_settings({"NHC_DEEP_RUN": "r"})
+    assert recorded.verdict is Verdict.OK
+    assert judged_line(again, line) == [recorded]
 
 
 def test_the_lost_gpu_is_found_by_each_witness():

@@ -1,0 +1,66 @@
+"""What a second measurement makes of a slow result. Pure: the results of both, the results to report out.
+
+A speed differs between runs: a result that is slow once is a warning. It convicts when it is measured again and is slow
+again. Wrong data convicts at once, in whichever measurement it shows.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, List, Optional, Sequence, Set, Tuple
+
+from nhc.checks.deep import SLOW
+from nhc.model import Action, CheckResult, Verdict
+
+Key = Tuple[str, str, str, str]
+
+
+def slow(result: CheckResult) -> bool:
+    """Whether a result convicts by its speed."""
+    return result.verdict is Verdict.CRIT and result.outcome.reason == SLOW
+
+
+def lines(results: Sequence[CheckResult]) -> Set[Tuple[str, str]]:
+    """The lines, by their source and text, that are to be run again."""
+    return {(result.source, result.line) for result in results if slow(result)}
+
+
+def merge(first: Sequence[CheckResult], second: Sequence[CheckResult], why_not: str = "") -> List[CheckResult]:
+    """The results, the slow ones by what the second measurement of them says.
+
+    `why_not` is why there was none. Other faults that the second measurement shows are added.
+    """
+    seen: Dict[Key, CheckResult] = {_key(result): result for result in second}
+    unsure = {
+        (result.source, result.line): result.outcome.message or result.outcome.reason
+        for result in second
+        if result.verdict is Verdict.UNKNOWN
+    }
+    found = [
+        _confirmed(one, seen.get(_key(one)), unsure.get((one.source, one.line), why_not)) if slow(one) else one
+        for one in first
+    ]
+    return found + [one for one in second if one.verdict is Verdict.CRIT and not slow(one)]
+
+
+def _confirmed(one: CheckResult, other: Optional[CheckResult], why_not: str) -> CheckResult:
+    said = one.outcome.message
+    if other is not None and slow(other):
+        return one._replace(outcome=one.outcome._replace(message=f"{said}; measured again: {_figure(other)}"))
+    if other is not None and other.verdict in (Verdict.OK, Verdict.WARN):
+        said = f"{said}; measured again it was {_figure(other)}"
+    elif other is None and not why_not:
+        said = f"{said}; measured again it was not slow"
+    else:
+        said = f"{said}; it could not be measured again: {why_not or (other.outcome.message if other else '')}"
+    doubted = one.outcome._replace(verdict=Verdict.WARN, message=said, action=Action.NONE)
+    return one._replace(outcome=doubted)
+
+
+def _key(result: CheckResult) -> Key:
+    metric = result.outcome.metrics[0].name if result.outcome.metrics else ""
+    return result.source, result.line, result.outcome.target, metric
+
+
+def _figure(result: CheckResult) -> str:
+    metric = result.outcome.metrics[0] if result.outcome.metrics else None
+    return f"{metric.value:.4g} {metric.unit}" if metric else "slow"

@@ -1,0 +1,74 @@
+"""What a run of a suite did not test, because the tool is not there, or did not judge. Pure.
+
+A tool that is not installed is no fault of the node: its check is skipped. But a device on which no test ran has not
+passed, whatever the rest of the node showed.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, List, Sequence
+
+from nhc.check import find
+from nhc.checks.deep import UNJUDGED
+from nhc.model import CheckResult, Outcome, Verdict, unknown
+
+MISSING = "CommandMissing"
+"""The reason of results of tools that are not installed."""
+UNTESTED = "DeepNothingTested"
+JUDGED = (Verdict.OK, Verdict.WARN, Verdict.CRIT)
+
+
+def _of_devices(check: str) -> bool:
+    """Whether a check tests accelerators under load; one that only reads what they say tests nothing."""
+    found = find(check) if check.startswith(("check_deep_", "check_gpu_proof")) else None
+    return found is not None and "gpu" in found.tags
+
+
+def missing(results: Sequence[CheckResult]) -> List[str]:
+    """What was skipped because it is not installed, one line each."""
+    skipped = (one.outcome.message for one in results if one.verdict is Verdict.SKIP and one.outcome.reason == MISSING)
+    return list(dict.fromkeys(skipped))
+
+
+def unjudged(results: Sequence[CheckResult]) -> List[str]:
+    """The metrics that were measured and held to nothing, with their devices: `hbm copy (gpu0, gpu1)`."""
+    found: Dict[str, List[str]] = {}
+    for result in results:
+        outcome = result.outcome
+        if outcome.verdict is Verdict.OK and UNJUDGED in outcome.message and outcome.metrics:
+            name = outcome.metrics[0].name.replace("_", " ")
+            found.setdefault(name, []).extend([outcome.target] if outcome.target else [])
+    return [f"{name} ({', '.join(targets)})" if targets else name for name, targets in found.items()]
+
+
+def untested(results: Sequence[CheckResult], devices: Sequence[str]) -> List[Outcome]:
+    """The devices, by their labels, on which no test of the suite ran since tools are missing: UNKNOWN each.
+
+    A result without a device is of all of them.
+    """
+    load = [one for one in results if _of_devices(one.check)]
+    skipped = missing(load)
+    if not skipped:
+        return []
+    tested = {one.outcome.target for one in load if one.verdict in JUDGED}
+    said = "; ".join(skipped)
+    return [
+        unknown(UNTESTED, f"{device}: no test ran on it: {said}", target=device)
+        for device in devices
+        if "" not in tested and not any(_is_of(target, device) for target in tested)
+    ]
+
+
+def _is_of(target: str, device: str) -> bool:
+    """Whether a result is of a device or of an instance of it: `gpu1` and `gpu1 MIG 1g.10gb`, not `gpu11`."""
+    return target.startswith(device) and not target[len(device) :][:1].isdigit()
+
+
+def notes(results: Sequence[CheckResult]) -> List[str]:
+    """What a reader of the report has to know beside its verdict."""
+    said = []
+    if missing(results):
+        said.append(f"not tested: {'; '.join(missing(results))}")
+    if unjudged(results):
+        said.append(f"measured and not judged: {'; '.join(unjudged(results))} (nhc deep calibrate)")
+    return said
