@@ -78,13 +78,17 @@ def _not_begun(view: EpisodeView, scene: Scene, why: str) -> Move:
     return Move(EpisodeEvent.NOT_BEGUN, detail, why, ends=AttemptStatus.REFUSED)
 
 
-def _effect(view: EpisodeView, scene: Scene, why: str, successor: str) -> Move:
-    move = go(view, EpisodeEvent.EFFECT_SEEN, why, repaired=scene.now, healthy=0.0, successor=successor)
+def _effect(view: EpisodeView, scene: Scene, why: str, replacement: str) -> Move:
+    move = go(
+        view, EpisodeEvent.EFFECT_SEEN, why, repaired=scene.now, healthy=0.0, successor="", replacement=replacement
+    )  # fmt: skip
     return move._replace(ends=AttemptStatus.SUCCEEDED)
 
 
 def verifying(view: EpisodeView, scene: Scene) -> Move:
     """Prove that the repaired node is healthy."""
+    if view.detail.replacement:
+        return _joining(view, scene)
     found = verify.judge(view, scene.settings.verify, scene.time, fresh(view.health, scene), old_boots(view))
     if found.event is None:
         detail = view.detail._replace(healthy=found.healthy)
@@ -96,6 +100,21 @@ def verifying(view: EpisodeView, scene: Scene) -> Move:
     why = found.why if relapses < RELAPSES else f"it came and went {relapses} times: {found.why}"
     disproved = scene.now if view.proved is False else view.detail.disproved
     return go(view, event, why, healthy=0.0, relapses=relapses, disproved=disproved)
+
+
+def _joining(view: EpisodeView, scene: Scene) -> Move:
+    """Find out which node is the new machine's: providers name machines, and the loop judges nodes."""
+    detail, health = view.detail, view.health
+    reports = (
+        health is not None and health.boot and health.at > detail.repaired and health.boot not in boots_before(view)
+    )  # fmt: skip
+    joined = view.joined or (view.name if reports else "")  # its name may have gone to the new machine
+    if joined:
+        return Move(None, detail._replace(successor="" if joined == view.name else joined, replacement=""))
+    why = f"no node has joined whose machine is {detail.replacement}"
+    if scene.time.elapsed(detail.repaired) > scene.settings.verify.deadline:
+        return go(view, EpisodeEvent.GIVEN_UP, f"{why} within {scene.settings.verify.deadline:g} s")
+    return stay(view, scene, "joining", why)
 
 
 def boots_before(view: EpisodeView) -> FrozenSet[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Collection, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.model import printable
 from nhc.ports import AdapterError, SettingError
@@ -97,6 +97,17 @@ class Crew:
         row = self._known.get(node)
         return self._there.get(node, Machine(node)).boot_id or (row.boot_id if row is not None else "")
 
+    def node_of(self, machine: str, nodes: Collection[str], rows: Iterable[Tuple[str, StoredNode]]) -> List[str]:
+        """Which of these nodes the machine of that name is: by the cluster, or by what the nodes' reports say of them.
+
+        A provider's name is an instance's id or name, an address, or a whole provider id.
+        """
+        found = [name for name in nodes if name.lower() == machine.lower()]
+        found += [one.node for one in self._there.values() if _is_machine(one, machine)]
+        reported = (Machine(name, row.provider_id, row.address, row.uuid) for name, row in rows)
+        found += [one.node for one in reported if _is_machine(one, machine)]
+        return sorted({name for name in found if name in nodes})
+
     def requests(self, nodes: Sequence[str]) -> Tuple[Dict[str, Request], List[str]]:
         """What persons ask for on these nodes, and what is written there that makes no sense.
 
@@ -186,6 +197,13 @@ class Crew:
             except AdapterError as error:
                 found.append((hand.name, (), str(error)))
         return found
+
+
+def _is_machine(one: Machine, name: str) -> bool:
+    wanted, provider = name.lower(), one.provider_id.lower()
+    # HyperPod writes hyperpod-CLUSTER-INSTANCE behind the last slash.
+    last = provider.rpartition("/")[2]
+    return wanted in (provider, last, one.address.lower(), one.uuid.lower()) or last.endswith(f"-{wanted}")
 
 
 def ability_of(ask: Callable[[], str]) -> Ability:

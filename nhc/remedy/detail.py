@@ -22,7 +22,8 @@ class Detail(NamedTuple):
     of the row. `ask_after` is when a rung that nobody can be asked for now is asked for again, `not_now` since when it
     waits so. `again` are the numbers of attempts that the machine itself stood in the way of, `unsent` of those that
     were never begun: we held them back, or the other side took none. `denied` is the permission that was missing.
-    `boot` is the boot id before the repair, `successor` the node that replaced this one.
+    `boot` is the boot id before the repair, `successor` the node that replaced this one. `replacement` is the
+    provider's name of the machine that replaced this one's, until it is known which node that is.
     `heard` is when a silent node was heard again: a report from before proves nothing. `forced` says that the repair
     goes on although work runs. `because` says why the episode ended. `asked` is when approval was asked for.
     `followed` counts the further calls of a repair that takes several; `follow_id` and `follow_message` are the
@@ -49,6 +50,7 @@ class Detail(NamedTuple):
     unsent: Tuple[int, ...] = ()
     boot: str = ""
     successor: str = ""
+    replacement: str = ""
     forced: bool = False
     because: str = ""
     asked: float = 0.0

@@ -209,6 +209,7 @@ class Lookout:
             held = holds.in_force(connection, now)
             breaker = holds.breakers(connection).get(NAME)
             enabled = holds.first_seen(connection, MARKING)
+            joined = self._joined(connection, cases, base)
             consents = {
                 case.episode.id: self.book.consent(connection, case) for case in cases
                 if case.state in (EpisodeState.RECHECK, EpisodeState.AWAITING_APPROVAL)
@@ -240,10 +241,24 @@ class Lookout:
                 collected=apply and not by and states is not None and self._collected(case),
                 proved=self._proved(case) if apply else None,
                 taken_back=base.states is not None and taken_back(detail.faults, base.requests.standing, case.state),
-                boot=self.hands.crew.boot(node),
+                boot=self.hands.crew.boot(node), joined=joined.get(case.episode.id, ""),
                 shared=base.shared.get(node, "") if any(map(silence.is_silence, detail.faults)) else "",
             )  # fmt: skip
         return scene, views
+
+    def _joined(self, connection: Connection, cases: Sequence[EpisodeCase], base: Base) -> Dict[int, str]:
+        """The nodes that the new machines of replaced ones have joined as; of several the one that was repaired."""
+        waiting = [case for case in cases if case.state is EpisodeState.VERIFYING and case.detail.replacement]
+        if not waiting:
+            return {}
+        known = {state.name for state in base.states or ()}
+        rows = [(self._fleet.names.here(row.node), row) for row in nodes.list_nodes(connection)]
+        found = {}
+        for case in waiting:
+            names = self.hands.crew.node_of(case.detail.replacement, known, rows)
+            if case.episode.node in names or len(names) == 1:
+                found[case.episode.id] = case.episode.node if case.episode.node in names else names[0]
+        return found
 
     def held(self, connection: Connection, node: str, now: float) -> str:
         """Why nothing may be sent to a node at this very moment, "" where it may: a hold, or the open breaker."""

@@ -58,7 +58,8 @@ class EpisodeView(NamedTuple):
     `health` is of the node, or of its successor once it has been replaced. `held` says why a person holds the node,
     `breaker` why the breaker is open. Asked for only where the state needs them: `sighting`, `unseen` (why it could not
     be seen), `claims` (who else acts, or that this cannot be seen), `progress`, `proved` (what the deep suite says:
-    None while it runs or was not asked for). `taken_back`: it is for what a person asked for, and asks for
+    None while it runs or was not asked for). `joined`: the node whose machine is `detail.replacement`, ""
+    while none has joined. `taken_back`: it is for what a person asked for, and asks for
     no more. `boot` is the boot id that the cluster, or the newest report, says the machine has now. `shared` says why
     the node's silence is no fault of its own, "" where it is.
     """
@@ -82,6 +83,7 @@ class EpisodeView(NamedTuple):
     proved: Optional[bool] = None
     collected: bool = False
     taken_back: bool = False
+    joined: str = ""
     boot: str = ""
     shared: str = ""
 

@@ -40,7 +40,7 @@ def test_the_other_sides_pause_is_kept(world):
 def test_after_its_own_deadline_it_is_for_a_person_and_nothing_harder_follows(world):
     world.fall_sick("n1")
     world.lose = ["throttled"] * 1000
-    world.run(world.controller('[limits]\nfirst-run = { share = "100%" }\nattempts = 20\nnot-now = "20m"'), 60)
+    world.run(world.controller('[limits]\nfirst-run = "100%"\nattempts = 20\nnot-now = "20m"'), 60)
     assert (last(world).state, world.sent) == ("escalated", [])
     assert last(world).outcome == "nobody could be asked for reboot for 0.333333 h: too many requests"
 

@@ -115,7 +115,7 @@ def test_a_replacement_that_never_comes_is_an_escalation(world):
     world.nodes["n1"].gone = True
     world.run(controller, 10, 120)
     assert last(world).state == "escalated"
-    assert "no healthy report within 600 s" in last(world).outcome
+    assert last(world).outcome == "no node has joined whose machine is n1b within 600 s"
 
 
 def test_a_repair_of_two_calls_sends_the_second_after_the_first_is_proved(world):
@@ -398,3 +398,41 @@ def test_evidence_is_collected_once_while_a_person_holds_the_node(world, tmp_pat
     with world.read() as connection:
         assert [one.name for one in evidence.of_episode(connection, last(world).id)] == ["bmc/sel.txt"]
     assert last(world).state == "returned"
+
+
+@pytest.mark.parametrize("known_by", ["store", "name"])
+def test_a_replacement_that_is_named_as_a_machine_is_followed_to_its_node(world, known_by):
+    """Clouds name instances, and the loop judges nodes: i-0new joins as n1b."""
+    from nhc.store import nodes
+
+    world.fall_sick("n1", Sickness(Action.REPLACE, Rung.REPLACE))
+    controller = world.controller()
+    repairer = controller.hands.crew.hands[0].repairer
+    world.run(controller, 1)
+    new = "i-0123456789abcdef0" if known_by == "store" else "n1b"
+    repairer.progress = lambda *_: Progress(Stage.DONE, "replaced", new)
+    world.nodes["n1"].gone = True
+    world.run(controller, 1)
+    assert waiting(world, controller)["n1"] == f"joining: no node has joined whose machine is {new}"
+    world.nodes["n1b"] = Node("n1b")
+    world.report(["n1b"])
+    if known_by == "store":
+        with world.plain.write() as connection:
+            nodes.describe(connection, [nodes.NodeDescription("n1b", provider_id=f"aws:///us-east-1a/{new}")])
+    world.run(controller, 12)
+    assert (last(world).state, "n1" in world.cleared) == ("returned", False)
+
+
+def test_a_machine_that_is_stopped_and_started_stays_its_node(world):
+    """EC2's stop and start names the same instance: the node keeps its name."""
+    from nhc.store import nodes
+
+    with world.plain.write() as connection:
+        nodes.describe(connection, [nodes.NodeDescription("n1", provider_id="aws:///us-east-1a/i-0123456789abcdef0")])
+    world.fall_sick("n1", Sickness(Action.REPLACE, Rung.REPLACE))
+    controller = world.controller()
+    repairer = controller.hands.crew.hands[0].repairer
+    world.run(controller, 1)
+    repairer.progress = lambda *_: Progress(Stage.DONE, "runs again", "i-0123456789abcdef0")
+    world.run(controller, 12)
+    assert (last(world).state, world.cleared) == ("returned", ["n1"])
