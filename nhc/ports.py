@@ -78,7 +78,8 @@ class NodeState(NamedTuple):
     reserved for maintenance), "" where it may. `groups` are the partitions, queues or pools it is in.
     `silence` says that the node died or its daemon did; None where it is heard, and where its absence is somebody's
     intention (powered down, being rebooted). `uid` names this registration of the node: after a node was deleted, one
-    that registers under its name has another; "" where the other side has none.
+    that registers under its name has another; "" where the other side has none. `placed` says where the node is, as
+    far as the other side knows: the kind and the name of each blast radius (zone, pool, rack, leaf, nvlink_domain).
     """
 
     name: str
@@ -91,6 +92,7 @@ class NodeState(NamedTuple):
     flags: FrozenSet[str] = frozenset()
     silence: Optional[Silence] = None
     uid: str = ""
+    placed: Tuple[Tuple[str, str], ...] = ()
 
 
 class Operation(str, Enum):

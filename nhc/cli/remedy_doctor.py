@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import List, NamedTuple, Optional
 
 import click
@@ -13,11 +14,13 @@ from nhc.cli.remedy_options import SETTINGS, STORE, carried_out, show, table
 from nhc.cli.remedy_site import site_of
 from nhc.model import printable
 from nhc.ports import AdapterError
+from nhc.remedy import counting
 from nhc.remedy.bounds import MARK, REPAIRS
 from nhc.remedy.ladder import Mode
 from nhc.remedy.settings import RemedySettings
 from nhc.remedy.site import RemedySite
 from nhc.repair import HasRights
+from nhc.store import holds
 from nhc.store.errors import StoreError
 
 
@@ -55,7 +58,7 @@ def _doctor(path: Optional[str], url: Optional[str], form: str) -> int:
 
 def examine(site: RemedySite, settings: RemedySettings) -> List[Examined]:
     """Everything that is looked at."""
-    found = [_store(site), _adapter(site), *_adapter_rights(site)]
+    found = [_store(site), _adapter(site), *_adapter_rights(site), *_groups(site)]
     for name, rights, error in site.hands.crew.rights():
         if error:
             found.append(Examined(f"repairer {name}", False, error))
@@ -88,6 +91,18 @@ def _adapter(site: RemedySite) -> Examined:
     except AdapterError as error:
         return Examined(name, False, str(error))
     return Examined(name, bool(nodes), f"knows {len(nodes)} nodes")
+
+
+def _groups(site: RemedySite) -> List[Examined]:
+    """Bounds and holds of groups that no node is in."""
+    try:
+        states = site.marker.nodes()
+        with site.store.read() as connection:
+            in_force = holds.in_force(connection, time.time())
+            lines = counting.unmatched(site.settings.bounds, in_force, counting.fleet(connection, states))
+    except (AdapterError, StoreError):
+        return []  # which is said of the adapter and the store
+    return [Examined("groups", False, line) for line in lines]
 
 
 def _suite_rights(site: RemedySite, settings: RemedySettings) -> List[Examined]:

@@ -58,7 +58,7 @@ class Bounds(NamedTuple):
     after marking was first enabled on a store. `attempts` is how many repairs a node may have within `window` seconds,
     across episodes. `protected` are patterns of nodes that are never touched. In `quiet` hours the actions named do
     not begin; where `windows` are given, the actions named begin only in them. `approvals` is how many persons must
-    agree.
+    agree. `asked` are the kinds of radii whose bounds the site has set: some node must be in one of each.
     """
 
     radii: Mapping[str, RadiusBounds] = {
@@ -78,6 +78,11 @@ class Bounds(NamedTuple):
     windows: Timed = Timed((), frozenset())
     approvals: Mapping[Rung, int] = {Rung.REPLACE: 1}
     zone: Zone = UTC
+    asked: FrozenSet[str] = frozenset()
+
+    def unmatched(self, sizes: Mapping[Radius, int]) -> List[str]:
+        """The kinds of radii that the site has bounded and that no node is in: such a bound would hold nothing."""
+        return sorted(self.asked - {kind for kind, _name in sizes} - {FLEET})
 
 
 class BegunAction(NamedTuple):
@@ -160,7 +165,7 @@ def may_mark(bounds: Bounds, usage: Usage, node: str, now: float, enabled_at: Op
 
     `enabled_at` is when marking was first enabled on this store, None for never until now.
     """
-    held = never_now(bounds, MARK, node, now)
+    held = never_now(bounds, MARK, node, now) or no_such_kind(bounds, usage)
     if held:
         return held
     if enabled_at is None or now - enabled_at < bounds.first_run_for:
@@ -176,9 +181,16 @@ def may_repair(bounds: Bounds, usage: Usage, node: str, rung: Rung, now: float) 
     """The bound that keeps a repair from beginning now, None where every one has room."""
     return (
         never_now(bounds, rung.value, node, now)
+        or no_such_kind(bounds, usage)
         or _level(bounds, usage, node, "repairing", usage.repairing)
         or _rate(bounds, usage, node, (rung.value, "repair"), now)
     )
+
+
+def no_such_kind(bounds: Bounds, usage: Usage) -> Optional[Held]:
+    """A bound that the site has set and that matches no node holds everything: it was meant to hold something."""
+    missing = bounds.unmatched(usage.sizes)
+    return Held(f"{missing[0]}.unmatched", f"bounds.{missing[0]}: no node is in such a group") if missing else None
 
 
 def never_now(bounds: Bounds, action: str, node: str, now: float) -> Optional[Held]:

@@ -7,6 +7,7 @@ from typing import Dict, Iterable, List, Mapping, NamedTuple, Sequence, Set, Tup
 from sqlalchemy.engine import Connection
 
 from nhc.matching.node_names import Names
+from nhc.model import printable
 from nhc.ports import NodeState
 from nhc.remedy import detail as details
 from nhc.remedy.book import EpisodeCase, state_of
@@ -16,6 +17,7 @@ from nhc.remedy.machine import OUT, REPAIRING, AttemptStatus, EpisodeState
 from nhc.remedy.room import TRAIN_AT_WORK
 from nhc.store import attempts, episodes, holds, nodes, trains
 from nhc.store.episodes import Episode
+from nhc.store.holds import Hold
 
 
 class FleetGroups(NamedTuple):
@@ -31,13 +33,26 @@ def fleet(connection: Connection, states: Sequence[NodeState]) -> FleetGroups:
     rows = nodes.list_nodes(connection)
     names = Names((state.name for state in states), (row.node for row in rows))
     groups: Dict[str, Tuple[Radius, ...]] = {
-        state.name: tuple(("partition", group) for group in state.groups) for state in states
+        state.name: (*(("partition", group) for group in state.groups), *state.placed) for state in states
     }
     for row in rows:
         here = names.here(row.node)
         if here in groups:
-            groups[here] += tuple((kind, name) for kind, name in row.groups.items() if name)
+            own = tuple((kind, name) for kind, name in row.groups.items() if name)
+            groups[here] = tuple(dict.fromkeys((*groups[here], *own)))
     return FleetGroups(groups, sizes(groups.values()), names)
+
+
+def unmatched(bounds: Bounds, in_force: Iterable[Hold], fleet: FleetGroups) -> List[str]:
+    """What bounds or holds a group that no node is in, one line each."""
+    kinds = sorted({kind for kind, _name in fleet.sizes} - {FLEET})
+    known = f"the nodes' groups are of these kinds: {', '.join(kinds) or 'none'}"
+    found = [f"bounds.{kind}: no node is in such a group: {known}" for kind in bounds.unmatched(fleet.sizes)]
+    names = {f"{kind}={name}" for kind, name in fleet.sizes}
+    return found + [
+        f"the hold on {printable(one.name)} by {printable(one.by)} holds no node: {known}"
+        for one in in_force if one.scope == "group" and one.name not in names
+    ]  # fmt: skip
 
 
 class Counted(NamedTuple):

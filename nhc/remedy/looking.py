@@ -122,6 +122,9 @@ class Lookout:
                 connection, self._fleet, cases, states or (), self.settings.bounds, self.settings.breaker, now,
                 self.settings.sources.max_age,
             )  # fmt: skip
+            scopes = holds.in_force(connection, now)
+        if states is not None:
+            self.problems += counting.unmatched(self.settings.bounds, scopes, self._fleet)
         self.problems += wrong
         requests = RequestsSeen(asked, answered, wrong)
         admissions = admit(faults, standing(rows), self.settings, now)

@@ -132,6 +132,7 @@ def _bounds(file: Table, limits: Table, approval: Table) -> Bounds:
         windows=_timed(file.table("maintenance-windows"), frozenset()),
         approvals={rung: approval.count(rung.value, default.approvals.get(rung, 0), most=2) for rung in REPAIRS},
         zone=file.converted("zone", read_zone, default.zone),
+        asked=frozenset(kind for kind, one in radii.items() if one != default.radii.get(kind)),
     )
 
 

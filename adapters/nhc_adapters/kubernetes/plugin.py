@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -21,7 +22,8 @@ from nhc_adapters.kubernetes.nodes.known_types import bad_statuses
 from nhc_adapters.kubernetes.nodes.marks import Treatment, apply
 from nhc_adapters.kubernetes.nodes.overruled import ended_since
 from nhc_adapters.kubernetes.nodes.own_marks import read_own_mark, released
-from nhc_adapters.kubernetes.nodes.view import node_state
+from nhc_adapters.kubernetes.nodes.view import PLACES, node_state
+from nhc_adapters.kubernetes.nodes.vocabulary import KEY
 from nhc_adapters.kubernetes.nodes.vocabulary_file import BadVocabulary, load
 from nhc_adapters.kubernetes.repair import requests_on_nodes
 from nhc_adapters.kubernetes.repair.claims import ClusterClaims
@@ -46,6 +48,7 @@ class Adapter(Kubernetes):
 
     NHC_KUBECONFIG, NHC_KUBE_CONTEXT, NHC_KUBE_VOCABULARY (names with commas); NHC_KUBE_REQUESTS: whose words persons
     use to ask for a repair (nhc, hyperpod); NHC_KUBE_EVICT: what a drain may do besides (force, delete-emptydir-data);
+    NHC_KUBE_GROUPS: labels that name a node's blast radius (rack=example.com/rack,pool=example.com/team);
     NHC_KUBE_KARPENTER_REPAIRS=1: Karpenter's gate NodeRepair is on; NHC_KUBE_KURED: NAMESPACE/NAME of its DaemonSet;
     NHC_KUBE_OWN_POD: the uid of the pod that asks, which does not make its node busy.
     """
@@ -66,6 +69,7 @@ class Adapter(Kubernetes):
         access = find(kubeconfig, given.get("NHC_KUBE_CONTEXT", ""))
         super().__init__(Client(access, connections=IN_FLIGHT, read_timeout=timeout), Treatment(spoken))
         self.owner = given.get(OWNER_SETTING, OWNER)
+        self.places = {**PLACES, **_places(given.get("NHC_KUBE_GROUPS", ""))}
         self.own_pod = given.get("NHC_KUBE_OWN_POD", "")
         self.bad = bad_statuses((), spoken)
         """Condition types, each with a status that is bad, in the spoken vocabularies."""
@@ -102,7 +106,7 @@ class Adapter(Kubernetes):
         foreign = self.foreign
         if "hyperpod" in self.sources and asks_hyperpod(node) is not None:
             foreign = tuple(one for one in foreign if one.owner != "hyperpod")
-        return node_state(node, foreign, self.topologies, busy)
+        return node_state(node, foreign, self.topologies, busy, self.places)
 
     def tidy(self) -> List[Applied]:
         """Take the rest of our mark off nodes that a person uncordoned, and overrule what is bad on them until it has
@@ -177,6 +181,17 @@ class Adapter(Kubernetes):
         from nhc_adapters.kubernetes import commands
 
         return commands
+
+
+def _places(text: str) -> Dict[str, str]:
+    """The kind of blast radius that each label of NHC_KUBE_GROUPS names. Raises AdapterError."""
+    found = {}
+    for part in filter(None, text.split(",")):
+        kind, equals, label = part.strip().partition("=")
+        if not equals or not re.fullmatch(r"[a-z][a-z0-9_]*", kind) or not KEY.fullmatch(label):
+            raise AdapterError(f"NHC_KUBE_GROUPS: {printable(part, 60)!r} is not KIND=LABEL, as rack=example.com/rack")
+        found[label] = kind
+    return found
 
 
 def _words(settings: Mapping[str, str], name: str, known: Sequence[str], default: str) -> Tuple[str, ...]:

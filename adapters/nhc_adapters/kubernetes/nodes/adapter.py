@@ -25,7 +25,7 @@ from nhc_adapters.kubernetes.nodes.marks import (
 )
 from nhc_adapters.kubernetes.nodes.overruled import OVERRULED, Bad, overrule
 from nhc_adapters.kubernetes.nodes.own_marks import read_own_mark, released
-from nhc_adapters.kubernetes.nodes.view import TOPOLOGIES, node_state, workload
+from nhc_adapters.kubernetes.nodes.view import PLACES, TOPOLOGIES, node_state, workload
 from nhc_adapters.kubernetes.nodes.vocabulary import Foreign, Vocabulary
 from nhc_adapters.kubernetes.nodes.vocabulary_file import load
 
@@ -61,6 +61,8 @@ class Kubernetes:
         self.client = client
         self.treatment = treatment if treatment is not None else Treatment((load("nhc"),))
         self.topologies = tuple(topologies)
+        self.places: Mapping[str, str] = PLACES
+        """Labels that say where a node is, and the kind of blast radius of each."""
         self.foreign = foreign_marks(self.treatment.vocabularies)
         self.selector = selector
         self.owner = OWNER
@@ -83,7 +85,7 @@ class Kubernetes:
 
     def state(self, node: Mapping[str, object], busy: bool = False) -> NodeState:
         """A node object as a NodeState."""
-        return node_state(node, self.foreign, self.topologies, busy)
+        return node_state(node, self.foreign, self.topologies, busy, self.places)
 
     def objects(self, names: Optional[Sequence[str]] = None) -> List[Dict[str, Any]]:
         """The node objects themselves, by name."""

@@ -38,6 +38,25 @@ TOPOLOGIES = (
 )
 """Labels that say which zone or pool a node is in; each with its value is a group with a ceiling of its own."""
 
+PLACES = {
+    "topology.kubernetes.io/zone": "zone",
+    "cloud.google.com/gke-nodepool": "pool",
+    "eks.amazonaws.com/nodegroup": "pool",
+    "kubernetes.azure.com/agentpool": "pool",
+    "karpenter.sh/nodepool": "pool",
+    "oci.oraclecloud.com/node-pool": "pool",
+    "sagemaker.amazonaws.com/instance-group-name": "instance_group",
+    "topology.kubernetes.io/rack": "rack",
+    "topology.gke.io/rack": "rack",
+    "cloud.google.com/gce-topology-subblock": "rack",
+    "network.topology.nvidia.com/leaf": "leaf",
+    "fabric.topograph.run/tier-1": "leaf",
+    "topology.k8s.aws/network-node-layer-3": "leaf",
+    "nvidia.com/gpu.clique": "nvlink_domain",
+}
+"""The kind of blast radius that a label names. Sources: Kubernetes' well-known labels, the clouds' documents of
+their node pools and topologies, NVIDIA topograph, GPU feature discovery."""
+
 LEAVING = ("ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler", "karpenter.sh/disrupted")
 """Taints under which an autoscaler is taking the node away; the second only says that it might."""
 
@@ -77,6 +96,7 @@ def node_state(
     foreign: Sequence[Foreign] = (),
     topologies: Sequence[str] = TOPOLOGIES,
     busy: bool = False,
+    places: Mapping[str, str] = PLACES,
 ) -> NodeState:
     """A node object as a NodeState.
 
@@ -110,6 +130,7 @@ def node_state(
         frozenset(word.upper() for word in words),
         silence_of(ready),
         str(node.get("metadata", {}).get("uid") or ""),
+        placed(node, places),
     )
 
 
@@ -161,6 +182,12 @@ def groups(node: Mapping[str, Any], topologies: Sequence[str]) -> Tuple[str, ...
     """`label=value` of every topology label that the node carries."""
     labels = labels_of(node)
     return tuple(f"{key}={labels[key]}" for key in topologies if labels.get(key))
+
+
+def placed(node: Mapping[str, Any], places: Mapping[str, str]) -> Tuple[Tuple[str, str], ...]:
+    """The kind and name of each blast radius that a node's labels name."""
+    labels = labels_of(node)
+    return tuple(dict.fromkeys((kind, labels[key]) for key, kind in places.items() if labels.get(key)))
 
 
 def workload(pods: Sequence[Mapping[str, Any]]) -> List[Mapping[str, Any]]:
