@@ -69,7 +69,8 @@ def read_settings(given: Mapping[str, str]) -> SshSettings:
     ssh = ("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3", *(("-F", config) if config else ()))
     return SshSettings(
         state, directory, (*ssh, *words["ssh-options"]), given.get("mpirun", "mpirun"), words["mpi-args"],
-        given.get("rsh", "ssh -o BatchMode=yes"), given.get("python", "python3"), grace, words["work"], words["allow"],
+        given.get("rsh", "ssh -a -o BatchMode=yes"), given.get("python", "python3"), grace, words["work"],
+        words["allow"],
     )  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """How the program gets to the node and is run there: over SSH, or on this very machine.
 
-OpenSSH's client is used as it stands, with the user's own configuration, keys and known hosts. A login that asks for
+OpenSSH's client is used with the user's own configuration, keys and known hosts, and shares nothing of the user's
+(`nhc.system.ssh_client`). A login that asks for
 anything is a refusal. If ssh reports that it has not logged in, nothing has begun. Any other answer that is not
 the program's proves nothing.
 """
@@ -13,7 +14,7 @@ from typing import Dict, List, Mapping, NamedTuple, Sequence, Tuple
 from nhc.model import printable
 from nhc.ports import AdapterError
 from nhc.repair import Answer, Machine, Sent
-from nhc.system import process
+from nhc.system import process, ssh_client
 from nhc.system.bounded_read import parse_json
 from nhc.system.process import Completed
 from nhc_adapters._command import Runner, complaint, plain
@@ -100,8 +101,8 @@ class Reach:
         target = machine.address or machine.node
         plain(target.replace(":", "."))  # an IPv6 address is a name too
         connect = max(1, int(timeout / 2))
-        own = ("-o", "BatchMode=yes", "-o", f"ConnectTimeout={connect}", "-o", "ServerAliveInterval=5", "-T")
-        return [self.ssh, *own, *self.options, "--", target, line]
+        own = ("-o", f"ConnectTimeout={connect}", "-o", "ServerAliveInterval=5")
+        return [self.ssh, *ssh_client.FIRST, *own, *self.options, *ssh_client.LAST, "--", target, line]
 
     def _reply(self, machine: Machine, what: str, done: Completed, timeout: float) -> ProgramReply:
         began, said = LOGGED_IN in done.stderr, complaint(done._replace(stdout="", stderr=_without(done.stderr)))

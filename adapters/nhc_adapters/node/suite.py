@@ -18,7 +18,7 @@ from typing import Mapping, Optional
 
 from nhc.ports import AdapterError
 from nhc.suite_ports import SuiteOrder
-from nhc.system import process
+from nhc.system import process, ssh_client
 from nhc_adapters._command import Runner, complaint, plain, run_command
 from nhc_adapters.node.reach import options_of
 from nhc_adapters.repair.settings import AdapterSettings
@@ -57,9 +57,9 @@ class NodeSuite:
         words = ["deep", "run", order.suite, "-n", order.machine.node, "-f", "json", "-q",
                  "--since", f"{order.since:.0f}", "--timeout", f"{order.seconds:.0f}s"]  # fmt: skip
         line = shlex.join([*self._before, self._nhc, *words])
-        own = ("-o", "BatchMode=yes", "-o", f"ConnectTimeout={LOGIN:.0f}", "-o", "ServerAliveInterval=15", "-T")
+        own = ("-o", f"ConnectTimeout={LOGIN:.0f}", "-o", "ServerAliveInterval=15")
         try:
-            argv = [self._ssh, *own, *self._options, "--", target, line]
+            argv = [self._ssh, *ssh_client.FIRST, *own, *self._options, *ssh_client.LAST, "--", target, line]
             done = self._run(argv, order.seconds + LOGIN + ENDING, self._env)
         except OSError as error:
             raise AdapterError(f"{self._ssh} cannot be run: {error.strerror}") from None

@@ -12,6 +12,7 @@ from typing import List, Sequence, Tuple
 from nhc.fleet.transport import Node, Trouble
 from nhc.fleet.transport_local import ProcessStream
 from nhc.model import printable
+from nhc.system import ssh_client
 
 # What ssh says on standard error, the reason for it, and whether it may pass.
 _COMPLAINTS: Tuple[Tuple[str, str, bool], ...] = (
@@ -76,7 +77,7 @@ class OpenSSH:
 
     def __init__(self, options: Sequence[str] = (), accept_new: bool = False, program: str = "ssh") -> None:
         checking = "accept-new" if accept_new else "yes"
-        self.argv = [program, "-T", "-x", "-o", "BatchMode=yes", *options, "-o", f"StrictHostKeyChecking={checking}"]
+        self.argv = [program, *ssh_client.FIRST, *options, "-o", f"StrictHostKeyChecking={checking}"]
 
     def connect(self, node: Node, deadline: float) -> OpenSSHSession:
         if node.password:
@@ -88,7 +89,7 @@ class OpenSSH:
             argv += ["-p", str(node.port)]
         if node.identity:
             argv += ["-i", node.identity]
-        return OpenSSHSession(argv, node.target)
+        return OpenSSHSession([*argv, *ssh_client.LAST], node.target)
 
     def close(self) -> None:
         """Nothing is open."""
