@@ -12,7 +12,7 @@ from typing import Optional, Tuple
 
 from nhc.matching.mark_cause import same_words
 from nhc.model import Action, CheckResult, Report, Verdict, describe, printable
-from nhc.ports import KEEPER, OURS, OWNER, Effect, Mark, NodeState
+from nhc.ports import KEEPER, OURS, OWNER, SCHEDULER, Effect, Mark, NodeState
 from nhc.timestamps import from_utc, utc
 
 TAG = "NHC:"
@@ -79,6 +79,8 @@ def may_mark(state: Optional[NodeState], mark: Mark) -> Tuple[Effect, str]:
     if state.available:
         note = state.mark.why if state.mark and not state.mark.ours else ""
         return Effect.CHANGED, f"replaces the note {note!r}" if note else ""
+    if mark.owner == KEEPER and unheard(state):
+        return Effect.CHANGED, f"the scheduler does not hear it: {state.shown}"
     if state.mark is None:
         return Effect.REFUSED, f"already {state.shown}, with no reason given: somebody else's"
     if not may_change(state.mark, mark.owner):
@@ -87,6 +89,11 @@ def may_mark(state: Optional[NodeState], mark: Mark) -> Tuple[Effect, str]:
     if same_cause(state.mark, mark):
         return Effect.UNCHANGED, "already so"
     return Effect.CHANGED, "reason refreshed"
+
+
+def unheard(state: NodeState) -> bool:
+    """Whether a node is out only because its scheduler does not hear it: that is a fault, and nobody's decision."""
+    return state.silence is not None and state.mark is not None and state.mark.owner == SCHEDULER
 
 
 def may_clear(state: Optional[NodeState], owner: str = OWNER) -> Tuple[Effect, str]:

@@ -28,6 +28,14 @@ OWNER_SETTING = "NHC_MARK_OWNER"
 """The setting that says for which of OURS an adapter acts; OWNER unless it is set."""
 
 
+SCHEDULER = "scheduler"
+"""The owner of a mark that a scheduler sets by itself on a node that it does not hear. Nobody has decided anything."""
+
+WORK_SETTING = "NHC_WORK"
+"""`flags`: whether a node is busy may be read off its state alone, which misses suspended jobs. For hooks, which do not
+ask, and each of which would have the scheduler list all its jobs."""
+
+
 class Mark(NamedTuple):
     """Why a node is, or should be, out of service.
 

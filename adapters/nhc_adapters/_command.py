@@ -146,6 +146,10 @@ class CommandMarker:
     def _read(self, names: Optional[Sequence[str]]) -> List[NodeState]:
         raise NotImplementedError
 
+    def _is_out(self, state: NodeState) -> bool:
+        """Whether a node that is to be marked needs a new reason only."""
+        return not state.available
+
     def _take_out(self, states: Sequence[NodeState], text: str) -> Failures:
         raise NotImplementedError
 
@@ -179,9 +183,9 @@ class CommandMarker:
             if effect is Effect.CHANGED and state is not None:
                 if state.mark is not None and state.mark.ours and not state.available:
                     mark = mark._replace(since=state.mark.since or mark.since)  # noqa: PLW2901 (out since then)
-                same.setdefault((self._text(mark), state.available), []).append(state)
+                same.setdefault((self._text(mark), self._is_out(state)), []).append(state)
         failures: Failures = {}
-        for (text, _available), some in same.items():
+        for (text, _out), some in same.items():
             failures.update(self._take_out(some, text))
         self._judge(done, failures, lambda state: not state.available and self._carries(state, marks[state.name]))
         return [done[node] for node in marks]

@@ -14,7 +14,7 @@ from nhc.hooks.job_environment import watch_only
 from nhc.light import TYPE_CHECKING
 from nhc.marks import mark_text, may_clear, may_mark
 from nhc.policy.limits import Limit, read_limit
-from nhc.ports import AdapterError, Applied, Effect, Mark, Marker, NodeState, Operation, PlannedOperation
+from nhc.ports import WORK_SETTING, AdapterError, Applied, Effect, Mark, Marker, NodeState, Operation, PlannedOperation
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping, Optional
@@ -40,7 +40,7 @@ def scheduler(environ: Mapping[str, str], settings: Mapping[str, str]) -> Option
         return None
     problem = INSTEAD.get(name, "")
     try:
-        found: Any = None if problem else open_adapter(name, settings, environ, TIMEOUT)
+        found: Any = None if problem else open_adapter(name, {**settings, WORK_SETTING: "flags"}, environ, TIMEOUT)
         # Not isinstance(found, Marker): with a Protocol that loads the module `inspect`.
         missing = [word for word in ("nodes", "mark", "clear") if not hasattr(found, word)]
         if not problem and not missing:

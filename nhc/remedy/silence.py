@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.marks import cause_text
+from nhc.marks import cause_text, unheard
 from nhc.model import Action
 from nhc.policy.limits import Limit
 from nhc.ports import NodeState
@@ -58,7 +58,8 @@ def faults(states: Iterable[NodeState], reported: Mapping[str, float], now: floa
     found = []
     for state in states:
         silence, mark = state.silence, state.mark
-        if silence is None or state.hold or not (state.available or (mark is not None and mark.ours)):
+        free = state.available or unheard(state) or (mark is not None and mark.ours)
+        if silence is None or state.hold or not free:
             continue
         at = reported.get(state.name, 0.0)
         speaks = at > silence.since and now - at <= max_age

@@ -11,7 +11,7 @@ from typing import Callable, Dict, Optional
 
 from nhc.marks import may_mark
 from nhc.model import Verdict
-from nhc.ports import Effect, Mark, NodeState
+from nhc.ports import KEEPER, Effect, Mark, NodeState
 from nhc.remedy import after_repair, bounds
 from nhc.remedy.bounds import MARK, Held
 from nhc.remedy.detail import Detail
@@ -119,7 +119,7 @@ def _detected(view: EpisodeView, scene: Scene) -> Move:
     assert view.node is not None
     if view.node.hold:
         return wait_for(view, scene, Held("node", f"left alone: {view.node.hold}"))
-    effect, why = may_mark(view.node, Mark(""))
+    effect, why = may_mark(view.node, Mark("", owner=KEEPER))
     if effect is Effect.REFUSED:
         return go(view, EpisodeEvent.MARK_REFUSED, why)
     if view.node.mark is not None and view.node.mark.ours and not view.node.available:

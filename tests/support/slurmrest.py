@@ -1,4 +1,4 @@
-"""A fake slurmrestd: the nodes' part of the API from v0.0.39 on, in the shapes that its parsers print.
+"""A fake slurmrestd: the nodes' part of the API, without a job, from v0.0.39 on, in the shapes that its parsers print.
 
 A node's update takes a host list as its name, as `openapi/v0.0.39/nodes.c` passes it on to slurmctld.
 """
@@ -81,6 +81,8 @@ class _Handler(BaseHTTPRequestHandler):
             older = f"/slurm/v0.0.{self.server.version - 1}"
             self.answer({"paths": {f"{prefix}/node/{{node_name}}": methods, f"{older}/node/{{node_name}}": methods,
                                    "/slurm/v0.0.99/node/{node_name}": methods}})  # fmt: skip
+        elif self.path == f"{prefix}/jobs":
+            self.answer({"jobs": [], "errors": [], "warnings": []})
         elif self.path == f"{prefix}/nodes":
             nodes = [self.server.show(node) for node in self.server.nodes.values()]
             self.answer({"nodes": nodes, "errors": [], "warnings": []})

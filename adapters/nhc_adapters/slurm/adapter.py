@@ -9,19 +9,24 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Callable, FrozenSet, List, Optional, Sequence, Tuple
+import time
+from typing import Callable, FrozenSet, List, Optional, Sequence, Tuple, TypeVar
 
 from nhc.marks import TAG, mark_text
 from nhc.model import Action
-from nhc.ports import AdapterError, Applied, Effect, Mark, NodeState, Operation
+from nhc.ports import WORK_SETTING, AdapterError, Applied, Effect, Mark, NodeState, Operation
 from nhc_adapters._command import CommandMarker, Failures, chunks, complaint, plain
 from nhc_adapters.slurm.states import HYPERPOD_OWNER, SINFO, parse_json_nodes, parse_show, parse_sinfo
+from nhc_adapters.slurm.work import SQUEUE, Silences, drained, parse_squeue, with_work
 
 FEW = 8
 """Up to this many nodes are asked for by name: that is a light request, while sinfo fetches every node."""
 
 JSON_SINCE = (23, 2)
 """The release whose scontrol has --json."""
+
+
+T = TypeVar("T")
 
 
 class Slurm(CommandMarker):
@@ -32,6 +37,7 @@ class Slurm(CommandMarker):
     def _prepare(self) -> None:
         self.command.env["SLURM_TIME_FORMAT"] = "%s"
         self.hyperpod = self.command.setting("NHC_HYPERPOD") in ("1", "yes", "true")
+        self.silences = Silences()
         self._version: Optional[Tuple[int, int]] = None
 
     # Reading.
@@ -44,6 +50,12 @@ class Slurm(CommandMarker):
         return self._version
 
     def _read(self, names: Optional[Sequence[str]]) -> List[NodeState]:
+        found = self._states_of(names)
+        if self.command.setting(WORK_SETTING) != "flags":
+            found = with_work(found, _parsed(parse_squeue, self.command.ask(*SQUEUE)))
+        return self.silences.seen(found, time.time())
+
+    def _states_of(self, names: Optional[Sequence[str]]) -> List[NodeState]:
         if names is None or len(names) > FEW:
             return self._all()
         done = self.command("scontrol", "-a", "show", "node", ",".join(names))
@@ -71,9 +83,11 @@ class Slurm(CommandMarker):
 
     def _take_out(self, states: Sequence[NodeState], text: str) -> Failures:
         state = "FAIL" if text.startswith("Action:") else "DRAIN"
-        out = not states[0].available  # already out, and ours: only the reason is new
-        change = [] if out and state == "DRAIN" else [f"State={state}"]
+        change = [] if self._is_out(states[0]) and state == "DRAIN" else [f"State={state}"]
         return self._update([node.name for node in states], [*change, f"Reason={text}"])
+
+    def _is_out(self, state: NodeState) -> bool:
+        return drained(state)
 
     def _put_back(self, states: Sequence[NodeState]) -> Failures:
         return self._update([node.name for node in states], ["State=RESUME"])
@@ -148,7 +162,7 @@ class Slurm(CommandMarker):
         return [number for number in shown.split() if number != job]
 
 
-def _parsed(parse: Callable[[str], List[NodeState]], text: str) -> List[NodeState]:
+def _parsed(parse: Callable[[str], T], text: str) -> T:
     try:
         return parse(text)
     except ValueError as error:

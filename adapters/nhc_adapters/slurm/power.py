@@ -95,7 +95,12 @@ class SlurmPower:
         if rung is not Rung.REBOOT:
             hint = ' (set replace = "power" or "hyperpod")' if rung is Rung.REPLACE else ""
             return f"Slurm has no {rung.value}{hint}"
-        return self._unknown(machine) or self._missing("RebootProgram") or self._too_short()
+        return self._unknown(machine) or self._missing("RebootProgram") or self._too_short() or self._deaf(machine)
+
+    def _deaf(self, machine: Machine) -> str:
+        """Why slurmd cannot be asked to reboot: slurmctld waits for ever with the reboot of a node that is DOWN."""
+        state = self._show(machine.node)[0].get("State", "")
+        return "its slurmd does not answer: it cannot be asked to reboot" if _not_heard(state) else ""
 
     def _unknown(self, machine: Machine) -> str:
         try:
@@ -204,8 +209,7 @@ class SlurmPower:
                 return Progress(Stage.HALFWAY, "not shown any more: powered down; it is to be powered up")
             raise
         state, reason = fields.get("State", ""), fields["Reason"]
-        up = not held and not re.match(r"(DOWN|UNKNOWN|FUTURE)\b", state) and "NOT_RESPONDING" not in state
-        up = up and not state.partition("+")[0].endswith("*")
+        up = not held and not re.match(r"(UNKNOWN|FUTURE)\b", state) and not _not_heard(state)
         if order.rung is Rung.REPLACE and self.replace == "power":
             return self._powered(fields, held, state, before, up)
         if order.rung is Rung.REPLACE:
@@ -285,6 +289,12 @@ def _another(machine: Machine, fields: Mapping[str, str]) -> str:
 def _later(boot: str, before: str) -> bool:
     """Whether a boot time is another one; slurmctld computes it from the uptime, so it wavers by a second."""
     return boot.isdigit() and (not before.isdigit() or int(boot) > int(before) + 2)
+
+
+def _not_heard(state: str) -> bool:
+    """Whether slurmctld has a node as DOWN or not responding, as scontrol shows it (`DOWN*+DRAIN`)."""
+    base = state.partition("+")[0]
+    return base.endswith("*") or base == "DOWN" or "NOT_RESPONDING" in state
 
 
 def _nobody(said: str) -> bool:

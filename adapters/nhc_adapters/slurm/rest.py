@@ -16,14 +16,16 @@ import http.client
 import json
 import re
 import socket
+import time
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 from urllib.parse import quote, urlsplit
 
 from nhc.model import Action, printable
-from nhc.ports import AdapterError, Mark, NodeState
+from nhc.ports import WORK_SETTING, AdapterError, Mark, NodeState
 from nhc.system.bounded_read import parse_json, read_bytes
 from nhc_adapters._command import CommandMarker, Failures, chunks
 from nhc_adapters.slurm.states import HYPERPOD_OWNER, parse_json_nodes
+from nhc_adapters.slurm.work import Silences, drained, parse_json_jobs, with_work
 
 LARGEST = 1 << 30
 """Bytes of an answer: the nodes of the largest clusters."""
@@ -47,6 +49,7 @@ class SlurmRest(CommandMarker):
         if self.url.scheme not in ("http", "https", "unix") or not (self.url.hostname or self.url.path):
             raise AdapterError(f"slurm-rest: {url!r} is not an address (http://host:6820 or unix:/path/to/socket)")
         self.hyperpod = self.command.setting("NHC_HYPERPOD") in ("1", "yes", "true")
+        self.silences = Silences()
         self._versions: Optional[Tuple[int, int]] = None
 
     def _token(self) -> str:
@@ -117,6 +120,16 @@ class SlurmRest(CommandMarker):
         return self._versions
 
     def _read(self, names: Optional[Sequence[str]]) -> List[NodeState]:
+        found = self._states_of(names)
+        if self.command.setting(WORK_SETTING) != "flags":
+            jobs = self.request("GET", f"/slurm/v0.0.{self.versions()[0]}/jobs")
+            try:
+                found = with_work(found, parse_json_jobs(jobs))
+            except ValueError as error:
+                raise AdapterError(f"slurmrestd's answer cannot be understood: {error}") from None
+        return self.silences.seen(found, time.time())
+
+    def _states_of(self, names: Optional[Sequence[str]]) -> List[NodeState]:
         prefix = f"/slurm/v0.0.{self.versions()[0]}"
         try:
             if names is not None and len(names) == 1:
@@ -141,9 +154,12 @@ class SlurmRest(CommandMarker):
 
     def _take_out(self, states: Sequence[NodeState], text: str) -> Failures:
         body: Dict[str, Any] = {"reason": text}
-        if states[0].available or text.startswith("Action:"):
+        if not drained(states[0]) or text.startswith("Action:"):
             body["state"] = ["FAIL" if text.startswith("Action:") else "DRAIN"]
         return self._update(states, body)
+
+    def _is_out(self, state: NodeState) -> bool:
+        return drained(state)
 
     def _put_back(self, states: Sequence[NodeState]) -> Failures:
         return self._update(states, {"state": ["RESUME"]})

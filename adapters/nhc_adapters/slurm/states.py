@@ -12,7 +12,7 @@ from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Tupl
 
 from nhc.marks import read_mark_text
 from nhc.model import Action
-from nhc.ports import Mark, NodeState
+from nhc.ports import SCHEDULER, Mark, NodeState
 
 # Names that changed between releases, or that differ between scontrol's text and its JSON.
 SAME = {
@@ -54,6 +54,9 @@ HYPERPOD = {"action:reboot": Action.REBOOT, "action:replace": Action.REPLACE}
 """SageMaker HyperPod's reasons, that its own agent acts on."""
 HYPERPOD_OWNER = "hyperpod"
 
+
+NOT_RESPONDING = "Not responding"
+"""What slurmctld itself writes when it has not heard a slurmd for SlurmdTimeout (src/slurmctld/ping_nodes.c)."""
 
 _REBOOTED = re.compile(r"(?: : reboot (?:issued|complete))+$")
 """What slurmctld appends to the reason of a node that it reboots."""
@@ -101,6 +104,8 @@ def read_reason(reason: str, user: str = "", since: Optional[float] = None) -> O
     reason = _REBOOTED.sub("", reason.strip())
     if reason.lower() in ("", "none", "(null)"):
         return None
+    if reason == NOT_RESPONDING:
+        return Mark(reason, since=since or None, owner=SCHEDULER)
     action = HYPERPOD.get(reason.lower())
     if action is not None:
         return Mark(reason, action, since, HYPERPOD_OWNER)

@@ -1,0 +1,95 @@
+"""What a node's flags do not say: the work that is on it, and since when slurmctld does not hear it.
+
+A suspended job (by hand, by gang scheduling, by preemption) gives its processors back, so its node is IDLE; its
+processes are there all the same, and end with the node. What squeue shows counts. Standard library only.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Set
+
+from nhc.matching.node_ranges import expand
+from nhc.ports import SCHEDULER, NodeState, Silence
+
+ON_NODES = (
+    "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING",
+)  # fmt: skip
+"""The states of jobs that have processes on nodes, or may have (`src/common/slurm_protocol_defs.c`)."""
+
+SQUEUE = ("squeue", "-a", "-h", "-t", ",".join(ON_NODES), "-o", "%T %N")
+
+Work = Mapping[str, FrozenSet[str]]
+"""The states of the jobs on each node."""
+
+
+def drained(state: NodeState) -> bool:
+    """Whether a node stays out by itself once it is heard again: one that is merely DOWN does not."""
+    return bool(state.flags & {"DRAIN", "FAIL"})
+
+
+def parse_squeue(text: str) -> Work:
+    """What the command above printed. Raises ValueError for a list of nodes that is none."""
+    found: Dict[str, Set[str]] = {}
+    for line in text.splitlines():
+        state, _, nodes = line.strip().partition(" ")
+        for node in expand(nodes.strip()) if nodes.strip() else ():
+            found.setdefault(node, set()).add(state)
+    return {node: frozenset(states) for node, states in found.items()}
+
+
+def parse_json_jobs(value: Mapping[str, Any]) -> Work:
+    """The `jobs` of slurmrestd's answer. Raises ValueError where it is none."""
+    jobs = value.get("jobs")
+    if not isinstance(jobs, list):
+        raise ValueError("no list of jobs in Slurm's JSON")
+    lines = []
+    for job in jobs:
+        states = job.get("job_state") or ()
+        words = [states] if isinstance(states, str) else [str(one) for one in states]
+        lines += [f"{word.upper()} {job.get('nodes') or ''}" for word in words if word.upper() in ON_NODES]
+    return parse_squeue("\n".join(lines))
+
+
+def with_work(states: Iterable[NodeState], work: Work) -> List[NodeState]:
+    """The nodes with the work that is on them.
+
+    slurmctld has given up the jobs of a node that is DOWN; what is left of them completes for as long as the node is
+    not heard, and holds up no repair.
+    """
+    found = []
+    for state in states:
+        jobs = work.get(state.name, frozenset())
+        if "DOWN" in state.flags:
+            found.append(state._replace(busy=bool(jobs - {"COMPLETING"})))
+        else:
+            found.append(state._replace(busy=state.busy or bool(jobs)))
+    return found
+
+
+class Silences:
+    """Since when nodes are DOWN because slurmctld does not hear them.
+
+    Its own reason has the time. Once a reason of ours stands in its place, it is when this process saw it first.
+    """
+
+    def __init__(self) -> None:
+        self._since: Dict[str, float] = {}
+
+    def seen(self, states: Iterable[NodeState], now: float) -> List[NodeState]:
+        """The nodes with their silence, as they were read at `now`."""
+        found = []
+        for state in states:
+            if not _silent(state):
+                self._since.pop(state.name, None)
+                found.append(state)
+                continue
+            own = state.mark is not None and state.mark.owner == SCHEDULER
+            known = state.mark.since if state.mark is not None and own else None
+            since = self._since.setdefault(state.name, known or now)
+            found.append(state._replace(silence=Silence(since, f"slurmctld does not hear its slurmd ({state.shown})")))
+        return found
+
+
+def _silent(state: NodeState) -> bool:
+    own = state.mark is not None and state.mark.owner == SCHEDULER
+    return "DOWN" in state.flags and not state.hold and (own or "NOT_RESPONDING" in state.flags)

@@ -1,0 +1,140 @@
+"""What a real slurmctld's flags do not say: suspended jobs are work, and a node that died is a fault."""
+
+import time
+
+import pytest
+
+from nhc.marks import may_mark
+from nhc.ports import KEEPER, OWNER_SETTING, WORK_SETTING, Effect, Mark
+from nhc.repair import Machine, Rung
+from nhc_adapters.slurm.adapter import Slurm
+from nhc_adapters.slurm.power import SlurmPower
+from nhc_adapters.slurm.work import parse_json_jobs, parse_squeue
+from tests.support.require import need
+from tests.support.slurm import Cluster, missing
+from tests.support.slurm_remedy import Service, served
+from tests.support.waiting import until
+
+NODES = ["w1", "w2", "w3"]
+EXTRA = """\
+RebootProgram=/bin/true
+ResumeTimeout=60
+SlurmdTimeout=6
+PreemptType=preempt/partition_prio
+PreemptMode=SUSPEND,GANG
+SchedulerTimeSlice=5
+PartitionName=low Nodes=w[1-3] PriorityTier=1 OverSubscribe=FORCE:1 State=UP
+PartitionName=high Nodes=w[1-3] PriorityTier=10 OverSubscribe=FORCE:1 State=UP Hidden=YES
+"""
+
+
+@pytest.fixture(scope="module")
+def three(slurm_directory):
+    need("slurm", not missing(), ", ".join(missing()))
+    (slurm_directory / "work").mkdir()
+    cluster = Cluster(slurm_directory / "work", NODES, EXTRA)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+@pytest.fixture
+def cluster(three):
+    three.reset()
+    return three
+
+
+def running(cluster, number, state="RUNNING"):
+    until(lambda: cluster.job(number)["JobState"] == state, what=f"job {number} to be {state}")
+    return number
+
+
+def busy(cluster, node):
+    return Slurm({}, cluster.env).nodes([node])[0].busy
+
+
+def test_a_suspended_job_is_work_though_its_node_is_idle(cluster):
+    assert not busy(cluster, "w1")
+    number = running(cluster, cluster.submit("sleep 600", "-w", "w1"))
+    cluster.scontrol("suspend", number)
+    until(lambda: cluster.show("w1")["State"] == "IDLE", what="its processors to be free")
+
+    assert busy(cluster, "w1")
+    assert [state.busy for state in Slurm({}, cluster.env).nodes()] == [True, False, False]
+    assert not Slurm({WORK_SETTING: "flags"}, cluster.env).nodes(["w1"])[0].busy, "what a hook need not ask"
+    cluster.run("scancel", number)
+    until(lambda: not busy(cluster, "w1"), what="the work to end")
+
+
+def test_preempted_jobs_and_those_of_a_hidden_partition_are_work(cluster):
+    low = running(cluster, cluster.submit("sleep 600", "-p", "low", "-w", "w2", "--exclusive"))
+    high = running(cluster, cluster.submit("sleep 600", "-p", "high", "-w", "w2", "--exclusive"))
+    running(cluster, low, "SUSPENDED")
+    assert busy(cluster, "w2")
+    cluster.scontrol("suspend", high)
+    cluster.scontrol("hold", low, check=False)
+    assert busy(cluster, "w2")
+
+
+def test_the_loop_reboots_no_node_under_a_suspended_job(cluster, tmp_path):
+    number = running(cluster, cluster.submit("sleep 600", "-w", "w1"))
+    cluster.scontrol("suspend", number)
+    until(lambda: cluster.show("w1")["State"] == "IDLE", what="its processors to be free")
+    with served(Service(tmp_path, cluster, "w1")) as service:
+        service.report("boot1", sick=True)
+        service.start()
+        until(lambda: service.state() == "draining", 90, what="the loop to wait for the job")
+        shown = time.time()
+        until(lambda: time.time() > shown + 3, what="some rounds to pass")
+        assert (service.state(), "REBOOT" in cluster.show("w1")["State"]) == ("draining", False)
+        cluster.run("scancel", number)
+        until(lambda: service.state() == "watching", 60, what="the repair, once the job is gone")
+
+
+def test_a_node_that_died_is_marked_for_its_silence_and_stays_out_when_it_is_back(cluster, tmp_path):
+    began = time.time()
+    cluster.kill("slurmd.w3")
+    until(lambda: cluster.show("w3")["State"].startswith("DOWN"), 60, what="slurmctld to give the node up")
+    (state,) = Slurm({}, cluster.env).nodes(["w3"])
+    assert began < state.silence.since <= time.time()
+    assert state.silence.why.startswith("slurmctld does not hear its slurmd (down")
+    assert may_mark(state, Mark("x"))[0] is Effect.REFUSED, "a hook leaves it alone"
+    power = SlurmPower({"boot-time": "60"}, cluster.env)
+    assert power.can(Machine("w3"), Rung.REBOOT) == "its slurmd does not answer: it cannot be asked to reboot"
+
+    more = '[reasons.NodeSilent]\nsettle = "1s"\n'
+    with served(Service(tmp_path, cluster, "w3", more=more)) as service:
+        service.start()
+        until(lambda: service.state() == "escalated", 90, what="the loop to give it to a person",
+              said=lambda: (tmp_path / "log").read_text()[-1500:])  # fmt: skip
+        assert cluster.reason("w3").startswith("NHC-REMEDY: cluster: slurmctld does not hear its slurmd")
+        assert "DRAIN" in cluster.show("w3")["State"]
+        cluster.start_node("w3")
+        until(lambda: cluster.show("w3")["State"] == "IDLE+DRAIN", 60, what="the node to be heard again")
+        assert cluster.state("w3") == "drain"
+
+
+def test_a_silence_under_our_own_reason_began_when_it_was_seen(cluster):
+    adapter = Slurm({OWNER_SETTING: KEEPER}, cluster.env)
+    cluster.update("w3", State="DRAIN", Reason="NHC-REMEDY: check_x: new")
+    (state,) = adapter.nodes(["w3"])
+    assert state.silence is None
+    marked = state.mark.since
+    cluster.kill("slurmd.w3")
+    until(lambda: cluster.show("w3")["State"].startswith("DOWN"), 60, what="slurmctld to give the node up")
+    (first,), (again,) = adapter.nodes(["w3"]), adapter.nodes(["w3"])
+    assert first.silence.since > marked
+    assert again.silence == first.silence
+
+
+def test_what_squeue_and_slurmrestd_say_of_work_is_the_same():
+    text = "RUNNING n[1-2]\nSUSPENDED n2\nCONFIGURING \n"
+    jobs = [{"job_state": "RUNNING", "nodes": "n[1-2]"}, {"job_state": ["SUSPENDED"], "nodes": "n2"},
+            {"job_state": ["PENDING"], "nodes": ""}, {"job_state": "CONFIGURING", "nodes": None}]  # fmt: skip
+    assert parse_squeue(text) == parse_json_jobs({"jobs": jobs}) == {
+        "n1": frozenset({"RUNNING"}), "n2": frozenset({"RUNNING", "SUSPENDED"})
+    }  # fmt: skip
+    with pytest.raises(ValueError, match="no list of jobs"):
+        parse_json_jobs({"errors": []})
