@@ -9,10 +9,10 @@ import re
 import pytest
 
 from nhc.checks.kmsg import reason_of
-from nhc.cli import runbooks
 from nhc.data.reader import table
 from nhc.kernlog.xid import NEURON
 from nhc.model import Action
+from nhc.planning import runbooks
 from tests.support.run import ROOT, nhc
 
 CAMEL = re.compile(r"[A-Z][a-z0-9]+(?:[A-Z][A-Za-z0-9]*)+")
@@ -112,7 +112,7 @@ def test_a_runbook_is_whole(name):
 
 
 def test_every_block_is_whole_and_in_short_sentences():
-    for name, fields in {**runbooks.brought(), **runbooks.blocks()}.items():
+    for name, fields in {**runbooks.brought().blocks, **runbooks.blocks()}.items():
         assert tuple(fields) == runbooks.FIELDS, name
         assert fields["action"] in {action.value for action in Action}, name
         for field in ("means", "causes", "do", "confirm"):

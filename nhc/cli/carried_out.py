@@ -9,7 +9,7 @@ from nhc.exit_status import EXIT_UNKNOWN, EXIT_USAGE
 from nhc.light import TYPE_CHECKING
 from nhc.model import printable
 from nhc.settings_file import SettingsError
-from nhc.store.errors import StoreError
+from nhc.store.errors import RoundRefused, StoreError
 
 if TYPE_CHECKING:
     from typing import Callable, NoReturn, Optional
@@ -25,6 +25,8 @@ def end(command: str, work: Callable[[], int], explain: Callable[[str], str] = p
         status = work()
     except CommandError as error:
         why, status = str(error), error.status
+    except RoundRefused as error:
+        why, status = str(error), EXIT_USAGE if error.wrong_use else EXIT_UNKNOWN
     except SettingsError as error:
         why, status = str(error), EXIT_USAGE
     except StoreError as error:

@@ -8,9 +8,9 @@ import json
 import click
 
 from nhc.check import Check, Param, find, find_all
-from nhc.cli.runbooks import find as runbook
-from nhc.cli.runbooks import reasons
 from nhc.light import TYPE_CHECKING
+from nhc.planning.runbooks import brought, reasons
+from nhc.planning.runbooks import find as runbook
 from nhc.units import show_seconds
 
 if TYPE_CHECKING:
@@ -81,10 +81,7 @@ def explain_command(name: str, form: str) -> None:
 
 def _explain_reason(name: str, form: str) -> bool:
     """Print a reason's runbook; whether there is one."""
-    try:
-        found = runbook(name)
-    except ValueError as error:  # of an installed package
-        raise click.UsageError(str(error)) from None
+    found = runbook(name)
     if found is None:
         return False
     if form == "json":
@@ -119,7 +116,8 @@ def _suggest(name: str) -> str:
     from difflib import get_close_matches
 
     near = get_close_matches(name, [*(check.name for check in find_all()), *reasons()], 3, 0.6)
-    return f" (did you mean {', '.join(near)}?)" if near else ": see nhc list"
+    unread = "".join(f"; {problem}" for problem in brought().problems)  # it may be one of theirs
+    return (f" (did you mean {', '.join(near)}?)" if near else ": see nhc list") + unread
 
 
 def _describe(check: Check) -> Dict[str, Any]:

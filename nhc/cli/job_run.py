@@ -11,7 +11,6 @@ from nhc.cli.command_error import CommandError
 from nhc.cli.common_options import FORMAT
 from nhc.cli.job_options import SETTINGS, STORE_URL, carried_out, settings_of
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.round_service import RoundEnd, RoundService
 from nhc.jobs import metrics
 from nhc.jobs.job_round import JobEvent, JobRound
 from nhc.jobs.site import JobSite, open_site
@@ -20,6 +19,7 @@ from nhc.plugins import NoAdapter
 from nhc.ports import AdapterError
 from nhc.store.database import Fence
 from nhc.store.leader import Leader
+from nhc.store.round_service import RoundEnd, RoundService
 
 LEAD = "jobs"
 """The name of this lead: jobs and nodes are looked after by two processes, which do not wait for one another."""

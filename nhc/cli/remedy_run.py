@@ -16,7 +16,6 @@ from nhc.cli.common_options import FORMAT
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.cli.remedy_options import SETTINGS, STORE, carried_out, show
 from nhc.cli.remedy_site import site_of
-from nhc.cli.round_service import RoundEnd, RoundService
 from nhc.model import printable
 from nhc.plugins import NoAdapter
 from nhc.ports import AdapterError
@@ -29,6 +28,7 @@ from nhc.store import settings as store_settings
 from nhc.store.database import Fence
 from nhc.store.leader import Candidate, Leader
 from nhc.store.pruning import Pruner
+from nhc.store.round_service import RoundEnd, RoundService
 from nhc.timestamps import utc
 
 EXPIRE_EVERY = 3600.0

@@ -11,6 +11,8 @@ from nhc.light import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing import FrozenSet, Mapping, Optional
 
+    from nhc.plan import Plan
+
 HEALTHCHECK = "healthcheck"
 PROLOG = "prolog"
 EPILOG = "epilog"
@@ -147,3 +149,14 @@ def job_size(environ: Mapping[str, str]) -> str:
         return str(len(expand(listed)))
     except ValueError:
         return ""
+
+
+def for_context(plan: Plan, context: str, without: FrozenSet[str] = frozenset()) -> Plan:
+    """The items of this hook. The controller's hooks run only what names them: the rest judges compute nodes."""
+    on_controller = context.endswith("-slurmctld")
+    items = tuple(
+        item
+        for item in plan.items
+        if (context in item.contexts or (not item.contexts and not on_controller)) and item.name not in without
+    )
+    return plan._replace(items=items)

@@ -21,3 +21,11 @@ class Conflict(StoreError):
 
 class LeadershipLost(StoreError):
     """Another leads now: nothing was written, and nothing may be done."""
+
+
+class RoundRefused(Exception):
+    """Rounds do not begin: another leads, or the address of the metrics cannot be had. `wrong_use`: it is none."""
+
+    def __init__(self, why: str, wrong_use: bool = False) -> None:
+        super().__init__(why)
+        self.wrong_use = wrong_use

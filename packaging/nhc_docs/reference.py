@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from nhc.check import find_all
 from nhc.cli.click_app import application
-from nhc.cli.runbooks import reasons
+from nhc.planning.runbooks import reasons
 from nhc_release.manpages import commands
 
 PUBLIC = ("nhc.check", "nhc.model", "nhc.ports", "nhc.repair", "nhc.testing", "nhc.testing_adapters")

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from nhc.cli.healthcheck import load_values
+from nhc.hooks.load_sensor import load_values
 from nhc.language import lbnl_settings, sysconfig_file
 from nhc.model import CheckResult, Report, crit
 from tests.support.run import nhc
@@ -255,6 +255,6 @@ def test_watch_only_tells_the_log_and_no_scheduler(health):
 def test_grid_engine_hears_healthy_while_watching():
     report = Report("n1", "", 0.0, 0.1, (CheckResult("check_x", crit("X", "bad")),))
     assert load_values(report, "n1")[1] == "n1:healthy:false"
-    assert load_values(report, "n1", watching=True)[1:3] == [
+    assert load_values(report, "n1", watches=True)[1:3] == [
         "n1:healthy:true", "n1:diagnosis:NHC watch only: check_x:  bad",
     ]  # fmt: skip

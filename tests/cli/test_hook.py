@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nhc.cli.hook import _for_context
+from nhc.hooks.job_environment import for_context
 from nhc.language import loader
 from nhc.planning import profiles
 from nhc.testing import FakeHost
@@ -140,10 +140,10 @@ def test_what_a_prolog_takes_of_a_shipped_profile():
     plan = loader.load_text("* || check_ps_zombies\n", "nhc.conf", "n1")
     plan = profiles.add(plan, profiles.Profile("dgx-h100"), FakeHost(), lambda text, source: loader.load_text(
         text, source, "n1"))  # fmt: skip
-    names = [item.name for item in _for_context(plan, "prolog", frozenset()).items]
+    names = [item.name for item in for_context(plan, "prolog", frozenset()).items]
     assert names == [
         "check_ps_zombies", "check_hw_cpuinfo", "check_hw_physmem", "check_gpu_count", "check_gpu_lost",
         "check_gpu_ecc", "check_gpu_row_remap", "check_nvlink_status", "check_gpu_xid", "check_ib_ports",
     ]  # fmt: skip
-    more = {item.name for item in _for_context(plan, "healthcheck", frozenset()).items} - set(names)
+    more = {item.name for item in for_context(plan, "healthcheck", frozenset()).items} - set(names)
     assert more == {"check_fabric_manager", "check_gpu_clock_throttling", "check_ib_link_flapping", "check_ib_errors"}

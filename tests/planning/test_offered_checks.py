@@ -230,3 +230,14 @@ def test_runbooks_that_cannot_be_read_name_their_module(site, text):
     assert "RUNBOOKS of lamp_checks.lamp: " in done.stderr
     assert "Traceback" not in done.stderr
     assert site.nhc("explain", "GpuLost").returncode == 0
+
+
+def test_runbooks_that_cannot_be_read_cost_no_other_package_its_own(site):
+    both = "check_site_lamp = lamp_checks.lamp:check_site_lamp\ncheck_site_dark = lamp_checks.dark:check_site_dark\n"
+    site.install(module=MODULE + RUNBOOKS, entries=both)
+    dark = MODULE.replace("check_site_lamp", "check_site_dark").replace("check_gpu_count", "check_gpu_ecc")
+    (site.path / "lamp_checks" / "dark.py").write_text(dark + "RUNBOOKS = 'DarkWrong'\n")
+    assert site.nhc("explain", "LampWrong").stdout.startswith("LampWrong")
+    told = site.nhc("explain", "DarkWrong")
+    assert told.returncode == 2
+    assert "RUNBOOKS of lamp_checks.dark: " in told.stderr

@@ -10,12 +10,11 @@ import urllib.request
 
 import pytest
 
-from nhc.cli.command_error import CommandError
-from nhc.cli.round_service import RoundEnd, RoundService
 from nhc.jobs import metrics
 from nhc.ports import AdapterError
-from nhc.store.errors import LeadershipLost, StoreError
+from nhc.store.errors import LeadershipLost, RoundRefused, StoreError
 from nhc.store.leader import Leader
+from nhc.store.round_service import RoundEnd, RoundService
 from nhc.system.stop_signals import ENDING
 from tests.support.new_store import new_store
 from tests.support.run import nhc
@@ -104,7 +103,7 @@ def test_one_round_is_refused_where_another_leads_and_needs_no_lead_in_a_dry_run
     other = Leader(store, name="jobs", holder="n2:1")
     assert other.attempt()
     _work, service = service_of(store, RoundEnd())
-    with pytest.raises(CommandError, match="another leads this store: n2:1"):
+    with pytest.raises(RoundRefused, match="another leads this store: n2:1"):
         service.run(once=True)
     work, service = service_of(store, RoundEnd(("x",)), leader=False)
     told = []

@@ -40,31 +40,29 @@ def blocks() -> Dict[str, Dict[str, str]]:
     return _parse(read("runbooks.txt"))
 
 
-def brought() -> Dict[str, Dict[str, str]]:
-    """The blocks that modules of checks bring, by their reasons; ours come first. Imports every such module.
+class Brought(NamedTuple):
+    """The blocks that modules of checks bring, by their reasons, and which modules' texts cannot be read."""
 
-    Raises ValueError that names the module whose text cannot be read.
-    """
+    blocks: Dict[str, Dict[str, str]]
+    problems: Tuple[str, ...]
+
+
+def brought() -> Brought:
+    """What modules of checks bring; ours come first. Imports every such module."""
     import sys
 
     from nhc.check import find_all
 
     found: Dict[str, Dict[str, str]] = {}
+    problems: List[str] = []
     checks = sorted(find_all(), key=lambda check: bool(check.distribution))
     for module in dict.fromkeys(check.run.__module__ for check in checks):
         text = getattr(sys.modules.get(module), "RUNBOOKS", "")
         try:
             found.update((name, fields) for name, fields in _parse(text).items() if name not in found)
         except (AttributeError, ValueError) as error:
-            raise ValueError(f"RUNBOOKS of {module}: {error}") from None
-    return found
-
-
-def _brought_by_name() -> List[str]:
-    try:
-        return list(brought())
-    except ValueError:  # said where the reason is asked for
-        return []
+            problems.append(f"RUNBOOKS of {module}: {error}")  # the others' are not lost for it
+    return Brought(found, tuple(problems))
 
 
 def _parse(whole: str) -> Dict[str, Dict[str, str]]:
@@ -84,8 +82,8 @@ def _parse(whole: str) -> Dict[str, Dict[str, str]]:
 
 
 def find(asked: str) -> Optional[Runbook]:
-    """The runbook of a reason, upper or lower case; None where there is none. Raises ValueError as `brought` does."""
-    return _find(asked, blocks()) or _find(asked, brought())
+    """The runbook of a reason, upper or lower case; None where there is none."""
+    return _find(asked, blocks()) or _find(asked, brought().blocks)
 
 
 def _find(asked: str, known: Dict[str, Dict[str, str]]) -> Optional[Runbook]:
@@ -107,7 +105,7 @@ def reasons() -> List[str]:
     """Every reason that has a runbook, those of the kernel log's numbered catalogues included."""
     from nhc.data.reader import table
 
-    named = [name for name in (*blocks(), *_brought_by_name()) if ":" not in name]
+    named = [name for name in (*blocks(), *brought().blocks) if ":" not in name]
     numbered = [f"{kind}{row[0]}" for kind, file in (("Xid", "xid.tsv"), ("SXid", "sxid.tsv")) for row in table(file)]
     return sorted({*named, *numbered, *(f"NeuronHasError_{code}" for code in _neuron_codes())})
 

@@ -10,11 +10,10 @@ import contextlib
 import sys
 from typing import Callable, Iterable, Iterator, List, NamedTuple, Optional, Protocol, Set, Tuple
 
-from nhc.cli.command_error import CommandError
 from nhc.model import printable
 from nhc.ports import AdapterError
 from nhc.store.database import Fence
-from nhc.store.errors import LeadershipLost, StoreError
+from nhc.store.errors import LeadershipLost, RoundRefused, StoreError
 from nhc.store.leader import Leader
 from nhc.system import output_file
 from nhc.system.metrics_server import Pages, serve
@@ -71,7 +70,7 @@ class RoundService:
     def run(self, once: bool, summary: Callable[[], None] = lambda: None) -> int:
         """Rounds until a signal. `once`, or where there is no lead to wait for: one round, and then its `summary`.
 
-        The exit status: 1 where the one round had problems. Raises StoreError, CommandError: another leads (in one
+        The exit status: 1 where the one round had problems. Raises StoreError, RoundRefused: another leads (in one
         round), or the address cannot be had.
         """
         if self.leader is None or once:
@@ -86,11 +85,11 @@ class RoundService:
         with self._open():
             try:
                 if self.leader is not None and not self.leader.attempt():
-                    raise CommandError(f"another leads this store: {self.leader.last()}")
+                    raise RoundRefused(f"another leads this store: {self.leader.last()}")
                 self.work.lead(self.leader.fence if self.leader is not None else None)
                 end = self.work.round()
             except AdapterError as error:
-                raise CommandError(str(error)) from None
+                raise RoundRefused(str(error)) from None
             self._after(end)
         return end
 
@@ -162,9 +161,9 @@ class RoundService:
                 try:
                     server = serve(self.listen, self.pages)
                 except ValueError as error:
-                    raise CommandError(f"--listen: {error}", 2) from None
+                    raise RoundRefused(f"--listen: {error}", wrong_use=True) from None
                 except OSError as error:
-                    raise CommandError(f"--listen {self.listen}: {error.strerror or error}") from None
+                    raise RoundRefused(f"--listen {self.listen}: {error.strerror or error}") from None
                 host = self.listen.rpartition(":")[0] or "127.0.0.1"
                 self.log(f"/metrics and /healthz are on {host}:{server.server_port}")
             yield

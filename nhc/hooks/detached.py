@@ -1,0 +1,66 @@
+"""DETACHED_MODE: the verdict of the last run at once, while the checks run behind the caller's back."""
+
+from __future__ import annotations
+
+import os
+
+from nhc.exit_status import EXIT_UNKNOWN
+from nhc.hooks.lbnl_output import LbnlOutput, lbnl_text
+from nhc.hooks.scheduled_check import exit_status, judge, tell, watching
+from nhc.light import TYPE_CHECKING
+from nhc.model import Report
+from nhc.system.steady_time import boot_id
+
+if TYPE_CHECKING:
+    from typing import Dict, Optional, Sequence
+
+
+def run_detached(settings: Dict[str, str], warnings: Sequence[str]) -> int:
+    """DETACHED_MODE: return the last run's verdict at once and run the checks behind the caller's back.
+
+    Unlike the original, a healthy run writes its result too (there, DETACHED_MODE_FAIL_NODATA fails every
+    healthy node) and the detached run keeps the command line.
+    """
+    from nhc.render.json import from_dict, to_dict
+    from nhc.state.store import State
+    from nhc.system.children import fork
+
+    kept = State().load("detached")
+    try:
+        report: Optional[Report] = from_dict(kept["report"])
+    except (KeyError, ValueError):
+        report = None
+    if report is not None and report.boot_id != boot_id():
+        report = None
+
+    def child() -> None:
+        os.setsid()
+        null = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(null, stream)
+        output = LbnlOutput(settings)
+        for warning in warnings:
+            output.log(f"WARNING:  {warning}")
+        found = judge(settings, output)
+        if found is not None:
+            tell(found, settings, output)
+            State().save("detached", {"report": to_dict(found)})
+            from nhc.system.children import reap_all
+
+            reap_all()
+
+    try:
+        fork(child, pipes=0)
+    except OSError as error:
+        LbnlOutput(settings).error(f"no process can be started for the checks: {error.strerror}")
+        return EXIT_UNKNOWN
+    if report is None:
+        if settings.get("DETACHED_MODE_FAIL_NODATA") == "1" and not watching(settings):
+            print("ERROR Health check failed:  Detached mode -- pending checks (no data found)")
+            return 1
+        return 0
+    if watching(settings):
+        return 0
+    if report.failures():
+        print(f"ERROR Health check failed:  {lbnl_text(report.failures()[0])}")
+    return exit_status(report, settings["NHC_CHECK_ALL"] == "1")

@@ -1,0 +1,105 @@
+"""A hook of a job's begin or end: load the hook's checks, run them, act on the report."""
+
+from __future__ import annotations
+
+import os
+
+from nhc.hooks.after_report import after_report
+from nhc.hooks.job_environment import (
+    EPILOG,
+    PROLOG,
+    context_of,
+    deadline,
+    for_context,
+    job_devices,
+    job_size,
+    node_name,
+    skipped,
+    target_name,
+)
+from nhc.light import TYPE_CHECKING
+from nhc.model import Report, Verdict
+from nhc.state.store import State
+
+if TYPE_CHECKING:
+    from typing import Any, Dict, Mapping, Optional
+
+    from nhc.plan import Plan
+
+
+def run(hook: str, settings: Dict[str, str], environ: Mapping[str, str]) -> int:
+    """Run one hook; its exit status."""
+    from nhc.host import Host
+    from nhc.planning.node_plan import node_plan
+    from nhc.planning.profiles import NONE, UNLESS_NAMED
+
+    context = context_of(hook, environ)
+    state = State()
+    host = Host(settings=settings, memory=state)
+    hostname = host.read_or("/proc/sys/kernel/hostname") or "localhost"
+    target = target_name(environ, hostname)
+
+    # What drains nodes without being watched runs what the site wrote, and a profile where that names one. The
+    # controller's machine is none of the nodes its hooks judge.
+    profile = NONE if context.endswith("-slurmctld") else UNLESS_NAMED
+    plan = node_plan(
+        state, host, target, [settings["CONFFILE"]],
+        scripts=[settings["INCDIR"]], settings=settings, profile=profile,
+    )  # fmt: skip
+    everything = {**settings, **plan.settings}
+    name = node_name(environ, everything, hostname)
+    if plan.notes:
+        from nhc.hooks.log import warn
+
+        for note in plan.notes:
+            warn(f"{hook}: {note}")
+    boot_id = host.read_or("/proc/sys/kernel/random/boot_id")
+    age = 0.0
+    whole = plan
+    plan = for_context(plan, context, skipped(environ, everything))
+    if context == PROLOG and "NHC_PROLOG_MAX_AGE" in everything:
+        from nhc.hooks.recent import fresh_report, max_age
+
+        age = max_age(hook, everything)
+        recent = fresh_report(state, name, age, host.time(), boot_id, plan, everything)
+        if recent is not None:
+            return after_report(hook, recent, environ, everything, state)
+    if not plan.items and context != EPILOG:
+        return 0  # this hook has nothing to judge by
+    devices = job_devices(environ)
+    report = _judge(plan, host, state, name, boot_id, devices, deadline(context, everything))
+    if context == PROLOG and "NHC_PROLOG_SUITE" in everything:
+        from nhc.hooks.prejob import with_suite
+
+        report = with_suite(report, everything, environ)
+    if age > 0 and devices is None:
+        from nhc.hooks.recent import remember
+
+        remember(state, hook, report)
+        if not skipped(environ, everything):
+            from nhc.planning.kept_verdict import keep
+
+            keep(state, whole, report, everything, age, context)
+    elif age > 0 and report.verdict is not Verdict.OK:
+        from nhc.planning.kept_verdict import forget
+
+        forget(state)
+    return after_report(hook, report, environ, everything, state)
+
+
+def _judge(
+    plan: Plan, host: Any, state: State, name: str, boot_id: str, devices: Optional[str], limit: float
+) -> Report:
+    if not plan.items:
+        return Report(name, boot_id, host.time(), 0.0, ())
+    from nhc.run.engine import run as run_plan
+
+    size = job_size(os.environ)
+    if size:  # check_gate -a asks
+        sized = tuple(item._replace(settings={**item.settings, "NHC_JOB_NODES": size}) for item in plan.items)
+        plan = plan._replace(items=sized)
+    if devices is not None:  # the GPU checks judge these alone
+        ours = tuple(item._replace(settings={**item.settings, "NHC_DEVICES": devices}) for item in plan.items)
+        plan = plan._replace(items=ours)
+    # The first failure decides, unless it may be one that does not concern this job.
+    return run_plan(plan, host, state=state, check_all=devices is not None, deadline=limit, name=name)

@@ -1,0 +1,42 @@
+"""Grid Engine's load sensor: a report of the node for each line on standard input."""
+
+from __future__ import annotations
+
+import gc
+import sys
+
+from nhc.hooks.lbnl_output import LbnlOutput, lbnl_text
+from nhc.hooks.scheduled_check import helpers_name, judge, watching
+from nhc.light import TYPE_CHECKING
+from nhc.model import Report
+
+if TYPE_CHECKING:
+    from typing import Dict, List, Optional, Sequence
+
+
+def run_load_sensor(settings: Dict[str, str], warnings: Sequence[str]) -> int:
+    """Grid Engine's load sensor protocol: a report for every line on standard input, until `quit` or its end."""
+    output = LbnlOutput(settings)
+    for warning in warnings:
+        output.log(f"WARNING:  {warning}")
+    gc.enable()  # a load sensor stays: `nhc.cli.main.entry` takes us for a run that is over in a moment
+    for line in sys.stdin:
+        if line.strip() == "quit":
+            break
+        report = judge(settings, output)
+        name = helpers_name(report.host, settings) if report else ""
+        for said in load_values(report, name, watching(settings)):
+            print(said, flush=True)
+    return 0
+
+
+def load_values(report: Optional[Report], name: str, watches: bool = False) -> List[str]:
+    """A report as the load values `healthy` and `diagnosis`. An UNKNOWN leaves the node in service, watching too."""
+    if report is None:
+        return ["begin", "end"]
+    failures = report.failures()
+    diagnosis = f"NHC: {lbnl_text(failures[0])}" if failures else "HEALTHY"
+    if failures and watches:
+        diagnosis = f"NHC watch only: {lbnl_text(failures[0])}"
+    healthy = "false" if failures and not watches else "true"
+    return ["begin", f"{name}:healthy:{healthy}", f"{name}:diagnosis:{diagnosis}", "end"]
