@@ -160,7 +160,7 @@ def classify_command(
         if findings:
             from nhc.cli.log_findings import print_findings
 
-            print_findings(chunks, format, rules, root)
+            print_findings(chunks, format, rules, root, explain)
         else:
             for chunk in chunks:
                 folder.feed(chunk)

@@ -13,10 +13,12 @@ import sys
 from typing import TYPE_CHECKING, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from nhc.kernlog import findings
-from nhc.kernlog.match import RANK
+from nhc.kernlog.match import FATAL, RANK
 from nhc.model import printable
 
 if TYPE_CHECKING:
+    from typing import Mapping
+
     from nhc.host import Host
     from nhc.kernlog.npd_rules import Rule
     from nhc.kernlog.state_types import Finding, LogState
@@ -29,7 +31,7 @@ class LogFindings:
     """Chunks of a log in, findings out."""
 
     def __init__(self, rules: Sequence[Rule] = (), host: Optional[Host] = None) -> None:
-        self.state: LogState = {"boot": "boot-0"}
+        self.state: LogState = {"boot": "boot-0", "ended": {}}
         self._rules = rules
         self._host = host
         self._boots = 0
@@ -58,9 +60,16 @@ class LogFindings:
         host = self._host
         self._boots += 1
         self._began = self._last
+        before = dict(self.state.get("findings", {}))
         findings.enter_boot(
             self.state, f"boot-{self._boots}", lambda one: found_clean(host, one) if host is not None else None
         )
+        self._note_ended(before, self.state.get("findings", {}), "the node was restarted")
+
+    def _note_ended(self, before: Mapping[str, Finding], after: Mapping[str, Finding], why: str) -> None:
+        for key, one in before.items():
+            if key not in after and one["severity"] == FATAL:
+                self.state["ended"][key] = {**one, "last_line": why}
 
     def _take(self, text: str) -> None:
         from nhc.cli.log_records import record_of
@@ -91,13 +100,24 @@ class LogFindings:
         from nhc.kernlog import node_context
 
         if self._host is not None:
-            return beside(self._host, self.state, findings.current(self.state))[0]
+            pairs, gone = beside(self._host, self.state, findings.current(self.state))
+            self._note_ended(dict(gone), {}, "the node's own state shows it to be gone")
+            return pairs
         pairs = [(key, node_context.apart(self.state, one)) for key, one in findings.current(self.state)]
         return sorted(pairs, key=lambda pair: -RANK[pair[1]["severity"]])
 
+    def ended(self) -> List[Tuple[str, Finding]]:
+        """Fatal findings that stand no more, what ended each as its `last_line`. After `standing`."""
+        standing = self.state.get("findings", {})
+        gone = self.state["ended"].items()
+        return [(key, one) for key, one in gone if key not in standing or one["last_line"].startswith("the node")]
 
-def print_findings(chunks: Iterable[str], format: str, rules: Sequence[Rule], root: str) -> None:
-    """Read a log and print its findings: one line or JSON object each. Raises OSError where the log cannot be read."""
+
+def print_findings(chunks: Iterable[str], format: str, rules: Sequence[Rule], root: str, explain: bool = False) -> None:
+    """Read a log and print its findings: one line or JSON object each. Raises OSError where the log cannot be read.
+
+    Text also says which fatal ones do not stand any more, and what ended them; JSON does so with `explain`.
+    """
     from nhc.host import Host
 
     log = LogFindings(rules, Host(root) if root else None)
@@ -106,12 +126,17 @@ def print_findings(chunks: Iterable[str], format: str, rules: Sequence[Rule], ro
     standing = log.standing()
     out = sys.stdout
     if format == "json":
-        text = "".join(f"{json.dumps(as_object(key, one), ensure_ascii=False)}\n" for key, one in standing)
+        rows = [as_object(key, one) for key, one in standing]
+        rows += [{**as_object(key, one), "ended_by": one["last_line"]} for key, one in log.ended() if explain]
+        text = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
         out.write(text.encode(errors="backslashreplace").decode())
     else:
         for key, one in standing:
             head = f"{one['severity']:<9} {one['action']:<13} x{one['count']:<6} {printable(key)}"
             out.write(f"{head}  {printable(one['message'])}\n")
+        for key, one in log.ended():
+            head = f"{'ended':<9} {one['action']:<13} x{one['count']:<6} {printable(key)}"
+            out.write(f"{head}  {printable(one['message'])}; ended by: {printable(one['last_line'])}\n")
         fatal = sum(1 for _key, one in standing if one["severity"] == "fatal")
         out.write(f"{len(standing)} findings stand at the end of the log, {fatal} of them fatal\n")
     out.flush()

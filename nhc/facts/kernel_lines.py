@@ -47,6 +47,12 @@ _STAMP = (
     rf"|[A-Z][a-z]{{2}} (?P<full>\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)? \S+) {_said_by('5')}"
     rf"|(?P<unix>\d{{9,11}}\.\d+) {_said_by('4')}"
     rf"|(?P<bsd>{_BSD}) (?:{_said_by('3')}|(?=\[))"
+    # OpenWrt's logread: `Mon Dec 31 10:50:45 2018 kern.err kernel: `.
+    # SONiC's rsyslog: `2025 Jul  2 06:56:57.749644 host ERR kernel: `.
+    rf"|(?P<logread>[A-Z][a-z]{{2}} [A-Z][a-z]{{2}} [ \d]\d \d\d:\d\d:\d\d \d{{4}}) \w+\.\w+ "
+    rf"{_TAG.replace('<tag>', '<tag6>')}"
+    rf"|(?P<year>\d{{4}}) (?P<dated>{_BSD}) \S+ [A-Z]{{3,7}} {_TAG.replace('<tag>', '<tag7>')}"
+    r"|[ ]?kernel: ?"  # no stamp of a collector: a console, or a broadcast of syslogd's (`kernel:[ 12.3] `)
     r")?"
     rf"(?:\[(?P<ctime>[A-Z][a-z]{{2}} [A-Z][a-z]{{2}} [ \d]\d \d\d:\d\d:\d\d \d{{4}})\] ?"
     rf"|\[(?P<boxed>{_ISO})\] ?"
@@ -124,7 +130,7 @@ def parse_line(line: str, now: float) -> Record:
     elif stamp.unix:
         when = float(stamp.unix)
     elif stamp.bsd:
-        when = bsd_time(stamp.bsd, now)
+        when = bsd_time(stamp.bsd, now, int(stamp.year) if stamp.year else None)
     elif stamp.ctime:
         when = _ctime(stamp.ctime)
     return Record(
@@ -147,11 +153,12 @@ class _Stamp(NamedTuple):
     bsd: str
     ctime: str
     mono: str
+    year: str
 
 
 def _take_off(line: str) -> _Stamp:
     """The stamps of a line; of several of one kind the outermost, which the last collector wrote, gives the time."""
-    end, values = 0, [""] * 7
+    end, values = 0, [""] * 8
     for _ in range(_STACKED):
         found = re.match(_STAMP, line[end:] if end else line)
         assert found is not None  # every part of the pattern is optional
@@ -161,15 +168,17 @@ def _take_off(line: str) -> _Stamp:
         tag = next((found[name] for name in _TAGS if found[name]), "")
         full = found["full"] or ""
         iso = found["iso"] or found["rfc"] or found["dmesg"] or found["boxed"] or _without_zone(full)
-        new = ("" if tag in _KERNEL_TAGS else tag, found["priority"], iso, found["unix"], found["bsd"], found["ctime"],
-               found["mono"])  # fmt: skip
+        new = (
+            "" if tag in _KERNEL_TAGS else tag, found["priority"], iso, found["unix"], found["bsd"] or found["dated"],
+            found["ctime"] or found["logread"], found["mono"], found["year"],
+        )  # fmt: skip
         values = [old or (value or "") for old, value in zip(values, new)]
         if line[end : end + 1] not in _NUMBERS and line[end : end + 3] not in _MONTHS:
             break
     return _Stamp(end, *values)
 
 
-_TAGS = ("app", "tag2", "bare2", "tag3", "bare3", "tag4", "bare4", "tag5", "bare5")
+_TAGS = ("app", "tag2", "bare2", "tag3", "bare3", "tag4", "bare4", "tag5", "bare5", "tag6", "tag7")
 
 
 def _without_zone(full: str) -> str:
@@ -183,15 +192,18 @@ def unescape(text: str) -> str:
     return text.replace("#012", "\n") if "#012" in text else text
 
 
-def bsd_time(text: str, now: float) -> Optional[float]:
-    """Unix time of `Nov 21 02:28:15`, local time, in the year that puts it last before `now` (or a day ahead)."""
+def bsd_time(text: str, now: float, known: Optional[int] = None) -> Optional[float]:
+    """Unix time of `Nov 21 02:28:15`, local time, in the year that puts it last before `now` (or a day ahead).
+
+    `known` is the year where the line tells it.
+    """
     try:
         month, day = _MONTHS.index(text[:3]) + 1, int(text[4:6])
         hour, minute, second = (int(part) for part in text[7:15].split(":"))
         year = time.localtime(now).tm_year
-        for candidate in (year + 1, year, year - 1):
+        for candidate in (known,) if known else (year + 1, year, year - 1):
             when = time.mktime((candidate, month, day, hour, minute, second, 0, 0, -1))
-            if when <= now + 86400:
+            if known or when <= now + 86400:
                 return when
     except (ValueError, OverflowError):
         pass

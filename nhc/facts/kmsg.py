@@ -97,9 +97,49 @@ def read_file(host: Host, path: str, cursor: object, keep_all: bool = False) -> 
         record = parse_line(line, now)
         if record.when is None and record.since_boot is not None:
             record = record._replace(when=began + record.since_boot)
-        if keep_all or (record.kernel and (record.when is None or record.when >= began - 1)):
+        if keep_all or record.kernel:
             records.append(record)
+    if not keep_all:
+        records = _of_this_boot(records, began, now)
     return Batch(records, [stat.ino, end], lost, unread(path, left_out, stat.size - end))
+
+
+ZONES = 900.0
+"""Seconds that zones lie apart: a quarter of an hour."""
+FARTHEST = 26 * 3600.0
+"""Seconds between the farthest zones there are (UTC-12 and UTC+14)."""
+DRIFT = 60.0
+"""Seconds by which the kernel's clock of its stamps and the wall's may differ, and a daemon be late."""
+
+
+def _of_this_boot(records: List[Record], began: float, now: float) -> List[Record]:
+    """Those records of a syslog file that are of this boot, by their stamps.
+
+    A daemon may stamp in another zone than ours (a container's, a collector's). Where the kernel's own stamp stands
+    beside, it decides: of the lines since it last began anew, those whose stamp is off by a zone are of this boot.
+    """
+    anew, last = 0, 0.0
+    for index, record in enumerate(records):
+        if record.since_boot is not None:
+            if record.since_boot < last - DRIFT:
+                anew = index
+            last = record.since_boot
+    up = (now - began) * 1.001 + DRIFT  # the clock of the stamps is not kept right by NTP
+    if any((record.since_boot or 0.0) > up for record in records[anew:]):
+        anew = len(records)  # the boot that the file ends with lasted longer than this one has
+    kept: List[Record] = []
+    for index, record in enumerate(records):
+        if record.since_boot is not None and (index < anew or record.since_boot > up):
+            continue
+        if record.when is None or record.when >= began - 1:
+            kept.append(record)
+        elif record.since_boot is not None:
+            when = began + record.since_boot
+            off = when - record.when
+            zones = round(off / ZONES)
+            if zones and off <= FARTHEST and abs(off - zones * ZONES) <= DRIFT:
+                kept.append(record._replace(when=when))
+    return kept
 
 
 def log_tail(host: Host, path: str, offset: int, limit: int) -> Tuple[str, int, int]:

@@ -29,7 +29,7 @@ def key_of(match: Match) -> str:
 def add(state: LogState, match: Match, when: float, now: float, look: Optional[Callable[[int], str]] = None) -> None:
     """Take in one line. `look` gives what a process that a line names belongs to, by its number."""
     for what in match.recovers:
-        _recover(state, what, match.device, when)
+        _recover(state, what, match, when)
     if match.kind == "pcie":
         from nhc.kernlog.hotplug import slot_event
 
@@ -142,7 +142,7 @@ def _keep(state: LogState, match: Match, severity: str, when: float, now: float,
 OF_THE_LOAD = 10.0
 """Seconds before a driver's banner in which its probe failures are of that very load: it probes, then prints its banner
 (nv.c: nvidia_init_module registers the PCI driver before it says "loading NVIDIA UNIX")."""
-_AT_LOAD = (("nvrm", "ProbeFailed"),)
+_AT_LOAD = (("nvrm", "ProbeFailed"), ("nvrm", "GpuFallenOffBus"), ("nvrm", "GpuIsLost"), ("nvrm", "BarInvalid"))
 _NO_RESET_MENDS = ("xid", "sxid", "nvrm", "amdgpu", "neuron")
 
 
@@ -154,8 +154,16 @@ def _outlasts(finding: Finding, scope: str, when: float) -> bool:
     return scope == "all" and at_load and abs(when - finding["last"]) <= OF_THE_LOAD
 
 
-def _recover(state: LogState, what: str, device: str, when: float) -> None:
+def _drop(state: LogState, key: str, line: str) -> None:
+    """End a finding, and say by which line where somebody wants to know (`nhc log classify --findings`)."""
+    finding = state["findings"].pop(key)
+    if "ended" in state and finding["severity"] == FATAL:
+        state["ended"][key] = {**finding, "last_line": printable(line, LINE_LIMIT)}
+
+
+def _recover(state: LogState, what: str, match: Match, when: float) -> None:
     """Drop the findings that a line shows to be gone."""
+    device = match.device
     scope, _, target = what.partition(":")
     kind, _, code = target.partition("/")
     findings = state.get("findings", {})
@@ -163,9 +171,9 @@ def _recover(state: LogState, what: str, device: str, when: float) -> None:
         finding = findings[key]
         if scope == "drills":
             if finding.get("drill"):
-                del findings[key]
+                _drop(state, key, match.line)
             continue
         if finding["kind"] != kind or (code and finding["code"] != code):
             continue
         if (scope == "all" or finding["device"] == device) and not _outlasts(finding, scope, when):
-            del findings[key]
+            _drop(state, key, match.line)

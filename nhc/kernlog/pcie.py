@@ -53,7 +53,9 @@ def outcome(state: LogState, match: Match, when: float) -> Match:
     near = _near(findings, match.device, when)
     if match.code == "Recovered":
         for key in near:
-            del findings[key]
+            gone = findings.pop(key)
+            if "ended" in state:
+                state["ended"][key] = {**gone, "last_line": match.line}
         findings.pop(f"aer/RecoveryFailed/{match.device}", None)
         return match
     for key in near:

@@ -59,10 +59,10 @@ class LogState(TypedDict, total=False):
     `boot` is the boot id, `cursor` where the reader of its source goes on, `tail` the last lines for rules that span
     several, `driver` NVIDIA's version, `more` findings beyond the limit, `seen` lines by severity, `kept` a mark of
     what was written to outlive a restart (nhc.kernlog.lasting). The rest is what later lines are judged by:
-    `companions` the last Xid of each GPU, `history` of faults that come back, `programs` that had them and `ties`
-    by which a program is known, `hung` of hung tasks,
-    `no_callback` when a driver could not be asked for a recovery, `slots` when the button of each PCIe slot was pressed
-    to turn it off, `taken_out` when a card was last taken out of one.
+    `companions` the last Xid of each GPU, `history` of faults that come back, `programs` that had them and `ties` by
+    which a program is known, `hung` of hung tasks, `no_callback` when a driver could not be asked for a recovery,
+    `slots` when the button of each PCIe slot was pressed to turn it off, `taken_out` when a card was last taken out of
+    one. `ended`, only where its caller wants to know: fatal findings that lines have ended, the line as `last_line`.
     """
 
     boot: str
@@ -81,3 +81,4 @@ class LogState(TypedDict, total=False):
     no_callback: float
     slots: Dict[str, float]
     taken_out: float
+    ended: Dict[str, Finding]

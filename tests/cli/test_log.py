@@ -300,3 +300,38 @@ def test_a_record_that_nhc_did_not_write_removes_nothing(tmp_path, monkeypatch, 
     (tmp_path / "kmsg").write_text("")
     assert inject_command("end", path=str(tmp_path / "kmsg")) == 1
     assert "drill.json: " in capsys.readouterr().err
+
+
+BANNER = "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.144.03  Mon Dec 30 17:44:08 UTC 2024"
+
+
+def test_a_fatal_line_does_not_vanish_among_the_findings_without_a_reason(tmp_path, capsys):
+    log = tmp_path / "log"
+    log.write_text(
+        "[   10.0] NVRM: Xid (PCI:0000:3b:00): 79, pid=1, name=a, GPU has fallen off the bus.\n"
+        f"[  600.0] {BANNER}\n[  610.0] Oops: 0000 [#1] SMP NOPTI\n[    0.0] Linux version 6.8.0\n"
+    )
+    assert classify_command(str(log), findings=True) == 0
+    said = capsys.readouterr().out
+    assert "ended     reboot        x1      xid/79/0000:3b:00.0" in said
+    assert f"ended by: {BANNER}" in said
+    assert "ended by: the node was restarted" in said
+    assert "0 findings stand at the end of the log, 0 of them fatal" in said
+    assert classify_command(str(log), findings=True, format="json") == 0
+    assert capsys.readouterr().out == ""
+    assert classify_command(str(log), findings=True, format="json", explain=True) == 0
+    assert {json.loads(line)["ended_by"][:8] for line in capsys.readouterr().out.splitlines()} == {
+        BANNER[:8],
+        "the node",
+    }
+
+
+def test_a_gpu_that_falls_off_the_bus_while_it_is_probed_outlasts_the_banner_of_that_load(tmp_path, capsys):
+    log = tmp_path / "log"
+    log.write_text(
+        "[    9.0] NVRM: The NVIDIA GPU 0000:18:00.0\n"
+        "[    9.0] NVRM: (PCI ID: 10de:2901) installed in this system has\n"
+        f"[    9.0] NVRM: fallen off the bus and is not responding to commands.\n[    9.1] {BANNER}\n"
+    )
+    assert classify_command(str(log), findings=True) == 0
+    assert "fatal     reboot        x1      nvrm/GpuFallenOffBus/0000:18:00.0" in capsys.readouterr().out

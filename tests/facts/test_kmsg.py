@@ -31,6 +31,13 @@ def utc(monkeypatch):
 
 
 FORMS = [
+    (f"kernel: [   17.980000] {TEXT}", None, 17.98),
+    (f"kernel:[12345.678901] {TEXT}", None, 12345.678901),
+    (f" kernel:[12345.678901] {TEXT}", None, 12345.678901),  # syslogd's broadcast to terminals
+    (f"Sat Nov 21 02:28:15 2026 kern.err kernel: {TEXT}", NOW - 105, None),
+    (f"Sat Nov 21 02:28:15 2026 kern.warn kernel: [   17.980000] {TEXT}", NOW - 105, 17.98),
+    (f"2026 Nov 21 02:28:15.500000 sonic ERR kernel: [ 1713.6] {TEXT}", NOW - 105, 1713.6),
+    (f"2025 Nov  1 02:28:15.500000 sonic WARNING kernel: {TEXT}", NOW - 105 - 385 * 86400, None),
     (TEXT, None, None),
     (f"[ 1713.685134] {TEXT}", None, 1713.685134),
     (f"[12345.678901] {TEXT}", None, 12345.678901),
@@ -259,3 +266,24 @@ def test_a_long_file_is_entered_where_this_boot_begins(host, monkeypatch):
 def test_a_saved_dmesg_is_read_whole(host):
     host.write(LOG, "[    1.5] a\n[Sat Nov 21 01:00:00 2026] b\n")
     assert texts(kmsg.read_file(host, LOG, None, keep_all=True)) == ["a", "b"]
+
+
+@pytest.mark.parametrize("hours", [-12, -8, -3.5, 0, 5.75, 9, 14])
+def test_lines_that_a_daemon_stamped_in_another_zone_are_of_this_boot_where_the_kernels_stamp_says_so(hours):
+    host = FakeHost({kmsg.BOOT_ID: BOOT})
+    host.system.now, host.system.uptime = NOW, 7200.0
+    began = NOW - 7200.0
+
+    def line(began, since, zone):
+        stamp = time.strftime("%b %e %H:%M:%S", time.gmtime(began + since + zone * 3600))
+        return f"{stamp} node001 kernel: [{since:12.6f}] {TEXT}\n"
+
+    before = "".join(line(began - 90_500, since, hours) for since in (5.0, 400.0, 80_000.0))
+    ours = "".join(line(began, since, hours) for since in (3.0, 700.0, 7000.0))
+    host.write("/var/log/messages", before + ours)
+    found = kmsg.read_file(host, "/var/log/messages", None).records
+    assert [record.since_boot for record in found] == [3.0, 700.0, 7000.0]
+    if hours < 0:
+        assert [round(record.when - began) for record in found] == [3, 700, 7000]
+    host.write("/var/log/messages", before)
+    assert kmsg.read_file(host, "/var/log/messages", None).records == [], "the boot before"
