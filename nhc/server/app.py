@@ -11,7 +11,9 @@ import asyncio
 import functools
 import math
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Awaitable, Callable, List
+from weakref import WeakValueDictionary
 
 from aiohttp import web
 
@@ -24,6 +26,7 @@ from nhc.server.connections import ConnectionLimits
 from nhc.server.counters import ServerCounters
 from nhc.server.dating import Dated, dated
 from nhc.server.limits import BucketRate, Buckets
+from nhc.server.listener import OpenConnections
 from nhc.server.settings import ServerSettings
 from nhc.server.writer import Busy, Writer
 from nhc.store.errors import StoreError
@@ -33,6 +36,10 @@ from nhc.store.reports import Received
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 INLINE = 256 << 10
 """Bytes of a push, unpacked, that are read between other requests: 3 ms of reading at most."""
+TURN = 5.0
+"""Seconds that a push waits for an earlier one of the same node."""
+READERS = 2
+"""Threads that read larger pushes: each holds one in memory."""
 
 
 class RefusedPush(Exception):
@@ -53,8 +60,12 @@ class Intake:
         writer: Writer,
         counters: ServerCounters,
         limits: ConnectionLimits,
+        connections: OpenConnections,
     ) -> None:
         self.settings, self.tokens, self.writer, self.counters, self.limits = settings, tokens, writer, counters, limits
+        self._connections = connections
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._readers = ThreadPoolExecutor(READERS, "nhc-reader")
         burst = max(10.0, settings.node_rate / 2)
         self._nodes = Buckets(BucketRate(burst, settings.node_rate / 60))
         self._all = Buckets(BucketRate(settings.rate * 2.0, settings.rate)) if settings.rate else None
@@ -70,8 +81,23 @@ class Intake:
         return made
 
     async def take(self, request: web.Request) -> web.Response:
-        """One push of one node."""
+        """One push of one node. How often and how much is bounded before anything of it is read."""
         node = self._node_shown(request)
+        sender = node or " ".join(sorted(self._names(request)))
+        wait = self._nodes.take(sender, time.monotonic())
+        if wait:
+            raise RefusedPush(429, "rate", f"{printable(sender, 100)} pushes too often", wait)
+        turn = self._turns.setdefault(sender, asyncio.Lock())
+        try:
+            await asyncio.wait_for(turn.acquire(), TURN)
+        except asyncio.TimeoutError:
+            raise RefusedPush(429, "busy", f"{printable(sender, 100)} pushes already: one at a time", 1.0) from None
+        try:
+            return await self._taken(request, node)
+        finally:
+            turn.release()
+
+    async def _taken(self, request: web.Request, node: str) -> web.Response:
         body = await self._body(request)
         try:
             pushed = await self._parsed(request.headers.get("Content-Encoding", "identity").strip().lower(), body)
@@ -80,12 +106,8 @@ class Intake:
         except ValueError as error:
             raise RefusedPush(400, "malformed", str(error)) from None
         self._same_node(request, node, pushed)
-        now = time.monotonic()
-        wait = self._nodes.take(pushed.node, now)
-        if wait:
-            raise RefusedPush(429, "rate", f"{printable(pushed.node, 100)} pushes too often", wait)
         if self._all is not None:
-            wait = self._all.take("", now, len(pushed.reports))
+            wait = self._all.take("", time.monotonic(), len(pushed.reports))
             if wait:
                 raise RefusedPush(429, "rate", "all nodes together push too often", wait)
         push_dated = dated(pushed, time.time())
@@ -126,7 +148,7 @@ class Intake:
             response = self._refusal(request, RefusedPush(error.status, "request", error.reason))
         finally:
             self.limits.idle(request)
-        if self.limits.crowded:
+        if self._connections.crowded:
             response.force_close()
         response.headers["Server"] = f"nhc/{__version__}"
         return response
@@ -193,10 +215,11 @@ class Intake:
             raise RefusedPush(415, "malformed", f"Content-Encoding {printable(encoding, 40)}: expected gzip or none")
         packed = encoding == "gzip"
         try:
-            return push.parse(_plain(body, packed, min(INLINE, self.settings.unpacked)))
+            plain = _plain(body, packed, min(INLINE, self.settings.unpacked))
         except push.TooLarge:
             read = functools.partial(_read_push, body, packed, self.settings.unpacked)
-            return await asyncio.get_running_loop().run_in_executor(None, read)
+            return await asyncio.get_running_loop().run_in_executor(self._readers, read)
+        return push.parse(plain)
 
     async def _written(self, pushed: Dated) -> List[Received]:
         try:

@@ -1,4 +1,4 @@
-"""Connections that wait: who opens one and says nothing, or too slowly, loses it; and there are only so many.
+"""Connections that wait: who opens one and says nothing, or too slowly, loses it.
 
 aiohttp bounds how long a connection may be idle between two requests, not how long the head of one may take.
 """
@@ -17,26 +17,16 @@ from nhc.server.counters import ServerCounters
 class ConnectionLimits:
     """All connections of one server. A connection is ended that brings no whole head within `slow` seconds.
 
-    Between two requests it may be idle for `keep` seconds, unless connections are getting short: see `crowded`.
+    Between two requests it may be idle for `keep` seconds.
     """
 
-    def __init__(self, most: int, slow: float, keep: float, counters: ServerCounters) -> None:
-        self.most, self.slow, self.keep, self.counters = most, slow, keep, counters
+    def __init__(self, slow: float, keep: float, counters: ServerCounters) -> None:
+        self.slow, self.keep, self.counters = slow, keep, counters
         self._of: weakref.WeakKeyDictionary[asyncio.BaseTransport, LimitedConnection] = weakref.WeakKeyDictionary()
 
-    def add(self, transport: asyncio.BaseTransport, connection: LimitedConnection) -> bool:
-        """A connection was opened; whether it may stay."""
-        if self.counters.connections >= self.most:
-            self.counters.refused["connections"] += 1
-            return False
-        self.counters.count_connections(1)
+    def add(self, transport: asyncio.BaseTransport, connection: LimitedConnection) -> None:
+        """A connection was opened."""
         self._of[transport] = connection
-        return True
-
-    @property
-    def crowded(self) -> bool:
-        """Whether more than half of the connections are open: an answer then ends its own, and the next finds room."""
-        return self.counters.connections * 2 > self.most
 
     def busy(self, request: Request) -> None:
         """A request has come in whole as far as its head."""
@@ -58,17 +48,14 @@ class LimitedConnection(asyncio.Protocol):
         self._limits, self._inner, self._loop = limits, inner, loop
         self._transport: Optional[asyncio.Transport] = None
         self._timer: Optional[asyncio.TimerHandle] = None
-        self._counted = self._resting = False
+        self._resting = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        self._counted = self._limits.add(transport, self)
+        self._limits.add(transport, self)
         self._inner.connection_made(transport)
-        if self._counted:
-            self.arm()
-        else:
-            transport.abort()
+        self.arm()
 
     def arm(self) -> None:
         """Begin to wait for a head."""
@@ -112,8 +99,5 @@ class LimitedConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Optional[Exception]) -> None:
         self.disarm()
-        if self._counted:
-            self._counted = False
-            self._limits.counters.count_connections(-1)
         self._transport = None
         self._inner.connection_lost(exc)

@@ -64,11 +64,10 @@ class ServerCounters:
         self._once("", peer, f"{peer}: {line}", now)
 
     def _once(self, why: str, peer: str, line: str, now: float) -> None:
-        said = self._said.get((why, peer))
-        if said is not None and now - said < QUIET:
-            return
-        self._said.pop((why, peer), None)
+        quiet = now - self._said.pop((why, peer), float("-inf")) < QUIET
         self._said[why, peer] = now
+        if quiet:
+            return
         if len(self._said) > REMEMBERED:
             self._said.popitem(last=False)
         self._log(line)

@@ -7,14 +7,17 @@ import functools
 import os
 import signal
 import ssl
+import time
 from typing import Optional
 
 from aiohttp import web
 
+from nhc.server import errors
 from nhc.server.access import KnownTokens
 from nhc.server.app import Intake
 from nhc.server.connections import ConnectionLimits, LimitedConnection
 from nhc.server.counters import ServerCounters
+from nhc.server.listener import OpenConnections, listening
 from nhc.server.settings import ServerSettings
 from nhc.server.writer import Writer
 from nhc.store.database import Store
@@ -62,8 +65,10 @@ async def _serve(
     tokens = KnownTokens(store, counters.note)
     tokens.refresh()
     writer = Writer(store, pace, counters, settings.waiting)
-    limits = ConnectionLimits(settings.connections, settings.slow, KEEP_ALIVE, counters)
-    intake = Intake(settings, tokens, writer, counters, limits)
+    limits = ConnectionLimits(settings.slow, KEEP_ALIVE, counters)
+    connections = OpenConnections(settings.connections, settings.connections_each, counters, time.monotonic)
+    intake = Intake(settings, tokens, writer, counters, limits, connections)
+    loop.set_exception_handler(errors.complain(counters))
     context = tls(settings)
     end = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -71,29 +76,33 @@ async def _serve(
     loop.add_signal_handler(signal.SIGHUP, functools.partial(_reload, context, settings, counters))
     runner = web.AppRunner(
         intake.application(), access_log=None, auto_decompress=False, keepalive_timeout=KEEP_ALIVE, max_line_size=4096,
-        max_field_size=8190, shutdown_timeout=ENDING,
+        max_field_size=8190, shutdown_timeout=ENDING, logger=errors.logger(counters),
     )  # fmt: skip
     await runner.setup()
     inner = runner.server
     assert inner is not None
-    host, port = settings.address
+    inner.request_handler = errors.guarded(inner.request_handler, counters)
     try:
-        listening = await loop.create_server(
-            lambda: LimitedConnection(limits, inner(), loop), host, port, ssl=context, backlog=1024,
-            ssl_handshake_timeout=settings.slow if context else None,
-        )  # fmt: skip
+        sockets = listening(*settings.address, connections)
+        listeners = [
+            await loop.create_server(
+                lambda: LimitedConnection(limits, inner(), loop), sock=one, ssl=context, backlog=1024,
+                ssl_handshake_timeout=settings.slow if context else None,
+            ) for one in sockets
+        ]  # fmt: skip
     except (OSError, OverflowError) as error:
         await runner.cleanup()
         raise CannotServe(f"{settings.listen}: {getattr(error, 'strerror', None) or error}") from None
     writer.start()
     pruner.start()
     watching = loop.create_task(_watch(intake, tokens))
-    bound = listening.sockets[0].getsockname()
+    bound = sockets[0].getsockname()
     shown = f"[{bound[0]}]:{bound[1]}" if ":" in bound[0] else f"{bound[0]}:{bound[1]}"
     counters.note(f"listening on {'https' if context else 'http'}://{shown}, store {store.name}")
     await end.wait()
     counters.note("ending: what has come in is written")
-    listening.close()
+    for listener in listeners:
+        listener.close()
     watching.cancel()
     pruner.stop()
     await runner.shutdown()

@@ -16,7 +16,8 @@ class ServerSettings(NamedTuple):
     """All of it. Sizes in bytes, times in seconds; a rate of 0 is none.
 
     `body` and `unpacked` bound one push, `node_rate` the pushes of one node a minute, `rate` the reports a second of
-    all, `waiting` the reports that wait to be written, `connections` how many may be open, `slow` how long one push
+    all, `waiting` the reports that wait to be written, `connections` how many may be open, `connections_each` from one
+    address, `slow` how long one push
     may take to arrive.
     """
 
@@ -30,6 +31,7 @@ class ServerSettings(NamedTuple):
     rate: int = 0
     waiting: int = 5000
     connections: int = 5000
+    connections_each: int = 500
     slow: float = 20.0
 
     @property
@@ -65,6 +67,7 @@ def _read(file: settings_file.Table) -> ServerSettings:
         rate=limits.count("reports-a-second", standard.rate),
         waiting=limits.count("waiting", standard.waiting, least=1),
         connections=limits.count("connections", standard.connections, least=1),
+        connections_each=limits.count("connections-an-address", standard.connections_each, least=1),
         slow=limits.seconds("slow", standard.slow, least=0.1, most=600.0),
     )
     file.finish()

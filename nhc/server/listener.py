@@ -1,0 +1,114 @@
+"""The socket that the server listens on: so many connections, and so many from one address, before TLS or HTTP begin.
+
+asyncio shows a connection of TLS to its protocol when the handshake is over; who is silent before that would hold a
+descriptor that nobody counts. So they are counted where they are accepted.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections import Counter
+from typing import Callable, List, Optional, Tuple
+
+from nhc.server.counters import ServerCounters
+
+
+class OpenConnections:
+    """All connections of one server, by address: `most` in all, `most_each` of one address."""
+
+    def __init__(self, most: int, most_each: int, counters: ServerCounters, clock: Callable[[], float]) -> None:
+        self.most, self.most_each, self.counters, self._clock = most, most_each, counters, clock
+        self._of: Counter[str] = Counter()
+
+    def enter(self, address: str) -> bool:
+        """A connection was accepted; whether it may stay."""
+        why = ""
+        if self.counters.connections >= self.most:
+            why = f"{self.most} connections are open (limits.connections)"
+        elif self._of[address] >= self.most_each:
+            why = f"{self.most_each} connections of this address are open (limits.connections-an-address)"
+        if why:
+            self.counters.refuse("connections", address, why, self._clock())
+            return False
+        self._of[address] += 1
+        self.counters.count_connections(1)
+        return True
+
+    def leave(self, address: str) -> None:
+        """It was closed."""
+        self.counters.count_connections(-1)
+        self._of[address] -= 1
+        if self._of[address] <= 0:
+            del self._of[address]
+
+    @property
+    def crowded(self) -> bool:
+        """Whether more than half of the connections are open: an answer then ends its own, and the next finds room."""
+        return self.counters.connections * 2 > self.most
+
+
+class _Accepted(socket.socket):
+    """A connection that says when it is closed."""
+
+    closed: Optional[Callable[[], None]] = None
+
+    def close(self) -> None:
+        super().close()
+        closed, self.closed = self.closed, None
+        if closed is not None:
+            closed()
+
+
+class CountedListener(socket.socket):
+    """A listening socket whose `accept` gives only what `connections` lets in."""
+
+    connections: Optional[OpenConnections] = None
+
+    def accept(self) -> Tuple[socket.socket, object]:
+        """As socket.accept. Raises BlockingIOError where none waits, ConnectionAbortedError where it may not stay."""
+        plain, peer = super().accept()
+        made = _Accepted(plain.family, plain.type, plain.proto, fileno=plain.detach())
+        address = group(str(peer[0]))
+        if self.connections is not None:
+            if not self.connections.enter(address):
+                made.close()
+                raise ConnectionAbortedError("too many connections")
+            leave = self.connections.leave
+            made.closed = lambda: leave(address)
+        return made, peer
+
+
+def group(address: str) -> str:
+    """Who counts as one: an IPv4 address, or the /64 of IPv6, of which one machine has all."""
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return address
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return str(ipaddress.ip_network((parsed, 64), strict=False))
+
+
+def listening(host: str, port: int, connections: OpenConnections, backlog: int = 1024) -> List[CountedListener]:
+    """Sockets on every address of a host. Raises OSError, OverflowError."""
+    made: List[CountedListener] = []
+    try:
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, proto, _name, address in addresses:
+            one = CountedListener(family, kind, proto)
+            one.connections = connections
+            made.append(one)
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            one.bind(address)
+            one.setblocking(False)
+            one.listen(backlog)
+    except BaseException:
+        for one in made:
+            one.close()
+        raise
+    return made

@@ -1,0 +1,184 @@
+"""A node that is hostile after its login, and a stranger at the port: neither keeps the server from the others."""
+
+import contextlib
+import gzip
+import json
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import urllib3
+
+from nhc.render import push
+from nhc.server.listener import group
+from tests.server.test_tls import keys  # noqa: F401 (a fixture)
+from tests.support.intake import OK, Server, packed, report
+from tests.support.waiting import until
+
+REQUESTS = {
+    "no HTTP": b"\0\1\2\r\n\r\n",
+    "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    "no host": b"GET / HTTP/1.1\r\n\r\n",
+    "a long line": b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\n\r\n",
+    "a long header": b"GET / HTTP/1.1\r\nX: " + b"a" * 20000 + b"\r\n\r\n",
+    "a length below nothing": b"POST /v1/reports HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+    "two lengths": b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n",
+    "no chunk": b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n\r\n",
+    "bytes in a path": b"GET /\xff\xfe HTTP/1.1\r\nHost: x\r\n\r\n",
+    "bytes in a token": b"POST /v1/reports HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer \xff\r\n\r\n",
+    "a zero in a token": b"POST /v1/reports HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer a\0b\r\n\r\n",
+    "bytes in Expect": b"POST /v1/reports HTTP/1.1\r\nHost: x\r\nExpect: \xff\r\nContent-Length: 1\r\n\r\na",
+    "bytes in Content-Encoding": b"POST /v1/reports HTTP/1.1\r\nHost: x\r\nContent-Encoding: \xff\r\n\r\n",
+    "another version": b"GET / HTTP/9.9\r\nHost: x\r\n\r\n",
+    "no address": b"GET http://[::1 HTTP/1.1\r\nHost: x\r\n\r\n",
+}
+
+
+def sent(server, data):
+    """The first line of the answer to some bytes."""
+    host, port = server.listen.split(":")
+    with socket.create_connection((host, int(port)), 20) as connection:
+        connection.sendall(data)
+        return connection.recv(300).split(b"\r\n")[0].decode()
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """A server that nobody else has made say anything."""
+    directory = tmp_path_factory.mktemp("alone")
+    made = Server(directory, f"sqlite:///{directory}/store.db", '[limits]\nslow = "1s"\n')
+    yield made
+    made.stop()
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_a_malformed_request_is_a_400_without_a_traceback(alone, name):
+    assert sent(alone, REQUESTS[name]).split()[1][0] == "4"
+    assert "Traceback" not in alone.said()
+
+
+def test_a_thousand_malformed_requests_are_a_few_lines(alone):
+    before = len(alone.said())
+    for _ in range(70):
+        for data in REQUESTS.values():
+            sent(alone, data)
+    assert len(alone.said()) - before < 600
+    refused = [line for line in alone.get("/metrics")[1].splitlines() if 'refused_total{why="malformed"}' in line]
+    assert float(refused[0].split()[1]) > 500
+
+
+def bomb():
+    """Ten million empty lists in 32 kB: valid JSON that is a push, until it is read."""
+    lists = b"[]," * ((32 << 20) // 3 - 100)
+    return gzip.compress(b'{"nhc":"push","schema":1,"node":"n1","reports":[' + lists + b"[]]}")
+
+
+def resident(pid):
+    text = Path(f"/proc/{pid}/status").read_text()
+    return int(text.partition("VmHWM:")[2].split()[0]) * 1024
+
+
+@pytest.mark.slow
+def test_one_nodes_bombs_do_not_delay_another_node(tmp_path):
+    server = Server(tmp_path, f"sqlite:///{tmp_path}/store.db", "[limits]\npushes-a-node-and-minute = 6000\n")
+    try:
+        hostile, good = server.token("n1"), server.token("n2")
+        body, before = bomb(), resident(server.process.pid)
+        assert len(body) < 64 << 10
+        took, statuses, end = [], [], threading.Event()
+
+        def attack():
+            statuses.extend(server.push(body, hostile)[0] for _ in range(3))
+
+        def work():
+            while not end.is_set():
+                began = time.monotonic()
+                assert server.push(packed(report("n2"), node="n2"), good)[0] == 200
+                took.append(time.monotonic() - began)
+
+        threads = [threading.Thread(target=attack) for _ in range(12)]
+        worker = threading.Thread(target=work)
+        worker.start()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(120)
+        end.set()
+        worker.join(60)
+        assert set(statuses) <= {413, 429}
+        assert 413 in statuses
+        assert max(took) < 1.0, max(took)
+        assert resident(server.process.pid) - before < 250 << 20
+    finally:
+        server.stop()
+
+
+def test_the_rate_is_counted_before_a_push_is_read(tmp_path):
+    server = Server(tmp_path, f"sqlite:///{tmp_path}/store.db", "[limits]\npushes-a-node-and-minute = 20\n")
+    try:
+        token = server.token()
+        statuses = [server.push(b"no gzip", token)[0] for _ in range(15)]
+        assert statuses[-1] == 429
+        assert statuses.count(400) <= 10
+    finally:
+        server.stop()
+
+
+def test_a_push_of_more_values_than_any_node_has_is_refused():
+    body = json.dumps({"nhc": "push", "schema": 1, "node": "n1", "reports": [[]] * (push.VALUES + 1)}).encode()
+    with pytest.raises(push.TooLarge, match="more than 400000 values"):
+        push.parse(body)
+
+
+def test_large_reports_of_a_large_node_are_taken():
+    """A hundred results with five metrics each, fifty reports: what an agent's spool sends at once."""
+    from nhc.model import Metric
+
+    rich = OK._replace(outcome=OK.outcome._replace(metrics=tuple(Metric(f"m{n}", 1.0, "W") for n in range(5))))
+    body = push.unpack(packed(*[report(results=(rich,) * 100)] * 50), 64 << 20)
+    assert len(push.parse(body).reports) == 50
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("secure", [False, True])
+def test_silent_connections_of_one_address_leave_room_for_others(tmp_path, keys, secure):  # noqa: F811
+    """Before TLS has begun, too: who is silent there is seen by nobody else."""
+    tls = f'[tls]\ncertificate = "{keys}/server.crt"\nkey = "{keys}/server.key"\n' if secure else ""
+    limits = '[limits]\nconnections = 60\nconnections-an-address = 20\nslow = "60s"\n'
+    server = Server(tmp_path, f"sqlite:///{tmp_path}/store.db", tls + limits)
+    try:
+        host, port = server.listen.split(":")
+        trust = {"ca_certs": f"{keys}/ca.crt"} if secure else {}
+        with server.store() as store, store.write() as connection:
+            from nhc.store import tokens
+
+            token = tokens.make(connection, "n1", by="test", now=time.time())
+        until(lambda: server.push(packed(report()), token, **trust)[0] == 200)
+        with contextlib.ExitStack() as silent:
+            for _ in range(100):
+                silent.enter_context(socket.create_connection((host, int(port)), 20, ("127.0.0.2", 0)))
+            pool = silent.enter_context(
+                urllib3.PoolManager(1, retries=False, timeout=20, source_address=("127.0.0.3", 0), **trust)
+            )
+            for _ in range(5):
+                answer = pool.request(
+                    "POST", server.url + push.PATH, body=packed(report()),
+                    headers={"Content-Encoding": "gzip", "Authorization": f"Bearer {token}"},
+                )  # fmt: skip
+                assert answer.status == 200
+            lines = [line for line in server.said().splitlines() if "127.0.0.2" in line]
+            assert len(lines) == 1
+            assert "20 connections of this address are open" in lines[0]
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [("10.0.0.1", "10.0.0.1"), ("::ffff:10.0.0.1", "10.0.0.1"), ("2001:db8::1", "2001:db8::/64"),
+     ("fe80::1%eth0", "fe80::/64"), ("no address", "no address")],
+)  # fmt: skip
+def test_who_counts_as_one_address(address, said):
+    assert group(address) == said
