@@ -51,7 +51,7 @@ def suspicion(name: str, launcher: str, settings: Mapping[str, str], store: Opti
     if not nodes:
         if problem is not None:
             raise problem
-        where = f"{launcher} shows none" if launcher in JOB_CONTROLLERS else f"{launcher} knows no jobs"
+        where = f"{launcher} shows none" if launcher in JOB_CONTROLLERS.ours else f"{launcher} knows no jobs"
         raise RefusedSweep(f"--job {name}: nobody knows its nodes: {where}, and the store has none; name them with -n")
     source = " and ".join(by for by, each in found if each)
     if problem is not None:
@@ -85,7 +85,7 @@ def _asked(name: str, launcher: str, settings: Mapping[str, str]) -> Tuple[Optio
 
 def _shown(name: str, launcher: str, settings: Mapping[str, str]) -> Optional[JobView]:
     """Raises AdapterError, SettingsError."""
-    if launcher not in JOB_CONTROLLERS:
+    if launcher not in JOB_CONTROLLERS.ours:
         return None
     *before, last = name.split("/")
     if launcher == "kubernetes" and len(before) != 2:

@@ -16,7 +16,7 @@ from nhc.cli.option_groups import GroupedCommand, under
 from nhc.light import TYPE_CHECKING
 from nhc.matching.node_ranges import fold
 from nhc.model import printable
-from nhc.plugins import ADAPTER_GROUP, ADAPTERS, NoAdapter, offers, open_adapter
+from nhc.plugins import ADAPTERS, NoAdapter, open_adapter
 from nhc.policy.decide import Policy
 from nhc.policy.ledger import Ledger, LedgerError
 from nhc.policy.limits import read_limit
@@ -56,7 +56,7 @@ REPORTS = 1 << 30
 
 
 def _adapters(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> List[str]:
-    return sorted(name for name in {*ADAPTERS, *offers(ADAPTER_GROUP)} if name.startswith(incomplete))
+    return [name for name in ADAPTERS.names() if name.startswith(incomplete)]
 
 
 # What every form of sync takes.

@@ -12,10 +12,10 @@ from typing import FrozenSet, Mapping, NamedTuple, Optional, Tuple
 
 from nhc import settings_file
 from nhc.matching.node_ranges import expand
+from nhc.plugins import GATEKEEPERS
 from nhc.settings_file import SettingsError, Table
 
 PATH = "/etc/nhc/gate.toml"
-SCHEDULERS = {"slurm": "slurm", "kubernetes": "kubernetes", "none": ""}
 LONGEST_HEARTBEAT = 7200.0
 """Seconds: the longest HeartbeatTimeout that Auto Scaling takes."""
 
@@ -93,7 +93,7 @@ def parse(text: str, path: str = "gate.toml") -> GateSettings:
 
 def _read(file: Table) -> GateSettings:
     adapter = file.table("adapter")
-    scheduler = file.choice("scheduler", SCHEDULERS, "")
+    scheduler = file.converted("scheduler", _scheduler, "")
     found = GateSettings(
         file.path, scheduler, {name: adapter.converted(name, str, "") for name in adapter.names()},
         file.secret("store"), tuple(_group(name, one) for name, one in file.table("groups").tables().items()),
@@ -104,6 +104,14 @@ def _read(file: Table) -> GateSettings:
         raise SettingsError(f'{file.path}: no [groups.NAME]: no node would have a gate (nodes = ["*"] means all)')
     file.finish()
     return found
+
+
+def _scheduler(name: str) -> str:
+    """The gatekeeper of that name, "" for `none`. Raises ValueError."""
+    known = [*GATEKEEPERS.names(), "none"]
+    if name not in known:
+        raise ValueError(f"{name!r} is not one of {', '.join(known)}")
+    return "" if name == "none" else name
 
 
 def _group(name: str, table: Table) -> GateRules:

@@ -11,6 +11,7 @@ import re
 from typing import Dict, FrozenSet, List, Optional, Tuple
 
 from nhc import settings_file
+from nhc.plugins import SUITE_RUNNERS
 from nhc.policy.limits import Limit, read_limit, read_rate
 from nhc.remedy.bounds import FLEET, MARK, REPAIRS, Bounds, RadiusBounds, Timed
 from nhc.remedy.breaker import BreakerSettings
@@ -209,9 +210,10 @@ def _effect(table: Table) -> EffectTimeouts:
 
 def _verify(table: Table) -> VerifySettings:
     default = VerifySettings()
-    if "job" in table and "ssh" in table:
-        raise table.error("job", "stands beside verify.ssh: a suite is run by a Job or over SSH, not by both")
-    runner = "job" if "job" in table else "ssh"
+    runners = [name for name in SUITE_RUNNERS.names() if name in table]
+    if len(runners) > 1:
+        raise table.error(runners[0], f"stands beside verify.{runners[1]}: a suite is run by one of them, not by both")
+    runner = runners[0] if runners else "ssh"
     own = table.table(runner)
     found = VerifySettings(
         table.seconds("healthy-for", default.healthy_for),

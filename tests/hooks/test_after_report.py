@@ -282,8 +282,8 @@ class NoMarker:
 )
 def test_an_adapter_that_a_hook_cannot_use_is_one_line(settings, said, state, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "a_strangers", types.SimpleNamespace(NoMarker=NoMarker))
-    monkeypatch.setitem(plugins.ADAPTERS, "reader", "a_strangers:NoMarker")
-    monkeypatch.setitem(plugins.ADAPTERS, "bare", "builtins:object")
+    monkeypatch.setitem(plugins.ADAPTERS.ours, "reader", "a_strangers:NoMarker")
+    monkeypatch.setitem(plugins.ADAPTERS.ours, "bare", "builtins:object")
     for hook, outcome in (("healthcheck", BAD), ("healthcheck", ok()), ("prolog", BAD), ("epilog", BAD)):
         assert after_report(hook, report(outcome), {}, settings, state) == 0
         lines = [line for line in capsys.readouterr().err.splitlines() if "nothing is marked" in line]
@@ -294,6 +294,6 @@ def test_an_adapter_that_a_hook_cannot_use_is_one_line(settings, said, state, ca
 def test_every_adapter_of_ours_can_be_named_in_a_hook(state):
     """Each marks from a hook, or `nhc.language.setting_words` says what to use instead."""
     settings = {"NHC_SLURMREST": "unix:/none"}
-    for name in plugins.ADAPTERS:
+    for name in plugins.ADAPTERS.ours:
         found = marking.scheduler({}, {**settings, "NHC_RM": name})
         assert (found is None) == (name in INSTEAD), name
