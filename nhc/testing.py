@@ -53,7 +53,9 @@ class FakeSystem(System):
         """What such an operation raises instead of being done, by its text."""
 
     def kernel_log(self, after: int) -> List[str]:
-        return [record for record in self.kernel if int(record.split(",", 2)[1]) > after]
+        from nhc.system.kernel_ring import number_of
+
+        return [record for record in self.kernel if number_of(record) > after]
 
     def run(
         self, argv: Sequence[str], timeout: float, stdin: str, env: Mapping[str, str], during: Optional[Look] = None

@@ -142,8 +142,10 @@ class ReplaySystem(System):
         """Of all records that were recorded those above `after`: where a replay's memory stands is another matter."""
         asked = [question for question in self.replay.answers if question.startswith('["kernel_log", ')]
         answers = [self.replay.ask(json.loads(question)) for question in asked or [json.dumps(["kernel_log", after])]]
-        records = {int(record.split(",", 2)[1]): record for answer in answers for record in answer}
-        return [records[number] for number in sorted(records) if number > after]
+        from nhc.system.kernel_ring import number_of
+
+        records = {number_of(str(record)): str(record) for answer in answers for record in answer}
+        return [records[number] for number in sorted(records) if number > max(after, -1)]
 
     def log_tail(self, path: str, offset: int, limit: int) -> List[Any]:
         """What was recorded from `offset` on; nothing further where that was not asked."""

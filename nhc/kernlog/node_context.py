@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     Pair = Tuple[str, Finding]
 
 FILE_SYSTEMS = ("ext4", "xfs", "btrfs", "f2fs")
+NOT_MOUNTED = ("LogMountFailed", "MountFailed")
+"""Codes of file systems that could not be mounted, and so are not in the mount table."""
 BLOCKED = "kernel-log-blocked"
 """Memory of how often the tasks reported as hung had been scheduled when they were looked at."""
 PULLED = "a card was taken out of its slot at that moment"
@@ -110,8 +112,10 @@ def _volume(host: Host, state: LogState, found: Optional[Volumes], finding: Find
         return _lowered(finding, PULLED) if hotplug.taken_out(state, finding) else finding
     if found is None:
         return _lowered(finding, UNKNOWN) if finding["severity"] == FATAL else finding
-    if volumes.is_own(found, device):
+    if volumes.is_own(found, device) and finding["code"] not in NOT_MOUNTED:
         return finding
+    if finding["code"] in NOT_MOUNTED:  # a mount that failed is over when one has not
+        return None if device in found.mounted or not volumes.present(host, device) else finding
     if kind in FILE_SYSTEMS:
         if device not in found.mounted:
             return None

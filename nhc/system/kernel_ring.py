@@ -51,6 +51,12 @@ def read(path: str, after: int) -> List[str]:
         os.close(fd)
 
 
+def number_of(record: str) -> int:
+    """The number of a record as the kernel gives it, -1 for what is none: a recording can hold anything."""
+    number = record.split(",", 2)[1:2]
+    return int(number[0]) if number and number[0].isdecimal() and len(number[0]) < 20 else -1
+
+
 def write(text: str, level: int, path: str = KMSG) -> None:
     """Put one line into the kernel log, filed as a user's: the kernel lets nobody pose as itself. Raises OSError."""
     fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)

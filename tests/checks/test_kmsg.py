@@ -525,6 +525,18 @@ def test_a_recorded_machine_replays_its_kernel_log(tmp_path):
     assert judge(Replay(str(tmp_path)).host(), "check_kmsg --source kmsg").verdict is Verdict.UNKNOWN
 
 
+def test_a_recording_with_a_damaged_record_is_judged_by_the_others(tmp_path):
+    from nhc.hosts.replay import Replay
+
+    (tmp_path / "root" / "proc/sys/kernel/random").mkdir(parents=True)
+    (tmp_path / "root" / BOOT_ID.lstrip("/")).write_text("boot-1\n")
+    machine = {"format": 1, "name": "n", "hostname": "n", "time": 1_700_000_000.0, "monotonic": 1000.0}
+    (tmp_path / "machine.json").write_text(json.dumps(machine))
+    damaged = ["", "no record", "6,x,1,-;a", "3,1", f"3,1,2000000,-;{XID79}"]
+    (tmp_path / "answers.json").write_text(json.dumps([[["kernel_log", -1], {"value": damaged}]]))
+    assert judge(Replay(str(tmp_path)).host(), "check_kmsg").reason == "Xid79"
+
+
 RULE = {
     "plugin": "kmsg", "source": "site", "conditions": [{"type": "DiskProblem", "reason": "fine", "message": "fine"}],
     "rules": [{"type": "permanent", "condition": "DiskProblem", "reason": "Disk_Is_Bad", "pattern": "my disk is bad"},

@@ -171,3 +171,18 @@ def test_a_node_with_one_gpu_has_no_other_to_compare_it_with(gpus, verdict):
         outcomes = judge_all(node.host.anew(node.host.memory), "check_kmsg")
     assert (outcomes[0].verdict, outcomes[0].reason) == (verdict, "Xid31")
     assert "run diagnostics" in outcomes[0].message or verdict is Verdict.CRIT
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [("XFS (sdc): log mount/recovery failed: error -117", "XfsLogMountFailed"),
+     ("EXT4-fs (sdc): error loading journal", "Ext4MountFailed"),
+     ("BTRFS error (device sdc): open_ctree failed: -5", "BtrfsMountFailed")],
+)  # fmt: skip
+def test_a_mount_that_failed_stands_until_one_succeeds(line, reason):
+    """The mount table cannot have it: that is what the line says."""
+    node = Node(mounts=(ROOT,), files={"/sys/class/block/sdc/size": "1\n"})
+    node.says(line)
+    assert [(o.verdict, o.reason) for o in judge_all(node.host, "check_kmsg")[:-1]] == [(Verdict.WARN, reason)]
+    node.mounts(ROOT, "92 22 8:32 / /data rw - xfs /dev/sdc rw")
+    assert judge_all(node.host.anew(node.host.memory), "check_kmsg")[0].verdict is Verdict.OK
