@@ -37,3 +37,25 @@ class RunMemory:
 
     def lasting(self) -> Optional[Memory]:
         return None
+
+
+def recall(memory: Memory, name: str) -> Dict[str, Any]:
+    """An object of this memory, else of the lasting one beside it: what must outlive a restart."""
+    held = memory.load(name)
+    where = None if held else memory.lasting()
+    return held if where is None else where.load(name)
+
+
+def keep(memory: Memory, name: str, value: Dict[str, Any]) -> None:
+    """Replace an object in this memory and in the lasting one, if it has changed."""
+    if memory.load(name) == value:
+        return
+
+    def change(held: Dict[str, Any]) -> None:
+        held.clear()
+        held.update(value)
+
+    memory.update(name, change)
+    where = memory.lasting()
+    if where is not None:
+        where.update(name, change)

@@ -197,16 +197,23 @@ def vendor_word(value: str) -> str:
 def check_gpu_count(host: Host, count: Optional[int] = None, vendor: str = "", devices: str = "") -> Judged:
     """The driver shows every accelerator that the node has.
 
-    Reads the PCI bus (/sys/bus/pci) and asks the driver: NVML for NVIDIA, the amdgpu, Neuron and
-    habanalabs drivers' files. CRIT when the driver lists another number than COUNT, or lacks a device
-    that is on the bus (one that has fallen off the driver stays on the bus until the node restarts).
-    Without COUNT the bus alone is the measure. With a subset of devices (-d, NHC_DEVICES) only their
-    presence is judged, as a job sees it. UNKNOWN where the driver cannot be asked; CRIT where it was asked
-    and does not answer in time at two looks in a row, as a driver hangs when a GPU is dying.
+    Reads the PCI bus (/sys/bus/pci) and asks the driver: NVML for NVIDIA, the amdgpu, Neuron and habanalabs drivers'
+    files. CRIT when the driver lists another number than COUNT, or lacks a device that is on the bus (one that has
+    fallen off the driver stays on the bus until the node restarts). Without COUNT the bus alone is the measure, and
+    what was on it at the last look: a device that has gone since then is CRIT, and WARN once the node has restarted,
+    until a line with COUNT says how many are right. With a subset of devices (-d, NHC_DEVICES) only their presence is
+    judged, as a job sees it. UNKNOWN where the driver cannot be asked; CRIT where it was asked and does not answer in
+    time at two looks in a row, as a driver hangs when a GPU is dying.
 
     Example: * || check_gpu_count 8
     """
     inventory = host.fact(accelerators)
+    if count is None and not vendor and not _words(host, devices):
+        from nhc.checks.gpu_earlier import gone_from_bus
+
+        gone = gone_from_bus(host, inventory)
+        if gone:
+            return gone
     sources = [source for source in inventory.sources if not vendor or source.vendor == vendor]
     on_bus = [f for f in inventory.on_bus if not vendor or f.vendor_name == vendor]
     if not sources:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from nhc.check import arg, check, opt
 from nhc.checks.gpu import DEVICES, SOURCE, Judged, each, not_reported
+from nhc.checks.gpu_earlier import memory_errors
 from nhc.facts.accelerator_values import Device, ErrorCount
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
@@ -84,7 +85,9 @@ def check_gpu_ecc(
     counts of the board's life are metrics only, as a past repair is no fault. Judged with them are row
     remapping (check_gpu_row_remap) and retired pages (check_gpu_retired_pages). The limits for corrected
     errors, 20,000,000 and 10,000, are Azure's. Unlike there an uncorrected DRAM error has no share in the
-    limit of corrected ones: from the first on it is CRIT, as DRAM then returned wrong data.
+    limit of corrected ones: from the first on it is CRIT, as DRAM then returned wrong data. WARN where corrected errors
+    grow so fast between two looks that they would reach the limit within a day, and where the board counts uncorrected
+    errors since before the restart that nobody has seen.
     UNKNOWN where counts cannot be read or ECC is off; SKIP where no device counts errors.
 
     Example: *gpu* || check_gpu_ecc 20000000 10000
@@ -93,6 +96,7 @@ def check_gpu_ecc(
     def judge(device: Device) -> Iterable[Outcome]:
         bad = [
             *_errors(device, dram, sram, uncorrected),
+            *(found._replace(metrics=_metrics(device)) for found in memory_errors(host, device, dram, sram)),
             *(found for found in _rows(device) if found.verdict > 1),
             *(found for found in _pages(device, MAX_RETIRED) if found.verdict > 1),
         ]

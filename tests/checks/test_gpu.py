@@ -4,8 +4,12 @@ import pytest
 
 from nhc.check import BadArguments, find
 from nhc.checks.gpu import check_gpu_count, check_gpu_lost
+from nhc.facts.accelerator import accelerators
+from nhc.facts.accelerator_values import Inventory
+from nhc.facts.pci import PciFunction
 from nhc.kernlog.xid import read_xid
 from nhc.model import Action, Verdict
+from nhc.state.store import State
 from nhc.testing import FakeHost
 from tests.support.nvml.fake import ADDRESSES, functions_tree, pci_tree
 
@@ -223,3 +227,30 @@ def test_arguments_are_checked():
         check.parse(["eight"])
     with pytest.raises(BadArguments, match="not a vendor"):
         check.parse(["8", "voodoo"])
+
+
+def test_a_gpu_that_is_gone_from_bus_and_driver_is_missed_without_a_number(tmp_path):
+    """The bus alone cannot tell what is not on it any more: what it showed at an earlier look can."""
+    node = FakeHost({**functions_tree([]), "/proc/sys/kernel/random/boot_id": "a\n"})
+
+    def look(addresses, boot="a", machine="m", count=None):
+        inventory = Inventory(tuple(PciFunction(one, 0x10DE, 0x2330, "nvidia") for one in addresses))
+        node.memory = State(str(tmp_path / "run"))
+        if boot != node.read_or("/proc/sys/kernel/random/boot_id"):
+            for path in (tmp_path / "run").glob("*.json"):
+                path.unlink()
+        node.write("/proc/sys/kernel/random/boot_id", f"{boot}\n")
+        node.write("/sys/class/dmi/id/product_uuid", f"{machine}\n")
+        node.forget()
+        node.know(accelerators, inventory)
+        found = check_gpu_count(node, count)
+        return [(o.verdict, o.reason, o.target) for o in (found if isinstance(found, list) else [found])]
+
+    quiet = [(Verdict.SKIP, "NoAccelerator", "")]
+    assert look(ADDRESSES) == quiet
+    assert look(ADDRESSES[:-1]) == [(Verdict.CRIT, "GpuGone", ADDRESSES[-1])]
+    assert look(()) == [(Verdict.CRIT, "GpuGone", ADDRESSES[0])], "all of them"
+    assert look(ADDRESSES) == quiet
+    assert look(ADDRESSES[:-1], boot="b") == [(Verdict.WARN, "GpuGone", ADDRESSES[-1])]
+    assert look(ADDRESSES[:-1], boot="b") == [(Verdict.WARN, "GpuGone", ADDRESSES[-1])], "and it stays so"
+    assert look(ADDRESSES[:-1], boot="b", machine="other") == quiet, "a disk in another machine"

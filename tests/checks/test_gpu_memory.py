@@ -2,7 +2,11 @@
 
 import pytest
 
+from nhc.checks.gpu_earlier import memory_errors
+from nhc.facts.accelerator_values import Device, ErrorCount, MemoryErrors
 from nhc.model import Action, Verdict
+from nhc.state.store import State
+from nhc.testing import FakeHost
 
 
 def bad(outcomes):
@@ -153,3 +157,43 @@ def test_several_faults_of_one_gpu_are_all_told(nvml):
     }
 
     assert reasons == {"GpuDramUncorrected", "GpuRowRemapPending", "GpuRowRemapFailed"}
+
+
+@pytest.mark.parametrize(
+    ("grown", "after", "reasons"),
+    [
+        ("0.dram.volatile.corrected 15000000", 3600.0, {"GpuDramCorrected"}),
+        ("0.dram.volatile.corrected 250000", 600.0, {"GpuDramCorrected"}),
+        ("0.dram.volatile.corrected 150000", 86400.0, set()),
+        ("0.dram.volatile.corrected 15000000", 10.0, set()),
+        ("0.sram.volatile.corrected 500", 600.0, {"GpuSramCorrected"}),
+    ],
+)
+def test_corrected_errors_that_grow_fast_are_a_warning_before_their_limit(nvml, grown, after, reasons):
+    found = nvml.one("h100", "check_gpu_ecc 20000000 10000", then=[grown], after=after)
+    assert {(o.verdict, o.reason, o.target) for o in bad(found)} == {(Verdict.WARN, one, "gpu0") for one in reasons}
+
+
+def test_uncorrected_errors_of_before_a_crash_are_not_forgotten(tmp_path):
+    def look(boot, life, fresh=0):
+        host = FakeHost({"/proc/sys/kernel/random/boot_id": f"{boot}\n"})
+        host.memory = State(str(tmp_path / "run"))
+        counts = MemoryErrors(dram=ErrorCount(0, fresh), dram_aggregate=ErrorCount(0, life))
+        device = Device("nvidia", 0, id="GPU-1", pci="0000:3b:00.0", errors=counts)
+        return [(o.verdict, o.reason) for o in memory_errors(host, device, 1, 1)]
+
+    def restart():
+        for path in (tmp_path / "run").glob("*.json"):
+            path.unlink()
+
+    told = [(Verdict.WARN, "GpuUncorrectedBefore")]
+    assert look("a", 3) == [], "what the board has had in its life is no fault"
+    assert look("a", 4, fresh=1) == [], "counted by this boot, and judged as that"
+    restart()
+    assert look("b", 4) == [], "seen before"
+    restart()
+    assert look("c", 6) == told, "the node crashed before anybody looked"
+    assert look("c", 6) == told, "for as long as this boot lasts"
+    assert look("c", 7, fresh=1) == told
+    restart()
+    assert look("d", 7) == []
