@@ -200,6 +200,17 @@ class Evicts(Protocol):
 
 
 @port
+class MovesWork(Protocol):
+    """A cluster that keeps work bound to a silent node (volumes, a StatefulSet's pods) as long as it may still run."""
+
+    def move_work(self, names: Sequence[str]) -> List[Applied]:
+        """Let the work of these silent nodes start elsewhere. Their machines are proved to be off or to have restarted:
+        nothing of it can run there any more. It is undone when the node is heard again. Raises AdapterError.
+        """
+        ...
+
+
+@port
 class Tidies(Protocol):
     """A cluster on which something of our mark is left where a person puts a node back by hand."""
 

@@ -9,7 +9,8 @@ from sqlalchemy.engine import Connection
 from nhc.marks import clears_later
 from nhc.model import printable
 from nhc.ports import AdapterError, Applied, Effect
-from nhc.remedy.book import Book, EpisodeCase, Written, changes
+from nhc.remedy.after_repair import NEW_BOOT
+from nhc.remedy.book import Book, EpisodeCase, Written, changes, state_of
 from nhc.remedy.bounds import never_now
 from nhc.remedy.detail import Detail
 from nhc.remedy.effects import Hands
@@ -18,7 +19,7 @@ from nhc.remedy.moves import postponed
 from nhc.remedy.settings import RemedySettings
 from nhc.remedy.steps import unfit
 from nhc.remedy.view import EpisodeView, Move
-from nhc.repair import Answer, Progress, Sent, Stage
+from nhc.repair import Answer, Progress, Rung, Sent, Stage
 from nhc.store import episodes
 
 HeldNow = Callable[[Connection, str, float], str]
@@ -64,7 +65,9 @@ class Performer:
         found += self._clear([case for case in free if case.state is EpisodeState.RETURNING], views)
         self._evict([case for case in free if case.state is EpisodeState.DRAINING], views)
         found += self._send([case for case in cases if case.state is EpisodeState.ACTING and self.is_fresh(case)])
-        found += self._follow([case for case in cases if _halfway(case, views[case.episode.id].progress)])
+        moved = self._move_work([case for case in cases if _fenced(case, views[case.episode.id])])
+        halfway = [case for case in cases if _halfway(case, views[case.episode.id].progress)]
+        found += self._follow([moved.get(case.episode.id, case) for case in halfway])
         return found
 
     def _mark(self, cases: Sequence[EpisodeCase]) -> List[Written]:
@@ -81,6 +84,18 @@ class Performer:
         return self._applied(
             cases, [(case, cleared(case, applied.get(case.episode.id, gone), now)) for case in cases], now
         )
+
+    def _move_work(self, cases: Sequence[EpisodeCase]) -> Dict[int, EpisodeCase]:
+        """Let the work of dead machines start elsewhere, before they are switched on again; the audit log says so. The
+        cases whose rows that has changed.
+        """
+        done = self.hands.move_work([case.episode.node for case in cases]) if self.settings.silence.move_work else {}
+        now, moves = self.clock(), []
+        for case in cases:
+            one = done.get(case.episode.node)
+            if one is not None and one.effect is not Effect.UNCHANGED:
+                moves.append((case, Move(None, case.detail._replace(moved=now), f"its work may move: {one.message}")))
+        return {written.case.episode.id: written.case for written in self.book.save(moves, now, {})}
 
     def _applied(
         self, cases: Sequence[EpisodeCase], moves: Sequence[Tuple[EpisodeCase, Move]], now: float
@@ -222,6 +237,15 @@ def _again(detail: Detail, waiting: str, now: float) -> Move:
     if detail.waiting == waiting:
         return Move(None, detail)
     return Move(None, detail._replace(waiting=waiting, waiting_since=detail.waiting_since or now), waiting)
+
+
+def _fenced(case: EpisodeCase, view: EpisodeView) -> bool:
+    """Whether the machine of a silent node is proved to be off, or to have restarted."""
+    if not case.attempts or view.node is None or view.node.silence is None or view.node.silence.heard:
+        return False
+    off = _halfway(case, view.progress) and case.rung is Rung.POWER_CYCLE
+    ended = state_of(case.attempts[-1]) is AttemptStatus.SUCCEEDED
+    return off or (case.state is EpisodeState.VERIFYING and ended and Rung(case.attempts[-1].rung) in NEW_BOOT)
 
 
 def _halfway(case: EpisodeCase, progress: Optional[Progress]) -> bool:

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Callable, Collection, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 from nhc.model import Action, printable
-from nhc.ports import AdapterError, Applied, Effect, Evicts, Mark, Marker, NodeState, Tidies
+from nhc.ports import AdapterError, Applied, Effect, Evicts, Mark, Marker, MovesWork, NodeState, Tidies
 from nhc.remedy.asking import Answered
 from nhc.remedy.book import EpisodeCase, seen_before, state_of
 from nhc.remedy.crew import Crew, Hand
@@ -71,6 +71,14 @@ class Hands:
         names += [case.episode.node for case in cases if case.detail.successor]
         done = applied(names, lambda: self.marker.clear(list(dict.fromkeys(names))))
         return {case.episode.id: done[case.detail.successor or case.episode.node] for case in cases}
+
+    def move_work(self, nodes: Sequence[str]) -> Dict[str, Applied]:
+        """Let work leave silent nodes whose machines are proved to be dead, where the adapter can; by node."""
+        marker: object = self.marker
+        if not isinstance(marker, MovesWork):
+            return {}
+        moves = marker
+        return applied(nodes, lambda: moves.move_work(nodes))
 
     def tidy(self) -> List[str]:
         """Take off what is left of our marks on nodes that a person put back. Returns one line for each failure."""

@@ -11,7 +11,7 @@ from typing import Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional
 from sqlalchemy.engine import Connection
 
 from nhc.matching.node_names import Names
-from nhc.model import printable
+from nhc.model import Verdict, printable
 from nhc.ports import AdapterError, ConditionReport, NodeState
 from nhc.remedy import counting, health, reasons, silence
 from nhc.remedy.admit import Admission, admit
@@ -146,7 +146,9 @@ class Lookout:
         stored = self._fleet.names.stored
         rows = nodes.list_nodes(connection, sorted(stored(state.name) for state in asked)) if asked else []
         heard = {self._fleet.names.here(row.node): row.reported_at or 0.0 for row in rows}
-        heard.update({name: max(one.at, heard.get(name, 0.0)) for name, one in own.items()})
+        # UNKNOWN is also what an adapter itself says of a node that is not heard.
+        speaks = {name: one.at for name, one in own.items() if one.verdict is not Verdict.UNKNOWN}
+        heard.update({name: max(at, heard.get(name, 0.0)) for name, at in speaks.items()})
         found = silence.faults(asked, heard, now, self.settings.sources.max_age)
         return reasons.applied(found, self.settings.reasons)
 

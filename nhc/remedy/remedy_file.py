@@ -189,6 +189,7 @@ def _silence(table: Table) -> SilenceSettings:
         table.share("share", default.share),
         table.seconds("within", default.within, least=1.0),
         table.flag("power-on", default.power_on),
+        table.flag("move-work", default.move_work),
     )
 
 

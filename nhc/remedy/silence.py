@@ -37,12 +37,15 @@ class SilenceSettings(NamedTuple):
     Nodes whose silences began within `within` seconds of each other fell silent together. More than `limit` of the
     fleet, or `share` of a group (a rack, a leaf switch, a zone) and at least two nodes of it, have a common cause.
     `power_on`: a machine that is powered off is repaired too; else a person looks, who may have switched it off.
+    `move_work`: where the cluster can, work that is bound to a dead node may start elsewhere once its machine is proved
+    to be off or to have restarted.
     """
 
     limit: Limit = Limit(share=0.10, least=3)
     share: float = 0.5
     within: float = 600.0
     power_on: bool = False
+    move_work: bool = True
 
 
 def is_silence(fault: NodeFault) -> bool:

@@ -210,6 +210,7 @@ def _recheck(view: EpisodeView, scene: Scene) -> Move:
     if (
         health is not None
         and health.verdict is Verdict.UNKNOWN
+        and not view.silent  # of which nobody can tell more than that
         and health.at > max((one.seen for one in view.detail.faults), default=0.0)
     ):
         return wait_for(view, scene, Held("verdict", "the newest report could not tell how the node is"))

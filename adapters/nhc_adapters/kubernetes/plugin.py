@@ -19,10 +19,10 @@ from nhc_adapters.kubernetes.nodes.conditions import read_conditions
 from nhc_adapters.kubernetes.nodes.drain import Drain, DrainRules
 from nhc_adapters.kubernetes.nodes.evidence import NEVER_STALE
 from nhc_adapters.kubernetes.nodes.known_types import bad_statuses
-from nhc_adapters.kubernetes.nodes.marks import Treatment, apply
+from nhc_adapters.kubernetes.nodes.marks import Treatment, apply, work_moved
 from nhc_adapters.kubernetes.nodes.overruled import ended_since
 from nhc_adapters.kubernetes.nodes.own_marks import read_own_mark, released
-from nhc_adapters.kubernetes.nodes.view import PLACES, node_state
+from nhc_adapters.kubernetes.nodes.view import PLACES, node_state, unheard
 from nhc_adapters.kubernetes.nodes.vocabulary import KEY
 from nhc_adapters.kubernetes.nodes.vocabulary_file import BadVocabulary, load
 from nhc_adapters.kubernetes.repair import requests_on_nodes
@@ -35,12 +35,14 @@ class _ShownNode(NamedTuple):
     """The machine behind a node, what a person asks for on it, and what is to be tidied up.
 
     `put_back`: a person undid by hand what our mark did. `ended` is what to write of faults that were overruled.
+    `heard`: its kubelet is heard again, and our out-of-service taint is still on it.
     """
 
     machine: Machine
     read: RequestRead
     put_back: bool
     ended: Mapping[str, Optional[str]]
+    heard: bool
 
 
 class Adapter(Kubernetes):
@@ -95,6 +97,7 @@ class Adapter(Kubernetes):
             str(node["metadata"]["name"]): _ShownNode(
                 machine_of(node), requests_on_nodes.asked(node, self.sources),
                 read_own_mark(node) is not None and released(node), ended_since(node, self.bad, now),
+                work_moved(node) and not unheard([node]),
             )
             for node in found
         }  # fmt: skip
@@ -115,6 +118,8 @@ class Adapter(Kubernetes):
         back = [name for name, shown in self._shown.items() if shown.put_back]
         ended = {name: shown.ended for name, shown in self._shown.items() if shown.ended and not shown.put_back}
         done = self.release(back, self.bad, time.time()) if back else []
+        heard = [name for name, shown in self._shown.items() if shown.heard and not shown.put_back]
+        done += self.work_back(heard) if heard else []
         return [*done, *(self.annotate(ended) if ended else ())]
 
     # What the remedy loop asks (nhc.repair: KnowsMachines, NodeRequests, OtherActors).

@@ -21,11 +21,13 @@ from nhc_adapters.kubernetes.nodes.marks import (
     clear_patch,
     plan_clear,
     plan_mark,
+    plan_move_work,
     plan_sources,
+    plan_work_back,
 )
 from nhc_adapters.kubernetes.nodes.overruled import OVERRULED, Bad, overrule
 from nhc_adapters.kubernetes.nodes.own_marks import read_own_mark, released
-from nhc_adapters.kubernetes.nodes.view import PLACES, TOPOLOGIES, node_state, workload
+from nhc_adapters.kubernetes.nodes.view import PLACES, TOPOLOGIES, node_state, unheard, workload
 from nhc_adapters.kubernetes.nodes.vocabulary import Foreign, Vocabulary
 from nhc_adapters.kubernetes.nodes.vocabulary_file import load
 
@@ -80,7 +82,7 @@ class Kubernetes:
     def nodes(self, names: Optional[Sequence[str]] = None) -> List[NodeState]:
         """The states of these nodes, of all where None. Raises AdapterError."""
         objects = self.objects(names)
-        busy = self._busy(names)
+        busy = self._busy(names, unheard(objects))
         return [self.state(node, str(node["metadata"]["name"]) in busy) for node in objects]
 
     def state(self, node: Mapping[str, object], busy: bool = False) -> NodeState:
@@ -97,7 +99,7 @@ class Kubernetes:
             found = [node for node in asked if node is not None]
         return sorted(found, key=lambda node: str(node["metadata"]["name"]))
 
-    def _busy(self, names: Optional[Sequence[str]]) -> frozenset[str]:
+    def _busy(self, names: Optional[Sequence[str]], dead: FrozenSet[str]) -> FrozenSet[str]:
         running = "status.phase!=Succeeded,status.phase!=Failed"
         if names is None or len(names) > BUSY_BY_NODE:
             pods = list(self.client.items("/api/v1/pods", fieldSelector=running))
@@ -107,7 +109,7 @@ class Kubernetes:
                 lambda name: list(self.client.items("/api/v1/pods", fieldSelector=f"{running},spec.nodeName={name}")),
             )
             pods = [pod for some in found for pod in some]
-        others = [pod for pod in workload(pods) if not self.own_pod or pod["metadata"].get("uid") != self.own_pod]
+        others = [pod for pod in workload(pods, dead) if not self.own_pod or pod["metadata"].get("uid") != self.own_pod]
         return frozenset(str(pod.get("spec", {}).get("nodeName") or "") for pod in others)
 
     # Acting.
@@ -242,6 +244,14 @@ class Kubernetes:
             return Applied(name, Effect.CHANGED)
 
         return list(self._each(list(said), one))
+
+    def move_work(self, names: Sequence[str]) -> List[Applied]:
+        """Let the work of dead nodes start elsewhere; as `nhc.ports.MovesWork`."""
+        return self._together(list(names), lambda name: self._apply(name, plan_move_work, [], None))
+
+    def work_back(self, names: Sequence[str]) -> List[Applied]:
+        """Let work run again on nodes that are heard again."""
+        return self._together(list(names), lambda name: self._apply(name, plan_work_back, [], None))
 
     def annotate(self, texts: Mapping[str, Mapping[str, Optional[str]]]) -> List[Applied]:
         """Set or remove (None) annotations of ours; by node."""

@@ -202,6 +202,36 @@ def plan_sources(node: Node, sources: Sequence[str]) -> List[Op]:
     return patch.ops()
 
 
+OUT_OF_SERVICE = NodeTaint("node.kubernetes.io/out-of-service", "nodeshutdown", "NoExecute")
+"""Kubernetes' taint for a node whose machine is known to be dead: its pods are deleted, its volumes detached at once.
+Whoever sets it takes it off again (https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown/)."""
+
+
+def plan_move_work(node: Node) -> List[Op]:
+    """The patch that has the work of a dead node start elsewhere; nothing where our mark does not stand on it."""
+    if not carries_ours(node) or OUT_OF_SERVICE in taints_of(node):
+        return []
+    own, patch = read_own(node), Patch(node)
+    own.hold_taints([*own.taints, str(OUT_OF_SERVICE)])
+    patch.leave_taints([*taints_of(node), OUT_OF_SERVICE])
+    patch.annotations[SET] = own.text()
+    return patch.ops()
+
+
+def plan_work_back(node: Node) -> List[Op]:
+    """The patch that takes our out-of-service taint off again: as long as it stands, nothing runs on the node."""
+    own, patch = read_own(node), Patch(node)
+    own.hold_taints([taint for taint in own.taints if taint != str(OUT_OF_SERVICE)])
+    patch.leave_taints([taint for taint in taints_of(node) if taint != OUT_OF_SERVICE])
+    patch.annotations[SET] = own.text()
+    return patch.ops()
+
+
+def work_moved(node: Node) -> bool:
+    """Whether our out-of-service taint stands on a node."""
+    return OUT_OF_SERVICE in taints_of(node) and str(OUT_OF_SERVICE) in read_own(node).taints
+
+
 def plan_clear(node: Node, treatment: Treatment, state: str = "healthy") -> List[Op]:
     """The patch that takes our mark off: only what we set, and only where it still is as we set it.
 

@@ -8,6 +8,7 @@ from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tupl
 from nhc.marks import read_mark_text
 from nhc.model import printable
 from nhc.ports import Mark, NodeState, Silence
+from nhc.timestamps import from_utc
 from nhc_adapters.kubernetes.nodes.conditions import FALSE, TRUE, UNKNOWN, Condition, read_conditions
 from nhc_adapters.kubernetes.nodes.evidence import read_sources, source_types
 from nhc_adapters.kubernetes.nodes.manual import read_manual
@@ -190,14 +191,26 @@ def placed(node: Mapping[str, Any], places: Mapping[str, str]) -> Tuple[Tuple[st
     return tuple(dict.fromkeys((kind, labels[key]) for key, kind in places.items() if labels.get(key)))
 
 
-def workload(pods: Sequence[Mapping[str, Any]]) -> List[Mapping[str, Any]]:
-    """The pods that are work: not finished, no DaemonSet's, not the kubelet's own, and none of ours that only reads."""
-    found = []
+def unheard(nodes: Sequence[Mapping[str, Any]]) -> FrozenSet[str]:
+    """The nodes whose kubelet is not heard."""
+    found = ((node, silence_of(read_conditions(node).get("Ready"))) for node in nodes)
+    return frozenset(str(node["metadata"]["name"]) for node, one in found if one is not None and not one.heard)
+
+
+def workload(pods: Sequence[Mapping[str, Any]], dead: FrozenSet[str] = frozenset()) -> List[Mapping[str, Any]]:
+    """The pods that are work: not finished, no DaemonSet's, not the kubelet's own, and none of ours that only reads.
+
+    On `dead` nodes a pod whose time to end is over is none either: no kubelet will ever say that it has ended.
+    """
+    found, now = [], time.time()
     for pod in pods:
         metadata = pod.get("metadata", {})
         if pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
             continue
         if {"kubernetes.io/config.mirror", COLLECTS} & set(metadata.get("annotations") or {}):
+            continue
+        ends = metadata.get("deletionTimestamp")
+        if ends and str(pod.get("spec", {}).get("nodeName") or "") in dead and from_utc(ends) <= now:
             continue
         if any(owner.get("kind") == "DaemonSet" for owner in metadata.get("ownerReferences") or ()):
             continue
