@@ -166,7 +166,7 @@ def _carry_out(plan: Plan, host: Host, state: State, name: str, limit: float, wr
         try:
             places = {(item.source, item.line): key_of(item) for item in plan.items}
             state.warnings.clear()
-            report = run(plan, host, state=state, deadline=limit, name=name)
+            report = run(plan, host, state=state, deadline=limit, name=name, identify=True)
             rows = [(places.get((r.source, r.line), f"{r.source} {r.line}"), _pack(r)) for r in report.results]
             value = ("report", (rows, tuple(state.warnings)))
         except Exception as error:

@@ -6,6 +6,7 @@ import json
 
 from nhc import __version__
 from nhc.agent.node_view import NodeView
+from nhc.facts.machine_identity import labels
 from nhc.model import Report
 from nhc.render.json import to_dict
 from nhc.run.engine import mutes_path
@@ -28,7 +29,7 @@ def report(node: NodeView) -> Report:
         results=(*node.board.results(node.items), *node.kernel.results()),
         notes=(*node.plan.notes, *mutes.notes(node.host, mutes_path())),
         version=__version__,
-        labels=dict(node.settings.labels),
+        labels={**labels(node.host, may_ask=False), **node.settings.labels},
     )
 
 

@@ -39,6 +39,7 @@ def run(read_settings: Callable[[], AgentSettings], host: Optional[Host] = None)
         state = State(settings.state or None)
         if host is None:
             host = live_host(settings.root, state)
+        host.remember_in(state)  # what a round found out, such as which machine this is
         node = node_name(settings, host)
         agent = Agent(
             settings, host, state, loop, complain, read_settings, npd_monitors.load(settings), sinks(settings, node)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nhc.check import check, opt
 from nhc.facts import cloud
+from nhc.facts.machine_identity import cloud_of
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
@@ -43,7 +44,7 @@ def check_cloud_maintenance(
 
     Example: * || check_cloud_maintenance -c 1h
     """
-    name = cloud.cloud_of(host)
+    name = cloud_of(host)
     if not name:
         return skip("NoCloud", "this node is in no cloud that announces maintenance")
     base = url or host.environ.get("NHC_METADATA_URL")

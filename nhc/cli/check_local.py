@@ -70,6 +70,7 @@ def run(options: CheckLocalOptions) -> int:
         check_all=bool(options["all"]),
         deadline=deadline,
         name=name,
+        identify=True,
         progress=_progress if _show_progress(options) else None,
         meanwhile=lambda: _load_renderer(options),
     )

@@ -11,30 +11,12 @@ import re
 import time
 
 from nhc.facts import cloud_metadata
-from nhc.host import Host
 from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.system import plain_http
 from nhc.system.plain_http import NoHttpResponse
 
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Sequence, Tuple
-
-DMI = "/sys/class/dmi/id"
-AZURE_TAG = "7783-7084-3265-9085-8269-3286-77"
-"""Chassis asset tag of every Azure virtual machine (what cloud-init goes by)."""
-
-
-def cloud_of(host: Host) -> str:
-    """The cloud by the firmware's tables (aws, gcp, azure, oci), "" on bare metal and elsewhere."""
-    vendor = host.read_or(f"{DMI}/sys_vendor")
-    if vendor.startswith("Amazon EC2") or host.read_or(f"{DMI}/bios_vendor").startswith("Amazon EC2"):
-        return "aws"
-    if host.read_or(f"{DMI}/product_name").startswith("Google"):
-        return "gcp"
-    tag = host.read_or(f"{DMI}/chassis_asset_tag")
-    if tag == AZURE_TAG:
-        return "azure"
-    return "oci" if tag.startswith("OracleCloud") else ""
 
 
 class Announcement(NamedTuple):
@@ -73,15 +55,13 @@ _PATHS: Dict[str, Tuple[Tuple[str, str], ...]] = {
     ),
     "oci": (("due", "/opc/v2/instance/timeMaintenanceRebootDue"),),  # not the whole: it holds user data
 }
-_HEADERS = {"gcp": {"Metadata-Flavor": "Google"}, "azure": {"Metadata": "true"},
-            "oci": {"Authorization": "Bearer Oracle"}}  # fmt: skip
 
 
 def ask(cloud: str, base: Optional[str], deadline: float) -> Dict[str, List[Any]]:
     """Status and body of each question, or [0, PROBLEM], as plain values for a recording, within `deadline` seconds."""
     base, until = base or cloud_metadata.BASE, time.monotonic() + deadline
     try:
-        headers = cloud_metadata.aws_session(base, until) if cloud == "aws" else _HEADERS[cloud]
+        headers = cloud_metadata.aws_session(base, until) if cloud == "aws" else cloud_metadata.HEADERS[cloud]
     except NoHttpResponse as error:
         return {name: [0, str(error)] for name, _ in _PATHS[cloud]}
     found: Dict[str, List[Any]] = {}

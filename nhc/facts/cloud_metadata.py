@@ -30,6 +30,12 @@ _QUESTIONS: Dict[str, Tuple[str, Dict[str, str]]] = {
     "oci": ("/opc/v2/instance/shape", {"Authorization": "Bearer Oracle"}),
 }
 _SESSION = "/latest/api/token"
+HEADERS: Dict[str, Dict[str, str]] = {
+    "gcp": {"Metadata-Flavor": "Google"},
+    "azure": {"Metadata": "true"},
+    "oci": {"Authorization": "Bearer Oracle"},
+}
+"""What each service asks for beside the path, so that no program reads it by mistake; EC2 has a session."""
 
 
 def aws_session(base: str, until: float) -> Dict[str, str]:

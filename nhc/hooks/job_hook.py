@@ -102,4 +102,4 @@ def _judge(
         ours = tuple(item._replace(settings={**item.settings, "NHC_DEVICES": devices}) for item in plan.items)
         plan = plan._replace(items=ours)
     # The first failure decides, unless it may be one that does not concern this job.
-    return run_plan(plan, host, state=state, check_all=devices is not None, deadline=limit, name=name)
+    return run_plan(plan, host, state=state, check_all=devices is not None, deadline=limit, name=name, identify=True)

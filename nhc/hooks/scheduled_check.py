@@ -58,7 +58,7 @@ def judge(settings: Dict[str, str], output: LbnlOutput) -> Optional[Report]:
     called = node_name(os.environ, settings, name)
     check_all = settings["NHC_CHECK_ALL"] == "1"
     deadline = 0.0 if "EVAL_LINE" in settings else None
-    report = run(plan, host, state=state, check_all=check_all, deadline=deadline, name=called)
+    report = run(plan, host, state=state, check_all=check_all, deadline=deadline, name=called, identify=True)
     if "NHC_PROLOG_MAX_AGE" in settings and "EVAL_LINE" not in settings:
         from nhc.hooks.recent import max_age
         from nhc.planning.kept_verdict import keep

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 
-from nhc.facts.cloud import DMI, cloud_of
 from nhc.facts.history import boot_id
+from nhc.facts.machine_identity import DMI, cloud_of
 from nhc.facts.pci import accelerator_functions, switch_functions
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING, NamedTuple

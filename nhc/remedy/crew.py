@@ -88,7 +88,7 @@ class Crew:
         if row is None:
             return there._replace(boot_id=boot or there.boot_id, settings=settings)
         return Machine(
-            node, there.provider_id or row.provider_id, row.address or there.address, row.uuid or there.uuid,
+            node, _fuller(there.provider_id, row.provider_id), row.address or there.address, row.uuid or there.uuid,
             boot or row.boot_id or there.boot_id, {**row.labels, **there.labels}, settings,
         )  # fmt: skip
 
@@ -197,6 +197,13 @@ class Crew:
             except AdapterError as error:
                 found.append((hand.name, (), str(error)))
         return found
+
+
+def _fuller(shown: str, reported: str) -> str:
+    """The provider id by the cluster, or as the node's report has it where that says the same and more: Slurm's
+    InstanceId is i-0abc, and aws:///us-east-1a/i-0abc has the zone as well.
+    """
+    return reported if reported.endswith(shown) else shown
 
 
 def _is_machine(one: Machine, name: str) -> bool:

@@ -10,6 +10,7 @@ import os
 import time
 
 from nhc import __version__
+from nhc.facts import machine_identity
 from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.model import CheckResult, Outcome, Report, Verdict, crit, printable, unknown
 from nhc.plan import BUILT_IN, COMMAND, SHELL, SHELL_LINE, UNDECIDED, Item, Plan
@@ -78,6 +79,7 @@ def run(
     meanwhile: Optional[Callable[[], None]] = None,
     in_turn: bool = False,
     grace: float = 0.0,
+    identify: bool = False,
 ) -> Report:
     """Carry out `plan` on `host`.
 
@@ -87,6 +89,7 @@ def run(
     number of checks done, of all, and the name of the last. `meanwhile` is called while the first checks run.
     With `in_turn` every line begins when all above it have ended, so that a replay is the same each time: of two checks
     that read one log, the first reads what is new. With `grace` a command that is to end has that many seconds for it.
+    With `identify` the report's labels say which machine the node is, for those who repair it.
     """
     begun, started = time.monotonic(), host.time()
     muted: Optional[Mutes] = None
@@ -135,6 +138,7 @@ def run(
         notes=tuple(notes + state.warnings),
         not_run=not_run,
         version=__version__,
+        labels=machine_identity.labels(host) if identify else {},
     )
 
 

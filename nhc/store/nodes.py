@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from itertools import groupby
-from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
@@ -19,6 +19,8 @@ from nhc.store.schema import nodes, report_history
 
 GROUPS = ("rack", "leaf", "nvlink_domain", "zone", "pool", "instance_group")
 """The labels that say with which others a node shares its fate."""
+IDENTITY = {"machine/uuid": "uuid", "machine/provider-id": "provider_id", "machine/address": "address"}
+"""The columns of the labels that say which machine a node is (nhc.facts.machine_identity)."""
 REPORT_LIMIT = 64 << 20
 """Bytes of one kept report, unpacked."""
 
@@ -190,10 +192,17 @@ def groups_of(labels: Mapping[str, str]) -> Dict[str, str]:
     return {name: labels[name] for name in GROUPS if labels.get(name)}
 
 
-def merged(known: Tuple[Mapping[str, str], Mapping[str, str]], labels: Mapping[str, str]) -> Dict[str, Dict[str, str]]:
-    """A node's groups and labels with those that its report names."""
+def merged(known: StoredNode, labels: Mapping[str, str]) -> Dict[str, object]:
+    """The columns of a node that its report's labels change: its groups, its labels, and which machine it is."""
     clean = _clean(labels)
-    return {"groups": {**known[0], **groups_of(clean)}, "labels": {**known[1], **clean}}
+    machine = {column: clean.pop(name, "") for name, column in IDENTITY.items()}
+    # Another machine under the name: what the one before was called is nothing of it.
+    another = machine["uuid"] and known.uuid and machine["uuid"] != known.uuid
+    before: Mapping[str, str] = {} if another else known._asdict()
+    after: Dict[str, object] = {column: said or before.get(column, "") for column, said in machine.items()}
+    after["groups"] = {**known.groups, **groups_of(clean)}
+    after["labels"] = {**known.labels, **clean}
+    return after
 
 
 def _clean(labels: object) -> Dict[str, str]:

@@ -22,9 +22,12 @@ from nhc.store.intake import (
     judge,
     refusal,
 )
-from nhc.store.nodes import merged, pack
+from nhc.store.nodes import IDENTITY, list_nodes, merged, pack
 from nhc.store.problems import CHUNK, Going
 from nhc.store.schema import nodes, report_history
+
+DESCRIBED = ("groups", "labels", *IDENTITY.values())
+"""The columns that a report's labels describe."""
 
 
 class Received(NamedTuple):
@@ -125,7 +128,7 @@ def _save_nodes(connection: Connection, taken: Sequence[_Taken], packed: _Packed
         after[judged.after.node] = judged.after
         if judged.store:
             changed[judged.after.node] = one.incoming
-    labels = _labels(connection, {name: one for name, one in changed.items() if one.report.labels})
+    labels = _described(connection, {name: one for name, one in changed.items() if one.report.labels})
     insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
     rows: Dict[Tuple[bool, bool], List[Dict[str, object]]] = {}
     for name in sorted(after):
@@ -139,7 +142,7 @@ def _save_nodes(connection: Connection, taken: Sequence[_Taken], packed: _Packed
         columns = [
             *KnownNode._fields,
             *(["report"] if with_report else []),
-            *(["groups", "labels"] if with_labels else []),
+            *(DESCRIBED if with_labels else []),
         ]
         given: Dict[str, object] = {name: sa.bindparam(name) for name in columns}
         made = insert(nodes).values(given if with_labels else {**given, "groups": {}, "labels": {}})
@@ -147,17 +150,13 @@ def _save_nodes(connection: Connection, taken: Sequence[_Taken], packed: _Packed
         connection.execute(made.on_conflict_do_update(index_elements=["node"], set_=keep), values)
 
 
-def _labels(connection: Connection, changed: Dict[str, Incoming]) -> Dict[str, Dict[str, Dict[str, str]]]:
-    names, found = sorted(changed), {}
-    standing: Dict[str, Tuple[Dict[str, str], Dict[str, str]]] = {}
-    for at in range(0, len(names), CHUNK):
-        asked = sa.select(nodes.c.node, nodes.c.groups, nodes.c.labels).where(nodes.c.node.in_(names[at : at + CHUNK]))
-        standing.update({row.node: (row.groups, row.labels) for row in connection.execute(asked)})
-    for name in names:
-        before = standing.get(name, ({}, {}))
-        after = merged(before, changed[name].report.labels)
-        if after["labels"] != before[1] or after["groups"] != before[0]:
-            found[name] = after
+def _described(connection: Connection, changed: Dict[str, Incoming]) -> Dict[str, Dict[str, object]]:
+    """What the labels of reports say anew of their nodes, by column."""
+    found = {}
+    for row in list_nodes(connection, sorted(changed)):
+        after = merged(row, changed[row.node].report.labels)
+        if any(getattr(row, column) != value for column, value in after.items()):
+            found[row.node] = after
     return found
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from nhc.marks import may_clear, may_mark
 from nhc.model import Action
 from nhc.ports import KEEPER, Effect, Mark
+from nhc_adapters.slurm import states
 from nhc_adapters.slurm.states import node_state, parse_json_nodes, parse_show, parse_sinfo
 
 MARK = Mark("check_x: new")
@@ -182,3 +183,18 @@ def test_a_reason_survives_sinfo_and_scontrol_alike(reason):
     show = f"NodeName=n1 Arch=x\n   State=IDLE+DRAIN Weight=1\n   Partitions=work\n   Reason={shown} [root@5]\n"
     by_show = parse_show(show)[0].mark
     assert by_sinfo == by_show
+
+
+def test_slurm_says_which_machine_stands_behind_a_node():
+    """InstanceId since 23.11 (slurmd -N --instance-id; scontrol show node, src/api/node_info.c)."""
+    shown = (
+        "NodeName=n1 Arch=x86_64 CoresPerSocket=1\n   NodeAddr=10.0.0.7 NodeHostName=n1 Version=23.11\n"
+        "   State=IDLE+DRAIN\n   InstanceId=i-0123456789abcdef0 InstanceType=p5.48xlarge\n"
+        "   Reason=NodeAddr=1.2.3.4 InstanceId=i-0bad [root@2026-11-22T08:00:00]\n\n"
+        "NodeName=n2 Arch=x86_64\n   NodeAddr=n2 NodeHostName=n2\n   State=IDLE\n"
+    )
+    wanted = {"n1": ("i-0123456789abcdef0", "10.0.0.7"), "n2": ("", "")}
+    assert states.show_identities(shown) == wanted
+    rows = [{"name": "n1", "instance_id": "i-0123456789abcdef0", "address": "10.0.0.7"},
+            {"name": "n2", "instance_id": "", "address": "n2"}]  # fmt: skip
+    assert states.json_identities({"nodes": rows}) == wanted

@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from nhc.facts.cloud import AZURE_TAG, moment
+from nhc.facts.cloud import moment
+from nhc.facts.machine_identity import AZURE_TAG
 from nhc.host import Host
 from nhc.model import Verdict
 from nhc.testing import FakeHost

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nhc.facts import cloud, cloud_metadata
+from nhc.facts import cloud_metadata, machine_identity
 from nhc.host import Host
 from nhc.language import loader
 from nhc.model import Verdict
@@ -19,7 +19,7 @@ from tests.support.rdma import device
 
 ROOT = Path(__file__).resolve().parents[2]
 DMI = "/sys/class/dmi/id"
-AZURE = {f"{DMI}/chassis_asset_tag": f"{cloud.AZURE_TAG}\n", f"{DMI}/sys_vendor": "Microsoft Corporation\n"}
+AZURE = {f"{DMI}/chassis_asset_tag": f"{machine_identity.AZURE_TAG}\n", f"{DMI}/sys_vendor": "Microsoft Corporation\n"}
 GCP = {f"{DMI}/product_name": "Google Compute Engine\n"}
 OCI = {f"{DMI}/chassis_asset_tag": "OracleCloud.com\n"}
 EC2 = {f"{DMI}/sys_vendor": "Amazon EC2\n", f"{DMI}/product_name": "p5.48xlarge\n"}

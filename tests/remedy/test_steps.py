@@ -436,3 +436,26 @@ def test_a_machine_that_is_stopped_and_started_stays_its_node(world):
     repairer.progress = lambda *_: Progress(Stage.DONE, "runs again", "i-0123456789abcdef0")
     world.run(controller, 12)
     assert (last(world).state, world.cleared) == ("returned", ["n1"])
+
+
+def test_the_fuller_provider_id_counts_where_both_name_one_machine(world):
+    """Slurm's InstanceId is i-0abc, the node's report has the zone too; of two machines the scheduler's is believed."""
+    from nhc.remedy.crew import Crew
+    from nhc.store import nodes
+
+    class Cluster:
+        instance = "i-0abc"
+
+        def machines(self):
+            return {"n1": Machine("n1", provider_id=self.instance)}
+
+    cluster = Cluster()
+    crew = Crew([], (), [cluster])
+    with world.plain.write() as connection:
+        nodes.describe(connection, [nodes.NodeDescription("n1", provider_id="aws:///us-east-1a/i-0abc")])
+    with world.read() as connection:
+        crew.learn({"n1": nodes.get(connection, "n1")})
+    assert crew.machine("n1").provider_id == "aws:///us-east-1a/i-0abc"
+    cluster.instance = "i-0def"
+    crew.learn_machines()
+    assert crew.machine("n1").provider_id == "i-0def"

@@ -325,3 +325,20 @@ def test_the_newest_report_alone_decides_the_state(tmp_path_factory, sent, order
         assert [list(span) for span in spans] == expected
     finally:
         store.close()
+
+
+def test_the_newest_report_says_which_machine_a_node_is(store):
+    def report(at, **labels):
+        named = {f"machine/{name.replace('_', '-')}": value for name, value in labels.items()}
+        made = Report("n1", f"boot{at}", at, 0.1, (CheckResult("check_x", Outcome(Verdict.OK)),), labels=named)
+        with store.write() as connection:
+            receive(connection, [Incoming(made, "agent", at)])
+        with store.read() as connection:
+            row = nodes.get(connection, "n1")
+        assert row.labels == {}
+        return row.uuid, row.provider_id, row.address
+
+    first = report(1000.0, uuid="u1", provider_id="aws:///a/i-1", address="10.0.0.1")
+    assert first == ("u1", "aws:///a/i-1", "10.0.0.1")
+    assert report(2000.0, address="10.0.0.2") == ("u1", "aws:///a/i-1", "10.0.0.2")  # a run without root says less
+    assert report(3000.0, uuid="u2") == ("u2", "", "")  # another machine: what the one before was called is not its own

@@ -10,14 +10,26 @@ from __future__ import annotations
 import json
 import re
 import time
-from typing import Callable, FrozenSet, List, Optional, Sequence, Tuple, TypeVar
+from typing import TYPE_CHECKING, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
 from nhc.marks import TAG, mark_text
 from nhc.model import Action
 from nhc.ports import WORK_SETTING, AdapterError, Applied, Effect, Mark, NodeState, Operation
 from nhc_adapters._command import CommandMarker, Failures, chunks, complaint, plain
-from nhc_adapters.slurm.states import HYPERPOD_OWNER, SINFO, parse_json_nodes, parse_show, parse_sinfo
+from nhc_adapters.slurm.states import (
+    HYPERPOD_OWNER,
+    SINFO,
+    Identity,
+    json_identities,
+    parse_json_nodes,
+    parse_show,
+    parse_sinfo,
+    show_identities,
+)
 from nhc_adapters.slurm.work import SQUEUE, Silences, drained, parse_squeue, with_work
+
+if TYPE_CHECKING:
+    from nhc.repair import Machine
 
 FEW = 8
 """Up to this many nodes are asked for by name: that is a light request, while sinfo fetches every node."""
@@ -39,6 +51,7 @@ class Slurm(CommandMarker):
         self.hyperpod = self.command.setting("NHC_HYPERPOD") in ("1", "yes", "true")
         self.silences = Silences()
         self._version: Optional[Tuple[int, int]] = None
+        self._identities: Dict[str, Identity] = {}
 
     # Reading.
 
@@ -62,17 +75,31 @@ class Slurm(CommandMarker):
         # For an unknown node scontrol says "Node x not found", on stdout, and shows the others.
         if done.status and "not found" not in done.stdout + done.stderr:
             raise AdapterError(f"scontrol show node: {complaint(done)}")
-        return _parsed(parse_show, "".join(line for line in done.stdout.splitlines(True) if line[:5] != "Node "))
+        shown = "".join(line for line in done.stdout.splitlines(True) if line[:5] != "Node ")
+        self._identities.update(show_identities(shown))
+        return _parsed(parse_show, shown)
 
     def _all(self) -> List[NodeState]:
         if self.version() >= JSON_SINCE:
             done = self.command("scontrol", "-a", "--json", "show", "nodes")
             try:
                 if done.status == 0:
-                    return parse_json_nodes(json.loads(done.stdout))
+                    value = json.loads(done.stdout)
+                    states = parse_json_nodes(value)
+                    self._identities = json_identities(value)
+                    return states
             except ValueError:
                 pass  # a build without the JSON serializer, or an answer too long: sinfo's lines say the same
         return _parsed(parse_sinfo, self.command.ask(*SINFO))
+
+    def machines(self) -> Mapping[str, Machine]:
+        """Which machines stand behind the nodes that were read last, by InstanceId and NodeAddr."""
+        from nhc.repair import Machine  # not on the path of a hook
+
+        return {
+            name: Machine(name, provider_id=instance, address=address)
+            for name, (instance, address) in self._identities.items()
+        }
 
     # Marking.
 

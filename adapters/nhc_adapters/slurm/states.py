@@ -170,6 +170,36 @@ def _show_node(block: str) -> NodeState:
     )
 
 
+Identity = Tuple[str, str]
+"""A node's InstanceId and its address (NodeAddr), "" for none: an address that is the node's name says nothing new."""
+
+
+def show_identities(text: str) -> Dict[str, Identity]:
+    """Which machines stand behind the nodes, by what `scontrol show node` printed."""
+    found = {}
+    for block in re.split(r"^(?=NodeName=)", text, flags=re.MULTILINE):
+        before_reason = block.partition("\n   Reason=")[0]
+        fields = dict(re.findall(r"(?:^|\s)(NodeName|NodeAddr|InstanceId)=(\S+)", before_reason))
+        if "NodeName" in fields:
+            name = fields["NodeName"]
+            found[name] = _identity(name, fields.get("InstanceId", ""), fields.get("NodeAddr", ""))
+    return found
+
+
+def json_identities(value: Mapping[str, object]) -> Dict[str, Identity]:
+    """The same by Slurm's JSON."""
+    rows, found = value.get("nodes"), {}
+    for row in rows if isinstance(rows, list) else []:
+        if isinstance(row, dict) and isinstance(row.get("name"), str):
+            name = row["name"]
+            found[name] = _identity(name, str(row.get("instance_id") or ""), str(row.get("address") or ""))
+    return found
+
+
+def _identity(node: str, instance: str, address: str) -> Identity:
+    return "" if instance.lower() in ("(null)", "none", "n/a") else instance, "" if address == node else address
+
+
 # JSON: scontrol --json of Slurm 23.02 and later, slurmrestd of 22.05 and later. Times became objects in
 # v0.0.40 ({"set": true, "infinite": false, "number": N}), states lists of words in v0.0.39.
 

@@ -1,0 +1,134 @@
+"""Which machine this is: what a repair compares before it acts, as labels of the node's report.
+
+    machine/uuid         DMI's product_uuid, in lower case; only root may read it
+    machine/provider-id  the cloud's instance, in the form of Kubernetes' spec.providerID
+    machine/address      the address by which the cloud knows it
+    zone                 the cloud's zone, the blast radius of that name
+
+Sources: SMBIOS 3.7, 7.2.1 (System UUID); the cloud providers of Kubernetes (the forms of provider ids); the metadata
+services' own documents (the paths). EC2's Nitro instances have their id as the board's asset tag.
+"""
+
+from __future__ import annotations
+
+import time
+
+from nhc.host import Host
+from nhc.light import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any, Dict, Tuple
+
+DMI = "/sys/class/dmi/id"
+AZURE_TAG = "7783-7084-3265-9085-8269-3286-77"
+"""Chassis asset tag of every Azure virtual machine (what cloud-init goes by)."""
+
+UUID, PROVIDER_ID, ADDRESS, ZONE = "machine/uuid", "machine/provider-id", "machine/address", "zone"
+
+STORE = "machine-identity"
+ASK_AGAIN = 3600.0
+"""Seconds after which a metadata service is asked again that did not answer."""
+
+_AZURE_IP = "network/interface/0/ipv4/ipAddress/0/privateIpAddress"
+_PATHS: Dict[str, Tuple[Tuple[str, str], ...]] = {
+    "aws": (
+        ("id", "/latest/meta-data/instance-id"),
+        ("zone", "/latest/meta-data/placement/availability-zone"),
+        ("address", "/latest/meta-data/local-ipv4"),
+    ),
+    "gcp": (
+        ("project", "/computeMetadata/v1/project/project-id"),
+        ("zone", "/computeMetadata/v1/instance/zone"),
+        ("name", "/computeMetadata/v1/instance/name"),
+        ("address", "/computeMetadata/v1/instance/network-interfaces/0/ip"),
+    ),
+    "azure": (
+        ("id", "/metadata/instance/compute/resourceId?api-version=2021-02-01&format=text"),
+        ("zone", "/metadata/instance/compute/zone?api-version=2021-02-01&format=text"),
+        ("address", f"/metadata/instance/{_AZURE_IP}?api-version=2021-02-01&format=text"),
+    ),
+    "oci": (
+        ("id", "/opc/v2/instance/id"),
+        ("zone", "/opc/v2/instance/availabilityDomain"),
+        ("address", "/opc/v2/vnics/0/privateIp"),
+    ),
+}
+
+
+def cloud_of(host: Host) -> str:
+    """The cloud by the firmware's tables (aws, gcp, azure, oci), "" on bare metal and elsewhere."""
+    vendor = host.read_or(f"{DMI}/sys_vendor")
+    if vendor.startswith("Amazon EC2") or host.read_or(f"{DMI}/bios_vendor").startswith("Amazon EC2"):
+        return "aws"
+    if host.read_or(f"{DMI}/product_name").startswith("Google"):
+        return "gcp"
+    tag = host.read_or(f"{DMI}/chassis_asset_tag")
+    if tag == AZURE_TAG:
+        return "azure"
+    return "oci" if tag.startswith("OracleCloud") else ""
+
+
+def labels(host: Host, may_ask: bool = True) -> Dict[str, str]:
+    """What is known of this machine. A cloud's metadata service is asked once a boot, for at most a second."""
+    found = {UUID: host.read_or(f"{DMI}/product_uuid").strip().lower()}
+    cloud = cloud_of(host)
+    if cloud:
+        found.update(_in_cloud(cloud, _answers(host, cloud, may_ask), host.read_or(f"{DMI}/board_asset_tag").strip()))
+    return {name: value for name, value in found.items() if value}
+
+
+def _in_cloud(cloud: str, said: Dict[str, str], asset: str) -> Dict[str, str]:
+    zone = said.get("zone", "").rpartition("/")[2]  # Google's is projects/NUMBER/zones/ZONE
+    provider, which = "", said.get("id", "")
+    if cloud == "aws":
+        which = which or (asset if asset.startswith("i-") else "")
+        provider = f"aws:///{zone}/{which}" if which and zone else which
+    elif cloud == "gcp" and zone and said.get("project") and said.get("name"):
+        provider = f"gce://{said['project']}/{zone}/{said['name']}"
+    elif cloud == "azure" and which:
+        provider = f"azure://{which}"
+    elif cloud == "oci":
+        provider = which
+    return {PROVIDER_ID: provider, ADDRESS: said.get("address", ""), ZONE: zone}
+
+
+def _answers(host: Host, cloud: str, may_ask: bool) -> Dict[str, str]:
+    """What the metadata service said in this boot; {} where it does not answer."""
+    boot, now = host.read_or("/proc/sys/kernel/random/boot_id"), host.time()
+    kept = host.memory.load(STORE)
+    said = kept.get("said")
+    if kept.get("boot") == boot and isinstance(said, dict):
+        at = kept.get("at")
+        if said or (isinstance(at, (int, float)) and 0 <= now - at < ASK_AGAIN):
+            return {str(name): str(value) for name, value in said.items()}
+    if not may_ask:
+        return {}
+    try:
+        answer = host.system.ask("machine-identity", lambda: ask(cloud, host.environ.get("NHC_METADATA_URL", "")))
+    except OSError:
+        answer = {}
+    found = {str(name): str(value) for name, value in answer.items()} if isinstance(answer, dict) else {}
+
+    def change(stored: Dict[str, Any]) -> None:
+        stored.clear()
+        stored.update(boot=boot, at=now, said=found)
+
+    host.memory.update(STORE, change)
+    return found
+
+
+def ask(cloud: str, base: str = "") -> Dict[str, str]:
+    """The answers of the metadata service by name, {} where it does not answer."""
+    from nhc.facts import cloud_metadata
+
+    base, until = base or cloud_metadata.BASE, time.monotonic() + cloud_metadata.DEADLINE
+    found: Dict[str, str] = {}
+    try:
+        headers = cloud_metadata.aws_session(base, until) if cloud == "aws" else cloud_metadata.HEADERS[cloud]
+        for name, path in _PATHS[cloud]:
+            answer = cloud_metadata.request("GET", f"{base}{path}", headers, until).strip()
+            if answer.isprintable() and len(answer) <= 500:
+                found[name] = answer
+    except cloud_metadata.NoHttpResponse:
+        pass  # what was answered before it is true all the same
+    return found
