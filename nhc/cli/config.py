@@ -8,6 +8,7 @@ import sys
 import click
 
 from nhc.exit_status import EXIT_UNKNOWN
+from nhc.language import trust
 from nhc.language.loader import validate
 from nhc.language.setting_rules import problem
 from nhc.language.site_settings import site_settings
@@ -57,7 +58,10 @@ def check_command(files: Sequence[str], scripts: Sequence[str] = (), hostname: O
     """
     site = site_settings()
     where = [path for path in scripts or (site.scripts,) if scripts or os.path.isdir(path)]
-    found = validate(files or (site.config,), hostname, site.settings, where, profile_problem=problem_of)
+    untrusted = trust.judge_of(trust.rule(site.settings, hook=False, named=bool(files)))
+    found = validate(
+        files or (site.config,), hostname, site.settings, where, profile_problem=problem_of, untrusted=untrusted
+    )
     if site.note:
         print(site.note, file=sys.stderr)
     for note in found.notes:

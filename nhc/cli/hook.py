@@ -74,7 +74,7 @@ def resolve(hook: str, words: List[str]) -> Dict[str, str]:
             raise BadArgument(f"{word!r} is not an option of nhc-{hook}")
     path = site_settings.path_of()
     if path:
-        settings.update(site_settings.read(path, settings))
+        settings.update(site_settings.read(path, settings, hook=True))
     directory = settings["CONFDIR"]
     if "CONFFILE" not in settings:
         own = f"{directory}/nhc-{hook}.conf"

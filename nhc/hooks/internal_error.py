@@ -43,10 +43,11 @@ def _leave_comment(
     from nhc.hooks.job_environment import BadArgument, node_name, watch_only
     from nhc.hooks.log import error
     from nhc.language.problems import ConfigError
+    from nhc.language.trust import Untrusted
     from nhc.model import printable
     from nhc.planning.profiles import NoProfile
 
-    if isinstance(failure, (ConfigError, NoProfile, BadArgument)):  # a person's mistake, not ours
+    if isinstance(failure, (ConfigError, NoProfile, BadArgument, Untrusted)):  # a person's mistake, not ours
         of = "arguments" if isinstance(failure, BadArgument) else "configuration"
         said = f"the {context}'s {of} cannot be used: {failure}"
         error(said)

@@ -17,6 +17,7 @@ from nhc.hooks.job_environment import (
     skipped,
     target_name,
 )
+from nhc.language import trust
 from nhc.light import TYPE_CHECKING
 from nhc.model import Report, Verdict
 from nhc.state.store import State
@@ -45,6 +46,7 @@ def run(hook: str, settings: Dict[str, str], environ: Mapping[str, str]) -> int:
     plan = node_plan(
         state, host, target, [settings["CONFFILE"]],
         scripts=[settings["INCDIR"]], settings=settings, profile=profile,
+        trust=trust.rule(settings, hook=True, named=False),
     )  # fmt: skip
     everything = {**settings, **plan.settings}
     name = node_name(environ, everything, hostname)

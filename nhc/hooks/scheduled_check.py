@@ -6,7 +6,7 @@ import os
 
 from nhc.exit_status import EXIT_UNKNOWN
 from nhc.hooks.lbnl_output import LbnlOutput, lbnl_text
-from nhc.language import site_settings
+from nhc.language import site_settings, trust
 from nhc.light import TYPE_CHECKING
 from nhc.model import Report, Verdict, printable
 from nhc.run.call_check import shows_output
@@ -44,6 +44,7 @@ def judge(settings: Dict[str, str], output: LbnlOutput) -> Optional[Report]:
             plan = node_plan(
                 state, host, name, [settings["CONFFILE"]],
                 scripts=scripts, settings=given, profile=UNLESS_NAMED, ask=True,
+                trust=trust.rule(settings, hook="SLURMD_NODENAME" in os.environ, named=False),
             )  # fmt: skip
     except (ConfigError, NoProfile, OSError) as error:
         for line in str(error).splitlines():

@@ -32,13 +32,17 @@ def load(
     scripts_dirs: Sequence[str] = (),
     strict: bool = False,
     targets: Optional[Targets] = None,
+    untrusted: Callable[[str], str] = lambda path: "",
 ) -> Plan:
     """The plan for `hostname` from files and directories of `*.conf` files.
 
     A line that is wrong is noted in the plan, and no other line suffers; with `strict`, and for a file that
     is missing or includes itself, ConfigError is raised. `targets` decides in place of `nhc.language.targets.Targets`.
+    `untrusted` says why a file is refused (`nhc.language.trust`).
     """
-    builder = PlanBuilder(hostname, settings, _scan(scripts_dirs), explain=strict, targets=targets)
+    scripts = _scan(scripts_dirs)
+    builder = PlanBuilder(hostname, settings, scripts, explain=strict, targets=targets, untrusted=untrusted)
+    builder.fatal += _open_scripts(scripts, untrusted)
     for path in paths:
         builder.path(path)
     return builder.plan(strict)
@@ -87,14 +91,17 @@ def validate(
     settings: Mapping[str, str] = {},
     scripts_dirs: Sequence[str] = (),
     profile_problem: Callable[[str], str] = lambda name: "",
+    untrusted: Callable[[str], str] = lambda path: "",
 ) -> Validation:
     """Read everything and report everything. Without a host name every line is judged, whatever its target.
 
     `profile_problem` says what is wrong with a value of NHC_PROFILE, empty where nothing is.
     """
     builder = PlanBuilder(
-        hostname, settings, _scan(scripts_dirs), hostname is None, explain=True, profile_problem=profile_problem
-    )
+        hostname, settings, _scan(scripts_dirs), hostname is None, explain=True, profile_problem=profile_problem,
+        untrusted=untrusted,
+    )  # fmt: skip
+    builder.fatal += _open_scripts(builder.scripts, untrusted)
     for path in paths:
         builder.path(path)
     problems = [*builder.fatal, *builder.problems]
@@ -119,6 +126,11 @@ def validate_lines(lines: Sequence[RawLine], scripts_dirs: Sequence[str] = ()) -
     for line in lines:
         builder.line(line)
     return [*builder.fatal, *builder.problems], builder.items
+
+
+def _open_scripts(scripts: Scripts, untrusted: Callable[[str], str]) -> List[Problem]:
+    found = [(path, untrusted(path)) for path in scripts.paths]
+    return [Problem(path, 0, 0, why) for path, why in found if why]
 
 
 def _scan(directories: Sequence[str]) -> Scripts:

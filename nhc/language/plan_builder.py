@@ -26,7 +26,8 @@ class PlanBuilder:
     """What the lines come to for one node, line by line: its items, and what is wrong.
 
     `every_line` takes lines whatever their target, `explain` notes more mistakes, as `nhc config check` names them;
-    `profile_problem` says what is wrong with a value of NHC_PROFILE, empty where nothing is.
+    `profile_problem` says what is wrong with a value of NHC_PROFILE, `untrusted` who else can write to a file; both are
+    empty where nothing is wrong.
     """
 
     def __init__(
@@ -38,11 +39,12 @@ class PlanBuilder:
         explain: bool = False,
         targets: Optional[Targets] = None,
         profile_problem: Callable[[str], str] = lambda name: "",
+        untrusted: Callable[[str], str] = lambda path: "",
     ) -> None:
         self.hostname = hostname or ""
         self.every_line = every_line
         self.explain = explain
-        self._profile_problem = profile_problem
+        self._profile_problem, self._untrusted = profile_problem, untrusted
         self.scripts = scripts
         self.classifier = Classifier(self.hostname, settings, scripts)
         self.external = external_matcher(settings)
@@ -100,6 +102,10 @@ class PlanBuilder:
         if real in self.files.values():
             again = f"{path} has been read already: not read again"
             self.problems.append(_problem(included, again) if included else Problem(path, 0, 0, again))
+            return
+        why = self._untrusted(path)
+        if why:
+            self.fatal.append(_problem(included, f"{path}: {why}") if included else Problem(path, 0, 0, why))
             return
         try:
             text = read_text(path, errors="replace")

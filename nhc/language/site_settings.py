@@ -74,14 +74,22 @@ def host_names() -> Dict[str, str]:
     return {"HOSTNAME": name, "HOSTNAME_S": name.partition(".")[0]}
 
 
-def read(path: str, known: Mapping[str, str], said: Optional[List[str]] = None) -> Dict[str, str]:
+def read(
+    path: str, known: Mapping[str, str], said: Optional[List[str]] = None, *, hook: bool = False
+) -> Dict[str, str]:
     """The variables that a settings file sets. Raises OSError, and ValueError where bash finds it wrong.
+
+    As root, and in a hook, raises Untrusted for a file that others can write to.
 
     What its commands print on standard error is added to `said`.
     Mere literals, as most files hold, are read without the modules that understand words of a shell.
     """
+    from nhc.language import trust
     from nhc.system.bounded_read import read_text
 
+    why = trust.judge_of(trust.rule({}, hook=hook, named=False))(path)
+    if why:
+        raise trust.Untrusted(why.partition(", or set")[0])
     literals = _literals(read_text(path, errors="replace"))
     if literals is not None:
         return literals

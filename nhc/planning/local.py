@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nhc.language import trust
 from nhc.language.site_settings import site_settings
 from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.plan import BUILT_IN, DEEP
@@ -45,6 +46,7 @@ def load_plan(asked: Question, node: str, host: Host, state: State) -> Plan:
     plan = node_plan(
         state, host, node, paths, settings=site.settings, scripts=site.scripts_directories(asked.scripts),
         profile=asked.profile, ask=not asked.context, default=default_text, default_path=site.config,
+        trust=trust.rule(site.settings, hook=False, named=bool(asked.config or asked.scripts)),
     )  # fmt: skip
     if not paths:
         plan = plan._replace(notes=(f"no {site.config}: running the built-in default checks", *plan.notes))

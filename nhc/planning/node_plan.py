@@ -35,23 +35,26 @@ def node_plan(
     ask: bool = False,
     default: Optional[Callable[[], str]] = None,
     default_path: str = "",
+    trust: str = "",
 ) -> Plan:
     """The plan of `node` by the configuration at `paths`, kept from run to run (`nhc.planning.cache`).
 
     `profile` is a name, a file, `auto` or `none`. With `auto`, and with UNLESS_NAMED where none is the default, the
     configuration or `settings` may name another one (PROFILE).
     `ask` lets a cloud's metadata service be asked what the node is, once a boot. Without paths `default` gives
-    the text, until `default_path` is there. Raises ConfigError, NoProfile, and OSError for a profile's file.
+    the text, until `default_path` is there. `trust` is the rule for who may write to the files (`nhc.language.trust`).
+    Raises ConfigError, NoProfile, and OSError for a profile's file.
     """
     scripts = [path for path in scripts if os.path.isdir(path)]
     chosen = resolve(profile, host, ask)
 
     def read() -> Plan:
         from nhc.language import loader
+        from nhc.language.trust import judge_of
         from nhc.planning import profiles
 
         if paths or default is None:
-            plan = loader.load(paths, node, settings, scripts_dirs=scripts)
+            plan = loader.load(paths, node, settings, scripts_dirs=scripts, untrusted=judge_of(trust))
         else:
             plan = loader.load_text(default(), "the built-in default", node, settings, scripts_dirs=scripts)
             plan = plan._replace(inputs=(*plan.inputs, default_path))
@@ -59,12 +62,15 @@ def node_plan(
         wanted = resolve(own, host, ask) if own else chosen
         if own and plan.inputs:  # a file of the site's takes its place when it appears
             plan = plan._replace(inputs=(*plan.inputs, f"{profiles.SITE}/{own}.conf"))
+        why = judge_of(trust)(wanted.path) if wanted and wanted.path else ""
+        if why:
+            raise loader.ConfigError([loader.Problem(wanted.path if wanted else "", 0, 0, why)])
         return profiles.add(
             plan, wanted, host, lambda text, source: loader.load_text(text, source, node, settings), not paths
         )
 
     where = directory([*paths, *scripts, chosen.path if chosen else ""])
-    question = ("node", where, list(paths), node, list(scripts), sorted(settings.items()), chosen and chosen[:2])
+    question = ("node", where, list(paths), node, list(scripts), sorted(settings.items()), chosen and chosen[:2], trust)
     plan = cached(state, question, read)
     if chosen and chosen.note and plan.settings.get(PROFILE, AUTO) == AUTO:
         return plan._replace(notes=(*plan.notes, chosen.note))
