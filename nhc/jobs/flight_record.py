@@ -2,8 +2,10 @@
 
 Each rank leaves a file whose name ends in its number. PyTorch writes a pickle; JSON is read as well. A pickle can run
 any program while it is read, so this reader refuses every name in it: dicts, lists, texts and numbers are all that a
-record consists of (Python's documentation of pickle, "Restricting Globals"). Fields: torch/csrc/distributed/c10d/
-FlightRecorder.hpp, version 2.
+record consists of (Python's documentation of pickle, "Restricting Globals"). A pickle of some hundred bytes can hold a
+list whose text, or a key whose hash, has more parts than can ever be counted: nothing but texts and numbers is made a
+text, and a record is read in a child process with a deadline. Fields: torch/csrc/distributed/c10d/FlightRecorder.hpp,
+version 2.
 """
 
 from __future__ import annotations
@@ -15,8 +17,13 @@ import re
 from collections import Counter
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Tuple
 
+from nhc.system.children import ask_child
+
 LIMIT = 256 << 20
 """Bytes of one record that are read: 2000 entries with their stacks are some megabytes."""
+SECONDS = 60.0
+"""For reading one record: a whole one of LIMIT takes a few."""
+LONGEST_NAME = 200
 
 
 class BadFlightRecord(ValueError):
@@ -64,8 +71,23 @@ def rank_of(path: str) -> int:
     return int(found[1])
 
 
-def read(content: bytes, rank: int) -> FlightRecord:
-    """One record. Raises BadFlightRecord."""
+def read(content: bytes, rank: int, seconds: float = SECONDS) -> FlightRecord:
+    """One record, read in a child process. Raises BadFlightRecord, OSError where no process can be started."""
+    found = ask_child(lambda: _outcome(content, rank), seconds)
+    if isinstance(found, FlightRecord):
+        return found
+    raise BadFlightRecord(str(found) if isinstance(found, str) else f"cannot be read within {seconds:g} s: not read")
+
+
+def _outcome(content: bytes, rank: int) -> object:
+    """The record, or why there is none."""
+    try:
+        return _read(content, rank)
+    except BadFlightRecord as error:
+        return str(error)
+
+
+def _read(content: bytes, rank: int) -> FlightRecord:
     try:
         is_json = content.lstrip()[:1] in (b"{", b"[")
         value = json.loads(content) if is_json else _Plain(io.BytesIO(content)).load()
@@ -88,17 +110,17 @@ def _record(value: Any, rank: int) -> FlightRecord:
         if entry.get("is_p2p"):
             continue
         group = _group(entry)
-        number = int(entry.get("collective_seq_id", entry.get("seq_id", 0)))
+        number = _number(entry.get("collective_seq_id", entry.get("seq_id", 0)))
         if number >= enqueued.get(group, 0):
             enqueued[group] = number
-            names[group] = str(entry.get("profiling_name", ""))
+            names[group] = _text(entry.get("profiling_name", ""))
         if entry.get("state") == "completed":
             completed[group] = max(completed.get(group, 0), number)
     status: Mapping[str, Mapping[str, Any]] = value.get("pg_status") or {}
     for group, one in status.items():
-        key = str(group)
-        enqueued[key] = max(enqueued.get(key, 0), int(one.get("last_enqueued_collective", 0)))
-        completed[key] = max(completed.get(key, 0), int(one.get("last_completed_collective", 0)))
+        key = _text(group)
+        enqueued[key] = max(enqueued.get(key, 0), _number(one.get("last_enqueued_collective", 0)))
+        completed[key] = max(completed.get(key, 0), _number(one.get("last_completed_collective", 0)))
     places = {
         group: GroupPlace(number, completed.get(group, 0), names.get(group, "")) for group, number in enqueued.items()
     }
@@ -107,17 +129,32 @@ def _record(value: Any, rank: int) -> FlightRecord:
 
 def _group(entry: Mapping[str, Any]) -> str:
     found = entry.get("process_group")
-    return str(found[0]) if isinstance(found, (list, tuple)) and found else str(entry.get("pg_id", 0))
+    return _text(found[0] if isinstance(found, (list, tuple)) and found else entry.get("pg_id", 0))
 
 
 def _members(config: Mapping[str, Any]) -> Dict[str, Tuple[int, ...]]:
     found = {}
     for group, one in config.items():
         ranks = one.get("ranks", "") if isinstance(one, Mapping) else ""
-        listed = ranks if isinstance(ranks, (list, tuple)) else re.findall(r"\d+", str(ranks))
+        listed = ranks if isinstance(ranks, (list, tuple)) else re.findall(r"\d{1,9}", _text(ranks, LIMIT))
         if listed:
-            found[str(group)] = tuple(int(rank) for rank in listed)
+            found[_text(group)] = tuple(_number(rank) for rank in listed)
     return found
+
+
+def _text(value: Any, most: int = LONGEST_NAME) -> str:
+    """A name as text. Raises BadFlightRecord for what holds other values."""
+    if value is not None and not isinstance(value, (str, int, float)):
+        raise BadFlightRecord(f"is not a flight record: a {type(value).__name__} where a name or a number stands")
+    return str(value)[:most]
+
+
+def _number(value: Any) -> int:
+    """A count. Raises BadFlightRecord."""
+    text = _text(value)
+    if re.fullmatch("-?[0-9]{1,18}", text) is None:  # -1: none yet
+        raise BadFlightRecord(f"is not a flight record: {text[:40]!r} where a number stands")
+    return int(text)
 
 
 def lags(records: Iterable[FlightRecord]) -> List[Lag]:

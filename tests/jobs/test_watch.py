@@ -197,6 +197,45 @@ def test_whatever_a_file_holds_is_one_line(content):
         flight_record.read(content, 0)
 
 
+def doubled(make, depth=60):
+    """A value of a few hundred bytes that has 2**depth parts: each level holds the one below it twice."""
+    value = make(("x", "y"))
+    for _ in range(depth):
+        value = make((value, value))
+    return value
+
+
+@pytest.mark.parametrize("make", [list, tuple])
+@pytest.mark.parametrize("field", ["process_group", "pg_id", "collective_seq_id", "profiling_name"])
+def test_a_list_of_shared_lists_is_refused_at_once(field, make):
+    entry = {"collective_seq_id": 1, field: [doubled(make)] if field == "process_group" else doubled(make)}
+    with pytest.raises(BadFlightRecord, match="where a name or a number stands"):
+        flight_record.read(pickle.dumps({"entries": [entry]}), 0)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"pg_status": {"0": doubled(list)}},
+        {"pg_status": {"0": {"last_enqueued_collective": doubled(list)}}},
+        {"pg_config": {"0": {"ranks": [doubled(list)]}}},
+        {"pg_config": {"0": {"ranks": {"x": doubled(list)}}}},
+    ],
+)
+def test_shared_lists_in_the_other_fields_are_refused(more):
+    with pytest.raises(BadFlightRecord):
+        flight_record.read(pickle.dumps({"entries": [], **more}), 0)
+
+
+@pytest.mark.thorough
+def test_a_record_that_cannot_be_loaded_in_time_is_refused():
+    """Its key is a tuple of shared tuples, whose hash has as many parts. Written by hand: pickle would hash it."""
+    levels = b"".join(b"0h%ch%c\x86\x94" % (at, at) for at in range(1, 60))
+    content = b"\x80\x04}(" + b"K\x01\x940h\x00h\x00\x86\x94" + levels + b"K\x01u."
+    with pytest.raises(BadFlightRecord, match="within 2 s"):
+        flight_record.read(content, 0, 2.0)
+
+
 @given(st.integers(0, 400))
 def test_a_record_that_is_cut_off_is_refused(at):
     whole = pickle.dumps(a_record(0, 57))
