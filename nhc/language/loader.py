@@ -42,7 +42,6 @@ def load(
     """
     scripts = _scan(scripts_dirs)
     builder = PlanBuilder(hostname, settings, scripts, explain=strict, targets=targets, untrusted=untrusted)
-    builder.fatal += _open_scripts(scripts, untrusted)
     for path in paths:
         builder.path(path)
     return builder.plan(strict)
@@ -101,7 +100,6 @@ def validate(
         hostname, settings, _scan(scripts_dirs), hostname is None, explain=True, profile_problem=profile_problem,
         untrusted=untrusted,
     )  # fmt: skip
-    builder.fatal += _open_scripts(builder.scripts, untrusted)
     for path in paths:
         builder.path(path)
     problems = [*builder.fatal, *builder.problems]
@@ -126,11 +124,6 @@ def validate_lines(lines: Sequence[RawLine], scripts_dirs: Sequence[str] = ()) -
     for line in lines:
         builder.line(line)
     return [*builder.fatal, *builder.problems], builder.items
-
-
-def _open_scripts(scripts: Scripts, untrusted: Callable[[str], str]) -> List[Problem]:
-    found = [(path, untrusted(path)) for path in scripts.paths]
-    return [Problem(path, 0, 0, why) for path, why in found if why]
 
 
 def _scan(directories: Sequence[str]) -> Scripts:

@@ -50,7 +50,7 @@ class PlanBuilder:
         self.external = external_matcher(settings)
         self.items: List[Item] = []
         self.problems: List[Problem] = []
-        self.fatal: List[Problem] = []
+        self.fatal = [Problem(path, 0, 0, why) for path in scripts.paths for why in (untrusted(path),) if why]
         self.files: Dict[str, str] = {}
         self.inputs: List[str] = []
         self.lines = 0
