@@ -47,10 +47,11 @@ RUNG_OF = {
 class Machine(NamedTuple):
     """Which machine stands behind a node's name, as its cluster and its last report say. "" is not known.
 
-    `provider_id` is Kubernetes' `spec.providerID` or Slurm's InstanceId; `address` is where SSH reaches the node;
-    `uuid` is DMI's product_uuid, in lower case; `boot_id` is the kernel's. `labels` are the cluster's labels on the
-    node (for Slurm: its features and partitions). `settings` are what the site's settings say of this node for this
-    repairer (`bmc`, `instance_group`, `cluster`…), text by name.
+    `provider_id` is Kubernetes' `spec.providerID` or Slurm's InstanceId; `address` is where SSH reaches a node whose
+    name is no address; `shown_address` identifies it, as its report or Slurm's NodeAddr has it; `uuid` is DMI's
+    product_uuid, in lower case; `boot_id` is the kernel's. `labels` are the cluster's labels on the node (for Slurm:
+    its features and partitions). `settings` are what the site's settings say of this node for this repairer (`bmc`,
+    `instance_group`, `cluster`…), text by name.
     """
 
     node: str
@@ -60,6 +61,7 @@ class Machine(NamedTuple):
     boot_id: str = ""
     labels: Mapping[str, str] = {}
     settings: Mapping[str, str] = {}
+    shown_address: str = ""
 
 
 class Sighting(NamedTuple):

@@ -88,8 +88,9 @@ class Crew:
         if row is None:
             return there._replace(boot_id=boot or there.boot_id, settings=settings)
         return Machine(
-            node, _fuller(there.provider_id, row.provider_id), row.address or there.address, row.uuid or there.uuid,
+            node, _fuller(there.provider_id, row.provider_id), there.address, row.uuid or there.uuid,
             boot or row.boot_id or there.boot_id, {**row.labels, **there.labels}, settings,
+            row.address or there.shown_address,
         )  # fmt: skip
 
     def boot(self, node: str) -> str:
@@ -210,7 +211,8 @@ def _is_machine(one: Machine, name: str) -> bool:
     wanted, provider = name.lower(), one.provider_id.lower()
     # HyperPod writes hyperpod-CLUSTER-INSTANCE behind the last slash.
     last = provider.rpartition("/")[2]
-    return wanted in (provider, last, one.address.lower(), one.uuid.lower()) or last.endswith(f"-{wanted}")
+    known = (provider, last, one.address.lower(), one.shown_address.lower(), one.uuid.lower())
+    return wanted in known or last.endswith(f"-{wanted}")
 
 
 def ability_of(ask: Callable[[], str]) -> Ability:

@@ -337,7 +337,7 @@ def test_a_machine_is_described_by_the_store_and_the_settings(world):
     with world.read() as connection:
         crew.learn({"n1": nodes.get(connection, "n1")})
     found = crew.machine("n1")
-    assert (found.provider_id, found.address, found.settings) == ("aws:///a/i-1", "10.0.0.1", {"bmc": "n1-bmc"})
+    assert (found.provider_id, found.shown_address, found.settings) == ("aws:///a/i-1", "10.0.0.1", {"bmc": "n1-bmc"})
     assert crew.machine("n9") == Machine("n9", settings={"bmc": "n9-bmc"})
     assert crew.can("n1", Rung.REBOOT, "").why == "no repairer is set up for reboot on this node"
 

@@ -97,7 +97,7 @@ class Slurm(CommandMarker):
         from nhc.repair import Machine  # not on the path of a hook
 
         return {
-            name: Machine(name, provider_id=instance, address=address)
+            name: Machine(name, provider_id=instance, shown_address=address)
             for name, (instance, address) in self._identities.items()
         }
 

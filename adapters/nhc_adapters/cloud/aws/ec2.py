@@ -83,7 +83,7 @@ def compare(machine: Machine, found: Optional[Ec2Instance], instance: str) -> Ec
     if found.state in GONE:
         raise RepairRefused(f"{instance} is {found.state}: another machine stands behind {machine.node} now, or none")
     try:
-        address = str(ipaddress.ip_address(machine.address))
+        address = str(ipaddress.ip_address(machine.shown_address or machine.address))
     except ValueError:
         return found  # a host name tells nothing
     if found.addresses and address not in {str(ipaddress.ip_address(one)) for one in found.addresses}:

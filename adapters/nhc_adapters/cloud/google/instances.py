@@ -96,7 +96,7 @@ def compare(machine: Machine, found: Optional[GoogleInstance], where: InstanceNa
     if known and known != found.id:
         raise RepairRefused(f"{where.name} is the instance {found.id} now, not {known}")
     try:
-        address = str(ipaddress.ip_address(machine.address))
+        address = str(ipaddress.ip_address(machine.shown_address or machine.address))
     except ValueError:
         return found
     if found.addresses and ipaddress.ip_address(address).is_private and address not in found.addresses:
