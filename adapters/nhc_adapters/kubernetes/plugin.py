@@ -12,7 +12,8 @@ from nhc.ports import OWNER, OWNER_SETTING, AdapterError, Applied, ConditionRepo
 from nhc.repair import Claim, Machine, Request, Right
 from nhc_adapters.kubernetes.api.access import find
 from nhc_adapters.kubernetes.api.client import READ_TIMEOUT, Client
-from nhc_adapters.kubernetes.controller.judge import NEVER, NOT_TAKEN_BACK, judge, said_at
+from nhc_adapters.kubernetes.controller.judge import ALL_OFFERED, NEVER, NOT_TAKEN_BACK, Accelerators, judge, said_at
+from nhc_adapters.kubernetes.nodes.accelerators import expected_accelerators, offered_before
 from nhc_adapters.kubernetes.nodes.adapter import IN_FLIGHT, Kubernetes
 from nhc_adapters.kubernetes.nodes.boots import BootsSeen
 from nhc_adapters.kubernetes.nodes.conditions import read_conditions
@@ -155,7 +156,8 @@ class Adapter(Kubernetes):
         faults = tuple(dict.fromkeys(fault for one in self.treatment.vocabularies for fault in one.faults))
         found, now = [], time.time()
         for node in self.objects():
-            judged, conditions = judge(node, faults, now), read_conditions(node)
+            judged = judge(node, faults, now, accelerators_of=_accelerators_of(node))
+            conditions = read_conditions(node)
             report = judged.report
             failures = [(cause_of(one), kind) for one, kind in zip(report.failures(), judged.types)]
             since = {cause: conditions[kind].since for cause, kind in failures if kind in conditions}
@@ -163,7 +165,11 @@ class Adapter(Kubernetes):
             boot = self._boots.of(report.host, report.boot_id, at, now)
             standing = frozenset(cause for cause, kind in failures if kind in NEVER_STALE)
             # That a mark's own source has not been taken back says nothing of the node: whoever marked it clears it.
-            said = tuple(one for one in report.results if one.outcome.reason not in (NEVER, NOT_TAKEN_BACK))
+            # That devices can be given out proves nothing of a node whose agent never said anything.
+            nothing = (NEVER, NOT_TAKEN_BACK)
+            said = tuple(
+                one for one in report.results if one.outcome.reason not in nothing and one.check != ALL_OFFERED
+            )
             if said:
                 told = report._replace(results=said, started=at, boot_id=boot)
                 found.append(ConditionReport(told, since, standing))
@@ -186,6 +192,14 @@ class Adapter(Kubernetes):
         from nhc_adapters.kubernetes import commands
 
         return commands
+
+
+def _accelerators_of(node: Mapping[str, Any]) -> Accelerators:
+    """What a node is to give out: what it had registered when it was marked, and what it shows itself."""
+    before = offered_before(node)
+    expected = dict(expected_accelerators(node, {}))
+    wanted = {name: max(before.get(name, 0), expected.get(name, 0)) for name in {**expected, **before}}
+    return Accelerators(sorted(wanted.items()), asked=bool(before))
 
 
 def _places(text: str) -> Dict[str, str]:

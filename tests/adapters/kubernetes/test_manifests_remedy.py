@@ -16,6 +16,7 @@ from nhc import plugins
 from nhc.console import settings as console_settings
 from nhc.remedy import remedy_file
 from nhc.server.settings import load as load_server
+from nhc_adapters.kubernetes.nodes.drain import DrainRules, sort_pods
 from nhc_adapters.kubernetes.plugin import Adapter
 from nhc_adapters.kubernetes.repair.handoff import ACTORS, KubernetesHandoff
 from nhc_adapters.kubernetes.repair.repairer import KubernetesJobs
@@ -282,3 +283,17 @@ def test_doctor_names_the_rule_that_another_account_lacks(kube: Kube, installed:
     assert line.startswith("FAILED")
     assert '{apiGroups: [""], resources: [nodes], verbs: [patch]}' in line
     assert "Traceback" not in done.stdout
+
+
+def test_a_drain_may_evict_every_pod_of_ours(plane: Any) -> None:
+    """What they keep in an emptyDir is of no use to their successors."""
+    kustom = [plane.kubectl("kustomize", str(MANIFESTS / name)).stdout for name in ("base", "remedy", "jobs")]
+    texts = [*kustom, chart(plane, "--set=jobs.enabled=true", *ON)]
+    docs = [doc for text in texts for doc in yaml.safe_load_all(text) if doc]
+    wanted = [doc for doc in docs if doc["kind"] in ("Deployment", "StatefulSet")]
+    assert len(wanted) >= 9
+    for doc in wanted:
+        template, name = doc["spec"]["template"], doc["metadata"]["name"]
+        owner = {"kind": "ReplicaSet", "name": name, "controller": True}
+        pod = {**template, "metadata": {**template["metadata"], "name": name, "ownerReferences": [owner]}}
+        assert len(sort_pods([pod], DrainRules()).evict) == 1, name

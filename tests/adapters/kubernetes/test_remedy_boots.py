@@ -10,7 +10,7 @@ from typing import Any, Callable, Iterator
 import pytest
 
 from nhc.remedy.persons import decide
-from nhc_adapters.kubernetes.api.client import node_path
+from nhc_adapters.kubernetes.api.client import MERGE_PATCH, node_path
 from tests.adapters.kubernetes.test_remedy_jobs import Loop
 from tests.support.kube import Kube
 from tests.support.kube_remedy import settings
@@ -138,3 +138,29 @@ def test_what_is_left_of_our_mark_is_taken_off_a_node_that_a_person_uncordoned(b
     until(lambda: time.time() > (loop.rows()[0][0].ended or 0) + 1.0)  # a condition's times are whole seconds
     loop.sick()
     loop.until(lambda: len(loop.rows()) == 2, 20)
+
+
+def gpus(loop: Loop, capacity: int, allocatable: int) -> None:
+    """What the node's kubelet says of its devices: after a boot there are none until their plugin has registered."""
+    status = {"capacity": {"nvidia.com/gpu": str(capacity)}, "allocatable": {"nvidia.com/gpu": str(allocatable)}}
+    loop.kube.admin.patch(f"{node_path(loop.node)}/status", {"status": status}, MERGE_PATCH)
+
+
+@pytest.mark.parametrize("capacity", [8, 0])
+def test_a_node_that_gives_out_none_of_its_gpus_is_not_returned(begun: Callable[..., Loop], capacity: int) -> None:
+    loop = begun(more=EVICT)
+    gpus(loop, 8, 8)
+
+    def rebooted() -> None:
+        gpus(loop, capacity, 0)
+        loop.healthy()
+
+    loop.kubelet.rebooted = rebooted
+    loop.sick()
+    loop.until(lambda: loop.rows() and loop.rows()[0][0].state == "verifying")
+    until(lambda: loop.round() or "could not tell" in loop.controller.round().waiting[0].why, 20)
+    assert loop.rows()[0][0].state == "verifying"
+    gpus(loop, 8, 8)
+    loop.until(loop.ended)
+    assert loop.rows()[0][0].state == "returned"
+    assert "nhc/offered" not in loop.meta()["annotations"]

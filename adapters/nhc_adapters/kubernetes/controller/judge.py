@@ -46,6 +46,9 @@ NEVER = "NeverReported"
 NOT_TAKEN_BACK = "NotTakenBack"
 """The reason of a marked node whose mark's source has not said that its fault is gone."""
 
+ALL_OFFERED = "kubernetes_allocatable"
+"""The check of a node that offers all that is expected of it."""
+
 _CHECK = re.compile(r"(check_\w+): (?=\S)")
 
 
@@ -235,8 +238,11 @@ def _offer(
             run.add(ALLOCATABLE, unknown("CannotBeJudged", f"{standing.message}; nothing newer can be said"))
         return None
     if not offer.short:
-        run.add("kubernetes_allocatable", ok(offer.message))
+        run.add(ALL_OFFERED, ok(offer.message))
         return offer
+    if read_own_mark(node) is not None and not released(node):
+        # Within the grace it is no fault yet; a node that is out is not to be put back like that either.
+        run.add(ALLOCATABLE, unknown(offer.reason, offer.message))
     known = standing.since if stands and standing is not None else wanted.short_since
     since = max(run.now if known is None else known, offer.since)
     fault = Fault(ALLOCATABLE, TRUE, wanted.grace)

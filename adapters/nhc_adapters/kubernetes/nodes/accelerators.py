@@ -7,7 +7,7 @@ and stays in `capacity`. When a plugin stops, all of its devices leave `allocata
 
 from __future__ import annotations
 
-from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc_adapters.kubernetes.nodes.conditions import TRUE, read_conditions
 
@@ -15,6 +15,9 @@ GRACE = 600.0
 """Seconds for which too few may be allocatable: twice what the kubelet waits for a plugin to come back."""
 
 SHORT, NOT_REGISTERED, GOOD = "AllocatableBelowExpected", "DevicePluginNotRegistered", "AllAllocatable"
+
+OFFERED = "nhc/offered"
+"""Annotation of a node that is out: the accelerators that it had registered when it was marked (`nvidia.com/gpu=8`)."""
 
 Expected = Sequence[Tuple[str, int]]
 
@@ -61,6 +64,23 @@ def _count(text: object) -> Optional[int]:
         return int(str(text))
     except ValueError:
         return None
+
+
+def offered(node: Mapping[str, Any]) -> str:
+    """How many accelerators a node has registered now, as the annotation OFFERED keeps them; "" for none.
+
+    A kubelet that starts anew has registered none until their plugin has come: nothing else tells then what is missing.
+    """
+    capacity = (node.get("status") or {}).get("capacity") or {}
+    found = {name: _count(count) for name, count in capacity.items() if "/" in name and is_accelerator(name)}
+    return ",".join(f"{name}={count}" for name, count in sorted(found.items()) if count)
+
+
+def offered_before(node: Mapping[str, Any]) -> Dict[str, int]:
+    """How many accelerators a marked node had registered when it was marked; {} where that is not known."""
+    said = (node.get("metadata", {}).get("annotations") or {}).get(OFFERED, "")
+    pairs = (part.partition("=") for part in said.split(",") if part)
+    return {name: int(count) for name, _equals, count in pairs if count.isdigit()}
 
 
 def asked_for(node: Mapping[str, Any], configured: Mapping[str, Mapping[str, int]]) -> Mapping[str, int]:

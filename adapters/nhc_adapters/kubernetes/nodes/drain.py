@@ -2,7 +2,8 @@
 
 Evicted is what somebody will start again or asked to lose. Left alone are the kubelet's own pods (mirror
 pods) and a DaemonSet's, which would come straight back. A pod that nobody controls, or that keeps data in an
-emptyDir, is evicted only when asked for (`force`, `empty_dir`); a pod marked
+emptyDir, is evicted only when asked for (`force`, `empty_dir`); an emptyDir that the pod itself names in
+`cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes` may be lost. A pod marked
 `cluster-autoscaler.kubernetes.io/safe-to-evict: "false"` or with a protected annotation never.
 """
 
@@ -30,6 +31,8 @@ ENDING = "because it is being terminated"
 """The server's words (403) for a namespace that is being deleted: its pods go by themselves."""
 
 SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+SAFE_VOLUMES = f"{SAFE}-local-volumes"
+"""The cluster autoscaler's annotation that names a pod's volumes whose data may be lost, with commas."""
 MIRROR = "kubernetes.io/config.mirror"
 
 
@@ -252,4 +255,7 @@ def _annotated(annotations: Mapping[str, str], wanted: str) -> bool:
 
 def _has_empty_dir(pod: Mapping[str, Any]) -> bool:
     # One in memory is lost at every restart anyway, but its loss still surprises: kubectl counts it too.
-    return any("emptyDir" in volume for volume in pod.get("spec", {}).get("volumes") or ())
+    annotations = pod.get("metadata", {}).get("annotations") or {}
+    safe = {name.strip() for name in str(annotations.get(SAFE_VOLUMES, "")).split(",")}
+    volumes = pod.get("spec", {}).get("volumes") or ()
+    return any("emptyDir" in volume and volume.get("name") not in safe for volume in volumes)

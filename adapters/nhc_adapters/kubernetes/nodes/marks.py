@@ -15,6 +15,7 @@ from nhc.marks import mark_text
 from nhc.ports import Mark
 from nhc_adapters.kubernetes.api.client import JSON_PATCH, Client, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError
+from nhc_adapters.kubernetes.nodes.accelerators import OFFERED, offered
 from nhc_adapters.kubernetes.nodes.evidence import REPORT, SOURCE
 from nhc_adapters.kubernetes.nodes.manual import MANUAL, Manual
 from nhc_adapters.kubernetes.nodes.own_marks import (
@@ -187,6 +188,7 @@ def plan_mark(
         own.hold_cordon()
     patch.annotations[MARK] = mark_text(mark, with_since=True)
     patch.annotations[SET] = own.text()
+    patch.annotations[OFFERED] = annotations_of(node).get(OFFERED) or offered(node) or None
     if facts is not None:
         patch.annotations[SOURCE] = " ".join(facts.sources) or None
         patch.annotations[MANUAL] = facts.manual.text() if facts.manual is not None else None
@@ -263,6 +265,7 @@ def clear_patch(node: Node, treatment: Treatment, state: str = "healthy") -> Pat
     if own.cordon and cordoned(node) and we_cordoned(node) and not note:
         patch.unschedulable = False
     patch.annotations.update({MARK: note or None, SET: None, DRAIN: None, REPAIR: None, SOURCE: None, MANUAL: None})
+    patch.annotations[OFFERED] = None
     return patch
 
 
