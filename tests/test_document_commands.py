@@ -287,6 +287,7 @@ READ: dict[tuple[str, str], Callable[[Block, Path], None]] = {
     ("docs/kubernetes.md", "resources: [github.com"): kustomization,
     ("docs/kubernetes.md", "[ceiling]"): policy,
     ("docs/deep-checks.md", "# context deep"): nhc_conf,
+    ("docs/deep-checks.md", "* |context prolog|"): nhc_conf,
     ("docs/migration.md", "HealthCheckProgram="): slurm_conf,
     ("docs/migration-azure.md", "# every node"): nhc_conf,
     ("docs/migration-gpud.md", "[agent]"): agent_toml,

@@ -11,7 +11,7 @@ import json
 from collections import deque
 from typing import Callable, Deque, Dict, List, Mapping, NamedTuple, Optional, Set, Tuple
 
-from nhc.console.snapshot import Snapshot, changes
+from nhc.console.snapshot import Snapshot, changed_nodes, changes
 from nhc.console.sources import FleetSource, SourceError
 from nhc.store.errors import StoreError
 
@@ -20,6 +20,9 @@ RING = 240
 QUEUE = 60
 """Events that may wait for one viewer; one that does not read them is let go and comes back by itself."""
 
+
+NAMED = 100
+"""Nodes whose problems changed that a message names; where they are more, every screen looks."""
 
 ANSWERS = 256
 """Answers of one snapshot that are kept: views that several people look at."""
@@ -77,8 +80,11 @@ class Hub:
         changed = changes(old, new)
         if changed:
             self._tell("letters", {"layout": new.layout, "changes": changed})
-        if old.problems != new.problems:
-            self._tell("problems", {})
+        named = changed_nodes(old, new)
+        if named:
+            self._tell("problems", {"nodes": named} if len(named) <= NAMED else {})
+        if old.revision != new.revision:
+            self._tell("episodes", {})
 
     async def once(self, key: str, make: Callable[[], Mapping[str, object]]) -> Mapping[str, object]:
         """What `make` returns, made once for all who ask for `key` of this snapshot: five hundred maps are one sum.

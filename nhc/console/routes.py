@@ -15,7 +15,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from nhc import __version__
-from nhc.console import acts, person_routes, screens, work
+from nhc.console import acts, needs, person_routes, screens, work
 from nhc.console.access import Person, Scope
 from nhc.console.doors import PERSON
 from nhc.console.hub import StreamMessage
@@ -98,11 +98,15 @@ async def _node(console: Console, request: web.Request) -> web.StreamResponse:
     report = await asyncio.to_thread(console.source.report, name) if person.may(Scope.EVIDENCE) else None
     value = screens.node(snapshot, name, report, dict(console.settings.links), console.settings.stale)
     if console.store is not None:
-        value["episodes"] = (
-            await asyncio.to_thread(screens.list_episodes, console.store, console.clock(), None, name)
-        )["episodes"]
+        value["episodes"] = await asyncio.to_thread(screens.episodes_of, console.store, name)
+        value["service"] = await asyncio.to_thread(needs.service, console.store, name)
         value["work"] = await asyncio.to_thread(work.work_of, console.store, name, console.clock())
     return answer_json(value)
+
+
+async def _needs(console: Console, _request: web.Request) -> web.StreamResponse:
+    made = partial(needs.needs, console.snapshot(), console.store, console.hub.problem)
+    return answer_json(await console.hub.once("needs", made))
 
 
 async def _deep(console: Console, request: web.Request) -> web.StreamResponse:
@@ -215,9 +219,10 @@ ROUTES = (
     PageRoute("GET", "/api/node/{node}/timeline", Scope.STATE, _of_store(
         lambda c, s, r: screens.timeline(s, r.match_info["node"], _window(c, r), c.settings.stale))),
     PageRoute("GET", "/api/episodes", Scope.STATE, _of_store(
-        lambda c, s, r: screens.list_episodes(s, c.clock(), WHICH.get(r.query.get("which", ""))))),
+        lambda c, s, r: screens.list_episodes(s, c.clock(), WHICH.get(r.query.get("which", "")), number(r, "page")))),
     PageRoute("GET", "/api/episode/{id}", Scope.STATE, _of_store(
         lambda _c, s, r: {**screens.episode(s, number(r, "id")), "digest": acts.shown_digest(s, number(r, "id"))})),
+    PageRoute("GET", "/api/needs", Scope.STATE, _needs),
     PageRoute("GET", "/api/held", Scope.STATE, _of_store(lambda c, s, _r: screens.held_back(s, c.clock()))),
     PageRoute("GET", "/api/offenders", Scope.STATE, _offenders),
     PageRoute("GET", "/api/hold/preview", Scope.ACT, person_routes.preview),

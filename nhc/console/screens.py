@@ -132,13 +132,13 @@ class Window(NamedTuple):
 def timeline(store: Store, name: str, window: Window, gap: float) -> Value:
     """A node's problems, verdicts, repairs and gaps in a span of time."""
     with store.read() as connection:
-        rows = problems.list_problems(connection, nodes=[name], is_open=None, since=window.began, limit=ROWS)
+        rows = problems.newest_of(connection, name, window.began, window.ended, ROWS + 1)
         past = nodes.verdicts(connection, name, window.began, window.ended, ROWS)
         gaps = coverage.gaps(connection, name, window.began, window.ended, gap)
         entries = audit.entries(connection, node=name, limit=ROWS, newest=True)
     return {
         "node": name, "began": window.began, "ended": window.ended,
-        "problems": [row._asdict() for row in rows if row.began <= window.ended],
+        "problems": [row._asdict() for row in rows[:ROWS]], "more": len(rows) > ROWS,
         "verdicts": [one._asdict() for one in past],
         "gaps": [{"began": one.began, "ended": one.ended} for one in gaps],
         "events": [_entry(one) for one in entries if window.began <= one.at <= window.ended],
@@ -148,11 +148,20 @@ def timeline(store: Store, name: str, window: Window, gap: float) -> Value:
 # Episodes, holds, the audit.
 
 
-def list_episodes(store: Store, now: float, is_open: Optional[bool] = None, name: str = "") -> Value:
-    """Episodes, the newest first."""
+def list_episodes(store: Store, now: float, is_open: Optional[bool] = None, page: int = 0) -> Value:
+    """Episodes by pages: those that wait for a person first, the longest-waiting before the others, then the newest."""
     with store.read() as connection:
-        found = episodes.list_episodes(connection, node=name, is_open=is_open, limit=ROWS)
-    return {"at": now, "episodes": [_episode(one) for one in reversed(found)]}
+        found = episodes.by_need(connection, is_open=is_open, limit=ROWS, offset=page * ROWS)
+        total = episodes.count(connection, is_open)
+    return {"at": now, "page": page, "pages": -(-total // ROWS), "count": total,
+            "episodes": [episode_row(one) for one in found]}  # fmt: skip
+
+
+def episodes_of(store: Store, name: str) -> List[Value]:
+    """A node's episodes, the newest first."""
+    with store.read() as connection:
+        found = episodes.list_episodes(connection, node=name, limit=ROWS)
+    return [episode_row(one) for one in reversed(found)]
 
 
 def episode(store: Store, number: int) -> Value:
@@ -162,7 +171,7 @@ def episode(store: Store, number: int) -> Value:
         if found is None:
             raise Missing(f"there is no episode {number}")
         return {
-            **_episode(found),
+            **episode_row(found),
             "attempts": [
                 {**one._asdict(), "state": str(one.state.value if hasattr(one.state, "value") else one.state)}
                 for one in attempts.attempts_of(connection, number)
@@ -173,7 +182,8 @@ def episode(store: Store, number: int) -> Value:
         }  # fmt: skip
 
 
-def _episode(one: episodes.Episode) -> Value:
+def episode_row(one: episodes.Episode) -> Value:
+    """An episode as rows show it."""
     detail = _object(one.detail)
     return {
         **{key: value for key, value in one._asdict().items() if key != "detail"},

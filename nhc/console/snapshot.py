@@ -48,7 +48,8 @@ class ProblemRow(NamedTuple):
 class Snapshot(NamedTuple):
     """The fleet. `letters` has one letter a node, in the order of `names`; `layout` changes when names or groups do.
 
-    `sizes` are the nodes of each group, by fact and value.
+    `sizes` are the nodes of each group, by fact and value. `revision` is another one whenever something was done: the
+    number of the audit log's newest row.
     """
 
     at: float
@@ -58,6 +59,7 @@ class Snapshot(NamedTuple):
     nodes: Mapping[str, NodeRow]
     problems: Tuple[ProblemRow, ...]
     sizes: Mapping[Tuple[str, str], int]
+    revision: int = 0
 
     def counts(self) -> Dict[str, int]:
         """How many nodes there are of each letter."""
@@ -65,7 +67,9 @@ class Snapshot(NamedTuple):
         return {letter: found[letter] for letter in WORST}
 
 
-def take(nodes: Sequence[NodeRow], problems: Sequence[ProblemRow], now: float, stale: float) -> Snapshot:
+def take(
+    nodes: Sequence[NodeRow], problems: Sequence[ProblemRow], now: float, stale: float, revision: int = 0
+) -> Snapshot:
     """A snapshot of rows in the order of their names."""
     layout, sizes = hashlib.sha256(), Counter[Tuple[str, str]]()
     for row in nodes:
@@ -74,7 +78,7 @@ def take(nodes: Sequence[NodeRow], problems: Sequence[ProblemRow], now: float, s
     letters = "".join(letter_of(row, now, stale) for row in nodes)
     return Snapshot(
         now, layout.hexdigest()[:16], tuple(row.node for row in nodes), letters, {row.node: row for row in nodes},
-        tuple(problems), sizes,
+        tuple(problems), sizes, revision,
     )  # fmt: skip
 
 
@@ -90,6 +94,13 @@ def changes(old: Snapshot, new: Snapshot) -> List[Tuple[int, str]]:
     if old.letters == new.letters:
         return []
     return [(place, letter) for place, (before, letter) in enumerate(zip(old.letters, new.letters)) if before != letter]
+
+
+def changed_nodes(old: Snapshot, new: Snapshot) -> List[str]:
+    """The nodes whose problems are others, in the order of their names."""
+    if old.problems == new.problems:
+        return []
+    return sorted({row.node for row in set(old.problems) ^ set(new.problems)})
 
 
 # Problems, folded by their cause.

@@ -9,6 +9,7 @@ from typing import Callable, Dict, List, Mapping, Optional, Protocol, Sequence, 
 from nhc.console.snapshot import NodeRow, ProblemRow, Snapshot, take
 from nhc.model import Report, Verdict
 from nhc.policy.reconcile import BadReports, load_reports
+from nhc.store import audit
 from nhc.store import nodes as store_nodes
 from nhc.store import problems as store_problems
 from nhc.store.database import Store
@@ -45,12 +46,13 @@ class StoreSource:
         with self.store.read() as connection:
             nodes = store_nodes.list_nodes(connection)
             problems = store_problems.list_problems(connection)
+            newest = audit.head(connection)
         rows = [NodeRow(n.node, n.verdict, n.reported_at, n.since, n.kind, n.groups, n.source) for n in nodes]
         standing = [
             ProblemRow(p.node, p.check, p.reason, p.target, p.verdict, p.action, p.message, p.began, p.ended)
             for p in problems
         ]
-        return take(rows, standing, now, self.stale)
+        return take(rows, standing, now, self.stale, newest.seq if newest else 0)
 
     def report(self, node: str) -> Optional[Report]:
         with self.store.read() as connection:

@@ -7,6 +7,7 @@ from typing import Dict, List, Optional, Sequence, Tuple
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from nhc.store.episodes import Episode
 from nhc.store.schema import episodes
 
 
@@ -15,6 +16,22 @@ def outcomes(connection: Connection, since: float) -> Dict[str, int]:
     count = sa.func.count()
     asked = sa.select(episodes.c.state, count).where(episodes.c.ended >= since).group_by(episodes.c.state)
     return {str(row[0]): int(row[1]) for row in connection.execute(asked.order_by(count.desc(), episodes.c.state))}
+
+
+LEFT = ("escalated", "aborted")
+"""States in which an episode ends with its node as it was, out of service where it was marked: a person must act."""
+
+
+def left_to_persons(connection: Connection, node: str = "") -> List[Episode]:
+    """The last episode of each node (or of one) that was left to a person, the newest first.
+
+    A node of which there is a later episode is not among them: `nhc remedy release` begins one.
+    """
+    newest = sa.select(sa.func.max(episodes.c.id)).group_by(episodes.c.node)
+    if node:
+        newest = newest.where(episodes.c.node == node)
+    asked = sa.select(episodes).where(episodes.c.id.in_(newest), episodes.c.state.in_(LEFT))
+    return [Episode._make(row) for row in connection.execute(asked.order_by(episodes.c.id.desc()))]
 
 
 def repeated(connection: Connection, since: float, limit: int) -> List[Tuple[str, int]]:

@@ -20,6 +20,10 @@ from nhc.store.schema import episodes
 MESSAGE_LIMIT = 4000
 
 
+AWAITING = "awaiting-approval"
+"""The state of an episode that waits for a person (`nhc.remedy.machine.EpisodeState`)."""
+
+
 class Episode(NamedTuple):
     """One row. `due` is when it has to be looked at next; `detail` is JSON that only the remedy loop reads."""
 
@@ -152,6 +156,28 @@ def list_episodes(
     if ended_since is not None:  # asked for their order, SQLite reads all that ever were, rather than sort these
         return sorted((Episode._make(row) for row in connection.execute(asked)), key=lambda one: one.id)
     return [Episode._make(row) for row in connection.execute(asked.order_by(episodes.c.id))]
+
+
+def by_need(connection: Connection, *, is_open: Optional[bool] = None, limit: int, offset: int = 0) -> List[Episode]:
+    """So many episodes for a person to look at: those that wait for one first, the longest-waiting before the others;
+    then the open ones and then the ended ones, the newest first. `offset` skips what was shown before.
+    """
+    waits = sa.and_(episodes.c.ended.is_(None), episodes.c.state == AWAITING)
+    asked = sa.select(episodes).order_by(
+        sa.case((waits, 0), (episodes.c.ended.is_(None), 1), else_=2),
+        sa.case((waits, episodes.c.id), else_=-episodes.c.id),
+    )
+    if is_open is not None:
+        asked = asked.where(episodes.c.ended.is_(None) if is_open else episodes.c.ended.is_not(None))
+    return [Episode._make(row) for row in connection.execute(asked.limit(limit).offset(offset))]
+
+
+def count(connection: Connection, is_open: Optional[bool] = None) -> int:
+    """How many episodes there are: open ones, ended ones, or all."""
+    asked = sa.select(sa.func.count()).select_from(episodes)
+    if is_open is not None:
+        asked = asked.where(episodes.c.ended.is_(None) if is_open else episodes.c.ended.is_not(None))
+    return int(connection.scalar(asked) or 0)
 
 
 def _required(connection: Connection, number: int) -> Episode:

@@ -29,7 +29,10 @@ class FailedJob(NamedTuple):
 
 
 class NodeTrain(NamedTuple):
-    """A maintenance train that the node is in. `ended` is None while the train still has work on it."""
+    """A maintenance train that the node is in. `ended` is None while the train still has work on it.
+
+    `marked` is when the train took the node out of service, None where it has not.
+    """
 
     train: str
     by: str
@@ -39,6 +42,7 @@ class NodeTrain(NamedTuple):
     outcome: str
     updated: float
     ended: Optional[float]
+    marked: Optional[float]
 
 
 class NodeSpare(NamedTuple):
@@ -89,7 +93,7 @@ def trains_of(connection: Connection, node: str, limit: int = 10) -> List[NodeTr
     asked = (
         sa.select(
             trains.c.name, trains.c.by, trains.c.why, train_nodes.c.wave, train_nodes.c.state, train_nodes.c.outcome,
-            train_nodes.c.updated, train_nodes.c.ended,
+            train_nodes.c.updated, train_nodes.c.ended, train_nodes.c.marked,
         )
         .join_from(train_nodes, trains, trains.c.id == train_nodes.c.train)
         .where(train_nodes.c.node == node)

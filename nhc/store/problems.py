@@ -121,6 +121,14 @@ def list_problems(
     return [StoredProblem._make(row) for row in connection.execute(asked.limit(limit) if limit else asked)]
 
 
+def newest_of(connection: Connection, node: str, since: float, until: float, limit: int) -> List[StoredProblem]:
+    """A node's problems of a time, `limit` of them at most: those that stand first, then the newest."""
+    stood = sa.or_(problems.c.ended.is_(None), problems.c.ended >= since)
+    asked = sa.select(problems).where(problems.c.node == node, problems.c.began <= until, stood)
+    order = (problems.c.ended.is_not(None), problems.c.began.desc(), problems.c.id)
+    return [StoredProblem._make(row) for row in connection.execute(asked.order_by(*order).limit(limit))]
+
+
 def _open_ones(connection: Connection, names: Sequence[str]) -> List[StoredProblem]:
     found = []
     for at in range(0, len(names), CHUNK):

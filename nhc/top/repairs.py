@@ -28,13 +28,13 @@ class RepairLine(NamedTuple):
     @property
     def asks(self) -> bool:
         """Whether it waits for a person."""
-        return self.state == "awaiting-approval"
+        return self.state == episodes.AWAITING
 
 
 def open_repairs(store: Store) -> List[RepairLine]:
-    """The open episodes, those that wait for a person first. Raises StoreError."""
+    """The open episodes, those that wait for a person first, the longest of them at the top. Raises StoreError."""
     with store.read() as connection:
-        found = episodes.list_episodes(connection, is_open=True, limit=ROWS)
+        found = episodes.by_need(connection, is_open=True, limit=ROWS)
     lines = []
     for row in found:
         try:
@@ -42,7 +42,7 @@ def open_repairs(store: Store) -> List[RepairLine]:
         except details.BadDetail as error:
             waiting = str(error)
         lines.append(RepairLine(row.id, row.node, row.state, row.rung, _in_words(row.cause), waiting, row.updated))
-    return sorted(lines, key=lambda line: (not line.asks, -line.updated))
+    return lines
 
 
 def _in_words(cause: str) -> str:

@@ -18,8 +18,8 @@ from tests.support.waiting import until
 EVIL = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\"><b>x"
 READY = "return document.body.dataset.ready && document.querySelector('main').dataset.screen"
 SCREENS = (
-    "map", "problems", "checks", "node/b1", "episodes", "episode/1", "timeline/b1", "held", "offenders", "health",
-    "deep?fact=rack", "map?check=deep", "job/1",
+    "needs", "map", "problems", "checks", "node/b1", "episodes", "episode/1", "timeline/b1", "held", "offenders",
+    "health", "deep?fact=rack", "map?check=deep", "job/1",
     "find?text=b", "cause?check=check_gpu_lost&reason=GpuFallenOffBus", "login",
 )  # fmt: skip
 
@@ -204,6 +204,99 @@ def test_a_form_that_is_being_filled_in_stays_when_something_changes(at, browser
     running.site.hear(report("a1", Verdict.OK, started=running.site.now + 4))
 
 
+def test_a_nodes_page_follows_the_node(at, running):
+    """The page of a node that turns bad while somebody looks at it says so."""
+    browser = at("node/a3")
+    assert "No problem stands" in text(browser)
+
+    running.site.hear(report("a3", Verdict.CRIT, "GpuFallenOffBus", started=running.site.now + 5))
+    browsers.until_script(
+        browser, "return document.querySelector('main').textContent.includes('GpuFallenOffBus')", "it"
+    )
+    running.site.hear(report("a3", Verdict.OK, started=running.site.now + 6))
+    browsers.until_script(
+        browser, "return document.querySelector('main').textContent.includes('No problem stands')", ""
+    )
+    assert "As of " in browser.find_element("id", "asof").text
+
+
+def test_a_page_that_is_being_typed_into_says_that_it_has_changed(at, browser, running):
+    log_in(browser, running)
+    at("node/a4")
+    field = browser.find_element("name", "why")
+    field.send_keys("waiting for a part")
+
+    running.site.hear(report("a4", Verdict.CRIT, "GpuFallenOffBus", started=running.site.now + 7))
+    browsers.until_script(
+        browser, "return document.querySelector('.new')?.textContent.includes('changed')", "the offer"
+    )
+
+    assert field.get_attribute("value") == "waiting for a part"
+    browser.find_element("css selector", ".new button").click()
+    browsers.until_script(
+        browser, "return document.querySelector('main').textContent.includes('GpuFallenOffBus')", "it"
+    )
+    running.site.hear(report("a4", Verdict.OK, started=running.site.now + 8))
+
+
+def test_the_loops_steps_reach_the_page_of_an_episode(at, running):
+    with running.site.store.write() as connection:
+        made, _new = episodes.open_episode(
+            connection, "a1", "check_x|Slow|", action="reboot", state="draining", now=running.site.now, by="nhc",
+            rung="reboot",
+        )  # fmt: skip
+    browser = at(f"episode/{made.id}")
+    assert "draining" in text(browser)
+
+    with running.site.store.write() as connection:
+        current = episodes.get(connection, made.id)
+        step = episodes.EpisodeStep("nhc", "aborted", {})
+        episodes.save_step(connection, current, step, now=running.site.now, state="aborted", ended=running.site.now)
+    browsers.until_script(browser, "return document.querySelector('dl').textContent.includes('aborted')", "the step")
+
+
+def test_what_needs_a_person_comes_first(at, running):
+    browser = at("needs")
+    browser.get(f"http://{running.address}/")
+    browsers.until_script(browser, f"{READY} === 'needs'", "the first screen")
+    approvals = browser.find_element("css selector", "[aria-label^='The longest-waiting']").text
+    assert "b1" in approvals
+    alone = browser.find_element("css selector", "[aria-label^='On nodes']").text
+    assert "GpuFallenOffBus" in alone
+    assert "b2" in alone  # CRIT without an episode
+    assert "b1" not in alone
+    assert "1 node: b4" in text(browser)
+
+
+def test_back_from_a_search_leads_to_where_one_was(at):
+    browser = at("problems")
+    box = browser.find_element("css selector", "#find input")
+    box.send_keys("a1")
+    box.submit()
+    browsers.until_script(browser, "return location.pathname === '/view/node/a1'", "the only node of that name")
+    browser.back()
+    browsers.until_script(browser, f"{READY} === 'problems'", "the screen before")
+
+
+def test_a_slow_answer_does_not_replace_a_newer_screen(at, browser):
+    at("problems")
+    browser.execute_script(
+        "const ask = window.fetch; window.fetch = async (path, options) => {"
+        "if (String(path).startsWith('/api/causes')) await new Promise((go) => { window.letGo = go; });"
+        "return ask(path, options); };"
+        "document.querySelector(\"nav a[href='/view/held']\").click()"
+    )
+    browsers.until_script(browser, f"{READY} === 'held'", "another screen")
+    browser.find_element("css selector", "nav a[href='/view/problems']").click()
+    browsers.until_script(browser, "return document.querySelector('main').textContent.includes('Loading')", "a sign")
+    browser.find_element("css selector", "nav a[href='/view/held']").click()
+    browsers.until_script(browser, "return document.querySelector('h1').textContent === 'Held back'", "the newer one")
+    browser.execute_script("window.letGo()")
+    browser.execute_async_script("setTimeout(arguments[0], 200)")
+    assert browser.find_element("tag name", "h1").text == "Held back"
+    assert browser.title.startswith("Held back")
+
+
 def log_in(browser, running):
     browser.get(f"http://{running.address}/view/login")
     browsers.until_script(browser, "return document.body.dataset.ready", "the page")
@@ -215,22 +308,30 @@ def log_in(browser, running):
 
 
 def test_a_repair_is_agreed_to_on_the_page(at, browser, running):
+    from selenium.webdriver.common.keys import Keys
+
     log_in(browser, running)
     at("episode/1")
-    form = browser.find_element("css selector", "section[aria-label=Decision] form")
+    form = browser.find_element("css selector", "section[aria-label=Agree] form")
     form.find_element("name", "confirm").send_keys("b2")
-    form.find_element("css selector", "button[value=approved]").click()
+    form.find_element("tag name", "button").click()
     browsers.until_script(
         browser, "return document.querySelector('[role=alert]').textContent.includes('type the node')", "no"
     )
 
     form.find_element("name", "confirm").clear()
-    form.find_element("name", "confirm").send_keys("b1")
     form.find_element("name", "reason").send_keys("seen")
-    form.find_element("css selector", "button[value=approved]").click()
+    form.find_element("name", "confirm").send_keys("b1", Keys.ENTER)
+    browsers.until_script(
+        browser, "return document.querySelector('[role=alert]').textContent.includes('Nothing was sent')", "Enter"
+    )
+    with running.site.store.read() as connection:
+        assert attempts.decisions(connection, 1) == []
+    form.find_element("tag name", "button").click()
     browsers.until_script(
         browser, "return document.querySelector('[role=alert]').textContent.includes('approved by olga')", "yes"
     )
+    assert "olga" in browser.find_element("css selector", "[aria-label=Decisions]").text  # the page as it is now
 
     with running.site.store.read() as connection:
         (made,) = attempts.decisions(connection, 1)
@@ -251,8 +352,8 @@ def test_an_episode_is_aborted_on_the_page(at, browser, running):
         form.find_element("name", "confirm").clear()
         form.find_element("name", "confirm").send_keys(typed)
         form.find_element("tag name", "button").click()
-        script = "return document.querySelector('[aria-label=Abort] [role=alert]').textContent.includes"
-        browsers.until_script(browser, f"{script}('{said}')", said)
+        script = "return [...document.querySelectorAll('[role=alert]')].some((one) => one.textContent.includes"
+        browsers.until_script(browser, f"{script}('{said}'))", said)
 
     with running.site.store.read() as connection:
         assert episodes.get(connection, made.id).state == "aborted"

@@ -1,11 +1,11 @@
 // The page: which screen stands in the address, one stream of changes for all tabs, and what the person may do.
 
-import { age, el, link, WORDS } from "/static/dom.js";
+import { age, el, link, stamp, WORDS } from "/static/dom.js";
 import { SCREENS } from "/static/views.js";
 
 const main = document.getElementById("main");
 const state = document.getElementById("state");
-export const page = { me: null, layout: null, fleet: null, screen: null, age: 0 };
+export const page = { me: null, layout: null, fleet: null, screen: null, shown: 0 };
 
 export async function ask(path, body) {
   const options = body === undefined ? {} : { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
@@ -19,32 +19,104 @@ export const say = (text) => { document.getElementById("said").textContent = tex
 
 export const may = (right) => page.me !== null && page.me.rights.includes(right);
 
+history.scrollRestoration = "manual"; // the content comes later than the browser would scroll
+
 export function go(path, replace = false) {
-  if (replace) history.replaceState(null, "", path);
-  else history.pushState(null, "", path);
-  return replace ? Promise.resolve() : show();
+  if (replace) { history.replaceState(history.state, "", path); return Promise.resolve(); }
+  history.replaceState({ scroll: scrollY }, "");
+  history.pushState(null, "", path);
+  return show();
+}
+
+// Another address in place of this one: Back does not lead here again.
+export function redirect(path) {
+  history.replaceState(null, "", path);
+  return show();
 }
 
 function wanted() {
-  const [, , name = "map", ...rest] = location.pathname.split("/");
-  return { name: name || "map", rest: rest.map(decodeURIComponent), query: new URLSearchParams(location.search) };
+  const [, , name = "", ...rest] = location.pathname.split("/");
+  return { name: name || "needs", rest: rest.map(decodeURIComponent), query: new URLSearchParams(location.search) };
 }
 
-async function show() {
+const screenOf = (name) => (Object.hasOwn(SCREENS, name) ? SCREENS[name] : { title: "No such screen", show: async () => { throw new Error(`there is no screen called ${name}`); } });
+
+let showing = 0; // which call of `show` is the newest: an older one that is answered later is dropped
+
+async function show(scroll = 0) {
+  const turn = ++showing;
   const { name, rest, query } = wanted();
-  const screen = Object.hasOwn(SCREENS, name) ? SCREENS[name] : { title: "No such screen", show: async () => { throw new Error(`there is no screen called ${name}`); } };
+  const screen = screenOf(name);
   document.title = `${screen.title} · nhc console`;
   navigation(name);
   page.screen = null;
+  main.setAttribute("aria-busy", "true");
+  const slow = setTimeout(() => { if (turn === showing) main.replaceChildren(el("h1", {}, screen.title), el("p", { role: "status" }, "Loading…")); }, 300);
+  let made;
   try {
-    const made = await screen.show(rest, query);
-    main.replaceChildren(...made.content);
-    page.screen = made;
-    made.ready?.();
+    made = await screen.show(rest, query);
   } catch (error) {
-    main.replaceChildren(el("h1", {}, screen.title), el("p", { class: "error" }, error.message), error.status === 401 ? login() : "");
+    made = { content: [el("h1", {}, screen.title), el("p", { class: "error" }, error.message), error.status === 401 || error.status === 403 ? login() : ""] };
   }
+  clearTimeout(slow);
+  if (turn !== showing) return;
+  put(made);
+  scrollTo(0, scroll);
   main.dataset.screen = name;
+  main.removeAttribute("aria-busy");
+}
+
+function put(made) {
+  main.replaceChildren(...made.content);
+  page.screen = made;
+  page.shown = Date.now();
+  made.ready?.();
+  status();
+}
+
+// What was done is said on the screen as it is after that.
+export async function done(text) {
+  await show(scrollY);
+  main.querySelector("h1")?.after(el("p", { role: "alert", class: "done" }, text));
+}
+
+// A screen that does not change its own parts is made anew when what it shows has changed, and once a minute. What a
+// person is typing or has selected stays: then the screen says that there is something new.
+
+let due = 0;
+
+function renew(kind, data) {
+  const { name, rest } = wanted();
+  const concerns = kind === "resync" || screenOf(name).of?.(kind, data, rest);
+  if (page.screen === null || page.screen.heard || !(concerns || Date.now() - page.shown > 60000)) return;
+  clearTimeout(due);
+  due = setTimeout(refresh, 300);
+}
+
+async function refresh() {
+  if (touched()) return offer();
+  const turn = showing;
+  const { name, rest, query } = wanted();
+  const made = await screenOf(name).show(rest, query).catch(() => null);
+  if (made === null || turn !== showing) return;
+  if (touched()) return offer();
+  const scroll = scrollY, focus = document.activeElement, inside = main.contains(focus);
+  const same = (one) => ["href", "name", "aria-label"].every((key) => one.getAttribute(key) === focus.getAttribute(key));
+  put(made);
+  scrollTo(0, scroll);
+  if (inside && focus !== main) [...main.querySelectorAll(focus.tagName)].find(same)?.focus({ preventScroll: true });
+}
+
+function touched() {
+  const fields = [...main.querySelectorAll("form.act input, form.act select, form.act textarea")];
+  const selected = getSelection();
+  return fields.some((one) => one === document.activeElement || (one.options ? one.selectedIndex > 0 : one.value !== one.defaultValue))
+    || (!selected.isCollapsed && main.contains(selected.anchorNode));
+}
+
+function offer() {
+  if (main.querySelector(".new")) return;
+  main.prepend(el("p", { class: "new", role: "status" }, "What is shown here has changed. ", el("button", { type: "button", onclick: () => show(scrollY) }, "Show it")));
 }
 
 function navigation(current) {
@@ -58,7 +130,9 @@ function login() {
     event.preventDefault();
     try {
       await ask("/login", { token: new FormData(form).get("token") });
-      location.reload();
+      const then = new URLSearchParams(location.search).get("then") ?? "";
+      if (wanted().name === "login") location.assign(/^\/(?![/\\])/.test(then) ? then : "/"); // an address of ours alone
+      else location.reload();
     } catch (error) { note.textContent = error.message; }
   } }, el("input", { name: "username", autocomplete: "username", hidden: true, value: "token" }), el("label", {}, "Token ", el("input", { name: "token", type: "password", autocomplete: "current-password", required: true })),
   el("button", {}, "Log in"));
@@ -71,7 +145,7 @@ function person() {
   if (page.me.name) {
     const out = el("button", { type: "button", onclick: async () => { await ask("/logout", {}); location.reload(); } }, "Log out");
     box.replaceChildren(`${page.me.name} (${page.me.roles.join(", ") || "no role"}) `, page.me.door === "token" ? out : "");
-  } else box.replaceChildren(link("/view/login", "Log in"));
+  } else box.replaceChildren(el("a", { href: "/view/login", onclick: (event) => { event.currentTarget.href = `/view/login?then=${encodeURIComponent(location.pathname + location.search)}`; } }, "Log in"));
 }
 
 SCREENS.login = { title: "Log in", hidden: true, show: async () => ({ content: [el("h1", {}, "Log in"), login()] }) };
@@ -95,6 +169,7 @@ function stream() {
 }
 
 let lost = false;
+let joined = false;
 let trouble = "";
 let beat = Date.now();
 
@@ -109,8 +184,9 @@ function heard({ kind, data }) {
     for (const [index, letter] of data.changes) letters[index] = letter;
     page.fleet.letters = letters.join("");
   }
-  // What is being typed, selected or scrolled stays: a screen changes its own parts, or is left as it is.
   page.screen?.heard?.(kind, data);
+  if (kind === "resync" && !joined) joined = true; // the stream's first message: what is shown was read just now
+  else renew(kind, data);
   status();
 }
 
@@ -119,6 +195,8 @@ function status() {
   const text = lost ? "The stream is lost: what is shown may be old. Trying again." : late ? `Nothing was heard for ${age((Date.now() - beat) / 1000)}: what is shown may be old.` : trouble ? `The fleet cannot be read (${trouble}): the last picture is shown.` : counts();
   state.className = lost || late || trouble ? "trouble" : "";
   if (state.textContent !== text) state.textContent = text;
+  const at = page.screen?.heard ? beat : page.shown;
+  document.getElementById("asof").textContent = at ? `As of ${stamp(at / 1000)}, ${age((Date.now() - at) / 1000)} ago` : "";
 }
 
 function counts() {
@@ -144,7 +222,7 @@ document.getElementById("find").addEventListener("submit", (event) => {
   event.preventDefault();
   go(`/view/find?text=${encodeURIComponent(new FormData(event.target).get("text"))}`);
 });
-addEventListener("popstate", show);
+addEventListener("popstate", (event) => show(event.state?.scroll ?? 0));
 setInterval(status, 5000);
 
 async function start() {

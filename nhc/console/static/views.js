@@ -1,18 +1,20 @@
-// The screens. Each answers an address: `show` gives its content, `heard` what it does when something is new.
+// The screens. Each answers an address: `show` gives its content. `of` says which news concern it: it is made anew then.
+// A screen whose content has `heard` changes its own parts instead.
 
-import { ask, fleet, go, may, page, say } from "/static/app.js";
-import { abortForm, decisionForm, holdForm, releaseForm } from "/static/acts.js";
+import { ask, fleet, go, may, page, redirect, say } from "/static/app.js";
+import { holdForm } from "/static/acts.js";
 import { age, el, facts, howMany, link, nodeLink, said, sign, stamp, table, WORDS } from "/static/dom.js";
 import { FleetMap } from "/static/map.js";
+import { audit, episode, episodes, episodeTable, held, needs, offenders } from "/static/repairs.js";
 
 const now = () => page.fleet?.at ?? Date.now() / 1000;
-const left = (count) => (count ? el("p", {}, `${count.toLocaleString("en")} more are not shown.`) : null);
+export const left = (count) => (count ? el("p", {}, `${count.toLocaleString("en")} more are not shown.`) : null);
 
 const DEEP = "deep"; // no check is called so: their names begin with check_
 
-async function again(kinds, kind, show) {
-  if (kinds.includes(kind)) await show();
-}
+const kinds = (...some) => (kind) => some.includes(kind);
+const ofNode = (kind, data, [name]) => (kind === "problems" ? !data.nodes || data.nodes.includes(name)
+  : kind === "letters" ? data.changes.some(([index]) => page.layout?.names[index] === name) : kinds("episodes", "holds", "layout")(kind));
 
 // The map.
 
@@ -100,20 +102,19 @@ const trend = (parts) => {
     parts.map((part) => { const bar = el("i", {}); bar.style.setProperty("height", `${(part / most) * 20}px`); return bar; }));
 };
 
+export function causeTable(caption, rows, at, empty) {
+  return table(caption, ["Verdict", "Nodes", "Cause", "Where", "Since", "Last hour", "Suggested"],
+    rows.map((one) => [
+      sign(one.verdict), one.affected,
+      el("td", { class: "said" }, link(`/view/cause?check=${encodeURIComponent(one.check)}&reason=${encodeURIComponent(one.reason)}`, one.reason || one.check), el("br"), one.message),
+      el("td", { class: "said" }, one.nodes, one.shares.map(([group, hit, size]) => el("div", {}, `${hit} of the ${size} nodes of ${group}`))),
+      age(at - one.began), trend(one.trend), one.action === "none" ? "" : one.action,
+    ]), empty);
+}
+
 async function problems() {
-  const box = el("div", {});
-  const draw = async () => {
-    const value = await ask("/api/causes");
-    box.replaceChildren(table("Problems by cause", ["Verdict", "Nodes", "Cause", "Where", "Since", "Last hour", "Suggested"],
-      value.causes.map((one) => [
-        sign(one.verdict), one.affected,
-        el("td", { class: "said" }, link(`/view/cause?check=${encodeURIComponent(one.check)}&reason=${encodeURIComponent(one.reason)}`, one.reason || one.check), el("br"), one.message),
-        el("td", { class: "said" }, one.nodes, one.shares.map(([group, hit, size]) => el("div", {}, `${hit} of the ${size} nodes of ${group}`))),
-        age(value.at - one.began), trend(one.trend), one.action === "none" ? "" : one.action,
-      ]), "No problem stands."), left(value.left_out) ?? "");
-  };
-  await draw();
-  return { content: [el("h1", {}, "Problems"), box], heard: (kind) => again(["problems", "layout", "resync"], kind, draw) };
+  const value = await ask("/api/causes");
+  return { content: [el("h1", {}, "Problems"), causeTable("Problems by cause", value.causes, value.at, "No problem stands."), left(value.left_out) ?? ""] };
 }
 
 async function cause(_rest, query) {
@@ -134,7 +135,7 @@ async function checks(_rest, query) {
 
 async function find(_rest, query) {
   const value = await ask(`/api/find?text=${encodeURIComponent(query.get("text") ?? "")}`);
-  if (value.count === 1) { await go(`/view/node/${encodeURIComponent(value.nodes[0])}`); return { content: [...document.getElementById("main").childNodes] }; }
+  if (value.count === 1) { redirect(`/view/node/${encodeURIComponent(value.nodes[0])}`); return { content: [] }; }
   await fleet();
   const letters = new Map(page.layout.names.map((name, index) => [name, page.fleet.letters[index]]));
   return { content: [el("h1", {}, value.count ? howMany(value.count) : "No node is called so"), el("ul", { class: "found" }, value.nodes.map((name) => el("li", {}, sign(letters.get(name) ?? "n"), " ", nodeLink(name)))), left(value.count - value.nodes.length) ?? ""] };
@@ -148,12 +149,13 @@ async function node([name]) {
   return { content: [
     el("h1", {}, name, " ", sign(one.letter)),
     facts([["Verdict", one.verdict || "none yet"], ["Report", one.reported_at ? `${age(one.at - one.reported_at)} old, by ${one.source}` : "never"], ["Since", one.since ? stamp(one.since) : ""],
+      ["In service", one.service ? (one.service.out ? `out since ${stamp(one.service.since)} by ${one.service.by}: ${one.service.why}` : "nhc has not taken it out; what a person did is known to the scheduler") : ""],
       ["Kind", one.kind], ["Boot", one.report?.boot_id ?? ""], ...Object.entries(one.groups)]),
     el("p", { class: "bar" }, page.me.store ? link(`/view/timeline/${encodeURIComponent(name)}`, "Timeline") : "", ...Object.entries(one.links).map(([title, address]) => el("a", { href: address, rel: "noreferrer" }, title))),
     table("Problems", ["Verdict", "Check", "Reason", "Target", "Message", "Since", "Suggested"], one.problems.map((row) => [sign(row.verdict), row.check, row.reason, row.target, said(row.message), age(one.at - row.began), row.action === "none" ? "" : row.action]), "No problem stands."),
     ...evidence.flatMap((result) => [el("h2", {}, `Evidence of ${result.check}`), el("pre", { tabindex: 0 }, result.evidence.join("\n"))]),
     ...(one.work ? workOf(one.work) : []),
-    one.episodes?.length ? episodeTable(one.episodes, one.at) : "",
+    one.episodes?.length ? episodeTable("Episodes", one.episodes, one.at) : "",
     may("act") && page.me.store ? holdForm("node", name, 1) : "",
   ] };
 }
@@ -219,72 +221,8 @@ async function timeline([name], query) {
     el("h1", {}, `Timeline of ${name}`), el("p", { class: "bar" }, nodeLink(name), steps.map(([text, seconds]) => el("a", { href: `/view/timeline/${encodeURIComponent(name)}?from=${to - seconds}&to=${to}`, "aria-current": seconds === Math.round(to - from) ? "true" : null }, text))),
     el("p", {}, `${stamp(value.began)} to ${stamp(value.ended)}`),
     el("div", {}, el("div", {}, "Time without a report"), el("div", { class: "band" }, value.gaps.map((gap) => span("gap", gap.began, gap.ended, `no report for ${age(gap.ended - gap.began)}`, "")))),
-    ...bands, table("Events", ["When", "Who", "What"], value.events.map((one) => [stamp(one.at), one.actor, said(one.what)]), "Nothing was done."),
+    ...bands, value.more ? el("p", {}, "Older problems are not shown: those that stand and the newest are. Choose a shorter time.") : "", table("Events", ["When", "Who", "What"], value.events.map((one) => [stamp(one.at), one.actor, said(one.what)]), "Nothing was done."),
   ] };
-}
-
-// Repairs.
-
-// check|reason|target, as the store keeps it.
-const causeText = (cause) => cause.split("|").filter((part) => part !== "").join(", ");
-
-// A row's detail in words, without what says nothing; times are Unix seconds there.
-const told = (detail) => Object.entries(detail).filter(([, value]) => value !== "" && value !== null).map(([key, value]) =>
-  `${key}: ${key === "seen" ? stamp(value) : key === "cause" ? causeText(value) : typeof value === "object" ? JSON.stringify(value) : value}`).join("; ");
-
-function episodeTable(rows, at) {
-  return table("Episodes", ["Episode", "Node", "Cause", "State", "Repair", "For", "Waits for"], rows.map((one) => [
-    link(`/view/episode/${one.id}`, String(one.id)), nodeLink(one.node), said(causeText(one.cause)), one.state, one.rung, age((one.ended ?? at) - one.opened), said(one.waiting || one.because)]), "There is none.");
-}
-
-async function episodes(_rest, query) {
-  const which = query.get("which") ?? "open";
-  const box = el("div", {});
-  const draw = async () => { const value = await ask(`/api/episodes?which=${which}`); box.replaceChildren(episodeTable(value.episodes, value.at)); };
-  await draw();
-  return { content: [el("h1", {}, "Repairs"), el("p", { class: "bar" }, ["open", "ended", "all"].map((one) => el("a", { href: `/view/episodes?which=${one}`, "aria-current": one === which ? "true" : null }, one))), box],
-    heard: (kind) => again(["episodes", "resync"], kind, draw) };
-}
-
-async function episode([id]) {
-  const one = await ask(`/api/episode/${id}`);
-  return { content: [
-    el("h1", {}, `Episode ${one.id} of `, nodeLink(one.node)),
-    facts([["Cause", causeText(one.cause)], ["State", one.state], ["Because", one.because || one.outcome], ["Repair", one.rung], ["Device", one.device], ["Opened", stamp(one.opened)], ["Waits for", one.waiting]]),
-    one.state === "awaiting-approval" && may("approve") ? decisionForm(one) : "",
-    table("Attempts", ["Number", "Repair", "By", "State", "Outcome", "Message", "Written", "Ended"], one.attempts.map((row) => [row.number, row.rung, row.repairer, row.state, row.outcome, said(row.message), stamp(row.written), stamp(row.ended)]), "Nothing was tried yet."),
-    table("Decisions", ["Who", "Decision", "Repair", "Why", "When"], one.decisions.map((row) => [row.decided_by, row.decision, row.rung, said(row.reason), stamp(row.decided)]), "No person has decided anything yet."),
-    table("Evidence", ["Piece", "Bytes", "SHA-256", "Kept until", "Note"], one.evidence.map((row) => [row.name, row.size, said(row.sha256), stamp(row.expires), said(row.cut ? `cut; ${row.message}` : row.message)]), "No evidence was collected."),
-    table("What happened", ["When", "Who", "What", "Detail"], one.events.map((row) => [stamp(row.at), row.actor, row.what, said(told(row.detail))])),
-    one.ended === null && may("approve") ? abortForm(one) : "",
-  ] };
-}
-
-async function held() {
-  const value = await ask("/api/held");
-  return { content: [
-    el("h1", {}, "Held back"),
-    table("What waits, and why", ["Why", "Nodes", "Which"], value.waiting.map((row) => [said(row.why), row.count, said(row.nodes)]), "Nothing waits."),
-    table("Breakers", ["Breaker", "State", "Since", "Why", "By"], value.breakers.map((one) => [one.name, one.state, stamp(one.since), said(one.why), one.by]), "No breaker was ever open."),
-    table("Holds, those that end soon first", ["What", "Until", "Why", "By", ""], value.holds.map((one) => [`${one.scope} ${one.name}`, one.until ? `${stamp(one.until)} (in ${age(one.until - value.at)})` : "no end", said(one.why), one.by, may("act") ? releaseForm(one) : ""]), "Nothing is on hold."),
-    may("act") ? holdForm("group", "", null) : "",
-  ] };
-}
-
-async function offenders() {
-  const value = await ask("/api/offenders");
-  return { content: [
-    el("h1", {}, "Repeat offenders and time to repair"),
-    facts([["Episodes that ended", value.episodes], ["Within", `${value.days} days`], ["Counted", stamp(value.at)], ["Half are back within", value.median_seconds_to_return === null ? "none came back yet" : age(value.median_seconds_to_return)],
-      ["Nine of ten within", value.p90_seconds_to_return === null ? "" : age(value.p90_seconds_to_return)], ...Object.entries(value.outcomes).map(([name, count]) => [`Ended as ${name}`, count])]),
-    table("Nodes that failed more than once", ["Node", "Episodes"], value.repeat.map((one) => [nodeLink(one.node), one.episodes]), "No node failed more than once."),
-  ] };
-}
-
-async function audit(_rest, query) {
-  const value = await ask(`/api/audit?node=${encodeURIComponent(query.get("node") ?? "")}`);
-  return { content: [el("h1", {}, "Audit"), table("The newest rows", ["Number", "When", "Who", "What", "Node", "Detail", "Hash"], value.entries.map((one) => [one.seq, stamp(one.at), one.actor, one.what, one.node ? nodeLink(one.node) : "", said(JSON.stringify(one.detail)), one.hash.slice(0, 12)]), "It is empty."),
-    el("p", {}, "The whole chain is checked by ", el("code", {}, "nhc store verify"), ".")] };
 }
 
 async function health() {
@@ -294,11 +232,14 @@ async function health() {
     ["Viewers", value.viewers], ["Streams ended because nobody read them", value.dropped], ["Sessions", value.sessions], ["Running for", age(value.at - value.started)], ["Version", value.version]])] };
 }
 
+const PROBLEMS = kinds("problems", "layout"), REPAIRS = kinds("episodes", "holds");
+
 export const SCREENS = {
-  map: { title: "Map", show: map }, problems: { title: "Problems", show: problems }, checks: { title: "Checks", show: checks },
-  episodes: { title: "Repairs", show: episodes, store: true }, held: { title: "Held back", show: held, store: true },
-  offenders: { title: "Offenders", show: offenders, store: true }, audit: { title: "Audit", show: audit, store: true, right: "audit" },
+  needs: { title: "Needs you", show: needs, of: (kind) => PROBLEMS(kind) || REPAIRS(kind) || kind === "letters" },
+  map: { title: "Map", show: map }, problems: { title: "Problems", show: problems, of: PROBLEMS }, checks: { title: "Checks", show: checks, of: PROBLEMS },
+  episodes: { title: "Repairs", show: episodes, store: true, of: REPAIRS }, held: { title: "Held back", show: held, store: true, of: REPAIRS },
+  offenders: { title: "Offenders", show: offenders, store: true }, audit: { title: "Audit", show: audit, store: true, right: "audit", of: REPAIRS },
   deep: { title: "Deep checks", show: deep, store: true }, job: { title: "Job", show: job, hidden: true },
-  health: { title: "Health", show: health }, cause: { title: "Cause", show: cause, hidden: true }, node: { title: "Node", show: node, hidden: true },
-  timeline: { title: "Timeline", show: timeline, hidden: true }, episode: { title: "Episode", show: episode, hidden: true }, find: { title: "Find", show: find, hidden: true },
+  health: { title: "Health", show: health }, cause: { title: "Cause", show: cause, hidden: true, of: PROBLEMS }, node: { title: "Node", show: node, hidden: true, of: ofNode },
+  timeline: { title: "Timeline", show: timeline, hidden: true, of: ofNode }, episode: { title: "Episode", show: episode, hidden: true, of: REPAIRS }, find: { title: "Find", show: find, hidden: true, of: kinds("letters", "layout") },
 };

@@ -1,0 +1,83 @@
+// The screens of the remedy loop: what needs a person, repairs, what is held back, and what was done.
+
+import { ask, may, page } from "/static/app.js";
+import { abortForm, decisionForms, holdForm, releaseForm } from "/static/acts.js";
+import { age, el, facts, howMany, link, nodeLink, said, stamp, table } from "/static/dom.js";
+import { causeTable, left } from "/static/views.js";
+
+// check|reason|target, as the store keeps it.
+const causeText = (cause) => cause.split("|").filter((part) => part !== "").join(", ");
+
+// A row's detail in words, without what says nothing; times are Unix seconds there.
+const told = (detail) => Object.entries(detail).filter(([, value]) => value !== "" && value !== null).map(([key, value]) =>
+  `${key}: ${key === "seen" ? stamp(value) : key === "cause" ? causeText(value) : typeof value === "object" ? JSON.stringify(value) : value}`).join("; ");
+
+export function episodeTable(caption, rows, at, empty = "There is none.") {
+  return table(caption, ["Episode", "Node", "Cause", "State", "Repair", "For", "Waits for"], rows.map((one) => [
+    link(`/view/episode/${one.id}`, String(one.id)), nodeLink(one.node), said(causeText(one.cause)), one.state, one.rung, age((one.ended ?? at) - one.opened), said(one.waiting || one.because)]), empty);
+}
+
+export async function needs() {
+  const value = await ask("/api/needs");
+  return { content: [
+    el("h1", {}, "Needs you"),
+    value.trouble ? el("p", { class: "error" }, `The fleet cannot be read: ${value.trouble}`) : "",
+    page.me.store ? [el("h2", {}, "Repairs that wait for agreement"), episodeTable("The longest-waiting first", value.approvals, value.at, "None waits."), left(value.approvals_left_out) ?? "",
+      el("h2", {}, "Left to a person"), episodeTable("nhc remedy release NODE gives a node back to the loop", value.left.map((one) => ({ ...one, ended: null })), value.at, "None."), left(value.left_left_out) ?? ""] : "",
+    el("h2", {}, "CRIT, and nothing is planned"), causeTable("On nodes without an episode or a hold", value.unplanned, value.at, "None."), left(value.unplanned_left_out) ?? "",
+    el("h2", {}, "Nodes without a fresh report"), el("p", {}, value.silent.count ? `${howMany(value.silent.count)}: ${value.silent.nodes}` : "None."),
+  ].flat() };
+}
+
+export async function episodes(_rest, query) {
+  const which = query.get("which") ?? "open", at = Number(query.get("page")) || 0;
+  const value = await ask(`/api/episodes?which=${encodeURIComponent(which)}&page=${at}`);
+  const turn = (number, text) => (number >= 0 && number < value.pages ? link(`/view/episodes?which=${which}&page=${number}`, text) : "");
+  return { content: [
+    el("h1", {}, "Repairs"), el("p", { class: "bar" }, ["open", "ended", "all"].map((one) => el("a", { href: `/view/episodes?which=${one}`, "aria-current": one === which ? "true" : null }, one))),
+    episodeTable("Episodes, those that wait for a person first", value.episodes, value.at),
+    value.pages > 1 ? el("p", { class: "bar" }, turn(at - 1, "Newer"), `Page ${at + 1} of ${value.pages}, ${value.count.toLocaleString("en")} in all`, turn(at + 1, "Older")) : "",
+  ] };
+}
+
+export async function episode([id]) {
+  const one = await ask(`/api/episode/${id}`);
+  return { content: [
+    el("h1", {}, `Episode ${one.id} of `, nodeLink(one.node)),
+    facts([["Cause", causeText(one.cause)], ["State", one.state], ["Because", one.because || one.outcome], ["Repair", one.rung], ["Device", one.device], ["Opened", stamp(one.opened)], ["Waits for", one.waiting]]),
+    ...(one.state === "awaiting-approval" && may("approve") ? decisionForms(one) : []),
+    table("Attempts", ["Number", "Repair", "By", "State", "Outcome", "Message", "Written", "Ended"], one.attempts.map((row) => [row.number, row.rung, row.repairer, row.state, row.outcome, said(row.message), stamp(row.written), stamp(row.ended)]), "Nothing was tried yet."),
+    table("Decisions", ["Who", "Decision", "Repair", "Why", "When"], one.decisions.map((row) => [row.decided_by, row.decision, row.rung, said(row.reason), stamp(row.decided)]), "No person has decided anything yet."),
+    table("Evidence", ["Piece", "Bytes", "SHA-256", "Kept until", "Note"], one.evidence.map((row) => [row.name, row.size, said(row.sha256), stamp(row.expires), said(row.cut ? `cut; ${row.message}` : row.message)]), "No evidence was collected."),
+    table("What happened", ["When", "Who", "What", "Detail"], one.events.map((row) => [stamp(row.at), row.actor, row.what, said(told(row.detail))])),
+    one.ended === null && may("approve") ? abortForm(one) : "",
+  ] };
+}
+
+export async function held() {
+  const value = await ask("/api/held");
+  return { content: [
+    el("h1", {}, "Held back"),
+    table("What waits, and why", ["Why", "Nodes", "Which"], value.waiting.map((row) => [said(row.why), row.count, said(row.nodes)]), "Nothing waits."),
+    table("Breakers", ["Breaker", "State", "Since", "Why", "By"], value.breakers.map((one) => [one.name, one.state, stamp(one.since), said(one.why), one.by]), "No breaker was ever open."),
+    table("Holds, those that end soon first", ["What", "Until", "Why", "By", ""], value.holds.map((one) => [`${one.scope} ${one.name}`, one.until ? `${stamp(one.until)} (in ${age(one.until - value.at)})` : "no end", said(one.why), one.by, may("act") ? releaseForm(one) : ""]), "Nothing is on hold."),
+    may("act") ? holdForm("group", "", null) : "",
+  ] };
+}
+
+export async function offenders() {
+  const value = await ask("/api/offenders");
+  return { content: [
+    el("h1", {}, "Repeat offenders and time to repair"),
+    facts([["Episodes that ended", value.episodes], ["Within", `${value.days} days`], ["Counted", stamp(value.at)], ["Half are back within", value.median_seconds_to_return === null ? "none came back yet" : age(value.median_seconds_to_return)],
+      ["Nine of ten within", value.p90_seconds_to_return === null ? "" : age(value.p90_seconds_to_return)], ...Object.entries(value.outcomes).map(([name, count]) => [`Ended as ${name}`, count])]),
+    table("Nodes that failed more than once", ["Node", "Episodes"], value.repeat.map((one) => [nodeLink(one.node), one.episodes]), "No node failed more than once."),
+  ] };
+}
+
+export async function audit(_rest, query) {
+  const value = await ask(`/api/audit?node=${encodeURIComponent(query.get("node") ?? "")}`);
+  return { content: [el("h1", {}, "Audit"), table("The newest rows", ["Number", "When", "Who", "What", "Node", "Detail", "Hash"], value.entries.map((one) => [one.seq, stamp(one.at), one.actor, one.what, one.node ? nodeLink(one.node) : "", said(JSON.stringify(one.detail)), one.hash.slice(0, 12)]), "It is empty."),
+    el("p", {}, "The whole chain is checked by ", el("code", {}, "nhc store verify"), ".")] };
+}
+

@@ -1,0 +1,110 @@
+"""What needs a person, out of service by whom, and lists that keep what matters when they are cut."""
+
+import json
+
+import pytest
+
+from nhc.console import needs, screens
+from nhc.console.sources import StoreSource
+from nhc.model import Verdict
+from nhc.remedy.detail import Detail
+from nhc.store import episodes, holds, trains
+from tests.console.conftest import report
+
+
+def episode(site, node, state="draining", ended=None, at=0.0, **detail):
+    with site.store.write() as connection:
+        made, _new = episodes.open_episode(
+            connection, node, f"check_gpu_lost|GpuFallenOffBus|{at}", action="reboot", state=state,
+            now=site.now + at, by="nhc", rung="reboot", detail=Detail(**detail).text(),
+        )  # fmt: skip
+        if ended is not None:
+            step = episodes.EpisodeStep("nhc", state, {})
+            made = episodes.save_step(connection, made, step, now=ended, state=state, ended=ended, outcome=state)
+    return made
+
+
+def seen(site):
+    return needs.needs(StoreSource(site.store, 600, lambda: site.now).snapshot(), site.store, "")
+
+
+def test_a_node_that_the_loop_gave_up_is_listed_until_a_person_gives_it_back(site):
+    first = episode(site, "b2", "escalated", ended=site.now, at=1, marked=site.now - 5)
+    assert [one["id"] for one in seen(site)["left"]] == [first.id]
+
+    second = episode(site, "b2", "draining", at=2)
+
+    assert seen(site)["left"] == []
+    assert second.id not in {one["id"] for one in seen(site)["approvals"]}
+
+
+def test_what_is_crit_without_anybody_at_it_is_listed(site):
+    assert [(one["reason"], one["nodes"]) for one in seen(site)["unplanned"]] == [("GpuFallenOffBus", "b2")]
+    with site.store.write() as connection:
+        holds.hold(connection, "node", "b2", by="ann", why="mine", now=site.now)
+
+    assert seen(site)["unplanned"] == []
+
+
+def test_nodes_that_are_silent_are_counted(site):
+    assert seen(site)["silent"] == {"count": 1, "nodes": "b4"}
+
+
+@pytest.mark.parametrize(
+    ("state", "marked", "ended", "out"),
+    [("draining", 5.0, False, True), ("detected", 0.0, False, False), ("returned", 5.0, True, False),
+     ("escalated", 5.0, True, True), ("escalated", 0.0, True, False), ("returning", 5.0, False, False)],
+)  # fmt: skip
+def test_a_node_is_out_of_service_while_the_loops_mark_stands(site, state, marked, ended, out):
+    since = site.now - marked if marked else 0.0
+    made = episode(site, "a1", state, ended=site.now if ended else None, marked=since)
+
+    found = needs.service(site.store, "a1")
+
+    assert found["out"] is out
+    if out:
+        assert found["since"] == since
+        assert f"episode {made.id}" in found["by"]
+
+
+def test_a_node_that_a_train_has_taken_out_says_so(site):
+    assert needs.service(site.store, "a2") == {"out": False}
+    with site.store.write() as connection:
+        train = trains.create(connection, "driver-570", [["a2"]], plan="", digest="", state="running",
+                              node_state="draining", by="ann", why="a new driver", now=site.now)  # fmt: skip
+        row = next(one for one in trains.nodes_of(connection, train.id) if one.node == "a2")
+        trains.save_node(connection, train, row, "marked", {}, now=site.now, by="nhc", marked=site.now - 9)
+
+    found = needs.service(site.store, "a2")
+    assert (found["by"], found["since"]) == ("maintenance train driver-570", site.now - 9)
+
+
+def test_the_longest_waiting_approval_is_on_the_first_page(site, monkeypatch):
+    monkeypatch.setattr(screens, "ROWS", 3)
+    for number in range(8):
+        episode(site, f"a{number % 4 + 1}", at=number + 1)
+
+    first = screens.list_episodes(site.store, site.now, True)
+    assert [one["state"] for one in first["episodes"]] == ["awaiting-approval", "draining", "draining"]
+    assert (first["count"], first["pages"]) == (9, 3)
+    pages = [screens.list_episodes(site.store, site.now, True, page)["episodes"] for page in range(3)]
+    assert len({one["id"] for page in pages for one in page}) == 9
+
+
+def test_a_timeline_that_is_cut_keeps_what_stands_and_the_newest(site, monkeypatch):
+    monkeypatch.setattr(screens, "ROWS", 3)
+    site.hear(report("a1", Verdict.CRIT, "Stands", started=site.now))
+    for number in range(6):
+        at = site.now + 1 + number
+        kept = report("a1", Verdict.CRIT, "Stands", started=at).results
+        other = report("a1", Verdict.CRIT, f"Short{number}", started=at, target="x").results
+        site.hear(report("a1", started=at)._replace(results=kept + other))
+    window = screens.Window(site.now - 60, site.now + 60)
+
+    found = screens.timeline(site.store, "a1", window, 600)
+
+    reasons = [row["reason"] for row in found["problems"]]
+    assert "Stands" in reasons
+    assert "Short5" in reasons
+    assert found["more"]
+    assert json.loads(json.dumps(found["problems"]))
