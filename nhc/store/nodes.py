@@ -15,6 +15,7 @@ from nhc.model import Report, printable
 from nhc.render.json import from_dict, to_dict
 from nhc.store.errors import StoreError
 from nhc.store.problems import CHUNK
+from nhc.store.report_bounds import KEPT, bounded_labels, fitted
 from nhc.store.schema import nodes, report_history
 
 GROUPS = ("rack", "leaf", "nvlink_domain", "zone", "pool", "instance_group")
@@ -171,8 +172,15 @@ def verdicts(connection: Connection, node: str, since: float, until: float, limi
 
 
 def pack(report: Report) -> bytes:
-    """A report as it is kept. Level 1: half the time of zlib's default, for a tenth more bytes."""
-    return zlib.compress(json.dumps(to_dict(report), separators=(",", ":")).encode(), 1)
+    """A report as it is kept, cut where it is too large. Level 1: half of zlib's usual time, a tenth more bytes."""
+    text = _text(report)
+    if len(text) > KEPT:
+        text = _text(fitted(report, len(text)))
+    return zlib.compress(text, 1)
+
+
+def _text(report: Report) -> bytes:
+    return json.dumps(to_dict(report), separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def unpack(data: bytes) -> Report:
@@ -192,17 +200,40 @@ def groups_of(labels: Mapping[str, str]) -> Dict[str, str]:
     return {name: labels[name] for name in GROUPS if labels.get(name)}
 
 
-def merged(known: StoredNode, labels: Mapping[str, str]) -> Dict[str, object]:
-    """The columns of a node that its report's labels change: its groups, its labels, and which machine it is."""
-    clean = _clean(labels)
-    machine = {column: clean.pop(name, "") for name, column in IDENTITY.items()}
+class DescribedNode(NamedTuple):
+    """The columns of a node that its report's labels change: its groups and labels, and which machine it is.
+
+    `reported` says by which source those labels came that reports named.
+    """
+
+    groups: Mapping[str, str]
+    labels: Mapping[str, str]
+    reported: Mapping[str, str]
+    uuid: str = ""
+    provider_id: str = ""
+    address: str = ""
+
+
+def merged(known: DescribedNode, labels: Mapping[str, str], source: str) -> DescribedNode:
+    """A node with what its report's labels say, and without those labels that the same source named before.
+
+    What a cluster or an inventory says of a node stays.
+    """
+    said = {column: printable(str(labels.get(name, "")), 500) for name, column in IDENTITY.items()}
     # Another machine under the name: what the one before was called is nothing of it.
-    another = machine["uuid"] and known.uuid and machine["uuid"] != known.uuid
-    before: Mapping[str, str] = {} if another else known._asdict()
-    after: Dict[str, object] = {column: said or before.get(column, "") for column, said in machine.items()}
-    after["groups"] = {**known.groups, **groups_of(clean)}
-    after["labels"] = {**known.labels, **clean}
-    return after
+    another = said["uuid"] and known.uuid and said["uuid"] != known.uuid
+    machine = {column: value or ("" if another else getattr(known, column)) for column, value in said.items()}
+    new = bounded_labels({name: value for name, value in labels.items() if name not in IDENTITY})
+    gone = {name for name, by in known.reported.items() if by == source and name not in new}
+    groups = {
+        name: value for name, value in known.groups.items() if name not in gone or value != known.labels.get(name)
+    }
+    return DescribedNode(
+        {**groups, **groups_of(new)},
+        {**{name: value for name, value in known.labels.items() if name not in gone}, **new},
+        {**{name: by for name, by in known.reported.items() if name not in gone}, **dict.fromkeys(new, source)},
+        **machine,
+    )
 
 
 def _clean(labels: object) -> Dict[str, str]:

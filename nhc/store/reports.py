@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, NamedTuple, Sequence, Tuple
+from typing import Dict, List, NamedTuple, Sequence, Set, Tuple
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
@@ -22,12 +22,10 @@ from nhc.store.intake import (
     judge,
     refusal,
 )
-from nhc.store.nodes import IDENTITY, list_nodes, merged, pack
+from nhc.store.nodes import DescribedNode, merged, pack
 from nhc.store.problems import CHUNK, Going
+from nhc.store.report_bounds import fitted, is_large
 from nhc.store.schema import nodes, report_history
-
-DESCRIBED = ("groups", "labels", *IDENTITY.values())
-"""The columns that a report's labels describe."""
 
 
 class Received(NamedTuple):
@@ -72,7 +70,8 @@ def _receive_deep(connection: Connection, incoming: Incoming, pace: IntakeSettin
     why = refusal(incoming, pace)
     if why:
         return Received(incoming.report.host, Receipt.REFUSED, why)
-    added = deep.add_report(connection, incoming.report, incoming.suite)
+    report = fitted(incoming.report, 0) if is_large(incoming.report) else incoming.report
+    added = deep.add_report(connection, report, incoming.suite)
     return Received(incoming.report.host, Receipt.CHANGED if added else Receipt.DUPLICATE)
 
 
@@ -121,6 +120,7 @@ def _save_nodes(connection: Connection, taken: Sequence[_Taken], packed: _Packed
     """The newest state of each node once; its report where it is to be kept, its labels where they may be others."""
     after: Dict[str, KnownNode] = {}
     changed: Dict[str, Incoming] = {}
+    differ: Set[str] = set()
     for one in taken:
         judged = one.judged
         if judged.receipt in (Receipt.REFUSED, Receipt.DUPLICATE):
@@ -128,7 +128,10 @@ def _save_nodes(connection: Connection, taken: Sequence[_Taken], packed: _Packed
         after[judged.after.node] = judged.after
         if judged.store:
             changed[judged.after.node] = one.incoming
-    labels = _described(connection, {name: one for name, one in changed.items() if one.report.labels})
+        if judged.receipt is Receipt.CHANGED:
+            differ.add(judged.after.node)
+    said = {name: one for name, one in changed.items() if one.report.labels or name in differ}
+    labels = _described(connection, said)
     insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
     rows: Dict[Tuple[bool, bool], List[Dict[str, object]]] = {}
     for name in sorted(after):
@@ -142,7 +145,7 @@ def _save_nodes(connection: Connection, taken: Sequence[_Taken], packed: _Packed
         columns = [
             *KnownNode._fields,
             *(["report"] if with_report else []),
-            *(DESCRIBED if with_labels else []),
+            *(DescribedNode._fields if with_labels else []),
         ]
         given: Dict[str, object] = {name: sa.bindparam(name) for name in columns}
         made = insert(nodes).values(given if with_labels else {**given, "groups": {}, "labels": {}})
@@ -152,11 +155,17 @@ def _save_nodes(connection: Connection, taken: Sequence[_Taken], packed: _Packed
 
 def _described(connection: Connection, changed: Dict[str, Incoming]) -> Dict[str, Dict[str, object]]:
     """What the labels of reports say anew of their nodes, by column."""
-    found = {}
-    for row in list_nodes(connection, sorted(changed)):
-        after = merged(row, changed[row.node].report.labels)
-        if any(getattr(row, column) != value for column, value in after.items()):
-            found[row.node] = after
+    names, found = sorted(changed), {}
+    standing: Dict[str, DescribedNode] = {}
+    columns = [nodes.c[name] for name in DescribedNode._fields]
+    for at in range(0, len(names), CHUNK):
+        asked = sa.select(nodes.c.node, *columns).where(nodes.c.node.in_(names[at : at + CHUNK]))
+        standing.update({row.node: DescribedNode(*row[1:]) for row in connection.execute(asked)})
+    for name in names:
+        before = standing.get(name, DescribedNode({}, {}, {}))
+        after = merged(before, changed[name].report.labels, printable(changed[name].source, 100))
+        if after != before:
+            found[name] = dict(after._asdict())
     return found
 
 

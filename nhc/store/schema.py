@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-REVISION = "0012"
+REVISION = "0013"
 """The newest migration: the schema that this nhc reads and writes."""
 
 metadata = sa.MetaData()
@@ -57,6 +57,7 @@ nodes = sa.Table(
     time_column("noted", empty=True),
     time_column("stored", empty=True),
     sa.Column("seq", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("reported", sa.JSON, nullable=False, server_default="{}"),
     sa.Column("report", sa.LargeBinary),
 )
 """The newest of each node. `reported_at` is when its newest report was so, `since` when it first had this verdict,
@@ -64,8 +65,9 @@ nodes = sa.Table(
 
 `report` is the newest report of a node that is CRIT or UNKNOWN; another's, that said nothing new since, may be older
 by the store's `refresh`. It began at `stored`. `noted` is when report_history last got a row. `covered_since`: no
-gap between then and `reported_at`. `seq` is the number of the newest report within its boot, 0 for none. None of the
-columns that each report changes is indexed: PostgreSQL then updates a row in its page.
+gap between then and `reported_at`. `seq` is the number of the newest report within its boot, 0 for none. `reported`
+names the labels that came with reports, and by which source. None of the columns that each report changes is indexed:
+PostgreSQL then updates a row in its page.
 """
 
 report_history = sa.Table(

@@ -108,6 +108,11 @@ def test_a_store_of_the_first_schema_is_migrated_and_keeps_what_it_has(store):
         for index in (*schema.problems.indexes, *schema.episodes.indexes, *schema.attempts.indexes):
             if index.name in ("problems_node", "episodes_node", "attempts_written"):
                 index.drop(connection)
+        for column in ("seq", "reported"):
+            connection.execute(sa.text(f"ALTER TABLE nodes DROP COLUMN {column}"))
+        if store.sqlite:
+            for table in ("audit", "audit_segments"):
+                connection.execute(sa.text(f"DROP TRIGGER {table}_only_new"))
         connection.execute(sa.text(f"UPDATE {VERSION_TABLE} SET version_num = '0001'"))
 
     assert migrate.upgrade(store, 5.0) == migrate.known()[1:]

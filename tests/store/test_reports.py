@@ -1,11 +1,12 @@
 """Reports come in twice, late, out of order, from two sources: what stands is always what the newest one says."""
 
 import pytest
+import sqlalchemy as sa
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from nhc.model import Action, CheckResult, Outcome, Report, Verdict
-from nhc.store import coverage, nodes, problems
+from nhc.store import coverage, deep_tables, nodes, problems, report_bounds, schema
 from nhc.store.connect import open_store
 from nhc.store.intake import Incoming, IntakeSettings, Receipt
 from nhc.store.reports import receive
@@ -231,6 +232,59 @@ def test_labels_of_a_report_name_its_groups(store):
     assert node.groups == {"rack": "r7"}
     assert node.labels == {"team": "a", "rack": "r7", "profile": "dgx-h100"}
     assert (node.kind, node.provider_id) == ("gpu", "aws:///x")
+
+
+def labelled(store):
+    with store.read() as connection:
+        node = nodes.get(connection, "n1")
+    return dict(node.labels), dict(node.groups)
+
+
+def test_a_label_that_is_no_longer_reported_ends(store):
+    with store.write() as connection:
+        nodes.describe(connection, [nodes.NodeDescription("n1", labels={"team": "a"}, groups={"zone": "z1"})])
+    for number in range(20):
+        take(store, report(NOW + number, labels={f"run-{number}": "x", "rack": f"r{number}"}))
+    assert labelled(store) == ({"team": "a", "run-19": "x", "rack": "r19"}, {"zone": "z1", "rack": "r19"})
+    take(store, report(NOW + 50), source="sweep")
+    assert labelled(store)[0]["rack"] == "r19"  # another source has none of the agent's labels
+    take(store, report(NOW + 60))
+    assert labelled(store) == ({"team": "a"}, {"zone": "z1"})
+
+
+def test_the_labels_of_one_node_are_bounded(store):
+    take(store, report(NOW, labels={f"l{number:06}{'x' * 500}": "y" * 5000 for number in range(5000)}))
+    labels, _ = labelled(store)
+    assert len(labels) == 100
+    assert max(map(len, labels)) <= 200
+    assert max(map(len, labels.values())) <= 500
+
+
+def test_a_report_of_any_size_is_kept_so_that_it_can_be_read_again(store):
+    """Each of these signs takes 4 bytes, and 12 where JSON writes it in ASCII: what came in as 29 MB was kept as 87."""
+    huge = "\U0001f600" * 7_000_000
+    sick = result("check_gpu_xid", Verdict.CRIT, "Xid79", "gpu3", "\U0001f600" * 1_000_000)
+    rest = [result(f"check_{number}", message=huge if number < 1 else "m" * 1000) for number in range(20_000)]
+    take(store, report(NOW, *rest, sick, labels={"a": huge}, notes=(huge,)))
+    with store.read() as connection:
+        kept = nodes.latest(connection, ["n1"])["n1"]
+        size = len(connection.scalar(sa.select(schema.nodes.c.report)))
+        assert len(nodes.history(connection, "n1")) == 1
+    assert kept.results[0].outcome.reason == "Xid79"
+    assert kept.verdict is Verdict.CRIT
+    assert "the report was cut as it was kept" in kept.notes[0]
+    assert size < report_bounds.KEPT
+    assert len(nodes._text(kept)) < 2 * report_bounds.KEPT
+
+
+def test_results_of_deep_checks_are_bounded_too(store):
+    many = [result(f"check_{number}", Verdict.WARN, "Slow", "gpu0", "\U0001f600" * 9000) for number in range(9000)]
+    one = Incoming(report(NOW, *many), "agent", NOW, suite="burn-in")
+    with store.write() as connection:
+        receive(connection, [one])
+        assert (
+            connection.scalar(sa.select(sa.func.count()).select_from(deep_tables.deep_results)) <= report_bounds.RESULTS
+        )
 
 
 def test_a_described_node_without_a_report_is_counted(store):
