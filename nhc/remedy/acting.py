@@ -9,7 +9,7 @@ from sqlalchemy.engine import Connection
 from nhc.marks import clears_later
 from nhc.model import printable
 from nhc.ports import AdapterError, Applied, Effect
-from nhc.remedy.after_repair import NEW_BOOT
+from nhc.remedy.after_repair import NEW_BOOT, unmarked
 from nhc.remedy.book import Book, EpisodeCase, Written, changes, state_of
 from nhc.remedy.bounds import never_now
 from nhc.remedy.detail import Detail
@@ -62,6 +62,11 @@ class Performer:
         ]  # fmt: skip
         marking = [case for case in free if case.state is EpisodeState.MARKING]
         found = self._mark([case for case in marking if case.episode.id not in waits])
+        self._mark_again([
+            case for case in free
+            if unmarked(views[case.episode.id]) and views[case.episode.id].node is not None
+            and not case.detail.replacement
+        ])  # fmt: skip
         found += self._clear([case for case in free if case.state is EpisodeState.RETURNING], views)
         self._evict([case for case in free if case.state is EpisodeState.DRAINING], views)
         found += self._send([case for case in cases if case.state is EpisodeState.ACTING and self.is_fresh(case)])
@@ -74,6 +79,20 @@ class Performer:
         now = self.clock()
         applied = self.hands.mark(cases, now)
         return self._applied(cases, [(case, marked(case, applied[case.episode.id], now)) for case in cases], now)
+
+    def _mark_again(self, cases: Sequence[EpisodeCase]) -> None:
+        """Set the mark of replaced nodes anew, or see that it stands; the episode keeps what stands in the way."""
+        now = self.clock()
+        applied = self.hands.mark(cases, now)
+        moves = []
+        for case in cases:
+            done = applied[case.episode.id]
+            if done.effect in (Effect.CHANGED, Effect.UNCHANGED):
+                detail = case.detail._replace(kept_out=now, waiting="", waiting_since=0.0)
+                moves.append((case, Move(None, detail, f"marked after the repair: {done.message}")))
+            else:
+                moves.append((case, _again(case.detail, f"mark: {done.message}", now)))
+        self._applied(cases, moves, now)
 
     def _clear(self, cases: Sequence[EpisodeCase], views: Mapping[int, EpisodeView]) -> List[Written]:
         now = self.clock()

@@ -7,7 +7,7 @@ from typing import FrozenSet
 from nhc.marks import clears_later
 from nhc.model import Verdict
 from nhc.remedy import verify
-from nhc.remedy.machine import AttemptStatus, EpisodeEvent
+from nhc.remedy.machine import AttemptStatus, EpisodeEvent, EpisodeState
 from nhc.remedy.moves import FUTURE, fresh, go, postponed, stay
 from nhc.remedy.view import EpisodeView, Move, Scene
 from nhc.repair import Rung, Stage
@@ -89,6 +89,11 @@ def verifying(view: EpisodeView, scene: Scene) -> Move:
     """Prove that the repaired node is healthy."""
     if view.detail.replacement:
         return _joining(view, scene)
+    if unmarked(view) and view.node is not None:
+        why = "the mark is set again, as the repair may have taken it away"
+        if scene.time.elapsed(view.detail.repaired) > scene.settings.verify.deadline:
+            return go(view, EpisodeEvent.GIVEN_UP, f"it could not be kept out of service: {view.detail.waiting or why}")
+        return stay(view, scene, "mark", why) if not view.detail.waiting else Move(None, view.detail)
     found = verify.judge(view, scene.settings.verify, scene.time, fresh(view.health, scene), old_boots(view))
     if found.event is None:
         detail = view.detail._replace(healthy=found.healthy)
@@ -100,6 +105,18 @@ def verifying(view: EpisodeView, scene: Scene) -> Move:
     why = found.why if relapses < RELAPSES else f"it came and went {relapses} times: {found.why}"
     disproved = scene.now if view.proved is False else view.detail.disproved
     return go(view, event, why, healthy=0.0, relapses=relapses, disproved=disproved)
+
+
+def unmarked(view: EpisodeView) -> bool:
+    """Whether our mark is to be set anew on a node that came back under its name as another machine.
+
+    Slurm takes a drain away when it powers a node down, a cluster when a machine registers anew. That the node stays
+    out until it is proved is made sure of once; if the mark is gone again after that, somebody has decided so.
+    """
+    return (
+        view.state is EpisodeState.VERIFYING and view.rung is Rung.REPLACE and not view.detail.successor
+        and view.detail.kept_out < view.detail.repaired
+    )  # fmt: skip
 
 
 def _joining(view: EpisodeView, scene: Scene) -> Move:

@@ -29,7 +29,8 @@ class Detail(NamedTuple):
     `followed` counts the further calls of a repair that takes several; `follow_id` and `follow_message` are the
     answer to the last of them, or to a first call that is ambiguous. `relapses` is how often the node was well and
     failed again, `disproved` when its deep suite last failed. `uid` names the registration of the node that was
-    marked. `ended_by` is the event that ended the episode. `moved` is when its work was let go elsewhere.
+    marked. `kept_out` is when our mark was set anew, or seen, on a node that was replaced. `ended_by` is the event that
+    ended the episode. `moved` is when its work was let go elsewhere.
     """
 
     faults: Tuple[NodeFault, ...] = ()
@@ -61,6 +62,7 @@ class Detail(NamedTuple):
     disproved: float = 0.0
     heard: float = 0.0
     uid: str = ""
+    kept_out: float = 0.0
     ended_by: str = ""
     moved: float = 0.0
 

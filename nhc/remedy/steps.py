@@ -51,7 +51,7 @@ def _ours(view: EpisodeView, scene: Scene) -> Optional[Move]:
         return go(view, EpisodeEvent.NODE_GONE, "the cluster does not know the node any more")
     if view.detail.uid and view.node.uid and view.detail.uid != view.node.uid and not replaced:
         return go(view, EpisodeEvent.NODE_GONE, "the node was deleted, and registered anew")
-    if view.state not in MARKED_BY_US & CANCELLABLE or (replaced and view.state is EpisodeState.VERIFYING):
+    if view.state not in MARKED_BY_US & CANCELLABLE or after_repair.unmarked(view) or view.detail.successor:
         return None
     lost = taken(view.node)
     return go(view, EpisodeEvent.MARK_LOST, lost) if lost else None

@@ -178,3 +178,21 @@ def budget():
 def test_a_boot_time_that_is_no_number_is_named():
     with pytest.raises(AdapterError, match=r"^boot-time: 'soon' is not a number of seconds"):
         SlurmPower({"boot-time": "soon"})
+
+
+def test_an_order_that_slurmctld_never_saw_is_proved_not_to_have_begun(cluster):
+    cluster.update("n3", State="DRAIN", Reason="NHC-REMEDY: GpuLost")
+    world = SlurmWorld(cluster, "n3")
+    lost, seen = Sent(Answer.AMBIGUOUS, "did not end"), world.repairer.look(world.machine)
+    old = seen._replace(at=seen.at - 3600)
+
+    assert world.repairer.progress(order(world), lost, seen).stage is Stage.WORKING, "the command may still run"
+    assert world.repairer.progress(order(world), lost, old).stage is Stage.NOT_BEGUN
+    assert world.repairer.progress(order(world), Sent(Answer.ACCEPTED, ""), old).stage is Stage.WORKING
+
+    world.repairer.send(order(world))
+    assert world.repairer.progress(order(world), lost, old).stage is Stage.WORKING
+    cluster.scontrol("cancel_reboot", "n3", check=False)
+    assert world.repairer.progress(order(world), lost, old).stage is Stage.WORKING, "it was seen, and taken back"
+    if "REBOOT" in cluster.show("n3")["State"]:
+        world.take_effect()

@@ -1,9 +1,11 @@
 """The whole loop on a real Slurm: `nhc remedy run` drains, reboots through RebootProgram, proves and resumes a node."""
 
+import shutil
 import time
 
 import pytest
 
+from nhc.model import Action
 from tests.support.slurm_remedy import Service, served
 from tests.support.waiting import until
 
@@ -20,7 +22,7 @@ def test_from_a_fault_to_a_returned_node_though_the_controller_is_killed(service
     service.report("boot1", sick=True)
     service.start()
     until(lambda: "REBOOT_ISSUED" in cluster.show(NODE)["State"], 90, what="the reboot to be issued")
-    assert cluster.reason(NODE).startswith("NHC-REMEDY: Xid95: gpu3: Xid 95 (episode 1) [action: reboot]")
+    assert cluster.reason(NODE).startswith("NHC-REMEDY: Xid95: gpu3: Xid 95 (episode 1, attempt 1) [action: reboot]")
     until(lambda: service.states()[0][0].state == "watching", 60, what="the answer to be written down")
     service.kill()
     issued = time.time()
@@ -58,3 +60,76 @@ def test_a_node_that_an_operator_resumed_meanwhile_is_left_alone(service, cluste
     until(lambda: cluster.state(NODE) == "idle", 60, what="the node to be idle")
     rows, tried, _ = service.states()
     assert (len(rows), tried) == (1, [])
+
+
+def test_a_node_that_is_powered_down_and_up_stays_out_until_it_is_proved(cluster, tmp_path):
+    """POWER_DOWN takes the drain away: without more, the next job runs on the sick node as soon as it is up."""
+    made = Service(
+        tmp_path, cluster, "n2", actions='replace = "on"', slurm='replace = "power"', more="[approval]\nreplace = 2\n"
+    )
+    with served(made) as service:
+        service.report("boot1", sick=True, action=Action.REPLACE)
+        service.start()
+        until(lambda: service.state() == "awaiting-approval", 90, what="the loop to ask two persons", said=service.log)
+        for person in ("ann", "ann"):
+            service.nhc("remedy", "approve", "1", user=person)
+        asked = time.time()
+        until(lambda: time.time() > asked + 3, what="some rounds to pass")
+        assert service.state() == "awaiting-approval", "one person twice is one person"
+        done = service.nhc("remedy", "approve", "1", user="bob")
+        assert done.returncode == 0, done.stderr
+        until(
+            lambda: "POWERING_DOWN" in cluster.show("n2")["State"],
+            90,
+            what="the node to be powered down",
+            said=service.log,
+        )
+        job = cluster.submit("sleep 600", "-w", "n2")
+        until(lambda: "DRAIN" in cluster.show("n2")["State"], 30, what="the drain to be set again")
+        until(lambda: "POWERING_UP" in cluster.show("n2")["State"], 60, what="the node to be powered up")
+        cluster.boot_node("n2")
+        until(lambda: service.state() == "verifying", 60, what="the boot to be seen")
+        assert cluster.show("n2")["State"] == "IDLE+DRAIN"
+        assert cluster.reason("n2").startswith("NHC-REMEDY: ")
+        assert cluster.job(job)["JobState"] == "PENDING"
+
+        def back():
+            service.report("boot2", sick=False)
+            time.sleep(0.2)
+            return service.state() == "returned"
+
+        until(back, 90, what="the loop to return the node")
+        until(lambda: cluster.job(job)["JobState"] == "RUNNING", 60, what="the job to run on the proved node")
+        assert [(one.rung, one.outcome) for one in service.states()[1]] == [("replace", "succeeded")]
+
+
+DYING = """#!/bin/sh
+if [ "$1" = reboot ] && rm {die} 2>/dev/null; then kill -9 $PPID; exit 1; fi
+exec {scontrol} "$@"
+"""
+
+
+def test_killed_right_before_the_reboot_the_loop_tries_the_same_reboot_again(cluster, tmp_path):
+    bin_, die = tmp_path / "bin", tmp_path / "die"
+    bin_.mkdir()
+    die.touch()
+    (bin_ / "scontrol").write_text(DYING.format(die=die, scontrol=shutil.which("scontrol")))
+    (bin_ / "scontrol").chmod(0o755)
+    slurm = f'timeout = "2s"\npath = "{bin_}"'
+    with served(Service(tmp_path, cluster, "n3", actions='power-cycle = "on"', slurm=slurm)) as service:
+        service.report("boot1", sick=True)
+        service.start()
+        until(lambda: service.child.poll() is not None, 90, what="the loop to die")
+        assert "REBOOT" not in cluster.show("n3")["State"]
+        service.start()
+
+        def again():
+            service.report("boot1", sick=True)
+            time.sleep(0.5)
+            return "REBOOT" in cluster.show("n3")["State"]
+
+        until(again, 120, what="the reboot", said=service.log)
+        until(lambda: len(service.states()[1]) == 2, 30, what="the second attempt")
+        first, second = service.states()[1]
+        assert [(one.rung, one.outcome) for one in (first, second)] == [("reboot", "refused"), ("reboot", "")]
+        until(lambda: "attempt 2" in cluster.reason("n3"), 30, what="the reason of the second")

@@ -108,7 +108,7 @@ def test_a_node_that_died_is_marked_for_its_silence_and_stays_out_when_it_is_bac
     with served(Service(tmp_path, cluster, "w3", more=more)) as service:
         service.start()
         until(lambda: service.state() == "escalated", 90, what="the loop to give it to a person",
-              said=lambda: (tmp_path / "log").read_text()[-1500:])  # fmt: skip
+              said=service.log)  # fmt: skip
         assert cluster.reason("w3").startswith("NHC-REMEDY: cluster: slurmctld does not hear its slurmd")
         assert "DRAIN" in cluster.show("w3")["State"]
         cluster.start_node("w3")

@@ -61,8 +61,8 @@ class Service:
                                healthy_for=healthy_for)  # fmt: skip
         (place / "remedy.toml").write_text(f'store = "sqlite:///{place}/store.db"\n{text}{more}')
 
-    def report(self, boot: str, sick: bool, node: str = "") -> None:
-        bad = Outcome(Verdict.CRIT, "Xid95", "gpu3: Xid 95", "gpu3", action=Action.REBOOT)
+    def report(self, boot: str, sick: bool, node: str = "", action: Action = Action.REBOOT) -> None:
+        bad = Outcome(Verdict.CRIT, "Xid95", "gpu3: Xid 95", "gpu3", action=action)
         result = CheckResult("check_gpu_xid", bad if sick else Outcome(Verdict.OK))
         report = Report(node or self.node, boot, time.time(), 0.1, (result,))
         path = self.reports / f"{node or self.node}.json"
@@ -83,6 +83,10 @@ class Service:
         argv = [sys.executable, "-c", CODE, *words, "-s", str(self.place / "remedy.toml")]
         env = {**self.env, **({"SUDO_USER": user} if user else {})}
         return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60, check=False)
+
+    def log(self) -> str:
+        """The end of what the loop wrote, and the state of its node."""
+        return f"{(self.place / 'log').read_text()[-2000:]}\n{self.cluster.show(self.node)}"
 
     def kill(self) -> None:
         assert self.child is not None

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import re
 import time
-from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from contextlib import suppress
+from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from nhc.marks import mark_text
+from nhc.marks import TAGS, mark_text
 from nhc.model import Action, printable
 from nhc.ports import KEEPER, AdapterError, Mark
 from nhc.repair import (
@@ -58,6 +59,12 @@ NOT_ALLOWED = ("permission denied", "access/permission", "invalid user id")
 NOT_REACHED = ("connect failure", "connection refused", "unable to contact slurm controller", "could not establish")
 """What a command says that has found nobody to send to."""
 
+BEGINS = 15.0
+"""Seconds to wait at most for slurmctld to begin to power a node down or up; it looks for such work every second."""
+
+LAST_COMMAND = 30.0
+"""Seconds beyond its timeout that a command may live which nobody waits for any more."""
+
 STUCK = ("reboot timed out", "node unexpectedly rebooted", "node not responding", "failed to")
 """Reasons that slurmctld sets itself when a reboot or a resume went wrong."""
 
@@ -99,8 +106,9 @@ class SlurmPower:
 
     def _deaf(self, machine: Machine) -> str:
         """Why slurmd cannot be asked to reboot: slurmctld waits for ever with the reboot of a node that is DOWN."""
-        state = self._show(machine.node)[0].get("State", "")
-        return "its slurmd does not answer: it cannot be asked to reboot" if _not_heard(state) else ""
+        return (
+            "its slurmd does not answer: it cannot be asked to reboot" if _not_heard(self._state(machine.node)) else ""
+        )
 
     def _unknown(self, machine: Machine) -> str:
         try:
@@ -165,11 +173,45 @@ class SlurmPower:
             return Sent(Answer.REFUSED, f"nothing sent: {other}")
         if held:
             return Sent(Answer.REFUSED, f"nothing sent: {held}", retry_after=60.0)
-        return self._tell(self._argv(order))
+        sent = self._tell(self._argv(order))
+        if sent.answer is not Answer.REFUSED and self._powers(order):
+            self._wait(order.machine.node, lambda state: "DRAIN" not in state)
+            out = self._drain(order)
+            if out.answer is not Answer.ACCEPTED:
+                return sent._replace(message=f"{sent.message}; not drained again yet: {out.message}")
+        return sent
+
+    def _powers(self, order: Order) -> bool:
+        return order.rung is Rung.REPLACE and self.replace == "power"
+
+    def _wait(self, node: str, begun: Callable[[str], bool]) -> None:
+        """Wait until slurmctld has begun with what it was asked for. It does so a while after the request
+        (`_do_power_work`, src/slurmctld/power_save.c), and takes the drain away as it begins to power a node down, the
+        reason as it begins to power it up. While it does either, no job starts on the node.
+        """
+        until = time.monotonic() + BEGINS
+        while time.monotonic() < until:
+            state = "UNKNOWN+DRAIN"
+            with suppress(AdapterError):
+                state = self._state(node)
+            if begun(state):
+                return
+            time.sleep(0.5)
+
+    def _state(self, node: str) -> str:
+        """The node's state, "" where slurmctld does not show it: a node of the cloud that is powered down."""
+        try:
+            return self._show(node)[0].get("State", "")
+        except _NotShown:
+            return ""
+
+    def _drain(self, order: Order) -> Sent:
+        """Keep the node out, with the reason of this order."""
+        node = plain(order.machine.node)
+        return self._tell(["scontrol", "update", f"NodeName={node}", "State=DRAIN", f"Reason={_reason(order)}"])
 
     def _argv(self, order: Order) -> List[str]:
-        node, action = order.machine.node, Action.REBOOT if order.rung is Rung.REBOOT else Action.REPLACE
-        reason = mark_text(Mark(f"{order.because} (episode {printable(order.episode, 20)})", action, owner=KEEPER))
+        node, reason = order.machine.node, _reason(order)
         if order.rung is Rung.REBOOT:
             return ["scontrol", "reboot", f"reason={reason}", node]
         if self.replace == "hyperpod":
@@ -194,8 +236,18 @@ class SlurmPower:
         return Sent(Answer.AMBIGUOUS, said)
 
     def complete(self, order: Order, sent: Sent) -> Sent:
-        """Power the node up again that Slurm has powered down. Never raises."""
-        return self._tell(["scontrol", "update", f"NodeName={plain(order.machine.node)}", "State=POWER_UP"])
+        """Power the node up again that Slurm has powered down, drained: it is not proved yet. Never raises.
+
+        The reason of a node that was powered down is lost when it powers up, its drain is not: so both are set again.
+        """
+        out = self._drain(order)
+        if out.answer is not Answer.ACCEPTED:
+            return out
+        up = self._tell(["scontrol", "update", f"NodeName={plain(order.machine.node)}", "State=POWER_UP"])
+        if up.answer is Answer.REFUSED:
+            return up
+        self._wait(order.machine.node, lambda state: "POWERING_UP" in state)
+        return self._drain(order)
 
     # Watching.
 
@@ -204,31 +256,48 @@ class SlurmPower:
         try:
             fields, held = self._show(order.machine.node)
         except _NotShown:
-            if order.rung is Rung.REPLACE and self.replace == "power":
+            if self._powers(order):
                 # Nodes of the cloud that are powered down are not shown, unless PrivateData=cloud (slurm.conf(5)).
                 return Progress(Stage.HALFWAY, "not shown any more: powered down; it is to be powered up")
             raise
         state, reason = fields.get("State", ""), fields["Reason"]
         up = not held and not re.match(r"(UNKNOWN|FUTURE)\b", state) and not _not_heard(state)
-        if order.rung is Rung.REPLACE and self.replace == "power":
-            return self._powered(fields, held, state, before, up)
+        if self._powers(order):
+            return self._powered(order, sent, fields, held, before, up)
         if order.rung is Rung.REPLACE:
             changed = before.instance and _instance(fields) != before.instance
         else:
             changed = _later(fields.get("BootTime", ""), before.boot)
         if changed and up:
-            what = _instance(fields) if order.rung is Rung.REPLACE else ""
-            return Progress(Stage.DONE, f"registered again, booted at {fields.get('BootTime')}, {state}", what)
+            return Progress(Stage.DONE, f"registered again, booted at {fields.get('BootTime')}, {state}")
+        if not changed and not held and self._never_came(order, fields, sent, before):
+            return Progress(Stage.NOT_BEGUN, f"slurmctld has never seen it: {state}, booted at {before.boot}")
         failed = next((words for words in STUCK if words in reason.lower()), "")
         if failed and not held and not changed:
             return Progress(Stage.FAILED, printable(f"{state}: {reason}", 200))
         return Progress(Stage.WORKING, held or printable(f"{state}, booted at {fields.get('BootTime')}", 200))
 
-    def _powered(self, fields: Dict[str, str], held: str, state: str, before: Sighting, up: bool) -> Progress:
+    def _never_came(self, order: Order, fields: Mapping[str, str], sent: Sent, before: Sighting) -> bool:
+        """Whether slurmctld proves that it has not taken an order whose answer is not known: the node is drained with a
+        mark of before it, as an order leaves its reason on the node, and a cancelled one no reason. A command that was
+        under way when we died has ended by now.
+        """
+        ended = time.time() - before.at > self.command.timeout + LAST_COMMAND
+        mark = "DRAIN" in fields.get("State", "") and fields["Reason"].startswith(TAGS[KEEPER])
+        untouched = mark and _attempt(order) not in fields["Reason"]
+        known = order.rung is Rung.REBOOT or self._powers(order)  # HyperPod's words name no order
+        return sent.answer is Answer.AMBIGUOUS and known and ended and untouched and before.boot.isdigit()
+
+    def _powered(
+        self, order: Order, sent: Sent, fields: Dict[str, str], held: str, before: Sighting, up: bool
+    ) -> Progress:
+        state, later = fields.get("State", ""), _later(fields.get("BootTime", ""), before.boot)
         if "POWERED_DOWN" in state and "POWERING" not in state:
             return Progress(Stage.HALFWAY, "powered down; it is to be powered up")
-        if up and _later(fields.get("BootTime", ""), before.boot):
-            return Progress(Stage.DONE, f"powered up as {_instance(fields)}", _instance(fields))
+        if up and later:
+            return Progress(Stage.DONE, f"powered up as {_instance(fields)}")  # under the name that it had
+        if not held and not later and self._never_came(order, fields, sent, before):
+            return Progress(Stage.NOT_BEGUN, f"slurmctld has never seen it: {state}, booted at {before.boot}")
         failed = next((words for words in STUCK if words in fields["Reason"].lower()), "")
         if failed and not held:
             return Progress(Stage.FAILED, printable(f"{state}: {fields['Reason']}", 200))
@@ -267,6 +336,16 @@ class SlurmPower:
         ):
             if not pieces.spent():
                 yield from pieces.take(name, "text/plain", self.command.ask(*argv).encode())
+
+
+def _attempt(order: Order) -> str:
+    return f"(episode {printable(order.episode, 20)}, attempt {order.attempt})"
+
+
+def _reason(order: Order) -> str:
+    """The reason that goes with an order: the loop's mark, with what tells this order from every other."""
+    action = Action.REBOOT if order.rung is Rung.REBOOT else Action.REPLACE
+    return mark_text(Mark(f"{printable(order.because, 200)} {_attempt(order)}", action, owner=KEEPER))
 
 
 def _instance(fields: Mapping[str, str]) -> str:
