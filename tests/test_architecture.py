@@ -360,6 +360,7 @@ LIBRARIES_ATTRIBUTES = {
     "nhc_adapters.kubernetes.api.access": {"check_hostname", "verify_mode"},  # ssl's context
     "nhc_adapters.kubernetes.controller.http_server": {"daemon_threads"},  # socketserver
     "nhc.server.errors": {"handlers", "propagate"},  # logging
+    "nhc.system.server_name": {"SERVER_SOFTWARE"},  # aiohttp, which has no setting for it
     "nhc.server.run": {"request_handler"},  # aiohttp
     "nhc.archive.build": {"compress_type", "external_attr"},  # zipfile
     "nhc.console.server": {"minimum_version", "verify_mode"},  # ssl

@@ -23,6 +23,7 @@ from nhc.console.snapshot import Snapshot
 from nhc.console.sources import FleetSource, SourceError
 from nhc.store.database import Store
 from nhc.store.errors import StoreError
+from nhc.system import server_name
 
 BODY_LIMIT = 64 << 10
 """Bytes of a request; a form of ours has some hundred."""
@@ -112,6 +113,7 @@ def tls_context(settings: ConsoleSettings) -> Optional[ssl.SSLContext]:
 
 async def serve(console: Server, ready: Callable[[str], None]) -> None:
     """Until it is cancelled. `ready` gets the address. Raises OSError where it cannot listen."""
+    server_name.of_aiohttp()
     runner = web.AppRunner(console.app(), access_log=None, handle_signals=False)
     await runner.setup()
     try:

@@ -17,7 +17,6 @@ from weakref import WeakValueDictionary
 
 from aiohttp import web
 
-from nhc import __version__
 from nhc.model import printable
 from nhc.render import push
 from nhc.server import access
@@ -150,7 +149,6 @@ class Intake:
             self.limits.idle(request)
         if self._connections.crowded:
             response.force_close()
-        response.headers["Server"] = f"nhc/{__version__}"
         return response
 
     def _refusal(self, request: web.Request, error: RefusedPush) -> web.Response:

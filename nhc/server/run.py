@@ -24,6 +24,7 @@ from nhc.store.database import Store
 from nhc.store.errors import StoreError
 from nhc.store.intake import IntakeSettings
 from nhc.store.pruning import Pruner, PruneSettings
+from nhc.system import server_name
 
 LOOK = 2.0
 """Seconds between two looks at the store and the tokens: so long a revoked token stays good."""
@@ -74,6 +75,7 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end.set)
     loop.add_signal_handler(signal.SIGHUP, functools.partial(_reload, context, settings, counters))
+    server_name.of_aiohttp()
     runner = web.AppRunner(
         intake.application(), access_log=None, auto_decompress=False, keepalive_timeout=KEEP_ALIVE, max_line_size=4096,
         max_field_size=8190, shutdown_timeout=ENDING, logger=errors.logger(counters),

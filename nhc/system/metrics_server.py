@@ -9,6 +9,8 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Tuple
 
+from nhc.system import server_name
+
 KIND = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -46,7 +48,9 @@ def serve(address: str, pages: Pages) -> ThreadingHTTPServer:
 
     class MetricsHandler(BaseHTTPRequestHandler):
         timeout = 10
-        server_version = "nhc"
+
+        def version_string(self) -> str:
+            return server_name.NAME
 
         def do_GET(self) -> None:
             status, text = pages.page(self.path.partition("?")[0])

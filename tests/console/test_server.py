@@ -547,6 +547,15 @@ def test_a_body_that_makes_no_sense_is_one_line(console, body, kind):
     error.value.close()
 
 
+@pytest.mark.parametrize("request_line", [b"GET / HTTP/1.1", b"GET /nothing HTTP/1.1", b"\x00 no request"])
+def test_no_answer_names_a_version_of_the_server(console, request_line):
+    host, _, port = console.address.rpartition(":")
+    with socket.create_connection((host, int(port)), 60) as client:
+        client.sendall(request_line + f"\r\nHost: {console.address}\r\nConnection: close\r\n\r\n".encode())
+        said = b"".join(iter(lambda: client.recv(65536), b"")).decode()
+    assert [line for line in said.splitlines() if line.startswith("Server:")] == ["Server: nhc"]
+
+
 # The socket.
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import gzip
 import json
+import re
 import socket
 import threading
 import time
@@ -55,7 +56,9 @@ def alone(tmp_path_factory):
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_a_malformed_request_is_a_400_without_a_traceback(alone, name):
-    assert sent(alone, REQUESTS[name]).split()[1][0] == "4"
+    answer = sent(alone, REQUESTS[name])
+    assert answer.split()[1][0] == "4"
+    assert re.findall(r"(?im)^server:.*$", answer.replace("\r", "")) in ([], ["Server: nhc"]), "no version of anything"
     assert "Traceback" not in alone.said()
 
 

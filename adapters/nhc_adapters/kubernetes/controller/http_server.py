@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Optional
 
 from nhc.ports import AdapterError
 from nhc.prometheus_family import Family, counter, gauge
+from nhc.system import server_name
 
 if TYPE_CHECKING:
     from nhc_adapters.kubernetes.controller.controller import Controller
@@ -63,6 +64,9 @@ class ControllerServer:
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
+            def version_string(self) -> str:
+                return server_name.NAME
+
             def do_GET(self) -> None:
                 code, text = _answer(self.path, outer.controller, watched)
                 body = text.encode()
