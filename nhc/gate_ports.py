@@ -7,13 +7,11 @@ never changes what somebody else has set.
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Callable, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
 from typing import runtime_checkable as port
 
 from nhc.ports import Applied
-
-GATE_TAG = "NHC-GATE:"
-"""The first word of a gate's mark where a scheduler keeps a reason. Not `NHC:`, which a health check resumes."""
 
 
 class GateStanding(NamedTuple):
@@ -21,7 +19,8 @@ class GateStanding(NamedTuple):
 
     `held` says that the gate's own mark keeps new work away, `busy` that work runs on it. `other` names whoever else
     keeps it out of service, "" for nobody. `asked` is when a person last asked there for the suite (Unix time), 0 for
-    never; `opened` says that this person opened the gate instead. `shown` is its state in the scheduler's words.
+    never; `opened` says that this person opened the gate instead, `adopted` that a node without a verdict is to be
+    taken as it is. `shown` is its state in the scheduler's words.
     """
 
     held: bool
@@ -30,6 +29,7 @@ class GateStanding(NamedTuple):
     asked: float = 0.0
     opened: bool = False
     shown: str = ""
+    adopted: bool = False
 
 
 class GateNews(NamedTuple):
@@ -111,12 +111,20 @@ class KeepsCluster(Protocol):
         ...
 
 
+class GateOrder(str, Enum):
+    """What a person orders of a node's gate: open it, close it so that its suite runs, or adopt a node as it is."""
+
+    OPEN = "open"
+    CLOSE = "close"
+    ADOPT = "adopt"
+
+
 @port
 class TakesOrders(Protocol):
     """A gatekeeper through which a person opens and closes the gate of another node."""
 
-    def order(self, node: str, opened: bool, why: str, by: str) -> Applied:
-        """Open a node's gate, or close it so that its suite runs. Raises AdapterError."""
+    def order(self, node: str, what: GateOrder, why: str, by: str) -> Applied:
+        """Leave an order where the node's gate reads it. Raises AdapterError."""
         ...
 
 

@@ -18,6 +18,9 @@ from nhc.timestamps import from_utc, utc
 TAG = "NHC:"
 """The first word of marks of OWNER; LBNL NHC's, so that marks it left are ours to clear."""
 
+GATE_TAG = "NHC-GATE:"
+"""The first word of a gate's mark where a scheduler keeps a reason. Not TAG, which a health check resumes."""
+
 TAGS = {OWNER: TAG, KEEPER: "NHC-REMEDY:"}
 """The first word of every mark that is ours, by its owner."""
 
@@ -53,6 +56,12 @@ def cause_of(result: CheckResult) -> str:
 def cause_text(check: str, reason: str, target: str) -> str:
     """The same of what was kept of a failure: by this text marks, faults and episodes are known again."""
     return printable(f"{check}|{reason}|{target}", WHY_LIMIT)
+
+
+def out_by_nhc(state: NodeState) -> bool:
+    """Whether nhc keeps a node out of service, by a mark or by a gate: what ceilings count."""
+    mark = state.mark
+    return not state.available and mark is not None and (mark.ours or mark.why.startswith(GATE_TAG))
 
 
 def healthy(report: Report) -> bool:

@@ -36,3 +36,9 @@ class MakeSuiteRunner(Protocol):
     def __call__(self, settings: Mapping[str, str], environ: Optional[Mapping[str, str]] = None) -> SuiteRunner:
         """Raises nhc.ports.AdapterError where the settings make no sense."""
         ...
+
+
+RUN_ITSELF = "nhc_deep_run"
+"""What results about a suite's run itself are filed under."""
+UNPROVED = "unproved"
+"""The label of a suite's report with the accelerators on which no test came to a result, where there are any."""

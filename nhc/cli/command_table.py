@@ -48,6 +48,7 @@ COMMANDS: CommandTable = {
         "run": ("nhc.cli.gate_run:run_command", "Test this node where its gate is due, and let work in."),
         "boot": ("nhc.cli.gate_run:boot_command", "Hold this node where its gate is due: before slurmd starts."),
         "status": ("nhc.cli.gate_status:status_command", "Show how this node's gate stands."),
+        "adopt": ("nhc.cli.gate_run:adopt_command", "Take nodes without a verdict as they are."),
         "open": ("nhc.cli.gate_orders:open_command", "Let work onto nodes whose suite has not passed."),
         "close": ("nhc.cli.gate_orders:close_command", "Hold nodes until their suite has passed anew."),
         "sync": ("nhc.cli.gate_orders:sync_command", "Bring a cluster's gates in line with what its nodes say."),

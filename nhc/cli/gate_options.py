@@ -70,10 +70,11 @@ def here(settings: GateSettings, node: str) -> Optional[Here]:
 
 
 def suite_text(rules: GateRules, host: Host) -> str:
-    """What the suite runs. Raises NoSuite, OSError."""
+    """What a suite of the site's own runs, "" for one that comes with nhc. Raises NoSuite, OSError."""
     if rules.suite == suites.OWN:
         return suites.OWN
-    return suites.find(rules.suite, host).text
+    found = suites.find(rules.suite, host)
+    return "" if found.shipped else found.text
 
 
 def settings_of(path: str) -> GateSettings:

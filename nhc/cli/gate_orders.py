@@ -16,7 +16,7 @@ from nhc.cli.gate_options import APPLY, SETTINGS, WHY, audit, carried_out, neede
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.cli.remedy_options import person
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
-from nhc.gate_ports import GroupOfNodes, KeepsCluster, TakesOrders, Turn
+from nhc.gate_ports import GateOrder, GroupOfNodes, KeepsCluster, TakesOrders, Turn
 from nhc.gates.settings import GateSettings, Trigger
 from nhc.matching.node_ranges import expand
 from nhc.model import printable
@@ -39,7 +39,7 @@ def open_command(**options: Any) -> None:
     The order is written where the node's gate reads it, and holds until the next new boot, update or order. Exit
     status: 0 ordered, 1 not for every node, 2 wrong usage or settings, 3 the scheduler cannot be asked.
     """
-    carried_out("open", lambda: _order(options, True))
+    carried_out("open", lambda: order(options, GateOrder.OPEN))
 
 
 @click.command("close", cls=GroupedCommand)
@@ -54,30 +54,31 @@ def close_command(**options: Any) -> None:
     Running work goes on; the suite begins when it has ended. Exit status: 0 ordered, 1 not for every node, 2 wrong
     usage or settings, 3 the scheduler cannot be asked.
     """
-    carried_out("close", lambda: _order(options, False))
+    carried_out("close", lambda: order(options, GateOrder.CLOSE))
 
 
-def _order(options: Dict[str, Any], opened: bool) -> int:
+def order(options: Dict[str, Any], what: GateOrder) -> int:
+    """Leave an order for each node; the exit status. Raises CommandError, SettingsError, AdapterError."""
     settings = settings_of(options["path"])
     keeper, by = needed_keeper(settings), person(options["by"])
     if not isinstance(keeper, TakesOrders):
         raise CommandError(f"{settings.scheduler} takes no orders", EXIT_USAGE)
     tell, failed = audit(settings, by, _complain), False
-    word = "open" if opened else "close"
+    word = what.value
     for node in _named(options["nodes"]):
         rules = settings.rules(node)
         if rules is None:
             _complain(f"{node}: is in no group of {settings.path}: it has no gate")
             failed = True
             continue
-        if not opened and Trigger.DEMAND not in rules.on:
+        if what is GateOrder.CLOSE and Trigger.DEMAND not in rules.on:
             _complain(f"{node}: group {rules.name} runs no suite on demand (on)")
             failed = True
             continue
         if not options["apply"]:
             click.echo(f"would {word} {node}")
             continue
-        done = keeper.order(node, opened, options["why"], by)
+        done = keeper.order(node, what, options["why"], by)
         bad = done.effect in (Effect.FAILED, Effect.REFUSED)
         failed |= bad
         click.echo(printable(f"{node}: {'not ordered' if bad else word}: {done.message or 'ordered'}"))

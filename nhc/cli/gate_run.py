@@ -12,12 +12,13 @@ from typing import Any, Dict, Optional
 import click
 
 from nhc.cli.command_error import CommandError
-from nhc.cli.common_options import FORMAT
+from nhc.cli.common_options import BY, FORMAT
 from nhc.cli.durations import DURATION
 from nhc.cli.gate_options import (
     APPLY,
     NODE,
     SETTINGS,
+    WHY,
     audit,
     carried_out,
     here,
@@ -27,8 +28,12 @@ from nhc.cli.gate_options import (
     settings_of,
     suite_text,
 )
+from nhc.cli.gate_orders import order
 from nhc.cli.option_groups import GroupedCommand, under
+from nhc.cli.remedy_options import person
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN
+from nhc.gate_ports import GateOrder
+from nhc.gates.decide import GateStep
 from nhc.gates.gate import Gate, GatePass, GateWorld
 from nhc.model import printable
 from nhc.settings_file import SettingsError
@@ -76,6 +81,34 @@ def boot_command(**options: Any) -> None:
     usage or settings, 3 the record could not be written.
     """
     carried_out("boot", lambda: _boot(options))
+
+
+@click.command("adopt", cls=GroupedCommand)
+@click.argument("nodes", nargs=-1, metavar="[NODE...]")
+@SETTINGS
+@NODE
+@APPLY
+@WHY
+@BY
+def adopt_command(**options: Any) -> None:
+    """Take nodes as they are, where their gate has no verdict yet: a fleet that works already.
+
+    Without NODE this node: its record is written. With NODE each node's gate is ordered to, through the scheduler; the
+    order holds for seven days. A node that has a verdict keeps it, a failed one above all. Exit status: 0 done, 1 not
+    for every node, 2 wrong usage or settings, 3 it cannot be done now.
+    """
+    carried_out("adopt", lambda: order(options, GateOrder.ADOPT) if options["nodes"] else _adopt(options))
+
+
+def _adopt(options: Dict[str, Any]) -> int:
+    world = _world({**options, "form": "text"})
+    if world is None:
+        return _no_gate(options)
+    why = printable(f"{options['why']} ({person(options['by'])})", 200)
+    outcome = Gate(world).adopt(why, apply=options["apply"])
+    click.echo(_line(world, outcome, options["apply"]))
+    kept = outcome.decision.step is GateStep.NOTHING and not outcome.lets_in
+    return EXIT_UNHEALTHY if kept else EXIT_HEALTHY
 
 
 def _world(options: Dict[str, Any]) -> Optional[GateWorld]:

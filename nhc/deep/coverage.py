@@ -41,22 +41,24 @@ def unjudged(results: Sequence[CheckResult]) -> List[str]:
     return [f"{name} ({', '.join(targets)})" if targets else name for name, targets in found.items()]
 
 
-def untested(results: Sequence[CheckResult], devices: Sequence[str]) -> List[Outcome]:
-    """The devices, by their labels, on which no test of the suite ran since tools are missing: UNKNOWN each.
+def unproved(results: Sequence[CheckResult], devices: Sequence[str]) -> List[str]:
+    """The devices of which no test of a suite that tests devices came to a result.
 
     A result without a device is of all of them.
     """
     load = [one for one in results if _of_devices(one.check)]
-    skipped = missing(load)
-    if not skipped:
-        return []
     tested = {one.outcome.target for one in load if one.verdict in JUDGED}
+    if not load or "" in tested:
+        return []
+    return [device for device in devices if not any(_is_of(target, device) for target in tested)]
+
+
+def untested(results: Sequence[CheckResult], devices: Sequence[str]) -> List[Outcome]:
+    """The devices, by their labels, on which no test of the suite ran since tools are missing: UNKNOWN each."""
+    skipped = missing([one for one in results if _of_devices(one.check)])
     said = "; ".join(skipped)
-    return [
-        unknown(UNTESTED, f"{device}: no test ran on it: {said}", target=device)
-        for device in devices
-        if "" not in tested and not any(_is_of(target, device) for target in tested)
-    ]
+    found = unproved(results, devices) if skipped else []
+    return [unknown(UNTESTED, f"{device}: no test ran on it: {said}", target=device) for device in found]
 
 
 def _is_of(target: str, device: str) -> bool:

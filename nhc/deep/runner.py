@@ -26,6 +26,7 @@ from nhc.plan import BUILT_IN, Item, Plan
 from nhc.ports import AdapterError, NodeSource
 from nhc.run import engine
 from nhc.state.store import State
+from nhc.suite_ports import RUN_ITSELF, UNPROVED
 from nhc.system import whole_file
 from nhc.system.bounded_read import read_text
 from nhc.system.ending_signals import Signals, SignalToEnd
@@ -41,8 +42,6 @@ LEVELS = {"1": 30.0, "2": 120.0, "3": 900.0, "4": 5400.0}
 """Seconds that NVIDIA gives for the levels of its diagnostics; HyperPod gives 45 to 90 minutes for the last."""
 TIMES = "deep-times"
 """Memory: how many seconds each line took when it last ran here."""
-ITSELF = "nhc_deep_run"
-"""What results about the run itself are filed under."""
 
 
 class RunRequest(NamedTuple):
@@ -138,6 +137,9 @@ def _locked(
         results = (*results, _itself(unknown("NotRun", why)))
     results += tuple(_itself(unknown("DeepNotRestored", line)) for line in failed)
     report = _report(wanted, host, started, begun, results, notes)
+    unproved = coverage.unproved(results, _devices(host))
+    if unproved:
+        report = report._replace(labels={**report.labels, UNPROVED: " ".join(unproved)})
     return Ran(report, tuple(done), signals.number, _own(wanted, begin))
 
 
@@ -230,7 +232,8 @@ def _judge(wanted: RunRequest, host: Host, state: State, begin: RestoreJournal) 
         took[result.line] = max(took.get(result.line, 0.0), result.elapsed)
     state.update(TIMES, lambda memory: memory.update(took))
     results = _again(wanted, plan, host, state, report.results, until)
-    results += tuple(_itself(one) for one in coverage.untested(results, _devices(host)))
+    devices = _devices(host)
+    results += tuple(_itself(one) for one in coverage.untested(results, devices))
     return report._replace(results=results, notes=(*report.notes, *coverage.notes(results)))
 
 
@@ -299,7 +302,7 @@ def duration(item: Item) -> float:
 
 
 def _itself(outcome: Outcome) -> CheckResult:
-    return CheckResult(ITSELF, outcome)
+    return CheckResult(RUN_ITSELF, outcome)
 
 
 def _report(

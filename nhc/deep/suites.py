@@ -36,6 +36,11 @@ class Suite(NamedTuple):
     source: str
 
     @property
+    def shipped(self) -> bool:
+        """Whether it comes with nhc: no file of the site's."""
+        return self.source.startswith("suite ")
+
+    @property
     def summary(self) -> str:
         first = self.text.lstrip("\n").split("\n", 1)[0].lstrip("# ")
         return first.partition(": ")[2].partition(" Run: ")[0] or first

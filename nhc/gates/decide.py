@@ -17,6 +17,11 @@ from nhc.units import show_seconds
 
 AHEAD = 86400.0
 """Seconds by which the clock may have been ahead at the verdict: one that is dated later would stay young till then."""
+ADOPTION = 7 * 86400.0
+"""Seconds for which an order to adopt a node holds: a machine that comes later under its name is new."""
+NEW = "no verdict: a new node"
+"""Why the suite runs on a node that has no record."""
+ADOPTED = "adopted as it is: a person asked"
 SHOWN = 2
 """Changes that are named in a line."""
 
@@ -58,7 +63,7 @@ def due(rules: GateRules, seen: GateView) -> str:
     """Why the suite has to run although a record is there, "" where the record stands."""
     record = seen.record
     if record is None:
-        return "no verdict: a new node" if Trigger.NEW in rules.on else ""
+        return NEW if Trigger.NEW in rules.on and not adopted(seen) else ""
     if Trigger.NEW in rules.on and another_machine(record.marks, seen.marks):
         return "another machine than the one that was tested"
     if Trigger.START in rules.on and record.boot != seen.boot:
@@ -67,7 +72,8 @@ def due(rules: GateRules, seen: GateView) -> str:
     if differs:
         more = f" and {len(differs) - SHOWN} more" if len(differs) > SHOWN else ""
         return f"updated: {', '.join(differs[:SHOWN])}{more}"
-    asked = seen.standing.asked if seen.standing is not None and not seen.standing.opened else 0.0
+    closed = seen.standing is not None and not seen.standing.opened and not seen.standing.adopted
+    asked = seen.standing.asked if seen.standing is not None and closed else 0.0
     if Trigger.DEMAND in rules.on and asked > record.asked:
         return "a person asked for it"
     if record.suite != rules.suite and Trigger.UPDATE in rules.on:
@@ -79,6 +85,12 @@ def due(rules: GateRules, seen: GateView) -> str:
     return ""
 
 
+def adopted(seen: GateView) -> bool:
+    """Whether a person has lately asked to take a node without a verdict as it is."""
+    standing = seen.standing
+    return standing is not None and standing.adopted and 0 <= seen.now - standing.asked < ADOPTION
+
+
 def decide(rules: GateRules, seen: GateView) -> GateDecision:
     """The next step."""
     if seen.running:
@@ -88,7 +100,10 @@ def decide(rules: GateRules, seen: GateView) -> GateDecision:
         return _test(seen, why, why)
     record = seen.record
     if record is None:
-        return GateDecision(GateStep.ADOPT, f"group {rules.name} asks for no suite on new nodes")
+        group = f"group {rules.name} asks for no suite on new nodes"
+        return GateDecision(GateStep.ADOPT, ADOPTED if adopted(seen) else group)
+    if record.state is GateState.HELD and record.due == NEW and adopted(seen):
+        return GateDecision(GateStep.GIVE_WAY, ADOPTED)
     opened = seen.standing is not None and seen.standing.opened and seen.standing.asked > record.asked
     if opened and not record.state.lets_in:
         return GateDecision(GateStep.GIVE_WAY, "a person opened it")

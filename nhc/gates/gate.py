@@ -13,7 +13,7 @@ from typing import Callable, Mapping, NamedTuple, Optional
 
 from nhc.gate_ports import Gatekeeper, GateNews, GateStanding, LifecycleHook
 from nhc.gates import identity, suite_process
-from nhc.gates.decide import GateDecision, GateStep, GateView, after, decide
+from nhc.gates.decide import NEW, GateDecision, GateStep, GateView, after, decide
 from nhc.gates.settings import GateRules, Trigger
 from nhc.host import Host
 from nhc.model import printable
@@ -109,6 +109,18 @@ class Gate:
         if decision.step in (GateStep.HOLD, GateStep.TEST):
             return self._close(seen, decision, hold_only)
         return GatePass(decision, seen.record, _lets_in(seen.record, decision))
+
+    def adopt(self, why: str, *, apply: bool) -> GatePass:
+        """Take this node as it is, where it has no verdict yet; one that has keeps it. Raises OSError."""
+        seen = self.look()
+        kept = seen.record
+        if kept is not None and not (kept.state is GateState.HELD and kept.due == NEW):
+            decision = GateDecision(GateStep.NOTHING, f"it has a verdict already: {kept.state.value}")
+            return GatePass(decision, kept, kept.state.lets_in)
+        decision = GateDecision(GateStep.ADOPT, f"adopted as it is: {why}")
+        if not apply:
+            return GatePass(decision, kept, False)
+        return self._settle(self._fresh(seen, GateState.OPENED, decision.why), decision)
 
     # Closing and testing.
 

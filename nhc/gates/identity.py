@@ -1,4 +1,4 @@
-"""The identity that a verdict holds for: the machine, its kernel, drivers and image, and what nhc was to run.
+"""The identity that a verdict holds for: the machine, its kernel, drivers and image, and a suite of the site's own.
 
 If one of them changes, the node is not the one that was tested. A value that cannot be read is left out; a value that
 appears or disappears is a change.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from typing import Dict, List, Mapping
 
-from nhc import __version__
 from nhc.host import Host
 
 MODULES = ("nvidia", "amdgpu", "neuron", "habanalabs", "mlx5_core", "efa", "bnxt_re", "irdma", "xe")
@@ -22,16 +21,20 @@ IMAGE = ("BUILD_ID", "IMAGE_VERSION", "VERSION_ID")
 """What /etc/os-release names an image by (os-release(5))."""
 
 
+RETIRED = ("nhc", "suite")
+"""Marks of records of earlier versions: an upgrade of nhc, and of the suites that come with it, closes no gate."""
+OWN_SUITE = "own suite"
+
+
 def marks(host: Host, suite: str) -> Dict[str, str]:
-    """The marks of this node; `suite` is the text of what is run."""
+    """The marks of this node; `suite` is the text of a suite of the site's own, "" for one that comes with nhc."""
     found = {
         "machine": host.read_or("/sys/class/dmi/id/product_uuid"),
         "board": host.read_or("/sys/class/dmi/id/board_serial"),
         "bios": host.read_or("/sys/class/dmi/id/bios_version"),
         "kernel": host.read_or("/proc/sys/kernel/osrelease"),
         "image": _image(host.read_or("/etc/os-release")),
-        "nhc": __version__,
-        "suite": hashlib.sha256(suite.encode()).hexdigest()[:16],
+        OWN_SUITE: hashlib.sha256(suite.encode()).hexdigest()[:16] if suite else "",
     }
     for name in MODULES:
         found[f"driver {name}"] = host.read_or(f"/sys/module/{name}/version")
@@ -62,7 +65,7 @@ def _devices(host: Host) -> str:
 
 def changed(before: Mapping[str, str], now: Mapping[str, str]) -> List[str]:
     """What differs, one text each: `kernel 6.1 -> 6.2`."""
-    names = sorted({*before, *now})
+    names = sorted({*before, *now} - {*RETIRED, *([OWN_SUITE] if "suite" in before else [])})
     return [
         f"{name} {before.get(name, 'none')} -> {now.get(name, 'none')}"
         for name in names

@@ -9,10 +9,11 @@ import os
 import signal
 import tempfile
 import time
-from typing import Callable, List, Mapping, NamedTuple, Sequence
+from typing import Callable, List, Mapping, NamedTuple, Sequence, Tuple
 
 from nhc.model import Report, Verdict, describe, printable
 from nhc.render.json import parse
+from nhc.suite_ports import RUN_ITSELF, UNPROVED
 from nhc.system import process
 from nhc.system.bounded_read import cause, read_text
 from nhc.system.own_command import own_command
@@ -84,7 +85,30 @@ def judged(text: str, suite: str, node: str, began: float) -> SuiteRun:
         return SuiteRun("UNKNOWN", printable(f"the report is of another run: {named}", 300))
     if any(result.outcome.reason == "DeepNodeBusy" for result in report.results):
         return SuiteRun(BUSY, _line(report, suite), text)
-    return SuiteRun(report.verdict.name, _line(report, suite), text)
+    return SuiteRun(*_verdict(report, suite), text)
+
+
+def _verdict(report: Report, suite: str) -> Tuple[str, str]:
+    """What a report means to a gate: a fault closes it, and a proof of each device opens it.
+
+    A tool that could not tell beside one that could is no reason to hold a node. A run that was cut off, or that came
+    to no result of a device, is.
+    """
+    unproved = report.labels.get(UNPROVED, "")
+    unsure = [one for one in report.results if one.verdict is Verdict.UNKNOWN]
+    proofs = [
+        one
+        for one in report.results
+        if one.verdict in (Verdict.OK, Verdict.WARN) and one.check.startswith(("check_deep_", "check_gpu_proof"))
+    ]
+    if report.verdict is not Verdict.CRIT and unproved:
+        said = f"{suite}: no test came to a result of {unproved}: {_line(report, suite)}"
+        return Verdict.UNKNOWN.name, printable(said, 400)
+    if report.verdict is Verdict.UNKNOWN and proofs and not any(one.check == RUN_ITSELF for one in unsure):
+        also = f"{describe(unsure[0])}{f' (and {len(unsure) - 1} more)' if len(unsure) > 1 else ''}"
+        said = f"{suite} passed: {len(proofs)} results in {report.elapsed:.0f} s; could not tell: {also}"
+        return Verdict.OK.name, printable(said, 400)
+    return report.verdict.name, _line(report, suite)
 
 
 def _line(report: Report, suite: str) -> str:

@@ -12,7 +12,7 @@ import os
 from nhc.hooks import log
 from nhc.hooks.job_environment import watch_only
 from nhc.light import TYPE_CHECKING
-from nhc.marks import mark_text, may_clear, may_mark
+from nhc.marks import mark_text, may_clear, may_mark, out_by_nhc
 from nhc.policy.limits import Limit, read_limit
 from nhc.ports import WORK_SETTING, AdapterError, Applied, Effect, Mark, Marker, NodeState, Operation, PlannedOperation
 
@@ -73,7 +73,7 @@ def take_out(
             bound = read_limit(MAX_DRAINED)
         if bound != Limit():
             everyone = adapter.nodes()
-            out = sum(1 for other in everyone if not other.available and other.mark and other.mark.ours)
+            out = sum(map(out_by_nhc, everyone))
             if out >= bound.of(len(everyone)):
                 said = f"{out} of {len(everyone)} nodes are marked already, NHC_MAX_DRAINED is {bound.show()}"
                 return Applied(node, Effect.REFUSED, said)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.marks import healthy, mark_of, may_change, may_clear, may_mark
+from nhc.marks import healthy, mark_of, may_change, may_clear, may_mark, out_by_nhc
 from nhc.model import Action, Report, Verdict
 from nhc.policy.limits import Limit, Rate
 from nhc.ports import Effect, Mark, NodeState, Operation, PlannedOperation
@@ -131,8 +131,7 @@ class _Deciding:
             self.out[""] += counted
 
     def counted(self, state: NodeState) -> bool:
-        ours = state.mark is not None and state.mark.ours
-        return not state.available and (ours or self.policy.count_all)
+        return out_by_nhc(state) or (not state.available and self.policy.count_all)
 
     def withhold(self, node: str, operation: Operation, why: str, called_for: bool = True) -> None:
         if called_for:

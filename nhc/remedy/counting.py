@@ -6,6 +6,7 @@ from typing import Dict, Iterable, List, Mapping, NamedTuple, Sequence, Set, Tup
 
 from sqlalchemy.engine import Connection
 
+from nhc.marks import out_by_nhc
 from nhc.matching.node_names import Names
 from nhc.model import printable
 from nhc.ports import NodeState
@@ -82,7 +83,7 @@ def count(
     usage = Usage(fleet.groups, fleet.sizes)
     since = now - longest(bounds, breaker)
     out: Set[str] = {case.episode.node for case in cases if case.state in OUT}
-    out |= {state.name for state in states if state.mark is not None and state.mark.ours and not state.available}
+    out |= {state.name for state in states if out_by_nhc(state)}
     for node in out:
         usage.count_out(node)
     for case in cases:

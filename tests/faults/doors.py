@@ -186,6 +186,7 @@ DOORS = {
     "deep simulate": Door(lambda p: ["deep", "simulate", "--nodes", "64", "--bad", "2"]),
     "gate run": Door(_gate("run", "--apply")),
     "gate boot": Door(_gate("boot", "--apply")),
+    "gate adopt": Door(_gate("adopt", "--why", "a drill", "--apply")),
     "gate status": Door(_gate("status")),
     "gate open": Door(_gate("open", "n1", "--why", "a drill", "--apply", scheduler="kubernetes", peer=True), peer=True),
     "gate close": Door(_gate("close", "n1", "--why", "a drill", "--apply", scheduler="kubernetes", peer=True),

@@ -1,13 +1,18 @@
 """The decision of a gate: what opens it, what closes it, and that it comes to an end."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nhc.gate_ports import GateStanding
-from nhc.gates.decide import GateDecision, GateStep, GateView, after, decide
-from nhc.gates.identity import another_machine, changed
+from nhc.gates.decide import ADOPTION, NEW, GateDecision, GateStep, GateView, after, decide
+from nhc.gates.identity import another_machine, changed, marks
 from nhc.gates.settings import GateRules, Trigger
+from nhc.gates.suite_process import judged
+from nhc.model import CheckResult, Outcome, Report, crit, ok, skip, unknown
+from nhc.render.json import render
 from nhc.state.gate_record import GateRecord, GateState
+from nhc.testing import FakeHost
 
 EVERYTHING = GateRules("gpu", ("*",))
 MARKS = st.dictionaries(st.sampled_from(["kernel", "driver nvidia", "machine", "suite"]), st.sampled_from(["1", "2"]))
@@ -16,6 +21,7 @@ STANDINGS = st.one_of(
     st.builds(
         GateStanding, held=st.booleans(), busy=st.booleans(), other=st.sampled_from(["", "anna: DIMM"]),
         asked=st.sampled_from([0.0, 50.0, 150.0]), opened=st.booleans(), shown=st.just("idle"),
+        adopted=st.booleans(),
     ),
 )  # fmt: skip
 RULES = st.builds(
@@ -46,10 +52,10 @@ def test_work_comes_in_only_by_a_verdict_a_person_or_the_policy(rules: GateRules
     record, standing = seen.record, seen.standing
     if step is GateStep.ADOPT:
         assert record is None
-        assert Trigger.NEW not in rules.on
+        assert Trigger.NEW not in rules.on or (standing is not None and standing.adopted)
     elif step is GateStep.GIVE_WAY:
         assert record is not None
-        person = standing is not None and standing.opened
+        person = standing is not None and (standing.opened or (standing.adopted and record.due == NEW))
         spent = record.tries + 1 >= rules.tries and not rules.closed
         assert person or spent
     else:
@@ -136,3 +142,61 @@ def test_a_failed_node_that_somebody_resumed_is_held_again() -> None:
 def test_a_busy_run_is_no_try() -> None:
     kept, lets_in = after(a_record(GateState.TESTING, tries=1), EVERYTHING, "BUSY", "a process holds gpu0", 1.0)
     assert (kept.state, kept.tries, lets_in) == (GateState.HELD, 1, False)
+
+
+def test_an_upgrade_of_nhc_and_of_its_suites_closes_no_gate() -> None:
+    """Records of an earlier version have nhc's own version, and a digest of the suite that came with it."""
+    host = FakeHost({"/proc/sys/kernel/osrelease": "6.1\n", "/sys/module/nvidia/version": "580.1\n"})
+    now = marks(host, "")
+    assert "nhc" not in now
+    assert not any("suite" in name for name in now)
+    before = {**now, "nhc": "0.0.9", "suite": "0123456789abcdef"}
+    assert changed(before, now) == []
+    assert changed(before, marks(host, "* || check_deep_cpu")) == []  # a site's own, whose digest was of another kind
+    own = marks(host, "* || check_deep_cpu")
+    assert changed(own, marks(host, "* || check_deep_cpu -t 5m")) != []
+    assert changed({**before, "driver nvidia": "570.1"}, now) == ["driver nvidia 570.1 -> 580.1"]
+
+
+def test_a_fleet_that_works_is_adopted_as_it_is() -> None:
+    """Where gates come to a fleet, no node has a record: all of them would be held at once."""
+    adopts = GateStanding(False, False, adopted=True, asked=150.0)
+    found = decide(EVERYTHING, look(None, standing=adopts))
+    assert (found.step, found.why) == (GateStep.ADOPT, "adopted as it is: a person asked")
+    held = a_record(GateState.HELD, due=NEW)  # its gate ran before the order came
+    assert decide(EVERYTHING, look(held, standing=adopts)).step is GateStep.GIVE_WAY
+    late = look(None, standing=adopts, now=150.0 + ADOPTION)
+    assert decide(EVERYTHING, late).step is GateStep.TEST  # a machine that comes later under the name
+    for state in (GateState.FAILED, GateState.UNTOLD):
+        assert decide(EVERYTHING, look(a_record(state), standing=adopts)).step not in OPENS
+    moved = a_record(GateState.PASSED, marks={"machine": "1"})
+    assert decide(EVERYTHING, look(moved, standing=adopts, marks={"machine": "2"})).step is GateStep.TEST
+
+
+# What a report means.
+
+
+def suite_report(*results: "tuple[str, Outcome]", **labels: str) -> Report:
+    return Report("n1", "b", 10.0, 1.0, tuple(CheckResult(check, one) for check, one in results),
+                  labels={"suite": "quick", **labels})  # fmt: skip
+
+
+FINE, LATE = ok("fine", target="gpu0"), unknown("DeepTimeout", "dcgmi had not ended")
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict"),
+    [
+        (suite_report(("check_deep_gemm", FINE), ("check_deep_dcgm", LATE)), "OK"),
+        (suite_report(("check_gpu_proof", FINE), ("check_deep_dcgm", LATE)), "OK"),
+        (suite_report(("check_deep_cpu", ok()), ("check_deep_dcgm", LATE), unproved="gpu0 gpu1"), "UNKNOWN"),
+        (suite_report(("check_deep_cpu", ok()), unproved="gpu1"), "UNKNOWN"),
+        (suite_report(("check_edac_errors", ok()), ("check_deep_cpu", LATE)), "UNKNOWN"),  # nothing was under load
+        (suite_report(("check_deep_gemm", FINE), ("nhc_deep_run", unknown("NotRun", "ended by signal 15"))), "UNKNOWN"),
+        (suite_report(("check_deep_gemm", FINE), ("check_gpu_ecc", crit("GpuEcc", "x")), unproved="gpu1"), "CRIT"),
+        (suite_report(("nhc_deep_run", unknown("DeepNodeBusy", "process 17"))), "BUSY"),
+        (suite_report(("check_deep_cpu", skip("CommandMissing", "stress-ng is not installed"))), "UNKNOWN"),
+    ],
+)
+def test_a_gate_asks_for_a_proof_of_each_device_and_not_for_every_tool(found: Report, verdict: str) -> None:
+    assert judged(render(found), "quick", "n1", 5.0).verdict == verdict

@@ -120,7 +120,7 @@ GOOD = CheckResult("check_deep_cpu", ok("fine"))
     [
         (a_report(GOOD), "OK"),
         (a_report(GOOD, CheckResult("check_x", crit("Bad", "wrong sums"))), "CRIT"),
-        (a_report(GOOD, CheckResult("check_x", unknown("NotThere", "no tool"))), "UNKNOWN"),
+        (a_report(GOOD, CheckResult("check_x", unknown("NotThere", "no tool"))), "OK"),
         (a_report(CheckResult("nhc_deep_run", unknown("DeepNodeBusy", "gpu0: process 7"))), suite_process.BUSY),
         (a_report(), "UNKNOWN"),
         (a_report(GOOD, host="n2"), "UNKNOWN"),
@@ -150,7 +150,7 @@ def test_what_a_verdict_holds_for() -> None:
     )
     other = marks(FakeHost(files={**files, "/sys/bus/pci/devices/0000:3b:00.0/device": "0x2335\n"}), "* || check_x\n")
     assert [name for name in found if found[name] != other[name]] == ["gpus"]
-    assert marks(FakeHost(files=files), "* || check_y\n")["suite"] != found["suite"]
+    assert marks(FakeHost(files=files), "* || check_y\n")["own suite"] != found["own suite"]
 
 
 def said(rules: GateRules, expected: float, *found: GateLimit) -> "list[tuple[str, str]]":

@@ -82,6 +82,13 @@ def test_a_share_of_the_fleet_bounds_how_many_are_out_and_ours_already_out_count
     assert with_all.operations == ()
 
 
+def test_nodes_behind_a_gate_count_like_marked_ones():
+    gated = drained("x1", owner="", why="NHC-GATE: held: no verdict: a new node")
+    decision = run([sick("n0")], [*nodes(9), gated], Policy(ceiling=Limit(nodes=1)))
+    assert decision.operations == ()
+    assert decision.withheld[0].why == "1 of 10 nodes in the fleet are out already, at most 1"
+
+
 def test_what_is_put_back_makes_room():
     states = [*nodes(9), drained("x1")]
     decision = run([sick("n0"), report("x1", ok())], states, Policy(ceiling=Limit(nodes=1)))

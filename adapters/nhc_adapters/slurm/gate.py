@@ -15,7 +15,8 @@ from __future__ import annotations
 import re
 from typing import List, Mapping, Optional
 
-from nhc.gate_ports import GATE_TAG, GateLimit, GateNews, GateStanding
+from nhc.gate_ports import GateLimit, GateNews, GateOrder, GateStanding
+from nhc.marks import GATE_TAG
 from nhc.model import printable
 from nhc.ports import Applied, Effect, NodeState
 from nhc.units import seconds
@@ -30,7 +31,7 @@ WHY_LIMIT = 200
 """Characters of a reason; people read less."""
 GONE = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN", "FUTURE"})
 """States in which there is no node to let in."""
-ASKED = re.compile(re.escape(GATE_TAG) + r" (close|open) at (\d{9,11}(?:\.\d{1,6})?) by ")
+ASKED = re.compile(re.escape(GATE_TAG) + r" (close|open|adopt) at (\d{9,11}(?:\.\d{1,6})?) by ")
 """A person's order, in the node's comment or reason: of two within a second, the later one counts."""
 
 
@@ -57,11 +58,12 @@ class SlurmGate:
         state = self._state(node)
         if state is None:
             return None
-        held, asked, opened = _held(state), 0.0, False
+        held, asked, what = _held(state), 0.0, ""
         order = ASKED.search(self._comment(node))
         if order:
-            asked, opened = float(order[2]), order[1] == "open"
-        return GateStanding(held, state.busy, "" if held else _other(state), asked, opened, state.shown)
+            asked, what = float(order[2]), order[1]
+        return GateStanding(held, state.busy, "" if held else _other(state), asked, what == GateOrder.OPEN.value,
+                            state.shown, what == GateOrder.ADOPT.value)  # fmt: skip
 
     def hold(self, node: str, why: str) -> Applied:
         """Drain it, unless somebody has."""
@@ -86,6 +88,7 @@ class SlurmGate:
         if state is None:
             return Applied(node, Effect.FAILED, "not a node that slurmctld knows")
         if not _held(state):
+            self._carried_out(node)
             other = _other(state)
             if other:
                 return Applied(node, Effect.REFUSED, f"stays out of service: {other}")
@@ -96,9 +99,13 @@ class SlurmGate:
         state = self._state(node)
         if state is None or _held(state):
             return Applied(node, Effect.FAILED, complaint(done) if done.status else "slurmctld did not resume it")
-        if self._comment(node).startswith(GATE_TAG):  # an order that has been carried out
-            self.command.ask("scontrol", "update", f"NodeName={plain(node)}", "Comment=")
+        self._carried_out(node)
         return Applied(node, Effect.CHANGED)
+
+    def _carried_out(self, node: str) -> None:
+        """Take an order away: another machine under this name must not be let in by it."""
+        if self._comment(node).startswith(GATE_TAG):
+            self.command.ask("scontrol", "update", f"NodeName={plain(node)}", "Comment=")
 
     def publish(self, node: str, news: GateNews) -> None:
         """Renew the reason of a node that we hold; a node that is let in shows nothing of its gate."""
@@ -109,7 +116,7 @@ class SlurmGate:
         if state.mark is None or state.mark.why != text:
             self.command.ask("scontrol", "update", f"NodeName={plain(node)}", f"Reason={text}")
 
-    def order(self, node: str, opened: bool, why: str, by: str) -> Applied:
+    def order(self, node: str, what: GateOrder, why: str, by: str) -> Applied:
         """Leave a person's order in the node's comment, where its gate reads it; closing drains at once."""
         from time import time
 
@@ -119,13 +126,12 @@ class SlurmGate:
         shown = self._comment(node)
         if shown and not shown.startswith((GATE_TAG, "NHC:")):
             return Applied(node, Effect.REFUSED, f"its comment is somebody else's: {printable(shown, 80)}")
-        word = "open" if opened else "close"
-        text = f"{GATE_TAG} {word} at {time():.3f} by {printable(by, 40)}: {printable(why, WHY_LIMIT)}"
+        text = f"{GATE_TAG} {what.value} at {time():.3f} by {printable(by, 40)}: {printable(why, WHY_LIMIT)}"
         self.command.ask("scontrol", "update", f"NodeName={plain(node)}", f"Comment={text}")
-        if not opened:
+        if what is GateOrder.CLOSE:
             done = self.hold(node, f"closed by {by}: {why}")
             return done if done.effect is Effect.FAILED else Applied(node, Effect.CHANGED, done.message)
-        return Applied(node, Effect.CHANGED, "its gate opens in its next pass")
+        return Applied(node, Effect.CHANGED, "its gate does so in its next pass")
 
     def limits(self) -> List[GateLimit]:
         """What of slurm.conf ends a node's time."""

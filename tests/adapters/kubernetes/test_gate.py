@@ -17,11 +17,13 @@ import pytest
 import yaml
 
 from nhc.gate_ports import GateNews, GroupOfNodes
+from nhc.marks import out_by_nhc
 from nhc.state import gate_record as record
 from nhc.timestamps import utc
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC
 from nhc_adapters.kubernetes.gates import autoscalers
 from nhc_adapters.kubernetes.gates.plan import CONDITION, GATE, TAINT, Words, condition_of, plan
+from nhc_adapters.kubernetes.nodes.view import node_state
 from nhc_adapters.kubernetes.nodes.vocabulary import NodeTaint
 from tests.adapters.kubernetes.test_manifests import SYSTEM
 from tests.adapters.test_slurm_gate import TOOL
@@ -323,6 +325,31 @@ def test_only_a_word_that_lets_in_of_this_boot_opens(state: str, boot: str) -> N
     found = plan(node, GROUP, Words(), 1_800_000_100.0)
     opens = found is not None and found.what == "open"
     assert opens is (state in ("passed", "opened") and boot == "b1")
+
+
+def adoption(**more: Any) -> dict[str, Any]:
+    order = f"adopt {utc(1.8e9)} by anna: in service since May"
+    return an_object(metadata={"annotations": {"nhc/gate-order": order}}, **more)
+
+
+def test_a_fleet_that_works_is_adopted_as_it_is() -> None:
+    found = plan(adoption(), GROUP, Words(), 1_800_000_100.0)
+    assert found is not None
+    assert (found.what, found.why) == ("note", "adopted as it is by anna: in service since May")
+    found = plan(adoption(spec=BORN), GROUP, Words(), 1_800_000_100.0)  # held before the order came
+    assert found is not None
+    assert found.what == "open"
+    word = condition_of(GateNews("failed", "quick", "wrong sums", 1_800_000_000.0, "b1")).manifest()
+    bad = adoption(spec=BORN, conditions=[{**word, "lastTransitionTime": utc(1.8e9)}])
+    found = plan(bad, GROUP, Words(), 1_800_000_100.0)
+    assert found is None or found.what == "show"
+
+
+def test_ceilings_see_a_node_behind_its_gate() -> None:
+    for state, out in (("held", True), ("failed", True), ("passed", False), ("opened", False)):
+        seen = node_state(an_object(metadata={"labels": {"nhc/gate": state}}))
+        assert out_by_nhc(seen) is out
+        assert seen.mark is None or not seen.mark.ours
 
 
 def test_a_hold_of_an_operator_is_left_alone() -> None:

@@ -169,7 +169,7 @@ def test_a_failed_suite_leads_to_the_next_repair_and_a_passed_one_back_into_serv
     assert repairs.sent == [Rung.REBOOT, Rung.POWER_CYCLE]
     assert not kube.get(site.node)["spec"].get("unschedulable")
     assert kept >= {"CRIT", "OK"}
-    assert (len(site.jobs()), site.runs()) == (2, 2)
+    assert (len(site.jobs()), site.runs()) == (2, 3)  # what is slow is measured again
     for job in site.jobs():
         assert job["spec"]["template"]["spec"]["nodeName"] == site.node
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from typing import List, Mapping, Optional, Sequence
 
-from nhc.gate_ports import GateLimit, GateNews, GateStanding, GroupOfNodes, Turn
+from nhc.gate_ports import GateLimit, GateNews, GateOrder, GateStanding, GroupOfNodes, Turn
 from nhc.model import printable
 from nhc.ports import AdapterError, Applied, Effect
 from nhc.timestamps import utc_milliseconds
@@ -73,7 +73,7 @@ class KubernetesGate:
         tainted = held(found, self.words)
         return GateStanding(
             tainted, bool(running or pods.block), "" if tainted else other, max(closed, ordered), opened,
-            "tainted" if tainted else other or "schedulable",
+            "tainted" if tainted else other or "schedulable", order == GateOrder.ADOPT.value,
         )  # fmt: skip
 
     def hold(self, node: str, why: str) -> Applied:
@@ -125,12 +125,11 @@ class KubernetesGate:
             return printable(str(error))
         return ""
 
-    def order(self, node: str, opened: bool, why: str, by: str) -> Applied:
+    def order(self, node: str, what: GateOrder, why: str, by: str) -> Applied:
         """A person's order, as an annotation; `keep` carries it out."""
         if self.client.find(node_path(node)) is None:
             return Applied(node, Effect.FAILED, "there is no such node")
-        word = "open" if opened else "close"
-        text = f"{word} {utc_milliseconds(time.time())} by {printable(by, 60)}: {printable(why, 200)}"
+        text = f"{what.value} {utc_milliseconds(time.time())} by {printable(by, 60)}: {printable(why, 200)}"
 
         def ops(seen: Node) -> List[Op]:
             patch = Patch(seen)

@@ -17,14 +17,13 @@ from nhc.timestamps import from_iso, from_utc, utc
 from nhc_adapters.kubernetes.nodes.conditions import FALSE, TRUE, UNKNOWN, Condition, read_conditions
 from nhc_adapters.kubernetes.nodes.marks import Op, Patch
 from nhc_adapters.kubernetes.nodes.own_marks import HOLD, Node, annotations_of, labels_of, taints_of
+from nhc_adapters.kubernetes.nodes.view import GATE
 from nhc_adapters.kubernetes.nodes.vocabulary import NodeTaint
 
 CONDITION = "NhcGatePassed"
 """The node's own word: True lets work in."""
 TAINT = "startup-taint.cluster-autoscaler.kubernetes.io/nhc-gate"
 """A prefix that cluster-autoscaler knows: the node counts as not ready yet, and no other is bought for its pods."""
-GATE = "nhc/gate"
-"""Label: the gate's state. Annotation: what we know and set, as JSON."""
 ORDER = "nhc/gate-order"
 """Annotation: a person's order, `open 2026-11-01T10:00:00Z by anna: why`."""
 DRIVERS = ("nvidia.com/cuda.driver-version.full", "nvidia.com/cuda.driver.rev", "amd.com/gpu.driver-version")
@@ -37,7 +36,7 @@ REASONS = {"passed": "Passed", "opened": "Opened", "failed": "Failed", "held": "
            "could-not-tell": "CouldNotTell"}  # fmt: skip
 _STATES = {reason: state for state, reason in REASONS.items()}
 _TAIL = re.compile(r" \[boot: ([0-9A-Za-z-]*)\] \[at: ([0-9TZ:.-]+)\]$")
-_ORDER = re.compile(r"(open|close) (\S+) by (.*)")
+_ORDER = re.compile(r"(open|close|adopt) (\S+) by (.*)")
 
 
 class Words(NamedTuple):
@@ -110,7 +109,7 @@ def read_known(node: Node) -> GateNotes:
 
 
 def read_order(node: Node) -> Tuple[str, float, str]:
-    """A person's order: open, close or "", when (Unix time, with its fraction), and the rest of it."""
+    """A person's order: open, close, adopt or "", when (Unix time, with its fraction), and the rest of it."""
     found = _ORDER.fullmatch(annotations_of(node).get(ORDER, ""))
     when = from_iso(found[2]) if found else None
     return (found[1], when, found[3]) if found and when else ("", 0.0, "")
@@ -167,11 +166,15 @@ def plan(node: Node, group: GroupOfNodes, words: Words, now: float) -> Optional[
     if held(node, words):
         if order == "open" and ordered >= int(known.closed) and newer:
             return _open(node, words, known, now, f"opened by {by}", "opened")
+        if order == "adopt" and newer and not known.seen and (word is None or word.state == "held"):
+            return _open(node, words, known, now, f"adopted as it is by {by}", "opened")
         if good and word is not None and not (order == "close" and newer):
             return _open(node, words, known, now, word.why, word.state)
         return _show(node, words, known, word)
     if order == "close" and newer:
         return _close(node, words, known, now, f"closed by {by}")
+    if not known.seen and order == "adopt":
+        return _note(node, known, now, f"adopted as it is by {by}")
     why = why_closed(node, group, known)
     fresh = good and word is not None and word.at > known.opened
     if why and not fresh:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
-from nhc.marks import read_mark_text
+from nhc.marks import GATE_TAG, read_mark_text
 from nhc.model import printable
 from nhc.ports import Mark, NodeState, Silence
 from nhc.timestamps import from_utc
@@ -115,6 +115,7 @@ def node_state(
     theirs = read_foreign(node, foreign, own, taints)
     # What is left of a mark that somebody undid by hand keeps nobody out any more: it is taken off.
     tainted = set() if ours is not None and released(node) else {str(taint) for taint in taints} & set(own.taints)
+    theirs = theirs or _gate(labels_of(node))
     out = cordoned(node) or bool(tainted) or theirs is not None
     mark = ours if ours is not None else theirs
     if mark is None and cordoned(node):
@@ -133,6 +134,18 @@ def node_state(
         str(node.get("metadata", {}).get("uid") or ""),
         placed(node, places),
     )
+
+
+GATE, LETS_IN = "nhc/gate", ("passed", "opened")
+"""The label with a gate's state (the annotation of this name is what `nhc gate sync` knows and set), and its values on
+nodes that take work.
+"""
+
+
+def _gate(labels: Mapping[str, str]) -> Optional[Mark]:
+    """What keeps a node out whose gate is closed: no mark of ours to clear, and one that ceilings count."""
+    state = labels.get(GATE, "")
+    return Mark(f"{GATE_TAG} {state}", owner="nhc gate") if state and state not in LETS_IN else None
 
 
 def silence_of(ready: Optional[Condition]) -> Optional[Silence]:
