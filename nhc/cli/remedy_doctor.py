@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import List, NamedTuple, Optional
+from typing import List, NamedTuple, Optional, Sequence
 
 import click
 
@@ -16,12 +16,16 @@ from nhc.model import printable
 from nhc.ports import AdapterError
 from nhc.remedy import counting
 from nhc.remedy.bounds import MARK, REPAIRS
+from nhc.remedy.crew import Hand
 from nhc.remedy.ladder import Mode
 from nhc.remedy.settings import RemedySettings
 from nhc.remedy.site import RemedySite
 from nhc.repair import HasRights
-from nhc.store import holds
+from nhc.store import holds, nodes
 from nhc.store.errors import StoreError
+
+WALKED = 3
+"""Nodes of a repairer that are tried until it would act on one."""
 
 
 class Examined(NamedTuple):
@@ -37,7 +41,9 @@ class Examined(NamedTuple):
 @STORE
 @FORMAT
 def command(settings_path: Optional[str], store_url: Optional[str], form: str) -> None:
-    """Try the store, the adapter and every repairer's rights; nothing is changed.
+    """Try the store, the adapter, every repairer's rights, and each repairer on one real node up to its call.
+
+    Nothing is changed.
 
     Exit status: 0 nothing is amiss, 1 something is, 2 wrong usage or settings, 3 the store cannot be used.
     """
@@ -63,6 +69,7 @@ def examine(site: RemedySite, settings: RemedySettings) -> List[Examined]:
         if error:
             found.append(Examined(f"repairer {name}", False, error))
         found += [Examined(f"repairer {name}: {right.name}", right.granted, right.message) for right in rights]
+    found += _walks(site)
     found += _suite_rights(site, settings)
     served = {rung for hand in site.hands.crew.hands for rung in hand.settings.rungs}
     for rung in REPAIRS:
@@ -91,6 +98,40 @@ def _adapter(site: RemedySite) -> Examined:
     except AdapterError as error:
         return Examined(name, False, str(error))
     return Examined(name, bool(nodes), f"knows {len(nodes)} nodes")
+
+
+def _walks(site: RemedySite) -> List[Examined]:
+    """Each repairer on one real node, as far as right before its call."""
+    try:
+        states = site.marker.nodes()
+        site.hands.crew.learn_machines()
+        with site.store.read() as connection:
+            fleet = counting.fleet(connection, states)
+            rows = nodes.list_nodes(connection, sorted(fleet.names.stored(state.name) for state in states))
+    except (AdapterError, StoreError):
+        return []  # which is said of the adapter and the store
+    site.hands.crew.learn({fleet.names.here(row.node): row for row in rows})
+    return [_walk(site, hand, [state.name for state in states]) for hand in site.hands.crew.hands]
+
+
+def _walk(site: RemedySite, hand: Hand, names: Sequence[str]) -> Examined:
+    """Whether a repairer would act on one of its nodes, and on which; where not, what is missing on the first."""
+    what = f"repairer {hand.name} on a node"
+    rungs = [rung for rung in REPAIRS if rung in hand.settings.rungs and site.settings.mode(rung.value) is not Mode.OFF]
+    first = ""
+    for node in [name for name in names if hand.serves(name)][:WALKED]:
+        machine = site.hands.crew.machine(node)
+        abilities = [(rung.value, hand.ability(machine, rung).why) for rung in rungs]
+        able = ", ".join(rung for rung, why in abilities if not why)
+        missing = "; ".join(dict.fromkeys(why for _rung, why in abilities if why))
+        if able:
+            looked = site.hands.look_by(hand, node)
+            if looked.sighting is not None:
+                seen = " ".join(filter(None, (looked.sighting.instance, looked.sighting.power)))
+                return Examined(what, True, f"{node} ({seen}): would {able}")
+            missing = f"would {able}, but {looked.unseen or f'somebody else acts on it: {looked.claims}'}"
+        first = first or f"{node}: {missing}"
+    return Examined(what, False, first or "none of the cluster's nodes is one that it is set up for (nodes)")
 
 
 def _groups(site: RemedySite) -> List[Examined]:

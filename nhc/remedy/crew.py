@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from typing import Callable, Collection, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Collection, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.model import printable
 from nhc.ports import AdapterError, SettingError
@@ -45,6 +45,17 @@ class Hand(NamedTuple):
         if rung is not None and rung not in self.settings.rungs:
             return False
         return any(fnmatchcase(node, pattern) for pattern in self.settings.nodes)
+
+    def ability(self, machine: Machine, rung: Rung, device: str = "") -> Ability:
+        """Whether it can do a rung on a machine, however it says so."""
+        try:
+            return Ability(self.repairer.can(machine, rung, device))
+        except RightMissing as error:
+            return Ability(printable(str(error)), right=error.right)
+        except AskLater as error:
+            return Ability(printable(str(error)), again=max(error.retry_after, 1.0))
+        except AdapterError as error:
+            return Ability(printable(str(error)), again=ASK_AGAIN)
 
 
 class Crew:
@@ -148,7 +159,7 @@ class Crew:
         for hand in self.hands:
             if not hand.serves(node, rung):
                 continue
-            ability = ability_of(lambda hand=hand: hand.repairer.can(machine, rung, device))  # type: ignore[misc]
+            ability = hand.ability(machine, rung, device)
             if not ability.why:
                 return hand, ability
             said.append(f"{hand.name}: {ability.why}")
@@ -213,18 +224,6 @@ def _is_machine(one: Machine, name: str) -> bool:
     last = provider.rpartition("/")[2]
     known = (provider, last, one.address.lower(), one.shown_address.lower(), one.uuid.lower())
     return wanted in known or last.endswith(f"-{wanted}")
-
-
-def ability_of(ask: Callable[[], str]) -> Ability:
-    """The answer of `nhc.repair.Repairer.can`, or of a question like it."""
-    try:
-        return Ability(ask())
-    except RightMissing as error:
-        return Ability(printable(str(error)), right=error.right)
-    except AskLater as error:
-        return Ability(printable(str(error)), again=max(error.retry_after, 1.0))
-    except AdapterError as error:
-        return Ability(printable(str(error)), again=ASK_AGAIN)
 
 
 def open_crew(

@@ -248,6 +248,46 @@ def test_doctor_names_what_is_missing(site):
 
 
 @pytest.mark.thorough
+def test_doctor_walks_one_node_for_each_repairer_up_to_its_call(site):
+    from nhc.store import nodes
+    from tests.support.redfish import Controller
+
+    bmc = Controller()
+    (site.place / "password").write_text("correct horse\n")
+    more = f"""[repairers.redfish]
+bmc = "{bmc.url}"
+user = "nhc"
+password-file = "{site.place}/password"
+[repairers.elsewhere]
+type = "redfish"
+bmc = "{bmc.url}"
+nodes = "gpu*"
+"""
+    site.write("", more)
+
+    def walked():
+        status, out, _ = site.nhc("doctor", "-f", "json")
+        found = {one["what"]: (one["ok"], one["message"]) for one in json.loads(out)}
+        return status, found["repairer redfish on a node"], found["repairer elsewhere on a node"]
+
+    status, mine, others = walked()
+    assert (status, mine[0], others) == (
+        1,
+        False,
+        (False, "none of the cluster's nodes is one that it is set up for (nodes)"),
+    )
+    assert mine[1].startswith("n1: ")
+    assert "UUID" in mine[1]
+    store = open_store(site.url)
+    with store.write() as connection:
+        nodes.describe(connection, [nodes.NodeDescription("n2", uuid=bmc.uuid)])
+    store.close()
+    assert walked()[1] == (True, f"n2 ({bmc.uuid.lower()} On): would reboot, power-cycle")
+    assert bmc.calls == []
+    bmc.close()
+
+
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("words", "text", "status", "said"),
     [
