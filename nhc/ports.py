@@ -199,6 +199,32 @@ class Evicts(Protocol):
         ...
 
 
+class NodeStep(NamedTuple):
+    """One step of a repair, for whoever looks at the node: what its episode has come to and why, or what it waits for.
+
+    `state` is the episode's (`nhc.remedy.machine.EpisodeState`), `ends` says that the episode has ended with it.
+    `alarm`: a person must look. `at` is Unix time.
+    """
+
+    node: str
+    episode: int
+    state: str
+    why: str
+    at: float
+    waits: bool = False
+    ends: bool = False
+    alarm: bool = False
+
+
+@port
+class ShowsSteps(Protocol):
+    """A cluster in which persons look at a node itself to see what becomes of it."""
+
+    def show_steps(self, steps: Sequence[NodeStep]) -> List[str]:
+        """Show these steps on their nodes, in their order; one line for each that could not be shown. Never raises."""
+        ...
+
+
 @port
 class MovesWork(Protocol):
     """A cluster that keeps work bound to a silent node (volumes, a StatefulSet's pods) as long as it may still run."""

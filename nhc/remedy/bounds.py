@@ -16,6 +16,7 @@ from nhc.policy.limits import Limit, Rate
 from nhc.remedy.hours import Hours, any_holds
 from nhc.remedy.zone import UTC, Zone
 from nhc.repair import LADDER, Rung
+from nhc.units import show_seconds
 
 MARK = "mark"
 """The action of marking, beside the rungs, where a bound names actions."""
@@ -208,7 +209,7 @@ def spent(bounds: Bounds, usage: Usage, node: str, now: float) -> str:
     count = usage.repairs_of(node, now - bounds.window)
     if count < bounds.attempts:
         return ""
-    return f"{count} repairs within {bounds.window / 3600:g} h did not keep it healthy, at most {bounds.attempts}"
+    return f"{count} repairs within {show_seconds(bounds.window)} did not keep it healthy, at most {bounds.attempts}"
 
 
 def _timed(bounds: Bounds, action: str, now: float) -> Optional[Held]:

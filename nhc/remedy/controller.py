@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.ports import ConditionReport
+from nhc.ports import ConditionReport, NodeStep
 from nhc.remedy.acting import Performer
 from nhc.remedy.admit import Admission
 from nhc.remedy.book import Book, EpisodeCase, Written, changes
@@ -111,6 +111,8 @@ class RemedyController:
         self.performer = Performer(self.book, hands, clock, settings, self.lookout.held)
         self._time = KeptClock(store, self.book.actor, fence, clock, monotonic)
         self._decisions = 0
+        self._waits: Dict[int, Tuple[str, str]] = {}
+        """What each episode was shown to wait for."""
 
     def round(self, apply: bool = True) -> RemedyRound:
         """Go over everything once. Raises StoreError (LeadershipLost among them): then nothing more was done."""
@@ -138,12 +140,28 @@ class RemedyController:
         moved, held = self._passes(base, apply, would)
         if apply and marking is Mode.ON and base.states is not None:
             self._tidy()  # after the episodes have seen that their mark was undone
+        if apply:
+            self.lookout.problems += self.hands.show(self._steps(moved, held, now))
         problems = (*jumped, *dict.fromkeys(self.lookout.problems),
                     *(f"episode {number}: {why}" for number, why in self.book.broken.items()))  # fmt: skip
         return RemedyRound(
             now, opened, tuple(moved), (*waiting, *held), tuple(would), problems, self._decisions,
             self.monotonic() - ticks,
         )  # fmt: skip
+
+    def _steps(self, moved: Sequence[Written], held: Sequence[Waiting], now: float) -> List[NodeStep]:
+        """What the nodes themselves are to show of this round: each move, and what an episode waits for from now on."""
+        found = []
+        for one in moved:
+            row, state = one.case.episode, one.case.state
+            alarm = state is EpisodeState.ESCALATED
+            found.append(NodeStep(row.node, row.id, row.state, one.move.because, now, False, state in ENDS, alarm))
+        for wait in held:
+            key = (wait.state, wait.why.partition(":")[0])
+            if wait.episode and self._waits.get(wait.episode) != key:
+                found.append(NodeStep(wait.node, wait.episode, wait.state, wait.why, now, True))
+        self._waits = {wait.episode: (wait.state, wait.why.partition(":")[0]) for wait in held}
+        return found
 
     def _tidy(self) -> None:
         """Take off what is left of our marks where persons put nodes back: whoever does not lead any more does not."""

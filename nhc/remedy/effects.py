@@ -10,7 +10,19 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Callable, Collection, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 from nhc.model import Action, printable
-from nhc.ports import AdapterError, Applied, Effect, Evicts, Mark, Marker, MovesWork, NodeState, Tidies
+from nhc.ports import (
+    AdapterError,
+    Applied,
+    Effect,
+    Evicts,
+    Mark,
+    Marker,
+    MovesWork,
+    NodeState,
+    NodeStep,
+    ShowsSteps,
+    Tidies,
+)
 from nhc.remedy.asking import Answered
 from nhc.remedy.book import EpisodeCase, seen_before, state_of
 from nhc.remedy.crew import Crew, Hand
@@ -71,6 +83,11 @@ class Hands:
         names += [case.episode.node for case in cases if case.detail.successor]
         done = applied(names, lambda: self.marker.clear(list(dict.fromkeys(names))))
         return {case.episode.id: done[case.detail.successor or case.episode.node] for case in cases}
+
+    def show(self, steps: Sequence[NodeStep]) -> List[str]:
+        """Show steps on their nodes, where the cluster can; one line for each failure."""
+        marker: object = self.marker
+        return marker.show_steps(steps) if steps and isinstance(marker, ShowsSteps) else []
 
     def move_work(self, nodes: Sequence[str]) -> Dict[str, Applied]:
         """Let work leave silent nodes whose machines are proved to be dead, where the adapter can; by node."""

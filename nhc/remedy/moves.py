@@ -8,6 +8,7 @@ from nhc.remedy.bounds import Held
 from nhc.remedy.detail import Detail
 from nhc.remedy.machine import EpisodeEvent
 from nhc.remedy.view import EpisodeView, Health, Move, Scene
+from nhc.units import show_seconds
 
 LONGEST_PAUSE = 600.0
 """Seconds between two questions at the longest, where the other side asks for no longer pause."""
@@ -40,7 +41,9 @@ def _given_up(view: EpisodeView, scene: Scene, why: str) -> Optional[Move]:
     limit, since = scene.settings.not_now, view.detail.not_now
     if not since or scene.time.elapsed(since) <= limit:
         return None
-    return go(view, EpisodeEvent.GIVEN_UP, f"nobody could be asked for {view.rung.value} for {limit / 3600:g} h: {why}")
+    return go(
+        view, EpisodeEvent.GIVEN_UP, f"nobody could be asked for {view.rung.value} for {show_seconds(limit)}: {why}"
+    )
 
 
 def still_not_now(view: EpisodeView, scene: Scene) -> Optional[Move]:
@@ -74,5 +77,5 @@ def go(view: EpisodeView, event: EpisodeEvent, because: str = "", **changes: obj
 def wait_for(view: EpisodeView, scene: Scene, held: Held) -> Move:
     """Wait for room; after `limits.patience` the episode is escalated to a person."""
     if outlasted(view, scene):
-        return go(view, EpisodeEvent.GIVEN_UP, f"waited {scene.settings.wait_limit / 3600:g} h: {held.why}")
+        return go(view, EpisodeEvent.GIVEN_UP, f"waited {show_seconds(scene.settings.wait_limit)}: {held.why}")
     return stay(view, scene, held.bound, held.why)

@@ -22,7 +22,7 @@ from nhc.remedy.settings import RemedySettings
 from nhc.remedy.silence import is_silence, powered_off
 from nhc.remedy.view import EpisodeView, Health, Move, Scene
 from nhc.repair import Rung
-from nhc.units import show_number
+from nhc.units import show_number, show_seconds
 
 TAKEN_BACK = "the person who asked for it has taken that back"
 
@@ -191,7 +191,7 @@ def _draining(view: EpisodeView, scene: Scene) -> Move:
         return go(view, EpisodeEvent.DRAINED, "no work runs on it" if not view.node.busy else "needs no idle node")
     if scene.time.elapsed(view.detail.entered) <= drain.deadline:
         return stay(view, scene, "work", "work still runs on it")
-    late = f"work still runs {drain.deadline / 3600:g} h after the node was marked"
+    late = f"work still runs {show_seconds(drain.deadline)} after the node was marked"
     if drain.force:
         return go(view, EpisodeEvent.DRAINED, f"{late}; the policy forces the repair", forced=True)
     return go(view, EpisodeEvent.DRAIN_OVERDUE, late)
@@ -305,7 +305,7 @@ def _awaiting(view: EpisodeView, scene: Scene) -> Move:
     if len(view.consent.agreed) >= needed:
         return go(view, EpisodeEvent.APPROVED, f"agreed: {', '.join(view.consent.agreed)}")
     if scene.time.elapsed(view.detail.asked) > scene.settings.approval_expires:
-        return go(view, EpisodeEvent.GIVEN_UP, f"nobody decided within {scene.settings.approval_expires / 3600:g} h")
+        return go(view, EpisodeEvent.GIVEN_UP, f"nobody decided within {show_seconds(scene.settings.approval_expires)}")
     missing = needed - len(view.consent.agreed)
     return stay(view, scene, "approval", f"{show_number(missing, 'more person')} must agree to {view.rung.value}")
 

@@ -15,7 +15,7 @@ from nhc.repair import Stage
 from nhc.trains.machine import Stop, TrainState
 from nhc.trains.settings import Work
 from nhc.trains.view import StopMove, StopView, TrainScene
-from nhc.units import show_number
+from nhc.units import show_number, show_seconds
 
 ENABLED = 0.0
 """Since when marking counts as enabled: the first day's bound is for what the loop does by itself, not for a person's
@@ -98,7 +98,7 @@ def _waiting(view: StopView, scene: TrainScene) -> StopMove:
 def _later(view: StopView, scene: TrainScene, bound: str, why: str) -> StopMove:
     """Wait for room; a node that had none within the plan's `wait_limit` is skipped."""
     if _overdue(view, scene):
-        return _go(view, Stop.SKIPPED, f"waited {scene.plan.wait_limit / 3600:g} h: {why}")
+        return _go(view, Stop.SKIPPED, f"waited {show_seconds(scene.plan.wait_limit)}: {why}")
     return wait(view, scene, bound, why)
 
 
@@ -180,7 +180,7 @@ def _draining(view: StopView, scene: TrainScene) -> StopMove:
         late = scene.time.elapsed(view.detail.entered) > scene.plan.drain.deadline
         if not late:
             return wait(view, scene, "work", "work still runs on it")
-        why = f"work still runs {scene.plan.drain.deadline / 3600:g} h after the node was marked"
+        why = f"work still runs {show_seconds(scene.plan.drain.deadline)} after the node was marked"
         if not scene.plan.drain.force:
             return _unbegun(view, scene, why, begun)
         return StopMove(None, view.detail._replace(forced=True, waiting="", waiting_since=0.0), f"{why}; forced")

@@ -42,7 +42,7 @@ def test_after_its_own_deadline_it_is_for_a_person_and_nothing_harder_follows(wo
     world.lose = ["throttled"] * 1000
     world.run(world.controller('[limits]\nfirst-run = "100%"\nattempts = 20\nnot-now = "20m"'), 60)
     assert (last(world).state, world.sent) == ("escalated", [])
-    assert last(world).outcome == "nobody could be asked for reboot for 0.333333 h: too many requests"
+    assert last(world).outcome == "nobody could be asked for reboot for 20m: too many requests"
 
 
 @pytest.mark.parametrize("at", ["marked", "recheck"])

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.marks import cause_of
 from nhc.model import printable
-from nhc.ports import OWNER, OWNER_SETTING, AdapterError, Applied, ConditionReport, NodeState
+from nhc.ports import OWNER, OWNER_SETTING, AdapterError, Applied, ConditionReport, Effect, NodeState, NodeStep
 from nhc.repair import Claim, Machine, Request, Right
 from nhc_adapters.kubernetes.api.access import find
 from nhc_adapters.kubernetes.api.client import READ_TIMEOUT, Client
+from nhc_adapters.kubernetes.api.events import NORMAL, WARNING, EventRecorder, flush_quietly
 from nhc_adapters.kubernetes.controller.judge import ALL_OFFERED, NEVER, NOT_TAKEN_BACK, Accelerators, judge, said_at
 from nhc_adapters.kubernetes.nodes.accelerators import expected_accelerators, offered_before
 from nhc_adapters.kubernetes.nodes.adapter import IN_FLIGHT, Kubernetes
@@ -20,7 +22,7 @@ from nhc_adapters.kubernetes.nodes.conditions import read_conditions
 from nhc_adapters.kubernetes.nodes.drain import Drain, DrainRules
 from nhc_adapters.kubernetes.nodes.evidence import NEVER_STALE
 from nhc_adapters.kubernetes.nodes.known_types import bad_statuses
-from nhc_adapters.kubernetes.nodes.marks import Treatment, apply, work_moved
+from nhc_adapters.kubernetes.nodes.marks import Treatment, apply, plan_step, work_moved
 from nhc_adapters.kubernetes.nodes.overruled import ended_since
 from nhc_adapters.kubernetes.nodes.own_marks import read_own_mark, released
 from nhc_adapters.kubernetes.nodes.view import PLACES, node_state, unheard
@@ -44,6 +46,7 @@ class _ShownNode(NamedTuple):
     put_back: bool
     ended: Mapping[str, Optional[str]]
     heard: bool
+    uid: str
 
 
 class Adapter(Kubernetes):
@@ -78,6 +81,7 @@ class Adapter(Kubernetes):
         """Condition types, each with a status that is bad, in the spoken vocabularies."""
         self._drains: Dict[str, Drain] = {}
         self._boots = BootsSeen()
+        self._events = EventRecorder(self.client, "nhc-remedy", host=os.uname().nodename)
         self._shown: Dict[str, _ShownNode] = {}
         """What is kept of the nodes as they were read last: an object itself is 20 kB."""
         self.sources = _words(given, "NHC_KUBE_REQUESTS", SOURCES, "nhc")
@@ -98,7 +102,7 @@ class Adapter(Kubernetes):
             str(node["metadata"]["name"]): _ShownNode(
                 machine_of(node), requests_on_nodes.asked(node, self.sources),
                 read_own_mark(node) is not None and released(node), ended_since(node, self.bad, now),
-                work_moved(node) and not unheard([node]),
+                work_moved(node) and not unheard([node]), str(node["metadata"].get("uid") or ""),
             )
             for node in found
         }  # fmt: skip
@@ -111,6 +115,29 @@ class Adapter(Kubernetes):
         if "hyperpod" in self.sources and asks_hyperpod(node) is not None:
             foreign = tuple(one for one in foreign if one.owner != "hyperpod")
         return node_state(node, foreign, self.topologies, busy, self.places)
+
+    def show_steps(self, steps: Sequence[NodeStep]) -> List[str]:
+        """Each step as an event about its node; the last of each node as a label and an annotation; as `nhc.ports`.
+
+        A node that is back in service, or was left to somebody, shows nothing more; one that is for a person does.
+        """
+        for one in steps:
+            if not one.waits:
+                reason = "NhcRemedy" + "".join(part.capitalize() for part in one.state.split("-"))
+                uid = self._shown[one.node].uid if one.node in self._shown else ""
+                kind = WARNING if one.alarm else NORMAL
+                self._events.say(kind, one.node, reason, f"episode {one.episode}: {one.why}", uid)
+        problems: List[str] = []
+        flush_quietly(self._events, problems.append)
+        last = {one.node: one for one in steps}
+        over = {name: one.ends and not one.alarm for name, one in last.items()}
+
+        def show(name: str) -> Applied:
+            return self._apply(name, lambda node: plan_step(node, None if over[name] else last[name]), [], None)
+
+        done = self._each([name for name in last if name in self._shown], show)
+        return problems + [f"{one.node}: the step is not shown: {one.message}" for one in done
+                           if one.effect is Effect.FAILED]  # fmt: skip
 
     def tidy(self) -> List[Applied]:
         """Take the rest of our mark off nodes that a person uncordoned, and overrule what is bad on them until it has

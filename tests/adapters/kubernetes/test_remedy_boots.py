@@ -164,3 +164,31 @@ def test_a_node_that_gives_out_none_of_its_gpus_is_not_returned(begun: Callable[
     loop.until(loop.ended)
     assert loop.rows()[0][0].state == "returned"
     assert "nhc/offered" not in loop.meta()["annotations"]
+
+
+def test_kubectl_alone_tells_what_becomes_of_a_node(begun: Callable[..., Loop]) -> None:
+    loop = begun(more='[drain]\nevict = false\ndeadline = "30m"\n')
+    pod = loop.kube.pod("work", loop.node)
+    kubectl = loop.kube.plane.kubectl
+    loop.sick()
+    loop.until(lambda: loop.rows() and loop.rows()[0][0].state == "draining")
+    shown = kubectl("get", "nodes", "-l", "nhc/remedy=draining", "-o", "name").stdout
+    assert shown == f"node/{loop.node}\n"
+    assert "draining since" in loop.meta()["annotations"]["nhc/remedy"]
+    assert "work still runs on it" in loop.meta()["annotations"]["nhc/remedy"]
+    loop.kube.admin.delete(f"/api/v1/namespaces/{loop.kube.namespace}/pods/{pod['metadata']['name']}")
+    loop.until(loop.ended)
+    said = kubectl("describe", "node", loop.node).stdout
+    for reason in (
+        "Marked",
+        "Draining",
+        "Evidence",
+        "Recheck",
+        "Acting",
+        "Watching",
+        "Verifying",
+        "Returning",
+        "Returned",
+    ):
+        assert f"NhcRemedy{reason}" in said, said
+    assert "nhc/remedy" not in {**loop.meta()["labels"], **loop.meta()["annotations"]}

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.marks import mark_text
-from nhc.ports import Mark
+from nhc.model import printable
+from nhc.ports import Mark, NodeStep
+from nhc.timestamps import utc
 from nhc_adapters.kubernetes.api.client import JSON_PATCH, Client, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.nodes.accelerators import OFFERED, offered
@@ -22,6 +24,7 @@ from nhc_adapters.kubernetes.nodes.own_marks import (
     DRAIN,
     MANAGER,
     MARK,
+    REMEDY,
     REPAIR,
     SET,
     Node,
@@ -234,6 +237,15 @@ def work_moved(node: Node) -> bool:
     return OUT_OF_SERVICE in taints_of(node) and str(OUT_OF_SERVICE) in read_own(node).taints
 
 
+def plan_step(node: Node, step: Optional[NodeStep]) -> List[Op]:
+    """The patch that shows a step of a repair on its node, or (None) that there is nothing to show."""
+    patch = Patch(node)
+    patch.labels[REMEDY] = step.state if step is not None else None
+    why = f"episode {step.episode} {step.state} since {utc(step.at)}: {printable(step.why, 200)}" if step else None
+    patch.annotations[REMEDY] = why
+    return patch.ops()
+
+
 def plan_clear(node: Node, treatment: Treatment, state: str = "healthy") -> List[Op]:
     """The patch that takes our mark off: only what we set, and only where it still is as we set it.
 
@@ -265,7 +277,8 @@ def clear_patch(node: Node, treatment: Treatment, state: str = "healthy") -> Pat
     if own.cordon and cordoned(node) and we_cordoned(node) and not note:
         patch.unschedulable = False
     patch.annotations.update({MARK: note or None, SET: None, DRAIN: None, REPAIR: None, SOURCE: None, MANUAL: None})
-    patch.annotations[OFFERED] = None
+    patch.annotations.update({OFFERED: None, REMEDY: None})
+    patch.labels[REMEDY] = None
     return patch
 
 

@@ -29,6 +29,9 @@ COLLECTS = "nhc/collects"
 """Annotation of a pod of ours that only reads: it is no work that a drain or a repair waits for. Its node may die under
 it, and then it would stay for ever."""
 
+REMEDY = "nhc/remedy"
+"""Label: the state of the remedy loop's episode on a node. Annotation of the same name: its number, and why."""
+
 MANAGER = "nhc"
 """Our name as a field manager: the API server remembers who set a field last."""
 

@@ -45,6 +45,10 @@ class ClusterClaims:
             ClusterRight("patch", "nodes", purpose="to mark and clear nodes, and to answer requests"),
             ClusterRight("list", "pods", purpose="to see what runs on a node"),
             ClusterRight("create", "pods/eviction", purpose="to drain nodes"),
+            *(
+                ClusterRight(verb, "events", "", "default", purpose="to tell the story of a node in its events")
+                for verb in ("create", "patch")
+            ),
             *self._objects.needed(),
         ]
         if self._kured:
