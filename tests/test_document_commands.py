@@ -297,6 +297,7 @@ READ: dict[tuple[str, str], Callable[[Block, Path], None]] = {
     ("docs/migration-nvsentinel.md", "[sinks.kubernetes]"): agent_toml,
     ("docs/migration-nvsentinel.md", "apply = "): kubernetes_toml,
     ("docs/slurm.md", "# slurm.conf"): slurm_conf,
+    ("docs/owners.md", "[evidence]"): remedy_settings,
     ("docs/slurm.md", "[sources]"): remedy_settings,
     ("docs/spares.md", "[pools."): spare_pools,
     ("docs/store.md", "[sinks.server]"): server_sink,

@@ -30,7 +30,8 @@ class Detail(NamedTuple):
     answer to the last of them, or to a first call that is ambiguous. `relapses` is how often the node was well and
     failed again, `disproved` when its deep suite last failed. `uid` names the registration of the node that was
     marked. `kept_out` is when our mark was set anew, or seen, on a node that was replaced. `ended_by` is the event that
-    ended the episode. `moved` is when its work was let go elsewhere.
+    ended the episode. `evidence` is when it was collected before the mark. `moved` is when its work was let go
+    elsewhere.
     """
 
     faults: Tuple[NodeFault, ...] = ()
@@ -63,6 +64,7 @@ class Detail(NamedTuple):
     heard: float = 0.0
     uid: str = ""
     kept_out: float = 0.0
+    evidence: float = 0.0
     ended_by: str = ""
     moved: float = 0.0
 

@@ -17,10 +17,11 @@ from nhc.remedy import counting, health, reasons, silence
 from nhc.remedy.admit import Admission, admit
 from nhc.remedy.asking import RequestsSeen, answers, fault_of, kept, taken_back
 from nhc.remedy.book import Book, EpisodeCase, causes_of, standing
+from nhc.remedy.bounds import MARK
 from nhc.remedy.breaker import NAME, blind
 from nhc.remedy.counting import Counted, FleetGroups
 from nhc.remedy.effects import Hands, Looked, Watched
-from nhc.remedy.ladder import NodeFault
+from nhc.remedy.ladder import Mode, NodeFault
 from nhc.remedy.machine import REPAIRING, EpisodeState
 from nhc.remedy.settings import RemedySettings
 from nhc.remedy.view import Consent, EpisodeView, Health, Scene
@@ -290,7 +291,8 @@ class Lookout:
         return {case.episode.id: self._watched[case.attempts[-1].key] for case in watching}
 
     def _collected(self, case: EpisodeCase) -> bool:
-        if case.state is not EpisodeState.EVIDENCE:
+        first = case.state is EpisodeState.DETECTED and self.settings.evidence_first and not case.detail.evidence
+        if case.state is not EpisodeState.EVIDENCE and not (first and self.settings.mode(MARK) is Mode.ON):
             return False
         return self.evidence is None or self.evidence.collected(case, self.hands.crew.machine(case.episode.node))
 

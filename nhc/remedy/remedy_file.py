@@ -77,6 +77,7 @@ def _read(file: Table) -> RemedySettings:
         ),
         evidence_directory=evidence.text("directory", default.evidence_directory),
         evidence_keep=evidence.seconds("keep", default.evidence_keep, least=HOUR),
+        evidence_first=evidence.flag("before-mark", default.evidence_first),
         leave_alone=limits.seconds("leave-alone", default.leave_alone),
         stalled=limits.seconds("stalled", default.stalled, least=1.0),
         wait_limit=limits.seconds("patience", default.wait_limit, least=1.0),

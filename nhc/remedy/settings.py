@@ -137,6 +137,7 @@ class RemedySettings(NamedTuple):
     evidence: EvidenceBudget = EvidenceBudget()
     evidence_directory: str = "/var/lib/nhc/evidence"
     evidence_keep: float = 30 * DAY
+    evidence_first: bool = False
     leave_alone: float = DAY
     stalled: float = HOUR
     wait_limit: float = DAY

@@ -124,6 +124,10 @@ def _detected(view: EpisodeView, scene: Scene) -> Move:
         return go(view, EpisodeEvent.MARK_REFUSED, why)
     if view.node.mark is not None and view.node.mark.ours and not view.node.available:
         return go(view, EpisodeEvent.MARK_ALLOWED, "our mark stands already", uid=view.node.uid)
+    if settings.evidence_first and not view.detail.evidence:  # where the mark itself costs the machine
+        if not view.collected:
+            return stay(view, scene, "evidence", "evidence is being collected before the mark")
+        return Move(None, view.detail._replace(evidence=scene.now, waiting="", waiting_since=0.0), "evidence is kept")
     if view.breaker:
         return wait_for(view, scene, Held("breaker", view.breaker))
     if view.shared:

@@ -1,5 +1,6 @@
 """Repairs through a real slurmctld: its RebootProgram and its power saving, by the contract of repairers."""
 
+import subprocess
 import time
 
 import pytest
@@ -24,7 +25,7 @@ class Wire:
     def __call__(self, argv, timeout, env):
         if self.gone:
             return Completed(1, "", "slurm_load_node error: Unable to contact slurm controller (connect failure)\n")
-        if argv[1] not in CHANGES or "ReservationName=nhc-may-i" in argv:
+        if argv[1] not in CHANGES or "NodeName=nhc-may-i" in argv:
             return run_command(argv, timeout, env)
         if self.denied:
             return Completed(1, "", "scontrol_reboot_nodes error: Access/permission denied\n")
@@ -196,3 +197,18 @@ def test_an_order_that_slurmctld_never_saw_is_proved_not_to_have_begun(cluster):
     assert world.repairer.progress(order(world), lost, old).stage is Stage.WORKING, "it was seen, and taken back"
     if "REBOOT" in cluster.show("n3")["State"]:
         world.take_effect()
+
+
+def as_nobody(argv, timeout, env):
+    done = subprocess.run(argv, timeout=timeout, env=dict(env), user="nobody", group="nogroup", extra_groups=[],
+                          capture_output=True, text=True, check=False)  # fmt: skip
+    return Completed(done.returncode, done.stdout, done.stderr)
+
+
+def test_who_may_change_nodes_is_said_where_slurmctld_does_not_let_us(cluster):
+    mine = SlurmPower({"boot-time": "60"}, cluster.env).rights()
+    theirs = SlurmPower({"boot-time": "60"}, cluster.env, 20.0, as_nobody).rights()
+
+    assert [(one.name, one.granted) for one in mine][-1] == ("scontrol update NodeName", True)
+    assert (theirs[-1].name, theirs[-1].granted) == ("scontrol update NodeName", False)
+    assert theirs[-1].message.endswith("without slurmdbd root and SlurmUser alone may: run the loop as root")

@@ -305,6 +305,29 @@ def test_evidence_is_kept_before_the_repair_and_a_failure_is_said(world, tmp_pat
     assert not [path for path in (tmp_path / "kept").rglob("*") if path.is_file()]
 
 
+def test_evidence_is_collected_before_the_mark_where_the_mark_costs_the_machine(world, tmp_path):
+    in_service = []
+
+    class Watching(Source):
+        def evidence(self, machine, budget):
+            in_service.append(world.nodes["n1"].available)
+            yield from super().evidence(machine, budget)
+
+    source = Watching(("kernel.txt", b"log"))
+    gatherer = Gatherer(world, lambda _node: [("node", source)], EvidenceBudget(1000, 30.0), str(tmp_path / "kept"),
+                        60.0, clock=lambda: world.now)  # fmt: skip
+    world.fall_sick("n1")
+    controller = world.controller('[evidence]\ndirectory = "/nonexistent"\nbefore-mark = true', evidence=gatherer)
+    deadline = time.monotonic() + 60
+    while world.nodes["n1"].available and time.monotonic() < deadline:
+        controller.round()
+        time.sleep(0.01)
+    assert not world.nodes["n1"].available
+    assert in_service[0]
+    with world.read() as connection:
+        assert evidence.of_episode(connection, last(world).id)[0].name == "node/kernel.txt"
+
+
 def test_evidence_is_cut_to_its_budget(world, tmp_path):
     rows, _ = gathered(world, tmp_path, [("a", Source(("x", b"y" * 2000), ("z", b"z"))), ("b", Source(("q", b"q")))])
     assert [(one.name, one.size, one.cut) for one in rows] == [("a/x", 1000, True), ("b", 0, False)]

@@ -230,7 +230,7 @@ class SlurmPower:
         if _nobody(said):
             return Sent(Answer.REFUSED, said, retry_after=30.0)
         if any(words in said.lower() for words in NOT_ALLOWED):
-            return Sent(Answer.REFUSED, said, right="AdminLevel=Operator")
+            return Sent(Answer.REFUSED, said, right="AdminLevel=Administrator")
         if any(words in said.lower() for words in NOT_BEGUN):
             return Sent(Answer.REFUSED, said)
         return Sent(Answer.AMBIGUOUS, said)
@@ -311,10 +311,13 @@ class SlurmPower:
         rights = [Right("scontrol show", True, f"slurmctld of {config.get('ClusterName', '?')} answers")]
         missing = self._missing("RebootProgram") or self._too_short()
         rights.append(Right("reboot", None if not missing else False, missing or "RebootProgram is set"))
-        # A reservation that does not exist: slurmctld checks the right to update before it looks for it.
-        done = self.command("scontrol", "update", "ReservationName=nhc-may-i", "Duration=1")
-        denied = done.status and "permission" in complaint(done).lower()
-        rights.append(Right("scontrol update", not denied, complaint(done) if denied else "operator or administrator"))
+        # A node that does not exist: slurmctld checks the right to update nodes before it looks for the node.
+        done = self.command("scontrol", "update", "NodeName=nhc-may-i", "Comment=x")
+        denied = any(words in complaint(done).lower() for words in NOT_ALLOWED)
+        said = f"{complaint(done)}: {_who(config)}" if denied else "administrator"
+        rights.append(Right("scontrol update NodeName", not denied, said))
+        if "jobs" in config.get("PrivateData", "") and denied:
+            rights.append(Right("squeue of all users", False, "PrivateData=jobs hides others' work on a node"))
         return rights
 
     def claims(self, machine: Machine) -> Sequence[Claim]:
@@ -336,6 +339,14 @@ class SlurmPower:
         ):
             if not pieces.spent():
                 yield from pieces.take(name, "text/plain", self.command.ask(*argv).encode())
+
+
+def _who(config: Mapping[str, str]) -> str:
+    """Who may change nodes: without slurmdbd nobody can be made an administrator."""
+    user = config.get("SlurmUser", "slurm").partition("(")[0]
+    if config.get("AccountingStorageType", "").endswith("/slurmdbd"):
+        return f"sacctmgr add user NAME account=root adminlevel=Administrator, or run as {user}"
+    return f"without slurmdbd root and SlurmUser alone may: run the loop as {user}"
 
 
 def _attempt(order: Order) -> str:
