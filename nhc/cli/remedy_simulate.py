@@ -16,7 +16,7 @@ from nhc.model import printable
 from nhc.remedy.past import BadHistory, FleetHistory, joined, of_files, of_store
 from nhc.remedy.remedy_file import load
 from nhc.remedy.settings import RemedySettings
-from nhc.remedy.simulate import OURS, Assumed, Difference, PolicyReplay, differences, play
+from nhc.remedy.simulate import OURS, Assumed, Difference, PolicyCost, PolicyReplay, differences, play
 from nhc.store.settings import fleet_store
 
 LINES = 50
@@ -89,6 +89,7 @@ def _past(options: Dict[str, Any], settings: RemedySettings) -> FleetHistory:
 
 def _value(played: PolicyReplay) -> Dict[str, Any]:
     return {
+        "cost": played.cost._asdict(),
         "actions": [one._asdict() for one in played.done],
         "held": [one._asdict() for one in played.waits if one.bound not in OURS],
         "rounds": played.rounds,
@@ -99,6 +100,7 @@ def _text(past: FleetHistory, old: PolicyReplay, new: PolicyReplay, found: Seque
     click.echo(f"{len(past.reports)} reports of {len(past.groups)} nodes since {when(past.began)}")
     click.echo(f"in force: {_counts(old)}")
     click.echo(f"--policy: {_counts(new)}")
+    _costs(old.cost, new.cost)
     for one in found:
         click.echo(f"{printable(one.node)}")
         click.echo(f"  - {_line(one.before, one.held_before)}")
@@ -109,6 +111,16 @@ def _text(past: FleetHistory, old: PolicyReplay, new: PolicyReplay, found: Seque
     if len(held) > LINES:
         click.echo(f"... and {len(held) - LINES} more: --format json has them all")
     click.echo(f"{len(found)} nodes are treated otherwise" if found else "no node is treated otherwise")
+
+
+def _costs(old: PolicyCost, new: PolicyCost) -> None:
+    """What --policy saves and costs beside the settings in force."""
+    names = {"node_hours_out": "node-hours out", "repairs": "repairs", "escalations": "escalations"}
+    for key, name in names.items():
+        before, after = getattr(old, key), getattr(new, key)
+        click.echo(f"{name}: {before:g} in force, {after:g} with --policy ({after - before:+g})")
+    if new.borrowed:
+        click.echo(f"{new.borrowed} faults ended with --policy only because the node was really repaired at that time")
 
 
 def _counts(played: PolicyReplay) -> str:

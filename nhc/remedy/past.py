@@ -7,7 +7,8 @@ from typing import Dict, Iterable, List, Mapping, NamedTuple, Sequence, Tuple
 
 from nhc.model import Action, CheckResult, Outcome, Report, Verdict, ok
 from nhc.policy.reconcile import BadReports, load_reports
-from nhc.store import nodes, problems
+from nhc.store import attempts, nodes, problems
+from nhc.store.attempts import AttemptOutcome
 from nhc.store.database import Store
 from nhc.system.bounded_read import read_text
 from nhc.timestamps import from_utc
@@ -21,10 +22,18 @@ class BadHistory(ValueError):
 
 
 class FleetHistory(NamedTuple):
-    """A fleet's history: its nodes with their groups, and the reports that said something new, the oldest first."""
+    """A fleet's history: its nodes with their groups, and the reports that said something new, the oldest first.
+
+    `repairs` are the times at which the loop really repaired a node, where that is known.
+    """
 
     groups: Mapping[str, Mapping[str, str]]
     reports: Tuple[Report, ...]
+    repairs: Mapping[str, Tuple[float, ...]] = {}
+
+    def repaired(self, node: str, since: float, until: float) -> bool:
+        """Whether a node was really repaired in a time."""
+        return any(since <= at <= until for at in self.repairs.get(node, ()))
 
     @property
     def began(self) -> float:
@@ -42,7 +51,11 @@ def of_store(store: Store, since: float, until: float) -> FleetHistory:
             for name in sorted(sick)
             for past in nodes.history(connection, name, since, until)
         ]
-    return FleetHistory(groups, _in_order(found))
+        repairs: Dict[str, List[float]] = {}
+        for attempt in attempts.attempts_since(connection, since):
+            if attempt.outcome == AttemptOutcome.SUCCEEDED.value:
+                repairs.setdefault(attempt.node, []).append(attempt.written)
+    return FleetHistory(groups, _in_order(found), {node: tuple(times) for node, times in repairs.items()})
 
 
 def of_files(reports: Sequence[str], events: Sequence[str]) -> FleetHistory:
@@ -101,7 +114,11 @@ def joined(some: Sequence[FleetHistory]) -> FleetHistory:
     for one in some:
         for name, found in one.groups.items():
             groups[name] = {**groups.get(name, {}), **found}
-    return FleetHistory(groups, _in_order([report for one in some for report in one.reports]))
+    repairs: Dict[str, Tuple[float, ...]] = {}
+    for one in some:
+        for name, times in one.repairs.items():
+            repairs[name] = (*repairs.get(name, ()), *times)
+    return FleetHistory(groups, _in_order([report for one in some for report in one.reports]), repairs)
 
 
 def _in_order(found: Iterable[Report]) -> Tuple[Report, ...]:

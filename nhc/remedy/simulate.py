@@ -3,6 +3,9 @@
 The history says when nodes were unhealthy. Assumed: a mark takes effect at once, running work ends after `drain`, a
 repair takes `takes` and cures (or, with `cures` false, never does), persons agree at once. After a repair that cured, a
 node counts as healthy until history shows a new fault. Nothing outside is asked, and nothing is done.
+
+History holds what the policy of its time did. A fault that ended because that policy repaired the node would not have
+ended under one that leaves it alone: such an end is marked as borrowed.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from nhc.marks import may_clear, may_mark
 from nhc.model import CheckResult, Report, Verdict, ok
 from nhc.ports import Applied, Effect, Mark, NodeState
 from nhc.remedy.book import Written
+from nhc.remedy.bounds import REPAIRS
 from nhc.remedy.controller import RemedyController
 from nhc.remedy.crew import Crew, Hand
 from nhc.remedy.effects import Hands
@@ -41,12 +45,28 @@ class Assumed(NamedTuple):
 
 
 class SimulatedAction(NamedTuple):
-    """One thing that a policy did: `mark`, a rung, `return`, `escalate`, `withdraw`."""
+    """One thing that a policy did: `mark`, a rung, `return`, `escalate`, `withdraw`.
+
+    `borrowed`: the fault ended without a repair of this policy, after one that was really made.
+    """
 
     at: float
     node: str
     action: str
     why: str
+    borrowed: bool = False
+
+
+class PolicyCost(NamedTuple):
+    """What a policy costs: hours that nodes were out of service, in all; repairs; episodes left to a person.
+
+    `borrowed` counts the ends that would not have come without the repairs that were really made.
+    """
+
+    node_hours_out: float
+    repairs: int
+    escalations: int
+    borrowed: int
 
 
 class Wait(NamedTuple):
@@ -59,12 +79,36 @@ class Wait(NamedTuple):
 
 
 class PolicyReplay(NamedTuple):
-    """What one policy made of the history."""
+    """What one policy made of the history. `ended` is the Unix time at which the simulation ended."""
 
     done: Tuple[SimulatedAction, ...]
     waits: Tuple[Wait, ...]
     rounds: int
+    ended: float = 0.0
 
+    @property
+    def cost(self) -> PolicyCost:
+        """What it costs. A node that is left to a person stays out to the end."""
+        out: Dict[str, float] = {}
+        seconds = 0.0
+        for one in self.done:
+            if one.action == "mark":
+                out.setdefault(one.node, one.at)
+            elif one.action in ("return", "withdraw") and one.node in out:
+                seconds += one.at - out.pop(one.node)
+        seconds += sum(self.ended - since for since in out.values())
+        return PolicyCost(
+            round(seconds / 3600.0, 2),
+            sum(one.action in _RUNGS for one in self.done),
+            sum(one.action == "escalate" for one in self.done),
+            sum(one.borrowed for one in self.done),
+        )
+
+
+_RUNGS = frozenset(rung.value for rung in REPAIRS)
+IDLE = 3600.0
+"""Seconds that are passed over at once while no episode is open: only history, or a time that has passed, changes
+something then. Less than after which waits begin anew (`nhc.system.steady_time.GAP`)."""
 
 _ACTIONS: Mapping[EpisodeState, str] = {
     EpisodeState.MARKED: "mark",
@@ -197,6 +241,7 @@ def play(past: FleetHistory, settings: RemedySettings, assumed: Assumed, extra: 
     names = {*past.groups, *(one.host for one in past.reports)}
     world = World(sorted(names), assumed, past.began)
     done: List[SimulatedAction] = []
+    repaired: Set[int] = set()
     waits: Dict[Tuple[str, str], Tuple[float, float]] = {}
 
     def tell(written: Written) -> None:
@@ -206,8 +251,12 @@ def play(past: FleetHistory, settings: RemedySettings, assumed: Assumed, extra: 
             action = row.rung
         if written.case.state is EpisodeState.MARKED and written.before is not EpisodeState.MARKING:
             return
+        if action in _RUNGS:
+            repaired.add(row.id)
         if action and written.move.event is not None:
-            done.append(SimulatedAction(row.updated, row.node, action, written.move.because))
+            alone = action in ("return", "withdraw") and row.id not in repaired
+            borrowed = alone and past.repaired(row.node, row.opened, row.updated)
+            done.append(SimulatedAction(row.updated, row.node, action, written.move.because, borrowed))
 
     with tempfile.TemporaryDirectory(prefix="nhc-simulate-") as place:
         store = open_store(f"sqlite:///{place}/store.db", anchor=f"{place}/anchor")
@@ -235,12 +284,17 @@ def play(past: FleetHistory, settings: RemedySettings, assumed: Assumed, extra: 
                     bound = wait.why.partition(":")[0]
                     since, whole = waits.get((wait.node, bound), (now, 0.0))
                     waits[wait.node, bound] = (since, whole + assumed.step)
+                idle = not (found.moved or found.opened or any(wait.episode for wait in found.waiting))
                 now += assumed.step
+                if idle:
+                    coming = past.reports[at].started if at < len(past.reports) else last + extra
+                    now += assumed.step * max(0, int(min(IDLE, coming - now) / assumed.step))
         finally:
             store.close()
     return PolicyReplay(
-        tuple(done), tuple(Wait(node, bound, *found) for (node, bound), found in sorted(waits.items())), rounds
-    )
+        tuple(done), tuple(Wait(node, bound, *found) for (node, bound), found in sorted(waits.items())), rounds,
+        last + extra,
+    )  # fmt: skip
 
 
 class Difference(NamedTuple):
