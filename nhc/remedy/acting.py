@@ -7,23 +7,18 @@ from typing import AbstractSet, Callable, Dict, List, Mapping, Optional, Sequenc
 from sqlalchemy.engine import Connection
 
 from nhc.marks import clears_later
-from nhc.model import printable
-from nhc.ports import AdapterError, Applied, Effect
+from nhc.ports import Applied, Effect
 from nhc.remedy.after_repair import NEW_BOOT, unmarked
 from nhc.remedy.book import Book, EpisodeCase, Written, changes, state_of
-from nhc.remedy.bounds import never_now
 from nhc.remedy.detail import Detail
 from nhc.remedy.effects import Hands
+from nhc.remedy.last_look import HeldNow, ToSend, held_back
 from nhc.remedy.machine import AttemptStatus, EpisodeEvent, EpisodeState
 from nhc.remedy.moves import postponed
 from nhc.remedy.settings import RemedySettings
-from nhc.remedy.steps import unfit
 from nhc.remedy.view import EpisodeView, Move
 from nhc.repair import Answer, Progress, Rung, Sent, Stage
 from nhc.store import episodes
-
-HeldNow = Callable[[Connection, str, float], str]
-"""Why nothing may be sent to a node at this moment: a person's hold, or the open breaker; "" where it may."""
 
 
 class Performer:
@@ -141,30 +136,24 @@ class Performer:
         return found
 
     def _held_back(self, cases: Sequence[EpisodeCase]) -> Dict[int, str]:
-        """Those that are not to be sent after all, and why; "" where somebody has changed the episode.
+        """Those that are not to be sent after all, and why; "" where somebody has changed the episode."""
+        orders = {case.episode.id: self._to_send(case) for case in cases}
+        back = held_back(
+            list(orders.values()), self.book.store, self.book.fence, self.hands, self.settings.bounds, self.held,
+            self.clock,
+        )  # fmt: skip
+        return {
+            number: why and f"not sent: {why}" for number, order in orders.items() for why in [back.get(order.key)]
+            if why is not None
+        }  # fmt: skip
 
-        Many machines may have been looked at since everything was read, each for as long as its provider took: what a
-        person has said meanwhile (hold, abort, breaker) or done to the node holds.
-        """
-        try:
-            states = {one.name: one for one in self.hands.states([case.episode.node for case in cases])}
-            blind = ""
-        except AdapterError as error:
-            states, blind = {}, f"the cluster cannot be asked about its nodes: {printable(str(error))}"
-        found: Dict[int, str] = {}
-        with self.book.store.write(self.book.fence) as connection:  # under the fence: only the leader sends
-            for case in cases:
-                row, node = episodes.get(connection, case.episode.id), case.episode.node
-                if row is None or row.version != case.episode.version:
-                    found[case.episode.id] = ""
-                    continue
-                why = self.held(connection, node, self.clock()) or blind
-                why = why or unfit(case.detail, case.rung, states.get(node), self.settings)
-                closed = never_now(self.settings.bounds, case.rung.value, node, self.clock())
-                why = why or (closed.why if closed is not None else "")
-                if why:
-                    found[case.episode.id] = f"not sent: {why}"
-        return found
+    def _to_send(self, case: EpisodeCase) -> ToSend:
+        def unchanged(connection: Connection) -> bool:
+            row = episodes.get(connection, case.episode.id)
+            return row is not None and row.version == case.episode.version
+
+        idle = case.rung in self.settings.drain.rungs and not case.detail.forced
+        return ToSend(case.attempts[-1].key, case.episode.node, unchanged, case.rung.value, idle)
 
     def _answered(self, case: EpisodeCase, sent: Sent) -> Optional[Written]:
         now = self.clock()

@@ -94,7 +94,12 @@ def verifying(view: EpisodeView, scene: Scene) -> Move:
         if scene.time.elapsed(view.detail.repaired) > scene.settings.verify.deadline:
             return go(view, EpisodeEvent.GIVEN_UP, f"it could not be kept out of service: {view.detail.waiting or why}")
         return stay(view, scene, "mark", why) if not view.detail.waiting else Move(None, view.detail)
-    found = verify.judge(view, scene.settings.verify, scene.time, fresh(view.health, scene), old_boots(view))
+    detail = view.detail
+    node = verify.RepairedNode(
+        detail.repaired, detail.entered, detail.healthy, detail.heard, view.health,
+        "" if detail.successor else verify.silence_of(view.node), view.proved,
+    )  # fmt: skip
+    found = verify.judge(node, scene.settings.verify, scene.time, fresh(view.health, scene), old_boots(view))
     if found.event is None:
         detail = view.detail._replace(healthy=found.healthy)
         return stay(view._replace(detail=detail), scene, found.bound, found.why)

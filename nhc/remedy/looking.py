@@ -266,12 +266,9 @@ class Lookout:
                 found[case.episode.id] = case.episode.node if case.episode.node in names else names[0]
         return found
 
-    def held(self, connection: Connection, node: str, now: float) -> str:
+    def held(self, connection: Connection, node: str, own: int, now: float) -> str:
         """Why nothing may be sent to a node at this very moment, "" where it may: a hold, or the open breaker."""
-        breaker = holds.breakers(connection).get(NAME)
-        if breaker is not None and breaker.state == "open":
-            return f"the breaker is open: {breaker.why}"
-        return held_by(holds.in_force(connection, now), node, self._fleet)
+        return held_now(connection, node, own, now, self._fleet)
 
     def machines(self, cases: Sequence[EpisodeCase]) -> Dict[int, Looked]:
         """See the machines of episodes that are about to be repaired; one that could not be seen is asked again in the
@@ -313,6 +310,19 @@ class Lookout:
 def _free(state: NodeState) -> bool:
     """Whether a person's request on a node is ours to carry out: nobody else has taken the node out."""
     return state.available or (state.mark is not None and state.mark.ours)
+
+
+def held_now(connection: Connection, node: str, own: int, now: float, fleet: FleetGroups) -> str:
+    """Why nothing may be sent to a node at this very moment, "" where it may: a hold that is not `own`, the end of that
+    one (0: we have none), or the open breaker.
+    """
+    breaker = holds.breakers(connection).get(NAME)
+    if breaker is not None and breaker.state == "open":
+        return f"the breaker is open: {breaker.why}"
+    standing_holds = holds.in_force(connection, now)
+    if own and all(one.id != own for one in standing_holds):
+        return "a person ended the train's hold on it"
+    return held_by([one for one in standing_holds if one.id != own], node, fleet)
 
 
 def held_by(standing_holds: Sequence[Hold], node: str, fleet: FleetGroups) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import Optional, Protocol
 
 from nhc.remedy.bounds import Held
 from nhc.remedy.detail import Detail
 from nhc.remedy.machine import EpisodeEvent
+from nhc.remedy.settings import RemedySettings
 from nhc.remedy.view import EpisodeView, Health, Move, Scene
 from nhc.units import show_seconds
 
@@ -64,7 +65,16 @@ def postponed(detail: Detail, now: float, why: str, again: float) -> Detail:
     )
 
 
-def fresh(health: Optional[Health], scene: Scene) -> bool:
+class Believes(Protocol):
+    """What says how old a report may be, and what time it is."""
+
+    @property
+    def now(self) -> float: ...
+    @property
+    def settings(self) -> RemedySettings: ...
+
+
+def fresh(health: Optional[Health], scene: Believes) -> bool:
     """Whether a report is young enough to be believed."""
     return health is not None and -FUTURE <= scene.now - health.at <= scene.settings.sources.max_age
 

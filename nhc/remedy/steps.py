@@ -11,14 +11,13 @@ from typing import Callable, Dict, Optional
 
 from nhc.marks import may_mark
 from nhc.model import Verdict
-from nhc.ports import KEEPER, Effect, Mark, NodeState
+from nhc.ports import KEEPER, Effect, Mark
 from nhc.remedy import after_repair, bounds
 from nhc.remedy.bounds import MARK, Held
-from nhc.remedy.detail import Detail
 from nhc.remedy.ladder import REQUEST, UNREPORTED, Mode, NodeFault, Tried, missing, next_rung
+from nhc.remedy.last_look import taken
 from nhc.remedy.machine import CANCELLABLE, MARKED_BY_US, EpisodeEvent, EpisodeState
 from nhc.remedy.moves import fresh, go, not_now, stay, still_not_now, wait_for
-from nhc.remedy.settings import RemedySettings
 from nhc.remedy.silence import is_silence, powered_off
 from nhc.remedy.view import EpisodeView, Health, Move, Scene
 from nhc.repair import Rung
@@ -55,26 +54,6 @@ def _ours(view: EpisodeView, scene: Scene) -> Optional[Move]:
         return None
     lost = taken(view.node)
     return go(view, EpisodeEvent.MARK_LOST, lost) if lost else None
-
-
-def taken(node: NodeState) -> str:
-    """Who has taken over a node that carried our mark, "" where it is still ours."""
-    mark = node.mark
-    if node.available:
-        return "somebody put the node back into service"
-    if mark is not None and mark.ours:
-        return ""
-    by = (mark.owner or "somebody else") if mark is not None else "somebody else, with no reason given"
-    return f"the node is out by {by} now: {mark.why if mark is not None else node.shown}"
-
-
-def unfit(detail: Detail, rung: Rung, node: Optional[NodeState], settings: RemedySettings) -> str:
-    """Why a repair that is stored must not be sent, from the node's state at this moment; "" to send it."""
-    if node is None:
-        return "the cluster does not know the node any more"
-    if node.busy and rung in settings.drain.rungs and not detail.forced:
-        return "work runs on the node again"
-    return taken(node) or (f"left alone: {node.hold}" if node.hold else "")
 
 
 def _recovered(view: EpisodeView, scene: Scene) -> Optional[Move]:

@@ -7,9 +7,8 @@ from typing import AbstractSet, Callable, Dict, List, Mapping, Sequence, Set, Tu
 from sqlalchemy.engine import Connection
 
 from nhc.marks import clears_later
-from nhc.model import printable
-from nhc.ports import AdapterError, Applied, Effect
-from nhc.remedy.bounds import never_now
+from nhc.ports import Applied, Effect
+from nhc.remedy.last_look import HeldNow, ToSend, held_back
 from nhc.remedy.settings import RemedySettings
 from nhc.repair import Answer, Sent, Stage
 from nhc.store import trains
@@ -17,12 +16,8 @@ from nhc.store.trains import Train
 from nhc.trains.book import Ride, RideWritten, TrainBook
 from nhc.trains.hands import TrainHands
 from nhc.trains.machine import STOP_ENDS, Stop
-from nhc.trains.steps import TRIES, unfit_now
+from nhc.trains.steps import TRIES
 from nhc.trains.view import StopMove, StopView
-
-HeldNow = Callable[[Connection, str, int, float], str]
-"""Why no work may begin on a node at this moment: a hold other than the train's own (its number), or the open breaker;
-"" where it may."""
 
 
 class TrainWork:
@@ -58,9 +53,7 @@ class TrainWork:
         if self.plan.drain.evict and busy:
             self._tried |= set(busy)
             self.hands.hands.evict(busy)
-        found += self._sends(
-            train, [ride for ride in rides if ride.state is Stop.ACTING and self.is_fresh(ride)], views
-        )
+        found += self._sends(train, [ride for ride in rides if ride.state is Stop.ACTING and self.is_fresh(ride)])
         for ride in todo:
             view = views[ride.row.node]
             if ride.state is Stop.WATCHING and view.progress is not None and view.progress.stage is Stage.HALFWAY:
@@ -102,14 +95,14 @@ class TrainWork:
                 moves.append((ride, StopMove(None, detail._replace(waiting=f"{what}: {said}", waiting_since=since))))
         return [one for one in self.book.save(train, moves, now, {}, {}) if one.move.to is not None]
 
-    def _sends(self, train: Train, rides: Sequence[Ride], views: Mapping[str, StopView]) -> List[RideWritten]:
+    def _sends(self, train: Train, rides: Sequence[Ride]) -> List[RideWritten]:
         """Begin what was written down, and write each answer down as soon as it is there."""
         if not rides:
             return []
         for ride in rides:
             if ride.act is not None:
                 self._fresh.discard(ride.act.key)  # whatever comes of it, it is not begun again
-        back = self._held_back(train, rides, views)
+        back = self._held_back(train, rides)
         todo = [ride for ride in rides if ride.row.node not in back]
         found = []
         for ride in rides:
@@ -124,33 +117,24 @@ class TrainWork:
             found += [written] if written is not None else []
         return found
 
-    def _held_back(self, train: Train, rides: Sequence[Ride], views: Mapping[str, StopView]) -> Dict[str, str]:
-        """Where work is not to begin after all, and why; "" where somebody has changed the row.
+    def _held_back(self, train: Train, rides: Sequence[Ride]) -> Dict[str, str]:
+        """Where work is not to begin after all, and why; "" where somebody has changed the row."""
+        orders = [self._to_send(train, ride) for ride in rides]
+        back = held_back(
+            orders, self.store, self.book.fence, self.hands.hands, self.settings.bounds, self.held, self.clock
+        )
+        return {node: why and f"not begun: {why}" for node, why in back.items()}
 
-        Other machines may have been looked at for minutes since everything was read.
-        """
-        try:
-            states = {one.name: one for one in self.hands.hands.states([ride.row.node for ride in rides])}
-            blind = ""
-        except AdapterError as error:
-            states, blind = {}, f"the cluster cannot be asked about its nodes: {printable(str(error))}"
-        found: Dict[str, str] = {}
-        with self.store.write(self.book.fence) as connection:  # under the fence: only the leader begins
-            version = {row.node: row.version for row in trains.nodes_of(connection, train.id)}
-            for ride in rides:
-                node = ride.row.node
-                if version.get(node) != ride.row.version:
-                    found[node] = ""
-                    continue
-                why = self.held(connection, node, ride.detail.hold, self.clock()) or blind
-                why = why or unfit_now(views[node]._replace(seen=states.get(node)))
-                if not ride.row.step:  # a node that is half done is finished
-                    rung = self.plan.work[0].rung.value
-                    closed = never_now(self.settings.bounds, rung, node, self.clock())
-                    why = why or (closed.why if closed is not None else "")
-                if why:
-                    found[node] = f"not begun: {why}"
-        return found
+    def _to_send(self, train: Train, ride: Ride) -> ToSend:
+        row = ride.row
+
+        def unchanged(connection: Connection) -> bool:
+            return any(
+                one.node == row.node and one.version == row.version for one in trains.nodes_of(connection, train.id)
+            )
+
+        action = "" if row.step else self.plan.work[0].rung.value  # a node that is half done is finished
+        return ToSend(row.node, row.node, unchanged, action, not ride.detail.forced, ride.detail.hold)
 
     def _answer(self, ride: Ride, sent: Sent) -> StopMove:
         detail = ride.detail._replace(waiting="", waiting_since=0.0)

@@ -14,7 +14,7 @@ from nhc.remedy.book import Book
 from nhc.remedy.breaker import NAME, blind
 from nhc.remedy.counting import FleetGroups
 from nhc.remedy.effects import Watched
-from nhc.remedy.looking import held_by
+from nhc.remedy.looking import held_by, held_now
 from nhc.remedy.settings import RemedySettings
 from nhc.remedy.view import Health
 from nhc.store import deep, episodes, holds, nodes, trains
@@ -49,13 +49,7 @@ class TrainLook:
 
     def held(self, connection: Connection, node: str, own: int, now: float) -> str:
         """Why no work may begin on a node at this very moment, "" where it may. `own` is the number of our own hold."""
-        breaker = holds.breakers(connection).get(NAME)
-        if breaker is not None and breaker.state == "open":
-            return f"the breaker is open: {breaker.why}"
-        standing = holds.in_force(connection, now)
-        if own and all(one.id != own for one in standing):
-            return "a person ended the train's hold on it"
-        return held_by([one for one in standing if one.id != own], node, self._fleet)
+        return held_now(connection, node, own, now, self._fleet)
 
     def begin_round(self) -> None:
         """Forget what the round before saw."""

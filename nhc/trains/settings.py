@@ -12,6 +12,7 @@ from typing import NamedTuple, Tuple
 from nhc import settings_file
 from nhc.policy.limits import Limit, read_limit
 from nhc.remedy.bounds import REPAIRS
+from nhc.remedy.settings import VerifySettings
 from nhc.repair import Rung
 from nhc.settings_file import SettingsError, Table
 
@@ -59,19 +60,10 @@ class TrainDrain(NamedTuple):
     evict: bool = False
 
 
-class Proof(NamedTuple):
-    """When a node counts as healthy afterwards: times as in remedy.toml. `suite` is a deep suite whose newest verdict
-    must be healthy and newer than the work, "" for none.
-    """
-
-    healthy_for: float = 600.0
-    deadline: float = HOUR
-    grace: float = 120.0
-    suite: str = ""
-
-
 class TrainPlan(NamedTuple):
-    """All of a train's file. A node that cannot begin, or be marked, for `wait_limit` seconds is skipped."""
+    """All of a train's file. `proof` says when a node counts as healthy afterwards: its suite's newest verdict must be
+    healthy and newer than the work. A node that cannot begin, or be marked, for `wait_limit` seconds is skipped.
+    """
 
     path: str
     digest: str
@@ -85,7 +77,7 @@ class TrainPlan(NamedTuple):
     waves: Waves = Waves()
     failures: Limit = Limit(share=0.05)
     drain: TrainDrain = TrainDrain()
-    proof: Proof = Proof()
+    proof: VerifySettings = VerifySettings()
     wait_limit: float = 86400.0
     every: float = 15.0
 
@@ -163,9 +155,9 @@ def _drain(table: Table) -> TrainDrain:
     )  # fmt: skip
 
 
-def _proof(table: Table) -> Proof:
-    default = Proof()
-    return Proof(
+def _proof(table: Table) -> VerifySettings:
+    default = VerifySettings()
+    return VerifySettings(
         table.seconds("healthy-for", default.healthy_for), table.seconds("deadline", default.deadline, least=1.0),
         table.seconds("grace", default.grace), table.text("suite"),
     )  # fmt: skip

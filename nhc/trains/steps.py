@@ -7,10 +7,11 @@ from typing import Callable, Dict, Optional
 from nhc.marks import clears_later, may_mark
 from nhc.model import Verdict
 from nhc.ports import Effect, Mark
-from nhc.remedy import bounds
+from nhc.remedy import bounds, verify
 from nhc.remedy.after_repair import NEW_BOOT
-from nhc.remedy.moves import FUTURE
-from nhc.remedy.view import Health
+from nhc.remedy.last_look import unfit
+from nhc.remedy.machine import EpisodeEvent
+from nhc.remedy.moves import FUTURE, fresh
 from nhc.repair import Stage
 from nhc.trains.machine import Stop, TrainState
 from nhc.trains.settings import Work
@@ -35,11 +36,6 @@ def wait(view: StopView, scene: TrainScene, bound: str, why: str) -> StopMove:
     if detail.waiting.partition(":")[0] != bound:
         detail = detail._replace(waiting=f"{bound}: {why}", waiting_since=detail.waiting_since or scene.now)
     return StopMove(None, detail, f"{bound}: {why}", bound)
-
-
-def fresh(health: Optional[Health], scene: TrainScene) -> bool:
-    """Whether a report is young enough to be believed."""
-    return health is not None and -FUTURE <= scene.now - health.at <= scene.settings.sources.max_age
 
 
 def _go(view: StopView, to: Stop, because: str, **changes: object) -> StopMove:
@@ -140,28 +136,11 @@ def _marking(view: StopView, scene: TrainScene) -> StopMove:
     return wait(view, scene, held.bound, held.why) if held is not None else StopMove(None, view.detail)
 
 
-def unfit_now(view: StopView) -> str:
-    """Why work that is written down must not begin after all, by the node as it is at this moment; "" to begin."""
-    if view.seen is not None and view.seen.busy and not view.detail.forced:
-        return "work runs on it again"
-    if view.seen is not None and view.seen.hold:
-        return f"left alone: {view.seen.hold}"
-    return _taken(view)
-
-
 def _taken(view: StopView) -> str:
     """Who has the node now in place of us, "" for nobody."""
     if not view.hold_stands:
         return "a person ended the train's hold on it"
-    if view.seen is None:
-        return "the cluster does not know the node any more"
-    mark = view.seen.mark
-    if view.seen.available:
-        return "somebody put the node back into service"
-    if mark is None or not mark.ours:
-        by = (mark.owner or "somebody else") if mark is not None else "somebody else, with no reason given"
-        return f"the node is out by {by} now: {mark.why if mark is not None else view.seen.shown}"
-    return ""
+    return unfit(view.seen, needs_idle=False, held=False)
 
 
 def _draining(view: StopView, scene: TrainScene) -> StopMove:
@@ -272,37 +251,23 @@ def _verifying(view: StopView, scene: TrainScene) -> StopMove:
     taken = _taken(view)
     if taken:
         return _go(view, Stop.LEFT, taken)
-    proof, health, since = scene.plan.proof, view.health, scene.time.moment(view.detail.effect)
-    newer = health is not None and fresh(health, scene) and health.at > since
-    if newer and health is not None and health.verdict is Verdict.CRIT and health.at > since + proof.grace:
-        line = health.faults[0].message if health.faults else "a check fails"
-        return _go(view, Stop.FAILED, f"not healthy after the work: {line}")
-    if newer and health is not None and health.healthy:
-        healthy = view.detail.healthy or health.at
-        kept = view._replace(detail=view.detail._replace(healthy=healthy))
-        so_far = scene.time.elapsed(healthy)
-        if so_far < proof.healthy_for:
-            return wait(kept, scene, "verify", f"healthy for {so_far:.0f} s of {proof.healthy_for:g} s")
-        return _suite(kept, scene)
-    view = view._replace(detail=view.detail._replace(healthy=0.0))
-    if min(scene.time.elapsed(since), scene.time.elapsed(view.detail.entered)) > proof.deadline:
-        return _go(view, Stop.FAILED, f"no healthy report within {proof.deadline:g} s after the work")
-    return wait(view, scene, "verify", "waiting for a report newer than the work")
+    proof, detail = scene.plan.proof, view.detail
+    silence, proved = verify.silence_of(view.seen), _proved(view, scene)
+    node = verify.RepairedNode(detail.effect, detail.entered, detail.healthy, 0.0, view.health, silence, proved)
+    found = verify.judge(node, proof, scene.time, fresh(view.health, scene))
+    kept = view._replace(detail=detail._replace(healthy=found.healthy))
+    if found.event is None:
+        return wait(kept, scene, found.bound, found.why)
+    if found.event is EpisodeEvent.PROVED_HEALTHY:
+        return _go(kept, Stop.RETURNING, found.why, ends=Stop.DONE.value)
+    return _go(kept, Stop.FAILED, f"after the work: {found.why}")
 
 
-def _suite(view: StopView, scene: TrainScene) -> StopMove:
-    name = scene.plan.proof.suite
-    if not name:
-        return _go(view, Stop.RETURNING, "healthy after the work", ends=Stop.DONE.value)
+def _proved(view: StopView, scene: TrainScene) -> Optional[bool]:
+    """What the newest verdict of the deep suite says, None where it is older than the work, or could not tell."""
     verdict, at = view.suite or ("", 0.0)
-    since = scene.time.moment(view.detail.effect)
-    if at > since and verdict in ("OK", "WARN"):
-        return _go(view, Stop.RETURNING, f"healthy, and the suite {name} passed", ends=Stop.DONE.value)
-    if at > since and verdict == "CRIT":
-        return _go(view, Stop.FAILED, f"the deep suite {name} failed")
-    if scene.time.elapsed(since) > scene.plan.proof.deadline + scene.plan.proof.healthy_for:
-        return _go(view, Stop.FAILED, f"the deep suite {name} gave no verdict within {scene.plan.proof.deadline:g} s")
-    return wait(view, scene, "suite", f"no verdict of the deep suite {name} newer than the work")
+    newer = at > scene.time.moment(view.detail.effect)
+    return {"OK": True, "WARN": True, "CRIT": False}.get(verdict) if newer else None
 
 
 def _returning(view: StopView, scene: TrainScene) -> StopMove:

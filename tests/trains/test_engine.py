@@ -43,6 +43,26 @@ def test_between_two_waves_there_is_a_pause(world):
 
 
 @pytest.mark.thorough
+def test_a_node_that_its_scheduler_does_not_hear_is_not_put_back_on_its_reports_alone(world):
+    """Its agent says that it is healthy; its slurmd is dead since the boot."""
+    line = Line(world)
+    line.begin()
+    engine = line.engine()
+    for _ in range(200):
+        for node in world.nodes.values():
+            if node.boot > 1 and node.silence is None:
+                world.die(node.name, heard=True)
+        engine.round()
+        world.tick(20.0)
+        if line.train().state == "stopped":
+            break
+    assert line.train().state == "stopped"
+    failed = [row for row in line.rows().values() if row.state == "failed"]
+    assert "not heard within" in failed[0].outcome
+    assert not any(node.available for node in world.nodes.values() if node.boot > 1)
+
+
+@pytest.mark.thorough
 def test_bounds_of_the_loop_hold_a_train_too(world):
     line = Line(world, settings="[bounds.fleet]\nout = 1\nrepairing = 1")
     line.begin()

@@ -1,0 +1,80 @@
+"""The last look before something destructive is sent: what the loop and trains ask alike, under their lead.
+
+Many machines may have been looked at since everything was read, each for as long as its provider took: what a person
+has said meanwhile (hold, abort, breaker) or done to the node holds, and so do the hours of the policy.
+"""
+
+from __future__ import annotations
+
+from typing import Callable, Dict, NamedTuple, Optional, Sequence
+
+from sqlalchemy.engine import Connection
+
+from nhc.model import printable
+from nhc.ports import AdapterError, NodeState
+from nhc.remedy.bounds import Bounds, never_now
+from nhc.remedy.effects import Hands
+from nhc.store.database import Fence, Store
+
+HeldNow = Callable[[Connection, str, int, float], str]
+"""Why nothing may be sent to a node at this moment: a hold, other than the one of that number, or the open breaker; ""
+where it may."""
+
+
+class ToSend(NamedTuple):
+    """One thing that is written down and about to be sent. `unchanged` says whether its row still is as it was written.
+
+    `action` is bounded by the policy's hours, "" for work that is half done. `own_hold` is the number of our own hold.
+    """
+
+    key: str
+    node: str
+    unchanged: Callable[[Connection], bool]
+    action: str
+    needs_idle: bool
+    own_hold: int = 0
+
+
+def taken(node: NodeState) -> str:
+    """Who has taken over a node that carried our mark, "" where it is still ours."""
+    mark = node.mark
+    if node.available:
+        return "somebody put the node back into service"
+    if mark is not None and mark.ours:
+        return ""
+    by = (mark.owner or "somebody else") if mark is not None else "somebody else, with no reason given"
+    return f"the node is out by {by} now: {mark.why if mark is not None else node.shown}"
+
+
+def unfit(node: Optional[NodeState], needs_idle: bool, held: bool = True) -> str:
+    """Why nothing must be sent to a node, from its state at this moment; "" to send it. `held`: its hold counts."""
+    if node is None:
+        return "the cluster does not know the node any more"
+    if node.busy and needs_idle:
+        return "work runs on the node again"
+    return taken(node) or (f"left alone: {node.hold}" if node.hold and held else "")
+
+
+def held_back(
+    orders: Sequence[ToSend], store: Store, fence: Optional[Fence], hands: Hands, bounds: Bounds, held: HeldNow,
+    clock: Callable[[], float],
+) -> Dict[str, str]:  # fmt: skip
+    """Those that are not to be sent after all, and why; "" where somebody has changed the row. Raises StoreError."""
+    try:
+        states = {one.name: one for one in hands.states([order.node for order in orders])}
+        blind = ""
+    except AdapterError as error:
+        states, blind = {}, f"the cluster cannot be asked about its nodes: {printable(str(error))}"
+    found: Dict[str, str] = {}
+    with store.write(fence) as connection:  # under the fence: only the leader sends
+        for order in orders:
+            if not order.unchanged(connection):
+                found[order.key] = ""
+                continue
+            why = held(connection, order.node, order.own_hold, clock()) or blind
+            why = why or unfit(states.get(order.node), order.needs_idle)
+            closed = never_now(bounds, order.action, order.node, clock()) if order.action else None
+            why = why or (closed.why if closed is not None else "")
+            if why:
+                found[order.key] = why
+    return found
