@@ -200,3 +200,11 @@ FINE, LATE = ok("fine", target="gpu0"), unknown("DeepTimeout", "dcgmi had not en
 )
 def test_a_gate_asks_for_a_proof_of_each_device_and_not_for_every_tool(found: Report, verdict: str) -> None:
     assert judged(render(found), "quick", "n1", 5.0).verdict == verdict
+
+
+@pytest.mark.parametrize(("at", "step"), [(100.0, GateStep.TEST), (170.0, GateStep.WAIT), (90000.0, GateStep.TEST)])
+def test_a_clock_that_was_set_back_makes_no_pause_longer_than_itself(at: float, step: GateStep) -> None:
+    rules = GateRules("gpu", ("*",), on=frozenset(), tries=3, pause=60.0)
+    record = GateRecord(GateState.UNTOLD, "quick", "gpu", at, "a", {}, "why", tries=1)
+    standing = GateStanding(held=True, busy=False, shown="idle")
+    assert decide(rules, GateView(200.0, "a", {}, record, standing, True)).step is step
