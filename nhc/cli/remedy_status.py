@@ -41,7 +41,7 @@ def _status(path: Optional[str], url: Optional[str], form: str) -> int:
             rows = episodes.list_episodes(connection, is_open=True)
             breaker = holds.breakers(connection).get(NAME)
             held = holds.in_force(connection, now)
-            verdicts = nodes.counts(connection)
+            verdicts = nodes.counts(connection, now - settings.sources.max_age)
         leader = leads(store)
     finally:
         store.close()

@@ -130,9 +130,18 @@ def list_nodes(
     return [StoredNode._make(row) for row in connection.execute(asked.limit(limit) if limit else asked)]
 
 
-def counts(connection: Connection) -> Dict[str, int]:
-    """How many nodes there are of each verdict; "" are those without a report."""
-    asked = sa.select(nodes.c.verdict, sa.func.count()).group_by(nodes.c.verdict)
+SILENT = "SILENT"
+"""Among counts: nodes whose newest report is too old to say anything of them."""
+
+
+def counts(connection: Connection, silent_since: Optional[float] = None) -> Dict[str, int]:
+    """How many nodes there are of each verdict; "" are those without a report. Those whose newest report is from before
+    `silent_since` (Unix time) are SILENT: an OK of last week is none.
+    """
+    verdict: sa.ColumnElement[str] = nodes.c.verdict
+    if silent_since is not None:
+        verdict = sa.case((nodes.c.reported_at < silent_since, SILENT), else_=nodes.c.verdict)
+    asked = sa.select(verdict, sa.func.count()).group_by(verdict)
     return {str(row[0]): int(row[1]) for row in connection.execute(asked)}
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from nhc.repair import Rung
-from nhc.store import episodes
+from nhc.store import episodes, nodes
 from tests.remedy.test_controller import last
 from tests.support.remedy_world import World
 
@@ -246,3 +246,13 @@ def test_a_fault_that_counts_for_nothing_keeps_no_node_out(store):
     controller = world.controller("[reasons.GpuBroken]\nbegin = 'ignore'")
     world.run(controller, 3)
     assert all_episodes(world) == []
+
+
+def test_an_ok_of_last_week_is_not_counted_as_ok(store):
+    world = World(store, 4)
+    world.report()
+    world.die("n1")
+    world.tick(7 * 86400)
+    with world.read() as connection:
+        assert nodes.counts(connection, world.now - 900) == {"OK": 3, "SILENT": 1}
+        assert nodes.counts(connection) == {"OK": 4}

@@ -10,12 +10,14 @@ from typing import Any, Iterator
 import pytest
 import yaml
 
-from nhc.timestamps import utc
+from nhc.timestamps import from_utc, utc
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC
 from nhc_adapters.kubernetes.api.lease import Lease
 from nhc_adapters.kubernetes.controller.settings import make
+from nhc_adapters.kubernetes.doctor import services
 from nhc_adapters.kubernetes.doctor.controller import _allows
 from nhc_adapters.kubernetes.doctor.doctor import examine, sick
+from nhc_adapters.kubernetes.doctor.installation import Installation
 from nhc_adapters.kubernetes.doctor.node_selector import chooses
 from tests.adapters.kubernetes.conftest import MANIFESTS
 from tests.adapters.kubernetes.test_commands import nhc as nhc_fixture
@@ -262,3 +264,27 @@ def test_nodes_are_chosen_as_the_scheduler_chooses(
 )
 def test_a_network_policy_is_read_as_the_network_reads_it(egress: Any, open_: bool) -> None:
     assert _allows(egress, 6443) == open_
+
+
+def test_a_loop_whose_pod_does_not_start_is_named_with_the_reason(kube: Kube, here: Installed, nhc: Any) -> None:
+    labels = {"app.kubernetes.io/name": "nhc", "app.kubernetes.io/component": "remedy"}
+    made = kube.pod("nhc-remedy-0", labels=labels, running=False)
+    body = {
+        "metadata": {"name": "nhc-remedy", "labels": labels},
+        "spec": {
+            "replicas": 0,
+            "serviceName": "nhc-remedy",
+            "selector": {"matchLabels": {"none": "none"}},
+            "template": {
+                "metadata": {"labels": {"none": "none"}},
+                "spec": {"containers": [{"name": "c", "image": "none"}]},
+            },
+        },
+    }
+    kube.admin.post(f"/apis/apps/v1/namespaces/{kube.namespace}/statefulsets", body)
+    client = kube.client(kube.plane.token)
+    now = from_utc(made["metadata"]["creationTimestamp"]) + 120.0
+    found = Installation(client, kube.namespace, make(namespace=kube.namespace), lambda: now)
+    said = [f"{one.level} {one.text}" for check in services.CHECKS for one in check(found)]
+    assert "ok nhc-remedy: 0 of 0 ready" in said
+    assert any(line.startswith("problem nhc-remedy-0 is Pending for 2 min: ") for line in said), said

@@ -404,6 +404,10 @@ def test_the_chart_refuses_values_that_make_no_sense(plane: Any, option: str, sa
             {"controller": {"podLogNamespaces": ["train"], "extraSettings": "[podlogs]\npods = 2\n"}},
             "controller.extraSettings: the table [podlogs] is the chart's own",
         ),
+        (
+            {"remedy": {"enabled": True, "settings": '[actions]\nmark = "maybe" # later\n[effect]\nreboot = "9m"\n'}},
+            'remedy.settings: [actions]: mark = "maybe" # later: an action is',
+        ),
         ({"agent": {"extraSettings": "[labels]\nsite = 'x'\n"}}, "agent.extraSettings: the table [labels] is the"),
         ({"agent": {"extraSettings": "[ sinks . kubernetes ]\n"}}, "the table [sinks.kubernetes] is the chart's own"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
+from nhc.timestamps import from_utc
 from nhc_adapters.kubernetes.api.client import Client, namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.controller.settings import ControllerSettings
@@ -38,6 +39,8 @@ class Installation:
         own = {"labelSelector": "app.kubernetes.io/name=nhc"}
         self.agents = self.list("agents", apps.format("daemonsets"), **own)
         self.deployments = self.list("controller", apps.format("deployments"), **own)
+        self.statefulsets = self.list("services", apps.format("statefulsets"), **own)
+        self.pods = self.list("pods", namespaced(namespace, "pods"), **own)
         self.configmaps = {
             str(one["metadata"]["name"]): one.get("data") or {}
             for one in self.list("settings", namespaced(namespace, "configmaps"))
@@ -62,6 +65,11 @@ class Installation:
             if error.status != 404:
                 self.unread.append(DoctorFinding(UNKNOWN, topic, f"cannot be looked at: {error}"))
             return None
+
+    @staticmethod
+    def created(found: Mapping[str, Any]) -> float:
+        """When an object was made (Unix time)."""
+        return from_utc(found["metadata"].get("creationTimestamp"))
 
     def readable(self, topic: str) -> bool:
         return all(one.topic != topic for one in self.unread)
