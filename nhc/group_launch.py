@@ -6,7 +6,7 @@ is known by the completion marker that the test itself writes with its token, ne
 
 from __future__ import annotations
 
-from typing import Dict, FrozenSet, NamedTuple, Optional, Protocol, Sequence, Tuple
+from typing import Dict, FrozenSet, NamedTuple, Optional, Protocol, Sequence, Tuple, runtime_checkable
 
 
 class GroupOrder(NamedTuple):
@@ -31,6 +31,15 @@ class GroupOutput(NamedTuple):
 
     status: int
     output: str
+
+
+@runtime_checkable
+class SaysWhyBusy(Protocol):
+    """A launcher that knows why a node was not idle when it last looked."""
+
+    def why_busy(self, node: str) -> str:
+        """One line, "" where nothing is known."""
+        ...
 
 
 class Launcher(Protocol):

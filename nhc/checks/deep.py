@@ -96,8 +96,11 @@ def attempt(
     if not host.setting(RUN):
         return unknown("DeepNotAlone", "deep checks run in nhc deep run only, which sees to it that the node is free")
     tool = next((word for word in argv[1:] if "=" not in word), argv[0]) if argv[0] == "env" else argv[0]
-    if host.which(tool) is None:
+    path = located(host, tool)
+    if not path:
         return missing(host, f"{base(tool)} is not installed", tool)
+    if path != tool:
+        argv = [path if word == tool else word for word in argv]
     try:
         done = host.run(argv, timeout, stdin, during)
     except OSError as error:
@@ -109,6 +112,18 @@ def attempt(
             evidence=tail(done),
         )
     return done
+
+
+OPTIONAL = ("/opt/rocm/bin", "/opt/aws/neuron/bin", "/opt/gpu-burn", "/opt/nccl-tests/build", "/opt/rccl-tests/build")
+"""Where ROCm, Neuron and sites install tools that are in nobody's PATH."""
+
+
+def located(host: Host, tool: str) -> str:
+    """How to call a tool: by its name where PATH has it, else by its path in one of OPTIONAL; "" for neither."""
+    if host.which(tool) is not None:
+        return tool
+    paths = [] if "/" in tool else [f"{directory}/{tool}" for directory in OPTIONAL]
+    return next((path for path in paths if host.which(path) is not None), "")
 
 
 def missing(host: Host, said: str, *tools: str) -> Outcome:

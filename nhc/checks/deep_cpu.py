@@ -9,7 +9,7 @@ from nhc.facts.tools import stress_ng
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.model import Metric, Outcome, crit, ok, unknown
-from nhc.units import seconds
+from nhc.units import seconds, show_kb
 
 if TYPE_CHECKING:
     from typing import Dict, List
@@ -21,6 +21,8 @@ BROKEN = 2
 """The status of stress-ng when a stressor failed, a verification among them."""
 VM_KB = 256 << 10
 """kB of a memory stressor: stress-ng's own default. check_deep_memory tests all of the memory."""
+HDD, HDD_BYTES = 64 << 20, 1 << 30
+"""Bytes that a disk stressor needs at least, and what it writes where there is room: stress-ng's own default."""
 ENOUGH = 0.95
 """Share of the time asked for that must have passed: a run that was ended early says that it was successful."""
 
@@ -62,6 +64,13 @@ def check_deep_cpu(host: Host, duration: float = 60.0, wanted: object = None) ->
         argv += ["--vm-bytes", f"{deep.chosen(host, f'check_deep_cpu {chosen}', each)}k"]
     if deep.scratch(host):
         argv += ["--temp-path", deep.scratch(host)]
+    if "hdd" in chosen and deep.scratch(host):
+        room = _disk(host)
+        if room < HDD:
+            why = f"{show_kb(room // 1024)} free, a disk stressor needs {show_kb(HDD // 1024)}"
+            return unknown("DeepNoRoom", f"{deep.scratch(host)}: {why}")
+        each = min(HDD_BYTES, room // 2 // max(chosen["hdd"], 1))
+        argv += ["--hdd-bytes", f"{deep.chosen(host, f'check_deep_cpu disk {chosen}', each // 1024)}k"]
     argv += ["--verify", "--metrics", "--oomable", "--timeout", f"{max(1, round(duration))}s"]
     done = deep.attempt(host, argv, duration + deep.START)
     if isinstance(done, Outcome):
@@ -73,6 +82,14 @@ def check_deep_cpu(host: Host, duration: float = 60.0, wanted: object = None) ->
             return unknown("DeepToolFailed", f"stress-ng: {stress_ng.STATUS[done.status]}", evidence=deep.tail(done))
         return deep.unreadable("stress-ng", error, done)
     return judge(chosen, duration, done, found)
+
+
+def _disk(host: Host) -> int:
+    """Bytes that are free where the disk stressors write; enough for them where nobody can say."""
+    try:
+        return host.statvfs(deep.scratch(host)).available
+    except OSError:
+        return HDD_BYTES
 
 
 def _room(host: Host) -> int:

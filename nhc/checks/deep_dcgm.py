@@ -44,6 +44,9 @@ _STATUS = {
 }  # fmt: skip
 """Exit statuses with no verdict in them: the low byte of dcgmReturn_t."""
 
+XID = 101
+"""An Xid during the diagnostic (dcgm_errors.h, DCGM_FR_XID_ERROR): the GPU has failed, whatever passes afterwards."""
+
 RAN = (0, 226, 205)
 """Exit statuses with results: all passed, errors were found, one of them means that the GPU must not be used."""
 
@@ -72,9 +75,9 @@ def check_deep_dcgm(
     """NVIDIA's diagnostics find nothing.
 
     Runs dcgmi diag. Errors that DCGM wants the GPU isolated for, or reset, are CRIT; those that it wants looked at are
-    tried again once, and CRIT if they come back; configuration errors are WARN. UNKNOWN unless each GPU has a result of
-    each test of the level: a test that was skipped was not passed. Status 0 alone is no proof, and 226 is none of the
-    contrary.
+    tried again once, and CRIT if they come back, an Xid in any case; configuration errors are WARN. UNKNOWN unless each
+    GPU has a result of each test of the level: a test that was skipped was not passed. Status 0 alone is no proof, and
+    226 is none of the contrary.
 
     Example: * |context deep| check_deep_dcgm -r 3
     """
@@ -227,7 +230,8 @@ def _again(host: Host, argv: Sequence[str], run: str, first: Diagnostic, outcome
         tested = [key for key in by_target if outcome.reason == TRIAGE and key[0] == outcome.target
                   and f" {key[1].replace('_', ' ')}:" in outcome.message.replace("_", " ")]  # fmt: skip
         result = by_target[tested[0]] if tested else None
-        if result is not None and (result.test.replace(" ", "_"), result.entity) in passed:
+        again = result is not None and not any(error.id == XID for error in result.errors)
+        if again and result is not None and (result.test.replace(" ", "_"), result.entity) in passed:
             said = f"{outcome.message}; it passed when it was tried again"
             kept.append(warn("DeepGpuDiagWarning", said, target=outcome.target))
         else:

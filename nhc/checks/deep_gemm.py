@@ -98,7 +98,7 @@ def _choose(host: Host, chosen: str, python: str, vendor: str) -> Tuple[str, str
             said = f"{python}: {error.strerror}"
     others = (("gpu-burn", "gpu_burn"), ("gpu-fryer", "gpu-fryer")) if vendor == "nvidia" else (("rvs", "rvs"),)
     for name, command in others:
-        if host.which(command) is not None:
+        if deep.located(host, command):
             return name, ""
     return "cpu", f"{said}, and there is no {' or '.join(command for _, command in others)}"
 
@@ -122,7 +122,7 @@ def _torch(
 
 def _other(host: Host, burn: str, duration: float, models: Sequence[str], floor: Optional[float]) -> Burnt:
     length = str(max(1, round(duration)))
-    argv = {"gpu-burn": ["gpu_burn", "-tc", length], "gpu-fryer": ["gpu-fryer", length],
+    argv = {"gpu-burn": ["gpu_burn", *_compared(host), "-tc", length], "gpu-fryer": ["gpu-fryer", length],
             "rvs": ["rvs", "-c", "gst_single.conf"]}[burn]  # fmt: skip
     done = deep.attempt(host, argv, duration + PREPARE + deep.START)
     if isinstance(done, Outcome):
@@ -131,6 +131,17 @@ def _other(host: Host, burn: str, duration: float, models: Sequence[str], floor:
         return _judge_other(host, burn, done, models, floor)
     except ValueError as error:
         return deep.unreadable(burn, error, done)
+
+
+def _compared(host: Host) -> List[str]:
+    """The option with gpu-burn's own kernel, which it looks for in the working directory otherwise."""
+    found = deep.located(host, "gpu_burn")
+    path = host.which(found) if found else None
+    if path is None:
+        return []
+    folder = host.realpath(path).rpartition("/")[0]
+    names = [f"{folder}/{name}" for name in ("compare.fatbin", "compare.ptx")]
+    return next((["-c", name] for name in names if host.exists(name)), [])
 
 
 def _judge_other(

@@ -2,11 +2,12 @@
 
     python3 gemm_burn.py SECONDS SIZE DTYPE [DEVICES]
 
-Runs by itself under the Python that has torch: nhc hands it to that as text. Sets of inputs are made on the host from
-fixed seeds, so that every GPU has the same bits. Of most sets the product must have the same bits each time on one GPU,
-and on all GPUs of one model (nhc compares the hashes; one library chooses one kernel for one shape). One set holds few
-small whole numbers, whose product DTYPE holds exactly: its row sums must be what the factors give. Bits are compared,
-not values, so that a NaN is seen. Prints JSON lines, see nhc/facts/tools/gemm.py.
+Runs by itself under the Python that has torch: nhc hands it to that as text. Each GPU makes its sets of inputs from
+fixed seeds, so that every GPU of a model has the same bits. Of most sets each product must have the same bits as the
+first on one GPU, and as on all GPUs of one model (nhc compares the hashes; one library chooses one kernel for one
+shape). One set holds few small whole numbers, whose product DTYPE holds exactly: its row sums must be what the factors
+give. Bits are compared, not values, so that a NaN is seen. Products are written all over the GPU's free memory. Prints
+JSON lines, see nhc/facts/tools/gemm.py.
 """
 
 from __future__ import annotations
@@ -27,6 +28,10 @@ DENSITY = 1 / 8
 first whole number after which bf16 has gaps."""
 WINDOW = 8
 """Products between two looks at the clock."""
+CHUNK = 1 << 16
+"""Numbers that are drawn at once: so few that their bits do not depend on how many SMs a GPU has."""
+SHARE = 0.7
+"""Share of the free memory that products are written to."""
 INTEGERS = {1: "uint8", 2: "int16", 4: "int32", 8: "int64"}
 
 _printing = threading.Lock()
@@ -39,14 +44,28 @@ def say(**values: object) -> None:
         sys.stdout.flush()
 
 
-def inputs(torch: Any, number: int, size: int, dtype: Any) -> List[Any]:
-    """Two matrices on the host: those of a random set, or the exact one's where `number` is SETS."""
-    generator = torch.Generator().manual_seed(20240 + number)
+def drawn(torch: Any, draw: Any, size: int) -> Any:
+    """A square matrix, some rows at a time."""
+    rows = max(1, CHUNK // size)
+    return torch.cat([draw(min(rows, size - at), size) for at in range(0, size, rows)])
+
+
+def inputs(torch: Any, number: int, size: int, dtype: Any, device: Any) -> List[Any]:
+    """Two matrices on the device: those of a random set, or the exact one's where `number` is SETS."""
+    generator = torch.Generator(device=device).manual_seed(20240 + number)
+    given = {"generator": generator, "device": device}
     if number < SETS:
-        return [torch.randn(size, size, generator=generator).to(dtype) for _ in range(2)]
-    kept = [torch.rand(size, size, generator=generator) < DENSITY for _ in range(2)]
-    signs = [torch.randint(0, 2, (size, size), generator=generator) * 2 - 1 for _ in range(2)]
+        return [drawn(torch, lambda *shape: torch.randn(*shape, **given), size).to(dtype) for _ in range(2)]
+    kept = [drawn(torch, lambda *shape: torch.rand(*shape, **given), size) < DENSITY for _ in range(2)]
+    signs = [drawn(torch, lambda *shape: torch.randint(0, 2, shape, **given), size) * 2 - 1 for _ in range(2)]
     return [(keep * sign).to(dtype) for keep, sign in zip(kept, signs)]
+
+
+def places(torch: Any, like: Any, device: Any) -> List[Any]:
+    """Matrices over most of the free memory, one at least."""
+    free = torch.cuda.mem_get_info(device)[0]
+    count = int(free * SHARE) // (like.element_size() * like.shape[0] * like.shape[1])
+    return [torch.empty_like(like) for _ in range(max(1, count))]
 
 
 def bits(torch: Any, matrix: Any) -> Any:
@@ -60,10 +79,10 @@ def wrong_rows(torch: Any, left: Any, right: Any, product: Any) -> int:
     return int((product.to(torch.float64).sum(dim=1) != want).sum().item())
 
 
-def burn(torch: Any, device: Any, sets: Sequence[Sequence[Any]], seconds: float, result: Dict[str, Any]) -> None:
+def burn(torch: Any, device: Any, size: int, dtype: Any, seconds: float, result: Dict[str, Any]) -> None:
     """Load one device for `seconds`; what it did is put into `result`."""
-    size = sets[0][0].shape[0]
-    here = [[matrix.to(device) for matrix in pair] for pair in sets]
+    torch.cuda.set_device(device)  # of this thread: events are recorded there
+    here = [inputs(torch, number, size, dtype, device) for number in range(SETS + 1)]
     first = [left @ right for left, right in here]
     torch.cuda.synchronize(device)
     digest = hashlib.sha256()
@@ -72,22 +91,31 @@ def burn(torch: Any, device: Any, sets: Sequence[Sequence[Any]], seconds: float,
     result.update(hash=digest.hexdigest(), rounds=len(here), changed=0, slowest=0.0,
                   wrong=wrong_rows(torch, here[SETS][0], here[SETS][1], first[SETS]),
                   nan=sum(int(torch.isnan(product).sum().item()) for product in first))  # fmt: skip
-    out = torch.empty_like(first[0])
+    outs = places(torch, first[0], device)
     began = time.monotonic()
     rates: List[float] = []
     number = 0
     while time.monotonic() - began < seconds:
         left, right = here[number % len(here)]
-        torch.cuda.synchronize(device)
-        start = time.monotonic()
-        for _ in range(WINDOW):
+        right_bits = bits(torch, first[number % len(here)])
+        marks = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(WINDOW)]
+        differ = []
+        for at, (start, end) in enumerate(marks):
+            out = outs[(number * WINDOW + at) % len(outs)]
+            start.record()
             torch.mm(left, right, out=out)
+            end.record()
+            differ.append((bits(torch, out) != right_bits).any())
         torch.cuda.synchronize(device)
-        rates.append(2.0 * size**3 * WINDOW / (time.monotonic() - start) / 1e12)
-        result["changed"] += int(not torch.equal(bits(torch, out), bits(torch, first[number % len(here)])))
-        result["nan"] += int(torch.isnan(out).sum().item())
-        if number % len(here) == SETS:
-            result["wrong"] += wrong_rows(torch, left, right, out)
+        spent = sum(start.elapsed_time(end) for start, end in marks) / 1000.0  # milliseconds
+        rates.append(2.0 * size**3 * WINDOW / max(spent, 1e-9) / 1e12)
+        changed = [at for at, one in enumerate(differ) if bool(one.item())]
+        result["changed"] += len(changed)
+        for at in changed:
+            out = outs[(number * WINDOW + at) % len(outs)]
+            result["nan"] += int(torch.isnan(out).sum().item())
+            if number % len(here) == SETS:
+                result["wrong"] += wrong_rows(torch, left, right, out)
         result["rounds"] += WINDOW
         number += 1
     rates = rates[1:] or rates  # the first holds what the library prepares
@@ -96,11 +124,11 @@ def burn(torch: Any, device: Any, sets: Sequence[Sequence[Any]], seconds: float,
                   slowest=rates[0] if rates else 0.0)  # fmt: skip
 
 
-def guarded(torch: Any, index: int, device: Any, sets: Sequence[Sequence[Any]], seconds: float) -> Dict[str, Any]:
+def guarded(torch: Any, index: int, size: int, dtype: Any, seconds: float) -> Dict[str, Any]:
     """What `burn` found, or why it could not."""
     result: Dict[str, Any] = {"device": index, "name": str(torch.cuda.get_device_name(index))}
     try:
-        burn(torch, device, sets, seconds, result)
+        burn(torch, torch.device("cuda", index), size, dtype, seconds, result)
     except Exception as error:
         say(kind="trouble", message=f"GPU {index}: {type(error).__name__}: {error}".split("\n")[0])
         result.pop("seconds", None)
@@ -118,11 +146,10 @@ def main(words: Sequence[str]) -> int:
     asked = words[3] if len(words) > 3 else ""
     chosen = [int(word) for word in asked.split(",") if word] or list(range(torch.cuda.device_count()))
     say(kind="begin", engine="torch", version=str(torch.__version__), size=size, dtype=name, seconds=seconds)
-    sets = [inputs(torch, number, size, dtype) for number in range(SETS + 1)]
     results: Dict[int, Dict[str, Any]] = {}
 
     def one(index: int) -> None:
-        results[index] = guarded(torch, index, torch.device("cuda", index), sets, seconds)
+        results[index] = guarded(torch, index, size, dtype, seconds)
 
     threads = [threading.Thread(target=one, args=(index,), daemon=True) for index in chosen]
     for thread in threads:

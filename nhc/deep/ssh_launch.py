@@ -58,6 +58,10 @@ class SshLauncher:
                     self._probed[node] = (time.monotonic(), why)
         return frozenset(node for node in nodes if node not in ours and not self._probed[node][1])
 
+    def why_busy(self, node: str) -> str:
+        """What the last look at a node said: who uses it, or why it cannot be reached (a host key that differs)."""
+        return self._probed.get(node, (0.0, ""))[1]
+
     def _probe(self, node: str) -> str:
         """Why a node is not idle, "" where it is."""
         try:

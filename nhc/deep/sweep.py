@@ -19,7 +19,7 @@ from nhc.deep.judge import judge
 from nhc.deep.planner import next_round
 from nhc.deep.rails import held
 from nhc.deep.sweep_plan import SweepPlan, floor_of, key, limit_broken, planned_test, results, row_of
-from nhc.group_launch import GroupJob, GroupOrder, Launcher
+from nhc.group_launch import GroupJob, GroupOrder, Launcher, SaysWhyBusy
 from nhc.ports import AdapterError
 from nhc.store import deep
 from nhc.store.database import Store
@@ -73,6 +73,8 @@ class Sweeper:
         self._since: Dict[str, float] = {}
         """Since when a test waits for its nodes, or a launched one is gone without a marker."""
         self._failed: Dict[str, Tuple[str, ...]] = {}
+        self._busy: Dict[str, str] = {}
+        """Why nodes are waited for, as far as that was said."""
         self._places = {node: at for at, node in enumerate(plan.suspects)}
 
     def run(self) -> SweepJudgement:
@@ -212,9 +214,11 @@ class Sweeper:
         for row in sorted(waiting, key=self._place):
             test = planned_test(row)
             taken = [node for node in test.nodes if node not in idle]
+            self._say_busy(taken)
             if taken or not busy.isdisjoint(test.nodes):
                 if self._waited(f"{row.name} idle") >= self._plan.patience:
-                    self._unknown(row, f"not idle within {self._plan.patience:.0f} s: {', '.join(taken[:3])}")
+                    who = "; ".join(": ".join(filter(None, (node, self._why_busy(node)))) for node in taken[:3])
+                    self._unknown(row, f"not idle within {self._plan.patience:.0f} s: {who}")
                 continue
             if limit_broken(self._plan, busy, test.nodes):
                 continue
@@ -224,6 +228,17 @@ class Sweeper:
                 continue
             busy.update(test.nodes)
             self._one(row, test)
+
+    def _say_busy(self, nodes: List[str]) -> None:
+        """Say why a node is waited for, once for each reason: a host key that differs is seen at once."""
+        for node in nodes:
+            why = self._why_busy(node)
+            if why and self._busy.get(node) != why:
+                self._busy[node] = why
+                self._around.say(f"{node} is waited for: {why}")
+
+    def _why_busy(self, node: str) -> str:
+        return self._launcher.why_busy(node) if isinstance(self._launcher, SaysWhyBusy) else ""
 
     def _place(self, row: SweepTest) -> int:
         """Where not all tests may run at once, those of the first suspects go first; else they go by name."""

@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc.checks import deep, deep_collective
+from nhc.checks import deep, deep_collective, deep_dcgm, deep_gemm
 from nhc.facts.accelerator_values import Device
+from nhc.facts.tools import dcgm_diag
+from nhc.host import Completed, Host
 from nhc.model import Action, Verdict, worst
 from nhc.testing import FakeHost
 from tests.support import deep_samples as samples
@@ -287,6 +289,45 @@ def test_errors_of_diagnostics_by_severity(node, error, verdict, reason):
     text = samples.dcgm4(failing=[("memory", 5, *error, "words")])
     [found] = node("check_deep_dcgm", "dcgmi", text, status=226)
     assert (found.verdict, found.reason, found.target) == (verdict, reason, "gpu5")
+
+
+def test_an_xid_during_the_diagnostic_is_no_chance():
+    """Tried again the test passes, and the GPU has failed all the same."""
+    host, argv = Retried({}, {}, RUN), ["dcgmi", "diag", "-r", "2", "-j"]
+    for error, verdict in ((101, CRIT), (30, WARN)):
+        text = samples.dcgm4(failing=[("memory", 5, error, 4, "words")])
+        first = dcgm_diag.parse(text)
+        found = deep_dcgm.judge("2", range(8), Completed(226, text), first)
+        assert told(deep_dcgm._again(host, argv, "2", first, found))[0] is verdict
+
+
+class Retried(FakeHost):
+    """dcgmi, which finds nothing when it is asked again."""
+
+    def which(self, command):
+        return f"/usr/bin/{command}"
+
+    def run(self, argv, timeout=5.0, stdin="", during=None):
+        return Completed(0, samples.dcgm4())
+
+
+def test_tools_that_are_in_nobody_s_path_are_found():
+    here = FakeHost({}, {"/opt/rocm/bin/rvs": "met", "/opt/aws/neuron/bin/nccom-test": ""}, RUN)
+    assert deep.located(here, "rvs") == "/opt/rocm/bin/rvs"
+    assert deep.located(here, "nccom-test") == "/opt/aws/neuron/bin/nccom-test"
+    assert deep.located(here, "dcgmi") == ""
+    assert deep.attempt(here, ["rvs", "-c", "x"], 5.0).stdout == "met"
+
+
+def test_gpu_burn_is_given_its_own_kernel(tmp_path):
+    folder = tmp_path / "gpu-burn"
+    folder.mkdir()
+    (folder / "gpu_burn").write_text("#!/bin/sh\n")
+    (folder / "gpu_burn").chmod(0o755)
+    host = Host().with_settings({**RUN, "PATH": str(folder)})
+    assert deep_gemm._compared(host) == []
+    (folder / "compare.fatbin").write_text("")
+    assert deep_gemm._compared(host) == ["-c", f"{folder}/compare.fatbin"]
 
 
 def test_the_eighth_gpu_is_seen_too(node):

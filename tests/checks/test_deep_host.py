@@ -75,6 +75,16 @@ def test_processors(host):
 
 
 @pytest.mark.thorough
+def test_a_disk_stressor_on_a_full_disk_proves_nothing(host, small):
+    """stress-ng 0.15 counts each refused write as an operation, and calls the run successful."""
+    tool("stress-ng")
+    (small / "full").write_bytes(b"x" * (os.statvfs(small).f_bavail * os.statvfs(small).f_frsize))
+    full = host.with_settings({**host.settings, "NHC_DEEP_SCRATCH": str(small)})
+    outcome = judge(full, "check_deep_cpu -t 1s -s cpu=1,hdd=1")
+    assert (outcome.verdict, outcome.reason) == (UNKNOWN, "DeepNoRoom")
+
+
+@pytest.mark.thorough
 def test_processors_that_were_not_loaded_long_enough(host):
     """stress-ng ended by SIGTERM says that its run was successful, with status 0."""
     tool("stress-ng")

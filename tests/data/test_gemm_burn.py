@@ -13,7 +13,7 @@ from nhc.facts.tools import gemm
 
 TORCH = '''
 """As much of torch as the burn uses, over lists of floats. FAULT makes one device compute wrongly."""
-import os, random, struct, math
+import os, random, struct, math, time
 __version__ = "2.0-fake"
 bfloat16, float16, float32, float64, int64 = "b", "h", "f", "d", "q"
 int16 = "int16"; uint8 = int32 = "int"
@@ -34,6 +34,7 @@ class Tensor:
         if isinstance(o, Tensor): return Tensor([[a * b for a, b in zip(r, s)] for r, s in zip(self.rows, o.rows)], self.device)
         return self.each(lambda v: v * o)
     def __sub__(self, x): return self.each(lambda v: v - x)
+    def any(self): return Scalar(any(v for row in self.rows for v in row))
     def __ne__(self, o): return Tensor([[float(a != b) for a, b in zip(r, s)] for r, s in zip(self.rows, o.rows)])
     __hash__ = None
     def __matmul__(self, o): return mm(self, o)
@@ -59,6 +60,7 @@ def mm(a, b, out=None):
         at = calls[a.device.index] = calls.get(a.device.index, 0) + 1
         if FAULT == "always" and a.device.index == 1: rows[0][0] += 1.0
         if FAULT == "later" and a.device.index == 1 and at > 40: rows[2][1] += 1.0
+        if FAULT == "once" and a.device.index == 1 and at == 43: rows[2][1] += 1.0
         if FAULT == "nan" and a.device.index == 1: rows[0][0] = math.nan
         if FAULT == "crash" and a.device.index == 1: raise RuntimeError("CUDA error: uncorrectable ECC\\nmore")
     if out is not None:
@@ -69,18 +71,27 @@ def mm(a, b, out=None):
 def empty_like(t): return Tensor([list(row) for row in t.rows], t.device)
 def isnan(t): return t.each(lambda v: float(math.isnan(v)))
 def equal(a, b): return a.tobytes() == b.tobytes()
+def cat(parts): return Tensor([row for part in parts for row in part.rows], parts[0].device)
 class Generator:
+    def __init__(self, device): self.device = device
     def manual_seed(self, seed):
         self.random = random.Random(seed)
         return self
-def randn(n, m, generator): return Tensor([[generator.random.gauss(0, 1) for _ in range(m)] for _ in range(n)])
-def rand(n, m, generator): return Tensor([[generator.random.random() for _ in range(m)] for _ in range(n)])
-def randint(low, high, size, generator): return Tensor([[generator.random.randrange(low, high) for _ in range(size[1])] for _ in range(size[0])])
+def randn(n, m, generator, device): return Tensor([[generator.random.gauss(0, 1) for _ in range(m)] for _ in range(n)], device)
+def rand(n, m, generator, device): return Tensor([[generator.random.random() for _ in range(m)] for _ in range(n)], device)
+def randint(low, high, size, generator, device): return Tensor([[generator.random.randrange(low, high) for _ in range(size[1])] for _ in range(size[0])], device)
+class Event:
+    def __init__(self, enable_timing): self.at = 0.0
+    def record(self): self.at = time.monotonic()
+    def elapsed_time(self, other): return (other.at - self.at) * 1000
 class cuda:
     is_available = staticmethod(lambda: FAULT != "none")
     device_count = staticmethod(lambda: 3)
     get_device_name = staticmethod(lambda index: "Fake GPU")
     synchronize = staticmethod(lambda device: None)
+    set_device = staticmethod(lambda device: None)
+    mem_get_info = staticmethod(lambda device: (1024, 2048))
+    Event = Event
 '''
 
 
@@ -118,6 +129,13 @@ def test_a_device_that_computes_wrongly(burn, fault, seen):
     assert (bad.hash != found.devices[0].hash) == (fault != "later")
     for one in (found.devices[0], found.devices[2]):
         assert (one.changed, one.wrong, one.nan) == (0, 0, 0)
+
+
+@pytest.mark.thorough
+def test_each_product_is_compared_not_the_last_of_a_few(burn):
+    """One product of all is wrong, the third of a window of eight."""
+    _, found = burn("once")
+    assert [one.changed for one in found.devices] == [0, 1, 0]
 
 
 @pytest.mark.thorough

@@ -173,14 +173,14 @@ class Case:
             row = deep.begin_sweep(connection, write(self.plan), launcher="test", by="me", now=1000.0)
         self.number = row.id
 
-    def run(self, world):
+    def run(self, world, say=lambda line: None):
         leader = Leader(self.store, name="sweep")
         assert leader.attempt()
         try:
             with self.store.read() as connection:
                 plan = read_plan(deep.sweep(connection, self.number).plan)
             assert plan == self.plan
-            around = Surroundings(1.0, lambda: world.now, world.sleep, monotonic=lambda: world.ticks)
+            around = Surroundings(1.0, lambda: world.now, world.sleep, say, monotonic=lambda: world.ticks)
             return Sweeper(self.store, self.number, plan, world, leader, around).run()
         finally:
             leader.release()
@@ -392,6 +392,19 @@ def test_a_node_with_work_is_left_alone_and_not_tested(case):
     with case.store.read() as connection:
         assert deep.last_verdicts(connection, "n03") == []
     assert any("not idle within 50 s: n03" in row.why for row in case.rows())
+
+
+def test_why_a_node_is_waited_for_is_said_at_once(case):
+    """A host key that differs would be silent until the patience is over."""
+    world = World()
+    world.taken = {"n05"}
+    world.why_busy = lambda node: "host key of n05 has changed" if node == "n05" else ""
+    lines = []
+    case.run(world, say=lines.append)
+    told = [line for line in lines if "host key" in line]
+    assert told[0] == "n05 is waited for: host key of n05 has changed"
+    assert len([line for line in told if "is waited for" in line]) == 1
+    assert any("not idle within 50 s: n05: host key of n05 has changed" in row.why for row in case.rows())
 
 
 def test_a_second_runner_is_refused(case):
