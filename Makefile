@@ -75,6 +75,9 @@ services: setup
 kube: setup  ## a real control plane with 20 fake nodes, to watch nhc work; ends with Ctrl-C
 	$(BIN)/python tests/kube/up.py
 
+slurm: setup  ## a real Slurm of three nodes with nhc as its health check, to follow the tutorial; as root; ends with Ctrl-C
+	$(BIN)/python -m tests.support.slurm_up
+
 bench: setup  ## every benchmark on an idle machine; LBNL=DIR and NPD=BINARY add those peers. See docs/performance.md
 	$(BIN)/python bench/kernel_log.py
 	$(BIN)/python bench/agent.py

@@ -121,6 +121,8 @@ NOT_RUN = {
     "podman": "builds an image",
     "export ": "the tutorial's terminals: tests/adapters/kubernetes/test_tutorial.py",
     "alias ": "the tutorial's terminals: tests/adapters/kubernetes/test_tutorial.py",
+    "ln -sfn $TUTORIAL": "tests/adapters/test_slurm_tutorial.py runs it",
+    "touch $TUTORIAL": "tests/adapters/test_slurm_tutorial.py runs it",
     "mkdir -p build/tutorial": "tests/adapters/kubernetes/test_tutorial.py runs it",
     "nhc replay tests/nodes": "tests/adapters/kubernetes/test_tutorial.py runs it",
     "mkdir deployed": "makes the directory for the file that is read below",
