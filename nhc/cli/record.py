@@ -78,8 +78,40 @@ def _record(directory: str, config: List[str], check: List[str], profile: str, n
     if not plan.items:
         raise click.UsageError(f"no configured check applies to {name}")
     with tempfile.TemporaryDirectory() as memory:
-        report = run(plan, host, state=State(memory), check_all=True, name=name)
+        state = State(memory)
+        for store, kept in _remembered(State()).items():
+            state.save(store, host.recorder.answer([REMEMBERED, store], lambda kept=kept: kept))  # type: ignore[misc]
+        report = run(plan, host, state=state, check_all=True, name=name)
     complete(directory, plan, host, name, started, raw, report)
+
+
+REMEMBERED = "remembered"
+"""The question under which a recording has what the node remembers of a log."""
+
+
+def _remembered(state: State) -> Dict[str, Dict[str, Any]]:
+    """What stands on this node although its log does not say it any more: by store, the boot and the findings.
+
+    A log is rotated, a ring wraps: a recording without them would replay as a healthy node.
+    """
+    from nhc.host import Host
+    from nhc.kernlog.read import read_log
+    from nhc.kernlog.source import STORE, LogSource
+    from nhc.kernlog.store import load as load_findings
+    from nhc.kernlog.store import stores
+
+    told: List[str] = []
+    try:
+        told = list(read_log(Host(), LogSource(), since_boot=True).state.get("findings", {}))
+    except OSError:
+        pass  # no log can be read: all that is remembered counts
+    kept = {}
+    for store in stores(state, STORE):
+        held = load_findings(state, store)
+        findings = {key: one for key, one in held.get("findings", {}).items() if key not in told}
+        if findings:
+            kept[store] = {"boot": held.get("boot", ""), "findings": findings}
+    return kept
 
 
 def complete(
@@ -141,7 +173,10 @@ def _judge(replay: Replay, config: List[str] | None = None) -> Report:
     name = str(replay.machine["name"])
     plan = replay.plan(load(config or [f"{replay.directory}/nhc.conf"], name, targets=OwnTargets()))
     with tempfile.TemporaryDirectory() as memory:
-        report = run(plan, host, state=State(memory), check_all=True, name=name, in_turn=True)
+        state = State(memory)
+        for store, kept in replay.recorded(REMEMBERED):
+            state.save(store, kept)
+        report = run(plan, host, state=state, check_all=True, name=name, in_turn=True)
     # What varies from run to run is no part of a golden report.
     results = tuple(result._replace(elapsed=0.0, source=os.path.basename(result.source)) for result in report.results)
     return report._replace(results=results, elapsed=0.0)

@@ -49,6 +49,16 @@ class Replay:
         )
         return plan._replace(items=tuple(items))
 
+    def recorded(self, kind: str) -> List[Tuple[str, Dict[str, Any]]]:
+        """The objects that were recorded under this kind of question, each with its name."""
+        found: List[Tuple[str, Dict[str, Any]]] = []
+        for text, answer in self.answers.items():
+            question, value = json.loads(text), answer.get("value")
+            plain = isinstance(question, list) and len(question) == 2 and isinstance(question[1], str)
+            if plain and question[0] == kind and "/" not in question[1] and isinstance(value, dict):
+                found.append((question[1], value))
+        return found
+
     def host(self) -> Host:
         """A Host that answers as the recorded machine did."""
         return ReplayHost(self)

@@ -215,3 +215,19 @@ def test_differences_name_the_check_and_both_verdicts():
     changed = report._replace(results=report.results[1:])
     (line,) = differences(report, changed)[:1]
     assert line.endswith("-> no result")
+
+
+def test_a_recording_keeps_what_the_node_remembers_of_a_log_that_was_rotated(tmp_path):
+    log, config = tmp_path / "dmesg", tmp_path / "nhc.conf"
+    config.write_text(f"* || check_kmsg --source dmesg={log}\n")
+    log.write_text("[    9.0] NVRM: Xid (PCI:0000:3b:00): 79, pid=1, name=a, GPU has fallen off the bus.\n")
+    assert nhc("check", "local", "-c", config, state=tmp_path / "state").returncode == 1
+    log.write_text("")
+    kept = tmp_path / "kept"
+    done = nhc("record", kept, "-c", config, state=tmp_path / "state")
+    assert done.returncode == 0, done.stderr
+    assert "replays differently" not in done.stdout
+    log.unlink()
+    done = nhc("replay", kept, "--format", "json", state=tmp_path / "other")
+    assert {result["reason"] for result in json.loads(done.stdout)["results"] if result["reason"]} >= {"Xid79"}
+    assert done.returncode == 1
