@@ -147,7 +147,8 @@ class TrainService:
             if train.ended is not None:
                 self.say(f"train {train.name} has ended: it is {train.state}; another pass needs another name")
                 return self._status()
-            return self._rounds()
+            with self.leader.beating():
+                return self._rounds()
         finally:
             self.leader.release()
 

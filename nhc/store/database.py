@@ -164,7 +164,12 @@ _PSYCOPG = {
     "application_name": "nhc",
     "tcp_user_timeout": 15_000,  # milliseconds in which a dead server's silence ends the connection
     "keepalives_idle": 10,
-    "options": f"-c lock_timeout={int(BUSY * 1000)} -c idle_in_transaction_session_timeout=60000",
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    # The server's side has to see a machine that is cut off as well: by itself it waits for two hours.
+    "options": f"-c lock_timeout={int(BUSY * 1000)} -c idle_in_transaction_session_timeout=60000"
+    " -c statement_timeout=300000 -c tcp_keepalives_idle=5 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3"
+    " -c tcp_user_timeout=15000",
 }
 
 
@@ -209,6 +214,8 @@ def _begin(connection: Connection) -> None:
 def _hold(connection: Connection, fence: Fence) -> None:
     """Keep the leader's row as it is until this transaction ends; on SQLite there is one writer anyway."""
     row = schema.leader
+    if connection.dialect.name == "postgresql":  # a leader that is stopped in here must not keep the next from the row
+        connection.execute(sa.text("SET LOCAL idle_in_transaction_session_timeout = 15000"))
     asked = sa.select(row.c.number).where(row.c.name == fence.name).with_for_update(read=True)
     number = connection.scalar(asked)
     if number != fence.number:

@@ -4,14 +4,20 @@ A candidate says whether this process may lead: an advisory lock of PostgreSQL, 
 Kubernetes' Lease (`nhc_adapters.kubernetes.api.lease.Lease` is one as it is). Whoever wins raises the number in the
 table `leader`; each transaction of a leader is made under its number (`Store.write(fence)`) and fails once another
 has raised it. So a leader that was paused, or whose connection hangs, writes nothing after it has lost.
+
+A lock alone says nothing of a holder that is stopped, or of one whose machine is cut off before the database sees it;
+and the file of a lock can be removed. So a service that leads for long writes every BEAT seconds that it is there
+(`Leader.beating`). Nobody else leads while that is younger than LEASE; when it is older, another may, lock or no lock.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+import threading
 import time
-from typing import Callable, Optional, Protocol
+from typing import Callable, Iterator, NamedTuple, Optional, Protocol
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
@@ -22,7 +28,11 @@ from nhc.store.errors import StoreError
 from nhc.store.schema import leader
 
 HELD_FOR = 10.0
-"""Seconds that a look at the lock is believed."""
+"""Seconds that a look at the lock, or one's own sign of life, is believed: fewer than LEASE, so that no two lead."""
+BEAT = 3.0
+"""Seconds between two signs of life."""
+LEASE = 15.0
+"""Seconds without one after which another may lead."""
 
 
 class Candidate(Protocol):
@@ -96,9 +106,11 @@ class FileLock:
         self._fd = -1
 
     def attempt(self) -> bool:
-        """Take or keep the lock."""
+        """Take or keep the lock. One whose file was removed or replaced is lost: another may hold the new one."""
         if self._fd >= 0:
-            return True
+            if self._is_the_file():
+                return True
+            self.release()
         try:
             fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
@@ -111,8 +123,16 @@ class FileLock:
         self._fd = fd
         return True
 
+    def _is_the_file(self) -> bool:
+        try:
+            named = os.stat(self.path, follow_symlinks=False)
+        except OSError:
+            return False
+        held = os.fstat(self._fd)
+        return (named.st_dev, named.st_ino) == (held.st_dev, held.st_ino)
+
     def held(self) -> bool:
-        """Whether it is ours: the kernel takes it from nobody who lives."""
+        """Whether it is ours: the kernel leaves it with a process until that ends."""
         return self._fd >= 0
 
     def release(self) -> None:
@@ -122,55 +142,155 @@ class FileLock:
             os.close(fd)
 
 
+class _Standing(NamedTuple):
+    """The row of a lead. `seen` is the last sign of life: None where the holder gives none, 0 where it let go."""
+
+    number: int
+    holder: str
+    seen: Optional[float]
+    now: float
+
+
 class Leader:
     """One process among those who may lead. `fence` is what its transactions are made under, None while it may not."""
 
     def __init__(
         self, store: Store, candidate: Optional[Candidate] = None, *, name: str = "remedy", holder: str = "",
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.time, monotonic: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        self._store, self._clock = store, clock
+        self._store, self._clock, self._monotonic = store, clock, monotonic
         self.name, self.holder = name, holder or f"{os.uname().nodename}:{os.getpid()}"
         self._candidate = candidate if candidate is not None else candidate_of(store, name)
+        self._renews = candidate is not None  # a Lease of Kubernetes ends by itself
         self._fence: Optional[Fence] = None
+        self._beats = False
+        self._seen = float("-inf")
 
     @property
     def fence(self) -> Optional[Fence]:
         """The number to write under; None where this process does not lead, or cannot be sure of it."""
-        return self._fence if self._fence is not None and self._candidate.held() else None
+        held = self._monotonic() - self._seen < HELD_FOR if self._beats else self._candidate.held()
+        return self._fence if self._fence is not None and held else None
 
     def attempt(self) -> bool:
         """Take the lead or keep it; whether this process leads. Called every few seconds. Raises StoreError."""
-        if not self._candidate.attempt():
+        try:
+            locked = self._candidate.attempt()
+            standing = self._standing()
+            if self._fence is not None and standing is not None and standing.number == self._fence.number:
+                # Who gives signs of life leads by them, also where a stopped process still has the lock.
+                if (locked and not self._beats) or (self._beats and self._beat()):
+                    return True
+            elif self._may(locked, standing) and self._raise_number(standing):
+                return True
+        except BaseException:
             self._fence = None
+            raise
+        self._fence = None
+        if locked:
+            self._candidate.release()
+        return False
+
+    def _may(self, locked: bool, standing: Optional[_Standing]) -> bool:
+        """Whether the lead is there to be taken."""
+        if standing is None or standing.seen is None or self._renews:
+            return locked
+        if not standing.seen or standing.holder == self.holder:
+            return locked
+        silent = not -LEASE < standing.now - standing.seen < LEASE  # a clock that is set back must not stop everything
+        return silent or (locked and _has_ended(standing.holder))
+
+    @contextlib.contextmanager
+    def beating(self) -> Iterator[None]:
+        """Give signs of life while this goes on, in a thread of its own: a round may last longer than LEASE."""
+        if self._renews:
+            yield
+            return
+        self._beats = True
+        end = threading.Event()
+        thread = threading.Thread(target=self._go_on, args=(end,), name="nhc-leader", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            end.set()
+            thread.join(BEAT)
+
+    def _go_on(self, end: threading.Event) -> None:
+        while not end.wait(BEAT):
+            with contextlib.suppress(StoreError):
+                self._beat()
+
+    def _beat(self) -> bool:
+        """Whether this process still leads, which is written down."""
+        fence, began = self._fence, self._monotonic()
+        if fence is None:
             return False
-        if self._fence is None or self._number() != self._fence.number:
-            self._fence = self._raise_number()
-        return True
+        mine = sa.and_(leader.c.name == fence.name, leader.c.number == fence.number)
+        with self._store.write() as connection:
+            done = connection.execute(sa.update(leader).where(mine).values(seen=self._now(connection))).rowcount
+        if done:
+            self._seen = began
+        elif self._fence is fence:
+            self._fence = None
+        return bool(done)
 
     def last(self) -> str:
         """Who took the lead last, "unknown" where nobody ever did. Raises StoreError."""
         return leads(self._store, self.name) or "unknown"
 
     def release(self) -> None:
-        """Stop leading."""
-        self._fence = None
+        """Stop leading, and say so: the next need not wait."""
+        fence, self._fence = self._fence, None
+        if fence is not None and self._beats:
+            mine = sa.and_(leader.c.name == fence.name, leader.c.number == fence.number)
+            with contextlib.suppress(StoreError), self._store.write() as connection:
+                connection.execute(sa.update(leader).where(mine).values(seen=0.0))
         self._candidate.release()
 
-    def _number(self) -> int:
-        with self._store.read() as connection:
-            return int(connection.scalar(sa.select(leader.c.number).where(leader.c.name == self.name)) or 0)
+    def _now(self, connection: Connection) -> float:
+        """By one clock for all who may lead: the database's where it is a server's."""
+        if self._store.sqlite:
+            return self._clock()
+        return float(connection.scalar(sa.select(sa.extract("epoch", sa.func.clock_timestamp()))) or 0.0)
 
-    def _raise_number(self) -> Fence:
-        insert = sqlite.insert if self._store.sqlite else postgresql.insert
-        now = self._clock()
-        made = insert(leader).values(name=self.name, number=1, holder=self.holder, since=now)
-        raised = {"number": leader.c.number + 1, "holder": self.holder, "since": now}
+    def _standing(self) -> Optional[_Standing]:
+        asked = sa.select(leader.c.number, leader.c.holder, leader.c.seen).where(leader.c.name == self.name)
+        with self._store.read() as connection:
+            row = connection.execute(asked).first()
+            return None if row is None else _Standing(row.number, row.holder, row.seen, self._now(connection))
+
+    def _raise_number(self, standing: Optional[_Standing]) -> bool:
+        """Take the next number, where nobody else has taken it since `standing` was read."""
+        began, number = self._monotonic(), 1 + (standing.number if standing else 0)
         with self._store.write() as connection:
-            number = connection.scalar(
-                made.on_conflict_do_update(index_elements=["name"], set_=raised).returning(leader.c.number)
-            )
-        return Fence(self.name, int(number or 0))
+            seen = self._now(connection) if self._beats else None
+            values = {"number": number, "holder": self.holder, "since": self._clock(), "seen": seen}
+            if standing is None:
+                insert = sqlite.insert if self._store.sqlite else postgresql.insert
+                made = insert(leader).values(name=self.name, **values).on_conflict_do_nothing()
+                done = connection.scalar(made.returning(leader.c.number)) is not None
+            else:
+                same = sa.and_(leader.c.name == self.name, leader.c.number == standing.number)
+                done = connection.execute(sa.update(leader).where(same).values(values)).rowcount == 1
+        if not done:
+            return False
+        self._fence, self._seen = Fence(self.name, number), began
+        return True
+
+
+def _has_ended(holder: str) -> bool:
+    """Whether a process of this machine is there no more. Who it was, `Leader.holder` says."""
+    machine, _, pid = holder.rpartition(":")
+    if machine != os.uname().nodename or not (pid.isascii() and pid.isdigit()):
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return False
 
 
 def candidate_of(store: Store, name: str) -> Candidate:

@@ -51,6 +51,10 @@ class RoundWork(Protocol):
         ...
 
 
+STAND_BY = 3.0
+"""Seconds between two attempts to take the lead, at most."""
+
+
 class RoundService:
     """One process. `leader` None: rounds that write nothing, and need no lead. `every` seconds from one to the next.
 
@@ -96,11 +100,11 @@ class RoundService:
     def _rounds(self, leader: Leader) -> None:
         """While it leads. A store that is away is waited for."""
         stop = StopSignals()
-        with self._open():
+        with self._open(), leader.beating():
             number: Optional[int] = None
             while not stop.come:
                 number = self._attempt(leader, number)
-                stop.wait(self.every)
+                stop.wait(self.every if number is not None else min(self.every, STAND_BY))
 
     def _attempt(self, leader: Leader, number: Optional[int]) -> Optional[int]:
         """A round, where this process leads; the number under which it did, None for none."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-REVISION = "0013"
+REVISION = "0014"
 """The newest migration: the schema that this nhc reads and writes."""
 
 metadata = sa.MetaData()
@@ -289,8 +289,12 @@ leader = sa.Table(
     sa.Column("number", sa.BigInteger, nullable=False),
     text_column("holder"),
     time_column("since"),
+    time_column("seen", empty=True),
 )
-"""Who leads, and the fencing number: each new leader raises it, and writes of an older one fail."""
+"""Who leads, and the fencing number: each new leader raises it, and writes of an older one fail.
+
+`seen` is its last sign of life: NULL where it gives none, 0 where it let go.
+"""
 
 tokens = sa.Table(
     "tokens",

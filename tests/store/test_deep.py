@@ -110,6 +110,7 @@ def test_a_store_of_the_first_schema_is_migrated_and_keeps_what_it_has(store):
                 index.drop(connection)
         for column in ("seq", "reported"):
             connection.execute(sa.text(f"ALTER TABLE nodes DROP COLUMN {column}"))
+        connection.execute(sa.text("ALTER TABLE leader DROP COLUMN seen"))
         if store.sqlite:
             for table in ("audit", "audit_segments"):
                 connection.execute(sa.text(f"DROP TRIGGER {table}_only_new"))
