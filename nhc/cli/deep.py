@@ -35,6 +35,7 @@ from nhc.units import show_seconds
 
 if TYPE_CHECKING:
     from nhc.agent.server_push import PushSettings
+    from nhc.store.deep import DeepResult
 
 _OPTIONS: Dict[str, Any] = read(CHECK_LOCAL, [])
 """Those of `nhc check local`, as they are where none is given."""
@@ -287,18 +288,31 @@ def _told(name: str, host: Host, node: str, state: State) -> Dict[str, Any]:
 
 
 @click.command("calibrate")
-@click.argument("paths", nargs=-1, required=True, metavar="REPORT...")
+@click.argument("paths", nargs=-1, metavar="[REPORT...]")
+@click.option("--store", "url", metavar="URL", default="", help="Take the results that this store has, too.")
+@click.option(
+    "--days",
+    type=click.FloatRange(0, min_open=True),
+    default=90.0,
+    show_default=True,
+    help="Of the store, results no older than this.",
+)
 @click.option("--least", default=LEAST, show_default=True, type=click.IntRange(3), help="Fewest nodes for a row.")
 @click.option("-o", "--output", metavar="FILE", default="", help="Write the table to this file.")
-def calibrate_command(paths: Tuple[str, ...], least: int, output: str) -> None:
+def calibrate_command(paths: Tuple[str, ...], url: str, days: float, least: int, output: str) -> None:
     """Propose expected figures from the reports of healthy nodes.
 
-    REPORT is a report of `nhc deep run -f json`, or a directory of them. For each kind of node and each metric the
-    median is proposed, with a tolerance that covers the nodes' own spread. A node that stands out is named and left
-    out. Look at the table before you copy it to /etc/nhc/deep-expected.tsv on the nodes.
+    REPORT is a report of `nhc deep run -f json`, or a directory of them; --store has the fleet's own results. For each
+    kind of node and each metric the median is proposed, with a tolerance that covers the nodes' own spread. A node that
+    stands out is named and left out. Look at the table before you copy it to /etc/nhc/deep-expected.tsv on the nodes.
     """
+    if not paths and not url:
+        raise SystemExit(_refuse("nhc deep calibrate: name reports, or a store (--store)"))
     try:
         found, remarks = calibration.samples(calibration.reports(paths))
+        if url:
+            own, more = calibration.samples_of(_stored(url, time.time() - days * 86400))
+            found, remarks = found + own, remarks + more
     except calibration.BadInput as error:
         raise SystemExit(_refuse(f"nhc deep calibrate: {printable(str(error))}")) from None
     proposal = propose(found, time.strftime("%Y-%m-%d", time.gmtime()), least)
@@ -312,6 +326,26 @@ def calibrate_command(paths: Tuple[str, ...], least: int, output: str) -> None:
         click.echo(text, nl=False)
     click.echo(f"{len(proposal.rows)} rows, {len(remarks) + len(proposal.remarks)} remarks", err=True)
     raise SystemExit(EXIT_HEALTHY if proposal.rows else EXIT_UNHEALTHY)
+
+
+def _stored(url: str, then: float) -> List[DeepResult]:
+    """The results of a store. Raises BadInput."""
+    try:
+        from nhc.settings_file import SettingsError
+        from nhc.store import deep
+        from nhc.store.errors import StoreError
+        from nhc.store.settings import load, opened
+    except ImportError as error:
+        raise calibration.BadInput(f"the store needs the extra nodehealth[remedy]: {error}") from None
+    try:
+        store = opened(load(url=url), create=False)
+        try:
+            with store.read() as connection:
+                return deep.since(connection, then)
+        finally:
+            store.close()
+    except (StoreError, SettingsError) as error:
+        raise calibration.BadInput(str(error)) from None
 
 
 @click.command("restore")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import Iterable, List, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, Iterable, List, Sequence, Tuple
 
 from nhc.deep.fleet_norm import Proposal, Sample
 from nhc.facts.expected import COLUMNS, format_row
 from nhc.model import Report
 from nhc.render import json as wire
 from nhc.system.bounded_read import parse_json, read_text
+
+if TYPE_CHECKING:
+    from nhc.store.deep import DeepResult
 
 LARGEST = 64 << 20
 
@@ -83,6 +86,41 @@ def samples(found: Iterable[Report]) -> Tuple[List[Sample], List[str]]:
             for metric in result.outcome.metrics
         ]
     return kept, remarks
+
+
+def samples_of(rows: Iterable[DeepResult]) -> Tuple[List[Sample], List[str]]:
+    """The same of a store's rows: each run of a suite by itself."""
+    runs: Dict[Tuple[str, str, float], List[Tuple[DeepResult, Dict[str, str]]]] = {}
+    for row in rows:
+        runs.setdefault((row.node, row.suite, row.at), []).append((row, _about(row)))
+    kept: List[Sample] = []
+    remarks: List[str] = []
+    for (node, _suite, at), found in runs.items():
+        bad = [row for row, about in found if row.verdict == "CRIT" and about.get("reason") != SLOW]
+        cut_short = [row for row, about in found if about.get("reason") in UNFINISHED]
+        kind = next((about["kind"] for _row, about in found if about.get("kind")), "")
+        if bad or cut_short or not kind:
+            why = (
+                f"not healthy: {bad[0].message}" if bad
+                else f"its run has no end: {cut_short[0].message}" if cut_short
+                else "its result does not say what kind of node it is"
+            )  # fmt: skip
+            remarks.append(f"{node}: left out, {why}"[:200])
+            continue
+        for row, _ in found:
+            check, colon, metric = row.test.partition(":")
+            if colon and check.startswith("check_deep_") and row.value is not None:
+                kept.append(Sample(node, kind, metric, row.unit, row.value, row.device, at))
+    return kept, list(dict.fromkeys(remarks))
+
+
+def _about(row: DeepResult) -> Dict[str, str]:
+    """What a row says of its node's kind and its verdict's reason."""
+    try:
+        found = parse_json(row.versions)
+    except ValueError:
+        return {}
+    return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
 
 
 def table(proposal: Proposal) -> str:

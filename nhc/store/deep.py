@@ -29,7 +29,9 @@ OPEN, STOPPING, DONE, STOPPED = "open", "stopping", "done", "stopped"
 
 
 class DeepResult(NamedTuple):
-    """One value or verdict of one node. `versions` is JSON of tool and driver versions; `sweep` where one tested it."""
+    """One value or verdict of one node. `versions` is JSON of versions, the node's kind and the reason of its verdict;
+    `sweep` is where one tested it.
+    """
 
     node: str
     suite: str
@@ -116,12 +118,13 @@ def add_report(connection: Connection, report: Report, suite: str) -> int:
     )
     if connection.execute(sa.select(deep_results.c.id).where(same).limit(1)).first() is not None:
         return 0
-    versions = json.dumps({"nhc": report.version})
     rows = []
     for result in report.results:
         outcome = result.outcome
         if outcome.verdict is Verdict.SKIP:
             continue
+        about = {"nhc": report.version, "kind": report.labels.get("kind", ""), "reason": outcome.reason}
+        versions = json.dumps({name: value for name, value in about.items() if value})
         for name, value, unit in outcome.metrics or (("", None, ""),):
             test = f"{result.check}:{name}" if name else result.check
             rows.append(DeepResult(
@@ -203,6 +206,13 @@ def history(connection: Connection, node: str, limit: int = 100) -> List[DeepRes
     asked = sa.select(*columns).where(deep_results.c.node == node)
     asked = asked.order_by(deep_results.c.at.desc(), deep_results.c.id.desc()).limit(limit)
     return [DeepResult._make(row) for row in connection.execute(asked)]
+
+
+def since(connection: Connection, then: float) -> List[DeepResult]:
+    """All results since then (Unix time), the oldest first, those of sweeps left out."""
+    columns = [deep_results.c[name] for name in DeepResult._fields]
+    asked = sa.select(*columns).where(deep_results.c.at >= then, deep_results.c.sweep.is_(None))
+    return [DeepResult._make(row) for row in connection.execute(asked.order_by(deep_results.c.at, deep_results.c.id))]
 
 
 # Sweeps.

@@ -3,6 +3,7 @@
 
 import json
 import random
+import time
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,8 @@ from nhc.deep.fleet_norm import LEAST, Norm, Sample, latest, norm, place, propos
 from nhc.facts import expected
 from nhc.model import CheckResult, Metric, Report, crit, ok, unknown
 from nhc.render.json import render
+from nhc.store import deep
+from tests.support.new_store import new_store
 from tests.support.run import nhc
 
 
@@ -128,6 +131,27 @@ def test_nhc_deep_calibrate_writes_a_table_that_checks_read(tmp_path):
     assert (row.kind, row.expected, row.threshold) == ("cpu-x-2", 80.5, 80.5 * 0.95)
     few = nhc("deep", "calibrate", tmp_path / "sick.json")
     assert (few.returncode, few.stderr) == (1, "0 rows, 1 remarks\n")
+
+
+@pytest.mark.thorough
+def test_nhc_deep_calibrate_takes_the_fleet_s_own_results_from_its_store(tmp_path):
+    store = new_store(str(tmp_path), anchor="")
+    now = time.time()
+    with store.write() as connection:
+        for number in range(11):
+            one = report(f"n{number}", 80.0 + number / 10, "DeepSlow" if number % 2 else "")
+            deep.add_report(connection, one._replace(started=now - number), "quick")
+        deep.add_report(connection, report("odd", 8.0, "DeepWrongResult")._replace(started=now), "quick")
+        deep.add_report(connection, report("old", 8.0)._replace(started=now - 100 * 86400), "quick")
+    store.close()
+    done = nhc("deep", "calibrate", "--store", f"sqlite:///{tmp_path}/store.db", "-o", tmp_path / "own.tsv")
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / "own.tsv").read_text()
+    [row] = expected.parse(text, "own.tsv")
+    assert (row.kind, row.metric, row.expected) == ("cpu-x-2", "host_triad", 80.5)
+    assert "# left out: odd: left out, not healthy: slow" in text
+    nothing = nhc("deep", "calibrate")
+    assert (nothing.returncode, "--store" in nothing.stderr) == (2, True)
 
 
 @pytest.mark.thorough
