@@ -122,6 +122,7 @@ NOT_RUN = {
     "export ": "the tutorial's terminals: tests/adapters/kubernetes/test_tutorial.py",
     "alias ": "the tutorial's terminals: tests/adapters/kubernetes/test_tutorial.py",
     "ln -sfn $TUTORIAL": "tests/adapters/test_slurm_tutorial.py runs it",
+    "sinfo -h -n": "tests/adapters/test_slurm_tutorial.py runs it",
     "touch $TUTORIAL": "tests/adapters/test_slurm_tutorial.py runs it",
     "mkdir -p build/tutorial": "tests/adapters/kubernetes/test_tutorial.py runs it",
     "nhc replay tests/nodes": "tests/adapters/kubernetes/test_tutorial.py runs it",
