@@ -16,7 +16,7 @@ def result(node, verdict, at, suite="quick", test="check_deep_gemm"):
 
 def report(node, at, *outcomes):
     return Report(node, "b1", at, 1.0, tuple(CheckResult("check_deep_gemm", outcome) for outcome in outcomes),
-                  version="9.9")  # fmt: skip
+                  version="9.9", labels={"kind": "hgx-h100-8"})  # fmt: skip
 
 
 def test_a_report_becomes_a_row_for_each_value(store):
@@ -35,7 +35,11 @@ def test_a_report_becomes_a_row_for_each_value(store):
         ("check_deep_gemm", "gpu1", None, "", "CRIT"),
     }
     assert {row.message for row in rows} == {"", "slow second line"}
-    assert {(row.boot_id, row.at, row.versions) for row in rows} == {("b1", 100.0, '{"nhc": "9.9"}')}
+    assert {(row.boot_id, row.at) for row in rows} == {("b1", 100.0)}
+    assert {(row.verdict, row.versions) for row in rows} == {
+        ("OK", '{"nhc": "9.9", "kind": "hgx-h100-8"}'),
+        ("CRIT", '{"nhc": "9.9", "kind": "hgx-h100-8", "reason": "Slow"}'),
+    }
 
 
 def test_the_last_verdict_is_the_worst_of_the_newest_run_of_each_suite(store):
