@@ -141,6 +141,7 @@ DISPATCH = {
 DOORS = {
     "nhc.agent": "a resident program: its sockets, its followers, its worker and sink processes",
     "nhc.archive.build": "builds a file",
+    "nhc.archive.importer": "keeps what it compiled, before anything of nhc can be imported",
     "nhc.console.doors": "asks the kernel who is at the other end of a socket",
     "nhc.console.this_machine": "asks the kernel whose socket is at the other end",
     "nhc.cli": "writes what a person asks for",

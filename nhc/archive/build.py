@@ -10,6 +10,7 @@ inputs give the same bytes, so a digest identifies a version.
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import io
 import os
@@ -47,7 +48,7 @@ except OSError:
 
     _sources = zipfile.ZipFile(io.BytesIO(_zip.get_data(f"{{_zip.archive}}/{sources}")))
     exec(compile(_sources.read("nhc/archive/importer.py"), "nhc/archive/importer.py", "exec"), _names)
-    _names["Uncompiled"](_zip).install()
+    _names["from_sources"](_zip, f"{{sys.implementation.cache_tag}}-{{_magic}}", "{digest}").install()
 else:
     import marshal
 
@@ -88,10 +89,11 @@ def build(output: str, python: str = "/usr/bin/env python3", interpreters: Seque
         with open(temporary, "wb") as file:
             file.write(f"#!{python}\n".encode())
             with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
-                _add(archive, "__main__.py", _main().encode())
+                zipped = _zipped({name: path for name, path in sources.items() if _is_module(name)})
+                _add(archive, "__main__.py", _main(hashlib.sha256(zipped).hexdigest()).encode())
                 for tag, directory in sorted(compiled.items()):
                     _add(archive, f"lib/{tag}", _piece(sources, directory), zipfile.ZIP_STORED)
-                _add(archive, SOURCES, _zipped({name: path for name, path in sources.items() if _is_module(name)}))
+                _add(archive, SOURCES, zipped)
                 for name, path in sorted(sources.items()):
                     if _is_data(name):
                         _add(archive, f"{SOURCE}/{name}", _read(path))
@@ -100,8 +102,8 @@ def build(output: str, python: str = "/usr/bin/env python3", interpreters: Seque
     return sorted(tag.rpartition("-")[0] for tag in compiled)
 
 
-def _main() -> str:
-    return _MAIN.format(source=SOURCE, sources=SOURCES, entries=ENTRY_POINTS)
+def _main(digest: str) -> str:
+    return _MAIN.format(source=SOURCE, sources=SOURCES, entries=ENTRY_POINTS, digest=digest)
 
 
 def _is_module(name: str) -> bool:
@@ -185,7 +187,7 @@ CONTROLLER = ("nhc/fleet/",)
 """What no node runs, and the Ansible collection's controller does, from the archive that it carries: sources alone."""
 NODE_ADAPTERS = (
     "__init__.py", "_command.py", "flux.py", "lsf.py", "pbs.py", "sge.py",
-    "slurm/__init__.py", "slurm/adapter.py", "slurm/states.py",
+    "slurm/__init__.py", "slurm/adapter.py", "slurm/states.py", "slurm/work.py",
 )  # fmt: skip
 """Adapters that a node's own hooks use; they import the standard library alone (a test holds them to it)."""
 
@@ -222,8 +224,6 @@ def _tag(interpreter: str) -> Optional[str]:
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """`python -m nhc.archive.build [FILE [PYTHON ...]]`: FILE is nhc.pyz unless named, compiled for each PYTHON."""
-    import hashlib
-
     words = sys.argv[1:] if argv is None else list(argv)
     if words and words[0].startswith("-"):
         print("usage: python -m nhc.archive.build [FILE [PYTHON ...]]", file=sys.stderr)

@@ -1,11 +1,13 @@
 """nhc.pyz: one file that runs on every Python from 3.9 on with nothing else installed."""
 
 import ast
+import marshal
 import os
 import shutil
 import subprocess
 import sys
 import zipfile
+import zlib
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ import pytest
 from nhc.archive import build
 from nhc.archive.build import INTERPRETERS, NODE_ADAPTERS, SOURCE, SOURCES
 from nhc.check import find_all
+from tests.support.require import need
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -46,7 +49,7 @@ def archive(tmp_path_factory):
 
 
 def start(python, archive, *words, tmp, check=True):
-    env = {"PATH": "/usr/bin:/bin", "NHC_STATE_DIR": str(tmp / "state")}
+    env = {"PATH": "/usr/bin:/bin", "NHC_STATE_DIR": str(tmp / "state"), "NHC_CACHE_DIR": str(tmp / "cache")}
     done = subprocess.run([python, "-I", "-S", str(archive), *words], capture_output=True, text=True, env=env,
                           cwd=tmp, timeout=120)  # fmt: skip
     assert not check or done.returncode == 0, done.stderr
@@ -137,17 +140,76 @@ def test_the_archives_directory_stays_short(archive):
     assert "nhc/fleet/summary.py" in modules  # for the controller of the Ansible collection that carries the archive
 
 
-@pytest.mark.thorough
-def test_an_interpreter_that_nothing_was_compiled_for_runs_from_the_sources(archive, tmp_path):
-    bare = tmp_path / "nhc.pyz"
-    with zipfile.ZipFile(archive) as old, zipfile.ZipFile(bare, "w") as new:
+@pytest.fixture(scope="module")
+def bare(archive, tmp_path_factory):
+    """The archive with nothing compiled."""
+    path = tmp_path_factory.mktemp("bare") / "nhc.pyz"
+    with zipfile.ZipFile(archive) as old, zipfile.ZipFile(path, "w") as new:
         for info in old.infolist():
             if not info.filename.startswith("lib/cpython"):
                 new.writestr(info, old.read(info))
-    done = subprocess.run([sys.executable, "-I", "-S", str(bare), "explain", "check_fs_free"],
-                          capture_output=True, text=True, cwd=tmp_path, timeout=60)  # fmt: skip
+    return path
+
+
+def explain(bare, tmp, **environ):
+    env = {"PATH": "/usr/bin:/bin", "NHC_CACHE_DIR": str(tmp / "cache"), **environ}
+    done = subprocess.run([sys.executable, "-S", str(bare), "explain", "check_fs_free"],
+                          capture_output=True, text=True, cwd=tmp, timeout=60, env=env)  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("check_fs_free")
+
+
+@pytest.mark.thorough
+def test_an_interpreter_that_nothing_was_compiled_for_runs_from_the_sources(bare, tmp_path):
+    explain(bare, tmp_path, PYTHONDONTWRITEBYTECODE="1")
+
+    assert not any(path.is_file() for path in tmp_path.rglob("*"))
+
+
+HOSTILE = compile("import sys\nsys.exit('hostile code ran')", "hostile", "exec")
+
+
+def put(path, code):
+    body = marshal.dumps(code)
+    path.write_bytes(zlib.crc32(body).to_bytes(4, "little") + body)
+
+
+@pytest.mark.thorough
+def test_such_an_interpreter_keeps_what_it_compiled(bare, tmp_path):
+    explain(bare, tmp_path)
+    [kept] = (tmp_path / "cache").iterdir()
+    modules = {path.name for path in kept.iterdir()}
+    assert {"index", "nhc.cli.main", "nhc.check"} <= modules
+    assert kept.stat().st_mode & 0o077 == 0
+
+    put(kept / "nhc.check", HOSTILE)  # what is kept is what runs
+    with pytest.raises(AssertionError, match="hostile code ran"):
+        explain(bare, tmp_path)
+    (kept / "nhc.check").write_bytes(b"cut")  # a damaged file is made anew
+    explain(bare, tmp_path)
+    assert len((kept / "nhc.check").read_bytes()) > 100
+    (tmp_path / "cache" / kept.name.replace(kept.name[-4:], "0000")).mkdir()
+    shutil.rmtree(kept)
+    explain(bare, tmp_path)
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == [kept.name]  # that of other sources is gone
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("whose", ["anybody can write to it", "somebody else owns it", "it is a link"])
+def test_compiled_code_that_others_could_have_written_does_not_run(bare, tmp_path, whose):
+    explain(bare, tmp_path)
+    [kept] = (tmp_path / "cache").iterdir()
+    put(kept / "nhc.check", HOSTILE)
+    if whose == "somebody else owns it":
+        need("root", not os.geteuid())
+        os.chown(kept, 65534, 65534)
+    elif whose == "it is a link":
+        kept.rename(tmp_path / "elsewhere")
+        kept.symlink_to(tmp_path / "elsewhere")
+    else:
+        kept.chmod(0o777)
+
+    explain(bare, tmp_path)
 
 
 @pytest.mark.thorough
