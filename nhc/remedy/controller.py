@@ -21,7 +21,7 @@ from nhc.remedy.clock_watch import mind_the_clock, open_breaker
 from nhc.remedy.effects import Hands
 from nhc.remedy.ladder import Mode
 from nhc.remedy.looking import MARKING, Base, CollectsEvidence, Lookout, RunsSuite
-from nhc.remedy.machine import ENDS, EpisodeEvent, EpisodeState
+from nhc.remedy.machine import CAUSE, ENDS, EpisodeEvent, EpisodeState
 from nhc.remedy.settings import RemedySettings
 from nhc.remedy.steps import step
 from nhc.remedy.view import EpisodeView, Move, Scene
@@ -155,7 +155,8 @@ class RemedyController:
         for one in moved:
             row, state = one.case.episode, one.case.state
             alarm = state is EpisodeState.ESCALATED
-            found.append(NodeStep(row.node, row.id, row.state, one.move.because, now, False, state in ENDS, alarm))
+            why = one.move.because or (CAUSE[one.move.event] if one.move.event is not None else "")
+            found.append(NodeStep(row.node, row.id, row.state, why, now, False, state in ENDS, alarm))
         for wait in held:
             key = (wait.state, wait.why.partition(":")[0])
             if wait.episode and self._waits.get(wait.episode) != key:

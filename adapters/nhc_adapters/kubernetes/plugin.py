@@ -54,6 +54,7 @@ class Adapter(Kubernetes):
 
     NHC_KUBECONFIG, NHC_KUBE_CONTEXT, NHC_KUBE_VOCABULARY (names with commas); NHC_KUBE_REQUESTS: whose words persons
     use to ask for a repair (nhc, hyperpod); NHC_KUBE_EVICT: what a drain may do besides (force, delete-emptydir-data);
+    NHC_KUBE_EVICT_NOT: patterns of namespaces whose pods a drain waits for;
     NHC_KUBE_GROUPS: labels that name a node's blast radius (rack=example.com/rack,pool=example.com/team);
     NHC_KUBE_KARPENTER_REPAIRS=1: Karpenter's gate NodeRepair is on; NHC_KUBE_KURED: NAMESPACE/NAME of its DaemonSet;
     NHC_KUBE_OWN_POD: the uid of the pod that asks, which does not make its node busy.
@@ -89,7 +90,8 @@ class Adapter(Kubernetes):
             raise AdapterError("NHC_KUBE_REQUESTS: hyperpod: marks in HyperPod's words (NHC_KUBE_VOCABULARY) would "
                                "write over the label by which persons ask")  # fmt: skip
         evict = _words(given, "NHC_KUBE_EVICT", ("force", "delete-emptydir-data"), "")
-        self.rules = DrainRules(force="force" in evict, empty_dir="delete-emptydir-data" in evict)
+        waits = tuple(one.strip() for one in given.get("NHC_KUBE_EVICT_NOT", "").split(",") if one.strip())
+        self.rules = DrainRules(force="force" in evict, empty_dir="delete-emptydir-data" in evict, waits=waits)
         self._others = ClusterClaims(
             kubeconfig, given.get("NHC_KUBE_CONTEXT", ""), timeout, given.get("NHC_KUBE_KURED", "kube-system/kured"),
             given.get("NHC_KUBE_KARPENTER_REPAIRS", "") == "1",

@@ -202,6 +202,10 @@ def test_the_longest_grace_is_the_drains(rule: int | None, slow: int | None, qui
     assert heard.asked["slow"]["preconditions"] == {"uid": "slow"}
 
 
+LOSES_TMP = {"cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes": "tmp, state"}
+TMP, DATA = {"name": "tmp", "emptyDir": {}}, {"name": "data", "emptyDir": {}}
+
+
 def pod(name: str, **more: Any) -> dict[str, Any]:
     metadata = {"namespace": "n", "name": name, "uid": name, "ownerReferences": [OWNER], **more.pop("metadata", {})}
     return {"metadata": metadata, "spec": {}, "status": {"phase": "Running"}, **more}
@@ -222,6 +226,11 @@ def pod(name: str, **more: Any) -> dict[str, Any]:
         (pod("p", metadata={"annotations": {"keep": "1"}}), DrainRules(protected=("keep",)), "block"),
         (pod("p"), DrainRules(namespaces=("other",)), "leave"),
         (pod("p", spec={"volumes": [{"emptyDir": {}}]}), DrainRules(empty_dir=True), "evict"),
+        (pod("p", metadata={"annotations": LOSES_TMP}, spec={"volumes": [TMP]}), DrainRules(), "evict"),
+        (pod("p", metadata={"annotations": LOSES_TMP}, spec={"volumes": [TMP, DATA]}), DrainRules(), "block"),
+        (pod("p"), DrainRules(waits=("train-*", "n")), "block"),
+        (pod("p"), DrainRules(waits=("train-*",)), "evict"),
+        (pod("p", status={"phase": "Succeeded"}), DrainRules(waits=("n",)), "evict"),
     ],
 )
 def test_each_pod_is_sorted_by_what_would_become_of_it(one: dict[str, Any], rules: DrainRules, where: str) -> None:

@@ -145,3 +145,17 @@ def test_the_controller_beside_the_loop_leaves_the_mark_until_the_loop_has_prove
         store.close()
     assert not marked(kube, sick)
     assert len(rebooter.sent) == 1
+
+
+def test_the_work_of_a_namespace_that_ends_by_itself_is_waited_for(kube: Kube, tmp_path: Path) -> None:
+    sick = kube.node("sick")
+    kube.ready(sick)
+    kube.pod("training", sick)
+    given = {"NHC_KUBECONFIG": str(kube.kubeconfig(tmp_path)), "NHC_KUBE_EVICT": "force"}
+    for more, left in ({"NHC_KUBE_EVICT_NOT": f"other,{kube.prefix[:4]}*"}, ["training"]), ({}, []):
+        made = Adapter({**given, **more})
+        for _more in range(3):
+            said = made.evict([sick])[sick]
+        until(lambda left=left: kube.pods() == left, 20)
+        assert ("the work of its namespace is waited for" in said) is bool(left)
+        made.close()

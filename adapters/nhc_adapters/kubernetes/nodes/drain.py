@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from nhc.ports import AdapterError
@@ -41,7 +42,8 @@ class DrainRules:
     """What a drain may do.
 
     `grace` is the longest grace period allowed to a pod (seconds), None for whatever the pod asks. `selector`
-    limits the pods by label; `protected` are `key` or `key=value` annotations that protect a pod.
+    limits the pods by label; `protected` are `key` or `key=value` annotations that protect a pod. `waits` are patterns
+    of namespaces whose work ends by itself: its pods are waited for, and never evicted.
     """
 
     grace: Optional[int] = None
@@ -51,6 +53,7 @@ class DrainRules:
     protected: Tuple[str, ...] = (f"{SAFE}=false",)
     namespaces: Tuple[str, ...] = ()
     selector: str = ""
+    waits: Tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,8 @@ def sort_pods(pods: Sequence[Mapping[str, Any]], rules: DrainRules) -> Sorted:
             leave[name] = "ours, and only reads"
         elif controller is not None and controller.get("kind") == "DaemonSet" and not finished:
             leave[name] = f"of DaemonSet {controller.get('name')}"
+        elif any(fnmatchcase(str(metadata.get("namespace")), one) for one in rules.waits) and not finished:
+            block[name] = "ends by itself: the work of its namespace is waited for"
         elif any(_annotated(annotations, wanted) for wanted in rules.protected) and not finished:
             block[name] = "protected by its annotation"
         elif controller is None and not finished and not rules.force:
