@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
 
-.PHONY: check test quick lint types build pyz ptx site packages release verify-release lock kube bench fuzz clean setup system-packages fresh fresh-services services
+.PHONY: check test quick lint types build pyz ptx site packages release verify-release lock lowest kube bench fuzz clean setup system-packages fresh fresh-services services
 
 check: $(VENV)/.run  ## judge this machine with the built-in checks
 	@$(BIN)/nhc check local --all; [ $$? -ne 2 ]
@@ -55,8 +55,22 @@ site: setup  ## the documents as static pages, with reference from the code, int
 LOCK = uv pip compile --quiet --no-header --generate-hashes --universal --upgrade
 lock:  ## take the newest libraries into the packages
 	$(LOCK) --python-version 3.9 packaging/node.in -o packaging/node.txt
+	$(LOCK) --python-version 3.11 packaging/build.in -o packaging/build.txt
 	$(LOCK) --python-version 3.11 pyproject.toml -c packaging/node.txt -o packaging/libraries.txt \
 	  $(foreach extra,agent aws console fleet kubernetes remedy,--extra $(extra))
+
+# The oldest libraries that the extras take, in an environment of its own; `pip install uv` first.
+LOWEST := build/lowest
+LOWEST_EXTRAS := agent,console,fleet,kubernetes,remedy
+lowest:  ## the rooms that use the extras' libraries, with the oldest versions of these that pyproject.toml takes
+	mkdir -p build
+	uv pip compile --quiet --no-header --resolution lowest-direct --python-version 3.11 pyproject.toml \
+	  $(foreach extra,agent console fleet kubernetes remedy,--extra $(extra)) -o build/lowest.txt
+	uv venv --quiet --python 3.11 $(LOWEST)
+	uv pip install --quiet --python $(LOWEST)/bin/python -c build/lowest.txt -e ".[$(LOWEST_EXTRAS)]" \
+	  aiosmtpd hypothesis jsonschema pytest pytest-xdist selenium standardwebhooks
+	$(LOWEST)/bin/python -m pytest -p no:cacheprovider $(or $(PYTEST_ARGS),tests/agent/test_otel.py tests/console/test_server.py \
+	  tests/fleet/test_login.py tests/jobs tests/notices tests/server tests/store tests/top)
 
 # SUITE=trixie tries Debian's next release.
 SUITE ?= bookworm
