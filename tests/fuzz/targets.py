@@ -413,7 +413,7 @@ def a_configuration_is_a_plan_or_problems(given: str) -> None:
             continue
         for item in plan.items:
             assert item.name
-            assert item.strikes >= 1
+            assert item.strikes >= 0
             assert item.timeout is None or 0 < item.timeout < math.inf
 
 
