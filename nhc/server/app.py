@@ -227,6 +227,7 @@ class Intake:
         except StoreError as error:
             if error.refused:
                 raise RefusedPush(422, "store", f"the store does not take it: {error}") from None
+            self.store_said(str(error))
             raise RefusedPush(503, "store", "the store does not answer", 10.0) from None
 
     def _answer(self, request: web.Request, pushed: Dated, received: List[Received]) -> dict[str, object]:

@@ -170,7 +170,9 @@ async def _watch(intake: Intake, tokens: KnownTokens) -> None:
         problem = ""
         try:
             await loop.run_in_executor(None, tokens.refresh)
+            await intake.writer.probe()
         except (StoreError, RuntimeError) as error:  # RuntimeError: no thread can be started now
             problem = str(error)
+        problem = problem or intake.writer.problem  # what can be read may still not be written: a full disk
         intake.store_said(problem)
         await asyncio.sleep(LOOK)

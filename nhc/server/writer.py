@@ -36,6 +36,9 @@ class Writer:
         self._queue: List[_Waiting] = []
         self._wake = asyncio.Event()
         self._ending = False
+        self.problem = ""
+        """Why the last transaction could not be written, "" where it was."""
+        self._unwritten: Sequence[Incoming] = ()
         self._thread = ThreadPoolExecutor(1, "nhc-writer")
         self._task: asyncio.Task[None] | None = None
 
@@ -55,6 +58,24 @@ class Writer:
             return await done
         finally:
             self._counters.count_waiting(-len(reports))
+
+    async def probe(self) -> None:
+        """See whether writing works again, where it did not: without pushes nobody would.
+
+        What could not be written is written, since anything smaller may fit on a disk that is full. Its node sends it
+        again, which changes nothing.
+        """
+        if self.problem:
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._try_again, self._unwritten)
+
+    def _try_again(self, reports: Sequence[Incoming]) -> None:
+        try:
+            self._save(reports)
+        except StoreError as error:
+            if not error.refused:
+                self.problem = str(error)
+                return
+        self.problem, self._unwritten = "", ()
 
     async def close(self, within: float) -> None:
         """Write what waits, for at most so many seconds, and end."""
@@ -98,12 +119,15 @@ class Writer:
                 for one in some:
                     await self._write([one])
                 return
+            if not error.refused:
+                self.problem, self._unwritten = str(error), some[0].reports
             self._fail(some, error)
             return
         except Exception as error:  # one that nobody foresaw must not end the writing of all that come after
             self._counters.note(f"internal error: {type(error).__name__}: {error}")
             self._fail(some, StoreError(f"{type(error).__name__}", refused=len(some) == 1))
             return
+        self.problem, self._unwritten = "", ()
         at = 0
         for one in some:
             if not one.done.done():

@@ -10,6 +10,7 @@ import time
 import pytest
 import urllib3
 
+from nhc.server.run import LOOK
 from nhc.store import coverage, holds, nodes
 from nhc.store.connect import open_store
 from nhc.store.errors import StoreError
@@ -192,7 +193,15 @@ def test_a_full_disk_refuses_and_is_taken_up_again(small, tmp_path):
             taken += [one.started] if status == 200 else []
         assert (status, answer) == (503, {"error": "the store does not answer"})
         assert set(taken) <= kept(server)
+        health, end = [], time.monotonic() + 3 * LOOK
+        while time.monotonic() < end:  # reading works all the time
+            health.append(server.get("/healthz"))
+            time.sleep(0.2)
+        assert {status for status, _ in health} == {503}
+        assert "full" in health[-1][1]
+        assert "nhc_server_store_up 0" in server.get("/metrics")[1]
         subprocess.run(["mount", "-o", "remount,size=8m", small], check=True)
+        until(lambda: server.get("/healthz") == (200, "ok\n"))  # without a push: who balances load sends none
         assert server.push(packed(report(at=time.time() + 10)), token)[0] == 200
         assert set(taken) <= kept(server)
     finally:
