@@ -73,7 +73,7 @@ def test_the_api_server_takes_every_overlay(installed: Any, overlay: str) -> Non
     assert ("daemonset.apps/nhc-gate " if overlay == "gate" else "daemonset.apps/nhc-agent-") in said.stdout
 
 
-@pytest.mark.parametrize("where", ["overlays/cpu", "remedy", "jobs"])
+@pytest.mark.parametrize("where", ["overlays/cpu", "remedy", "remedy-repairs", "jobs"])
 def test_the_pod_monitor_finds_every_pod_that_serves_metrics(plane: Any, where: str) -> None:
     """An agent serves to the network with the component that brings the PodMonitor."""
     monitor = yaml.safe_load((MANIFESTS / "overlays/prometheus/podmonitor.yaml").read_text())

@@ -49,8 +49,8 @@ def documents(text: str) -> Dict[str, Any]:
             if doc["metadata"]["name"].startswith(OURS)}  # fmt: skip
 
 
-def kustomized(plane: Any) -> str:
-    return str(plane.kubectl("kustomize", str(MANIFESTS / "remedy")).stdout)
+def kustomized(plane: Any, name: str = "remedy-repairs") -> str:
+    return str(plane.kubectl("kustomize", str(MANIFESTS / name)).stdout)
 
 
 def taken(plane: Any, text: str) -> str:
@@ -108,6 +108,10 @@ def test_the_chart_and_kustomize_make_the_same(plane: Any) -> None:
     ours = made(kustomized(plane))
     assert len(ours) == 16
     assert made(chart(plane, *ON, "--set=console.enabled=false")) == ours
+    plain_loop = made(kustomized(plane, "remedy"))
+    assert made(chart(plane, *ON, "--set=console.enabled=false,remedy.jobs=false")) == plain_loop
+    rules = [rule for doc in plain_loop.values() for rule in doc.get("rules", ())]
+    assert not [rule for rule in rules if {"jobs", "pods/log"} & set(rule["resources"])]  # no repairer is set up there
 
 
 def test_nothing_of_it_runs_with_rights_on_its_node(plane: Any) -> None:
@@ -287,7 +291,7 @@ def test_doctor_names_the_rule_that_another_account_lacks(kube: Kube, installed:
 
 def test_a_drain_may_evict_every_pod_of_ours(plane: Any) -> None:
     """What they keep in an emptyDir is of no use to their successors."""
-    kustom = [plane.kubectl("kustomize", str(MANIFESTS / name)).stdout for name in ("base", "remedy", "jobs")]
+    kustom = [plane.kubectl("kustomize", str(MANIFESTS / name)).stdout for name in ("base", "remedy-repairs", "jobs")]
     texts = [*kustom, chart(plane, "--set=jobs.enabled=true", *ON)]
     docs = [doc for text in texts for doc in yaml.safe_load_all(text) if doc]
     wanted = [doc for doc in docs if doc["kind"] in ("Deployment", "StatefulSet")]
