@@ -45,10 +45,6 @@ class Expected(NamedTuple):
         """The figure that is `part` (0 to 1) of what is expected: so much less of a speed, so much more of a time."""
         return self.expected * part if self.at_least else self.expected / part
 
-    def holds(self, value: float) -> bool:
-        """Whether a figure passes. NaN does not."""
-        return value >= self.threshold if self.at_least else value <= self.threshold
-
 
 def parse(text: str, name: str) -> Tuple[Expected, ...]:
     """The rows of a table. Raises ValueError naming file, line and what was expected."""
@@ -96,7 +92,7 @@ def format_row(row: Expected) -> str:
     """The row as a line of the table."""
     cells = (row.kind, row.metric, "least" if row.at_least else "most", f"{row.expected:g}", row.unit,
              f"{row.tolerance * 100:g}", str(row.size), row.source,
-             f"{row.spread * 100:.3g}" if row.spread else "")  # fmt: skip
+             *([f"{row.spread * 100:.3g}"] if row.spread else []))  # fmt: skip
     return "\t".join(cell.replace("\t", " ").replace("\n", " ") for cell in cells)
 
 
