@@ -1,17 +1,22 @@
 """The page in a real browser: each screen, keyboard, colour schemes, hostile text, a hundred thousand nodes."""
 
 import json
+import time
 from importlib import resources
+from urllib.parse import quote
 
 import pytest
 
 from nhc.console.settings import parse
 from nhc.console.snapshot import NodeRow, take
 from nhc.console.sources import StoreSource
-from nhc.model import Verdict
-from nhc.store import attempts, deep, episodes, jobs, trains
+from nhc.model import Action, CheckResult, Outcome, Report, Verdict
+from nhc.store import attempts, audit, deep, episodes, holds, jobs, trains
+from nhc.store.importing import import_reports
+from nhc.store.intake import IntakeSettings
 from tests.console.conftest import TOKENS, Running, Site, report, settings
 from tests.support import browser as browsers
+from tests.support.new_store import new_store
 from tests.support.ports import free_ports
 from tests.support.waiting import until
 
@@ -100,6 +105,57 @@ def test_text_of_a_node_never_becomes_markup(at):
         assert "<img src=x onerror=" in text(browser), screen
         assert browser.title.endswith("nhc console")
         assert browser.execute_script("return document.images.length") == 0
+
+
+HOSTILE_SCREENS = (
+    "needs", "map?by=rack", "problems", "checks?fact=rack", "node/n1", "episodes", "episode/{episode}", "timeline/n1",
+    "held", "offenders", "audit", "health", "find?text=n", "cause?check={evil}&reason={evil}",
+)  # fmt: skip
+
+
+def test_nothing_that_a_node_or_a_person_wrote_becomes_markup_on_any_screen(tmp_path):
+    """Every text that comes from a node, a job or a form is hostile at once, and the whole page is walked."""
+    store = new_store(str(tmp_path), anchor="")
+    now = time.time()
+    outcome = Outcome(Verdict.CRIT, EVIL, EVIL, EVIL, evidence=(EVIL,), action=Action.REBOOT)
+    result = CheckResult(EVIL, outcome)
+    made = [
+        Report(f"n{number}", EVIL, now - 5, 0.1, (result,), labels={"rack": EVIL, "kind": EVIL}) for number in (1, 2)
+    ]
+    import_reports(store, made, "agent", IntakeSettings(), now)
+    with store.write() as connection:
+        episode, _new = episodes.open_episode(
+            connection, "n1", f"{EVIL}|{EVIL}|{EVIL}", action="reboot", state="awaiting-approval", now=now, by=EVIL,
+            rung="reboot",
+        )  # fmt: skip
+        holds.hold(connection, "node", "n2", by=EVIL, why=EVIL, now=now, until=now + 3600)
+        audit.append(connection, now, EVIL, EVIL, node="n1", detail={"why": EVIL, EVIL: EVIL})
+    found = settings(free_ports(1)[0])
+    console = Running(found, StoreSource(store, found.stale), store)
+    browser = browsers.start()
+    try:
+        until(lambda: console.server.hub.snapshot, what="the first snapshot")
+        browser.get(f"http://{console.address}/login")
+        browser.execute_async_script(
+            "const done = arguments[arguments.length - 1];"
+            "fetch('/login', {method: 'POST', headers: {'Content-Type': 'application/json'},"
+            f"body: JSON.stringify({{token: '{TOKENS['adam']}'}})}}).then(() => done())"
+        )
+        browser.get_log("browser")
+        seen = 0
+        for screen in HOSTILE_SCREENS:
+            path = screen.format(evil=quote(EVIL), episode=episode.id)
+            browser.get(f"http://{console.address}/view/{path}")
+            browsers.until_script(browser, READY, screen)
+            seen += "<img src=x onerror=" in browser.page_source.replace("&lt;", "<")
+            assert browser.title.endswith("nhc console"), screen
+            assert browser.execute_script("return document.images.length + document.querySelectorAll('b').length") == 0
+            assert [line["message"] for line in browser.get_log("browser")] == [], screen
+        assert seen >= 8, "most screens show the texts"
+    finally:
+        browser.quit()
+        console.stop()
+        store.close()
 
 
 def test_a_node_is_shown_with_the_work_on_it(at):
