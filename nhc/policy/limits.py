@@ -31,7 +31,7 @@ class Limit(NamedTuple):
         found = NO_LIMIT if self.nodes is None else self.nodes
         if self.share is not None:
             # The tiny addition keeps 0.07 * 100 from being 7.000000000000001's neighbour below.
-            found = min(found, max(self.least or bool(self.share), int(size * self.share + 1e-9)))
+            found = min(found, max(self.least or int(self.share > 0), int(size * self.share + 1e-9)))
         return found
 
     def show(self) -> str:

@@ -16,6 +16,7 @@ from nhc import plugins
 from nhc.console import settings as console_settings
 from nhc.remedy import remedy_file
 from nhc.server.settings import load as load_server
+from nhc_adapters.kubernetes.api.client import MERGE_PATCH, node_path
 from nhc_adapters.kubernetes.nodes.drain import DrainRules, sort_pods
 from nhc_adapters.kubernetes.plugin import Adapter
 from nhc_adapters.kubernetes.repair.handoff import ACTORS, KubernetesHandoff
@@ -262,9 +263,12 @@ directory = "{base}/evidence"
 image = "{IMAGE}@sha256:{"0" * 64}"
 namespace = "{SYSTEM}"
 kubeconfig = "{config}"
+rungs = ["reboot"]
 """
     (base / "doctor.toml").write_text(settings)
-    kube.node("n1", fake=False)
+    node = kube.node("n1", fake=False, spec={"providerID": "aws:///us-east-1a/i-1"})
+    info = {"status": {"nodeInfo": {"bootID": "51f63ccd-64cd-4617-a959-c8a9d031f1be"}}}
+    kube.admin.patch(f"{node_path(node)}/status", info, MERGE_PATCH)
     return subprocess.run(
         [sys.executable, "-m", "nhc", "remedy", "doctor", "--settings", str(base / "doctor.toml")],
         capture_output=True, text=True, check=False, timeout=120, cwd=os.path.dirname(MANIFESTS.parent),
