@@ -60,7 +60,7 @@ def main() -> int:
             done = sync(slurm, [report(name, at, sick) for at, name in enumerate(names)], policy, ledger, apply=True)
             seconds = time.perf_counter() - begin
             held = sum(1 for state in slurm.nodes() if state.available is not sick and state.name != "here")
-            print(f"{what}: {len(names)} nodes, {slurm.calls - 2} controller calls, {seconds:.2f} s; {held} are so now")
+            print(f"{what}: {len(names)} nodes, {slurm.calls - 3} controller calls, {seconds:.2f} s; {held} are so now")
             if done.failed or held != len(names):
                 return 1
         begin = time.perf_counter()

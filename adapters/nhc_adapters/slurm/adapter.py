@@ -1,8 +1,8 @@
 """Slurm through its own commands: `scontrol` and `sinfo` by argv. Standard library only: the hooks run this.
 
-Reading all nodes is one controller call, and so is each distinct reason to drain, each resume of any number
-of nodes: see `mark` and `clear`. What an update did is read back where Slurm reported an error, since
-slurmctld carries out an update of several nodes as far as it can.
+Reading all nodes is one controller call, the work on them another, and so is each distinct reason to drain, each
+resume of any number of nodes: see `mark` and `clear`. What an update did is read back where Slurm reported an error,
+since slurmctld carries out an update of several nodes as far as it can.
 """
 
 from __future__ import annotations
