@@ -25,7 +25,8 @@ RELAPSES = 6
 def acting(view: EpisodeView, scene: Scene) -> Move:
     """Reached after a restart only: the order was written down, and whether it was sent nobody knows."""
     del scene
-    move = go(view, EpisodeEvent.SENT, "the controller stopped before it knew the answer: the effect is looked for")
+    why = "the controller stopped before it knew the answer: the effect is looked for"
+    move = go(view, EpisodeEvent.SENT, why, stopped=True)
     return move._replace(ends=AttemptStatus.AMBIGUOUS)
 
 
@@ -60,14 +61,15 @@ def watching(view: EpisodeView, scene: Scene) -> Move:
 
 
 def _never_arrived(view: EpisodeView, scene: Scene, before: FrozenSet[str], limit: float) -> bool:
-    """Whether an order whose answer is not known has had no effect for so long that it cannot have arrived: a report
-    from the second half of the time shows the old boot. That is believed once; then the rung counts as tried.
+    """Whether an order that the loop stopped at has had no effect for so long that it cannot have been sent: a report
+    from the second half of the time shows the old boot. That is believed once. A call that was sent, and whose answer
+    was lost, counts as tried: the same again would have no effect either.
     """
     health, last = view.health, view.last
     return (
         last is not None and last.state is AttemptStatus.AMBIGUOUS and last.rung in SAME_MACHINE
-        and not view.detail.not_now and fresh(health, scene) and health is not None and health.boot in before
-        and health.at > view.detail.entered + limit / 2
+        and view.detail.stopped and not view.detail.not_now and fresh(health, scene) and health is not None
+        and health.boot in before and health.at > view.detail.entered + limit / 2
     )  # fmt: skip
 
 

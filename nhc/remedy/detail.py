@@ -22,6 +22,7 @@ class Detail(NamedTuple):
     of the row. `ask_after` is when a rung that nobody can be asked for now is asked for again, `not_now` since when it
     waits so. `again` are the numbers of attempts that the machine itself stood in the way of, `unsent` of those that
     were never begun: we held them back, or the other side took none. `denied` is the permission that was missing.
+    `stopped`: the loop stopped before it knew whether it had sent the last attempt.
     `boot` is the boot id before the repair, `successor` the node that replaced this one. `replacement` is the
     provider's name of the machine that replaced this one's, until it is known which node that is.
     `heard` is when a silent node was heard again: a report from before proves nothing. `forced` says that the repair
@@ -48,6 +49,7 @@ class Detail(NamedTuple):
     ask_after: float = 0.0
     not_now: float = 0.0
     denied: str = ""
+    stopped: bool = False
     again: Tuple[int, ...] = ()
     unsent: Tuple[int, ...] = ()
     boot: str = ""

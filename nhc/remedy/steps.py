@@ -231,7 +231,7 @@ def _recheck(view: EpisodeView, scene: Scene) -> Move:
         return go(view, EpisodeEvent.GIVEN_UP, why)
     move = go(
         view, EpisodeEvent.CONFIRMED, _why(view), boot=view.boot, followed=0,
-        follow_id="", follow_message="",
+        follow_id="", follow_message="", stopped=False,
     )  # fmt: skip
     return move._replace(begins=True)
 

@@ -144,7 +144,7 @@ def test_9_every_attempt_ends(world, mood):
     assert episode.state == "returned"
     outcomes = [outcome for _, outcome in tried(world, episode.id)]
     assert set(outcomes) <= {"succeeded", "failed", "refused"}
-    first = {"": "succeeded", "lost": "succeeded", "dropped": "refused", "refused": "refused", "throttled": "refused"}
+    first = {"": "succeeded", "lost": "succeeded", "dropped": "failed", "refused": "refused", "throttled": "refused"}
     assert outcomes[0] == first[mood]
     assert len(set(world.sendings("n1"))) == len(world.sendings("n1"))
 

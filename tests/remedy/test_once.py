@@ -34,7 +34,7 @@ def test_an_attempt_written_after_the_clock_was_set_back_is_known(world):
     world.run(controller, 100)
     with world.read() as connection:
         tried = [one.rung for one in attempts.attempts_of(connection, last(world).id)]
-    assert tried == ["reboot", "reboot"]
+    assert tried == ["reboot", "power-cycle"]
 
 
 def dies(world, boundary):
