@@ -76,8 +76,8 @@ def test_a_proposal_names_who_stands_out_and_holds_for_the_rest():
     triad, latency = found.rows
     assert (triad.metric, triad.at_least, triad.tolerance) == ("host_triad", True, 0.05)
     assert 395 < triad.expected < 405
-    assert all(triad.holds(value) for value in values)
-    assert not triad.holds(250.0)
+    assert all(value >= triad.threshold for value in values)
+    assert triad.threshold > 250.0
     assert (latency.at_least, latency.threshold) == (False, 5.25)
     assert triad.source == "calibrated 2026-01-02 on 12 nodes, 12 figures"
     assert any("n012" in remark and "stands out" in remark for remark in found.remarks)
