@@ -112,8 +112,7 @@ class Intake:
         push_dated = dated(pushed, time.time())
         received = await self._written(push_dated)
         if pushed.lost:
-            self.counters.count_lost(pushed.lost)
-            self.counters.note(f"{printable(pushed.node, 100)} lost {pushed.lost} reports while it could not push them")
+            self.counters.count_lost(printable(pushed.node, 100), pushed.lost, time.monotonic())
         return web.json_response(self._answer(request, push_dated, received))
 
     def store_said(self, problem: str) -> None:

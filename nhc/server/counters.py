@@ -72,9 +72,10 @@ class ServerCounters:
             self._said.popitem(last=False)
         self._log(line)
 
-    def count_lost(self, count: int) -> None:
+    def count_lost(self, node: str, count: int, now: float) -> None:
         """An agent says that so many reports are lost."""
         self.lost += count
+        self._once("lost", node, f"{node} lost {count} reports while it could not push them", now)
 
     def count_clock_off(self) -> None:
         """A push came from a node whose clock is off."""

@@ -72,6 +72,15 @@ def test_a_thousand_malformed_requests_are_a_few_lines(alone):
     assert float(refused[0].split()[1]) > 500
 
 
+def test_a_node_that_says_with_each_push_that_it_lost_reports_fills_no_log(alone):
+    token = alone.token("n7")
+    before = alone.said().count("n7 lost")
+    for _ in range(5):
+        assert alone.push(packed(report("n7"), node="n7", lost=3), token)[0] == 200
+    assert alone.said().count("n7 lost") - before == 1
+    assert "nhc_server_reports_lost_total 15" in alone.get("/metrics")[1]
+
+
 def bomb():
     """Ten million empty lists in 32 kB: valid JSON that is a push, until it is read."""
     lists = b"[]," * ((32 << 20) // 3 - 100)
