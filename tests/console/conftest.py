@@ -28,13 +28,17 @@ ROLES = {"vera": "viewer", "olga": "operator", "adam": "admin", "alma": "auditor
 
 
 def settings(port):
+    return parse(settings_text(port))
+
+
+def settings_text(port):
     people = "".join(
         f'[people.{name}]\nroles = ["{ROLES[name]}"]\n'
         + ('nodes = ["a*"]\n' if name == "nina" else "")
         + f'[[people.{name}.tokens]]\nsha256 = "{hashlib.sha256(token.encode()).hexdigest()}"\n'
         for name, token in TOKENS.items()
     )
-    return parse(f'listen = "127.0.0.1:{port}"\nrefresh = "0.5s"\nstale = "10m"\n{people}')
+    return f'listen = "127.0.0.1:{port}"\nrefresh = "0.5s"\nstale = "10m"\n{people}'
 
 
 def report(node, verdict=Verdict.OK, reason="", started=0.0, target="", message=""):
