@@ -301,6 +301,7 @@ READ: dict[tuple[str, str], Callable[[Block, Path], None]] = {
     ("docs/migration-nvsentinel.md", "apply = "): kubernetes_toml,
     ("docs/slurm.md", "# slurm.conf"): slurm_conf,
     ("docs/owners.md", "[evidence]"): remedy_settings,
+    ("docs/remedy.md", "[reasons.NodeSilent]"): remedy_settings,
     ("docs/slurm.md", "[sources]"): remedy_settings,
     ("docs/spares.md", "[pools."): spare_pools,
     ("docs/store.md", "[sinks.server]"): server_sink,
