@@ -255,6 +255,7 @@ OWN = {
     "nhc/cli/profile.py": "files of the package",
     "nhc/fleet/inventory.py": "the first 4 KiB",
     "nhc/archive/build.py": "files of the package",
+    "nhc/archive/importer.py": "what we compiled, in a directory that only we can write to",
     "nhc/cli/fleet_options.py": "one byte, to see that it can be read",
     "nhc/cli/job_watch.py": "a log, 1 MiB of a line at a time",
     "nhc/deep/leftovers.py": "/proc/PID/environ, 1 MiB of it",

@@ -278,6 +278,7 @@ READ: dict[tuple[str, str], Callable[[Block, Path], None]] = {
     ("docs/bare-metal.md", "[repairers."): repairers,
     ("docs/node-repairs.md", "[repairers."): repairers,
     ("docs/remedy.md", "[drill]"): remedy_settings,
+    ("docs/remedy.md", "[reasons."): remedy_settings,
     ("docs/remedy-kubernetes.md", "[repairers."): repairers,
     ("docs/remedy-kubernetes.md", "[verify]"): suite_runner,
     ("docs/remedy-kubernetes.md", "[leader]"): remedy_settings,

@@ -13,14 +13,19 @@ from typing import Iterator, Optional, Tuple
 
 import pytest
 
+from nhc import plugins
+
 ROOT = Path(__file__).parents[1]
 PLUGINS = ROOT / "playbooks/collections/ansible_collections/nhc/nhc/plugins"
 QUOTED = re.compile(r"`((?:nhc|nhc_adapters)(?:\.[A-Za-z_]\w*)+)`")
 ASKED = re.compile(r"import_nhc\(\"([\w.]+)\"\)(?:\.(\w+))?")
 OTHERS = {
-    "nhc.adapters", "nhc.checks", "nhc.repairers", "nhc.renderers", "nhc.sinks", "nhc.job_controllers",  # entry points
-    "nhc.conf", "nhc.pyz",  # files
-}  # fmt: skip
+    *(kind.group for kind in vars(plugins).values() if isinstance(kind, plugins.PartKind)),
+    "nhc.checks",
+    "nhc.conf",
+    "nhc.pyz",
+}
+"""Groups of entry points, and files."""
 NOT_OURS = re.compile(r"nhc\.(check|node|reason|incident|apart|service|timer|nhc|css|fish|example)\b")
 """Fields of events, units, files and templates, which look like modules."""
 
