@@ -242,7 +242,12 @@ def _others(view: EpisodeView) -> Optional[Held]:
     """
     newest = max((one.seen for one in view.detail.faults), default=0.0)
     judged = {one.boot for one in view.detail.faults if one.boot}
-    by_us = view.last is not None and view.last.rung in after_repair.NEW_BOOT and view.last.written > newest
+    # Until our repair took effect the node may have gone on to report the fault.
+    by_us = (
+        view.last is not None
+        and view.last.rung in after_repair.NEW_BOOT
+        and max(view.last.written, view.detail.repaired) >= newest
+    )
     if judged and view.boot and view.boot not in judged and not by_us:
         return Held("boot", "the machine has booted since its fault was seen: a report of this boot must show it")
     if view.claims:
