@@ -97,6 +97,8 @@ FANOUT = 4096
 @_what("--check", multiple=True, metavar="NAME", help="Run only checks of this name; shell patterns work (repeatable).")
 @_what("--tag", multiple=True, metavar="TAG", help="Run only checks with this tag (repeatable).")
 @_what("--context", default="", metavar="NAME", help="Run the lines meant for this context.")
+@_what("--suite", default="", metavar="NAME", help="Run this suite of deep checks instead (prejob proves every GPU in "
+       "a second); a node with work on it is UNKNOWN.")  # fmt: skip
 @_what("--label", "facts", multiple=True, metavar="FACT", help="Keep this variable of the inventory with each report "
        "(repeatable).")  # fmt: skip
 @_what("--nhc", "use", type=click.Choice(["auto", "pushed", "installed"]), default="auto", show_default=True,

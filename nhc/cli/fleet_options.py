@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import re
 from typing import TYPE_CHECKING, Dict, List, Mapping, Tuple, Union
 
 from nhc.exit_status import EXIT_UNKNOWN, EXIT_USAGE
@@ -157,20 +158,35 @@ def settings(options: SweepOptions, nodes: List[Node]) -> SweepSettings:
         engine = None if options["use"] == "installed" else bundles.engine(options["pyz"])
     except bundles.BadSite as error:
         raise UsageProblem(str(error)) from None
-    more: List[str] = ["--all"]
+    suite = _suite(options)
+    # A second on free devices needs no drain; what loads a node for longer runs where the scheduler keeps work away.
+    more: List[str] = (["--adapter", "none"] if suite == "prejob" else []) if suite else ["--all"]
     for name, values in (("check", options["check"]), ("tag", options["tag"])):
         for value in values:
             more += [f"--{name}", value]
     if options["context"]:
         more += ["--context", options["context"]]
     task = node_session.SweepTask(
-        engine, site, tuple(more), seconds=options["timeout"], login=options["connect_timeout"], use=options["use"],
+        engine, site, tuple(more), suite, options["timeout"], options["connect_timeout"], options["use"],
         directory=options["node_dir"], sudo=options["sudo"], nonce=os.urandom(8).hex(),
     )  # fmt: skip
     return worker.SweepSettings(
         task, _transports(options, nodes), options["transport"], options["fanout"], options["shards"],
         options["connect_timeout"], options["retries"], names_of(nodes),
     )  # fmt: skip
+
+
+def _suite(options: SweepOptions) -> str:
+    """The suite that nodes are to run, "" for their configuration. Raises UsageProblem where both are asked for."""
+    suite = options["suite"]
+    if not suite:
+        return ""
+    beside = [f"--{name}" for name in ("config", "scripts", "profile", "check", "tag", "context") if options[name]]  # type: ignore[literal-required]
+    if beside:
+        raise UsageProblem(f"--suite {suite} runs the lines of that suite: it takes no {', '.join(beside)}")
+    if not re.fullmatch(r"[A-Za-z0-9][\w.-]{0,62}", suite):
+        raise UsageProblem(f"--suite {suite}: a suite's name, as nhc deep list shows them")
+    return suite
 
 
 def _transports(options: SweepOptions, nodes: List[Node]) -> Dict[str, Transport]:

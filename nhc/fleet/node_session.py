@@ -40,6 +40,8 @@ class SweepTask(NamedTuple):
     site: Site
     options: Tuple[str, ...] = ()
     """More options of `nhc check local`."""
+    suite: str = ""
+    """A suite that is run in place of `nhc check local`'s checks, by `nhc deep run`: on nodes without work alone."""
     seconds: float = 60.0
     """The deadline of the run on the node."""
     login: float = 10.0
@@ -121,8 +123,8 @@ def _request(task: SweepTask) -> Tuple[bytes, bytes]:
         "site": task.site.bundle.digest if task.site.bundle else "",
         "bundles": sorted(bundles),
         "store": _STORE,
-        "argv": ["check", "local", "--format", "jsonl", "--timeout", f"{task.seconds:g}s", "--node", _NAME,
-                 *task.site.options, *task.options],
+        "argv": [*(["deep", "run", task.suite, "-q"] if task.suite else ["check", "local"]), "--format", "jsonl",
+                 "--timeout", f"{task.seconds:g}s", "--node", _NAME, *task.site.options, *task.options],
         "seconds": task.seconds + GRACE,
         "guard": task.seconds + task.login + 2 * GRACE,
         "limit": REPORT_LIMIT,

@@ -23,6 +23,7 @@ class SweepOptions(TypedDict):
     check: Tuple[str, ...]
     tag: Tuple[str, ...]
     context: str
+    suite: str
     facts: Tuple[str, ...]
     use: str
     pyz: Optional[str]
