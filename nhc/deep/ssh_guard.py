@@ -9,6 +9,7 @@ import time
 from typing import Dict, Mapping, NamedTuple, Optional, Tuple
 
 from nhc import fleet
+from nhc.deep import journal
 from nhc.deep.idle import ALLOWED, DEVICES
 from nhc.fleet.transport import Node, Stream, Transport, Trouble
 from nhc.model import printable
@@ -61,7 +62,7 @@ def read_settings(given: Mapping[str, str]) -> SshSettings:
             words[name] = tuple(shlex.split(given.get(name, "")))
     except ValueError as error:
         raise SettingError(name, str(error)) from None
-    state, directory = given.get("state", "/var/lib/nhc/deep/sweeps"), given.get("directory", "/var/lib/nhc/deep")
+    state, directory = given.get("state", f"{journal.directory()}/sweeps"), given.get("directory", "/var/lib/nhc/deep")
     for name, path in (("state", state), ("directory", directory)):
         if not os.path.isabs(path):
             raise SettingError(name, f"{printable(path, 60)!r} is not an absolute path")

@@ -135,7 +135,7 @@ class RemedySettings(NamedTuple):
     effect: EffectTimeouts = EffectTimeouts()
     verify: VerifySettings = VerifySettings()
     evidence: EvidenceBudget = EvidenceBudget()
-    evidence_directory: str = "/var/lib/nhc/evidence"
+    evidence_directory: str = f"{where.DIRECTORY}/evidence"
     evidence_keep: float = 30 * DAY
     evidence_first: bool = False
     leave_alone: float = DAY

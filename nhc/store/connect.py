@@ -1,6 +1,6 @@
 """Open the store, make its tables where there are none, and refuse a schema that is not this nhc's.
 
-store = open_store("sqlite:////var/lib/nhc/store.db")
+store = open_store("sqlite:////var/lib/nhc-server/store.db")
 with store.write() as connection:
     episodes.save_step(connection, ...)      # what is done in one `with` is kept whole or not at all
 """

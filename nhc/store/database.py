@@ -15,7 +15,7 @@ from sqlalchemy import event
 from sqlalchemy.engine import URL, Connection, Engine, make_url
 
 from nhc.model import printable
-from nhc.store import schema
+from nhc.store import schema, where
 from nhc.store.anchor import Anchor, Head
 from nhc.store.errors import LeadershipLost, StoreError
 
@@ -112,7 +112,7 @@ def connect(url: str, *, anchor: str = "", create: bool = True, pool: int = 5) -
             anchor = anchor or f"{path}.anchor"
         else:
             engine = sa.create_engine(parsed, pool_size=pool, pool_pre_ping=True, connect_args=_PSYCOPG)
-            anchor = anchor or f"/var/lib/nhc/{parsed.database or 'nhc'}.anchor"
+            anchor = anchor or f"{where.DIRECTORY}/{parsed.database or 'nhc'}.anchor"
     except ModuleNotFoundError as error:
         from nhc.extras import how_to_install
 
@@ -183,7 +183,7 @@ def _parsed(url: str) -> URL:
     if parsed.drivername not in ("sqlite", "postgresql+psycopg"):
         raise StoreError(f"the store is kept in sqlite or postgresql, not in {printable(parsed.drivername, 40)}")
     if parsed.drivername == "sqlite" and (not parsed.database or parsed.database.startswith((":memory:", "file:"))):
-        raise StoreError("the store needs a file: sqlite:////var/lib/nhc/store.db")
+        raise StoreError(f"the store needs a file: {where.DEFAULT}")
     return parsed
 
 

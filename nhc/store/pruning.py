@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from nhc.model import printable
 from nhc.ports import AdapterError
 from nhc.prometheus_family import Family, counter, gauge
+from nhc.store import where
 from nhc.store.database import Store
 from nhc.store.errors import StoreError
 from nhc.store.leader import Leader
@@ -33,7 +34,7 @@ class PruneSettings(NamedTuple):
     """How often (seconds; 0 for never), how long things are kept, and where old rows of the audit log go."""
 
     keep: Keep = Keep()
-    segments: str = "/var/lib/nhc/audit"
+    segments: str = f"{where.DIRECTORY}/audit"
     every: float = 86400.0
 
 

@@ -21,7 +21,7 @@ from nhc.store.intake import IntakeSettings
 from nhc.store.pruning import PruneSettings
 from nhc.store.retention import DAY, Keep
 
-SEGMENTS = "/var/lib/nhc/audit"
+SEGMENTS = f"{where.DIRECTORY}/audit"
 
 
 class StoreSettings(NamedTuple):

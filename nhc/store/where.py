@@ -10,7 +10,9 @@ import os
 
 from nhc import settings_file
 
-DEFAULT = "sqlite:////var/lib/nhc/store.db"
+DIRECTORY = "/var/lib/nhc-server"
+"""What the services keep, as the user nhc. /var/lib/nhc is root's: what a node keeps, by its agent and its gate."""
+DEFAULT = f"sqlite:///{DIRECTORY}/store.db"
 PATH = "/etc/nhc/store.toml"
 
 

@@ -23,7 +23,8 @@ HOOKS = {
 _FILES = (
     ("/etc/nhc", "Configuration of the node and settings of the services."),
     ("/run/nhc", "What a node remembers until it boots."),
-    ("/var/lib/nhc", "What outlives a boot; the store."),
+    ("/var/lib/nhc", "What a node remembers for longer."),
+    ("/var/lib/nhc-server", "The services' store and audit log."),
 )
 
 

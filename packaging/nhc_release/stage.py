@@ -56,7 +56,7 @@ PACKAGES = (
     "nodehealth-server",
 )
 UNIT_DIRECTORY = "usr/lib/systemd/system"
-SYSUSERS = 'u nhc - "node health services" /var/lib/nhc\n'
+SYSUSERS = 'u nhc - "node health services" /var/lib/nhc-server\n'
 
 
 class Stage(NamedTuple):

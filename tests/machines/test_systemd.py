@@ -91,6 +91,39 @@ def test_a_started_unit_is_ready_and_its_directories_are_its_own(node: Node) -> 
     assert modes == ["700:root", "600:root", "750:root"]
 
 
+def test_whatever_starts_first_every_directory_keeps_its_user(node: Node) -> None:
+    """Each unit with its user and its directories; a sleep stands for the program, of which parts are not here."""
+    node.reset()
+    node.run("id -u nhc >/dev/null 2>&1 || useradd --system --home /var/lib/nhc-server nhc")
+    node.run("rm -rf /var/lib/nhc-server; mkdir -p /etc/nhc; touch /etc/nhc/gate.toml /etc/nhc/deep-sweep.env")
+    units = sorted(path.name for path in UNITS.glob("*.service"))
+    for unit in units:
+        node.put(
+            f"/run/systemd/system/{unit}.d/sleep.conf",
+            "[Service]\nType=exec\nExecStartPre=\nExecStart=\nExecStart=/usr/bin/sleep infinity\n",
+        )
+    node.run("systemctl daemon-reload")
+    owners = "stat -c '%U %a %n' /var/lib/nhc /var/lib/nhc-server /var/lib/nhc/gate.json /var/lib/nhc-server/store.db"
+    try:
+        for order in (units, units[::-1]):
+            node.run(f"systemctl start {order[0]}")
+            node.run(f"systemctl start {' '.join(order)}")
+            node.run("touch /var/lib/nhc/gate.json")
+            node.run("su -s /bin/sh nhc -c 'umask 77; touch /var/lib/nhc-server/store.db'")
+            for unit in order:
+                node.run(f"systemctl restart {unit}")
+            assert node.run(owners).split("\n")[:4] == [
+                "root 750 /var/lib/nhc", "nhc 700 /var/lib/nhc-server", "root 644 /var/lib/nhc/gate.json",
+                "nhc 600 /var/lib/nhc-server/store.db",
+            ]  # fmt: skip
+            node.run(f"systemctl stop {' '.join(order)}; rm -rf /var/lib/nhc /var/lib/nhc-server")
+    finally:
+        node.run(
+            f"systemctl stop {' '.join(units)}; rm -rf /run/systemd/system/nhc-*.service.d /var/lib/nhc-server; "
+            "rm -f /etc/nhc/gate.toml /etc/nhc/deep-sweep.env; systemctl daemon-reload; systemctl reset-failed"
+        )
+
+
 def test_no_check_says_otherwise_within_the_unit(node: Node) -> None:
     node.start(BROAD, kernel_log=True)
     within: Dict[Tuple[str, str], Tuple[str, str]] = {}

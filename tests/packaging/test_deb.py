@@ -84,10 +84,10 @@ def test_maintainer_scripts_may_run_again(release, root):
 def test_services_install_with_their_user_and_are_ready_to_be_configured(release, root):
     names = ("nodehealth", "nodehealth-libs", "nodehealth-server", "nodehealth-console")
     root.run("dpkg", "-i", *root.take(release.debs(*names)))
-    assert root.run("getent", "passwd", "nhc").stdout.split(":")[5:6] == ["/var/lib/nhc"]
+    assert root.run("getent", "passwd", "nhc").stdout.split(":")[5:6] == ["/var/lib/nhc-server"]
     assert not list((root.path / "etc/systemd/system").rglob("nhc-*"))
 
-    root.run("mkdir", "-p", "/var/lib/nhc")
+    root.run("mkdir", "-p", "/var/lib/nhc-server")
     root.run("nhc", "store", "migrate")
     assert "problems" in root.run("nhc", "store", "status").stdout
     examples = "/usr/share/doc/nodehealth-{}/examples/{}"
@@ -102,7 +102,7 @@ def test_services_install_with_their_user_and_are_ready_to_be_configured(release
 
     root.run("dpkg", "--purge", *reversed(names))
     assert not (root.path / "usr/lib/nodehealth").exists()
-    assert not (root.path / "var/lib/nhc").exists()
+    assert not list((root.path / "var/lib").glob("nhc*"))
 
 
 def test_a_package_of_another_version_is_not_taken_for_this_one(release, root, tmp_path):

@@ -64,8 +64,8 @@ def test_a_node_installs_upgrades_and_removes(release, root, tmp_path):
 def test_services_install_with_their_user(release, root):
     names = ("nodehealth", "nodehealth-libs", "nodehealth-server", "nodehealth-console")
     rpm(root, "-i", "--nodeps", *release.rpms(*names))
-    assert root.run("getent", "passwd", "nhc").stdout.split(":")[5] == "/var/lib/nhc"
-    root.run("mkdir", "-p", "/var/lib/nhc")
+    assert root.run("getent", "passwd", "nhc").stdout.split(":")[5] == "/var/lib/nhc-server"
+    root.run("mkdir", "-p", "/var/lib/nhc-server")
     root.run("nhc", "store", "migrate")
     assert "problems" in root.run("nhc", "store", "status").stdout
     rpm(root, "-e", *names)

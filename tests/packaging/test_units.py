@@ -1,0 +1,77 @@
+"""The units of one host: who runs each, and what it keeps where. tests/machines starts them under systemd."""
+
+from __future__ import annotations
+
+import configparser
+import re
+from pathlib import Path
+from typing import Dict, Set
+
+import pytest
+
+from nhc.deep import ssh_guard
+from nhc.remedy.settings import RemedySettings
+from nhc.store import settings, where
+from nhc_release.stage import SYSUSERS
+
+ROOT = Path(__file__).resolve().parents[2]
+SERVICES = sorted((ROOT / "adapters/systemd").glob("*.service"))
+OVER_A_STORE = ("server", "remedy", "notices", "console", "job", "deep")
+"""The first words of commands that open the store: `nhc WORD`."""
+KEPT = ("StateDirectory", "CacheDirectory", "LogsDirectory", "RuntimeDirectory")
+
+
+def service(path: Path) -> Dict[str, str]:
+    """The section [Service]; of an option that is given twice, the last."""
+    unit = configparser.ConfigParser(interpolation=None, strict=False, delimiters=("=",))
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read_string(path.read_text())
+    return dict(unit["Service"])
+
+
+def user(path: Path) -> str:
+    return service(path).get("User", "root")
+
+
+def test_no_directory_belongs_to_two_users_or_has_two_modes() -> None:
+    """systemd gives a directory, with all that is in it, to the user of the unit that it starts."""
+    owners: Dict[str, Set[str]] = {}
+    for path in SERVICES:
+        for kind in KEPT:
+            given = service(path)
+            for name in given.get(kind, "").split():
+                owners.setdefault(f"{kind} {name}", set()).add(f"{user(path)} {given.get(f'{kind}Mode', '0755')}")
+    assert owners
+    assert {name: who for name, who in owners.items() if len(who) > 1} == {}
+
+
+@pytest.mark.parametrize("path", SERVICES, ids=lambda path: path.stem)
+def test_what_opens_the_store_runs_as_its_one_user_in_its_one_directory(path: Path) -> None:
+    given = service(path)
+    if given["ExecStart"].split()[1] not in OVER_A_STORE:
+        assert user(path) == "root"
+        return
+    assert user(path) == "nhc"
+    assert f"/var/lib/{given['StateDirectory']}" == where.DIRECTORY
+
+
+def test_the_units_directory_holds_what_the_services_keep_and_is_their_users_home(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (sweep,) = (path for path in SERVICES if path.stem == "nhc-deep-sweep")
+    name, _, value = service(sweep)["Environment"].partition("=")
+    monkeypatch.setenv(name, value)
+    kept = (
+        where.DEFAULT.replace("sqlite:///", ""), settings.SEGMENTS, RemedySettings().evidence_directory,
+        ssh_guard.read_settings({}).state,
+    )  # fmt: skip
+    assert [path for path in kept if not path.startswith(f"{where.DIRECTORY}/")] == []
+    spec = (ROOT / "packaging/nodehealth.spec").read_text()
+    assert SYSUSERS.split()[-1] == where.DIRECTORY
+    assert re.findall(r"--home-dir (\S+)", spec) == [where.DIRECTORY]
+
+
+def test_examples_of_settings_name_that_directory() -> None:
+    for path in sorted((ROOT / "conf").glob("*.example")):
+        for named in re.findall(r"sqlite:///(/[^\"\s]+)/", path.read_text()):
+            assert named == where.DIRECTORY, path.name
