@@ -14,6 +14,8 @@ from nhc.store.errors import RoundRefused, StoreError
 if TYPE_CHECKING:
     from typing import Callable, NoReturn, Optional
 
+    from nhc.store.database import Store
+
 
 def end(command: str, work: Callable[[], int], explain: Callable[[str], str] = printable) -> NoReturn:
     """Run a command, and end: 2 is for wrong settings, 3 for a store that cannot be used now.
@@ -34,3 +36,9 @@ def end(command: str, work: Callable[[], int], explain: Callable[[str], str] = p
     if why is not None:
         print(f"nhc {command}: {explain(why)}", file=sys.stderr)
     raise SystemExit(status)
+
+
+def tell_stand_in(command: str, store: Store) -> None:
+    """Say that a command which only looks has met no store, and takes it as an empty one."""
+    if store.stands_in is not None:
+        print(f"nhc {command}: {store.name} is not there yet: taken as empty, and not made", file=sys.stderr)

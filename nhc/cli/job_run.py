@@ -7,6 +7,7 @@ from typing import Any, Dict, Optional
 
 import click
 
+from nhc.cli.carried_out import tell_stand_in
 from nhc.cli.command_error import CommandError
 from nhc.cli.common_options import FORMAT
 from nhc.cli.job_options import SETTINGS, STORE_URL, carried_out, settings_of
@@ -47,11 +48,12 @@ def run(options: Dict[str, Any]) -> int:
     """Carry it out. Raises SettingsError, StoreError, CommandError."""
     settings = settings_of(options["settings_path"], options["store_url"])
     try:
-        site = open_site(settings)
+        site = open_site(settings, look=options["dry_run"])
     except (NoAdapter, AdapterError) as error:
         raise CommandError(str(error), 2) from None
     try:
         leader = None if options["dry_run"] else Leader(site.store, name=LEAD)
+        tell_stand_in("job run", site.store)
         work = _JobRounds(site, leader is not None, options)
         service = RoundService(
             "job run", work, leader, every=settings.every, listen=options["listen"],

@@ -51,7 +51,7 @@ def command(settings_path: Optional[str], store_url: Optional[str], form: str) -
 
 
 def _doctor(path: Optional[str], url: Optional[str], form: str) -> int:
-    with site_of(path, url) as site:
+    with site_of(path, url, look=True) as site:
         found = examine(site, site.settings)
     if form == "json":
         show([one._asdict() for one in found])
@@ -83,6 +83,10 @@ def examine(site: RemedySite, settings: RemedySettings) -> List[Examined]:
 
 
 def _store(site: RemedySite) -> Examined:
+    if site.store.stands_in is not None:
+        return Examined(
+            "store", None, f"{site.store.name} is not there yet: nhc remedy run and nhc store migrate make it"
+        )
     try:
         with site.store.write():
             pass

@@ -7,6 +7,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 import click
 
+from nhc.cli.carried_out import tell_stand_in
 from nhc.cli.command_error import CommandError
 from nhc.cli.common_options import BY, FORMAT
 from nhc.cli.durations import DURATION
@@ -95,7 +96,8 @@ def _drill(options: Dict[str, Any]) -> int:
 
 
 def _real(name: str, options: Dict[str, Any]) -> int:
-    with site_of(options["settings_path"], options["store_url"]) as site:
+    with site_of(options["settings_path"], options["store_url"], look=not options["apply"]) as site:
+        tell_stand_in("remedy drill", site.store)
         try:
             return _on(site, name, options)
         except AdapterError as error:

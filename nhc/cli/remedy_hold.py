@@ -70,7 +70,7 @@ def _hold(name: str, why: str, until: str, by: str, path: Optional[str], url: Op
 def _in_cluster(scope: str, name: str, path: Optional[str], url: Optional[str]) -> Optional[bool]:
     """Whether the scheduler or cluster of the settings has that node or group; None where it cannot be asked."""
     try:
-        with site_of(path, url) as site:
+        with site_of(path, url, look=True) as site:
             states = site.marker.nodes()
     except (CommandError, SettingsError, AdapterError, StoreError):
         return None

@@ -11,6 +11,7 @@ from typing import Any, Dict, Optional
 import click
 
 from nhc import plugins
+from nhc.cli.carried_out import tell_stand_in
 from nhc.cli.command_error import CommandError
 from nhc.cli.common_options import FORMAT
 from nhc.cli.option_groups import GroupedCommand, under
@@ -60,8 +61,9 @@ def command(**options: Any) -> None:
 
 def run(options: Dict[str, Any]) -> int:
     """Carry it out. Raises SettingsError, StoreError, CommandError."""
-    with site_of(options["settings_path"], options["store_url"]) as site:
+    with site_of(options["settings_path"], options["store_url"], look=options["dry_run"]) as site:
         leader = None if options["dry_run"] else Leader(site.store, candidate(site.settings.leader, options["leader"]))
+        tell_stand_in("remedy run", site.store)
         work = _RemedyRounds(site, leader is not None, options)
         service = RoundService(
             "remedy run", work, leader, every=site.settings.every, listen=options["listen"],

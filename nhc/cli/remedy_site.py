@@ -13,13 +13,13 @@ from nhc.remedy.site import RemedySite, open_site
 
 
 @contextlib.contextmanager
-def site_of(path: Optional[str], store: Optional[str]) -> Iterator[RemedySite]:
-    """The site of a command line, closed at the end.
+def site_of(path: Optional[str], store: Optional[str], *, look: bool = False) -> Iterator[RemedySite]:
+    """The site of a command line, closed at the end. `look`: the command changes nothing, so it makes no store.
 
     Raises SettingsError, StoreError; CommandError where an adapter cannot be made of its settings.
     """
     try:
-        site = open_site(settings_of(path, store))
+        site = open_site(settings_of(path, store), look=look)
     except (NoAdapter, AdapterError) as error:
         raise CommandError(str(error), 2) from None
     try:

@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import click
 
+from nhc.cli.carried_out import tell_stand_in
 from nhc.cli.command_error import CommandError
 from nhc.cli.common_options import FORMAT
 from nhc.cli.option_groups import GroupedCommand, under
@@ -30,14 +31,18 @@ POOLS = under("Where")(
 Pools = List[Tuple[PoolSettings, Keeper]]
 
 
-def _with(path: str, settings: Optional[str], store: Optional[str], work: Callable[[RemedySite, Pools], int]) -> int:
-    """Open what the settings name, and close it at the end."""
+def _with(
+    path: str, settings: Optional[str], store: Optional[str], work: Callable[[RemedySite, Pools], int],
+    look: bool = True,
+) -> int:  # fmt: skip
+    """Open what the settings name, and close it at the end. `look`: nothing is changed."""
     pools = load(path)
     try:
         keepers = [(pool, open_pool(pool)) for pool in pools]
     except (NoAdapter, AdapterError) as error:
         raise CommandError(str(error), 2) from None
-    with site_of(settings, store) as site:
+    with site_of(settings, store, look=look) as site:
+        tell_stand_in("spares", site.store)
         return work(site, keepers)
 
 
@@ -125,7 +130,7 @@ def swap(
     the store or the lead cannot be had.
     """
     carried_out("swap", lambda: _with(pools_path, settings_path, store_url, lambda site, pools: _swap(
-        site, pools, apply, form)), GROUP)  # fmt: skip
+        site, pools, apply, form), look=not apply), GROUP)  # fmt: skip
 
 
 def _swap(site: RemedySite, pools: Pools, apply: bool, form: str) -> int:

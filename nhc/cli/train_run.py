@@ -8,6 +8,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import click
 
+from nhc.cli.carried_out import tell_stand_in
 from nhc.cli.command_error import CommandError
 from nhc.cli.common_options import BY, FORMAT
 from nhc.cli.option_groups import GroupedCommand, under
@@ -52,7 +53,8 @@ def plan_command(file: str, settings_path: Optional[str], store_url: Optional[st
 
 def _plan(file: str, path: Optional[str], url: Optional[str], form: str) -> int:
     plan = load(file)
-    with site_of(path, url) as site:
+    with site_of(path, url, look=True) as site:
+        tell_stand_in("train plan", site.store)
         _show(site, plan, _taken(site, plan), form)
     return 0
 

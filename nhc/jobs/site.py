@@ -11,7 +11,7 @@ from nhc.jobs.job_round import JobEvent
 from nhc.jobs.loop import JobLoop
 from nhc.jobs.settings import JobControllerSettings, RestartSettings
 from nhc.store.database import Fence, Store
-from nhc.store.settings import fleet_store
+from nhc.store.settings import fleet_store, store_to_look_at
 
 
 class JobSite:
@@ -29,10 +29,11 @@ class JobSite:
         self.store.close()
 
 
-def open_site(settings: RestartSettings) -> JobSite:
-    """Raises StoreError, NoAdapter, AdapterError."""
+def open_site(settings: RestartSettings, *, look: bool = False) -> JobSite:
+    """`look`: nothing is changed, and no store is made. Raises StoreError, NoAdapter, AdapterError."""
     made = {one.name: open_controller(one) for one in settings.controllers}
-    return JobSite(settings, fleet_store(settings.store), made)
+    store = store_to_look_at(settings.store) if look else fleet_store(settings.store)
+    return JobSite(settings, store, made)
 
 
 def open_controller(settings: JobControllerSettings) -> JobController:

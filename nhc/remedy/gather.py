@@ -21,6 +21,7 @@ from nhc.repair import EvidenceBudget, EvidenceSource, Exhibit, Machine
 from nhc.store import evidence, evidence_files
 from nhc.store.database import Store
 from nhc.store.errors import StoreError
+from nhc.system import kept_owner
 
 STRAY = 3600.0
 """Seconds beyond the time for which evidence is kept, after which a file without a row is a stray."""
@@ -161,9 +162,9 @@ class Gatherer:
 
 def _write_new(folder: str, path: str, content: bytes) -> None:
     """Raises OSError."""
-    os.makedirs(folder, mode=0o700, exist_ok=True)
+    kept_owner.make_directories(folder, 0o700)
     temporary = f"{path}.{os.getpid()}.{threading.get_ident()}"
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    fd = kept_owner.make_file(temporary, os.O_WRONLY, 0o600)
     try:
         with os.fdopen(fd, "wb") as file:
             file.write(content)

@@ -29,7 +29,7 @@ from nhc.store.database import Fence, Store
 from nhc.store.errors import StoreError
 from nhc.store.intake import Incoming, Receipt
 from nhc.store.nodes import StoredNode
-from nhc.store.settings import fleet_store
+from nhc.store.settings import fleet_store, store_to_look_at
 from nhc.suite_ports import SuiteRunner
 from nhc.system.bounded_read import read_text
 
@@ -131,8 +131,8 @@ def _prover(settings: RemedySettings, store: Store) -> Optional[SuiteProver]:
     return SuiteProver(store, runner, verify.suite_limit)
 
 
-def open_site(settings: RemedySettings) -> RemedySite:
-    """Raises StoreError, NoAdapter, AdapterError."""
+def open_site(settings: RemedySettings, *, look: bool = False) -> RemedySite:
+    """`look`: nothing is changed, and no store is made. Raises StoreError, NoAdapter, AdapterError."""
     given = {name: value for name, value in os.environ.items() if name.startswith("NHC_")}
     name = settings.sources.adapter
     if not name:
@@ -141,4 +141,5 @@ def open_site(settings: RemedySettings) -> RemedySite:
     if not isinstance(marker, Marker):
         raise AdapterError(f"{settings.path}: sources.adapter: {name} knows nodes but cannot mark them")
     crew = open_crew(settings, (marker,), os.environ)
-    return RemedySite(settings, fleet_store(settings.store), marker, crew)
+    store = store_to_look_at(settings.store) if look else fleet_store(settings.store)
+    return RemedySite(settings, store, marker, crew)

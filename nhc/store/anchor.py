@@ -13,6 +13,7 @@ import threading
 from typing import Iterator, NamedTuple
 
 from nhc.store.errors import StoreError
+from nhc.system import kept_owner
 from nhc.system.bounded_read import open_file
 
 LINE_LIMIT = 1024
@@ -96,8 +97,8 @@ class Anchor:
             return os.open(self.path, flags)
         except FileNotFoundError:
             directory = os.path.dirname(self.path) or "."
-            os.makedirs(directory, mode=0o700, exist_ok=True)
-            fd = os.open(self.path, flags | os.O_CREAT, 0o600)
+            kept_owner.make_directories(directory, 0o700)
+            fd = kept_owner.open_or_make(self.path, flags, 0o600)
             at = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 os.fsync(at)  # the file's name must outlast the power, too

@@ -8,13 +8,14 @@ with store.write() as connection:
 from __future__ import annotations
 
 import time
+from tempfile import TemporaryDirectory
 from typing import Callable
 
 import sqlalchemy as sa
 
 from nhc.store import schema
 from nhc.store.database import Store, connect, revision
-from nhc.store.errors import StoreError
+from nhc.store.errors import NoStore, StoreError
 from nhc.store.migrate import upgrade
 from nhc.store.where import DEFAULT
 
@@ -38,7 +39,7 @@ def open_store(
             found = revision(connection, store.name)
         if not found:
             if not create:
-                raise StoreError(f"{store.name}: holds no tables yet: run nhc store migrate")
+                raise NoStore(store.name, "holds no tables yet")
             upgrade(store, clock())
         elif found < schema.REVISION:
             raise StoreError(
@@ -49,4 +50,12 @@ def open_store(
     except BaseException:
         store.close()
         raise
+    return store
+
+
+def stand_in(name: str) -> Store:
+    """An empty store of that name, for who looks at one that is not there yet. It is gone when it is closed."""
+    place = TemporaryDirectory(prefix="nhc-store-")
+    store = open_store(f"sqlite:///{place.name}/store.db")
+    store.name, store.stands_in = name, place
     return store

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Iterator, NamedTuple, Optional
 
 import sqlalchemy as sa
@@ -17,7 +18,8 @@ from sqlalchemy.engine import URL, Connection, Engine, make_url
 from nhc.model import printable
 from nhc.store import schema, where
 from nhc.store.anchor import Anchor, Head
-from nhc.store.errors import LeadershipLost, StoreError
+from nhc.store.errors import LeadershipLost, NoStore, StoreError
+from nhc.system import kept_owner
 
 if TYPE_CHECKING:
     from sqlalchemy.engine.interfaces import DBAPIConnection
@@ -43,6 +45,8 @@ class Store:
     def __init__(self, engine: Engine, name: str, anchor: Anchor) -> None:
         self.engine, self.name, self.anchor = engine, name, anchor
         self.id = ""
+        self.stands_in: Optional[TemporaryDirectory[str]] = None
+        """Where it is kept, if it is an empty store in place of one that is not there yet."""
 
     def identify(self, store: str) -> None:
         """Its own name for itself, which the anchor of its audit log bears as well."""
@@ -94,6 +98,8 @@ class Store:
     def close(self) -> None:
         """End its connections."""
         self.engine.dispose()
+        if self.stands_in is not None:
+            self.stands_in.cleanup()
 
 
 def connect(url: str, *, anchor: str = "", create: bool = True, pool: int = 5) -> Store:
@@ -117,6 +123,10 @@ def connect(url: str, *, anchor: str = "", create: bool = True, pool: int = 5) -
         from nhc.extras import how_to_install
 
         raise StoreError(f"the store needs {error.name}: {how_to_install(str(error.name), 'remedy')}") from None
+    except FileNotFoundError as error:
+        if create:
+            raise StoreError(f"{name}: {problem_of(error)}") from None
+        raise NoStore(name, problem_of(error)) from None
     except (OSError, sa.exc.SQLAlchemyError) as error:
         raise StoreError(f"{name}: {problem_of(error)}") from None
     return Store(engine, name, Anchor(anchor))
@@ -190,8 +200,8 @@ def _parsed(url: str) -> URL:
 def _file(path: str, create: bool) -> None:
     """Make the file with a mode of its own: it holds hashes of tokens and what nodes say. Raises OSError."""
     if create and not os.path.exists(path):
-        os.makedirs(os.path.dirname(path) or ".", mode=0o700, exist_ok=True)
-        os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        kept_owner.make_directories(os.path.dirname(path) or ".", 0o700)
+        os.close(kept_owner.open_or_make(path, os.O_WRONLY, 0o600))
     else:
         os.stat(path)
 

@@ -15,6 +15,14 @@ class StoreError(Exception):
         self.ambiguous, self.refused = ambiguous, refused
 
 
+class NoStore(StoreError):
+    """There is no store under that name yet: no file, or a database without a table."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(f"{name}: {why}: run nhc store migrate to make the store")
+        self.name = name
+
+
 class Conflict(StoreError):
     """Somebody else has changed the row since it was read: read it again and decide again."""
 

@@ -26,6 +26,7 @@ from sqlalchemy.engine import Connection
 from nhc.store.database import Fence, Store, problem_of
 from nhc.store.errors import StoreError
 from nhc.store.schema import leader
+from nhc.system import kept_owner
 
 HELD_FOR = 10.0
 """Seconds that a look at the lock, or one's own sign of life, is believed: fewer than LEASE, so that no two lead."""
@@ -112,7 +113,7 @@ class FileLock:
                 return True
             self.release()
         try:
-            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            fd = kept_owner.open_or_make(self.path, os.O_RDWR | os.O_NOFOLLOW, 0o600)
         except OSError as error:
             raise StoreError(f"{self.path}: {error.strerror or error}") from None
         try:

@@ -32,6 +32,7 @@ from nhc.store.schema import (
     tokens,
 )
 from nhc.store.schema import evidence as evidence_table
+from nhc.system import kept_owner
 
 CHUNK = 5000
 """Rows deleted in one transaction."""
@@ -153,9 +154,9 @@ def archive(store: Store, before: float, now: float, *, segments: str, by: str) 
 def _write(connection: Connection, path: str, last: int) -> tuple[str, str]:
     """The segment's file, and its name, on the disk. The digest of the file and the hash of its last row."""
     directory = os.path.dirname(path)
-    os.makedirs(directory, mode=0o700, exist_ok=True)
+    kept_owner.make_directories(directory, 0o700)
     temporary = f"{path}.{os.getpid()}.tmp"
-    fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    fd = kept_owner.open_or_make(temporary, os.O_RDWR | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     try:
         end = ""
         with open(fd, "wb", closefd=False) as raw:

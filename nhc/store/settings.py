@@ -14,9 +14,9 @@ from nhc import settings_file
 from nhc.settings_file import SettingsError
 from nhc.store import where
 from nhc.store.anchor import Anchor
-from nhc.store.connect import open_store
+from nhc.store.connect import open_store, stand_in
 from nhc.store.database import Store, connect, same_database
-from nhc.store.errors import StoreError
+from nhc.store.errors import NoStore, StoreError
 from nhc.store.intake import IntakeSettings
 from nhc.store.pruning import PruneSettings
 from nhc.store.retention import DAY, Keep
@@ -112,3 +112,14 @@ def fleet_store(url: str = "", *, create: bool = True) -> Store:
         return opened(load(url=url), create=create)
     except SettingsError as error:
         raise StoreError(str(error)) from None
+
+
+def store_to_look_at(url: str = "") -> Store:
+    """The same for a command that changes nothing: it makes no store. An empty one stands in for one that is not there.
+
+    Raises StoreError.
+    """
+    try:
+        return fleet_store(url, create=False)
+    except NoStore as error:
+        return stand_in(error.name)
