@@ -158,7 +158,6 @@ DOORS = {
     "nhc.kernlog.filters": "run by hand it writes a column of the catalogue",
     "nhc.language": "configurations, and targets that are decided in a process of their own",
     "nhc.policy": "policies, and the ledger",
-    "nhc.remedy.gather": "keeps evidence in files",
     "nhc.run": "workers and the shell",
     "nhc.server.listener": "the socket that the server listens on",
     "nhc.state": "what is remembered",
