@@ -57,5 +57,5 @@ def stand_in(name: str) -> Store:
     """An empty store of that name, for who looks at one that is not there yet. It is gone when it is closed."""
     place = TemporaryDirectory(prefix="nhc-store-")
     store = open_store(f"sqlite:///{place.name}/store.db")
-    store.name, store.stands_in = name, place
+    store.stand_in_for(name, place)
     return store

@@ -53,6 +53,10 @@ class Store:
         self.id = store
         self.anchor.belong_to(store)
 
+    def stand_in_for(self, name: str, place: TemporaryDirectory[str]) -> None:
+        """Bear the name of a store that is not there yet; `place`, where this one is kept, goes when it is closed."""
+        self.name, self.stands_in = name, place
+
     @property
     def sqlite(self) -> bool:
         """Whether it is one file of this machine."""
