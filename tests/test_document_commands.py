@@ -142,7 +142,7 @@ NEITHER = {
     ("docs/store.md", "agents "): "a drawing",
     (
         "docs/deep-sweeps.md",
-        "install -m 755 adapters/slurm",
+        "install -D -m 755 adapters/slurm",
     ): "for Slurm and a shell's settings: tests/adapters/test_slurm_sweep.py has it run by slurmctld",
     ("docs/schedulers.md", "# qconf -mc"): "what Grid Engine prints",
 }
@@ -208,6 +208,14 @@ def slurm_conf(block: Block, place: Path) -> None:
     lines = [line.strip() for line in block.text.splitlines() if line.strip() and line[0] != "#"]
     assert lines
     assert set(lines) <= SLURM_LINES
+
+
+def slurm_wrapper(block: Block, place: Path) -> None:
+    """Installs a wrapper under the name that slurm.conf has."""
+    *words, source, target = block.text.split()
+    assert words == ["install", "-D", "-m", "755"]
+    assert os.access(ROOT / source, os.X_OK)
+    assert any(line.endswith(f"={target}") for line in SLURM_LINES)
 
 
 def kustomization(block: Block, place: Path) -> None:
@@ -293,6 +301,7 @@ READ: dict[tuple[str, str], Callable[[Block, Path], None]] = {
     ("docs/deep-checks.md", "# context deep"): nhc_conf,
     ("docs/deep-checks.md", "* |context prolog|"): nhc_conf,
     ("docs/migration.md", "HealthCheckProgram="): slurm_conf,
+    ("docs/migration.md", "install -D -m 755"): slurm_wrapper,
     ("docs/migration-azure.md", "# every node"): nhc_conf,
     ("docs/migration-gpud.md", "[agent]"): agent_toml,
     ("docs/migration-node-problem-detector.md", "[agent]"): agent_toml,

@@ -13,7 +13,7 @@ from nhc_release.commands import BuildError, need, run
 from nhc_release.source import Source, normalise
 from nhc_release.stage import PACKAGES, SETTINGS, Stage
 
-_SHARED = ("usr", "etc", "usr/bin", "usr/lib", "usr/share", "usr/lib/systemd", "usr/lib/systemd/system",
+_SHARED = ("usr", "etc", "usr/bin", "usr/lib", "usr/libexec", "usr/share", "usr/lib/systemd", "usr/lib/systemd/system",
            "usr/lib/sysusers.d", "usr/share/man", "usr/share/man/man1", "usr/share/doc",
            "usr/share/bash-completion", "usr/share/bash-completion/completions")  # fmt: skip
 """Directories that a package of every distribution has; of the others several packages may be owners."""

@@ -56,6 +56,8 @@ PACKAGES = (
     "nodehealth-server",
 )
 UNIT_DIRECTORY = "usr/lib/systemd/system"
+WRAPPERS = "usr/libexec/nhc"
+"""Where slurm.conf names them: slurm-prolog, slurm-epilog, slurm-healthcheck, slurm-deep-due."""
 SYSUSERS = 'u nhc - "node health services" /var/lib/nhc-server\n'
 
 
@@ -77,10 +79,8 @@ def build(source: Source, tree: Path, wheel: Path, interpreter: str, top: Path) 
     node = python.node_tree(source, tree, wheel, made.tree("nodehealth"))
     python.library_tree(source, tree, interpreter, node, made.tree("nodehealth-libs"))
     python.library_launcher(made.tree("nodehealth-libs"), made.python)
-    python.launchers(tree, made.tree("nodehealth"), python.LIBRARIES, ("nhc",))
-    python.launchers(tree, made.tree("nodehealth-hooks"), python.LIBRARIES, python.LAUNCHERS[1:])
     _generated(source, node, made)
-    _copied(tree, made)
+    copied(tree, made)
     for package in PACKAGES:
         normalise(made.tree(package), source.epoch)
     return made
@@ -105,8 +105,10 @@ def _generated(source: Source, node: Path, stage: Stage) -> None:
     shutil.rmtree(pages)
 
 
-def _copied(tree: Path, stage: Stage) -> None:
-    """Units, settings, examples, the wrappers that Slurm calls."""
+def copied(tree: Path, stage: Stage) -> None:
+    """Programs, units, settings, examples, the wrappers that Slurm calls: what is made of files of the tree alone."""
+    python.launchers(tree, stage.tree("nodehealth"), python.LIBRARIES, ("nhc",))
+    python.launchers(tree, stage.tree("nodehealth-hooks"), python.LIBRARIES, python.LAUNCHERS[1:])
     for package, names in UNITS.items():
         for name in names:
             _copy(tree / "adapters/systemd" / name, stage.tree(package) / UNIT_DIRECTORY / name)
@@ -117,8 +119,10 @@ def _copied(tree: Path, stage: Stage) -> None:
         users = stage.tree(package) / f"usr/lib/sysusers.d/{package}.conf"
         users.parent.mkdir(parents=True)
         users.write_text(SYSUSERS, encoding="utf-8")
-    for path in sorted((tree / "adapters/slurm").iterdir()):
-        _copy(path, stage.tree("nodehealth-hooks") / "usr/share/nodehealth-hooks/slurm" / path.name)
+    hooks = stage.tree("nodehealth-hooks")
+    for path in sorted((tree / "adapters/slurm").glob("*.sh")):
+        _copy(path, hooks / WRAPPERS / f"slurm-{path.stem}")
+    _copy(tree / "adapters/slurm/slurm.conf.example", hooks / "usr/share/doc/nodehealth-hooks/examples/slurm.conf")
     for package, wanted in EXAMPLES.items():
         for name in wanted:
             file = f"{name}.example"
