@@ -6,12 +6,15 @@ What all ranks report (every loss is NaN) names no rank and is reported as a fin
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections import defaultdict, deque
 from typing import DefaultDict, Deque, Dict, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 from nhc.jobs.flight_record import Lag
-from nhc.jobs.watch_log import JobLineKind, LogFact, named_host, read_line, root_cause
+from nhc.jobs.program_faults import ProgramFault, ProgramFaults
+from nhc.jobs.watch_log import JobLineKind, LogFact, named_host, read_line, root_cause, whose
+from nhc.units import show_number
 
 SPIKE_WINDOW = 50
 """Losses that a new one is compared with."""
@@ -23,6 +26,8 @@ SLOW = 1.15
 SLOW_STEPS = 3
 """Steps on which a rank must be slow, and most of its own, before it is a straggler."""
 EXAMPLES = 3
+_LOCAL_RANK = re.compile(r"failed \(exitcode: -?\d+\) local_rank: (\d+)")
+"""torchrun names the rank on its node alone there: the same on a job of one node."""
 
 WEIGHTS = {
     "device-error": 10, "behind": 9, "first-failure": 7, "no-timeout": 6, "nan": 5, "network-error": 4, "straggler": 3,
@@ -69,6 +74,8 @@ class JobWatch:
         self._nan_ranks: Set[int] = set()
         self._root = 0
         self._root_host = ""
+        self._programs = ProgramFaults()
+        self._own: Dict[int, ProgramFault] = {}
         self.step, self.lines, self.understood = -1, 0, 0
 
     def line(self, line: str) -> List[str]:
@@ -80,6 +87,10 @@ class JobWatch:
             self._root -= 1
             self._root_host = named_host(line) or self._root_host
         new: List[str] = []
+        own = self._programs.line(line)
+        if own is not None:
+            self.understood += 1
+            new += self._ended_by(own, line)
         for fact in read_line(line):
             self.understood += 1
             if fact.rank >= 0 and fact.kind is not JobLineKind.MAP:
@@ -88,6 +99,23 @@ class JobWatch:
             if said:
                 new.append(said)
         return new
+
+    def _ended_by(self, fault: ProgramFault, line: str) -> List[str]:
+        """What ended the job, and is no node's: the first of each rank counts, what follows is a cascade."""
+        rank = whose(line)[0]
+        elastic = _LOCAL_RANK.search(line)
+        rank = int(elastic[1]) if rank < 0 and elastic else rank
+        if rank in self._own:
+            return []
+        self._own[rank] = fault
+        if "ended" in self._job:
+            return []
+        self._job["ended"] = fault.text
+        return [fault.text]
+
+    def _not_its_node(self, rank: int) -> bool:
+        """Whether a rank that failed first did so by itself, or only waited for others in vain."""
+        return rank in self._own or -1 in self._own or rank in self._timeouts
 
     def _take(self, fact: LogFact) -> str:
         kind = fact.kind
@@ -114,6 +142,8 @@ class JobWatch:
             if not self._root:
                 return ""
             self._root = 0
+            if self._not_its_node(fact.rank):
+                return ""
             return self._blame(
                 fact._replace(node=fact.node or self._root_host), "first-failure", "failed first (torchrun)"
             )
@@ -175,7 +205,11 @@ class JobWatch:
         self._not_numbers(evidence, ranks)
         self._slow(evidence)
         self._silent(evidence)
-        return JobFindings(self._ordered(evidence), tuple(self._job.values()), self.step, self.lines, self.understood)
+        job = tuple(self._job.values())
+        if self._timeouts:
+            waited = show_number(len(self._timeouts), "rank")
+            job += (f"{waited} waited for others in vain: {next(iter(self._timeouts.values()))}",)
+        return JobFindings(self._ordered(evidence), job, self.step, self.lines, self.understood)
 
     def _timed_out(self, evidence: DefaultDict[Tuple[int, str], Dict[str, str]], ranks: Set[int]) -> None:
         """Where most ranks report a timeout, those that do not never came to the collective."""

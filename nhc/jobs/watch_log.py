@@ -62,7 +62,8 @@ _WATCHDOG = re.compile(r"Watchdog caught collective operation timeout: WorkNCCL\
 _FIRST = re.compile(r"Root Cause \(first observed failure\)", re.IGNORECASE)
 _EXIT = re.compile(r"rank\s*:\s*(\d+) \(local_rank: \d+\)")
 _ON_HOST = re.compile(r"^\s*host\s*:\s*([A-Za-z][\w.-]*)\s*$")
-_DEVICE = re.compile(r"CUDA error: (?:an illegal|unspecified|uncorrectable|device-side|misaligned|the launch)|"
+_GLOO = re.compile(r"gloo/.*\] (Timed out waiting \d+ms for \w+ operation)")
+_DEVICE = re.compile(r"CUDA error: (?:unspecified|uncorrectable|the launch)|"
                      r"uncorrectable ECC|HIP error: |NVRM: Xid|fallen off the bus|CUDNN_STATUS_EXECUTION_FAILED|"
                      r"CUBLAS_STATUS_EXECUTION_FAILED|invalid device ordinal")  # fmt: skip
 _NETWORK = re.compile(r"NCCL WARN (?:NET/|Call to|socket|Got completion|Timeout waiting|.*(?:Connection|timed out|"
@@ -87,6 +88,9 @@ def read_line(line: str) -> List[LogFact]:
     timeout = _WATCHDOG.search(line)
     if timeout:
         found.append(LogFact(JobLineKind.WATCHDOG, rank, node, float(timeout[1]), f"{timeout[2]} {timeout[1]}"))
+    waited = _GLOO.search(line)
+    if waited:
+        found.append(LogFact(JobLineKind.WATCHDOG, rank, node, 0.0, waited[1]))
     elastic = _EXIT.search(line)
     if elastic:
         found.append(LogFact(JobLineKind.FIRST, int(elastic[1]), node, text=_short(line)))
