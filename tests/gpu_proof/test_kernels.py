@@ -1,13 +1,18 @@
 """The kernels' texts: made of their source as they lie in the package, and machine code for every GPU they name."""
 
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from nhc.gpu_proof import device, operands, patterns
-from nhc_ptx.compile import DATA, TEXTS, assemble, ptx
+from nhc_ptx.compile import DATA, TEXTS, assemble, installed
 from tests.support.require import need
 
+ROOT = Path(__file__).resolve().parents[2]
 ASSEMBLED = {
     "gpu_proof_70.ptx": (70, 75),
     "gpu_proof_80.ptx": (80, 86, 89, 90, 100, 103, 120),
@@ -15,17 +20,24 @@ ASSEMBLED = {
 }
 
 
-def generated(name):
-    try:
-        return ptx(name)
-    except FileNotFoundError as error:
-        need("nvrtc", None, str(error))
+@pytest.fixture(scope="module")
+def generated(tmp_path_factory):
+    """The texts made anew, in a process of its own: the compiler sets the locale of the process that it is in."""
+    for text in TEXTS.values():
+        try:
+            installed(text.wheel, text.library)
+        except FileNotFoundError as error:
+            need("nvrtc", None, str(error))
+    place = tmp_path_factory.mktemp("ptx")
+    environ = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'packaging'}"}
+    subprocess.run([sys.executable, "-m", "nhc_ptx", str(place)], check=True, env=environ, stdout=subprocess.DEVNULL)
+    return place
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", TEXTS)
-def test_the_text_is_made_of_the_source(name):
-    assert generated(name) == (DATA / name).read_text(), "make ptx"
+def test_the_text_is_made_of_the_source(generated, name):
+    assert (generated / name).read_text() == (DATA / name).read_text(), "make ptx"
 
 
 @pytest.mark.thorough
