@@ -311,7 +311,7 @@ def controller(place):
 
 
 def demo(place):
-    process = place.start("demo", "--faults", "600", "--listen", place.listen, "--nodes", "64")
+    process = place.start("demo", "--faults", "0", "--listen", place.listen, "--nodes", "64")
     place.listening("/healthz")
 
     def work(count):
