@@ -23,7 +23,12 @@ DEEP = "deep"
 DEEP_CHECKS = "check_deep_"
 """How the names of checks begin that load a node: whatever their lines say, they are of that context alone."""
 UNDECIDED = "undecided"
-"""An item whose target could not be decided in time: it is UNKNOWN, `argv` says why."""
+"""An item that cannot be run or left out, since its line or target cannot be read, or not in time.
+
+It is UNKNOWN; `argv` is the reason and the message.
+"""
+NO_CHECK = "nhc"
+"""What a result is filed under that is of no check."""
 
 
 class Declared(NamedTuple):

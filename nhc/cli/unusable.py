@@ -14,9 +14,8 @@ from nhc.cli.options import FORMATS, UsageError, offered
 from nhc.exit_status import EXIT_USAGE
 from nhc.host import Host
 from nhc.model import CheckResult, Report, unknown
+from nhc.plan import NO_CHECK
 
-NAME = "nhc"
-"""What the result is filed under: no check has run."""
 _STATUS = {"nagios": 3, "npd": 2}
 """What these programs take for "could not tell"."""
 
@@ -33,7 +32,7 @@ def tell(reason: str, problems: Sequence[str], format: str, output: str = "", no
         reason, f"{problems[0] if problems else 'nothing could be judged'}{more}", evidence=tuple(problems)
     )
     boot_id = host.read_or("/proc/sys/kernel/random/boot_id")
-    report = Report(node or host.system.hostname(), boot_id, time.time(), 0.0, (CheckResult(NAME, outcome),),
+    report = Report(node or host.system.hostname(), boot_id, time.time(), 0.0, (CheckResult(NO_CHECK, outcome),),
                     version=__version__)  # fmt: skip
     try:
         emit(report, {"format": format, "output": output, "evidence": True, "verbose": 0, "quiet": 0, "color": "never"})

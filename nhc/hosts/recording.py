@@ -175,9 +175,7 @@ def configuration(plan: Plan) -> List[str]:
         options += [f"tags {' '.join(item.tags)}"] if item.tags else []
         bars = f"|{', '.join(options)}|" if options else "||"
         open_target = item.kind == UNDECIDED
-        lines.append(
-            f"# not replayed, its target was not decided: {item.line}" if open_target else f"* {bars} {item.line}"
-        )
+        lines.append(f"# not replayed, it could not be read: {item.line}" if open_target else f"* {bars} {item.line}")
     return lines
 
 

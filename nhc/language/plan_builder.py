@@ -12,7 +12,7 @@ from nhc.language.shell_names import Scripts
 from nhc.language.targets import Targets, external_matcher
 from nhc.light import TYPE_CHECKING
 from nhc.matching.nodeset import Undecided
-from nhc.plan import COMMAND, DEEP, DEEP_CHECKS, SHELL, UNDECIDED, Item, Plan
+from nhc.plan import COMMAND, DEEP, DEEP_CHECKS, NO_CHECK, SHELL, UNDECIDED, Item, Plan
 from nhc.system.bounded_read import read_text
 
 if TYPE_CHECKING:
@@ -155,17 +155,37 @@ class PlanBuilder:
         """Note what is odd about a line as it is written; whether it says so little that nothing is left to read."""
         from nhc.language import mistakes
 
-        if line.trouble:
-            self._wrong(line, line.trouble, line.target_offset)
+        if line.trouble and line.text.lstrip().startswith("#"):
+            self._wrong(line, line.trouble, line.target_offset)  # it leaves nothing out
             return True
-        found = mistakes.without_check(line.text) if not line.check else mistakes.bars_in_target(line.target)
+        found: Optional[mistakes.Mistake] = None
+        if line.trouble:
+            found = line.trouble, line.target_offset
+        elif not line.check:
+            found = mistakes.without_check(line.text)
+        else:
+            bars = mistakes.bars_in_target(line.target)
+            found = (bars[0], bars[1] + line.target_offset) if bars else None
         if found:
-            self._wrong(line, found[0], found[1] + (line.target_offset if line.check else 0))
+            self._unread(line, *found)
             return True
         found = mistakes.odd_character(line.text)
+        if found and found[1] < line.check_offset:  # in the target, which would then match no node
+            self._unread(line, *found)
+            return True
         if found:
             self._wrong(line, *found)
         return bool(found) and self.explain
+
+    def _unread(self, line: RawLine, message: str, offset: int) -> None:
+        """A line that says too little to run or leave out: its own result in a run, which so is not healthy."""
+        if self.explain:
+            self._wrong(line, message, offset)
+            return
+        place = ":".join(map(str, (line.file, *line.position(offset))))
+        names = [word for word in line.text.split() if word.startswith("check_")]
+        found = LineKind(UNDECIDED, (names or [NO_CHECK])[0], ("BadLine", f"{place}: {message}; the line was not run"))
+        self.items.append(self._item(line._replace(check=line.check or line.text.strip()), found, LineOptions()))
 
     def _explain(self, line: RawLine, found: LineKind) -> None:
         """Note what a run says by an UNKNOWN of the line: for `nhc config check`, which runs nothing."""
@@ -222,9 +242,14 @@ class PlanBuilder:
     def _decide(self, line: RawLine) -> bool:
         target = line.target
         wrong = self._judge.problem(target, self.every_line)
-        if wrong and not (self.external and self.external("", target.lstrip("!")) is not None):
+        if wrong and self.external and self.external("", target.lstrip("!")) is not None:
+            wrong = None
+        if wrong and self.explain:
             self._wrong(line, f"target {wrong[0]}", line.target_offset + wrong[1])
-        return self.every_line or self._judge.applies(self.hostname, target, self.external)
+        applies = self.every_line or self._judge.applies(self.hostname, target, self.external)
+        if wrong and not self.explain:
+            self._wrong(line, f"target {wrong[0]}", line.target_offset + wrong[1])
+        return applies
 
     def _leave_open(self, line: RawLine) -> None:
         """A line of which nobody knows whether it is meant for this node: its own result, and no other line's."""
@@ -233,7 +258,8 @@ class PlanBuilder:
         why = f"whether the target {line.target!r} is meant for {node}: {why}"
         if self.explain and not noted:
             self._wrong(line, why, line.target_offset)
-        found = LineKind(UNDECIDED, line.check.split(None, 1)[0], (f"{line.source}: {why}; the line was not run",))
+        message = f"{line.source}: {why}; the line was not run"
+        found = LineKind(UNDECIDED, line.check.split(None, 1)[0], ("TargetUndecided", message))
         self.items.append(self._item(line, found, self._options(line)))
 
     def _include(self, line: RawLine) -> None:
@@ -241,7 +267,7 @@ class PlanBuilder:
         if line.options:
             self._wrong(line, "include takes no options between bars", line.options_offset)
         if not pattern:
-            self._wrong(line, "include what? Expected a file", line.check_offset)
+            self._unread(line, "include what? Expected a file", line.check_offset)
             return
         path = os.path.join(os.path.dirname(line.file), pattern.strip("\"'"))
         if not any(char in path for char in "*?["):

@@ -165,6 +165,9 @@ def _answer(what: str, pattern: str, name: str) -> Tuple[bool, Any]:
     except ValueError:
         pass  # it cannot be read: that is its problem, and it holds nobody
     try:
-        return True, (problem(pattern) or unknown_group(pattern)) if what == "problem" else mcheck(name, pattern)
+        wrong = problem(pattern)
+        if what == "problem":
+            return True, wrong or unknown_group(pattern)
+        return (False, wrong[0]) if wrong else (True, mcheck(name, pattern))
     except MemoryError:
         return False, f"it needs more than {MEMORY >> 20} MB: is it a range by mistake?"

@@ -67,6 +67,12 @@ def _unbraced(pattern: str) -> Optional[Unbraced]:
     return None
 
 
+def _read(pattern: str, name: str) -> Tuple[str, bool]:
+    """Why a target cannot be read, "" where it can, and then whether it holds the name."""
+    wrong = problem(pattern)
+    return (wrong[0], False) if wrong else ("", mcheck(name, pattern))
+
+
 class Targets:
     """Judges the targets of one plan."""
 
@@ -91,7 +97,9 @@ class Targets:
         return wrong
 
     def applies(self, name: str, pattern: str, external: Optional[External] = None) -> bool:
-        """As `nodeset.mcheck`. Raises Undecided, also for a list of nodes without braces that may hold the name."""
+        """As `nodeset.mcheck`. Raises Undecided, also for what cannot be read, and for a list of nodes without braces
+        that may hold the name.
+        """
         negated = pattern.startswith("!")
         bare = pattern[1:] if negated else pattern
         if external is not None and bare[:1] not in ("{", "/") and external("", bare) is not None:
@@ -104,9 +112,11 @@ class Targets:
 
             if differs(name, pattern, listed):
                 raise Undecided(listed.message())
-        if not may_take_long(pattern, name):
-            return mcheck(name, pattern)
-        return bool(self._bounded(lambda: mcheck(name, pattern)))
+        slow = may_take_long(pattern, name)
+        wrong, held = self._bounded(lambda: _read(pattern, name)) if slow else _read(pattern, name)
+        if wrong:
+            raise Undecided(wrong)
+        return bool(held)
 
     def _resolved(self, what: str, pattern: str, name: str = "") -> Any:
         """What ClusterShell says of a list. Raises Undecided."""

@@ -63,10 +63,10 @@ def unbraced(pattern: str) -> Optional[Unbraced]:
 def differs(name: str, pattern: str, found: Unbraced) -> bool:
     """Whether the target applies to a node in one of its two readings and in the other not.
 
-    A group's nodes are not asked for: its source may run commands, so it is only named.
+    A group's nodes are not asked for, as its source may run commands: it may hold any node.
     """
     if _GROUP.fullmatch(pattern.lstrip("!")):
-        return False
+        return True
     text = pattern.lstrip("!")
     meant = found.meant.lstrip("!")
     listed = _BRACES.match(meant)

@@ -160,7 +160,7 @@ def prepare(item: Item, host: Host, limit: float, stuck: Optional[StuckCheck] = 
     elif item.kind == COMMAND:
         job = job._replace(changes=True)
     elif item.kind == UNDECIDED:
-        job = job._replace(decided=unknown("TargetUndecided", item.argv[0]))
+        job = job._replace(decided=unknown(*item.argv))
     if stuck is not None:
         message = f"still stuck since {stuck.since_text()}{_on(job)} (pid {stuck.process.pid})"
         return job._replace(decided=_hang(job, "CheckStuck", message))

@@ -18,6 +18,8 @@ from tests.support.run import ROOT, nhc
 GOOD = "* || check_hw_mem_free 1k\n* || check_fs_mount_rw -f /\n"
 BAD = "* || check_hw_mem_free 1k\n* || check_hw_physmem 900TB\n* || check_fs_mount_rw -f /\n"
 UNSURE = "* || check_hw_mem_free 1k\n* || check_cmd_status -t 1 no-such-command\n"
+NO_BARS = "* || check_hw_mem_free 1k\n* check_fs_mount_rw -f /\n"
+NO_TARGET = "* || check_hw_mem_free 1k\n{n[1- || check_fs_mount_rw -f /\n"
 
 
 @pytest.fixture
@@ -32,7 +34,9 @@ def local(tmp_path):
     return run
 
 
-@pytest.mark.parametrize(("text", "status"), [(GOOD, 0), (BAD, 1), (UNSURE, 3)])
+@pytest.mark.parametrize(
+    ("text", "status"), [(GOOD, 0), (BAD, 1), (UNSURE, 3), (NO_BARS, 3), (NO_TARGET, 3), (BAD + NO_BARS, 1)]
+)
 def test_exit_status(local, text, status):
     assert local(text).returncode == status
 

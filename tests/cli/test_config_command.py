@@ -72,7 +72,7 @@ def test_match_answers_with_its_status(name: str, pattern: str, status: int) -> 
 def test_match_reads_lines() -> None:
     done = nhc("match", "-", stdin="n05\t{n[01-10]}\nlogin\tn*\nx\t/a(/\n")
 
-    assert (done.returncode, done.stdout) == (0, "0\n1\n1\n")
+    assert (done.returncode, done.stdout) == (0, "0\n1\n3\n")
     assert done.stderr == "line 3: /a(/: not an extended regular expression: unmatched (\n"
 
 

@@ -59,6 +59,16 @@ def test_a_missing_configuration_is_no_healthy_node(health):
     assert "nhc.conf: No such file or directory" in done.stdout
 
 
+@pytest.mark.parametrize("line", ["* check_fs_mount_rw -f /", "{n[1- || check_fs_mount_rw -f /"])
+def test_a_line_that_cannot_be_read_is_loud_and_takes_no_node_out(health, line):
+    done = health(f"{GOOD}{line}\n")
+    assert (done.returncode, done.stdout) == (3, "")
+    (said,) = [told for told in health.log.read_text().splitlines() if "UNKNOWN:" in told]
+    assert "UNKNOWN:  check_fs_mount_rw:" in said
+    assert f"{health.confdir}/nhc.conf:{GOOD.count(chr(10)) + 1}:" in said
+    assert "the line was not run" in said
+
+
 def test_something_unknown_is_neither_healthy_nor_failed(health):
     done = health("* || check_cmd_status no-such-command\n")
     assert done.returncode == 3

@@ -44,7 +44,9 @@ def test_lines_of_other_contexts_do_not_run(prolog, tmp_path):
     assert not seen.exists()
 
 
-@pytest.mark.parametrize("text", [None, "* || check_hw_mem_free much\n", "* || no_such_check\n"])
+@pytest.mark.parametrize(
+    "text", [None, "* || check_hw_mem_free much\n", "* || no_such_check\n", "* false\n", "{n[1- || false\n"]
+)
 def test_a_mistake_of_the_administrators_lets_the_job_start(prolog, text):
     assert prolog(text).returncode == 0
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nhc.host import Host
 from nhc.language import mistakes, setting_rules
 from nhc.language.loader import ConfigError, load, load_text, validate
 from nhc.matching.nodeset import mcheck
@@ -67,8 +68,39 @@ BOTH = [
 @pytest.mark.parametrize(("text", "said"), BOTH)
 def test_a_run_and_config_check_agree(tmp_path, text, said):
     assert [one[: len(said)] for one in found(tmp_path, text)] == [said]
-    notes = load_text(text, "nhc.conf", "n1").notes
-    assert [note[: len(said) + 9] for note in notes] == [f"nhc.conf:{said}"]
+    plan = load_text(text, "nhc.conf", "n1")
+    told = [*plan.notes, *(item.argv[1] for item in plan.items if item.kind == UNDECIDED)]
+    assert [one[: len(said) + 9] for one in told] == [f"nhc.conf:{said}"]
+
+
+NEVER_RUN = [
+    (" || check_fs_free / 5%", "check_fs_free", "no target before the bars"),
+    ("* check_fs_free / 5%", "check_fs_free", "no `||`: expected TARGET || CHECK"),
+    ("* | check_fs_mount_rw /", "check_fs_mount_rw", "a single bar"),
+    ("/opt/site/probe --quick", "nhc", "no `||`: expected TARGET || CHECK"),
+    ("* || ", "nhc", "nothing after the bars"),
+    ("* |evry 5m| check_fs_free / 5%", "check_fs_free", "no such line option: 'evry'"),
+    ("*\u00a0|| check_fs_free / 5%", "check_fs_free", "U+00A0 is a blank"),
+    ("include", "nhc", "include: expected a file"),
+    ("{n[1- || check_fs_free / 5%", "check_fs_free", "is not closed"),
+    ("!{n[1-x]} || check_fs_free / 5%", "check_fs_free", "is not a range of numbers"),
+    ("/(/ || check_fs_free / 5%", "check_fs_free", "not an extended regular expression"),
+    ("@gpu || check_fs_free / 5%", "check_fs_free", "a node group goes in braces"),
+]
+
+
+@pytest.mark.parametrize(("line", "name", "said"), NEVER_RUN)
+def test_a_line_that_cannot_be_run_is_an_unknown_of_its_own_and_costs_no_other_line(tmp_path, line, name, said):
+    """Left out with a note, it made every node healthy that it was to judge."""
+    plan = load_text(f"{line}\n* || true\n", "nhc.conf", "n1")
+    assert plan.notes == ()
+    bad, good = engine.run(plan, Host(), state=State(str(tmp_path / "state"))).results
+    assert (bad.check, bad.verdict, bad.source) == (name, Verdict.UNKNOWN, "nhc.conf:1")
+    assert bad.outcome.reason in ("BadLine", "TargetUndecided")
+    assert said in bad.outcome.message
+    assert bad.outcome.message.startswith("nhc.conf:1:")
+    assert bad.outcome.message.endswith("; the line was not run")
+    assert (good.check, good.verdict) == ("true", Verdict.OK)
 
 
 ONLY_CHECKED = [
@@ -208,7 +240,8 @@ def test_a_node_group_without_braces_is_named(target, meant, tmp_path):
     text = f"{target} || check_ps_zombies\n"
     wanted = f"target {target!r}: a node group goes in braces: write {meant}"
     assert found(tmp_path, text) == [f"1:1: {wanted}"]
-    assert load_text(text, "x", "gpu1").notes == (f"x:1:1: {wanted}",)
+    plan = load_text(text, "x", "gpu1")
+    assert [(item.kind, wanted.partition(": ")[2] in item.argv[1]) for item in plan.items] == [(UNDECIDED, True)]
 
 
 @pytest.mark.parametrize(
