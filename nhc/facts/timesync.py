@@ -1,7 +1,11 @@
-"""What keeps this node's clock: chronyd, ntpd or systemd-timesyncd, and what it says of itself."""
+"""What keeps this node's clock: chronyd, ntpd or systemd-timesyncd, and what it says of itself.
+
+Where none of them answers, the kernel does: every time service tells it by adjtimex(2) how far the clock may be off.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 
 from nhc.host import Host
@@ -11,8 +15,15 @@ if TYPE_CHECKING:
     from typing import Dict, Optional
 
 
+KERNEL = "the kernel"
+UNBOUNDED = 16.0
+"""Seconds. The kernel lets the bound grow by 0.5 ms a second after a time service last set it, up to this: then nobody
+keeps the clock; so it is at boot (NTP_PHASE_LIMIT, linux/timex.h; adjtimex(2))."""
+_TIME_ERROR, _PLL, _CLOCK_ERROR, _NANO = 5, 0x0001, 0x1000, 0x2000
+
+
 class ClockState(NamedTuple):
-    """What one time service says.
+    """What one time service says, or the kernel (KERNEL), which knows no more than the last service told it.
 
     `offset` is how far the clock is off in seconds, None where the service does not say; `bound` is the
     most it can be off by (half the root delay plus the root dispersion come on top of the offset).
@@ -27,7 +38,7 @@ class ClockState(NamedTuple):
 
 
 class NoTimeServiceError(Exception):
-    """No time service answered. `tools` says which commands were there to ask."""
+    """Neither a time service nor the kernel answered. `tools` has what each said instead, by who was asked."""
 
     def __init__(self, tools: Dict[str, str]) -> None:
         super().__init__("no time service answers")
@@ -106,8 +117,45 @@ def parse_timesync_status(text: str) -> Dict[str, str]:
     return {key: value.strip() for key, colon, value in pairs if colon}
 
 
+def parse_kernel_clock(answer: Dict[str, int]) -> ClockState:
+    """What adjtimex(2) says: `state` is its result, `offset` in µs, or ns with STA_NANO, `maxerror` in µs.
+
+    Synchronized is a bound below 16 s, as systemd-timedated and Prometheus' node-mixin have it: chronyd leaves
+    STA_UNSYNC set, and so TIME_ERROR, where its settings lack `rtcsync`. The offset is an estimate only while the
+    kernel's own loop (STA_PLL) steers the clock, for ntpd and systemd-timesyncd.
+    """
+    status, bound = answer["status"], answer["maxerror"] / 1e6
+    offset = answer["offset"] / (1e9 if status & _NANO else 1e6) if status & _PLL else None
+    state = "TIME_ERROR" if answer["state"] == _TIME_ERROR else str(answer["state"])
+    evidence = f"adjtimex: {state}, status 0x{status:04x}, offset {answer['offset']}, maxerror {answer['maxerror']} us"
+    return ClockState(KERNEL, bound < UNBOUNDED and not status & _CLOCK_ERROR, offset, bound, evidence=evidence)
+
+
+def _ask_kernel() -> Dict[str, int]:
+    """Read the kernel's clock, as anybody may. Raises OSError."""
+    import ctypes
+
+    class Timex(ctypes.Structure):
+        """struct timex of adjtimex(2), with room for what later kernels add."""
+
+        _fields_ = (
+            ("modes", ctypes.c_uint), ("offset", ctypes.c_long), ("freq", ctypes.c_long), ("maxerror", ctypes.c_long),
+            ("esterror", ctypes.c_long), ("status", ctypes.c_int), ("rest", ctypes.c_long * 64),
+        )  # fmt: skip
+
+    library = ctypes.CDLL(None, use_errno=True)
+    asked = Timex()  # modes 0: nothing is set
+    if not hasattr(library, "adjtimex"):
+        raise OSError(38, "this C library has no adjtimex")
+    state = library.adjtimex(ctypes.byref(asked))
+    if state < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), "adjtimex")
+    return {"state": state, "status": asked.status, "offset": asked.offset, "maxerror": asked.maxerror}
+
+
 def clock_state(host: Host) -> ClockState:
-    """Ask chronyd, then ntpd, then systemd. Raises NoTimeServiceError when none answers."""
+    """Ask chronyd, then ntpd, then systemd-timesyncd, then the kernel. Raises NoTimeServiceError when none answers."""
     tools: Dict[str, str] = {}
     if host.which("chronyc"):
         answer = host.run(["chronyc", "-n", "-c", "tracking"], timeout=5)
@@ -121,21 +169,30 @@ def clock_state(host: Host) -> ClockState:
         if state:
             return state
         tools["ntpq"] = _complaint(answer.stdout + answer.stderr, answer.timed_out)
+    shown: Dict[str, str] = {}
     if host.which("timedatectl"):
         answer = host.run(["timedatectl", "show"], timeout=5)
         shown = parse_properties(answer.stdout)
-        if shown.get("NTPSynchronized") in ("yes", "no"):
-            return _systemd_state(host, shown)
-        tools["timedatectl"] = _complaint(answer.stdout + answer.stderr, answer.timed_out)
-    raise NoTimeServiceError(tools)
+        if "NTPSynchronized" not in shown:
+            tools["timedatectl"] = _complaint(answer.stdout + answer.stderr, answer.timed_out)
+        elif shown.get("NTP") == "yes":
+            return _timesyncd_state(host, shown)
+        else:
+            tools["timedatectl"] = f"NTP={shown.get('NTP', '?')} NTPSynchronized={shown['NTPSynchronized']}"
+    asked = "; ".join(f"{tool}: {text}" for tool, text in tools.items())
+    try:
+        kernel = parse_kernel_clock(host.system.ask("adjtimex", _ask_kernel))
+    except OSError as error:
+        if "NTPSynchronized" in shown:  # systemd has asked the kernel
+            return ClockState(KERNEL, shown["NTPSynchronized"] == "yes", evidence=asked)
+        raise NoTimeServiceError({**tools, "adjtimex": error.strerror or str(error)}) from None
+    return kernel._replace(evidence="; ".join(filter(None, (kernel.evidence, asked))))
 
 
-def _systemd_state(host: Host, shown: Dict[str, str]) -> ClockState:
-    """NTPSynchronized is the kernel's own flag, whoever sets it; only systemd-timesyncd's offset can be asked for."""
+def _timesyncd_state(host: Host, shown: Dict[str, str]) -> ClockState:
+    """NTPSynchronized is the kernel's own, whoever tells it; only systemd-timesyncd's offset can be asked for."""
     synchronized = shown["NTPSynchronized"] == "yes"
-    evidence = f"NTP={shown.get('NTP', '?')} NTPSynchronized={shown['NTPSynchronized']}"
-    if shown.get("NTP") != "yes":
-        return ClockState("the kernel", synchronized, evidence=evidence)
+    evidence = f"NTP=yes NTPSynchronized={shown['NTPSynchronized']}"
     status = parse_timesync_status(host.run(["timedatectl", "timesync-status"], timeout=5).stdout)
     offset = parse_timespan(status.get("Offset", ""))
     distance = parse_timespan(status.get("Root distance", "").partition(" (")[0])
