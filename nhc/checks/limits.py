@@ -14,15 +14,29 @@ if TYPE_CHECKING:
 
 _WARN = opt("-w --warn", "warn_at", percent, "WARN from this share in use on", 80.0)
 _CRIT = opt("-c --crit", "crit_at", percent, "CRIT from this share in use on", 95.0)
+UNLIMITED = 1 << 62
+"""From here on a limit is none: systemd sets fs.file-max to LONG_MAX (2^63 - 1), some file systems have so many inodes."""
+
+
+def fullest(outcomes: Sequence[Outcome]) -> Outcome:
+    """The one with the largest share in use; what has no limit has none."""
+
+    def share(outcome: Outcome) -> float:
+        return outcome.metrics[2].value if len(outcome.metrics) > 2 else 0.0
+
+    return max(outcomes, key=share)
 
 
 def judge_share(
     what: str, reason: str, used: int, limit: int, levels: Tuple[float, float], target: str = ""
 ) -> Outcome:
     """How a share in use is judged: `what` names the metrics, `levels` are percent for WARN and CRIT."""
+    things = f"{what.replace('_', ' ')}{' on ' + target if target else ''}"
+    if limit >= UNLIMITED:
+        return ok(f"{used} {things} in use, without a limit", target=target, metrics=(Metric(f"{what}_used", used),))
     share = used * 100 / limit
     metrics = (Metric(f"{what}_used", used), Metric(f"{what}_limit", limit), Metric(f"{what}_share", share, "%"))
-    message = f"{used} of {limit} {what.replace('_', ' ')}{' on ' + target if target else ''} in use ({share:.1f} %)"
+    message = f"{used} of {limit} {things} in use ({share:.1f} %)"
     if share >= levels[1]:
         return crit(reason, f"{message}, limit {levels[1]:g} %", target=target, metrics=metrics)
     if share >= levels[0]:
@@ -105,8 +119,8 @@ def check_limits_inodes(
     bad = [outcome for outcome in outcomes if outcome.reason]
     if bad:
         return bad
-    fullest = max(outcomes, key=lambda each: each.metrics[2].value)
-    return ok(f"{len(outcomes)} file systems, fullest: {fullest.message}", metrics=fullest.metrics)
+    most = fullest(outcomes)
+    return ok(f"{len(outcomes)} file systems, fullest: {most.message}", metrics=most.metrics)
 
 
 def _inodes(host: Host, mount: table.Mount, levels: Tuple[float, float]) -> Optional[Outcome]:

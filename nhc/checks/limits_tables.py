@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nhc.check import check, opt
-from nhc.checks.limits import judge_share
+from nhc.checks.limits import fullest, judge_share
 from nhc.facts import limits
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
@@ -93,5 +93,7 @@ def check_limits_tasks(
         judge_share("tasks", "TasksLow", each.used, each.limit, (warn_at, crit_at), each.name) for each in groups
     ]
     bad = [outcome for outcome in outcomes if outcome.reason]
-    fullest = max(outcomes, key=lambda each: each.metrics[2].value)
-    return bad or ok(f"{len(groups)} control groups, fullest: {fullest.message}", metrics=fullest.metrics)
+    if bad:
+        return bad
+    most = fullest(outcomes)
+    return ok(f"{len(groups)} control groups, fullest: {most.message}", metrics=most.metrics)

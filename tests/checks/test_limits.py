@@ -21,10 +21,9 @@ def test_levels_of_file_handles_and_process_numbers(used, verdict):
 
 
 def test_file_handles_without_a_limit_and_other_levels():
-    assert (
-        judge(FakeHost({"/proc/sys/fs/file-nr": "5000\t0\t9223372036854775807\n"}), "check_limits_fds").verdict
-        is Verdict.OK
-    )
+    found = judge(FakeHost({"/proc/sys/fs/file-nr": "5000\t0\t9223372036854775807\n"}), "check_limits_fds")
+    assert (found.verdict, found.message) == (Verdict.OK, "5000 file handles in use, without a limit")
+    assert [(metric.name, metric.value) for metric in found.metrics] == [("file_handles_used", 5000)]
     host = FakeHost({"/proc/sys/fs/file-nr": "50\t0\t100\n"})
     assert judge(host, "check_limits_fds -w 50").verdict is Verdict.WARN
 
@@ -50,6 +49,18 @@ def disks(**used):
     for name, number in used.items():
         host.system.filesystems[points[name]] = figures(number) if number is not None else figures(0, 0)
     return host
+
+
+def test_a_file_system_without_a_limit_of_inodes_is_never_the_fullest():
+    host = disks(root=10, shm=20)
+    host.system.filesystems["/dev/shm"] = figures(5, (1 << 64) - 1)
+    found = judge(host, "check_limits_inodes")
+    assert found.message.startswith("2 file systems, fullest: 10 of 100")
+    host = disks(shm=20)
+    host.system.filesystems["/dev/shm"] = figures(5, (1 << 64) - 1)
+    found = judge(host, "check_limits_inodes")
+    assert found.message == "1 file systems, fullest: 5 inodes on /dev/shm in use, without a limit"
+    assert [metric.name for metric in found.metrics] == ["inodes_used"]
 
 
 def test_inodes():
