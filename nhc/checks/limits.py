@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _WARN = opt("-w --warn", "warn_at", percent, "WARN from this share in use on", 80.0)
 _CRIT = opt("-c --crit", "crit_at", percent, "CRIT from this share in use on", 95.0)
 UNLIMITED = 1 << 62
-"""From here on a limit is none: systemd sets fs.file-max to LONG_MAX (2^63 - 1), some file systems have so many inodes."""
+"""From here on a limit is none: systemd sets fs.file-max to LONG_MAX (2^63 - 1)."""
 
 
 def fullest(outcomes: Sequence[Outcome]) -> Outcome:
