@@ -8,11 +8,16 @@ import re
 
 import pytest
 
+from nhc.checks.gpu import fault
 from nhc.checks.kmsg import reason_of
 from nhc.data.reader import table
+from nhc.facts.accelerator_values import LOST, Device
 from nhc.kernlog.xid import NEURON
 from nhc.model import Action
 from nhc.planning import runbooks
+from nhc.remedy.ladder import Ability, Mode, NodeFault, Tried, next_rung
+from nhc.remedy.machine import AttemptStatus
+from nhc.repair import Rung
 from tests.support.run import ROOT, nhc
 
 CAMEL = re.compile(r"[A-Z][a-z0-9]+(?:[A-Z][A-Za-z0-9]*)+")
@@ -119,6 +124,39 @@ def test_every_block_is_whole_and_in_short_sentences():
             assert fields[field].endswith("."), f"{name}: {field}"
             longest = max(re.split(r"[.:;] ", fields[field]), key=lambda sentence: len(sentence.split()))
             assert len(longest.split()) <= 36, f"{name}: {field}: {longest}"
+
+
+FIRST = {Action.REBOOT.value: r"[Rr]eboot", Action.RESET_DEVICE.value: r"[Rr]eset"}
+"""How a runbook names the repair that its reason suggests."""
+POWER_CYCLE = re.compile(r"[Pp]ower(?: cycle|-cycle| the \w+ off| it off| off and on)")
+
+
+def test_a_runbook_asks_for_the_suggested_repair_before_a_harder_one():
+    """A person follows the runbook, the loop the action: both begin at the same rung of the ladder and go up."""
+    asked, harder = [], []
+    for name in runbooks.reasons():
+        found = runbooks.find(name)
+        power = POWER_CYCLE.search(found.do)
+        if power and found.action in FIRST:
+            first = re.search(FIRST[found.action], found.do)
+            asked.append(name)
+            if not first or first.start() > power.start():
+                harder.append(f"{name}, action {found.action}: {found.do}")
+    assert {"GpuLost", "Xid79", "GpuMissing", "PcieDeviceGone", "NvswitchMissing", "NvmeNotLive"} <= set(asked)
+    assert harder == []
+
+
+def test_a_lost_gpu_s_action_and_ladder_and_runbook_agree():
+    """NVIDIA's catalogue says RESTART_BM for Xid 79: a reboot, and only then the power."""
+    device = Device("nvidia", 3, fault=LOST, problem="it fell off the bus")
+    judged = fault(device)
+    lost = NodeFault("n1", "check_gpu_lost/GpuLost", judged.reason, judged.message, judged.action, 0.0)
+    everything = dict.fromkeys(Rung, Mode.ON)
+    assert next_rung([lost], [], everything, lambda rung, device: Ability()).rung is Rung.REBOOT
+    tried = [Tried(Rung.REBOOT, "", AttemptStatus.SUCCEEDED)]
+    assert next_rung([lost], tried, everything, lambda rung, device: Ability()).rung is Rung.POWER_CYCLE
+    for reason in ("GpuLost", "Xid79"):
+        assert runbooks.find(reason).action == judged.action.value == "reboot"
 
 
 def test_every_action_of_a_catalogue_has_its_template():
