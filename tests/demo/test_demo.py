@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from nhc.demo.fleet import BY_PERSONS, KINDS, DemoFleet, DemoMarker, DemoRepairer
+from nhc.check import find
+from nhc.demo.fleet import BY_PERSONS, KINDS, SWITCH, DemoFleet, DemoMarker, DemoRepairer
 from nhc.model import Verdict
+from nhc.planning.runbooks import find as runbook
 from nhc.ports import Mark
 from nhc.repair import LADDER, Machine, Order, Rung, Stage
 from tests.support.ports import free_ports
@@ -137,9 +139,28 @@ def test_faults_that_wait_for_a_person_leave_room_for_others():
 
     of = [next(iter(node.faults.values())) for node in fleet.nodes.values() if node.faults]
     waiting = [kind.reason for kind in of if kind.cure in BY_PERSONS]
-    assert sorted(waiting) == ["PortDown"] * 5 + ["RowRemapFailed"] * 5
+    assert sorted(waiting) == ["GpuRowRemapFailed"] * 5 + ["IbPortDown"] * 5
 
 
 def test_every_kind_of_fault_can_be_mended_or_is_for_a_person():
     assert all(kind.cure is Rung.ESCALATE or kind.cure in LADDER for kind in KINDS)
     assert {kind.verdict for kind in KINDS} == {Verdict.CRIT, Verdict.WARN}
+
+
+def test_whatever_it_shows_can_be_explained():
+    """Every check and reason that a report of the made-up fleet has, good ones too."""
+    fleet = DemoFleet(200, 1, Ticks())
+    seen = {}
+    for at in range(100):
+        fleet.pass_time(5.0)
+        for report in fleet.reports(float(at)):
+            seen.update({(result.check, result.outcome.reason): result.outcome for result in report.results})
+    reasons = {reason for _check, reason in seen if reason}
+    assert reasons == {kind.reason for kind in (*KINDS, SWITCH)}
+    for check, reason in seen:
+        assert find(check) is not None, check
+        if reason:
+            page = runbook(reason)
+            assert page is not None, reason
+            if seen[check, reason].verdict is Verdict.CRIT:
+                assert page.action == seen[check, reason].action.value, reason
