@@ -6,17 +6,16 @@ import re
 import pytest
 
 from nhc.check import find_all
+from nhc.data.reader import table
+from nhc.planning.runbooks import find as runbook
 from nhc_adapters.kubernetes.nodes.vocabulary_file import load
 from tests.support.documents import spans
-from tests.support.run import ROOT
+from tests.support.run import ROOT, nhc
 
 GUIDES = sorted((ROOT / "docs").glob("migration-*.md"))
 
-#: Checks of theirs that have another name here.
-THEIRS = frozenset([
-    "check_gpu_bw", "check_nccl_allreduce", "check_rccl_allreduce", "check_nccl_allreduce_ib_loopback",
-    "check_ib_bw_gdr", "check_ib_bw_non_gdr", "check_cpu_stream",
-])  # fmt: skip
+ELSEWHERE = table("elsewhere.tsv")
+THEIRS = frozenset(theirs for theirs, _ours, _page in ELSEWHERE)
 
 OURS = {check.name for check in find_all()}
 
@@ -29,8 +28,31 @@ def test_every_check_that_a_guide_names_is_one_of_ours(page):
     assert unknown == set()
 
 
-def test_what_is_called_theirs_is_not_ours():
+def test_what_is_called_theirs_is_not_ours_and_what_is_ours_is():
     assert OURS.isdisjoint(THEIRS)
+    assert [name for name in THEIRS if runbook(name)] == []
+    assert {ours for _theirs, ours, _page in ELSEWHERE} - OURS == {"nhc deep sweep"}
+
+
+@pytest.mark.parametrize(("theirs", "ours", "page"), ELSEWHERE)
+def test_a_name_of_theirs_is_answered_as_its_guide_does(theirs, ours, page):
+    lines = (ROOT / "docs" / page).read_text().splitlines()
+    named = ours.replace("nhc deep sweep", "deep-sweeps.md")
+    rows = [line for line in lines if line.startswith("|") and f"`{theirs}`" in line.split("|")[1]]
+    assert any(named in row for row in rows), rows
+
+
+def test_explain_and_a_configuration_say_what_their_name_is_here(tmp_path):
+    said = nhc("explain", "check_nccl_allreduce").stderr
+    assert "check_nccl_allreduce (here it is check_deep_collective: docs/migration-azure.md)" in said
+    assert "check_npd_health" in nhc("explain", "health-checker").stderr
+    (tmp_path / "nhc.conf").write_text("* || check_ib_bw_gdr 380\n")
+    done = nhc("config", "check", str(tmp_path / "nhc.conf"))
+    assert done.returncode
+    assert (
+        "no such check: check_ib_bw_gdr (here it is check_deep_rdma: docs/migration-azure.md)"
+        in done.stdout + done.stderr
+    )
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import json
 import click
 
 from nhc.check import Check, Param, find, find_all
+from nhc.language.elsewhere import meant
 from nhc.light import TYPE_CHECKING
 from nhc.planning.runbooks import brought, reasons
 from nhc.planning.runbooks import find as runbook
@@ -115,6 +116,8 @@ def completion_command(shell: str) -> None:
 def _suggest(name: str) -> str:
     from difflib import get_close_matches
 
+    if meant(name):
+        return meant(name)
     near = get_close_matches(name, [*(check.name for check in find_all()), *reasons()], 3, 0.6)
     unread = "".join(f"; {problem}" for problem in brought().problems)  # it may be one of theirs
     return (f" (did you mean {', '.join(near)}?)" if near else ": see nhc list") + unread

@@ -12,6 +12,7 @@ import re
 from difflib import get_close_matches
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Sequence, Set, Tuple
 
+from nhc.language.elsewhere import meant
 from nhc.language.line_options import CONTEXTS
 from nhc.language.lines import RawLine, parse_text
 from nhc.language.loader import Problem, validate_lines
@@ -142,6 +143,8 @@ def _known_tags(asked: Asked, configured: Set[str]) -> None:
 
 
 def _near(name: str, known: Iterable[str]) -> str:
+    if meant(name):
+        return meant(name)
     near = get_close_matches(name, list(known), 1, NEAR)
     return f" (did you mean {near[0]}?)" if near else ""
 

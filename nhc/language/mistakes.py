@@ -10,6 +10,7 @@ import re
 
 from nhc import check
 from nhc.language import shell_syntax, shell_words
+from nhc.language.elsewhere import meant
 from nhc.language.line_options import OPTIONS, near, unknown_option
 from nhc.light import TYPE_CHECKING
 
@@ -102,7 +103,7 @@ def unknown_check(name: str, functions: Collection[str]) -> str:
     except ImportError:
         known = []
     known += [function for function in functions if function.startswith("check_")]
-    return f"no such check: {name}{near(name, known)}"
+    return f"no such check: {name}{meant(name) or near(name, known)}"
 
 
 def misspelt_program(name: str) -> str:
