@@ -10,7 +10,7 @@ import time
 import click
 
 from nhc.cli.cannot_run import missing_package
-from nhc.cli.carried_out import end, tell_stand_in
+from nhc.cli.carried_out import end
 from nhc.light import TYPE_CHECKING
 from nhc.model import printable
 from nhc.settings_file import SettingsError
@@ -88,11 +88,15 @@ def status(path: str, form: str) -> None:
 def _status(path: str, form: str) -> int:
     found = settings_of(path)
     from nhc.notices import service
-    from nhc.store.settings import store_to_look_at
+    from nhc.store.errors import NoStore
+    from nhc.store.settings import fleet_store
 
-    store = store_to_look_at(found.store)
     try:
-        tell_stand_in("notices status", store)
+        store = fleet_store(found.store, create=False)
+    except NoStore as error:
+        click.echo(f"{error.name} is not there yet: nothing was sent" if form == "text" else "{}")
+        return 0
+    try:
         counts = service.status(store, found)
     finally:
         store.close()

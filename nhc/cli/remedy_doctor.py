@@ -84,6 +84,9 @@ def examine(site: RemedySite, settings: RemedySettings) -> List[Examined]:
 
 def _store(site: RemedySite) -> Examined:
     if site.store.stands_in is not None:
+        place = _above(os.path.dirname(site.store.name.partition("sqlite:///")[2]))
+        if not os.access(place, os.W_OK):
+            return Examined("store", False, f"{site.store.name} is not there yet, and {place} cannot be written to")
         return Examined(
             "store", None, f"{site.store.name} is not there yet: nhc remedy run and nhc store migrate make it"
         )
@@ -170,10 +173,15 @@ def _adapter_rights(site: RemedySite) -> List[Examined]:
         return [Examined(f"{name}: rights", False, str(error))]
 
 
-def _evidence(settings: RemedySettings) -> Examined:
-    """The directory, or the nearest one above it, can be written to."""
-    path = settings.evidence_directory
+def _above(path: str) -> str:
+    """A directory, or the nearest one above it that is there."""
     while path not in ("", "/") and not os.path.isdir(path):
         path = os.path.dirname(path)
-    writable = os.access(path or "/", os.W_OK)
+    return path or "/"
+
+
+def _evidence(settings: RemedySettings) -> Examined:
+    """The directory, or the nearest one above it, can be written to."""
+    path = _above(settings.evidence_directory)
+    writable = os.access(path, os.W_OK)
     return Examined("evidence", writable, settings.evidence_directory if writable else f"{path}: cannot be written to")

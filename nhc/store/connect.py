@@ -7,8 +7,9 @@ with store.write() as connection:
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 import time
-from tempfile import TemporaryDirectory
 from typing import Callable
 
 import sqlalchemy as sa
@@ -54,8 +55,15 @@ def open_store(
 
 
 def stand_in(name: str) -> Store:
-    """An empty store of that name, for who looks at one that is not there yet. It is gone when it is closed."""
-    place = TemporaryDirectory(prefix="nhc-store-")
-    store = open_store(f"sqlite:///{place.name}/store.db")
+    """An empty store of that name, for who looks at one that is not there yet. It is gone when it is closed.
+
+    Raises StoreError, OSError.
+    """
+    place = tempfile.mkdtemp(prefix="nhc-store-")
+    try:
+        store = open_store(f"sqlite:///{place}/store.db")
+    except BaseException:
+        shutil.rmtree(place, ignore_errors=True)
+        raise
     store.stand_in_for(name, place)
     return store

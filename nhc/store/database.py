@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from tempfile import TemporaryDirectory
+import shutil
 from typing import TYPE_CHECKING, Iterator, NamedTuple, Optional
 
 import sqlalchemy as sa
@@ -45,7 +45,7 @@ class Store:
     def __init__(self, engine: Engine, name: str, anchor: Anchor) -> None:
         self.engine, self.name, self.anchor = engine, name, anchor
         self.id = ""
-        self.stands_in: Optional[TemporaryDirectory[str]] = None
+        self.stands_in: Optional[str] = None
         """Where it is kept, if it is an empty store in place of one that is not there yet."""
 
     def identify(self, store: str) -> None:
@@ -53,7 +53,7 @@ class Store:
         self.id = store
         self.anchor.belong_to(store)
 
-    def stand_in_for(self, name: str, place: TemporaryDirectory[str]) -> None:
+    def stand_in_for(self, name: str, place: str) -> None:
         """Bear the name of a store that is not there yet; `place`, where this one is kept, goes when it is closed."""
         self.name, self.stands_in = name, place
 
@@ -103,7 +103,7 @@ class Store:
         """End its connections."""
         self.engine.dispose()
         if self.stands_in is not None:
-            self.stands_in.cleanup()
+            shutil.rmtree(self.stands_in, ignore_errors=True)
 
 
 def connect(url: str, *, anchor: str = "", create: bool = True, pool: int = 5) -> Store:

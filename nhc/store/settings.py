@@ -122,4 +122,7 @@ def store_to_look_at(url: str = "") -> Store:
     try:
         return fleet_store(url, create=False)
     except NoStore as error:
-        return stand_in(error.name)
+        try:
+            return stand_in(error.name)
+        except OSError as unmade:
+            raise StoreError(f"{error}; no directory for an empty one: {unmade.strerror or unmade}") from None

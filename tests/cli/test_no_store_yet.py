@@ -74,7 +74,7 @@ def test_a_command_that_only_looks_makes_no_store(empty, words, file, text):
     path = empty.place / file
     path.write_text(text.format(url=empty.url))
     done = _run(empty, *(word.format(settings=empty.settings) for word in words), path)
-    assert f"{empty.url} is not there yet" in done.stderr
+    assert f"{empty.url} is not there yet" in done.stdout + done.stderr
 
 
 @pytest.mark.thorough
