@@ -84,8 +84,9 @@ def examine(site: RemedySite, settings: RemedySettings) -> List[Examined]:
 
 def _store(site: RemedySite) -> Examined:
     if site.store.stands_in is not None:
-        place = _above(os.path.dirname(site.store.name.partition("sqlite:///")[2]))
-        if not os.access(place, os.W_OK):
+        file = site.store.name.partition("sqlite:///")[2]
+        place = _above(os.path.dirname(file))
+        if file and not os.access(place, os.W_OK):
             return Examined("store", False, f"{site.store.name} is not there yet, and {place} cannot be written to")
         return Examined(
             "store", None, f"{site.store.name} is not there yet: nhc remedy run and nhc store migrate make it"
