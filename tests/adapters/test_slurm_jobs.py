@@ -432,7 +432,8 @@ def test_a_submitted_job_asks_to_be_restarted_and_knows_its_checkpoint(cluster):
     assert tuple(job.wish) == (2, "/ckpt/a")
     assert cluster.job(number)["Comment"] == "mine nhc-restart=2 nhc-checkpoint=/ckpt/a"
     assert cluster.job(number)["Requeue"] == "1"
-    until(lambda: (cluster.directory / "submitted").read_text() == "/ckpt/a\n", what="its output")
+    output = cluster.directory / "submitted"
+    until(lambda: output.exists() and output.read_text() == "/ckpt/a\n", what="its output")
 
 
 def test_a_submission_that_slurm_refuses_is_one_line(cluster):

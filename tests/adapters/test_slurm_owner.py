@@ -55,7 +55,7 @@ def test_a_healthy_node_stays_out_until_the_loop_has_proved_it(site, service):
         return service.state() == "returned"
 
     until(back, 120, what="the loop to return the node")
-    assert cluster.state(NODE) == "idle"
+    until(lambda: cluster.state(NODE) == "idle", what="the node to answer and be idle")
 
 
 def test_a_node_that_its_hook_has_drained_is_the_loops_from_its_mark_on(site, service):

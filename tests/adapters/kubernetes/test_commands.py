@@ -177,29 +177,6 @@ def test_a_bad_pattern_is_one_line_at_the_start(kube: Kube, nhc: Any, tmp_path: 
     assert f"{path}:3: podlogs.patterns: 'CUDA error (' is no pattern" in done.stderr
 
 
-def test_the_controller_collects_its_garbage(kube: Kube) -> None:
-    """The command line switches the collector off, for runs that are over in a moment; this one lasts for months."""
-    import gc
-
-    from nhc_adapters.kubernetes import commands
-    from nhc_adapters.kubernetes.api.errors import Unreachable
-
-    class NoCluster(commands.Cluster):
-        def client(self, connections: int = 4, **options: Any) -> Any:
-            raise Unreachable("no cluster")
-
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
-    gc.disable()
-    try:
-        with pytest.raises(Unreachable):
-            commands.controller(NoCluster(), lambda: commands.make(namespace=kube.namespace))
-        assert gc.isenabled()
-    finally:
-        gc.enable()
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-
-
 def test_an_acknowledged_finding_ends(kube: Kube, nhc: Any) -> None:
     node = kube.node(fake=False)
     kube.set_condition(node, "NhcJobDeviceError", "True", "DeviceErrorInPodLog", "invalid device ordinal")
