@@ -108,6 +108,7 @@ def loop(reader) -> Iterator[list[subprocess.Popen[str]]]:
 
 def test_the_cluster_is_drained_repaired_and_returned(reader, loop):
     steps = part("## 3. A cluster", "### What it does not do")
+    healthy = next(number for number, (command, _) in enumerate(steps) if "h100-healthy" in command)
     followed = []
     for command, output in steps:
         if command.startswith(("make kube", "export ", "alias ")):
@@ -123,9 +124,13 @@ def test_the_cluster_is_drained_repaired_and_returned(reader, loop):
             lines = [alike(line) for line in done.stdout.splitlines()]
             return done.returncode == 0 and all(alike(line) in lines for line in output)
 
+        def reported(command=command, shown=as_shown) -> bool:
+            """As the page says: the healthy report is given again where the loop had not seen the boot before it."""
+            return "nhc remedy show" in command and not reader.type(steps[healthy][0]).returncode and shown()
+
         # A line that the tutorial shows comes when the loop has got so far; a command that acts is given once.
         if command.startswith(("nhc remedy episodes", "nhc remedy show", "kubectl get")):
-            until(as_shown, 90)
+            until(lambda: as_shown() or reported(), 90, every=1.0, what=command)
         else:
             assert as_shown(), reader.type(command)
         if "remedy approve" in command:
