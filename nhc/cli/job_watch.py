@@ -10,11 +10,10 @@ from typing import Any, Dict, Iterator, List, Sequence
 
 import click
 
+from nhc.cli.carried_out import end
 from nhc.cli.command_error import CommandError
 from nhc.cli.durations import DURATION
-from nhc.cli.job_options import carried_out
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.remedy_options import person
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
 from nhc.jobs import flight_record
 from nhc.jobs.watch_judge import JobFindings, JobWatch
@@ -63,7 +62,7 @@ def command(**options: Any) -> None:
 
     Exit status: 0 nothing found, 1 something was, 2 wrong usage, 3 nothing in the log was understood.
     """
-    carried_out("watch", lambda: _watch(options))
+    end("job watch", lambda: _watch(options))
 
 
 def _watch(options: Dict[str, Any]) -> int:
@@ -234,6 +233,7 @@ def _show(found: JobFindings, watch: JobWatch, options: Dict[str, Any]) -> None:
 
 
 def _keep(found: JobFindings, watch: JobWatch, options: Dict[str, Any]) -> None:
+    from nhc.cli.remedy_options import person
     from nhc.store import audit
     from nhc.store.settings import fleet_store
 

@@ -1,5 +1,7 @@
 """Whose fault a job's end is, by its log: real logs of torch 2.11 and torchrun on an H100 (logs/), lines of others."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -124,3 +126,13 @@ def test_the_rank_that_failed_first_is_named_where_the_log_has_no_better_cause()
 
     assert [one.node for one in watched(block).suspects] == ["n7"]
     assert watched([*traceback("[rank5]: ", "KeyError: 'lr'"), *block]).suspects == ()
+
+
+@pytest.mark.thorough
+def test_a_log_is_read_without_the_stores_libraries():
+    code = "import sys; sys.modules['sqlalchemy'] = None; from nhc.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    argv = [sys.executable, "-c", code, "job", "watch", str(LOGS / "oom.log")]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False, cwd=LOGS.parents[2])
+
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "out of the GPU's memory" in done.stdout
