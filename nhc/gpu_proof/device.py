@@ -110,6 +110,9 @@ class _GpuProof:
             self.step(f"loading {name}")
             gpu.load(read(name), [*(kind.kernel for kind in of_text), *(PLAIN_KERNELS if number == 0 else ())])
             kinds += [kind for kind in of_text if not self.limits.kinds or kind.name in self.limits.kinds]
+        absent = set(self.limits.kinds) - {kind.name for kind in kinds}
+        if absent:
+            return {**answer, "unsupported": f"it has no products of {' '.join(sorted(absent))}{why and f' ({why})'}"}
         self.seen, self.wrong = gpu.allocate(SMS * 4), gpu.allocate(SMS * 4)
         answer["prepared"] = time.monotonic() - begun
         self.begun = time.monotonic()

@@ -177,6 +177,14 @@ def test_chosen_kinds_alone_are_proved(prove):
     assert ": bf16 fp8 on 4 SMs" in found.message
 
 
+@pytest.mark.parametrize(("driver", "kind"), [("capability=80", "fp8"), ("capability=75", "bf16")])
+def test_a_kind_that_is_asked_for_and_that_a_gpu_has_not_is_not_proved(prove, driver, kind):
+    [found] = prove(driver, line=f"{QUICK} --alone -k fp16 -k {kind}", devices="0")
+
+    assert (found.verdict, found.reason) == (Verdict.UNKNOWN, "GpuProofUnsupported")
+    assert f"no products of {kind}" in found.message
+
+
 def test_the_thorough_proof_walks_a_bit_through_memory(prove):
     fault = only(
         prove("bit=0:0x400:3", line="check_gpu_proof --thorough -m 70M -t 50ms --alone", devices="0"), Verdict.CRIT
