@@ -202,6 +202,8 @@ class KeptModules(Uncompiled):
 
 
 CODE = type(pack.__code__)
+OTHERS = 3
+"""What was compiled of other sources that stays."""
 
 
 def from_sources(zipped: zipimporter, interpreter: str, digest: str) -> Uncompiled:
@@ -213,7 +215,8 @@ def from_sources(zipped: zipimporter, interpreter: str, digest: str) -> Uncompil
 
 
 def directory_of_user(interpreter: str, digest: str) -> str:
-    """Where this user keeps what an interpreter compiled of these sources; that of other sources goes.
+    """Where this user keeps what an interpreter compiled of these sources. Of others the newest OTHERS stay: a node may
+    have one nhc.pyz, and get another one from a sweep, again and again.
 
     In $NHC_CACHE_DIR, else in /var/cache/nhc for root and in the user's own cache for others (XDG base directory
     specification). Raises OSError where there is none, or where somebody else owns it or could write to it.
@@ -229,11 +232,11 @@ def directory_of_user(interpreter: str, digest: str) -> str:
     if not os.path.isdir(path):
         os.makedirs(base, 0o700, exist_ok=True)
         _own(base, user)
-        for other in os.listdir(base):
-            if other.startswith(f"{interpreter}-"):
-                import shutil
+        others = [f"{base}/{name}" for name in os.listdir(base) if name.startswith(f"{interpreter}-")]
+        for other in sorted(others, key=lambda one: os.lstat(one).st_mtime, reverse=True)[OTHERS:]:
+            import shutil
 
-                shutil.rmtree(f"{base}/{other}", ignore_errors=True)
+            shutil.rmtree(other, ignore_errors=True)
         os.mkdir(path, 0o700)
     for directory in (base, path):
         _own(directory, user)

@@ -188,10 +188,21 @@ def test_such_an_interpreter_keeps_what_it_compiled(bare, tmp_path):
     (kept / "nhc.check").write_bytes(b"cut")  # a damaged file is made anew
     explain(bare, tmp_path)
     assert len((kept / "nhc.check").read_bytes()) > 100
-    (tmp_path / "cache" / kept.name.replace(kept.name[-4:], "0000")).mkdir()
-    shutil.rmtree(kept)
+
+
+@pytest.mark.thorough
+def test_two_archives_by_turns_keep_what_each_compiled_and_old_ones_go(bare, tmp_path):
     explain(bare, tmp_path)
-    assert [path.name for path in (tmp_path / "cache").iterdir()] == [kept.name]  # that of other sources is gone
+    [kept] = (tmp_path / "cache").iterdir()
+    others = [kept.with_name(f"{kept.name[:-4]}{number:04}") for number in range(5)]
+    for age, other in enumerate(others):
+        other.mkdir()
+        os.utime(other, (1e9 - age, 1e9 - age))
+    shutil.rmtree(kept)
+
+    explain(bare, tmp_path)
+
+    assert sorted((tmp_path / "cache").iterdir()) == sorted([kept, *others[:3]])
 
 
 @pytest.mark.thorough
