@@ -65,6 +65,8 @@ ROWS: Tuple[_Row, ...] = (
          r"failed \(exitcode: -9\)|Signal 9 \(SIGKILL\)"),
 )  # fmt: skip
 
+_ANY = re.compile("|".join(f"(?:{row.pattern.pattern})" for row in ROWS))
+"""Whether any row fits: nearly no line of a log does, and it is asked of each."""
 _BEGINS = re.compile(r"^(.*?)Traceback \(most recent call last\):\s*$")
 _EXCEPTION = re.compile(r"^([A-Za-z_][\w.]*)(?::\s?(.*))?$")
 _NOT_ITS_OWN = re.compile(
@@ -86,9 +88,9 @@ class ProgramFaults:
 
     def line(self, line: str) -> Optional[ProgramFault]:
         """Who ended the job by this line, None for nearly every line."""
-        for row in ROWS:
-            if row.pattern.search(line):
-                return ProgramFault(row.owner, row.what)
+        if _ANY.search(line):
+            row = next(row for row in ROWS if row.pattern.search(line))
+            return ProgramFault(row.owner, row.what)
         return self._traceback(line)
 
     def _traceback(self, line: str) -> Optional[ProgramFault]:
