@@ -18,7 +18,7 @@ from nhc.deep.due import DeepRule, due
 from nhc.deep.group_output import AskedMeasurement, judged, read
 from nhc.deep.group_test import GroupOutcome, Rules, Topology
 from nhc.deep.simulate import break_some, cluster, play
-from nhc.group_launch import GroupOutput
+from nhc.ports.group_launch import GroupOutput
 from nhc.store import deep
 from nhc.store.connect import open_store
 from nhc.store.deep import DeepResult

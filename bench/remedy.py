@@ -24,15 +24,15 @@ sys.path[:0] = [str(ROOT), str(ROOT / "adapters")]
 
 from sqlalchemy import event  # noqa: E402
 
-from nhc.marks import may_clear, may_mark  # noqa: E402
 from nhc.model import Action, CheckResult, Outcome, Report, Verdict  # noqa: E402
-from nhc.ports import Applied, Effect, NodeState  # noqa: E402
+from nhc.ports.adapter import Applied, Effect, NodeState  # noqa: E402
+from nhc.ports.marks import may_clear, may_mark  # noqa: E402
+from nhc.ports.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage  # noqa: E402
 from nhc.remedy.controller import RemedyController  # noqa: E402
 from nhc.remedy.crew import Crew, Hand  # noqa: E402
 from nhc.remedy.effects import Hands  # noqa: E402
 from nhc.remedy.remedy_file import parse  # noqa: E402
 from nhc.remedy.settings import RepairerSettings  # noqa: E402
-from nhc.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage  # noqa: E402
 from nhc.store import nodes as store_nodes  # noqa: E402
 from nhc.store import reports as store_reports  # noqa: E402
 from nhc.store.connect import open_store  # noqa: E402

@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
     from typing_extensions import TypeAlias
 
-    from nhc.gate_ports import LifecycleHook, MakeGatekeeper
-    from nhc.group_launch import Launcher
-    from nhc.job_control import MakeJobController
     from nhc.model import Report
-    from nhc.ports import MakeAdapter, NodeSource
-    from nhc.repair import MakeRepairer
-    from nhc.sinks import Sink
-    from nhc.spare_ports import MakeSparePool
-    from nhc.suite_ports import MakeSuiteRunner
+    from nhc.ports.adapter import MakeAdapter, NodeSource
+    from nhc.ports.gates import LifecycleHook, MakeGatekeeper
+    from nhc.ports.group_launch import Launcher
+    from nhc.ports.jobs import MakeJobController
+    from nhc.ports.repair import MakeRepairer
+    from nhc.ports.sinks import Sink
+    from nhc.ports.spares import MakeSparePool
+    from nhc.ports.suites import MakeSuiteRunner
 
     MakeSink: TypeAlias = "Callable[[Mapping[str, object], str, Callable[[str], None]], Sink]"
     """Called with the sink's own table, the node's name, and a function to complain to."""
@@ -137,7 +137,7 @@ ADAPTERS = PartKind(
         "kubernetes": "nhc_adapters.kubernetes.plugin:Adapter",
     },
 )
-"""nhc.ports.MakeAdapter: who knows nodes, and marks them."""
+"""nhc.ports.adapter.MakeAdapter: who knows nodes, and marks them."""
 SINKS = PartKind(
     "sink",
     "nhc.sinks",
@@ -148,7 +148,7 @@ SINKS = PartKind(
     },
     ("otel",),
 )
-"""nhc.sinks.Sink: where the agent's reports and events go."""
+"""nhc.ports.sinks.Sink: where the agent's reports and events go."""
 REPAIRERS = PartKind(
     "repairer",
     "nhc.repairers",
@@ -165,7 +165,7 @@ REPAIRERS = PartKind(
         "oracle": "nhc_adapters.cloud.oracle.repairer:OracleRepairer",
     },
 )
-"""nhc.repair.MakeRepairer: repairs of the remedy loop."""
+"""nhc.ports.repair.MakeRepairer: repairs of the remedy loop."""
 JOB_CONTROLLERS = PartKind(
     "job controller",
     "nhc.job_controllers",
@@ -174,7 +174,7 @@ JOB_CONTROLLERS = PartKind(
         "slurm": "nhc_adapters.slurm.jobs:SlurmJobs",
     },
 )
-"""nhc.job_control.MakeJobController: jobs that are restarted."""
+"""nhc.ports.jobs.MakeJobController: jobs that are restarted."""
 LAUNCHERS = PartKind(
     "launcher",
     "nhc.launchers",
@@ -184,7 +184,7 @@ LAUNCHERS = PartKind(
         "ssh": "nhc.deep.ssh_launch:SshLauncher",
     },
 )
-"""nhc.group_launch.Launcher: the tests of a sweep."""
+"""nhc.ports.group_launch.Launcher: the tests of a sweep."""
 SPARE_POOLS = PartKind(
     "keeper of spares",
     "nhc.spare_pools",
@@ -194,7 +194,7 @@ SPARE_POOLS = PartKind(
         "slurm": "nhc_adapters.slurm.spares:SlurmSpares",
     },
 )
-"""nhc.spare_ports.MakeSparePool: spare nodes, or what adds them."""
+"""nhc.ports.spares.MakeSparePool: spare nodes, or what adds them."""
 GATEKEEPERS = PartKind(
     "gatekeeper",
     "nhc.gatekeepers",
@@ -203,11 +203,11 @@ GATEKEEPERS = PartKind(
         "kubernetes": "nhc_adapters.kubernetes.gates.keeper:KubernetesGate",
     },
 )
-"""nhc.gate_ports.MakeGatekeeper: who keeps a node closed."""
+"""nhc.ports.gates.MakeGatekeeper: who keeps a node closed."""
 LIFECYCLE_HOOKS = PartKind(
     "lifecycle hook", "nhc.lifecycle_hooks", {"aws": "nhc_adapters.cloud.aws.lifecycle:AwsLifecycleHook"}
 )
-"""nhc.gate_ports.LifecycleHook: a cloud waits for a gate."""
+"""nhc.ports.gates.LifecycleHook: a cloud waits for a gate."""
 SUITE_RUNNERS = PartKind(
     "runner of suites",
     "nhc.suite_runners",
@@ -216,7 +216,7 @@ SUITE_RUNNERS = PartKind(
         "job": "nhc_adapters.kubernetes.repair.suite_runner:SuiteJobs",
     },
 )
-"""nhc.suite_ports.MakeSuiteRunner: deep suites on other nodes."""
+"""nhc.ports.suites.MakeSuiteRunner: deep suites on other nodes."""
 CANDIDATES = PartKind(
     "candidate for the lead",
     "nhc.candidates",
@@ -249,7 +249,7 @@ def open_adapter(
     environ: Optional[Mapping[str, str]] = None,
     timeout: float = 30.0,
 ) -> NodeSource:
-    """An adapter, constructed as `nhc.ports.MakeAdapter` says. Raises NoAdapter and what its constructor raises."""
+    """An adapter, constructed as `MakeAdapter` says. Raises NoAdapter and what its constructor raises."""
     make = adapter(name)
     try:
         return make(settings, environ, timeout)

@@ -33,20 +33,10 @@ LAYERS = (
     {
         "check",
         "declare",
-        "gate_ports",
-        "group_launch",
         "host",
-        "job_control",
-        "marks",
         "plugins",
         "ports",
         "render",
-        "repair",
-        "sinks",
-        "spare_ports",
-        "suite_ports",
-        "testing_adapters",
-        "testing_repairers",
     },
     {
         "archive",
@@ -59,10 +49,9 @@ LAYERS = (
         "model",
         "plan",
         "prometheus_family",
-        "settings_file",
+        "settings",
         "system",
         "timestamps",
-        "toml_text",
         "units",
     },
     {"light"},
@@ -74,33 +63,14 @@ SAME_LAYER = {
     ("__main__", "cli"),
     ("check", "plugins"),  # a check that is not built in is asked for there
     ("declare", "check"),
-    ("job_control", "repair"),  # the answer to a call that is sent once
-    ("gate_ports", "ports"),
-    ("plugins", "gate_ports"),  # what each of its tables makes
-    ("plugins", "group_launch"),
-    ("plugins", "job_control"),
-    ("repair", "ports"),  # what a repairer raises is what any adapter raises
-    ("plugins", "ports"),
-    ("plugins", "repair"),
-    ("plugins", "sinks"),
-    ("plugins", "spare_ports"),
-    ("plugins", "suite_ports"),
+    ("plugins", "ports"),  # what each of its tables makes
     ("console", "deep"),  # who is due for a deep check is deep's to say
     ("console", "remedy"),  # what a person decides on the page is what `nhc remedy` decides
     ("deep", "fleet"),  # tests over SSH go by fleet's transport
     ("language", "policy"),  # the form of a ceiling is policy's
-    ("marks", "ports"),  # the rules of what ports describe
-    ("settings_file", "system"),
-    ("settings_file", "toml_text"),
-    ("settings_file", "units"),
+    ("settings", "system"),
+    ("settings", "units"),
     ("prometheus_family", "model"),
-    ("sinks", "ports"),
-    ("spare_ports", "ports"),
-    ("suite_ports", "repair"),
-    ("testing_adapters", "marks"),
-    ("testing_adapters", "ports"),  # the contract of what ports describe
-    ("testing_repairers", "ports"),
-    ("testing_repairers", "repair"),
 }
 NEVER = {
     ("run", "checks"): "the engine calls what planning found, and knows no check",
@@ -110,24 +80,15 @@ NEVER = {
 }
 #: What adapters see of nhc: the contract, the values, and small shared pieces.
 ADAPTERS_SEE = {
-    "gate_ports",
-    "group_launch",
-    "job_control",
     "kernlog",
-    "marks",
     "matching",
     "model",
     "policy",
     "ports",
-    "repair",
     "prometheus_family",
-    "settings_file",
-    "sinks",
-    "spare_ports",
-    "suite_ports",
+    "settings",
     "system",
     "timestamps",
-    "toml_text",
     "units",
 }
 
@@ -169,6 +130,8 @@ DOORS = {
 
 LONGEST = 400
 """Lines of a module."""
+ROOT_MODULES = 14
+"""Modules of nhc/ itself, without __init__ and __main__: what belongs together is a package."""
 
 # What is sent to nodes as text runs there by itself, under whatever Python there is; the launchers have no suffix.
 FILES = read(("nhc", "adapters/nhc_adapters"), without="nhc/fleet/data")
@@ -307,6 +270,11 @@ def too_long(house, name):
 def test_every_room_is_named_once(ours):
     assert unnamed_rooms(ours) == [], "give it a layer in LAYERS, and a row in docs/architecture.md"
     assert sum(map(len, LAYERS)) == len(LEVEL)
+
+
+def test_the_root_stays_readable(ours):
+    root = [name for name in FILES if name.count(".") == 1 and below(name, "nhc") and name not in PACKAGES]
+    assert len(set(root) - {"nhc.__main__"}) <= ROOT_MODULES, sorted(root)
 
 
 def test_no_import_is_relative(ours):

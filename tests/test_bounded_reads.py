@@ -26,7 +26,7 @@ from nhc.language.sysconfig_file import read_sysconfig
 from nhc.model import Verdict
 from nhc.policy.policy_file import load as load_policy
 from nhc.system.bounded_read import LIMIT, parse_json, read_bytes
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 from nhc_adapters.kubernetes.nodes.vocabulary_file import load as load_vocabulary
 from tests.agent.test_npd import KERNEL, Heard, write
 from tests.support.judge import judge_all

@@ -21,7 +21,7 @@ from typing import Callable, Iterator, NamedTuple
 import pytest
 import yaml
 
-from nhc import plugins, toml_text
+from nhc import plugins
 from nhc.agent import settings as agent_settings
 from nhc.agent.npd_config import load_plugin_monitor
 from nhc.agent.server_push import PushSettings
@@ -31,6 +31,7 @@ from nhc.language import loader, site_scripts
 from nhc.language.site_settings import read as read_settings
 from nhc.policy import policy_file
 from nhc.remedy import remedy_file as remedy
+from nhc.settings import toml_text
 from nhc.spares import settings as spares
 from nhc_adapters.kubernetes.controller import settings as kubernetes_settings
 from tests.support.documents import PAGES, ROOT, Block, blocks, of_nhc, spans, wrong_usage

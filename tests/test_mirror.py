@@ -48,5 +48,5 @@ def test_what_is_about_one_room_lies_in_its_folder(path):
 
 
 def test_the_rule_sees_a_test_that_lies_wrong():
-    assert rooms_of(Path("tests/policy/test_ledger.py")) == {"policy"}
+    assert rooms_of(Path("tests/matching/test_nodeset.py")) == {"matching"}
     assert len(rooms_of(Path("tests/test_settings_files.py"))) > 1

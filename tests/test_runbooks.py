@@ -15,9 +15,9 @@ from nhc.facts.accelerator_values import LOST, Device
 from nhc.kernlog.xid import NEURON
 from nhc.model import Action
 from nhc.planning import runbooks
+from nhc.ports.repair import Rung
 from nhc.remedy.ladder import Ability, Mode, NodeFault, Tried, next_rung
 from nhc.remedy.machine import AttemptStatus
-from nhc.repair import Rung
 from tests.support.run import ROOT, nhc
 
 CAMEL = re.compile(r"[A-Z][a-z0-9]+(?:[A-Z][A-Za-z0-9]*)+")

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 from typing import Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
-from nhc.marks import mark_text, may_clear, may_mark, same_cause
 from nhc.model import printable
-from nhc.ports import OWNER, OWNER_SETTING, AdapterError, Applied, Effect, Mark, NodeState
+from nhc.ports.adapter import OWNER, OWNER_SETTING, AdapterError, Applied, Effect, Mark, NodeState
+from nhc.ports.marks import mark_text, may_clear, may_mark, same_cause
 from nhc.system import process
 from nhc.system.process import Completed
 

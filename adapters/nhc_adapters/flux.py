@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Dict, List, Optional, Sequence
 
-from nhc.marks import read_mark_text
-from nhc.ports import AdapterError, NodeState
+from nhc.ports.adapter import AdapterError, NodeState
+from nhc.ports.marks import read_mark_text
 from nhc_adapters._command import CommandMarker, Failures, chunks, complaint
 
 STATES = "avail,offline,exclude,draining,drained,allocated"

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from typing import List, Optional, Sequence
 
-from nhc.marks import read_mark_text
-from nhc.ports import AdapterError, NodeState
+from nhc.ports.adapter import AdapterError, NodeState
+from nhc.ports.marks import read_mark_text
 from nhc_adapters._command import CommandMarker, Failures, complaint
 
 HELD = {"closed_rc": "the resource connector is taking it back"}

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Optional, Sequence
 
-from nhc.marks import read_mark_text
-from nhc.ports import AdapterError, NodeState
+from nhc.ports.adapter import AdapterError, NodeState
+from nhc.ports.marks import read_mark_text
 from nhc_adapters._command import CommandMarker, Failures, complaint
 
 COMPLEX = "nhc_mark"

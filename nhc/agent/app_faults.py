@@ -11,7 +11,7 @@ from typing import Callable, List, Tuple
 
 from nhc.kernlog.match import Match
 from nhc.model import printable
-from nhc.sinks import EventDetails
+from nhc.ports.sinks import EventDetails
 
 AGAIN = 60.0
 """Seconds within which one fault of one device is one event: a kill is logged in several lines."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Callable, Deque, Dict, List, Mapping, Optional
 
 from nhc.agent.problems import BOOT_WINDOW, ENDED, ProblemChange
 from nhc.model import Action, Verdict, printable
-from nhc.sinks import Delivery, Event, EventDetails, NotYetDelivered, Standing
+from nhc.ports.sinks import Delivery, Event, EventDetails, NotYetDelivered, Standing
 from nhc.timestamps import utc_milliseconds
 
 if TYPE_CHECKING:

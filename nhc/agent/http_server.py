@@ -15,7 +15,7 @@ from nhc.agent.node_view import NodeView
 from nhc.agent.service import Agent
 from nhc.agent.sockets import Connection, SocketServer, listen_tcp
 from nhc.model import printable
-from nhc.sinks import NodeCondition
+from nhc.ports.sinks import NodeCondition
 from nhc.timestamps import utc_milliseconds
 
 LIMIT = 8192

@@ -14,8 +14,8 @@ from nhc.kernlog.source import STORE
 from nhc.light import NamedTuple
 from nhc.model import CheckResult, Outcome, Verdict, ok, printable
 from nhc.plan import Item
+from nhc.ports.sinks import Standing
 from nhc.run.engine import mutes_path
-from nhc.sinks import Standing
 from nhc.state.mutes import applied
 from nhc.state.store import State
 

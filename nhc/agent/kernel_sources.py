@@ -15,7 +15,7 @@ from nhc.kernlog.read import Followed
 from nhc.kernlog.source import STORE
 from nhc.kernlog.store import load
 from nhc.plan import Item
-from nhc.sinks import EventDetails
+from nhc.ports.sinks import EventDetails
 from nhc.state.store import State
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ from nhc.host import BadRoot, Host
 from nhc.hosts.live import live_host
 from nhc.model import printable
 from nhc.plugins import NoAdapter, sink
-from nhc.ports import AdapterError
-from nhc.settings_file import SettingsError
-from nhc.sinks import Sink
+from nhc.ports.adapter import AdapterError
+from nhc.ports.sinks import Sink
+from nhc.settings.settings_file import SettingsError
 from nhc.state.store import State
 from nhc.system.children import fork
 

@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple, cast
 
 from nhc.agent.npd_config import Default
 from nhc.model import printable
-from nhc.sinks import EventDetails, NodeCondition
+from nhc.ports.sinks import EventDetails, NodeCondition
 from nhc.timestamps import utc_milliseconds
 
 TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"

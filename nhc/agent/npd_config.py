@@ -14,7 +14,7 @@ from nhc.kernlog.npd_rules import PERMANENT, TEMPORARY, Rule, compile_go, parse_
 from nhc.kernlog.npd_rules import parse as parse_rules
 from nhc.kernlog.source import BadRules
 from nhc.light import NamedTuple
-from nhc.settings_file import SettingsError
+from nhc.settings.settings_file import SettingsError
 from nhc.system.bounded_read import read_text
 
 _DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")

@@ -16,8 +16,8 @@ from nhc.host import Host
 from nhc.kernlog.npd_rules import PERMANENT
 from nhc.model import Verdict
 from nhc.plan import BUILT_IN, Item
-from nhc.settings_file import SettingsError
-from nhc.sinks import NodeCondition
+from nhc.ports.sinks import NodeCondition
+from nhc.settings.settings_file import SettingsError
 
 if TYPE_CHECKING:
     from nhc.agent.npd_stats import Stats

@@ -16,7 +16,7 @@ from nhc.host import Host
 from nhc.kernlog.npd_rules import compile_go
 from nhc.kernlog.source import BadRules
 from nhc.prometheus_family import Family
-from nhc.settings_file import SettingsError
+from nhc.settings.settings_file import SettingsError
 from nhc.system.bounded_read import parse_json, read_text
 
 TICKS = 100.0

@@ -13,9 +13,9 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
 
 from nhc import __version__
 from nhc.model import CheckResult, Verdict
-from nhc.ports import AdapterError
-from nhc.settings_file import SettingsError, of
-from nhc.sinks import Delivery, Event, Standing
+from nhc.ports.adapter import AdapterError
+from nhc.ports.sinks import Delivery, Event, Standing
+from nhc.settings.settings_file import SettingsError, of
 from nhc.timestamps import from_utc
 
 _SEVERITY = {"CRIT": (17, "ERROR"), "UNKNOWN": (13, "WARN"), "WARN": (13, "WARN"), "OK": (9, "INFO")}
@@ -30,7 +30,7 @@ class _Exporting(TypedDict, total=False):
 
 
 class Otel:
-    """`nhc.sinks.Sink`. Raises AdapterError where the settings make no sense or the packages are not there."""
+    """`nhc.ports.sinks.Sink`. Raises AdapterError where the settings make no sense or the packages are not there."""
 
     def __init__(
         self, settings: Mapping[str, object], node: str, labels: Mapping[str, str], log: Callable[[str], None]

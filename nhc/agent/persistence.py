@@ -10,8 +10,8 @@ from nhc.agent.pause import LONGEST, Pause
 from nhc.light import NamedTuple
 from nhc.model import Verdict
 from nhc.planning.kept_verdict import forget
+from nhc.ports.sinks import Standing
 from nhc.render.json import to_dict
-from nhc.sinks import Standing
 from nhc.state.reports import kept_as
 from nhc.state.store import State
 

@@ -11,7 +11,7 @@ from nhc.agent.settings import AgentSettings
 from nhc.host import Host
 from nhc.light import NamedTuple
 from nhc.plan import Plan
-from nhc.settings_file import SettingsError
+from nhc.settings.settings_file import SettingsError
 from nhc.state.store import State
 
 CHECK_FILES = 10.0

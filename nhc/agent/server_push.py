@@ -13,9 +13,9 @@ import urllib3
 
 from nhc import __version__
 from nhc.model import printable
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
 from nhc.render import push
-from nhc.settings_file import SettingsError, of
+from nhc.settings.settings_file import SettingsError, of
 from nhc.system.bounded_read import cause, read_text
 
 ANSWER = 64 << 10

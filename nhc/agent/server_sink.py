@@ -20,8 +20,8 @@ from nhc.agent.deep_spool import FolderInUse, take_over
 from nhc.agent.server_push import Hopeless, NotNow, PushAnswer, Pusher, PushSettings
 from nhc.agent.spool import Spool
 from nhc.model import Report, printable
+from nhc.ports.sinks import Delivery, Standing
 from nhc.render import push
-from nhc.sinks import Delivery, Standing
 
 BATCH = 50
 """Reports of a spool in one push."""
@@ -42,7 +42,7 @@ def sink(settings: Mapping[str, object], node: str, log: Callable[[str], None]) 
 
 
 class ServerSink:
-    """`nhc.sinks.BufferedSink`: takes reports at once and pushes them in a thread of its own."""
+    """`nhc.ports.sinks.BufferedSink`: takes reports at once and pushes them in a thread of its own."""
 
     def __init__(
         self,

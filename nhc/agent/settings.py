@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 from typing import Mapping, Tuple
 
-from nhc import settings_file
 from nhc.agent.events import FORMATS
 from nhc.light import NamedTuple
+from nhc.settings import settings_file
 
 PATH = "/etc/nhc/agent.toml"
 

@@ -19,7 +19,7 @@ from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 from nhc.agent.check_round import become_child
 from nhc.agent.event_loop import READ, WRITE, Loop
 from nhc.agent.sink_process import LENGTH, MOST_EVENTS, Make, SinkProcess
-from nhc.sinks import Event, Standing
+from nhc.ports.sinks import Event, Standing
 from nhc.system.children import fork
 
 BATCH = 100

@@ -14,8 +14,8 @@ from typing import Any, Callable, Deque, List, NoReturn, Optional
 
 from nhc.agent.event_loop import READ
 from nhc.model import Report, printable
-from nhc.ports import AdapterError
-from nhc.sinks import Delivery, Event, NodeCondition, NotYetDelivered, Sink, Standing
+from nhc.ports.adapter import AdapterError
+from nhc.ports.sinks import Delivery, Event, NodeCondition, NotYetDelivered, Sink, Standing
 
 MOST_EVENTS = 1000
 """Events kept, on either side of the pipe, for a sink that does not take them."""
@@ -75,7 +75,7 @@ class SinkProcess:
                 wait = min(wait * 2, RETRY[1])
         self.say(standing=[list(one) for one in standing or ()])
         wait = 0.0
-        problem = getattr(sink, "problem", None)  # of a sink that writes in its own time (nhc.sinks.BufferedSink)
+        problem = getattr(sink, "problem", None)  # of a sink that writes in its own time (nhc.ports.sinks.BufferedSink)
         while not self.over or (self.new and not wait):
             if wait or problem is None:
                 self._take(wait if wait else None)

@@ -82,7 +82,7 @@ def _check_settings(read: Callable[[], Any]) -> int:
     """Say what in the settings, and in the files that they name, the agent would refuse. The exit status."""
     from nhc.agent import npd_monitors
     from nhc.agent.main import sinks
-    from nhc.settings_file import SettingsError
+    from nhc.settings.settings_file import SettingsError
 
     try:
         settings = read()
@@ -256,7 +256,7 @@ def _socket() -> str:
     """Where this node's agent listens: as its settings say, where this user may read them."""
     from nhc.agent import settings
     from nhc.agent.control_socket import default_socket
-    from nhc.settings_file import SettingsError
+    from nhc.settings.settings_file import SettingsError
 
     try:
         found = settings.load()

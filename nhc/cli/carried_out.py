@@ -8,7 +8,7 @@ from nhc.cli.command_error import CommandError
 from nhc.exit_status import EXIT_UNKNOWN, EXIT_USAGE
 from nhc.light import TYPE_CHECKING
 from nhc.model import printable
-from nhc.settings_file import SettingsError
+from nhc.settings.settings_file import SettingsError
 from nhc.store.errors import RoundRefused, StoreError
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import click
 
 from nhc.cli.cannot_run import Unreadable, Unusable, missing_package
 from nhc.light import TYPE_CHECKING
-from nhc.settings_file import SettingsError
+from nhc.settings.settings_file import SettingsError
 
 if TYPE_CHECKING:
     from typing import Optional, Tuple
@@ -101,7 +101,7 @@ def cluster(name: str, stale: float) -> FleetSource:
     """A cluster as a fleet, by an adapter's name. Raises UsageError, Unreadable."""
     from nhc.console.cluster_source import ClusterSource
     from nhc.plugins import NoAdapter, open_adapter
-    from nhc.ports import AdapterError
+    from nhc.ports.adapter import AdapterError
 
     settings = {key: value for key, value in os.environ.items() if key.startswith("NHC_")}
     try:

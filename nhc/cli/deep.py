@@ -29,7 +29,7 @@ from nhc.language.loader import ConfigError
 from nhc.light import TYPE_CHECKING
 from nhc.model import printable
 from nhc.plugins import NoAdapter, open_adapter
-from nhc.ports import AdapterError, NodeSource
+from nhc.ports.adapter import AdapterError, NodeSource
 from nhc.state.store import State
 from nhc.units import show_seconds
 
@@ -331,7 +331,7 @@ def calibrate_command(paths: Tuple[str, ...], url: str, days: float, least: int,
 def _stored(url: str, then: float) -> List[DeepResult]:
     """The results of a store. Raises BadInput."""
     try:
-        from nhc.settings_file import SettingsError
+        from nhc.settings.settings_file import SettingsError
         from nhc.store import deep
         from nhc.store.errors import StoreError
         from nhc.store.settings import load, opened

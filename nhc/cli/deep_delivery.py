@@ -12,10 +12,10 @@ from typing import Callable, List
 from nhc.cli.options import UsageError
 from nhc.light import TYPE_CHECKING
 from nhc.model import Report
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
 from nhc.render import push
-from nhc.settings_file import SettingsError
-from nhc.settings_file import load as load_settings
+from nhc.settings.settings_file import SettingsError
+from nhc.settings.settings_file import load as load_settings
 
 if TYPE_CHECKING:
     from nhc.agent.server_push import Pusher, PushSettings

@@ -18,7 +18,7 @@ from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
 from nhc.matching.node_ranges import expand
 from nhc.model import printable
 from nhc.plugins import NoAdapter, open_adapter
-from nhc.ports import AdapterError, JobMessages
+from nhc.ports.adapter import AdapterError, JobMessages
 from nhc.store.errors import StoreError
 
 SHOWN = 3

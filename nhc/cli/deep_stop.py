@@ -16,7 +16,7 @@ from nhc.exit_status import EXIT_HEALTHY, EXIT_UNKNOWN, EXIT_USAGE
 from nhc.model import printable
 from nhc.plugins import NoAdapter
 from nhc.plugins import launcher as launcher_of
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
 from nhc.store import deep
 from nhc.store.database import Store
 from nhc.store.errors import Conflict

@@ -24,13 +24,13 @@ from nhc.deep.sweep import Surroundings, Sweeper, SweepStopped
 from nhc.deep.sweep_plan import BadPlan, SweepPlan, read, write
 from nhc.deep.topology_sources import BadTopology, not_placed
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
-from nhc.group_launch import Launcher
 from nhc.matching.node_ranges import fold
 from nhc.model import printable
 from nhc.plugins import NoAdapter
 from nhc.plugins import launcher as launcher_of
-from nhc.ports import AdapterError, SettingError
-from nhc.settings_file import SettingsError
+from nhc.ports.adapter import AdapterError, SettingError
+from nhc.ports.group_launch import Launcher
+from nhc.settings.settings_file import SettingsError
 from nhc.store import deep
 from nhc.store.database import Store
 from nhc.store.errors import LeadershipLost, StoreError

@@ -12,13 +12,13 @@ import os
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from nhc.cli.deep_sweep_plan import RefusedSweep
-from nhc.job_control import JobName, JobView
 from nhc.jobs.settings import PATH, JobControllerSettings, load
 from nhc.jobs.site import open_controller
 from nhc.matching.node_ranges import expand
 from nhc.matching.nodeset import BadRange
 from nhc.plugins import JOB_CONTROLLERS
-from nhc.ports import AdapterError, SettingError
+from nhc.ports.adapter import AdapterError, SettingError
+from nhc.ports.jobs import JobName, JobView
 from nhc.store import audit, jobs
 from nhc.store.database import Store
 

@@ -32,7 +32,7 @@ def demo(count: int, faults: float, seed: int, listen: str, in_terminal: bool) -
     try:
         from nhc.console.settings import ConsoleSettings, parse_listen
         from nhc.demo.play import play
-        from nhc.settings_file import SettingsError
+        from nhc.settings.settings_file import SettingsError
         from nhc.store.errors import StoreError
     except ModuleNotFoundError as error:
         raise missing_package("nhc demo", error.name) from None

@@ -11,7 +11,6 @@ from nhc.cli.command_error import CommandError
 from nhc.cli.option_groups import under
 from nhc.deep import suites
 from nhc.exit_status import EXIT_UNKNOWN, EXIT_USAGE
-from nhc.gate_ports import Gatekeeper, LifecycleHook
 from nhc.gates.gate import Tell
 from nhc.gates.settings import PATH, GateRules, GateSettings, load
 from nhc.hooks.job_environment import node_name
@@ -19,8 +18,9 @@ from nhc.host import Host
 from nhc.language.loader import ConfigError
 from nhc.model import printable
 from nhc.plugins import NoAdapter, gatekeeper, lifecycle_hook
-from nhc.ports import AdapterError
-from nhc.settings_file import SettingsError
+from nhc.ports.adapter import AdapterError
+from nhc.ports.gates import Gatekeeper, LifecycleHook
+from nhc.settings.settings_file import SettingsError
 from nhc.state.store import State
 
 SETTINGS = under("Where")(

@@ -16,11 +16,11 @@ from nhc.cli.gate_options import APPLY, SETTINGS, WHY, audit, carried_out, neede
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.cli.remedy_options import person
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
-from nhc.gate_ports import GateOrder, GroupOfNodes, KeepsCluster, TakesOrders, Turn
 from nhc.gates.settings import GateSettings, Trigger
 from nhc.matching.node_ranges import expand
 from nhc.model import printable
-from nhc.ports import AdapterError, Effect
+from nhc.ports.adapter import AdapterError, Effect
+from nhc.ports.gates import GateOrder, GroupOfNodes, KeepsCluster, TakesOrders, Turn
 
 
 def _complain(line: str) -> None:

@@ -32,11 +32,11 @@ from nhc.cli.gate_orders import order
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.cli.remedy_options import person
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN
-from nhc.gate_ports import GateOrder
 from nhc.gates.decide import GateStep
 from nhc.gates.gate import Gate, GatePass, GateWorld
 from nhc.model import printable
-from nhc.settings_file import SettingsError
+from nhc.ports.gates import GateOrder
+from nhc.settings.settings_file import SettingsError
 from nhc.state import gate_record as record
 from nhc.state.gate_record import GateState
 from nhc.system.ending_signals import Signals, SignalToEnd

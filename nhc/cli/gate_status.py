@@ -15,14 +15,14 @@ from nhc.cli.remedy_options import age
 from nhc.deep import suites
 from nhc.deep.runner import estimate
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN
-from nhc.gate_ports import GateLimit, HasLimits, KeepsCluster
 from nhc.gates import identity
 from nhc.gates.limits import LimitFinding, judge
 from nhc.gates.settings import GateRules, GateSettings
 from nhc.host import Host
 from nhc.model import printable
 from nhc.plugins import NoAdapter
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
+from nhc.ports.gates import GateLimit, HasLimits, KeepsCluster
 from nhc.state import gate_record as record
 from nhc.state.gate_record import BadRecord
 from nhc.state.store import State

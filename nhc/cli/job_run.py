@@ -17,7 +17,7 @@ from nhc.jobs.job_round import JobEvent, JobRound
 from nhc.jobs.site import JobSite, open_site
 from nhc.model import printable
 from nhc.plugins import NoAdapter
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
 from nhc.store.database import Fence
 from nhc.store.leader import Leader
 from nhc.store.round_service import RoundEnd, RoundService

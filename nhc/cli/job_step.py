@@ -13,12 +13,12 @@ import click
 from nhc.cli.command_error import CommandError
 from nhc.cli.job_options import carried_out
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.job_control import JobController
 from nhc.jobs.step import StepEnds, next_step
 from nhc.matching.node_ranges import expand
 from nhc.model import printable
 from nhc.plugins import NoAdapter, job_controller
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
+from nhc.ports.jobs import JobController
 
 LOOK_EVERY = 2.0
 

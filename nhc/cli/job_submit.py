@@ -10,10 +10,10 @@ import click
 from nhc.cli.command_error import CommandError
 from nhc.cli.job_options import carried_out
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.job_control import JobSubmits, Submission, Wish
 from nhc.model import printable
 from nhc.plugins import NoAdapter, job_controller
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
+from nhc.ports.jobs import JobSubmits, Submission, Wish
 from nhc.system.bounded_read import cause, read_text
 
 MANIFEST = 4 << 20

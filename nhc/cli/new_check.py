@@ -44,7 +44,7 @@ TEST = '''\
 """{check}: a healthy node, a fault, a node that has nothing to judge, content that makes no sense."""
 
 from nhc.model import Verdict
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 from tests.support.judge import judge
 
 #: The files that the check reads, by path, as a healthy node has them. Say where their text is from.

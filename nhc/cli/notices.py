@@ -13,7 +13,7 @@ from nhc.cli.cannot_run import missing_package
 from nhc.cli.carried_out import end
 from nhc.light import TYPE_CHECKING
 from nhc.model import printable
-from nhc.settings_file import SettingsError
+from nhc.settings.settings_file import SettingsError
 from nhc.timestamps import utc
 
 if TYPE_CHECKING:

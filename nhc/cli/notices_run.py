@@ -8,7 +8,7 @@ import click
 
 from nhc.cli.notices import FILE, carried_out, settings_of, store_of
 from nhc.light import TYPE_CHECKING
-from nhc.settings_file import SettingsError
+from nhc.settings.settings_file import SettingsError
 
 if TYPE_CHECKING:
     from typing import Optional

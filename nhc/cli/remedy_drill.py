@@ -31,7 +31,7 @@ from nhc.drills.play import Drilled, DrillTiming, play
 from nhc.drills.real import Limits, RealDrill, Undoing, left_over
 from nhc.drills.scenarios import ALL, BY_NAME, Scenario
 from nhc.model import Action, printable
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
 from nhc.remedy.site import RemedySite
 from nhc.system.ending_signals import Signals, SignalToEnd
 

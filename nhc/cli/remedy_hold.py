@@ -16,9 +16,9 @@ from nhc.cli.remedy_options import SETTINGS, STORE, carried_out, opened, person,
 from nhc.cli.remedy_site import site_of
 from nhc.matching.node_names import Names
 from nhc.model import printable
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
 from nhc.remedy.persons import hold_scope
-from nhc.settings_file import SettingsError
+from nhc.settings.settings_file import SettingsError
 from nhc.store import holds, nodes
 from nhc.store.errors import StoreError
 from nhc.timestamps import from_utc

@@ -19,7 +19,7 @@ from nhc.cli.remedy_options import SETTINGS, STORE, carried_out, show
 from nhc.cli.remedy_site import site_of
 from nhc.model import printable
 from nhc.plugins import NoAdapter
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
 from nhc.remedy import metrics
 from nhc.remedy.book import Written
 from nhc.remedy.controller import RemedyRound

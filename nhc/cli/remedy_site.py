@@ -8,7 +8,7 @@ from typing import Iterator, Optional
 from nhc.cli.command_error import CommandError
 from nhc.cli.remedy_options import settings_of
 from nhc.plugins import NoAdapter
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
 from nhc.remedy.site import RemedySite, open_site
 
 

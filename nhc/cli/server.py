@@ -12,7 +12,7 @@ from nhc.cli.option_groups import GroupedCommand, under
 from nhc.cli.store import FORM, URL, found, guarded, who
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
 from nhc.model import printable
-from nhc.settings_file import SettingsError
+from nhc.settings.settings_file import SettingsError
 from nhc.timestamps import utc_milliseconds as utc
 
 STORE = under("Which store")(

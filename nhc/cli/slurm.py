@@ -11,7 +11,7 @@ from nhc.cli.option_groups import GroupedCommand, under
 from nhc.cli.sync import APPLYING, FORMAT, LEDGER, MAX_DRAINED, POLICY_FILE, REPORT_FILES, carry_out, patience
 from nhc.light import TYPE_CHECKING
 from nhc.plugins import open_adapter
-from nhc.ports import Marker, Operation
+from nhc.ports.adapter import Marker, Operation
 
 if TYPE_CHECKING:
     from typing import Optional

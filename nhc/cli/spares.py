@@ -16,9 +16,9 @@ from nhc.cli.remedy_options import SETTINGS, STORE, carried_out, show, table
 from nhc.cli.remedy_site import site_of
 from nhc.model import printable
 from nhc.plugins import NoAdapter
-from nhc.ports import AdapterError, Effect
+from nhc.ports.adapter import AdapterError, Effect
+from nhc.ports.spares import Keeper
 from nhc.remedy.site import RemedySite
-from nhc.spare_ports import Keeper
 from nhc.spares.decide import unverified
 from nhc.spares.settings import PATH, PoolSettings, load
 from nhc.spares.swap import PoolRound, SpareDone, open_pool, round_of

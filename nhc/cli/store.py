@@ -15,7 +15,7 @@ from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USA
 from nhc.light import TYPE_CHECKING
 from nhc.model import Report, printable
 from nhc.policy.reconcile import BadReports, load_reports
-from nhc.settings_file import SettingsError
+from nhc.settings.settings_file import SettingsError
 from nhc.system.bounded_read import read_input, read_text
 from nhc.timestamps import utc_milliseconds as utc
 

@@ -22,8 +22,8 @@ from nhc.policy.ledger import Ledger, LedgerError
 from nhc.policy.limits import read_limit
 from nhc.policy.policy_file import PolicyFile, load
 from nhc.policy.reconcile import BadReports, SyncResult, load_reports, sync
-from nhc.ports import AdapterError, Applied, Effect, Marker, Operation
-from nhc.settings_file import SettingsError
+from nhc.ports.adapter import AdapterError, Applied, Effect, Marker, Operation
+from nhc.settings.settings_file import SettingsError
 from nhc.system.bounded_read import read_input, read_text
 
 if TYPE_CHECKING:

@@ -87,7 +87,7 @@ def _source(
     from nhc.cli.cannot_run import Unreadable, Unusable
     from nhc.cli.console import cluster, settings_of
     from nhc.console.sources import ReportsSource, StoreSource
-    from nhc.settings_file import SettingsError
+    from nhc.settings.settings_file import SettingsError
     from nhc.store.errors import StoreError
     from nhc.store.settings import fleet_store
     from nhc.units import seconds

@@ -16,7 +16,7 @@ from nhc.cli.remedy_options import SETTINGS, STORE, carried_out, person, show
 from nhc.cli.remedy_site import site_of
 from nhc.matching.node_ranges import fold
 from nhc.model import printable
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
 from nhc.remedy import counting
 from nhc.remedy.site import RemedySite
 from nhc.store import trains

@@ -7,9 +7,9 @@ from typing import Callable, Dict, List, Optional
 
 from nhc.console.snapshot import NodeRow, ProblemRow, Snapshot, take
 from nhc.console.sources import SourceError, problem_rows
-from nhc.marks import cause_of
 from nhc.model import Report
-from nhc.ports import AdapterError, ConditionReport, ConditionReports, NodeSource, NodeState
+from nhc.ports.adapter import AdapterError, ConditionReport, ConditionReports, NodeSource, NodeState
+from nhc.ports.marks import cause_of
 
 
 class ClusterSource:

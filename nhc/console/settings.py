@@ -8,9 +8,9 @@ import re
 import time
 from typing import Dict, FrozenSet, List, NamedTuple, Tuple
 
-from nhc import settings_file
 from nhc.console.access import Person, PersonToken, Register, Role
-from nhc.settings_file import SettingsError, Table
+from nhc.settings import settings_file
+from nhc.settings.settings_file import SettingsError, Table
 from nhc.store import where
 
 DEFAULT_LISTEN = "127.0.0.1:9810"

@@ -15,8 +15,8 @@ from nhc.deep.due import LastVerdicts, newest_of, oldest_first
 from nhc.deep.findings import SweepJudgement
 from nhc.deep.sweep import SUITE, Surroundings, Sweeper, SweepStopped
 from nhc.deep.sweep_plan import SweepPlan, read, write
-from nhc.group_launch import Launcher
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
+from nhc.ports.group_launch import Launcher
 from nhc.store import deep
 from nhc.store.database import Store
 from nhc.store.leader import Leader

@@ -12,7 +12,7 @@ from nhc.checks.deep_collective import NETWORKS, unproven, wrong_values
 from nhc.deep.group_test import GroupOutcome
 from nhc.deep.rails import strayed
 from nhc.facts.tools import collective
-from nhc.group_launch import GroupOutput
+from nhc.ports.group_launch import GroupOutput
 
 KILLED = 124
 """`timeout` says so of a command that it ended; 128 and more are signals."""

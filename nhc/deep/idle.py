@@ -15,7 +15,7 @@ from nhc.facts.accelerator import accelerators
 from nhc.facts.resource_manager import JOB_VARIABLES
 from nhc.host import Host
 from nhc.model import printable
-from nhc.ports import NodeSource, NodeState, OtherJobs
+from nhc.ports.adapter import NodeSource, NodeState, OtherJobs
 
 DEVICES = ("/dev/nvidia[0-9]*", "/dev/kfd", "/dev/dri/renderD*", "/dev/infiniband/uverbs*", "/dev/neuron[0-9]*",
            "/dev/accel/accel*", "/dev/hl[0-9]*")  # fmt: skip
@@ -104,7 +104,7 @@ def _held(host: Host, pid: str) -> List[str]:
 
 
 def scheduler(source: NodeSource, node: str, environ: Mapping[str, str]) -> Occupancy:
-    """What the node's scheduler says. Raises nhc.ports.AdapterError where it does not answer."""
+    """What the node's scheduler says. Raises nhc.ports.adapter.AdapterError where it does not answer."""
     state = next((state for state in source.nodes([node]) if state.name == node), None)
     job = _job(environ)
     beside: Sequence[str] = ()

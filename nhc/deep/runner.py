@@ -23,10 +23,10 @@ from nhc.facts.accelerator import accelerators
 from nhc.host import Host
 from nhc.model import CheckResult, Outcome, Report, Verdict, unknown
 from nhc.plan import BUILT_IN, Item, Plan
-from nhc.ports import AdapterError, NodeSource
+from nhc.ports.adapter import AdapterError, NodeSource
+from nhc.ports.suites import RUN_ITSELF, UNPROVED
 from nhc.run import engine
 from nhc.state.store import State
-from nhc.suite_ports import RUN_ITSELF, UNPROVED
 from nhc.system import whole_file
 from nhc.system.bounded_read import read_text
 from nhc.system.ending_signals import Signals, SignalToEnd

@@ -13,7 +13,7 @@ from nhc.deep import journal
 from nhc.deep.idle import ALLOWED, DEVICES
 from nhc.fleet.transport import Node, Stream, Transport, Trouble
 from nhc.model import printable
-from nhc.ports import SettingError
+from nhc.ports.adapter import SettingError
 from nhc.system.bounded_read import parse_json, read_text
 from nhc.units import seconds as seconds_of
 from nhc.units import show_size

@@ -17,9 +17,9 @@ from nhc.checks.deep import RUN
 from nhc.deep.ssh_guard import ALIVE, CONNECT, GuardSession, SshSettings, read_settings
 from nhc.fleet.ssh.transport_openssh import OpenSSH
 from nhc.fleet.transport import Transport, Trouble
-from nhc.group_launch import GroupJob, GroupOrder, GroupOutput
 from nhc.model import printable
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
+from nhc.ports.group_launch import GroupJob, GroupOrder, GroupOutput
 from nhc.system import whole_file
 from nhc.system.bounded_read import read_text
 
@@ -38,7 +38,7 @@ OUTPUT_LIMIT = 32 << 20
 
 
 class SshLauncher:
-    """`nhc.group_launch.Launcher` over OpenSSH's client, with the user's own configuration, keys and known hosts."""
+    """A `Launcher` over OpenSSH's client, with the user's own configuration, keys and known hosts."""
 
     def __init__(self, settings: Mapping[str, str], transport: Optional[Transport] = None) -> None:
         self.settings = read_settings(settings)

@@ -19,8 +19,8 @@ from nhc.deep.judge import judge
 from nhc.deep.planner import next_round
 from nhc.deep.rails import held
 from nhc.deep.sweep_plan import SweepPlan, floor_of, key, limit_broken, planned_test, results, row_of
-from nhc.group_launch import GroupJob, GroupOrder, Launcher, SaysWhyBusy
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
+from nhc.ports.group_launch import GroupJob, GroupOrder, Launcher, SaysWhyBusy
 from nhc.store import deep
 from nhc.store.database import Store
 from nhc.store.deep import DONE, MEASURED, PLANNED, RUNNING, STOPPED, STOPPING, DeepResult, SweepTest

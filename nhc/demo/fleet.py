@@ -1,6 +1,6 @@
 """A made-up fleet: nodes in racks, faults that come and go, repairs that take effect after a while. From one seed.
 
-It stands where a scheduler and a cloud would: `DemoMarker` is a nhc.ports.Marker, `DemoRepairer` a nhc.repair.Repairer.
+It stands where a scheduler and a cloud would: `DemoMarker` is a Marker, `DemoRepairer` a Repairer (nhc.ports).
 What judges, decides, writes down and shows is the real thing.
 """
 
@@ -11,10 +11,10 @@ import threading
 import time
 from typing import Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 
-from nhc.marks import may_clear, may_mark
 from nhc.model import Action, CheckResult, Outcome, Report, Verdict
-from nhc.ports import Applied, Effect, Mark, NodeState
-from nhc.repair import LADDER, Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
+from nhc.ports.adapter import Applied, Effect, Mark, NodeState
+from nhc.ports.marks import may_clear, may_mark
+from nhc.ports.repair import LADDER, Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
 
 RACK = 18
 """Nodes of a rack, as an NVL72 has."""

@@ -11,9 +11,9 @@ import uuid
 from typing import Callable, List, Optional, Sequence, Tuple
 
 from nhc.drills.faults import Injection
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
+from nhc.ports.repair import Answer, Machine, Order, Repairer, Rung, RunsCommands, Sent, Sighting, Stage
 from nhc.remedy.site import RemedySite
-from nhc.repair import Answer, Machine, Order, Repairer, Rung, RunsCommands, Sent, Sighting, Stage
 from nhc.store import nodes as store_nodes
 
 LONGEST = 60.0

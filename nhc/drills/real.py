@@ -15,9 +15,9 @@ from typing import Callable, List, NamedTuple, Optional, Tuple, Type
 from nhc.drills.faults import REPORTED, RealFault, ReportedFault, read_injection, would_send
 from nhc.drills.on_node import DrillRefused, InjectedFault
 from nhc.drills.play import Drilled, DrillTiming, Promise
-from nhc.marks import cause_text
 from nhc.model import Action
-from nhc.ports import AdapterError, Effect, NodeState
+from nhc.ports.adapter import AdapterError, Effect, NodeState
+from nhc.ports.marks import cause_text
 from nhc.remedy import persons
 from nhc.remedy.bounds import MARK
 from nhc.remedy.controller import RemedyController

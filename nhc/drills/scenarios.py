@@ -9,7 +9,7 @@ from typing import Callable, List, Mapping, NamedTuple, Optional, Sequence
 
 from nhc.drills.world import DrillFault, MadeUpWorld
 from nhc.model import Action
-from nhc.repair import Rung
+from nhc.ports.repair import Rung
 from nhc.store.episodes import Episode
 
 

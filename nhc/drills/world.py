@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.marks import may_clear, may_mark
 from nhc.model import Action, CheckResult, Outcome, Report, Verdict
-from nhc.ports import AdapterError, Applied, Effect, Mark, NodeState
-from nhc.repair import LADDER, Answer, Claim, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
+from nhc.ports.adapter import AdapterError, Applied, Effect, Mark, NodeState
+from nhc.ports.marks import may_clear, may_mark
+from nhc.ports.repair import LADDER, Answer, Claim, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
 
 CHECK = "check_drill"
 RACK = 4

@@ -20,9 +20,9 @@ from nhc.policy.ledger import Ledger, LedgerError
 from nhc.policy.limits import read_limit
 from nhc.policy.policy_file import PolicyFile, load
 from nhc.policy.reconcile import SyncResult, sync
-from nhc.ports import AdapterError, Effect, Marker, Operation
+from nhc.ports.adapter import AdapterError, Effect, Marker, Operation
 from nhc.render.json import from_dict
-from nhc.settings_file import SettingsError
+from nhc.settings.settings_file import SettingsError
 
 POLICY = "/etc/nhc/policy.toml"
 

@@ -12,7 +12,7 @@ from nhc.matching.node_ranges import expand
 from nhc.matching.nodeset import BadRange
 from nhc.model import printable
 from nhc.plugins import NoAdapter, open_adapter
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
 from nhc.system.bounded_read import read_input, read_text
 
 

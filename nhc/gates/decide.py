@@ -9,9 +9,9 @@ from __future__ import annotations
 from enum import Enum
 from typing import Mapping, NamedTuple, Optional, Tuple
 
-from nhc.gate_ports import GateStanding
 from nhc.gates.identity import another_machine, changed
 from nhc.gates.settings import GateRules, Trigger
+from nhc.ports.gates import GateStanding
 from nhc.state.gate_record import GateRecord, GateState
 from nhc.units import show_seconds
 

@@ -11,13 +11,13 @@ import os
 import time
 from typing import Callable, Mapping, NamedTuple, Optional
 
-from nhc.gate_ports import Gatekeeper, GateNews, GateStanding, LifecycleHook
 from nhc.gates import identity, suite_process
 from nhc.gates.decide import NEW, GateDecision, GateStep, GateView, after, decide
 from nhc.gates.settings import GateRules, Trigger
 from nhc.host import Host
 from nhc.model import printable
-from nhc.ports import AdapterError, Effect
+from nhc.ports.adapter import AdapterError, Effect
+from nhc.ports.gates import Gatekeeper, GateNews, GateStanding, LifecycleHook
 from nhc.state import gate_record as record
 from nhc.state.gate_record import BadRecord, GateRecord, GateState
 from nhc.system import whole_file

@@ -1,6 +1,6 @@
 """Whether a suite can end before something gives its node up: autoscalers, cloud hooks, power saving. Pure.
 
-What each of them waits for is the adapter's knowledge (`nhc.gate_ports.GateLimit`); here it is compared with the
+What each of them waits for is the adapter's knowledge (`nhc.ports.gates.GateLimit`); here it is compared with the
 time that the suite takes with all its tries.
 """
 
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import List, NamedTuple, Sequence
 
-from nhc.gate_ports import GateLimit
 from nhc.gates.settings import GateRules
+from nhc.ports.gates import GateLimit
 from nhc.units import show_seconds
 
 

@@ -1,6 +1,6 @@
 """gate.toml (conf/gate.toml.example): which nodes have a gate, what closes it, which suite opens it.
 
-Every mistake is one line with the file, the line and the key (`nhc.settings_file`). The first group that a node is in
+Every mistake is one line with the file, the line and the key (`nhc.settings`). The first group that a node is in
 counts; a node in none has no gate.
 """
 
@@ -10,10 +10,10 @@ from enum import Enum
 from fnmatch import fnmatchcase
 from typing import FrozenSet, Mapping, NamedTuple, Optional, Tuple
 
-from nhc import settings_file
 from nhc.matching.node_ranges import expand
 from nhc.plugins import GATEKEEPERS
-from nhc.settings_file import SettingsError, Table
+from nhc.settings import settings_file
+from nhc.settings.settings_file import SettingsError, Table
 
 PATH = "/etc/nhc/gate.toml"
 LONGEST_HEARTBEAT = 7200.0

@@ -12,8 +12,8 @@ import time
 from typing import Callable, List, Mapping, NamedTuple, Sequence, Tuple
 
 from nhc.model import Report, Verdict, describe, printable
+from nhc.ports.suites import RUN_ITSELF, UNPROVED
 from nhc.render.json import parse
-from nhc.suite_ports import RUN_ITSELF, UNPROVED
 from nhc.system import process
 from nhc.system.bounded_read import cause, read_text
 from nhc.system.own_command import own_command

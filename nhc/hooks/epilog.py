@@ -20,9 +20,9 @@ from nhc.hooks.leftovers import Leftover, find
 from nhc.host import Host
 from nhc.language.setting_words import KINDS
 from nhc.light import TYPE_CHECKING
-from nhc.marks import mark_of
 from nhc.model import CheckResult, Outcome, Report, Verdict, crit, warn
-from nhc.ports import AdapterError, Effect, OtherJobs
+from nhc.ports.adapter import AdapterError, Effect, OtherJobs
+from nhc.ports.marks import mark_of
 from nhc.state.store import State
 
 if TYPE_CHECKING:

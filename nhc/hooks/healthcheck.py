@@ -11,9 +11,9 @@ import time
 from nhc.hooks import log
 from nhc.hooks.job_environment import watch_only
 from nhc.light import TYPE_CHECKING
-from nhc.marks import mark_of, mark_text
 from nhc.model import Report, Verdict
-from nhc.ports import AdapterError, Effect, Mark
+from nhc.ports.adapter import AdapterError, Effect, Mark
+from nhc.ports.marks import mark_of, mark_text
 from nhc.state.store import State
 
 if TYPE_CHECKING:

@@ -64,7 +64,7 @@ def _leave_comment(
         return
     from nhc.hooks.marking import scheduler
     from nhc.host import Host
-    from nhc.ports import Comments
+    from nhc.ports.adapter import Comments
 
     name = node_name(environ, settings, Host().system.hostname())
     # Noted before the attempt: a controller that does not answer must not hold up every job. Tried again in a minute.
@@ -83,7 +83,7 @@ def works_again(environ: Mapping[str, str], settings: Mapping[str, str], state: 
     if not memory or watch_only(settings):
         return
     from nhc.hooks.marking import scheduler
-    from nhc.ports import Comments
+    from nhc.ports.adapter import Comments
 
     adapter: object = scheduler(environ, settings)
     if memory.get("node") and isinstance(adapter, Comments):

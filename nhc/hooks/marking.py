@@ -12,9 +12,19 @@ import os
 from nhc.hooks import log
 from nhc.hooks.job_environment import watch_only
 from nhc.light import TYPE_CHECKING
-from nhc.marks import mark_text, may_clear, may_mark, out_by_nhc
 from nhc.policy.limits import Limit, read_limit
-from nhc.ports import WORK_SETTING, AdapterError, Applied, Effect, Mark, Marker, NodeState, Operation, PlannedOperation
+from nhc.ports.adapter import (
+    WORK_SETTING,
+    AdapterError,
+    Applied,
+    Effect,
+    Mark,
+    Marker,
+    NodeState,
+    Operation,
+    PlannedOperation,
+)
+from nhc.ports.marks import mark_text, may_clear, may_mark, out_by_nhc
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping, Optional

@@ -11,9 +11,9 @@ from nhc.hooks import log
 from nhc.hooks.job_environment import PROLOG_SLURMCTLD, watch_only
 from nhc.hooks.outcome import UNHEALTHY
 from nhc.light import TYPE_CHECKING
-from nhc.marks import mark_of
 from nhc.model import Report
-from nhc.ports import AdapterError, Applied, Effect, JobMessages
+from nhc.ports.adapter import AdapterError, Applied, Effect, JobMessages
+from nhc.ports.marks import mark_of
 from nhc.state.store import State
 
 if TYPE_CHECKING:

@@ -59,7 +59,7 @@ def fresh_report(
     """
     if max_age <= 0:
         return None
-    from nhc.marks import healthy
+    from nhc.ports.marks import healthy
     from nhc.state.reports import fresh, kept_as
 
     best: Optional[Report] = None

@@ -5,10 +5,10 @@ from __future__ import annotations
 import uuid
 from typing import Callable, Optional, Tuple
 
-from nhc.job_control import JobController, JobOrder, JobView
 from nhc.jobs.decide import JobStep
 from nhc.model import printable
-from nhc.repair import Answer, Sent
+from nhc.ports.jobs import JobController, JobOrder, JobView
+from nhc.ports.repair import Answer, Sent
 from nhc.store import audit, jobs
 from nhc.store.database import Fence, Store
 from nhc.store.jobs import JobRestart, WatchedJob

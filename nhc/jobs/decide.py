@@ -9,8 +9,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import AbstractSet, FrozenSet, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.job_control import JobView, Phase
 from nhc.jobs.judge import RunFinding, RunJudgement
+from nhc.ports.jobs import JobView, Phase
 from nhc.system.steady_time import SteadyTime
 
 RESEND = 60.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Callable, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.job_control import ENDS, JobController, JobNotes, JobOrder, JobView, Phase
 from nhc.jobs import faults
 from nhc.jobs.acting import JobHands
 from nhc.jobs.decide import JobScene, JobStep, LeaveReason, PastRestart, RestartBounds, StepKind, first, following
@@ -13,7 +12,8 @@ from nhc.jobs.job_rows import job_name, nodes_of_run, past_restart, remembered, 
 from nhc.jobs.judge import JobNodeFault, JobRun, judge
 from nhc.jobs.settings import RestartMode, RestartSettings
 from nhc.model import printable
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
+from nhc.ports.jobs import ENDS, JobController, JobNotes, JobOrder, JobView, Phase
 from nhc.store import holds, jobs
 from nhc.store.errors import Conflict
 from nhc.store.jobs import JobRestart, WatchedJob

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Optional, Tuple
 
-from nhc.job_control import JobName, JobView, Phase
 from nhc.jobs.decide import PastRestart
 from nhc.jobs.settings import RestartSettings
+from nhc.ports.jobs import JobName, JobView, Phase
 from nhc.store.jobs import JobRestart, WatchedJob
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.job_control import JobLoss, JobView, LossCause, Phase
+from nhc.ports.jobs import JobLoss, JobView, LossCause, Phase
 from nhc.system.steady_time import SteadyTime
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import time
 from typing import Callable, Mapping, Optional
 
-from nhc.job_control import JobController
 from nhc.jobs.acting import JobHands
 from nhc.jobs.faults import DownNodes
 from nhc.jobs.job_round import JobEvent, JobRound, OneRound
 from nhc.jobs.settings import RestartSettings
+from nhc.ports.jobs import JobController
 from nhc.store.clocks import KeptClock
 from nhc.store.database import Fence, Store
 from nhc.system.steady_time import FAR, SteadyTime

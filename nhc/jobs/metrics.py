@@ -9,9 +9,9 @@ from collections import Counter
 from typing import Counter as CounterOf
 from typing import List
 
-from nhc.job_control import Phase
 from nhc.jobs.decide import LeaveReason
 from nhc.jobs.job_round import JobRound
+from nhc.ports.jobs import Phase
 from nhc.prometheus_family import Family, counter, gauge
 from nhc.store import jobs
 from nhc.store.database import Store

@@ -6,11 +6,11 @@ from enum import Enum
 from fnmatch import fnmatchcase
 from typing import Mapping, NamedTuple, Optional, Tuple
 
-from nhc import settings_file
 from nhc.jobs.decide import RESEND
 from nhc.jobs.judge import EvidenceRules
 from nhc.policy.limits import Rate, read_rate
-from nhc.settings_file import SettingsError, Table
+from nhc.settings import settings_file
+from nhc.settings.settings_file import SettingsError, Table
 from nhc.store import where
 
 PATH = "/etc/nhc/jobs.toml"

@@ -6,10 +6,10 @@ import os
 from typing import Callable, Dict, Optional
 
 from nhc import plugins
-from nhc.job_control import JobController
 from nhc.jobs.job_round import JobEvent
 from nhc.jobs.loop import JobLoop
 from nhc.jobs.settings import JobControllerSettings, RestartSettings
+from nhc.ports.jobs import JobController
 from nhc.store.database import Fence, Store
 from nhc.store.settings import fleet_store, store_to_look_at
 

@@ -7,13 +7,13 @@ import ssl
 import stat
 from typing import Callable, Dict, Mapping, NamedTuple, Optional, Protocol
 
-from nhc import settings_file
 from nhc.notices import alertmanager, jira, mail, pagerduty, servicenow, slack, teams, webhook
 from nhc.notices.incidents import NoticeTiming
 from nhc.notices.job_faults import WORDS, JobNoticeSettings
 from nhc.notices.notice import Notice
 from nhc.notices.sender import Sender
-from nhc.settings_file import Table
+from nhc.settings import settings_file
+from nhc.settings.settings_file import Table
 from nhc.store import where
 from nhc.store.problem_groups import RANK
 from nhc.system.bounded_read import cause, read_text

@@ -10,10 +10,10 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.marks import healthy, mark_of, may_change, may_clear, may_mark, out_by_nhc
 from nhc.model import Action, Report, Verdict
 from nhc.policy.limits import Limit, Rate
-from nhc.ports import Effect, Mark, NodeState, Operation, PlannedOperation
+from nhc.ports.adapter import Effect, Mark, NodeState, Operation, PlannedOperation
+from nhc.ports.marks import healthy, mark_of, may_change, may_clear, may_mark, out_by_nhc
 
 HOUR = 3600.0
 

@@ -14,7 +14,7 @@ from typing import Iterable, Iterator, List, NamedTuple, Optional
 
 from nhc.model import printable
 from nhc.policy.decide import Past
-from nhc.ports import Applied, Effect, Operation, PlannedOperation
+from nhc.ports.adapter import Applied, Effect, Operation, PlannedOperation
 from nhc.system import whole_file
 
 DIRECTORY = "/var/lib/nhc"

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from nhc import settings_file
 from nhc.policy.decide import Policy
 from nhc.policy.limits import Rate, read_limit, read_rate
-from nhc.ports import Operation
+from nhc.ports.adapter import Operation
+from nhc.settings import settings_file
 
 REPAIRS = {"reboot": Operation.REBOOT, "replace": Operation.REPLACE}
 

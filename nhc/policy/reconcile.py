@@ -23,11 +23,11 @@ from typing import (
     Tuple,
 )
 
-from nhc.marks import may_change, same_cause
 from nhc.model import Report
 from nhc.policy.decide import Decision, Policy, decide, history_needed
 from nhc.policy.ledger import Ledger
-from nhc.ports import AdapterError, Applied, Effect, Marker, NodeState, Operation, PlannedOperation, Power
+from nhc.ports.adapter import AdapterError, Applied, Effect, Marker, NodeState, Operation, PlannedOperation, Power
+from nhc.ports.marks import may_change, same_cause
 from nhc.render.json import from_dict
 
 Reports = Dict[str, Report]

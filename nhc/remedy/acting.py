@@ -6,8 +6,9 @@ from typing import AbstractSet, Callable, Dict, List, Mapping, Optional, Sequenc
 
 from sqlalchemy.engine import Connection
 
-from nhc.marks import clears_later
-from nhc.ports import Applied, Effect
+from nhc.ports.adapter import Applied, Effect
+from nhc.ports.marks import clears_later
+from nhc.ports.repair import Answer, Progress, Rung, Sent, Stage
 from nhc.remedy.after_repair import NEW_BOOT, unmarked
 from nhc.remedy.book import Book, EpisodeCase, Written, changes, state_of
 from nhc.remedy.detail import Detail
@@ -17,7 +18,6 @@ from nhc.remedy.machine import AttemptStatus, EpisodeEvent, EpisodeState
 from nhc.remedy.moves import postponed
 from nhc.remedy.settings import RemedySettings
 from nhc.remedy.view import EpisodeView, Move
-from nhc.repair import Answer, Progress, Rung, Sent, Stage
 from nhc.store import episodes
 
 

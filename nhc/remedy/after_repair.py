@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import FrozenSet
 
-from nhc.marks import clears_later
 from nhc.model import Verdict
+from nhc.ports.marks import clears_later
+from nhc.ports.repair import Rung, Stage
 from nhc.remedy import verify
 from nhc.remedy.machine import AttemptStatus, EpisodeEvent, EpisodeState
 from nhc.remedy.moves import FUTURE, fresh, go, postponed, stay
 from nhc.remedy.view import EpisodeView, Move, Scene
-from nhc.repair import Rung, Stage
 
 NEW_BOOT = frozenset({Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE})
 """Rungs after which the machine has another boot id."""

@@ -12,6 +12,7 @@ from typing import Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Sequen
 
 from sqlalchemy.engine import Connection
 
+from nhc.ports.repair import Rung, Sighting
 from nhc.remedy import detail as details
 from nhc.remedy import room
 from nhc.remedy.admit import Admission, NodeEpisode, opening
@@ -20,7 +21,6 @@ from nhc.remedy.ladder import first_rung
 from nhc.remedy.machine import ENDS, AttemptStatus, EpisodeEvent, EpisodeState, after
 from nhc.remedy.room import Room
 from nhc.remedy.view import Consent, EpisodeView, Move, Try
-from nhc.repair import Rung, Sighting
 from nhc.store import attempts, audit, episodes
 from nhc.store.attempts import Attempt, AttemptOutcome
 from nhc.store.database import Fence, Store

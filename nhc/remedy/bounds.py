@@ -13,9 +13,9 @@ from fnmatch import fnmatchcase
 from typing import Dict, FrozenSet, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.policy.limits import Limit, Rate
+from nhc.ports.repair import LADDER, Rung
 from nhc.remedy.hours import Hours, any_holds
 from nhc.remedy.zone import UTC, Zone
-from nhc.repair import LADDER, Rung
 from nhc.units import show_seconds
 
 MARK = "mark"

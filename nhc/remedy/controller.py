@@ -11,7 +11,8 @@ from __future__ import annotations
 import time
 from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.ports import ConditionReport, NodeStep
+from nhc.ports.adapter import ConditionReport, NodeStep
+from nhc.ports.repair import Sighting
 from nhc.remedy.acting import Performer
 from nhc.remedy.admit import Admission
 from nhc.remedy.book import Book, EpisodeCase, Written, changes
@@ -25,7 +26,6 @@ from nhc.remedy.machine import CAUSE, ENDS, EpisodeEvent, EpisodeState
 from nhc.remedy.settings import RemedySettings
 from nhc.remedy.steps import step
 from nhc.remedy.view import EpisodeView, Move, Scene
-from nhc.repair import Sighting
 from nhc.store import holds
 from nhc.store.clocks import KeptClock
 from nhc.store.database import Fence, Store

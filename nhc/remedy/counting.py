@@ -6,10 +6,10 @@ from typing import Dict, Iterable, List, Mapping, NamedTuple, Sequence, Set, Tup
 
 from sqlalchemy.engine import Connection
 
-from nhc.marks import out_by_nhc
 from nhc.matching.node_names import Names
 from nhc.model import printable
-from nhc.ports import NodeState
+from nhc.ports.adapter import NodeState
+from nhc.ports.marks import out_by_nhc
 from nhc.remedy import detail as details
 from nhc.remedy.book import EpisodeCase, state_of
 from nhc.remedy.bounds import FLEET, MARK, BegunAction, Bounds, Radius, Usage, sizes

@@ -6,10 +6,8 @@ from fnmatch import fnmatchcase
 from typing import Collection, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.model import printable
-from nhc.ports import AdapterError, SettingError
-from nhc.remedy.ladder import Ability
-from nhc.remedy.settings import MachineSettings, RemedySettings, RepairerSettings
-from nhc.repair import (
+from nhc.ports.adapter import AdapterError, SettingError
+from nhc.ports.repair import (
     AskLater,
     Claim,
     EvidenceSource,
@@ -24,6 +22,8 @@ from nhc.repair import (
     RightMissing,
     Rung,
 )
+from nhc.remedy.ladder import Ability
+from nhc.remedy.settings import MachineSettings, RemedySettings, RepairerSettings
 from nhc.store.nodes import StoredNode
 
 ASK_AGAIN = 30.0

@@ -6,8 +6,8 @@ import json
 from typing import Any, Mapping, NamedTuple, Optional, Tuple
 
 from nhc.model import Action, printable
+from nhc.ports.repair import Rung
 from nhc.remedy.ladder import NodeFault, Skipped
-from nhc.repair import Rung
 
 FAULTS = 20
 """Faults of one node that an episode remembers; a node with more is no less sick."""

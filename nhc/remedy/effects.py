@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Callable, Collection, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 from nhc.model import Action, printable
-from nhc.ports import (
+from nhc.ports.adapter import (
     AdapterError,
     Applied,
     Effect,
@@ -23,12 +23,12 @@ from nhc.ports import (
     ShowsSteps,
     Tidies,
 )
+from nhc.ports.repair import Answer, Completes, Order, Progress, Rung, Sent, Sighting
 from nhc.remedy.asking import Answered
 from nhc.remedy.book import EpisodeCase, seen_before, state_of
 from nhc.remedy.crew import Crew, Hand
 from nhc.remedy.ladder import first_rung
 from nhc.remedy.machine import AttemptStatus
-from nhc.repair import Answer, Completes, Order, Progress, Rung, Sent, Sighting
 
 T = TypeVar("T")
 R = TypeVar("R")

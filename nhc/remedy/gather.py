@@ -15,9 +15,9 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.hosts import redaction
 from nhc.model import printable
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
+from nhc.ports.repair import EvidenceBudget, EvidenceSource, Exhibit, Machine
 from nhc.remedy.book import EpisodeCase
-from nhc.repair import EvidenceBudget, EvidenceSource, Exhibit, Machine
 from nhc.store import evidence, evidence_files
 from nhc.store.database import Store
 from nhc.store.errors import StoreError

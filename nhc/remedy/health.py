@@ -6,10 +6,10 @@ from typing import Dict, Iterable, List, Mapping, Optional, Sequence
 
 from sqlalchemy.engine import Connection
 
-from nhc.marks import cause_of, cause_text
 from nhc.matching.node_names import Names
 from nhc.model import Action, Verdict
-from nhc.ports import ConditionReport, NodeState
+from nhc.ports.adapter import ConditionReport, NodeState
+from nhc.ports.marks import cause_of, cause_text
 from nhc.remedy import reasons, silence
 from nhc.remedy.ladder import MARK, NodeFault
 from nhc.remedy.reasons import ReasonSettings

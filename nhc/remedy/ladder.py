@@ -12,8 +12,8 @@ from enum import Enum
 from typing import Callable, Iterable, List, Mapping, NamedTuple, Sequence, Tuple
 
 from nhc.model import Action
+from nhc.ports.repair import LADDER, RUNG_OF, Rung
 from nhc.remedy.machine import AttemptStatus
-from nhc.repair import LADDER, RUNG_OF, Rung
 
 REQUEST = "request"
 """The `source` of what a person asked for on the node itself."""
@@ -36,7 +36,7 @@ class Mode(str, Enum):
 class NodeFault(NamedTuple):
     """One fault of a node, from wherever it was seen.
 
-    `cause` is what `nhc.ports.cause_of` makes of a failure: the check, the reason's key, the target. `seen` is when the
+    `cause` is what `marks.cause_of` makes of a failure: the check, the reason's key, the target. `seen` is when the
     report (or the condition) that tells of it was made, `began` when it was first seen, both Unix time. `source` says
     where it was read: `store`, `reports`, or an adapter's name. `begin` is the rung at which the settings have the
     ladder begin for its reason, "" where `action` tells. `boot` is the boot of the machine that showed it, "" where

@@ -12,7 +12,8 @@ from sqlalchemy.engine import Connection
 
 from nhc.matching.node_names import Names
 from nhc.model import Verdict, printable
-from nhc.ports import AdapterError, ConditionReport, NodeState
+from nhc.ports.adapter import AdapterError, ConditionReport, NodeState
+from nhc.ports.repair import Machine
 from nhc.remedy import counting, health, reasons, silence
 from nhc.remedy.admit import Admission, admit
 from nhc.remedy.asking import RequestsSeen, answers, fault_of, kept, taken_back
@@ -25,7 +26,6 @@ from nhc.remedy.ladder import Mode, NodeFault
 from nhc.remedy.machine import REPAIRING, EpisodeState
 from nhc.remedy.settings import RemedySettings
 from nhc.remedy.view import Consent, EpisodeView, Health, Scene
-from nhc.repair import Machine
 from nhc.store import episodes, holds, nodes, trains
 from nhc.store.database import Store
 from nhc.store.holds import Hold

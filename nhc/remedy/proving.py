@@ -10,16 +10,16 @@ import threading
 import time
 from typing import Callable, Dict, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.marks import healthy
 from nhc.model import Report, Verdict, describe, printable
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
+from nhc.ports.marks import healthy
+from nhc.ports.repair import HasRights, Machine, Right
+from nhc.ports.suites import SuiteOrder, SuiteRunner
 from nhc.remedy.book import EpisodeCase
 from nhc.render.json import parse
-from nhc.repair import HasRights, Machine, Right
 from nhc.store import deep
 from nhc.store.database import Store
 from nhc.store.errors import StoreError
-from nhc.suite_ports import SuiteOrder, SuiteRunner
 
 TRIES = 3
 """Runs of one suite that may end UNKNOWN; a gate has as many by default."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
+from nhc.ports.repair import Rung
 from nhc.remedy.ladder import NodeFault
 from nhc.remedy.silence import NOT_READY, SILENT
-from nhc.repair import Rung
 
 
 class ReasonSettings(NamedTuple):

@@ -1,7 +1,7 @@
 """Reads remedy.toml (conf/remedy.toml.example) into `nhc.remedy.settings.RemedySettings`.
 
 Nothing is enabled unless the file says so, action by action. Every mistake is one line with the file, the line and the
-key (`nhc.settings_file`).
+key (`nhc.settings`).
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import hashlib
 import re
 from typing import Dict, FrozenSet, List, Optional, Tuple
 
-from nhc import settings_file
 from nhc.plugins import SUITE_RUNNERS
 from nhc.policy.limits import Limit, read_limit, read_rate
+from nhc.ports.repair import EvidenceBudget, Rung
 from nhc.remedy.bounds import FLEET, MARK, REPAIRS, Bounds, RadiusBounds, Timed
 from nhc.remedy.breaker import BreakerSettings
 from nhc.remedy.drill_settings import read as read_drill
@@ -33,8 +33,8 @@ from nhc.remedy.settings import (
 )
 from nhc.remedy.silence import SilenceSettings
 from nhc.remedy.zone import read_zone
-from nhc.repair import EvidenceBudget, Rung
-from nhc.settings_file import SettingsError, Table
+from nhc.settings import settings_file
+from nhc.settings.settings_file import SettingsError, Table
 from nhc.store import where
 
 PATH = "/etc/nhc/remedy.toml"

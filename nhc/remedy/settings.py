@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import Dict, FrozenSet, Mapping, NamedTuple, Tuple
 
+from nhc.ports.repair import EvidenceBudget, Rung
 from nhc.remedy.bounds import MARK, REPAIRS, Bounds
 from nhc.remedy.breaker import BreakerSettings
 from nhc.remedy.drill_settings import DrillSettings
 from nhc.remedy.ladder import Mode
 from nhc.remedy.reasons import DEFAULTS, ReasonSettings, of_reason
 from nhc.remedy.silence import SilenceSettings
-from nhc.repair import EvidenceBudget, Rung
 from nhc.store import where
 
 HOUR = 3600.0

@@ -1,7 +1,7 @@
 """Nodes that their scheduler or cluster cannot use because their daemon fails it, as faults of their own. Pure.
 
 A dead node reports nothing, so its silence is the fault. The scheduler or cluster is the first witness
-(`nhc.ports.NodeState.silence`): a report that merely stays away is its agent's trouble, while the scheduler hears the
+(`NodeState.silence`): a report that merely stays away is its agent's trouble, while the scheduler hears the
 node. Nodes that fall silent together share a cause (a switch, a power feed, the scheduler's own network), and none of
 them is repaired for it. The repairer's view of the machine's power is asked right before the repair.
 """
@@ -11,10 +11,10 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.marks import cause_text, unheard
 from nhc.model import Action
 from nhc.policy.limits import Limit
-from nhc.ports import NodeState
+from nhc.ports.adapter import NodeState
+from nhc.ports.marks import cause_text, unheard
 from nhc.remedy.bounds import FLEET, Radius
 from nhc.remedy.ladder import NodeFault
 

@@ -13,9 +13,10 @@ from __future__ import annotations
 import tempfile
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from nhc.marks import may_clear, may_mark
 from nhc.model import CheckResult, Report, Verdict, ok
-from nhc.ports import Applied, Effect, Mark, NodeState
+from nhc.ports.adapter import Applied, Effect, Mark, NodeState
+from nhc.ports.marks import may_clear, may_mark
+from nhc.ports.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
 from nhc.remedy.book import Written
 from nhc.remedy.bounds import REPAIRS
 from nhc.remedy.controller import RemedyController
@@ -25,7 +26,6 @@ from nhc.remedy.ladder import Mode
 from nhc.remedy.machine import EpisodeState
 from nhc.remedy.past import FleetHistory
 from nhc.remedy.settings import RemedySettings, RepairerSettings, Sources
-from nhc.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
 from nhc.store import nodes as store_nodes
 from nhc.store import reports as store_reports
 from nhc.store.connect import open_store

@@ -12,7 +12,17 @@ from sqlalchemy.engine import Connection
 from nhc.model import Report, printable
 from nhc.plugins import open_adapter, suite_runner
 from nhc.policy.reconcile import BadReports, load_reports
-from nhc.ports import KEEPER, OWNER_SETTING, AdapterError, ConditionReport, ConditionReports, Marker, SettingError
+from nhc.ports.adapter import (
+    KEEPER,
+    OWNER_SETTING,
+    AdapterError,
+    ConditionReport,
+    ConditionReports,
+    Marker,
+    SettingError,
+)
+from nhc.ports.repair import EvidenceBudget, EvidenceSource, Exhibit, Machine
+from nhc.ports.suites import SuiteRunner
 from nhc.remedy.book import Written
 from nhc.remedy.controller import RemedyController
 from nhc.remedy.counting import FleetGroups
@@ -22,7 +32,6 @@ from nhc.remedy.gather import Gatherer
 from nhc.remedy.proving import SuiteProver
 from nhc.remedy.settings import RemedySettings
 from nhc.render.json import to_dict
-from nhc.repair import EvidenceBudget, EvidenceSource, Exhibit, Machine
 from nhc.store import nodes as store_nodes
 from nhc.store import reports as store_reports
 from nhc.store.database import Fence, Store
@@ -30,7 +39,6 @@ from nhc.store.errors import StoreError
 from nhc.store.intake import Incoming, Receipt
 from nhc.store.nodes import StoredNode
 from nhc.store.settings import fleet_store, store_to_look_at
-from nhc.suite_ports import SuiteRunner
 from nhc.system.bounded_read import read_text
 
 REPORTS = 256 << 20

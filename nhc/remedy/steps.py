@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import Callable, Dict, Optional
 
-from nhc.marks import may_mark
 from nhc.model import Verdict
-from nhc.ports import KEEPER, Effect, Mark
+from nhc.ports.adapter import KEEPER, Effect, Mark
+from nhc.ports.marks import may_mark
+from nhc.ports.repair import Rung
 from nhc.remedy import after_repair, bounds
 from nhc.remedy.bounds import MARK, Held
 from nhc.remedy.ladder import REQUEST, UNREPORTED, Mode, NodeFault, Tried, missing, next_rung
@@ -20,7 +21,6 @@ from nhc.remedy.machine import CANCELLABLE, MARKED_BY_US, EpisodeEvent, EpisodeS
 from nhc.remedy.moves import fresh, go, not_now, stay, still_not_now, wait_for
 from nhc.remedy.silence import is_silence, powered_off
 from nhc.remedy.view import EpisodeView, Health, Move, Scene
-from nhc.repair import Rung
 from nhc.units import show_number, show_seconds
 
 TAKEN_BACK = "the person who asked for it has taken that back"

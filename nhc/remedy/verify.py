@@ -12,7 +12,7 @@ from nhc.model import Verdict
 from nhc.remedy.machine import EpisodeEvent
 
 if TYPE_CHECKING:
-    from nhc.ports import NodeState
+    from nhc.ports.adapter import NodeState
     from nhc.remedy.settings import VerifySettings
     from nhc.remedy.view import Health
     from nhc.system.steady_time import SteadyTime

@@ -6,7 +6,7 @@ import ipaddress
 import os
 from typing import NamedTuple
 
-from nhc import settings_file
+from nhc.settings import settings_file
 
 PATH = "/etc/nhc/server.toml"
 LISTEN = "127.0.0.1:20259"

@@ -10,11 +10,11 @@ from __future__ import annotations
 import hashlib
 from typing import Optional, Tuple
 
-from nhc.ports import AdapterError, Applied, Effect, Mark, NodeState
+from nhc.ports.adapter import AdapterError, Applied, Effect, Mark, NodeState
+from nhc.ports.spares import AddedNode, AddedPhase, AddFailed, CapacityPool
 from nhc.remedy import counting
 from nhc.remedy.looking import held_by
 from nhc.remedy.site import RemedySite
-from nhc.spare_ports import AddedNode, AddedPhase, AddFailed, CapacityPool
 from nhc.spares.decide import SpareStep, added_name
 from nhc.spares.settings import PoolSettings
 from nhc.store import holds, spares

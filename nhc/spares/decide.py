@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.model import Verdict
-from nhc.ports import NodeState
+from nhc.ports.adapter import NodeState
 from nhc.remedy.machine import OUT, EpisodeState
 from nhc.remedy.view import Health
 from nhc.spares.settings import PoolSettings

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Mapping, NamedTuple, Tuple
 
-from nhc import settings_file
-from nhc.settings_file import SettingsError
+from nhc.settings import settings_file
+from nhc.settings.settings_file import SettingsError
 
 PATH = "/etc/nhc/spares.toml"
 HOUR = 3600.0

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
 
 from nhc import plugins
-from nhc.ports import AdapterError, Applied, Effect
+from nhc.ports.adapter import AdapterError, Applied, Effect
+from nhc.ports.spares import CapacityPool, Keeper
 from nhc.remedy import counting, health
 from nhc.remedy import detail as details
 from nhc.remedy.looking import held_by
 from nhc.remedy.site import RemedySite
-from nhc.spare_ports import CapacityPool, Keeper
 from nhc.spares import capacity
 from nhc.spares.decide import SpareDecision, SpareStep, SpareView, SpareWait, decide
 from nhc.spares.settings import PoolSettings

@@ -40,7 +40,7 @@ class Candidate(Protocol):
     """One of those who may lead."""
 
     def attempt(self) -> bool:
-        """Take the lead, or keep it, if that can be done now. Raises StoreError, or nhc.ports.AdapterError."""
+        """Take the lead, or keep it, if that can be done now. Raises StoreError, or nhc.ports.adapter.AdapterError."""
         ...
 
     def held(self) -> bool:

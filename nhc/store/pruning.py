@@ -14,7 +14,7 @@ from typing import Callable, List, NamedTuple, Optional, Sequence
 import sqlalchemy as sa
 
 from nhc.model import printable
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
 from nhc.prometheus_family import Family, counter, gauge
 from nhc.store import where
 from nhc.store.database import Store

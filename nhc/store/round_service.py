@@ -11,7 +11,7 @@ import sys
 from typing import Callable, Iterable, Iterator, List, NamedTuple, Optional, Protocol, Set, Tuple
 
 from nhc.model import printable
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
 from nhc.store.database import Fence
 from nhc.store.errors import LeadershipLost, RoundRefused, StoreError
 from nhc.store.leader import Leader

@@ -46,7 +46,7 @@ def open_repairs(store: Store) -> List[RepairLine]:
 
 
 def _in_words(cause: str) -> str:
-    """A cause as the store keeps it (`nhc.ports.cause_of`), for a person."""
+    """A cause as the store keeps it (`nhc.ports.adapter.cause_of`), for a person."""
     return ", ".join(part for part in cause.split("|") if part)
 
 

@@ -6,11 +6,11 @@ from typing import AbstractSet, Callable, Dict, List, Mapping, Sequence, Set, Tu
 
 from sqlalchemy.engine import Connection
 
-from nhc.marks import clears_later
-from nhc.ports import Applied, Effect
+from nhc.ports.adapter import Applied, Effect
+from nhc.ports.marks import clears_later
+from nhc.ports.repair import Answer, Sent, Stage
 from nhc.remedy.last_look import HeldNow, ToSend, held_back
 from nhc.remedy.settings import RemedySettings
-from nhc.repair import Answer, Sent, Stage
 from nhc.store import trains
 from nhc.store.trains import Train
 from nhc.trains.book import Ride, RideWritten, TrainBook

@@ -12,9 +12,9 @@ from typing import Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple,
 
 from sqlalchemy.engine import Connection
 
+from nhc.ports.repair import Sighting
 from nhc.remedy import room
 from nhc.remedy.room import Room
-from nhc.repair import Sighting
 from nhc.store import episodes, holds, trains
 from nhc.store.database import Fence, Store
 from nhc.store.errors import Conflict

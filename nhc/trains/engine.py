@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
+from nhc.ports.repair import Sighting
 from nhc.remedy.bounds import MARK, BegunAction, Usage
 from nhc.remedy.clock_watch import mind_the_clock
 from nhc.remedy.effects import Hands
 from nhc.remedy.settings import RemedySettings
-from nhc.repair import Sighting
 from nhc.store import trains
 from nhc.store.clocks import KeptClock
 from nhc.store.database import Fence, Store

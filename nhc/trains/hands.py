@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Dict, Optional, Sequence, Tuple
 
 from nhc.model import Action, printable
-from nhc.ports import AdapterError, Applied, Mark
+from nhc.ports.adapter import AdapterError, Applied, Mark
+from nhc.ports.repair import Answer, Completes, Machine, Order, RunsCommands, Sent, Sighting
 from nhc.remedy.book import sighting_in
 from nhc.remedy.crew import Crew, Hand
 from nhc.remedy.effects import Hands, Looked, Watched, applied
 from nhc.remedy.ladder import Ability
-from nhc.repair import Answer, Completes, Machine, Order, RunsCommands, Sent, Sighting
 from nhc.trains.book import Ride
 from nhc.trains.settings import TrainPlan, Work
 

@@ -8,7 +8,7 @@ from sqlalchemy.engine import Connection
 
 from nhc.matching.node_names import Names
 from nhc.model import printable
-from nhc.ports import AdapterError, ConditionReport, NodeState
+from nhc.ports.adapter import AdapterError, ConditionReport, NodeState
 from nhc.remedy import counting, health
 from nhc.remedy.book import Book
 from nhc.remedy.breaker import NAME, blind

@@ -9,12 +9,12 @@ import hashlib
 import re
 from typing import NamedTuple, Tuple
 
-from nhc import settings_file
 from nhc.policy.limits import Limit, read_limit
+from nhc.ports.repair import Rung
 from nhc.remedy.bounds import REPAIRS
 from nhc.remedy.settings import VerifySettings
-from nhc.repair import Rung
-from nhc.settings_file import SettingsError, Table
+from nhc.settings import settings_file
+from nhc.settings.settings_file import SettingsError, Table
 
 HOUR = 3600.0
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"

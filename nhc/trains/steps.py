@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Callable, Dict, Optional
 
-from nhc.marks import clears_later, may_mark
 from nhc.model import Verdict
-from nhc.ports import Effect, Mark
+from nhc.ports.adapter import Effect, Mark
+from nhc.ports.marks import clears_later, may_mark
+from nhc.ports.repair import Stage
 from nhc.remedy import bounds, verify
 from nhc.remedy.after_repair import NEW_BOOT
 from nhc.remedy.last_look import unfit
 from nhc.remedy.machine import EpisodeEvent
 from nhc.remedy.moves import FUTURE, fresh
-from nhc.repair import Stage
 from nhc.trains.machine import Stop, TrainState
 from nhc.trains.settings import Work
 from nhc.trains.view import StopMove, StopView, TrainScene

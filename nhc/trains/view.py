@@ -6,12 +6,12 @@ import json
 from typing import Callable, Dict, NamedTuple, Optional, Tuple
 
 from nhc.model import printable
-from nhc.ports import NodeState
+from nhc.ports.adapter import NodeState
+from nhc.ports.repair import Progress, Sighting
 from nhc.remedy.bounds import Usage
 from nhc.remedy.ladder import Ability
 from nhc.remedy.settings import RemedySettings
 from nhc.remedy.view import Health
-from nhc.repair import Progress, Sighting
 from nhc.store.trains import TrainAct
 from nhc.system.steady_time import SteadyTime
 from nhc.trains.machine import Stop, TrainState

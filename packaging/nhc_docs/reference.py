@@ -18,7 +18,15 @@ from nhc.cli.click_app import application
 from nhc.planning.runbooks import reasons
 from nhc_release.manpages import commands
 
-PUBLIC = ("nhc.check", "nhc.model", "nhc.ports", "nhc.repair", "nhc.testing", "nhc.testing_adapters")
+PUBLIC = (
+    "nhc.check",
+    "nhc.model",
+    "nhc.ports.adapter",
+    "nhc.ports.repair",
+    "nhc.testing.fake_host",
+    "nhc.testing.adapters",
+    "nhc.testing.repairers",
+)
 """What packages of a site may import (docs/extending.md)."""
 SCHEMAS = ("report", "event")
 METRIC = re.compile(r"(nhc|node)_[a-z0-9_]+$")

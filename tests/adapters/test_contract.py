@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
 from nhc.system.process import Completed
-from nhc.testing_adapters import AdapterContract, AdapterWorld
+from nhc.testing.adapters import AdapterContract, AdapterWorld
 from nhc_adapters.flux import Flux
 from nhc_adapters.lsf import Lsf
 from nhc_adapters.pbs import Pbs, Torque

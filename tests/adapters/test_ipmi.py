@@ -2,10 +2,10 @@
 
 import pytest
 
-from nhc.ports import AdapterError
-from nhc.repair import Answer, EvidenceBudget, Machine, Order, Rung, Stage
+from nhc.ports.adapter import AdapterError
+from nhc.ports.repair import Answer, EvidenceBudget, Machine, Order, Rung, Stage
 from nhc.system.process import Completed
-from nhc.testing_repairers import RepairerContract, RepairerWorld
+from nhc.testing.repairers import RepairerContract, RepairerWorld
 from nhc_adapters._command import run_command
 from nhc_adapters.bmc.identity import forms
 from nhc_adapters.bmc.ipmi import Ipmi

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from nhc.job_control import JobName, LossCause, Phase
 from nhc.jobs.loop import JobLoop
 from nhc.jobs.settings import parse
 from nhc.model import Action, CheckResult, Outcome, Report, Verdict
-from nhc.ports import AdapterError, Mark
+from nhc.ports.adapter import AdapterError, Mark
+from nhc.ports.jobs import JobName, LossCause, Phase
 from nhc.store import audit, jobs
 from nhc.store import reports as store_reports
 from nhc.store.connect import open_store

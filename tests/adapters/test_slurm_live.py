@@ -12,13 +12,13 @@ from click.testing import CliRunner
 
 from nhc.cli.slurm import sync_command
 from nhc.hooks.healthcheck import healthcheck
-from nhc.marks import mark_of
 from nhc.model import Action, CheckResult, Report, crit, ok, unknown
 from nhc.policy.decide import Policy
 from nhc.policy.ledger import Ledger
 from nhc.policy.limits import Limit
 from nhc.policy.reconcile import sync
-from nhc.ports import AdapterError, Effect, Mark, Operation
+from nhc.ports.adapter import AdapterError, Effect, Mark, Operation
+from nhc.ports.marks import mark_of
 from nhc.render.json import to_dict
 from nhc.state.store import State
 from nhc.system.process import Completed

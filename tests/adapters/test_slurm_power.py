@@ -5,10 +5,10 @@ import time
 
 import pytest
 
-from nhc.ports import AdapterError
-from nhc.repair import Answer, Machine, Order, Rung, Sent, Sighting, Stage
+from nhc.ports.adapter import AdapterError
+from nhc.ports.repair import Answer, Machine, Order, Rung, Sent, Sighting, Stage
 from nhc.system.process import Completed
-from nhc.testing_repairers import RepairerContract, RepairerWorld
+from nhc.testing.repairers import RepairerContract, RepairerWorld
 from nhc_adapters._command import run_command
 from nhc_adapters.slurm.power import SlurmPower
 from tests.support.waiting import until
@@ -171,7 +171,7 @@ def test_evidence_has_the_node_as_slurm_shows_it(cluster):
 
 
 def budget():
-    from nhc.repair import EvidenceBudget
+    from nhc.ports.repair import EvidenceBudget
 
     return EvidenceBudget()
 

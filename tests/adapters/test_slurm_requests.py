@@ -2,13 +2,13 @@
 
 import pytest
 
-from nhc.marks import mark_text
 from nhc.model import Action
-from nhc.ports import AdapterError, Mark
+from nhc.ports.adapter import AdapterError, Mark
+from nhc.ports.marks import mark_text
+from nhc.ports.repair import NodeRequests, Request, Rung
 from nhc.remedy.asking import fault_of
 from nhc.remedy.remedy_file import parse
 from nhc.remedy.site import open_site
-from nhc.repair import NodeRequests, Request, Rung
 from nhc.store import attempts, episodes
 from nhc.store.leader import Leader
 from nhc_adapters.slurm.adapter import Slurm

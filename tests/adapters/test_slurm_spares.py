@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nhc.model import CheckResult, Outcome, Report, Verdict
-from nhc.ports import AdapterError, Effect
+from nhc.ports.adapter import AdapterError, Effect
 from nhc.render.json import to_dict
 from nhc.store import audit, episodes, spares
 from nhc.store.connect import open_store

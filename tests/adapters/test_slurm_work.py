@@ -4,9 +4,9 @@ import time
 
 import pytest
 
-from nhc.marks import may_mark
-from nhc.ports import KEEPER, OWNER_SETTING, WORK_SETTING, Effect, Mark
-from nhc.repair import Machine, Rung
+from nhc.ports.adapter import KEEPER, OWNER_SETTING, WORK_SETTING, Effect, Mark
+from nhc.ports.marks import may_mark
+from nhc.ports.repair import Machine, Rung
 from nhc_adapters.slurm.adapter import Slurm
 from nhc_adapters.slurm.power import SlurmPower
 from nhc_adapters.slurm.work import parse_json_jobs, parse_squeue

@@ -9,7 +9,7 @@ from nhc.agent.event_loop import Loop
 from nhc.agent.service import Agent
 from nhc.agent.settings import AgentSettings
 from nhc.state.store import State
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 
 YEAR = 365 * 86400
 

@@ -7,7 +7,7 @@ from nhc.agent.kmsg_follower import ALIKE, Follower
 from nhc.kernlog.read import followed, read_log
 from nhc.kernlog.source import STORE, LogSource
 from nhc.state.store import State
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 
 BOOT = "11111111-2222-3333-4444-555555555555"
 XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid=77, GPU has fallen off the bus."

@@ -14,7 +14,7 @@ from nhc.kernlog.judge import take_in
 from nhc.model import CheckResult, Verdict, ok, unknown
 from nhc.plan import BUILT_IN, Item
 from nhc.state.store import State
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 
 ITEM = Item(BUILT_IN, "check_kmsg", "check_kmsg", "nhc.conf:1", ("check_kmsg",))
 KEY = key_of(ITEM)

@@ -13,8 +13,8 @@ from nhc.agent.npd_logs import FileFollower, LogReader
 from nhc.agent.npd_stats import Stats
 from nhc.facts.kernel_lines import Record
 from nhc.model import Verdict
-from nhc.settings_file import SettingsError
-from nhc.testing import FakeHost
+from nhc.settings.settings_file import SettingsError
+from nhc.testing.fake_host import FakeHost
 from tests.support.judge import judge
 from tests.support.run import nhc
 from tests.support.waiting import until

@@ -5,8 +5,8 @@ import pytest
 from nhc.agent import events
 from nhc.agent.otel import Otel
 from nhc.model import CheckResult, Metric, Report, crit, ok
-from nhc.ports import AdapterError
-from nhc.sinks import Delivery
+from nhc.ports.adapter import AdapterError
+from nhc.ports.sinks import Delivery
 from tests.support.http_server import Reply, answering, serving
 from tests.support.require import need
 

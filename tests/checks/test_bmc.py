@@ -7,7 +7,7 @@ import pytest
 from nhc.facts.bmc import event_time, parse_events, parse_sensors
 from nhc.host import Completed
 from nhc.model import Verdict
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 from tests.support.judge import judge, judge_all
 
 WELL = """\

@@ -10,7 +10,7 @@ import pytest
 
 from nhc.facts.certificates import FOREVER, parse_ssh, parse_x509
 from nhc.model import Verdict
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 from tests.support.judge import judge, judge_all
 from tests.support.require import need
 

@@ -4,7 +4,7 @@ import pytest
 
 from nhc.host import Completed, System
 from nhc.model import Verdict
-from nhc.testing import FakeHost, FakeSystem
+from nhc.testing.fake_host import FakeHost, FakeSystem
 from tests.support.judge import judge
 
 CHRONY = "A9FEA97B,10.0.0.1,4,1700000000.1,{offset},0.0,0.0,-12.3,0.0,0.05,0.0004,0.0002,16.1,{leap}\n"

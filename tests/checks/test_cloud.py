@@ -11,7 +11,7 @@ from nhc.facts.cloud import moment
 from nhc.facts.machine_identity import AZURE_TAG
 from nhc.host import Host
 from nhc.model import Verdict
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 from tests.support.http_server import Handler, serving
 from tests.support.judge import judge, judge_all
 

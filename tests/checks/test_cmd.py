@@ -10,7 +10,7 @@ from nhc.check import BadArguments, find
 from nhc.checks.cmd import _filled, command_of
 from nhc.host import Host
 from nhc.model import Verdict
-from nhc.testing import Completed, FakeHost
+from nhc.testing.fake_host import Completed, FakeHost
 from tests.support.judge import judge
 
 THREE = "line1\nline2\nline3\n"

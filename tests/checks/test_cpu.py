@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from nhc.facts.hugepages import asked_at_boot
 from nhc.model import Verdict
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 from tests.support.judge import judge
 
 POLICIES = "/sys/devices/system/cpu/cpufreq"

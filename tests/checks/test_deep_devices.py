@@ -12,7 +12,7 @@ from nhc.facts.accelerator_values import Device
 from nhc.facts.tools import dcgm_diag
 from nhc.host import Completed, Host
 from nhc.model import Action, Verdict, worst
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 from tests.support import deep_samples as samples
 from tests.support import rdma
 from tests.support.judge import judge, judge_all

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from nhc.facts.tools import fio as fio_output
 from nhc.host import Host
 from nhc.model import Verdict
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 from tests.support.judge import judge, judge_all
 from tests.support.require import need
 

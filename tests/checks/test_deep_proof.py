@@ -6,7 +6,7 @@ import pytest
 from nhc.facts.tools import collective, output
 from nhc.host import Completed
 from nhc.model import Verdict, worst
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 from tests.support import deep_samples as samples
 from tests.support.judge import judge
 

@@ -3,7 +3,7 @@ import pytest
 from nhc.check import BadArguments
 from nhc.host import Completed
 from nhc.model import Verdict
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 from tests.support.judge import judge
 
 DMIDECODE = """# dmidecode 3.2

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from nhc.check import BadArguments
 from nhc.facts.ethernet import parse_ethtool_best
 from nhc.model import Verdict
-from nhc.testing import FakeHost, Symlink
+from nhc.testing.fake_host import FakeHost, Symlink
 from tests.support.judge import judge, judge_all
 
 ETHTOOL = """\

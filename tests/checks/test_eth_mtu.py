@@ -3,7 +3,7 @@
 import pytest
 
 from nhc.model import Verdict
-from nhc.testing import FakeHost, Symlink
+from nhc.testing.fake_host import FakeHost, Symlink
 from tests.support.judge import judge, judge_all
 
 NET = "/sys/class/net"

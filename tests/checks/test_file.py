@@ -7,7 +7,7 @@ import pytest
 from nhc.check import BadArguments, find
 from nhc.host import Stat
 from nhc.model import Verdict
-from nhc.testing import FakeHost, Symlink
+from nhc.testing.fake_host import FakeHost, Symlink
 from tests.support.judge import judge, judge_all
 
 CONFIG = "# a comment\n  $pbsserver master  \n\n$usecp *:/home /home\nlast line without newline"

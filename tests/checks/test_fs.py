@@ -6,7 +6,7 @@ import pytest
 from nhc.check import BadArguments, find
 from nhc.host import Filesystem
 from nhc.model import Verdict
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 from tests.support.judge import judge
 
 MOUNTS = (

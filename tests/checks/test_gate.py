@@ -7,7 +7,7 @@ import pytest
 from nhc.checks.gate import check_gate
 from nhc.model import Verdict
 from nhc.state.gate_record import PATH, GateRecord, GateState
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 
 BOOT = {"/proc/sys/kernel/random/boot_id": "b1\n"}
 KEPT = GateRecord(GateState.PASSED, "quick", "gpu", 1000.0, "b1", {}, "quick passed")

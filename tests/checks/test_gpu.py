@@ -10,7 +10,7 @@ from nhc.facts.pci import PciFunction
 from nhc.kernlog.xid import read_xid
 from nhc.model import Action, Verdict
 from nhc.state.store import State
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 from tests.support.nvml.fake import ADDRESSES, functions_tree, pci_tree
 
 EVERY = [

@@ -17,7 +17,7 @@ from nhc.plan import BUILT_IN
 from nhc.plan import Item
 from nhc.plan import Plan
 from nhc.state.store import State
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 host = FakeHost(json.loads(sys.argv[1]))
 host.system.ask = lambda name, answer: answer()
 host.system.kernel = json.loads(os.environ.get("KERNEL_RECORDS", "[]"))
@@ -106,7 +106,7 @@ def test_nvml_that_never_answers_costs_one_deadline(nvml, tmp_path):
 def test_a_node_without_accelerators_imports_no_library():
     """pynvml costs 30 ms: a node without GPUs must not pay them, nor a node whose checks are other ones."""
     code = (
-        "import sys; from nhc.check import find; from nhc.testing import FakeHost;"
+        "import sys; from nhc.check import find; from nhc.testing.fake_host import FakeHost;"
         "host = FakeHost({'/proc/bus/pci/devices': '0100\\t15b31021\\t20\\n'});"
         "names = ('check_gpu_lost', 'check_gpu_ecc', 'check_nvlink_status', 'check_gpu_p2p', 'check_gpu_inforom');"
         "[list(find(name).run(host)) for name in names];"

@@ -6,7 +6,7 @@ from nhc.checks.gpu_earlier import memory_errors
 from nhc.facts.accelerator_values import Device, ErrorCount, MemoryErrors
 from nhc.model import Action, Verdict
 from nhc.state.store import State
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 
 
 def bad(outcomes):

@@ -5,7 +5,7 @@ import pytest
 from nhc.checks.gpu_proof import check_gpu_proof
 from nhc.facts import mig
 from nhc.model import Action, Verdict
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 from tests.support.cuda.build import build
 from tests.support.nvml.fake import pci_tree
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from nhc.checks.hw_topology import check_hw_topology
 from nhc.facts.topology import Description, parse_description
 from nhc.model import Verdict
-from nhc.testing import FakeHost, Symlink
+from nhc.testing.fake_host import FakeHost, Symlink
 from tests.support.run import nhc
 
 ROOT_A, ROOT_B = "pci0000:00/0000:00:01.0", "pci0000:80/0000:80:01.0"

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from nhc.check import BadArguments
 from nhc.facts.ib_portinfo import parse_portinfo
 from nhc.model import Action, Verdict
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 from tests.support.judge import judge, judge_all
 from tests.support.rdma import device, eight
 

@@ -4,7 +4,7 @@ import pytest
 
 from nhc.check import BadArguments
 from nhc.model import Verdict
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 from tests.support.judge import judge, judge_all
 from tests.support.rdma import device
 

@@ -1,7 +1,7 @@
 """Firmware and addresses of RDMA adapters, RoCE ports."""
 
 from nhc.model import Verdict
-from nhc.testing import FakeHost, Symlink
+from nhc.testing.fake_host import FakeHost, Symlink
 from tests.support.judge import judge, judge_all
 from tests.support.rdma import device, eight
 

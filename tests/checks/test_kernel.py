@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from nhc.check import BadArguments
 from nhc.facts.kernel import TAINTS, decode_taint, parse_cmdline
 from nhc.model import Verdict
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 from tests.support.judge import judge
 
 RELEASE = "/proc/sys/kernel/osrelease"

@@ -19,7 +19,7 @@ from nhc.kernlog.source import STORE
 from nhc.model import Action, Verdict
 from nhc.state.store import State
 from nhc.system import kernel_ring
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 from tests.support.judge import judge, judge_all
 from tests.support.require import need
 from tests.support.run import nhc

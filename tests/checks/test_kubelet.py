@@ -5,7 +5,7 @@ import pytest
 from nhc.check import BadArguments, find
 from nhc.host import Completed, Host
 from nhc.model import Verdict
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 from tests.support.http_server import Handler, serving
 from tests.support.judge import judge
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from nhc.facts.mce import parse_interrupts
 from nhc.model import Verdict
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 from tests.support.judge import judge
 
 TEXT = """\

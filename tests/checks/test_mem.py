@@ -4,7 +4,7 @@ import pytest
 
 from nhc.facts.buddyinfo import parse_buddyinfo
 from nhc.model import Verdict
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 from tests.support.judge import judge, judge_all
 
 WHOLE = """\

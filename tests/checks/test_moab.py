@@ -3,7 +3,7 @@
 import pytest
 
 from nhc.model import Verdict
-from nhc.testing import Completed, FakeHost
+from nhc.testing.fake_host import Completed, FakeHost
 from tests.support.judge import judge
 
 SCHED = "Moab Server running on master:42559 (Mode: NORMAL)\n  Version: 7.2.5 (revision 1)\nALERT:  disk low\n"

@@ -4,7 +4,7 @@ import errno
 
 from nhc.host import Filesystem
 from nhc.model import Verdict
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 from tests.support.judge import judge, judge_all
 
 FIGURES = Filesystem(1 << 40, 1 << 39, 1 << 39, 1000, 500, 500, False)

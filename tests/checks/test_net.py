@@ -9,7 +9,7 @@ import pytest
 from nhc.check import BadArguments, find
 from nhc.host import Host
 from nhc.model import Verdict
-from nhc.testing import Completed, FakeHost, Symlink
+from nhc.testing.fake_host import Completed, FakeHost, Symlink
 from tests.support.judge import judge
 from tests.support.processes import INIT, SSHD, Process, node
 from tests.support.require import need

@@ -6,7 +6,7 @@ import pytest
 
 from nhc.host import Completed
 from nhc.model import Verdict
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 from tests.support.judge import judge, judge_all
 
 

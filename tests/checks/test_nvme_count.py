@@ -1,6 +1,6 @@
 from nhc.checks.nvme_count import check_nvme_count
 from nhc.model import Verdict
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 
 NAMES = ("nvme0n1", "nvme0n1p1", "nvme1n1", "nvme0c0n1", "nvme1n2", "sda", "nvme10n1")
 

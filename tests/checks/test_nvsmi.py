@@ -5,7 +5,7 @@ import pytest
 from nhc.checks.nvsmi import check_nv_healthmon, check_nvsmi_healthmon
 from nhc.host import Completed
 from nhc.model import Action, Verdict
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 from tests.support.nvml.fake import functions_tree, pci_tree
 
 

@@ -9,7 +9,7 @@ from nhc.facts.packages import parse_dpkg, parse_rpm
 from nhc.facts.reboot import flavour, newer_kernel
 from nhc.host import Completed
 from nhc.model import Verdict
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 from tests.support.judge import judge, judge_all
 
 DPKG = "munge\t0.5.15-1\tinstalled\nslurmd\t23.11.4-1.2ubuntu5\tinstalled\nold\t1.0\tconfig-files\n"

@@ -3,7 +3,7 @@
 import pytest
 
 from nhc.model import Verdict
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 from tests.support.judge import judge, judge_all
 
 DEVICES = "/sys/bus/pci/devices"

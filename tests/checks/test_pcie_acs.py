@@ -4,7 +4,7 @@ import pytest
 
 from nhc.facts.acs import ShortConfig, parse_port
 from nhc.model import Verdict
-from nhc.testing import FakeHost, Symlink
+from nhc.testing.fake_host import FakeHost, Symlink
 from tests.support.judge import judge, judge_all
 
 PHYSICAL = {"/proc/cpuinfo": "flags\t\t: fpu vme\n"}

@@ -1,7 +1,7 @@
 """Stuck processes and zombies."""
 
 from nhc.model import Verdict
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 from tests.support.judge import judge
 from tests.support.processes import SSHD, Process, node
 

@@ -5,7 +5,7 @@ import pytest
 from nhc.check import BadArguments, find
 from nhc.checks.ps_load import check_ps_kswapd, check_ps_loadavg
 from nhc.model import Verdict
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 from tests.support.processes import INIT, KSWAPD0, KSWAPD1, NODE, Process, node
 
 LOAD = {"/proc/loadavg": "15.60 9.00 4.99 17/528 53271\n"}

@@ -9,7 +9,7 @@ from nhc.checks import ps_service
 from nhc.checks.ps_service import parse_main_pid
 from nhc.host import Host
 from nhc.model import Verdict
-from nhc.testing import Completed
+from nhc.testing.fake_host import Completed
 from tests.support.judge import judge
 from tests.support.processes import INIT, NODE, SSHD, SSHD_TITLE, Process, node
 

@@ -4,7 +4,7 @@ import pytest
 
 from nhc.check import BadArguments, find
 from nhc.model import Verdict
-from nhc.testing import Completed
+from nhc.testing.fake_host import Completed
 from tests.support.judge import judge
 from tests.support.processes import INIT, NODE, Process, node
 

@@ -14,7 +14,7 @@ import pytest
 from nhc.facts import cri
 from nhc.host import Host
 from nhc.model import Verdict
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 from tests.support.judge import judge, judge_all
 from tests.support.require import need
 

@@ -5,7 +5,7 @@ import pytest
 from nhc.facts.scheduler import parse_slurm_ping
 from nhc.host import Completed
 from nhc.model import Verdict
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 from tests.support.judge import judge
 
 HUNG = Completed(143, "", "", timed_out=True)

@@ -9,7 +9,7 @@ import pytest
 
 from nhc.host import Completed, Host
 from nhc.model import Verdict
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 from tests.support.judge import judge, judge_all
 from tests.support.require import need
 

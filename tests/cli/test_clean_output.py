@@ -19,7 +19,7 @@ from nhc.cli.sync import show_json, show_text
 from nhc.model import Action
 from nhc.policy.decide import Decision
 from nhc.policy.reconcile import SyncResult
-from nhc.ports import Mark, Operation, PlannedOperation
+from nhc.ports.adapter import Mark, Operation, PlannedOperation
 
 ROOT = Path(__file__).resolve().parents[2]
 HOSTILE = "n1\033[2J\033]0;title\a\x9b31m\u202e\udc80\r"

@@ -9,7 +9,7 @@ from nhc.host import Filesystem
 from nhc.language import loader
 from nhc.model import Verdict, crit, ok
 from nhc.planning import generate
-from nhc.testing import FakeHost, Symlink
+from nhc.testing.fake_host import FakeHost, Symlink
 from tests.support.judge import judge
 from tests.support.rdma import device, eight
 from tests.support.run import nhc

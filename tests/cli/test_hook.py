@@ -10,7 +10,7 @@ import pytest
 from nhc.hooks.job_environment import for_context
 from nhc.language import loader
 from nhc.planning import profiles
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 from tests.support.nvml import fake
 from tests.support.nvml.fake import Nvml, pci_tree
 from tests.support.require import need

@@ -19,7 +19,7 @@ from nhc.kernlog.catalogue import Matcher
 from nhc.kernlog.read import read_log
 from nhc.kernlog.source import ACKS, STORE, LogSource
 from nhc.state.store import State
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 from tests.support.require import need
 
 OFF_BUS = "NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."

@@ -9,8 +9,8 @@ from tests.support.run import ROOT, nhc
 
 MODULE = '''
 import json, os
-from nhc.ports import Applied, Effect, NodeState
-from nhc.marks import may_mark, may_clear, mark_text, read_mark_text
+from nhc.ports.adapter import Applied, Effect, NodeState
+from nhc.ports.marks import may_mark, may_clear, mark_text, read_mark_text
 
 class Board:
     """Nodes on a board that is a file."""

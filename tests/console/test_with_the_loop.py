@@ -3,8 +3,8 @@
 import pytest
 
 from nhc.console.sources import StoreSource
+from nhc.ports.repair import Rung
 from nhc.remedy import persons
-from nhc.repair import Rung
 from nhc.store import attempts, audit, episodes
 from tests.console.conftest import Running, settings
 from tests.support.new_store import new_store

@@ -13,7 +13,7 @@ from nhc.deep.group_test import Rules
 from nhc.deep.simulate import cluster
 from nhc.deep.sweep import SUITE, Surroundings, SweepStopped
 from nhc.deep.sweep_plan import SweepPlan
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
 from nhc.store import deep
 from nhc.store.deep import DeepResult, LastVerdict
 from nhc.store.deep_tables import sweeps

@@ -16,8 +16,8 @@ from nhc.deep import again, coverage, gpu_settings, idle, journal, leftovers, su
 from nhc.deep.gpu_settings import GpuSettings
 from nhc.host import Host
 from nhc.model import Action, CheckResult, Metric, Outcome, Verdict
-from nhc.ports import Mark, NodeState
-from nhc.testing import FakeHost, Symlink
+from nhc.ports.adapter import Mark, NodeState
+from nhc.testing.fake_host import FakeHost, Symlink
 from tests.support.require import need
 from tests.support.run import ROOT, nhc
 

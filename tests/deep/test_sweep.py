@@ -15,8 +15,8 @@ from nhc.deep.simulate import cluster
 from nhc.deep.sweep import SUITE, Surroundings, Sweeper, SweepStopped
 from nhc.deep.sweep_plan import BadPlan, SweepPlan, key, planned_test, results, write
 from nhc.deep.sweep_plan import read as read_plan
-from nhc.group_launch import GroupJob, GroupOutput
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
+from nhc.ports.group_launch import GroupJob, GroupOutput
 from nhc.store import deep
 from nhc.store.errors import Conflict, LeadershipLost
 from nhc.store.leader import Leader

@@ -14,8 +14,8 @@ from nhc.check import find
 from nhc.demo.fleet import BY_PERSONS, KINDS, SWITCH, DemoFleet, DemoMarker, DemoRepairer
 from nhc.model import Verdict
 from nhc.planning.runbooks import find as runbook
-from nhc.ports import Mark
-from nhc.repair import LADDER, Machine, Order, Rung, Stage
+from nhc.ports.adapter import Mark
+from nhc.ports.repair import LADDER, Machine, Order, Rung, Stage
 from tests.support.ports import free_ports
 from tests.support.waiting import until
 

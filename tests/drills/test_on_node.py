@@ -20,11 +20,11 @@ from nhc.drills.on_node import DrillRefused, InjectedFault
 from nhc.drills.real import Limits, RealDrill, Undoing, left_over
 from nhc.kernlog.catalogue import rows
 from nhc.model import Action
-from nhc.ports import AdapterError, Mark
+from nhc.ports.adapter import AdapterError, Mark
 from nhc.remedy.crew import open_crew
 from nhc.remedy.remedy_file import parse
 from nhc.remedy.site import RemedySite
-from nhc.settings_file import SettingsError
+from nhc.settings.settings_file import SettingsError
 from nhc.store import audit, drills
 from nhc.store.problems import StoredProblem
 from tests.support.drilled_node import drilled_node

@@ -6,8 +6,8 @@ from nhc.drills import play as drills
 from nhc.drills.play import play, prepared
 from nhc.drills.scenarios import ALL, BY_NAME
 from nhc.drills.world import DrillSent, MadeUpWorld
+from nhc.ports.repair import Rung
 from nhc.remedy.remedy_file import parse
-from nhc.repair import Rung
 from tests.support.run import nhc
 
 DEFAULT = parse("", "remedy.toml")

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nhc.facts.pci import accelerator_functions, generation, link_speed, normal_address, parse_index, switch_functions
-from nhc.testing import FakeHost, Symlink
+from nhc.testing.fake_host import FakeHost, Symlink
 from tests.support.nvml.fake import functions_tree, pci_tree
 
 

@@ -17,7 +17,7 @@ from nhc.facts.accelerator_values import ErrorCount
 from nhc.facts.amd import address, parse_bad_pages, parse_ras
 from nhc.facts.amd_metrics import parse_gpu_metrics
 from nhc.model import Action, Verdict
-from nhc.testing import FakeHost, Symlink
+from nhc.testing.fake_host import FakeHost, Symlink
 from tests.support.nvml.fake import functions_tree
 
 BUSES = (0x05, 0x26, 0x46, 0x65, 0x85, 0xA6, 0xC6, 0xE5)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nhc.facts.cpuinfo import CpuCounts, parse_cpu_list, parse_cpuinfo, topology
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 
 X86_CPU = """processor\t: {cpu}
 vendor_id\t: {vendor}

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from nhc.facts.dmi import DmiUnreadable, NoDmi, dmidecode, parse_dmidecode, structures
 from nhc.host import Completed
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 
 DMIDECODE = """# dmidecode 3.3
 Getting SMBIOS data from sysfs.

@@ -6,7 +6,7 @@ import pytest
 from nhc.data.reader import read
 from nhc.facts import expected
 from nhc.facts.expected import find, parse
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 
 HEAD = "hgx-h100-8\tcollective_all_reduce\tleast\t460\tGB/s\t0\t8589934592\tsource"
 

@@ -13,7 +13,7 @@ from nhc.checks.gpu_pcie import check_gpu_pcie
 from nhc.facts.gaudi import BASIC, FULL, parse_links, parse_query
 from nhc.host import Completed
 from nhc.model import Action, Verdict
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 from tests.support.nvml.fake import functions_tree
 
 BUSES = ("33", "34", "4d", "4e", "9a", "9b", "b3", "b4")

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nhc.facts.history import amount, growth
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 
 HOUR, DAY = 3600.0, 86400.0
 BOOT = "/proc/sys/kernel/random/boot_id"

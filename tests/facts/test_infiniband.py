@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nhc.facts.infiniband import parse_rate, parse_state, ports
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 
 PORT = "/sys/class/infiniband/{}/ports/{}/"
 

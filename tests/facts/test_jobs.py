@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nhc.facts.jobs import JobsUnknown, job_users, parse_job_file, parse_squeue
-from nhc.testing import Completed, FakeHost
+from nhc.testing.fake_host import Completed, FakeHost
 
 
 @pytest.mark.parametrize(

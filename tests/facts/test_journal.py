@@ -8,7 +8,7 @@ from nhc.facts.journal import STALE, read_journal
 from nhc.facts.kernel_lines import parse_journal
 from nhc.facts.kmsg import BOOT_ID
 from nhc.host import Completed
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 
 NOW = 1_795_228_200.0  # 2026-11-21T02:30:00Z
 BOOT = "aa37e4b2-6ced-4938-9514-952abd03b69b"

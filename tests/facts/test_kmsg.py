@@ -13,7 +13,7 @@ from nhc.facts import kmsg
 from nhc.facts.kernel_lines import bsd_time, message, parse_journal, parse_line, parse_record
 from nhc.host import Host
 from nhc.system import kernel_ring
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 from tests.support.require import need
 
 NOW = 1_795_228_200.0  # 2026-11-21T02:30:00Z

@@ -4,7 +4,7 @@ import pytest
 
 from nhc.facts import machine_identity as identity
 from nhc.memory import RunMemory
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 from tests.support.http_server import Reply, answering, serving
 
 DMI = identity.DMI

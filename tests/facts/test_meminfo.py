@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nhc.facts.meminfo import memory, parse_meminfo
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 
 MEMINFO = """MemTotal:       263850508 kB
 MemFree:        243511876 kB

@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nhc.facts.mounts import Mount, at, mounts, parse_mounts, unescape
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 
 MOUNTS = r"""proc /proc proc rw,nosuid,nodev,noexec,relatime 0 0
 /dev/mapper/rhel-root / xfs rw,seclabel,relatime,attr2,inode64,logbufs=8,logbsize=32k,noquota 0 0

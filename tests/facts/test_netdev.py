@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nhc.facts.netdev import interfaces, parse_net_dev
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 
 NET_DEV = """Inter-|   Receive                                                |  Transmit
  face |bytes packets errs drop fifo frame compressed multicast|bytes packets errs drop fifo colls carrier compressed

@@ -11,7 +11,7 @@ from nhc.checks.gpu_memory import check_gpu_ecc, check_gpu_row_remap
 from nhc.checks.gpu_processes import check_gpu_processes
 from nhc.facts.neuron import SYSFS, parse_neuron_ls
 from nhc.model import Action, Verdict
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 from tests.support.nvml.fake import functions_tree
 
 TOOL = "/opt/aws/neuron/bin/neuron-ls"

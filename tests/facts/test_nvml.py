@@ -11,7 +11,7 @@ from nhc.hosts.recording import AnswerRecorder, RecordingSystem, finish
 from nhc.hosts.replay import Replay
 from nhc.model import Verdict
 from nhc.plan import Plan
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 from tests.support.nvml.fake import pci_tree
 
 DEVICE = {"index": 0, "uuid": "GPU-1", "pci": {"busId": "00000000:0F:00.0"}, "row_remap": [0, 1, 1, 0], "links": []}

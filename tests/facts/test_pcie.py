@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nhc.facts.pcie import links, parse_aer, parse_speed, parse_width
-from nhc.testing import FakeHost, Symlink
+from nhc.testing.fake_host import FakeHost, Symlink
 
 AER = """\
 RxErr 3

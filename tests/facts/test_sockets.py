@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nhc.facts.sockets import inodes_of, parse_internet, parse_link, parse_unix, sockets
 from nhc.host import Host
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 
 TCP = """\
   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nhc.facts.users import max_system_uid, parse_max_system_uid, parse_passwd, user_id, user_name
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 
 PASSWD = """\
 root:x:0:0:root:/root:/bin/bash

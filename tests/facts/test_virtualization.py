@@ -3,7 +3,7 @@
 import pytest
 
 from nhc.facts.virtualization import virtual
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 
 DMI = "/sys/class/dmi/id"
 

@@ -17,7 +17,7 @@ from nhc.fleet.history import SweepHistory
 from nhc.fleet.node_result import NodeResult, line, read_report, unreached
 from nhc.fleet.transport import Node, Trouble
 from nhc.model import CheckResult, Report, crit, ok
-from nhc.ports import Applied, Effect, NodeState
+from nhc.ports.adapter import Applied, Effect, NodeState
 from nhc.render.json import to_dict
 
 

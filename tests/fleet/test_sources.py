@@ -64,7 +64,7 @@ def test_what_cannot_be_read_is_one_line(wanted, said):
 
 def test_nodes_from_a_scheduler_bring_its_partitions(monkeypatch):
     from nhc import plugins
-    from nhc.ports import NodeState
+    from nhc.ports.adapter import NodeState
 
     class Scheduler:
         def nodes(self, names=None):

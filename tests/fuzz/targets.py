@@ -32,7 +32,7 @@ from nhc.model import Action, CheckResult, Metric, Outcome, Report, Verdict
 from nhc.policy.policy_file import parse as parse_policy
 from nhc.render import json as wire
 from nhc.render import nagios, npd, prometheus, text
-from nhc.settings_file import SettingsError
+from nhc.settings.settings_file import SettingsError
 
 TESTS = Path(__file__).resolve().parents[1]
 KEPT = TESTS / "nodes" / "h100-xid79"

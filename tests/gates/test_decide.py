@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc.gate_ports import GateStanding
 from nhc.gates.decide import ADOPTION, NEW, GateDecision, GateStep, GateView, after, decide
 from nhc.gates.identity import another_machine, changed, marks
 from nhc.gates.settings import GateRules, Trigger
 from nhc.gates.suite_process import judged
 from nhc.model import CheckResult, Outcome, Report, crit, ok, skip, unknown
+from nhc.ports.gates import GateStanding
 from nhc.render.json import render
 from nhc.state.gate_record import GateRecord, GateState
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 
 EVERYTHING = GateRules("gpu", ("*",))
 MARKS = st.dictionaries(st.sampled_from(["kernel", "driver nvidia", "machine", "suite"]), st.sampled_from(["1", "2"]))

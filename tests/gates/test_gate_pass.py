@@ -4,12 +4,12 @@ import os
 
 import pytest
 
-from nhc.gate_ports import GateStanding
 from nhc.gates.decide import GateStep
 from nhc.gates.gate import Gate, GateWorld
 from nhc.gates.settings import GateRules
 from nhc.host import Host
-from nhc.ports import AdapterError, Applied, Effect
+from nhc.ports.adapter import AdapterError, Applied, Effect
+from nhc.ports.gates import GateStanding
 from nhc.state import gate_record as record
 from nhc.state.gate_record import GateState
 

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc.gate_ports import GateLimit
 from nhc.gates import limits, suite_process
 from nhc.gates.identity import marks
 from nhc.gates.settings import GateRules, HookSettings, Trigger, load, parse
 from nhc.model import CheckResult, Report, crit, ok, unknown
+from nhc.ports.gates import GateLimit
 from nhc.render.json import render
-from nhc.settings_file import SettingsError
+from nhc.settings.settings_file import SettingsError
 from nhc.state import gate_record as record
 from nhc.state.gate_record import BadRecord, GateRecord, GateState
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 from tests.support.run import nhc
 
 WHOLE = """

@@ -19,7 +19,7 @@ from nhc.language.setting_words import INSTEAD
 from nhc.matching.node_ranges import fold
 from nhc.model import CheckResult, Report, crit, ok, unknown, warn
 from nhc.plan import Item, Plan
-from nhc.ports import AdapterError, Applied, Effect, Mark, NodeState
+from nhc.ports.adapter import AdapterError, Applied, Effect, Mark, NodeState
 from nhc.state.store import State
 
 

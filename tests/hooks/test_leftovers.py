@@ -16,7 +16,7 @@ from nhc.hooks.cleaning import clean, end_processes, remove
 from nhc.hooks.epilog import after_job
 from nhc.host import Host, Stat
 from nhc.model import Verdict
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 from tests.support.require import need
 
 ENVIRON = {"SLURM_JOB_ID": "7", "SLURM_JOB_UID": "1001", "SLURM_JOB_USER": "ann"}

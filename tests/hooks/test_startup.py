@@ -15,7 +15,7 @@ BANNED = {
     "yaml", "click",
 }  # fmt: skip
 ONLY_WHEN_SICK = {
-    "nhc.ports",
+    "nhc.ports.adapter",
     "nhc.policy.decide",
     "nhc.policy.ledger",
     "nhc.plugins",

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from nhc.job_control import LossCause, Phase
 from nhc.jobs.decide import RESEND
 from nhc.jobs.settings import parse
 from nhc.model import Verdict
-from nhc.settings_file import SettingsError
+from nhc.ports.jobs import LossCause, Phase
+from nhc.settings.settings_file import SettingsError
 from nhc.store import audit, holds, jobs
 from tests.support.job_world import SETTINGS, World
 

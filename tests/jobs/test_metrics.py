@@ -1,7 +1,7 @@
 """The metrics of `nhc job run`: what the store holds and what the last round did, without a name of a job or a node."""
 
-from nhc.job_control import LossCause
 from nhc.jobs import metrics
+from nhc.ports.jobs import LossCause
 from nhc.store import jobs
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nhc.job_control import JobLoss, JobName, JobView, LossCause, Phase
 from nhc.jobs.judge import EvidenceRules, JobNodeFault, JobRun, RunFinding, judge
+from nhc.ports.jobs import JobLoss, JobName, JobView, LossCause, Phase
 from nhc.store import jobs
 from nhc.system.steady_time import SteadyTime
 from tests.support.job_world import World

@@ -8,7 +8,7 @@ from nhc.kernlog.collect import COMPANION, KEPT
 from nhc.kernlog.findings import current, end, enter_boot
 from nhc.kernlog.judge import take_in
 from nhc.kernlog.programs import origin
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 
 NOW = 1_700_000_000.0
 HOUR = 3600.0

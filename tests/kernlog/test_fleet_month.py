@@ -9,8 +9,8 @@ from nhc.kernlog.findings import current, enter_boot
 from nhc.kernlog.judge import take_in
 from nhc.model import CheckResult, Report, Verdict, ok
 from nhc.policy.decide import Policy, decide
-from nhc.ports import NodeState, Operation
-from nhc.testing import FakeHost, Symlink
+from nhc.ports.adapter import NodeState, Operation
+from nhc.testing.fake_host import FakeHost, Symlink
 from tests.support.fleet_month import BOOTED, MOUNTED, TICK, UNMOUNTED, faulty, month
 
 BEGAN = 1_700_000_000.0

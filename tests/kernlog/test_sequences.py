@@ -6,7 +6,7 @@ import pytest
 
 from nhc.checks.kmsg import reason_of
 from nhc.cli.log import classify_command
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 from tests.support.kernel_sequences import FILES, SCENARIOS, Node, abort, xid
 
 

@@ -7,7 +7,7 @@ from nhc.kernlog.hotplug import ASKED, SLOTS, TOGETHER
 from nhc.kernlog.judge import take_in
 from nhc.kernlog.node_context import beside_node
 from nhc.kernlog.shape import fit
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 
 NOW = 1_700_000_000.0
 SLOT = "pcieport 0000:17:01.0: pciehp: Slot(3): "

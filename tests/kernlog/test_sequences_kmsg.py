@@ -21,7 +21,7 @@ from nhc.kernlog.source import STORE
 from nhc.model import Verdict
 from nhc.state.store import State
 from nhc.system import kernel_ring
-from nhc.testing import FakeHost, FakeSystem, Symlink
+from nhc.testing.fake_host import FakeHost, FakeSystem, Symlink
 from tests.support.judge import judge_all
 from tests.support.kernel_sequences import (
     BANNER,

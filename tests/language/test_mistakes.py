@@ -19,7 +19,7 @@ from nhc.plan import UNDECIDED
 from nhc.planning.profiles import problem_of
 from nhc.run import engine
 from nhc.state.store import State
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 from tests.support.run import ROOT
 
 

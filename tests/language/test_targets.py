@@ -17,7 +17,7 @@ from nhc.model import Verdict
 from nhc.plan import BUILT_IN, UNDECIDED, Item, Plan
 from nhc.run.engine import run
 from nhc.state.store import State
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 from tests.support.run import nhc
 
 NAME = "a" * 40 + "b"

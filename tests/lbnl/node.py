@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from nhc.host import Filesystem, Host
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 from tests.support.processes import Process, node
 
 HOSTNAME = "n0042.cluster"

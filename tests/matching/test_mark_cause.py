@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc.marks import mark_of, mark_text, may_mark, read_mark_text
 from nhc.matching.mark_cause import same_words
 from nhc.model import Action, CheckResult, Report, crit
-from nhc.ports import Effect, Mark, NodeState
+from nhc.ports.adapter import Effect, Mark, NodeState
+from nhc.ports.marks import mark_of, mark_text, may_mark, read_mark_text
 
 SAME = [
     ("check_fs_free: / has only 93848 kB free", "check_fs_free: / has only 7 kB free"),

@@ -49,7 +49,7 @@ def record(directory: str) -> None:
     from nhc.render import json
     from nhc.run.engine import run
     from nhc.state.store import State
-    from nhc.testing import FakeHost
+    from nhc.testing.fake_host import FakeHost
     from tests.support.nvml.fake import pci_tree
 
     fake = FakeHost(

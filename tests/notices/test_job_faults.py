@@ -7,7 +7,7 @@ import pytest
 
 from nhc.notices import settings as notices_settings
 from nhc.notices.service import NoticeService
-from nhc.settings_file import SettingsError
+from nhc.settings.settings_file import SettingsError
 from nhc.store import jobs
 
 

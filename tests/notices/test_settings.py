@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nhc.notices import settings as notices_settings
-from nhc.settings_file import SettingsError
+from nhc.settings.settings_file import SettingsError
 from tests.support.run import ROOT, nhc
 
 

@@ -12,7 +12,7 @@ from nhc.language import loader
 from nhc.model import Verdict
 from nhc.planning import node_type, profiles
 from nhc.planning.profiles import NoProfile, Profile, resolve
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 from tests.support.http_server import Handler, serving
 from tests.support.judge import judge
 from tests.support.rdma import device

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from nhc.model import Action, CheckResult, Report, crit, ok, skip, unknown, warn
 from nhc.policy.decide import Past, Policy, decide
 from nhc.policy.limits import Limit, Rate
-from nhc.ports import Mark, NodeState, Operation
+from nhc.ports.adapter import Mark, NodeState, Operation
 
 NOW = 1_000_000.0
 

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from nhc.policy.ledger import TRIM_AT, Ledger, LedgerError
-from nhc.ports import Applied, Effect, Operation, PlannedOperation
+from nhc.ports.adapter import Applied, Effect, Operation, PlannedOperation
 from tests.support.size_limit import files_of_at_most
 
 

@@ -9,8 +9,8 @@ import pytest
 from nhc.policy.decide import Policy
 from nhc.policy.limits import Limit, Rate
 from nhc.policy.policy_file import load, parse
-from nhc.ports import Operation
-from nhc.settings_file import SettingsError
+from nhc.ports.adapter import Operation
+from nhc.settings.settings_file import SettingsError
 
 ROOT = Path(__file__).resolve().parents[2]
 

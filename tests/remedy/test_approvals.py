@@ -3,8 +3,8 @@
 import pytest
 
 from nhc.model import Action
+from nhc.ports.repair import Rung
 from nhc.remedy.persons import decide
-from nhc.repair import Rung
 from nhc.store import audit, episodes
 from nhc.store.errors import Conflict
 from tests.support.remedy_world import Sickness

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from nhc.model import Action
+from nhc.ports.repair import LADDER, Request, Rung
 from nhc.remedy.admit import NodeEpisode, admit
 from nhc.remedy.asking import answers, cause_of, fault_of, kept, taken_back
 from nhc.remedy.ladder import Ability, Mode, NodeFault, Tried, next_rung
 from nhc.remedy.machine import AttemptStatus, EpisodeState
 from nhc.remedy.remedy_file import parse
-from nhc.repair import LADDER, Request, Rung
 
 ON = dict.fromkeys(LADDER, Mode.ON)
 REBOOT = Request(Rung.REBOOT, "k1", "nhc/request=reboot")

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nhc.policy.limits import Rate
+from nhc.ports.repair import Rung
 from nhc.remedy.bounds import (
     FLEET,
     MARK,
@@ -25,7 +26,6 @@ from nhc.remedy.bounds import (
 from nhc.remedy.breaker import BreakerInput, BreakerSettings, blind, opens
 from nhc.remedy.hours import read_hours
 from nhc.remedy.zone import Zone, read_zone
-from nhc.repair import Rung
 from nhc.store import holds, nodes, reports
 from nhc.store.intake import Incoming
 from tests.support.remedy_world import Node

@@ -3,7 +3,7 @@
 import pytest
 
 from nhc.model import Action
-from nhc.repair import Rung
+from nhc.ports.repair import Rung
 from nhc.store import attempts, audit, episodes
 from tests.support.remedy_world import Sickness
 

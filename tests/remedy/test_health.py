@@ -2,7 +2,7 @@
 
 from nhc.matching.node_names import Names
 from nhc.model import CheckResult, Outcome, Report, Verdict
-from nhc.ports import ConditionReport
+from nhc.ports.adapter import ConditionReport
 from nhc.remedy import health
 from nhc.store import reports
 from nhc.store.intake import Incoming

@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nhc.model import Action
+from nhc.ports.repair import LADDER, Rung
 from nhc.remedy.ladder import REFUSALS, Ability, Mode, NodeFault, Tried, first_rung, next_rung
 from nhc.remedy.machine import AttemptStatus
-from nhc.repair import LADDER, Rung
 
 ON = dict.fromkeys(Rung, Mode.ON)
 FAILED, REFUSED = AttemptStatus.FAILED, AttemptStatus.REFUSED

@@ -4,11 +4,11 @@ import pytest
 import sqlalchemy as sa
 
 from nhc.model import Action
-from nhc.ports import Mark
+from nhc.ports.adapter import Mark
+from nhc.ports.repair import Answer, Progress, Rung, Sent, Stage
 from nhc.remedy.crew import Hand
 from nhc.remedy.persons import close_breaker
 from nhc.remedy.settings import RepairerSettings
-from nhc.repair import Answer, Progress, Rung, Sent, Stage
 from nhc.store import attempts, episodes, holds, schema
 from tests.support.remedy_world import FakeRepairer, Killed, Sickness, World
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from nhc.model import Action
+from nhc.ports.repair import LADDER, Rung
 from nhc.remedy.machine import ENDS, EpisodeState
-from nhc.repair import LADDER, Rung
 from nhc.store import audit, episodes, holds
 from nhc.store.errors import StoreError
 from tests.support.new_store import new_store

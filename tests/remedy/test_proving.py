@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from nhc.model import CheckResult, Report, crit, ok, unknown
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
+from nhc.ports.repair import Machine, Rung
+from nhc.ports.suites import SuiteOrder
 from nhc.remedy.persons import abort
 from nhc.remedy.proving import SuiteProver, read
 from nhc.remedy.remedy_file import parse
 from nhc.render.json import render
-from nhc.repair import Machine, Rung
-from nhc.settings_file import SettingsError
+from nhc.settings.settings_file import SettingsError
 from nhc.store import deep, episodes
-from nhc.suite_ports import SuiteOrder
 from nhc_adapters.node.suite import NodeSuite
 from tests.adapters.test_slurm_gate import TOOL
 from tests.support.new_store import new_store

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from nhc.policy.limits import Limit, Rate
+from nhc.ports.repair import Rung
 from nhc.remedy.bounds import FLEET, REPAIRS, Bounds
 from nhc.remedy.ladder import Mode
 from nhc.remedy.remedy_file import load, parse
 from nhc.remedy.settings import RemedySettings
-from nhc.repair import Rung
-from nhc.settings_file import SettingsError
+from nhc.settings.settings_file import SettingsError
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "conf/remedy.toml.example"
 

@@ -5,9 +5,9 @@ import urllib.request
 
 import pytest
 
+from nhc.ports.repair import Rung
 from nhc.remedy import metrics
 from nhc.remedy.metrics import Totals
-from nhc.repair import Rung
 from nhc.store import episodes
 from nhc.store.connect import open_store
 from nhc.store.errors import LeadershipLost

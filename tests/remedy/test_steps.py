@@ -7,10 +7,10 @@ import time
 import pytest
 
 from nhc.model import Action
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
+from nhc.ports.repair import Answer, EvidenceBudget, Exhibit, Machine, Progress, Rung, Sent, Stage
 from nhc.remedy.gather import Gatherer
 from nhc.remedy.persons import RequestRefused, abort, close_breaker, decide, release
-from nhc.repair import Answer, EvidenceBudget, Exhibit, Machine, Progress, Rung, Sent, Stage
 from nhc.store import episodes, evidence, holds
 from tests.remedy.test_controller import all_episodes, last, tried
 from tests.support.remedy_world import Node, Sickness
@@ -366,7 +366,7 @@ def test_a_machine_is_described_by_the_store_and_the_settings(world):
 
 
 def test_a_mark_of_a_hook_is_repaired_too(world):
-    from nhc.ports import Mark
+    from nhc.ports.adapter import Mark
 
     world.nodes["n2"].silent = True
     world.nodes["n2"].mark, world.nodes["n2"].available = Mark("gpu lost", Action.REBOOT, world.now), False

@@ -11,7 +11,7 @@ from nhc.model import Metric, Outcome, Verdict, crit, ok, skip, unknown, warn
 from nhc.plan import BUILT_IN, COMMAND, Item, Plan
 from nhc.run.engine import run
 from nhc.state.store import State
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 from nhc.units import integer, seconds
 
 

@@ -17,7 +17,7 @@ from nhc.run.engine import run
 from nhc.state.store import State
 from nhc.state.stuck import GRACE, StuckChecks
 from nhc.system.process_identity import KnownProcess, identify, is_alive
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 from tests.support.require import need
 
 
@@ -100,7 +100,7 @@ def test_the_callers_pipe_closes_although_a_process_stays_behind(frozen, checks,
     """slurmd, sshd and node-problem-detector read our output to its end: an abandoned process must not hold it."""
     script = (
         "import os, sys; from nhc.check import check; from nhc.run.engine import run; from nhc.plan import *; "
-        "from nhc.state.store import State; from nhc.testing import FakeHost\n"
+        "from nhc.state.store import State; from nhc.testing.fake_host import FakeHost\n"
         "@check('check_test_touch', timeout=0.4)\n"
         f"def _(host): os.open({str(frozen / 'third')!r}, os.O_CREAT | os.O_WRONLY)\n"
         "item = Item(BUILT_IN, 'check_test_touch', 'x', argv=('check_test_touch',))\n"

@@ -12,7 +12,7 @@ from nhc.model import Verdict
 from nhc.plan import COMMAND, Item
 from nhc.run.call_check import run_command
 from nhc.system.process import Completed
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 from tests.support.judge import judge
 from tests.support.other_user import become
 from tests.support.require import need

@@ -19,7 +19,7 @@ from nhc.plan import BUILT_IN, SHELL, Item
 from nhc.run.engine import run
 from nhc.run.shell_session import ShellSession
 from nhc.state.store import State
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 
 Made = Dict[str, List[ShellSession]]
 

@@ -8,14 +8,14 @@ import sys
 
 import pytest
 
-from nhc import settings_file
 from nhc.agent.deep_spool import deep_spool
 from nhc.agent.server_push import PushSettings
 from nhc.agent.server_sink import ServerSink
 from nhc.cli.deep_delivery import push_settings, to_server
 from nhc.model import Verdict
+from nhc.ports.sinks import Delivery
 from nhc.render import push
-from nhc.sinks import Delivery
+from nhc.settings import settings_file
 from nhc.store import deep, nodes
 from tests.support.intake import OK, XID, Server, report
 from tests.support.waiting import until

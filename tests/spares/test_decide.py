@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nhc.model import Verdict
-from nhc.ports import Mark, NodeState
+from nhc.ports.adapter import Mark, NodeState
 from nhc.remedy.view import Health
-from nhc.settings_file import SettingsError
+from nhc.settings.settings_file import SettingsError
 from nhc.spares.decide import SpareView, decide, unverified
 from nhc.spares.settings import PoolSettings, load, parse
 from nhc.store.episodes import Episode

@@ -14,7 +14,7 @@ from nhc.model import Action, Verdict, crit, ok, unknown, warn
 from nhc.state import mutes
 from nhc.state.mutes import Mute, Mutes
 from nhc.state.store import State
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 from tests.support.run import nhc
 
 BAD = "* || check_hw_physmem 900TB\n* || check_hw_mem_free 1k\n"
@@ -74,7 +74,7 @@ def test_it_holds_for_what_the_agent_hears_from_the_kernel_log(tmp_path):
     host = FakeHost({"/var/lib/nhc/mutes.json": mutes.render([Mute("check_kmsg", 4e9, "drill", "bob")])})
     listener = Listener(lambda changes: None, lambda: None, lambda: None)
     log = KernelLog(host, State(str(tmp_path)), Board(), Schedule("n1"), print, listener, dict)
-    from nhc.sinks import Standing
+    from nhc.ports.sinks import Standing
 
     log.inherited = [Standing("GpuXid", "Xid79", "fell off", 0.0)]
     (result,) = log.results()

@@ -11,7 +11,7 @@ import urllib.request
 import pytest
 
 from nhc.jobs import metrics
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
 from nhc.store.errors import LeadershipLost, RoundRefused, StoreError
 from nhc.store.leader import Leader
 from nhc.store.round_service import RoundEnd, RoundService

@@ -10,7 +10,7 @@ from nhc.agent.kmsg_follower import Follower
 from nhc.facts.kmsg import BOOT_ID
 from nhc.model import Verdict
 from nhc.state.store import State
-from nhc.testing import FakeHost, Symlink
+from nhc.testing.fake_host import FakeHost, Symlink
 from tests.support.judge import judge_all
 
 HOUR = 3600

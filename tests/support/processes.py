@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from nhc.host import Stat
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 
 TICKS, PAGE = 100, 4096
 UPTIME = 100_000

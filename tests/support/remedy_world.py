@@ -1,6 +1,6 @@
 """A small world for the remedy loop: nodes that fall sick, a scheduler that marks them, a repairer that repairs them.
 
-The fakes stand at the Protocol boundary (`nhc.ports.Marker`, `nhc.repair.Repairer`); the store is the real one. Time is
+The fakes stand at the Protocol boundary (`Marker`, `Repairer` of nhc.ports); the store is the real one. Time is
 the world's own. Every call and every commit is a boundary at which the controller can be killed, and everything that
 changes a machine is counted, so that a test can say what was done how often.
 """
@@ -10,15 +10,15 @@ from __future__ import annotations
 import contextlib
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.marks import may_clear, may_mark
 from nhc.model import Action, CheckResult, Outcome, Report, Verdict
-from nhc.ports import AdapterError, Applied, Effect, Mark, NodeState, Silence
+from nhc.ports.adapter import AdapterError, Applied, Effect, Mark, NodeState, Silence
+from nhc.ports.marks import may_clear, may_mark
+from nhc.ports.repair import LADDER, Answer, Claim, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
 from nhc.remedy.controller import RemedyController, RemedyRound
 from nhc.remedy.crew import Crew, Hand
 from nhc.remedy.effects import Hands
 from nhc.remedy.remedy_file import parse
 from nhc.remedy.settings import RemedySettings, RepairerSettings
-from nhc.repair import LADDER, Answer, Claim, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
 from nhc.store import nodes as store_nodes
 from nhc.store import reports as store_reports
 from nhc.store.intake import Incoming

@@ -11,9 +11,9 @@ import pytest
 
 from nhc.fleet.ssh.transport_openssh import OpenSSH
 from nhc.fleet.transport import Node
-from nhc.ports import AdapterError
-from nhc.repair import Machine
-from nhc.suite_ports import SuiteOrder
+from nhc.ports.adapter import AdapterError
+from nhc.ports.repair import Machine
+from nhc.ports.suites import SuiteOrder
 from nhc.system.process import Completed
 from nhc_adapters.node.reach import Reach, options_of
 from nhc_adapters.node.suite import NodeSuite

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nhc.repair import Rung
+from nhc.ports.repair import Rung
 from nhc.store import audit, holds
 from nhc.trains import persons
 from nhc.trains.machine import TrainState

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from nhc.ports import AdapterError
-from nhc.repair import Machine
+from nhc.ports.adapter import AdapterError
+from nhc.ports.repair import Machine
 from nhc.system.bounded_read import cause, read_text
 from nhc_adapters.repair.settings import AdapterSettings
 

@@ -6,7 +6,7 @@ import re
 from typing import FrozenSet
 
 from nhc.model import printable
-from nhc.repair import Machine
+from nhc.ports.repair import Machine
 
 
 def forms(uuid: str) -> FrozenSet[str]:

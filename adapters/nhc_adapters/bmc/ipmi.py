@@ -18,8 +18,8 @@ import time
 from typing import Iterator, Mapping, Optional, Sequence
 
 from nhc.model import printable
-from nhc.ports import AdapterError
-from nhc.repair import (
+from nhc.ports.adapter import AdapterError
+from nhc.ports.repair import (
     Answer,
     EvidenceBudget,
     Exhibit,

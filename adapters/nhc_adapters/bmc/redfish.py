@@ -16,8 +16,8 @@ import time
 from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.model import printable
-from nhc.ports import AdapterError
-from nhc.repair import (
+from nhc.ports.adapter import AdapterError
+from nhc.ports.repair import (
     Answer,
     EvidenceBudget,
     Exhibit,

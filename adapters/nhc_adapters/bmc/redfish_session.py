@@ -14,7 +14,7 @@ from urllib.parse import urljoin, urlsplit
 import urllib3
 
 from nhc.model import printable
-from nhc.repair import Answer
+from nhc.ports.repair import Answer
 from nhc_adapters.repair.calls import LATER, CallFailed
 
 BODY_LIMIT = 8 << 20

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, Mapping, NamedTuple, Optional
 
-from nhc.repair import Answer, Machine, Sent
+from nhc.ports.repair import Answer, Machine, Sent
 from nhc_adapters.kubernetes.api import access
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError, Unreachable

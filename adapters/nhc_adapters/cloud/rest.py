@@ -14,7 +14,7 @@ from urllib3 import exceptions
 
 from nhc import __version__
 from nhc.model import printable
-from nhc.repair import Answer
+from nhc.ports.repair import Answer
 from nhc.system.bounded_read import parse_json
 from nhc_adapters.kubernetes.api.errors import plain
 from nhc_adapters.repair.calls import LATER, CallFailed

@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import Any, Callable, Dict, Mapping, Optional, Sequence
 
 from nhc.model import Report, printable
-from nhc.ports import AdapterError, Effect, Operation
-from nhc.settings_file import SettingsError
+from nhc.ports.adapter import AdapterError, Effect, Operation
+from nhc.settings.settings_file import SettingsError
 from nhc.timestamps import utc
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.cluster import Cluster

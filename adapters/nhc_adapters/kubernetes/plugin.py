@@ -7,10 +7,10 @@ import re
 import time
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.marks import cause_of
 from nhc.model import printable
-from nhc.ports import OWNER, OWNER_SETTING, AdapterError, Applied, ConditionReport, Effect, NodeState, NodeStep
-from nhc.repair import Claim, Machine, Request, Right
+from nhc.ports.adapter import OWNER, OWNER_SETTING, AdapterError, Applied, ConditionReport, Effect, NodeState, NodeStep
+from nhc.ports.marks import cause_of
+from nhc.ports.repair import Claim, Machine, Request, Right
 from nhc_adapters.kubernetes.api.access import find
 from nhc_adapters.kubernetes.api.client import READ_TIMEOUT, Client
 from nhc_adapters.kubernetes.api.events import NORMAL, WARNING, EventRecorder, flush_quietly
@@ -119,7 +119,7 @@ class Adapter(Kubernetes):
         return node_state(node, foreign, self.topologies, busy, self.places)
 
     def show_steps(self, steps: Sequence[NodeStep]) -> List[str]:
-        """Each step as an event about its node; the last of each node as a label and an annotation; as `nhc.ports`.
+        """Each step as an event about its node; the last of each node as a label and an annotation.
 
         A node that is back in service, or was left to somebody, shows nothing more; one that is for a person does.
         """
@@ -143,7 +143,7 @@ class Adapter(Kubernetes):
 
     def tidy(self) -> List[Applied]:
         """Take the rest of our mark off nodes that a person uncordoned, and overrule what is bad on them until it has
-        ended, as `nhc kubernetes controller` does; as `nhc.ports`.
+        ended, as `nhc kubernetes controller` does; as `nhc.ports.adapter`.
         """
         back = [name for name, shown in self._shown.items() if shown.put_back]
         ended = {name: shown.ended for name, shown in self._shown.items() if shown.ended and not shown.put_back}
@@ -152,7 +152,7 @@ class Adapter(Kubernetes):
         done += self.work_back(heard) if heard else []
         return [*done, *(self.annotate(ended) if ended else ())]
 
-    # What the remedy loop asks (nhc.repair: KnowsMachines, NodeRequests, OtherActors).
+    # What the remedy loop asks (nhc.ports.repair: KnowsMachines, NodeRequests, OtherActors).
 
     def machines(self) -> Mapping[str, Machine]:
         """The machines of the nodes that were read last."""
@@ -181,7 +181,7 @@ class Adapter(Kubernetes):
         return self._others.rights()
 
     def condition_reports(self) -> List[ConditionReport]:
-        """What the conditions of the spoken vocabularies say of each node that has any; as `nhc.ports`."""
+        """What the conditions of the spoken vocabularies say of each node that has any; as `nhc.ports.adapter`."""
         faults = tuple(dict.fromkeys(fault for one in self.treatment.vocabularies for fault in one.faults))
         found, now = [], time.time()
         for node in self.objects():
@@ -205,7 +205,7 @@ class Adapter(Kubernetes):
         return found
 
     def evict(self, names: Sequence[str]) -> Mapping[str, str]:
-        """One step of the drain of each node, through the Eviction API; as `nhc.ports`."""
+        """One step of the drain of each node, through the Eviction API; as `nhc.ports.adapter`."""
         self._drains = {name: self._drains.get(name) or Drain(self.client, name, self.rules) for name in names}
         steps = self._each(list(self._drains), lambda name: self._drains[name].step())
         return {one.node: "" if one.clean else one.line() for one in steps}

@@ -12,8 +12,8 @@ import re
 from typing import Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 from nhc.model import printable
-from nhc.ports import AdapterError
-from nhc.repair import Answer, Machine, Sent
+from nhc.ports.adapter import AdapterError
+from nhc.ports.repair import Answer, Machine, Sent
 from nhc.system import process, ssh_client
 from nhc.system.bounded_read import parse_json
 from nhc.system.process import Completed

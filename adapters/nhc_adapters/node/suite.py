@@ -16,8 +16,8 @@ import re
 import shlex
 from typing import Mapping, Optional
 
-from nhc.ports import AdapterError
-from nhc.suite_ports import SuiteOrder
+from nhc.ports.adapter import AdapterError
+from nhc.ports.suites import SuiteOrder
 from nhc.system import process, ssh_client
 from nhc_adapters._command import Runner, complaint, plain, run_command
 from nhc_adapters.node.reach import options_of

@@ -10,8 +10,8 @@ import time
 from typing import Callable, TypeVar
 
 from nhc.model import printable
-from nhc.ports import AdapterError
-from nhc.repair import Answer, AskLater, Progress, RightMissing, Sent, Sighting, Stage
+from nhc.ports.adapter import AdapterError
+from nhc.ports.repair import Answer, AskLater, Progress, RightMissing, Sent, Sighting, Stage
 
 LATER = 30.0
 """Seconds after which a call may be tried again where the provider does not say: every provider's bucket has refilled
@@ -56,7 +56,7 @@ class CallFailed(AdapterError):
 class RepairRefused(AdapterError):
     """The machine is not one that this repair may be sent to: another identity, a wrong state, a protection.
 
-    `by_machine` is as in `nhc.repair.Sent`.
+    `by_machine` is as in `nhc.ports.repair.Sent`.
     """
 
     def __init__(self, message: str, retry_after: float = 0.0, by_machine: bool = False) -> None:
@@ -92,7 +92,7 @@ def send_once(prepare: Callable[[], Target], act: Callable[[Target], Sent]) -> S
 
 
 def possible(look: Callable[[], object]) -> str:
-    """The answer of `nhc.repair.Repairer.can` where `look` finds the machine that a repair is for: "", or what
+    """The answer of `nhc.ports.repair.Repairer.can` where `look` finds the machine that a repair is for: "", or what
     RepairRefused says. Raises RightMissing and AskLater where the look itself failed: that says nothing of the machine.
     """
     try:

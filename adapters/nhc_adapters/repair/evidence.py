@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Iterator, List
 
-from nhc.repair import EvidenceBudget, Exhibit
+from nhc.ports.repair import EvidenceBudget, Exhibit
 
 _WHOLE = ("image/",)
 """Kinds of which a part is worth nothing."""

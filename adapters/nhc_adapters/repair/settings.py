@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import Mapping, Optional, Sequence, Tuple
 
 from nhc.model import printable
-from nhc.ports import SettingError
+from nhc.ports.adapter import SettingError
 
 
 class AdapterSettings:

@@ -12,9 +12,9 @@ import re
 import time
 from typing import TYPE_CHECKING, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
-from nhc.marks import TAG, mark_text
 from nhc.model import Action
-from nhc.ports import WORK_SETTING, AdapterError, Applied, Effect, Mark, NodeState, Operation
+from nhc.ports.adapter import WORK_SETTING, AdapterError, Applied, Effect, Mark, NodeState, Operation
+from nhc.ports.marks import TAG, mark_text
 from nhc_adapters._command import CommandMarker, Failures, chunks, complaint, plain
 from nhc_adapters.slurm.states import (
     HYPERPOD_OWNER,
@@ -29,7 +29,7 @@ from nhc_adapters.slurm.states import (
 from nhc_adapters.slurm.work import SQUEUE, Silences, drained, parse_squeue, with_work
 
 if TYPE_CHECKING:
-    from nhc.repair import Machine
+    from nhc.ports.repair import Machine
 
 FEW = 8
 """Up to this many nodes are asked for by name: that is a light request, while sinfo fetches every node."""
@@ -94,7 +94,7 @@ class Slurm(CommandMarker):
 
     def machines(self) -> Mapping[str, Machine]:
         """Which machines stand behind the nodes that were read last, by InstanceId and NodeAddr."""
-        from nhc.repair import Machine  # not on the path of a hook
+        from nhc.ports.repair import Machine  # not on the path of a hook
 
         return {
             name: Machine(name, provider_id=instance, shown_address=address)

@@ -17,8 +17,8 @@ import os
 import shlex
 from typing import Dict, FrozenSet, List, Mapping, Optional, Sequence
 
-from nhc.group_launch import GroupJob, GroupOrder, GroupOutput
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
+from nhc.ports.group_launch import GroupJob, GroupOrder, GroupOutput
 from nhc.system.bounded_read import read_head, read_text
 from nhc_adapters._command import Runner, plain, run_command
 from nhc_adapters.repair.settings import AdapterSettings

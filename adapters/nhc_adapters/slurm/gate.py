@@ -15,10 +15,10 @@ from __future__ import annotations
 import re
 from typing import List, Mapping, Optional
 
-from nhc.gate_ports import GateLimit, GateNews, GateOrder, GateStanding
-from nhc.marks import GATE_TAG
 from nhc.model import printable
-from nhc.ports import Applied, Effect, NodeState
+from nhc.ports.adapter import Applied, Effect, NodeState
+from nhc.ports.gates import GateLimit, GateNews, GateOrder, GateStanding
+from nhc.ports.marks import GATE_TAG
 from nhc.units import seconds
 from nhc_adapters._command import Runner, complaint, plain, run_command
 from nhc_adapters.repair.settings import AdapterSettings

@@ -18,10 +18,10 @@ import re
 from collections import Counter
 from typing import FrozenSet, Iterable, Mapping, Optional, Sequence, Tuple
 
-from nhc.job_control import JobName, JobOrder, JobView, Phase, Submission, Submitted, Wish
 from nhc.matching.node_ranges import fold
-from nhc.ports import AdapterError, NodeState
-from nhc.repair import Answer, Sent
+from nhc.ports.adapter import AdapterError, NodeState
+from nhc.ports.jobs import JobName, JobOrder, JobView, Phase, Submission, Submitted, Wish
+from nhc.ports.repair import Answer, Sent
 from nhc.system.process import Completed
 from nhc_adapters._command import Commands, Runner, complaint, run_command
 from nhc_adapters.repair.settings import AdapterSettings

@@ -15,10 +15,10 @@ import time
 from contextlib import suppress
 from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from nhc.marks import TAGS, mark_text
 from nhc.model import Action, printable
-from nhc.ports import KEEPER, AdapterError, Mark
-from nhc.repair import (
+from nhc.ports.adapter import KEEPER, AdapterError, Mark
+from nhc.ports.marks import TAGS, mark_text
+from nhc.ports.repair import (
     Answer,
     Claim,
     EvidenceBudget,

@@ -11,10 +11,10 @@ from __future__ import annotations
 import re
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.marks import mark_text
 from nhc.model import Action
-from nhc.ports import OWNER, AdapterError, Applied, Effect, Mark, NodeState
-from nhc.repair import RUNG_OF, Request
+from nhc.ports.adapter import OWNER, AdapterError, Applied, Effect, Mark, NodeState
+from nhc.ports.marks import mark_text
+from nhc.ports.repair import RUNG_OF, Request
 from nhc.timestamps import utc
 from nhc_adapters._command import plain
 from nhc_adapters.slurm.adapter import Slurm
@@ -73,7 +73,7 @@ class SlurmHyperpod(Slurm):
         return [one.state for one in found]
 
     def clear(self, names: Sequence[str], seen: Optional[Iterable[NodeState]] = None) -> List[Applied]:
-        """As `nhc.ports`. A request that nobody has begun with is not ours to clear."""
+        """As `nhc.ports.adapter`. A request that nobody has begun with is not ours to clear."""
         states = self._states(names, seen)
         waits = {name for name, one in states.items() if one.mark is not None and one.mark.why.startswith(_WAITS)}
         done = super().clear([name for name in names if name not in waits], states.values())

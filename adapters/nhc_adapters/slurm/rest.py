@@ -21,7 +21,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 from urllib.parse import quote, urlsplit
 
 from nhc.model import Action, printable
-from nhc.ports import WORK_SETTING, AdapterError, Mark, NodeState
+from nhc.ports.adapter import WORK_SETTING, AdapterError, Mark, NodeState
 from nhc.system.bounded_read import parse_json, read_bytes
 from nhc_adapters._command import CommandMarker, Failures, chunks
 from nhc_adapters.slurm.states import HYPERPOD_OWNER, parse_json_nodes

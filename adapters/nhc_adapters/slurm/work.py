@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Set
 
 from nhc.matching.node_ranges import expand
-from nhc.ports import SCHEDULER, NodeState, Silence
+from nhc.ports.adapter import SCHEDULER, NodeState, Silence
 
 ON_NODES = (
     "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING",

@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 from typing import Iterable, List, Mapping, Optional, Sequence
 
-from nhc.marks import mark_text, may_clear, may_mark, read_mark_text
-from nhc.ports import AdapterError, Applied, Effect, Mark, NodeState
+from nhc.ports.adapter import AdapterError, Applied, Effect, Mark, NodeState
+from nhc.ports.marks import mark_text, may_clear, may_mark, read_mark_text
 
 
 class OutFiles:

@@ -10,8 +10,8 @@ import os
 from typing import Any, Callable, List, Mapping
 
 from nhc.model import printable
-from nhc.ports import AdapterError
-from nhc.sinks import Delivery, Standing
+from nhc.ports.adapter import AdapterError
+from nhc.ports.sinks import Delivery, Standing
 
 
 class StatusFile:

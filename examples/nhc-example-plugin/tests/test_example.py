@@ -4,8 +4,8 @@ import pytest
 from nhc_example.adapter import OutFiles
 from nhc_example.check import check_pressure
 
-from nhc.testing import FakeHost
-from nhc.testing_adapters import AdapterContract, AdapterWorld
+from nhc.testing.adapters import AdapterContract, AdapterWorld
+from nhc.testing.fake_host import FakeHost
 
 IDLE = "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\nfull avg10=0.00 avg60={} avg300=0.00 total=0\n"
 

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
+from nhc.ports.repair import Answer, AskLater, Order, RightMissing, Rung, Sent, Stage
 from nhc.remedy.settings import RepairerSettings
-from nhc.repair import Answer, AskLater, Order, RightMissing, Rung, Sent, Stage
 from nhc.store import attempts
 from nhc.store import nodes as store_nodes
 from tests.adapters.cloud.test_aws_contract import AwsWorld

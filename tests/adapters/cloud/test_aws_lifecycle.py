@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
 from nhc.state import gate_record as record
 from nhc.state.gate_record import GateState
 from nhc_adapters.cloud.aws.client import Aws

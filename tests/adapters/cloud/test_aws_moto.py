@@ -8,9 +8,9 @@ import time
 import pytest
 
 from nhc.model import Action, CheckResult, Report, crit, ok
-from nhc.ports import AdapterError
-from nhc.repair import Answer, Machine, Order, Rung, Stage
-from nhc.sinks import Delivery
+from nhc.ports.adapter import AdapterError
+from nhc.ports.repair import Answer, Machine, Order, Rung, Stage
+from nhc.ports.sinks import Delivery
 from nhc_adapters.cloud.aws.client import Aws
 from nhc_adapters.cloud.aws.cloudwatch import KEYS, CloudWatchMetric, CloudWatchSink, metrics, sink
 from nhc_adapters.cloud.aws.repairer import AwsRepairer

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from nhc.ports import Effect, Mark, SettingError
+from nhc.ports.adapter import Effect, Mark, SettingError
 from nhc.remedy.crew import Crew
 from nhc.remedy.site import RemedySite
 from nhc.spares.settings import PoolSettings

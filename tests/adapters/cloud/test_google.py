@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from nhc.ports import AdapterError
-from nhc.repair import Answer, EvidenceBudget, Machine, Order, Rung, Sent, Stage
-from nhc.testing_repairers import RepairerContract, RepairerWorld
+from nhc.ports.adapter import AdapterError
+from nhc.ports.repair import Answer, EvidenceBudget, Machine, Order, Rung, Sent, Stage
+from nhc.testing.repairers import RepairerContract, RepairerWorld
 from nhc_adapters.cloud.google.api import PERMISSIONS
 from nhc_adapters.cloud.google.gke import progress as gke_progress
 from nhc_adapters.cloud.google.gke import wanted

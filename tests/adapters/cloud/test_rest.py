@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from nhc.repair import Answer
+from nhc.ports.repair import Answer
 from nhc_adapters.cloud import rest
 from nhc_adapters.cloud.rest import ProviderMessage, Rest, no_words, said_in
 from nhc_adapters.cloud.tokens import AccessToken, Bearer

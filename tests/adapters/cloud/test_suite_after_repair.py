@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from nhc.model import Action
+from nhc.ports.repair import Rung
 from nhc.remedy.settings import RepairerSettings
-from nhc.repair import Rung
 from nhc.store import nodes as store_nodes
 from tests.adapters.cloud.test_aws_contract import WORLDS as AWS
 from tests.adapters.cloud.test_azure import WORLDS as AZURE

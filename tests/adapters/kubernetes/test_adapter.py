@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from nhc.model import Action
-from nhc.ports import Effect, Mark, Marker, Operation
-from nhc.testing_adapters import AdapterContract, AdapterWorld
+from nhc.ports.adapter import Effect, Mark, Marker, Operation
+from nhc.testing.adapters import AdapterContract, AdapterWorld
 from nhc_adapters.kubernetes.api.access import Access
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, node_path
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes

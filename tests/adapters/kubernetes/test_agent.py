@@ -11,7 +11,7 @@ from typing import Any, Iterator
 
 import pytest
 
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
 from nhc.system import kernel_ring
 from nhc_adapters.kubernetes.sink.sink import sink
 from tests.agent.conftest import Running

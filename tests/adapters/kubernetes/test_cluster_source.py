@@ -52,7 +52,7 @@ class Gone:
     """An adapter that cannot be asked."""
 
     def nodes(self, names: Any = None) -> Any:
-        from nhc.ports import AdapterError
+        from nhc.ports.adapter import AdapterError
 
         raise AdapterError("the API server does not answer")
 

@@ -13,7 +13,7 @@ import pytest
 
 from nhc.policy.decide import Policy
 from nhc.policy.limits import Limit, Rate
-from nhc.ports import Operation
+from nhc.ports.adapter import Operation
 from nhc.timestamps import utc
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC, namespaced, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError
@@ -431,7 +431,7 @@ def test_an_adapter_of_the_same_cluster_sees_the_controllers_marks_as_ours(kube:
 
 @pytest.mark.parametrize("listen", ["nonsense", "127.0.0.1:99999"])
 def test_an_address_that_makes_no_sense_is_said_in_one_line(kube: Kube, listen: str) -> None:
-    from nhc.ports import AdapterError
+    from nhc.ports.adapter import AdapterError
 
     with pytest.raises(AdapterError, match="host:port"):
         ControllerServer(listen, Running(kube, settings(kube)))

@@ -18,8 +18,8 @@ from typing import Any, Iterator
 import pytest
 
 from nhc.cli.deep_sweep_job import suspicion
-from nhc.group_launch import GroupOrder
-from nhc.ports import SettingError
+from nhc.ports.adapter import SettingError
+from nhc.ports.group_launch import GroupOrder
 from nhc.store import deep
 from nhc.store import jobs as store_jobs
 from nhc.store.connect import open_store

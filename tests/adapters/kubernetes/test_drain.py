@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nhc.ports import KEEPER, Effect, Mark
+from nhc.ports.adapter import KEEPER, Effect, Mark
 from nhc.timestamps import utc
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, namespaced, node_path
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes

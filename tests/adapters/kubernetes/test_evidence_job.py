@@ -14,11 +14,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
+from nhc.ports.repair import EvidenceBudget, EvidenceSource, Exhibit, Rung
 from nhc.remedy.book import EpisodeCase
 from nhc.remedy.detail import Detail
 from nhc.remedy.gather import Gatherer
-from nhc.repair import EvidenceBudget, EvidenceSource, Exhibit, Rung
 from nhc.store import episodes, evidence
 from nhc_adapters.kubernetes.nodes.drain import DrainRules, pod_name, sort_pods
 from nhc_adapters.kubernetes.nodes.view import workload

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 import yaml
 
-from nhc.gate_ports import GateNews, GroupOfNodes
-from nhc.marks import out_by_nhc
+from nhc.ports.gates import GateNews, GroupOfNodes
+from nhc.ports.marks import out_by_nhc
 from nhc.state import gate_record as record
 from nhc.timestamps import utc
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC

@@ -13,7 +13,7 @@ import pytest
 from nhc.checks.kmsg import check_kmsg, source
 from nhc.model import CheckResult, Outcome, Report
 from nhc.system import kernel_ring
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 from nhc_adapters.kubernetes.nodes.vocabulary import conditions_of
 from nhc_adapters.kubernetes.nodes.vocabulary_file import load
 from tests.agent.conftest import Running

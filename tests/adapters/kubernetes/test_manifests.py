@@ -20,10 +20,11 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from nhc import __version__, settings_file
+from nhc import __version__
 from nhc.agent import settings as agent_settings
 from nhc.language import loader
 from nhc.policy.limits import read_limit, read_rate
+from nhc.settings import settings_file
 from nhc_adapters.kubernetes.api.client import JSON_PATCH, MERGE_PATCH, STRATEGIC, Client, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.controller.judge import parse_fault

@@ -10,12 +10,12 @@ import pytest
 
 from nhc.policy.decide import Policy
 from nhc.policy.limits import Limit
-from nhc.ports import ConditionReports, Evicts
+from nhc.ports.adapter import ConditionReports, Evicts
+from nhc.ports.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
 from nhc.remedy.controller import RemedyController
 from nhc.remedy.crew import Crew, Hand
 from nhc.remedy.effects import Hands
 from nhc.remedy.settings import RepairerSettings
-from nhc.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
 from nhc.store import attempts, episodes
 from nhc_adapters.kubernetes.api.lease import Lease
 from nhc_adapters.kubernetes.controller.controller import Controller

@@ -8,11 +8,11 @@ from typing import Any, Iterator, List, Sequence
 
 import pytest
 
+from nhc.ports.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
 from nhc.remedy.controller import RemedyController
 from nhc.remedy.crew import Crew, Hand
 from nhc.remedy.effects import Hands
 from nhc.remedy.settings import RepairerSettings
-from nhc.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
 from nhc.store import episodes
 from nhc_adapters.kubernetes.plugin import Adapter
 from tests.support.kube import Kube

@@ -8,9 +8,9 @@ from typing import Any, Iterator
 
 import pytest
 
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
 from nhc.remedy.remedy_file import parse
-from nhc.settings_file import SettingsError
+from nhc.settings.settings_file import SettingsError
 from nhc.store import holds
 from nhc.store.errors import LeadershipLost
 from nhc.store.leader import Leader

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc.repair import Rung
+from nhc.ports.repair import Rung
 from nhc_adapters.kubernetes.repair.cluster import machine_of, read_node
 from nhc_adapters.kubernetes.repair.jobs import read_job
 from nhc_adapters.kubernetes.repair.pinned_job import label_of

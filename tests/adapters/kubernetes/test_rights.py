@@ -12,7 +12,7 @@ import yaml
 
 from nhc.policy.decide import Policy
 from nhc.policy.limits import Rate
-from nhc.ports import Operation
+from nhc.ports.adapter import Operation
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.lease import Lease
 from nhc_adapters.kubernetes.controller.controller import Controller

@@ -9,7 +9,7 @@ import pytest
 
 from nhc.policy.decide import Policy
 from nhc.policy.limits import Limit
-from nhc.settings_file import SettingsError
+from nhc.settings.settings_file import SettingsError
 from nhc_adapters.kubernetes.controller.kernlogs import CONDITION as KERNEL_LOG
 from nhc_adapters.kubernetes.controller.podlogs import CONDITION as JOB_ERROR
 from nhc_adapters.kubernetes.controller.settings import ceilings_for, make, read

@@ -15,17 +15,17 @@ from typing import Any, Dict, Iterator, List, Sequence
 
 import pytest
 
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
+from nhc.ports.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
+from nhc.ports.suites import SuiteOrder
 from nhc.remedy.controller import RemedyController
 from nhc.remedy.crew import Crew, Hand
 from nhc.remedy.effects import Hands
 from nhc.remedy.proving import SuiteProver
 from nhc.remedy.remedy_file import parse
 from nhc.remedy.settings import RepairerSettings
-from nhc.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
-from nhc.settings_file import SettingsError
+from nhc.settings.settings_file import SettingsError
 from nhc.store import attempts, deep, episodes
-from nhc.suite_ports import SuiteOrder
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC, node_path
 from nhc_adapters.kubernetes.plugin import Adapter
 from nhc_adapters.kubernetes.repair.pinned_job import JobPlace

@@ -14,8 +14,8 @@ from nhc.kernlog.catalogue import rows
 from nhc.kernlog.match import DEGRADED, FATAL
 from nhc.kernlog.volumes import MOUNTINFO
 from nhc.model import CheckResult, Outcome, Report, ok
-from nhc.sinks import Delivery
-from nhc.testing import FakeHost
+from nhc.ports.sinks import Delivery
+from nhc.testing.fake_host import FakeHost
 from nhc_adapters.kubernetes.nodes.conditions import FALSE, TRUE, Condition
 from nhc_adapters.kubernetes.nodes.vocabulary import ConditionRule
 from nhc_adapters.kubernetes.nodes.vocabulary_file import known, load

@@ -9,7 +9,7 @@ from nhc.check import find
 from nhc.host import Completed
 from nhc.render.plain import encode
 from nhc.run.call_check import call
-from nhc.testing import FakeHost
+from nhc.testing.fake_host import FakeHost
 
 
 def outcomes(question, host):

@@ -19,9 +19,9 @@ import re
 from datetime import datetime
 from typing import Any, Dict, List, Mapping, Optional
 
-from nhc.ports import Applied, Effect
-from nhc.repair import Answer
-from nhc.spare_ports import AddedNode, AddedPhase, AddFailed
+from nhc.ports.adapter import Applied, Effect
+from nhc.ports.repair import Answer
+from nhc.ports.spares import AddedNode, AddedPhase, AddFailed
 from nhc_adapters.cloud.aws.client import Aws
 from nhc_adapters.repair.calls import CallFailed
 from nhc_adapters.repair.settings import AdapterSettings
@@ -39,7 +39,7 @@ _PHASES = {
 
 
 class HyperPodCapacity:
-    """One instance group of one cluster; as `nhc.spare_ports.CapacityPool`."""
+    """One instance group of one cluster; as `nhc.ports.spares.CapacityPool`."""
 
     token_valid = 8 * 3600.0
 

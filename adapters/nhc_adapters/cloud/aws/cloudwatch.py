@@ -16,9 +16,9 @@ from __future__ import annotations
 import time
 from typing import Any, Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional
 
-from nhc.marks import healthy
 from nhc.model import Report, Verdict
-from nhc.sinks import Delivery, Standing
+from nhc.ports.marks import healthy
+from nhc.ports.sinks import Delivery, Standing
 from nhc.units import seconds
 from nhc_adapters.cloud.aws import imds
 from nhc_adapters.cloud.aws.client import Aws
@@ -68,7 +68,7 @@ def metrics(report: Report, ended: FrozenSet[str], namespace: str) -> List[Cloud
 
 
 class CloudWatchSink:
-    """As `nhc.sinks.Sink`."""
+    """As `nhc.ports.sinks.Sink`."""
 
     def __init__(self, table: AdapterSettings, environ: Optional[Mapping[str, str]] = None) -> None:
         try:

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Dict, FrozenSet, Mapping, NamedTuple, Optional
 
 from nhc.model import printable
-from nhc.repair import Machine, Sent, Sighting
+from nhc.ports.repair import Machine, Sent, Sighting
 from nhc_adapters.cloud.aws.client import Aws
 from nhc_adapters.repair.calls import CallFailed, RepairRefused, accepted
 

@@ -6,8 +6,8 @@ import base64
 import json
 from typing import Iterator
 
-from nhc.ports import AdapterError
-from nhc.repair import EvidenceBudget, Exhibit
+from nhc.ports.adapter import AdapterError
+from nhc.ports.repair import EvidenceBudget, Exhibit
 from nhc_adapters.cloud.aws.client import Aws
 from nhc_adapters.repair.calls import CallFailed
 from nhc_adapters.repair.evidence import EvidenceCollector

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from nhc.model import printable
-from nhc.repair import Answer, Progress, Sent, Sighting, Stage
+from nhc.ports.repair import Answer, Progress, Sent, Sighting, Stage
 from nhc.timestamps import from_iso
 from nhc_adapters.cloud.aws.client import Aws
 from nhc_adapters.cloud.aws.ec2 import GONE, Ec2Instance

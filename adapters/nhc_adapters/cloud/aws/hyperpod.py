@@ -10,7 +10,7 @@ import time
 from datetime import datetime, timezone
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional
 
-from nhc.repair import Answer, Progress, Rung, Sent, Sighting, Stage
+from nhc.ports.repair import Answer, Progress, Rung, Sent, Sighting, Stage
 from nhc_adapters.cloud.aws.client import Aws
 from nhc_adapters.repair.calls import LATER, CallFailed, RepairRefused, accepted
 

@@ -5,7 +5,7 @@ A hop limit of 1 on the instance hides it from pods without the host's network; 
 
 from __future__ import annotations
 
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
 from nhc_adapters.cloud.rest import Rest, no_words
 from nhc_adapters.repair.calls import CallFailed
 

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from typing import Any, List, Mapping, Optional
 
-from nhc.gate_ports import GateLimit
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
+from nhc.ports.gates import GateLimit
 from nhc_adapters.cloud.aws.client import Aws
 from nhc_adapters.cloud.aws.groups import Member, member
 from nhc_adapters.cloud.aws.imds import ADDRESS, Metadata

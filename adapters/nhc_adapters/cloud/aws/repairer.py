@@ -17,8 +17,8 @@ import time
 from typing import Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
 from nhc.model import printable
-from nhc.ports import AdapterError, Effect, Operation
-from nhc.repair import (
+from nhc.ports.adapter import AdapterError, Effect, Operation
+from nhc.ports.repair import (
     Answer,
     Claim,
     EvidenceBudget,
@@ -54,7 +54,7 @@ class AwsTarget(NamedTuple):
 
 
 class AwsRepairer:
-    """As `nhc.repair.Repairer`, Completes, OtherActors, EvidenceSource, Requests."""
+    """As `nhc.ports.repair.Repairer`, Completes, OtherActors, EvidenceSource, Requests."""
 
     def __init__(
         self,

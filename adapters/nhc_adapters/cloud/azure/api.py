@@ -12,7 +12,7 @@ from typing import Any, Mapping, NamedTuple, Optional
 from urllib.parse import quote, urlencode, urlsplit
 
 from nhc.model import printable
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
 from nhc_adapters.cloud.rest import ProviderMessage, Rest, RestReply, no_words, said_in
 from nhc_adapters.cloud.tokens import AccessToken, Bearer
 from nhc_adapters.repair.calls import CallFailed

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Iterator
 
-from nhc.ports import AdapterError
-from nhc.repair import EvidenceBudget, Exhibit
+from nhc.ports.adapter import AdapterError
+from nhc.ports.repair import EvidenceBudget, Exhibit
 from nhc_adapters.cloud.azure.api import Azure
 from nhc_adapters.cloud.azure.identity import Vm
 from nhc_adapters.repair.calls import CallFailed

@@ -6,7 +6,7 @@ import time
 from typing import Any, Mapping, NamedTuple, Optional
 
 from nhc.model import printable
-from nhc.repair import Machine, Sent, Sighting
+from nhc.ports.repair import Machine, Sent, Sighting
 from nhc_adapters.cloud.azure.api import Azure
 from nhc_adapters.cloud.azure.identity import Vm, same
 from nhc_adapters.repair.calls import CallFailed, RepairRefused, accepted

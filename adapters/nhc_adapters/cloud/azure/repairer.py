@@ -14,8 +14,8 @@ import fnmatch
 import os
 from typing import Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
-from nhc.ports import AdapterError
-from nhc.repair import (
+from nhc.ports.adapter import AdapterError
+from nhc.ports.repair import (
     Claim,
     EvidenceBudget,
     Exhibit,
@@ -74,7 +74,7 @@ class AzureTarget(NamedTuple):
 
 
 class AzureRepairer:
-    """As `nhc.repair.Repairer`, Completes, OtherActors, EvidenceSource."""
+    """As `nhc.ports.repair.Repairer`, Completes, OtherActors, EvidenceSource."""
 
     def __init__(
         self,

@@ -14,7 +14,7 @@ from typing import Any, Dict, Mapping, NamedTuple, Optional
 from urllib.parse import urlsplit, urlunsplit
 
 from nhc.model import printable
-from nhc.repair import Machine, Order, Sent
+from nhc.ports.repair import Machine, Order, Sent
 from nhc_adapters.cloud.azure.api import IMPACT, Azure
 from nhc_adapters.cloud.azure.identity import Vm
 from nhc_adapters.cloud.azure.machines import AzureMachine

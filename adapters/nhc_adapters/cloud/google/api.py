@@ -11,8 +11,8 @@ from typing import Any, Dict, Mapping, Optional
 from urllib.parse import quote, urlencode
 
 from nhc.model import printable
-from nhc.ports import AdapterError
-from nhc.repair import Answer
+from nhc.ports.adapter import AdapterError
+from nhc.ports.repair import Answer
 from nhc_adapters.cloud.rest import ProviderMessage, Rest, no_words, said_in
 from nhc_adapters.cloud.tokens import AccessToken, Bearer
 from nhc_adapters.repair.calls import CallFailed

@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 from typing import Iterator
 
-from nhc.ports import AdapterError
-from nhc.repair import EvidenceBudget, Exhibit
+from nhc.ports.adapter import AdapterError
+from nhc.ports.repair import EvidenceBudget, Exhibit
 from nhc_adapters.cloud.google.api import Google
 from nhc_adapters.cloud.google.identity import InstanceName
 from nhc_adapters.repair.calls import CallFailed

@@ -8,7 +8,7 @@ import time
 from typing import Any, FrozenSet, Mapping, NamedTuple, Optional
 
 from nhc.model import printable
-from nhc.repair import Machine, Order, Sent, Sighting
+from nhc.ports.repair import Machine, Order, Sent, Sighting
 from nhc_adapters.cloud.google.api import Google
 from nhc_adapters.cloud.google.identity import InstanceName
 from nhc_adapters.repair.calls import CallFailed, RepairRefused, accepted

@@ -13,7 +13,7 @@ from __future__ import annotations
 import uuid
 from typing import Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
-from nhc.repair import (
+from nhc.ports.repair import (
     Claim,
     EvidenceBudget,
     Exhibit,
@@ -51,7 +51,7 @@ class GoogleTarget(NamedTuple):
 
 
 class GoogleRepairer:
-    """As `nhc.repair.Repairer`, Completes, OtherActors, EvidenceSource."""
+    """As `nhc.ports.repair.Repairer`, Completes, OtherActors, EvidenceSource."""
 
     def __init__(
         self,

@@ -7,7 +7,7 @@ import re
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional
 from urllib.parse import quote, urlencode
 
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
 from nhc_adapters.cloud.oracle.signing import find, signed
 from nhc_adapters.cloud.rest import ProviderMessage, Rest, no_words, said_in
 from nhc_adapters.repair.calls import CallFailed
@@ -114,7 +114,7 @@ class Oracle:
 
 
 def _parsed(name: str, data: bytes) -> Any:
-    from nhc.repair import Answer
+    from nhc.ports.repair import Answer
     from nhc.system.bounded_read import parse_json
 
     try:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import Iterator
 
-from nhc.ports import AdapterError
-from nhc.repair import EvidenceBudget, Exhibit
+from nhc.ports.adapter import AdapterError
+from nhc.ports.repair import EvidenceBudget, Exhibit
 from nhc_adapters.cloud.oracle.api import Oracle
 from nhc_adapters.repair.calls import CallFailed
 from nhc_adapters.repair.evidence import EvidenceCollector

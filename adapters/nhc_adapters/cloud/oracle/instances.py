@@ -6,7 +6,7 @@ import re
 import time
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional
 
-from nhc.repair import Claim, Machine, Order, Sent, Sighting
+from nhc.ports.repair import Claim, Machine, Order, Sent, Sighting
 from nhc.timestamps import from_iso
 from nhc_adapters.cloud.oracle.api import Oracle, objects
 from nhc_adapters.repair.calls import CallFailed, RepairRefused, accepted

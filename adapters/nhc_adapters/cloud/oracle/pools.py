@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Mapping, NamedTuple, Optional
 
-from nhc.repair import Order, Progress, Sent, Sighting, Stage
+from nhc.ports.repair import Order, Progress, Sent, Sighting, Stage
 from nhc_adapters.cloud.oracle.api import Oracle, objects
 from nhc_adapters.cloud.oracle.instances import OracleInstance, seconds, terminate
 from nhc_adapters.repair.calls import CallFailed, RepairRefused, accepted, untouched

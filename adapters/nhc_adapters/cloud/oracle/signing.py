@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional
 from urllib.parse import urlsplit
 
 from nhc.model import printable
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
 from nhc.system.bounded_read import read_bytes
 from nhc_adapters.repair.settings import AdapterSettings
 

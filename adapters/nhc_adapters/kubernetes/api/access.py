@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional
 
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
 from nhc.system.bounded_read import read_text
 from nhc_adapters.kubernetes.api.credentials import Credentials, Program, TokenFile
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from typing import Mapping, Optional
 
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
 from nhc_adapters.kubernetes.api import access
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.lease import Lease

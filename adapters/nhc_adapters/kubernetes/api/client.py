@@ -21,7 +21,7 @@ from urllib3.connection import HTTPConnection
 
 from nhc import __version__
 from nhc.model import printable
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
 from nhc.system.bounded_read import parse_json
 from nhc_adapters.kubernetes.api.access import Access
 from nhc_adapters.kubernetes.api.errors import ApiError, Gone, Unreachable, api_error, plain

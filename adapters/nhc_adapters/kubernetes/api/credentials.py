@@ -11,7 +11,7 @@ import subprocess
 import time
 from typing import Any, Callable, Dict, Mapping, Optional
 
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
 from nhc.system.bounded_read import read_bytes
 from nhc.timestamps import from_utc
 

@@ -10,7 +10,7 @@ from typing import Any, Mapping, Optional
 import urllib3
 
 from nhc.model import printable
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
 
 
 class ApiError(AdapterError):

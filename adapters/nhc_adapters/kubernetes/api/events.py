@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Deque, Dict, Mapping, Optional, Tuple
 
 from nhc.model import printable
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
 from nhc.timestamps import utc
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError

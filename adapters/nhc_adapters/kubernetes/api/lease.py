@@ -14,7 +14,7 @@ import time
 import uuid
 from typing import Any, Callable, Dict, Optional
 
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
 from nhc.timestamps import utc_microseconds
 from nhc_adapters.kubernetes.api.client import Client, namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError

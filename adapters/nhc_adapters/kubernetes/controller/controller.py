@@ -11,7 +11,7 @@ import threading
 import time
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
-from nhc.ports import AdapterError, Effect, Operation
+from nhc.ports.adapter import AdapterError, Effect, Operation
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.events import NORMAL, WARNING, EventRecorder, flush_quietly
 from nhc_adapters.kubernetes.api.lease import Lease

@@ -6,7 +6,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Optional
 
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
 from nhc.prometheus_family import Family, counter, gauge
 from nhc.system import server_name
 

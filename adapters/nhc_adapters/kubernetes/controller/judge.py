@@ -11,8 +11,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.marks import TAG, read_mark_text
 from nhc.model import Action, CheckResult, Report, crit, named, ok, unknown, warn
+from nhc.ports.marks import TAG, read_mark_text
 from nhc.units import seconds
 from nhc_adapters.kubernetes.nodes import accelerators
 from nhc_adapters.kubernetes.nodes.accelerators import DeviceOffer

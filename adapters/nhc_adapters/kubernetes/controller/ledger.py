@@ -11,7 +11,7 @@ import json
 from typing import Any, Dict, FrozenSet, Iterable, List, Optional
 
 from nhc.policy.decide import Past, Policy, history_needed
-from nhc.ports import Operation, PlannedOperation
+from nhc.ports.adapter import Operation, PlannedOperation
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, namespaced
 
 NAME = "nhc-ledger"

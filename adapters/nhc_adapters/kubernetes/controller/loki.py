@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 import urllib3
 
 from nhc.model import printable
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
 from nhc_adapters.kubernetes.api.errors import plain
 
 PAGE = 1000

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
 
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.outage import Outages
 from nhc_adapters.kubernetes.controller.ledger import NAME as LEDGER

@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Seque
 
 from nhc.model import Verdict
 from nhc.policy.decide import Decision, Policy, Withheld, decide
-from nhc.ports import Applied, Effect, Mark, NodeState, Operation, PlannedOperation
+from nhc.ports.adapter import Applied, Effect, Mark, NodeState, Operation, PlannedOperation
 from nhc_adapters.kubernetes.controller.judge import Accelerators, Judgement, judge
 from nhc_adapters.kubernetes.controller.ledger import ClusterLedger
 from nhc_adapters.kubernetes.controller.settings import ControllerSettings, ceilings_for

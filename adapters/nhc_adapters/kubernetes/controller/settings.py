@@ -16,12 +16,12 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Dict, Iterable, Mapping, Optional, Sequence, Tuple, TypedDict, cast
 
-from nhc import settings_file
 from nhc.policy.decide import Policy
 from nhc.policy.limits import Limit
 from nhc.policy.policy_file import PolicyFile
 from nhc.policy.policy_file import load as load_policy
-from nhc.settings_file import SettingsError, Table
+from nhc.settings import settings_file
+from nhc.settings.settings_file import SettingsError, Table
 from nhc_adapters.kubernetes.controller import kernlogs, podlogs
 from nhc_adapters.kubernetes.controller.judge import parse_fault
 from nhc_adapters.kubernetes.controller.loki import LOOKBACK

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from nhc.model import CheckResult, Verdict
 from nhc.policy.decide import Decision
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
 from nhc.timestamps import from_utc, utc
 from nhc.units import show_seconds
 from nhc_adapters.kubernetes.controller.judge import Judgement

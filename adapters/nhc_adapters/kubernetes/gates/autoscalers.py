@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import Any, Dict, Iterator, List, Mapping, Optional
 
-from nhc.gate_ports import GateLimit
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
+from nhc.ports.gates import GateLimit
 from nhc.units import seconds
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.errors import ApiError

@@ -13,9 +13,9 @@ from __future__ import annotations
 import time
 from typing import List, Mapping, Optional, Sequence
 
-from nhc.gate_ports import GateLimit, GateNews, GateOrder, GateStanding, GroupOfNodes, Turn
 from nhc.model import printable
-from nhc.ports import AdapterError, Applied, Effect
+from nhc.ports.adapter import AdapterError, Applied, Effect
+from nhc.ports.gates import GateLimit, GateNews, GateOrder, GateStanding, GroupOfNodes, Turn
 from nhc.timestamps import utc_milliseconds
 from nhc_adapters.kubernetes.api.access import find
 from nhc_adapters.kubernetes.api.client import READ_TIMEOUT, Client, node_path

@@ -11,8 +11,8 @@ import json
 import re
 from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
 
-from nhc.gate_ports import GateNews, GroupOfNodes
 from nhc.model import printable
+from nhc.ports.gates import GateNews, GroupOfNodes
 from nhc.timestamps import from_iso, from_utc, utc
 from nhc_adapters.kubernetes.nodes.conditions import FALSE, TRUE, UNKNOWN, Condition, read_conditions
 from nhc_adapters.kubernetes.nodes.marks import Op, Patch

@@ -18,10 +18,10 @@ import json
 import time
 from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
-from nhc.job_control import JobName, JobOrder, JobView, Submission, Submitted
 from nhc.model import printable
-from nhc.ports import AdapterError, SettingError
-from nhc.repair import Answer, Sent
+from nhc.ports.adapter import AdapterError, SettingError
+from nhc.ports.jobs import JobName, JobOrder, JobView, Submission, Submitted
+from nhc.ports.repair import Answer, Sent
 from nhc_adapters.kubernetes.api.access import find
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError, Unreachable

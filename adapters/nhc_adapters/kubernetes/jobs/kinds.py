@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.job_control import Phase
+from nhc.ports.jobs import Phase
 
 WISH = "nhc/restart"
 """Annotation of a job's user: restart it after infrastructure faults, at most so often ("3"; "" or "true": the site's

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
-from nhc.job_control import JobLoss, LossCause
 from nhc.model import printable
+from nhc.ports.jobs import JobLoss, LossCause
 from nhc_adapters.kubernetes.jobs.kinds import conditions_of, get, moment
 
 NODE_REASONS = frozenset({

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
-from nhc.job_control import JobName, JobOrder, JobView, Wish
 from nhc.model import printable
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
+from nhc.ports.jobs import JobName, JobOrder, JobView, Wish
 from nhc_adapters.kubernetes.api.client import Client, namespaced, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.jobs import batch_job, child_jobs, jobset, kueue, mpijob, pytorchjob, trainjob, volcano

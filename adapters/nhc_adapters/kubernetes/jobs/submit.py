@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, List, Mapping, Tuple
 
-from nhc.job_control import Wish
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
+from nhc.ports.jobs import Wish
 from nhc_adapters.kubernetes.jobs.kinds import CHECKPOINT, WISH, JobKind, get
 from nhc_adapters.kubernetes.jobs.placement import at
 

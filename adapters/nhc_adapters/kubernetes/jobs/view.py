@@ -1,12 +1,12 @@
-"""A job in Kubernetes as `nhc.job_control.JobView`: its object, its pods, and its Workload under Kueue. Pure."""
+"""A job in Kubernetes as `nhc.ports.jobs.JobView`: its object, its pods, and its Workload under Kueue. Pure."""
 
 from __future__ import annotations
 
 import re
 from typing import Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.job_control import JobLoss, JobName, JobView, LossCause, Phase, Wish
 from nhc.model import printable
+from nhc.ports.jobs import JobLoss, JobName, JobView, LossCause, Phase, Wish
 from nhc_adapters.kubernetes.jobs import kueue, volcano
 from nhc_adapters.kubernetes.jobs.kinds import (
     CHECKPOINT,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Optional
 
-from nhc.job_control import Phase
+from nhc.ports.jobs import Phase
 from nhc_adapters.kubernetes.jobs.kinds import JobEnding, JobKind, Object, Path, count, get, labelled, moment, name_of
 
 COMMANDS = "apis/bus.volcano.sh/v1alpha1"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple
 
-from nhc.marks import may_clear, may_mark
-from nhc.ports import OWNER, AdapterError, Applied, Effect, Mark, NodeState, Operation
+from nhc.ports.adapter import OWNER, AdapterError, Applied, Effect, Mark, NodeState, Operation
+from nhc.ports.marks import may_clear, may_mark
 from nhc_adapters.kubernetes.api.client import Client, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError, Unreachable
 from nhc_adapters.kubernetes.nodes.conditions import CLUSTER_SIDE, Condition, write_conditions
@@ -68,7 +68,7 @@ class Kubernetes:
         self.foreign = foreign_marks(self.treatment.vocabularies)
         self.selector = selector
         self.owner = OWNER
-        """For which part of nhc it marks (nhc.ports)."""
+        """For which part of nhc it marks (nhc.ports.adapter)."""
         self.own_pod = ""
         """The uid of the pod that we are, which is no work of others."""
         self.changed: Dict[str, Dict[str, Any]] = {}
@@ -122,7 +122,7 @@ class Kubernetes:
         objects: Optional[Mapping[str, Mapping[str, Any]]] = None,
         facts: Optional[Mapping[str, Facts]] = None,
     ) -> List[Applied]:
-        """Take nodes out of service; as `nhc.ports.Marker`.
+        """Take nodes out of service; as `nhc.ports.adapter.Marker`.
 
         `objects` are node objects seen a moment ago, which save a read each. `facts` are the evidence for each mark: by
         default a report. A mark that the controller had set gets the report as further evidence. From then on the
@@ -159,7 +159,7 @@ class Kubernetes:
     def clear(
         self, names: Sequence[str], seen: Optional[Iterable[NodeState]] = None, *, judged: bool = False
     ) -> List[Applied]:
-        """Put nodes back that carry our mark; as `nhc.ports.Marker`. Each is looked at anew first.
+        """Put nodes back that carry our mark; as `nhc.ports.adapter.Marker`. Each is looked at anew first.
 
         Asked for by a report, unless the conditions were `judged`: a report does not speak of what the controller
         found itself, in pod logs or Loki.
@@ -246,7 +246,7 @@ class Kubernetes:
         return list(self._each(list(said), one))
 
     def move_work(self, names: Sequence[str]) -> List[Applied]:
-        """Let the work of dead nodes start elsewhere; as `nhc.ports.MovesWork`."""
+        """Let the work of dead nodes start elsewhere; as `nhc.ports.adapter.MovesWork`."""
         return self._together(list(names), lambda name: self._apply(name, plan_move_work, [], None))
 
     def work_back(self, names: Sequence[str]) -> List[Applied]:

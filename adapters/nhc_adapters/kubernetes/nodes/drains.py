@@ -12,9 +12,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
-from nhc.marks import may_change
 from nhc.model import printable
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
+from nhc.ports.marks import may_change
 from nhc.timestamps import from_utc, utc
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.nodes.drain import Drain, DrainProgress, DrainRules

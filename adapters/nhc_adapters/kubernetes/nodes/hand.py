@@ -10,7 +10,7 @@ import getpass
 import time
 from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple
 
-from nhc.ports import Effect, Mark
+from nhc.ports.adapter import Effect, Mark
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.cluster import Cluster
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes

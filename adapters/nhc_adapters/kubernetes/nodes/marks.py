@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.marks import mark_text
 from nhc.model import printable
-from nhc.ports import Mark, NodeStep
+from nhc.ports.adapter import Mark, NodeStep
+from nhc.ports.marks import mark_text
 from nhc.timestamps import utc
 from nhc_adapters.kubernetes.api.client import JSON_PATCH, Client, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError

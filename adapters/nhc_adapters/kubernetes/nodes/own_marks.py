@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Dict, Iterable, List, Mapping, Optional
 
-from nhc.marks import read_mark_text
-from nhc.ports import Mark
+from nhc.ports.adapter import Mark
+from nhc.ports.marks import read_mark_text
 from nhc_adapters.kubernetes.nodes.vocabulary import NodeTaint, read_taint
 
 MARK = "nhc/mark"

@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from typing import Dict, List, Mapping, Sequence, Tuple
 
 from nhc.model import Action, CheckResult, Report, Verdict, describe, printable
-from nhc.ports import Mark
+from nhc.ports.adapter import Mark
 from nhc.timestamps import utc
 from nhc_adapters.kubernetes.nodes.conditions import FALSE, TRUE, UNKNOWN, Condition
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import Any, Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional
 
-from nhc.repair import Claim
+from nhc.ports.repair import Claim
 from nhc_adapters.kubernetes.controller.rights import ClusterRight
 from nhc_adapters.kubernetes.repair.cluster import KubeNode, Object, RepairCluster, texts
 from nhc_adapters.kubernetes.repair.jobs import ORDER

@@ -7,8 +7,8 @@ import time
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 from urllib.parse import quote
 
-from nhc.ports import AdapterError
-from nhc.repair import Answer, Machine, Right, Sighting
+from nhc.ports.adapter import AdapterError
+from nhc.ports.repair import Answer, Machine, Right, Sighting
 from nhc_adapters.kubernetes.api import access
 from nhc_adapters.kubernetes.api.client import Body, Client, namespaced, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError, Unreachable

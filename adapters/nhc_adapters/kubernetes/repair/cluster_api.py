@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import FrozenSet, List, Mapping, Optional
 
-from nhc.repair import Machine, Order, Progress, Rung, Sent, Sighting, Stage
+from nhc.ports.repair import Machine, Order, Progress, Rung, Sent, Sighting, Stage
 from nhc.timestamps import from_utc
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH
 from nhc_adapters.kubernetes.controller.rights import ClusterRight

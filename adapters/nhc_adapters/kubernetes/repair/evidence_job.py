@@ -13,8 +13,8 @@ import zlib
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Tuple
 
 from nhc.model import printable
-from nhc.ports import AdapterError
-from nhc.repair import Answer, EvidenceBudget, Exhibit, Machine
+from nhc.ports.adapter import AdapterError
+from nhc.ports.repair import Answer, EvidenceBudget, Exhibit, Machine
 from nhc.system.bounded_read import parse_json
 from nhc_adapters.kubernetes.nodes.own_marks import COLLECTS
 from nhc_adapters.kubernetes.repair.cluster import Object, RepairCluster

@@ -14,8 +14,8 @@ from __future__ import annotations
 import time
 from typing import Callable, Dict, Mapping, Optional, Sequence
 
-from nhc.ports import AdapterError
-from nhc.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting
+from nhc.ports.adapter import AdapterError
+from nhc.ports.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting
 from nhc_adapters.kubernetes.controller.rights import ClusterRight
 from nhc_adapters.kubernetes.repair.cluster import RepairCluster
 from nhc_adapters.kubernetes.repair.cluster_api import ClusterApi
@@ -40,7 +40,7 @@ KNOWN = (
 
 
 class KubernetesHandoff:
-    """As `nhc.repair.Repairer`, Completes."""
+    """As `nhc.ports.repair.Repairer`, Completes."""
 
     def __init__(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import FrozenSet, List, NamedTuple, Optional, Protocol
 
 from nhc.model import printable
-from nhc.repair import Machine, Order, Progress, Rung, Sent, Sighting, Stage
+from nhc.ports.repair import Machine, Order, Progress, Rung, Sent, Sighting, Stage
 from nhc_adapters.kubernetes.controller.rights import ClusterRight
 from nhc_adapters.kubernetes.repair.cluster import KubeNode, Object, RepairCluster, texts
 from nhc_adapters.kubernetes.repair.jobs import ORDER

@@ -10,7 +10,7 @@ import json
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from nhc.model import printable
-from nhc.repair import Order
+from nhc.ports.repair import Order
 from nhc.system.bounded_read import parse_json
 from nhc_adapters.kubernetes.repair.pinned_job import JobPlace, PinnedJob, pinned_job
 

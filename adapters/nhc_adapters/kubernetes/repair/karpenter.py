@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import FrozenSet, List, Optional
 
-from nhc.repair import Machine, Order, Progress, Rung, Sent, Sighting, Stage
+from nhc.ports.repair import Machine, Order, Progress, Rung, Sent, Sighting, Stage
 from nhc.timestamps import from_utc
 from nhc_adapters.kubernetes.controller.rights import ClusterRight
 from nhc_adapters.kubernetes.repair.actor_kinds import conditions_of

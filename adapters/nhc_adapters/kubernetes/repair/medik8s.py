@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import FrozenSet, List, Mapping, NamedTuple, Optional
 
-from nhc.repair import Answer, Machine, Order, Progress, Rung, Sent, Sighting, Stage
+from nhc.ports.repair import Answer, Machine, Order, Progress, Rung, Sent, Sighting, Stage
 from nhc_adapters.kubernetes.controller.rights import ClusterRight
 from nhc_adapters.kubernetes.repair.actor_kinds import conditions_of
 from nhc_adapters.kubernetes.repair.cluster import CONFLICT, KubeNode, Object

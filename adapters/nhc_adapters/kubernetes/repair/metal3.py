@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import FrozenSet, List, Mapping, Optional
 
-from nhc.repair import Machine, Order, Progress, Rung, Sent, Sighting, Stage
+from nhc.ports.repair import Machine, Order, Progress, Rung, Sent, Sighting, Stage
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH
 from nhc_adapters.kubernetes.controller.rights import ClusterRight
 from nhc_adapters.kubernetes.repair.actor_kinds import is_host_of

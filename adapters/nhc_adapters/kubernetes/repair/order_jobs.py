@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Optional, Sequence
 
-from nhc.repair import Answer, Order
+from nhc.ports.repair import Answer, Order
 from nhc_adapters.kubernetes.repair import jobs
 from nhc_adapters.kubernetes.repair.cluster import CONFLICT, RepairCluster
 from nhc_adapters.kubernetes.repair.handover import is_of

@@ -16,8 +16,20 @@ from __future__ import annotations
 import re
 from typing import Any, Iterator, List, Mapping, Optional, Sequence
 
-from nhc.ports import AdapterError
-from nhc.repair import Answer, EvidenceBudget, Exhibit, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
+from nhc.ports.adapter import AdapterError
+from nhc.ports.repair import (
+    Answer,
+    EvidenceBudget,
+    Exhibit,
+    Machine,
+    Order,
+    Progress,
+    Right,
+    Rung,
+    Sent,
+    Sighting,
+    Stage,
+)
 from nhc_adapters.kubernetes.api.client import namespaced
 from nhc_adapters.kubernetes.controller.rights import ClusterRight
 from nhc_adapters.kubernetes.repair import jobs
@@ -40,7 +52,7 @@ RUNGS = (Rung.RESTART_APP, Rung.RESET_DEVICE, Rung.RELOAD_DRIVER, Rung.REBOOT)
 
 
 class KubernetesJobs:
-    """As `nhc.repair.Repairer`, Completes, EvidenceSource."""
+    """As `nhc.ports.repair.Repairer`, Completes, EvidenceSource."""
 
     def __init__(
         self,

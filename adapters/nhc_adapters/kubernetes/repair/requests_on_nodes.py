@@ -13,7 +13,7 @@ import hashlib
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.model import printable
-from nhc.repair import RUNG_OF, Request, Rung
+from nhc.ports.repair import RUNG_OF, Request, Rung
 from nhc_adapters.kubernetes.nodes.own_marks import annotations_of, labels_of
 
 REQUEST = "nhc/request"

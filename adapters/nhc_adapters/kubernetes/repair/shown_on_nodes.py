@@ -10,7 +10,7 @@ import json
 from typing import Any, Dict, List, Mapping, NamedTuple, Tuple
 
 from nhc.model import printable
-from nhc.repair import Claim
+from nhc.ports.repair import Claim
 from nhc_adapters.cloud.google import gke
 from nhc_adapters.kubernetes.repair.cluster import texts
 

@@ -10,7 +10,7 @@ import hashlib
 import json
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
-from nhc.suite_ports import SuiteOrder
+from nhc.ports.suites import SuiteOrder
 from nhc_adapters.kubernetes.repair.jobs import read_job
 from nhc_adapters.kubernetes.repair.pinned_job import JobPlace, PinnedJob, pinned_job
 

@@ -17,9 +17,9 @@ import time
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from nhc.model import printable
-from nhc.ports import AdapterError
-from nhc.repair import Answer, Right
-from nhc.suite_ports import SuiteOrder
+from nhc.ports.adapter import AdapterError
+from nhc.ports.repair import Answer, Right
+from nhc.ports.suites import SuiteOrder
 from nhc_adapters.kubernetes.controller.rights import ClusterRight
 from nhc_adapters.kubernetes.repair.cluster import CONFLICT, Object, RepairCluster
 from nhc_adapters.kubernetes.repair.jobs import is_active, read_job
@@ -61,7 +61,7 @@ class _SuiteRead(NamedTuple):
 
 
 class SuiteJobs:
-    """As `nhc.suite_ports.SuiteRunner`. Safe to use from several threads."""
+    """As `nhc.ports.suites.SuiteRunner`. Safe to use from several threads."""
 
     def __init__(
         self, settings: Mapping[str, str], environ: Optional[Mapping[str, str]] = None, timeout: float = 30.0,

@@ -12,7 +12,7 @@ import time
 from typing import Callable, Dict, Iterable, List, Optional, Sequence
 
 from nhc.model import Report
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.events import NORMAL, WARNING, EventRecorder, flush_quietly
 from nhc_adapters.kubernetes.api.outage import Outages

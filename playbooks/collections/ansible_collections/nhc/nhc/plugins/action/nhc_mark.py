@@ -55,7 +55,11 @@ class ActionModule(ActionBase):
     def _sync(self, args, findings, apply):
         """One round of the policy over these reports. Raises Unavailable, AnsibleActionFail."""
         policy_file, sync = import_nhc("nhc.policy.policy_file"), import_nhc("nhc.policy.reconcile")
-        ledger, ports, registry = import_nhc("nhc.policy.ledger"), import_nhc("nhc.ports"), import_nhc("nhc.plugins")
+        ledger, ports, registry = (
+            import_nhc("nhc.policy.ledger"),
+            import_nhc("nhc.ports.adapter"),
+            import_nhc("nhc.plugins"),
+        )
         path = args["policy"] or import_nhc("nhc.fleet.mark").POLICY
         judged = [
             result.report

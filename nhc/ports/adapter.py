@@ -1,7 +1,7 @@
 """What nhc asks of a scheduler, a cloud or a cluster: small Protocols, and the values they exchange.
 
 An adapter implements the Protocols that its world has an answer to. It never decides: `nhc.policy.decide` does,
-and `nhc.marks` says what an adapter must leave alone. `nhc.testing_adapters` holds the contract as tests.
+and `nhc.ports.marks` says what an adapter must leave alone. `nhc.testing.adapters` holds the contract as tests.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Mark(NamedTuple):
 
     @property
     def ours(self) -> bool:
-        """Whether nhc has set it, whichever part. Which part may change it: `nhc.marks.may_change`."""
+        """Whether nhc has set it, whichever part. Which part may change it: `nhc.ports.marks.may_change`."""
         return self.owner in OURS
 
 
@@ -166,7 +166,7 @@ class ConditionReport(NamedTuple):
 
     The report's `started` is when that was said, and its `boot_id` the boot that it was said in, "" where nobody knows:
     what stands on a node since before its reboot says nothing of the time after. `since` is since when each failure
-    stands (Unix time), by its cause (`nhc.marks.cause_of`). `standing` are the causes that count until they are taken
+    stands (Unix time), by its cause (`marks.cause_of`). `standing` are the causes that count until they are taken
     back, however long ago they were said.
     """
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from nhc.marks import DRASTIC, mark_of, mark_text, may_clear, may_mark, read_mark_text
 from nhc.model import Action, CheckResult, Report, crit
 from nhc.plugins import ADAPTERS, NoAdapter, adapter
-from nhc.ports import Effect, Mark, NodeState
+from nhc.ports.adapter import Effect, Mark, NodeState
+from nhc.ports.marks import DRASTIC, mark_of, mark_text, may_clear, may_mark, read_mark_text
 
 texts = st.text(st.characters(blacklist_categories=["Cs"]), max_size=400)
 

@@ -1,6 +1,6 @@
 """What a gate asks of a scheduler and of a cloud: keep work off a node until its suite has passed, then let it in.
 
-A gatekeeper's mark is its own, apart from the marks of hooks, syncs and the remedy loop (`nhc.marks`): those put a node
+A gatekeeper's mark is its own, apart from the marks of hooks, syncs and the remedy loop (`marks`): those put a node
 back when it is healthy, and a gate only when its suite has passed. `nhc.gates` decides; an adapter carries it out and
 never changes what somebody else has set.
 """
@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Callable, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
 from typing import runtime_checkable as port
 
-from nhc.ports import Applied
+from nhc.ports.adapter import Applied
 
 
 class GateStanding(NamedTuple):

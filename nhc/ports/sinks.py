@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import List, NamedTuple, Protocol, Tuple, TypedDict
 
 from nhc.model import Report
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
 
 
 class NotYetDelivered(AdapterError):

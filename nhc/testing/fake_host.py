@@ -1,4 +1,4 @@
-r"""The public test kit: a host made of a few files and canned answers.
+r"""A host made of a few files and canned answers.
 
     host = FakeHost({"/proc/loadavg": "9.10 4.00 2.00 1/200 77\n"},
                     {("nvidia-smi", "-L"): "GPU 0: NVIDIA H100 80GB HBM3\n"})
@@ -183,12 +183,3 @@ class Symlink:
 
     def __init__(self, target: str) -> None:
         self.target = target
-
-
-def __getattr__(name: str) -> object:
-    """The adapter contract, imported when it is asked for."""
-    if name in ("AdapterContract", "AdapterWorld"):
-        from nhc import testing_adapters
-
-        return getattr(testing_adapters, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

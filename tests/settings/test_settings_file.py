@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nhc.settings_file import SettingsError, parse
+from nhc.settings.settings_file import SettingsError, parse
 
 EVERY = """
 flag = true

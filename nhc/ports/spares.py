@@ -6,7 +6,7 @@ from enum import Enum
 from typing import List, Mapping, NamedTuple, Optional, Protocol, Tuple, Union
 from typing import runtime_checkable as port
 
-from nhc.ports import AdapterError, Applied
+from nhc.ports.adapter import AdapterError, Applied
 
 
 class SparePool(Protocol):
@@ -95,5 +95,5 @@ class MakeSparePool(Protocol):
         self, settings: Optional[Mapping[str, str]] = None, environ: Optional[Mapping[str, str]] = None,
         timeout: float = 30.0,
     ) -> Keeper:  # fmt: skip
-        """`settings` are its table in the settings of spares. Raises nhc.ports.AdapterError."""
+        """`settings` are its table in the settings of spares. Raises AdapterError."""
         ...

@@ -1,7 +1,6 @@
 """The adapter contract as tests: every adapter passes them, ours and a site's own.
 
-    from nhc.testing import AdapterContract
-    from nhc.testing import AdapterWorld
+    from nhc.testing.adapters import AdapterContract, AdapterWorld
 
     class TestMine(AdapterContract):
         @pytest.fixture
@@ -18,9 +17,8 @@ import inspect
 import time
 from typing import Any, Callable, Optional, Sequence
 
-from nhc.marks import mark_text
 from nhc.model import Action
-from nhc.ports import (
+from nhc.ports.adapter import (
     AdapterError,
     Comments,
     Effect,
@@ -33,6 +31,7 @@ from nhc.ports import (
     Power,
     read_mark,
 )
+from nhc.ports.marks import mark_text
 
 
 class AdapterWorld:
@@ -96,7 +95,7 @@ class AdapterContract:
     # Making.
 
     def test_it_is_made_as_nhc_makes_one(self, world: AdapterWorld) -> None:
-        """`nhc.ports.MakeAdapter`: settings, environment, timeout, each with a default."""
+        """`nhc.ports.adapter.MakeAdapter`: settings, environment, timeout, each with a default."""
         signature = inspect.signature(world.made_by or type(world.adapter))
         signature.bind({}, {}, 5.0)
         signature.bind()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from nhc.ports import AdapterError
-from nhc.repair import Answer, Machine, Progress, Right, Rung, Sent, Sighting, Stage
-from nhc.testing_repairers import RepairerContract, RepairerWorld
+from nhc.ports.adapter import AdapterError
+from nhc.ports.repair import Answer, Machine, Progress, Right, Rung, Sent, Sighting, Stage
+from nhc.testing.repairers import RepairerContract, RepairerWorld
 
 
 class Rack:

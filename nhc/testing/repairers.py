@@ -1,6 +1,6 @@
 """The contract of repairers as tests: every repairer passes them, ours and a site's own.
 
-    from nhc.testing_repairers import RepairerContract, RepairerWorld
+    from nhc.testing.repairers import RepairerContract, RepairerWorld
 
     class TestMine(RepairerContract):
         @pytest.fixture
@@ -18,8 +18,8 @@ import inspect
 import re
 from typing import Any, Callable, List, Optional, Sequence, Tuple
 
-from nhc.ports import AdapterError
-from nhc.repair import (
+from nhc.ports.adapter import AdapterError
+from nhc.ports.repair import (
     Answer,
     Claim,
     Completes,
@@ -132,7 +132,7 @@ class RepairerContract:
     # Making, asking.
 
     def test_it_is_made_as_nhc_makes_one(self, world: RepairerWorld) -> None:
-        """`nhc.repair.MakeRepairer`: settings, environment, timeout, each with a default."""
+        """`nhc.ports.repair.MakeRepairer`: settings, environment, timeout, each with a default."""
         signature = inspect.signature(world.made_by or type(world.repairer))
         signature.bind({}, {}, 5.0)
         signature.bind()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc import toml_text
+from nhc.settings import toml_text
 
 EVERYTHING = '''\
 # a comment = 1

@@ -14,7 +14,7 @@ from enum import Enum
 from typing import FrozenSet, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
 from typing import runtime_checkable as port
 
-from nhc.repair import Sent
+from nhc.ports.repair import Sent
 
 
 class Phase(str, Enum):
@@ -134,15 +134,15 @@ class JobController(Protocol):
     """Something that runs jobs. It may block, for at most its timeout a call."""
 
     def jobs(self) -> Sequence[JobView]:
-        """The jobs that asked to be restarted, and those that show a restart of ours. Raises nhc.ports.AdapterError."""
+        """The jobs that asked to be restarted, and those that show a restart of ours. Raises AdapterError."""
         ...
 
     def look(self, job: JobName) -> Optional[JobView]:
-        """One job now, None where there is none of that name and uid. Raises nhc.ports.AdapterError."""
+        """One job now, None where there is none of that name and uid. Raises AdapterError."""
         ...
 
     def manifest(self, job: JobView) -> str:
-        """What `release` makes the job anew from after `hold` has taken it away. Raises nhc.ports.AdapterError.
+        """What `release` makes the job anew from after `hold` has taken it away. Raises AdapterError.
 
         "" where a job that ended for good cannot be made anew.
         """
@@ -159,12 +159,12 @@ class JobController(Protocol):
     def healthy(self, order: JobOrder) -> FrozenSet[str]:
         """The nodes in service on which the job of a held restart may run, busy or not; those to avoid among them.
 
-        Raises nhc.ports.AdapterError.
+        Raises AdapterError.
         """
         ...
 
     def node_faults(self, names: Sequence[str]) -> Mapping[str, str]:
-        """Those of the nodes that are down or lost for their cluster now, and why. Raises nhc.ports.AdapterError."""
+        """Those of the nodes that are down or lost for their cluster now, and why. Raises AdapterError."""
         ...
 
 
@@ -173,7 +173,7 @@ class JobNotes(Protocol):
     """A job controller that can leave a line where the job's user looks."""
 
     def note(self, job: JobName, text: str) -> None:
-        """Raises nhc.ports.AdapterError."""
+        """Raises AdapterError."""
 
 
 class Submission(NamedTuple):
@@ -217,6 +217,6 @@ class MakeJobController(Protocol):
     ) -> JobController:
         """`settings` are its table in the job settings (`[controllers.slurm]`), `environ` replaces the environment.
 
-        Raises nhc.ports.AdapterError where the settings make no sense.
+        Raises AdapterError where the settings make no sense.
         """
         ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Mapping, NamedTuple, Optional, Protocol
 
-from nhc.repair import Machine
+from nhc.ports.repair import Machine
 
 
 class SuiteOrder(NamedTuple):
@@ -25,7 +25,7 @@ class SuiteRunner(Protocol):
     def run(self, order: SuiteOrder) -> str:
         """The run's report as JSON. Blocks until it is there, for at most the order's seconds and some.
 
-        Raises nhc.ports.AdapterError where there is none: the node was not reached, or could not begin.
+        Raises nhc.ports.adapter.AdapterError where there is none: the node was not reached, or could not begin.
         """
         ...
 
@@ -34,7 +34,7 @@ class MakeSuiteRunner(Protocol):
     """How nhc constructs what stands in `nhc.plugins.SUITE_RUNNERS`."""
 
     def __call__(self, settings: Mapping[str, str], environ: Optional[Mapping[str, str]] = None) -> SuiteRunner:
-        """Raises nhc.ports.AdapterError where the settings make no sense."""
+        """Raises nhc.ports.adapter.AdapterError where the settings make no sense."""
         ...
 
 

@@ -12,7 +12,7 @@ from typing import Optional, Tuple
 
 from nhc.matching.mark_cause import same_words
 from nhc.model import Action, CheckResult, Report, Verdict, describe, printable
-from nhc.ports import KEEPER, OURS, OWNER, SCHEDULER, Effect, Mark, NodeState
+from nhc.ports.adapter import KEEPER, OURS, OWNER, SCHEDULER, Effect, Mark, NodeState
 from nhc.timestamps import from_utc, utc
 
 TAG = "NHC:"

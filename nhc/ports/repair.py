@@ -16,7 +16,7 @@ from typing import Iterator, Mapping, NamedTuple, Optional, Protocol, Sequence, 
 from typing import runtime_checkable as port
 
 from nhc.model import Action
-from nhc.ports import AdapterError
+from nhc.ports.adapter import AdapterError
 
 
 class Rung(str, Enum):
@@ -197,12 +197,12 @@ class Repairer(Protocol):
         """Why this rung is not possible on this machine, "" where it is. Asks nobody that costs more than a look.
 
         A reason is a fact about the machine: the next harder repair follows from it. So where the fact cannot be had,
-        it raises: RightMissing, AskLater, or another nhc.ports.AdapterError, which counts as AskLater.
+        it raises: RightMissing, AskLater, or another AdapterError, which counts as AskLater.
         """
         ...
 
     def look(self, machine: Machine) -> Sighting:
-        """What is seen of the machine now. Raises nhc.ports.AdapterError where nothing can be seen."""
+        """What is seen of the machine now. Raises AdapterError where nothing can be seen."""
         ...
 
     def send(self, order: Order) -> Sent:
@@ -215,7 +215,7 @@ class Repairer(Protocol):
     def progress(self, order: Order, sent: Sent, before: Sighting) -> Progress:
         """What became of an order; `before` was seen before it was sent. Asks only, changes nothing.
 
-        Raises nhc.ports.AdapterError where nothing can be seen now: that is no failure of the repair.
+        Raises AdapterError where nothing can be seen now: that is no failure of the repair.
         """
         ...
 
@@ -269,7 +269,7 @@ class OtherActors(Protocol):
     """Something that knows who else repairs nodes in its world."""
 
     def claims(self, machine: Machine) -> Sequence[Claim]:
-        """Everybody else who acts on, or has announced to act on, this machine. Raises nhc.ports.AdapterError."""
+        """Everybody else who acts on, or has announced to act on, this machine. Raises AdapterError."""
         ...
 
 
@@ -318,7 +318,7 @@ class HasRights(Protocol):
     """An adapter that can say which permissions it needs."""
 
     def rights(self) -> Sequence[Right]:
-        """Each permission, tried without effect. Raises nhc.ports.AdapterError."""
+        """Each permission, tried without effect. Raises AdapterError."""
         ...
 
 
@@ -355,7 +355,7 @@ class EvidenceSource(Protocol):
     """Something that can show what a machine looked like before it was repaired."""
 
     def evidence(self, machine: Machine, budget: EvidenceBudget) -> Iterator[Exhibit]:
-        """Pieces of evidence, the most telling first. Raises nhc.ports.AdapterError where there is none to be had."""
+        """Pieces of evidence, the most telling first. Raises AdapterError where there is none to be had."""
         ...
 
 
@@ -370,6 +370,6 @@ class MakeRepairer(Protocol):
     ) -> Repairer:
         """`settings` are its table in the remedy settings (`[repairers.aws]`), `environ` replaces the environment.
 
-        `timeout` is in seconds, for one call. Raises nhc.ports.SettingError where one of the settings makes no sense.
+        `timeout` is in seconds, for one call. Raises SettingError where one of the settings makes no sense.
         """
         ...

@@ -24,8 +24,8 @@ taken out. All functions raise SettingsError.
 
 from __future__ import annotations
 
-from nhc import toml_text
 from nhc.light import TYPE_CHECKING
+from nhc.settings import toml_text
 from nhc.system.bounded_read import cause, read_text
 from nhc.units import percent, seconds, show_seconds, show_size, size_bytes
 

@@ -1,0 +1,1 @@
+"""Settings files: TOML with one clear line for each mistake."""
