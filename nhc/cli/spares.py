@@ -138,7 +138,7 @@ def _swap(site: RemedySite, pools: Pools, apply: bool, form: str) -> int:
     try:
         if apply and not leader.attempt():
             raise CommandError(f"another process swaps spares in this store: {leader.last()}")
-        fence = leader.fence if apply else None
+        fence = leader.sure() if apply else None
         found = round_of(site, pools, apply=apply, now=time.time(), fence=fence, publish=lambda one: _tell(one, form))
     finally:
         leader.release()

@@ -149,8 +149,7 @@ class TrainService:
             if train.ended is not None:
                 self.say(f"train {train.name} has ended: it is {train.state}; another pass needs another name")
                 return self._status()
-            with self.leader.beating():
-                return self._rounds()
+            return self._rounds()
         finally:
             self.leader.release()
 

@@ -97,7 +97,7 @@ class Sweeper:
             if step is None:
                 return self._end(rows)
             turn = max((row.turn for row in rows), default=0) + 1
-            with self._store.write(self._leader.fence) as connection:
+            with self._store.write(self._leader.sure()) as connection:
                 deep.plan_tests(connection, [row_of(self._number, turn, test) for test in step.tests])
             self._around.say(f"round {turn}: {step.why}")
 
@@ -272,7 +272,7 @@ class Sweeper:
             return deep.tests_of(connection, self._number)
 
     def _save(self, row: SweepTest) -> None:
-        with self._store.write(self._leader.fence) as connection:
+        with self._store.write(self._leader.sure()) as connection:
             deep.save_test(connection, row, self._around.clock())
         if row.state in (MEASURED, *(seen.value for seen in GroupOutcome)):
             value = f" {row.value:g} GB/s" if row.value is not None else ""
@@ -285,7 +285,7 @@ class Sweeper:
         """Judge, and keep the findings and each tested node's verdict."""
         found = judge(self._plan.nodes, self._plan.topology, results(rows), self._plan.rules)
         now = self._around.clock()
-        with self._store.write(self._leader.fence) as connection:
+        with self._store.write(self._leader.sure()) as connection:
             deep.end_sweep(connection, self._number, state, findings(found), why, now)
             deep.add(connection, _verdicts(self._number, found, now, whole=state == DONE))
         try:

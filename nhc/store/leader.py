@@ -6,8 +6,8 @@ table `leader`; each transaction of a leader is made under its number (`Store.wr
 has raised it. So a leader that was paused, or whose connection hangs, writes nothing after it has lost.
 
 A lock alone says nothing of a holder that is stopped, or of one whose machine is cut off before the database sees it;
-and the file of a lock can be removed. So a service that leads for long writes every BEAT seconds that it is there
-(`Leader.beating`). Nobody else leads while that is younger than LEASE; when it is older, another may, lock or no lock.
+and the file of a lock can be removed. So whoever leads by a lock of the store writes every BEAT seconds that it is
+there. Nobody else leads while that is younger than LEASE; when it is older, another may, lock or no lock.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import fcntl
 import os
 import threading
 import time
-from typing import Callable, Iterator, NamedTuple, Optional, Protocol
+from typing import Callable, NamedTuple, Optional, Protocol
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 
 from nhc.store.database import Fence, Store, problem_of
-from nhc.store.errors import StoreError
+from nhc.store.errors import LeadershipLost, StoreError
 from nhc.store.schema import leader
 from nhc.system import kept_owner
 
@@ -162,10 +162,11 @@ class Leader:
         self._store, self._clock, self._monotonic = store, clock, monotonic
         self.name, self.holder = name, holder or f"{os.uname().nodename}:{os.getpid()}"
         self._candidate = candidate if candidate is not None else candidate_of(store, name)
-        self._renews = candidate is not None  # a Lease of Kubernetes ends by itself
+        self._beats = candidate is None  # a Lease of Kubernetes ends by itself
         self._fence: Optional[Fence] = None
-        self._beats = False
         self._seen = float("-inf")
+        self._ended = threading.Event()
+        self._thread: Optional[threading.Thread] = None
 
     @property
     def fence(self) -> Optional[Fence]:
@@ -173,8 +174,18 @@ class Leader:
         held = self._monotonic() - self._seen < HELD_FOR if self._beats else self._candidate.held()
         return self._fence if self._fence is not None and held else None
 
+    def sure(self) -> Fence:
+        """`fence`, for who may write only while it leads. Raises LeadershipLost."""
+        fence = self.fence
+        if fence is None:
+            raise LeadershipLost(f"{self._store.name}: this process is not sure any more that it leads ({self.name})")
+        return fence
+
     def attempt(self) -> bool:
-        """Take the lead or keep it; whether this process leads. Called every few seconds. Raises StoreError."""
+        """Take the lead or keep it; whether this process leads. Called every few seconds. Raises StoreError.
+
+        From then on a thread of its own gives signs of life, since a round may last longer than LEASE, until `release`.
+        """
         try:
             locked = self._candidate.attempt()
             standing = self._standing()
@@ -194,31 +205,21 @@ class Leader:
 
     def _may(self, locked: bool, standing: Optional[_Standing]) -> bool:
         """Whether the lead is there to be taken."""
-        if standing is None or standing.seen is None or self._renews:
+        if standing is None or standing.seen is None or not self._beats:
             return locked
         if not standing.seen or standing.holder == self.holder:
             return locked
         silent = not -LEASE < standing.now - standing.seen < LEASE  # a clock that is set back must not stop everything
         return silent or (locked and _has_ended(standing.holder))
 
-    @contextlib.contextmanager
-    def beating(self) -> Iterator[None]:
-        """Give signs of life while this goes on, in a thread of its own: a round may last longer than LEASE."""
-        if self._renews:
-            yield
-            return
-        self._beats = True
-        end = threading.Event()
-        thread = threading.Thread(target=self._go_on, args=(end,), name="nhc-leader", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            end.set()
-            thread.join(BEAT)
+    def _begin_beating(self) -> None:
+        if self._beats and self._thread is None:
+            self._ended.clear()
+            self._thread = threading.Thread(target=self._go_on, name="nhc-leader", daemon=True)
+            self._thread.start()
 
-    def _go_on(self, end: threading.Event) -> None:
-        while not end.wait(BEAT):
+    def _go_on(self) -> None:
+        while not self._ended.wait(BEAT):
             with contextlib.suppress(StoreError):
                 self._beat()
 
@@ -242,6 +243,10 @@ class Leader:
 
     def release(self) -> None:
         """Stop leading, and say so: the next need not wait."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._ended.set()
+            thread.join(BEAT)  # a sign of life after our leave would make the next wait
         fence, self._fence = self._fence, None
         if fence is not None and self._beats:
             mine = sa.and_(leader.c.name == fence.name, leader.c.number == fence.number)
@@ -277,6 +282,7 @@ class Leader:
         if not done:
             return False
         self._fence, self._seen = Fence(self.name, number), began
+        self._begin_beating()
         return True
 
 

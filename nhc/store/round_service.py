@@ -100,7 +100,7 @@ class RoundService:
     def _rounds(self, leader: Leader) -> None:
         """While it leads. A store that is away is waited for."""
         stop = StopSignals()
-        with self._open(), leader.beating():
+        with self._open():
             number: Optional[int] = None
             while not stop.come:
                 number = self._attempt(leader, number)

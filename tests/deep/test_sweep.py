@@ -416,6 +416,25 @@ def test_a_second_runner_is_refused(case):
     first.release()
 
 
+def test_one_that_was_paused_while_it_launched_writes_nothing(case):
+    """As by SIGSTOP: another may lead by now, so what it writes may not go through without its number."""
+    now, world = [0.0], World()
+    leader = Leader(case.store, name="sweep", monotonic=lambda: now[0])
+    assert leader.attempt()
+    launch = world.launch
+
+    def paused(token, order):
+        now[0] += 60.0
+        return launch(token, order)
+
+    world.launch = paused
+    around = Surroundings(1.0, lambda: world.now, world.sleep, lambda line: None, monotonic=lambda: world.ticks)
+    with pytest.raises(LeadershipLost, match="not sure any more"):
+        Sweeper(case.store, case.number, case.plan, world, leader, around).run()
+    assert all(row.handle is None or not row.handle for row in case.rows())
+    leader.release()
+
+
 def test_rows_and_keys_are_those_of_the_tests(case):
     case.run(World())
     rows = case.rows()

@@ -57,7 +57,7 @@ def test_a_killed_session_of_postgresql_loses_the_lead(postgresql, tmp_path):
     url = postgresql.database()
     store = open_store(url, anchor=str(tmp_path / "anchor"))
     other = open_store(url, anchor=str(tmp_path / "anchor"))
-    one, two = Leader(store, holder="a"), Leader(other, holder="b")
+    one, two = (Leader(each, AdvisoryLock(each), holder=name) for each, name in ((store, "a"), (other, "b")))
     assert one.attempt()
     fence = one.fence
     backend = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'"
@@ -119,11 +119,10 @@ from nhc.store.connect import open_store
 from nhc.store.leader import Leader
 store = open_store(sys.argv[1], anchor=sys.argv[2])
 leader = Leader(store, name="drill")
-with leader.beating():
-    while True:
-        if leader.attempt() and leader.fence is not None:
-            print(leader.fence.number, flush=True)
-        time.sleep(0.2)
+while True:
+    if leader.attempt() and leader.fence is not None:
+        print(leader.fence.number, flush=True)
+    time.sleep(0.2)
 """
 
 
@@ -219,7 +218,7 @@ def test_a_lock_file_that_is_removed_makes_no_second_leader(services, store, url
 
 
 def test_two_that_lead_by_a_lock_alone_notice_that_its_file_is_gone(store, tmp_path):
-    """`nhc deep sweep` and the like give no sign of life; one that goes round sees that it has lost."""
+    """Without signs of life, one that goes round sees that it has lost."""
     if not store.sqlite:
         return
     one, two = (Leader(store, FileLock(str(tmp_path / "lock")), holder=name) for name in "ab")
@@ -234,11 +233,10 @@ def test_two_that_lead_by_a_lock_alone_notice_that_its_file_is_gone(store, tmp_p
 
 def test_a_leader_that_let_go_is_followed_at_once(two):
     one, other, *_ = two
-    with one.beating(), other.beating():
-        assert one.attempt()
-        assert not other.attempt()
-        one.release()
-        until(other.attempt, 10, what="the lead")
+    assert one.attempt()
+    assert not other.attempt()
+    one.release()
+    until(other.attempt, 10, what="the lead")
 
 
 def test_a_clock_that_is_set_back_does_not_stop_everything(store):
@@ -246,12 +244,18 @@ def test_a_clock_that_is_set_back_does_not_stop_everything(store):
         return  # there the database's clock counts
     now = [1_000_000.0]
     one, two = (Leader(store, name="drill", holder=name, clock=lambda: now[0]) for name in "ab")
-    with one.beating():
-        assert one.attempt()
-    one._candidate.release()  # it ended without a word
+    assert one.attempt()
+    fall_silent(one)
+    one._candidate.release()
     now[0] -= 3600.0
     assert two.attempt()
     two.release()
+
+
+def fall_silent(leader):
+    """As a process that ends without a word."""
+    leader._ended.set()
+    leader._thread.join(20)
 
 
 @pytest.mark.slow
@@ -261,17 +265,16 @@ def test_a_leader_that_postgresql_no_longer_hears_is_followed(postgresql, tmp_pa
     first = open_store(url, anchor=str(tmp_path / "anchor"))
     second = open_store(url, anchor=str(tmp_path / "anchor"))
     one, two = Leader(first, holder="a:1"), Leader(second, holder="b:1")
-    with two.beating():
-        with one.beating():
-            assert one.attempt()
-            assert not two.attempt()
-            fence = one.fence
-        began = time.monotonic()  # its signs of life end here; its lock does not
-        until(two.attempt, GOAL, 0.5, what="the lead")
-        assert 10.0 < time.monotonic() - began < GOAL
-        with pytest.raises(LeadershipLost):
-            write(first, fence)
-        assert not one.attempt()
+    assert one.attempt()
+    assert not two.attempt()
+    fence = one.fence
+    fall_silent(one)  # its lock stays
+    began = time.monotonic()
+    until(two.attempt, GOAL, 0.5, what="the lead")
+    assert 10.0 < time.monotonic() - began < GOAL
+    with pytest.raises(LeadershipLost):
+        write(first, fence)
+    assert not one.attempt()
     two.release()
     one.release()
     first.close()
