@@ -6,14 +6,14 @@ What all ranks report (every loss is NaN) names no rank and is reported as a fin
 
 from __future__ import annotations
 
-import re
 import statistics
 from collections import defaultdict, deque
 from typing import DefaultDict, Deque, Dict, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 from nhc.jobs.flight_record import Lag
-from nhc.jobs.program_faults import ProgramFault, ProgramFaults
-from nhc.jobs.watch_log import JobLineKind, LogFact, named_host, read_line, root_cause, whose
+from nhc.jobs.log_catalogue import GPU, INITIATING, LIMITS, NETWORK, NODE, PROGRAM, SCHEDULER, STORAGE, TEARDOWN
+from nhc.jobs.log_events import JobLogReader, LogEvent
+from nhc.jobs.watch_log import JobLineKind, LogFact, named_host, root_cause
 from nhc.units import show_number
 
 SPIKE_WINDOW = 50
@@ -26,8 +26,8 @@ SLOW = 1.15
 SLOW_STEPS = 3
 """Steps on which a rank must be slow, and most of its own, before it is a straggler."""
 EXAMPLES = 3
-_LOCAL_RANK = re.compile(r"failed \(exitcode: -?\d+\) local_rank: (\d+)")
-"""torchrun names the rank on its node alone there: the same on a job of one node."""
+_OWNERS = {PROGRAM: "the program ended it", SCHEDULER: "the scheduler or a person ended it",
+           STORAGE: "storage ended it", **dict.fromkeys(LIMITS, "a limit ended it")}  # fmt: skip
 
 WEIGHTS = {
     "device-error": 10, "behind": 9, "first-failure": 7, "no-timeout": 6, "nan": 5, "network-error": 4, "straggler": 3,
@@ -74,8 +74,8 @@ class JobWatch:
         self._nan_ranks: Set[int] = set()
         self._root = 0
         self._root_host = ""
-        self._programs = ProgramFaults()
-        self._own: Dict[int, ProgramFault] = {}
+        self._reader = JobLogReader()
+        self._own: Set[int] = set()
         self.step, self.lines, self.understood = -1, 0, 0
 
     def line(self, line: str) -> List[str]:
@@ -87,11 +87,11 @@ class JobWatch:
             self._root -= 1
             self._root_host = named_host(line) or self._root_host
         new: List[str] = []
-        own = self._programs.line(line)
-        if own is not None:
+        event = self._reader.line(line)
+        if event is not None and event.role != TEARDOWN:
             self.understood += 1
-            new += self._ended_by(own, line)
-        for fact in read_line(line):
+            new += self._event(event)
+        for fact in self._reader.facts:
             self.understood += 1
             if fact.rank >= 0 and fact.kind is not JobLineKind.MAP:
                 self._seen.add(fact.rank)
@@ -100,18 +100,27 @@ class JobWatch:
                 new.append(said)
         return new
 
-    def _ended_by(self, fault: ProgramFault, line: str) -> List[str]:
-        """What ended the job, and is no node's: the first of each rank counts, what follows is a cascade."""
-        rank = whose(line)[0]
-        elastic = _LOCAL_RANK.search(line)
-        rank = int(elastic[1]) if rank < 0 and elastic else rank
+    def _event(self, event: LogEvent) -> List[str]:
+        """What the catalogue says of a line: a node's error names its rank; what else ended the job names nobody."""
+        if event.cause in (NODE, GPU):
+            said = self._blame(LogFact(JobLineKind.FIRST, event.rank, event.node), "device-error", event.line)
+            return [said] if said else []
+        if event.role != INITIATING:
+            return []
+        if event.cause == NETWORK:
+            said = self._blame(LogFact(JobLineKind.FIRST, event.rank, event.node), "network-error", event.line)
+            return [said] if said else []
+        rank = event.local if event.rank < 0 else event.rank
         if rank in self._own:
             return []
-        self._own[rank] = fault
+        self._own.add(rank)
         if "ended" in self._job:
             return []
-        self._job["ended"] = fault.text
-        return [fault.text]
+        owner = _OWNERS.get(event.cause, "")
+        self._job["ended"] = (
+            f"{owner}, no node: {event.message}" if owner else f"who ended it is not known: {event.message}"
+        )
+        return [self._job["ended"]]
 
     def _not_its_node(self, rank: int) -> bool:
         """Whether a rank that failed first did so by itself, or only waited for others in vain."""
@@ -147,13 +156,11 @@ class JobWatch:
             return self._blame(
                 fact._replace(node=fact.node or self._root_host), "first-failure", "failed first (torchrun)"
             )
-        if kind is JobLineKind.NAN:
-            if fact.rank >= 0:
-                self._nan_ranks.add(fact.rank)
-            new = "nan" not in self._job
-            self._job.setdefault("nan", f"NaN at step {max(self.step, 0)}: {fact.text}")
-            return self._job["nan"] if new else ""
-        return self._blame(fact, kind.value, fact.text)
+        if fact.rank >= 0:
+            self._nan_ranks.add(fact.rank)
+        new = "nan" not in self._job
+        self._job.setdefault("nan", f"NaN at step {max(self.step, 0)}: {fact.text}")
+        return self._job["nan"] if new else ""
 
     def _blame(self, fact: LogFact, kind: str, text: str) -> str:
         if fact.rank < 0 and not fact.node:

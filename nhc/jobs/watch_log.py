@@ -1,4 +1,4 @@
-"""Reads one line of a training job's log: progress, loss, step time, NaN, NCCL's watchdog, errors, and which rank.
+"""Reads one line of a training job's log: progress, loss, step time, NaN, NCCL's watchdog, and which rank.
 
 Pure. The forms are those of torchrun (`[rank3]:`), srun -l (`3: `), PyTorch's ProcessGroupNCCL, NCCL, Megatron-LM,
 DeepSpeed and Hugging Face's Trainer. A line in no known form gives no fact, and never counts as a sign of health.
@@ -24,8 +24,6 @@ class JobLineKind(str, Enum):
     NAN = "nan"
     WATCHDOG = "watchdog"
     FIRST = "first-failure"
-    DEVICE = "device-error"
-    NETWORK = "network-error"
     MAP = "rank-map"
 
 
@@ -63,11 +61,6 @@ _FIRST = re.compile(r"Root Cause \(first observed failure\)", re.IGNORECASE)
 _EXIT = re.compile(r"rank\s*:\s*(\d+) \(local_rank: \d+\)")
 _ON_HOST = re.compile(r"^\s*host\s*:\s*([A-Za-z][\w.-]*)\s*$")
 _GLOO = re.compile(r"gloo/.*\] (Timed out waiting \d+ms for \w+ operation)")
-_DEVICE = re.compile(r"CUDA error: (?:unspecified|uncorrectable|the launch)|"
-                     r"uncorrectable ECC|HIP error: |NVRM: Xid|fallen off the bus|CUDNN_STATUS_EXECUTION_FAILED|"
-                     r"CUBLAS_STATUS_EXECUTION_FAILED|invalid device ordinal")  # fmt: skip
-_NETWORK = re.compile(r"NCCL WARN (?:NET/|Call to|socket|Got completion|Timeout waiting|.*(?:Connection|timed out|"
-                      r"failed))|ncclRemoteError|ncclSystemError")  # fmt: skip
 _INIT = re.compile(r"NCCL INFO .*\brank (\d+) nranks? (\d+)")
 _NCCL_TESTS = re.compile(r"Rank\s+(\d+)\b.*? on\s+([A-Za-z][\w.-]*)\s+device")
 
@@ -82,9 +75,8 @@ def read_line(line: str) -> List[LogFact]:
     if mapped is not None:
         return [mapped]
     found: List[LogFact] = []
-    for kind, pattern in ((JobLineKind.DEVICE, _DEVICE), (JobLineKind.NETWORK, _NETWORK), (JobLineKind.NAN, _NAN)):
-        if pattern.search(line):
-            found.append(LogFact(kind, rank, node, text=_short(line)))
+    if _NAN.search(line):
+        found.append(LogFact(JobLineKind.NAN, rank, node, text=_short(line)))
     timeout = _WATCHDOG.search(line)
     if timeout:
         found.append(LogFact(JobLineKind.WATCHDOG, rank, node, float(timeout[1]), f"{timeout[2]} {timeout[1]}"))

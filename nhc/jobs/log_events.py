@@ -1,0 +1,112 @@
+"""Reads a job's log into events: what the catalogue and the tracebacks say, of which rank and node, and when. Pure.
+
+A line's own time counts; a line without one has the time of the last line before it that had one. Times without a zone
+are this machine's local time, which is the cluster's in the field; the year that glog's lines lack is given.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import List, NamedTuple, Optional
+
+from nhc.jobs import log_catalogue
+from nhc.jobs.log_catalogue import CASCADE, INITIATING, PROGRAM, UNKNOWN
+from nhc.jobs.tracebacks import Tracebacks
+from nhc.jobs.watch_log import JobLineKind, LogFact, read_line, whose
+from nhc.timestamps import from_iso
+
+AFTER = 2
+"""Steps after an event that show that the job survived it: the other ranks only finish the step under way."""
+_DAY, _CLOCK = r"(?:0[1-9]|[12]\d|3[01])", r"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d"
+_ISO = re.compile(rf"(?<!\d)(20\d\d-(?:0[1-9]|1[0-2])-{_DAY})[T_ ]({_CLOCK})([.,]\d{{1,9}})?(Z|[+-]\d\d:?\d\d)?")
+_GLOG = re.compile(rf"(?:^|[\[ ])[IWEF](0[1-9]|1[0-2])({_DAY}) ({_CLOCK}(?:\.\d{{1,9}})?)")
+_STAMP_WITHIN = 240
+"""Characters of a line in which its time is looked for."""
+
+
+class LogEvent(NamedTuple):
+    """Something that a line says of the job's end.
+
+    `rank` is -1 and `node` "" where the line does not say; `local` is the rank on its node, -1. `at` is Unix time, None
+    where neither the line nor one before it has a time. `step` is the job's step then, -1 for none.
+    """
+
+    kind: str
+    cause: str
+    role: str
+    domain: str
+    restart: str
+    message: str
+    log: str
+    number: int
+    rank: int = -1
+    node: str = ""
+    local: int = -1
+    at: Optional[float] = None
+    step: int = -1
+    line: str = ""
+
+
+class JobLogReader:
+    """Takes the lines of one log."""
+
+    def __init__(self, log: str = "", year: int = 0, rank: int = -1) -> None:
+        self._log, self._rank = log, rank
+        self._year = year or time.localtime().tm_year
+        self._tracebacks = Tracebacks()
+        self._at: Optional[float] = None
+        self.number, self.step = 0, -1
+        self.facts: List[LogFact] = []
+        """What the last line says of progress, and which rank is where."""
+
+    def line(self, line: str) -> Optional[LogEvent]:
+        """The event of a line, None for nearly every line."""
+        self.number += 1
+        line = line.rstrip("\r\n")
+        self.facts = read_line(line)
+        for fact in self.facts:
+            if fact.kind is JobLineKind.STEP:
+                self.step = max(self.step, int(fact.value))
+        self._at = stamp(line, self._year) or self._at
+        raised = self._tracebacks.line(line)
+        if self._tracebacks.frame:
+            return None
+        judged = log_catalogue.judge(line)
+        if judged is not None:
+            row, match = judged
+            groups = match.groupdict() if match else {}
+            event = self._event(line, row.kind, row.cause, row.role, row.domain, row.restart, row.message)
+            return event._replace(
+                rank=int(groups["rank"]) if groups.get("rank") else event.rank,
+                local=int(groups["local"]) if groups.get("local") else -1,
+                node=groups.get("node") or event.node,
+            )
+        if raised is None:
+            return None
+        if raised.own:
+            return self._event(line, "python-exception", PROGRAM, INITIATING, "workload", "no", raised.text)
+        return self._event(line, "python-passed-on", UNKNOWN, CASCADE, "unknown", "unknown", raised.text)
+
+    def _event(self, line: str, kind: str, cause: str, role: str, domain: str, restart: str, message: str) -> LogEvent:
+        rank, node = whose(line)
+        return LogEvent(kind, cause, role, domain, restart, message, self._log, self.number,
+                        rank if rank >= 0 else self._rank, node, -1, self._at, self.step,
+                        " ".join(line.split())[:300])  # fmt: skip
+
+
+def survived(event: LogEvent, last_step: int) -> bool:
+    """Whether the job went on after an event: then it is not what ended it."""
+    return event.step >= 0 and last_step >= event.step + AFTER
+
+
+def stamp(line: str, year: int) -> Optional[float]:
+    """The Unix time that a line begins with, or names near its begin; None for none."""
+    head = line[:_STAMP_WITHIN]
+    found = _ISO.search(head)
+    if found:
+        return from_iso(f"{found[1]} {found[2]}{found[3] or ''}{found[4] or ''}")
+    glog = _GLOG.search(head)
+    if glog:
+        return from_iso(f"{year:04}-{glog[1]}-{glog[2]} {glog[3]}")
+    return None

@@ -1,0 +1,75 @@
+"""Reads Python's tracebacks by their structure: the frames are indented, and the line after them is the exception.
+
+Each rank's traceback has a prefix of its own (`[rank3]: `, `3: `), and ranks write between one another's lines.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple, Optional, Set
+
+_BEGINS = re.compile(r"^(.*?)(?:Original |(\+) Exception Group )?Traceback \(most recent call last\):\s*$")
+_EXCEPTION = re.compile(r"^([A-Za-z_][\w.]*)(?::\s?(.*))?$")
+_PASSED_ON = re.compile(
+    r"NCCL|ncclUnhandled|ncclSystem|ncclRemote|gloo|unspecified launch failure|uncorrectable|hardware error|ECC|"
+    r"Connection (?:reset|refused|closed)|Broken pipe|[Tt]imed? ?out|Stale file handle|Input/output error|"
+    r"Transport endpoint|CUBLAS_STATUS_|CUDNN_STATUS_|CUDA error|HIP error|Remote end"
+)
+"""Messages of exceptions that pass on what a library, the network, storage or a device reported."""
+_CASCADES = ("ChildFailedError", "DistBackendError", "DistNetworkError", "DistStoreError", "ConnectionError",
+             "ConnectionResetError", "ConnectionRefusedError", "ConnectionAbortedError", "BrokenPipeError",
+             "TimeoutError", "RendezvousTimeoutError", "RendezvousConnectionError", "SignalException",
+             "KeyboardInterrupt", "OSError", "IOError", "ProcessExitedException", "ProcessRaisedException",
+             "CalledProcessError", "RemoteError", "BrokenProcessPool", "EOFError")  # fmt: skip
+"""Exceptions that a process raises because of what happened elsewhere."""
+
+
+class RaisedException(NamedTuple):
+    """The exception that ends a traceback. `own`: the program raised it, and passes nothing on."""
+
+    name: str
+    message: str
+    own: bool
+
+    @property
+    def text(self) -> str:
+        """For a person."""
+        return f"{self.name}: {self.message}"[:160] if self.message else self.name
+
+
+class Tracebacks:
+    """Takes lines, and tells which belong to a traceback."""
+
+    def __init__(self) -> None:
+        self._within: Set[str] = set()
+        self.frame = False
+        """Whether the last line was within a traceback: source code that it shows is no message."""
+
+    def line(self, line: str) -> Optional[RaisedException]:
+        """The exception, where this line ends a traceback with one."""
+        self.frame = False
+        begins = _BEGINS.match(line)
+        if begins:
+            self._within.add(f"{begins[1]}| " if begins[2] else begins[1])
+            self.frame = True
+            return None
+        if not self._within:
+            return None
+        for prefix in sorted(self._within, key=len, reverse=True):
+            if not line.startswith(prefix):
+                continue
+            rest = line[len(prefix) :].rstrip()
+            if rest.startswith((" ", "\t")):
+                self.frame = True
+                return None
+            self._within.discard(prefix)
+            return _exception(rest)
+        return None
+
+
+def _exception(text: str) -> Optional[RaisedException]:
+    found = _EXCEPTION.match(text)
+    if not found:
+        return None
+    name, message = found[1].rpartition(".")[2], found[2] or ""
+    return RaisedException(name, message, name not in _CASCADES and not _PASSED_ON.search(text))
