@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from typing import (
+    AbstractSet,
     Callable,
-    Collection,
     DefaultDict,
     Dict,
     FrozenSet,
@@ -195,7 +195,7 @@ class _PathEvidence:
 
 
 def bad_paths(
-    across: PairEvidence, guilty: Collection[str], topology: Topology, rounds: int = 2
+    across: PairEvidence, guilty: AbstractSet[str], topology: Topology, rounds: int = 2
 ) -> FrozenSet[Path]:  # fmt: skip
     """Paths between two leaves over which hardly a test is good in so many rounds, tests of guilty nodes left out.
 
@@ -212,14 +212,14 @@ def bad_paths(
 def good_paths(across: PairEvidence, topology: Topology) -> FrozenSet[Path]:
     """Paths between two leaves of which more tests are good than bad."""
     paths: DefaultDict[Path, int] = defaultdict(int)
-    for pair, bad, good in _of_paths(across, ()):
+    for pair, bad, good in _of_paths(across, frozenset()):
         path = path_of(pair, topology)
         if path is not None:
             paths[path] += good - bad
     return frozenset(path for path, more in paths.items() if more > 0)
 
 
-def none_across(across: PairEvidence, guilty: Collection[str], topology: Topology) -> bool:
+def none_across(across: PairEvidence, guilty: AbstractSet[str], topology: Topology) -> bool:
     """Whether hardly a test across leaves is good, whichever leaves: no working path is left between any of them.
 
     With more than two leaves a third round meets leaves that the first two did not.
@@ -232,7 +232,7 @@ def none_across(across: PairEvidence, guilty: Collection[str], topology: Topolog
     return whole.broken(rounds=2 if len(leaves) == 2 else 3)
 
 
-def _of_paths(across: PairEvidence, guilty: Collection[str]) -> Iterable[Tuple[Pair, int, int]]:
+def _of_paths(across: PairEvidence, guilty: AbstractSet[str]) -> Iterable[Tuple[Pair, int, int]]:
     for pair in {**across.bad_pairs, **across.good_pairs}:
-        if not set(pair) & set(guilty):
+        if guilty.isdisjoint(pair):
             yield pair, across.bad_pairs.get(pair, 0), across.good_pairs.get(pair, 0)

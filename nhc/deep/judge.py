@@ -8,7 +8,7 @@ leaf, a path or the test do not.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import Collection, DefaultDict, Dict, FrozenSet, Iterable, List, Sequence, Set, Tuple
+from typing import DefaultDict, Dict, FrozenSet, Iterable, List, Sequence, Set, Tuple
 
 from nhc.deep.evidence import (
     Pair,
@@ -82,6 +82,12 @@ class _Court:
         self.names, self.topology, self.results, self.rules = names, topology, results, rules
         self.evidence = {layer: gather(results, layer) for layer in (Layer.LEAF, Layer.ACROSS)}
         self.blames: List[Blame] = []
+        self._bad: DefaultDict[Tuple[Layer, str], List[int]] = defaultdict(list)
+        """The places among the results of the bad tests of each node in each layer."""
+        for number, result in enumerate(results):
+            if result.seen is GroupOutcome.BAD:
+                for node in result.test.nodes:
+                    self._bad[result.test.layer, node].append(number)
         self.guilty: Set[str] = set()
         self.spared: Set[str] = set()
         """Nodes whose failures a leaf, a rail or a path explains."""
@@ -99,6 +105,7 @@ class _Court:
         bad = convicted(seen, self.rules, self.topology if across else None)
         accused = bad.intersection(names)
         leaves = bad_leaves(names, accused, self.topology, self.rules)
+        sizes = Counter(map(self.topology.leaf, names))
         by_leaf: DefaultDict[str, List[str]] = defaultdict(list)
         for node in sorted(accused):
             by_leaf[self.topology.leaf(node)].append(node)
@@ -109,7 +116,7 @@ class _Court:
             if leaf in by_path:
                 self.spared.update(by_leaf.pop(leaf))
             else:
-                self._leaf(layer, leaf, by_leaf.pop(leaf), names)
+                self._leaf(layer, leaf, by_leaf.pop(leaf), sizes[leaf])
         uplinks = {blame.names[0] for blame in self.blames if blame.culprit is Culprit.LEAF}
         for members in by_leaf.values():
             for node in members:
@@ -119,8 +126,10 @@ class _Court:
                 else:
                     self.spared.add(node)
         if across:
-            for path in sorted(path for path in self.broken if not uplinks.intersection(path)):
-                self._path(path, f"leaves {path[0]} and {path[1]}: the path between them, not the nodes", {path}, seen)
+            pairs = self._by_path(seen)
+            for path in sorted(path for path in self.broken if uplinks.isdisjoint(path)):
+                what = f"leaves {path[0]} and {path[1]}: the path between them, not the nodes"
+                self._path(path, what, pairs[path], seen)
         for pair in sorted(seen.bad_pairs):
             self._link(layer, pair, seen)
 
@@ -145,17 +154,25 @@ class _Court:
             what = f"none of {len(leaves)} leaves reached another: what joins them (the spine), not the nodes"
         else:
             what = f"leaves {' and '.join(leaves)}: the path between them, not the nodes"
-        self._path(leaves, what, self.broken, seen)
+        by_path = self._by_path(seen)
+        self._path(leaves, what, sorted(pair for path in self.broken for pair in by_path[path]), seen)
 
-    def _path(self, leaves: Tuple[str, ...], what: str, paths: Collection[Path], seen: PairEvidence) -> None:
-        pairs = [pair for pair in sorted(seen.bad_pairs) if path_of(pair, self.topology) in paths]
+    def _by_path(self, seen: PairEvidence) -> DefaultDict[Path, List[Pair]]:
+        """The bad pairs over each path, sorted."""
+        found: DefaultDict[Path, List[Pair]] = defaultdict(list)
+        for pair in sorted(seen.bad_pairs):
+            path = path_of(pair, self.topology)
+            if path is not None:
+                found[path].append(pair)
+        return found
+
+    def _path(self, leaves: Tuple[str, ...], what: str, pairs: Sequence[Pair], seen: PairEvidence) -> None:
         self.spared.update(node for pair in pairs for node in pair if not seen.proven(node))
         tests = sum(seen.bad_pairs[pair] for pair in pairs)
         named = tuple(name for pair in pairs[:3] for name in self._behind(Layer.ACROSS, pair, both=True))
         self.blames.append(Blame(Culprit.PATH, leaves, f"{what}; {tests} tests of {len(pairs)} pairs are bad", named))
 
-    def _leaf(self, layer: Layer, leaf: str, members: Sequence[str], names: Sequence[str]) -> None:
-        size = sum(self.topology.leaf(node) == leaf for node in names)
+    def _leaf(self, layer: Layer, leaf: str, members: Sequence[str], size: int) -> None:
         where = "even inside it" if layer is Layer.LEAF else "to other leaves, while pairs inside it are good"
         self.spared.update(members)
         self.blames.append(Blame(
@@ -172,9 +189,12 @@ class _Court:
             self._behind(layer, [node]),
         ))  # fmt: skip
 
+    def _explained(self, pair: Pair) -> bool:
+        return not (self.guilty.isdisjoint(pair) and self.spared.isdisjoint(pair))
+
     def _link(self, layer: Layer, pair: Tuple[str, str], seen: PairEvidence) -> None:
         one, two = pair
-        if {one, two} & (self.guilty | self.spared) or not (seen.good.get(one) and seen.good.get(two)):
+        if self._explained(pair) or not (seen.good.get(one) and seen.good.get(two)):
             return
         if layer is Layer.ACROSS and self._over_broken(one, two):
             return
@@ -187,31 +207,32 @@ class _Court:
             ))  # fmt: skip
 
     def _behind(self, layer: Layer, nodes: Sequence[str], both: bool = False) -> Tuple[str, ...]:
-        wanted = set(nodes)
-        return tuple(
-            result.test.name
-            for result in self.results
-            if result.test.layer is layer
-            and result.seen is GroupOutcome.BAD
-            and (wanted <= set(result.test.nodes) if both else wanted & set(result.test.nodes))
-        )[:10]
+        of_each = [self._bad.get((layer, node), []) for node in sorted(set(nodes))]
+        numbers = set.intersection(*map(set, of_each)) if both else {number for one in of_each for number in one}
+        return tuple(self.results[number].test.name for number in sorted(numbers)[:10])
 
     def rails(self) -> None:
         """Name the rails on which convicted nodes are bad; where a blamed leaf is bad on one rail alone, that rail."""
         tried: Dict[str, Dict[str, bool]] = {}
         for result in self.results:
             if result.test.layer is Layer.RAILS and result.seen is not GroupOutcome.UNKNOWN:
-                for node in (self.guilty | self.spared).intersection(result.test.nodes):
-                    tried.setdefault(node, {})[result.test.rail] = result.seen is GroupOutcome.BAD
-        self.blames = [self._with_rails(blame, tried) for blame in self.blames]
+                for node in result.test.nodes:
+                    if node in self.guilty or node in self.spared:
+                        tried.setdefault(node, {})[result.test.rail] = result.seen is GroupOutcome.BAD
+        by_leaf: DefaultDict[str, Dict[str, Dict[str, bool]]] = defaultdict(dict)
+        for node, rails in tried.items():
+            by_leaf[self.topology.leaf(node)][node] = rails
+        self.blames = [self._with_rails(blame, tried, by_leaf) for blame in self.blames]
 
-    def _with_rails(self, blame: Blame, tried: Dict[str, Dict[str, bool]]) -> Blame:
+    def _with_rails(
+        self, blame: Blame, tried: Dict[str, Dict[str, bool]], by_leaf: Dict[str, Dict[str, Dict[str, bool]]]
+    ) -> Blame:  # fmt: skip
         if blame.culprit is Culprit.NODE and tried.get(blame.names[0]):
             return blame._replace(message=f"{blame.message}; {_rails_said(tried[blame.names[0]])}")
         if blame.culprit is Culprit.LEAF:
             leaf = blame.names[0]
             bad = {node: [rail for rail, is_bad in rails.items() if is_bad]
-                   for node, rails in tried.items() if self.topology.leaf(node) == leaf}  # fmt: skip
+                   for node, rails in by_leaf.get(leaf, {}).items()}  # fmt: skip
             alone = {rails[0] for rails in bad.values() if len(rails) == 1}
             # With one rail tested alone nothing tells it from the whole leaf.
             same = len(bad) > 1 and len(alone) == 1 and all(len(rails) == 1 for rails in bad.values())
@@ -284,7 +305,7 @@ class _Court:
         for seen in self.evidence.values():
             for pair, times in sorted(seen.bad_pairs.items()):
                 path = path_of(pair, self.topology) if seen is self.evidence[Layer.ACROSS] else None
-                if not set(pair) & (self.guilty | self.spared) and pair not in self.links and path not in self.broken:
+                if not self._explained(pair) and pair not in self.links and path not in self.broken:
                     found[pair] += times
         return found
 

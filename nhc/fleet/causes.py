@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from typing import Dict, Iterable, List, NamedTuple, Sequence, Set, Tuple
+from typing import Dict, Iterable, List, NamedTuple, Sequence, Tuple
 
 from nhc.model import printable
 
@@ -36,10 +36,11 @@ class Causes:
     def __init__(self) -> None:
         self._found: Dict[str, Tuple[array[int], List[str]]] = {}
         self._actions: Dict[str, str] = {}
-        self._last = ""
+        self._by_node: Dict[int, List[Tuple[str, str]]] = {}
 
     def add(self, index: int, name: str, message: str, action: str) -> str:
         """Note a node's message; the key of its cause."""
+        self._by_node.clear()
         template = template_of(message, name)
         if template not in self._found:
             if len(self._found) >= MOST:
@@ -59,18 +60,28 @@ class Causes:
 
     def listed(self, names: Sequence[str], among: Iterable[int] = ()) -> Dict[str, Cause]:
         """The same by their keys, in the order in which they came."""
-        wanted: Set[int] = set(among)
         causes: Dict[str, Cause] = {}
-        for template, (indices, messages) in self._found.items():
-            pairs = [pair for pair in zip(indices, messages) if not wanted or pair[0] in wanted]
-            if not pairs:
-                continue
+        for template, pairs in self._pairs(sorted(set(among))):
             pairs.sort(key=lambda pair: pair[0])
             said = common([message for _index, message in pairs], [names[index] for index, _message in pairs])
             if template == OTHERS and len(pairs) > 1:
                 said += " (one of several)"
             causes[template] = Cause(said, [names[index] for index, _message in pairs], self._actions[template])
         return causes
+
+    def _pairs(self, among: Sequence[int]) -> List[Tuple[str, List[Tuple[int, str]]]]:
+        """Each cause's nodes with their messages, of these nodes or of all, in the order in which the causes came."""
+        if not among:
+            return [(template, list(zip(indices, messages))) for template, (indices, messages) in self._found.items()]
+        if not self._by_node:  # made once for all groups of nodes that are asked for: each then costs its own nodes
+            for template, (indices, messages) in self._found.items():
+                for index, message in zip(indices, messages):
+                    self._by_node.setdefault(index, []).append((template, message))
+        found: Dict[str, List[Tuple[int, str]]] = {}
+        for index in among:
+            for template, message in self._by_node.get(index, ()):
+                found.setdefault(template, []).append((index, message))
+        return [(template, found[template]) for template in sorted(found, key=list(self._found).index)]
 
 
 def template_of(message: str, name: str) -> str:

@@ -114,7 +114,11 @@ class _Deciding:
     """What is out, and what was spent, while a decision is made."""
 
     def __init__(self, policy: Policy, states: Sequence[NodeState], history: List[Past], now: float) -> None:
-        self.policy, self.history, self.now = policy, history, now
+        self.policy, self.now = policy, now
+        self.repaired: Dict[str, List[Past]] = {}
+        for past in history:
+            if past.operation in (Operation.REBOOT, Operation.REPLACE):
+                self.repaired.setdefault(past.node, []).append(past)
         self.operations: List[PlannedOperation] = []
         self.withheld: List[Withheld] = []
         self.size: Dict[str, int] = {"": len(states)}
@@ -204,15 +208,14 @@ class _Deciding:
             return
         if state.available or state.mark is None or not may_change(state.mark):
             return  # not out yet, or not by us: a later round, or nobody's business here
-        reboots = [p for p in self.history if p.node == node and p.operation is Operation.REBOOT]
-        tried = sum(1 for past in reboots if self.now - past.when < self.policy.window)
+        repairs = self.repaired.get(node, ())
+        tried = sum(
+            1 for past in repairs if past.operation is Operation.REBOOT and self.now - past.when < self.policy.window
+        )
         if operation is Operation.REBOOT and tried >= self.policy.attempts:
             operation = Operation.REPLACE
         because = mark.why + (f" ({tried} reboots did not help)" if operation is Operation.REPLACE and tried else "")
-        last = max(
-            (p.when for p in self.history if p.node == node and p.operation in (Operation.REBOOT, Operation.REPLACE)),
-            default=None,
-        )
+        last = max((past.when for past in repairs), default=None)
         if operation not in self.policy.repairs:
             self.withhold(node, operation, f"the policy allows no {operation.value}")
         elif state.busy:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from typing import Iterable, Iterator, List, NamedTuple, Optional
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 from nhc.model import printable
 from nhc.policy.decide import Past
@@ -22,6 +22,10 @@ KEEP = 90 * 86400.0
 """Seconds of history kept when the file is trimmed."""
 TRIM_AT = 16 << 20
 """Bytes above which the file is trimmed."""
+TRIM_AFTER = KEEP + 10 * 86400.0
+"""Seconds: a large file is read to be trimmed only when its first line is older, so once in ten days at most."""
+LINE_LIMIT = 1 << 16
+"""Bytes of the file's beginning in which its first line is looked for."""
 
 
 class LedgerError(Exception):
@@ -96,19 +100,20 @@ class Ledger:
 
     def history(self, since: float = 0.0) -> List[Past]:
         """What `decide` counts: operations begun, less those that were refused or turned out to be done already."""
-        begun: List[Past] = []
+        begun: List[Optional[Past]] = []
+        standing: Dict[Tuple[str, Operation], List[int]] = {}
         for entry in self.entries(since):
             operation = _operation(entry.operation)
             if operation is None:
                 continue
             if entry.effect == BEGUN:
+                standing.setdefault((entry.node, operation), []).append(len(begun))
                 begun.append(Past(entry.when, entry.node, operation))
             elif entry.effect in (Effect.REFUSED.value, Effect.UNCHANGED.value):
-                for number in range(len(begun) - 1, -1, -1):
-                    if begun[number].node == entry.node and begun[number].operation is operation:
-                        del begun[number]
-                        break
-        return begun
+                numbers = standing.get((entry.node, operation))
+                if numbers:
+                    begun[numbers.pop()] = None
+        return [past for past in begun if past is not None]
 
     def begin(self, operations: Iterable[PlannedOperation], now: float) -> None:
         """Write down what is about to be done, on disk before this returns. Raises LedgerError."""
@@ -119,11 +124,12 @@ class Ledger:
         self._append(LedgerEntry(now, a.node, operation.value, a.effect.value, "", a.message, self.by) for a in applied)
 
     def _append(self, entries: Iterable[LedgerEntry]) -> None:
-        text = "".join(_line(entry) for entry in entries)
-        if not text:
+        written = list(entries)
+        if not written:
             return
+        text = "".join(_line(entry) for entry in written)
         try:
-            self._trim()
+            self._trim(max(entry.when for entry in written))
             fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
                 size = os.fstat(fd).st_size
@@ -138,10 +144,10 @@ class Ledger:
         except OSError as error:
             raise LedgerError(f"{self.path}: {error.strerror}: nothing may be done without a ledger") from None
 
-    def _trim(self) -> None:
-        """Drop what is older than KEEP once the file is large, replacing it whole."""
+    def _trim(self, now: float) -> None:
+        """Drop what is older than KEEP once the file is large and begins with much of it, replacing it whole."""
         try:
-            if os.stat(self.path).st_size < TRIM_AT:
+            if os.stat(self.path).st_size < TRIM_AT or self._began() > now - TRIM_AFTER:
                 return
         except FileNotFoundError:
             return
@@ -149,6 +155,15 @@ class Ledger:
         horizon = max(entry.when for entry in kept) - KEEP if kept else 0.0
         text = "".join(_line(entry) for entry in kept if entry.when >= horizon)
         whole_file.write(self.path, text.encode(), 0o644, durable=True)
+
+    def _began(self) -> float:
+        """When the first readable line was written; 0.0 where the file's beginning has none."""
+        with open(self.path, "rb") as file:
+            for line in file.read(LINE_LIMIT).splitlines():
+                entry = _read(line.decode("utf-8", "replace"))
+                if entry is not None:
+                    return entry.when
+        return 0.0
 
 
 def _line(entry: LedgerEntry) -> str:

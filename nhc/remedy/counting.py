@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, Iterable, List, Mapping, NamedTuple, Sequence, Set, Tuple
+from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
 from sqlalchemy.engine import Connection
 
@@ -16,7 +16,8 @@ from nhc.remedy.bounds import FLEET, MARK, BegunAction, Bounds, Radius, Usage, s
 from nhc.remedy.breaker import NAME, BreakerInput, BreakerSettings
 from nhc.remedy.machine import OUT, REPAIRING, AttemptStatus, EpisodeState
 from nhc.remedy.room import TRAIN_AT_WORK
-from nhc.store import attempts, episodes, holds, nodes, trains
+from nhc.store import attempts, ended_episodes, holds, nodes, trains
+from nhc.store.ended_episodes import EndedEpisode
 from nhc.store.episodes import Episode
 from nhc.store.holds import Hold
 
@@ -78,8 +79,11 @@ def count(
     breaker: BreakerSettings,
     now: float,
     max_age: float,
+    ended: Optional[EndedMarks] = None,
 ) -> Counted:
-    """Count anew what is out, under repair, and begun within the windows. Nothing is remembered outside the store."""
+    """Count anew what is out, under repair, and begun within the windows. `ended` spares the reading of what cannot
+    change: the details of episodes that have ended.
+    """
     usage = Usage(fleet.groups, fleet.sizes)
     since = now - longest(bounds, breaker)
     out: Set[str] = {case.episode.node for case in cases if case.state in OUT}
@@ -90,19 +94,20 @@ def count(
         if case.state in REPAIRING and case.attempts:
             usage.count_repairing(case.episode.node)
     _trains(connection, usage, out, since)
-    ended = episodes.list_episodes(connection, is_open=False, ended_since=since)
-    details_of = [(case.episode, case.detail) for case in cases] + [(row, _detail(row)) for row in ended]
-    for row, detail in details_of:
-        if detail.marked > since:
-            usage.begin(BegunAction(detail.marked, row.node, MARK))
+    rows = ended_episodes.since(connection, since)
+    marks = (ended or EndedMarks()).of(connection, rows)
+    for node, marked in [*((case.episode.node, case.detail.marked) for case in cases), *marks]:
+        if marked > since:
+            usage.begin(BegunAction(marked, node, MARK))
     found = attempts.attempts_since(connection, since)
     for attempt in found:
         if state_of(attempt) is not AttemptStatus.REFUSED:
             usage.begin(BegunAction(attempt.written, attempt.node, attempt.rung))
-    states_of = {row.id: EpisodeState(row.state) for row, _ in details_of}
+    known: List[Union[Episode, EndedEpisode]] = [*(case.episode for case in cases), *rows]
+    states_of = {row.id: EpisodeState(row.state) for row in known}
     closed = holds.breakers(connection).get(NAME)
     begun = closed.since if closed is not None else 0.0
-    sick = {row.node for row, _ in details_of if row.opened > max(now - breaker.within, begun)}
+    sick = {row.node for row in known if row.opened > max(now - breaker.within, begun)}
     seen = BreakerInput(
         usage.size((FLEET, "")), len(sick), _blind(connection, fleet, now, max_age),
         _repairs([one for one in found if one.written > begun], states_of),
@@ -153,8 +158,26 @@ def _blind(connection: Connection, fleet: FleetGroups, now: float, max_age: floa
     return sum(fleet.names.here(row.node) in fleet.groups for row in (*unknown, *silent))
 
 
-def _detail(row: Episode) -> details.Detail:
+class EndedMarks:
+    """When the nodes of ended episodes were marked. Each detail is read once, and again when its version is another."""
+
+    def __init__(self) -> None:
+        self._marked: Dict[Tuple[int, int], float] = {}
+
+    def of(self, connection: Connection, rows: Sequence[EndedEpisode]) -> List[Tuple[str, float]]:
+        """The node of each row, and when it was marked (0.0: never). What is not among the rows is forgotten."""
+        texts = ended_episodes.details(
+            connection, [row.id for row in rows if (row.id, row.version) not in self._marked]
+        )  # fmt: skip
+        self._marked = {
+            (row.id, row.version): _marked(texts[row.id]) if row.id in texts else self._marked[row.id, row.version]
+            for row in rows
+        }
+        return [(row.node, self._marked[row.id, row.version]) for row in rows]
+
+
+def _marked(text: str) -> float:
     try:
-        return details.read(row.detail)
+        return details.read(text).marked
     except details.BadDetail:
-        return details.Detail()
+        return 0.0

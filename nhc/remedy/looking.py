@@ -22,13 +22,13 @@ from nhc.remedy.bounds import MARK
 from nhc.remedy.breaker import NAME, blind
 from nhc.remedy.counting import Counted, FleetGroups
 from nhc.remedy.effects import Hands, Looked, Watched
+from nhc.remedy.held import StandingHolds, held_now
 from nhc.remedy.ladder import Mode, NodeFault
 from nhc.remedy.machine import REPAIRING, EpisodeState
 from nhc.remedy.settings import RemedySettings
 from nhc.remedy.view import Consent, EpisodeView, Health, Scene
 from nhc.store import episodes, holds, nodes, trains
 from nhc.store.database import Store
-from nhc.store.holds import Hold
 from nhc.system.steady_time import SteadyTime
 
 GROUPS_EVERY = 600.0
@@ -87,6 +87,7 @@ class Lookout:
         self._fleet = FleetGroups({}, {}, Names((), ()))
         self._read = float("-inf")
         self._watched: Dict[str, Watched] = {}
+        self._marked = counting.EndedMarks()
         self._unseen: Set[int] = set()
 
     def begin(self, now: float) -> Base:
@@ -121,7 +122,7 @@ class Lookout:
             self.book.note_others(connection)
             counted = counting.count(
                 connection, self._fleet, cases, states or (), self.settings.bounds, self.settings.breaker, now,
-                self.settings.sources.max_age,
+                self.settings.sources.max_age, self._marked,
             )  # fmt: skip
             scopes = holds.in_force(connection, now)
         if states is not None:
@@ -212,7 +213,7 @@ class Lookout:
             healths = self._together([health.stored(connection, self._fleet.names, sorted(wanted)), own])
             rows = nodes.list_nodes(connection, sorted(stored(name) for name in names))
             self.hands.crew.learn({self._fleet.names.here(row.node): row for row in rows})
-            held = holds.in_force(connection, now)
+            held = StandingHolds(holds.in_force(connection, now), self._fleet)
             breaker = holds.breakers(connection).get(NAME)
             enabled = holds.first_seen(connection, MARKING)
             joined = self._joined(connection, cases, base)
@@ -239,7 +240,7 @@ class Lookout:
                 detail = detail._replace(faults=kept(detail.faults, found.faults))
             detail = detail._replace(faults=silence.current(detail.faults, by_name.get(node)))
             seen = watched.get(case.episode.id, Watched(None))
-            by = held_by(held, node, self._fleet)
+            by = held.why(node)
             views[case.episode.id] = case.view()._replace(
                 detail=detail, node=by_name.get(node), nodes_known=states is not None, health=found,
                 held=by, breaker=why, progress=seen.progress, unseen=seen.unseen,
@@ -310,26 +311,3 @@ class Lookout:
 def _free(state: NodeState) -> bool:
     """Whether a person's request on a node is ours to carry out: nobody else has taken the node out."""
     return state.available or (state.mark is not None and state.mark.ours)
-
-
-def held_now(connection: Connection, node: str, own: int, now: float, fleet: FleetGroups) -> str:
-    """Why nothing may be sent to a node at this very moment, "" where it may: a hold that is not `own`, the end of that
-    one (0: we have none), or the open breaker.
-    """
-    breaker = holds.breakers(connection).get(NAME)
-    if breaker is not None and breaker.state == "open":
-        return f"the breaker is open: {breaker.why}"
-    standing_holds = holds.in_force(connection, now)
-    if own and all(one.id != own for one in standing_holds):
-        return "a person ended the train's hold on it"
-    return held_by([one for one in standing_holds if one.id != own], node, fleet)
-
-
-def held_by(standing_holds: Sequence[Hold], node: str, fleet: FleetGroups) -> str:
-    """Who holds a node and why, "" for nobody. A hold is on the node, on a group (`rack=r12`) or on the fleet."""
-    groups = {f"{kind}={name}" for kind, name in fleet.groups.get(node, ())}
-    for one in standing_holds:
-        if one.scope == "fleet" or (one.scope == "node" and fleet.names.here(one.name) == node) or one.name in groups:
-            where = "" if one.scope == "node" else f"{one.name or 'the fleet'} "
-            return f"{where}held by {one.by}: {one.why}"
-    return ""

@@ -13,7 +13,7 @@ from typing import Optional, Tuple
 from nhc.ports.adapter import AdapterError, Applied, Effect, Mark, NodeState
 from nhc.ports.spares import AddedNode, AddedPhase, AddFailed, CapacityPool
 from nhc.remedy import counting
-from nhc.remedy.looking import held_by
+from nhc.remedy.held import StandingHolds
 from nhc.remedy.site import RemedySite
 from nhc.spares.decide import SpareStep, added_name
 from nhc.spares.settings import PoolSettings
@@ -136,7 +136,7 @@ class _Step:
             return None, f"the scheduler knows {len(found)} nodes as {' or '.join(seen.names) or 'it'}: not deleted"
         with self.site.store.read() as connection:
             fleet = counting.fleet(connection, states)
-            held = held_by(holds.in_force(connection, self.now), found[0].name, fleet)
+            held = StandingHolds(holds.in_force(connection, self.now), fleet).why(found[0].name)
         if found[0].busy:
             return None, f"work still runs on {found[0].name}"
         if held or found[0].hold:

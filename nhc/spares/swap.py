@@ -9,7 +9,7 @@ from nhc.ports.adapter import AdapterError, Applied, Effect
 from nhc.ports.spares import CapacityPool, Keeper
 from nhc.remedy import counting, health
 from nhc.remedy import detail as details
-from nhc.remedy.looking import held_by
+from nhc.remedy.held import StandingHolds
 from nhc.remedy.site import RemedySite
 from nhc.spares import capacity
 from nhc.spares.decide import SpareDecision, SpareStep, SpareView, SpareWait, decide
@@ -73,7 +73,7 @@ def look(site: RemedySite, pool: PoolSettings, keeper: Keeper, now: float, apply
             fleet.names.here(one.node): (one.verdict, one.at) for one in deep.last_verdicts(connection)
             if one.suite == pool.suite
         } if pool.suite else {}  # fmt: skip
-        standing = holds.in_force(connection, now)
+        held = StandingHolds(holds.in_force(connection, now), fleet)
         addable -= sum(row.state == ENTERING and not row.token for row in rows)  # asked for, and perhaps not shown yet
         had: FrozenSet[int] = frozenset()
         if adds:
@@ -81,7 +81,7 @@ def look(site: RemedySite, pool: PoolSettings, keeper: Keeper, now: float, apply
     return SpareView(
         pool, waiting, rows, {state.name: state for state in states}, healths, verdicts, found,
         {node: _marked(row) for node, row in found.items()},
-        {node: held_by(standing, node, fleet) for node in found}, site.settings.sources.max_age, now,
+        {node: held.why(node) for node in found}, site.settings.sources.max_age, now,
         adds, addable, had,
     )  # fmt: skip
 

@@ -2,13 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from nhc.store.episodes import Episode
 from nhc.store.schema import episodes
+
+BATCH = 500
+"""Rows that one statement names: SQLite before 3.32 takes 999 values."""
+
+
+class EndedEpisode(NamedTuple):
+    """What counts of an episode that has ended, without its detail."""
+
+    id: int
+    version: int
+    node: str
+    state: str
+    opened: float
+
+
+def since(connection: Connection, at: float) -> List[EndedEpisode]:
+    """The episodes that have ended since then, the oldest first."""
+    columns = (episodes.c[name] for name in EndedEpisode._fields)
+    found = connection.execute(sa.select(*columns).where(episodes.c.ended >= at))
+    # Asked for their order, SQLite reads all that ever were, rather than sort these.
+    return sorted((EndedEpisode._make(row) for row in found), key=lambda one: one.id)
+
+
+def details(connection: Connection, numbers: Sequence[int]) -> Dict[int, str]:
+    """The details of episodes, by their numbers."""
+    found: Dict[int, str] = {}
+    for begin in range(0, len(numbers), BATCH):
+        some = episodes.c.id.in_(numbers[begin : begin + BATCH])
+        rows = connection.execute(sa.select(episodes.c.id, episodes.c.detail).where(some))
+        found.update({row.id: row.detail for row in rows})
+    return found
 
 
 def outcomes(connection: Connection, since: float) -> Dict[str, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Dict, List, NamedTuple, Optional
+from typing import Dict, List, NamedTuple, Optional, Sequence
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -77,8 +77,22 @@ def end(connection: Connection, number: int, *, by: str, now: float, why: str = 
 
 def in_force(connection: Connection, now: float) -> List[Hold]:
     """The holds that hold at this moment."""
-    standing = sa.and_(holds.c.ended.is_(None), sa.or_(holds.c.until.is_(None), holds.c.until > now))
-    return [Hold._make(row) for row in connection.execute(sa.select(holds).where(standing).order_by(holds.c.id))]
+    return [Hold._make(row) for row in connection.execute(sa.select(holds).where(_standing(now)).order_by(holds.c.id))]
+
+
+def in_force_on(connection: Connection, node: str, groups: Sequence[str], own: int, now: float) -> List[Hold]:
+    """Those of them that can be on a node: on its name, with a domain too, on its groups, on the fleet; and `own`."""
+    name = holds.c.name
+    mine = sa.or_(
+        holds.c.scope == "fleet", holds.c.id == own, sa.and_(holds.c.scope == "group", name.in_(groups)),
+        sa.and_(holds.c.scope == "node", sa.or_(name == node, name.startswith(f"{node}.", autoescape=True))),
+    )  # fmt: skip
+    asked = sa.select(holds).where(_standing(now), mine).order_by(holds.c.id)
+    return [Hold._make(row) for row in connection.execute(asked)]
+
+
+def _standing(now: float) -> sa.ColumnElement[bool]:
+    return sa.and_(holds.c.ended.is_(None), sa.or_(holds.c.until.is_(None), holds.c.until > now))
 
 
 def breakers(connection: Connection) -> Dict[str, Breaker]:

@@ -14,7 +14,7 @@ from nhc.remedy.book import Book
 from nhc.remedy.breaker import NAME, blind
 from nhc.remedy.counting import FleetGroups
 from nhc.remedy.effects import Watched
-from nhc.remedy.looking import held_by, held_now
+from nhc.remedy.held import StandingHolds, held_now
 from nhc.remedy.settings import RemedySettings
 from nhc.remedy.view import Health
 from nhc.store import deep, episodes, holds, nodes, trains
@@ -45,6 +45,7 @@ class TrainLook:
         self.plan, self.store = book.plan, book.store
         self.problems: List[str] = []
         self._watched: Dict[str, Watched] = {}
+        self._marked = counting.EndedMarks()
         self._fleet = FleetGroups({}, {}, Names((), ()))
 
     def held(self, connection: Connection, node: str, own: int, now: float) -> str:
@@ -96,9 +97,10 @@ class TrainLook:
             self.book.note_others(connection, train)
             counted = counting.count(
                 connection, seen.fleet, cases, seen.states or (), self.settings.bounds, self.settings.breaker, now,
-                self.settings.sources.max_age,
+                self.settings.sources.max_age, self._marked,
             )  # fmt: skip
             standing = holds.in_force(connection, now)
+            held, numbers = StandingHolds(standing, seen.fleet), {one.id for one in standing}
             opened = holds.breakers(connection).get(NAME)
             healths = health.together([health.stored(connection, seen.fleet.names, names), seen.own])
             episode = {row.node: row.id for row in episodes.list_episodes(connection, is_open=True)}
@@ -122,8 +124,7 @@ class TrainLook:
             views[node] = StopView(
                 node, ride.row.wave, ride.state, ride.row.step, detail, ride.act,
                 states.get(node), seen.states is not None, healths.get(node),
-                held_by([one for one in standing if one.id != detail.hold], node, seen.fleet),
-                not detail.hold or any(one.id == detail.hold for one in standing), episode.get(node, 0),
+                held.why(node, detail.hold), not detail.hold or detail.hold in numbers, episode.get(node, 0),
                 suites.get(seen.fleet.names.stored(node)), progress=watched.progress, unwatched=watched.unseen,
             )  # fmt: skip
         return scene, views, rides

@@ -7,6 +7,7 @@ the same fleet gives the same waves.
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
+from heapq import heapify, heappop, heappush
 from typing import Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 from nhc.matching.node_ranges import expand
@@ -30,11 +31,9 @@ def take(plan: TrainPlan, groups: Mapping[str, Sequence[Radius]], bounds: Bounds
     """The waves of a plan over a fleet: `groups` has each node with its radii. Raises BadTrain."""
     left_out: Dict[str, str] = {}
     chosen = _chosen(plan, groups, left_out)
-    for node in list(chosen):
-        held = protected(bounds, node)
-        if held is not None:
-            chosen.remove(node)
-            left_out[node] = held.why
+    refused = {node: held.why for node in chosen if (held := protected(bounds, node)) is not None}
+    chosen = [node for node in chosen if node not in refused]
+    left_out.update(refused)
     if not chosen:
         why = f": {next(iter(left_out.values()))}" if left_out else ""
         raise BadTrain(f"{plan.path}: no node of the cluster is left for this train{why}")
@@ -89,29 +88,41 @@ def natural(name: str) -> Tuple[Tuple[int, int, str], ...]:
 
 
 def spread(nodes: Sequence[str], waves: Waves, groups: Mapping[str, Sequence[Radius]]) -> Tuple[Tuple[str, ...], ...]:
-    """Put nodes in waves: the first small, no later one larger than its size, none with too many of one radius."""
-    left = list(nodes)
+    """Put nodes in waves: the first small, no later one larger than its size, none with too many of one radius.
+
+    Each wave takes the first nodes that there is room for. Nodes of the same radii stand in one line: where its first
+    has no room in a wave, no other has, so a wave looks at the lines, not at each node.
+    """
     most = max(waves.size.of(len(nodes)), 1)
+    kinds = dict(waves.per)
     sizes: Dict[Radius, int] = {}
-    for node in nodes:
+    lines: Dict[Tuple[Radius, ...], List[int]] = {}
+    for place, node in enumerate(nodes):
         for radius in groups.get(node, ()):
             sizes[radius] = sizes.get(radius, 0) + 1
+        lines.setdefault(tuple(radius for radius in groups.get(node, ()) if radius[0] in kinds), []).append(place)
+    limits = {radius: max(kinds[radius[0]].of(size), 1) for radius, size in sizes.items() if radius[0] in kinds}
+    # Each line with the place of its first node, and how many of it are in waves already.
+    heads = [(places[0], 0, radii) for radii, places in lines.items()]
+    heapify(heads)
     found: List[Tuple[str, ...]] = []
-    while left:
+    while heads:
         room = min(waves.first, most) if not found and waves.first else most
         wave: List[str] = []
         counts: Dict[Radius, int] = {}
-        for node in left:
-            if len(wave) == room:
-                break
-            mine = [radius for radius in groups.get(node, ()) for kind, _limit in waves.per if radius[0] == kind]
-            limits = dict(waves.per)
-            if any(counts.get(one, 0) >= max(limits[one[0]].of(sizes[one]), 1) for one in mine):
+        full: List[Tuple[int, int, Tuple[Radius, ...]]] = []
+        while heads and len(wave) < room:
+            head = heappop(heads)
+            place, taken, radii = head
+            if any(counts.get(radius, 0) >= limits[radius] for radius in radii):
+                full.append(head)
                 continue
-            for one in mine:
-                counts[one] = counts.get(one, 0) + 1
-            wave.append(node)
-        taken = set(wave)
-        left = [node for node in left if node not in taken]
+            for radius in radii:
+                counts[radius] = counts.get(radius, 0) + 1
+            wave.append(nodes[place])
+            if taken + 1 < len(lines[radii]):
+                heappush(heads, (lines[radii][taken + 1], taken + 1, radii))
+        for head in full:
+            heappush(heads, head)
         found.append(tuple(wave))
     return tuple(found)

@@ -5,6 +5,7 @@ from collections import Counter
 
 import sqlalchemy as sa
 
+from nhc.remedy.counting import EndedMarks
 from nhc.store import attempts, deep, ended_episodes, episodes
 from nhc.store.deep import DeepResult
 from nhc.store.schema import episodes as table
@@ -111,3 +112,34 @@ def test_a_node_with_several_new_results_is_named_once(store):
         assert deep.nodes_since(connection, 0) == ["a", "b"]
         assert deep.nodes_since(connection, 2) == ["a"]
         assert deep.nodes_since(connection, deep.newest_id(connection)) == []
+
+
+def test_a_round_reads_the_details_of_the_episodes_that_ended_since_the_one_before(store):
+    marks, asked = EndedMarks(), []
+
+    def of_a_round():
+        with store.read() as connection:
+            event = lambda *args: asked.append(args[2:4])  # noqa: E731
+            sa.event.listen(connection, "before_cursor_execute", event)
+            found = marks.of(connection, ended_episodes.since(connection, SINCE))
+            sa.event.remove(connection, "before_cursor_execute", event)
+        read = [len(values) for statement, values in asked if "detail" in statement]
+        asked.clear()
+        return found, read
+
+    keep(store, [(f"n{number}", "returned", 900.0, 1100.0) for number in range(1200)])
+    with store.write() as connection:
+        connection.execute(sa.update(table).where(table.c.node == "n7").values(detail='{"marked":950.0}'))
+    found, read = of_a_round()
+    assert (len(found), read) == (1200, [500, 500, 200])
+    assert dict(found)["n7"] == 950.0
+    assert of_a_round() == (found, [])
+
+    keep(store, [("new", "returned", 900.0, 1100.0)])
+    with store.write() as connection:  # a person's note on one that had ended
+        connection.execute(
+            sa.update(table).where(table.c.node == "n8").values(detail='{"marked":960.0}', version=table.c.version + 1)
+        )
+    found, read = of_a_round()
+    assert read == [2]
+    assert (dict(found)["n8"], dict(found)["new"]) == (960.0, 0.0)
