@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Mapping, Optional
 
 import click
 
@@ -12,9 +12,12 @@ from nhc.cli.common_options import FORMAT
 from nhc.cli.option_groups import GroupedCommand
 from nhc.cli.remedy_options import SETTINGS, STORE, age, carried_out, detail_of, settings_of, show, table, when
 from nhc.model import printable
+from nhc.plugins import NoAdapter
+from nhc.ports.adapter import AdapterError
 from nhc.remedy.breaker import NAME
 from nhc.remedy.ladder import Mode
 from nhc.remedy.settings import ACTIONS
+from nhc.remedy.site import verdicts_by_cluster
 from nhc.store import episodes, holds, nodes
 from nhc.store.leader import leads
 from nhc.store.settings import fleet_store
@@ -45,6 +48,13 @@ def _status(path: Optional[str], url: Optional[str], form: str) -> int:
         leader = leads(store)
     finally:
         store.close()
+    known, elsewhere = "store", ""
+    if not verdicts and settings.sources.adapter:
+        known = "cluster"
+        try:
+            verdicts = verdicts_by_cluster(settings, now)
+        except (NoAdapter, AdapterError) as error:
+            elsewhere = f"the store knows none, and the cluster cannot be asked: {printable(str(error))}"
     is_open = breaker is not None and breaker.state == "open"
     details = {row.id: detail_of(row) for row in rows}
     stalled = [row for row in rows if details[row.id].alarmed]
@@ -52,6 +62,7 @@ def _status(path: Optional[str], url: Optional[str], form: str) -> int:
     value: Dict[str, Any] = {
         "leader": leader or "", "breaker": breaker._asdict() if breaker is not None and is_open else None,
         "actions": {action: mode.value for action, mode in modes.items()}, "nodes": verdicts,
+        "nodes_by": known,
         "episodes": dict(Counter(row.state for row in rows)),
         "stalled": [{"episode": row.id, "node": row.node, "waiting": details[row.id].waiting} for row in stalled],
         "holds": [one._asdict() for one in held],
@@ -65,8 +76,7 @@ def _status(path: Optional[str], url: Optional[str], form: str) -> int:
         ["enabled", ", ".join(enabled) or "nothing: dry run"],
         ["breaker", f"OPEN since {when(breaker.since)} by {printable(breaker.by)}: {printable(breaker.why)}"
          if breaker is not None and is_open else "closed"],
-        ["nodes", ", ".join(f"{count} {verdict or 'without a report'}" for verdict, count in sorted(verdicts.items()))
-         or "none is known"],
+        ["nodes", elsewhere or _counted(verdicts, known)],
         ["episodes", ", ".join(f"{count} {state}" for state, count in Counter(row.state for row in rows).items())
          or "none is open"],
     ]  # fmt: skip
@@ -77,3 +87,9 @@ def _status(path: Optional[str], url: Optional[str], form: str) -> int:
     for line in table(lines):
         click.echo(line)
     return 1 if is_open or stalled else 0
+
+
+def _counted(verdicts: Mapping[str, int], known: str) -> str:
+    """The nodes by verdict, and whose view that is, where it is not the store's."""
+    found = ", ".join(f"{count} {verdict or 'without a report'}" for verdict, count in sorted(verdicts.items()))
+    return f"{found} (by the cluster: the store has none)" if found and known == "cluster" else found or "none is known"

@@ -161,7 +161,8 @@ class Stage(str, Enum):
     HALFWAY is for a repair of several calls (a start after a stop): the effect of one is proved, `Completes.complete`
     sends the next. WORKING is also what a repairer says that cannot see the effect: the new boot id is then the proof.
     NOT_BEGUN is for an order whose answer is not known, once the other side proves that it has never begun it and will
-    not: the same repair is then tried again.
+    not: the same repair is then tried again. CANCELLED is for one that was taken, and that a person has taken back: the
+    episode is that person's, and the node stays out of service, even where the cancellation has put it back.
     """
 
     NOT_BEGUN = "not-begun"
@@ -169,6 +170,7 @@ class Stage(str, Enum):
     HALFWAY = "halfway"
     DONE = "done"
     FAILED = "failed"
+    CANCELLED = "cancelled"
 
 
 class Progress(NamedTuple):

@@ -9,7 +9,7 @@ from sqlalchemy.engine import Connection
 from nhc.ports.adapter import Applied, Effect
 from nhc.ports.marks import clears_later
 from nhc.ports.repair import Answer, Progress, Rung, Sent, Stage
-from nhc.remedy.after_repair import NEW_BOOT, unmarked
+from nhc.remedy.after_repair import NEW_BOOT, bare, borrowed, unmarked
 from nhc.remedy.book import Book, EpisodeCase, Written, changes, state_of
 from nhc.remedy.detail import Detail
 from nhc.remedy.effects import Hands
@@ -57,11 +57,7 @@ class Performer:
         ]  # fmt: skip
         marking = [case for case in free if case.state is EpisodeState.MARKING]
         found = self._mark([case for case in marking if case.episode.id not in waits])
-        self._mark_again([
-            case for case in free
-            if unmarked(views[case.episode.id]) and views[case.episode.id].node is not None
-            and not case.detail.replacement
-        ])  # fmt: skip
+        self._mark_again([case for case in free if _to_mark_again(case, views[case.episode.id])])
         found += self._clear([case for case in free if case.state is EpisodeState.RETURNING], views)
         self._evict([case for case in free if case.state is EpisodeState.DRAINING], views)
         found += self._send([case for case in cases if case.state is EpisodeState.ACTING and self.is_fresh(case)])
@@ -76,7 +72,7 @@ class Performer:
         return self._applied(cases, [(case, marked(case, applied[case.episode.id], now)) for case in cases], now)
 
     def _mark_again(self, cases: Sequence[EpisodeCase]) -> None:
-        """Set the mark of replaced nodes anew, or see that it stands; the episode keeps what stands in the way."""
+        """Set our mark anew, or see that it stands; the episode keeps what stands in the way."""
         now = self.clock()
         applied = self.hands.mark(cases, now)
         moves = []
@@ -84,7 +80,7 @@ class Performer:
             done = applied[case.episode.id]
             if done.effect in (Effect.CHANGED, Effect.UNCHANGED):
                 detail = case.detail._replace(kept_out=now, waiting="", waiting_since=0.0)
-                moves.append((case, Move(None, detail, f"marked after the repair: {done.message}")))
+                moves.append((case, Move(None, detail, f"marked anew: {done.message}")))
             else:
                 moves.append((case, _again(case.detail, f"mark: {done.message}", now)))
         self._applied(cases, moves, now)
@@ -239,6 +235,14 @@ def cleared(case: EpisodeCase, applied: Applied, now: float) -> Move:
     if applied.effect is Effect.REFUSED:
         return Move(EpisodeEvent.MARK_LOST, detail, applied.message)
     return _again(case.detail, f"clear: {applied.message}", now)
+
+
+def _to_mark_again(case: EpisodeCase, view: EpisodeView) -> bool:
+    """Whether our mark is gone from a node that is not proved yet, or is one that others may clear."""
+    view = view._replace(detail=case.detail)
+    if borrowed(view) or bare(view):
+        return True
+    return unmarked(view) and view.node is not None and not case.detail.replacement
 
 
 def _again(detail: Detail, waiting: str, now: float) -> Move:

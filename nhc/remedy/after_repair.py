@@ -8,7 +8,8 @@ from nhc.model import Verdict
 from nhc.ports.marks import clears_later
 from nhc.ports.repair import Rung, Stage
 from nhc.remedy import verify
-from nhc.remedy.machine import AttemptStatus, EpisodeEvent, EpisodeState
+from nhc.remedy.last_look import lent, taken
+from nhc.remedy.machine import MARKED_BY_US, AttemptStatus, EpisodeEvent, EpisodeState
 from nhc.remedy.moves import FUTURE, fresh, go, postponed, stay
 from nhc.remedy.view import EpisodeView, Move, Scene
 
@@ -39,6 +40,8 @@ def watching(view: EpisodeView, scene: Scene) -> Move:
         return _effect(view, scene, seen.message, seen.replacement)
     if seen is not None and seen.stage is Stage.FAILED:
         return go(view, EpisodeEvent.NO_EFFECT, seen.message)._replace(ends=AttemptStatus.FAILED)
+    if view.detail.cancelled or (seen is not None and seen.stage is Stage.CANCELLED):
+        return _cancelled(view, scene)
     before = boots_before(view)
     if (
         last.rung in NEW_BOOT and health is not None and before and health.boot and health.boot not in before
@@ -58,6 +61,23 @@ def watching(view: EpisodeView, scene: Scene) -> Move:
             return _not_begun(view, scene, f"{why}, and the node still runs in the boot of before")
         return go(view, EpisodeEvent.NO_EFFECT, why)._replace(ends=AttemptStatus.FAILED)
     return stay(view, scene, "effect", seen.message if seen is not None else view.unseen or "its effect is looked for")
+
+
+def _cancelled(view: EpisodeView, scene: Scene) -> Move:
+    """A person has taken the order back: the episode is theirs, once the node is out of service for certain.
+
+    The first time the mark is set whatever the node's state says, which was read before the order was asked about.
+    """
+    why, since = f"a person has cancelled the {view.rung.value}", view.detail.cancelled
+    view = view._replace(detail=view.detail._replace(cancelled=since or scene.now))
+    if not view.nodes_known:
+        return stay(view, scene, "cluster", "the cluster cannot be asked about its nodes")
+    overdue = scene.time.elapsed(view.detail.cancelled) > scene.settings.wait_limit
+    theirs = view.node is not None and not view.node.available and bool(taken(view.node))
+    if not since or (bare(view) and not theirs and not overdue):
+        return stay(view, scene, "mark", f"{why}: the mark is set again")
+    left = "it could not be kept out of service" if overdue else "the node stays out of service for a person"
+    return go(view, EpisodeEvent.GIVEN_UP, f"{why}: {left}")._replace(ends=AttemptStatus.FAILED)
 
 
 def _never_arrived(view: EpisodeView, scene: Scene, before: FrozenSet[str], limit: float) -> bool:
@@ -124,6 +144,20 @@ def unmarked(view: EpisodeView) -> bool:
         view.state is EpisodeState.VERIFYING and view.rung is Rung.REPLACE and not view.detail.successor
         and view.detail.kept_out < view.detail.repaired
     )  # fmt: skip
+
+
+def bare(view: EpisodeView) -> bool:
+    """Whether a node may be in service because its repair was cancelled: Slurm takes the drain away with the reboot
+    (`scontrol cancel_reboot`). Its mark is set anew once: who takes that off has decided about the node.
+    """
+    return view.state is EpisodeState.WATCHING and view.detail.kept_out < view.detail.cancelled
+
+
+def borrowed(view: EpisodeView) -> bool:
+    """Whether the node of this episode is kept out by a mark that any healthy report may clear: a version of nhc before
+    the loop had a mark of its own has set it. It is to become the loop's.
+    """
+    return view.state in MARKED_BY_US and lent(view.node)
 
 
 def _joining(view: EpisodeView, scene: Scene) -> Move:

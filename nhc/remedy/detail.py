@@ -32,7 +32,7 @@ class Detail(NamedTuple):
     failed again, `disproved` when its deep suite last failed. `uid` names the registration of the node that was
     marked. `kept_out` is when our mark was set anew, or seen, on a node that was replaced. `ended_by` is the event that
     ended the episode. `evidence` is when it was collected before the mark. `moved` is when its work was let go
-    elsewhere.
+    elsewhere. `cancelled` is when it was seen that a person has cancelled the last repair.
     """
 
     faults: Tuple[NodeFault, ...] = ()
@@ -69,6 +69,7 @@ class Detail(NamedTuple):
     evidence: float = 0.0
     ended_by: str = ""
     moved: float = 0.0
+    cancelled: float = 0.0
 
     def text(self) -> str:
         """As JSON, without what is as in the beginning."""

@@ -11,7 +11,7 @@ from typing import Callable, Dict, NamedTuple, Optional, Sequence
 from sqlalchemy.engine import Connection
 
 from nhc.model import printable
-from nhc.ports.adapter import AdapterError, NodeState
+from nhc.ports.adapter import OWNER, AdapterError, NodeState
 from nhc.remedy.bounds import Bounds, never_now
 from nhc.remedy.effects import Hands
 from nhc.store.database import Fence, Store
@@ -44,6 +44,17 @@ def taken(node: NodeState) -> str:
         return ""
     by = (mark.owner or "somebody else") if mark is not None else "somebody else, with no reason given"
     return f"the node is out by {by} now: {mark.why if mark is not None else node.shown}"
+
+
+def lent(node: Optional[NodeState]) -> bool:
+    """Whether a node that the loop or a train has out carries the mark of hooks, which they clear by a healthy report.
+
+    Before the loop had a mark of its own, nhc set that one. It can be set anew unless the scheduler is at work.
+    """
+    return (
+        node is not None and not node.available and not node.hold
+        and node.mark is not None and node.mark.owner == OWNER
+    )  # fmt: skip
 
 
 def unfit(node: Optional[NodeState], needs_idle: bool, held: bool = True) -> str:

@@ -37,7 +37,7 @@ from nhc.store import reports as store_reports
 from nhc.store.database import Fence, Store
 from nhc.store.errors import StoreError
 from nhc.store.intake import Incoming, Receipt
-from nhc.store.nodes import StoredNode
+from nhc.store.nodes import SILENT, StoredNode
 from nhc.store.settings import fleet_store, store_to_look_at
 from nhc.system.bounded_read import read_text
 
@@ -141,6 +141,14 @@ def _prover(settings: RemedySettings, store: Store) -> Optional[SuiteProver]:
 
 def open_site(settings: RemedySettings, *, look: bool = False) -> RemedySite:
     """`look`: nothing is changed, and no store is made. Raises StoreError, NoAdapter, AdapterError."""
+    marker = open_marker(settings)
+    crew = open_crew(settings, (marker,), os.environ)
+    store = store_to_look_at(settings.store) if look else fleet_store(settings.store)
+    return RemedySite(settings, store, marker, crew)
+
+
+def open_marker(settings: RemedySettings) -> Marker:
+    """The adapter that knows the nodes and marks them. Raises NoAdapter, AdapterError."""
     given = {name: value for name, value in os.environ.items() if name.startswith("NHC_")}
     name = settings.sources.adapter
     if not name:
@@ -148,6 +156,20 @@ def open_site(settings: RemedySettings, *, look: bool = False) -> RemedySite:
     marker = open_adapter(name, {**given, **settings.sources.settings, OWNER_SETTING: KEEPER}, os.environ)
     if not isinstance(marker, Marker):
         raise AdapterError(f"{settings.path}: sources.adapter: {name} knows nodes but cannot mark them")
-    crew = open_crew(settings, (marker,), os.environ)
-    store = store_to_look_at(settings.store) if look else fleet_store(settings.store)
-    return RemedySite(settings, store, marker, crew)
+    return marker
+
+
+def verdicts_by_cluster(settings: RemedySettings, now: float) -> Dict[str, int]:
+    """How many nodes of each verdict the cluster itself shows, as `nhc.store.nodes.counts` has them: for a fleet whose
+    reports are in no store (Kubernetes' conditions). Raises NoAdapter, AdapterError.
+    """
+    marker = open_marker(settings)
+    reports = marker.condition_reports() if isinstance(marker, ConditionReports) else []
+    own = {one.report.host: one.report for one in reports}
+    found: Dict[str, int] = {}
+    for state in marker.nodes():
+        report = own.get(state.name)
+        late = report is not None and now - report.started > settings.sources.max_age
+        verdict = SILENT if state.silence is not None or late else report.verdict.name if report is not None else ""
+        found[verdict] = found.get(verdict, 0) + 1
+    return found

@@ -9,7 +9,7 @@ from sqlalchemy.engine import Connection
 from nhc.ports.adapter import Applied, Effect
 from nhc.ports.marks import clears_later
 from nhc.ports.repair import Answer, Sent, Stage
-from nhc.remedy.last_look import HeldNow, ToSend, held_back
+from nhc.remedy.last_look import HeldNow, ToSend, held_back, lent
 from nhc.remedy.settings import RemedySettings
 from nhc.store import trains
 from nhc.store.trains import Train
@@ -48,6 +48,12 @@ class TrainWork:
         found = self._marks(train, [ride for ride in marking if _ours(views, ride)])
         back = [ride for ride in todo if ride.state is Stop.RETURNING and _ours(views, ride)]
         found += self._clears(train, [ride for ride in back if not clears_later(views[ride.row.node].seen)])
+        kept = (Stop.DRAINING, Stop.WATCHING, Stop.VERIFYING)
+        old = [ride.row.node for ride in todo
+               if ride.state in kept and _ours(views, ride) and lent(views[ride.row.node].seen)]  # fmt: skip
+        if old:  # what fails is tried again in the next round
+            self._tried |= set(old)
+            self.hands.mark(old, self.clock())
         draining = [ride for ride in todo if ride.state is Stop.DRAINING and _ours(views, ride)]
         busy = [ride.row.node for ride in draining if _busy(views, ride)]
         if self.plan.drain.evict and busy:

@@ -224,7 +224,7 @@ def _watching(view: StopView, scene: TrainScene) -> StopMove:
         return _go(view, Stop.FAILED, "nothing says what was begun")
     if seen is not None and seen.stage is Stage.DONE:
         return _effect(view, scene, seen.message)
-    if seen is not None and seen.stage in (Stage.FAILED, Stage.NOT_BEGUN):
+    if seen is not None and seen.stage in (Stage.FAILED, Stage.NOT_BEGUN, Stage.CANCELLED):
         what = "the check after the work failed" if work.verifies else f"{work.what} failed"
         return _go(view, Stop.FAILED, f"{what}: {seen.message}")._replace(act="failed")
     if (

@@ -69,3 +69,24 @@ def test_a_node_that_its_hook_has_drained_is_the_loops_from_its_mark_on(site, se
     before = checked(hooks, NODE)
     until(lambda: checked(hooks, NODE) > before, 60, what="the health check to say that it is healthy")
     assert cluster.state(NODE) in ("drain", "boot", "boot^", "drain@", "boot*")
+
+
+def test_a_mark_of_an_older_loop_becomes_the_loops_own_before_the_health_check_can_clear_it(site, service):
+    cluster, hooks = site
+    hooks.configure(NHC_REREAD="0")
+    cluster.submit("sleep 300", "-w", NODE, "-n1")  # the episode waits for it
+    until(lambda: cluster.state(NODE) in ("mix", "alloc"), what="the job to run")
+    service.report("boot1", sick=True)
+    service.start()
+    until(lambda: service.state() == "draining", 60, what="the loop to wait for the job")
+    service.kill()
+    hooks.sick(NODE)  # until the loop runs again, any healthy health check would resume the node
+    cluster.update(NODE, Reason="NHC: check_gpu_xid: gpu3: Xid 95 [action: reboot]")
+
+    service.start()
+    until(lambda: cluster.reason(NODE).startswith("NHC-REMEDY: "), 60, what="the loop to set its own mark")
+    hooks.well(NODE)
+    before = checked(hooks, NODE)
+    until(lambda: checked(hooks, NODE) > before, 60, what="the health check to say that it is healthy")
+    assert cluster.state(NODE) in ("drng", "drain")
+    assert service.state() == "draining"

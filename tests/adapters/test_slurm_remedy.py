@@ -133,3 +133,26 @@ def test_killed_right_before_the_reboot_the_loop_tries_the_same_reboot_again(clu
         first, second = service.states()[1]
         assert [(one.rung, one.outcome) for one in (first, second)] == [("reboot", "refused"), ("reboot", "")]
         until(lambda: "attempt 2" in cluster.reason("n3"), 30, what="the reason of the second")
+
+
+def test_a_reboot_that_a_person_cancels_leaves_the_node_out_of_service_for_a_person(cluster, tmp_path):
+    """Slurm takes the drain away with the reboot: the sick node would take the next job."""
+    cluster.submit("sleep 600", "-w", "n2", "-n1")
+    until(lambda: cluster.state("n2") in ("mix", "alloc"), what="the job to run")
+    more = '[drain]\ndeadline = "1s"\nthen = "force"\n'
+    with served(Service(tmp_path, cluster, "n2", actions='power-cycle = "on"', more=more)) as service:
+        service.report("boot1", sick=True, node="n2")
+        service.start()
+        until(lambda: "REBOOT_REQUESTED" in cluster.show("n2")["State"], 90, what="the reboot", said=service.log)
+        until(lambda: service.state() == "watching", 30, what="the loop to watch it", said=service.log)
+        cluster.scontrol("cancel_reboot", "n2")
+
+        until(lambda: service.state() == "escalated", 30, what="the loop to leave it to a person", said=service.log)
+        assert cluster.show("n2")["State"].endswith("+DRAIN")
+        assert cluster.reason("n2").startswith("NHC-REMEDY: ")
+        assert [(one.rung, one.outcome) for one in service.states()[1]] == [("reboot", "failed")]
+        cluster.update("n2", State="RESUME")  # the person's decision
+        service.report("boot1", sick=True, node="n2")
+        decided = time.time()
+        until(lambda: time.time() > decided + 3, what="some rounds to pass")
+        assert "DRAIN" not in cluster.show("n2")["State"]

@@ -330,3 +330,14 @@ def test_without_settings_one_line_says_so_and_what_to_do():
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60, cwd=ROOT)
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
     assert "there is no /etc/nhc/remedy.toml: name the settings with -s" in done.stderr
+
+
+@pytest.mark.thorough
+def test_status_counts_the_clusters_nodes_where_the_store_has_none(site):
+    site.store().close()
+    status, out, _ = site.nhc("status")
+    assert (status, "3 without a report (by the cluster: the store has none)" in out) == (0, True)
+    site.rest.shutdown()
+    site.rest.server_close()
+    status, out, _ = site.nhc("status")
+    assert (status, "nodes     the store knows none, and the cluster cannot be asked: " in out) == (0, True)

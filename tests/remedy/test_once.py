@@ -4,7 +4,7 @@ import pytest
 import sqlalchemy as sa
 
 from nhc.model import Action
-from nhc.ports.adapter import Mark
+from nhc.ports.adapter import KEEPER, OWNER, Mark
 from nhc.ports.repair import Answer, Progress, Rung, Sent, Stage
 from nhc.remedy.crew import Hand
 from nhc.remedy.persons import close_breaker
@@ -260,3 +260,34 @@ def test_a_repair_is_not_watched_under_the_name_of_the_one_before(world):
     world.run(controller, 60)
     assert world.sendings("n1") == [Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE]
     assert {name for rung, name in repairer.asked if rung == "replace"} == {"replace of n1"}
+
+
+def test_a_mark_of_a_hook_on_a_node_of_the_loop_becomes_the_loops_own(world):
+    controller = world.controller('[drain]\ndeadline = "1d"\n')
+    world.nodes["n1"].busy = True
+    world.fall_sick("n1")
+    controller.round()
+    mark = world.nodes["n1"].mark
+    assert mark.owner == KEEPER
+    world.nodes["n1"].mark = mark._replace(owner=OWNER)  # as a version before had it
+
+    controller.round()
+
+    assert world.nodes["n1"].mark == mark
+    assert world.marked == ["n1"]
+
+
+def test_a_repair_that_a_person_cancels_leaves_the_node_out_and_nothing_harder_follows(world):
+    controller = world.controller()
+    world.fall_sick("n1")
+    world.run(controller, 1, 5.0)
+    assert last(world).state == "watching"
+    world.operator_cancels("n1")
+    controller.round()
+    assert (world.nodes["n1"].available, world.nodes["n1"].mark.owner) == (False, KEEPER), "in that very round"
+    world.run(controller, 3)
+    assert last(world).state == "escalated"
+    assert world.sendings("n1") == [Rung.REBOOT]
+    world.operator_puts_back("n1")
+    world.run(controller, 3)
+    assert world.nodes["n1"].available, "the person has decided"

@@ -11,7 +11,7 @@ import contextlib
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.model import Action, CheckResult, Outcome, Report, Verdict
-from nhc.ports.adapter import AdapterError, Applied, Effect, Mark, NodeState, Silence
+from nhc.ports.adapter import KEEPER, AdapterError, Applied, Effect, Mark, NodeState, Silence
 from nhc.ports.marks import may_clear, may_mark
 from nhc.ports.repair import LADDER, Answer, Claim, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
 from nhc.remedy.controller import RemedyController, RemedyRound
@@ -116,6 +116,8 @@ class World:
         self.now = self.ticks = start
         self.reboot_lingers = 0.0
         self.nodes = {f"n{number}": Node(f"n{number}") for number in range(count)}
+        self.cancelled: List[str] = []
+        """Nodes whose repair a person has cancelled."""
         self.sent: List[Sending] = []
         self.commands: List[Tuple[str, Tuple[str, ...], str]] = []
         """Programs that were started on nodes: the node, the words, the order's key."""
@@ -256,6 +258,12 @@ class World:
     def operator_takes_out(self, name: str, why: str = "mine") -> None:
         self.nodes[name].mark, self.nodes[name].available = Mark(why, owner="bob", since=self.now), False
 
+    def operator_cancels(self, name: str) -> None:
+        """What is under way is taken back, and the mark goes with it, as by `scontrol cancel_reboot`."""
+        self.nodes[name].under_way.clear()
+        self.cancelled.append(name)
+        self.operator_puts_back(name)
+
     def sendings(self, name: str) -> List[Rung]:
         """The destructive calls that reached a node, in their order."""
         return [one.rung for one in self.sent if one.node == name]
@@ -301,7 +309,7 @@ class FakeMarker:
         self.world.boundary("before marks are set")
         found = []
         for name, mark in marks.items():
-            node = self.known(name)
+            node, mark = self.known(name), mark._replace(owner=KEEPER)
             effect, why = may_mark(self.state(node) if node else None, mark)
             if effect is Effect.CHANGED and node is not None:
                 if node.available:
@@ -318,7 +326,7 @@ class FakeMarker:
         found = []
         for name in names:
             node = self.known(name)
-            effect, why = may_clear(self.state(node) if node else None)
+            effect, why = may_clear(self.state(node) if node else None, KEEPER)
             if effect is Effect.CHANGED and node is not None:
                 node.mark, node.available = None, True
                 self.world.cleared.append(name)
@@ -371,6 +379,8 @@ class FakeRepairer:
         if self.world.down:
             raise AdapterError("the provider does not answer")
         node = self.world.nodes[order.machine.node]
+        if node.name in self.world.cancelled:
+            return Progress(Stage.CANCELLED, "it was taken back")
         if node.under_way:
             return Progress(Stage.WORKING, "under way")
         if self.world.shows_orders and order.key not in [one.key for one in self.world.sent]:

@@ -275,7 +275,16 @@ class SlurmPower:
         failed = next((words for words in STUCK if words in reason.lower()), "")
         if failed and not held and not changed:
             return Progress(Stage.FAILED, printable(f"{state}: {reason}", 200))
+        if not changed and up and self._taken_back(order, fields, sent):
+            return Progress(Stage.CANCELLED, "somebody has cancelled the reboot (scontrol cancel_reboot)")
         return Progress(Stage.WORKING, held or printable(f"{state}, booted at {fields.get('BootTime')}", 200))
+
+    def _taken_back(self, order: Order, fields: Mapping[str, str], sent: Sent) -> bool:
+        """Whether a reboot that slurmctld took is cancelled: with it go its reason, and the drain of before it
+        (NODE_STATE_REBOOT_CANCEL in src/slurmctld/node_mgr.c).
+        """
+        reason = fields["Reason"].lower()
+        return sent.answer is Answer.ACCEPTED and order.rung is Rung.REBOOT and reason in ("", "none", "(null)")
 
     def _never_came(self, order: Order, fields: Mapping[str, str], sent: Sent, before: Sighting) -> bool:
         """Whether slurmctld proves that it has not taken an order whose answer is not known: the node is drained with a
