@@ -149,7 +149,7 @@ def same_database(first: str, second: str) -> bool:
 
 
 def revision(connection: Connection, name: str) -> str:
-    """Which schema a database has, "" for none. Raises StoreError for one that is not ours, or newer."""
+    """Which schema a database has, "" for none. Raises StoreError for one that is not ours, or not released."""
     table = sa.table(VERSION_TABLE, sa.column("version_num"))
     if not sa.inspect(connection).has_table(VERSION_TABLE):
         others = sa.inspect(connection).get_table_names()
@@ -157,6 +157,11 @@ def revision(connection: Connection, name: str) -> str:
             raise StoreError(f"{name}: is no store of nhc: it holds other tables ({', '.join(sorted(others)[:3])})")
         return ""
     found = str(connection.scalar(sa.select(table.c.version_num)) or "")
+    if found < schema.FIRST:
+        raise StoreError(
+            f"{name}: has schema {found}, of before nhc's first release, which cannot be migrated: put the file or"
+            " database aside, and nhc store migrate makes a new store"
+        )
     if found > schema.REVISION:
         raise StoreError(f"{name}: has schema {found}, newer than this nhc's {schema.REVISION}: install a newer nhc")
     return found

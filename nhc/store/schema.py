@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-REVISION = "0014"
+FIRST = "0100"
+"""The schema of the first release. Lower numbers are of nhc while it was written: nothing migrates those."""
+REVISION = "0100"
 """The newest migration: the schema that this nhc reads and writes."""
 
 metadata = sa.MetaData()

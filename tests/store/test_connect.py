@@ -14,7 +14,37 @@ from nhc.store.errors import StoreError
 
 def test_the_migrations_make_what_the_schema_says(store):
     assert migrate.differences(store) == []
-    assert migrate.known()[-1] == schema.REVISION
+    assert (migrate.known()[0], migrate.known()[-1]) == (schema.FIRST, schema.REVISION)
+
+
+def everything(store):
+    """What the database says of each table of nhc's: columns with their defaults, keys, conditions of indexes."""
+    with store.read() as connection:
+        seen = sa.inspect(connection)
+        return {
+            table: {
+                "columns": sorted(repr(sorted(column.items(), key=str)) for column in seen.get_columns(table)),
+                "primary key": seen.get_pk_constraint(table)["constrained_columns"],
+                "foreign keys": sorted(map(repr, seen.get_foreign_keys(table))),
+                "unique": sorted(sorted(key["column_names"]) for key in seen.get_unique_constraints(table)),
+                "indexes": sorted(repr({**index, "dialect_options": {
+                    name: str(value) for name, value in index.get("dialect_options", {}).items()
+                }}) for index in seen.get_indexes(table)),
+            }
+            for table in migrate.METADATA.tables
+        }  # fmt: skip
+
+
+def test_the_migrations_make_what_the_models_would(url, tmp_path, request):
+    migrated = open_store(url, anchor=str(tmp_path / "anchor"))
+    sqlite = url.startswith("sqlite:")
+    plain = connect(f"{url}.plain" if sqlite else request.getfixturevalue("postgresql").database())
+    with plain.write() as connection:
+        migrate.METADATA.create_all(connection)
+    assert everything(migrated) == everything(plain)
+    assert "ended IS NULL" in str(everything(plain)["problems"]["indexes"]).replace("(", "")
+    migrated.close()
+    plain.close()
 
 
 def test_a_second_open_finds_the_same_store(store, url, tmp_path):
@@ -50,10 +80,19 @@ def test_a_newer_schema_is_refused_in_one_line(store, url):
         open_store(url)
 
 
-def test_an_older_schema_is_left_for_migrate(store, url):
-    _set_revision(store, "0000")
-    with pytest.raises(StoreError, match=r"has schema 0000, this nhc needs .*: run nhc store migrate"):
+def test_an_older_schema_is_left_for_migrate(store, url, monkeypatch):
+    monkeypatch.setattr(schema, "REVISION", "0199")
+    with pytest.raises(StoreError, match=r"has schema 0100, this nhc needs 0199: run nhc store migrate"):
         open_store(url)
+
+
+def test_a_schema_of_before_the_first_release_is_one_line(store, url):
+    _set_revision(store, "0014")
+    said = r"^\S+: has schema 0014, of before nhc's first release, .* makes a new store$"
+    with pytest.raises(StoreError, match=said):
+        open_store(url)
+    with pytest.raises(StoreError, match=said):
+        migrate.upgrade(store, 5.0)
 
 
 def test_a_database_of_somebody_else_is_left_alone(url):

@@ -1,11 +1,9 @@
 """Results of deep checks and sweeps in the store, on SQLite and PostgreSQL."""
 
 import pytest
-import sqlalchemy as sa
 
 from nhc.model import CheckResult, Metric, Outcome, Report, Verdict
-from nhc.store import deep, deep_tables, job_tables, maintenance_tables, migrate, notice_tables, schema
-from nhc.store.database import VERSION_TABLE
+from nhc.store import deep
 from nhc.store.deep import DeepResult, SweepTest
 from nhc.store.errors import Conflict
 
@@ -97,33 +95,6 @@ def test_a_sweep_ends_once(store):
     assert (ended.state, ended.ended, ended.findings) == ("done", 9.0, '{"blames": []}')
     with pytest.raises(Conflict, match="is not open"), store.write() as connection:
         deep.end_sweep(connection, sweep.id, deep.STOPPED, "{}", "", 10.0)
-
-
-@pytest.mark.thorough
-def test_a_store_of_the_first_schema_is_migrated_and_keeps_what_it_has(store):
-    tested, sent = deep_tables, notice_tables
-    old = (tested.deep_results, tested.sweep_tests, tested.sweeps, sent.outbox, sent.incidents)
-    kept = maintenance_tables
-    trains = (kept.drills, kept.spares, kept.train_approvals, kept.train_acts, kept.train_nodes, kept.trains)
-    new = (schema.clocks, *trains, job_tables.job_nodes, job_tables.job_restarts, job_tables.jobs, *old)
-    with store.write() as connection:
-        for table in new:
-            table.drop(connection)
-        for index in (*schema.problems.indexes, *schema.episodes.indexes, *schema.attempts.indexes):
-            if index.name in ("problems_node", "episodes_node", "attempts_written"):
-                index.drop(connection)
-        for column in ("seq", "reported"):
-            connection.execute(sa.text(f"ALTER TABLE nodes DROP COLUMN {column}"))
-        connection.execute(sa.text("ALTER TABLE leader DROP COLUMN seen"))
-        if store.sqlite:
-            for table in ("audit", "audit_segments"):
-                connection.execute(sa.text(f"DROP TRIGGER {table}_only_new"))
-        connection.execute(sa.text(f"UPDATE {VERSION_TABLE} SET version_num = '0001'"))
-
-    assert migrate.upgrade(store, 5.0) == migrate.known()[1:]
-    assert migrate.differences(store) == []
-    with store.read() as connection:
-        assert connection.scalar(sa.select(schema.store.c.id)) == store.id
 
 
 def test_the_last_verdict_that_could_tell_is_not_hidden_by_a_run_that_could_not(store):
