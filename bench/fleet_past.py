@@ -6,7 +6,7 @@ failures in 1,000 node-days); the 419 unexpected interruptions of Llama 3's 54 d
 ("The Llama 3 Herd of Models", arXiv 2407.21783, section 3.3.4). Here a node is repaired every 100 days, so more often
 than in any of them, and has a problem every 10 days, as most are warnings that end by themselves. A year of 100,000
 nodes is then 3,650,000 problems, 365,000 episodes and as many attempts, 3,650,000 rows of the audit log, 1,217,000
-gaps. Reports and deep results are there for as long as the store keeps them (`nhc.store.pruning.Keep`).
+gaps. Reports and deep results are there for as long as the store keeps them (`nhc.store.retention.Keep`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from nhc.store import deep_tables, maintenance_tables, schema
 from nhc.store.database import Store
 from nhc.store.job_tables import job_nodes, job_restarts, jobs
 from nhc.store.nodes import pack
-from nhc.store.pruning import Keep
+from nhc.store.retention import Keep
 
 DAY = 86400.0
 KEPT = Keep()

@@ -222,7 +222,7 @@ CANDIDATES = PartKind(
     "nhc.candidates",
     {"kubernetes-lease": "nhc_adapters.kubernetes.api.candidate:LeaseCandidate"},
 )
-"""nhc.store.leader.Candidate: who leads a store."""
+"""nhc.rounds.leader.Candidate: who leads a store."""
 RENDERERS = PartKind("format", "nhc.renderers", {})
 """A function that is given a Report and returns the text of `--format NAME`."""
 KINDS: Tuple[PartKind, ...] = (

@@ -25,7 +25,7 @@ LAYERS = (
     {"demo", "drills", "spares", "trains"},
     {"agent", "console", "deep", "fleet", "gates", "hooks", "jobs", "notices", "remedy", "server", "top"},
     {"planning"},
-    {"checks", "run"},
+    {"checks", "rounds", "run"},
     {"kernlog", "language", "policy", "state", "store"},
     {"facts"},
     {"gpu_proof", "hosts"},

@@ -17,10 +17,10 @@ from nhc.model import printable
 from nhc.plugins import NoAdapter
 from nhc.plugins import launcher as launcher_of
 from nhc.ports.adapter import AdapterError
+from nhc.rounds.leader import Leader
 from nhc.store import deep
 from nhc.store.database import Store
 from nhc.store.errors import Conflict
-from nhc.store.leader import Leader
 from nhc.store.settings import opened
 
 

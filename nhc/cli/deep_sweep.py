@@ -30,11 +30,11 @@ from nhc.plugins import NoAdapter
 from nhc.plugins import launcher as launcher_of
 from nhc.ports.adapter import AdapterError, SettingError
 from nhc.ports.group_launch import Launcher
+from nhc.rounds.leader import Leader
 from nhc.settings.settings_file import SettingsError
 from nhc.store import deep
 from nhc.store.database import Store
 from nhc.store.errors import LeadershipLost, StoreError
-from nhc.store.leader import Leader
 from nhc.store.settings import opened
 from nhc.system.ending_signals import Signals, SignalToEnd
 

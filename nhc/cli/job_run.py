@@ -18,9 +18,9 @@ from nhc.jobs.site import JobSite, open_site
 from nhc.model import printable
 from nhc.plugins import NoAdapter
 from nhc.ports.adapter import AdapterError
+from nhc.rounds.leader import Leader
+from nhc.rounds.service import RoundEnd, RoundService
 from nhc.store.database import Fence
-from nhc.store.leader import Leader
-from nhc.store.round_service import RoundEnd, RoundService
 
 LEAD = "jobs"
 """The name of this lead: jobs and nodes are looked after by two processes, which do not wait for one another."""

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from nhc.notices.service import NoticeRound
     from nhc.notices.settings import NoticesSettings
+    from nhc.rounds.service import RoundEnd
     from nhc.store.database import Fence, Store
-    from nhc.store.round_service import RoundEnd
 
 
 @click.command("run")
@@ -42,8 +42,8 @@ def run(path: str, once: bool, check_settings: bool, listen: str) -> int:
         return 0
     if not found.channels:
         raise SettingsError(f"{path}: no [channels.NAME]: there is nobody to tell")
-    from nhc.store.leader import Leader
-    from nhc.store.round_service import RoundService
+    from nhc.rounds.leader import Leader
+    from nhc.rounds.service import RoundService
 
     store = store_of(found)
     try:
@@ -81,7 +81,7 @@ class _NoticesRounds:
 
     def round(self) -> RoundEnd:
         """See RoundWork."""
-        from nhc.store.round_service import RoundEnd
+        from nhc.rounds.service import RoundEnd
 
         self.began = time.time()
         self.last = self.service.round(self.fence, self.patience)

@@ -25,11 +25,11 @@ from nhc.remedy.book import Written
 from nhc.remedy.controller import RemedyRound
 from nhc.remedy.settings import LeaderSettings
 from nhc.remedy.site import RemedySite
+from nhc.rounds.leader import Candidate, Leader
+from nhc.rounds.pruner import Pruner
+from nhc.rounds.service import RoundEnd, RoundService
 from nhc.store import settings as store_settings
 from nhc.store.database import Fence
-from nhc.store.leader import Candidate, Leader
-from nhc.store.pruning import Pruner
-from nhc.store.round_service import RoundEnd, RoundService
 from nhc.timestamps import utc
 
 EXPIRE_EVERY = 3600.0

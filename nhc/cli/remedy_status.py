@@ -18,8 +18,8 @@ from nhc.remedy.breaker import NAME
 from nhc.remedy.ladder import Mode
 from nhc.remedy.settings import ACTIONS
 from nhc.remedy.site import verdicts_by_cluster
+from nhc.rounds.leader import leads
 from nhc.store import episodes, holds, nodes
-from nhc.store.leader import leads
 from nhc.store.settings import fleet_store
 
 

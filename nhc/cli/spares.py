@@ -19,10 +19,10 @@ from nhc.plugins import NoAdapter
 from nhc.ports.adapter import AdapterError, Effect
 from nhc.ports.spares import Keeper
 from nhc.remedy.site import RemedySite
+from nhc.rounds.leader import Leader
 from nhc.spares.decide import unverified
 from nhc.spares.settings import PATH, PoolSettings, load
 from nhc.spares.swap import PoolRound, SpareDone, open_pool, round_of
-from nhc.store.leader import Leader
 
 GROUP = "spares"
 POOLS = under("Where")(

@@ -19,9 +19,9 @@ from nhc.model import printable
 from nhc.ports.adapter import AdapterError
 from nhc.remedy import counting
 from nhc.remedy.site import RemedySite
+from nhc.rounds.leader import Leader
 from nhc.store import trains
 from nhc.store.errors import LeadershipLost, StoreError
-from nhc.store.leader import Leader
 from nhc.store.trains import Train
 from nhc.system.stop_signals import StopSignals
 from nhc.timestamps import utc

@@ -17,9 +17,9 @@ from nhc.deep.sweep import SUITE, Surroundings, Sweeper, SweepStopped
 from nhc.deep.sweep_plan import SweepPlan, read, write
 from nhc.ports.adapter import AdapterError
 from nhc.ports.group_launch import Launcher
+from nhc.rounds.leader import Leader
 from nhc.store import deep
 from nhc.store.database import Store
-from nhc.store.leader import Leader
 from nhc.units import seconds as seconds_of
 
 LEAST = 4

@@ -24,11 +24,11 @@ from nhc.remedy.controller import RemedyController
 from nhc.remedy.ladder import Mode
 from nhc.remedy.machine import ENDS, EpisodeState
 from nhc.remedy.site import RemedySite
+from nhc.rounds.leader import Leader
 from nhc.store import attempts, audit, drills, episodes, problems
 from nhc.store.database import Store
 from nhc.store.drills import OpenDrill
 from nhc.store.episodes import Episode
-from nhc.store.leader import Leader
 from nhc.store.problems import StoredProblem
 
 SLACK = 2.0

@@ -12,6 +12,7 @@ from typing import Optional
 
 from aiohttp import web
 
+from nhc.rounds.pruner import Pruner
 from nhc.server import errors
 from nhc.server.access import KnownTokens
 from nhc.server.app import Intake
@@ -23,7 +24,7 @@ from nhc.server.writer import Writer
 from nhc.store.database import Store
 from nhc.store.errors import StoreError
 from nhc.store.intake import IntakeSettings
-from nhc.store.pruning import Pruner, PruneSettings
+from nhc.store.retention import PruneSettings
 from nhc.system import server_name
 
 LOOK = 2.0

@@ -17,7 +17,7 @@ from typing import Dict, List, NamedTuple, Tuple
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from nhc.store import audit, evidence
+from nhc.store import audit, evidence, where
 from nhc.store.database import Store
 from nhc.store.deep_tables import deep_results, sweep_tests, sweeps
 from nhc.store.errors import StoreError
@@ -49,6 +49,14 @@ class Keep(NamedTuple):
     deep: float = 180 * DAY
     trains: float = 365 * DAY
     jobs: float = 365 * DAY
+
+
+class PruneSettings(NamedTuple):
+    """How often (seconds; 0 for never), how long things are kept, and where old rows of the audit log go."""
+
+    keep: Keep = Keep()
+    segments: str = f"{where.DIRECTORY}/audit"
+    every: float = 86400.0
 
 
 class Pruned(NamedTuple):

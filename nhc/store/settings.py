@@ -18,8 +18,7 @@ from nhc.store.connect import open_store, stand_in
 from nhc.store.database import Store, connect, same_database
 from nhc.store.errors import NoStore, StoreError
 from nhc.store.intake import IntakeSettings
-from nhc.store.pruning import PruneSettings
-from nhc.store.retention import DAY, Keep
+from nhc.store.retention import DAY, Keep, PruneSettings
 
 SEGMENTS = f"{where.DIRECTORY}/audit"
 

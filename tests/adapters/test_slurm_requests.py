@@ -9,8 +9,8 @@ from nhc.ports.repair import NodeRequests, Request, Rung
 from nhc.remedy.asking import fault_of
 from nhc.remedy.remedy_file import parse
 from nhc.remedy.site import open_site
+from nhc.rounds.leader import Leader
 from nhc.store import attempts, episodes
-from nhc.store.leader import Leader
 from nhc_adapters.slurm.adapter import Slurm
 from nhc_adapters.slurm.requests import SlurmHyperpod, read
 from nhc_adapters.slurm.states import node_state

@@ -14,10 +14,10 @@ from nhc.deep.simulate import cluster
 from nhc.deep.sweep import SUITE, Surroundings, SweepStopped
 from nhc.deep.sweep_plan import SweepPlan
 from nhc.ports.adapter import AdapterError
+from nhc.rounds.leader import Leader
 from nhc.store import deep
 from nhc.store.deep import DeepResult, LastVerdict
 from nhc.store.deep_tables import sweeps
-from nhc.store.leader import Leader
 from tests.deep.test_sweep import ASKED, World
 from tests.support.new_store import new_store
 

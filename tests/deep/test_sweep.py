@@ -17,9 +17,9 @@ from nhc.deep.sweep_plan import BadPlan, SweepPlan, key, planned_test, results, 
 from nhc.deep.sweep_plan import read as read_plan
 from nhc.ports.adapter import AdapterError
 from nhc.ports.group_launch import GroupJob, GroupOutput
+from nhc.rounds.leader import Leader
 from nhc.store import deep
 from nhc.store.errors import Conflict, LeadershipLost
-from nhc.store.leader import Leader
 from tests.support.new_store import new_store
 
 HALF = "time  algbw  busbw #wrong"

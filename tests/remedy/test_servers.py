@@ -8,10 +8,10 @@ import pytest
 from nhc.ports.repair import Rung
 from nhc.remedy import metrics
 from nhc.remedy.metrics import Totals
+from nhc.rounds.leader import Leader
 from nhc.store import episodes
 from nhc.store.connect import open_store
 from nhc.store.errors import LeadershipLost
-from nhc.store.leader import Leader
 from nhc.system.metrics_server import Pages, serve
 from tests.support.postgresql import postgresql  # noqa: F401 (a fixture)
 from tests.support.remedy_world import World

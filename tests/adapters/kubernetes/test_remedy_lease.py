@@ -10,10 +10,10 @@ import pytest
 
 from nhc.ports.adapter import AdapterError
 from nhc.remedy.remedy_file import parse
+from nhc.rounds.leader import Leader
 from nhc.settings.settings_file import SettingsError
 from nhc.store import holds
 from nhc.store.errors import LeadershipLost
-from nhc.store.leader import Leader
 from nhc_adapters.kubernetes.api.candidate import LeaseCandidate
 from tests.support.kube import Kube
 from tests.support.new_store import new_store

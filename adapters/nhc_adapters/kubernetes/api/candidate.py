@@ -1,4 +1,4 @@
-"""A Lease of Kubernetes as what decides who leads a store (`nhc.store.leader.Candidate`).
+"""A Lease of Kubernetes as what decides who leads a store (`nhc.rounds.leader.Candidate`).
 
 A round of the loop takes longer than a Lease lasts, so a thread of its own renews it. Whoever loses it writes nothing
 more once another has begun: each write carries the leader's number in the store.

@@ -12,9 +12,9 @@ from typing import Callable, Iterable, Iterator, List, NamedTuple, Optional, Pro
 
 from nhc.model import printable
 from nhc.ports.adapter import AdapterError
+from nhc.rounds.leader import Leader
 from nhc.store.database import Fence
 from nhc.store.errors import LeadershipLost, RoundRefused, StoreError
-from nhc.store.leader import Leader
 from nhc.system import output_file
 from nhc.system.metrics_server import Pages, serve
 from nhc.system.stop_signals import StopSignals

@@ -3,10 +3,10 @@
 import pytest
 import sqlalchemy as sa
 
+from nhc.rounds.leader import Leader
+from nhc.rounds.pruner import Pruner
 from nhc.store import audit, deep, deep_tables, retention, schema, trains
-from nhc.store.leader import Leader
-from nhc.store.pruning import Pruner, PruneSettings
-from nhc.store.retention import Keep
+from nhc.store.retention import Keep, PruneSettings
 from tests.store.test_reports import NOW, XID, report, result, take
 
 DAY = 86400.0

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from nhc.rounds.leader import AdvisoryLock, FileLock, Leader, leads
 from nhc.store import holds
 from nhc.store.connect import open_store
 from nhc.store.database import Fence
 from nhc.store.errors import LeadershipLost, StoreError
-from nhc.store.leader import AdvisoryLock, FileLock, Leader, leads
 from nhc_adapters.kubernetes.api.lease import Lease
 from tests.support.waiting import until
 
@@ -116,7 +116,7 @@ def test_a_lease_is_a_candidate(store):
 SERVICE = """
 import sys, time
 from nhc.store.connect import open_store
-from nhc.store.leader import Leader
+from nhc.rounds.leader import Leader
 store = open_store(sys.argv[1], anchor=sys.argv[2])
 leader = Leader(store, name="drill")
 while True:

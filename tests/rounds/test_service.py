@@ -12,9 +12,9 @@ import pytest
 
 from nhc.jobs import metrics
 from nhc.ports.adapter import AdapterError
+from nhc.rounds.leader import Leader
+from nhc.rounds.service import RoundEnd, RoundService
 from nhc.store.errors import LeadershipLost, RoundRefused, StoreError
-from nhc.store.leader import Leader
-from nhc.store.round_service import RoundEnd, RoundService
 from nhc.system.stop_signals import ENDING
 from tests.support.new_store import new_store
 from tests.support.run import nhc

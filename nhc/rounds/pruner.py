@@ -9,18 +9,17 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from typing import Callable, List, NamedTuple, Optional, Sequence
+from typing import Callable, List, Optional, Sequence
 
 import sqlalchemy as sa
 
 from nhc.model import printable
 from nhc.ports.adapter import AdapterError
 from nhc.prometheus_family import Family, counter, gauge
-from nhc.store import where
+from nhc.rounds.leader import Leader
 from nhc.store.database import Store
 from nhc.store.errors import StoreError
-from nhc.store.leader import Leader
-from nhc.store.retention import Keep, prune
+from nhc.store.retention import PruneSettings, prune
 from nhc.store.schema import leader
 
 LOCK = "prune"
@@ -28,14 +27,6 @@ FIRST = 60.0
 """Seconds after the start before the first look: what begins has more urgent things to do."""
 LOOK = 300.0
 """Seconds between two looks at whether it is time."""
-
-
-class PruneSettings(NamedTuple):
-    """How often (seconds; 0 for never), how long things are kept, and where old rows of the audit log go."""
-
-    keep: Keep = Keep()
-    segments: str = f"{where.DIRECTORY}/audit"
-    every: float = 86400.0
 
 
 class Pruner:

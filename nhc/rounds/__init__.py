@@ -1,0 +1,1 @@
+"""What goes round over a store: who leads, the rounds of a service, several services in one process, pruning."""
