@@ -64,6 +64,7 @@ def of_controller(settings: ControllerSettings) -> List[ClusterRight]:
         ClusterRight("patch", "nodes", purpose="to mark and clear nodes", acting=True),
         ClusterRight("patch", "nodes/status", purpose="to say that a node's agent is silent", acting=True),
         ClusterRight("create", "events", "", EVENTS, purpose="to tell what was done", acting=True),
+        ClusterRight("patch", "events", "", EVENTS, purpose="to count what was done again", acting=True),
     ]
     policy = settings.policy
     kept = {LEDGER: "to remember rates and repairs"} if policy.rates or policy.repairs else {}

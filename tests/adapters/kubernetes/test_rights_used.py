@@ -1,0 +1,160 @@
+"""Each right that is shipped is one that the code uses: a rule stands beside the call that asks for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Dict, Iterator, Set, Tuple
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[3]
+MANIFESTS = ROOT / "adapters/kubernetes"
+CODE = ROOT / "adapters/nhc_adapters/kubernetes"
+
+GET_NODE = ("nodes/adapter.py", "self.client.find(node_path(name))")
+LIST_NODES = ("nodes/adapter.py", 'self.client.items("/api/v1/nodes"')
+PATCH_NODE = ("nodes/marks.py", "client.patch(node_path(name), ops, JSON_PATCH")
+PATCH_CONDITIONS = ("nodes/conditions.py", 'client.patch(f"{node_path(node)}/status"')
+LIST_PODS = ("nodes/drain.py", 'client.items("/api/v1/pods"')
+EVICT = ("nodes/drain.py", "self.client.post(path, body, retry=False)")
+LEASE = {
+    "create leases.coordination.k8s.io": ("api/lease.py", 'self.client.post(namespaced(self.namespace, "leases"'),
+    "get leases.coordination.k8s.io": ("api/lease.py", "self.client.get(path)"),
+    "update leases.coordination.k8s.io": ("api/lease.py", "self.client.put(path, lease)"),
+}
+JOBS = ("jobs.batch", "pytorchjobs.kubeflow.org", "mpijobs.kubeflow.org", "jobsets.jobset.x-k8s.io",
+        "trainjobs.trainer.kubeflow.org", "jobs.batch.volcano.sh")  # fmt: skip
+GET_JOB = ("jobs/reading.py", "self.client.find(namespaced(job.namespace, kind.plural, job.name, kind.api))")
+LIST_CHILDREN = ("jobs/child_jobs.py", "client.items(path, labelSelector")
+KUEUE = {"list workloads.kueue.x-k8s.io": ("jobs/kueue.py", "client.items(path, labelSelector")}
+JOB_CALLS = {
+    "get": GET_JOB, "list": ("jobs/reading.py", "self.client.items(path)"),
+    "patch": ("jobs/patching.py", "client.patch(path_of(kind, job), patch, JSON_PATCH)"),
+    "create": ("jobs/controller.py", "self.client.post(namespaced(namespace, kind.plural, group=kind.api), whole)"),
+    "delete": ("jobs/controller.py", "self.client.delete(path_of(kind, job), body)"),
+}  # fmt: skip
+ACTORS = ("repair/actor_kinds.py", "self.cluster.items(path)")
+CREATE_JOB = ("repair/cluster.py", "def create_job(")
+
+MEDIK8S = ("selfnoderemediation", "self-node-remediation.medik8s.io"), (
+    "fenceagentsremediation", "fence-agents-remediation.medik8s.io")  # fmt: skip
+
+USED: Dict[str, Dict[str, Tuple[str, str]]] = {
+    "nhc-agent": {"get nodes": ("sink/sink.py", "self.client.get(node_path(self.node))"),
+                  "patch nodes/status": PATCH_CONDITIONS},
+    "nhc-gate": {"list pods": LIST_PODS},
+    "nhc-events": {"create events": ("api/events.py", 'self.client.post(namespaced(self.namespace, "events"), body)'),
+                   "patch events": ("api/events.py", 'self.client.patch(namespaced(self.namespace, "events"')},
+    "nhc-controller": {
+        "get nodes": GET_NODE, "list nodes": LIST_NODES, "watch nodes": ("api/reflector.py", "self.client.watch("),
+        "patch nodes": PATCH_NODE, "patch nodes/status": PATCH_CONDITIONS, "list pods": LIST_PODS,
+        "create pods/eviction": EVICT, **LEASE,
+        "create configmaps": ("controller/ledger.py", 'client.post(namespaced(self.namespace, "configmaps")'),
+        "get configmaps": ("controller/loki_watch.py", 'client.find(namespaced(self.namespace, "configmaps", NAME))'),
+        "patch configmaps": ("controller/ledger.py", 'client.patch(namespaced(self.namespace, "configmaps"'),
+    },
+    "nhc-deep": {
+        "get nodes": GET_NODE, "list nodes": LIST_NODES, "list pods": ("deep/launcher.py", "fieldSelector=running)"),
+        **{f"get {kind}": GET_JOB for kind in JOBS}, "list jobs.batch": LIST_CHILDREN, **KUEUE,
+        "create configmaps": ("deep/launcher.py", 'self.client.request("POST", path, body=body'),
+        "get configmaps": ("deep/launcher.py", 'self.client.get(f"{path}/{owner_name(sweep)}")'),
+        "delete configmaps": ("deep/launcher.py", "self.client.delete(path, BACKGROUND)"),
+        "create services": ("deep/manifests.py", '"kind": "Service"'),
+        "get pods/log": ("deep/launcher.py", "self.client.text(path, container=CONTAINER"),
+        **{f"{verb} {kind}": call for kind in ("jobs.batch", "mpijobs.kubeflow.org", "jobsets.jobset.x-k8s.io")
+           for verb, call in {
+               "create": ("deep/launcher.py", 'self.client.request("POST", path, body=body'),
+               "list": ("deep/launcher.py", "self.client.items(self._path(kind.resource, kind.group)"),
+               "delete": ("deep/launcher.py", "self.client.delete(path, BACKGROUND)"),
+           }.items()},
+    },
+    "nhc-jobs": {
+        "get nodes": ("jobs/reading.py", "self.client.find(node_path(name))"),
+        "list nodes": ("jobs/reading.py", 'self.client.items("/api/v1/nodes")'),
+        "list pods": ("jobs/reading.py", "self.client.items(path, labelSelector=kind.selector(job))"),
+        **{f"{verb} {kind}": call for kind in JOBS for verb, call in JOB_CALLS.items()},
+        "patch jobs/status.batch": ("jobs/controller.py", 'self.client.patch(f"{path_of(kind, job)}/status"'),
+        "create commands.bus.volcano.sh": ("jobs/controller.py", "self.client.post(path, body)"),
+        **KUEUE, "patch workloads.kueue.x-k8s.io": ("jobs/kueue.py", 'client.patch(path, {"spec": {"active"'),
+    },
+    "nhc-remedy": {
+        "get nodes": GET_NODE, "list nodes": LIST_NODES, "patch nodes": PATCH_NODE, "list pods": LIST_PODS,
+        "create pods/eviction": EVICT, **LEASE,
+        **{f"list {kind}": ACTORS for kind in (
+            "machines.cluster.x-k8s.io", "baremetalhosts.metal3.io",
+            "selfnoderemediations.self-node-remediation.medik8s.io",
+            "fenceagentsremediations.fence-agents-remediation.medik8s.io",
+            "machinedeletionremediations.machine-deletion-remediation.medik8s.io",
+            "nodemaintenances.nodemaintenance.medik8s.io", "nodeclaims.karpenter.sh",
+            "rebootnodes.janitor.dgxc.nvidia.com", "terminatenodes.janitor.dgxc.nvidia.com",
+            "gpuresets.janitor.dgxc.nvidia.com",
+        )},
+        "get daemonsets.apps": ("repair/claims.py", 'namespaced(namespace, "daemonsets", daemonset, APPS)'),
+    },
+    "nhc-remedy-suite": {"get nodes": ("gates/keeper.py", "self.client.find(node_path(node))"), "list pods": LIST_PODS},
+    "nhc-remedy-repairs": {
+        "create jobs.batch": CREATE_JOB, "get jobs.batch": ("repair/cluster.py", "def job(self"),
+        "list jobs.batch": ("repair/repairer.py", 'self.cluster.items(namespaced(self.place.namespace, "jobs"'),
+        "get pods/log": ("repair/cluster.py", "self.client().text(path, container=container"),
+    },
+    "nhc-remedy-handoffs": {
+        **{f"{verb} {kind}": (f"repair/{module}.py", f"self.objects.{method}(self._path(")
+           for kind, module in (("machines.cluster.x-k8s.io", "cluster_api"), ("baremetalhosts.metal3.io", "metal3"))
+           for verb, method in (("get", "find"), ("list", "items"), ("patch", "patch"))},
+        **{f"{verb} {name}s.{group}": ("repair/medik8s.py", f"self.objects.{method}(self._path(")
+           for name, group in MEDIK8S
+           for verb, method in (("get", "find"), ("create", "create"), ("delete", "delete"))},
+        **{f"get {name}templates.{group}": ("repair/medik8s.py", "self.objects.find(templates)")
+           for name, group in MEDIK8S},
+        "list nodeclaims.karpenter.sh": ("repair/karpenter.py", "self.objects.items(self._path())"),
+        "delete nodeclaims.karpenter.sh": ("repair/karpenter.py", "self.objects.delete(self._path("),
+    },
+    "nhc-spares": {"get nodes": ("nodes/marks.py", "client.get(node_path(name))"),
+                   "list nodes": ("spares.py", 'self.client.items("/api/v1/nodes"'), "patch nodes": PATCH_NODE,
+                   "list pods": LIST_PODS},
+}  # fmt: skip
+"""What the code asks for with the account of a role, by the role's name: each verb with the call that needs it."""
+
+
+def shipped() -> Dict[str, Set[str]]:
+    """Every right of every role of the manifests, by the role's name."""
+    found: Dict[str, Set[str]] = {}
+    for path in sorted(MANIFESTS.rglob("rbac*.yaml")):
+        if "templates" in path.parts:  # test_manifests: the chart gives the same rights
+            continue
+        for document in yaml.safe_load_all(path.read_text()):
+            if document["kind"] in ("Role", "ClusterRole"):
+                found.setdefault(document["metadata"]["name"], set()).update(rights(document["rules"]))
+    for patch in yaml.safe_load((MANIFESTS / "remedy-repairs/kustomization.yaml").read_text())["patches"]:
+        rules = [one["value"] for one in yaml.safe_load(patch["patch"])]
+        found.setdefault("nhc-remedy-repairs", set()).update(rights(rules))
+    chart = (MANIFESTS / "chart/templates/rbac-remedy.yaml").read_text().partition("name: nhc-remedy-handoffs")[2]
+    rules = [yaml.safe_load(line)[0] for line in chart.splitlines() if "- {apiGroups" in line]
+    found["nhc-remedy-handoffs"] = set(rights(rules))
+    return found
+
+
+def rights(rules: Any) -> Iterator[str]:
+    for rule in rules:
+        for group in rule["apiGroups"]:
+            for resource in rule["resources"]:
+                yield from (f"{verb} {resource}{'.' if group else ''}{group}" for verb in rule["verbs"])
+
+
+@pytest.mark.parametrize("role", sorted(USED))
+def test_each_right_of_a_role_is_used_and_each_that_is_used_is_given(role: str) -> None:
+    assert shipped()[role] == set(USED[role])
+
+
+def test_every_role_is_looked_at() -> None:
+    assert set(shipped()) == set(USED)
+
+
+@pytest.mark.parametrize("role", sorted(USED))
+def test_the_calls_are_in_the_code(role: str) -> None:
+    gone = {
+        right: place for right, place in USED[role].items()
+        if "".join(place[1].split()) not in "".join((CODE / place[0]).read_text().split())
+    }  # fmt: skip
+    assert gone == {}
