@@ -92,6 +92,13 @@ def _together(item):
     return len(TOGETHER), item.nodeid if item.nodeid.startswith(ONE_BY_ONE) else item.nodeid.partition("::")[0]
 
 
+def _why(report):
+    """The last error's message with its place, shortened: where only the end of a log is kept, this is in it."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    text = f"{os.path.basename(crash.path)}:{crash.lineno}: {crash.message}" if crash else str(report.longrepr)
+    return " ".join(text.split())[:600]
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     """Mark what needs a real service, and put last what is still being built on a fresh machine."""
@@ -120,9 +127,9 @@ def pytest_collection_finish(session):
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Name what failed where tests/suite.sh asks for it, to say it last."""
+    """Name what failed, and why in one line, where tests/suite.sh asks for it, to say it last."""
     path = os.environ.get("NHC_FAILED_TESTS")
-    found = [f"{how} {report.nodeid}" for how, kind in (("FAILED", "failed"), ("ERROR", "error"))
+    found = [f"{how} {report.nodeid}: {_why(report)}" for how, kind in (("FAILED", "failed"), ("ERROR", "error"))
              for report in terminalreporter.stats.get(kind, ())]  # fmt: skip
     if path and found:
         with open(path, "a") as file:

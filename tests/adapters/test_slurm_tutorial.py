@@ -17,6 +17,8 @@ from tests.support.require import need
 from tests.support.slurm import missing
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.slow  # a Slurm of its own
+
 
 @pytest.fixture
 def reader(tmp_path) -> Iterator[Reader]:
@@ -54,7 +56,7 @@ def test_the_node_is_drained_rebooted_proved_and_returned_beside_its_own_health_
             continue  # the fixture has done so
         followed.append(command)
         if command.startswith("nhc remedy run"):
-            reader.started.append(reader.start(command))
+            reader.started.append(reader.start(f"{command} >loop.log 2>&1"))
             continue
 
         def as_shown(command=command, output=output) -> bool:
@@ -64,7 +66,7 @@ def test_the_node_is_drained_rebooted_proved_and_returned_beside_its_own_health_
             return done.returncode == 0 and all(shown(line) in lines for line in output)
 
         if command.startswith(("nhc remedy episodes", "nhc remedy show", "sinfo")):
-            until(as_shown, 120, what=command, said=lambda command=command: reader.type(command))
+            until(as_shown, 120, what=command, said=lambda command=command: reader.type(f"{command}; cat loop.log"))
         else:
             assert as_shown(), reader.type(command)
     assert [one.split()[0] for one in followed][-1] == "sinfo"

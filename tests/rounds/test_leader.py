@@ -70,7 +70,7 @@ def test_a_killed_session_of_postgresql_loses_the_lead(postgresql, tmp_path):
     assert one.fence is None
     assert not one.attempt()
     two.release()
-    assert one.attempt()
+    until(one.attempt, what="the server to let go of the lock, a moment after its connection ended")
     assert one.fence.number == fence.number + 2
     one.release()
     store.close()

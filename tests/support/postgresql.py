@@ -128,7 +128,7 @@ class Cluster:
             self.start()
         self.number += 1
         name = f"nhc{self.number}"
-        self.sql("postgres", f"CREATE DATABASE {name}")
+        self.sql("postgres", f"CREATE DATABASE {name} TEMPLATE template0")
         return self.url(name)
 
     def url(self, name):

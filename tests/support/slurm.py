@@ -144,17 +144,20 @@ class Cluster:
         self._start(f"slurmd.{name}", ["slurmd", "-D", "-N", name, "-f", str(self.conf)])
 
     def boot_node(self, name: str) -> None:
-        """Restart a node's slurmd as if its host had just booted (`slurmd -b`), which ends a reboot by Slurm.
+        """Restart a node's slurmd as if its host had just booted (`slurmd -b`): a reboot or a power-up by Slurm ends.
 
-        Such a slurmd says that it came up a second ago. A slurmctld that asked for the reboot within that second takes
-        it for the boot before, and goes on waiting (22.05.8): then the node boots once more.
+        Such a slurmd says that it came up a second ago. A slurmctld that asked for the boot within that second takes it
+        for the boot before, and goes on waiting (22.05.8): then the node boots once more.
         """
+
+        def booted() -> bool:
+            return not {"REBOOT_REQUESTED", "REBOOT_ISSUED", "POWERING_UP"} & set(self.show(name)["State"].split("+"))
 
         def boot() -> bool:
             self.kill(f"slurmd.{name}", signal.SIGTERM)
             self._start(f"slurmd.{name}", ["slurmd", "-D", "-b", "-N", name, "-f", str(self.conf)])
             with contextlib.suppress(AssertionError):
-                return until(lambda: "REBOOT" not in self.show(name)["State"], 3)
+                return until(booted, 3)
             return False
 
         self._wait(f"slurmd.{name}", boot, 60)
@@ -240,14 +243,24 @@ class Cluster:
             until(self._end_jobs, 60, what="jobs to end")
 
         def idle() -> bool:
-            for line in self.run("sinfo", "-h", "-N", "-p", "work", "-o", "%N %t").stdout.splitlines():
-                name, state = line.split()
-                if state not in ("idle", "idle*", "comp"):
-                    self.scontrol("update", f"NodeName={name}", "State=RESUME", check=False)
+            for name in self.nodes:
+                self._bring_back(name)
             return all(self.state(name) == "idle" for name in self.nodes)
 
-        until(idle, 60, what="all nodes to be idle")
+        until(
+            idle, 120, what="all nodes to be idle", said=lambda: {name: self.show(name)["State"] for name in self.nodes}
+        )
         self.scontrol("update", f"NodeName={','.join(self.nodes)}", "Comment=")
+
+    def _bring_back(self, name: str) -> None:
+        """One step towards idle. A test that failed may have left the node powered down."""
+        flags = set(self.show(name)["State"].split("+"))
+        if "POWERING_UP" in flags:
+            self.boot_node(name)
+        elif "POWERED_DOWN" in flags and "POWER_UP" not in flags:
+            self.scontrol("update", f"NodeName={name}", "State=POWER_UP", check=False)
+        elif not flags & {"POWER_DOWN", "POWERING_DOWN", "COMPLETING"} and not self.state(name).startswith("idle"):
+            self.scontrol("update", f"NodeName={name}", "State=RESUME", check=False)
 
     def _end_jobs(self) -> bool:
         """Cancel what there is, each time anew: a job that is just being requeued comes back after the first time."""

@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -64,10 +65,13 @@ def main() -> int:
         while not ended.wait(1.0):
             for node in NODES:
                 sick = place / "hooks" / f"sick.{node}"
-                if "REBOOT_ISSUED" in cluster.show(node)["State"]:
-                    sick.unlink(missing_ok=True)  # the reboot repairs it
-                    boots[node] += 1
-                    cluster.boot_node(node)
+                try:
+                    if "REBOOT_ISSUED" in cluster.show(node)["State"]:
+                        sick.unlink(missing_ok=True)  # the reboot repairs it
+                        boots[node] += 1
+                        cluster.boot_node(node)
+                except (AssertionError, subprocess.TimeoutExpired) as error:  # Slurm does not answer now
+                    print(f"{node}: {error}", flush=True)
                 report(place / "reports", node, boots[node], sick.exists())
     finally:
         cluster.stop()

@@ -81,8 +81,9 @@ def test_from_a_problem_to_its_nodes_to_one_node(site):
     app = made_app(site)
 
     async def story(pilot):
-        assert text_of(app, "#summary").startswith("72 nodes: ")
+        await until(pilot, lambda: text_of(app, "#summary").startswith("72 nodes: "))
         table = app.query_one("#problems-table", LiveTable)
+        await until(pilot, lambda: table.chosen)
         check, _, reason = table.chosen.partition("\n")
         await pilot.press("enter")
         await until(pilot, lambda: app.wanted.cause == (check, reason))
