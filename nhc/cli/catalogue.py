@@ -10,7 +10,7 @@ import click
 from nhc.check import Check, Param, find, find_all
 from nhc.language.elsewhere import meant
 from nhc.light import TYPE_CHECKING
-from nhc.planning.runbooks import brought, reasons
+from nhc.planning.runbooks import brought, reasons, sections
 from nhc.planning.runbooks import find as runbook
 from nhc.units import show_seconds
 
@@ -88,15 +88,11 @@ def _explain_reason(name: str, form: str) -> bool:
     if form == "json":
         click.echo(json.dumps(found._asdict(), indent=2))
         return True
-    about = ", ".join(word for word in (found.title, found.severity) if word)
-    click.echo(f"{found.reason}{f': {about}' if about else ''}")
-    parts = (("What it means", found.means), ("Likely causes", found.causes), ("What to do", found.do),
-             ("How to confirm the repair", found.confirm), ("Suggested action", found.action),
-             ("Why nhc judges so", found.decision), ("Sources", found.source))  # fmt: skip
+    (title, _), *parts = sections(found)
+    click.echo(title)
     for heading, text in parts:
-        if text:
-            click.echo(f"\n{heading}")
-            click.echo(click.wrap_text(text, 100, "  ", "  "))
+        click.echo(f"\n{heading}")
+        click.echo(click.wrap_text(text, 100, "  ", "  "))
     return True
 
 

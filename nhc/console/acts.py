@@ -15,14 +15,19 @@ from sqlalchemy.engine import Connection
 
 from nhc.console.access import Person
 from nhc.console.screens import Missing
+from nhc.matching.node_ranges import fold
 from nhc.model import printable
 from nhc.remedy import persons
 from nhc.remedy.book import EpisodeCase
 from nhc.store import episodes, evidence, holds
 from nhc.store.database import Store
+from nhc.store.errors import Conflict
 
 WHY_LEAST = 3
 """Letters of a reason: a hold or a refusal without one helps nobody at three in the morning."""
+
+ALIKE = 200
+"""Episodes that one decision settles at most: what a person can have looked at."""
 
 
 class ActionRefused(Exception):
@@ -35,10 +40,11 @@ def shown_digest(store: Store, number: int) -> str:
         one = episodes.get(connection, number)
         if one is None:
             raise Missing(f"there is no episode {number}")
-        return _digest(connection, one)
+        return digest(connection, one)
 
 
-def _digest(connection: Connection, one: episodes.Episode) -> str:
+def digest(connection: Connection, one: episodes.Episode) -> str:
+    """The digest of what an episode shows now, within a transaction."""
     pieces = [piece.sha256 for piece in evidence.of_episode(connection, one.id)]
     text = json.dumps([one.id, one.node, one.cause, one.state, one.rung, sorted(pieces)])
     return hashlib.sha256(text.encode()).hexdigest()
@@ -65,6 +71,41 @@ def decide(store: Store, person: Person, number: int, form: Mapping[str, str], n
     return {"episode": number, "decision": decision, "by": person.name, "said": said}
 
 
+def decide_alike(store: Store, person: Person, form: Mapping[str, str], now: float) -> Dict[str, object]:
+    """Agree to one repair of several nodes, or refuse it, by one confirmation: the set of the nodes, as it was shown.
+
+    `form`: decision, episodes (number:digest of each, a space between), confirm, reason. Each is decided by itself:
+    what cannot be (the episode has moved on, this person has decided) is named with the reason, and the others are.
+    Raises ActionRefused where nothing is decided, Missing, StoreError.
+    """
+    asked = [one.partition(":") for one in form.get("episodes", "").split()]
+    if not 0 < len(asked) <= ALIKE or not all(number.isdigit() and len(number) < 16 for number, _, _ in asked):
+        raise ActionRefused(f"episodes are number:digest, {ALIKE} at most")
+    rows = []
+    with store.read() as connection:
+        for number, _, shown in asked:
+            one = episodes.get(connection, int(number))
+            if one is None:
+                raise Missing(f"there is no episode {number}")
+            rows.append((one, shown))
+    if len({(*one.cause.split("|")[:2], one.rung) for one, _ in rows}) > 1:
+        raise ActionRefused("these are not alike: cause or repair differ")
+    names = fold(sorted({one.node for one, _ in rows}))
+    if form.get("confirm", "") != names:
+        raise ActionRefused(f"type the set of nodes, {names}, to confirm")
+    decided, refused = [], []
+    for one, shown in rows:
+        try:
+            decide(store, person, one.id, {**form, "digest": shown, "confirm": one.node}, now)
+            decided.append(one.node)
+        except (ActionRefused, Conflict) as error:
+            refused.append(f"{one.node}: {error}")
+    if not decided:
+        raise ActionRefused("; ".join(refused))
+    return {"decision": form.get("decision", ""), "by": person.name, "nodes": fold(sorted(decided)),
+            "count": len(decided), "refused": refused}  # fmt: skip
+
+
 def abort(store: Store, person: Person, number: int, form: Mapping[str, str], now: float) -> Dict[str, object]:
     """End an episode, as `nhc remedy abort` does. `form`: digest, confirm, reason.
 
@@ -88,7 +129,7 @@ def _confirmed(person: Person, form: Mapping[str, str]) -> persons.Check:
 
     def check(connection: Connection, case: EpisodeCase) -> None:
         node = case.episode.node
-        if form.get("digest") != _digest(connection, case.episode):
+        if form.get("digest") != digest(connection, case.episode):
             raise ActionRefused("the episode has moved on since this page was shown: look again")
         if not person.may_touch(node):
             raise ActionRefused(f"{person.name} may decide nothing about {node}")

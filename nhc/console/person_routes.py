@@ -70,6 +70,14 @@ async def _act_on_episode(console: Console, request: web.Request, act: EpisodeAc
     return answer_json(done)
 
 
+async def decide_alike(console: Console, request: web.Request) -> web.StreamResponse:
+    """Agree to one repair of several nodes by one confirmation, or refuse it."""
+    form = await form_of(request)
+    done = await asyncio.to_thread(acts.decide_alike, console.kept(), request[PERSON], form, console.clock())
+    console.hub.notify("episodes")
+    return answer_json(done)
+
+
 async def hold(console: Console, request: web.Request) -> web.StreamResponse:
     """Set a hold."""
     form = await form_of(request)
@@ -84,7 +92,7 @@ async def hold(console: Console, request: web.Request) -> web.StreamResponse:
 async def preview(console: Console, request: web.Request) -> web.StreamResponse:
     """The nodes that a hold would concern."""
     concerned = _concerned(console.snapshot(), request.query.get("scope", "node"), request.query.get("name", ""))
-    return answer_json({"count": len(concerned), "nodes": fold(concerned[: screens.ROWS])})
+    return answer_json({"count": len(concerned), "nodes": fold(concerned[: screens.NAMES])})
 
 
 def _concerned(snapshot: Snapshot, scope: str, name: str) -> List[str]:

@@ -15,7 +15,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from nhc import __version__
-from nhc.console import acts, needs, person_routes, screens, work
+from nhc.console import acts, needs, person_routes, screens, standing, work
 from nhc.console.access import Person, Scope
 from nhc.console.doors import PERSON
 from nhc.console.hub import StreamMessage
@@ -24,6 +24,7 @@ from nhc.console.route_values import Answer, Console, answer_json, number
 from nhc.console.snapshot import Snapshot
 from nhc.console.sources import SourceError
 from nhc.matching.node_ranges import fold
+from nhc.planning.runbooks import explanation
 from nhc.render.page_parts import PARTS, part
 from nhc.store.database import Store
 from nhc.store.errors import StoreError
@@ -99,9 +100,35 @@ async def _node(console: Console, request: web.Request) -> web.StreamResponse:
     value = screens.node(snapshot, name, report, dict(console.settings.links), console.settings.stale)
     if console.store is not None:
         value["episodes"] = await asyncio.to_thread(screens.episodes_of, console.store, name)
-        value["service"] = await asyncio.to_thread(needs.service, console.store, name)
+        value["service"] = standing.out_of(snapshot.standing.get(name, ()))
         value["work"] = await asyncio.to_thread(work.work_of, console.store, name, console.clock())
     return answer_json(value)
+
+
+def _nodes(snapshot: Snapshot, request: web.Request) -> screens.Value:
+    asked = (request.query.get(name, "") for name in ("text", "set", "by", "group", "show"))
+    try:
+        return screens.list_nodes(snapshot, screens.NodeQuery(*asked))
+    except ValueError as error:
+        raise acts.ActionRefused(str(error)) from None
+
+
+async def _explain(_console: Console, request: web.Request) -> web.StreamResponse:
+    """What `nhc explain` says of a reason, or of a check."""
+    name = request.match_info["name"]
+    found = await asyncio.to_thread(explanation, name)
+    if not found:
+        raise screens.Missing(f"no runbook and no check is called {name}")
+    return answer_json({"name": name, "sections": found})
+
+
+async def _history(console: Console, request: web.Request) -> web.StreamResponse:
+    """How the fleet was: counted once a minute for each of the few spans that a person may choose."""
+    days = number(request, "days", screens.SPANS[0])
+    if days not in screens.SPANS:
+        raise acts.ActionRefused(f"days is one of {', '.join(map(str, screens.SPANS))}")
+    made = partial(screens.history, console.kept(), console.clock(), days)
+    return answer_json(await console.hub.once_a_minute(f"history {days}", made))
 
 
 async def _needs(console: Console, _request: web.Request) -> web.StreamResponse:
@@ -175,7 +202,7 @@ async def _health(console: Console, _request: web.Request) -> web.StreamResponse
     }  # fmt: skip
     if hub.snapshot is not None:
         silent = [name for name, letter in zip(hub.snapshot.names, hub.snapshot.letters) if letter in "sn"]
-        value["silent"] = {"count": len(silent), "nodes": fold(silent[: screens.ROWS])}
+        value["silent"] = {"count": len(silent), "nodes": fold(silent[: screens.NAMES])}
         value["counts"] = hub.snapshot.counts()
     return answer_json(value)
 
@@ -213,7 +240,9 @@ ROUTES = (
         lambda s, r: screens.cause(s, r.query.get("check", ""), r.query.get("reason", "")))),
     PageRoute("GET", "/api/checks", Scope.STATE, _of_snapshot(lambda s, r: screens.checks(s, r.query.get("fact", "")))),
     PageRoute("GET", "/api/groups", Scope.STATE, _of_snapshot(lambda s, r: screens.groups(s, r.query.get("fact", "")))),
-    PageRoute("GET", "/api/find", Scope.STATE, _of_snapshot(lambda s, r: screens.find(s, r.query.get("text", "")))),
+    PageRoute("GET", "/api/nodes", Scope.STATE, _of_snapshot(_nodes)),
+    PageRoute("GET", "/api/explain/{name}", Scope.STATE, _explain),
+    PageRoute("GET", "/api/history", Scope.STATE, _history),
     PageRoute("GET", "/api/health", Scope.STATE, _health),
     PageRoute("GET", "/api/node/{node}", Scope.STATE, _node),
     PageRoute("GET", "/api/node/{node}/timeline", Scope.STATE, _of_store(
@@ -231,6 +260,7 @@ ROUTES = (
     PageRoute("GET", "/metrics", Scope.METRICS, _metrics),
     PageRoute("POST", "/api/episode/{id}/decision", Scope.APPROVE, person_routes.decide),
     PageRoute("POST", "/api/episode/{id}/abort", Scope.APPROVE, person_routes.abort),
+    PageRoute("POST", "/api/decisions", Scope.APPROVE, person_routes.decide_alike),
     PageRoute("POST", "/api/hold", Scope.ACT, person_routes.hold),
     PageRoute("POST", "/api/release", Scope.ACT, person_routes.release),
 )  # fmt: skip

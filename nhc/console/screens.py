@@ -9,16 +9,33 @@ import json
 from collections import Counter
 from typing import Dict, List, Mapping, NamedTuple, Optional
 
-from nhc.console.snapshot import Snapshot, check_matrix, fold_causes, letter_of
-from nhc.matching.node_ranges import fold
+from nhc.console.snapshot import (
+    WORST,
+    FleetProblem,
+    NodeWork,
+    ProblemRow,
+    Snapshot,
+    check_matrix,
+    fold_causes,
+    letter_of,
+)
+from nhc.matching.node_ranges import expand, fold
 from nhc.model import Report
 from nhc.render.json import to_dict
 from nhc.store import attempts, audit, coverage, ended_episodes, episodes, evidence, holds, nodes, problems
 from nhc.store.database import Store
+from nhc.store.history import of_fleet
+from nhc.store.problem_groups import RANK
 
-ROWS = 200
-"""Rows of a list in one answer."""
+ROWS = 1000
+"""Rows of a table in one answer; the page sorts, filters and turns them."""
+NAMES = 200
+"""Names in a folded set, rows of a picture."""
 DAY = 86400.0
+SPANS = (1, 7, 30, 90)
+"""Days that the history of the fleet may have."""
+PARTS = 48
+"""Parts of that history."""
 
 Value = Dict[str, object]
 
@@ -68,16 +85,21 @@ def causes(snapshot: Snapshot) -> Value:
     found = fold_causes(snapshot)
     return {
         "at": snapshot.at,
-        "causes": [cause._asdict() for cause in found[:ROWS]],
+        "causes": [cause_row(one) for one in found[:ROWS]],
         "left_out": max(0, len(found) - ROWS),
     }
+
+
+def cause_row(one: FleetProblem) -> Value:
+    """A cause as rows show it."""
+    return {**one._asdict(), "plans": [plan._asdict() for plan in one.plans]}
 
 
 def cause(snapshot: Snapshot, check: str, reason: str) -> Value:
     """All nodes of one cause, folded whole, with their messages."""
     rows = [row for row in snapshot.problems if row.check == check and row.reason == reason and row.ended is None]
     names = sorted({row.node for row in rows})
-    shown = [row._asdict() for row in sorted(rows, key=lambda row: row.node)[:ROWS]]
+    shown = [problem_row(snapshot, row) for row in sorted(rows, key=lambda row: row.node)[:ROWS]]
     return {"check": check, "reason": reason, "nodes": fold(names), "count": len(names), "rows": shown,
             "left_out": max(0, len(rows) - ROWS)}  # fmt: skip
 
@@ -86,7 +108,7 @@ def checks(snapshot: Snapshot, fact: str) -> Value:
     """Checks by the groups of a fact."""
     rows = check_matrix(snapshot, fact)
     facts = sorted({each for row in snapshot.nodes.values() for each in row.groups})
-    return {"fact": fact, "facts": facts, "rows": [row._asdict() for row in rows[: 10 * ROWS]]}
+    return {"fact": fact, "facts": facts, "rows": [row._asdict() for row in rows[: 2 * ROWS]]}
 
 
 def groups(snapshot: Snapshot, fact: str) -> Value:
@@ -96,14 +118,55 @@ def groups(snapshot: Snapshot, fact: str) -> Value:
         counts.setdefault(snapshot.nodes[name].groups.get(fact, ""), Counter())[letter] += 1
     rows = [{"group": group, "nodes": sum(found.values()), "counts": dict(found)} for group, found in counts.items()]
     rows.sort(key=lambda row: (-counts[str(row["group"])]["c"], str(row["group"])))
-    return {"fact": fact, "rows": rows[: 10 * ROWS], "sizes": len(snapshot.sizes)}
+    return {"fact": fact, "rows": rows[: 2 * ROWS], "sizes": len(snapshot.sizes)}
 
 
-def find(snapshot: Snapshot, text: str) -> Value:
-    """Nodes whose name holds a text."""
-    wanted = text.lower()
-    found = [name for name in snapshot.names if wanted in name.lower()]
-    return {"nodes": found[:ROWS], "count": len(found)}
+class NodeQuery(NamedTuple):
+    """Which nodes: their name holds `text`, they are in the set `names`, of a group, of these letters. Empty is all."""
+
+    text: str = ""
+    names: str = ""
+    fact: str = ""
+    group: str = ""
+    letters: str = ""
+
+
+def list_nodes(snapshot: Snapshot, wanted: NodeQuery) -> Value:
+    """Nodes with their worst problem and what is done about them, the worst first. Raises BadRange."""
+    some = frozenset(expand(wanted.names)) if wanted.names else None
+    text = wanted.text.lower()
+    found = [
+        (WORST.index(letter), row)
+        for letter, row in zip(snapshot.letters, (snapshot.nodes[name] for name in snapshot.names))
+        if text in row.node.lower() and (some is None or row.node in some) and letter in (wanted.letters or WORST)
+        and (not wanted.fact or row.groups.get(wanted.fact, "") == wanted.group)
+    ]  # fmt: skip
+    found.sort(key=lambda one: one[0])
+    worst: Dict[str, ProblemRow] = {}
+    for problem in snapshot.problems:
+        known = worst.get(problem.node)
+        if problem.ended is None and (known is None or RANK.get(problem.verdict, 0) > RANK.get(known.verdict, 0)):
+            worst[problem.node] = problem
+    rows: List[Value] = []
+    for place, row in found[:ROWS]:
+        bad = worst.get(row.node)
+        about = snapshot.standing_about(bad) if bad else next(iter(snapshot.standing.get(row.node, ())), None)
+        rows.append({
+            "node": row.node, "letter": WORST[place], "reported_at": row.reported_at, "groups": row.groups,
+            "reason": bad.reason or bad.check if bad else "", "check": bad.check if bad else "",
+            "message": bad.message if bad else "", **_follows(about), "out": snapshot.out(row.node),
+        })  # fmt: skip
+    facts = sorted({fact for _place, row in found[:ROWS] for fact in row.groups})
+    return {"at": snapshot.at, "rows": rows, "facts": facts, "count": len(found), "left_out": max(0, len(found) - ROWS)}
+
+
+def problem_row(snapshot: Snapshot, one: ProblemRow) -> Value:
+    """A problem with its next step, and whether its node is out of service."""
+    return {**one._asdict(), **_follows(snapshot.standing_about(one)), "out": snapshot.out(one.node)}
+
+
+def _follows(about: Optional[NodeWork]) -> Value:
+    return {"next": about.next, "episode": about.episode, "person": about.person} if about else {"next": ""}
 
 
 # A node.
@@ -116,7 +179,7 @@ def node(snapshot: Snapshot, name: str, report: Optional[Report], links: Mapping
         raise Missing(f"no node is called {name}")
     return {
         **row._asdict(), "letter": letter_of(row, snapshot.at, stale), "at": snapshot.at,
-        "problems": [one._asdict() for one in snapshot.problems if one.node == name],
+        "problems": [problem_row(snapshot, one) for one in snapshot.problems if one.node == name],
         "report": to_dict(report) if report else None,
         "links": {title: address.replace("{node}", name) for title, address in links.items()},
     }  # fmt: skip
@@ -132,13 +195,14 @@ class Window(NamedTuple):
 def timeline(store: Store, name: str, window: Window, gap: float) -> Value:
     """A node's problems, verdicts, repairs and gaps in a span of time."""
     with store.read() as connection:
-        rows = problems.newest_of(connection, name, window.began, window.ended, ROWS + 1)
-        past = nodes.verdicts(connection, name, window.began, window.ended, ROWS)
+        limit = min(ROWS, NAMES)
+        rows = problems.newest_of(connection, name, window.began, window.ended, limit + 1)
+        past = nodes.verdicts(connection, name, window.began, window.ended, limit)
         gaps = coverage.gaps(connection, name, window.began, window.ended, gap)
-        entries = audit.entries(connection, node=name, limit=ROWS, newest=True)
+        entries = audit.entries(connection, node=name, limit=NAMES, newest=True)
     return {
         "node": name, "began": window.began, "ended": window.ended,
-        "problems": [row._asdict() for row in rows[:ROWS]], "more": len(rows) > ROWS,
+        "problems": [row._asdict() for row in rows[:limit]], "more": len(rows) > limit,
         "verdicts": [one._asdict() for one in past],
         "gaps": [{"began": one.began, "ended": one.ended} for one in gaps],
         "events": [_entry(one) for one in entries if window.began <= one.at <= window.ended],
@@ -160,7 +224,7 @@ def list_episodes(store: Store, now: float, is_open: Optional[bool] = None, page
 def episodes_of(store: Store, name: str) -> List[Value]:
     """A node's episodes, the newest first."""
     with store.read() as connection:
-        found = episodes.list_episodes(connection, node=name, limit=ROWS)
+        found = episodes.list_episodes(connection, node=name, limit=NAMES)
     return [episode_row(one) for one in reversed(found)]
 
 
@@ -178,7 +242,7 @@ def episode(store: Store, number: int) -> Value:
             ],
             "decisions": [one._asdict() for one in attempts.decisions(connection, number)],
             "evidence": [one._asdict() for one in evidence.of_episode(connection, number)],
-            "events": [_entry(one) for one in audit.entries(connection, episode=number, limit=ROWS, newest=True)],
+            "events": [_entry(one) for one in audit.entries(connection, episode=number, limit=NAMES, newest=True)],
         }  # fmt: skip
 
 
@@ -217,13 +281,21 @@ def offenders(store: Store, now: float) -> Value:
     since = now - 30 * DAY
     with store.read() as connection:
         outcomes = ended_episodes.outcomes(connection, since)
-        repeated = ended_episodes.repeated(connection, since, 50)
+        repeated = ended_episodes.repeated(connection, since, ROWS)
         median, p90 = ended_episodes.durations(connection, since, "returned", (0.5, 0.9))
     return {
         "at": now, "days": 30, "episodes": sum(outcomes.values()), "outcomes": outcomes,
         "repeat": [{"node": name, "episodes": times} for name, times in repeated],
         "median_seconds_to_return": median, "p90_seconds_to_return": p90,
     }  # fmt: skip
+
+
+def history(store: Store, now: float, days: int) -> Value:
+    """How the fleet was in so many days: what stood, and what was repaired, in PARTS parts."""
+    width = days * DAY / PARTS
+    with store.read() as connection:
+        found = of_fleet(connection, now - days * DAY, width, PARTS)
+    return {"at": now, "days": days, "spans": SPANS, "parts": [one._asdict() for one in found]}
 
 
 def audit_page(store: Store, after: int, name: str) -> Value:

@@ -45,11 +45,28 @@ class ProblemRow(NamedTuple):
     ended: Optional[float] = None
 
 
+class NodeWork(NamedTuple):
+    """What nhc does about a node: the next step in words; of episode `episode`, 0 for maintenance or a hold.
+
+    `person` says that nothing goes on before a person acts. `out` is since when the node is out of service for it, 0.0
+    where it is not; `by` is the part of nhc that took it out.
+    """
+
+    next: str
+    episode: int = 0
+    cause: str = ""
+    state: str = ""
+    person: bool = False
+    out: float = 0.0
+    by: str = ""
+    why: str = ""
+
+
 class Snapshot(NamedTuple):
     """The fleet. `letters` has one letter a node, in the order of `names`; `layout` changes when names or groups do.
 
     `sizes` are the nodes of each group, by fact and value. `revision` is another one whenever something was done: the
-    number of the audit log's newest row.
+    number of the audit log's newest row. `standing` is what nhc does about nodes, by name.
     """
 
     at: float
@@ -60,6 +77,17 @@ class Snapshot(NamedTuple):
     problems: Tuple[ProblemRow, ...]
     sizes: Mapping[Tuple[str, str], int]
     revision: int = 0
+    standing: Mapping[str, Tuple[NodeWork, ...]] = {}
+
+    def standing_about(self, problem: ProblemRow) -> Optional[NodeWork]:
+        """What is done about a problem: by its own episode, else by another of its node; None for nothing."""
+        found = self.standing.get(problem.node, ())
+        own = f"{problem.check}|{problem.reason}|"
+        return next((one for one in found if one.cause.startswith(own)), found[0] if found else None)
+
+    def out(self, node: str) -> bool:
+        """Whether nhc has the node out of service."""
+        return any(one.out for one in self.standing.get(node, ()))
 
     def counts(self) -> Dict[str, int]:
         """How many nodes there are of each letter."""
@@ -68,7 +96,12 @@ class Snapshot(NamedTuple):
 
 
 def take(
-    nodes: Sequence[NodeRow], problems: Sequence[ProblemRow], now: float, stale: float, revision: int = 0
+    nodes: Sequence[NodeRow],
+    problems: Sequence[ProblemRow],
+    now: float,
+    stale: float,
+    revision: int = 0,
+    standing: Mapping[str, Tuple[NodeWork, ...]] = {},
 ) -> Snapshot:
     """A snapshot of rows in the order of their names."""
     layout, sizes = hashlib.sha256(), Counter[Tuple[str, str]]()
@@ -78,7 +111,7 @@ def take(
     letters = "".join(letter_of(row, now, stale) for row in nodes)
     return Snapshot(
         now, layout.hexdigest()[:16], tuple(row.node for row in nodes), letters, {row.node: row for row in nodes},
-        tuple(problems), sizes, revision,
+        tuple(problems), sizes, revision, standing,
     )  # fmt: skip
 
 
@@ -106,10 +139,23 @@ def changed_nodes(old: Snapshot, new: Snapshot) -> List[str]:
 # Problems, folded by their cause.
 
 
+class NextStep(NamedTuple):
+    """What follows for some of the nodes with one problem; `next` is "" where nothing is planned.
+
+    `episode` is that of the first of them, 0 without one.
+    """
+
+    next: str
+    nodes: int
+    episode: int
+    person: bool
+
+
 class FleetProblem(NamedTuple):
     """Nodes with one problem: how many, which, since when, and how many got it in each part of the last hour.
 
-    `shares` are groups in which it is frequent: group, how many of its nodes, of how many.
+    `shares` are groups in which it is frequent: fact, group, how many of its nodes, of how many. `out` is how many of
+    the nodes are out of service; `plans` what follows for how many.
     """
 
     check: str
@@ -121,11 +167,15 @@ class FleetProblem(NamedTuple):
     nodes: str
     began: float
     trend: Tuple[int, ...]
-    shares: Tuple[Tuple[str, int, int], ...]
+    shares: Tuple[Tuple[str, str, int, int], ...]
+    out: int = 0
+    plans: Tuple[NextStep, ...] = ()
 
 
 TREND_PARTS = 12
 """Parts of the last hour, five minutes each."""
+PLANS = 5
+"""Different next steps that one problem shows."""
 SHARE = 0.5
 """A group is named from this share of its nodes on: 16 of the 18 nodes of a rack are one cause more often than 16."""
 
@@ -146,11 +196,22 @@ def _cause(rows: Sequence[ProblemRow], snapshot: Snapshot) -> FleetProblem:
             trend[TREND_PARTS - 1 - part] += 1
     return FleetProblem(
         one.check, one.reason, one.verdict, one.action, one.message, len(one.affected), one.nodes, one.began,
-        tuple(trend), _shares(one.affected, snapshot),
+        tuple(trend), _shares(one.affected, snapshot), sum(map(snapshot.out, one.affected)), _plans(rows, snapshot),
     )  # fmt: skip
 
 
-def _shares(names: Sequence[str], snapshot: Snapshot) -> Tuple[Tuple[str, int, int], ...]:
+def _plans(rows: Sequence[ProblemRow], snapshot: Snapshot) -> Tuple[NextStep, ...]:
+    """What follows, the most frequent first."""
+    found: Dict[Tuple[str, bool], Dict[str, int]] = {}
+    for row in rows:
+        about = snapshot.standing_about(row)
+        key = (about.next, about.person) if about else ("", False)
+        found.setdefault(key, {}).setdefault(row.node, about.episode if about else 0)
+    made = (NextStep(text, len(of), next(iter(of.values())), person) for (text, person), of in found.items())
+    return tuple(sorted(made, key=lambda plan: -plan.nodes)[:PLANS])
+
+
+def _shares(names: Sequence[str], snapshot: Snapshot) -> Tuple[Tuple[str, str, int, int], ...]:
     hit: Counter[Tuple[str, str]] = Counter()
     for name in names:
         row = snapshot.nodes.get(name)
@@ -158,11 +219,9 @@ def _shares(names: Sequence[str], snapshot: Snapshot) -> Tuple[Tuple[str, int, i
             hit.update(row.groups.items())
     sizes = snapshot.sizes
     found = [
-        (f"{group[0]} {group[1]}", count, sizes[group])
-        for group, count in hit.items()
-        if count > 1 and count >= SHARE * sizes[group]
+        (*group, count, sizes[group]) for group, count in hit.items() if count > 1 and count >= SHARE * sizes[group]
     ]
-    return tuple(sorted(found, key=lambda share: (-share[1], share[0]))[:5])
+    return tuple(sorted(found, key=lambda share: (-share[2], share[:2]))[:5])
 
 
 # Checks by group.

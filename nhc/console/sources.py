@@ -7,6 +7,7 @@ import time
 from typing import Callable, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple
 
 from nhc.console.snapshot import NodeRow, ProblemRow, Snapshot, take
+from nhc.console.standing import about_nodes
 from nhc.model import Report, Verdict
 from nhc.policy.reconcile import BadReports, load_reports
 from nhc.store import audit
@@ -47,12 +48,13 @@ class StoreSource:
             nodes = store_nodes.list_nodes(connection)
             problems = store_problems.list_problems(connection)
             newest = audit.head(connection)
+            about = about_nodes(connection, now)
         rows = [NodeRow(n.node, n.verdict, n.reported_at, n.since, n.kind, n.groups, n.source) for n in nodes]
         standing = [
             ProblemRow(p.node, p.check, p.reason, p.target, p.verdict, p.action, p.message, p.began, p.ended)
             for p in problems
         ]
-        return take(rows, standing, now, self.stale, newest.seq if newest else 0)
+        return take(rows, standing, now, self.stale, newest.seq if newest else 0, about)
 
     def report(self, node: str) -> Optional[Report]:
         with self.store.read() as connection:

@@ -86,6 +86,28 @@ def find(asked: str) -> Optional[Runbook]:
     return _find(asked, blocks()) or _find(asked, brought().blocks)
 
 
+def sections(found: Runbook) -> List[Tuple[str, str]]:
+    """A runbook as headings with their texts, in the order in which they are read; the first heading is its title."""
+    about = ", ".join(word for word in (found.title, found.severity) if word)
+    parts = (("What it means", found.means), ("Likely causes", found.causes), ("What to do", found.do),
+             ("How to confirm the repair", found.confirm), ("Suggested action", found.action),
+             ("Why nhc judges so", found.decision), ("Sources", found.source))  # fmt: skip
+    return [(f"{found.reason}{f': {about}' if about else ''}", ""), *(part for part in parts if part[1])]
+
+
+def explanation(name: str) -> List[Tuple[str, str]]:
+    """`sections` of a reason, or of a check what holds when it passes; empty where there is neither."""
+    import inspect
+
+    from nhc.check import find as find_check
+
+    found = find(name)
+    if found is not None:
+        return sections(found)
+    check = find_check(name)
+    return [(check.name, ""), ("What it judges", inspect.cleandoc(check.doc))] if check is not None else []
+
+
 def _find(asked: str, known: Dict[str, Dict[str, str]]) -> Optional[Runbook]:
     name = {one.lower(): one for one in known if ":" not in one}.get(asked.lower(), asked)
     code = re.fullmatch(r"(?i)(s?xid)[ _-]?(\d+)", name)

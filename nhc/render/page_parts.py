@@ -1,4 +1,4 @@
-"""What the console and the report in a file have in common: palette, letters, elements, the map of nodes.
+"""What the console and the report in a file have in common: palette, letters, elements, tables, the map of nodes.
 
 The console serves the parts as they are. A page in one file cannot import: for it they become one script.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from importlib import resources
 
-PARTS = ("palette.css", "dom.js", "map.js")
-SCRIPTS = ("dom.js", "map.js")
+PARTS = ("palette.css", "dom.js", "table.js", "map.js")
+SCRIPTS = ("dom.js", "table.js", "map.js")
 """In the order in which they build on each other."""
 
 

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from nhc.store.episodes import Episode
-from nhc.store.schema import episodes
+from nhc.store.schema import LEFT, episodes
 
 BATCH = 500
 """Rows that one statement names: SQLite before 3.32 takes 999 values."""
@@ -49,19 +49,18 @@ def outcomes(connection: Connection, since: float) -> Dict[str, int]:
     return {str(row[0]): int(row[1]) for row in connection.execute(asked.order_by(count.desc(), episodes.c.state))}
 
 
-LEFT = ("escalated", "aborted")
-"""States in which an episode ends with its node as it was, out of service where it was marked: a person must act."""
-
-
 def left_to_persons(connection: Connection, node: str = "") -> List[Episode]:
     """The last episode of each node (or of one) that was left to a person, the newest first.
 
-    A node of which there is a later episode is not among them: `nhc remedy release` begins one.
+    A node of which there is a later episode is not among them: `nhc remedy release` begins one. The index
+    `episodes_left` has those alone that were left so: the history of repairs that succeeded is not read.
     """
-    newest = sa.select(sa.func.max(episodes.c.id)).group_by(episodes.c.node)
+    newest = sa.select(sa.func.max(episodes.c.id)).where(LEFT).group_by(episodes.c.node)
     if node:
         newest = newest.where(episodes.c.node == node)
-    asked = sa.select(episodes).where(episodes.c.id.in_(newest), episodes.c.state.in_(LEFT))
+    later = episodes.alias("later")
+    none_later = ~sa.exists().where(later.c.node == episodes.c.node, later.c.id > episodes.c.id)
+    asked = sa.select(episodes).where(episodes.c.id.in_(newest), none_later)
     return [Episode._make(row) for row in connection.execute(asked.order_by(episodes.c.id.desc()))]
 
 

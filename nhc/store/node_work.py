@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import List, NamedTuple, Optional
+from typing import List, NamedTuple, Optional, Tuple
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -101,6 +101,22 @@ def trains_of(connection: Connection, node: str, limit: int = 10) -> List[NodeTr
         .limit(limit)
     )  # fmt: skip
     return [NodeTrain._make(row) for row in connection.execute(asked)]
+
+
+def out_by_train(connection: Connection, node: str = "") -> List[Tuple[str, NodeTrain]]:
+    """The nodes (or one) that a train has out of service now, each with that train."""
+    asked = (
+        sa.select(
+            train_nodes.c.node, trains.c.name, trains.c.by, trains.c.why, train_nodes.c.wave, train_nodes.c.state,
+            train_nodes.c.outcome, train_nodes.c.updated, train_nodes.c.ended, train_nodes.c.marked,
+        )
+        .join_from(train_nodes, trains, trains.c.id == train_nodes.c.train)
+        .where(train_nodes.c.ended.is_(None), train_nodes.c.marked > 0)
+        .order_by(train_nodes.c.train.desc())
+    )  # fmt: skip
+    if node:
+        asked = asked.where(train_nodes.c.node == node)
+    return [(str(row[0]), NodeTrain._make(row[1:])) for row in connection.execute(asked)]
 
 
 def spares_of(connection: Connection, node: str) -> List[NodeSpare]:

@@ -149,6 +149,12 @@ sa.Index(
 )
 sa.Index("episodes_ended", episodes.c.ended)
 sa.Index("episodes_node", episodes.c.node, episodes.c.id)
+LEFT = sa.text("state IN ('escalated', 'aborted')")
+"""Episodes that ended with the node as it was, out of service where it was marked: a person must act.
+
+With the words themselves: for a parameter in their place, SQLite does not take the index.
+"""
+sa.Index("episodes_left", episodes.c.node, episodes.c.id, sqlite_where=LEFT, postgresql_where=LEFT)
 
 attempts = sa.Table(
     "attempts",

@@ -169,7 +169,7 @@ def plain(snapshot: Snapshot, width: int) -> List[str]:
     found, left_out = problems(snapshot)
     lines = [summary(snapshot)]
     for one in found:
-        shares = "".join(f"  {group}: {hit} of {of}" for group, hit, of in one.shares[:2])
+        shares = "".join(f"  {fact} {group}: {hit} of {of}" for fact, group, hit, of in one.shares[:2])
         line = f"{one.verdict} {one.affected} {one.reason} ({one.check}) {one.nodes}{shares}: {one.message}"
         lines.append(line if len(line) <= width else line[: width - 1] + "…")
     if left_out:

@@ -52,5 +52,5 @@ def of_repairs(found: Sequence[RepairLine]) -> List[Row]:
 
 
 def _which(one: FleetProblem) -> str:
-    shares = ", ".join(f"{hit} of {of} of {group}" for group, hit, of in one.shares[:2])
+    shares = ", ".join(f"{hit} of {of} of {fact} {group}" for fact, group, hit, of in one.shares[:2])
     return printable(f"{shares}: {one.nodes}" if shares else one.nodes)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from nhc.console import needs, screens
+from nhc.console import needs, screens, standing
 from nhc.console.sources import StoreSource
 from nhc.model import Verdict
 from nhc.remedy.detail import Detail
@@ -25,7 +25,15 @@ def episode(site, node, state="draining", ended=None, at=0.0, **detail):
 
 
 def seen(site):
-    return needs.needs(StoreSource(site.store, 600, lambda: site.now).snapshot(), site.store, "")
+    return needs.needs(source(site).snapshot(), site.store, "")
+
+
+def source(site):
+    return StoreSource(site.store, 600, lambda: site.now)
+
+
+def service(site, node):
+    return standing.out_of(source(site).snapshot().standing.get(node, ()))
 
 
 def test_a_node_that_the_loop_gave_up_is_listed_until_a_person_gives_it_back(site):
@@ -59,7 +67,7 @@ def test_a_node_is_out_of_service_while_the_loops_mark_stands(site, state, marke
     since = site.now - marked if marked else 0.0
     made = episode(site, "a1", state, ended=site.now if ended else None, marked=since)
 
-    found = needs.service(site.store, "a1")
+    found = service(site, "a1")
 
     assert found["out"] is out
     if out:
@@ -68,14 +76,14 @@ def test_a_node_is_out_of_service_while_the_loops_mark_stands(site, state, marke
 
 
 def test_a_node_that_a_train_has_taken_out_says_so(site):
-    assert needs.service(site.store, "a2") == {"out": False}
+    assert service(site, "a2") == {"out": False}
     with site.store.write() as connection:
         train = trains.create(connection, "driver-570", [["a2"]], plan="", digest="", state="running",
                               node_state="draining", by="ann", why="a new driver", now=site.now)  # fmt: skip
         row = next(one for one in trains.nodes_of(connection, train.id) if one.node == "a2")
         trains.save_node(connection, train, row, "marked", {}, now=site.now, by="nhc", marked=site.now - 9)
 
-    found = needs.service(site.store, "a2")
+    found = service(site, "a2")
     assert (found["by"], found["since"]) == ("maintenance train driver-570", site.now - 9)
 
 

@@ -25,7 +25,9 @@ READY = "return document.body.dataset.ready && document.querySelector('main').da
 SCREENS = (
     "needs", "map", "problems", "checks", "node/b1", "episodes", "episode/1", "timeline/b1", "held", "offenders",
     "health", "deep?fact=rack", "map?check=deep", "job/1",
-    "find?text=b", "cause?check=check_gpu_lost&reason=GpuFallenOffBus", "login",
+    "nodes?text=b", "nodes?by=rack&group=r-b",
+    "explain/GpuFallenOffBus?check=check_gpu_lost", "history",
+    "cause?check=check_gpu_lost&reason=GpuFallenOffBus", "login",
 )  # fmt: skip
 
 
@@ -97,6 +99,7 @@ def test_every_screen_is_accessible_in_both_colour_schemes_and_complains_of_noth
         )
         assert [one for one in found if one[0] in ("serious", "critical")] == [], screen
         assert [line["message"] for line in browser.get_log("browser")] == [], screen
+        assert [one.text for one in browser.find_elements("css selector", "main .error")] == [], screen
 
 
 def test_text_of_a_node_never_becomes_markup(at):
@@ -109,7 +112,8 @@ def test_text_of_a_node_never_becomes_markup(at):
 
 HOSTILE_SCREENS = (
     "needs", "map?by=rack", "problems", "checks?fact=rack", "node/n1", "episodes", "episode/{episode}", "timeline/n1",
-    "held", "offenders", "audit", "health", "find?text=n", "cause?check={evil}&reason={evil}",
+    "held", "offenders", "audit", "health", "nodes?text=zz&by=rack", "nodes?set=n[1-2]",
+    "cause?check={evil}&reason={evil}",
 )  # fmt: skip
 
 
@@ -162,7 +166,7 @@ def test_a_node_is_shown_with_the_work_on_it(at):
     browser = at("node/b1")
     said = text(browser)
     assert "Maintenance train driver-570, wave 1: waiting" in said
-    assert "check_gpu_lost GpuFallenOffBus" in said  # the check and its reason
+    assert "GpuFallenOffBus Explain waits for your agreement to reboot in service" in said
     assert "By ann: a new driver" in said
     assert "Deep checks" in said
     browser.find_element("css selector", "a[href='/view/job/1']").click()
@@ -177,8 +181,8 @@ def test_a_screen_says_in_words_what_there_is_and_what_is_not(at):
     assert "|" not in said
     assert "No evidence was collected." in said
     assert "No node failed more than once." in text(at("offenders"))
-    assert "a1" in text(at("find?text=a1"))
-    assert "No node is called so" in text(at("find?text=nobody"))
+    assert "a1" in text(at("nodes?text=a1"))
+    assert "No node is called so" in text(at("nodes?text=nobody"))
     assert "there is no screen called reparis" in text(at("reparis"))
     assert "there is no screen called constructor" in text(at("constructor"))
     held = text(at("held"))

@@ -229,7 +229,7 @@ def test_problems_are_folded_by_cause(console):
     (cause,) = console.ask("GET", "/api/causes")[1]["causes"]
 
     assert (cause["reason"], cause["affected"], cause["nodes"]) == ("GpuFallenOffBus", 2, "b[1-2]")
-    assert cause["shares"] == [["rack r-b", 2, 4]]
+    assert cause["shares"] == [["rack", "r-b", 2, 4]]
     assert sum(cause["trend"]) == 2
 
 
@@ -461,6 +461,95 @@ def test_a_repair_is_agreed_to_once_by_each_person_and_written_down(console, sit
         ("olga", "approved", 1), ("adam", "approved", 1),
     ]  # fmt: skip
     assert said.count("approval.approved") == 2
+
+
+@pytest.fixture
+def alike(site):
+    """Two more nodes with the fault of b1, whose reboot waits for agreement as well."""
+    with site.store.write() as connection:
+        for node in ("b2", "b3"):
+            episodes.open_episode(connection, node, "check_gpu_lost|GpuFallenOffBus|gpu1", action="reboot",
+                                  state="awaiting-approval", now=site.now, by="nhc", rung="reboot")  # fmt: skip
+
+
+def agree_to_all(console, who="olga", **changes):
+    (one,) = until(lambda: console.ask("GET", "/api/needs", None, "olga")[1]["alike"], what="the set")
+    body = {"decision": "approved", "episodes": one["episodes"], "confirm": one["nodes"], "reason": "seen", **changes}
+    return console.ask("POST", "/api/decisions", body, who)
+
+
+def decided(site):
+    with site.store.read() as connection:
+        found = episodes.list_episodes(connection, is_open=True)
+        return sorted(one.node for one in found if attempts.decisions(connection, one.id))
+
+
+def test_several_repairs_alike_are_agreed_to_by_one_confirmation_of_the_set(console, site, alike):
+    status, value, _headers = agree_to_all(console, confirm="b[1-2]")
+    assert (status, "type the set of nodes, b[1-3]" in value["error"]) == (409, True)
+    assert agree_to_all(console, who="vera")[0] == 403
+    assert agree_to_all(console, episodes="1")[0] == 409
+    assert decided(site) == []
+
+    status, value, _headers = agree_to_all(console)
+    assert (status, value["nodes"], value["refused"]) == (200, "b[1-3]", [])
+    assert decided(site) == ["b1", "b2", "b3"]
+
+
+def test_of_a_set_what_has_moved_on_is_not_decided_and_is_named(console, site, alike):
+    (one,) = until(lambda: console.ask("GET", "/api/needs")[1]["alike"], what="the set")
+    with site.store.write() as connection:
+        moved = episodes.list_episodes(connection, node="b2")[-1]
+        episodes.save_step(connection, moved, step("nhc", "moved"), now=site.now, state="draining")
+
+    body = {"decision": "approved", "episodes": one["episodes"], "confirm": one["nodes"], "reason": "seen"}
+    status, value, _headers = console.ask("POST", "/api/decisions", body, "olga")
+
+    assert (status, value["nodes"]) == (200, "b[1,3]")
+    assert [said.partition(":")[0] for said in value["refused"]] == ["b2"]
+    assert decided(site) == ["b1", "b3"]
+
+
+def test_repairs_that_differ_are_not_one_set(console, site, alike):
+    with site.store.write() as connection:
+        other, _new = episodes.open_episode(connection, "a1", "check_x|Slow|", action="reboot", rung="reboot",
+                                            state="awaiting-approval", now=site.now, by="nhc")  # fmt: skip
+    body = {"decision": "approved", "episodes": f"{site.episode.id}:x {other.id}:x", "confirm": "a1,b1"}
+    status, value, _headers = console.ask("POST", "/api/decisions", body, "olga")
+    assert (status, "not alike" in value["error"]) == (409, True)
+
+
+def test_a_problem_has_its_next_step_and_whether_its_node_is_in_service(console, site, alike):
+    def waiting():
+        (cause,) = console.ask("GET", "/api/causes")[1]["causes"]
+        return [cause["out"], cause["plans"][0]["next"], cause["plans"][0]["nodes"]] == [
+            0, "waits for your agreement to reboot", 2,
+        ]  # fmt: skip
+
+    until(waiting, what="what follows for both nodes")
+    rows = console.ask("GET", "/api/cause?check=check_gpu_lost&reason=GpuFallenOffBus")[1]["rows"]
+    assert [(row["node"], row["person"], row["out"]) for row in rows] == [("b1", True, False), ("b2", True, False)]
+
+
+def test_a_reason_is_explained_as_nhc_explain_does(console):
+    sections = console.ask("GET", "/api/explain/GpuLost")[1]["sections"]
+    assert [heading for heading, _text in sections[1:3]] == ["What it means", "Likely causes"]
+    assert console.ask("GET", "/api/explain/check_gpu_lost")[1]["sections"][0][0] == "check_gpu_lost"
+    assert console.ask("GET", "/api/explain/NoSuchThing")[0] == 404
+
+
+def test_the_history_of_the_fleet_has_what_stood_and_what_was_repaired(console, site):
+    with site.store.write() as connection:
+        one = episodes.get(connection, site.episode.id)
+        episodes.save_step(connection, one, step("nhc", "done"), now=site.now, state="returned", ended=site.now)
+    site.hear(report("b1", started=site.now - 5))
+
+    value = console.ask("GET", "/api/history?days=1")[1]
+
+    assert value["parts"][-1]["standing"] == {"CRIT": 1}  # b2; b1 has recovered
+    assert sum(part["opened"] for part in value["parts"]) == 1
+    assert value["parts"][-1]["ended"] == {"returned": 1}
+    assert console.ask("GET", "/api/history?days=2")[0] == 409
 
 
 def test_what_has_moved_on_since_it_was_shown_is_not_decided(console, site):

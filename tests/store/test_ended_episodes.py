@@ -1,8 +1,10 @@
 """What the database counts of ended episodes is what a count by hand says, on both databases."""
 
 import random
+import re
 from collections import Counter
 
+import pytest
 import sqlalchemy as sa
 
 from nhc.remedy.counting import EndedMarks
@@ -143,3 +145,24 @@ def test_a_round_reads_the_details_of_the_episodes_that_ended_since_the_one_befo
     found, read = of_a_round()
     assert read == [2]
     assert (dict(found)["n8"], dict(found)["new"]) == (960.0, 0.0)
+
+
+@pytest.mark.parametrize("node", ["", "n1"])
+def test_what_was_left_to_persons_is_read_without_the_history(store, node):
+    """However many repairs succeeded: the index has those alone that were left to a person."""
+    with store.write() as connection:
+        for number in range(4):
+            made, _new = episodes.open_episode(connection, f"n{number % 2}", f"c|R|{number}", action="reboot",
+                                               state="draining", now=1.0, by="nhc")  # fmt: skip
+            state = "escalated" if number in (0, 3) else "returned"
+            step = episodes.EpisodeStep("nhc", state, {})
+            episodes.save_step(connection, made, step, now=2.0, state=state, ended=2.0)
+    statements = []
+    with store.read() as connection:
+        sa.event.listen(connection, "before_cursor_execute", lambda *seen: statements.append((seen[2], seen[3])))
+        assert [(one.node, one.id) for one in ended_episodes.left_to_persons(connection, node)] == [("n1", 4)]
+        ((asked, values),) = statements
+        if connection.dialect.name == "sqlite":
+            plan = " ".join(row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {asked}", values))
+            assert "INDEX episodes_left" in plan
+            assert not re.search(r"SCAN episodes(?! USING (COVERING )?INDEX episodes_left)", plan), plan

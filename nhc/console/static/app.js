@@ -1,6 +1,7 @@
 // The page: which screen stands in the address, one stream of changes for all tabs, and what the person may do.
 
 import { age, el, link, stamp, WORDS } from "/static/dom.js";
+import { choices } from "/static/table.js";
 import { SCREENS } from "/static/views.js";
 
 const main = document.getElementById("main");
@@ -33,6 +34,14 @@ export function redirect(path) {
   history.replaceState(null, "", path);
   return show();
 }
+
+// How a table is sorted, filtered and turned stands in the address, with the rest of the view.
+choices.get = (key) => new URLSearchParams(location.search).get(`table.${key}`) ?? "";
+choices.set = (key, text) => {
+  const query = new URLSearchParams(location.search);
+  text ? query.set(`table.${key}`, text) : query.delete(`table.${key}`);
+  go(`${location.pathname}${query.size ? `?${query}` : ""}`, true);
+};
 
 function wanted() {
   const [, , name = "", ...rest] = location.pathname.split("/");
@@ -220,8 +229,27 @@ document.addEventListener("click", (event) => {
 });
 document.getElementById("find").addEventListener("submit", (event) => {
   event.preventDefault();
-  go(`/view/find?text=${encodeURIComponent(new FormData(event.target).get("text"))}`);
+  go(`/view/nodes?text=${encodeURIComponent(new FormData(event.target).get("text"))}`);
 });
+// The keys, for a list of them.
+const KEYS = [["?", "This list"], ["/", "Find a node"], ["Arrow right, left", "On the map: the next node, the one before"], ["Arrow down, up", "On the map: the next node that is not healthy, the one before"],
+  ["Home, End", "On the map: the first node, the last"], ["+, -", "On the map: zoom in, zoom out"], ["Enter", "On the map: open the node. It never sends a decision"], ["Esc", "Close this list"]];
+
+function keys() {
+  const list = el("dialog", { "aria-label": "Keys", onclose: () => list.remove() }, el("h2", {}, "Keys"), el("dl", {}, KEYS.flatMap(([key, what]) => [el("dt", {}, el("kbd", {}, key)), el("dd", {}, what)])),
+    el("form", { method: "dialog" }, el("button", {}, "Close")));
+  document.body.append(list);
+  list.showModal();
+}
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches?.("input, select, textarea") || document.querySelector("dialog[open]")) return;
+  if (event.key === "?") keys();
+  else if (event.key === "/") document.querySelector("#find input").focus();
+  else return;
+  event.preventDefault();
+});
+document.getElementById("keys").addEventListener("click", keys);
 addEventListener("popstate", (event) => show(event.state?.scroll ?? 0));
 setInterval(status, 5000);
 

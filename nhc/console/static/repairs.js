@@ -1,9 +1,10 @@
 // The screens of the remedy loop: what needs a person, repairs, what is held back, and what was done.
 
 import { ask, may, page } from "/static/app.js";
-import { abortForm, decisionForms, holdForm, releaseForm } from "/static/acts.js";
-import { age, el, facts, howMany, link, nodeLink, said, stamp, table } from "/static/dom.js";
-import { causeTable, left } from "/static/views.js";
+import { abortForm, alikeForms, decisionForms, holdForm, releaseForm } from "/static/acts.js";
+import { age, el, facts, howMany, link, nodeLink, stamp } from "/static/dom.js";
+import { causeTable, left, setLink } from "/static/fleet.js";
+import { lasting, said, table } from "/static/table.js";
 
 // check|reason|target, as the store keeps it.
 const causeText = (cause) => cause.split("|").filter((part) => part !== "").join(", ");
@@ -13,8 +14,8 @@ const told = (detail) => Object.entries(detail).filter(([, value]) => value !== 
   `${key}: ${key === "seen" ? stamp(value) : key === "cause" ? causeText(value) : typeof value === "object" ? JSON.stringify(value) : value}`).join("; ");
 
 export function episodeTable(caption, rows, at, empty = "There is none.") {
-  return table(caption, ["Episode", "Node", "Cause", "State", "Repair", "For", "Waits for"], rows.map((one) => [
-    link(`/view/episode/${one.id}`, String(one.id)), nodeLink(one.node), said(causeText(one.cause)), one.state, one.rung, age((one.ended ?? at) - one.opened), said(one.waiting || one.because)]), empty);
+  return table(caption, ["Node", "Repair", "State", "For", "Cause", "Waits for", "Episode"], rows.map((one) => [
+    nodeLink(one.node), one.rung, one.state, lasting((one.ended ?? at) - one.opened), said(causeText(one.cause)), said(one.waiting || one.because), link(`/view/episode/${one.id}`, String(one.id))]), empty);
 }
 
 export async function needs() {
@@ -23,9 +24,10 @@ export async function needs() {
     el("h1", {}, "Needs you"),
     value.trouble ? el("p", { class: "error" }, `The fleet cannot be read: ${value.trouble}`) : "",
     page.me.store ? [el("h2", {}, "Repairs that wait for agreement"), episodeTable("The longest-waiting first", value.approvals, value.at, "None waits."), left(value.approvals_left_out) ?? "",
+      may("approve") ? value.alike.map(alikeForms) : "",
       el("h2", {}, "Left to a person"), episodeTable("nhc remedy release NODE gives a node back to the loop", value.left.map((one) => ({ ...one, ended: null })), value.at, "None."), left(value.left_left_out) ?? ""] : "",
     el("h2", {}, "CRIT, and nothing is planned"), causeTable("On nodes without an episode or a hold", value.unplanned, value.at, "None."), left(value.unplanned_left_out) ?? "",
-    el("h2", {}, "Nodes without a fresh report"), el("p", {}, value.silent.count ? `${howMany(value.silent.count)}: ${value.silent.nodes}` : "None."),
+    el("h2", {}, "Nodes without a fresh report"), el("p", {}, value.silent.count ? [link("/view/nodes?show=sn", howMany(value.silent.count)), ": ", setLink(value.silent.nodes)] : "None."),
   ].flat() };
 }
 
@@ -58,7 +60,7 @@ export async function held() {
   const value = await ask("/api/held");
   return { content: [
     el("h1", {}, "Held back"),
-    table("What waits, and why", ["Why", "Nodes", "Which"], value.waiting.map((row) => [said(row.why), row.count, said(row.nodes)]), "Nothing waits."),
+    table("What waits, and why", ["Why", "Nodes", "Which"], value.waiting.map((row) => [said(row.why), row.count, said(setLink(row.nodes))]), "Nothing waits."),
     table("Breakers", ["Breaker", "State", "Since", "Why", "By"], value.breakers.map((one) => [one.name, one.state, stamp(one.since), said(one.why), one.by]), "No breaker was ever open."),
     table("Holds, those that end soon first", ["What", "Until", "Why", "By", ""], value.holds.map((one) => [`${one.scope} ${one.name}`, one.until ? `${stamp(one.until)} (in ${age(one.until - value.at)})` : "no end", said(one.why), one.by, may("act") ? releaseForm(one) : ""]), "Nothing is on hold."),
     may("act") ? holdForm("group", "", null) : "",

@@ -1,14 +1,13 @@
 // The screens. Each answers an address: `show` gives its content. `of` says which news concern it: it is made anew then.
 // A screen whose content has `heard` changes its own parts instead.
 
-import { ask, fleet, go, may, page, redirect, say } from "/static/app.js";
+import { ask, fleet, go, may, page, say } from "/static/app.js";
 import { holdForm } from "/static/acts.js";
-import { age, el, facts, howMany, link, nodeLink, said, sign, stamp, table, WORDS } from "/static/dom.js";
+import { age, el, facts, howMany, link, MARKS, nodeLink, sign, stamp, WORDS } from "/static/dom.js";
+import { cause, explain, follows, groupLink, history, left, nodes, now, problems, reasonCell, service, setLink } from "/static/fleet.js";
 import { FleetMap } from "/static/map.js";
+import { lasting, said, since, table } from "/static/table.js";
 import { audit, episode, episodes, episodeTable, held, needs, offenders } from "/static/repairs.js";
-
-const now = () => page.fleet?.at ?? Date.now() / 1000;
-export const left = (count) => (count ? el("p", {}, `${count.toLocaleString("en")} more are not shown.`) : null);
 
 const DEEP = "deep"; // no check is called so: their names begin with check_
 
@@ -43,13 +42,13 @@ async function map(_rest, query) {
       go(address({ show: [...wanted].join("") }), true);
       picture.filter(wanted.size ? wanted : null);
     },
-  }), ` ${words[letter]}`));
+  }), " ", el("span", { class: `sign ${letter}` }, MARKS[letter]), ` ${words[letter]}`));
   const groups = el("div", {});
   const letters = async () => (check ? (await ask(check === DEEP ? "/api/deep/letters" : `/api/check/${encodeURIComponent(check)}`)).letters : page.fleet.letters);
   const summary = async () => { // counts what the picture shows
     const rows = check ? counted(picture.layout, picture.letters, fact) : (await ask(`/api/groups?fact=${encodeURIComponent(fact)}`)).rows;
     groups.replaceChildren(table(fact ? `Nodes by ${fact}` : "Nodes", [fact || "Fleet", "Nodes", ...[..."cuwsno"].map((one) => words[one])],
-      rows.slice(0, 200).map((row) => [row.group || (fact ? "(not known)" : "all"), row.nodes, ...[..."cuwsno"].map((one) => row.counts[one] ?? 0)])));
+      rows.map((row) => [fact ? groupLink(fact, row.group) : "all", row.nodes, ...[..."cuwsno"].map((one) => row.counts[one] ?? 0)])));
   };
   const draw = async () => {
     const shown = await letters();
@@ -94,35 +93,6 @@ function counted(layout, letters, fact) {
   });
 }
 
-// Problems.
-
-const trend = (parts) => {
-  const most = Math.max(1, ...parts);
-  return el("span", { class: "trend", role: "img", "aria-label": `new in each five minutes of the last hour: ${parts.join(", ")}` },
-    parts.map((part) => { const bar = el("i", {}); bar.style.setProperty("height", `${(part / most) * 20}px`); return bar; }));
-};
-
-export function causeTable(caption, rows, at, empty) {
-  return table(caption, ["Verdict", "Nodes", "Cause", "Where", "Since", "Last hour", "Suggested"],
-    rows.map((one) => [
-      sign(one.verdict), one.affected,
-      el("td", { class: "said" }, link(`/view/cause?check=${encodeURIComponent(one.check)}&reason=${encodeURIComponent(one.reason)}`, one.reason || one.check), el("br"), one.message),
-      el("td", { class: "said" }, one.nodes, one.shares.map(([group, hit, size]) => el("div", {}, `${hit} of the ${size} nodes of ${group}`))),
-      age(at - one.began), trend(one.trend), one.action === "none" ? "" : one.action,
-    ]), empty);
-}
-
-async function problems() {
-  const value = await ask("/api/causes");
-  return { content: [el("h1", {}, "Problems"), causeTable("Problems by cause", value.causes, value.at, "No problem stands."), left(value.left_out) ?? ""] };
-}
-
-async function cause(_rest, query) {
-  const value = await ask(`/api/cause?${query}`);
-  return { content: [el("h1", {}, `${value.reason || value.check}`), facts([["Check", value.check], ["Nodes", value.count.toLocaleString("en")], ["Set", value.nodes]]),
-    table("Nodes", ["Node", "Target", "Message", "Since"], value.rows.map((row) => [nodeLink(row.node), row.target, said(row.message), age(now() - row.began)])), left(value.left_out) ?? ""] };
-}
-
 async function checks(_rest, query) {
   const fact = query.get("fact") ?? "";
   const value = await ask(`/api/checks?fact=${encodeURIComponent(fact)}`);
@@ -130,15 +100,7 @@ async function checks(_rest, query) {
     ["", ...value.facts].map((one) => el("option", { value: one, selected: one === fact }, one || "the whole fleet")));
   return { content: [el("h1", {}, "Checks"), el("p", {}, el("label", {}, "By ", by)),
     table("Checks that complain", ["Check", ...(fact ? [fact] : []), "CRIT", "UNKNOWN", "WARN", "Nodes with a fresh report"],
-      value.rows.map((row) => [link(`/view/map?check=${encodeURIComponent(row.check)}`, row.check), ...(fact ? [row.group || "(not known)"] : []), row.crit, row.unknown, row.warn, row.nodes]), "No check complains.")] };
-}
-
-async function find(_rest, query) {
-  const value = await ask(`/api/find?text=${encodeURIComponent(query.get("text") ?? "")}`);
-  if (value.count === 1) { redirect(`/view/node/${encodeURIComponent(value.nodes[0])}`); return { content: [] }; }
-  await fleet();
-  const letters = new Map(page.layout.names.map((name, index) => [name, page.fleet.letters[index]]));
-  return { content: [el("h1", {}, value.count ? howMany(value.count) : "No node is called so"), el("ul", { class: "found" }, value.nodes.map((name) => el("li", {}, sign(letters.get(name) ?? "n"), " ", nodeLink(name)))), left(value.count - value.nodes.length) ?? ""] };
+      value.rows.map((row) => [el("td", {}, link(`/view/map?check=${encodeURIComponent(row.check)}`, row.check), " ", link(`/view/explain/${encodeURIComponent(row.check)}`, "Explain")), ...(fact ? [groupLink(fact, row.group)] : []), row.crit, row.unknown, row.warn, row.nodes]), "No check complains.")] };
 }
 
 // A node.
@@ -150,9 +112,10 @@ async function node([name]) {
     el("h1", {}, name, " ", sign(one.letter)),
     facts([["Verdict", one.verdict || "none yet"], ["Report", one.reported_at ? `${age(one.at - one.reported_at)} old, by ${one.source}` : "never"], ["Since", one.since ? stamp(one.since) : ""],
       ["In service", one.service ? (one.service.out ? `out since ${stamp(one.service.since)} by ${one.service.by}: ${one.service.why}` : "nhc has not taken it out; what a person did is known to the scheduler") : ""],
-      ["Kind", one.kind], ["Boot", one.report?.boot_id ?? ""], ...Object.entries(one.groups)]),
+      ["Scheduler", one.scheduler ?? ""], ["Kind", one.kind], ["Boot", one.report?.boot_id ?? ""], ...Object.entries(one.groups).map(([fact, group]) => [fact, groupLink(fact, group)])]),
     el("p", { class: "bar" }, page.me.store ? link(`/view/timeline/${encodeURIComponent(name)}`, "Timeline") : "", ...Object.entries(one.links).map(([title, address]) => el("a", { href: address, rel: "noreferrer" }, title))),
-    table("Problems", ["Verdict", "Check", "Reason", "Target", "Message", "Since", "Suggested"], one.problems.map((row) => [sign(row.verdict), row.check, row.reason, row.target, said(row.message), age(one.at - row.began), row.action === "none" ? "" : row.action]), "No problem stands."),
+    table("Problems", ["Verdict", "Reason", ...(page.me.store ? ["Next step", "In service"] : []), "Since", "Target", "Message", "Check", "Suggested"],
+      one.problems.map((row) => [sign(row.verdict), reasonCell(row), ...(page.me.store ? [follows(row), service(row.out)] : []), since(row.began, one.at), row.target, said(row.message), row.check, row.action === "none" ? "" : row.action]), "No problem stands."),
     ...evidence.flatMap((result) => [el("h2", {}, `Evidence of ${result.check}`), el("pre", { tabindex: 0 }, result.evidence.join("\n"))]),
     ...(one.work ? workOf(one.work) : []),
     one.episodes?.length ? episodeTable("Episodes", one.episodes, one.at) : "",
@@ -165,7 +128,7 @@ function workOf(work) {
   return [
     ...work.spares.map((row) => el("p", {}, nodeLink(row.node), ` is a spare of ${row.pool}: ${row.state}`, row.stands_for ? [" for ", nodeLink(row.stands_for)] : "", `, since ${stamp(row.since)}`, row.why ? `: ${row.why}` : "")),
     ...work.trains.map((row) => el("p", {}, `Maintenance train ${row.train}, wave ${row.wave}: ${row.outcome || row.state} ${stamp(row.ended ?? row.updated)}. By ${row.by}: ${row.why}`)),
-    table("Deep checks", ["Suite", "Verdict", "Age", "When"], work.deep.map((row) => [row.suite, sign(row.verdict), age(row.age), stamp(row.at)]), "No deep check was run here."),
+    table("Deep checks", ["Suite", "Verdict", "Age", "When"], work.deep.map((row) => [row.suite, sign(row.verdict), lasting(row.age), stamp(row.at)]), "No deep check was run here."),
     work.running.length ? table("Watched jobs here", ["Job", "User", "Phase", "Run"], work.running.map((row) => [jobLink(row), row.user, row.phase, row.run])) : "",
     work.failed.length ? table("Jobs that failed here", ["Job", "User", "Run", "Why", "When", "Restart"], work.failed.map((row) => [jobLink(row), row.user, row.run, said(row.why), stamp(row.at), row.restart === null ? "none" : `number ${row.restart}: ${row.outcome || row.state}`])) : "",
   ];
@@ -194,9 +157,9 @@ async function deep(_rest, query) {
     el("p", { class: "bar" }, el("label", {}, "By ", by), el("label", {}, "Suite ", of), link(`/view/map?check=${DEEP}`, "On the map")),
     el("p", {}, `${howMany(value.due)} ${value.due === 1 ? "is due: it has" : "are due: they have"} no good verdict of the last ${value.younger_days} days. Verdicts of the last ${value.days} days count.`),
     table("Nodes by the age of their last verdict", [fact || "Fleet", "Nodes", ...value.ages.map((one) => `Under ${one}`), "Older", "Never", "Bad", "Due"],
-      value.rows.map((row) => [row.group || (fact ? "(not known)" : "all"), row.nodes, ...row.ages, row.older, row.never, row.bad, row.due]), "There is no node."), left(value.left_out) ?? "",
-    value.never.count ? el("p", {}, `Never tested: ${howMany(value.never.count)}, ${value.never.nodes}${value.never.count > 200 ? ", …" : ""}`) : "",
-    table("Who is due, the oldest verdict first", ["Node", "Verdict", "Suite", "Age", "Why"], value.late.map((row) => [nodeLink(row.node), sign(row.verdict), row.suite, age(row.age), said(row.why)]), "No node that was tested is due."), left(value.late_left_out) ?? "",
+      value.rows.map((row) => [fact ? groupLink(fact, row.group) : "all", row.nodes, ...row.ages, row.older, row.never, row.bad, row.due]), "There is no node."), left(value.left_out) ?? "",
+    value.never.count ? el("p", {}, `Never tested: ${howMany(value.never.count)}, `, setLink(value.never.nodes), value.never.count > 200 ? ", …" : "") : "",
+    table("Who is due, the oldest verdict first", ["Node", "Verdict", "Suite", "Age", "Why"], value.late.map((row) => [nodeLink(row.node), sign(row.verdict), row.suite, lasting(row.age), said(row.why)]), "No node that was tested is due."), left(value.late_left_out) ?? "",
   ] };
 }
 
@@ -228,7 +191,7 @@ async function timeline([name], query) {
 async function health() {
   const value = await ask("/api/health");
   return { content: [el("h1", {}, "The console itself"), facts([
-    ["Fleet from", value.source], ["Read", `${age(value.at - value.read_at)} ago`], ["Trouble", value.trouble], ["Nodes without a fresh report", value.silent?.count ? `${value.silent.count.toLocaleString("en")}: ${value.silent.nodes}` : value.silent ? "none" : ""],
+    ["Fleet from", value.source], ["Read", `${age(value.at - value.read_at)} ago`], ["Trouble", value.trouble], ["Nodes without a fresh report", value.silent?.count ? link("/view/nodes?show=sn", value.silent.count.toLocaleString("en")) : value.silent ? "none" : ""],
     ["Viewers", value.viewers], ["Streams ended because nobody read them", value.dropped], ["Sessions", value.sessions], ["Running for", age(value.at - value.started)], ["Version", value.version]])] };
 }
 
@@ -240,6 +203,7 @@ export const SCREENS = {
   episodes: { title: "Repairs", show: episodes, store: true, of: REPAIRS }, held: { title: "Held back", show: held, store: true, of: REPAIRS },
   offenders: { title: "Offenders", show: offenders, store: true }, audit: { title: "Audit", show: audit, store: true, right: "audit", of: REPAIRS },
   deep: { title: "Deep checks", show: deep, store: true }, job: { title: "Job", show: job, hidden: true },
-  health: { title: "Health", show: health }, cause: { title: "Cause", show: cause, hidden: true, of: PROBLEMS }, node: { title: "Node", show: node, hidden: true, of: ofNode },
-  timeline: { title: "Timeline", show: timeline, hidden: true, of: ofNode }, episode: { title: "Episode", show: episode, hidden: true, of: REPAIRS }, find: { title: "Find", show: find, hidden: true, of: kinds("letters", "layout") },
+  history: { title: "History", show: history, store: true }, nodes: { title: "Nodes", show: nodes, of: kinds("letters", "layout", "problems", "episodes") },
+  explain: { title: "Explanation", show: explain, hidden: true }, health: { title: "Health", show: health }, cause: { title: "Cause", show: cause, hidden: true, of: PROBLEMS }, node: { title: "Node", show: node, hidden: true, of: ofNode },
+  timeline: { title: "Timeline", show: timeline, hidden: true, of: ofNode }, episode: { title: "Episode", show: episode, hidden: true, of: REPAIRS },
 };

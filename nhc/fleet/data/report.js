@@ -165,8 +165,7 @@
     large.show(layout, some.map((node) => LETTER[verdictOf(node)]).join(""), "group");
     const count = (name, verdict) => groups.get(name).filter((node) => verdictOf(node) === verdict).length;
     $("groups").replaceChildren(table("Nodes by group", ["Group", "Nodes", ...VERDICTS],
-      names.slice(0, MOST).map((name) => [name, groups.get(name).length, ...VERDICTS.map((verdict) => count(name, verdict))])));
-    if (names.length > MOST) $("groups").append(make("p", `${names.length - MOST} more groups are not shown.`));
+      names.map((name) => [name, groups.get(name).length, ...VERDICTS.map((verdict) => count(name, verdict))])));
   }
 
   // The map. Its cells are no tab stops: the map is one, and arrow keys move within it.

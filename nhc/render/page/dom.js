@@ -1,6 +1,7 @@
 // Elements from data. Texts become text nodes and nothing else: what a node sends can never become markup.
 
 export const WORDS = { c: "CRIT", u: "UNKNOWN", w: "WARN", s: "stale", n: "never reported", o: "OK", k: "SKIP" };
+export const WORST = "cuwsnok"; // the worst first
 export const LETTER = { CRIT: "c", UNKNOWN: "u", WARN: "w", OK: "o", SKIP: "k", "": "n" };
 export const MARKS = { o: "·", w: "W", u: "U", c: "C", s: "s", n: "?", k: "-" }; // what stands in a cell beside its colour
 
@@ -17,7 +18,7 @@ export function el(name, attributes = {}, ...children) {
 
 export const sign = (verdict) => {
   const letter = verdict.length === 1 && verdict in WORDS ? verdict : LETTER[verdict] ?? "u";
-  return el("span", { class: `sign ${letter}` }, WORDS[letter]);
+  return Object.assign(el("span", { class: `sign ${letter}` }, WORDS[letter]), { rank: WORST.indexOf(letter) });
 };
 
 export const link = (path, ...children) => el("a", { href: path }, ...children);
@@ -35,20 +36,6 @@ export function age(seconds) {
 export const howMany = (count, noun = "node") => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
 
 export const stamp = (unix) => (unix ? new Date(unix * 1000).toISOString().replace("T", " ").slice(0, 19) + "Z" : "");
-
-const MOMENT = /^\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ$/; // as `stamp` writes it: no line ends within
-
-export function table(caption, heads, rows, empty = "Nothing.") {
-  if (!rows.length) return el("p", {}, empty);
-  const numbers = heads.map((_head, place) => typeof rows[0][place] === "number");
-  return el("div", { class: "wide", tabindex: 0, role: "region", "aria-label": caption },
-    el("table", {}, el("caption", {}, caption),
-      el("thead", {}, el("tr", {}, heads.map((head, place) => el("th", { scope: "col", class: numbers[place] ? "number" : null }, head)))),
-      el("tbody", {}, rows.map((cells) => el("tr", {}, cells.map((cell) =>
-        typeof cell === "number" ? el("td", { class: "number" }, cell.toLocaleString("en")) : cell instanceof HTMLTableCellElement ? cell : el("td", { class: MOMENT.test(cell) ? "stamp" : null }, cell)))))));
-}
-
-export const said = (text) => el("td", { class: "said" }, text);
 
 export function facts(pairs) {
   return el("dl", {}, pairs.filter(([, value]) => value !== "" && value !== null && value !== undefined)

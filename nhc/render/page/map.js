@@ -7,8 +7,9 @@ const LARGEST = 20;
 const LETTERED = 10;
 const SEEN = 6; // pixels of a sick node at least: one of three would be lost among a hundred thousand
 
-export function places(layout, fact, width) {
+export function places(layout, fact, width, zoom = 1, part = 0) {
   // Where each node stands: groups in the order of their names, nodes in theirs. Nothing moves when states change.
+  // A map that is enlarged shows one part of so many (`zoom`), by whole groups.
   const count = layout.names.length;
   const of = layout.places[fact] ?? null;
   const groups = new Map();
@@ -18,14 +19,15 @@ export function places(layout, fact, width) {
     groups.get(group).push(index);
   }
   const natural = new Intl.Collator("en", { numeric: true });
-  const names = [...groups.keys()].sort(natural.compare);
+  const every = [...groups.keys()].sort(natural.compare);
+  const size = Math.ceil(every.length / zoom), names = every.slice(part * size, (part + 1) * size);
   let cell = LARGEST;
   let found = null;
   do {
     found = flow(names, groups, cell, width);
     cell -= cell > 8 ? 2 : 1;
   } while (cell >= 2 && found.height > 1000);
-  return found;
+  return Object.assign(found, { order: every.flatMap((name) => groups.get(name)), span: names.length < every.length ? `${names[0]} to ${names[names.length - 1]}` : "", groups: every.length, parts: Math.ceil(every.length / size) });
 }
 
 function flow(names, groups, cell, width) {
@@ -61,13 +63,43 @@ export class FleetMap {
       tabindex: 0, role: "img", "aria-roledescription": "map of nodes",
       onclick: (event) => this.click(event), onkeydown: (event) => this.key(event), onmousemove: (event) => this.hover(event),
     });
-    this.box = el("div", { class: "map" }, this.canvas);
+    this.zoom = 1;
+    this.part = 0;
+    this.cursor = el("div", { class: "cursor", hidden: true });
+    this.span = el("span", { role: "status" });
+    const button = (text, label, act) => el("button", { type: "button", "aria-label": label, onclick: act }, text);
+    this.tools = el("div", { class: "bar" }, button("+", "Zoom in", () => this.enlarge(4)), button("−", "Zoom out", () => this.enlarge(0.25)),
+      button("‹", "The part before", () => this.turn(this.part - 1)), button("›", "The next part", () => this.turn(this.part + 1)), this.span);
+    this.box = el("div", { class: "map" }, this.tools, el("div", { class: "picture" }, this.canvas, this.cursor));
+  }
+
+  enlarge(times) { // around the node that the keyboard is at
+    const zoom = Math.min(Math.max(1, this.zoom * times), 4 ** Math.floor(Math.log(this.places.groups) / Math.log(4)));
+    if (zoom === this.zoom) return;
+    this.zoom = zoom;
+    this.show(this.layout, this.letters, this.fact);
+    this.follow();
+  }
+
+  turn(part) {
+    this.part = Math.min(Math.max(0, part), this.places.parts - 1);
+    this.show(this.layout, this.letters, this.fact);
+  }
+
+  follow() { // the part with the node that the keyboard is at
+    for (let part = 0; this.places.x[this.at] === undefined && part < this.places.parts; part++) this.turn(part);
   }
 
   show(layout, letters, fact) {
+    if (layout !== this.layout || fact !== this.fact) { this.part = 0; this.zoom = 1; }
     this.layout = layout;
     this.letters = letters;
-    this.places = places(layout, fact, Math.max(320, this.box.clientWidth || 1200));
+    this.fact = fact;
+    this.places = places(layout, fact, Math.max(320, this.box.clientWidth || 1200), this.zoom, this.part);
+    this.part = Math.min(this.part, this.places.parts - 1);
+    this.tools.hidden = this.zoom === 1 && (this.places.cell >= LETTERED || this.places.groups < 2);
+    this.span.textContent = this.places.span;
+    this.cursor.hidden = true;
     const ratio = window.devicePixelRatio || 1;
     this.canvas.width = this.places.width * ratio;
     this.canvas.height = this.places.height * ratio;
@@ -77,6 +109,7 @@ export class FleetMap {
     this.pen.scale(ratio, ratio);
     const style = getComputedStyle(document.documentElement);
     this.colours = Object.fromEntries(Object.entries(PROPERTIES).map(([letter, name]) => [letter, style.getPropertyValue(name).trim()]));
+    this.stamps = {};
     this.dark = style.getPropertyValue("--warn-text").trim();
     this.paint();
   }
@@ -117,10 +150,28 @@ export class FleetMap {
     for (const letter of "oknswuc") {
       pen.fillStyle = letter === "n" ? `${this.colours.n}55` : this.colours[letter];
       const size = "wuc".includes(letter) ? Math.max(cell - 1, SEEN) : Math.max(1, cell - 1);
+      const stamp = size > 3 && "swuc".includes(letter) ? (this.stamps[letter] ??= this.stamp(letter, size)) : null;
       for (let index = 0; index < letters.length; index++) {
-        if (letters[index] === letter && this.wants(index)) pen.fillRect(x[index], y[index], size, size);
+        if (letters[index] !== letter || x[index] === undefined || !this.wants(index)) continue;
+        if (stamp) pen.drawImage(stamp, x[index], y[index], size, size);
+        else pen.fillRect(x[index], y[index], size, size);
       }
     }
+  }
+
+  // A cell too small for a letter has a pattern: OK and CRIT are as dark as one another for an eye that sees no colour.
+  stamp(letter, size) {
+    const ratio = window.devicePixelRatio || 1, made = el("canvas", { width: size * ratio, height: size * ratio }), pen = made.getContext("2d");
+    pen.scale(ratio, ratio);
+    pen.fillStyle = this.colours[letter];
+    pen.fillRect(0, 0, size, size);
+    pen.fillStyle = letter === "w" ? this.dark : "#ffffff";
+    const middle = Math.floor(size / 2), inner = size - 2;
+    if (letter === "c") for (let at = 1; at <= inner; at++) { pen.fillRect(at, at, 1, 1); pen.fillRect(size - 1 - at, at, 1, 1); } // a cross
+    else if (letter === "u") pen.fillRect(1, middle, inner, 1); // a line
+    else if (letter === "w") pen.fillRect(middle, 1, 1, inner); // a post
+    else pen.clearRect(1, 1, inner, inner); // a frame
+    return made;
   }
 
   wants(index) {
@@ -130,6 +181,7 @@ export class FleetMap {
   cell(index) {
     const { pen, places: { x, y, cell } } = this;
     const letter = this.letters[index];
+    if (x[index] === undefined) return; // in another part
     pen.clearRect(x[index], y[index], cell, cell);
     pen.globalAlpha = this.wants(index) ? 1 : 0.15;
     if (letter === "n") {
@@ -183,25 +235,26 @@ export class FleetMap {
 
   key(event) {
     const steps = { ArrowRight: 1, ArrowLeft: -1, Home: -Infinity, End: Infinity };
-    const last = this.letters.length - 1;
-    if (event.key in steps) this.at = Math.min(last, Math.max(0, this.at + steps[event.key]));
-    else if (event.key === "ArrowDown" || event.key === "ArrowUp") this.at = this.sick(event.key === "ArrowDown" ? 1 : -1);
+    const { order } = this.places, here = order.indexOf(this.at);
+    if (event.key in steps) this.at = order[Math.min(order.length - 1, Math.max(0, here + steps[event.key]))];
+    else if (event.key === "ArrowDown" || event.key === "ArrowUp") this.at = this.unhealthy(here, event.key === "ArrowDown" ? 1 : -1);
+    else if (event.key === "+" || event.key === "-") { event.preventDefault(); return this.enlarge(event.key === "+" ? 4 : 0.25); }
     else if (event.key === "Enter") return this.open(this.layout.names[this.at]);
     else return;
     event.preventDefault();
-    this.paint();
+    this.follow();
     const { x, y, cell } = this.places;
-    this.pen.strokeStyle = getComputedStyle(this.canvas).color;
-    this.pen.lineWidth = 2;
-    this.pen.strokeRect(x[this.at] - 1, y[this.at] - 1, cell + 1, cell + 1);
-    this.pen.lineWidth = 1;
+    for (const [name, value] of [["left", x[this.at] - 2], ["top", y[this.at] - 2], ["width", cell + 3], ["height", cell + 3]]) this.cursor.style.setProperty(name, `${value}px`);
+    this.cursor.hidden = false; // over the picture, which stays as it is
+    this.cursor.scrollIntoView({ block: "nearest" });
     this.say(`${this.layout.names[this.at]}: ${this.words[this.letters[this.at]]}`);
   }
 
-  sick(step) {
+  unhealthy(here, step) {
     // Down and up go to the next node that is not healthy.
-    for (let index = this.at + step; index >= 0 && index < this.letters.length; index += step) {
-      if (this.letters[index] !== "o") return index;
+    const { order } = this.places;
+    for (let place = here + step; place >= 0 && place < order.length; place += step) {
+      if (this.letters[order[place]] !== "o") return order[place];
     }
     return this.at;
   }

@@ -92,6 +92,7 @@ def upgrade() -> None:
         *json("detail"),
         sa.Column("version", sa.Integer(), server_default="1", nullable=False),
         sa.Index("episodes_ended", "ended"),
+        sa.Index("episodes_left", "node", "id", **where("state IN ('escalated', 'aborted')")),
         sa.Index("episodes_node", "node", "id"),
         sa.Index("episodes_open", "node", "cause", unique=True, **where("ended IS NULL")),
     )

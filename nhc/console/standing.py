@@ -1,0 +1,78 @@
+"""What nhc does about each node now, or leaves to a person: the open episode, its next step, and who took it out."""
+
+from __future__ import annotations
+
+from typing import Dict, List, Sequence, Tuple
+
+from sqlalchemy.engine import Connection
+
+from nhc.console.snapshot import NodeWork
+from nhc.remedy import detail as details
+from nhc.remedy.machine import OUT, EpisodeState
+from nhc.store import ended_episodes, episodes, holds, node_work
+
+NEXT = {
+    EpisodeState.DETECTED: "take the node out of service",
+    EpisodeState.MARKING: "take the node out of service",
+    EpisodeState.MARKED: "choose a repair",
+    EpisodeState.DRAINING: "wait until running work has ended, then {rung}",
+    EpisodeState.EVIDENCE: "collect evidence, then {rung}",
+    EpisodeState.RECHECK: "judge the fault again, then {rung}",
+    EpisodeState.AWAITING_APPROVAL: "waits for your agreement to {rung}",
+    EpisodeState.ACTING: "send {rung}",
+    EpisodeState.WATCHING: "wait for the effect of {rung}",
+    EpisodeState.VERIFYING: "prove that the node is healthy",
+    EpisodeState.RETURNING: "put the node back in service",
+}
+"""What follows in each state of an open episode, for a person."""
+
+
+def about_nodes(connection: Connection, now: float, node: str = "") -> Dict[str, Tuple[NodeWork, ...]]:
+    """What stands about each node (or about one): its episodes, the newest first, then maintenance and holds.
+
+    Bounded by the nodes that something stands about, not by the history. Raises StoreError.
+    """
+    found: Dict[str, List[NodeWork]] = {}
+    left = ended_episodes.left_to_persons(connection, node)
+    for one in (*reversed(episodes.list_episodes(connection, node=node, is_open=True)), *left):
+        found.setdefault(one.node, []).append(_of_episode(one))
+    for name, train in node_work.out_by_train(connection, node):
+        by = f"maintenance train {train.train}"
+        found.setdefault(name, []).append(NodeWork(f"{by}, {train.state}: {train.why}", out=train.marked or 0.0, by=by,
+                                                   why=train.why))  # fmt: skip
+    for hold in holds.in_force(connection, now):
+        if hold.scope == "node" and node in ("", hold.name):
+            found.setdefault(hold.name, []).append(NodeWork(f"held by {hold.by}: {hold.why}"))
+    return {name: tuple(rows) for name, rows in found.items()}
+
+
+def _of_episode(one: episodes.Episode) -> NodeWork:
+    why = ", ".join(part for part in one.cause.split("|") if part)
+    try:
+        detail = details.read(one.detail)
+    except details.BadDetail:
+        detail = details.Detail()
+    if one.ended is not None:
+        by = f"the remedy loop, episode {one.id}, which ended as {one.state}: a person must act"
+        because = detail.because or one.outcome
+        return NodeWork(f"a person must act{f': {because}' if because else ''}", one.id, one.cause, one.state, True,
+                        detail.marked, by, why)  # fmt: skip
+    state = next((state for state in NEXT if state.value == one.state), None)
+    following = NEXT[state].format(rung=one.rung or "repair") if state else one.state
+    if detail.waiting and state is not EpisodeState.AWAITING_APPROVAL:
+        following += f"; waits: {detail.waiting}"
+    out = detail.marked if state in OUT - {EpisodeState.RETURNING} else 0.0
+    return NodeWork(following, one.id, one.cause, one.state, state is EpisodeState.AWAITING_APPROVAL, out,
+                    f"the remedy loop, episode {one.id}", why)  # fmt: skip
+
+
+def out_of(found: Sequence[NodeWork]) -> Dict[str, object]:
+    """Whether nhc has a node out of service: by which of its parts, since when, and why.
+
+    `out` is False where nhc has not: what a person did at the scheduler is known there alone.
+    """
+    for one in found:
+        if one.out:
+            said = {"out": True, "by": one.by, "since": one.out, "why": one.why}
+            return {**said, "episode": one.episode} if one.episode else said
+    return {"out": False}
