@@ -102,6 +102,17 @@ def parse_log(text: str) -> EventLogInfo:
     )
 
 
+_LAN_ADDRESS = re.compile(r"^IP Address\s*: (\d{1,3}(?:\.\d{1,3}){3})\s*$", re.MULTILINE)
+
+
+def parse_lan(text: str) -> str:
+    """The controller's own IPv4 address in what `ipmitool lan print` says of its first LAN channel (ipmitool(1)), ""
+    where it has none. It is the one that a network reaches; the address in SMBIOS type 42 is the host's way to it.
+    """
+    found = _LAN_ADDRESS.search(text)
+    return found[1] if found and any(part != "0" for part in found[1].split(".")) else ""
+
+
 _DATE = re.compile(r"(\d\d)/(\d\d)/(\d{4}|\d\d) (\d\d):(\d\d):(\d\d)(?: (AM|PM))?(?: (\S+))?")
 
 

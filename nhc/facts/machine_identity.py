@@ -4,6 +4,7 @@
     machine/provider-id  the cloud's instance, in the form of Kubernetes' spec.providerID
     machine/address      the address by which the cloud knows it
     zone                 the cloud's zone, the blast radius of that name
+    machine/bmc          the address of its management controller, by ipmitool; where there is no cloud, for root
 
 Sources: SMBIOS 3.7, 7.2.1 (System UUID); the cloud providers of Kubernetes (the forms of provider ids); the metadata
 services' own documents (the paths). EC2's Nitro instances have their id as the board's asset tag.
@@ -24,10 +25,13 @@ AZURE_TAG = "7783-7084-3265-9085-8269-3286-77"
 """Chassis asset tag of every Azure virtual machine (what cloud-init goes by)."""
 
 UUID, PROVIDER_ID, ADDRESS, ZONE = "machine/uuid", "machine/provider-id", "machine/address", "zone"
+BMC = "machine/bmc"
 
 STORE = "machine-identity"
 ASK_AGAIN = 3600.0
-"""Seconds after which a metadata service is asked again that did not answer."""
+"""Seconds after which a metadata service or a controller is asked again that did not answer."""
+BMC_LIMIT = 1.0
+"""Seconds that the board's controller may take."""
 
 _AZURE_IP = "network/interface/0/ipv4/ipAddress/0/privateIpAddress"
 _PATHS: Dict[str, Tuple[Tuple[str, str], ...]] = {
@@ -69,11 +73,15 @@ def cloud_of(host: Host) -> str:
 
 
 def labels(host: Host, may_ask: bool = True) -> Dict[str, str]:
-    """What is known of this machine. A cloud's metadata service is asked once a boot, for at most a second."""
+    """What is known of this machine. Its cloud's metadata service, or its controller, is asked once a boot, for at most
+    a second.
+    """
     found = {UUID: host.read_or(f"{DMI}/product_uuid").strip().lower()}
     cloud = cloud_of(host)
     if cloud:
         found.update(_in_cloud(cloud, _answers(host, cloud, may_ask), host.read_or(f"{DMI}/board_asset_tag").strip()))
+    elif found[UUID]:  # only root reads it, and only root may ask the controller
+        found.update(_answers(host, "", may_ask))
     return {name: value for name, value in found.items() if value}
 
 
@@ -93,7 +101,7 @@ def _in_cloud(cloud: str, said: Dict[str, str], asset: str) -> Dict[str, str]:
 
 
 def _answers(host: Host, cloud: str, may_ask: bool) -> Dict[str, str]:
-    """What the metadata service said in this boot; {} where it does not answer."""
+    """What the metadata service said in this boot, or on bare metal the controller; {} where it does not answer."""
     boot, now = host.read_or("/proc/sys/kernel/random/boot_id"), host.time()
     kept = host.memory.load(STORE)
     said = kept.get("said")
@@ -103,10 +111,14 @@ def _answers(host: Host, cloud: str, may_ask: bool) -> Dict[str, str]:
             return {str(name): str(value) for name, value in said.items()}
     if not may_ask:
         return {}
+    answer: object = {}
     try:
-        answer = host.system.ask("machine-identity", lambda: ask(cloud, host.environ.get("NHC_METADATA_URL", "")))
+        if cloud:
+            answer = host.system.ask("machine-identity", lambda: ask(cloud, host.environ.get("NHC_METADATA_URL", "")))
+        else:
+            answer = _controller(host)
     except OSError:
-        answer = {}
+        pass
     found = {str(name): str(value) for name, value in answer.items()} if isinstance(answer, dict) else {}
 
     def change(stored: Dict[str, Any]) -> None:
@@ -115,6 +127,19 @@ def _answers(host: Host, cloud: str, may_ask: bool) -> Dict[str, str]:
 
     host.memory.update(STORE, change)
     return found
+
+
+def _controller(host: Host) -> Dict[str, str]:
+    """The address of the board's management controller. Raises OSError where there is no ipmitool."""
+    from nhc.facts import bmc
+
+    if bmc.device(host) is None:
+        return {}
+    try:
+        address = bmc.parse_lan(bmc.run(host, "lan", "print", timeout=BMC_LIMIT))
+    except bmc.BmcError:
+        return {}
+    return {BMC: address} if address else {}
 
 
 def ask(cloud: str, base: str = "") -> Dict[str, str]:

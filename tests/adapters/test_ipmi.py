@@ -1,7 +1,11 @@
 """Power by the real ipmitool, on a controller that OpenIPMI's ipmi_sim plays, by the contract of repairers."""
 
+import re
+import subprocess
+
 import pytest
 
+from nhc.facts.bmc import parse_lan
 from nhc.ports.adapter import AdapterError
 from nhc.ports.repair import Answer, EvidenceBudget, Machine, Order, Rung, Stage
 from nhc.system.process import Completed
@@ -200,3 +204,46 @@ def test_a_controller_that_does_not_answer_which_cipher_suites_it_has_is_reached
     sent = Ipmi(settings, {}, 15.0).send(Order("0b1f", "17", 1, machine, Rung.REBOOT, "GpuLost"))
     assert sent.answer is Answer.ACCEPTED, sent
     assert (simulator.at / "done").read_text().split() == ["reset"]
+
+
+REPORTED = {"bmc": "{bmc}", "bmc-networks": "127.0.0.0/8, 10.9.0.0/16"}
+
+
+def test_a_reports_address_is_asked_within_the_networks_that_the_settings_name(simulator, tmp_path):
+    (tmp_path / "password").write_text("test\n")
+    repairer = Ipmi({**REPORTED, "port": str(simulator.port), "interface": "lan", "user": "admin",
+                     "password-file": str(tmp_path / "password")}, {}, 20.0)  # fmt: skip
+    machine = Machine("n1", uuid=UUID, labels={"machine/bmc": "127.0.0.1"})
+    assert repairer.can(machine, Rung.POWER_CYCLE) == ""
+    assert repairer.look(machine).power == "on"
+    elsewhere = machine._replace(labels={"machine/bmc": "192.0.2.7"})
+    assert repairer.can(elsewhere, Rung.POWER_CYCLE) == (
+        "its report names the controller 192.0.2.7, which is in none of bmc-networks"
+    )
+    silent = machine._replace(labels={})
+    assert repairer.can(silent, Rung.REBOOT) == (
+        "no report of n1 names its controller (machine/bmc), and it has no setting bmc"
+    )
+    assert repairer.can(silent._replace(settings={"bmc": "127.0.0.1"}), Rung.REBOOT) == ""
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"bmc": "{bmc}"}, "bmc-networks: missing"),
+        (
+            {**REPORTED, "bmc-networks": "10.9.0.1/16"},
+            "bmc-networks: '10.9.0.1/16' is not networks such as 10.9.0.0/16",
+        ),
+        ({**REPORTED, "identity": "trust"}, "identity: trust: the address is a report's word"),
+    ],
+)
+def test_a_reports_address_is_not_believed_without_bounds(settings, said):
+    with pytest.raises(AdapterError, match=f"^{re.escape(said)}"):
+        Ipmi(settings, {}, 1.0)
+
+
+def test_ipmitool_prints_the_controllers_address_as_it_is_read(simulator):
+    done = subprocess.run([*simulator.tool, "lan", "print", "1"], capture_output=True, text=True, timeout=60)
+    assert "IP Address" in done.stdout, done.stderr
+    assert parse_lan(done.stdout) in ("", "127.0.0.1")

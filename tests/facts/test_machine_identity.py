@@ -3,6 +3,7 @@
 import pytest
 
 from nhc.facts import machine_identity as identity
+from nhc.facts.bmc import parse_lan
 from nhc.memory import RunMemory
 from nhc.testing.fake_host import FakeHost
 from tests.support.http_server import Reply, answering, serving
@@ -102,3 +103,29 @@ def test_nitro_shows_the_instance_without_the_service():
     host = node(CLOUDS["aws"][0])
     host.system.answers["machine-identity"] = {}
     assert identity.labels(host)["machine/provider-id"] == "i-0123456789abcdef0"
+
+
+LAN = """\
+Set in Progress         : Set Complete
+IP Address Source       : DHCP Address
+IP Address              : 10.9.0.7
+Subnet Mask             : 255.255.0.0
+Default Gateway IP      : 10.9.0.1
+"""
+
+
+def test_bare_metal_says_where_its_controller_is_and_asks_it_once_a_boot():
+    host = node({"sys_vendor": "Supermicro\n"})
+    host.write("/dev/ipmi0", "")
+    host.system.commands["ipmitool", "lan", "print"] = LAN
+    assert identity.labels(host, may_ask=False) == {"machine/uuid": UUID.lower()}
+    assert identity.labels(host) == {"machine/uuid": UUID.lower(), "machine/bmc": "10.9.0.7"}
+    del host.system.commands["ipmitool", "lan", "print"]
+    assert identity.labels(host)["machine/bmc"] == "10.9.0.7"
+    host.write("/proc/sys/kernel/random/boot_id", "b2\n")
+    assert identity.labels(host) == {"machine/uuid": UUID.lower()}  # no ipmitool
+
+
+@pytest.mark.parametrize("said", ["IP Address              : 0.0.0.0\n", "IP Address Source       : Static\n", ""])
+def test_a_controller_without_an_address_has_none(said):
+    assert parse_lan(said) == ""

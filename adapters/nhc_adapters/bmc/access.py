@@ -2,31 +2,61 @@
 
 [repairers.redfish]
 bmc = "https://{node}-bmc.cluster"     # {node} is the node's name; a node's own setting `bmc` goes before it
+# bmc = "https://{bmc}"                # the address that the node's report names, within bmc-networks
+# bmc-networks = "10.9.0.0/16"
 user = "nhc"
 password-file = "/etc/nhc/bmc.password"
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import ipaddress
+from typing import NamedTuple, Tuple, Union
 
+from nhc.model import printable
 from nhc.ports.adapter import AdapterError
 from nhc.ports.repair import Machine
 from nhc.system.bounded_read import cause, read_text
 from nhc_adapters.repair.settings import AdapterSettings
 
+Network = Union[ipaddress.IPv4Network, ipaddress.IPv6Network]
+
+REPORTED = "machine/bmc"
+"""The label of a report that names the controller's address (nhc.facts.machine_identity)."""
+
 
 class BmcAccess(NamedTuple):
-    """The controller's address as a pattern, the user, and the file that holds the password."""
+    """The controller's address as a pattern, the user, the file that holds the password, and the networks in which a
+    report may say that a controller is: whoever is root on a node writes its report, and would be sent the password.
+    """
 
     bmc: str
     user: str
     password_file: str
+    networks: Tuple[Network, ...] = ()
 
     def address(self, machine: Machine) -> str:
         """The controller of this machine, "" where none is known."""
-        own = machine.settings.get("bmc", "")
-        return own or (self.bmc.replace("{node}", machine.node) if machine.node else "")
+        own, reported = machine.settings.get("bmc", ""), machine.labels.get(REPORTED, "")
+        if own or "{bmc}" not in self.bmc:
+            return own or (self.bmc.replace("{node}", machine.node) if machine.node else "")
+        return self.bmc.replace("{bmc}", reported) if self._allowed(reported) else ""
+
+    def unknown(self, machine: Machine) -> str:
+        """Why the controller of this machine is not known."""
+        reported = machine.labels.get(REPORTED, "")
+        if "{bmc}" in self.bmc and reported:
+            return f"its report names the controller {printable(reported, 60)}, which is in none of bmc-networks"
+        if "{bmc}" in self.bmc:
+            return f"no report of {machine.node} names its controller ({REPORTED}), and it has no setting bmc"
+        return f"no management controller of {machine.node} is known (bmc)"
+
+    def _allowed(self, reported: str) -> bool:
+        try:
+            address = ipaddress.ip_address(reported)
+        except ValueError:
+            return False
+        return any(address in network for network in self.networks)
 
     def password(self) -> str:
         """Read anew each time, so that a changed password needs no restart. Raises AdapterError."""
@@ -38,9 +68,16 @@ class BmcAccess(NamedTuple):
             raise AdapterError(f"{self.password_file}: {cause(error)}") from None
 
 
-ACCESS = ("bmc", "user", "password-file")
+ACCESS = ("bmc", "user", "password-file", "bmc-networks")
 
 
 def read_access(table: AdapterSettings) -> BmcAccess:
     """The settings of `ACCESS`."""
-    return BmcAccess(table.text("bmc"), table.text("user"), table.text("password-file"))
+    bmc = table.text("bmc")
+    try:
+        networks = tuple(ipaddress.ip_network(one) for one in table.text("bmc-networks").replace(",", " ").split())
+    except ValueError:
+        raise table.wrong("bmc-networks", "networks such as 10.9.0.0/16") from None
+    if "{bmc}" in bmc and not networks:
+        raise table.error("bmc-networks", "missing: in which networks may a report say that a controller is?")
+    return BmcAccess(bmc, table.text("user"), table.text("password-file"), networks)

@@ -74,6 +74,8 @@ class Ipmi:
         self.access = read_access(table)
         self.interface = table.choice("interface", ("lanplus", "lan"))
         self.trusted = table.choice("identity", ("guid", "trust")) == "trust"
+        if self.trusted and "{bmc}" in self.access.bmc:
+            raise table.error("identity", "trust: the address is a report's word ({bmc}): the GUID must prove it")
         self.port, self.cipher = table.text("port"), table.text("cipher")
         for key in ("port", "cipher"):
             if table.text(key) and not table.text(key).isdigit():
@@ -87,7 +89,7 @@ class Ipmi:
         if rung not in COMMAND:
             return f"IPMI has no {rung.value}"
         if not self.access.address(machine):
-            return f"no management controller of {machine.node} is known (bmc)"
+            return self.access.unknown(machine)
         if not self.trusted and not forms(machine.uuid):
             return differs(machine, "", "the controller")
         return ""

@@ -84,7 +84,7 @@ class Redfish:
         if rung not in WORDS:
             return f"Redfish has no {rung.value}"
         if not self.access.address(machine):
-            return f"no management controller of {machine.node} is known (bmc)"
+            return self.access.unknown(machine)
         return "" if forms(machine.uuid) else differs(machine, "", "the controller")
 
     def _session(self, address: str) -> RedfishSession:
@@ -103,7 +103,7 @@ class Redfish:
     def _address(self, machine: Machine) -> str:
         address = self.access.address(machine)
         if not address:
-            raise AdapterError(f"no management controller of {machine.node} is known (bmc)")
+            raise AdapterError(self.access.unknown(machine))
         return address
 
     def _system(self, session: RedfishSession, machine: Machine) -> ComputerSystem:
