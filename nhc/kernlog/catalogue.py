@@ -18,6 +18,41 @@ if TYPE_CHECKING:
     from typing import Dict, Iterator, List, Optional, Pattern, Tuple
 
 
+_PCI = r"[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]"
+_SHORT = {
+    # any driver of a PCI device: "ice 0000:3b:00.0 eth0: ", or a storage driver's own name of its adapter. Not those
+    # without which a node still computes (USB, sound, wireless, management), nor those with rows of their own.
+    "{{driver}}": (
+        r"^(?!xhci|ehci|ohci|uhci|usb|snd_|hda|iwl|ath\d|mt7|rtw|rtl|brcm|b43|thunderbolt|ast |mgag|mei|i2c|i801|intel_"
+        r"|sdhci|rtsx|pcieport|ipu\d|proc_thermal|nouveau|nvidia|amdgpu|nvme |efa |ena |habanalabs"
+        r"|mlx\d_core \S+: \S*(?:health|wait_func))"
+        r"(?:\w[\w.-]{1,30} (?P<device>" + _PCI + r")(?: [^:]{1,60})?"
+        r"|(?P<device2>(?:mpt\dsas(?:_cm)?|mpi\dmr|mptbase: ioc|AAC|arcmsr)\d+|aacraid|megasas"
+        r"|megaraid(?:_sas)?|3w-\w{3,5})"
+        r"|qla2xxx \[(?P<device3>" + _PCI + r")\]-\w+:(?:\d+| )"
+        r"|(?:\w+: )?\[(?:bnx2|qed)\w+:\d+\((?P<device4>[^)]{1,32})\)\]): ?(?:[^:]{1,40}: )?"
+    ),
+    "{{amdgpu}}": (
+        r"(?:amdgpu (?P<device>" + _PCI + r"): (?:amdgpu: )?(?:\[drm(?::\S+(?: \[amdgpu\])?)?\] (?:\*ERROR\* )?)?"
+        r"|amdgpu: (?:\[drm(?::\S+(?: \[amdgpu\])?)?\] \*ERROR\* )?|\[drm:\S+ \[amdgpu\]\] \*ERROR\* )(?:\{\d+\})?"
+    ),
+    "{{part}}": (
+        r"(?:[Dd]evice|[Aa]dapter|[Cc]ontroller|[Cc]ard|[Bb]oard|[Hh]ardware|[Ff]irmware|[FH]W|H/W|HCA|HBA|NIC|GPU|IO[ACP]"
+        r"|ASIC|[Hh]ost adapter|SAS host|[Cc]hip)"
+    ),
+    "{{pci}}": _PCI,
+}
+"""What many patterns of the table share, under the name that it has there."""
+
+
+def spelled_out(pattern: str) -> str:
+    """A pattern of the table as the regular expression that it stands for."""
+    if "{{" in pattern:
+        for name, meaning in _SHORT.items():
+            pattern = pattern.replace(name, meaning)
+    return pattern
+
+
 class CatalogueRow:
     """One row of the catalogue, its columns as the table's head explains them."""
 
@@ -26,7 +61,8 @@ class CatalogueRow:
     def __init__(self, line: str) -> None:
         cells = ["" if cell == "-" else cell for cell in line.split("\t")]
         self.kind, self.code, self.severity, self.action, self.gate, text, *rest = cells
-        self.pattern, self.message, self.recovers, self.source = rest
+        pattern, self.message, self.recovers, self.source = rest
+        self.pattern = spelled_out(pattern)
         self.texts = text.split("||")
 
 
@@ -56,7 +92,7 @@ def load() -> None:
     lines = [line for line in read("kernel.tsv").split("\n") if line and line[0] != "#"][1:]
     for number, line in enumerate(lines):
         _kind, _code, _severity, _action, gate, texts, _rest = line.split("\t", 6)
-        for one in (gate,) if gate != "-" else texts.split("||"):
+        for one in (gate if gate != "-" else texts).split("||"):
             _gates.setdefault(one, []).append(number)
     _lines.extend(lines)
 
@@ -179,7 +215,8 @@ class Matcher:
         return None
 
     def _read(self, row: CatalogueRow, groups: Dict[str, Optional[str]], line: str) -> Optional[Match]:
-        device = address(groups.get("device") or groups.get("device2") or groups.get("device3") or "")
+        named = ("device", "device2", "device3", "device4")
+        device = address(next((found for found in map(groups.get, named) if found), ""))
         if not row.code:
             from nhc.kernlog import xid
 

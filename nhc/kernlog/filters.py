@@ -1,9 +1,10 @@
 """The catalogue's fast filter, derived from its patterns, so that it cannot be narrower than they are.
 
 `derive` reads a regular expression and gives strings of which every text that it matches contains one. The column
-`text` of nhc/data/kernel.tsv is what it gives (`python -m nhc.kernlog.filters --write` fills it in). `gate`, a short
-string that many rows share, is chosen by hand, and `implies` says whether the pattern allows it. A test holds both. No
-part of this runs on a node: reading 200 patterns this way costs more than judging a quiet log.
+`text` of nhc/data/kernel.tsv is what it gives (`python -m nhc.kernlog.filters --write` fills it in). `gate` has what a
+log is searched for first: a string that many rows share, chosen by hand, or the stems of the texts; `implies`
+says whether the pattern allows it. A test holds both. No part of this runs on a node: reading 300 patterns this way
+costs more than judging a quiet log.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from importlib import import_module
 from itertools import product
 from typing import Any, Callable, FrozenSet, Iterable, List, NamedTuple, Optional, Sequence
 
+from nhc.kernlog.catalogue import spelled_out
+
 Strings = FrozenSet[str]
 
 _LIMIT = 64
@@ -21,8 +24,19 @@ _CLASS = 4
 """The most characters of a class that are tried one by one ([Cc]); a longer class stands for any character."""
 
 
+_TELLING = 3
+"""Characters below which a string stands in nearly every line, as a colon does."""
+_EVERYWHERE = 1000
 _COMMON = 14
 """Characters that all of several strings must share for these to stand for them."""
+
+
+STEMS = (
+    "ailed", "ailure", "rror", "recover", "eboot", "eload", "eat stop", "eat fail", "urprise ", "offline", "respon",
+    ": probe o", " Link ", "FAILED", "lockup", "PANIC", "hut down", "hutdown", "imed out", "imeout", "ermanent",
+    "perational", "eplace the ", "ower cycle", "ower-cycle", "o longer ", " off the ", "orrected", "orrectable", "rupt",
+)  # fmt: skip
+"""Parts that many texts share and few lines of a quiet log have: a log is searched for each once."""
 
 
 class _Part(NamedTuple):
@@ -55,7 +69,8 @@ def implies(pattern: str, texts: Sequence[str]) -> bool:
 
 def _worth(need: Strings) -> float:
     short = _shortened(need)
-    return min(*map(len, short), 24) - 1.5 * (len(short) - 1)
+    least = min(map(len, short))
+    return min(least, 24) - 1.5 * (len(short) - 1) - (_EVERYWHERE if least < _TELLING else 0)
 
 
 def _shortened(need: Strings) -> Strings:
@@ -150,15 +165,18 @@ def written(table: str) -> str:
     lines = table.split("\n")
     head = next(number for number, line in enumerate(lines) if line.startswith("kind\t"))
     columns = lines[head].split("\t")
-    text, pattern = columns.index("text"), columns.index("pattern")
+    gate, text, pattern = (columns.index(name) for name in ("gate", "text", "pattern"))
     for number in range(head + 1, len(lines)):
         if not lines[number] or lines[number].startswith("#"):
             continue
         cells = lines[number].split("\t")
-        found = derive(cells[pattern])
+        found = derive(spelled_out(cells[pattern]))
         if not found or any("||" in one or "\t" in one for one in found):
             raise ValueError(f"nothing that every line must contain follows from {cells[pattern]}")
         cells[text] = "||".join(found)
+        if cells[gate] == "-" or "||" in cells[gate] or cells[gate] in STEMS or cells[gate] in found:
+            stems = list(dict.fromkeys(next((stem for stem in STEMS if stem in one), one) for one in found))
+            cells[gate] = "-" if stems == found else "||".join(stems)
         lines[number] = "\t".join(cells)
     return "\n".join(lines)
 
