@@ -134,6 +134,7 @@ NOT_RUN = {
 
 #: Blocks that are no commands and no configuration, by their page and how they begin.
 NEITHER = {
+    ("docs/jobs.md", "your program (established)"): "what nhc job why prints",
     ("README.md", "OK       check_fs_mount_rw"): "what a run prints",
     ("docs/architecture.md", "facts (parse)"): "a drawing",
     ("docs/configuration.md", "TARGET || CHECK"): "the form of a line",

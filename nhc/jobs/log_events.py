@@ -55,7 +55,9 @@ class JobLogReader:
         self._log, self._rank = log, rank
         self._year = year or time.localtime().tm_year
         self._tracebacks = Tracebacks()
-        self._at: Optional[float] = None
+        self.last: Optional[float] = None
+        self.first: Optional[float] = None
+        """The first time that the log has, and the last so far."""
         self.number, self.step = 0, -1
         self.facts: List[LogFact] = []
         """What the last line says of progress, and which rank is where."""
@@ -68,7 +70,8 @@ class JobLogReader:
         for fact in self.facts:
             if fact.kind is JobLineKind.STEP:
                 self.step = max(self.step, int(fact.value))
-        self._at = stamp(line, self._year) or self._at
+        self.last = stamp(line, self._year) or self.last
+        self.first = self.first or self.last
         raised = self._tracebacks.line(line)
         if self._tracebacks.frame:
             return None
@@ -91,7 +94,7 @@ class JobLogReader:
     def _event(self, line: str, kind: str, cause: str, role: str, domain: str, restart: str, message: str) -> LogEvent:
         rank, node = whose(line)
         return LogEvent(kind, cause, role, domain, restart, message, self._log, self.number,
-                        rank if rank >= 0 else self._rank, node, -1, self._at, self.step,
+                        rank if rank >= 0 else self._rank, node, -1, self.last, self.step,
                         " ".join(line.split())[:300])  # fmt: skip
 
 

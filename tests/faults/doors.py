@@ -242,6 +242,7 @@ DOORS = {
     "job run": Door(_job("run", "--once")),
     "job status": Door(_job("status")),
     "job watch": Door(lambda p: ["job", "watch", p.base / "train.log"]),
+    "job why": Door(lambda p: ["job", "why", p.base / "train.log"]),
     "job submit": Door(lambda p: ["job", "submit", "-f", p.base / "no.yaml"]),
     "job step": Door(lambda p: ["job", "step", "--", "true"]),
     "job forget": Door(_job("forget", "17")),

@@ -56,6 +56,9 @@ _FIELDS = {
     "ExcNodeList": r"^   ReqNodeList=\S+ ExcNodeList=(\S+)",
     "NodeList": r"^   NodeList=(\S*)",
     "NumNodes": r"^   NumNodes=(\d+)",
+    "NumTasks": r"^   NumNodes=\S+ NumCPUs=\d+ NumTasks=(\d+)",
+    "StdErr": r"^   StdErr=(.+)",
+    "StdOut": r"^   StdOut=(.+)",
     "Comment": r"^   Comment=(.*)",
     "AdminComment": r"^   AdminComment=(.*)",
 }

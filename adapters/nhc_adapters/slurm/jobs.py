@@ -20,13 +20,15 @@ from typing import FrozenSet, Iterable, Mapping, Optional, Sequence, Tuple
 
 from nhc.matching.node_ranges import fold
 from nhc.ports.adapter import AdapterError, NodeState
-from nhc.ports.jobs import JobName, JobOrder, JobView, Phase, Submission, Submitted, Wish
+from nhc.ports.job_ends import JobEndRecord
+from nhc.ports.jobs import JobName, JobOrder, JobView, LossCause, Phase, Submission, Submitted, Wish
 from nhc.ports.repair import Answer, Sent
 from nhc.system.process import Completed
 from nhc_adapters._command import Commands, Runner, complaint, run_command
 from nhc_adapters.repair.settings import AdapterSettings
 from nhc_adapters.slurm.adapter import Slurm
 from nhc_adapters.slurm.commands import PLACE, place_of
+from nhc_adapters.slurm.job_end import read_end
 from nhc_adapters.slurm.job_states import OURS, SlurmJob, job_of, new_note, parse_jobs
 from nhc_adapters.slurm.job_words import wished_words
 
@@ -84,6 +86,13 @@ class SlurmJobs:
         """One job, None where slurmctld has forgotten it (MinJobAge). Raises AdapterError."""
         found = self._show(job.name)
         return None if found is None else self._job(found)
+
+    def end(self, job: str) -> Optional[JobEndRecord]:
+        """How a job ended. Raises AdapterError."""
+        record = read_end(self.command, job, {})
+        if record is None or not any(loss.cause is LossCause.NODE for loss in record.losses):
+            return record
+        return read_end(self.command, job, self.node_faults(record.nodes))
 
     def _show(self, number: str) -> Optional[SlurmJob]:
         done = self.command("scontrol", "show", "job", _number(number))

@@ -20,12 +20,14 @@ from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequ
 
 from nhc.model import printable
 from nhc.ports.adapter import AdapterError, SettingError
+from nhc.ports.job_ends import JobEndRecord
 from nhc.ports.jobs import JobName, JobOrder, JobView, Submission, Submitted
 from nhc.ports.repair import Answer, Sent
 from nhc_adapters.kubernetes.api.access import find
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError, Unreachable
 from nhc_adapters.kubernetes.jobs import child_jobs, kueue, volcano
+from nhc_adapters.kubernetes.jobs.job_end import read_end
 from nhc_adapters.kubernetes.jobs.kinds import HELD, NOTE, NUMBER, RELEASED, JobKind, Object, get, name_of, notes_of
 from nhc_adapters.kubernetes.jobs.manifest import made_anew
 from nhc_adapters.kubernetes.jobs.patching import annotate, change, path_of
@@ -56,6 +58,7 @@ class KubernetesJobController:
                 raise SettingError("kinds", f"{printable(kind, 60)!r} is not one of {', '.join(KINDS)}")
         kubeconfig = table.text("kubeconfig") or (environ or {}).get("KUBECONFIG", "")
         self.client = client or Client(find(kubeconfig, table.text("context")), retry_for=5.0, read_timeout=timeout)
+        self._home = next(iter(namespaces), self.client.access.namespace)
         self.reader = JobReader(self.client, [KINDS[kind] for kind in wanted], namespaces)
 
     # Reading.
@@ -67,6 +70,10 @@ class KubernetesJobController:
     def look(self, job: JobName) -> Optional[JobView]:
         """One job, None where it is gone, or another of its name stands there. Raises AdapterError."""
         return self.reader.look(job)
+
+    def end(self, job: str) -> Optional[JobEndRecord]:
+        """How a job ended, by its pods and their logs. Raises AdapterError."""
+        return read_end(self.client, job, self._home)
 
     def manifest(self, job: JobView) -> str:
         """The job as its user wrote it, to be made anew. Raises AdapterError."""

@@ -1,0 +1,90 @@
+"""How a job of Kubernetes ended: its pods, what their containers' ends say, and their logs.
+
+Pods are found by the labels that their controllers put on them, so a user needs no right but to read pods and their
+logs in his own namespace.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from nhc.model import printable
+from nhc.ports.adapter import AdapterError
+from nhc.ports.job_ends import JobEndRecord, JobLogText
+from nhc.ports.jobs import JobName
+from nhc_adapters.kubernetes.api.client import Client, namespaced
+from nhc_adapters.kubernetes.api.errors import ApiError, Unreachable
+from nhc_adapters.kubernetes.jobs.kinds import get, moment
+from nhc_adapters.kubernetes.jobs.pods import is_living, losses, nodes_of
+
+LABELS = {
+    "Job": "batch.kubernetes.io/job-name",
+    "JobSet": "jobset.sigs.k8s.io/jobset-name",
+    "PyTorchJob": "training.kubeflow.org/job-name",
+    "MPIJob": "training.kubeflow.org/job-name",
+    "TrainJob": "jobset.sigs.k8s.io/jobset-name",
+}
+"""The label by which each kind's pods name their job."""
+RANKS = ("training.kubeflow.org/replica-index", "batch.kubernetes.io/job-completion-index")
+PODS_READ = 64
+"""Pods whose logs are read: those that failed first."""
+LOG_BYTES, LOG_LINES = str(4 << 20), "20000"
+
+
+def read_end(client: Client, name: str, home: str) -> Optional[JobEndRecord]:
+    """The record of `KIND/namespace/name`, `namespace/name` or `name` in `home`. Raises AdapterError."""
+    parts = name.split("/")
+    kind, namespace, plain = ("", home, parts[0]) if len(parts) == 1 else (
+        ("", *parts) if len(parts) == 2 else (parts[0], parts[1], parts[2]))  # fmt: skip
+    if len(parts) > 3 or (kind and kind not in LABELS) or not plain:
+        raise AdapterError(f"{printable(name, 80)!r} is no job: KIND/NAMESPACE/NAME, KIND one of {', '.join(LABELS)}")
+    try:
+        for one in [kind] if kind else list(dict.fromkeys(LABELS)):
+            query = f"{LABELS[one]}={plain}"
+            pods = list(client.items(namespaced(namespace, "pods"), labelSelector=query))
+            if pods:
+                return _record(client, JobName(one, namespace, plain), pods)
+    except (ApiError, Unreachable) as error:
+        raise AdapterError(f"the pods of {plain}: {error}") from None
+    return None
+
+
+def _record(client: Client, job: JobName, pods: Sequence[Mapping[str, Any]]) -> JobEndRecord:
+    lost = losses(pods)
+    running = any(is_living(pod) for pod in pods)
+    phases = sorted({str(get(pod, "status", "phase") or "") for pod in pods})
+    started = [at for at in (moment(get(pod, "status", "startTime")) for pod in pods) if at is not None]
+    logs, missing = _logs(client, job.namespace, pods)
+    return JobEndRecord(job, "/".join(phases), nodes_of(pods), min(started, default=None),
+                        None if running else max((loss.at for loss in lost), default=None), tuple(lost), tuple(logs),
+                        "", 0, running, tuple(missing))  # fmt: skip
+
+
+def _logs(client: Client, namespace: str, pods: Sequence[Mapping[str, Any]]) -> Tuple[List[JobLogText], List[str]]:
+    found: List[JobLogText] = []
+    missing: Dict[str, None] = {}
+    ordered = sorted(pods, key=lambda pod: (get(pod, "status", "phase") != "Failed", str(get(pod, "metadata", "name"))))
+    for pod in ordered[:PODS_READ]:
+        name, node = str(get(pod, "metadata", "name") or ""), str(get(pod, "spec", "nodeName") or "")
+        for container in [str(one.get("name")) for one in get(pod, "spec", "containers") or ()]:
+            path = f"{namespaced(namespace, 'pods', name)}/log"
+            try:
+                text = client.text(path, container=container, limitBytes=LOG_BYTES, tailLines=LOG_LINES)
+            except (ApiError, Unreachable) as error:
+                missing[f"the log of {name}: {error}"] = None
+                continue
+            found.append(JobLogText(f"{name}/{container}", "", text, _rank(pod), node))
+    if len(ordered) > PODS_READ:
+        missing[f"the logs of {len(ordered) - PODS_READ} more pods were not read"] = None
+    return found, list(missing)[:20]
+
+
+def _rank(pod: Mapping[str, Any]) -> int:
+    """The rank of a pod with one process, -1 where nothing says it."""
+    for container in get(pod, "spec", "containers") or ():
+        for row in container.get("env") or ():
+            if row.get("name") == "RANK" and str(row.get("value") or "").isdigit():
+                return int(row["value"])
+    labels = get(pod, "metadata", "labels") or {}
+    index = next((str(labels[name]) for name in RANKS if name in labels), "")
+    return int(index) if index.isdigit() else -1

@@ -1,0 +1,121 @@
+"""A job's logs as clues, and what they say of where each rank ran: torchrun's table, NCCL's lines, Megatron-LM's."""
+
+from __future__ import annotations
+
+import re
+from typing import Dict, Iterable, List, NamedTuple, Optional
+
+from nhc.jobs.log_catalogue import ADVICE, CASCADE, INITIATING, TEARDOWN, UNKNOWN
+from nhc.jobs.log_events import JobLogReader, LogEvent, survived
+from nhc.jobs.watch_log import JobLineKind, named_host
+from nhc.jobs.why import LOG, Clue
+
+MOST = 200
+"""Events of one log that are kept, the first of each kind and rank: a job of a thousand ranks prints a cascade each."""
+_TABLE = re.compile(r"^\s*rank\s*:\s*(\d+) \(local_rank: (\d+)\)")
+_NCCL_DEVICE = re.compile(r"\brank (\d+) nranks? \d+ cudaDev (\d+)")
+_MEGATRON = re.compile(r"\bRank (\d+), node ([A-Za-z][\w.-]*), device (\d+)")
+_LOCAL = ("localhost", "127.0.0.1", "localhost.localdomain")
+
+
+class RankPlace(NamedTuple):
+    """Where a rank runs; "" and -1 where that is not known."""
+
+    node: str = ""
+    gpu: int = -1
+
+
+class JobLogs:
+    """Takes logs one after another."""
+
+    def __init__(self, nodes: Iterable[str] = (), places: Optional[Dict[int, RankPlace]] = None) -> None:
+        self._nodes = tuple(nodes)
+        self.places: Dict[int, RankPlace] = dict(places or {})
+        self._events: List[LogEvent] = []
+        self._steps: Dict[str, int] = {}
+        self._nan = ""
+        self.lines = 0
+        self.last: Optional[float] = None
+        """The last time that any log has."""
+
+    def read(self, name: str, lines: Iterable[str], year: int = 0, rank: int = -1) -> None:
+        """Take one log; `rank` is whose it is, where that is known from elsewhere."""
+        reader = JobLogReader(name, year, rank)
+        seen: Dict[tuple[str, int], LogEvent] = {}
+        host = ""
+        for line in lines:
+            event = reader.line(line)
+            host = named_host(line) or host
+            if " rank" in line or "Rank " in line:
+                self._place(line, host)
+            for fact in reader.facts:
+                if fact.kind is JobLineKind.MAP and fact.node:
+                    self._put(fact.rank, fact.node, -1)
+                if fact.kind is JobLineKind.NAN and not self._nan:
+                    self._nan = f"{name}:{reader.number}"
+            if event is not None and event.role != ADVICE and len(seen) < MOST:
+                seen.setdefault((event.kind, event.rank), event)
+        self._events += (event if event.at else event._replace(at=reader.first) for event in seen.values())
+        self.last = max(filter(None, (self.last, reader.last)), default=None)
+        self._steps[name] = reader.step
+        self.lines += reader.number
+
+    def _place(self, line: str, host: str) -> None:
+        table = _TABLE.match(line)
+        if table:
+            self._put(int(table[1]), host, int(table[2]))
+            return
+        device = _NCCL_DEVICE.search(line)
+        if device:
+            self._put(int(device[1]), "", int(device[2]))
+            return
+        megatron = _MEGATRON.search(line)
+        if megatron:
+            self._put(int(megatron[1]), megatron[2], int(megatron[3]))
+
+    def _put(self, rank: int, node: str, gpu: int) -> None:
+        before = self.places.get(rank, RankPlace())
+        self.places[rank] = RankPlace(self.node(node) or before.node, gpu if gpu >= 0 else before.gpu)
+
+    def node(self, name: str) -> str:
+        """A node by what a log calls it: `localhost` is the job's only node, a short name one of the job's."""
+        if name in _LOCAL or not name:
+            return self._nodes[0] if name and len(self._nodes) == 1 else ""
+        if name in self._nodes:
+            return name
+        short = [one for one in self._nodes if one.partition(".")[0] == name.partition(".")[0]]
+        return short[0] if len(short) == 1 else name
+
+    def clues(self) -> List[Clue]:
+        """What the logs say. What the job survived is a cascade at most: it did not end it."""
+        found = []
+        for event in self._events:
+            role = event.role
+            if role == INITIATING and survived(event, self._steps[event.log]):
+                role = TEARDOWN
+            rank = event.rank if event.rank >= 0 else self._rank(event)
+            place = self.places.get(rank, RankPlace())
+            node = self.node(event.node) or place.node or (self._nodes[0] if len(self._nodes) == 1 else "")
+            found.append(Clue(LOG, event.cause, role, event.kind, event.message, event.at, event.number,
+                              f"{event.log}:{event.number}", node, rank,
+                              place.gpu if place.gpu >= 0 else event.local, event.restart))  # fmt: skip
+        if self._nan and not any(clue.role == INITIATING for clue in found):
+            found.append(Clue(LOG, UNKNOWN, INITIATING, "not-a-number",
+                              "the loss is not a number: the program, its data, or a GPU that computes wrongly",
+                              where=self._nan, restart="may"))  # fmt: skip
+        return found
+
+    def _rank(self, event: LogEvent) -> int:
+        """The rank on its node is all that torchrun names there: the same rank where one rank has that place."""
+        ranks = [rank for rank, place in self.places.items() if place.gpu == event.local >= 0]
+        return ranks[0] if len(ranks) == 1 else -1
+
+    @property
+    def understood(self) -> bool:
+        """Whether any line said anything of the job's end or progress."""
+        return bool(self._events or self._nan or any(step >= 0 for step in self._steps.values()))
+
+
+def cascades(clues: Iterable[Clue]) -> int:
+    """How many of them only follow from the cause."""
+    return sum(clue.role in (CASCADE, TEARDOWN) for clue in clues)

@@ -1,0 +1,73 @@
+"""What the nodes of a job show about the time of its end: their kernel logs, and their problems in the store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Iterable, List, Optional, Tuple
+
+from nhc.jobs.log_catalogue import INITIATING, MEMORY, NETWORK, NODE, PROGRAM, STORAGE, UNKNOWN
+from nhc.jobs.why import CHECKS, KERNEL, Clue
+
+if TYPE_CHECKING:
+    from nhc.kernlog.match import Match
+
+NETWORK_KINDS = ("mlx5", "efa", "ena", "infiniband", "net")
+STORAGE_KINDS = ("lustre", "nfs", "ceph", "fs")
+"""Families of the kernel log's catalogue (nhc/data/kernel.tsv)."""
+MOST = 200
+"""Findings of one kernel log that are kept."""
+
+
+def kernel_clues(node: str, messages: Iterable[Tuple[str, Optional[float]]]) -> List[Clue]:
+    """What a kernel log says that may have to do with a job's end: each kind once for a device, the first time."""
+    from nhc.kernlog.catalogue import Matcher
+    from nhc.kernlog.match import APP, DEGRADED, FATAL
+
+    found: List[Clue] = []
+    seen = set()
+    matcher = Matcher()
+    for text, at in messages:
+        match = matcher.judge(text)
+        if match is None or match.severity not in (APP, DEGRADED, FATAL) or len(found) >= MOST:
+            continue
+        minute = int((at or 0.0) // 60)
+        if (match.kind, match.code, match.device, minute) in seen:
+            continue
+        seen.add((match.kind, match.code, match.device, minute))
+        found.append(_clue(node, match, at))
+    return found
+
+
+def _clue(node: str, match: Match, at: Optional[float]) -> Clue:
+    code = f"{match.kind.capitalize()} {match.code}" if match.code.isdigit() else match.code
+    device = f" ({match.device})" if match.device else ""
+    return Clue(KERNEL, _cause(match.kind, match.severity), INITIATING, f"{match.kind}/{match.code}",
+                f"{code}{device}: {match.message}", at, 0, node, node, restart="unknown")  # fmt: skip
+
+
+def _cause(kind: str, severity: str) -> str:
+    """The class of a finding; `app` are an application's own faults on a device (Xid 13, 31, 43)."""
+    if kind == "oom":
+        return MEMORY
+    if severity == "fatal":
+        return NODE
+    if kind in ("xid", "amdgpu") and severity == "app":
+        return PROGRAM
+    if kind in NETWORK_KINDS:
+        return NETWORK
+    return STORAGE if kind in STORAGE_KINDS else UNKNOWN
+
+
+def check_clue(node: str, check: str, reason: str, message: str, critical: bool, at: Optional[float]) -> Clue:
+    """A problem of a node that the store has. Only a critical one may be a cause."""
+    return Clue(CHECKS, NODE if critical else UNKNOWN, INITIATING, f"{check}/{reason}", f"{reason}: {message}"[:200],
+                at, 0, node, node)  # fmt: skip
+
+
+def shared(clues: Iterable[Clue]) -> List[str]:
+    """Storage and network findings that several nodes have: then no single node is at fault."""
+    nodes: dict[tuple[str, str], set[str]] = {}
+    for clue in clues:
+        if clue.witness in (KERNEL, CHECKS) and clue.cause in (NETWORK, STORAGE) and clue.node:
+            nodes.setdefault((clue.cause, clue.kind), set()).add(clue.node)
+    return [f"{kind} on {len(names)} nodes: {', '.join(sorted(names)[:5])}"
+            for (_cause_, kind), names in sorted(nodes.items()) if len(names) > 1]  # fmt: skip

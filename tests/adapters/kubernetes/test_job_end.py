@@ -1,0 +1,103 @@
+"""How a job of Kubernetes ended, by its pods and their logs; the API server is an HTTP server here."""
+
+import json
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from nhc.jobs.why import decide
+from nhc.jobs.why_logs import JobLogs
+from nhc.jobs.why_record import record_clues
+from nhc.ports.adapter import AdapterError
+from nhc.ports.jobs import LossCause
+from nhc_adapters.kubernetes.api.access import Access
+from nhc_adapters.kubernetes.api.client import Client
+from nhc_adapters.kubernetes.jobs.job_end import read_end
+from tests.support.http_server import Handler, serving
+
+TRACEBACK = """Traceback (most recent call last):
+  File "/train.py", line 3, in <module>
+    step()
+KeyError: 'lr'
+"""
+
+
+def pod(name, node, reason="Error", code=1, index="0", **status):
+    ended = {"exitCode": code, "reason": reason, "finishedAt": "2026-11-23T02:46:12Z"}
+    return {
+        "metadata": {"name": name, "labels": {"training.kubeflow.org/job-name": "llama",
+                                              "training.kubeflow.org/replica-index": index}},
+        "spec": {"nodeName": node, "containers": [{"name": "train"}]},
+        "status": {"phase": "Failed", "startTime": "2026-11-23T02:00:00Z",
+                   "containerStatuses": [{"name": "train", "state": {"terminated": ended}}], **status},
+    }  # fmt: skip
+
+
+@pytest.fixture
+def api():
+    """An API server; `pods` and `logs` are what it has, a log of None is refused."""
+
+    class Api(Handler):
+        pods, logs = [], {}
+
+        def get(self):
+            url = urlsplit(self.path)
+            if url.path.endswith("/log"):
+                text = self.logs.get(url.path.split("/")[-2])
+                self.answer(403 if text is None else 200, text or '{"message": "forbidden"}')
+                return
+            wanted = parse_qs(url.query).get("labelSelector", [""])[0].partition("=")
+            found = [one for one in self.pods if one["metadata"]["labels"].get(wanted[0]) == wanted[2]]
+            self.answer(200, json.dumps({"items": found, "metadata": {}}))
+
+    Api.pods, Api.logs = [], {}
+    with serving(Api) as server:
+        yield Api, Client(Access(f"http://127.0.0.1:{server.server_port}"), retry_for=0.1)
+
+
+def verdict(record):
+    logs = JobLogs(record.nodes)
+    for log in record.logs:
+        logs.read(log.name, log.text.splitlines(), rank=log.rank)
+    return decide(logs.clues() + record_clues(record), record.ended)
+
+
+def test_a_rank_that_raised_is_the_cause_and_the_others_follow(api):
+    server, client = api
+    server.pods = [pod("llama-worker-0", "n1"), pod("llama-worker-1", "n2", index="1")]
+    server.logs = {"llama-worker-0": "Connection closed by peer [10.0.0.2]:3123\n", "llama-worker-1": TRACEBACK}
+
+    record = read_end(client, "PyTorchJob/team/llama", "default")
+    found = verdict(record)
+
+    assert (record.job.text(), record.nodes) == ("PyTorchJob/team/llama", ("n1", "n2"))
+    assert (found.cause, found.what, found.clues[0].rank) == ("program", "KeyError: 'lr'", 1)
+
+
+def test_a_container_that_was_killed_for_memory_is_the_limit(api):
+    server, client = api
+    server.pods = [pod("llama-0", "n1", "OOMKilled", 137)]
+    server.logs = {"llama-0": "step 3\nKilled\n"}
+
+    found = verdict(read_end(client, "team/llama", "default"))
+
+    assert (found.cause, found.sure) == ("memory", "established")
+
+
+def test_a_pod_that_was_lost_with_its_node_is_the_nodes(api):
+    server, client = api
+    server.pods = [pod("llama-0", "n1", reason="NodeLost")]
+    server.pods[0]["status"].update(reason="NodeShutdown", message="Pod was terminated in response to node shutdown")
+
+    record = read_end(client, "llama", "team")
+
+    assert [loss.cause for loss in record.losses] == [LossCause.NODE]
+    assert verdict(record).cause == "node"
+    assert record.missing, "a log that may not be read is said"
+
+
+def test_a_job_without_pods_is_none_and_a_strange_name_is_refused(api):
+    _server, client = api
+    assert read_end(client, "llama", "team") is None
+    with pytest.raises(AdapterError, match="is no job"):
+        read_end(client, "CronJob/team/llama", "team")
