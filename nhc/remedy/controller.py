@@ -23,6 +23,7 @@ from nhc.remedy.effects import Hands
 from nhc.remedy.ladder import Mode
 from nhc.remedy.looking import MARKING, Base, CollectsEvidence, Lookout, RunsSuite
 from nhc.remedy.machine import CAUSE, ENDS, EpisodeEvent, EpisodeState
+from nhc.remedy.neighbours import Asks
 from nhc.remedy.settings import RemedySettings
 from nhc.remedy.steps import step
 from nhc.remedy.view import EpisodeView, Move, Scene
@@ -99,6 +100,7 @@ class RemedyController:
         fence: Optional[Fence] = None,
         evidence: Optional[CollectsEvidence] = None,
         suite: Optional[RunsSuite] = None,
+        asks: Optional[Asks] = None,
         reports: Callable[[], Iterable[ConditionReport]] = tuple,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
@@ -107,7 +109,7 @@ class RemedyController:
         self.store, self.settings, self.hands = store, settings, hands
         self.clock, self.monotonic, self.publish = clock, monotonic, publish
         self.book = Book(store, fence)
-        self.lookout = Lookout(store, settings, hands, self.book, reports, evidence, suite)
+        self.lookout = Lookout(store, settings, hands, self.book, reports, evidence, suite, asks)
         self.performer = Performer(self.book, hands, clock, settings, self.lookout.held)
         self._time = KeptClock(store, self.book.actor, fence, clock, monotonic)
         self._decisions = 0

@@ -25,6 +25,7 @@ from nhc.remedy.effects import Hands, Looked, Watched
 from nhc.remedy.held import StandingHolds, held_now
 from nhc.remedy.ladder import Mode, NodeFault
 from nhc.remedy.machine import REPAIRING, EpisodeState
+from nhc.remedy.neighbours import Asks, witnesses
 from nhc.remedy.settings import RemedySettings
 from nhc.remedy.view import Consent, EpisodeView, Health, Scene
 from nhc.store import episodes, holds, nodes, trains
@@ -78,10 +79,10 @@ class Lookout:
     def __init__(
         self, store: Store, settings: RemedySettings, hands: Hands, book: Book,
         reports: Callable[[], Iterable[ConditionReport]],
-        evidence: Optional[CollectsEvidence], suite: Optional[RunsSuite],
+        evidence: Optional[CollectsEvidence], suite: Optional[RunsSuite], asks: Optional[Asks] = None,
     ) -> None:  # fmt: skip
         self.store, self.settings, self.hands, self.book = store, settings, hands, book
-        self.reports, self.evidence, self.suite = reports, evidence, suite
+        self.reports, self.evidence, self.suite, self.asks = reports, evidence, suite, asks
         self.problems: List[str] = []
         """What could not be read in this round, for a person."""
         self._fleet = FleetGroups({}, {}, Names((), ()))
@@ -110,6 +111,7 @@ class Lookout:
             silent = [state for state in states or () if state.silence is not None]
             common = silence.shared(silent, self._fleet.groups, self._fleet.sizes, self.settings.silence)
             silences = self._silences(connection, silent, own, cases, now)
+            common = {**self._witnessed(silences, common, states or ()), **common}
             faults += [one for one in silences if one.node not in common]
             taken = {row.node for row in rows} | set(found)
             faults += self._marks([one for one in health.of_marks(states or ()) if one.node not in taken], connection)
@@ -153,6 +155,19 @@ class Lookout:
         heard.update({name: max(at, heard.get(name, 0.0)) for name, at in speaks.items()})
         found = silence.faults(asked, heard, now, self.settings.sources.max_age)
         return reasons.applied(found, self.settings.reasons)
+
+    def _witnessed(
+        self, silences: Sequence[NodeFault], common: Mapping[str, str], states: Sequence[NodeState]
+    ) -> Mapping[str, str]:
+        """The silent nodes whose neighbours do not answer either, and why that is no fault of theirs."""
+        alone = [one.node for one in silences if one.node not in common]
+        if not alone or not self.settings.silence.port or self.asks is None:
+            return {}
+        found = witnesses(
+            alone, [one.name for one in states if one.silence is None and not one.hold], self._fleet.groups, self.asks
+        )  # fmt: skip
+        self.problems += found.problems
+        return found.shared
 
     def _healths(
         self, connection: Connection, reported: Sequence[ConditionReport], now: float

@@ -191,6 +191,7 @@ def _silence(table: Table) -> SilenceSettings:
         table.seconds("within", default.within, least=1.0),
         table.flag("power-on", default.power_on),
         table.flag("move-work", default.move_work),
+        table.count("port", default.port, 0, 65535),
     )
 
 

@@ -38,7 +38,8 @@ class SilenceSettings(NamedTuple):
     fleet, or `share` of a group (a rack, a leaf switch, a zone) and at least two nodes of it, have a common cause.
     `power_on`: a machine that is powered off is repaired too; else a person looks, who may have switched it off.
     `move_work`: where the cluster can, work that is bound to a dead node may start elsewhere once its machine is proved
-    to be off or to have restarted.
+    to be off or to have restarted. `port` is where the neighbours of a silent node are asked (`nhc.remedy.neighbours`),
+    0 for nowhere.
     """
 
     limit: Limit = Limit(share=0.10, least=3)
@@ -46,6 +47,7 @@ class SilenceSettings(NamedTuple):
     within: float = 600.0
     power_on: bool = False
     move_work: bool = True
+    port: int = 22
 
 
 def is_silence(fault: NodeFault) -> bool:

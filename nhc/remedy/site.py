@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from typing import Callable, Dict, Iterable, Iterator, List, Optional, Tuple
+from typing import Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from sqlalchemy.engine import Connection
 
@@ -39,11 +39,14 @@ from nhc.store.errors import StoreError
 from nhc.store.intake import Incoming, Receipt
 from nhc.store.nodes import SILENT, StoredNode
 from nhc.store.settings import fleet_store, store_to_look_at
+from nhc.system.answering import answers
 from nhc.system.bounded_read import read_text
 
 REPORTS = 256 << 20
 """Bytes of one file of reports."""
 SOURCE = "reports"
+ANSWER = 1.0
+"""Seconds that a machine on the cluster's own network may take to answer a TCP connection."""
 
 
 class KeptReport:
@@ -85,8 +88,18 @@ class RemedySite:
         """The loop over this site."""
         return RemedyController(
             self.store, self.settings, self.hands, fence=fence, publish=publish, evidence=self.gatherer,
-            reports=lambda: self.reports(apply), suite=self.prover,
+            reports=lambda: self.reports(apply), suite=self.prover, asks=self.answering,
         )  # fmt: skip
+
+    def answering(self, nodes: Sequence[str]) -> Mapping[str, bool]:
+        """Which of these nodes answer on the network at the address that the cluster or their report names."""
+        port = self.settings.silence.port
+
+        def ask(node: str) -> bool:
+            machine = self.hands.crew.machine(node)
+            return answers(machine.address or machine.shown_address or node, port, ANSWER)
+
+        return dict(zip(nodes, self.hands.each(ask, nodes)))
 
     @staticmethod
     def known(connection: Connection, fleet: FleetGroups) -> Dict[str, StoredNode]:

@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
 from nhc.model import Action
-from nhc.ports.adapter import WORK_SETTING, AdapterError, Applied, Effect, Mark, NodeState, Operation
+from nhc.ports.adapter import KEEPER, WORK_SETTING, AdapterError, Applied, Effect, Mark, NodeState, Operation
 from nhc.ports.marks import TAG, mark_text
 from nhc_adapters._command import CommandMarker, Failures, chunks, complaint, plain
 from nhc_adapters.slurm.states import (
@@ -30,6 +30,7 @@ from nhc_adapters.slurm.work import SQUEUE, Silences, drained, parse_squeue, wit
 
 if TYPE_CHECKING:
     from nhc.ports.repair import Machine
+    from nhc_adapters.slurm.topology import Places
 
 FEW = 8
 """Up to this many nodes are asked for by name: that is a light request, while sinfo fetches every node."""
@@ -37,6 +38,8 @@ FEW = 8
 JSON_SINCE = (23, 2)
 """The release whose scontrol has --json."""
 
+TOPOLOGY_EVERY = 600.0
+"""Seconds for which the topology is remembered."""
 
 T = TypeVar("T")
 
@@ -52,6 +55,8 @@ class Slurm(CommandMarker):
         self.silences = Silences()
         self._version: Optional[Tuple[int, int]] = None
         self._identities: Dict[str, Identity] = {}
+        self._places: Places = {}
+        self._topology_read = float("-inf")
 
     # Reading.
 
@@ -64,6 +69,9 @@ class Slurm(CommandMarker):
 
     def _read(self, names: Optional[Sequence[str]]) -> List[NodeState]:
         found = self._states_of(names)
+        if names is None and self.owner == KEEPER:
+            topology = self._topology()
+            found = [state._replace(placed=topology.get(state.name, ())) for state in found]
         if self.command.setting(WORK_SETTING) != "flags":
             found = with_work(found, _parsed(parse_squeue, self.command.ask(*SQUEUE)))
         return self.silences.seen(found, time.time())
@@ -91,6 +99,17 @@ class Slurm(CommandMarker):
             except ValueError:
                 pass  # a build without the JSON serializer, or an answer too long: sinfo's lines say the same
         return _parsed(parse_sinfo, self.command.ask(*SINFO))
+
+    def _topology(self) -> Places:
+        """Which leaf switch or block each node is in, read now and then; nothing where slurmctld has no topology."""
+        from nhc_adapters.slurm.topology import TOPOLOGY, parse_topology  # not on the path of a hook
+
+        now = time.monotonic()
+        if now - self._topology_read > TOPOLOGY_EVERY:
+            done = self.command(*TOPOLOGY)  # without one it fails, in words of each release's own
+            self._places = _parsed(parse_topology, done.stdout if done.status == 0 else "")
+            self._topology_read = now
+        return self._places
 
     def machines(self) -> Mapping[str, Machine]:
         """Which machines stand behind the nodes that were read last, by InstanceId and NodeAddr."""

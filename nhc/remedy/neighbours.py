@@ -1,0 +1,66 @@
+"""The machines beside a silent node as witnesses: where none answers, a switch or a power feed died, not a node.
+
+A scheduler misses nodes one by one and only after minutes (Slurm's SlurmdTimeout, 300 s; a cluster's grace period), so
+the first node behind a dead switch looks like a node that died alone. Machines that the scheduler still counts as heard
+are asked by a TCP connection. That they do not answer proves something only where machines elsewhere do.
+"""
+
+from __future__ import annotations
+
+from typing import Callable, Iterable, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+
+from nhc.remedy.bounds import Radius
+
+KINDS = ("leaf", "block", "rack", "nvlink_domain")
+"""Groups whose nodes lose the network or the power together; the first of these that a node has counts."""
+
+ASKED = 4
+"""Machines that are asked beside a silent node, and as many elsewhere."""
+
+GROUPS = 32
+"""Groups that are asked about in one round; silent nodes of others wait for the next."""
+
+Asks = Callable[[Sequence[str]], Mapping[str, bool]]
+"""Which of these nodes answer on the network."""
+
+
+class Witnesses(NamedTuple):
+    """Silent nodes whose neighbours do not answer either, and why that is no fault of theirs; what cannot be seen."""
+
+    shared: Mapping[str, str]
+    problems: Tuple[str, ...] = ()
+
+
+def witnesses(
+    silent: Iterable[str], heard: Iterable[str], groups: Mapping[str, Sequence[Radius]], asks: Asks
+) -> Witnesses:  # fmt: skip
+    """Ask the neighbours of these silent nodes. `heard` are the nodes that the scheduler hears."""
+    places = {node: place for node in silent for place in [_place(groups.get(node, ()))] if place is not None}
+    if not places:
+        return Witnesses({})
+    others = sorted(heard)
+    beside = {place: [one for one in others if place in groups.get(one, ())] for place in set(places.values())}
+    todo = sorted(place for place, names in beside.items() if len(names) > 1)
+    now = todo[:GROUPS]
+    elsewhere = {place: [one for one in others if place not in groups.get(one, ())][:ASKED] for place in now}
+    wanted: Set[str] = {one for place in now for one in (*beside[place][:ASKED], *elsewhere[place])}
+    answered = asks(sorted(wanted)) if wanted else {}
+    whys, problems = dict.fromkeys(todo[GROUPS:], "its neighbours are asked in the next round"), []
+    for place in now:
+        near = [one for one in beside[place][:ASKED] if answered.get(one)]
+        far = [one for one in elsewhere[place] if answered.get(one)]
+        if near:
+            continue
+        if not far:
+            problems.append("silence.port: no node answers this host there, so that neighbours cannot be witnesses")
+            continue
+        whys[place] = (
+            f"none of its neighbours in {place[0]} {place[1]} answers, and nodes elsewhere do: look for a common cause "
+            "(a switch, power)"
+        )
+    found = {node: whys[place] for node, place in places.items() if place in whys}
+    return Witnesses(found, tuple(dict.fromkeys(problems)))
+
+
+def _place(radii: Sequence[Radius]) -> Optional[Radius]:
+    return next((radius for kind in KINDS for radius in radii if radius[0] == kind), None)
