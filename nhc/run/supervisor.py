@@ -86,6 +86,7 @@ class Supervisor:
         self.order: Optional[TaskOrder] = None
         self.first_open = 0  # no task before it is still to be decided
         self.barren = 0  # workers that ended before they claimed anything
+        self.emptied = False  # a worker found nothing left to claim: what seems unclaimed is claimed, and not yet said
 
     def run(self) -> List[TaskResult]:
         """Carry everything out. Returns within a third of a second of the last deadline.
@@ -177,6 +178,10 @@ class Supervisor:
         if ordinary and self.first_open in self.unclaimed and all(worker.waits is not None for worker in ordinary):
             # They wait for a task whose worker was killed between claiming it and saying so.
             self._finish_from(self.first_open, TaskResult("died", "killed before it began"))
+        if self.emptied:
+            for number in () if ordinary else sorted(self.unclaimed):
+                self._finish_from(number, TaskResult("died", "killed before it began"))
+            return
         now = time.monotonic()
         # One that would only wait for a task that a worker is at is of no use: that worker goes on by itself. Lines
         # that are carried out in turn so stay in one process, where what one of them gathered is there for the next.
@@ -300,7 +305,7 @@ class Supervisor:
             if number is None and worker.waits is not None:
                 number, elapsed = worker.waits, 0.0
             if number is None:
-                self.barren += not worker.since
+                self.barren += not worker.since and not self.emptied
                 if self.barren >= BARREN:
                     self._give_up(worker.serial, "its process ends before it begins")
                 self._forget(worker)
@@ -315,6 +320,7 @@ class Supervisor:
     def _note(self, worker: Worker, what: str, number: int, value: Any = None, elapsed: float = 0.0) -> None:
         """Take in one message of a worker."""
         worker.note(what, number, value)
+        self.emptied = self.emptied or what == "emptied"
         if what in ("begin", "waits"):
             self.unclaimed.discard(number)
         elif what == "done":

@@ -98,6 +98,7 @@ def live(
             except BlockingIOError:  # the supervisor is taking the tokens back
                 break
             if len(token) < NUMBER:
+                said += b"" if serial else pack("emptied", -1)
                 break
             number = unpacked(token)
         if order is not None and not order.may_begin(number):

@@ -148,7 +148,7 @@ def test_of_two_job_loops_one_restarts_jobs_and_the_other_takes_over(tmp_path):
         assert "nhc_job_problems 1" in page.splitlines()  # there is no slurm.conf
         assert 'nhc_job_restarts_under_way{state="held"} 0' in page.splitlines()
         assert running[0].page("/healthz") == (200, "ok\n")  # no restart of this process brings Slurm back
-        assert "slurm: jobs cannot be read: " in running[0].log.read_text()
+        until(lambda: "slurm: jobs cannot be read: " in running[0].log.read_text(), what="the line in the log")
         running.append(Running(file, len(running)))
         assert running[1].until("nhc_job_leader 0") == metrics.STANDS_BY
         assert running[1].page("/healthz") == (200, "ok\n")

@@ -75,6 +75,20 @@ def test_a_big_value_survives_the_pipe():
     assert [len(done[0].value), done[1].value] == [3_000_000, 1]
 
 
+def test_a_task_that_is_claimed_and_not_yet_announced_is_waited_for():
+    """A worker tells its result and its next task at once. Others that find nothing left to claim are no failures."""
+    for _ in range(10):
+        works = [lambda: "x" * 3_000_000, lambda: 1]
+
+        def make(_notify, _completed, works=works):
+            return lambda number: works[number]()
+
+        late = Supervisor(
+            [Task(30.0, False)] * 2, make, make, lambda number, done: False, meanwhile=lambda: time.sleep(0.2)
+        )
+        assert [one.how for one in late.run()] == ["done", "done"]
+
+
 def hang_fifo(path):
     def work():
         with open(path) as file:
