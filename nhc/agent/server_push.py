@@ -1,15 +1,10 @@
-"""One push of reports to nhc's own server, over HTTPS: its settings, the request, and what the answer means.
-
-Needs the package urllib3 (extra `remedy`).
-"""
+"""One push of reports to nhc's own server, over HTTPS: its settings, the request, and what the answer means."""
 
 from __future__ import annotations
 
 import json
-from typing import List, Mapping, NamedTuple, Optional
+from typing import List, Mapping, NamedTuple
 from urllib.parse import urlsplit
-
-import urllib3
 
 from nhc import __version__
 from nhc.model import printable
@@ -17,6 +12,8 @@ from nhc.ports.adapter import AdapterError
 from nhc.render import push
 from nhc.settings.settings_file import SettingsError, of
 from nhc.system.bounded_read import cause, read_text
+from nhc.system.exchange import Exchange
+from nhc.system.http_client import HttpClient, HttpError, Tls
 
 ANSWER = 64 << 10
 """Bytes that are read of an answer."""
@@ -71,11 +68,7 @@ class Pusher:
 
     def __init__(self, settings: PushSettings) -> None:
         self._settings = settings
-        timeout = urllib3.Timeout(connect=min(10.0, settings.timeout), read=settings.timeout)
-        self._pool = urllib3.PoolManager(
-            1, timeout=timeout, retries=False, maxsize=1, block=True, cert_reqs="CERT_REQUIRED",
-            ca_certs=settings.ca or None, cert_file=settings.certificate or None, key_file=settings.key or None,
-        )  # fmt: skip
+        self._http = HttpClient(Tls(settings.ca, settings.certificate, settings.key), keep=True)
 
     def push(self, body: bytes) -> PushAnswer:
         """Send one push; what the server says of it. Raises NotNow, Hopeless."""
@@ -85,32 +78,21 @@ class Pusher:
         if self._settings.token_file:
             headers["Authorization"] = f"Bearer {self._token()}"
         try:
-            response = self._pool.request(
-                "POST",
-                self._settings.url + push.PATH,
-                body=body,
-                headers=headers,
-                preload_content=False,
-                redirect=False,
-            )
-            try:
-                answer = response.read(ANSWER)
-                status, after = response.status, response.headers.get("Retry-After", "")
-            finally:
-                response.drain_conn() if response.length_remaining in (0, None) else response.close()
-                response.release_conn()
-        except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
-            raise NotNow(f"{self._settings.url}: {_why(error)}") from None
-        if status == 200:
-            return _parsed(answer)
-        said = f"{self._settings.url}: HTTP {status}: {_error(answer)}"
-        if status in _HOPELESS:
+            with Exchange(self._settings.timeout) as exchange:
+                url = self._settings.url + push.PATH
+                answer = self._http.send(exchange, "POST", url, body, headers, limit=ANSWER)
+        except HttpError as error:
+            raise NotNow(f"{self._settings.url}: {printable(str(error), 200)}") from None
+        if answer.status == 200:
+            return _parsed(answer.data)
+        said = f"{self._settings.url}: HTTP {answer.status}: {_error(answer.data)}"
+        if answer.status in _HOPELESS:
             raise Hopeless(said)
-        raise NotNow(said, float(after) if after.isascii() and after.isdigit() else 0.0)
+        raise NotNow(said, answer.retry_after)
 
     def close(self) -> None:
         """End the connection."""
-        self._pool.clear()
+        self._http.close()
 
     def _token(self) -> str:
         try:
@@ -130,15 +112,6 @@ def _url(text: str) -> str:
     if parts.scheme == "http" and not local:
         raise ValueError("expected https: a token does not travel in the clear")
     return text.rstrip("/")
-
-
-def _why(error: Exception) -> str:
-    """A library's words without its objects: `Connection refused`, `certificate verify failed`."""
-    cause_of: Optional[BaseException] = getattr(error, "reason", None) or error.__cause__ or error.__context__
-    inner = getattr(cause_of, "strerror", None) or getattr(error, "strerror", None)
-    if inner:
-        return printable(str(inner), 200)
-    return printable(str(error).partition("object at")[2].partition(">: ")[2] or str(error), 200)
 
 
 def _parsed(answer: bytes) -> PushAnswer:

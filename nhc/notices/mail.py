@@ -13,8 +13,9 @@ from typing import Any, NamedTuple, Tuple
 from nhc.model import printable
 from nhc.notices.answer_line import cleaned
 from nhc.notices.notice import OPEN, TEST, Notice, cut
-from nhc.notices.sender import SendLater, SendRefused, no_answer
+from nhc.notices.sender import SendLater, SendRefused
 from nhc.system.exchange import Exchange
+from nhc.system.http_client import problem
 
 REFRESHES = False
 
@@ -71,7 +72,7 @@ class MailChannel(NamedTuple):
                 raise SendRefused(said) from None
             raise SendLater(said) from None
         except (OSError, smtplib.SMTPException) as error:
-            raise SendLater(no_answer(error, exchange)) from None
+            raise SendLater(f"no answer: {problem(error, exchange)}") from None
 
     def _plain(self) -> str:
         """What AUTH PLAIN sends (RFC 4616)."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import ssl
 import stat
-from typing import Callable, Dict, Mapping, NamedTuple, Optional, Protocol
+from typing import Callable, Dict, Mapping, NamedTuple, Protocol
 
 from nhc.notices import alertmanager, jira, mail, pagerduty, servicenow, slack, teams, webhook
 from nhc.notices.incidents import NoticeTiming
@@ -18,6 +17,7 @@ from nhc.store import where
 from nhc.store.problem_groups import RANK
 from nhc.system.bounded_read import cause, read_text
 from nhc.system.exchange import Exchange
+from nhc.system.http_client import CertificateRefused, Tls
 
 PATH = "/etc/nhc/notices.toml"
 DAY = 86400.0
@@ -110,15 +110,13 @@ def _channel(name: str, table: Table) -> NoticeChannel:
     return NoticeChannel(name, kind, kind == "alertmanager", make(table, Sender(_tls(table))))
 
 
-def _tls(table: Table) -> Optional[ssl.SSLContext]:
-    """The certificates of `ca`; None for the system's."""
-    path = table.text("ca")
-    if not path:
-        return None
+def _tls(table: Table) -> Tls:
+    tls = Tls(table.text("ca"))
     try:
-        return ssl.create_default_context(cafile=path)
-    except OSError as error:  # SSLError is one
-        raise table.error("ca", f"{path}: {error.strerror or 'holds no certificates'}") from None
+        tls.context()
+    except CertificateRefused as error:
+        raise table.error("ca", str(error)) from None
+    return tls
 
 
 def _secret(table: Table, key: str) -> str:

@@ -46,18 +46,34 @@ class Exchange:
     def connect(self, host: str, port: int) -> socket.socket:
         """A connection by TCP to the first of a host's addresses that takes it. Raises OSError."""
         problem: OSError = OSError(f"{host} has no address")
-        for family, kind, number, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-            connection = socket.socket(family, kind, number)
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        for place, (family, kind, number, _, address) in enumerate(addresses):
+            share = len(addresses) - place  # an address that swallows packets leaves time for the next
             try:
-                self._hold(connection)
-                connection.settimeout(self._left())
-                connection.connect(address)
+                return self._connected(socket.socket(family, kind, number), address, self._left() / share)
             except OSError as error:
                 problem = error
-                connection.close()
-            else:
-                return connection
         raise problem
+
+    def connect_unix(self, path: str) -> socket.socket:
+        """A connection to a socket of this machine. Raises OSError."""
+        return self._connected(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM), path, self._left())
+
+    def _connected(self, connection: socket.socket, address: object, seconds: float) -> socket.socket:
+        try:
+            self._hold(connection)
+            connection.settimeout(seconds)
+            connection.connect(address)  # type: ignore[arg-type]
+            connection.settimeout(self._left())
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def hold(self, connection: socket.socket) -> None:
+        """Let a connection that is open already be part of this exchange. Raises OSError at its end."""
+        self._hold(connection)
+        connection.settimeout(self._left())
 
     def cancel(self) -> None:
         """End it now: whoever reads from a connection of it sees its end."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import email
 import json
 import os
@@ -25,11 +24,13 @@ from nhc.model import Action, CheckResult, Outcome, Report, Verdict
 from nhc.notices import settings as notices_settings
 from nhc.notices.answer_line import cleaned
 from nhc.notices.notice import OPEN, dump
-from nhc.notices.sender import DEADLINE, SendLater, retry_after
+from nhc.notices.sender import DEADLINE, SendLater
 from nhc.notices.service import NoticeService, status, trial
 from nhc.store.importing import import_reports
 from nhc.store.intake import IntakeSettings
 from nhc.system.exchange import Exchange
+from nhc.system.http_client import retry_after
+from tests.support.dripping import dripping
 from tests.support.new_store import new_store
 from tests.support.ports import free_port
 from tests.support.require import need
@@ -206,36 +207,6 @@ def test_a_channel_that_is_away_holds_up_no_other(store, receiver, secret):
     done = fleet.fail("n1")
     assert kinds(receiver) == ["open"]
     assert [line.partition(":")[0] for line in done.problems] == ["away"]
-
-
-@contextlib.contextmanager
-def dripping(first=b""):
-    """A server that takes a connection, answers with `first`, and then one byte every 50 ms, for ever; its port."""
-    stop, threads = threading.Event(), []
-
-    def drip(connection):
-        with connection, contextlib.suppress(OSError):
-            connection.sendall(first)
-            while not stop.wait(0.05):
-                connection.sendall(b"x")
-
-    def listen():
-        while not stop.is_set():
-            with contextlib.suppress(OSError):
-                threads.append(threading.Thread(target=drip, args=(server.accept()[0],)))
-                threads[-1].start()
-
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(0.05)
-        listener = threading.Thread(target=listen)
-        listener.start()
-        try:
-            yield server.getsockname()[1]
-        finally:
-            stop.set()
-            listener.join()
-            for thread in threads:
-                thread.join()
 
 
 DRIPS = {

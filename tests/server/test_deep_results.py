@@ -149,7 +149,7 @@ def away(tmp_path, killable):
 
 
 def test_results_wait_while_the_server_is_killed_and_go_with_the_next_run(away):
-    refused, where = f"{away.server.url}: Connection refused", f"{away.place}/spool/deep"
+    refused, where = f"{away.server.url}: connection refused: nothing listens there", f"{away.place}/spool/deep"
     waits = f"{refused}: %s in {where} for the agent, or the next run, to send them"
     assert away.send() == waits % "the results wait"
     assert away.send() == waits % "the results of 2 runs wait"
@@ -197,7 +197,8 @@ def test_a_disk_that_takes_nothing_loses_results_only_while_the_server_is_away(a
     (away.place / "spool").write_text("")
     said = away.send()
     assert said.startswith(
-        f"{away.server.url}: Connection refused: the results are not sent, nor kept ({away.place}/spool"
+        f"{away.server.url}: connection refused: nothing listens there: "
+        f"the results are not sent, nor kept ({away.place}/spool"
     )
     away.server.start()
     assert away.send() == ""

@@ -30,9 +30,10 @@ from nhc.ports.repair import (
     Sighting,
     Stage,
 )
+from nhc.system.http_client import Tls
 from nhc_adapters.bmc.access import ACCESS, read_access
 from nhc_adapters.bmc.identity import differs, forms
-from nhc_adapters.bmc.redfish_session import CertificateCheck, RedfishSession, link, text
+from nhc_adapters.bmc.redfish_session import RedfishSession, link, text
 from nhc_adapters.repair.calls import CallFailed, RepairRefused, accepted, send_once, untouched
 from nhc_adapters.repair.evidence import EvidenceCollector
 from nhc_adapters.repair.settings import AdapterSettings
@@ -75,7 +76,7 @@ class Redfish:
         self.access = read_access(table)
         if self.access.bmc:
             table.url("bmc", "")
-        self.tls = CertificateCheck(table.text("ca-file"), table.text("fingerprint"), table.flag("verify", True))
+        self.tls = Tls(table.text("ca-file"), fingerprint=table.text("fingerprint"), verify=table.flag("verify", True))
         self.doctor = table.text("doctor")
         self.timeout = timeout
 

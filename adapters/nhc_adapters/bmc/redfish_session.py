@@ -1,4 +1,4 @@
-"""One session with a Redfish service: log in, ask, change once, log out. urllib3 with its retries switched off.
+"""One session with a Redfish service: log in, ask, change once, log out.
 
 Controllers allow few sessions at a time, so each is deleted at its end. Sources: DMTF DSP0266 (the protocol), sections
 "Sessions" and "Asynchronous operations".
@@ -6,15 +6,16 @@ Controllers allow few sessions at a time, so each is deleted at its end. Sources
 
 from __future__ import annotations
 
+import base64
 import json
 from types import TracebackType
 from typing import Dict, List, Mapping, NamedTuple, Optional, Type
 from urllib.parse import urljoin, urlsplit
 
-import urllib3
-
 from nhc.model import printable
 from nhc.ports.repair import Answer
+from nhc.system.exchange import Exchange
+from nhc.system.http_client import CertificateRefused, HttpAnswer, HttpClient, HttpError, NotSent, Tls
 from nhc_adapters.repair.calls import LATER, CallFailed
 
 BODY_LIMIT = 8 << 20
@@ -22,14 +23,6 @@ BODY_LIMIT = 8 << 20
 
 NOT_BEGUN = frozenset({400, 401, 403, 404, 405, 406, 409, 410, 412, 415, 501})
 """Statuses of a request that was looked at and not carried out (DSP0266, "Status codes")."""
-
-
-class CertificateCheck(NamedTuple):
-    """How the controller's certificate is checked: against a file of authorities, a fingerprint, or not at all."""
-
-    ca_file: str = ""
-    fingerprint: str = ""
-    verify: bool = True
 
 
 class RedfishReply(NamedTuple):
@@ -51,27 +44,17 @@ class RedfishReply(NamedTuple):
 class RedfishSession:
     """Use it as a context manager. Raises CallFailed for whatever goes wrong, AdapterError included."""
 
-    def __init__(self, base: str, user: str, password: str, tls: CertificateCheck, timeout: float) -> None:
+    def __init__(self, base: str, user: str, password: str, tls: Tls, timeout: float) -> None:
         self.base, self.user, self._password = base.rstrip("/"), user, password
         self._headers = {"Accept": "application/json", "OData-Version": "4.0"}
         self._session = ""
-        secure = base.startswith("https:")
-        self._http = urllib3.PoolManager(
-            num_pools=1,
-            retries=False,
-            timeout=urllib3.Timeout(connect=min(timeout, 10.0), read=timeout),
-            cert_reqs="CERT_REQUIRED" if tls.verify and not tls.fingerprint else "CERT_NONE",
-            ca_certs=tls.ca_file or None if secure else None,
-            assert_fingerprint=tls.fingerprint or None if secure else None,
-        )
-        if not tls.verify or tls.fingerprint:
-            urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+        self._http, self._timeout = HttpClient(tls, keep=True), timeout
 
     def __enter__(self) -> RedfishSession:  # noqa: PYI034 (Self is Python 3.11's)
         try:
             self._log_in()
         except BaseException:
-            self._http.clear()
+            self._http.close()
             raise
         return self
 
@@ -86,7 +69,8 @@ class RedfishSession:
             if error.code not in ("404", "405", "501"):
                 raise
             # Services without sessions take the password with each request (DSP0266, "HTTP basic authentication").
-            self._headers.update(urllib3.make_headers(basic_auth=f"{self.user}:{self._password}"))
+            login = base64.b64encode(f"{self.user}:{self._password}".encode()).decode()
+            self._headers["Authorization"] = f"Basic {login}"
             return
         self._headers["X-Auth-Token"] = reply.headers.get("x-auth-token", "")
         self._session = reply.location
@@ -99,7 +83,7 @@ class RedfishSession:
                 self.change("DELETE", self._session)
             except CallFailed:
                 pass  # it ends by its own time-out; what was asked for is done
-        self._http.clear()
+        self._http.close()
 
     def get(self, path: str) -> Dict[str, object]:
         """One resource."""
@@ -125,29 +109,24 @@ class RedfishSession:
             headers["Content-Type"] = "application/json"
             data = json.dumps(body).encode()
         try:
-            reply = self._http.request(method, url, body=data, headers=headers, preload_content=False, redirect=False)
-            try:
-                content = reply.read(BODY_LIMIT + 1, decode_content=True)
-            finally:
-                reply.release_conn()
-        except (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError,
-                urllib3.exceptions.LocationParseError) as error:  # fmt: skip
-            raise CallFailed(Answer.REFUSED, f"{self.base}: {_plain(error)}", retry_after=LATER) from None
-        except urllib3.exceptions.SSLError as error:
-            raise CallFailed(Answer.REFUSED, f"{self.base}: its certificate: {_plain(error)}") from None
-        except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise CallFailed(Answer.AMBIGUOUS, f"{self.base}: no answer to {method}: {_plain(error)}") from None
+            with Exchange(self._timeout) as exchange:
+                reply = self._http.send(exchange, method, url, data, headers, limit=BODY_LIMIT)
+        except CertificateRefused as error:
+            raise CallFailed(Answer.REFUSED, f"{self.base}: {printable(str(error), 200)}") from None
+        except NotSent as error:
+            raise CallFailed(Answer.REFUSED, f"{self.base}: {printable(str(error), 200)}", retry_after=LATER) from None
+        except HttpError as error:
+            said = f"{self.base}: no answer to {method}: {printable(str(error), 200)}"
+            raise CallFailed(Answer.AMBIGUOUS, said) from None
         if reply.status >= 300:
-            raise _failed(self.base, method, path, reply.status, dict(reply.headers), content)
-        return RedfishReply(
-            reply.status, {key.lower(): value for key, value in reply.headers.items()}, self._json(content, path)
-        )
+            raise _failed(self.base, method, path, reply)
+        return RedfishReply(reply.status, reply.headers, self._json(reply.data, path))
 
     def _json(self, content: bytes, path: str) -> Dict[str, object]:
         if not content.strip():
             return {}
         try:
-            value = json.loads(content) if len(content) <= BODY_LIMIT else None
+            value = json.loads(content)
         except (ValueError, RecursionError):
             value = None
         if not isinstance(value, dict):
@@ -155,12 +134,11 @@ class RedfishSession:
         return value
 
 
-def _failed(base: str, method: str, path: str, status: int, headers: Mapping[str, str], content: bytes) -> CallFailed:
-    said = printable(_said(content), 200)
+def _failed(base: str, method: str, path: str, reply: HttpAnswer) -> CallFailed:
+    said, status = printable(_said(reply.data), 200), reply.status
     message = f"{base}: {method} {printable(path, 100)}: HTTP {status}{f': {said}' if said else ''}"
-    wait = next((value for key, value in headers.items() if key.lower() == "retry-after"), "")
-    if status == 429 or (status == 503 and wait):
-        return CallFailed(Answer.REFUSED, message, str(status), float(wait) if wait.isdigit() else LATER)
+    if status == 429 or (status == 503 and "retry-after" in reply.headers):
+        return CallFailed(Answer.REFUSED, message, str(status), reply.retry_after or LATER)
     right = "ConfigureComponents" if status == 403 else "the login" if status == 401 else ""
     return CallFailed(Answer.REFUSED if status in NOT_BEGUN else Answer.AMBIGUOUS, message, str(status), right=right)
 
@@ -173,11 +151,6 @@ def _said(content: bytes) -> str:
         return str((more[0] if isinstance(more, list) else more).get("Message") or error.get("message") or "")
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
         return content[:200].decode("utf-8", "replace")
-
-
-def _plain(error: Exception) -> str:
-    """An error without the object's address that urllib3 puts before it."""
-    return printable(str(error).rpartition(">: ")[2] or str(error), 200)
 
 
 def link(value: Mapping[str, object], *names: str) -> str:

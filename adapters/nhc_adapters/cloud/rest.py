@@ -1,35 +1,20 @@
-"""Sends one HTTP request to a cloud, once, and says what a failure proves.
-
-urllib3 carries it, as it does for Kubernetes. Nothing is repeated and no redirect is followed.
-"""
+"""Sends one HTTP request to a cloud, once, and says what a failure proves."""
 
 from __future__ import annotations
 
 import json
-import time
-from typing import Any, Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional
-
-import urllib3
-from urllib3 import exceptions
+from typing import Any, Callable, Dict, FrozenSet, Mapping, NamedTuple, Optional
 
 from nhc import __version__
 from nhc.model import printable
 from nhc.ports.repair import Answer
 from nhc.system.bounded_read import parse_json
-from nhc_adapters.kubernetes.api.errors import plain
+from nhc.system.exchange import Exchange
+from nhc.system.http_client import HttpAnswer, HttpClient, HttpError, NotSent
 from nhc_adapters.repair.calls import LATER, CallFailed
 
-CONNECT_TIMEOUT = 5.0
 LARGEST = 16 << 20
 """Bytes of an answer; a page of managed instances has 1 MB."""
-
-_BEFORE = (
-    exceptions.NewConnectionError,
-    exceptions.ConnectTimeoutError,
-    exceptions.LocationParseError,
-    exceptions.ProxyError,
-)
-"""Errors that come before a request leaves. A proxy's is one: it could not be reached, or would not open the tunnel."""
 
 
 class RestReply(NamedTuple):
@@ -76,10 +61,7 @@ class Rest:
         denied: FrozenSet[str] = frozenset(),
     ) -> None:  # fmt: skip
         self.timeout, self._words, self._refused, self._denied = timeout, words, refused, denied
-        wait = urllib3.Timeout(connect=min(CONNECT_TIMEOUT, timeout), read=timeout)
-        self._manager: urllib3.PoolManager = urllib3.PoolManager(maxsize=1, retries=False, timeout=wait)
-        if proxy:
-            self._manager = urllib3.ProxyManager(proxy, maxsize=1, retries=False, timeout=wait)
+        self._http = HttpClient(proxy=proxy)
 
     def call(
         self,
@@ -100,62 +82,33 @@ class Rest:
         if body is not None:
             data = json.dumps(body, separators=(",", ":")).encode()
             sent["Content-Type"] = "application/json"
-        elif content is None and method in ("POST", "PUT"):
-            sent["Content-Length"] = "0"
         try:
-            response = self._manager.request(
-                method, url, body=data, headers=sent, redirect=False, preload_content=False, retries=False
-            )
-            try:
-                answer = self._read(response)
-            finally:
-                response.close()
-        except _BEFORE as error:
-            raise CallFailed(Answer.REFUSED, f"{said}: {plain(error)}", retry_after=LATER) from None
-        except exceptions.HTTPError as error:
-            raise CallFailed(Answer.AMBIGUOUS, f"{said}: {plain(error)}") from None
-        lower = {name.lower(): value for name, value in response.headers.items()}
-        if response.status < 300:
-            return RestReply(response.status, lower, answer)
-        failed = self._judged(said, response.status, lower, answer)
-        missing = response.status == 403 and failed.code not in self._refused
+            with Exchange(self.timeout) as exchange:
+                answer = self._http.send(exchange, method, url, data, sent, limit=LARGEST)
+        except NotSent as error:
+            raise CallFailed(Answer.REFUSED, f"{said}: {printable(str(error), 200)}", retry_after=LATER) from None
+        except HttpError as error:
+            raise CallFailed(Answer.AMBIGUOUS, f"{said}: {printable(str(error), 200)}") from None
+        if answer.status < 300:
+            return RestReply(*answer)
+        failed = self._judged(said, answer)
+        missing = answer.status == 403 and failed.code not in self._refused
         if missing or (method != "GET" and failed.code in self._denied):
-            named = self._words(answer).right or right or said
+            named = self._words(answer.data).right or right or said
             raise CallFailed(Answer.REFUSED, str(failed), failed.code, right=named)
         raise failed
 
-    def _read(self, response: urllib3.BaseHTTPResponse) -> bytes:
-        """The whole answer, bounded in size and in time. `read` would wait as long as a byte now and then arrives."""
-        until, size = time.monotonic() + self.timeout, 0
-        parts: List[bytes] = []
-        while True:
-            part = response.read1(1 << 16)
-            if not part:
-                return b"".join(parts)
-            parts.append(part)
-            size += len(part)
-            if size > LARGEST or time.monotonic() > until:
-                raise exceptions.HTTPError("the answer does not end")
-
-    def _judged(self, said: str, status: int, headers: Mapping[str, str], answer: bytes) -> CallFailed:
+    def _judged(self, said: str, answer: HttpAnswer) -> CallFailed:
         """A 4xx was refused. A 5xx may come after the work was begun, unless its code says otherwise.
 
         401 is for credentials that have run out or were not renewed in time.
         """
-        problem = self._words(answer)
+        problem, status = self._words(answer.data), answer.status
         message = f"{said}: {problem.code or status}: {problem.message or 'no reason given'}"
         proved = status < 500 or problem.code in self._refused
         later = status in (401, 409, 429) or problem.code in self._refused
-        wait = retry_after(headers) or LATER if proved and later else 0.0
+        wait = answer.retry_after or LATER if proved and later else 0.0
         return CallFailed(Answer.REFUSED if proved else Answer.AMBIGUOUS, message, problem.code or str(status), wait)
-
-
-def retry_after(headers: Mapping[str, str]) -> float:
-    """Seconds of the Retry-After header, 0 where there is none or it is a date."""
-    try:
-        return max(0.0, float(headers.get("retry-after", "")))
-    except ValueError:
-        return 0.0
 
 
 def no_words(answer: bytes) -> ProviderMessage:

@@ -12,10 +12,8 @@ a host list, so one request drains any number of nodes (`_update_node` in openap
 from __future__ import annotations
 
 import base64
-import http.client
 import json
 import re
-import socket
 import time
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 from urllib.parse import quote, urlsplit
@@ -23,6 +21,8 @@ from urllib.parse import quote, urlsplit
 from nhc.model import Action, printable
 from nhc.ports.adapter import WORK_SETTING, AdapterError, Mark, NodeState
 from nhc.system.bounded_read import parse_json, read_bytes
+from nhc.system.exchange import Exchange
+from nhc.system.http_client import HttpClient, HttpError
 from nhc_adapters._command import CommandMarker, Failures, chunks
 from nhc_adapters.slurm.states import HYPERPOD_OWNER, parse_json_nodes
 from nhc_adapters.slurm.work import Silences, drained, parse_json_jobs, with_work
@@ -74,34 +74,27 @@ class SlurmRest(CommandMarker):
         if body is not None:
             headers["Content-Type"] = "application/json"
         self.command.calls.append((method, path))
-        connection = self._connect()
         where = f"slurmrestd at {self.url.netloc or self.url.path}"
+        local = self.url.path if self.url.scheme == "unix" else ""
+        url = f"http://localhost{path}" if local else f"{self.url.scheme}://{self.url.netloc}{path}"
+        content = None if body is None else json.dumps(body).encode()
         try:
-            connection.request(method, path, None if body is None else json.dumps(body), headers)
-            answer = connection.getresponse()
-            data = answer.read(LARGEST)
-        except (OSError, http.client.HTTPException) as error:
-            said = getattr(error, "strerror", None) or str(error) or "no answer"
-            raise AdapterError(f"{where}: {said}") from None
-        finally:
-            connection.close()
+            with Exchange(self.command.timeout) as exchange:
+                answer = HttpClient(unix=local).send(exchange, method, url, content, headers, limit=LARGEST)
+        except HttpError as error:
+            raise AdapterError(f"{where}: {printable(str(error), 200)}") from None
+        data = answer.data
         try:
             value = parse_json(data.decode(errors="replace"))
         except ValueError:
             value = {}
         errors = [_error(one) for one in value.get("errors") or []] if isinstance(value, dict) else []
         if answer.status >= 400 or errors:
-            said = "; ".join(errors) or printable(data[:200].decode(errors="replace")) or answer.reason
+            said = "; ".join(errors) or printable(data[:200].decode(errors="replace")) or "no reason given"
             raise AdapterError(f"{where}: {answer.status} {said}")
         if not isinstance(value, dict):
             raise AdapterError(f"{where}: {answer.status}, and no JSON object")
         return value
-
-    def _connect(self) -> http.client.HTTPConnection:
-        if self.url.scheme == "unix":
-            return _UnixConnection(self.url.path, self.command.timeout)
-        kind = http.client.HTTPSConnection if self.url.scheme == "https" else http.client.HTTPConnection
-        return kind(self.url.netloc, timeout=self.command.timeout)
 
     def versions(self) -> Tuple[int, int]:
         """The newest API versions to read and to change nodes with, 0 for none. Raises AdapterError."""
@@ -188,19 +181,6 @@ def _user_of(token: str) -> str:
         return str(claims["sun"])
     except (IndexError, KeyError, TypeError, ValueError):
         return ""
-
-
-class _UnixConnection(http.client.HTTPConnection):
-    """HTTP over a local socket."""
-
-    def __init__(self, path: str, timeout: float) -> None:
-        super().__init__("localhost", timeout=timeout)
-        self.path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self.path)
 
 
 def _error(one: object) -> str:

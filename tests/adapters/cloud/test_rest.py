@@ -97,7 +97,7 @@ def answer(status, body=b"", *headers):
         (404, b"", (), Answer.REFUSED, 0),
         (409, b"", (), Answer.REFUSED, 30),
         (429, b"", ("Retry-After: 7",), Answer.REFUSED, 7),
-        (429, b"", ("Retry-After: Wed, 21 Oct 2026 07:28:00 GMT",), Answer.REFUSED, 30),
+        (429, b"", ("Retry-After: Wed, 21 Oct 2015 07:28:00 GMT",), Answer.REFUSED, 30),
         (307, b"", ("Location: http://127.0.0.1:1/elsewhere",), Answer.REFUSED, 0),
         (500, b"", (), Answer.AMBIGUOUS, 0),
         (502, b"<html>bad\ngateway</html>", (), Answer.AMBIGUOUS, 0),

@@ -13,6 +13,8 @@ from urllib.parse import quote, urlencode
 from nhc.model import printable
 from nhc.ports.adapter import AdapterError
 from nhc.ports.repair import Answer
+from nhc.system.exchange import Exchange
+from nhc.system.http_client import HttpAnswer, HttpClient, HttpError
 from nhc_adapters.cloud.rest import ProviderMessage, Rest, no_words, said_in
 from nhc_adapters.cloud.tokens import AccessToken, Bearer
 from nhc_adapters.repair.calls import CallFailed
@@ -55,7 +57,8 @@ class Google:
         self.address = table.url("endpoint", API)
         self._environ = os.environ if environ is None else environ
         self._metadata = table.url("metadata", METADATA)
-        self._rest = Rest(timeout, _words, NOT_BEGUN, table.text("proxy"))
+        self._timeout, self._proxy = timeout, table.text("proxy")
+        self._rest = Rest(timeout, _words, NOT_BEGUN, self._proxy)
         self._own = Rest(min(timeout, 5.0), no_words)
         found = "default" if self._environ.get("GOOGLE_APPLICATION_CREDENTIALS") else "metadata"
         how = table.choice("credentials", ("auto", "metadata", "default"))
@@ -94,16 +97,25 @@ class Google:
         try:
             import google.auth
             from google.auth.exceptions import GoogleAuthError, TransportError
-            from google.auth.transport.urllib3 import Request
         except ModuleNotFoundError:
             raise AdapterError(
                 "credentials other than the machine's own need google-auth: install nhc's extra gcp"
             ) from None
-        import urllib3
+
+        def request(
+            url: str, method: str = "GET", body: Any = None, headers: Any = None, timeout: Any = None, **_more: Any
+        ) -> HttpAnswer:
+            """A `google.auth.transport.Request`."""
+            content = body.encode() if isinstance(body, str) else body
+            try:
+                with Exchange(self._timeout) as exchange:
+                    return HttpClient(proxy=self._proxy).send(exchange, method, url, content, headers or {})
+            except HttpError as error:
+                raise TransportError(str(error)) from None
 
         try:
-            credentials, _project = google.auth.default(scopes=[SCOPE])
-            credentials.refresh(Request(urllib3.PoolManager(retries=False)))
+            credentials, _project = google.auth.default(scopes=[SCOPE], request=request)
+            credentials.refresh(request)
         except TransportError as error:
             raise CallFailed(Answer.REFUSED, f"google-auth: {printable(str(error), 300)}", retry_after=30.0) from None
         except GoogleAuthError as error:

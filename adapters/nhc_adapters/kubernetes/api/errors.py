@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import socket
-import ssl
 from typing import Any, Mapping, Optional
 
 import urllib3
 
 from nhc.model import printable
 from nhc.ports.adapter import AdapterError
+from nhc.system.http_client import network_problem
 
 
 class ApiError(AdapterError):
@@ -82,11 +81,4 @@ def _kind(error: BaseException) -> str:
         return ""  # its cause says which; urllib3 1.26 and 2 count it among the timeouts, which it is not
     if isinstance(error, (urllib3.exceptions.ReadTimeoutError, urllib3.exceptions.ConnectTimeoutError, TimeoutError)):
         return "no answer in time"
-    if isinstance(error, ConnectionRefusedError):
-        return "connection refused: nothing listens there"
-    if isinstance(error, socket.gaierror):
-        again = error.errno == socket.EAI_AGAIN
-        return "the name cannot be resolved for now: DNS gives no answer" if again else "no such host"
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"the certificate is not trusted: {printable(error.verify_message or str(error), 120)}"
-    return ""
+    return printable(network_problem(error), 160)

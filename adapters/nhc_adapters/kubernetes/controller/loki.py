@@ -8,17 +8,16 @@ set aside and counted. What a line means is for nhc's catalogue to say; here it 
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Tuple
 from urllib.parse import urlencode
-
-import urllib3
 
 from nhc.model import printable
 from nhc.ports.adapter import AdapterError
-from nhc_adapters.kubernetes.api.errors import plain
+from nhc.system.bounded_read import parse_json
+from nhc.system.exchange import Exchange
+from nhc.system.http_client import HttpClient, HttpError
 
 PAGE = 1000
 """Lines asked for at a time. A Loki refuses more than its `max_entries_limit_per_query`, 5,000 by default."""
@@ -38,6 +37,9 @@ WINDOW = 6 * 3600 * SECOND
 """Nanoseconds asked for at most in one query. A Loki refuses more than its `max_query_length`, 721 h by default."""
 
 SMALLEST_WINDOW = 60 * SECOND
+
+LARGEST = 64 << 20
+"""Bytes of one answer: a thousand lines of 64 KiB."""
 
 TOO_LONG = "exceeds the limit"
 """Loki's words for a time range that is too long: "the query time range exceeds the limit (query length: ..."."""
@@ -110,7 +112,7 @@ class Loki:
     clock: Callable[[], float] = time.time
     since: int = 0
     lookback: float = LOOKBACK
-    http: Optional[urllib3.PoolManager] = None
+    http: HttpClient = field(default_factory=lambda: HttpClient(keep=True))
     window: int = WINDOW
     """Nanoseconds asked for at most: halved when the server refuses so much."""
     aside: int = 0
@@ -173,23 +175,20 @@ class Loki:
         self._counted = max(self._counted, page.last)
 
     def _ask(self, begin: int, end: int) -> Any:
-        if self.http is None:
-            self.http = urllib3.PoolManager(
-                retries=urllib3.Retry(2, backoff_factor=0.2, status_forcelist=[502, 503, 504], raise_on_status=False)
-            )
         query = {"query": self.query, "start": begin, "end": end, "limit": PAGE, "direction": "forward"}
         headers: Mapping[str, str] = {"X-Scope-OrgID": self.tenant} if self.tenant else {}
         url = f"{self.url.rstrip('/')}/loki/api/v1/query_range?{urlencode(query)}"
         try:
-            response = self.http.request("GET", url, headers=dict(headers), timeout=self.timeout)
-        except urllib3.exceptions.HTTPError as error:
-            raise LokiError(f"{self.url}: {plain(error)}") from None
-        if response.status != 200:
-            said = printable(response.data[:160].decode(errors="replace"))
-            if response.status == 400 and TOO_LONG in said and self.window > SMALLEST_WINDOW:
+            with Exchange(self.timeout) as exchange:
+                answer = self.http.send(exchange, "GET", url, headers=headers, limit=LARGEST)
+        except HttpError as error:
+            raise LokiError(f"{self.url}: {printable(str(error), 200)}") from None
+        if answer.status != 200:
+            said = printable(answer.data[:160].decode(errors="replace"))
+            if answer.status == 400 and TOO_LONG in said and self.window > SMALLEST_WINDOW:
                 self.window = max(self.window // 2, SMALLEST_WINDOW)
-            raise LokiError(f"{self.url}: {response.status} {said}")
+            raise LokiError(f"{self.url}: {answer.status} {said}")
         try:
-            return json.loads(response.data)
+            return parse_json(answer.data)
         except ValueError:
             raise LokiError(f"{self.url}: an answer that is no JSON") from None
