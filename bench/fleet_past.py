@@ -151,11 +151,17 @@ class Past:
             at = self.now - number * 80 * DAY
             yield number, f"firmware-{number}", "ended", "ops", "firmware", "{}", at, at, at
 
-    def train_nodes(self) -> Iterator[Row]:
-        """Of all nodes."""
+    def all_episodes(self) -> Iterator[Row]:
+        """Repairs, and the maintenance of all nodes."""
+        number = 0
+        for row in self.repairs():
+            number = max(number, row[0])
+            yield (*row, None, 0)
         for one in self.trains():
-            for place, name in enumerate(self.names):
-                yield one[0], name, place // 1000, "ended", one[6], one[6], "done"
+            for place, name in enumerate(self.names, 1):
+                cause, at = f"train|{one[1]}|", one[6]
+                yield number + place, name, cause, "maintenance", "returned", "reboot", at, at, at, "{}", one[0], 1
+            number += len(self.names)
 
     def tables(self) -> Dict[sa.Table, Tuple[str, Rows]]:
         """The columns that are written, and the rows, of each table."""
@@ -163,7 +169,7 @@ class Past:
             schema.nodes: ("node kind groups labels verdict since reported_at received_at covered_since source",
                            self.nodes),
             schema.problems: ("node check reason target verdict action message source began seen ended", self.problems),
-            schema.episodes: ("id node cause action state rung opened updated ended detail", self.repairs),
+            schema.episodes: ("id node cause action state rung opened updated ended detail train wave", self.all_episodes),
             schema.attempts: ("episode number node rung repairer key state outcome written", self.attempts),
             schema.evidence: ("episode node name kind sha256 size cut collected expires", self.evidence),
             schema.audit: ("seq at actor what node episode detail previous hash", self.audit),
@@ -174,7 +180,6 @@ class Past:
             job_nodes: ("job node run why at", self.failures),
             job_restarts: ("job number run key state outcome written updated ended", self.restarts),
             maintenance_tables.trains: ("id name state by why plan made updated ended", self.trains),
-            maintenance_tables.train_nodes: ("train node wave state updated ended outcome", self.train_nodes),
         }  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 import click
 
@@ -13,10 +13,13 @@ from nhc.cli.option_groups import GroupedCommand, under
 from nhc.cli.remedy_options import SETTINGS, STORE, carried_out, opened, person, show, table, when
 from nhc.cli.train_run import GROUP, counted
 from nhc.model import printable
+from nhc.remedy import detail as details
+from nhc.remedy.book import state_of
+from nhc.remedy.machine import AttemptStatus, EpisodeState
 from nhc.store import trains
+from nhc.store.attempts import Attempt
 from nhc.trains import persons
-from nhc.trains.machine import Stop, TrainState, by_state
-from nhc.trains.view import BadStop, StopDetail, read_detail
+from nhc.trains.machine import TrainState, by_state
 from nhc.units import show_number
 
 NAME = click.argument("name", metavar="NAME")
@@ -46,7 +49,7 @@ def _status(name: str, path: Optional[str], url: Optional[str], form: str) -> in
                 found = [one for one in found if one.name == name]
             rows = {one.id: trains.nodes_of(connection, one.id) for one in found}
             agreed = {one.id: [by.by for by in trains.approvals_of(connection, one.id)] for one in found}
-            acts = {one.id: trains.acts_of(connection, one.id) for one in found} if name else {}
+            work = trains.attempts_of(connection, found[0].id) if name and found else {}
     finally:
         store.close()
     if name and not found:
@@ -58,12 +61,12 @@ def _status(name: str, path: Optional[str], url: Optional[str], form: str) -> in
     } for one in found]  # fmt: skip
     if name:
         values[0]["each"] = [
-            {"node": row.node, "wave": row.wave, "state": row.state, "step": row.step + 1, "outcome": row.outcome,
+            {"node": row.node, "wave": row.wave, "state": row.state, "step": _step(work, row.id), "outcome": row.outcome,
              "waiting": _detail(row.detail).waiting} for row in rows[found[0].id]
         ]  # fmt: skip
         values[0]["work"] = [
-            {"node": act.node, "step": act.step + 1, "what": act.what, "by": act.repairer, "state": act.state,
-             "tries": act.tries, "message": act.message} for act in acts[found[0].id]
+            {"node": one.node, "what": one.device or one.rung, "by": one.repairer, "state": state_of(one).value,
+             "message": one.message} for some in work.values() for one in some
         ]  # fmt: skip
     if form == "json":
         show(values[0] if name else values)
@@ -74,7 +77,7 @@ def _status(name: str, path: Optional[str], url: Optional[str], form: str) -> in
         ]  # fmt: skip
         if name:
             lines += [
-                [f"  {printable(row.node)}", row.state, f"wave {row.wave}", f"step {row.step + 1}",
+                [f"  {printable(row.node)}", row.state, f"wave {row.wave}", f"step {_step(work, row.id)}",
                  printable(row.outcome or _detail(row.detail).waiting)] for row in rows[found[0].id]
             ]  # fmt: skip
         for line in table(lines):
@@ -84,11 +87,18 @@ def _status(name: str, path: Optional[str], url: Optional[str], form: str) -> in
     return 1 if any(one.state in waits for one in found) else 0
 
 
-def _detail(text: str) -> StopDetail:
+def _detail(text: str) -> details.Detail:
     try:
-        return read_detail(text)
-    except BadStop as error:
-        return StopDetail(waiting=str(error))
+        return details.read(text)
+    except details.BadDetail as error:
+        return details.Detail(waiting=str(error))
+
+
+def _step(work: Mapping[int, Sequence[Attempt]], episode: int) -> int:
+    """The step that a node is at, or was at last, counted from 1."""
+    some = work.get(episode, ())
+    done = sum(state_of(one) is AttemptStatus.SUCCEEDED for one in some)
+    return done if some and done and state_of(some[-1]) is AttemptStatus.SUCCEEDED else done + 1
 
 
 def _decided(word: str, work: Callable[[], str]) -> None:
@@ -113,7 +123,7 @@ def _changed(name: str, to: TrainState, path: Optional[str], url: Optional[str],
             rows = trains.nodes_of(connection, train.id) if train is not None else []
     finally:
         store.close()
-    at_work = [row for row in rows if row.ended is None and row.state != Stop.WAITING.value]
+    at_work = [row for row in rows if row.ended is None and row.state != EpisodeState.PLANNED.value]
     more = f"; still at work: {show_number(len(at_work), 'node')}, which nhc train run finishes" if at_work else ""
     return f"train {name} is {to.value if to is not TrainState.PLANNED else 'resumed'}{more}"
 

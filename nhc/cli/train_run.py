@@ -18,6 +18,8 @@ from nhc.matching.node_ranges import fold
 from nhc.model import printable
 from nhc.ports.adapter import AdapterError
 from nhc.remedy import counting
+from nhc.remedy.book import Written
+from nhc.remedy.machine import EpisodeState
 from nhc.remedy.site import RemedySite
 from nhc.rounds.leader import Leader
 from nhc.store import trains
@@ -26,11 +28,9 @@ from nhc.store.trains import Train
 from nhc.system.stop_signals import StopSignals
 from nhc.timestamps import utc
 from nhc.trains import persons
-from nhc.trains.book import RideWritten
 from nhc.trains.engine import Engine, TrainRound, needed
-from nhc.trains.machine import TRAIN_ENDS, Stop, TrainState, by_state
+from nhc.trains.machine import TRAIN_ENDS, TrainState, by_state
 from nhc.trains.settings import TrainPlan, load, parse
-from nhc.trains.view import BadStop
 from nhc.trains.waves import BadTrain, Taken, take
 from nhc.units import show_number
 
@@ -76,12 +76,11 @@ def _taken(site: RemedySite, plan: TrainPlan) -> Taken:
 
 def _show(site: RemedySite, plan: TrainPlan, taken: Taken, form: str) -> None:
     asked = needed(plan, site.settings)
-    engine = Engine(site.store, site.settings, plan, site.hands)
     nodes = [node for wave in taken.waves for node in wave]
     cannot: Dict[str, List[str]] = {}
     for node in nodes:
         for number, work in enumerate(plan.work, 1):
-            why = engine.hands.can(node, work).why
+            why = site.hands.crew.can(node, work.rung, "", work.argv).why
             if why:
                 cannot.setdefault(f"step {number} ({work.what}): {why}", []).append(node)
     if form == "json":
@@ -115,7 +114,7 @@ def run_command(**options: Any) -> None:
     """Carry out the train in FILE: drain, work, verify, return, wave by wave, within the bounds of remedy.toml.
 
     A train that was killed goes on when it is run again; nothing is begun twice. Exit status: 0 every node is done (or
-    the plan was shown), 1 a node failed, was skipped or left, or the train waits for a person, 2 wrong usage or plan, 3
+    the plan was shown), 1 a node was escalated, skipped or withdrawn, or the train waits for a person, 2 wrong usage or plan, 3
     the store, the adapter or the lead cannot be had.
     """
     carried_out("run", lambda: _run(options), GROUP)
@@ -186,8 +185,6 @@ class TrainService:
                 done = engine.round()
             except LeadershipLost as error:
                 raise CommandError(str(error)) from None
-            except BadStop as error:
-                raise CommandError(f"train {self.plan.name}: {error}") from None
             except StoreError as error:
                 self.say(str(error))  # a store that is away is waited for
             else:
@@ -203,7 +200,7 @@ class TrainService:
         if done.train in TRAIN_ENDS:
             return True
         if done.train in (TrainState.HELD, TrainState.STOPPED, TrainState.PLANNED):
-            open_ones = [one for one in done.waiting if one.state != Stop.WAITING.value]
+            open_ones = [one for one in done.waiting if one.state != EpisodeState.PLANNED.value]
             if not open_ones and not done.moved:
                 word = "approve" if done.train is TrainState.PLANNED else "resume"
                 self.say(f"train {self.plan.name} is {done.train.value}: nhc train {word} {self.plan.name}")
@@ -219,13 +216,13 @@ class TrainService:
             show({"train": self.plan.name, "state": train.state if train else "", "nodes": counts})
         else:
             click.echo(f"train {self.plan.name} is {train.state if train else 'gone'}: {counted(counts)}")
-        return 0 if set(counts) <= {Stop.DONE.value} else 1
+        return 0 if set(counts) <= {EpisodeState.RETURNED.value} else 1
 
-    def tell(self, one: RideWritten) -> None:
+    def tell(self, one: Written) -> None:
         """A step that is in the store."""
         if self.options["form"] == "json":
             return
-        row = one.ride.row
+        row = one.case.episode
         line = f"{utc(row.updated)}  {printable(row.node)}  wave {row.wave}  {row.state}"
         click.echo(f"{line}  {printable(one.move.because)}".rstrip())
 

@@ -36,22 +36,28 @@ def about_nodes(connection: Connection, now: float, node: str = "") -> Dict[str,
     left = ended_episodes.left_to_persons(connection, node)
     for one in (*reversed(episodes.list_episodes(connection, node=node, is_open=True)), *left):
         found.setdefault(one.node, []).append(_of_episode(one))
-    for name, train in node_work.out_by_train(connection, node):
-        by = f"maintenance train {train.train}"
-        found.setdefault(name, []).append(NodeWork(f"{by}, {train.state}: {train.why}", out=train.marked or 0.0, by=by,
-                                                   why=train.why))  # fmt: skip
+    for name, train in node_work.begun_by_train(connection, node):
+        by, marked = f"maintenance train {train.train}", _kept(train.detail).marked
+        if marked:
+            found.setdefault(name, []).append(
+                NodeWork(f"{by}, {train.state}: {train.why}", out=marked, by=by, why=train.why)
+            )
     for hold in holds.in_force(connection, now):
         if hold.scope == "node" and node in ("", hold.name):
             found.setdefault(hold.name, []).append(NodeWork(f"held by {hold.by}: {hold.why}"))
     return {name: tuple(rows) for name, rows in found.items()}
 
 
+def _kept(text: str) -> details.Detail:
+    try:
+        return details.read(text)
+    except details.BadDetail:
+        return details.Detail()
+
+
 def _of_episode(one: episodes.Episode) -> NodeWork:
     why = ", ".join(part for part in one.cause.split("|") if part)
-    try:
-        detail = details.read(one.detail)
-    except details.BadDetail:
-        detail = details.Detail()
+    detail = _kept(one.detail)
     if one.ended is not None:
         by = f"the remedy loop, episode {one.id}, which ended as {one.state}: a person must act"
         because = detail.because or one.outcome

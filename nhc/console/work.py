@@ -21,7 +21,7 @@ def work_of(store: Store, name: str, now: float) -> Value:
                     for one in running],
         "failed": [{**one._asdict(), "job": "/".join(part for part in (one.kind, one.namespace, one.name) if part),
                     "id": one.job} for one in failed],
-        "trains": [one._asdict() for one in trains],
+        "trains": [{key: value for key, value in one._asdict().items() if key != "detail"} for one in trains],
         "spares": [one._asdict() for one in spares],
     }  # fmt: skip
 

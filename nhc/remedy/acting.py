@@ -9,7 +9,7 @@ from sqlalchemy.engine import Connection
 from nhc.ports.adapter import Applied, Effect
 from nhc.ports.marks import clears_later
 from nhc.ports.repair import Answer, Progress, Rung, Sent, Stage
-from nhc.remedy.after_repair import NEW_BOOT, bare, borrowed, unmarked
+from nhc.remedy.after_repair import bare, borrowed, unmarked
 from nhc.remedy.book import Book, EpisodeCase, Written, changes, state_of
 from nhc.remedy.detail import Detail
 from nhc.remedy.effects import Hands
@@ -17,7 +17,7 @@ from nhc.remedy.last_look import HeldNow, ToSend, held_back
 from nhc.remedy.machine import AttemptStatus, EpisodeEvent, EpisodeState
 from nhc.remedy.moves import postponed
 from nhc.remedy.settings import RemedySettings
-from nhc.remedy.view import EpisodeView, Move
+from nhc.remedy.view import NEW_BOOT, EpisodeView, Move
 from nhc.store import episodes
 
 
@@ -149,7 +149,8 @@ class Performer:
             return row is not None and row.version == case.episode.version
 
         idle = case.rung in self.settings.drain.rungs and not case.detail.forced
-        return ToSend(case.attempts[-1].key, case.episode.node, unchanged, case.rung.value, idle)
+        action = "" if case.done else case.rung.value  # a node that is half done is finished
+        return ToSend(case.attempts[-1].key, case.episode.node, unchanged, action, idle, case.detail.hold)
 
     def _answered(self, case: EpisodeCase, sent: Sent) -> Optional[Written]:
         now = self.clock()
@@ -231,7 +232,8 @@ def cleared(case: EpisodeCase, applied: Applied, now: float) -> Move:
     """What follows from an attempt to clear our mark. A node that carries none of ours is back already."""
     detail = case.detail._replace(waiting="", waiting_since=0.0)
     if applied.effect in (Effect.CHANGED, Effect.UNCHANGED):
-        return Move(EpisodeEvent.MARK_CLEARED, detail, applied.message)
+        event = EpisodeEvent.SKIP if detail.put_back else EpisodeEvent.MARK_CLEARED
+        return Move(event, detail, detail.put_back or applied.message)
     if applied.effect is Effect.REFUSED:
         return Move(EpisodeEvent.MARK_LOST, detail, applied.message)
     return _again(case.detail, f"clear: {applied.message}", now)

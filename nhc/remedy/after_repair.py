@@ -13,9 +13,6 @@ from nhc.remedy.machine import MARKED_BY_US, AttemptStatus, EpisodeEvent, Episod
 from nhc.remedy.moves import FUTURE, fresh, go, postponed, stay
 from nhc.remedy.view import EpisodeView, Move, Scene
 
-NEW_BOOT = frozenset({Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE})
-"""Rungs after which the machine has another boot id."""
-
 SAME_MACHINE = frozenset({Rung.REBOOT, Rung.POWER_CYCLE})
 """Those of them that leave the machine what it is: while it shows its old boot, nothing has happened to it."""
 
@@ -44,13 +41,13 @@ def watching(view: EpisodeView, scene: Scene) -> Move:
         return _cancelled(view, scene)
     before = boots_before(view)
     if (
-        last.rung in NEW_BOOT and health is not None and before and health.boot and health.boot not in before
+        view.new_boot and health is not None and before and health.boot and health.boot not in before
         and health.at > last.written and health.at <= scene.now + FUTURE
     ):  # fmt: skip
         return _effect(view, scene, f"the node reports another boot ({health.boot})", "")
     if seen is not None and seen.stage is Stage.NOT_BEGUN and last.state is AttemptStatus.AMBIGUOUS:
         return _not_begun(view, scene, seen.message)
-    limit = scene.settings.effect.seconds[last.rung]
+    limit = view.work.takes if view.work is not None else scene.settings.effect.seconds[last.rung]
     if scene.time.elapsed(view.detail.entered) > limit:
         if seen is not None and seen.stage is Stage.HALFWAY:
             return go(view, EpisodeEvent.GIVEN_UP, f"half done for {limit:g} s: {seen.message}")._replace(
@@ -87,7 +84,7 @@ def _never_arrived(view: EpisodeView, scene: Scene, before: FrozenSet[str], limi
     """
     health, last = view.health, view.last
     return (
-        last is not None and last.state is AttemptStatus.AMBIGUOUS and last.rung in SAME_MACHINE
+        last is not None and last.state is AttemptStatus.AMBIGUOUS and last.rung in SAME_MACHINE and view.new_boot
         and view.detail.stopped and not view.detail.not_now and fresh(health, scene) and health is not None
         and health.boot in before and health.at > view.detail.entered + limit / 2
     )  # fmt: skip
@@ -184,7 +181,7 @@ def boots_before(view: EpisodeView) -> FrozenSet[str]:
 def old_boots(view: EpisodeView) -> FrozenSet[str]:
     """The boots before the last repair, where that brings another one; none where it does not, or nobody knows."""
     last = view.last
-    if last is None or last.rung not in NEW_BOOT or last.state is not AttemptStatus.SUCCEEDED:
+    if last is None or not view.new_boot or last.state is not AttemptStatus.SUCCEEDED:
         return frozenset()
     return boots_before(view)
 

@@ -14,12 +14,11 @@ from sqlalchemy.engine import Connection
 
 from nhc.ports.repair import Rung, Sighting
 from nhc.remedy import detail as details
-from nhc.remedy import room
 from nhc.remedy.admit import Admission, NodeEpisode, opening
 from nhc.remedy.detail import Detail
 from nhc.remedy.ladder import first_rung
-from nhc.remedy.machine import ENDS, AttemptStatus, EpisodeEvent, EpisodeState, after
-from nhc.remedy.room import Room
+from nhc.remedy.machine import ENDS, NOT_BEGUN, OUT, REPAIRING, AttemptStatus, EpisodeEvent, EpisodeState, after
+from nhc.remedy.settings import Work
 from nhc.remedy.view import Consent, EpisodeView, Move, Try
 from nhc.store import attempts, audit, episodes
 from nhc.store.attempts import Attempt, AttemptOutcome
@@ -45,6 +44,18 @@ class EpisodeCase(NamedTuple):
     episode: Episode
     detail: Detail
     attempts: Tuple[Attempt, ...] = ()
+    work: Optional[Work] = None
+    """The step of maintenance that is next or under way."""
+
+    @property
+    def done(self) -> int:
+        """How many steps of maintenance are done; 0 for a repair."""
+        return sum(state_of(one) is AttemptStatus.SUCCEEDED for one in self.attempts) if self.episode.train else 0
+
+    @property
+    def at_work(self) -> bool:
+        """Whether it counts as under repair: maintenance of several steps does between them, too."""
+        return bool(self.attempts) and (self.state in REPAIRING or (self.done > 0 and self.state in OUT))
 
     @property
     def state(self) -> EpisodeState:
@@ -57,13 +68,24 @@ class EpisodeCase(NamedTuple):
     def tries(self) -> Tuple[Try, ...]:
         """Its attempts as decisions see them."""
         return tuple(
-            Try(one.number, Rung(one.rung), one.device, state_of(one), one.written, seen_before(one).kernel_boot)
+            Try(
+                one.number,
+                Rung(one.rung),
+                one.device,
+                state_of(one),
+                one.written,
+                seen_before(one).kernel_boot,
+                one.message,
+            )
             for one in self.attempts
         )
 
     def view(self) -> EpisodeView:
         """What the episode itself says; the rest is put in by who has seen it."""
-        return EpisodeView(self.episode.id, self.episode.node, self.state, self.rung, self.detail, self.tries())
+        return EpisodeView(
+            self.episode.id, self.episode.node, self.state, self.rung, self.detail, self.tries(), work=self.work,
+            done=self.done, wave=self.episode.wave,
+        )  # fmt: skip
 
 
 class Written(NamedTuple):
@@ -102,31 +124,41 @@ class Book:
 
     def __init__(self, store: Store, fence: Optional[Fence] = None, actor: str = ACTOR) -> None:
         self.store, self.fence, self.actor = store, fence, actor
-        self.others: FrozenSet[Room] = frozenset()
-        """What trains had taken of the bounds when ours was counted."""
+        self._others: FrozenSet[Tuple[int, bool]] = frozenset()
         self.broken: Dict[int, str] = {}
         """Episodes whose detail cannot be read, and why: nothing is done with them."""
 
     # Reading.
 
-    def note_others(self, connection: Connection) -> None:
-        """Remember what trains have taken of the bounds. Call it before ours is counted: what comes between shows."""
-        self.others = room.of_others(connection, room.LOOP)
+    def train(self, connection: Connection) -> Optional[int]:
+        """The train whose episodes these are, None for repairs."""
+        del connection
+        return None
+
+    def note_others(self, connection: Connection) -> List[EpisodeCase]:
+        """The nodes that other processes have out: for the loop all trains', for a train the loop's and other trains'.
+
+        The loop and each train are processes of their own, and spend from the same bounds. Each counts in a read of its
+        own and writes later, so two of them could both take the last place. `save` compares: where anything has begun
+        since, it writes nothing that takes of the bounds. Call this before those are counted.
+        """
+        found, _broken = self._beside(connection)
+        self._others = _taken(found)
+        return found
+
+    def _beside(self, connection: Connection) -> Tuple[List[EpisodeCase], Dict[int, str]]:
+        before = [state.value for state in NOT_BEGUN]
+        return read_cases(connection, episodes.out_beside(connection, self.train(connection), before))
+
+    def _has_grown(self, connection: Connection) -> bool:
+        """Whether others have begun anything since they were noted. Nobody begins anything until this transaction ends."""
+        audit.lock(connection)
+        noted = self._others | {(number, False) for number, at_work in self._others if at_work}
+        return not _taken(self._beside(connection)[0]) <= noted
 
     def cases(self, connection: Connection) -> List[EpisodeCase]:
         """The open episodes. One whose detail makes no sense is left out and named in `broken`."""
-        rows = episodes.list_episodes(connection, is_open=True)
-        by_episode: Dict[int, List[Attempt]] = {}
-        for attempt in attempts.attempts_of_open(connection) if rows else ():
-            by_episode.setdefault(attempt.episode, []).append(attempt)
-        self.broken.clear()
-        found = []
-        for row in rows:
-            try:
-                EpisodeState(row.state)
-                found.append(EpisodeCase(row, details.read(row.detail), tuple(by_episode.get(row.id, ()))))
-            except ValueError as error:  # BadDetail is one
-                self.broken[row.id] = str(error)
+        found, self.broken = read_cases(connection, episodes.list_episodes(connection, is_open=True))
         return found
 
     def case(self, connection: Connection, number: int) -> Optional[EpisodeCase]:
@@ -196,13 +228,13 @@ class Book:
     ) -> List[Written]:
         """Write moves down; those that are in the store afterwards. `sightings` are of those that begin an attempt.
 
-        Where a train has taken of the bounds since they were counted, nothing that takes of them is written.
+        Where others have taken of the bounds since they were counted, nothing that takes of them is written.
         """
         found: List[Written] = []
         for chunk in _chunks(moves):
             with self.store.write(self.fence) as connection:
                 taking = any(_takes_room(move) for _case, move in chunk)
-                late = taking and room.has_grown(connection, self.others, room.LOOP)
+                late = taking and self._has_grown(connection)
                 for case, move in chunk:
                     if late and _takes_room(move):
                         continue
@@ -222,7 +254,7 @@ class Book:
             tries[-1] = attempts.end_attempt(
                 connection, tries[-1], ENDINGS[move.ends], now=now, by=self.actor, message=move.because
             )
-        detail = move.detail
+        detail = self._beside_it(connection, case, move, now)
         changes: Dict[str, Union[str, float, None]] = {}
         what = "episode.waits"
         if detail.alarmed and not case.detail.alarmed:
@@ -247,7 +279,12 @@ class Book:
                 connection, row, rung=row.rung, device=detail.device, repairer=detail.repairer, key=str(uuid.uuid4()),
                 now=now, by=self.actor, before=before,
             ))  # fmt: skip
-        return EpisodeCase(row, detail, tuple(tries))
+        return case._replace(episode=row, detail=detail, attempts=tuple(tries))
+
+    def _beside_it(self, connection: Connection, case: EpisodeCase, move: Move, now: float) -> Detail:
+        """The detail to keep with a move, after what else belongs into its transaction. Raises Conflict."""
+        del connection, case, now
+        return move.detail
 
     def accepted(self, case: EpisodeCase, move: Move, message: str, request: str, now: float) -> Optional[EpisodeCase]:
         """Write down that the other side took the attempt, with the move that follows; None if a person was first."""
@@ -295,6 +332,26 @@ def _ended_by(row: Episode) -> str:
         return details.read(row.detail).ended_by if row.ended is not None else ""
     except details.BadDetail:
         return ""
+
+
+def read_cases(connection: Connection, rows: Sequence[Episode]) -> Tuple[List[EpisodeCase], Dict[int, str]]:
+    """Open episodes with their attempts; and why those that are left out cannot be read, by their number."""
+    by_episode: Dict[int, List[Attempt]] = {}
+    for attempt in attempts.attempts_of_open(connection) if rows else ():
+        by_episode.setdefault(attempt.episode, []).append(attempt)
+    found, broken = [], {}
+    for row in rows:
+        try:
+            EpisodeState(row.state)
+            found.append(EpisodeCase(row, details.read(row.detail), tuple(by_episode.get(row.id, ()))))
+        except ValueError as error:  # BadDetail is one
+            broken[row.id] = str(error)
+    return found, broken
+
+
+def _taken(cases: Iterable[EpisodeCase]) -> FrozenSet[Tuple[int, bool]]:
+    """Episodes that take of the bounds, and whether they count as under repair."""
+    return frozenset((case.episode.id, case.at_work) for case in cases)
 
 
 def _takes_room(move: Move) -> bool:

@@ -12,47 +12,20 @@ import time
 from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.ports.adapter import ConditionReport, NodeStep
-from nhc.ports.repair import Sighting
-from nhc.remedy.acting import Performer
 from nhc.remedy.admit import Admission
-from nhc.remedy.book import Book, EpisodeCase, Written, changes
+from nhc.remedy.book import Book, Written
 from nhc.remedy.bounds import MARK, BegunAction, may_mark
 from nhc.remedy.breaker import opens
 from nhc.remedy.clock_watch import mind_the_clock, open_breaker
 from nhc.remedy.effects import Hands
 from nhc.remedy.ladder import Mode
 from nhc.remedy.looking import MARKING, Base, CollectsEvidence, Lookout, RunsSuite
-from nhc.remedy.machine import CAUSE, ENDS, EpisodeEvent, EpisodeState
+from nhc.remedy.machine import CAUSE, ENDS, EpisodeState
 from nhc.remedy.neighbours import Asks
+from nhc.remedy.passes import PASSES, Passes, Waiting, Would, nothing
 from nhc.remedy.settings import RemedySettings
-from nhc.remedy.steps import step
-from nhc.remedy.view import EpisodeView, Move, Scene
 from nhc.store import holds
-from nhc.store.clocks import KeptClock
 from nhc.store.database import Fence, Store
-from nhc.system.steady_time import SteadyTime
-
-PASSES = 20
-"""Passes of one round: an episode takes about ten from its mark to its repair."""
-LOOKS = 8
-"""Machines that are looked at before their repairs are decided: as many as are asked at one time."""
-
-
-class Waiting(NamedTuple):
-    """An episode, or a fault that opened none, that goes no further now, and why. `episode` is 0 for none."""
-
-    node: str
-    episode: int
-    state: str
-    why: str
-
-
-class Would(NamedTuple):
-    """What a dry run would do next to a node."""
-
-    node: str
-    action: str
-    why: str
 
 
 class RemedyRound(NamedTuple):
@@ -81,11 +54,7 @@ class RemedyRound(NamedTuple):
         return [one for one in self.moved if one.case.state in ENDS]
 
 
-def _nothing(_written: Written) -> None:
-    return
-
-
-class RemedyController:
+class RemedyController(Passes):
     """One site's loop over one store. One at a time leads; `fence` is its number, and a lost lead ends a round.
 
     `publish` is called with each move once it is in the store.
@@ -104,15 +73,11 @@ class RemedyController:
         reports: Callable[[], Iterable[ConditionReport]] = tuple,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
-        publish: Callable[[Written], None] = _nothing,
+        publish: Callable[[Written], None] = nothing,
     ) -> None:
-        self.store, self.settings, self.hands = store, settings, hands
-        self.clock, self.monotonic, self.publish = clock, monotonic, publish
-        self.book = Book(store, fence)
-        self.lookout = Lookout(store, settings, hands, self.book, reports, evidence, suite, asks)
-        self.performer = Performer(self.book, hands, clock, settings, self.lookout.held)
-        self._time = KeptClock(store, self.book.actor, fence, clock, monotonic)
-        self._decisions = 0
+        book = Book(store, fence)
+        lookout = Lookout(store, settings, hands, book, reports, evidence, suite, asks)
+        super().__init__(book, settings, hands, lookout, clock, monotonic, publish)
         self._waits: Dict[int, Tuple[str, str]] = {}
         """What each episode was shown to wait for."""
 
@@ -144,10 +109,8 @@ class RemedyController:
             self._tidy()  # after the episodes have seen that their mark was undone
         if apply:
             self.lookout.problems += self.hands.show(self._steps(moved, held, now))
-        problems = (*jumped, *dict.fromkeys(self.lookout.problems),
-                    *(f"episode {number}: {why}" for number, why in self.book.broken.items()))  # fmt: skip
         return RemedyRound(
-            now, opened, tuple(moved), (*waiting, *held), tuple(would), problems, self._decisions,
+            now, opened, tuple(moved), (*waiting, *held), tuple(would), (*jumped, *self.problems()), self._decisions,
             self.monotonic() - ticks,
         )  # fmt: skip
 
@@ -177,90 +140,11 @@ class RemedyController:
         held: List[Waiting] = []
         for number in range(PASSES if apply else 1):
             held = []
-            done = self._pass(base, number == 0, apply, held, would)
+            done = self.pass_over(base, number == 0, apply, held, would)
             moved += done
             if not done:
                 break
         return moved, held
-
-    def _pass(self, base: Base, first: bool, apply: bool, held: List[Waiting], would: List[Would]) -> List[Written]:
-        time = self._time.read()
-        now = time.now
-        with self.store.read() as connection:
-            cases = self.book.cases(connection)
-        if not cases:
-            return []
-        scene, views = self.lookout.look(cases, base, time, first=first, apply=apply)
-        decided, sightings = self._decide(cases, views, scene)
-        moves: List[Tuple[EpisodeCase, Move]] = []
-        for case in cases:
-            number, node = case.episode.id, case.episode.node
-            move = decided[number]
-            if move.event is None:
-                held.append(Waiting(node, number, case.episode.state, move.because or move.detail.waiting))
-                move = self._alarm(move, time)
-            elif not apply:
-                would.append(Would(node, f"episode {number}: {move.event.value}", move.because))
-            if changes(views[number].detail, move):
-                moves.append((case, move))
-        if not apply:
-            return []
-        written = self.book.save(moves, now, sightings)
-        self.performer.wrote(written)
-        current = {case.episode.id: case for case in cases}
-        current.update({one.case.episode.id: one.case for one in written})
-        for one in written:
-            self._tell(one)
-        waits = {number for number, move in decided.items() if move.bound}
-        done = self.performer.act(list(current.values()), views, waits)
-        for one in done:
-            self._tell(one)
-        return [*(one for one in written if one.move.event is not None), *done]
-
-    def _tell(self, one: Written) -> None:
-        if one.move.event is not None or one.case.detail.alarmed != one.move.detail.alarmed:
-            self.publish(one)
-
-    def _decide(
-        self, cases: Sequence[EpisodeCase], views: Dict[int, EpisodeView], scene: Scene
-    ) -> Tuple[Dict[int, Move], Dict[int, Sighting]]:
-        """The next step of each episode. A machine is looked at only where nothing else holds its repair."""
-        decided = {case.episode.id: self._step(case, views[case.episode.id], scene) for case in cases}
-        near = [case for case in cases if decided[case.episode.id].bound == "unseen"]
-        sightings: Dict[int, Sighting] = {}
-        for at in range(0, len(near), LOOKS):
-            # What the last ones were allowed is spent: without room left, no machine is looked at for nothing.
-            again = near[at : at + LOOKS]
-            decided.update({case.episode.id: self._step(case, views[case.episode.id], scene) for case in again if at})
-            some = [case for case in again if decided[case.episode.id].bound == "unseen"]
-            for number, looked in self.lookout.machines(some).items():
-                views[number] = views[number]._replace(
-                    sighting=looked.sighting, unseen=looked.unseen, claims=looked.claims
-                )
-                if looked.sighting is not None:
-                    sightings[number] = looked.sighting
-            decided.update({case.episode.id: self._step(case, views[case.episode.id], scene) for case in some})
-        return decided, sightings
-
-    def _step(self, case: EpisodeCase, view: EpisodeView, scene: Scene) -> Move:
-        self._decisions += 1
-        if case.state is EpisodeState.ACTING and self.performer.is_fresh(case):
-            return Move(None, case.detail)
-        move = step(view, scene)
-        if move.event is EpisodeEvent.MARK_ALLOWED and view.node is not None and view.node.available:
-            scene.usage.count_out(view.name)
-            scene.usage.begin(BegunAction(scene.now, view.name, MARK))
-        elif move.event is EpisodeEvent.CONFIRMED:
-            scene.usage.count_repairing(view.name)
-            scene.usage.begin(BegunAction(scene.now, view.name, view.rung.value))
-        return move
-
-    def _alarm(self, move: Move, time: SteadyTime) -> Move:
-        """A wait that is too long alarms once: an event in the audit log, and a metric."""
-        since = move.detail.waiting_since or move.detail.entered
-        if move.detail.alarmed or not since or time.elapsed(since) <= self.settings.stalled:
-            return move
-        return move._replace(detail=move.detail._replace(alarmed=time.now))
 
     def _breaker(self, base: Base, apply: bool, opened: int) -> None:
         """Open the breaker where too much is wrong at once, the episodes that were opened now among it."""

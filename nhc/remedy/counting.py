@@ -14,9 +14,8 @@ from nhc.remedy import detail as details
 from nhc.remedy.book import EpisodeCase, state_of
 from nhc.remedy.bounds import FLEET, MARK, BegunAction, Bounds, Radius, Usage, sizes
 from nhc.remedy.breaker import NAME, BreakerInput, BreakerSettings
-from nhc.remedy.machine import OUT, REPAIRING, AttemptStatus, EpisodeState
-from nhc.remedy.room import TRAIN_AT_WORK
-from nhc.store import attempts, ended_episodes, holds, nodes, trains
+from nhc.remedy.machine import OUT, AttemptStatus, EpisodeState
+from nhc.store import attempts, ended_episodes, holds, nodes
 from nhc.store.ended_episodes import EndedEpisode
 from nhc.store.episodes import Episode
 from nhc.store.holds import Hold
@@ -81,8 +80,9 @@ def count(
     max_age: float,
     ended: Optional[EndedMarks] = None,
 ) -> Counted:
-    """Count anew what is out, under repair, and begun within the windows. `ended` spares the reading of what cannot
-    change: the details of episodes that have ended.
+    """Count anew what is out, under repair, and begun within the windows. `cases` are the open episodes of the loop and
+    of all trains: they spend from the same bounds. `ended` spares the reading of what cannot change: the details of
+    episodes that have ended.
     """
     usage = Usage(fleet.groups, fleet.sizes)
     since = now - longest(bounds, breaker)
@@ -91,42 +91,34 @@ def count(
     for node in out:
         usage.count_out(node)
     for case in cases:
-        if case.state in REPAIRING and case.attempts:
+        if case.at_work:
             usage.count_repairing(case.episode.node)
-    _trains(connection, usage, out, since)
     rows = ended_episodes.since(connection, since)
     marks = (ended or EndedMarks()).of(connection, rows)
     for node, marked in [*((case.episode.node, case.detail.marked) for case in cases), *marks]:
         if marked > since:
             usage.begin(BegunAction(marked, node, MARK))
-    found = attempts.attempts_since(connection, since)
-    for attempt in found:
-        if state_of(attempt) is not AttemptStatus.REFUSED:
-            usage.begin(BegunAction(attempt.written, attempt.node, attempt.rung))
     known: List[Union[Episode, EndedEpisode]] = [*(case.episode for case in cases), *rows]
+    maintained = {row.id for row in known if row.train is not None}
+    begun_on: Set[int] = set()
+    found = []
+    for attempt in attempts.attempts_since(connection, since, maintenance=True):
+        planned = attempt.episode in maintained
+        if not planned:
+            found.append(attempt)
+        if state_of(attempt) is AttemptStatus.REFUSED or attempt.episode in begun_on:
+            continue
+        usage.begin(BegunAction(attempt.written, attempt.node, attempt.rung), planned)
+        begun_on |= {attempt.episode} if planned else set()  # the steps of one node are one piece of maintenance
     states_of = {row.id: EpisodeState(row.state) for row in known}
     closed = holds.breakers(connection).get(NAME)
     begun = closed.since if closed is not None else 0.0
-    sick = {row.node for row in known if row.opened > max(now - breaker.within, begun)}
+    sick = {row.node for row in known if row.train is None and row.opened > max(now - breaker.within, begun)}
     seen = BreakerInput(
         usage.size((FLEET, "")), len(sick), _blind(connection, fleet, now, max_age),
         _repairs([one for one in found if one.written > begun], states_of),
     )  # fmt: skip
     return Counted(usage, seen)
-
-
-def _trains(connection: Connection, usage: Usage, out: Set[str], since: float) -> None:
-    """Maintenance trains spend from the same bounds: their nodes, marks and work are counted with the loop's."""
-    for one in trains.open_nodes(connection):
-        if one.node not in out:
-            usage.count_out(one.node)
-        if one.state in TRAIN_AT_WORK or one.step:
-            usage.count_repairing(one.node)
-    for one in trains.marked_since(connection, since):
-        usage.begin(BegunAction(one.marked or 0.0, one.node, MARK), planned=True)
-    for act in trains.acts_since(connection, since):
-        if act.state != "refused" and not act.step:  # the steps of one node are one piece of maintenance
-            usage.begin(BegunAction(act.written, act.node, act.rung), planned=True)
 
 
 def _repairs(found: Sequence[attempts.Attempt], states: Mapping[int, EpisodeState]) -> List[bool]:

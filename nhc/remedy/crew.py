@@ -21,6 +21,7 @@ from nhc.ports.repair import (
     Right,
     RightMissing,
     Rung,
+    RunsCommands,
 )
 from nhc.remedy.ladder import Ability
 from nhc.remedy.settings import MachineSettings, RemedySettings, RepairerSettings
@@ -46,9 +47,12 @@ class Hand(NamedTuple):
             return False
         return any(fnmatchcase(node, pattern) for pattern in self.settings.nodes)
 
-    def ability(self, machine: Machine, rung: Rung, device: str = "") -> Ability:
-        """Whether it can do a rung on a machine, however it says so."""
+    def ability(self, machine: Machine, rung: Rung, device: str = "", argv: Sequence[str] = ()) -> Ability:
+        """Whether it can do a rung, or run a command, on a machine, however it says so."""
         try:
+            if argv:
+                runs: object = self.repairer
+                return Ability(runs.can_run(machine) if isinstance(runs, RunsCommands) else "it runs no commands")
             return Ability(self.repairer.can(machine, rung, device))
         except RightMissing as error:
             return Ability(printable(str(error)), right=error.right)
@@ -149,31 +153,34 @@ class Crew:
         """The repairer of that name, None where the settings have none any more."""
         return next((hand for hand in self.hands if hand.name == name), None)
 
-    def choose(self, node: str, rung: Rung, device: str) -> Tuple[Optional[Hand], Ability]:
-        """Who does a rung on a node; None, and why nobody does.
+    def choose(
+        self, node: str, rung: Rung, device: str, argv: Sequence[str] = ()
+    ) -> Tuple[Optional[Hand], Ability]:  # fmt: skip
+        """Who does a rung, or runs a command, on a node; None, and why nobody does.
 
         Where one repairer cannot be asked and none of the others can do it, the answer is that of the one: it may be
         the very one that can.
         """
         machine, said, unasked = self.machine(node), [], Ability()
         for hand in self.hands:
-            if not hand.serves(node, rung):
+            if not hand.serves(node, None if argv else rung) or (argv and not isinstance(hand.repairer, RunsCommands)):
                 continue
-            ability = hand.ability(machine, rung, device)
+            ability = hand.ability(machine, rung, device, argv)
             if not ability.why:
                 return hand, ability
             said.append(f"{hand.name}: {ability.why}")
             unasked = unasked if unasked.again or unasked.right else ability
-        why = "; ".join(said) or f"no repairer is set up for {rung.value} on this node"
+        nobody = "no repairer that runs commands on this node is set up (type node)" if argv else ""
+        why = "; ".join(said) or nobody or f"no repairer is set up for {rung.value} on this node"
         return None, unasked._replace(why=why)
 
-    def can(self, node: str, rung: Rung, device: str) -> Ability:
-        """Whether somebody can do a rung on a node."""
-        return self.choose(node, rung, device)[1]
+    def can(self, node: str, rung: Rung, device: str, argv: Sequence[str] = ()) -> Ability:
+        """Whether somebody can do a rung, or run a command, on a node."""
+        return self.choose(node, rung, device, argv)[1]
 
-    def name_of(self, node: str, rung: Rung, device: str) -> str:
+    def name_of(self, node: str, rung: Rung, device: str, argv: Sequence[str] = ()) -> str:
         """The name of who does it, "" for nobody."""
-        hand = self.choose(node, rung, device)[0]
+        hand = self.choose(node, rung, device, argv)[0]
         return hand.name if hand is not None else ""
 
     def claims(self, node: str) -> str:

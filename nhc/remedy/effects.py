@@ -23,7 +23,7 @@ from nhc.ports.adapter import (
     ShowsSteps,
     Tidies,
 )
-from nhc.ports.repair import Answer, Completes, Order, Progress, Rung, Sent, Sighting
+from nhc.ports.repair import Answer, Completes, Order, Progress, Rung, RunsCommands, Sent, Sighting
 from nhc.remedy.asking import Answered
 from nhc.remedy.book import EpisodeCase, seen_before, state_of
 from nhc.remedy.crew import Crew, Hand
@@ -158,10 +158,16 @@ class Hands:
             return None
         first = case.detail.faults[0] if case.detail.faults else None
         said = (first.message if first.reason in first.message else f"{first.reason}: {first.message}") if first else ""
-        because = printable(said or case.episode.cause, 200)
+        because = printable(case.detail.why or said or case.episode.cause, 200)
         machine = self.crew.machine(case.episode.node, case.detail.boot)
         return hand, Order(
-            attempt.key, str(case.episode.id), attempt.number, machine, Rung(attempt.rung), because, attempt.device
+            attempt.key,
+            str(case.episode.id),
+            attempt.number,
+            machine,
+            Rung(attempt.rung),
+            because,
+            "" if case.work is not None else attempt.device,
         )
 
     def send(self, case: EpisodeCase) -> Sent:
@@ -171,7 +177,12 @@ class Hands:
             return Sent(Answer.REFUSED, f"the settings have no repairer {case.attempts[-1].repairer} any more")
         hand, order = found
         try:
-            return hand.repairer.send(order)
+            if case.work is None or not case.work.argv:
+                return hand.repairer.send(order)
+            repairer: object = hand.repairer
+            if not isinstance(repairer, RunsCommands):
+                return Sent(Answer.REFUSED, f"{hand.name} runs no commands")
+            return repairer.run_command(order, case.work.argv, case.work.takes)
         except Exception as error:  # its contract forbids it; what was sent by then nobody knows
             return Sent(Answer.AMBIGUOUS, printable(f"{hand.name} failed: {type(error).__name__}: {error}", 200))
 
@@ -226,8 +237,10 @@ def answer_of(case: EpisodeCase) -> Sent:
 
 
 def mark_of(case: EpisodeCase, now: float) -> Mark:
-    """The mark of an episode: its first fault, how many more, and the repair that its ladder begins with."""
+    """The mark of an episode: what maintenance is for; or its first fault, how many more, and the repair that its ladder begins with."""
     faults = case.detail.faults
+    if case.detail.why:
+        return Mark(printable(case.detail.why, 200), Action.NONE, now, cause=case.episode.cause)
     if not faults:
         return Mark(case.episode.cause, since=now, cause=case.episode.cause)
     check = faults[0].cause.partition("|")[0]

@@ -28,7 +28,7 @@ from nhc.remedy.machine import REPAIRING, EpisodeState
 from nhc.remedy.neighbours import Asks, witnesses
 from nhc.remedy.settings import RemedySettings
 from nhc.remedy.view import Consent, EpisodeView, Health, Scene
-from nhc.store import episodes, holds, nodes, trains
+from nhc.store import episodes, holds, nodes
 from nhc.store.database import Store
 from nhc.system.steady_time import SteadyTime
 
@@ -71,6 +71,8 @@ class Base(NamedTuple):
     requests: RequestsSeen = RequestsSeen()
     shared: Mapping[str, str] = {}
     """Silent nodes whose silence is no fault of their own, and why."""
+    repairing: Mapping[str, int] = {}
+    """The open repairs of nodes, for maintenance."""
 
 
 class Lookout:
@@ -85,32 +87,36 @@ class Lookout:
         self.reports, self.evidence, self.suite, self.asks = reports, evidence, suite, asks
         self.problems: List[str] = []
         """What could not be read in this round, for a person."""
-        self._fleet = FleetGroups({}, {}, Names((), ()))
+        self.fleet = FleetGroups({}, {}, Names((), ()))
         self._read = float("-inf")
         self._watched: Dict[str, Watched] = {}
         self._marked = counting.EndedMarks()
         self._unseen: Set[int] = set()
 
+    def _forget(self) -> None:
+        self.problems, self._watched, self._unseen = [], {}, set()
+
     def begin(self, now: float) -> Base:
         """Read what a round needs. Raises StoreError."""
-        self.problems, self._watched, self._unseen = [], {}, set()
+        self._forget()
         states = self.states(None)
         self.hands.crew.learn_machines()
-        reported = self._reported()
+        reported = self.reported()
         with self.store.read() as connection:
             if states is not None and not 0 <= now - self._read < GROUPS_EVERY:
-                self._fleet, self._read = counting.fleet(connection, states), now
+                self.fleet, self._read = counting.fleet(connection, states), now
             own, found = self._healths(connection, reported, now)
             if states is not None and self._behind(connection, states, list(found)):
-                self._fleet, self._read = counting.fleet(connection, states), now
+                self.fleet, self._read = counting.fleet(connection, states), now
                 own, found = self._healths(connection, reported, now)
             known = {state.name for state in states or ()}
             faults = [fault for one in found.values() for fault in one.faults if fault.node in known]
             cases = self.book.cases(connection)
             rows = [case.episode for case in cases]
             silent = [state for state in states or () if state.silence is not None]
-            common = silence.shared(silent, self._fleet.groups, self._fleet.sizes, self.settings.silence)
-            silences = self._silences(connection, silent, own, cases, now)
+            common = silence.shared(silent, self.fleet.groups, self.fleet.sizes, self.settings.silence)
+            others = self.book.note_others(connection)
+            silences = self._silences(connection, silent, own, [*cases, *others], now)
             common = {**self._witnessed(silences, common, states or ()), **common}
             faults += [one for one in silences if one.node not in common]
             taken = {row.node for row in rows} | set(found)
@@ -121,14 +127,13 @@ class Lookout:
                 rows += episodes.list_episodes(connection, node=node, limit=RECENT)
             asked, answered = answers(asked, rows, {row.id: causes_of(row) for row in rows if row.node in asked})
             faults += [fault_of(node, one, now) for node, one in asked.items()]
-            self.book.note_others(connection)
             counted = counting.count(
-                connection, self._fleet, cases, states or (), self.settings.bounds, self.settings.breaker, now,
+                connection, self.fleet, [*cases, *others], states or (), self.settings.bounds, self.settings.breaker, now,
                 self.settings.sources.max_age, self._marked,
             )  # fmt: skip
             scopes = holds.in_force(connection, now)
         if states is not None:
-            self.problems += counting.unmatched(self.settings.bounds, scopes, self._fleet)
+            self.problems += counting.unmatched(self.settings.bounds, scopes, self.fleet)
         self.problems += wrong
         requests = RequestsSeen(asked, answered, wrong)
         admissions = admit(faults, standing(rows), self.settings, now)
@@ -144,12 +149,11 @@ class Lookout:
         cases: Sequence[EpisodeCase], now: float,
     ) -> List[NodeFault]:  # fmt: skip
         """Silent nodes as faults. One that boots in the middle of a repair, or of maintenance, is silent for that."""
-        booting = {case.episode.node for case in cases if case.state in REPAIRING}
-        booting |= {one.node for one in trains.open_nodes(connection)}
+        booting = {case.episode.node for case in cases if case.state in REPAIRING or case.episode.train is not None}
         asked = [state for state in silent if state.name not in booting]
-        stored = self._fleet.names.stored
+        stored = self.fleet.names.stored
         rows = nodes.list_nodes(connection, sorted(stored(state.name) for state in asked)) if asked else []
-        heard = {self._fleet.names.here(row.node): row.reported_at or 0.0 for row in rows}
+        heard = {self.fleet.names.here(row.node): row.reported_at or 0.0 for row in rows}
         # UNKNOWN is also what an adapter itself says of a node that is not heard.
         speaks = {name: one.at for name, one in own.items() if one.verdict is not Verdict.UNKNOWN}
         heard.update({name: max(at, heard.get(name, 0.0)) for name, at in speaks.items()})
@@ -164,7 +168,7 @@ class Lookout:
         if not alone or not self.settings.silence.port or self.asks is None:
             return {}
         found = witnesses(
-            alone, [one.name for one in states if one.silence is None and not one.hold], self._fleet.groups, self.asks
+            alone, [one.name for one in states if one.silence is None and not one.hold], self.fleet.groups, self.asks
         )  # fmt: skip
         self.problems += found.problems
         return found.shared
@@ -173,8 +177,8 @@ class Lookout:
         self, connection: Connection, reported: Sequence[ConditionReport], now: float
     ) -> Tuple[Mapping[str, Health], Dict[str, Health]]:
         """What the adapter says of nodes' health, and that together with what the store says."""
-        own = health.reported(reported, self._fleet.names, "adapter", now)
-        return own, self._together([health.stored(connection, self._fleet.names), own])
+        own = health.reported(reported, self.fleet.names, "adapter", now)
+        return own, self._together([health.stored(connection, self.fleet.names), own])
 
     def _together(self, healths: Sequence[Mapping[str, Health]]) -> Dict[str, Health]:
         return health.by_reason(health.together(healths), self.settings.reasons)
@@ -183,7 +187,7 @@ class Lookout:
         """Whether a node is there, or a sick one is in a group, that the remembered fleet does not have: the bounds of
         its blast radius would not count it.
         """
-        groups, names = self._fleet.groups, self._fleet.names
+        groups, names = self.fleet.groups, self.fleet.names
         if any(state.name not in groups for state in states):
             return True
         return any(
@@ -195,7 +199,7 @@ class Lookout:
 
     def _marks(self, found: List[NodeFault], connection: Connection) -> List[NodeFault]:
         """Nodes that a hook or a sync has marked, and that have no report newer than the mark."""
-        known = health.stored(connection, self._fleet.names, [one.node for one in found])
+        known = health.stored(connection, self.fleet.names, [one.node for one in found])
         return [one for one in found if one.node not in known or known[one.node].at <= one.seen]
 
     def states(self, names: Optional[Sequence[str]]) -> Optional[List[NodeState]]:
@@ -206,7 +210,7 @@ class Lookout:
             self.problems.append(f"nodes cannot be read: {printable(str(error))}")
             return None
 
-    def _reported(self) -> List[ConditionReport]:
+    def reported(self) -> List[ConditionReport]:
         try:
             return list(self.reports())
         except AdapterError as error:
@@ -219,16 +223,20 @@ class Lookout:
         """All that bears on the open episodes."""
         now = time.now
         names = sorted({name for case in cases for name in (case.episode.node, case.detail.successor) if name})
-        states = base.states if first else self.states(names)
-        by_name = {state.name: state for state in states or ()}
+        begun = [case for case in cases if case.state is not EpisodeState.PLANNED]
+        again = [] if first else sorted({name for case in begun for name in (case.episode.node, case.detail.successor)})
+        states = base.states if first else self.states([name for name in again if name])
+        by_name = {state.name: state for state in base.states or () if state.name not in again}
+        by_name.update({state.name: state for state in states or ()})
         with self.store.read() as connection:
-            stored = self._fleet.names.stored
+            stored = self.fleet.names.stored
             wanted = {case.detail.successor or case.episode.node for case in cases}
             own = {name: one for name, one in base.own.items() if name in wanted}
-            healths = self._together([health.stored(connection, self._fleet.names, sorted(wanted)), own])
+            healths = self._together([health.stored(connection, self.fleet.names, sorted(wanted)), own])
             rows = nodes.list_nodes(connection, sorted(stored(name) for name in names))
-            self.hands.crew.learn({self._fleet.names.here(row.node): row for row in rows})
-            held = StandingHolds(holds.in_force(connection, now), self._fleet)
+            self.hands.crew.learn({self.fleet.names.here(row.node): row for row in rows})
+            in_force = holds.in_force(connection, now)
+            held, numbers = StandingHolds(in_force, self.fleet), {hold.id for hold in in_force}
             breaker = holds.breakers(connection).get(NAME)
             enabled = holds.first_seen(connection, MARKING)
             joined = self._joined(connection, cases, base)
@@ -255,13 +263,15 @@ class Lookout:
                 detail = detail._replace(faults=kept(detail.faults, found.faults))
             detail = detail._replace(faults=silence.current(detail.faults, by_name.get(node)))
             seen = watched.get(case.episode.id, Watched(None))
-            by = held.why(node)
+            by = held.why(node, detail.hold)
             views[case.episode.id] = case.view()._replace(
                 detail=detail, node=by_name.get(node), nodes_known=states is not None, health=found,
                 held=by, breaker=why, progress=seen.progress, unseen=seen.unseen,
                 consent=consents.get(case.episode.id, Consent()),
                 collected=apply and not by and states is not None and self._collected(case),
-                proved=self._proved(case) if apply else None,
+                proved=self.proved(case, time) if apply else None,
+                hold_stands=not detail.hold or detail.hold in numbers,
+                repairing=base.repairing.get(node, 0),
                 taken_back=base.states is not None and taken_back(detail.faults, base.requests.standing, case.state),
                 boot=self.hands.crew.boot(node), joined=joined.get(case.episode.id, ""),
                 shared=base.shared.get(node, "") if any(map(silence.is_silence, detail.faults)) else "",
@@ -274,7 +284,7 @@ class Lookout:
         if not waiting:
             return {}
         known = {state.name for state in base.states or ()}
-        rows = [(self._fleet.names.here(row.node), row) for row in nodes.list_nodes(connection)]
+        rows = [(self.fleet.names.here(row.node), row) for row in nodes.list_nodes(connection)]
         found = {}
         for case in waiting:
             names = self.hands.crew.node_of(case.detail.replacement, known, rows)
@@ -284,7 +294,7 @@ class Lookout:
 
     def held(self, connection: Connection, node: str, own: int, now: float) -> str:
         """Why nothing may be sent to a node at this very moment, "" where it may: a hold, or the open breaker."""
-        return held_now(connection, node, own, now, self._fleet)
+        return held_now(connection, node, own, now, self.fleet)
 
     def machines(self, cases: Sequence[EpisodeCase]) -> Dict[int, Looked]:
         """See the machines of episodes that are about to be repaired; one that could not be seen is asked again in the
@@ -309,7 +319,9 @@ class Lookout:
             return False
         return self.evidence is None or self.evidence.collected(case, self.hands.crew.machine(case.episode.node))
 
-    def _proved(self, case: EpisodeCase) -> Optional[bool]:
+    def proved(self, case: EpisodeCase, time: SteadyTime) -> Optional[bool]:
+        """Whether the deep suite says that the node is healthy, None while it says nothing."""
+        del time
         name = self.settings.verify.suite
         if case.state is not EpisodeState.VERIFYING or not name or not case.detail.healthy:
             return None

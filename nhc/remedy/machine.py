@@ -1,7 +1,7 @@
 """The states of an episode and the transitions between them, as tables. Pure: nothing here reads a clock or a file.
 
-An episode is one loop over one node: from a fault to a node back in service, or to an escalation that says what was
-tried. Each step is written down in its state *before* it is taken: MARKING before the mark is set, ACTING before the
+An episode is one loop over one node: from a fault, or its turn for maintenance, to a node back in service, or to an
+escalation that says what was tried. Each step is written down in its state *before* it is taken: MARKING before the mark is set, ACTING before the
 repair is sent, RETURNING before the mark is cleared. So a controller that is killed anywhere finds, when it starts
 again, either that nothing was begun or that something may have been; it always knows which step it was at.
 
@@ -15,8 +15,9 @@ from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Tuple
 
 
 class EpisodeState(str, Enum):
-    """Where an episode is. The last four are ends."""
+    """Where an episode is. The last five are ends. Maintenance begins in PLANNED, a repair in DETECTED."""
 
+    PLANNED = "planned"
     DETECTED = "detected"
     MARKING = "marking"
     MARKED = "marked"
@@ -32,6 +33,7 @@ class EpisodeState(str, Enum):
     ESCALATED = "escalated"
     WITHDRAWN = "withdrawn"
     ABORTED = "aborted"
+    SKIPPED = "skipped"
 
 
 class EpisodeEvent(str, Enum):
@@ -43,6 +45,7 @@ class EpisodeEvent(str, Enum):
     MARK_LOST = "mark-lost"
     REPAIR_PLANNED = "repair-planned"
     DRAINED = "drained"
+    NOTHING_TO_COLLECT = "nothing-to-collect"
     DRAIN_OVERDUE = "drain-overdue"
     BUSY_AGAIN = "busy-again"
     COLLECTED = "collected"
@@ -53,12 +56,15 @@ class EpisodeEvent(str, Enum):
     SENT = "sent"
     REFUSED = "refused"
     NOT_BEGUN = "not-begun"
+    STEP_DONE = "step-done"
     EFFECT_SEEN = "effect-seen"
     NO_EFFECT = "no-effect"
     HEALTHY_AGAIN = "healthy-again"
     STILL_FAULTY = "still-faulty"
     PROVED_HEALTHY = "proved-healthy"
     MARK_CLEARED = "mark-cleared"
+    PUT_BACK = "put-back"
+    SKIP = "skip"
     LADDER_ENDED = "ladder-ended"
     GIVEN_UP = "given-up"
     FAULT_GONE = "fault-gone"
@@ -66,12 +72,15 @@ class EpisodeEvent(str, Enum):
     ABORT = "abort"
 
 
-ENDS: FrozenSet[EpisodeState] = frozenset(
-    {EpisodeState.RETURNED, EpisodeState.ESCALATED, EpisodeState.WITHDRAWN, EpisodeState.ABORTED}
-)
+ENDS: FrozenSet[EpisodeState] = frozenset({
+    EpisodeState.RETURNED, EpisodeState.ESCALATED, EpisodeState.WITHDRAWN, EpisodeState.ABORTED, EpisodeState.SKIPPED,
+})  # fmt: skip
 """States in which an episode has ended; nothing leads out of them."""
 
-OUT: FrozenSet[EpisodeState] = frozenset(EpisodeState) - ENDS - {EpisodeState.DETECTED}
+NOT_BEGUN: FrozenSet[EpisodeState] = frozenset({EpisodeState.DETECTED, EpisodeState.PLANNED})
+"""States in which nothing has been done to the node."""
+
+OUT: FrozenSet[EpisodeState] = frozenset(EpisodeState) - ENDS - NOT_BEGUN
 """States in which the node counts as out of service because of us."""
 
 REPAIRING: FrozenSet[EpisodeState] = frozenset({EpisodeState.ACTING, EpisodeState.WATCHING, EpisodeState.VERIFYING})
@@ -84,6 +93,7 @@ CANCELLABLE: FrozenSet[EpisodeState] = OUT - {EpisodeState.ACTING, EpisodeState.
 """States in which nothing destructive is on its way, so that a healthy node or a lost mark may end the repair."""
 
 MEANING: Mapping[EpisodeState, str] = {
+    EpisodeState.PLANNED: "Maintenance: the turn of its wave has not come, or a bound has no room.",
     EpisodeState.DETECTED: "A fault was seen. Nothing has been done; the bounds decide when the node may be marked.",
     EpisodeState.MARKING: "Written down: the mark is about to be set.",
     EpisodeState.MARKED: "Our mark stands, so no new work starts. The next repair is chosen.",
@@ -103,6 +113,7 @@ MEANING: Mapping[EpisodeState, str] = {
     EpisodeState.ESCALATED: "End. A person must look; the node stays out, and the episode says what was tried.",
     EpisodeState.WITHDRAWN: "End. The fault went by itself, or somebody else has taken the node in hand.",
     EpisodeState.ABORTED: "End. A person stopped the episode; the node stays as it is.",
+    EpisodeState.SKIPPED: "End. Maintenance was not done, and nothing was done to the node; it is in service as before.",
 }
 
 CAUSE: Mapping[EpisodeEvent, str] = {
@@ -112,6 +123,7 @@ CAUSE: Mapping[EpisodeEvent, str] = {
     EpisodeEvent.MARK_LOST: "our mark is gone or is somebody else's now",
     EpisodeEvent.REPAIR_PLANNED: "the ladder has a next repair",
     EpisodeEvent.DRAINED: "no work runs on the node, or policy lets the repair go on past the deadline",
+    EpisodeEvent.NOTHING_TO_COLLECT: "no work runs, or it is forced; maintenance needs no evidence",
     EpisodeEvent.DRAIN_OVERDUE: "work still runs after the drain's deadline",
     EpisodeEvent.BUSY_AGAIN: "work runs on the node again",
     EpisodeEvent.COLLECTED: "the evidence is stored, or its collection failed and that is written down",
@@ -122,12 +134,15 @@ CAUSE: Mapping[EpisodeEvent, str] = {
     EpisodeEvent.SENT: "the answer is an acceptance, or is ambiguous",
     EpisodeEvent.REFUSED: "proof that nothing was begun, and asking again is of no use",
     EpisodeEvent.NOT_BEGUN: "proof that nothing was begun, and the same repair may be sent later",
+    EpisodeEvent.STEP_DONE: "the effect was seen, and the maintenance has more steps",
     EpisodeEvent.EFFECT_SEEN: "positive proof: another boot, another instance, a finished job",
     EpisodeEvent.NO_EFFECT: "the repair failed, or showed no effect before its deadline",
     EpisodeEvent.HEALTHY_AGAIN: "a fresh report says that the node is healthy",
     EpisodeEvent.STILL_FAULTY: "a report newer than the repair shows the fault",
     EpisodeEvent.PROVED_HEALTHY: "healthy for the whole time asked for, and every deep check passed",
     EpisodeEvent.MARK_CLEARED: "our mark is gone from the node, or the node itself is gone and its successor works",
+    EpisodeEvent.PUT_BACK: "maintenance cannot be done, and nothing was done: the train is aborted, or no time, or refused",
+    EpisodeEvent.SKIP: "nothing was done to the node for maintenance, and it is in service",
     EpisodeEvent.LADDER_ENDED: "no repair is left, or the next one is not enabled",
     EpisodeEvent.GIVEN_UP: "a deadline, a limit of attempts or a person's refusal",
     EpisodeEvent.FAULT_GONE: "the fault ended before anything was done",
@@ -136,6 +151,16 @@ CAUSE: Mapping[EpisodeEvent, str] = {
 }
 
 _FORWARD: Dict[Tuple[EpisodeState, EpisodeEvent], EpisodeState] = {
+    (EpisodeState.PLANNED, EpisodeEvent.MARK_ALLOWED): EpisodeState.MARKING,
+    (EpisodeState.PLANNED, EpisodeEvent.SKIP): EpisodeState.SKIPPED,
+    (EpisodeState.MARKING, EpisodeEvent.PUT_BACK): EpisodeState.RETURNING,
+    (EpisodeState.MARKED, EpisodeEvent.PUT_BACK): EpisodeState.RETURNING,
+    (EpisodeState.DRAINING, EpisodeEvent.PUT_BACK): EpisodeState.RETURNING,
+    (EpisodeState.RECHECK, EpisodeEvent.PUT_BACK): EpisodeState.RETURNING,
+    (EpisodeState.DRAINING, EpisodeEvent.NOTHING_TO_COLLECT): EpisodeState.RECHECK,
+    (EpisodeState.DRAINING, EpisodeEvent.GIVEN_UP): EpisodeState.ESCALATED,
+    (EpisodeState.WATCHING, EpisodeEvent.STEP_DONE): EpisodeState.MARKED,
+    (EpisodeState.RETURNING, EpisodeEvent.SKIP): EpisodeState.SKIPPED,
     (EpisodeState.DETECTED, EpisodeEvent.MARK_ALLOWED): EpisodeState.MARKING,
     (EpisodeState.DETECTED, EpisodeEvent.FAULT_GONE): EpisodeState.WITHDRAWN,
     (EpisodeState.DETECTED, EpisodeEvent.MARK_REFUSED): EpisodeState.WITHDRAWN,

@@ -78,6 +78,8 @@ def abort(store: Store, number: int, *, by: str, why: str, now: float, check: Ch
     with store.write() as connection:
         case = case_of(connection, number)
         check(connection, case)
+        if case.episode.train is not None:
+            raise RequestRefused(f"episode {number} is maintenance: nhc train abort ends it")
         if case.state in ENDS:
             raise RequestRefused(f"episode {number} has ended already: {case.state.value}")
         said = f"episode {number} of {case.episode.node} is aborted"

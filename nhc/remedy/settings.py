@@ -23,6 +23,25 @@ ACTIONS = {MARK: MARK, **{rung.value: rung.value for rung in REPAIRS}}
 """Every action by the word that the settings use."""
 
 
+class Work(NamedTuple):
+    """One step of maintenance: a repairer's rung, or a command (`argv`, as root, by a repairer that runs commands).
+
+    `rung` is also by whose bounds, quiet hours and approvals it goes: a command counts as a reboot unless its
+    `counts-as` says otherwise. `takes` is how long its effect may take, in seconds. `verifies` says that a failure is
+    the node's and not the work's: it must end with 0.
+    """
+
+    rung: Rung
+    argv: Tuple[str, ...] = ()
+    takes: float = 1800.0
+    verifies: bool = False
+
+    @property
+    def what(self) -> str:
+        """In words, for a person."""
+        return f"command {' '.join(self.argv)}" if self.argv else self.rung.value
+
+
 class EffectTimeouts(NamedTuple):
     """How long the effect of each rung may take (seconds) before the attempt counts as failed.
 

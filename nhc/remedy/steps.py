@@ -20,7 +20,7 @@ from nhc.remedy.last_look import taken
 from nhc.remedy.machine import CANCELLABLE, MARKED_BY_US, EpisodeEvent, EpisodeState
 from nhc.remedy.moves import fresh, go, not_now, stay, still_not_now, wait_for
 from nhc.remedy.silence import is_silence, powered_off
-from nhc.remedy.view import EpisodeView, Health, Move, Scene
+from nhc.remedy.view import NEW_BOOT, EpisodeView, Health, Move, Scene
 from nhc.units import show_number, show_seconds
 
 TAKEN_BACK = "the person who asked for it has taken that back"
@@ -28,15 +28,15 @@ TAKEN_BACK = "the person who asked for it has taken that back"
 
 def step(view: EpisodeView, scene: Scene) -> Move:
     """What happens next to an episode; Move.event is None where it waits, and `detail.waiting` then says for what."""
-    found = _ours(view, scene) or _recovered(view, scene)
+    found = not_ours(view, scene) or _recovered(view, scene)
     return found if found is not None else _STEPS[view.state](view, scene)
 
 
 # What holds in several states.
 
 
-def _ours(view: EpisodeView, scene: Scene) -> Optional[Move]:
-    """Whether the node is still there and still ours; None where it is, or where the state does not ask."""
+def not_ours(view: EpisodeView, scene: Scene) -> Optional[Move]:
+    """What follows where the node is not there, or not ours any more; None where it is, or the state does not ask."""
     if view.state in (EpisodeState.ACTING, EpisodeState.WATCHING):
         return None  # what was sent is followed to its end, even if somebody has put a hold on the node since
     if view.held:
@@ -120,7 +120,8 @@ def _why(view: EpisodeView) -> str:
     return first.message if first is not None else ""
 
 
-def _marking(view: EpisodeView, scene: Scene) -> Move:
+def marking(view: EpisodeView, scene: Scene) -> Move:
+    """Wait until the mark is set; where that takes too long, give up."""
     if scene.time.elapsed(view.detail.entered) > scene.settings.wait_limit:
         return go(view, EpisodeEvent.GIVEN_UP, f"the mark could not be set: {view.detail.waiting}")
     node, settings = view.node, scene.settings
@@ -167,7 +168,8 @@ def _named(rung: Rung, device: str) -> str:
     return f"{rung.value} of {device}" if device else rung.value
 
 
-def _draining(view: EpisodeView, scene: Scene) -> Move:
+def draining(view: EpisodeView, scene: Scene) -> Move:
+    """Wait until running work has ended, at most until the drain's deadline."""
     assert view.node is not None
     drain = scene.settings.drain
     if not view.node.busy or view.rung not in drain.rungs:
@@ -204,7 +206,7 @@ def _recheck(view: EpisodeView, scene: Scene) -> Move:
         return go(view, EpisodeEvent.BUSY_AGAIN, "work runs on the node again")
     if view.node.hold:
         return wait_for(view, scene, Held("node", f"left alone: {view.node.hold}"))
-    impossible = _cannot(view, scene)
+    impossible = cannot(view, scene)
     if impossible is not None:
         return impossible
     others = _others(view)
@@ -244,9 +246,7 @@ def _others(view: EpisodeView) -> Optional[Held]:
     judged = {one.boot for one in view.detail.faults if one.boot}
     # Until our repair took effect the node may have gone on to report the fault.
     by_us = (
-        view.last is not None
-        and view.last.rung in after_repair.NEW_BOOT
-        and max(view.last.written, view.detail.repaired) >= newest
+        view.last is not None and view.last.rung in NEW_BOOT and max(view.last.written, view.detail.repaired) >= newest
     )
     if judged and view.boot and view.boot not in judged and not by_us:
         return Held("boot", "the machine has booted since its fault was seen: a report of this boot must show it")
@@ -257,14 +257,14 @@ def _others(view: EpisodeView) -> Optional[Held]:
     return Held("breaker", view.breaker) if view.breaker else None
 
 
-def _cannot(view: EpisodeView, scene: Scene) -> Optional[Move]:
+def cannot(view: EpisodeView, scene: Scene) -> Optional[Move]:
     """What follows where the planned repair is not possible after all, or cannot be asked for now; None where it is."""
     waits = still_not_now(view, scene)
     if waits is not None:
         return waits
     if scene.settings.mode(view.rung.value) is not Mode.ON:
         return go(view, EpisodeEvent.LADDER_ENDED, f"{view.rung.value} is not enabled any more")
-    ability = scene.can(view.name, view.rung, view.detail.device)
+    ability = scene.can(view.name, view.rung, view.detail.device, view.work.argv if view.work is not None else ())
     if ability.again > 0:
         return not_now(view, scene, ability.why, ability.again)
     if ability.right:
@@ -300,9 +300,9 @@ def _awaiting(view: EpisodeView, scene: Scene) -> Move:
 
 _STEPS: Dict[EpisodeState, Callable[[EpisodeView, Scene], Move]] = {
     EpisodeState.DETECTED: _detected,
-    EpisodeState.MARKING: _marking,
+    EpisodeState.MARKING: marking,
     EpisodeState.MARKED: _marked,
-    EpisodeState.DRAINING: _draining,
+    EpisodeState.DRAINING: draining,
     EpisodeState.EVIDENCE: _evidence,
     EpisodeState.RECHECK: _recheck,
     EpisodeState.AWAITING_APPROVAL: _awaiting,

@@ -11,8 +11,11 @@ from nhc.remedy.bounds import Usage
 from nhc.remedy.detail import Detail
 from nhc.remedy.ladder import Ability, NodeFault
 from nhc.remedy.machine import AttemptStatus, EpisodeEvent, EpisodeState
-from nhc.remedy.settings import RemedySettings
+from nhc.remedy.settings import RemedySettings, Work
 from nhc.system.steady_time import SteadyTime
+
+NEW_BOOT = frozenset({Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE})
+"""Rungs after which the machine has another boot id."""
 
 
 class Health(NamedTuple):
@@ -42,6 +45,7 @@ class Try(NamedTuple):
     state: AttemptStatus
     written: float
     before_boot: str = ""
+    message: str = ""
 
 
 class Consent(NamedTuple):
@@ -61,7 +65,9 @@ class EpisodeView(NamedTuple):
     None while it runs or was not asked for). `joined`: the node whose machine is `detail.replacement`, ""
     while none has joined. `taken_back`: it is for what a person asked for, and asks for
     no more. `boot` is the boot id that the cluster, or the newest report, says the machine has now. `shared` says why
-    the node's silence is no fault of its own, "" where it is.
+    the node's silence is no fault of its own, "" where it is. Of maintenance: `work` is the step that is next or under
+    way, `done` how many are done, `wave` the node's; `hold_stands` says whether our own hold is in force, `repairing`
+    is the number of an open repair of the node, 0 for none.
     """
 
     number: int
@@ -86,6 +92,16 @@ class EpisodeView(NamedTuple):
     joined: str = ""
     boot: str = ""
     shared: str = ""
+    work: Optional[Work] = None
+    done: int = 0
+    wave: int = 0
+    hold_stands: bool = True
+    repairing: int = 0
+
+    @property
+    def new_boot(self) -> bool:
+        """Whether the newest attempt brings another boot id: its rung does, and a command by itself does not."""
+        return self.last is not None and self.last.rung in NEW_BOOT and not (self.work and self.work.argv)
 
     @property
     def silent(self) -> bool:
@@ -99,14 +115,14 @@ class EpisodeView(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """What all episodes of a round share. `can` says whether a repairer can do a rung on a node."""
+    """What all episodes of a round share. `can` says whether a repairer can do a rung (or a command) on a node."""
 
     settings: RemedySettings
     usage: Usage
     time: SteadyTime
     enabled_at: Optional[float]
-    can: Callable[[str, Rung, str], Ability]
-    repairer: Callable[[str, Rung, str], str]
+    can: Callable[..., Ability]
+    repairer: Callable[..., str]
 
     @property
     def now(self) -> float:

@@ -16,7 +16,7 @@ from sqlalchemy.engine import Connection
 
 from nhc.model import printable
 from nhc.store import audit
-from nhc.store.episodes import MESSAGE_LIMIT, Episode
+from nhc.store.episodes import MESSAGE_LIMIT, REPAIR, Episode
 from nhc.store.errors import Conflict
 from nhc.store.schema import approvals, attempts, episodes
 
@@ -143,9 +143,16 @@ def attempts_of(connection: Connection, episode: int) -> List[Attempt]:
     return [Attempt._make(row) for row in connection.execute(asked)]
 
 
-def attempts_since(connection: Connection, since: float, nodes: Optional[Sequence[str]] = None) -> List[Attempt]:
-    """The attempts written since then, of these nodes or of all: what rates and windows are counted from."""
+def attempts_since(
+    connection: Connection, since: float, nodes: Optional[Sequence[str]] = None, maintenance: bool = False
+) -> List[Attempt]:  # fmt: skip
+    """The repairs written since then, of these nodes or of all: what rates and windows are counted from.
+
+    `maintenance` takes its work as well.
+    """
     asked = sa.select(attempts).where(attempts.c.written >= since)
+    if not maintenance:
+        asked = asked.join(episodes, episodes.c.id == attempts.c.episode).where(REPAIR)
     if nodes is not None:
         asked = asked.where(attempts.c.node.in_(nodes))
     # Asked for their order, SQLite reads all that ever were, rather than sort these.

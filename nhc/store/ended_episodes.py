@@ -1,4 +1,4 @@
-"""Counts of the episodes that have ended since some time, made by the database: a month may have 30,000 of them."""
+"""Counts of the repairs that have ended since some time, made by the database: a month may have 30,000 of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from nhc.store.episodes import Episode
+from nhc.store.episodes import REPAIR, Episode
 from nhc.store.schema import LEFT, episodes
 
 BATCH = 500
@@ -22,10 +22,11 @@ class EndedEpisode(NamedTuple):
     node: str
     state: str
     opened: float
+    train: Optional[int]
 
 
 def since(connection: Connection, at: float) -> List[EndedEpisode]:
-    """The episodes that have ended since then, the oldest first."""
+    """The episodes that have ended since then, maintenance among them, the oldest first."""
     columns = (episodes.c[name] for name in EndedEpisode._fields)
     found = connection.execute(sa.select(*columns).where(episodes.c.ended >= at))
     # Asked for their order, SQLite reads all that ever were, rather than sort these.
@@ -45,7 +46,7 @@ def details(connection: Connection, numbers: Sequence[int]) -> Dict[int, str]:
 def outcomes(connection: Connection, since: float) -> Dict[str, int]:
     """How many episodes ended in which state, the most frequent first."""
     count = sa.func.count()
-    asked = sa.select(episodes.c.state, count).where(episodes.c.ended >= since).group_by(episodes.c.state)
+    asked = sa.select(episodes.c.state, count).where(REPAIR, episodes.c.ended >= since).group_by(episodes.c.state)
     return {str(row[0]): int(row[1]) for row in connection.execute(asked.order_by(count.desc(), episodes.c.state))}
 
 
@@ -55,11 +56,13 @@ def left_to_persons(connection: Connection, node: str = "") -> List[Episode]:
     A node of which there is a later episode is not among them: `nhc remedy release` begins one. The index
     `episodes_left` has those alone that were left so: the history of repairs that succeeded is not read.
     """
-    newest = sa.select(sa.func.max(episodes.c.id)).where(LEFT).group_by(episodes.c.node)
+    newest = sa.select(sa.func.max(episodes.c.id)).where(LEFT, REPAIR).group_by(episodes.c.node)
     if node:
         newest = newest.where(episodes.c.node == node)
     later = episodes.alias("later")
-    none_later = ~sa.exists().where(later.c.node == episodes.c.node, later.c.id > episodes.c.id)
+    none_later = ~sa.exists().where(
+        later.c.node == episodes.c.node, later.c.id > episodes.c.id, later.c.train.is_(None)
+    )
     asked = sa.select(episodes).where(episodes.c.id.in_(newest), none_later)
     return [Episode._make(row) for row in connection.execute(asked.order_by(episodes.c.id.desc()))]
 
@@ -68,7 +71,7 @@ def repeated(connection: Connection, since: float, limit: int) -> List[Tuple[str
     """The nodes that had more than one, with how many, the most first."""
     # By an expression: by the column itself, SQLite reads the episodes of all time in the order of their nodes.
     node, count = episodes.c.node.concat(""), sa.func.count()
-    asked = sa.select(node, count).where(episodes.c.ended >= since).group_by(node).having(count > 1)
+    asked = sa.select(node, count).where(REPAIR, episodes.c.ended >= since).group_by(node).having(count > 1)
     return [(str(row[0]), int(row[1])) for row in connection.execute(asked.order_by(count.desc(), node).limit(limit))]
 
 
@@ -77,7 +80,7 @@ def durations(connection: Connection, since: float, state: str, shares: Sequence
 
     None where there is none.
     """
-    of_state = sa.and_(episodes.c.ended >= since, episodes.c.state == state)
+    of_state = sa.and_(REPAIR, episodes.c.ended >= since, episodes.c.state == state)
     total = int(connection.scalar(sa.select(sa.func.count()).select_from(episodes).where(of_state)) or 0)
     if not total:
         return [None] * len(shares)

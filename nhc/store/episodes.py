@@ -1,4 +1,5 @@
-"""Episodes: one fault on one node, from its mark to its return or escalation. Each node and cause has one open at most.
+"""Episodes: a repair or maintenance of one node, from its mark to its return or escalation. Each node and cause has one
+open at most. What lists and counts episodes takes repairs alone, unless it says otherwise.
 
 Each change is one transaction with its row of the audit log. `version` guards against two who change the same
 episode: the second gets a Conflict, reads again and decides again.
@@ -6,7 +7,7 @@ episode: the second gets a Conflict, reads again and decides again.
 
 from __future__ import annotations
 
-from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
@@ -18,14 +19,20 @@ from nhc.store.errors import Conflict
 from nhc.store.schema import episodes
 
 MESSAGE_LIMIT = 4000
+REPAIR = episodes.c.train.is_(None)
+"""What an episode is that is no maintenance."""
 
-
+PLANNED = "planned"
+"""The state of maintenance whose turn has not come."""
 AWAITING = "awaiting-approval"
 """The state of an episode that waits for a person (`nhc.remedy.machine.EpisodeState`)."""
 
 
 class Episode(NamedTuple):
-    """One row. `due` is when it has to be looked at next; `detail` is JSON that only the remedy loop reads."""
+    """One row. `due` is when it has to be looked at next; `detail` is JSON that only the remedy loop reads.
+
+    `train` is None for the repair of a fault; maintenance has its train's number, and the wave that the node is in.
+    """
 
     id: int
     node: str
@@ -40,6 +47,8 @@ class Episode(NamedTuple):
     outcome: str
     detail: str
     version: int
+    train: Optional[int] = None
+    wave: int = 0
 
 
 class EpisodeStep(NamedTuple):
@@ -122,10 +131,13 @@ def get(connection: Connection, number: int) -> Optional[Episode]:
     return Episode._make(row) if row else None
 
 
-def open_states(connection: Connection) -> Dict[int, str]:
-    """The states of all open episodes, by their number."""
-    asked = sa.select(episodes.c.id, episodes.c.state).where(episodes.c.ended.is_(None))
-    return {int(row.id): str(row.state) for row in connection.execute(asked)}
+def out_beside(connection: Connection, train: Optional[int], before: Sequence[str]) -> List[Episode]:
+    """The open episodes that are not a train's (None: not repairs), but for those in one of the states `before`."""
+    other: sa.ColumnElement[bool] = episodes.c.train.is_not(None)
+    if train is not None:
+        other = sa.or_(episodes.c.train.is_(None), episodes.c.train != train)
+    asked = sa.select(episodes).where(episodes.c.ended.is_(None), other, episodes.c.state.not_in(before))
+    return [Episode._make(row) for row in connection.execute(asked)]
 
 
 def list_episodes(
@@ -141,7 +153,7 @@ def list_episodes(
 
     With a limit it is the newest ones that are kept.
     """
-    asked = sa.select(episodes)
+    asked = sa.select(episodes).where(REPAIR)
     if node:
         asked = asked.where(episodes.c.node == node)
     if is_open is not None:
@@ -163,9 +175,13 @@ def by_need(connection: Connection, *, is_open: Optional[bool] = None, limit: in
     then the open ones and then the ended ones, the newest first. `offset` skips what was shown before.
     """
     waits = sa.and_(episodes.c.ended.is_(None), episodes.c.state == AWAITING)
-    asked = sa.select(episodes).order_by(
-        sa.case((waits, 0), (episodes.c.ended.is_(None), 1), else_=2),
-        sa.case((waits, episodes.c.id), else_=-episodes.c.id),
+    asked = (
+        sa.select(episodes)
+        .where(REPAIR)
+        .order_by(
+            sa.case((waits, 0), (episodes.c.ended.is_(None), 1), else_=2),
+            sa.case((waits, episodes.c.id), else_=-episodes.c.id),
+        )
     )
     if is_open is not None:
         asked = asked.where(episodes.c.ended.is_(None) if is_open else episodes.c.ended.is_not(None))
@@ -174,7 +190,7 @@ def by_need(connection: Connection, *, is_open: Optional[bool] = None, limit: in
 
 def count(connection: Connection, is_open: Optional[bool] = None) -> int:
     """How many episodes there are: open ones, ended ones, or all."""
-    asked = sa.select(sa.func.count()).select_from(episodes)
+    asked = sa.select(sa.func.count()).select_from(episodes).where(REPAIR)
     if is_open is not None:
         asked = asked.where(episodes.c.ended.is_(None) if is_open else episodes.c.ended.is_not(None))
     return int(connection.scalar(asked) or 0)

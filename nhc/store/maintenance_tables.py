@@ -23,50 +23,8 @@ trains = sa.Table(
 )
 """A maintenance train: the same work on many nodes, in waves. `plan` is the text of its file, `digest` its SHA-256.
 
-A name is used once: what was done to a node under it is never done again.
+A name is used once: what was done to a node under it is never done again. Its nodes are episodes.
 """
-
-train_nodes = sa.Table(
-    "train_nodes",
-    metadata,
-    sa.Column("train", Id, sa.ForeignKey("trains.id"), nullable=False),
-    sa.Column("node", sa.Text, nullable=False),
-    sa.Column("wave", sa.Integer, nullable=False),
-    text_column("state"),
-    sa.Column("step", sa.Integer, nullable=False, server_default="0"),
-    time_column("marked", empty=True),
-    time_column("updated"),
-    time_column("ended", empty=True),
-    text_column("outcome"),
-    sa.Column("detail", sa.Text, nullable=False, server_default="{}"),
-    sa.Column("version", sa.Integer, nullable=False, server_default="1"),
-    sa.PrimaryKeyConstraint("train", "node"),
-    sa.Index("train_nodes_ended", "ended"),
-    sa.Index("train_nodes_node", "node"),
-)
-"""A node of a train. `step` counts the work that is done or begun; `detail` is JSON that only nhc.trains reads."""
-
-train_acts = sa.Table(
-    "train_acts",
-    metadata,
-    sa.Column("train", Id, sa.ForeignKey("trains.id"), nullable=False),
-    sa.Column("node", sa.Text, nullable=False),
-    sa.Column("step", sa.Integer, nullable=False),
-    text_column("what"),
-    text_column("rung"),
-    text_column("repairer"),
-    sa.Column("key", sa.Text, nullable=False, unique=True),
-    text_column("state"),
-    sa.Column("tries", sa.Integer, nullable=False, server_default="1"),
-    text_column("message"),
-    text_column("request_id"),
-    sa.Column("before", sa.Text, nullable=False, server_default="{}"),
-    time_column("written"),
-    time_column("ended", empty=True),
-    sa.PrimaryKeyConstraint("train", "node", "step"),
-    sa.Index("train_acts_written", "written"),
-)
-"""One piece of work on one node, written down before it is begun. The key of the table lets each be begun once."""
 
 train_approvals = sa.Table(
     "train_approvals",

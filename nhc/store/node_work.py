@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import List, NamedTuple, Optional, Tuple
+from typing import Any, List, NamedTuple, Optional, Tuple
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from nhc.store.episodes import PLANNED
 from nhc.store.job_tables import job_nodes, job_restarts, jobs
 from nhc.store.jobs import WatchedJob
-from nhc.store.maintenance_tables import spares, train_nodes, trains
+from nhc.store.maintenance_tables import spares, trains
+from nhc.store.schema import episodes
 
 
 class FailedJob(NamedTuple):
@@ -31,7 +33,7 @@ class FailedJob(NamedTuple):
 class NodeTrain(NamedTuple):
     """A maintenance train that the node is in. `ended` is None while the train still has work on it.
 
-    `marked` is when the train took the node out of service, None where it has not.
+    `detail` is that of its episode.
     """
 
     train: str
@@ -42,7 +44,7 @@ class NodeTrain(NamedTuple):
     outcome: str
     updated: float
     ended: Optional[float]
-    marked: Optional[float]
+    detail: str
 
 
 class NodeSpare(NamedTuple):
@@ -90,33 +92,22 @@ def job(connection: Connection, number: int) -> Optional[WatchedJob]:
 
 def trains_of(connection: Connection, node: str, limit: int = 10) -> List[NodeTrain]:
     """The trains that a node is or was in, the newest first."""
-    asked = (
-        sa.select(
-            trains.c.name, trains.c.by, trains.c.why, train_nodes.c.wave, train_nodes.c.state, train_nodes.c.outcome,
-            train_nodes.c.updated, train_nodes.c.ended, train_nodes.c.marked,
-        )
-        .join_from(train_nodes, trains, trains.c.id == train_nodes.c.train)
-        .where(train_nodes.c.node == node)
-        .order_by(train_nodes.c.train.desc())
-        .limit(limit)
-    )  # fmt: skip
-    return [NodeTrain._make(row) for row in connection.execute(asked)]
+    asked = _in_trains().where(episodes.c.node == node).limit(limit)
+    return [NodeTrain._make(row[1:]) for row in connection.execute(asked)]
 
 
-def out_by_train(connection: Connection, node: str = "") -> List[Tuple[str, NodeTrain]]:
-    """The nodes (or one) that a train has out of service now, each with that train."""
-    asked = (
-        sa.select(
-            train_nodes.c.node, trains.c.name, trains.c.by, trains.c.why, train_nodes.c.wave, train_nodes.c.state,
-            train_nodes.c.outcome, train_nodes.c.updated, train_nodes.c.ended, train_nodes.c.marked,
-        )
-        .join_from(train_nodes, trains, trains.c.id == train_nodes.c.train)
-        .where(train_nodes.c.ended.is_(None), train_nodes.c.marked > 0)
-        .order_by(train_nodes.c.train.desc())
-    )  # fmt: skip
+def begun_by_train(connection: Connection, node: str = "") -> List[Tuple[str, NodeTrain]]:
+    """The nodes (or one) on which a train has begun and not ended, each with that train."""
+    asked = _in_trains().where(episodes.c.ended.is_(None), episodes.c.state != PLANNED)
     if node:
-        asked = asked.where(train_nodes.c.node == node)
+        asked = asked.where(episodes.c.node == node)
     return [(str(row[0]), NodeTrain._make(row[1:])) for row in connection.execute(asked)]
+
+
+def _in_trains() -> sa.Select[Any]:
+    columns = (trains.c.name, trains.c.by, trains.c.why, *(episodes.c[name] for name in NodeTrain._fields[3:]))
+    asked = sa.select(episodes.c.node, *columns).join_from(episodes, trains, trains.c.id == episodes.c.train)
+    return asked.order_by(episodes.c.train.desc())
 
 
 def spares_of(connection: Connection, node: str) -> List[NodeSpare]:

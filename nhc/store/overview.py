@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from nhc.store import nodes
 from nhc.store.database import Store
+from nhc.store.episodes import REPAIR
 from nhc.store.schema import audit, episodes, problems, report_history
 from nhc.store.schema import leader as leader_table
 from nhc.store.schema import nodes as nodes_table
@@ -52,7 +53,7 @@ def overview(store: Store, revision: str) -> Overview:
             int(size),
             nodes.counts(connection),
             count(problems, problems.c.ended.is_(None)),
-            count(episodes, episodes.c.ended.is_(None)),
+            count(episodes, sa.and_(REPAIR, episodes.c.ended.is_(None))),
             count(report_history),
             int(connection.scalar(sa.select(sa.func.max(audit.c.seq))) or 0),
             times[0],

@@ -22,15 +22,17 @@ from nhc.store.database import Store
 from nhc.store.deep_tables import deep_results, sweep_tests, sweeps
 from nhc.store.errors import StoreError
 from nhc.store.job_tables import jobs
-from nhc.store.maintenance_tables import train_acts, train_approvals, train_nodes, trains
-from nhc.store.schema import audit as audit_table
+from nhc.store.maintenance_tables import train_approvals, trains
 from nhc.store.schema import (
+    attempts,
     audit_segments,
     coverage,
+    episodes,
     problems,
     report_history,
     tokens,
 )
+from nhc.store.schema import audit as audit_table
 from nhc.store.schema import evidence as evidence_table
 from nhc.system import kept_owner
 
@@ -40,7 +42,7 @@ DAY = 86400.0
 
 
 class Keep(NamedTuple):
-    """Ages in seconds. Episodes and attempts are never deleted: they are few, and rates are counted from them."""
+    """Ages in seconds. Repairs and their attempts are never deleted: they are few, and rates are counted from them."""
 
     history: float = 90 * DAY
     problems: float = 365 * DAY
@@ -87,8 +89,8 @@ def prune(
     }
     # Last: its tests and results name it. One that a result still names stays.
     rows["sweeps"] = _some(store, sweeps, sweeps.c.id.in_(_old_sweeps(now - keep.deep)))
-    for table in (train_acts, train_approvals, train_nodes):  # the names of trains stay: none is used twice
-        rows[table.name] = _some(store, table, table.c.train.in_(_old_trains(now - keep.trains)))
+    for table, which in _of_trains(now - keep.trains):
+        rows[table.name] = _some(store, table, which)
     files: List[str] = []
     if with_evidence:
         rows["evidence"], files = evidence.forget_expired(store, now)
@@ -112,10 +114,7 @@ def due(store: Store, keep: Keep, now: float) -> Dict[str, int]:
         ("deep_results", _old_results(now - keep.deep)),
         ("sweep_tests", sweep_tests.c.sweep.in_(_old_sweeps(now - keep.deep, with_results=True))),
         ("sweeps", sweeps.c.id.in_(_old_sweeps(now - keep.deep, with_results=True))),
-        *(
-            (table.name, table.c.train.in_(_old_trains(now - keep.trains)))
-            for table in (train_acts, train_approvals, train_nodes)
-        ),
+        *((table.name, which) for table, which in _of_trains(now - keep.trains)),
         ("evidence", evidence_table.c.expires <= now),
         ("audit", audit_table.c.seq < sa.func.coalesce(young, newest)),
     )
@@ -123,9 +122,14 @@ def due(store: Store, keep: Keep, now: float) -> Dict[str, int]:
         return {name: int(connection.scalar(sa.select(sa.func.count()).where(which)) or 0) for name, which in counted}
 
 
-def _old_trains(before: float) -> sa.Select[Tuple[int]]:
-    """Trains that ended before that."""
-    return sa.select(trains.c.id).where(trains.c.ended < before)
+def _of_trains(before: float) -> List[Tuple[sa.Table, sa.ColumnElement[bool]]]:
+    """What there is of trains that ended before that, but for their names: none is used twice."""
+    old = sa.select(trains.c.id).where(trains.c.ended < before)
+    return [
+        (attempts, attempts.c.episode.in_(sa.select(episodes.c.id).where(episodes.c.train.in_(old)))),
+        (train_approvals, train_approvals.c.train.in_(old)),
+        (episodes, episodes.c.train.in_(old)),
+    ]
 
 
 def archive(store: Store, before: float, now: float, *, segments: str, by: str) -> str:

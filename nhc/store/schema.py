@@ -139,7 +139,10 @@ episodes = sa.Table(
     text_column("outcome"),
     sa.Column("detail", sa.Text, nullable=False, server_default="{}"),
     sa.Column("version", sa.Integer, nullable=False, server_default="1"),
+    sa.Column("train", Id),
+    sa.Column("wave", sa.Integer, nullable=False, server_default="0"),
 )
+"""The loop over one node. `train` and `wave` are those of maintenance, and empty for the repair of a fault."""
 sa.Index(
     "episodes_open",
     *(episodes.c.node, episodes.c.cause),
@@ -155,6 +158,8 @@ LEFT = sa.text("state IN ('escalated', 'aborted')")
 With the words themselves: for a parameter in their place, SQLite does not take the index.
 """
 sa.Index("episodes_left", episodes.c.node, episodes.c.id, sqlite_where=LEFT, postgresql_where=LEFT)
+sa.Index("episodes_train", episodes.c.train, sqlite_where=episodes.c.train.is_not(None),
+         postgresql_where=episodes.c.train.is_not(None))  # fmt: skip
 
 attempts = sa.Table(
     "attempts",

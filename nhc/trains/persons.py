@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import FrozenSet, Mapping, Optional
 
+from nhc.remedy.machine import EpisodeState
 from nhc.store import trains
 from nhc.store.database import Fence, Store
 from nhc.store.errors import Conflict
 from nhc.store.trains import Train
-from nhc.trains.machine import Stop, TrainState
+from nhc.trains.machine import TrainState
 from nhc.trains.settings import TrainPlan
 from nhc.trains.waves import Taken
 from nhc.units import show_number
@@ -27,14 +28,14 @@ FROM: Mapping[TrainState, FrozenSet[TrainState]] = {
 
 
 def begin(
-    store: Store, plan: TrainPlan, taken: Taken, *, by: str, now: float, fence: Fence
+    store: Store, plan: TrainPlan, taken: Taken, *, by: str, now: float, fence: Optional[Fence] = None
 ) -> Train:  # fmt: skip
     """Write a train down; who begins it agrees to it. Raises TrainRefused, StoreError."""
     with store.write(fence) as connection:
         try:
             made = trains.create(
                 connection, plan.name, taken.waves, plan=plan.text, digest=plan.digest, state=TrainState.PLANNED.value,
-                node_state=Stop.WAITING.value, by=by, why=plan.why, now=now,
+                node_state=EpisodeState.PLANNED.value, by=by, why=plan.why, now=now,
             )  # fmt: skip
         except Conflict as error:
             raise TrainRefused(str(error)) from None

@@ -6,37 +6,20 @@ Bounds, quiet hours, protected nodes and approvals are those of remedy.toml: a t
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from typing import NamedTuple, Tuple
 
 from nhc.policy.limits import Limit, read_limit
 from nhc.ports.repair import Rung
 from nhc.remedy.bounds import REPAIRS
-from nhc.remedy.settings import VerifySettings
+from nhc.remedy.ladder import Mode
+from nhc.remedy.settings import ACTIONS, DrainSettings, RemedySettings, VerifySettings, Work
 from nhc.settings import settings_file
 from nhc.settings.settings_file import SettingsError, Table
 
 HOUR = 3600.0
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
-
-
-class Work(NamedTuple):
-    """One piece of work: a repairer's rung, or a command on the node (`argv`, as root, by a repairer that runs some).
-
-    `rung` is also by whose bounds, quiet hours and approvals it goes: a command counts as a reboot unless its
-    `counts-as` says otherwise. `takes` is how long its effect may take, in seconds. `verifies` says that a failure is
-    the node's and not the work's: it must end with 0.
-    """
-
-    rung: Rung
-    argv: Tuple[str, ...] = ()
-    takes: float = 1800.0
-    verifies: bool = False
-
-    @property
-    def what(self) -> str:
-        """In words, for a person."""
-        return f"command {' '.join(self.argv)}" if self.argv else self.rung.value
 
 
 class Waves(NamedTuple):
@@ -50,14 +33,6 @@ class Waves(NamedTuple):
     size: Limit = Limit(share=0.05, least=4)
     per: Tuple[Tuple[str, Limit], ...] = ()
     pause: float = 600.0
-
-
-class TrainDrain(NamedTuple):
-    """How long running work may go on (seconds), and whether work is then done on a busy node; else it is skipped."""
-
-    deadline: float = 86400.0
-    force: bool = False
-    evict: bool = False
 
 
 class TrainPlan(NamedTuple):
@@ -76,10 +51,20 @@ class TrainPlan(NamedTuple):
     work: Tuple[Work, ...]
     waves: Waves = Waves()
     failures: Limit = Limit(share=0.05)
-    drain: TrainDrain = TrainDrain()
+    drain: DrainSettings = DrainSettings()
     proof: VerifySettings = VerifySettings()
     wait_limit: float = 86400.0
     every: float = 15.0
+
+    def over(self, site: RemedySettings) -> RemedySettings:
+        """The site's settings with what the plan says of drain and proof. Bounds, hours, breaker, sources and
+        repairers are the site's. Its modes and approvals are for what the loop does by itself, and its alarms too.
+        """
+        return site._replace(
+            modes=dict.fromkeys(ACTIONS, Mode.ON), bounds=site.bounds._replace(approvals={}), drain=self.drain,
+            verify=self.proof, wait_limit=self.wait_limit, not_now=self.wait_limit, stalled=math.inf,
+            silence=site.silence._replace(move_work=False),
+        )  # fmt: skip
 
 
 def load(path: str) -> TrainPlan:
@@ -147,9 +132,9 @@ def _waves(table: Table) -> Waves:
     )  # fmt: skip
 
 
-def _drain(table: Table) -> TrainDrain:
-    default = TrainDrain()
-    return TrainDrain(
+def _drain(table: Table) -> DrainSettings:
+    default = DrainSettings()
+    return DrainSettings(
         table.seconds("deadline", default.deadline), table.choice("then", {"skip": False, "force": True}, False),
         table.flag("evict", default.evict),
     )  # fmt: skip

@@ -1,112 +1,128 @@
-"""The next step of one node of a train. Pure: what is seen in (`StopView`, `TrainScene`), one `StopMove` out."""
+"""The next step of one node of a train. Pure: the loop's decisions (`nhc.remedy.steps`), and what maintenance decides
+in another way: when a node's turn has come, which work is next, and what becomes of a node whose work cannot be done.
+"""
 
 from __future__ import annotations
 
-from typing import Callable, Dict, Optional
+from typing import Callable, Dict, NamedTuple, Optional
 
 from nhc.model import Verdict
 from nhc.ports.adapter import Effect, Mark
-from nhc.ports.marks import clears_later, may_mark
-from nhc.ports.repair import Stage
-from nhc.remedy import bounds, verify
-from nhc.remedy.after_repair import NEW_BOOT
-from nhc.remedy.last_look import unfit
-from nhc.remedy.machine import EpisodeEvent
-from nhc.remedy.moves import FUTURE, fresh
-from nhc.trains.machine import Stop, TrainState
-from nhc.trains.settings import Work
-from nhc.trains.view import StopMove, StopView, TrainScene
+from nhc.ports.marks import may_mark
+from nhc.remedy import after_repair, bounds, steps
+from nhc.remedy.machine import AttemptStatus, EpisodeEvent, EpisodeState
+from nhc.remedy.moves import fresh, go, outlasted, stay, still_not_now
+from nhc.remedy.view import EpisodeView, Move, Scene
+from nhc.trains.machine import TrainState
+from nhc.trains.progress import WaveTurn
+from nhc.trains.settings import TrainPlan
 from nhc.units import show_number, show_seconds
 
 ENABLED = 0.0
 """Since when marking counts as enabled: the first day's bound is for what the loop does by itself, not for a person's
 train."""
-TRIES = 20
-"""How often work is asked for that is refused for now (throttled, not up yet)."""
+UNBEGUN = frozenset({EpisodeState.MARKING, EpisodeState.MARKED, EpisodeState.DRAINING, EpisodeState.RECHECK})
+"""States in which no work is under way, and the node is ours."""
 
 
-def step(view: StopView, scene: TrainScene) -> StopMove:
+class TrainScene(NamedTuple):
+    """What all nodes of a train share in one pass."""
+
+    plan: TrainPlan
+    state: TrainState
+    turn: WaveTurn
+
+
+def step(view: EpisodeView, scene: Scene, train: TrainScene) -> Move:
     """What happens next to a node of a train."""
-    return _STEPS[view.state](view, scene)
+    if view.state is EpisodeState.PLANNED:
+        return _planned(view, scene, train)
+    found = _left(view) or steps.not_ours(view, scene)
+    if found is None and train.state is TrainState.ABORTING and view.state in UNBEGUN:
+        found = _unbegun(view, scene, "the train was aborted")
+    return found if found is not None else _STEPS[view.state](view, scene, train)
 
 
-def wait(view: StopView, scene: TrainScene, bound: str, why: str) -> StopMove:
-    """Wait, and say for what; figures in `why` may change without a write."""
-    detail = view.detail
-    if detail.waiting.partition(":")[0] != bound:
-        detail = detail._replace(waiting=f"{bound}: {why}", waiting_since=detail.waiting_since or scene.now)
-    return StopMove(None, detail, f"{bound}: {why}", bound)
+# What holds in several states.
 
 
-def _go(view: StopView, to: Stop, because: str, **changes: object) -> StopMove:
-    detail = view.detail._replace(waiting="", waiting_since=0.0, because=because, **changes)  # type: ignore[arg-type]
-    return StopMove(to, detail, because)
+def _left(view: EpisodeView) -> Optional[Move]:
+    """Whether a person has ended our hold, or a repair has begun, before any work; None where not."""
+    if not view.hold_stands and view.state in UNBEGUN | {EpisodeState.VERIFYING}:
+        lost = EpisodeEvent.MARK_REFUSED if view.state is EpisodeState.MARKING else EpisodeEvent.MARK_LOST
+        return go(view, lost, "a person ended the train's hold on it")
+    if view.repairing and not view.done and view.state in UNBEGUN - {EpisodeState.MARKING}:
+        return go(view, EpisodeEvent.MARK_LOST, f"episode {view.repairing} has the node")
+    return None
 
 
-def _work(view: StopView, scene: TrainScene) -> Work:
-    return scene.plan.work[view.step]
+def _faulty(view: EpisodeView, scene: Scene) -> bool:
+    return view.health is not None and fresh(view.health, scene) and view.health.verdict is Verdict.CRIT
 
 
-def _overdue(view: StopView, scene: TrainScene) -> bool:
-    since = view.detail.waiting_since or view.detail.entered
-    return bool(since) and scene.time.elapsed(since) > scene.plan.wait_limit
+def _unbegun(view: EpisodeView, scene: Scene, why: str) -> Move:
+    """Put a node back on which nothing was done; one that is half done stays out, for a person.
 
-
-def _aborting(scene: TrainScene) -> bool:
-    return scene.train is TrainState.ABORTING
+    One that has a fault by now stays out, too: the mark may be the fault's, and its repair is not the train's.
+    """
+    if view.done:
+        return go(view, EpisodeEvent.GIVEN_UP, f"after {show_number(view.done, 'step')}: {why}")
+    if _faulty(view, scene) and view.state is not EpisodeState.MARKING:
+        faulty = "it is faulty by now, and stays out of service: the remedy loop's"
+        return go(view, EpisodeEvent.MARK_LOST, f"{why}; {faulty}")
+    return go(view, EpisodeEvent.PUT_BACK, why, put_back=why)
 
 
 # State by state.
 
 
-def _waiting(view: StopView, scene: TrainScene) -> StopMove:
-    if _aborting(scene):
-        return _go(view, Stop.SKIPPED, "the train was aborted before its turn")
-    if not scene.going or view.wave != scene.turn:
-        return StopMove(None, view.detail, scene.why, "turn")
-    if not view.known:
-        return wait(view, scene, "cluster", "the cluster cannot be asked about its nodes")
-    no = _unfit(view, scene)
-    if no:
-        return _go(view, Stop.SKIPPED, no)
-    ability = scene.can(view.node, _work(view, scene))
+def _planned(view: EpisodeView, scene: Scene, train: TrainScene) -> Move:
+    if train.state is TrainState.ABORTING:
+        return go(view, EpisodeEvent.SKIP, "the train was aborted before its turn")
+    if train.state is not TrainState.RUNNING or view.wave != train.turn.wave:
+        return Move(None, view.detail, train.turn.why, bound="turn")
+    if not view.nodes_known:
+        return stay(view, scene, "cluster", "the cluster cannot be asked about its nodes")
+    unfit = _unfit(view, scene)
+    if unfit:
+        return go(view, EpisodeEvent.SKIP, unfit)
+    assert view.node is not None
+    assert view.work is not None
+    ability = scene.can(view.name, view.work.rung, "", view.work.argv)
     if ability.again:
         return _later(view, scene, "not-now", ability.why)
     if ability.why:
-        return _go(view, Stop.SKIPPED, ability.why)
-    assert view.seen is not None
-    if view.seen.hold:
-        return _later(view, scene, "node", f"left alone: {view.seen.hold}")
-    if view.held:
-        return _later(view, scene, "hold", view.held)
-    if scene.breaker:
-        return _later(view, scene, "breaker", scene.breaker)
-    held = bounds.may_mark(scene.settings.bounds, scene.usage, view.node, scene.now, ENABLED)
-    if held is not None:
-        return _later(view, scene, held.bound, held.why)
+        return go(view, EpisodeEvent.SKIP, ability.why)
+    left_alone = f"left alone: {view.node.hold}" if view.node.hold else ""
+    for bound, why in (("node", left_alone), ("hold", view.held), ("breaker", view.breaker)):
+        if why:
+            return _later(view, scene, bound, why)
     # Where the work itself may not begin now, a node is not taken out to wait for it.
-    held = bounds.may_repair(scene.settings.bounds, scene.usage, view.node, _work(view, scene).rung, scene.now)
+    held = bounds.may_mark(scene.settings.bounds, scene.usage, view.name, scene.now, ENABLED) or bounds.may_repair(
+        scene.settings.bounds, scene.usage, view.name, view.work.rung, scene.now
+    )
     if held is not None:
         return _later(view, scene, held.bound, held.why)
-    return _go(view, Stop.MARKING, scene.plan.why)
+    why = f"train {train.plan.name}: {train.plan.why}"
+    return go(view, EpisodeEvent.MARK_ALLOWED, train.plan.why, why=why, uid=view.node.uid)
 
 
-def _later(view: StopView, scene: TrainScene, bound: str, why: str) -> StopMove:
-    """Wait for room; a node that had none within the plan's `wait_limit` is skipped."""
-    if _overdue(view, scene):
-        return _go(view, Stop.SKIPPED, f"waited {show_seconds(scene.plan.wait_limit)}: {why}")
-    return wait(view, scene, bound, why)
+def _later(view: EpisodeView, scene: Scene, bound: str, why: str) -> Move:
+    """Wait for room; a node that had none within the plan's `patience` is skipped."""
+    if outlasted(view, scene):
+        return go(view, EpisodeEvent.SKIP, f"waited {show_seconds(scene.settings.wait_limit)}: {why}")
+    return stay(view, scene, bound, why)
 
 
-def _unfit(view: StopView, scene: TrainScene) -> str:
+def _unfit(view: EpisodeView, scene: Scene) -> str:
     """Why a node is no matter for a train now, "" where it is."""
-    if view.seen is None:
+    if view.node is None:
         return "the cluster does not know it any more"
-    if view.episode:
-        return f"episode {view.episode} repairs it"
-    effect, why = may_mark(view.seen, Mark(""))
-    if effect is not Effect.CHANGED or not view.seen.available:
-        return f"it is out of service: {why or view.seen.shown}"
+    if view.repairing:
+        return f"episode {view.repairing} repairs it"
+    effect, why = may_mark(view.node, Mark(""))
+    if effect is not Effect.CHANGED or not view.node.available:
+        return f"it is out of service: {why or view.node.shown}"
     if _faulty(view, scene):
         return "it is faulty: the remedy loop's, not a train's"
     if not fresh(view.health, scene):
@@ -114,172 +130,108 @@ def _unfit(view: StopView, scene: TrainScene) -> str:
     return ""
 
 
-def _faulty(view: StopView, scene: TrainScene) -> bool:
-    health = view.health
-    return health is not None and fresh(health, scene) and health.verdict is Verdict.CRIT
+def _marking(view: EpisodeView, scene: Scene, train: TrainScene) -> Move:
+    move, node = steps.marking(view, scene), view.node
+    if move.event is EpisodeEvent.GIVEN_UP:
+        return _unbegun(view, scene, move.because)
+    stands = node is not None and node.mark is not None and node.mark.ours and not node.available
+    if train.state is not TrainState.RUNNING and not stands:
+        return stay(view, scene, "train", f"the train is {train.state.value}")
+    return move
 
 
-def _marking(view: StopView, scene: TrainScene) -> StopMove:
-    if not view.hold_stands:
-        return _go(view, Stop.LEFT, "a person ended the train's hold on it")
-    if _aborting(scene) or _overdue(view, scene):
-        why = "the train was aborted" if _aborting(scene) else f"the mark could not be set: {view.detail.waiting}"
-        return _go(view, Stop.RETURNING, why, ends=Stop.SKIPPED.value)
-    node = view.seen
-    if node is not None and node.mark is not None and node.mark.ours and not node.available:
-        return StopMove(None, view.detail)  # it was set, and nobody wrote that down
-    if not scene.going:
-        return wait(view, scene, "train", f"the train is {scene.train.value}")
-    if scene.breaker:
-        return wait(view, scene, "breaker", scene.breaker)
-    held = bounds.never_now(scene.settings.bounds, bounds.MARK, view.node, scene.now)
-    return wait(view, scene, held.bound, held.why) if held is not None else StopMove(None, view.detail)
-
-
-def _taken(view: StopView) -> str:
-    """Who has the node now in place of us, "" for nobody."""
-    if not view.hold_stands:
-        return "a person ended the train's hold on it"
-    return unfit(view.seen, needs_idle=False, held=False)
-
-
-def _draining(view: StopView, scene: TrainScene) -> StopMove:
-    if not view.known:
-        return wait(view, scene, "cluster", "the cluster cannot be asked about its nodes")
-    taken = _taken(view)
-    if taken:
-        return _go(view, Stop.LEFT, taken)
-    assert view.seen is not None
-    if view.episode and not view.step:  # later ones wait for the end of our hold
-        return _go(view, Stop.LEFT, f"episode {view.episode} has the node")
-    begun = view.step > 0
-    if _aborting(scene):
-        return _unbegun(view, scene, "the train was aborted", begun)
-    if view.seen.busy and not view.detail.forced:
-        late = scene.time.elapsed(view.detail.entered) > scene.plan.drain.deadline
-        if not late:
-            return wait(view, scene, "work", "work still runs on it")
-        why = f"work still runs {show_seconds(scene.plan.drain.deadline)} after the node was marked"
-        if not scene.plan.drain.force:
-            return _unbegun(view, scene, why, begun)
-        return StopMove(None, view.detail._replace(forced=True, waiting="", waiting_since=0.0), f"{why}; forced")
-    return _before_work(view, scene, begun)
-
-
-def _before_work(view: StopView, scene: TrainScene, begun: bool) -> StopMove:
-    """Everything is read again right before work begins."""
-    assert view.seen is not None
-    work = _work(view, scene)
-    if not scene.going:
-        return wait(view, scene, "train", f"the train is {scene.train.value}")
-    until = scene.time.deadline(view.detail.ask_after)
-    if scene.now < until:
-        return wait(view, scene, "refused-for-now", f"the last try was refused until {until:.0f}")
-    if view.seen.hold:
-        return wait(view, scene, "node", f"left alone: {view.seen.hold}")
-    ability = scene.can(view.node, work)
-    if ability.again and not _overdue(view, scene):
-        return wait(view, scene, "not-now", ability.why)
-    if ability.why:
-        return _unbegun(view, scene, ability.why, begun)
-    for bound, said in (("hold", view.held), ("other-actor", view.claims), ("breaker", scene.breaker)):
-        if said:
-            return wait(view, scene, bound, said)
-    held = bounds.may_repair(scene.settings.bounds, scene.usage, view.node, work.rung, scene.now)
-    if held is not None and not begun:  # a node that is half done is finished: it counts against the level already
-        return wait(view, scene, held.bound, held.why)
-    if view.sighting is None:
-        return wait(view, scene, "unseen", view.unseen or "the machine was not looked at yet")
-    if view.sighting.actor:
-        return wait(view, scene, "other-actor", f"{view.sighting.actor}: {view.sighting.doing}")
-    # A report from before the last step's end may be of the boot before it.
-    reported_boot = view.health.boot if view.health is not None and view.health.at > view.detail.effect else ""
-    boot = view.sighting.kernel_boot or reported_boot
-    line = f"step {view.step + 1} of {len(scene.plan.work)}: {work.what}"
-    return _go(view, Stop.ACTING, line, boot=boot, follow_id="", follow_message="")._replace(begins=True)
-
-
-def _unbegun(view: StopView, scene: TrainScene, why: str, begun: bool) -> StopMove:
-    """Put a node back on which nothing was done; one that is half done stays out, for a person.
-
-    One that has a fault by now stays out, too: the mark may be the fault's, and its repair is not the train's.
-    """
-    if begun:
-        return _go(view, Stop.FAILED, f"after {show_number(view.step, 'step')}: {why}")
-    if _faulty(view, scene):
-        return _go(view, Stop.LEFT, f"{why}; it is faulty by now, and stays out of service: the remedy loop's")
-    return _go(view, Stop.RETURNING, why, ends=Stop.SKIPPED.value)
-
-
-def _acting(view: StopView, scene: TrainScene) -> StopMove:
-    """Reached by a process that did not write it down itself: whether work was begun nobody knows."""
-    del scene
-    why = "the process stopped before it knew the answer: the effect is looked for"
-    return _go(view, Stop.WATCHING, why)._replace(act="ambiguous")
-
-
-def _watching(view: StopView, scene: TrainScene) -> StopMove:
-    act, seen, work, health = view.act, view.progress, _work(view, scene), view.health
-    if act is None:
-        return _go(view, Stop.FAILED, "nothing says what was begun")
-    if seen is not None and seen.stage is Stage.DONE:
-        return _effect(view, scene, seen.message)
-    if seen is not None and seen.stage in (Stage.FAILED, Stage.NOT_BEGUN, Stage.CANCELLED):
+def _marked(view: EpisodeView, scene: Scene, train: TrainScene) -> Move:
+    """Which work is next: the one that was planned, unless it has failed or was refused for good."""
+    work, last, detail = view.work, view.last, view.detail
+    assert work is not None
+    if last is not None and last.state is AttemptStatus.FAILED:
         what = "the check after the work failed" if work.verifies else f"{work.what} failed"
-        return _go(view, Stop.FAILED, f"{what}: {seen.message}")._replace(act="failed")
-    if (
-        not work.argv and work.rung in NEW_BOOT and health is not None and view.detail.boot and health.boot
-        and health.boot != view.detail.boot and act.written < health.at <= scene.now + FUTURE
-    ):  # fmt: skip
-        return _effect(view, scene, f"the node reports another boot ({health.boot})")
-    if scene.time.elapsed(view.detail.entered) > work.takes:
-        why = f"no effect of {work.what} was seen within {work.takes:g} s"
-        return _go(view, Stop.FAILED, why)._replace(act="failed")
-    said = seen.message if seen is not None else view.unwatched or "its effect is looked for"
-    return wait(view, scene, "effect", said)
+        return go(view, EpisodeEvent.GIVEN_UP, f"{what}: {last.message}")
+    if last is not None and last.state is AttemptStatus.REFUSED and last.number not in (*detail.unsent, *detail.again):
+        return _unbegun(view, scene, last.message)
+    waits = still_not_now(view, scene)
+    if waits is not None:
+        return waits if waits.event is None else _unbegun(view, scene, waits.because)
+    line = f"step {view.done + 1} of {len(train.plan.work)}: {work.what}"
+    return go(
+        view, EpisodeEvent.REPAIR_PLANNED, line, device=work.what if work.argv else "", healthy=0.0,
+        repairer=scene.repairer(view.name, work.rung, "", work.argv), not_now=0.0, ask_after=0.0,
+    )._replace(rung=work.rung)  # fmt: skip
 
 
-def _effect(view: StopView, scene: TrainScene, why: str) -> StopMove:
-    last = view.step + 1 >= len(scene.plan.work)
-    move = _go(view, Stop.VERIFYING if last else Stop.DRAINING, why, effect=scene.now, healthy=0.0, ask_after=0.0)
-    return move._replace(act="succeeded", step=None if last else view.step + 1)
+def _draining(view: EpisodeView, scene: Scene, train: TrainScene) -> Move:
+    del train
+    move = steps.draining(view, scene)
+    if move.event is EpisodeEvent.DRAINED or view.detail.forced:
+        return move._replace(event=EpisodeEvent.NOTHING_TO_COLLECT)
+    return _unbegun(view, scene, move.because) if move.event is not None else move
 
 
-def _verifying(view: StopView, scene: TrainScene) -> StopMove:
-    if not view.known:
-        return wait(view, scene, "cluster", "the cluster cannot be asked about its nodes")
-    taken = _taken(view)
-    if taken:
-        return _go(view, Stop.LEFT, taken)
-    proof, detail = scene.plan.proof, view.detail
-    silence, proved = verify.silence_of(view.seen), _proved(view, scene)
-    node = verify.RepairedNode(detail.effect, detail.entered, detail.healthy, 0.0, view.health, silence, proved)
-    found = verify.judge(node, proof, scene.time, fresh(view.health, scene))
-    kept = view._replace(detail=detail._replace(healthy=found.healthy))
-    if found.event is None:
-        return wait(kept, scene, found.bound, found.why)
-    if found.event is EpisodeEvent.PROVED_HEALTHY:
-        return _go(kept, Stop.RETURNING, found.why, ends=Stop.DONE.value)
-    return _go(kept, Stop.FAILED, f"after the work: {found.why}")
+def _recheck(view: EpisodeView, scene: Scene, train: TrainScene) -> Move:
+    """Everything is read again right before work begins."""
+    node, work = view.node, view.work
+    assert node is not None
+    assert work is not None
+    if node.busy and not view.detail.forced:
+        return go(view, EpisodeEvent.BUSY_AGAIN, "work runs on the node again")
+    if train.state is not TrainState.RUNNING:
+        return stay(view, scene, "train", f"the train is {train.state.value}")
+    impossible = steps.cannot(view, scene)
+    if impossible is not None:
+        return impossible if impossible.event is None else _unbegun(view, scene, impossible.because)
+    left_alone = f"left alone: {node.hold}" if node.hold else ""
+    for bound, why in (("node", left_alone), ("other-actor", view.claims), ("breaker", view.breaker)):
+        if why:
+            return stay(view, scene, bound, why)
+    held = bounds.may_repair(scene.settings.bounds, scene.usage, view.name, work.rung, scene.now)
+    if held is not None and not view.done:  # a node that is half done is finished: it counts against the level already
+        return stay(view, scene, held.bound, held.why)
+    if view.sighting is None:
+        return stay(view, scene, "unseen", view.unseen or "the machine was not looked at yet")
+    if view.sighting.actor:
+        return stay(view, scene, "other-actor", f"{view.sighting.actor}: {view.sighting.doing}")
+    # A report from before the last step's end may be of the boot before it.
+    reported_boot = view.health.boot if view.health is not None and view.health.at > view.detail.repaired else ""
+    move = go(
+        view, EpisodeEvent.CONFIRMED, f"step {view.done + 1} of {len(train.plan.work)}: {work.what}",
+        boot=view.sighting.kernel_boot or reported_boot, followed=0, follow_id="", follow_message="", stopped=False,
+    )  # fmt: skip
+    return move._replace(begins=True)
 
 
-def _proved(view: StopView, scene: TrainScene) -> Optional[bool]:
-    """What the newest verdict of the deep suite says, None where it is older than the work, or could not tell."""
-    verdict, at = view.suite or ("", 0.0)
-    newer = at > scene.time.moment(view.detail.effect)
-    return {"OK": True, "WARN": True, "CRIT": False}.get(verdict) if newer else None
+def _acting(view: EpisodeView, scene: Scene, train: TrainScene) -> Move:
+    del train
+    return after_repair.acting(view, scene)
 
 
-def _returning(view: StopView, scene: TrainScene) -> StopMove:
-    if scene.time.elapsed(view.detail.entered) > scene.plan.wait_limit:
-        return _go(view, Stop.FAILED, f"the mark could not be cleared: {view.detail.waiting}")
-    later = clears_later(view.seen)
-    if later:
-        return wait(view, scene, "node", f"left alone: {later}")
-    return StopMove(None, view.detail)
+def _watching(view: EpisodeView, scene: Scene, train: TrainScene) -> Move:
+    move = after_repair.watching(view, scene)
+    if move.event is EpisodeEvent.NOT_BEGUN and view.work is not None and view.work.argv:
+        # A command that arrives late after all would run twice.
+        return go(view, EpisodeEvent.GIVEN_UP, move.because)._replace(ends=AttemptStatus.FAILED)
+    more = move.event is EpisodeEvent.EFFECT_SEEN and view.done + 1 < len(train.plan.work)
+    return move._replace(event=EpisodeEvent.STEP_DONE) if more else move
 
 
-_STEPS: Dict[Stop, Callable[[StopView, TrainScene], StopMove]] = {
-    Stop.WAITING: _waiting, Stop.MARKING: _marking, Stop.DRAINING: _draining, Stop.ACTING: _acting,
-    Stop.WATCHING: _watching, Stop.VERIFYING: _verifying, Stop.RETURNING: _returning,
+def _verifying(view: EpisodeView, scene: Scene, train: TrainScene) -> Move:
+    del train
+    move = after_repair.verifying(view, scene)
+    if move.event in (EpisodeEvent.STILL_FAULTY, EpisodeEvent.GIVEN_UP):
+        return move._replace(event=EpisodeEvent.GIVEN_UP, because=f"after the work: {move.because}")
+    return move
+
+
+def _returning(view: EpisodeView, scene: Scene, train: TrainScene) -> Move:
+    del train
+    move = after_repair.returning(view, scene)
+    if move.event is not EpisodeEvent.STILL_FAULTY:
+        return move
+    untouched = bool(view.detail.put_back)  # its fault is not the work's
+    return move._replace(event=EpisodeEvent.MARK_LOST if untouched else EpisodeEvent.GIVEN_UP)
+
+
+_STEPS: Dict[EpisodeState, Callable[[EpisodeView, Scene, TrainScene], Move]] = {
+    EpisodeState.MARKING: _marking, EpisodeState.MARKED: _marked, EpisodeState.DRAINING: _draining,
+    EpisodeState.RECHECK: _recheck, EpisodeState.ACTING: _acting, EpisodeState.WATCHING: _watching,
+    EpisodeState.VERIFYING: _verifying, EpisodeState.RETURNING: _returning,
 }  # fmt: skip

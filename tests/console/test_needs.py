@@ -80,8 +80,9 @@ def test_a_node_that_a_train_has_taken_out_says_so(site):
     with site.store.write() as connection:
         train = trains.create(connection, "driver-570", [["a2"]], plan="", digest="", state="running",
                               node_state="draining", by="ann", why="a new driver", now=site.now)  # fmt: skip
-        row = next(one for one in trains.nodes_of(connection, train.id) if one.node == "a2")
-        trains.save_node(connection, train, row, "marked", {}, now=site.now, by="nhc", marked=site.now - 9)
+        (row,) = trains.nodes_of(connection, train.id)
+        step = episodes.EpisodeStep("nhc", "episode.draining")
+        episodes.save_step(connection, row, step, now=site.now, detail=Detail(marked=site.now - 9).text())
 
     found = service(site, "a2")
     assert (found["by"], found["since"]) == ("maintenance train driver-570", site.now - 9)

@@ -53,7 +53,7 @@ def put_to_work(site):
         job = jobs.watch(connection, seen)
         jobs.begin(connection, job, key="k1", run="r1", why=EVIL, nodes=["b1"], exclude=["b1"], manifest="",
                    now=site.now, by="nhc job run")  # fmt: skip
-        trains.create(connection, "driver-570", [["b1"]], plan="", digest="", state="running", node_state="waiting",
+        trains.create(connection, "driver-570", [["b1"]], plan="", digest="", state="running", node_state="planned",
                       by="ann", why="a new driver", now=site.now)  # fmt: skip
         deep.add(connection, [deep.DeepResult("b1", "quick", "gemm", "", None, "", "CRIT", "", site.now - 7200)])
 
@@ -165,7 +165,7 @@ def test_nothing_that_a_node_or_a_person_wrote_becomes_markup_on_any_screen(tmp_
 def test_a_node_is_shown_with_the_work_on_it(at):
     browser = at("node/b1")
     said = text(browser)
-    assert "Maintenance train driver-570, wave 1: waiting" in said
+    assert "Maintenance train driver-570, wave 1: planned" in said
     assert "GpuFallenOffBus Explain waits for your agreement to reboot in service" in said
     assert "By ann: a new driver" in said
     assert "Deep checks" in said

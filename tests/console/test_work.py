@@ -19,7 +19,7 @@ def busy(site):
                              exclude=["b1"], manifest="", now=site.now - 600, by="nhc job run")  # fmt: skip
         jobs.save(connection, restart, job, state=jobs.ENDED, outcome=jobs.RESTARTED, now=site.now - 500, by="nhc")
         trains.create(connection, "driver-570", [["b1"], ["b2"]], plan="", digest="", state="running",
-                      node_state="waiting", by="ann", why="a new driver", now=site.now)  # fmt: skip
+                      node_state="planned", by="ann", why="a new driver", now=site.now)  # fmt: skip
         connection.execute(spares.insert(), {
             "node": "b4", "pool": "h100", "state": "serving", "stands_for": "b1", "since": site.now - 60,
             "updated": site.now, "why": "b1 is in repair",

@@ -139,7 +139,7 @@ def remedy_store(base):
         with store.write() as connection:
             episodes.open_episode(connection, "n1", "check_x|Bad|", action="reboot", rung="reboot",
                                   state="awaiting-approval", now=time.time(), by="drill")  # fmt: skip
-            trains.create(connection, "drill", [["n1"]], plan="", digest="", state="stopped", node_state="waiting",
+            trains.create(connection, "drill", [["n1"]], plan="", digest="", state="stopped", node_state="planned",
                           by="drill", why="a drill", now=time.time())  # fmt: skip
             holds.hold(connection, "node", "n1", by="ann", why="a drill", now=time.time())
         store.close()

@@ -114,11 +114,11 @@ def test_evidence_is_left_to_who_has_its_files(store, tmp_path):
 
 def test_of_an_old_train_its_name_stays(store, tmp_path):
     with store.write() as connection:
-        made = trains.create(connection, "old", [["n1"]], plan="", digest="d", state="running", node_state="waiting",
+        made = trains.create(connection, "old", [["n1"]], plan="", digest="d", state="running", node_state="planned",
                              by="ada", why="", now=NOW - 30 * DAY)  # fmt: skip
         trains.approve(connection, made, by="ada", why="", now=NOW - 30 * DAY)
         trains.save_train(connection, made, state="done", by="ada", why="", now=NOW - 29 * DAY, ended=NOW - 29 * DAY)
-    assert retention.due(store, WEEK, NOW)["train_nodes"] == 1
+    assert retention.due(store, WEEK, NOW)["episodes"] == 1
     assert pruner(store, tmp_path, Clock()).look()
     with store.read() as connection:
         assert trains.get(connection, "old").state == "done"

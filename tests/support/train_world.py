@@ -60,11 +60,7 @@ class Line:
         states = FakeMarker(self.world).nodes()
         with self.world.plain.write() as connection:
             taken = take(self.plan, counting.fleet(connection, states).groups, self.settings.bounds)
-            trains.create(
-                connection, self.plan.name, taken.waves, plan=self.plan.text, digest=self.plan.digest, state="planned",
-                node_state="waiting", by=by, why=self.plan.why, now=self.world.now,
-            )  # fmt: skip
-        self.agree(by)
+        persons.begin(self.world.plain, self.plan, taken, by=by, now=self.world.now)
         return [list(wave) for wave in taken.waves]
 
     def agree(self, by: str) -> None:

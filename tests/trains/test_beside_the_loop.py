@@ -76,7 +76,7 @@ def test_what_is_said_after_the_last_look_holds_the_work(world):
     with world.plain.write() as connection:
         holds.release(connection, "fleet", "", by="alice", now=world.now)
     line.run()
-    assert set(line.states().values()) == {"done"}
+    assert set(line.states().values()) == {"returned"}
     assert len(world.commands) == len(world.nodes)
 
 
@@ -96,7 +96,7 @@ def test_quiet_hours_that_begin_after_the_last_look_hold_the_work(world):
     assert world.commands == []
     world.tick(3600.0)
     line.run()
-    assert set(line.states().values()) == {"done"}
+    assert set(line.states().values()) == {"returned"}
 
 
 def test_a_mark_that_was_only_written_down_waits_for_the_breaker(world):
@@ -121,4 +121,4 @@ def test_a_mark_that_was_only_written_down_waits_for_the_breaker(world):
     with world.plain.write() as connection:
         holds.set_breaker(connection, "remedy", "closed", by="alice", why="it was nothing", now=world.now)
     line.run()
-    assert set(line.states().values()) == {"done"}
+    assert set(line.states().values()) == {"returned"}

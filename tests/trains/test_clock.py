@@ -3,9 +3,9 @@
 import pytest
 
 from nhc.policy.limits import Limit
+from nhc.remedy.detail import read as read_detail
+from nhc.remedy.machine import EpisodeState
 from nhc.store import holds
-from nhc.trains.machine import Stop
-from nhc.trains.view import read_detail
 from tests.support.train_world import PLAN, Line, plan_of
 
 FORCED = plan_of(waves="[waves]\nfirst = 1\n") + '[drain]\ndeadline = "1d"\nthen = "force"\n'
@@ -34,7 +34,7 @@ def test_a_busy_node_is_not_rebooted_because_the_clock_was_set(world, restarted)
     for node in world.nodes.values():
         node.busy = True
     engine = line.engine()
-    until(line, engine, Stop.DRAINING)
+    until(line, engine, EpisodeState.DRAINING)
     world.now += 2 * 86400.0
     world.report()
     line.run(10, engine=line.engine() if restarted else engine)
@@ -54,7 +54,7 @@ def test_a_node_that_is_verified_is_neither_failed_nor_returned_by_a_step(world)
     line = Line(world, PLAN)
     line.begin()
     engine = line.engine()
-    name = until(line, engine, Stop.VERIFYING)
+    name = until(line, engine, EpisodeState.VERIFYING)
     while not read_detail(line.rows()[name].detail).healthy:
         world.tick(5.0)
         engine.round()
@@ -64,7 +64,7 @@ def test_a_node_that_is_verified_is_neither_failed_nor_returned_by_a_step(world)
     while line.rows()[name].state == "verifying" and world.ticks < before + 600:
         engine.round()
         world.tick(5.0)
-    assert line.rows()[name].state == "done"
+    assert line.rows()[name].state == "returned"
     assert world.ticks - before >= 60.0
 
 
@@ -73,7 +73,7 @@ def test_a_train_stops_for_failures_after_the_clock_was_set_back(world):
     assert line.plan.failures == Limit(0)
     line.begin()
     engine = line.engine()
-    until(line, engine, Stop.WATCHING)
+    until(line, engine, EpisodeState.WATCHING)
     world.now -= 5000.0
     for node in world.nodes.values():
         node.silent = True

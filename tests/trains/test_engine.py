@@ -19,7 +19,7 @@ def test_each_node_is_rebooted_once_in_waves_and_comes_back(world):
     world.at_boundary = lambda _what: out.append(sum(not node.available for node in world.nodes.values()))
     line.run()
     assert line.train().state == "done"
-    assert set(line.states().values()) == {"done"}
+    assert set(line.states().values()) == {"returned"}
     assert sorted(one.node for one in world.sent) == sorted(world.nodes)
     assert all(node.available and node.boot == 2 for node in world.nodes.values())
     assert max(out) <= 3
@@ -57,7 +57,7 @@ def test_a_node_that_its_scheduler_does_not_hear_is_not_put_back_on_its_reports_
         if line.train().state == "stopped":
             break
     assert line.train().state == "stopped"
-    failed = [row for row in line.rows().values() if row.state == "failed"]
+    failed = [row for row in line.rows().values() if row.state == "escalated"]
     assert "not heard within" in failed[0].outcome
     assert not any(node.available for node in world.nodes.values() if node.boot > 1)
 
@@ -79,7 +79,7 @@ def test_a_command_then_a_reboot_then_a_check(world):
     line = Line(world, plan)
     line.begin()
     line.run()
-    assert set(line.states().values()) == {"done"}
+    assert set(line.states().values()) == {"returned"}
     for name in world.nodes:
         assert [words[0] for node, words, _key in world.commands if node == name] == ["/usr/sbin/flash", "/usr/bin/nhc"]
         assert world.sendings(name) == [Rung.REBOOT]
@@ -92,13 +92,13 @@ def test_a_failure_in_the_first_wave_stops_the_train(world):
     world.fails["n0"] = "flash ended with 1: no such device"
     line.run(20)
     assert line.train().state == "stopped"
-    assert line.states()["n0"] == "failed"
+    assert line.states()["n0"] == "escalated"
     assert not world.nodes["n0"].available
     assert [node for node, _, _ in world.commands] == ["n0"]
     persons.change(world.plain, "kernel", TrainState.PLANNED, by="bob", why="n0 has an old board", now=world.now)
     line.run(100)
     assert line.train().state == "done"
-    assert list(line.states().values()).count("done") == 7
+    assert list(line.states().values()).count("returned") == 7
 
 
 @pytest.mark.thorough
@@ -108,7 +108,7 @@ def test_more_failures_than_the_plan_allows_stop_it(world):
     world.fails = dict.fromkeys(waves[1][:2], "no")
     line.run(60)
     assert line.train().state == "stopped"
-    assert all(line.states()[node] == "waiting" for wave in waves[2:] for node in wave)
+    assert all(line.states()[node] == "planned" for wave in waves[2:] for node in wave)
 
 
 @pytest.mark.thorough
@@ -127,7 +127,7 @@ def test_a_node_that_is_sick_after_the_work_is_the_loops(world):
     assert line2.states()["n0"] == "watching"
     world.fall_sick("n0", Sickness(cure=Rung.POWER_CYCLE))
     line2.run(20)
-    assert line2.states()["n0"] == "failed"
+    assert line2.states()["n0"] == "escalated"
     controller = world.controller()
     world.run(controller, 30)
     assert Rung.POWER_CYCLE in world.sendings("n0")
@@ -170,7 +170,7 @@ def test_a_node_that_falls_sick_while_its_work_ends_is_not_put_back(world):
     assert line.states()["n0"] == "draining"
     world.fall_sick("n0", Sickness(cure=Rung.POWER_CYCLE))
     line.run(40)
-    assert (line.states()["n0"], world.sendings("n0"), world.nodes["n0"].available) == ("left", [], False)
+    assert (line.states()["n0"], world.sendings("n0"), world.nodes["n0"].available) == ("withdrawn", [], False)
     assert "faulty by now" in line.rows()["n0"].outcome
 
 
@@ -182,7 +182,7 @@ def test_whatever_the_answer_is_nothing_is_begun_twice(world, mood):
     world.lose = [mood]
     line.run(60)
     assert len({one.node for one in world.sent}) == len(world.sent)
-    after = {"lost": "done", "dropped": "failed", "throttled": "done", "refused": "skipped"}[mood]
+    after = {"lost": "returned", "dropped": "escalated", "throttled": "returned", "refused": "skipped"}[mood]
     assert line.states()["n0"] == after
 
 
@@ -193,7 +193,7 @@ def test_a_node_that_an_operator_puts_back_is_left(world):
     line.run(2)
     world.operator_puts_back("n0")
     line.run(3)
-    assert (line.states()["n0"], world.sendings("n0")) == ("left", [])
+    assert (line.states()["n0"], world.sendings("n0")) == ("withdrawn", [])
 
 
 @pytest.mark.thorough
@@ -205,7 +205,7 @@ def test_a_node_is_put_back_once_the_scheduler_has_seen_its_reboot_end(world):
     line.run(12)
     assert (line.states()["n0"], world.cleared) == ("returning", [])
     line.run(240)
-    assert set(line.states().values()) == {"done"}
+    assert set(line.states().values()) == {"returned"}
     assert all(node.available for node in world.nodes.values())
 
 
@@ -217,7 +217,7 @@ def test_a_person_who_ends_the_hold_takes_the_node(world):
     with world.plain.write() as connection:
         holds.release(connection, "node", "n0", by="bob", now=world.now, why="mine")
     line.run(3)
-    assert line.states()["n0"] == "left"
+    assert line.states()["n0"] == "withdrawn"
     assert world.nodes["n0"].mark is not None
 
 
@@ -229,7 +229,7 @@ def test_an_open_breaker_begins_nothing_and_still_puts_back(world):
     with world.plain.write() as connection:
         holds.set_breaker(connection, "remedy", "open", by="test", why="many", now=world.now)
     line.run(40)
-    assert (line.states()["n0"], len(world.sent)) == ("done", 1)
+    assert (line.states()["n0"], len(world.sent)) == ("returned", 1)
 
 
 def test_an_aborted_train_finishes_what_it_began(world):
@@ -240,7 +240,7 @@ def test_an_aborted_train_finishes_what_it_began(world):
     persons.change(world.plain, "kernel", TrainState.ABORTING, by="bob", why="enough", now=world.now)
     line.run(40)
     assert line.train().state == "aborted"
-    assert line.states() == {"n0": "done", **{f"n{number}": "skipped" for number in range(1, 8)}}
+    assert line.states() == {"n0": "returned", **{f"n{number}": "skipped" for number in range(1, 8)}}
 
 
 @pytest.mark.thorough
@@ -282,11 +282,11 @@ def test_every_step_is_in_the_audit_log(world):
     line.run()
     with world.plain.read() as connection:
         whats = [one.what for one in audit.entries(connection, node="n0", limit=100)]
-    whats = [what for what in whats if what != "train.node-waits"]
+    whats = [what for what in whats if what != "episode.waits"]
     assert whats == [
-        "hold.set", "train.node-marking", "train.node-draining", "train.node-acting", "train.act-written",
-        "train.act-sent", "train.node-watching", "train.act-succeeded", "train.node-verifying", "train.node-returning",
-        "hold.released", "train.node-done",
+        "hold.set", "episode.marking", "episode.marked", "episode.draining", "episode.recheck", "episode.acting",
+        "attempt.written", "attempt.sent", "episode.watching", "attempt.ended", "episode.verifying",
+        "episode.returning", "hold.released", "episode.returned",
     ]  # fmt: skip
 
 
@@ -303,4 +303,4 @@ def test_a_start_time_that_the_provider_shows_is_no_boot_id(world):
     line.run(1)
     assert (line.states()[first], world.nodes[first].boot) == ("watching", 1)
     line.run()
-    assert set(line.states().values()) == {"done"}
+    assert set(line.states().values()) == {"returned"}

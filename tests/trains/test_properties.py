@@ -76,14 +76,14 @@ def judged(found, where=""):
     assert len({(one.node, one.rung) for one in world.sent}) == len(world.sent), where
     for name, end in states.items():
         node = world.nodes[name]
-        if end == "done":
+        if end == "returned":
             assert node.available, where
             assert node.boot == 2, where
             assert [words for who, words, _key in world.commands if who == name] == [("/usr/sbin/flash",)], where
         elif end == "skipped":
             assert node.available, where
             assert node.boot == 1, where
-        elif end == "failed":
+        elif end == "escalated":
             assert node.mark is not None, where
     return states
 
@@ -91,7 +91,7 @@ def judged(found, where=""):
 @pytest.mark.slow
 def test_killed_at_each_boundary_every_node_is_done_or_says_why_and_nothing_is_begun_twice():
     whole = one_life()
-    assert set(judged(whole).values()) == {"done"}
+    assert set(judged(whole).values()) == {"returned"}
     last = whole[0].boundaries
     assert last > 150
     for boundary in range(1, last, 3):

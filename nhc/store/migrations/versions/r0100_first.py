@@ -91,10 +91,13 @@ def upgrade() -> None:
         *text("outcome"),
         *json("detail"),
         sa.Column("version", sa.Integer(), server_default="1", nullable=False),
+        sa.Column("train", ID),
+        sa.Column("wave", sa.Integer(), server_default="0", nullable=False),
         sa.Index("episodes_ended", "ended"),
         sa.Index("episodes_left", "node", "id", **where("state IN ('escalated', 'aborted')")),
         sa.Index("episodes_node", "node", "id"),
         sa.Index("episodes_open", "node", "cause", unique=True, **where("ended IS NULL")),
+        sa.Index("episodes_train", "train", **where("train IS NOT NULL")),
     )
     op.create_table(
         "holds",
@@ -325,45 +328,12 @@ def upgrade() -> None:
         sa.Index("sweep_tests_ended", "ended"),
     )
     op.create_table(
-        "train_acts",
-        sa.Column("train", ID, sa.ForeignKey("trains.id")),
-        *key("node"),
-        sa.Column("step", sa.Integer()),
-        *text("what", "rung", "repairer"),
-        sa.Column("key", sa.Text(), unique=True, nullable=False),
-        *text("state"),
-        sa.Column("tries", sa.Integer(), server_default="1", nullable=False),
-        *text("message", "request_id"),
-        *json("before"),
-        *time("written"),
-        *no_time("ended"),
-        sa.PrimaryKeyConstraint("train", "node", "step"),
-        sa.Index("train_acts_written", "written"),
-    )
-    op.create_table(
         "train_approvals",
         sa.Column("train", ID, sa.ForeignKey("trains.id")),
         *key("by"),
         *time("at"),
         *text("why"),
         sa.PrimaryKeyConstraint("train", "by"),
-    )
-    op.create_table(
-        "train_nodes",
-        sa.Column("train", ID, sa.ForeignKey("trains.id")),
-        *key("node"),
-        sa.Column("wave", sa.Integer(), nullable=False),
-        *text("state"),
-        sa.Column("step", sa.Integer(), server_default="0", nullable=False),
-        *no_time("marked"),
-        *time("updated"),
-        *no_time("ended"),
-        *text("outcome"),
-        *json("detail"),
-        sa.Column("version", sa.Integer(), server_default="1", nullable=False),
-        sa.PrimaryKeyConstraint("train", "node"),
-        sa.Index("train_nodes_ended", "ended"),
-        sa.Index("train_nodes_node", "node"),
     )
     sqlite = op.get_bind().dialect.name == "sqlite"
     for statement in SQLITE_GUARDS if sqlite else (*POSTGRESQL_GUARDS, *POSTGRESQL_STORAGE):

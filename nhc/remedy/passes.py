@@ -1,0 +1,151 @@
+"""A pass over the open episodes: look, decide, write the moves down, and only then do what the states ask for.
+
+The loop and each train go over their own episodes in this way, until nothing moves any more.
+"""
+
+from __future__ import annotations
+
+from typing import Callable, Dict, List, NamedTuple, Sequence, Tuple
+
+from nhc.ports.repair import Sighting
+from nhc.remedy import steps
+from nhc.remedy.acting import Performer
+from nhc.remedy.book import Book, EpisodeCase, Written, changes
+from nhc.remedy.bounds import MARK, BegunAction
+from nhc.remedy.effects import Hands
+from nhc.remedy.looking import Base, Lookout
+from nhc.remedy.machine import EpisodeEvent, EpisodeState
+from nhc.remedy.settings import RemedySettings
+from nhc.remedy.view import EpisodeView, Move, Scene
+from nhc.store.clocks import KeptClock
+from nhc.system.steady_time import SteadyTime
+
+PASSES = 20
+"""Passes of one round: an episode takes about ten from its mark to its repair."""
+LOOKS = 8
+"""Machines that are looked at before their repairs are decided: as many as are asked at one time."""
+
+
+class Waiting(NamedTuple):
+    """An episode, or a fault that opened none, that goes no further now, and why. `episode` is 0 for none."""
+
+    node: str
+    episode: int
+    state: str
+    why: str
+
+
+class Would(NamedTuple):
+    """What a dry run would do next to a node."""
+
+    node: str
+    action: str
+    why: str
+
+
+def nothing(_written: Written) -> None:
+    """Publish no move."""
+
+
+class Passes:
+    """The episodes of one book. `publish` is called with each move once it is in the store."""
+
+    def __init__(
+        self, book: Book, settings: RemedySettings, hands: Hands, lookout: Lookout, clock: Callable[[], float],
+        monotonic: Callable[[], float], publish: Callable[[Written], None],
+    ) -> None:  # fmt: skip
+        self.store, self.book, self.settings, self.hands, self.lookout = book.store, book, settings, hands, lookout
+        self.clock, self.monotonic, self.publish = clock, monotonic, publish
+        self.performer = Performer(book, hands, clock, settings, lookout.held)
+        self._time = KeptClock(book.store, book.actor, book.fence, clock, monotonic)
+        self._decisions = 0
+
+    def problems(self) -> Tuple[str, ...]:
+        """What could not be read in this round."""
+        broken = (f"episode {number}: {why}" for number, why in self.book.broken.items())
+        return (*dict.fromkeys(self.lookout.problems), *broken)
+
+    def decide(self, view: EpisodeView, scene: Scene) -> Move:
+        """The next step of one episode."""
+        return steps.step(view, scene)
+
+    def pass_over(self, base: Base, first: bool, apply: bool, held: List[Waiting], would: List[Would]) -> List[Written]:
+        time = self._time.read()
+        now = time.now
+        with self.store.read() as connection:
+            cases = self.book.cases(connection)
+        if not cases:
+            return []
+        scene, views = self.lookout.look(cases, base, time, first=first, apply=apply)
+        decided, sightings = self._decide(cases, views, scene)
+        moves: List[Tuple[EpisodeCase, Move]] = []
+        for case in cases:
+            number, node = case.episode.id, case.episode.node
+            move = decided[number]
+            if move.event is None:
+                held.append(Waiting(node, number, case.episode.state, move.because or move.detail.waiting))
+                move = self._alarm(move, time)
+            elif not apply:
+                would.append(Would(node, f"episode {number}: {move.event.value}", move.because))
+            if changes(views[number].detail, move):
+                moves.append((case, move))
+        if not apply:
+            return []
+        written = self.book.save(moves, now, sightings)
+        self.performer.wrote(written)
+        current = {case.episode.id: case for case in cases}
+        current.update({one.case.episode.id: one.case for one in written})
+        for one in written:
+            self._tell(one)
+        waits = {number for number, move in decided.items() if move.bound}
+        done = self.performer.act(list(current.values()), views, waits)
+        for one in done:
+            self._tell(one)
+        return [*(one for one in written if one.move.event is not None), *done]
+
+    def _tell(self, one: Written) -> None:
+        if one.move.event is not None or one.case.detail.alarmed != one.move.detail.alarmed:
+            self.publish(one)
+
+    def _decide(
+        self, cases: Sequence[EpisodeCase], views: Dict[int, EpisodeView], scene: Scene
+    ) -> Tuple[Dict[int, Move], Dict[int, Sighting]]:
+        """The next step of each episode. A machine is looked at only where nothing else holds its repair."""
+        decided = {case.episode.id: self._step(case, views[case.episode.id], scene) for case in cases}
+        near = [case for case in cases if decided[case.episode.id].bound == "unseen"]
+        sightings: Dict[int, Sighting] = {}
+        for at in range(0, len(near), LOOKS):
+            # What the last ones were allowed is spent: without room left, no machine is looked at for nothing.
+            again = near[at : at + LOOKS]
+            decided.update({case.episode.id: self._step(case, views[case.episode.id], scene) for case in again if at})
+            some = [case for case in again if decided[case.episode.id].bound == "unseen"]
+            for number, looked in self.lookout.machines(some).items():
+                views[number] = views[number]._replace(
+                    sighting=looked.sighting, unseen=looked.unseen, claims=looked.claims
+                )
+                if looked.sighting is not None:
+                    sightings[number] = looked.sighting
+            decided.update({case.episode.id: self._step(case, views[case.episode.id], scene) for case in some})
+        return decided, sightings
+
+    def _step(self, case: EpisodeCase, view: EpisodeView, scene: Scene) -> Move:
+        self._decisions += 1
+        if case.state is EpisodeState.ACTING and self.performer.is_fresh(case):
+            return Move(None, case.detail)
+        move = self.decide(view, scene)
+        if move.event is EpisodeEvent.MARK_ALLOWED and view.node is not None and view.node.available:
+            scene.usage.count_out(view.name)
+            scene.usage.begin(BegunAction(scene.now, view.name, MARK))
+        elif (
+            move.event is EpisodeEvent.CONFIRMED and not view.done
+        ):  # the steps of one node are one piece of maintenance
+            scene.usage.count_repairing(view.name)
+            scene.usage.begin(BegunAction(scene.now, view.name, view.rung.value), view.work is not None)
+        return move
+
+    def _alarm(self, move: Move, time: SteadyTime) -> Move:
+        """A wait that is too long alarms once: an event in the audit log, and a metric."""
+        since = move.detail.waiting_since or move.detail.entered
+        if move.detail.alarmed or not since or time.elapsed(since) <= self.settings.stalled:
+            return move
+        return move._replace(detail=move.detail._replace(alarmed=time.now))
