@@ -141,7 +141,7 @@ CAUSE: Mapping[EpisodeEvent, str] = {
     EpisodeEvent.STILL_FAULTY: "a report newer than the repair shows the fault",
     EpisodeEvent.PROVED_HEALTHY: "healthy for the whole time asked for, and every deep check passed",
     EpisodeEvent.MARK_CLEARED: "our mark is gone from the node, or the node itself is gone and its successor works",
-    EpisodeEvent.PUT_BACK: "maintenance cannot be done, and nothing was done: the train is aborted, or no time, or refused",
+    EpisodeEvent.PUT_BACK: "maintenance is not done and nothing was begun: train aborted, no time, or refused",
     EpisodeEvent.SKIP: "nothing was done to the node for maintenance, and it is in service",
     EpisodeEvent.LADDER_ENDED: "no repair is left, or the next one is not enabled",
     EpisodeEvent.GIVEN_UP: "a deadline, a limit of attempts or a person's refusal",
