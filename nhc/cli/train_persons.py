@@ -61,8 +61,8 @@ def _status(name: str, path: Optional[str], url: Optional[str], form: str) -> in
     } for one in found]  # fmt: skip
     if name:
         values[0]["each"] = [
-            {"node": row.node, "wave": row.wave, "state": row.state, "step": _step(work, row.id), "outcome": row.outcome,
-             "waiting": _detail(row.detail).waiting} for row in rows[found[0].id]
+            {"node": row.node, "wave": row.wave, "state": row.state, "step": _step(work, row.id),
+             "outcome": row.outcome, "waiting": _detail(row.detail).waiting} for row in rows[found[0].id]
         ]  # fmt: skip
         values[0]["work"] = [
             {"node": one.node, "what": one.device or one.rung, "by": one.repairer, "state": state_of(one).value,

@@ -114,8 +114,8 @@ def run_command(**options: Any) -> None:
     """Carry out the train in FILE: drain, work, verify, return, wave by wave, within the bounds of remedy.toml.
 
     A train that was killed goes on when it is run again; nothing is begun twice. Exit status: 0 every node is done (or
-    the plan was shown), 1 a node was escalated, skipped or withdrawn, or the train waits for a person, 2 wrong usage or plan, 3
-    the store, the adapter or the lead cannot be had.
+    the plan was shown), 1 a node was escalated, skipped or withdrawn, or the train waits for a person, 2 wrong usage or
+    plan, 3 the store, the adapter or the lead cannot be had.
     """
     carried_out("run", lambda: _run(options), GROUP)
 

@@ -151,7 +151,7 @@ class Book:
         return read_cases(connection, episodes.out_beside(connection, self.train(connection), before))
 
     def _has_grown(self, connection: Connection) -> bool:
-        """Whether others have begun anything since they were noted. Nobody begins anything until this transaction ends."""
+        """Whether others have begun anything since they were noted; nobody does until this transaction ends."""
         audit.lock(connection)
         noted = self._others | {(number, False) for number, at_work in self._others if at_work}
         return not _taken(self._beside(connection)[0]) <= noted

@@ -128,8 +128,8 @@ class Lookout:
             asked, answered = answers(asked, rows, {row.id: causes_of(row) for row in rows if row.node in asked})
             faults += [fault_of(node, one, now) for node, one in asked.items()]
             counted = counting.count(
-                connection, self.fleet, [*cases, *others], states or (), self.settings.bounds, self.settings.breaker, now,
-                self.settings.sources.max_age, self._marked,
+                connection, self.fleet, [*cases, *others], states or (), self.settings.bounds, self.settings.breaker,
+                now, self.settings.sources.max_age, self._marked,
             )  # fmt: skip
             scopes = holds.in_force(connection, now)
         if states is not None:

@@ -1,9 +1,10 @@
 """The states of an episode and the transitions between them, as tables. Pure: nothing here reads a clock or a file.
 
 An episode is one loop over one node: from a fault, or its turn for maintenance, to a node back in service, or to an
-escalation that says what was tried. Each step is written down in its state *before* it is taken: MARKING before the mark is set, ACTING before the
-repair is sent, RETURNING before the mark is cleared. So a controller that is killed anywhere finds, when it starts
-again, either that nothing was begun or that something may have been; it always knows which step it was at.
+escalation that says what was tried. Each step is written down in its state *before* it is taken: MARKING before the
+mark is set, ACTING before the repair is sent, RETURNING before the mark is cleared. So a controller that is killed
+anywhere finds, when it starts again, either that nothing was begun or that something may have been; it always knows
+which step it was at.
 
 `docs/remedy.md` shows these tables; `tests/remedy/test_machine.py` holds that they agree.
 """
@@ -113,7 +114,7 @@ MEANING: Mapping[EpisodeState, str] = {
     EpisodeState.ESCALATED: "End. A person must look; the node stays out, and the episode says what was tried.",
     EpisodeState.WITHDRAWN: "End. The fault went by itself, or somebody else has taken the node in hand.",
     EpisodeState.ABORTED: "End. A person stopped the episode; the node stays as it is.",
-    EpisodeState.SKIPPED: "End. Maintenance was not done, and nothing was done to the node; it is in service as before.",
+    EpisodeState.SKIPPED: "End. Maintenance was not done, and nothing else; the node is in service as before.",
 }
 
 CAUSE: Mapping[EpisodeEvent, str] = {
