@@ -237,7 +237,7 @@ def answer_of(case: EpisodeCase) -> Sent:
 
 
 def mark_of(case: EpisodeCase, now: float) -> Mark:
-    """The mark of an episode: what maintenance is for; or the first fault, how many more, and the ladder's first repair."""
+    """The mark of an episode: what maintenance is for; or its first fault, how many more, and its first repair."""
     faults = case.detail.faults
     if case.detail.why:
         return Mark(printable(case.detail.why, 200), Action.NONE, now, cause=case.episode.cause)
