@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
 
-.PHONY: check test quick lint types build pyz ptx site packages release verify-release lock lowest kube bench fuzz clean setup system-packages fresh fresh-services services
+.PHONY: check test quick lint types build pyz ptx site packages release verify-release lock lowest kube bench fuzz clean setup system-packages fresh fresh-services services fresh-slurm slurm-tests
 
 check: $(VENV)/.run  ## judge this machine with the built-in checks
 	@$(BIN)/nhc check local --all; [ $$? -ne 2 ]
@@ -76,6 +76,13 @@ lowest:  ## the rooms that use the extras' libraries, with the oldest versions o
 SUITE ?= bookworm
 fresh:  ## the README's two commands in a minimal root with nothing installed beforehand; takes root, and half an hour
 	NHC_REQUIRE=all tests/fresh/run.sh --suite $(SUITE) bash -c '$(or $(FRESH),make check && make test)'
+
+# Debian 12 has Slurm 22.05, Debian 13 (SUITE=trixie) has 24.11.
+fresh-slurm:  ## the tests over a real Slurm in a minimal root of SUITE; takes root
+	NHC_REQUIRE=slurm tests/fresh/run.sh --suite $(SUITE) make slurm-tests
+
+slurm-tests: setup
+	$(BIN)/python -m pytest -m slurm $(PYTEST_ARGS)
 
 # Every package gets installed, and one test of each real service runs. What was built here already is taken along.
 fresh-services: setup

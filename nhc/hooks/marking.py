@@ -83,9 +83,9 @@ def take_out(
             bound = read_limit(MAX_DRAINED)
         if bound != Limit():
             everyone = adapter.nodes()
-            out = sum(map(out_by_nhc, everyone))
-            if out >= bound.of(len(everyone)):
-                said = f"{out} of {len(everyone)} nodes are marked already, NHC_MAX_DRAINED is {bound.show()}"
+            out, there = sum(map(out_by_nhc, everyone)), sum(not one.absent for one in everyone)
+            if out >= bound.of(there):
+                said = f"{out} of {there} nodes are marked already, NHC_MAX_DRAINED is {bound.show()}"
                 return Applied(node, Effect.REFUSED, said)
     if watch_only(settings):
         return Applied(node, Effect.REFUSED, f"{WATCHING} marked")

@@ -121,7 +121,7 @@ class _Deciding:
                 self.repaired.setdefault(past.node, []).append(past)
         self.operations: List[PlannedOperation] = []
         self.withheld: List[Withheld] = []
-        self.size: Dict[str, int] = {"": len(states)}
+        self.size: Dict[str, int] = {"": sum(not state.absent for state in states)}
         self.out: Dict[str, int] = {"": 0}
         self.spent: Dict[Operation, set[str]] = {
             operation: {past.node for past in history if past.operation is operation and now - past.when < rate.seconds}
@@ -130,7 +130,7 @@ class _Deciding:
         for state in states:
             counted = self.counted(state)
             for group in state.groups:
-                self.size[group] = self.size.get(group, 0) + 1
+                self.size[group] = self.size.get(group, 0) + (not state.absent)
                 self.out[group] = self.out.get(group, 0) + counted
             self.out[""] += counted
 

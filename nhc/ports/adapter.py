@@ -88,6 +88,8 @@ class NodeState(NamedTuple):
     intention (powered down, being rebooted). `uid` names this registration of the node: after a node was deleted, one
     that registers under its name has another; "" where the other side has none. `placed` says where the node is, as
     far as the other side knows: the kind and the name of each blast radius (zone, pool, rack, leaf, nvlink_domain).
+    `absent` says that there is no machine now (powered down, not part of the cluster yet): a share of the fleet is a
+    share of the nodes that are there.
     """
 
     name: str
@@ -101,6 +103,7 @@ class NodeState(NamedTuple):
     silence: Optional[Silence] = None
     uid: str = ""
     placed: Tuple[Tuple[str, str], ...] = ()
+    absent: bool = False
 
 
 class Operation(str, Enum):

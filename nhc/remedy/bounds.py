@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from fnmatch import fnmatchcase
-from typing import Dict, FrozenSet, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Container, Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.policy.limits import Limit, Rate
 from nhc.ports.repair import LADDER, Rung
@@ -151,13 +151,12 @@ class Usage:
         return len(found) - bisect_right(found, since)
 
 
-def sizes(groups: Iterable[Sequence[Radius]]) -> Dict[Radius, int]:
-    """How many nodes each radius has."""
+def sizes(groups: Mapping[str, Sequence[Radius]], absent: Container[str] = ()) -> Dict[Radius, int]:
+    """How many nodes each radius has, without those that are `absent`; a radius of such nodes alone has none."""
     found: Dict[Radius, int] = {(FLEET, ""): 0}
-    for one in groups:
-        found[FLEET, ""] += 1
-        for radius in one:
-            found[radius] = found.get(radius, 0) + 1
+    for node, radii in groups.items():
+        for radius in ((FLEET, ""), *radii):
+            found[radius] = found.get(radius, 0) + (node not in absent)
     return found
 
 

@@ -41,7 +41,8 @@ def fleet(connection: Connection, states: Sequence[NodeState]) -> FleetGroups:
         if here in groups:
             own = tuple((kind, name) for kind, name in row.groups.items() if name)
             groups[here] = tuple(dict.fromkeys((*groups[here], *own)))
-    return FleetGroups(groups, sizes(groups.values()), names)
+    absent = {state.name for state in states if state.absent}
+    return FleetGroups(groups, sizes(groups, absent), names)
 
 
 def unmatched(bounds: Bounds, in_force: Iterable[Hold], fleet: FleetGroups) -> List[str]:

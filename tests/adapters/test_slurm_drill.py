@@ -100,7 +100,7 @@ def test_the_loop_marks_the_node_and_the_drill_undoes_it(drill, cluster):
     rows, tried, left = drill.look()
     assert ([row.state for row in rows], tried, left) == (["escalated"], [], [])
     until(lambda: cluster.state(NODE) == "idle", what="the node to be in service")
-    until(lambda: cluster.reason(NODE) == "", what="the reason to go")  # it stays until its slurmd has answered
+    until(lambda: cluster.unmarked(NODE), what="the reason to go")  # it stays until its slurmd has answered
     assert "fault: kept its promises" in out
 
 

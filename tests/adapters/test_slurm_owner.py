@@ -60,6 +60,8 @@ def test_a_healthy_node_stays_out_until_the_loop_has_proved_it(site, service):
 
 def test_a_node_that_its_hook_has_drained_is_the_loops_from_its_mark_on(site, service):
     cluster, hooks = site
+    cluster.submit("sleep 300", "-w", NODE, "-n1")  # the episode waits for it; newer releases check no node that boots
+    until(lambda: cluster.state(NODE) in ("mix", "alloc"), what="the job to run")
     hooks.sick(NODE)
     until(lambda: cluster.reason(NODE).startswith("NHC: "), 60, what="the health check to drain the node")
     service.report("boot1", sick=True)
@@ -68,7 +70,7 @@ def test_a_node_that_its_hook_has_drained_is_the_loops_from_its_mark_on(site, se
     hooks.well(NODE)
     before = checked(hooks, NODE)
     until(lambda: checked(hooks, NODE) > before, 60, what="the health check to say that it is healthy")
-    assert cluster.state(NODE) in ("drain", "boot", "boot^", "drain@", "boot*")
+    assert cluster.state(NODE) in ("drng", "drain")
 
 
 def test_a_mark_of_an_older_loop_becomes_the_loops_own_before_the_health_check_can_clear_it(site, service):

@@ -43,7 +43,7 @@ def test_from_a_fault_to_a_returned_node_though_the_controller_is_killed(service
     assert whats.count("attempt.written") == 1
     assert "nhc/report.json" in service.evidence
     assert "slurm/slurm-node.txt" in service.evidence
-    until(lambda: cluster.reason(NODE) == "", what="the reason to go")  # it stays until its slurmd has answered
+    until(lambda: cluster.unmarked(NODE), what="the reason to go")  # it stays until its slurmd has answered
 
 
 def test_a_node_that_an_operator_resumed_meanwhile_is_left_alone(service, cluster):

@@ -198,3 +198,11 @@ def test_slurm_says_which_machine_stands_behind_a_node():
     rows = [{"name": "n1", "instance_id": "i-0123456789abcdef0", "address": "10.0.0.7"},
             {"name": "n2", "instance_id": "", "address": "n2"}]  # fmt: skip
     assert states.json_identities({"nodes": rows}) == wanted
+
+
+@pytest.mark.parametrize(
+    ("state", "absent"),
+    [("IDLE+POWERED_DOWN+CLOUD", True), ("FUTURE", True), ("IDLE+POWERING_UP+CLOUD", False), ("IDLE+CLOUD", False)],
+)
+def test_a_node_that_is_powered_down_or_of_the_future_is_not_there(state, absent):
+    assert node_state("n1", state.split("+")).absent is absent

@@ -132,6 +132,14 @@ def test_the_bound_keeps_the_node_in_service_and_starts_the_job(scheduler, state
     assert run("prolog", report(BAD), state, NHC_MAX_DRAINED="none") == UNHEALTHY
 
 
+def test_the_bound_is_a_share_of_the_nodes_that_are_there(scheduler, state):
+    scheduler.states["n2"] = NodeState("n2", "drain", False, mark=Mark("bad"))
+    for number in range(20):
+        scheduler.states[f"away{number}"] = NodeState(f"away{number}", "powered_down", True, absent=True)
+    assert run("prolog", report(BAD), state) == 0
+    assert scheduler.states["n1"].available
+
+
 def test_a_bound_that_cannot_be_read_is_said_and_the_default_counts(scheduler, state, capsys):
     scheduler.states["n2"] = NodeState("n2", "drain", False, mark=Mark("bad"))
     assert run("prolog", report(BAD), state, NHC_MAX_DRAINED="lots") == 0

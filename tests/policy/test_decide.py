@@ -82,6 +82,15 @@ def test_a_share_of_the_fleet_bounds_how_many_are_out_and_ours_already_out_count
     assert with_all.operations == ()
 
 
+def test_a_share_is_of_the_nodes_that_are_there():
+    """A cloud's thousand powered-down nodes would let the ten that run go out together."""
+    away = [state._replace(name=f"away{number}", absent=True) for number, state in enumerate(nodes(90))]
+    states = [*nodes(10), *away]
+    decision = run([sick("n0"), sick("n1")], states, Policy(ceiling=Limit(share=0.1)))
+    assert ordered(decision) == [("n0", Operation.MARK)]
+    assert decision.withheld[0].why == "1 of 10 nodes in the fleet are out already, at most 10%"
+
+
 def test_nodes_behind_a_gate_count_like_marked_ones():
     gated = drained("x1", owner="", why="NHC-GATE: held: no verdict: a new node")
     decision = run([sick("n0")], [*nodes(9), gated], Policy(ceiling=Limit(nodes=1)))

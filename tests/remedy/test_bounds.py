@@ -35,7 +35,7 @@ OPEN = Bounds(radii={}, first_run=Limit(1000))
 
 def usage(nodes=10, rack=5):
     groups = {f"n{i}": [("rack", f"r{i // rack}")] for i in range(nodes)}
-    return Usage(groups, sizes(groups.values()))
+    return Usage(groups, sizes(groups))
 
 
 def test_the_level_is_held_in_the_fleet_and_in_each_rack():
@@ -48,6 +48,13 @@ def test_the_level_is_held_in_the_fleet_and_in_each_rack():
     assert may_mark(bounds, seen, "n5", 0.0, -1e9) is None
     seen.count_out("n0", -1)
     assert may_mark(bounds, seen, "n1", 0.0, -1e9) is None
+
+
+def test_nodes_that_are_not_there_are_no_part_of_a_group_and_the_group_is_known_all_the_same():
+    groups = {f"n{i}": [("rack", "r0" if i < 4 else "r1")] for i in range(8)}
+    assert sizes(groups, {"n2", "n3", "n4", "n5", "n6", "n7"}) == {
+        (FLEET, ""): 2, ("rack", "r0"): 2, ("rack", "r1"): 0
+    }  # fmt: skip
 
 
 def test_the_rate_is_held_for_all_repairs_and_for_one():

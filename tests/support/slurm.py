@@ -14,7 +14,7 @@ import signal
 import socket
 import subprocess
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from tests.support.ports import free_ports
 from tests.support.waiting import until
@@ -231,6 +231,15 @@ class Cluster:
     def reason(self, node: str) -> str:
         """Its reason without who set it and when."""
         return self.show(node).get("Reason", "").rpartition(" [")[0]
+
+    def unmarked(self, node: str) -> bool:
+        """Whether a resumed node has no reason any more; one that 23.11 to 25.11 keep, without accounting, is none."""
+        return self.reason(node) == "" or (self.state(node) == "idle" and self.version >= (23, 11))
+
+    @property
+    def version(self) -> Tuple[int, ...]:
+        """The release of the daemons."""
+        return tuple(int(part) for part in self.run("slurmctld", "-V").stdout.split()[1].split(".")[:2])
 
     def reset(self) -> None:
         """Bring back every daemon that was killed, end every job, put every node back, take comments away."""

@@ -48,6 +48,7 @@ HELD: Tuple[Tuple[str, str], ...] = (
 
 # UNKNOWN is in neither list: every node is for a moment after slurmctld has restarted, and a drain set then holds.
 OUT = frozenset({"DRAIN", "DOWN", "ERROR", "FAIL", "FUTURE", "INVALID_REG", "REBOOT_ISSUED", "MAINTENANCE"})
+ABSENT = frozenset({"POWERED_DOWN", "FUTURE", "DYNAMIC_FUTURE"})
 BUSY = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
 
 HYPERPOD = {"action:reboot": Action.REBOOT, "action:replace": Action.REPLACE}
@@ -96,6 +97,7 @@ def node_state(
         hold=held,
         groups=tuple(sorted(set(partitions))),
         flags=flags,
+        absent=bool(flags & ABSENT),
     )
 
 
