@@ -126,7 +126,7 @@ echo "$@" >>/srv/gpu/asked
 
 @pytest.fixture
 def gpu(machines: Fleet, archive: Path, tmp_path: Path) -> Iterator[Machine]:
-    """gpu002 with eight GPUs on its PCI bus, of which one waits for a reset to remap a row of its memory."""
+    """gpu002 with eight GPUs on its PCI bus, of which one asks for a reset, as NVML says."""
     machine = machines["gpu002"]
     library = Nvml(tmp_path)
     library.close()
@@ -138,7 +138,7 @@ def gpu(machines: Fleet, archive: Path, tmp_path: Path) -> Iterator[Machine]:
     (there / "gpu").mkdir()
     for file in (library.library, HERE / "scenarios" / "h100.txt", archive):
         shutil.copy(file, there / "gpu")
-    (there / "gpu" / "scenario.txt").write_text("include h100.txt\n2.row_remap 1 0 1 0\n")
+    (there / "gpu" / "scenario.txt").write_text("include h100.txt\n2.field.230 u32 1\n")
     (there / "gpu" / "nvidia-smi").write_text(NVIDIA_SMI)
     (there / "gpu" / "nhc").write_text(
         "#!/bin/sh\nexport LD_LIBRARY_PATH=/srv/gpu NHC_FAKE_NVML=/srv/gpu/scenario.txt\n"
@@ -161,14 +161,14 @@ def gpu(machines: Fleet, archive: Path, tmp_path: Path) -> Iterator[Machine]:
 def test_a_gpu_is_reset_and_only_if_that_does_not_help_is_the_node_rebooted(
     remediate: Remediate, machines: Fleet, cluster: Cluster, gpu: Machine, tmp_path: Path
 ) -> None:
-    (tmp_path / "nhc.conf").write_text("gpu002 || check_gpu_row_remap\n* || check_fs_mount_rw -f /\n")
+    (tmp_path / "nhc.conf").write_text("gpu002 || check_gpu_lost\n* || check_fs_mount_rw -f /\n")
     before = boot_id(machines, "gpu002")
     run = remediate(nhc_confirm=True, nhc_engine="installed", nhc_hosts="gpu002")
     assert run.status == 0, run.text
     assert gpu.run("cat /srv/gpu/asked") == "--gpu-reset -i 2\n"
     assert boot_id(machines, "gpu002") == before, run.text
     until(lambda: state(cluster, "gpu002") == "idle", what="gpu002 to be idle")
-    gpu.run("echo '2.row_remap 1 0 1 0' >>/srv/gpu/scenario.txt; touch /srv/gpu/worn")
+    gpu.run("echo '2.field.230 u32 1' >>/srv/gpu/scenario.txt; touch /srv/gpu/worn")
     run = remediate(nhc_confirm=True, nhc_engine="installed", nhc_hosts="gpu002")
     assert boot_id(machines, "gpu002") != before
     assert gpu.run("cat /srv/gpu/asked") == "--gpu-reset -i 2\n" * 2
