@@ -258,6 +258,33 @@ def job(place):
     return process, work
 
 
+def serve(place):
+    """All of a small site at once: the page counts the rounds of each."""
+    put(
+        place.base / "notices.toml",
+        f'store = "{place.url}"\nevery = "0.1s"\n[channels.hook]\nkind = "alertmanager"\nurl = "http://127.0.0.1:9"\n',
+    )
+    put(place.base / "spares.toml", f'[pools.gpu]\ntype = "slurm"\nreservation = "spare"\nfor = "n*"\ntimeout = "1s"\n'
+        f'conf = "{no_slurm(DoorPlace(place.base, place.base))}"\n')  # fmt: skip
+    put(place.base / "server.toml", f'listen = "127.0.0.1:{free_port()}"\n')
+    put(place.base / "store.toml", f'url = "{place.url}"\n')
+    settings = put(
+        place.base / "serve.toml",
+        f'[remedy]\nsettings = "{place.remedy_settings()}"\n[notices]\nsettings = "{place.base}/notices.toml"\n'
+        f'[spares]\nsettings = "{place.base}/spares.toml"\nevery = "1s"\n'
+        f'[server]\nsettings = "{place.base}/server.toml"\nstore = "{place.base}/store.toml"\n',
+    )
+    process = place.start("serve", "-s", settings, "--listen", place.listen)
+    place.listening()
+
+    def work(count):
+        place.rounds("nhc_notices_rounds_total", count // 10)
+        place.rounds("nhc_remedy_rounds_total", 3)
+        place.rounds("nhc_spares_rounds_total", 1)
+
+    return process, work
+
+
 def gate(place):
     suite = put(place.base / "suite.conf", CONFIG)
     settings = put(
@@ -321,7 +348,7 @@ def demo(place):
     return process, work
 
 
-SERVICES = (server, console, remedy, train, notices, job, gate, top, controller, demo)
+SERVICES = (server, console, remedy, train, notices, job, serve, gate, top, controller, demo)
 
 
 @pytest.mark.slow

@@ -113,6 +113,7 @@ COMMANDS: CommandTable = {
         "revoke": ("nhc.cli.server:revoke", "End the tokens of a node."),
         "tokens": ("nhc.cli.server:tokens", "List the tokens, without themselves."),
     }),
+    "serve": ("nhc.cli.serve:command", "Host the loops, notices, spares and the server in one process."),
     "spares": ("Spare nodes that stand in for those that are out.", {
         "status": ("nhc.cli.spares:status", "Show the spares, and for whom they stand in."),
         "verify": ("nhc.cli.spares:verify", "Say which spares may be trusted with work."),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from typing import Any, Dict, Optional
+from typing import Any, Callable, Dict, Iterator, Optional, Tuple
 
 import click
 
@@ -46,6 +47,13 @@ def command(**options: Any) -> None:
 
 def run(options: Dict[str, Any]) -> int:
     """Carry it out. Raises SettingsError, StoreError, CommandError."""
+    with service_of(options) as (service, summary):
+        return service.run(options["once"], summary)
+
+
+@contextlib.contextmanager
+def service_of(options: Dict[str, Any]) -> Iterator[Tuple[RoundService, Callable[[], None]]]:
+    """The service, and what shows its only round. Raises SettingsError, StoreError, CommandError."""
     settings = settings_of(options["settings_path"], options["store_url"])
     try:
         site = open_site(settings, look=options["dry_run"])
@@ -59,7 +67,7 @@ def run(options: Dict[str, Any]) -> int:
             "job run", work, leader, every=settings.every, listen=options["listen"],
             metrics_file=options["metrics_file"],
         )  # fmt: skip
-        return service.run(options["once"], work.summary)
+        yield service, work.summary
     finally:
         site.close()
 

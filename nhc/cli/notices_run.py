@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 import click
@@ -11,11 +12,11 @@ from nhc.light import TYPE_CHECKING
 from nhc.settings.settings_file import SettingsError
 
 if TYPE_CHECKING:
-    from typing import Optional
+    from typing import Iterator, Optional
 
     from nhc.notices.service import NoticeRound
     from nhc.notices.settings import NoticesSettings
-    from nhc.rounds.service import RoundEnd
+    from nhc.rounds.service import RoundEnd, RoundService
     from nhc.store.database import Fence, Store
 
 
@@ -36,10 +37,18 @@ def command(path: str, once: bool, check_settings: bool, listen: str) -> None:
 
 def run(path: str, once: bool, check_settings: bool, listen: str) -> int:
     """Carry it out. Raises SettingsError, StoreError, CommandError."""
-    found = settings_of(path)
     if check_settings:
+        settings_of(path)
         click.echo(f"{path}: nothing is wrong")
         return 0
+    with service_of(path, once, listen) as service:
+        return service.run(once)
+
+
+@contextlib.contextmanager
+def service_of(path: str, once: bool = False, listen: str = "") -> Iterator[RoundService]:
+    """The service. Raises SettingsError, StoreError, CommandError."""
+    found = settings_of(path)
     if not found.channels:
         raise SettingsError(f"{path}: no [channels.NAME]: there is nobody to tell")
     from nhc.rounds.leader import Leader
@@ -49,9 +58,7 @@ def run(path: str, once: bool, check_settings: bool, listen: str) -> int:
     try:
         leader = Leader(store, name="notices")
         work = _NoticesRounds(found, store, once)
-        return RoundService(
-            "notices run", work, leader, every=found.every, listen=listen, finish=work.service.close
-        ).run(once)
+        yield RoundService("notices run", work, leader, every=found.every, listen=listen, finish=work.service.close)
     finally:
         store.close()
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
 import time
-from typing import Any, Dict, Optional
+from typing import Any, Callable, Dict, Iterator, Optional, Tuple
 
 import click
 
@@ -61,6 +62,13 @@ def command(**options: Any) -> None:
 
 def run(options: Dict[str, Any]) -> int:
     """Carry it out. Raises SettingsError, StoreError, CommandError."""
+    with service_of(options) as (service, summary):
+        return service.run(options["once"], summary)
+
+
+@contextlib.contextmanager
+def service_of(options: Dict[str, Any]) -> Iterator[Tuple[RoundService, Callable[[], None]]]:
+    """The service, and what shows its only round. Raises SettingsError, StoreError, CommandError."""
     with site_of(options["settings_path"], options["store_url"], look=options["dry_run"]) as site:
         leader = None if options["dry_run"] else Leader(site.store, candidate(site.settings.leader, options["leader"]))
         tell_stand_in("remedy run", site.store)
@@ -72,7 +80,7 @@ def run(options: Dict[str, Any]) -> int:
         if work.streams:
             work.pruner.start()
         try:
-            return service.run(options["once"], work.summary)
+            yield service, work.summary
         finally:
             work.pruner.stop()
 

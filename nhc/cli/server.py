@@ -11,9 +11,17 @@ import click
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.cli.store import FORM, URL, found, guarded, who
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
+from nhc.light import TYPE_CHECKING
 from nhc.model import printable
 from nhc.settings.settings_file import SettingsError
 from nhc.timestamps import utc_milliseconds as utc
+
+if TYPE_CHECKING:
+    from typing import Optional
+
+    from nhc.server.settings import ServerSettings
+    from nhc.store.settings import StoreSettings
+    from nhc.system.stop_signals import StopSignals
 
 STORE = under("Which store")(
     "--store-settings", "path", default="", metavar="FILE", help="Default: /etc/nhc/store.toml, if any."
@@ -32,14 +40,10 @@ def run(server_path: str, listen: str, path: str, url: str) -> None:
 
     Exit status: 0 ended as told, 2 wrong settings or an address that cannot be listened on, 3 the store cannot be used.
     """
-    from nhc.server.settings import load, loopback
+    from nhc.server.settings import loopback
 
     settings = found(path, url)
-    try:
-        server = load(server_path)
-    except SettingsError as error:
-        print(f"nhc: {error}", file=sys.stderr)
-        raise SystemExit(EXIT_USAGE) from None
+    server = settings_of(server_path)
     if listen:
         server = server._replace(listen=listen)
         host, colon, port = listen.rpartition(":")
@@ -51,20 +55,39 @@ def run(server_path: str, listen: str, path: str, url: str) -> None:
             )
 
     def serving() -> int:
-        from nhc.server.run import CannotServe, serve
-        from nhc.store.settings import opened
+        from nhc.server.run import CannotServe
 
-        store = opened(settings)
         try:
-            serve(server, store, settings.pace, settings.pruning())
+            serve(server, settings)
         except CannotServe as error:
             print(f"nhc: {error}", file=sys.stderr)
             return EXIT_USAGE
-        finally:
-            store.close()
         return EXIT_HEALTHY
 
     guarded(serving)
+
+
+def settings_of(path: str) -> ServerSettings:
+    """The server's settings, "" for those in their usual place. Wrong ones end the process."""
+    from nhc.server.settings import load
+
+    try:
+        return load(path)
+    except SettingsError as error:
+        print(f"nhc: {error}", file=sys.stderr)
+        raise SystemExit(EXIT_USAGE) from None
+
+
+def serve(server: ServerSettings, settings: StoreSettings, stop: Optional[StopSignals] = None) -> None:
+    """Serve until a signal. Raises CannotServe, StoreError."""
+    from nhc.server import run as serving
+    from nhc.store.settings import opened
+
+    store = opened(settings)
+    try:
+        serving.serve(server, store, settings.pace, settings.pruning(), stop)
+    finally:
+        store.close()
 
 
 @click.command("token", cls=GroupedCommand)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import click
 
@@ -35,7 +36,15 @@ def _with(
     path: str, settings: Optional[str], store: Optional[str], work: Callable[[RemedySite, Pools], int],
     look: bool = True,
 ) -> int:  # fmt: skip
-    """Open what the settings name, and close it at the end. `look`: nothing is changed."""
+    with opened(path, settings, store, look) as (site, pools):
+        return work(site, pools)
+
+
+@contextlib.contextmanager
+def opened(
+    path: str, settings: Optional[str], store: Optional[str], look: bool = True
+) -> Iterator[Tuple[RemedySite, Pools]]:
+    """What the settings name, closed at the end. `look`: nothing is changed. Raises as `site_of`."""
     pools = load(path)
     try:
         keepers = [(pool, open_pool(pool)) for pool in pools]
@@ -43,7 +52,7 @@ def _with(
         raise CommandError(str(error), 2) from None
     with site_of(settings, store, look=look) as site:
         tell_stand_in("spares", site.store)
-        return work(site, keepers)
+        yield site, keepers
 
 
 def _problems(found: List[PoolRound]) -> bool:
@@ -139,7 +148,7 @@ def _swap(site: RemedySite, pools: Pools, apply: bool, form: str) -> int:
         if apply and not leader.attempt():
             raise CommandError(f"another process swaps spares in this store: {leader.last()}")
         fence = leader.sure() if apply else None
-        found = round_of(site, pools, apply=apply, now=time.time(), fence=fence, publish=lambda one: _tell(one, form))
+        found = round_of(site, pools, apply=apply, now=time.time(), fence=fence, publish=lambda one: tell(one, form))
     finally:
         leader.release()
     failed = _problems(found)
@@ -164,7 +173,8 @@ def _swap(site: RemedySite, pools: Pools, apply: bool, form: str) -> int:
     return 1 if failed or bad else 0
 
 
-def _tell(one: SpareDone, form: str) -> None:
+def tell(one: SpareDone, form: str = "text") -> None:
+    """A step that was done."""
     if form == "text":
         said = f": {printable(one.applied.message)}" if one.applied.message else ""
         step = one.step

@@ -59,7 +59,8 @@ class RoundService:
     """One process. `leader` None: rounds that write nothing, and need no lead. `every` seconds from one to the next.
 
     `listen` is the address of /metrics and /healthz, `metrics_file` a file for a textfile collector; "" for none.
-    `finish` ends what rounds left under way, before the lead is given up.
+    `finish` ends what rounds left under way, before the lead is given up. nhc.rounds.hosting has the listener and the
+    signals of several services, and calls `host` of each in a thread.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class RoundService:
     ) -> None:  # fmt: skip
         self.command, self.work, self.leader, self.every = command, work, leader, every
         self.listen, self.metrics_file, self.finish = listen, metrics_file, finish
-        self.pages = Pages()
+        self.pages, self._page_name = Pages(), ""
         self._said: Set[str] = set()
 
     def run(self, once: bool, summary: Callable[[], None] = lambda: None) -> int:
@@ -81,8 +82,14 @@ class RoundService:
             end = self._once()
             summary()
             return 1 if end.problems else 0
-        self._rounds(self.leader)
+        self._rounds(self.leader, StopSignals())
         return 0
+
+    def host(self, stop: StopSignals, pages: Pages) -> None:
+        """Rounds in a thread of a process that hosts several, until `stop`; `pages` has one by this one's command."""
+        assert self.leader is not None
+        self.pages, self._page_name = pages, self.command
+        self._rounds(self.leader, stop)
 
     def _once(self) -> RoundEnd:
         StopSignals()  # what is under way is finished
@@ -97,9 +104,8 @@ class RoundService:
             self._after(end)
         return end
 
-    def _rounds(self, leader: Leader) -> None:
+    def _rounds(self, leader: Leader, stop: StopSignals) -> None:
         """While it leads. A store that is away is waited for."""
-        stop = StopSignals()
         with self._open():
             number: Optional[int] = None
             while not stop.come:
@@ -122,7 +128,7 @@ class RoundService:
             self._stand_by(str(error))
             return None
         except (StoreError, AdapterError) as error:
-            self.pages.update("", printable(str(error)))
+            self.pages.update("", printable(str(error)), self._page_name)
             self._tell([str(error)])
             return number
 
@@ -131,12 +137,13 @@ class RoundService:
         self._tell([why, *self._publish(self.work.standby(), "")])
 
     def _after(self, end: RoundEnd) -> None:
-        unwritten = self._publish(self.work.page(), end.unhealthy) if self.listen or self.metrics_file else []
+        shown = self.listen or self.metrics_file or self._page_name
+        unwritten = self._publish(self.work.page(), end.unhealthy) if shown else []
         self._tell([*end.problems, *end.notes, *unwritten])
 
     def _publish(self, page: str, unhealthy: str) -> List[str]:
         """Why the file of the metrics could not be written, if so."""
-        self.pages.update(page, unhealthy)
+        self.pages.update(page, unhealthy, self._page_name)
         if self.metrics_file:
             try:
                 output_file.replace(self.metrics_file, lambda file: file.write(page))
@@ -159,22 +166,32 @@ class RoundService:
     @contextlib.contextmanager
     def _open(self) -> Iterator[None]:
         """The listener while rounds go, and the lead given up at the end."""
-        server = None
         try:
-            if self.listen:
+            with listening(self.listen, self.pages, self.log):
                 try:
-                    server = serve(self.listen, self.pages)
-                except ValueError as error:
-                    raise RoundRefused(f"--listen: {error}", wrong_use=True) from None
-                except OSError as error:
-                    raise RoundRefused(f"--listen {self.listen}: {error.strerror or error}") from None
-                host = self.listen.rpartition(":")[0] or "127.0.0.1"
-                self.log(f"/metrics and /healthz are on {host}:{server.server_port}")
-            yield
+                    yield
+                finally:
+                    self.finish()
         finally:
-            self.finish()
-            if server is not None:
-                server.shutdown()
-                server.server_close()
             if self.leader is not None:
                 self.leader.release()
+
+
+@contextlib.contextmanager
+def listening(address: str, pages: Pages, log: Callable[[str], None]) -> Iterator[None]:
+    """/metrics and /healthz at an address for that long; "" for none. Raises RoundRefused."""
+    if not address:
+        yield
+        return
+    try:
+        server = serve(address, pages)
+    except ValueError as error:
+        raise RoundRefused(f"--listen: {error}", wrong_use=True) from None
+    except OSError as error:
+        raise RoundRefused(f"--listen {address}: {error.strerror or error}") from None
+    log(f"/metrics and /healthz are on {address.rpartition(':')[0] or '127.0.0.1'}:{server.server_port}")
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()

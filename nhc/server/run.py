@@ -26,6 +26,7 @@ from nhc.store.errors import StoreError
 from nhc.store.intake import IntakeSettings
 from nhc.store.retention import PruneSettings
 from nhc.system import server_name
+from nhc.system.stop_signals import StopSignals
 
 LOOK = 2.0
 """Seconds between two looks at the store and the tokens: so long a revoked token stays good."""
@@ -41,8 +42,13 @@ class CannotServe(Exception):
     """It cannot begin: one line for a person."""
 
 
-def serve(settings: ServerSettings, store: Store, pace: IntakeSettings, keep: Optional[PruneSettings] = None) -> None:
+def serve(
+    settings: ServerSettings, store: Store, pace: IntakeSettings, keep: Optional[PruneSettings] = None,
+    stop: Optional[StopSignals] = None,
+) -> None:  # fmt: skip
     """Serve until SIGTERM or SIGINT. SIGHUP reads the certificate and its key again. `keep`: None prunes nothing.
+
+    `stop` ends by the same signals, and this ends at once where one of them came before.
 
     Raises CannotServe, StoreError.
     """
@@ -53,14 +59,15 @@ def serve(settings: ServerSettings, store: Store, pace: IntakeSettings, keep: Op
     except OSError as error:
         raise CannotServe(f"it cannot begin: {error.strerror or error}") from None
     try:
-        loop.run_until_complete(_serve(loop, settings, store, pace, keep or PruneSettings(every=0.0)))
+        loop.run_until_complete(_serve(loop, settings, store, pace, keep or PruneSettings(every=0.0), stop))
     finally:
         loop.close()
 
 
 async def _serve(
-    loop: asyncio.AbstractEventLoop, settings: ServerSettings, store: Store, pace: IntakeSettings, keep: PruneSettings
-) -> None:
+    loop: asyncio.AbstractEventLoop, settings: ServerSettings, store: Store, pace: IntakeSettings, keep: PruneSettings,
+    stop: Optional[StopSignals],
+) -> None:  # fmt: skip
     counters = ServerCounters()
     pruner = Pruner(store, keep, "nhc server", log=counters.note)
     counters.also(lambda: "".join(family.render() for family in pruner.families()))
@@ -73,8 +80,16 @@ async def _serve(
     loop.set_exception_handler(errors.complain(counters))
     context = tls(settings)
     end = asyncio.Event()
+
+    def ending() -> None:
+        end.set()
+        if stop is not None:
+            stop.end()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, end.set)
+        loop.add_signal_handler(number, ending)
+    if stop is not None and stop.come:
+        end.set()
     loop.add_signal_handler(signal.SIGHUP, functools.partial(_reload, context, settings, counters))
     server_name.of_aiohttp()
     runner = web.AppRunner(

@@ -1,13 +1,13 @@
 """/metrics and /healthz of a service in the foreground: read-only, on loopback unless the settings say otherwise.
 
-`nhc remedy run --listen` and `nhc notices run --listen` serve them.
+`nhc remedy run --listen`, `nhc notices run --listen` and `nhc serve` serve them.
 """
 
 from __future__ import annotations
 
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Tuple
+from typing import Iterable, Tuple
 
 from nhc.system import server_name
 
@@ -15,24 +15,26 @@ KIND = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Pages:
-    """What is served: set by the service after each round, read by requests."""
+    """What is served: set by each service of the process after its rounds, read by requests."""
 
-    def __init__(self) -> None:
+    def __init__(self, services: Iterable[str] = ("",)) -> None:
         self._lock = threading.Lock()
-        self._metrics, self._problem = "", "no round has ended yet"
+        self._pages = dict.fromkeys(services, ("", "no round has ended yet"))
 
-    def update(self, metrics: str, problem: str) -> None:
-        """The pages after a round; `problem` is why the service is not healthy, "" where it is."""
+    def update(self, metrics: str, problem: str, service: str = "") -> None:
+        """The pages after a round of a service; `problem` is why it is not healthy, "" where it is."""
         with self._lock:
-            self._metrics, self._problem = metrics, problem
+            self._pages[service] = metrics, problem
 
     def page(self, path: str) -> Tuple[int, str]:
         """The status and the text of a path."""
         with self._lock:
-            if path == "/metrics":
-                return 200, self._metrics
-            if path == "/healthz":
-                return (503, f"{self._problem}\n") if self._problem else (200, "ok\n")
+            pages = dict(self._pages)
+        if path == "/metrics":
+            return 200, "".join(metrics for metrics, _problem in pages.values())
+        if path == "/healthz":
+            problems = [f"{name}: {why}" if name else why for name, (_metrics, why) in pages.items() if why]
+            return (503, "\n".join(problems) + "\n") if problems else (200, "ok\n")
         return 404, "there are /metrics and /healthz\n"
 
 

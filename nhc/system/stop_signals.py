@@ -13,8 +13,8 @@ ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 class StopSignals:
     """SIGTERM, SIGINT and SIGHUP of this process from here on. Made in the main thread, one a process.
 
-    A pipe wakes the one who waits. A threading.Event would not do: its lock is no reentrant one, so `set` in a handler
-    that interrupts `wait` at the wrong place waits for ever.
+    A pipe wakes all who wait, each in a thread. A threading.Event would not do: its lock is no reentrant one, so
+    `set` in a handler that interrupts `wait` at the wrong place waits for ever.
     """
 
     def __init__(self) -> None:
@@ -24,6 +24,10 @@ class StopSignals:
             signal.signal(number, self._note)
 
     def _note(self, _number: int, _frame: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """As if one had come. From any thread."""
         self._come = True
         try:
             os.write(self._write, b"\0")

@@ -30,6 +30,7 @@ UNITS: Dict[str, Tuple[str, ...]] = {
         "nhc-remedy.service",
         "nhc-notices.service",
         "nhc-job.service",
+        "nhc-serve.service",
         "nhc-deep-sweep.service",
     ),
     "nodehealth-console": ("nhc-console.service",),
@@ -42,7 +43,7 @@ SETTINGS: Dict[str, Tuple[str, ...]] = {
 EXAMPLES: Dict[str, Tuple[str, ...]] = {
     "nodehealth": ("nhc.conf", "policy.toml", "kubernetes.toml"),
     "nodehealth-hooks": ("gate.toml",),
-    "nodehealth-server": ("jobs.toml", "notices.toml", "spares.toml", "train.toml"),
+    "nodehealth-server": ("jobs.toml", "notices.toml", "serve.toml", "spares.toml", "train.toml"),
     "nodehealth-console": ("console.toml",),
 }
 USER = ("nodehealth-console", "nodehealth-server")

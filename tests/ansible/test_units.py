@@ -14,7 +14,7 @@ UNITS = ROOT / "adapters/systemd"
 ROLE = ROOT / "playbooks/collections/ansible_collections/nhc/nhc/roles/nhc"
 CONTROL_HOST = {
     "nhc-console.service", "nhc-deep-sweep.service", "nhc-job.service", "nhc-notices.service", "nhc-remedy.service",
-    "nhc-server.service",
+    "nhc-serve.service", "nhc-server.service",
 }  # fmt: skip
 """What runs on one host of a site, not on every node; the role is for nodes."""
 BY_HAND = {"nhc-gate-boot.service", "nhc-gate.service"}

@@ -115,6 +115,19 @@ def _job(*words):
     return made
 
 
+def _serve(p):
+    """`nhc serve` with the loop, notices and the server, all over one store that a fault may lie in."""
+    name = f"{p.state.parent.name}-{p.state.name}-{p.peer.rpartition(':')[2]}"
+    server = put(p.base / f"server-{name}.toml", 'listen = "127.0.0.1:0"\n')
+    store = put(p.base / f"store-{name}.toml", f'url = "sqlite:///{p.state}/store.db"\n')
+    file = put(
+        p.base / f"serve-{name}.toml",
+        f'listen = ""\n[remedy]\nsettings = "{_remedy()(p)[-1]}"\n[notices]\nsettings = "{_notices()(p)[-1]}"\n'
+        f'[server]\nsettings = "{server}"\nstore = "{store}"\n',
+    )
+    return ["serve", "-s", file]
+
+
 def _gate(*words, scheduler="none", peer=False):
     """A command of `nhc gate` with settings, a suite and a record that a fault may lie in."""
 
@@ -235,6 +248,7 @@ DOORS = {
     "store import": Door(lambda p: ["store", "import", p.report, "--url", p.out / "store.db"]),
     "store prune": Door(lambda p: ["store", "prune", "--apply", "--url", p.base / "store.db"]),
     "store status": Door(lambda p: ["store", "status", "--url", p.base / "store.db"]),
+    "serve": Door(_serve, waits=True),
     "server run": Door(lambda p: ["server", "run", "--listen", "127.0.0.1:0", "--url", p.out / "store.db"], waits=True),
     "server token": Door(lambda p: ["server", "token", "n1", "--url", p.out / "store.db"]),
     "server revoke": Door(lambda p: ["server", "revoke", "n1", "--url", p.base / "store.db"]),

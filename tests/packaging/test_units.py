@@ -16,7 +16,7 @@ from nhc_release.stage import SYSUSERS
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVICES = sorted((ROOT / "adapters/systemd").glob("*.service"))
-OVER_A_STORE = ("server", "remedy", "notices", "console", "job", "deep")
+OVER_A_STORE = ("server", "remedy", "notices", "console", "job", "deep", "serve")
 """The first words of commands that open the store: `nhc WORD`."""
 KEPT = ("StateDirectory", "CacheDirectory", "LogsDirectory", "RuntimeDirectory")
 

@@ -1,8 +1,8 @@
 """The alert rules: each with its expression, what it means and what a person does about it. Pure data.
 
-`job` is `nhc` for agents, and `nhc-console`, `nhc-job`, `nhc-notices`, `nhc-remedy`, `nhc-server`, `nhc-kubernetes` for
-the other parts. The agent has strikes and recovery of its own, so a fault waits only shortly here. Absent series are
-never healthy: what is gone has alerts of its own.
+`job` is `nhc` for agents, and `nhc-console`, `nhc-job`, `nhc-notices`, `nhc-remedy`, `nhc-serve`, `nhc-server`,
+`nhc-kubernetes` for the other parts. The agent has strikes and recovery of its own, so a fault waits only shortly here.
+Absent series are never healthy: what is gone has alerts of its own.
 """
 
 from __future__ import annotations

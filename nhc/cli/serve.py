@@ -1,0 +1,98 @@
+"""`nhc serve`: the loops, notices, spares and the server of a small site in one process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import Any, Callable, Dict, List, Optional
+
+import click
+
+from nhc.cli import server as reports
+from nhc.cli import spares
+from nhc.cli.carried_out import end
+from nhc.cli.command_error import CommandError
+from nhc.cli.job_run import service_of as job_service
+from nhc.cli.notices import SETTINGS as NOTICES
+from nhc.cli.notices_run import service_of as notices_service
+from nhc.cli.option_groups import GroupedCommand, under
+from nhc.cli.remedy_run import service_of as remedy_service
+from nhc.cli.store import found as store_found
+from nhc.rounds.host_settings import PATH, HostSettings, SparesPart, load
+from nhc.rounds.hosting import host
+from nhc.rounds.leader import Leader
+from nhc.rounds.service import RoundService
+from nhc.settings.settings_file import SettingsError
+from nhc.spares.rounds import SpareRounds
+from nhc.spares.settings import PATH as POOLS
+from nhc.system.stop_signals import StopSignals
+
+AS_SERVICE: Dict[str, Any] = {
+    "store_url": None, "leader": "", "dry_run": False, "once": False, "listen": "", "metrics_file": "", "form": "text",
+}  # fmt: skip
+"""The options of `nhc remedy run` and `nhc job run` for a service whose address another has."""
+
+
+@click.command("serve", cls=GroupedCommand)
+@under("Where")(
+    "-s", "--settings", "path", default=PATH, show_default=True, metavar="FILE", help="Which services (TOML)."
+)
+@under("What is shown")("--listen", default="", metavar="ADDRESS", help="Instead of the settings' listen.")
+def command(path: str, listen: str) -> None:
+    """Host in one process what the settings name: [remedy], [jobs], [notices], [spares], [server].
+
+    Each does what its own command does (nhc remedy run, nhc job run, nhc notices run, nhc spares swap, nhc server run),
+    by its own settings file. Exit status: 0 ended by a signal, 1 one of them has failed, 2 wrong usage or settings, 3
+    a store, an adapter or an address cannot be had.
+    """
+    end("serve", lambda: run(path, listen))
+
+
+def run(path: str, listen: str) -> int:
+    """Carry it out. Raises SettingsError, StoreError, CommandError, RoundRefused."""
+    if path == PATH and not os.path.exists(PATH):
+        raise SettingsError(f"there is no {PATH}: name the settings with -s")
+    settings = load(path)
+    with contextlib.ExitStack() as opened:
+        services = services_of(settings, opened)
+        front = server_of(settings)
+        return host(services, listen or settings.listen if services else "", front)
+
+
+def services_of(settings: HostSettings, opened: contextlib.ExitStack) -> List[RoundService]:
+    """The services that go round; `opened` closes what they use. Raises SettingsError, StoreError, CommandError."""
+    found = []
+    if settings.remedy is not None:
+        found.append(opened.enter_context(
+            remedy_service({**AS_SERVICE, "settings_path": settings.remedy or None}))[0])  # fmt: skip
+    if settings.jobs is not None:
+        found.append(opened.enter_context(job_service({**AS_SERVICE, "settings_path": settings.jobs or None}))[0])
+    if settings.notices is not None:
+        found.append(opened.enter_context(notices_service(settings.notices or NOTICES)))
+    if settings.spares is not None:
+        found.append(spares_service(settings.spares, settings.remedy or None, opened))
+    return found
+
+
+def spares_service(part: SparesPart, remedy: Optional[str], opened: contextlib.ExitStack) -> RoundService:
+    """`nhc spares swap` again and again. Raises SettingsError, StoreError, CommandError."""
+    site, pools = opened.enter_context(spares.opened(part.settings or POOLS, remedy, None, look=False))
+    leader = Leader(site.store, name="spares")
+    return RoundService("spares swap", SpareRounds(site, pools, part.apply, spares.tell), leader, every=part.every)
+
+
+def server_of(settings: HostSettings) -> Optional[Callable[[StopSignals], None]]:
+    """The server, for the main thread; None where it is not hosted."""
+    if settings.server is None:
+        return None
+    of_server, of_store = reports.settings_of(settings.server), store_found(settings.store, "")
+
+    def front(stop: StopSignals) -> None:
+        from nhc.server.run import CannotServe
+
+        try:
+            reports.serve(of_server, of_store, stop)
+        except CannotServe as error:
+            raise CommandError(str(error), 2) from None
+
+    return front

@@ -1,0 +1,77 @@
+"""Swapping spares as the rounds of a service: what `nhc spares swap` does once, again and again."""
+
+from __future__ import annotations
+
+import time
+from typing import Callable, List, Optional, Sequence, Tuple
+
+from nhc.ports.adapter import Effect
+from nhc.ports.spares import Keeper
+from nhc.prometheus_family import Family, counter, gauge
+from nhc.remedy.site import RemedySite
+from nhc.rounds.service import RoundEnd
+from nhc.spares.decide import unverified
+from nhc.spares.settings import PoolSettings
+from nhc.spares.swap import PoolRound, SpareDone, round_of
+from nhc.store.database import Fence
+
+Pools = Sequence[Tuple[PoolSettings, Keeper]]
+
+
+def _leader(value: float) -> Family:
+    return gauge("nhc_spares_leader", "1 while this process swaps spares.", value)
+
+
+class SpareRounds:
+    """`tell` gets each step that was done. Without `apply` the log says what would be done.
+
+    /healthz speaks of this process and its store: a pool that cannot be read is `nhc_spares_problems`.
+    """
+
+    def __init__(self, site: RemedySite, pools: Pools, apply: bool, tell: Callable[[SpareDone], None]) -> None:
+        self.site, self.pools, self.apply, self.tell = site, pools, apply, tell
+        self.fence: Optional[Fence] = None
+        self.last: List[PoolRound] = []
+        self.rounds = 0
+        self.problems: Tuple[str, ...] = ()
+
+    def lead(self, fence: Optional[Fence]) -> None:
+        """See RoundWork."""
+        self.fence = fence
+
+    def round(self) -> RoundEnd:
+        """See RoundWork."""
+        self.last = round_of(
+            self.site, self.pools, apply=self.apply, now=time.time(), fence=self.fence, publish=self.tell
+        )
+        self.rounds += 1
+        failed = [
+            f"{one.pool.name}: {done.step.action} {done.step.spare}: {done.applied.message}"
+            for one in self.last for done in one.done if done.applied.effect is Effect.FAILED
+        ]  # fmt: skip
+        self.problems = (*(f"{one.pool.name}: {one.problem}" for one in self.last if one.problem), *failed)
+        would = [
+            f"would {step.action} {step.spare} for {step.stands_for}: {step.why}"
+            for one in self.last for step in one.decision.steps
+        ]  # fmt: skip
+        return RoundEnd(self.problems, tuple([] if self.apply else would))
+
+    def page(self) -> str:
+        """See RoundWork."""
+        verified = Family("nhc_spares_verified", "gauge", "Spares of a pool that wait and may be trusted with work.")
+        in_use = Family("nhc_spares_in_use", "gauge", "Spares of a pool that stand in for a node.")
+        for one in self.last:
+            if one.view is not None:
+                good = [node for node in one.view.waiting if not unverified(one.view, node)]
+                verified.add(float(len(good)), pool=one.pool.name)
+                in_use.add(float(len(one.view.in_use)), pool=one.pool.name)
+        families = (
+            _leader(1.0), verified, in_use,
+            gauge("nhc_spares_problems", "What the last round could not read or do.", float(len(self.problems))),
+            counter("nhc_spares_rounds_total", "Rounds of this process.", float(self.rounds)),
+        )  # fmt: skip
+        return "".join(family.render() for family in families)
+
+    def standby(self) -> str:
+        """See RoundWork."""
+        return _leader(0.0).render()
