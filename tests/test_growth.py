@@ -15,7 +15,7 @@ from nhc.policy import ledger
 from nhc.policy.decide import Past, Policy, decide
 from nhc.policy.ledger import Ledger
 from nhc.policy.limits import Limit
-from nhc.ports import Mark, NodeState, Operation, PlannedOperation
+from nhc.ports.adapter import Mark, NodeState, Operation, PlannedOperation
 from nhc.remedy.counting import FleetGroups
 from nhc.remedy.held import StandingHolds
 from nhc.store.holds import Hold
