@@ -293,6 +293,7 @@ READ: dict[tuple[str, str], Callable[[Block, Path], None]] = {
     ("docs/remedy-kubernetes.md", "[verify]"): suite_runner,
     ("docs/remedy-kubernetes.md", "[leader]"): remedy_settings,
     ("docs/checks-accelerators.md", "# numa NODE"): topology,
+    ("docs/agent.md", "[serve.nvhcd]"): agent_toml,
     ("docs/clouds.md", "# /etc/nhc/agent.toml"): sinks,
     ("docs/clouds.md", "[repairers."): repairers,
     ("docs/configuration.md", "# every node"): nhc_conf,

@@ -14,6 +14,7 @@ from nhc.agent.control_socket import Control, default_socket
 from nhc.agent.event_loop import Loop
 from nhc.agent.events import EventStream, LocalSink
 from nhc.agent.http_server import Http
+from nhc.agent.nvhcd_settings import NvhcdSettings
 from nhc.agent.service import Agent, node_name
 from nhc.agent.settings import AgentSettings
 from nhc.agent.sink_process import Make
@@ -104,7 +105,18 @@ def sinks(settings: AgentSettings, node: str) -> Dict[str, Make]:
         if problem:
             raise SettingsError(f"{settings.path}: sinks.{name}: {problem}")
         found[name] = _named(name, table, node)
+    if settings.nvhcd is not None:
+        found["serve.nvhcd"] = _nvhcd(settings.nvhcd, node)
     return found
+
+
+def _nvhcd(settings: NvhcdSettings, node: str) -> Make:
+    def make(log: Callable[[str], None]) -> Sink:
+        from nhc.agent.nvhcd import NvhcdServer
+
+        return NvhcdServer(settings, node, log)
+
+    return make
 
 
 def _what_keeps_from_loading(name: str) -> str:

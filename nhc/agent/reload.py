@@ -58,10 +58,10 @@ def read_anew(read_settings: Callable[[], AgentSettings], node: str, host: Host,
 def unheeded(old: AgentSettings, new: AgentSettings) -> List[str]:
     """What has changed that only a restart of the agent brings in, one line each."""
     lines: List[str] = []
-    if (old.sinks, old.events, old.events_format, old.history) != (
-        new.sinks, new.events, new.events_format, new.history,
+    if (old.sinks, old.nvhcd, old.events, old.events_format, old.history) != (
+        new.sinks, new.nvhcd, new.events, new.events_format, new.history,
     ):  # fmt: skip
-        lines.append("sinks, events and history are as they were: they change when the agent is started anew")
+        lines.append("sinks, services, events and history are as they were: they change when the agent is started anew")
     if old.root != new.root:
         lines.append("root is as it was: it changes when the agent is started anew")
     return lines

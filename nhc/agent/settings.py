@@ -6,9 +6,11 @@ Every mistake is one line with the file, the line, the key and what was expected
 from __future__ import annotations
 
 import os
-from typing import Mapping, Tuple
+from typing import Mapping, Optional, Tuple
 
 from nhc.agent.events import FORMATS
+from nhc.agent.nvhcd_settings import NvhcdSettings
+from nhc.agent.nvhcd_settings import read_settings as read_nvhcd
 from nhc.light import NamedTuple
 from nhc.settings import settings_file
 
@@ -46,6 +48,8 @@ class AgentSettings(NamedTuple):
     system_stats: Tuple[str, ...] = ()
     sinks: Mapping[str, Mapping[str, object]] = {}
     """What each [sinks.NAME] holds; the sink reads it."""
+    nvhcd: Optional[NvhcdSettings] = None
+    """The service that training jobs ask, None where it is off."""
 
     @property
     def inputs(self) -> Tuple[str, ...]:
@@ -72,7 +76,7 @@ def read(file: settings_file.Table) -> AgentSettings:
     """The settings in a file's tables. Raises SettingsError."""
     usual = AgentSettings()
     agent, events, history, npd = (file.table(name) for name in ("agent", "events", "history", "npd"))
-    labels, sinks = file.table("labels"), file.table("sinks")
+    labels, sinks, serve = file.table("labels"), file.table("sinks"), file.table("serve")
     found = AgentSettings(
         path=file.path,
         node=agent.text("node"),
@@ -101,6 +105,7 @@ def read(file: settings_file.Table) -> AgentSettings:
         custom_plugin=npd.text_or_texts("custom-plugin-monitor"),
         system_stats=npd.text_or_texts("system-stats-monitor"),
         sinks={name: table.raw() for name, table in sinks.tables().items()},
+        nvhcd=read_nvhcd(serve.table("nvhcd")) if "nvhcd" in serve else None,
     )
     file.finish()
     return found

@@ -1,0 +1,32 @@
+"""The table [serve.nvhcd] of the agent's settings."""
+
+from __future__ import annotations
+
+from nhc.light import NamedTuple
+from nhc.model import printable
+from nhc.settings.settings_file import Table
+
+
+class NvhcdSettings(NamedTuple):
+    """The table [serve.nvhcd]. `scheduler` is who says whether the node is out of service, "" for nobody."""
+
+    path: str
+    mode: int
+    group: str
+    max_age: float
+    unknown_fails: bool
+    scheduler: str
+
+
+def read_settings(table: Table) -> NvhcdSettings:
+    """The settings in the table [serve.nvhcd]. Raises SettingsError."""
+    mode = table.text("mode", "0660")
+    if not (mode.isdigit() and len(mode) == 4 and set(mode) <= set("01234567")):
+        raise table.error("mode", f"{printable(mode, 20)!r} is not four octal digits, as 0660")
+    path = table.text("path", "/run/nvhcd/nvhcd.sock")
+    if not path.startswith("/") or len(path.encode()) > 100:
+        raise table.error("path", f"{printable(path, 120)!r} is not a path from / of at most 100 bytes")
+    found = NvhcdSettings(path, int(mode, 8), table.text("group"), table.seconds("max-age", 900.0, least=1.0),
+                          table.flag("unknown-fails", False), table.text("scheduler"))  # fmt: skip
+    table.finish()
+    return found
