@@ -1,0 +1,124 @@
+"""docs/owners.md on a real Slurm: what another owner of the nodes does to a node that the loop has drained."""
+
+import re
+import shutil
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from nhc.model import Action
+from nhc.remedy.remedy_file import parse
+from nhc_adapters.slurm.power import SlurmPower
+from tests.support.require import need
+from tests.support.slurm import Cluster, missing
+from tests.support.slurm_remedy import Service, served
+from tests.support.waiting import until
+
+PAGE = Path(__file__).resolve().parents[2] / "docs/owners.md"
+NODE = "n3"
+
+
+def test_the_settings_that_the_page_names_are_settings():
+    text = PAGE.read_text()
+    tables = [textwrap.dedent(block) for block in re.findall(r"^ *```toml\n(.*?)^ *```", text, re.M | re.S)]
+    assert [parse(table).evidence_first for table in tables] == [True]
+    ways = set(re.findall(r'`replace = "(\w+)"`', text))
+    assert ways == {"power", "hyperpod"}
+    for way in ways:
+        assert SlurmPower({"replace": way}).replace == way
+    assert parse('[actions]\nmark = "on"\n[repairers.slurm]\nnodes = ["n1"]\n').mode("mark").value == "on"
+
+
+def clustermgtd(cluster, node):
+    """One round of ParallelCluster's daemon for one static node: an instance that is drained and idle is terminated, a
+    new one launched. Whether it did so.
+    """
+    if cluster.show(node)["State"] != "IDLE+DRAIN":
+        return False
+    cluster.update(node, State="DOWN", Reason="Static node maintenance: unhealthy node is being replaced")
+    cluster.boot_node(node)  # which ends the slurmd there was: the instance
+    cluster.update(node, State="RESUME")
+    return True
+
+
+@pytest.mark.slow
+def test_with_clustermgtd_a_mark_keeps_its_evidence_and_is_the_replacement(cluster, tmp_path):
+    service = Service(tmp_path, cluster, NODE)
+    settings = tmp_path / "remedy.toml"
+    text = settings.read_text().replace('reboot = "on"\n', "")
+    settings.write_text(text.replace("[evidence]\n", "[evidence]\nbefore-mark = true\n"))
+    with served(service):
+        service.report("boot1", sick=True, action=Action.REPLACE)
+        service.start()
+        until(lambda: "DRAIN" in cluster.show(NODE)["State"], 90, what="the mark", said=service.log)
+        assert list((tmp_path / "evidence").rglob("*")), "collected before the drain that costs the machine"
+        until(lambda: clustermgtd(cluster, NODE), 60, what="the owner to replace the machine")
+        until(lambda: cluster.state(NODE) == "idle", 60, what="the new machine to be in service")
+
+        def proved_by_nobody():
+            service.report("boot2", sick=False)
+            return service.state() == "escalated"
+
+        until(proved_by_nobody, 60, what="the episode to end", said=service.log)
+        since = time.time()
+        until(lambda: time.time() > since + 3, what="some rounds to pass")
+        assert cluster.state(NODE) == "idle", "the loop leaves the owner's new machine alone"
+        rows, tried, _whats = service.states()
+        assert (len(rows), tried) == (1, [])
+        assert {"slurm/slurm-node.txt", "nhc/report.json"} <= set(service.evidence)
+
+        service.report("boot2", sick=True, action=Action.REPLACE)
+        until(lambda: "DRAIN" in cluster.show(NODE)["State"], 60, what="a fault of the new machine", said=service.log)
+
+
+SAVING = """\
+SuspendProgram=/bin/true
+ResumeProgram=/bin/true
+SuspendTime=3
+SuspendTimeout=2
+ResumeTimeout=60
+SuspendExcNodes=n1
+{states}
+"""
+
+
+@pytest.fixture
+def saving(slurm_directory, request):
+    """A Slurm that powers idle nodes down after three seconds, as slurm-gcp's and CycleCloud's do after minutes."""
+    need("slurm", not missing(), ", ".join(missing()))
+    place = Path(slurm_directory) / "saving"
+    place.mkdir()
+    cluster = Cluster(place, ["n1", "n2"], SAVING.format(states=request.param))
+    if request.param and cluster.version < (23, 2):
+        shutil.rmtree(place)
+        pytest.skip("SuspendExcStates came with Slurm 23.02")
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def powered_down(cluster, node):
+    return any(word in cluster.show(node)["State"] for word in ("POWER_DOWN", "POWERING_DOWN", "POWERED_DOWN"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("saving", [""], indirect=True)
+def test_power_saving_takes_a_drained_node_down_as_an_idle_one(saving):
+    saving.update("n2", State="DRAIN", Reason="NHC-REMEDY: GpuLost")
+    until(lambda: powered_down(saving, "n2"), 60, what="Slurm to power the drained node down")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("saving", ["SuspendExcStates=DRAIN"], indirect=True)
+def test_suspend_exc_states_keeps_a_drained_node_up(saving):
+    saving.update("n2", State="DRAIN", Reason="NHC-REMEDY: GpuLost")
+    drained = time.time()
+    until(lambda: time.time() > drained + 15, what="five times SuspendTime to pass")
+    assert not powered_down(saving, "n2")
+    saving.update("n2", State="RESUME")
+    until(lambda: powered_down(saving, "n2"), 60, what="the same node, idle, to be powered down")
