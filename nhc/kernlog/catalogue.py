@@ -26,11 +26,11 @@ _SHORT = {
         r"^(?!xhci|ehci|ohci|uhci|usb|snd_|hda|iwl|ath\d|mt7|rtw|rtl|brcm|b43|thunderbolt|ast |mgag|mei|i2c|i801|intel_"
         r"|sdhci|rtsx|pcieport|ipu\d|proc_thermal|nouveau|nvidia|amdgpu|nvme |efa |ena |habanalabs"
         r"|mlx\d_core \S+: \S*(?:health|wait_func))"
-        r"(?:\w[\w.-]{1,30} (?P<device>" + _PCI + r")(?: [^:]{1,60})?"
+        r"(?:(?:\w[\w.-]{1,30} (?P<device>" + _PCI + r")(?: [^:]{1,60})?"
         r"|(?P<device2>(?:mpt\dsas(?:_cm)?|mpi\dmr|mptbase: ioc|AAC|arcmsr)\d+|aacraid|megasas"
         r"|megaraid(?:_sas)?|3w-\w{3,5})"
         r"|qla2xxx \[(?P<device3>" + _PCI + r")\]-\w+:(?:\d+| )"
-        r"|(?:\w+: )?\[(?:bnx2|qed)\w+:\d+\((?P<device4>[^)]{1,32})\)\]): ?(?:[^:]{1,40}: )?"
+        r"): |(?:\w+: )?\[(?:bnx2|qed)\w+:\d+\((?P<device4>[^)]{1,32})\)\] ?)(?:[^:]{1,40}: )?"
     ),
     "{{amdgpu}}": (
         r"(?:amdgpu (?P<device>" + _PCI + r"): (?:amdgpu: )?(?:\[drm(?::\S+(?: \[amdgpu\])?)?\] (?:\*ERROR\* )?)?"

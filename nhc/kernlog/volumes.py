@@ -99,12 +99,21 @@ def _below(host: Host, name: str, depth: int) -> Set[str]:
     except OSError:
         pass
     try:
-        found |= set(host.listdir(f"/sys/class/block/{name}/slaves"))
+        if not _multipath(host, name):
+            found |= set(host.listdir(f"/sys/class/block/{name}/slaves"))
     except OSError:
         pass
     for one in list(found):
         found |= _below(host, one, depth + 1)
     return found
+
+
+def _multipath(host: Host, name: str) -> bool:
+    """Whether this is a map over several paths to one disk: any of them serves, and the loss of one is no fault."""
+    try:
+        return host.read(f"/sys/class/block/{name}/dm/uuid").startswith("mpath-")
+    except OSError:
+        return False
 
 
 def is_own(found: Volumes, device: str) -> bool:

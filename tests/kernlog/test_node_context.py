@@ -72,6 +72,16 @@ def test_a_volume_takes_the_node_out_only_where_the_node_itself_mounts_it(line, 
     assert node.verdicts().get(device) is verdict
 
 
+@pytest.mark.parametrize(("uuid", "verdict"), [("mpath-3600a098\n", Verdict.WARN), ("LVM-abc\n", Verdict.CRIT)])
+def test_one_path_of_a_multipath_map_takes_no_node_out(uuid, verdict):
+    """A cable pulled in a fabric takes one path of many: the map has others, and says so itself when it has none."""
+    node = Node(files={"/sys/class/block/dm-0/dm/uuid": uuid})
+    node.says(OFFLINE.format("sdc"))
+    assert node.verdicts()["sdc"] is verdict
+    node.says(SHUTDOWN.format("dm-0"))
+    assert node.verdicts()["dm-0"] is Verdict.CRIT
+
+
 def test_the_unmount_of_a_volume_ends_its_fault():
     node = Node()
     node.says(READ_ONLY.format("sdb"), SHUTDOWN.format("dm-0"))
