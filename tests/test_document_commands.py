@@ -513,3 +513,26 @@ def test_the_judgement_is_not_blind():
     assert not Block("p", 1, "some output\nof a run").commands()
     with tempfile.TemporaryDirectory() as directory, pytest.raises(AssertionError):
         nhc_conf(Block("p", 1, "* || check_fs_mout /"), Path(directory))
+
+
+UNQUOTED = re.compile(r"""(?<=[\s=])[\w./,-]*\w\[[\d,-]+\][\w,\[\]-]*""")
+"""A node set that the shell sees bare. It takes it for a pattern of file names: zsh refuses, bash expands what fits."""
+
+
+def bare_sets(command: str) -> list[str]:
+    """The node sets of a command that no quotes are around."""
+    outside = re.sub(r"""'[^']*'|"[^"]*\"""", "", command.split("\n", 1)[0])
+    return UNQUOTED.findall(outside)
+
+
+def test_a_bare_set_is_seen():
+    assert bare_sets("nhc fleet check -w gpu[001-128]") == ["gpu[001-128]"]
+    assert bare_sets("nhc deep sweep -n 'gpu[001-064]' --rails \"mlx5_[0-7]\"") == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_node_sets_in_commands_are_quoted(page):
+    """In blocks, and in calls of nhc within sentences and tables."""
+    shown = [command for block in blocks(page) for command in block.commands()]
+    shown += re.findall(r"`((?:nhc|pdsh|clush|kubectl) [^`]+)`", page.read_text(encoding="utf-8"))
+    assert [command for command in shown if bare_sets(command)] == []

@@ -1,10 +1,12 @@
 // For kube-prometheus, and whoever else builds with jsonnet:
 //   local nhc = import 'nhc/mixin.libsonnet';
-// `_config.runbooks` is where docs/alerts.md can be read at your site.
+// `_config.runbooks` is the address of docs/alerts.md at your site, as https://wiki.example.org/nhc/alerts: each alert
+// then has a `runbook_url`. The annotation `runbook` names the page and its heading in any case.
 {
-  _config+:: { runbooks: 'docs/alerts.md' },
+  _config+:: { runbooks: '' },
   local config = self._config,
-  local named(rule) = rule { annotations+: { runbook_url: config.runbooks + '#' + std.asciiLower(rule.alert) } },
+  local named(rule) = if config.runbooks == '' then rule
+    else rule { annotations+: { runbook_url: config.runbooks + '#' + std.asciiLower(rule.alert) } },
   prometheusAlerts+:: {
     groups+: [group { rules: [named(rule) for rule in group.rules] } for group in (import 'alerts.json').groups],
   },

@@ -27,7 +27,7 @@ SETTINGS = "/etc/nhc/console.toml"
 
 
 @click.command()
-@click.option("--settings", "path", metavar="FILE", help=f"Settings (TOML). Default: {SETTINGS}, if any.")
+@click.option("-s", "--settings", "path", metavar="FILE", help=f"Settings (TOML). Default: {SETTINGS}, if any.")
 @click.option("--store", metavar="URL", help="The fleet store: sqlite:///FILE or postgresql://HOST/NAME.")
 @click.option(
     "-r", "--report", "reports", multiple=True, metavar="PATH",
@@ -42,7 +42,7 @@ def run(
 ) -> None:  # fmt: skip
     """Show a fleet in a browser.
 
-    Who says no name can only look, from this machine alone. docs/console.md says how people are known, and what
+    A person at this machine who gives no name may only look. docs/console.md says how people are known, and what
     each may do.
 
     Exit status: 0 ended by a signal, or nothing is wrong (--check-settings); 2 wrong usage or settings, or a Python

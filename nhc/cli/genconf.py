@@ -151,7 +151,12 @@ def _write(path: str, text: str) -> None:
     from nhc.cli.report_output import write_atomically
 
     try:
+        folder = os.path.dirname(path)
+        if folder and not os.path.isdir(folder) and os.path.basename(path).endswith(".auto"):
+            os.makedirs(folder, 0o755, exist_ok=True)  # of the default, not of a FILE that somebody named
         write_atomically(path, text)
+    except OSError as error:
+        raise click.UsageError(f"{folder}: {error.strerror or error} (-c - prints the configuration)") from None
     except UsageError as error:
         raise click.UsageError(str(error).replace("the report", "the configuration") + " (-c - prints it)") from None
     lines = _counted(text)

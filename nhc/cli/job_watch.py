@@ -228,7 +228,7 @@ def _show(found: JobFindings, watch: JobWatch, options: Dict[str, Any]) -> None:
         if options["store_url"] and options["job"]:
             which = f"--job {options['job']}"
             if options["store_url"].startswith("sqlite:"):  # another may hold a password
-                which += f" --url {options['store_url']}"
+                which += f" --store {options['store_url']}"
         click.echo(printable(f"test first: nhc deep sweep {which}"))
 
 

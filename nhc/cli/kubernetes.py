@@ -34,7 +34,7 @@ CLUSTER = options(
     _cluster("--context", default="", metavar="NAME", help="A context of the kubeconfig. Default: its current one."),
 )
 POLICY = options(
-    _policy("--settings", "path", metavar="FILE", help=f"Settings (TOML). Default: {SETTINGS}, if any."),
+    _policy("-s", "--settings", "path", metavar="FILE", help=f"Settings (TOML). Default: {SETTINGS}, if any."),
     _policy(
         "--vocabulary",
         "vocabularies",

@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 
 Command = Callable[..., Any]
 _where = under("Which store")
-SETTINGS = _where("--settings", "path", default="", metavar="FILE", help="Default: /etc/nhc/store.toml, if any.")
-URL = _where("--url", default="", metavar="URL", help="sqlite:///FILE or postgresql://USER@HOST/DATABASE. $NHC_STORE.")
+SETTINGS = _where("-s", "--settings", "path", default="", metavar="FILE", help="Default: /etc/nhc/store.toml, if any.")
+URL = _where(
+    "--store", "url", default="", metavar="URL", help="sqlite:///FILE or postgresql://USER@HOST/DATABASE. $NHC_STORE."
+)
 FORM = under("What is shown")(
     "-f", "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
 )

@@ -49,7 +49,7 @@ def _leave_comment(
 
     if isinstance(failure, (ConfigError, NoProfile, BadArgument, Untrusted)):  # a person's mistake, not ours
         of = "arguments" if isinstance(failure, BadArgument) else "configuration"
-        said = f"the {context}'s {of} cannot be used: {failure}"
+        said = f"the {context}'s {of} cannot be used, nothing is checked: {failure}"
         error(said)
     else:
         from nhc.hosts.redaction import secrets

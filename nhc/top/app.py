@@ -18,7 +18,7 @@ from nhc.remedy.persons import RequestRefused
 from nhc.store.database import Store
 from nhc.store.errors import StoreError
 from nhc.top import frame, repairs, rows
-from nhc.top.ask import ActQuestion, Ask, Confirmed
+from nhc.top.ask import ActQuestion, Ask, Confirmed, KeyList
 from nhc.top.frame import NodeFilter, age
 from nhc.top.map_view import MapView
 from nhc.top.repairs import RepairLine
@@ -67,6 +67,7 @@ class TopApp(App[None]):
         Binding("x", "decide(False)", "Refuse"),
         Binding("h", "hold", "Hold"),
         Binding("r", "release", "Release"),
+        Binding("question_mark", "keys", "Keys", key_display="?"),
         Binding("q", "quit", "Quit"),
         Binding("ctrl+c", "quit", show=False, priority=True),  # the library's own only says which key ends it
     ]
@@ -207,6 +208,13 @@ class TopApp(App[None]):
         self.query_one(TabbedContent).active = name
         target = "#map-view" if name == "map" else f"#{name}-table"
         self.query_one(target).focus()
+
+    def action_keys(self) -> None:
+        """Every key that does something here, also where the footer has no room for it."""
+        known = [one for one in (*self.BINDINGS, *MapView.BINDINGS) if isinstance(one, Binding) and one.show]
+        offered = [one for one in known if self.check_action(one.action.partition("(")[0], ())]
+        keys = [(one.key_display or one.key, one.description) for one in offered]
+        self.push_screen(KeyList([*keys, ("escape", "Back")]))
 
     def action_filter(self) -> None:
         field = self.query_one("#filter", Input)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, List, NamedTuple, Optional
+from typing import ClassVar, List, NamedTuple, Optional, Sequence, Tuple
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -60,3 +60,21 @@ class Ask(ModalScreen[Optional[Confirmed]]):
             wrong.update("say why: others will read it")
         else:
             self.dismiss(Confirmed(why))
+
+
+class KeyList(ModalScreen[None]):
+    """Every key with what it does; any of Escape, `?` and Enter ends it."""
+
+    BINDINGS: ClassVar[List[BindingType]] = [Binding("escape,question_mark,enter,q", "dismiss(None)", "Close")]
+    CSS = """
+    KeyList { align: center middle; }
+    KeyList > Vertical { width: 60; height: auto; border: round $primary; padding: 1 2; background: $surface; }
+    """
+
+    def __init__(self, keys: Sequence[Tuple[str, str]]) -> None:
+        super().__init__()
+        self.keys = keys
+
+    def compose(self) -> ComposeResult:
+        with Vertical():
+            yield Label("\n".join(f"{key:8}{what}" for key, what in self.keys), markup=False, id="keys")

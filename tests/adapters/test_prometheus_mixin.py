@@ -295,6 +295,12 @@ def test_a_directory_that_cannot_be_written_is_one_line(capsys):
     assert capsys.readouterr().err == "/dev/null/x: Not a directory\n"
 
 
+def test_a_runbook_url_is_an_address_or_is_not_there():
+    first = alerts.rules()["groups"][0]["rules"][0]["annotations"]
+    assert first["runbook"] == "docs/alerts.md#nhcnodecritical"
+    assert "runbook_url" not in first
+
+
 def test_rules_of_a_site_have_its_address():
     made = json.loads(generator.files("https://wiki/nhc")["prometheusrule.json"])
     assert made["kind"] == "PrometheusRule"

@@ -403,7 +403,7 @@ def test_status_and_doctor(node):
 
 def due(one):
     argv = [sys.executable, "-m", "nhc", "deep", "due", "-n", one.name, "--younger-than", "7d", "--more-than", "0",
-            "--url", f"sqlite:///{one.place}/store.db"]  # fmt: skip
+            "--store", f"sqlite:///{one.place}/store.db"]  # fmt: skip
     return subprocess.run(argv, env=one.env, capture_output=True, text=True, timeout=60, check=False)
 
 

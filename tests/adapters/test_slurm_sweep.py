@@ -84,7 +84,7 @@ class Site:
         self.children = []
 
     def argv(self, *words):
-        return [sys.executable, "-m", "nhc", "deep", *words, "--url", self.url]
+        return [sys.executable, "-m", "nhc", "deep", *words, "--store", self.url]
 
     @property
     def env(self):
@@ -276,7 +276,7 @@ def watched(site, job, *more):
 def test_the_nodes_of_a_failed_job_are_tested_its_suspect_with_a_proven_partner(site):
     job = a_failed_job(site, "n[2-5]")
     said = watched(site, job, "--store", site.url)
-    assert f"nhc deep sweep --job {job} --url {site.url}\n" in said.stdout, said.stderr
+    assert f"nhc deep sweep --job {job} --store {site.url}\n" in said.stdout, said.stderr
     words = ["--tasks", "1", "--floor", "300", "--set", f"directory={site.place}/shared", "--set", "partition=hc"]
     seen = subprocess.run([*site.argv("sweep", "--dry-run", "--job", job)], env=site.env, capture_output=True,
                           text=True, check=False, timeout=60)  # fmt: skip

@@ -218,3 +218,13 @@ def test_a_file_that_is_there_is_never_overwritten(tmp_path):
     assert auto.read_text() == "# also\n"
     assert nhc("genconf", "-c", conf, "--force", state=tmp_path / "state").returncode == 0
     assert "Written by nhc genconf" in conf.read_text()
+
+
+def test_it_makes_the_default_folder_and_not_one_that_somebody_named(tmp_path):
+    done = nhc("genconf", "-D", tmp_path / "etc" / "nhc", state=tmp_path / "state")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "etc" / "nhc" / "nhc.conf.auto").is_file()
+
+    done = nhc("genconf", "-c", tmp_path / "typo" / "nhc.conf", state=tmp_path / "state")
+    assert done.returncode == 2
+    assert not (tmp_path / "typo").exists()

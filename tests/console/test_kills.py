@@ -78,4 +78,4 @@ def test_kills_lose_no_answered_hold_and_make_none_twice(tmp_path):
     assert set(answered) <= set(kept) <= set(asked)
     assert len(kept) == len(set(kept))
     site.store.close()
-    assert nhc("store", "verify", "--url", site.store.name).returncode == 0
+    assert nhc("store", "verify", "--store", site.store.name).returncode == 0

@@ -86,7 +86,7 @@ def test_a_healthy_answer_is_silent(hook):
 def test_a_store_that_does_not_answer_goes_by_the_choice(tmp_path, choice, status):
     with sqlite3.connect(tmp_path / "store.db") as other:
         other.execute("create table somebody_elses (id int)")
-    done = nhc("deep", "due", "-n", "n[1-9]", "--url", f"sqlite:///{tmp_path}/store.db", "--on-unknown", choice)
+    done = nhc("deep", "due", "-n", "n[1-9]", "--store", f"sqlite:///{tmp_path}/store.db", "--on-unknown", choice)
     assert (done.returncode, len(done.stderr.splitlines())) == (status, 1), done.stderr
 
 

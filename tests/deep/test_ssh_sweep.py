@@ -52,7 +52,7 @@ class Site:
         )  # fmt: skip
         tool = () if "--go-on" in words else ("--", f"{self.place}/allreduce", str(1 << 20))
         child = subprocess.Popen(
-            [sys.executable, "-m", "nhc", "deep", "sweep", "--every", "0.5s", "--url", self.url(name), *new, *words,
+            [sys.executable, "-m", "nhc", "deep", "sweep", "--every", "0.5s", "--store", self.url(name), *new, *words,
              *tool],
             env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'adapters'}", "HOME": str(self.place)}, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,

@@ -24,7 +24,7 @@ from tests.support.run import nhc
     ],
 )
 def test_wrong_usage_leaves_no_store_behind(tmp_path, words, status, said):
-    done = nhc("deep", "sweep", "--url", f"sqlite:///{tmp_path}/store.db", *words)
+    done = nhc("deep", "sweep", "--store", f"sqlite:///{tmp_path}/store.db", *words)
 
     assert (done.returncode, "Traceback" in done.stderr) == (status, False), done.stderr
     assert said in done.stderr
@@ -33,7 +33,7 @@ def test_wrong_usage_leaves_no_store_behind(tmp_path, words, status, said):
 
 @pytest.mark.thorough
 def test_to_go_on_needs_a_store_that_is_there(tmp_path):
-    done = nhc("deep", "sweep", "--url", f"sqlite:///{tmp_path}/store.db", "--go-on", "1")
+    done = nhc("deep", "sweep", "--store", f"sqlite:///{tmp_path}/store.db", "--go-on", "1")
 
     assert done.returncode == 3
     assert f"{tmp_path}/store.db" in done.stderr

@@ -83,7 +83,7 @@ def world():
     for _twice in range(2):
         nhc(*[word if word != base / "node" else base / "sent" for word in DOORS["fleet check"].words(place)])
     nhc("mute", "check_fs_mount", "--until", "3d", "--why", "a drill")
-    nhc("store", "import", base / "report.json", "--url", base / "store.db")
+    nhc("store", "import", base / "report.json", "--store", base / "store.db")
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, base, ignore_errors=True)
         for name in SPACE:

@@ -255,7 +255,7 @@ def test_the_command_reads_a_log_and_records_and_keeps_the_order(tmp_path):
                "--job", "17", "--store", f"sqlite:///{tmp_path}/store.db")  # fmt: skip
     assert (done.returncode, done.stderr) == (1, "")
     assert "  1. n3 (15)" in done.stdout
-    assert f"test first: nhc deep sweep --job 17 --url sqlite:///{tmp_path}/store.db\n" in done.stdout
+    assert f"test first: nhc deep sweep --job 17 --store sqlite:///{tmp_path}/store.db\n" in done.stdout
     with sqlite3.connect(tmp_path / "store.db") as store:
         ((what, detail),) = store.execute("select what, detail from audit")
     assert what == "job.suspects"

@@ -17,6 +17,7 @@ from nhc.console.sources import SourceError, StoreSource
 from nhc.demo.play import make, step
 from nhc.store import audit
 from nhc.top.app import TopApp, TopSettings
+from nhc.top.ask import KeyList
 from nhc.top.map_view import MapView
 from nhc.top.tables import LiveTable
 from tests.support.run import ROOT, nhc
@@ -94,6 +95,23 @@ def test_from_a_problem_to_its_nodes_to_one_node(site):
         assert nodes.chosen in text_of(app, "#pane-text")
         await pilot.press("escape", "escape")
         await until(pilot, lambda: len(nodes.keys) == 72)
+
+    drive(app, story)
+
+
+def test_the_keys_are_listed(site):
+    app = made_app(site)
+
+    async def story(pilot):
+        await until(pilot, lambda: text_of(app, "#summary").startswith("72 nodes: "))
+        await pilot.press("question_mark")
+        await until(pilot, lambda: isinstance(app.screen, KeyList))
+        said = str(app.screen.query_one("#keys", Static).render())
+        assert re.search(r"^/ +Filter$", said, re.MULTILINE)
+        assert re.search(r"^n +Next sick group$", said, re.MULTILINE)
+        assert "Approve" not in said  # who only looks is offered nothing to decide
+        await pilot.press("escape")
+        await until(pilot, lambda: not isinstance(app.screen, KeyList))
 
     drive(app, story)
 

@@ -16,11 +16,13 @@ from nhc_adapters.prometheus_mixin import alerts, dashboards
 MIXIN = """\
 // For kube-prometheus, and whoever else builds with jsonnet:
 //   local nhc = import 'nhc/mixin.libsonnet';
-// `_config.runbooks` is where docs/alerts.md can be read at your site.
+// `_config.runbooks` is the address of docs/alerts.md at your site, as https://wiki.example.org/nhc/alerts: each alert
+// then has a `runbook_url`. The annotation `runbook` names the page and its heading in any case.
 {
   _config+:: { runbooks: '%s' },
   local config = self._config,
-  local named(rule) = rule { annotations+: { runbook_url: config.runbooks + '#' + std.asciiLower(rule.alert) } },
+  local named(rule) = if config.runbooks == '' then rule
+    else rule { annotations+: { runbook_url: config.runbooks + '#' + std.asciiLower(rule.alert) } },
   prometheusAlerts+:: {
     groups+: [group { rules: [named(rule) for rule in group.rules] } for group in (import 'alerts.json').groups],
   },
@@ -30,7 +32,7 @@ MIXIN = """\
 """
 
 
-def files(runbooks: str = alerts.RUNBOOKS) -> Dict[str, str]:
+def files(runbooks: str = "") -> Dict[str, str]:
     """Every file, by its name within the directory."""
     rules = alerts.rules(runbooks)
     resource = {
@@ -58,7 +60,7 @@ def main(words: Optional[List[str]] = None) -> int:
     """Write them all; 1 where a file cannot be written."""
     parser = argparse.ArgumentParser(prog="python -m nhc_adapters.prometheus_mixin", description=__doc__)
     parser.add_argument("directory")
-    parser.add_argument("--runbooks", default=alerts.RUNBOOKS, help="where docs/alerts.md can be read")
+    parser.add_argument("--runbooks", default="", metavar="URL", help="where docs/alerts.md can be read at your site")
     parser.add_argument("--alerts", metavar="FILE", help="write the runbooks, docs/alerts.md, to this file as well")
     asked = parser.parse_args(words)
     made = {os.path.join(asked.directory, name): text for name, text in files(asked.runbooks).items()}

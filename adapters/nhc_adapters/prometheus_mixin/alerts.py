@@ -300,26 +300,28 @@ WATCHDOG = AlertGroup("nhc-watchdog", (
 
 GROUPS = (NODES, AGENTS, FLEET, NOTICES, REMEDY, JOBS, KUBERNETES, WATCHDOG)
 RUNBOOKS = "docs/alerts.md"
-"""Where the runbooks are, unless the generator or the mixin's `_config` is told another address."""
+"""The page with the runbooks, for the annotation `runbook`. `runbook_url` is the address of that page at a site."""
 
 
-def rule(one: Alert, runbook: str) -> Dict[str, object]:
-    """An alert as Prometheus reads it."""
+def rule(one: Alert, runbooks: str = "") -> Dict[str, object]:
+    """An alert as Prometheus reads it. `runbooks` is where the site has RUNBOOKS, "" where that is not known."""
     found: Dict[str, object] = {"alert": one.name, "expr": one.expression}
     if one.lasts != "0m":
         found["for"] = one.lasts
     if one.keep:
         found["keep_firing_for"] = one.keep
     found["labels"] = {"severity": one.severity}
-    found["annotations"] = {"summary": one.summary, "description": one.means, "runbook_url": runbook}
+    place = f"#{one.name.lower()}"
+    notes = {"summary": one.summary, "description": one.means, "runbook": f"{RUNBOOKS}{place}"}
+    found["annotations"] = {**notes, "runbook_url": f"{runbooks}{place}"} if runbooks else notes
     return found
 
 
-def rules(runbooks: str = RUNBOOKS) -> Dict[str, List[Dict[str, object]]]:
+def rules(runbooks: str = "") -> Dict[str, List[Dict[str, object]]]:
     """All rules, as the content of a file of rules."""
     groups: List[Dict[str, object]] = []
     for group in GROUPS:
-        found = [rule(one, f"{runbooks}#{one.name.lower()}") for one in group.alerts]
+        found = [rule(one, runbooks) for one in group.alerts]
         groups.append({"name": group.name, "rules": found})
     return {"groups": groups}
 

@@ -101,7 +101,7 @@ class Site:
                                              "--most", str(most), *given]  # fmt: skip
         tool = [] if "--go-on" in words else ["--", "fake-tool"]
         child = subprocess.Popen(
-            [sys.executable, "-m", "nhc", "deep", "sweep", "--every", "0.5s", "--url", self.url(name), *new, *words, *tool],
+            [sys.executable, "-m", "nhc", "deep", "sweep", "--every", "0.5s", "--store", self.url(name), *new, *words, *tool],
             env=environment(HOME=str(self.place)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         self.children.append(child)
@@ -263,7 +263,7 @@ def test_the_nodes_of_a_failed_job_are_tested_together_its_suspect_with_a_proven
              "--job", name, "--store", url]  # fmt: skip
     said = subprocess.run(watch, env=environment(HOME=str(deep_plane.place)), capture_output=True, text=True, check=False,
                           timeout=60)  # fmt: skip
-    assert f"nhc deep sweep --job {name} --url {url}\n" in said.stdout, said.stderr
+    assert f"nhc deep sweep --job {name} --store {url}\n" in said.stdout, said.stderr
 
     seen_by_job_run(url, "of another of this name, before", "n060")
     status, out, err = deep_plane.ended(deep_plane.sweep("failed", "--job", name, "-f", "json"))
