@@ -22,7 +22,7 @@ from nhc.model import printable
 from nhc.plugins import NoAdapter
 from nhc.ports.adapter import AdapterError
 from nhc.remedy import metrics
-from nhc.remedy.book import Written
+from nhc.remedy.cases import Written
 from nhc.remedy.controller import RemedyRound
 from nhc.remedy.settings import LeaderSettings
 from nhc.remedy.site import RemedySite

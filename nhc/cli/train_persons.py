@@ -14,7 +14,7 @@ from nhc.cli.remedy_options import SETTINGS, STORE, carried_out, opened, person,
 from nhc.cli.train_run import GROUP, counted
 from nhc.model import printable
 from nhc.remedy import detail as details
-from nhc.remedy.book import state_of
+from nhc.remedy.cases import state_of
 from nhc.remedy.machine import AttemptStatus, EpisodeState
 from nhc.store import trains
 from nhc.store.attempts import Attempt

@@ -18,7 +18,7 @@ from nhc.matching.node_ranges import fold
 from nhc.model import printable
 from nhc.ports.adapter import AdapterError
 from nhc.remedy import counting
-from nhc.remedy.book import Written
+from nhc.remedy.cases import Written
 from nhc.remedy.machine import EpisodeState
 from nhc.remedy.site import RemedySite
 from nhc.rounds.leader import Leader

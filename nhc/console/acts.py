@@ -18,7 +18,7 @@ from nhc.console.screens import Missing
 from nhc.matching.node_ranges import fold
 from nhc.model import printable
 from nhc.remedy import persons
-from nhc.remedy.book import EpisodeCase
+from nhc.remedy.cases import EpisodeCase
 from nhc.store import episodes, evidence, holds
 from nhc.store.database import Store
 from nhc.store.errors import Conflict

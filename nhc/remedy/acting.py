@@ -10,7 +10,8 @@ from nhc.ports.adapter import Applied, Effect
 from nhc.ports.marks import clears_later
 from nhc.ports.repair import Answer, Progress, Rung, Sent, Stage
 from nhc.remedy.after_repair import bare, borrowed, unmarked
-from nhc.remedy.book import Book, EpisodeCase, Written, changes, state_of
+from nhc.remedy.book import Book
+from nhc.remedy.cases import EpisodeCase, Written, changes, state_of
 from nhc.remedy.detail import Detail
 from nhc.remedy.effects import Hands
 from nhc.remedy.last_look import HeldNow, ToSend, held_back
@@ -50,13 +51,8 @@ class Performer:
         """Act, and return what was stored afterwards. `waits` are episodes that must not move: a mark that is
         stored but not yet set stays unset if the breaker has opened since.
         """
-        free = [
-            case for case in cases
-            if not views[case.episode.id].held and views[case.episode.id].nodes_known
-            and case.episode.id not in self._tried
-        ]  # fmt: skip
-        marking = [case for case in free if case.state is EpisodeState.MARKING]
-        found = self._mark([case for case in marking if case.episode.id not in waits])
+        found = self.mark(cases, views, waits)
+        free = self._free(cases, views)
         self._mark_again([case for case in free if _to_mark_again(case, views[case.episode.id])])
         found += self._clear([case for case in free if case.state is EpisodeState.RETURNING], views)
         self._evict([case for case in free if case.state is EpisodeState.DRAINING], views)
@@ -65,6 +61,21 @@ class Performer:
         halfway = [case for case in cases if _halfway(case, views[case.episode.id].progress)]
         found += self._follow([moved.get(case.episode.id, case) for case in halfway])
         return found
+
+    def mark(
+        self, cases: Sequence[EpisodeCase], views: Mapping[int, EpisodeView], waits: AbstractSet[int]
+    ) -> List[Written]:  # fmt: skip
+        """Set the marks that are stored and not yet set, and return what was stored afterwards."""
+        marking = [case for case in self._free(cases, views) if case.state is EpisodeState.MARKING]
+        return self._mark([case for case in marking if case.episode.id not in waits])
+
+    def _free(self, cases: Sequence[EpisodeCase], views: Mapping[int, EpisodeView]) -> List[EpisodeCase]:
+        """Those that nobody holds, on nodes that are known, and that this round has not tried."""
+        return [
+            case for case in cases
+            if not views[case.episode.id].held and views[case.episode.id].nodes_known
+            and case.episode.id not in self._tried
+        ]  # fmt: skip
 
     def _mark(self, cases: Sequence[EpisodeCase]) -> List[Written]:
         now = self.clock()

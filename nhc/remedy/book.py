@@ -6,117 +6,37 @@ leader) changed the episode since it was read, the move is dropped: the next rou
 
 from __future__ import annotations
 
+import contextlib
 import json
 import uuid
 from typing import Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Sequence, Tuple, TypeVar, Union
 
 from sqlalchemy.engine import Connection
 
-from nhc.ports.repair import Rung, Sighting
+from nhc.ports.repair import LADDER, Sighting
 from nhc.remedy import detail as details
-from nhc.remedy.admit import Admission, NodeEpisode, opening
+from nhc.remedy.admit import Admission, opening
+from nhc.remedy.cases import EpisodeCase, Written, is_open, read_cases
 from nhc.remedy.detail import Detail
 from nhc.remedy.ladder import first_rung
-from nhc.remedy.machine import ENDS, NOT_BEGUN, OUT, REPAIRING, AttemptStatus, EpisodeEvent, EpisodeState, after
-from nhc.remedy.settings import Work
-from nhc.remedy.view import Consent, EpisodeView, Move, Try
+from nhc.remedy.machine import ENDS, NOT_BEGUN, AttemptStatus, EpisodeEvent, EpisodeState, after
+from nhc.remedy.view import Consent, Move
 from nhc.store import attempts, audit, episodes
-from nhc.store.attempts import Attempt, AttemptOutcome
+from nhc.store.attempts import Approval, Attempt, AttemptOutcome, AttemptState
 from nhc.store.database import Fence, Store
-from nhc.store.episodes import Episode, EpisodeStep
+from nhc.store.episodes import Episode, EpisodeChange, EpisodeStep, OpeningEpisode
 from nhc.store.errors import Conflict
 
 T = TypeVar("T")
 ACTOR = "nhc remedy"
 CHUNK = 200
-"""Moves in one transaction: others write too, and SQLite has one writer at a time."""
+"""Moves in one transaction: others write too, and SQLite has one writer at a time. A storm is marked in such chunks."""
 
 ENDINGS = {
     AttemptStatus.SUCCEEDED: AttemptOutcome.SUCCEEDED, AttemptStatus.FAILED: AttemptOutcome.FAILED,
     AttemptStatus.REFUSED: AttemptOutcome.REFUSED, AttemptStatus.AMBIGUOUS: AttemptOutcome.AMBIGUOUS,
     AttemptStatus.SUPERSEDED: AttemptOutcome.SUPERSEDED,
 }  # fmt: skip
-
-
-class EpisodeCase(NamedTuple):
-    """An episode as it was read: its row, what it remembers, and its attempts."""
-
-    episode: Episode
-    detail: Detail
-    attempts: Tuple[Attempt, ...] = ()
-    work: Optional[Work] = None
-    """The step of maintenance that is next or under way."""
-
-    @property
-    def done(self) -> int:
-        """How many steps of maintenance are done; 0 for a repair."""
-        return sum(state_of(one) is AttemptStatus.SUCCEEDED for one in self.attempts) if self.episode.train else 0
-
-    @property
-    def at_work(self) -> bool:
-        """Whether it counts as under repair: maintenance of several steps does between them, too."""
-        return bool(self.attempts) and (self.state in REPAIRING or (self.done > 0 and self.state in OUT))
-
-    @property
-    def state(self) -> EpisodeState:
-        return EpisodeState(self.episode.state)
-
-    @property
-    def rung(self) -> Rung:
-        return Rung(self.episode.rung) if self.episode.rung else Rung.ESCALATE
-
-    def tries(self) -> Tuple[Try, ...]:
-        """Its attempts as decisions see them."""
-        return tuple(
-            Try(
-                one.number,
-                Rung(one.rung),
-                one.device,
-                state_of(one),
-                one.written,
-                seen_before(one).kernel_boot,
-                one.message,
-            )
-            for one in self.attempts
-        )
-
-    def view(self) -> EpisodeView:
-        """What the episode itself says; the rest is put in by who has seen it."""
-        return EpisodeView(
-            self.episode.id, self.episode.node, self.state, self.rung, self.detail, self.tries(), work=self.work,
-            done=self.done, wave=self.episode.wave,
-        )  # fmt: skip
-
-
-class Written(NamedTuple):
-    """A move that is in the store: the case after it, and what was decided."""
-
-    case: EpisodeCase
-    move: Move
-    before: EpisodeState
-
-
-def state_of(attempt: Attempt) -> AttemptStatus:
-    """The state and outcome of an attempt in one word."""
-    return AttemptStatus(attempt.outcome or attempt.state)
-
-
-def seen_before(attempt: Attempt) -> Sighting:
-    """What was seen of the machine before an attempt."""
-    return sighting_in(attempt.before)
-
-
-def sighting_in(text: str) -> Sighting:
-    """A sighting that was kept as JSON."""
-    value: Dict[str, object] = json.loads(text)
-    at = value.get("at", 0.0)
-    texts = {name: str(value.get(name, "")) for name in ("instance", "boot", "power", "actor", "doing")}
-    return Sighting(float(at) if isinstance(at, (int, float)) else 0.0, **texts)
-
-
-def is_open(attempt: Attempt) -> bool:
-    """Whether an attempt is still to be looked after."""
-    return state_of(attempt) in (AttemptStatus.WRITTEN, AttemptStatus.SENT, AttemptStatus.AMBIGUOUS)
 
 
 class Book:
@@ -169,59 +89,49 @@ class Book:
         return EpisodeCase(row, details.read(row.detail), tuple(attempts.attempts_of(connection, number)))
 
     @staticmethod
-    def consent(connection: Connection, case: EpisodeCase) -> Consent:
-        """What persons decided of the attempt that would be next, as it is asked for now: who agreed to a reset of one
-        device, or to a plan of yesterday that a recovery has ended, has not agreed to this one. Who agreed to an
-        attempt that was never begun has agreed to the next.
-        """
-        question = (case.episode.rung, case.detail.asked)
-        numbers = [len(case.attempts) + 1]
-        numbers += [one.number for one in case.attempts if one.number in case.detail.unsent]
-        found = [one for number in numbers for one in attempts.decisions(connection, case.episode.id, number)
-                 if (one.rung, one.asked) == question]  # fmt: skip
-        refused = next((one.decided_by for one in found if one.decision != "approved"), "")
-        agreed = dict.fromkeys(one.decided_by for one in found if one.decision == "approved")
-        return Consent(tuple(agreed), refused)
+    def consents(connection: Connection, cases: Sequence[EpisodeCase]) -> Dict[int, Consent]:
+        """What persons decided of the attempts that would be next, as they are asked for now; by episode."""
+        decided = attempts.decisions_of(connection, [case.episode.id for case in cases])
+        return {case.episode.id: _consent(case, decided.get(case.episode.id, [])) for case in cases}
 
     # Writing.
 
     def admit(self, admissions: Iterable[Admission], now: float) -> List[Episode]:
-        """Open episodes, and let faults join open ones; the episodes that were opened."""
+        """Open episodes, and let faults join open ones; the episodes that were opened.
+
+        The worst are opened first, and so they are the first to be marked: those that need the hardest repair, then
+        those with the most faults.
+        """
         found: List[Episode] = []
         todo = [one for one in admissions if not one.refused and one.faults]
-        for chunk in _chunks(todo):
-            with self.store.write(self.fence) as connection:
+        for chunk in chunks(sorted(todo, key=_worst_first)):
+            with self.store.write(self.fence) as connection, audit.together(connection):
                 for one in chunk:
-                    found += self._admit(connection, one, now)
+                    self._join(connection, one, now)
+                new = [self._opening(one, now) for one in chunk if one.joins is None]
+                found += episodes.open_episodes(connection, new, now=now, by=self.actor)
         return found
 
-    def _admit(self, connection: Connection, one: Admission, now: float) -> List[Episode]:
-        if one.joins is not None:
-            row = episodes.get(connection, one.joins)
-            if row is not None and row.ended is None:
-                try:
-                    after_it = details.read(row.detail).joined(one.faults)
-                except details.BadDetail:
-                    return []  # nothing is done with it, and `cases` names it; the other nodes do not wait for it
-                faults = {"faults": [fault.cause for fault in one.faults]}
-                episodes.save_step(
-                    connection, row, EpisodeStep(self.actor, "episode.joined", faults), now=now, detail=after_it.text()
-                )
-            return []
+    def _join(self, connection: Connection, one: Admission, now: float) -> None:
+        row = episodes.get(connection, one.joins) if one.joins is not None else None
+        if row is None or row.ended is not None:
+            return
+        try:
+            after_it = details.read(row.detail).joined(one.faults)
+        except details.BadDetail:
+            return  # nothing is done with it, and `cases` names it; the other nodes do not wait for it
+        faults = {"faults": [fault.cause for fault in one.faults]}
+        episodes.save_step(
+            connection, row, EpisodeStep(self.actor, "episode.joined", faults), now=now, detail=after_it.text()
+        )
+
+    @staticmethod
+    def _opening(one: Admission, now: float) -> OpeningEpisode:
         first = one.faults[0]
-        with connection.begin_nested():
-            row, new = episodes.open_episode(
-                connection,
-                one.node,
-                first.cause,
-                action=first_rung(one.faults).value,
-                state=EpisodeState.DETECTED.value,
-                now=now,
-                by=self.actor,
-                detail=opening(one.faults, now).text(),
-                because={"message": first.message, "seen": first.seen, "source": first.source},
-            )
-        return [row] if new else []
+        return OpeningEpisode(
+            one.node, first.cause, first_rung(one.faults).value, EpisodeState.DETECTED.value,
+            opening(one.faults, now).text(), {"message": first.message, "seen": first.seen, "source": first.source},
+        )  # fmt: skip
 
     def save(
         self, moves: Sequence[Tuple[EpisodeCase, Move]], now: float, sightings: Dict[int, Sighting]
@@ -230,59 +140,56 @@ class Book:
 
         Where others have taken of the bounds since they were counted, nothing that takes of them is written.
         """
-        found: List[Written] = []
-        for chunk in _chunks(moves):
-            with self.store.write(self.fence) as connection:
-                taking = any(_takes_room(move) for _case, move in chunk)
-                late = taking and self._has_grown(connection)
-                for case, move in chunk:
-                    if late and _takes_room(move):
-                        continue
-                    try:
-                        with connection.begin_nested():
-                            after_it = self._save(connection, case, move, now, sightings.get(case.episode.id))
-                    except Conflict:
-                        continue
-                    found.append(Written(after_it, move, case.state))
-        return found
+        return [one for chunk in chunks(moves) for one in self._save_chunk(chunk, now, sightings)]
+
+    def _save_chunk(
+        self, moves: Sequence[Tuple[EpisodeCase, Move]], now: float, sightings: Dict[int, Sighting]
+    ) -> List[Written]:
+        with self.store.write(self.fence) as connection:
+            taking = any(_takes_room(move) for _case, move in moves)
+            late = taking and self._has_grown(connection)
+            todo = [(case, move) for case, move in moves if not (late and _takes_room(move))]
+            return self._save(connection, todo, now, sightings)
 
     def _save(
-        self, connection: Connection, case: EpisodeCase, move: Move, now: float, sighting: Optional[Sighting]
-    ) -> EpisodeCase:
-        tries = list(case.attempts)
-        if move.ends is not None and tries and is_open(tries[-1]):
-            tries[-1] = attempts.end_attempt(
-                connection, tries[-1], ENDINGS[move.ends], now=now, by=self.actor, message=move.because
-            )
-        detail = self._beside_it(connection, case, move, now)
-        changes: Dict[str, Union[str, float, None]] = {}
-        what = "episode.waits"
-        if detail.alarmed and not case.detail.alarmed:
-            what = "episode.stalled"
-        if move.event is not None:
-            following = after(case.state, move.event)
-            what = f"episode.{following.value}"
-            detail = detail._replace(entered=now)
-            changes["state"] = following.value
-            if following in ENDS:
-                detail = detail._replace(because=move.because, ended_by=move.event.value)
-                changes["ended"], changes["outcome"] = now, move.because
-        if move.rung is not None:
-            changes["rung"] = move.rung.value
-        recorded = {"event": move.event.value if move.event else "", "because": move.because, **move.recorded}
-        row = episodes.save_step(
-            connection, case.episode, EpisodeStep(self.actor, what, recorded), now=now, detail=detail.text(), **changes
-        )
-        if move.begins:
-            before = json.dumps((sighting or Sighting(now))._asdict(), sort_keys=True)
-            tries.append(attempts.write_attempt(
-                connection, row, rung=row.rung, device=detail.device, repairer=detail.repairer, key=str(uuid.uuid4()),
-                now=now, by=self.actor, before=before,
-            ))  # fmt: skip
-        return case._replace(episode=row, detail=detail, attempts=tuple(tries))
+        self, connection: Connection, moves: Sequence[Tuple[EpisodeCase, Move]], now: float,
+        sightings: Dict[int, Sighting],
+    ) -> List[Written]:  # fmt: skip
+        """Write moves of different episodes with one statement a table. One that somebody else came before is left."""
+        changed = [case.episode.id for case, move in moves if move.begins or move.ends is not None]
+        standing = attempts.standing(connection, changed)
+        as_read = episodes.lock_as_read(connection, [case.episode for case, _move in moves])
+        steps, found = [], []
+        with audit.together(connection):
+            for case, move in moves:
+                if case.episode.id in as_read and _attempts_as_read(case, move, standing.get(case.episode.id, [])):
+                    with contextlib.suppress(Conflict):
+                        steps.append(
+                            _step(case, move, self._beside_it(connection, case, move, now), now, self.actor)
+                        )  # fmt: skip
+            rows = episodes.change_all(connection, [step.change for step in steps], now)
+            attempts.update_all(connection, [step.ended for step in steps if step.ended is not None])
+            begun = {one.episode: one for one in attempts.insert_all(connection, [
+                _begun(step, row, sightings.get(row.id) or Sighting(now), now)
+                for step, row in zip(steps, rows) if step.move.begins
+            ])}  # fmt: skip
+            for step, row in zip(steps, rows):
+                tries = list(step.case.attempts)
+                if step.ended is not None:
+                    tries[-1] = step.ended
+                    attempts.record_ended(connection, step.ended, now, self.actor)
+                episodes.record(connection, step.change, row, now)
+                if row.id in begun:
+                    tries.append(begun[row.id])
+                    attempts.record_written(connection, begun[row.id], now, self.actor)
+                after_it = step.case._replace(episode=row, detail=step.detail, attempts=tuple(tries))
+                found.append(Written(after_it, step.move, step.case.state))
+        return found
 
     def _beside_it(self, connection: Connection, case: EpisodeCase, move: Move, now: float) -> Detail:
-        """The detail to keep with a move, after what else belongs into its transaction. Raises Conflict."""
+        """The detail to keep with a move, after what else belongs into its transaction. Raises Conflict, and has then
+        written nothing.
+        """
         del connection, case, now
         return move.detail
 
@@ -291,12 +198,14 @@ class Book:
         with self.store.write(self.fence) as connection:
             attempt = case.attempts[-1]
             try:
-                with connection.begin_nested():
+                with connection.begin_nested(), audit.together(connection):
                     sent = attempts.mark_sent(
                         connection, attempt, now=now, by=self.actor, request_id=request, message=message
                     )
-                    after_it = self._save(connection, case, move, now, None)
-                    return after_it._replace(attempts=(*case.attempts[:-1], sent))
+                    written = self._save(connection, [(case, move)], now, {})
+                    if not written:
+                        raise Conflict(f"episode {case.episode.id} was changed by another")
+                    return written[0].case._replace(attempts=(*case.attempts[:-1], sent))
             except Conflict:
                 recorded = {"number": attempt.number, "message": message, "request_id": request}
                 audit.append(connection, now, self.actor, "attempt.late-answer", node=attempt.node,
@@ -304,49 +213,72 @@ class Book:
                 return None
 
 
-def standing(rows: Iterable[Episode]) -> Dict[str, NodeEpisode]:
-    """Of each node the open episode, or the one that ended last."""
-    found: Dict[str, NodeEpisode] = {}
-    for row in rows:
-        before = found.get(row.node)
-        if before is not None and before.ended is None:
-            continue
-        if before is not None and row.ended is not None and before.ended is not None and row.ended < before.ended:
-            continue
-        gone = _ended_by(row) == EpisodeEvent.NODE_GONE.value
-        found[row.node] = NodeEpisode(row.id, EpisodeState(row.state), row.ended, causes_of(row), gone)
-    return found
+def _consent(case: EpisodeCase, decided: Sequence[Approval]) -> Consent:
+    """Who agreed to a reset of one device, or to a plan of yesterday that a recovery has ended, has not agreed to what
+    is asked now. Who agreed to an attempt that was never begun has agreed to the next.
+    """
+    question = (case.episode.rung, case.detail.asked)
+    numbers = {len(case.attempts) + 1, *case.detail.unsent}
+    found = [one for one in decided if one.attempt_number in numbers and (one.rung, one.asked) == question]
+    refused = next((one.decided_by for one in found if one.decision != "approved"), "")
+    agreed = dict.fromkeys(one.decided_by for one in found if one.decision == "approved")
+    return Consent(tuple(agreed), refused)
 
 
-def causes_of(row: Episode) -> Tuple[str, ...]:
-    """What an episode is for, as far as its row can be read."""
-    try:
-        return (*(one.cause for one in details.read(row.detail).faults), row.cause)
-    except details.BadDetail:
-        return (row.cause,)
+class _MoveRows(NamedTuple):
+    """What a move writes: the episode's change, its detail after it, and the attempt that it ends."""
+
+    case: EpisodeCase
+    move: Move
+    change: EpisodeChange
+    detail: Detail
+    ended: Optional[Attempt]
 
 
-def _ended_by(row: Episode) -> str:
-    """The event that ended an episode, "" where it is open or its row does not say it."""
-    try:
-        return details.read(row.detail).ended_by if row.ended is not None else ""
-    except details.BadDetail:
-        return ""
+def _step(case: EpisodeCase, move: Move, detail: Detail, now: float, actor: str) -> _MoveRows:
+    changed: Dict[str, Union[str, float, None]] = {}
+    what = "episode.stalled" if detail.alarmed and not case.detail.alarmed else "episode.waits"
+    if move.event is not None:
+        following = after(case.state, move.event)
+        what = f"episode.{following.value}"
+        detail = detail._replace(entered=now)
+        changed["state"] = following.value
+        if following in ENDS:
+            detail = detail._replace(because=move.because, ended_by=move.event.value)
+            changed["ended"], changed["outcome"] = now, move.because
+    if move.rung is not None:
+        changed["rung"] = move.rung.value
+    changed["detail"] = detail.text()
+    recorded = {"event": move.event.value if move.event else "", "because": move.because, **move.recorded}
+    ended = attempts.ended(case.attempts[-1], ENDINGS[move.ends], now, move.because) if _ends(case, move) else None  # type: ignore[index]
+    return _MoveRows(
+        case, move, EpisodeChange(case.episode, EpisodeStep(actor, what, recorded), changed), detail, ended
+    )
 
 
-def read_cases(connection: Connection, rows: Sequence[Episode]) -> Tuple[List[EpisodeCase], Dict[int, str]]:
-    """Open episodes with their attempts; and why those that are left out cannot be read, by their number."""
-    by_episode: Dict[int, List[Attempt]] = {}
-    for attempt in attempts.attempts_of_open(connection) if rows else ():
-        by_episode.setdefault(attempt.episode, []).append(attempt)
-    found, broken = [], {}
-    for row in rows:
-        try:
-            EpisodeState(row.state)
-            found.append(EpisodeCase(row, details.read(row.detail), tuple(by_episode.get(row.id, ()))))
-        except ValueError as error:  # BadDetail is one
-            broken[row.id] = str(error)
-    return found, broken
+def _ends(case: EpisodeCase, move: Move) -> bool:
+    return move.ends is not None and bool(case.attempts) and is_open(case.attempts[-1])
+
+
+def _attempts_as_read(case: EpisodeCase, move: Move, rows: Sequence[Attempt]) -> bool:
+    """Whether the last attempt is as it was read, where the move ends it, and no other is open, where it begins one."""
+    ends = _ends(case, move)
+    if ends and not any(attempts.is_as_read(case.attempts[-1], row) for row in rows):
+        return False
+    unfinished = [row for row in rows if row.state != AttemptState.ENDED.value]
+    return not move.begins or all(ends and row.id == case.attempts[-1].id for row in unfinished)
+
+
+def _begun(step: _MoveRows, row: Episode, sighting: Sighting, now: float) -> Attempt:
+    before = json.dumps(sighting._asdict(), sort_keys=True)
+    return attempts.next_attempt(
+        row, step.case.attempts, rung=row.rung, device=step.detail.device, repairer=step.detail.repairer,
+        key=str(uuid.uuid4()), now=now, before=before,
+    )  # fmt: skip
+
+
+def _worst_first(one: Admission) -> Tuple[int, int, str]:
+    return (-LADDER.index(first_rung(one.faults)), -len(one.faults), one.node)
 
 
 def _taken(cases: Iterable[EpisodeCase]) -> FrozenSet[Tuple[int, bool]]:
@@ -358,12 +290,6 @@ def _takes_room(move: Move) -> bool:
     return move.begins or move.event is EpisodeEvent.MARK_ALLOWED
 
 
-def changes(before: Detail, move: Move) -> bool:
-    """Whether a move is worth a write. That a fault was seen again, or reads a little otherwise, is not."""
-    if move.event is not None or move.detail._replace(faults=()) != before._replace(faults=()):
-        return True
-    return {one.cause for one in move.detail.faults} != {one.cause for one in before.faults}
-
-
-def _chunks(found: Sequence[T]) -> Iterable[Sequence[T]]:
+def chunks(found: Sequence[T]) -> Iterable[Sequence[T]]:
+    """So many at a time as one transaction writes."""
     return (found[at : at + CHUNK] for at in range(0, len(found), CHUNK))

@@ -13,9 +13,10 @@ from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequenc
 
 from nhc.ports.adapter import ConditionReport, NodeStep
 from nhc.remedy.admit import Admission
-from nhc.remedy.book import Book, Written
+from nhc.remedy.book import Book
 from nhc.remedy.bounds import MARK, BegunAction, may_mark
 from nhc.remedy.breaker import opens
+from nhc.remedy.cases import Written
 from nhc.remedy.clock_watch import mind_the_clock, open_breaker
 from nhc.remedy.effects import Hands
 from nhc.remedy.ladder import Mode

@@ -25,7 +25,7 @@ from nhc.ports.adapter import (
 )
 from nhc.ports.repair import Answer, Completes, Order, Progress, Rung, RunsCommands, Sent, Sighting
 from nhc.remedy.asking import Answered
-from nhc.remedy.book import EpisodeCase, seen_before, state_of
+from nhc.remedy.cases import EpisodeCase, seen_before, state_of
 from nhc.remedy.crew import Crew, Hand
 from nhc.remedy.ladder import first_rung
 from nhc.remedy.machine import AttemptStatus

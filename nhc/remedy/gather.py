@@ -17,7 +17,7 @@ from nhc.hosts import redaction
 from nhc.model import printable
 from nhc.ports.adapter import AdapterError
 from nhc.ports.repair import EvidenceBudget, EvidenceSource, Exhibit, Machine
-from nhc.remedy.book import EpisodeCase
+from nhc.remedy.cases import EpisodeCase
 from nhc.store import evidence, evidence_files
 from nhc.store.database import Store
 from nhc.store.errors import StoreError

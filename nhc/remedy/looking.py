@@ -17,9 +17,10 @@ from nhc.ports.repair import Machine
 from nhc.remedy import counting, health, reasons, silence
 from nhc.remedy.admit import Admission, admit
 from nhc.remedy.asking import RequestsSeen, answers, fault_of, kept, taken_back
-from nhc.remedy.book import Book, EpisodeCase, causes_of, standing
+from nhc.remedy.book import Book
 from nhc.remedy.bounds import MARK
 from nhc.remedy.breaker import NAME, blind
+from nhc.remedy.cases import EpisodeCase, causes_of, standing
 from nhc.remedy.counting import Counted, FleetGroups
 from nhc.remedy.effects import Hands, Looked, Watched
 from nhc.remedy.held import StandingHolds, held_now
@@ -123,8 +124,8 @@ class Lookout:
             faults += self._marks([one for one in health.of_marks(states or ()) if one.node not in taken], connection)
             asked, wrong = self.hands.crew.requests(sorted(state.name for state in states or () if _free(state)))
             faults = [one if one.boot else one._replace(boot=self.hands.crew.boot(one.node)) for one in faults]
-            for node in {fault.node for fault in faults} - {row.node for row in rows} | set(asked):
-                rows += episodes.list_episodes(connection, node=node, limit=RECENT)
+            wanted = {fault.node for fault in faults} - {row.node for row in rows} | set(asked)
+            rows += episodes.newest_of(connection, sorted(wanted), RECENT)
             asked, answered = answers(asked, rows, {row.id: causes_of(row) for row in rows if row.node in asked})
             faults += [fault_of(node, one, now) for node, one in asked.items()]
             counted = counting.count(
@@ -240,10 +241,9 @@ class Lookout:
             breaker = holds.breakers(connection).get(NAME)
             enabled = holds.first_seen(connection, MARKING)
             joined = self._joined(connection, cases, base)
-            consents = {
-                case.episode.id: self.book.consent(connection, case) for case in cases
-                if case.state in (EpisodeState.RECHECK, EpisodeState.AWAITING_APPROVAL)
-            }  # fmt: skip
+            consents = self.book.consents(connection, [
+                case for case in cases if case.state in (EpisodeState.RECHECK, EpisodeState.AWAITING_APPROVAL)
+            ])  # fmt: skip
         why = breaker.why if breaker is not None and breaker.state == "open" else ""
         why = why or (blind(self.settings.breaker, base.counted.seen) if base.states is not None else "")
         scene = Scene(

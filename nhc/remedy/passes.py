@@ -10,8 +10,9 @@ from typing import Callable, Dict, List, NamedTuple, Sequence, Tuple
 from nhc.ports.repair import Sighting
 from nhc.remedy import steps
 from nhc.remedy.acting import Performer
-from nhc.remedy.book import Book, EpisodeCase, Written, changes
+from nhc.remedy.book import Book, chunks
 from nhc.remedy.bounds import MARK, BegunAction
+from nhc.remedy.cases import EpisodeCase, Written, changes
 from nhc.remedy.effects import Hands
 from nhc.remedy.looking import Base, Lookout
 from nhc.remedy.machine import EpisodeEvent, EpisodeState
@@ -91,21 +92,23 @@ class Passes:
                 moves.append((case, move))
         if not apply:
             return []
-        written = self.book.save(moves, now, sightings)
-        self.performer.wrote(written)
         current = {case.episode.id: case for case in cases}
-        current.update({one.case.episode.id: one.case for one in written})
-        for one in written:
-            self._tell(one)
         waits = {number for number, move in decided.items() if move.bound}
-        done = self.performer.act(list(current.values()), views, waits)
-        for one in done:
-            self._tell(one)
-        return [*(one for one in written if one.move.event is not None), *done]
+        found: List[Written] = []
+        for chunk in chunks(moves):  # in a storm the first nodes are marked before the steps of the last are written
+            written = self.book.save(chunk, now, sightings)
+            self.performer.wrote(written)
+            marked = self.performer.mark([one.case for one in written], views, waits)
+            current.update({one.case.episode.id: one.case for one in (*written, *marked)})
+            found += self._tell([*written, *marked])
+        return [*found, *self._tell(self.performer.act(list(current.values()), views, waits))]
 
-    def _tell(self, one: Written) -> None:
-        if one.move.event is not None or one.case.detail.alarmed != one.move.detail.alarmed:
-            self.publish(one)
+    def _tell(self, written: Sequence[Written]) -> List[Written]:
+        """Publish moves, and return those that are steps."""
+        for one in written:
+            if one.move.event is not None or one.case.detail.alarmed != one.move.detail.alarmed:
+                self.publish(one)
+        return [one for one in written if one.move.event is not None]
 
     def _decide(
         self, cases: Sequence[EpisodeCase], views: Dict[int, EpisodeView], scene: Scene

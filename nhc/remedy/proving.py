@@ -15,7 +15,7 @@ from nhc.ports.adapter import AdapterError
 from nhc.ports.marks import healthy
 from nhc.ports.repair import HasRights, Machine, Right
 from nhc.ports.suites import SuiteOrder, SuiteRunner
-from nhc.remedy.book import EpisodeCase
+from nhc.remedy.cases import EpisodeCase
 from nhc.render.json import parse
 from nhc.store import deep
 from nhc.store.database import Store

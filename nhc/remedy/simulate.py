@@ -17,8 +17,8 @@ from nhc.model import CheckResult, Report, Verdict, ok
 from nhc.ports.adapter import Applied, Effect, Mark, NodeState
 from nhc.ports.marks import may_clear, may_mark
 from nhc.ports.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
-from nhc.remedy.book import Written
 from nhc.remedy.bounds import REPAIRS
+from nhc.remedy.cases import Written
 from nhc.remedy.controller import RemedyController
 from nhc.remedy.crew import Crew, Hand
 from nhc.remedy.effects import Hands

@@ -23,7 +23,7 @@ from nhc.ports.adapter import (
 )
 from nhc.ports.repair import EvidenceBudget, EvidenceSource, Exhibit, Machine
 from nhc.ports.suites import SuiteRunner
-from nhc.remedy.book import Written
+from nhc.remedy.cases import Written
 from nhc.remedy.controller import RemedyController
 from nhc.remedy.counting import FleetGroups
 from nhc.remedy.crew import Crew, open_crew

@@ -9,14 +9,14 @@ the effect. An `ambiguous` attempt gets another outcome once its effect has been
 from __future__ import annotations
 
 from enum import Enum
-from typing import List, Mapping, NamedTuple, Optional, Sequence
+from typing import Dict, List, NamedTuple, Optional, Sequence
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from nhc.model import printable
 from nhc.store import audit
-from nhc.store.episodes import MESSAGE_LIMIT, REPAIR, Episode
+from nhc.store.episodes import BATCH, MESSAGE_LIMIT, REPAIR, Episode
 from nhc.store.errors import Conflict
 from nhc.store.schema import approvals, attempts, episodes
 
@@ -91,50 +91,102 @@ def write_attempt(
 
     Raises Conflict where the episode has an attempt that has not ended: one at a time.
     """
-    standing = sa.select(attempts.c.number, attempts.c.state).where(attempts.c.episode == episode.id)
-    rows = connection.execute(standing).all()
+    rows = standing(connection, [episode.id]).get(episode.id, [])
     unfinished = [row.number for row in rows if row.state != AttemptState.ENDED.value]
     if unfinished:
         raise Conflict(f"episode {episode.id} of {episode.node}: attempt {unfinished[0]} has not ended")
-    number = max((row.number for row in rows), default=0) + 1
-    made = sa.insert(attempts).values(
-        episode=episode.id, number=number, node=episode.node, rung=rung, device=device, repairer=repairer, key=key,
-        state=AttemptState.WRITTEN.value, before=before, written=now,
+    attempt = next_attempt(
+        episode, rows, rung=rung, repairer=repairer, key=key, now=now, device=device, before=before
     )  # fmt: skip
-    connection.execute(made)
-    recorded = {"number": number, "rung": rung, "device": device, "repairer": repairer, "key": key}
-    audit.append(connection, now, by, "attempt.written", node=episode.node, episode=episode.id, detail=recorded)
-    return _by_key(connection, key)
+    (written,) = insert_all(connection, [attempt])
+    record_written(connection, written, now, by)
+    return written
+
+
+def next_attempt(
+    episode: Episode, earlier: Sequence[Attempt], *, rung: str, repairer: str, key: str, now: float, device: str,
+    before: str,
+) -> Attempt:  # fmt: skip
+    """The attempt that follows an episode's earlier ones; `insert_all` gives it its number in the table."""
+    number = max((one.number for one in earlier), default=0) + 1
+    return Attempt(
+        0, episode.id, number, episode.node, rung, device, repairer, key, AttemptState.WRITTEN.value, "", "", "",
+        before, now, None, None,
+    )  # fmt: skip
+
+
+def insert_all(connection: Connection, new: Sequence[Attempt]) -> List[Attempt]:
+    """Insert attempts with one statement; `record_written` is to follow for each, in the same transaction."""
+    if not new:
+        return []
+    values = [{name: value for name, value in one._asdict().items() if name != "id"} for one in new]
+    rows = connection.execute(_INSERT, values)
+    numbers = {row.key: row.id for row in rows}
+    return [one._replace(id=numbers[one.key]) for one in new]
+
+
+def record_written(connection: Connection, attempt: Attempt, now: float, by: str) -> None:
+    """Write down in the audit log that a call is about to be sent."""
+    recorded = {"number": attempt.number, "rung": attempt.rung, "device": attempt.device, "repairer": attempt.repairer,
+                "key": attempt.key}  # fmt: skip
+    audit.append(connection, now, by, "attempt.written", node=attempt.node, episode=attempt.episode, detail=recorded)
 
 
 def mark_sent(
     connection: Connection, attempt: Attempt, *, now: float, by: str, request_id: str = "", message: str = ""
 ) -> Attempt:
     """The other side has accepted the call, under this name. Raises Conflict where it was not just `written`."""
-    values = {
-        "state": AttemptState.SENT.value, "sent": now, "request_id": printable(request_id, MESSAGE_LIMIT),
-        "message": printable(message, MESSAGE_LIMIT),
-    }  # fmt: skip
-    _change(connection, attempt, (AttemptState.WRITTEN,), values)
-    recorded = {"number": attempt.number, "request_id": values["request_id"], "message": values["message"]}
+    if attempt.state != AttemptState.WRITTEN.value:
+        raise _changed(attempt)
+    after = attempt._replace(
+        state=AttemptState.SENT.value, sent=now, request_id=printable(request_id, MESSAGE_LIMIT),
+        message=printable(message, MESSAGE_LIMIT),
+    )  # fmt: skip
+    _change(connection, attempt, after)
+    recorded = {"number": attempt.number, "request_id": after.request_id, "message": after.message}
     audit.append(connection, now, by, "attempt.sent", node=attempt.node, episode=attempt.episode, detail=recorded)
-    return _by_key(connection, attempt.key)
+    return after
 
 
 def end_attempt(
     connection: Connection, attempt: Attempt, outcome: AttemptOutcome, *, now: float, by: str, message: str = ""
 ) -> Attempt:
     """The attempt ended so. One that ended `ambiguous` may be resolved into another outcome, no other may change."""
+    after = ended(attempt, outcome, now, message)
+    _change(connection, attempt, after)
+    record_ended(connection, after, now, by)
+    return after
+
+
+def ended(attempt: Attempt, outcome: AttemptOutcome, now: float, message: str) -> Attempt:
+    """An attempt as it is once it has ended. Raises Conflict where it has, other than ambiguously."""
     if attempt.state == AttemptState.ENDED.value and attempt.outcome != AttemptOutcome.AMBIGUOUS.value:
         raise Conflict(f"attempt {attempt.number} of episode {attempt.episode} ended {attempt.outcome} already")
-    values = {
-        "state": AttemptState.ENDED.value, "outcome": outcome.value, "ended": now,
-        "message": printable(message, MESSAGE_LIMIT),
-    }  # fmt: skip
-    _change(connection, attempt, (AttemptState(attempt.state),), values)
-    recorded = {"number": attempt.number, "rung": attempt.rung, "outcome": outcome.value, "message": values["message"]}
+    return attempt._replace(
+        state=AttemptState.ENDED.value, outcome=outcome.value, ended=now, message=printable(message, MESSAGE_LIMIT)
+    )
+
+
+def update_all(connection: Connection, changed: Sequence[Attempt]) -> None:
+    """Write attempts as they are now, with one statement; who calls it has locked them (`standing`)."""
+    if changed:
+        connection.execute(_UPDATE, [
+            {"at": one.id, **{f"new_{name}": getattr(one, name) for name in _CHANGED}} for one in changed
+        ])  # fmt: skip
+
+
+def record_ended(connection: Connection, attempt: Attempt, now: float, by: str) -> None:
+    """Write down in the audit log how an attempt ended."""
+    recorded = {"number": attempt.number, "rung": attempt.rung, "outcome": attempt.outcome, "message": attempt.message}
     audit.append(connection, now, by, "attempt.ended", node=attempt.node, episode=attempt.episode, detail=recorded)
-    return _by_key(connection, attempt.key)
+
+
+def standing(connection: Connection, episodes: Sequence[int]) -> Dict[int, List[Attempt]]:
+    """The attempts of episodes, in their order; they stay so until this transaction ends."""
+    found: Dict[int, List[Attempt]] = {}
+    for row in connection.execute(_STANDING, {"episodes": list(episodes)}) if episodes else ():
+        found.setdefault(row.episode, []).append(Attempt._make(row))
+    return found
 
 
 def attempts_of(connection: Connection, episode: int) -> List[Attempt]:
@@ -214,23 +266,48 @@ def decide(
 
 def decisions(connection: Connection, episode: int, number: Optional[int] = None) -> List[Approval]:
     """What persons decided of an episode, or of one of its attempts, in their order."""
-    asked = sa.select(approvals).where(approvals.c.episode == episode)
-    if number is not None:
-        asked = asked.where(approvals.c.attempt_number == number)
-    return [Approval._make(row) for row in connection.execute(asked.order_by(approvals.c.id))]
+    found = decisions_of(connection, [episode]).get(episode, [])
+    return [one for one in found if number is None or one.attempt_number == number]
 
 
-def _change(
-    connection: Connection, attempt: Attempt, states: Sequence[AttemptState], values: Mapping[str, object]
-) -> None:
-    same = sa.and_(
-        attempts.c.id == attempt.id,
-        attempts.c.state.in_([state.value for state in states]),
-        attempts.c.outcome == attempt.outcome,
-    )
-    if connection.execute(sa.update(attempts).where(same).values(values)).rowcount != 1:
-        raise Conflict(f"attempt {attempt.number} of episode {attempt.episode} was changed by another")
+def decisions_of(connection: Connection, episodes: Sequence[int]) -> Dict[int, List[Approval]]:
+    """The same of several episodes, by their numbers."""
+    found: Dict[int, List[Approval]] = {}
+    for begin in range(0, len(episodes), BATCH):
+        some = {"episodes": list(episodes[begin : begin + BATCH])}
+        for row in connection.execute(_DECISIONS, some):
+            found.setdefault(row.episode, []).append(Approval._make(row))
+    return found
 
 
-def _by_key(connection: Connection, key: str) -> Attempt:
-    return Attempt._make(connection.execute(sa.select(attempts).where(attempts.c.key == key)).one())
+def _change(connection: Connection, attempt: Attempt, after: Attempt) -> None:
+    """Raises Conflict where another has changed the attempt since it was read."""
+    rows = standing(connection, [attempt.episode]).get(attempt.episode, [])
+    if not any(is_as_read(attempt, row) for row in rows):
+        raise _changed(attempt)
+    update_all(connection, [after])
+
+
+def is_as_read(attempt: Attempt, row: Attempt) -> bool:
+    """Whether an attempt's row still says what was read."""
+    return (attempt.id, attempt.state, attempt.outcome) == (row.id, row.state, row.outcome)
+
+
+def _changed(attempt: Attempt) -> Conflict:
+    return Conflict(f"attempt {attempt.number} of episode {attempt.episode} was changed by another")
+
+
+_CHANGED = ("state", "outcome", "message", "request_id", "sent", "ended")
+_INSERT = sa.insert(attempts).returning(attempts.c.id, attempts.c.key)
+_UPDATE = (
+    sa.update(attempts).where(attempts.c.id == sa.bindparam("at"))
+    .values({name: sa.bindparam(f"new_{name}") for name in _CHANGED})
+)  # fmt: skip
+_STANDING = (
+    sa.select(attempts).where(attempts.c.episode.in_(sa.bindparam("episodes", expanding=True)))
+    .order_by(attempts.c.episode, attempts.c.number).with_for_update()
+)  # fmt: skip
+_DECISIONS = (
+    sa.select(approvals).where(approvals.c.episode.in_(sa.bindparam("episodes", expanding=True)))
+    .order_by(approvals.c.id)
+)  # fmt: skip

@@ -6,6 +6,7 @@ to change or delete rows. A cut tail or a chain that was made anew shows against
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from typing import Iterator, List, Mapping, NamedTuple, Optional, Sequence
@@ -15,14 +16,18 @@ from sqlalchemy.engine import Connection, Row
 
 from nhc.model import printable
 from nhc.store.anchor import Head
-from nhc.store.database import HEAD
+from nhc.store.database import HEAD, NEWEST
 from nhc.store.schema import audit
 from nhc.store.schema import store as store_table
 
 LOCK = 0x6E686341
 """PostgreSQL's advisory lock under which rows are added, one transaction at a time."""
+GATHERED = "nhc_audit_gathered"
 TEXT_LIMIT = 2000
 DETAIL_LIMIT = 64 << 10
+
+
+_INSERT = sa.insert(audit)
 
 
 class Entry(NamedTuple):
@@ -48,26 +53,59 @@ def append(
     node: str = "",
     episode: int = 0,
     detail: Optional[Mapping[str, object]] = None,
-) -> Entry:
+) -> None:
     """Add a row, in the transaction of what it tells of. Call it last: it makes others wait for this commit.
 
-    `actor` is a person or a part of nhc, `what` a dotted word (`attempt.sent`). Raises ValueError for a detail that is
-    no JSON or larger than 64 KiB.
+    Within `together` the row is written at its end. `actor` is a person or a part of nhc, `what` a dotted word
+    (`attempt.sent`). Raises ValueError for a detail that is no JSON or larger than 64 KiB.
     """
     text = json.dumps(detail or {}, sort_keys=True, separators=(",", ":"), allow_nan=False)
     if len(text) > DETAIL_LIMIT:
         raise ValueError(f"an audit detail of {len(text)} bytes: at most {DETAIL_LIMIT}")
-    lock(connection)
-    newest = connection.execute(sa.select(audit.c.seq, audit.c.hash).order_by(audit.c.seq.desc()).limit(1)).first()
-    seq, previous = (newest[0] + 1, newest[1]) if newest else (1, genesis(_store(connection)))
     row = Entry(
-        seq, float(at), printable(actor, TEXT_LIMIT), printable(what, TEXT_LIMIT), printable(node, TEXT_LIMIT),
-        episode, text, previous, "",
+        0, float(at), printable(actor, TEXT_LIMIT), printable(what, TEXT_LIMIT), printable(node, TEXT_LIMIT),
+        episode, text, "", "",
     )  # fmt: skip
-    row = row._replace(hash=digest(row))
-    connection.execute(sa.insert(audit), {**row._asdict(), "episode": episode or None})
-    connection.info[HEAD] = Head(seq, row.hash, row.at)
-    return row
+    gathered: Optional[List[Entry]] = connection.info.get(GATHERED)
+    if gathered is None:
+        _write(connection, [row])
+    else:
+        gathered.append(row)
+
+
+@contextlib.contextmanager
+def together(connection: Connection) -> Iterator[None]:
+    """Write the rows that the body adds at its end, in one statement; none where it raises."""
+    if GATHERED in connection.info:
+        yield
+        return
+    gathered: List[Entry] = []
+    connection.info[GATHERED] = gathered
+    try:
+        yield
+    finally:
+        del connection.info[GATHERED]
+    if gathered:
+        _write(connection, gathered)
+
+
+def _write(connection: Connection, rows: Sequence[Entry]) -> None:
+    """Chain rows to the newest one and insert them. The newest is read once a transaction."""
+    newest: Optional[Head] = connection.info.get(HEAD)
+    if newest is None:
+        lock(connection)
+        found = connection.execute(NEWEST).first()
+        newest = (
+            Head(found.seq, found.hash, found.at) if found is not None else Head(0, genesis(_store(connection)), 0.0)
+        )
+    values = []
+    for one in rows:
+        row = one._replace(seq=newest.seq + 1, previous=newest.hash)
+        row = row._replace(hash=digest(row))
+        newest = Head(row.seq, row.hash, row.at)
+        values.append({**row._asdict(), "episode": row.episode or None})
+    connection.execute(_INSERT, values)
+    connection.info[HEAD] = newest
 
 
 def lock(connection: Connection) -> None:

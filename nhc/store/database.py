@@ -29,6 +29,9 @@ BUSY = 10.0
 """Seconds that a statement waits for another's lock."""
 VERSION_TABLE = "nhc_schema"
 HEAD = "nhc_audit_head"
+"""The newest row of the audit log that this transaction has added; None where a savepoint took it back."""
+NEWEST = sa.select(schema.audit.c.seq, schema.audit.c.hash, schema.audit.c.at)
+NEWEST = NEWEST.order_by(schema.audit.c.seq.desc()).limit(1)
 _WRITE = "nhc_write"
 
 
@@ -86,7 +89,11 @@ class Store:
                     if fence is not None:
                         _hold(connection, fence)
                     yield connection
+                    added = HEAD in connection.info
                     head: Optional[Head] = connection.info.pop(HEAD, None)
+                    if added and head is None:
+                        found = connection.execute(NEWEST).first()
+                        head = Head(found.seq, found.hash, found.at) if found is not None else None
                     if head is not None:
                         self.anchor.ready()
                     committing = True
@@ -133,6 +140,7 @@ def connect(url: str, *, anchor: str = "", create: bool = True, pool: int = 5) -
         raise NoStore(name, problem_of(error)) from None
     except (OSError, sa.exc.SQLAlchemyError) as error:
         raise StoreError(f"{name}: {problem_of(error)}") from None
+    event.listen(engine, "rollback_savepoint", _forget_head)
     return Store(engine, name, Anchor(anchor))
 
 
@@ -228,6 +236,12 @@ def _begin(connection: Connection) -> None:
     """A writer takes its lock at once: one that read first could not wait for another writer, only fail."""
     write = connection.get_execution_options().get(_WRITE)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+
+def _forget_head(connection: Connection, _name: str, _context: object) -> None:
+    """Rows that a savepoint took back are none that the next one may be chained to, or that may be anchored."""
+    if HEAD in connection.info:
+        connection.info[HEAD] = None
 
 
 def _hold(connection: Connection, fence: Fence) -> None:

@@ -7,11 +7,8 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from nhc.store.episodes import REPAIR, Episode
+from nhc.store.episodes import BATCH, REPAIR, Episode
 from nhc.store.schema import LEFT, episodes
-
-BATCH = 500
-"""Rows that one statement names: SQLite before 3.32 takes 999 values."""
 
 
 class EndedEpisode(NamedTuple):

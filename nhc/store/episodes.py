@@ -7,7 +7,7 @@ episode: the second gets a Conflict, reads again and decides again.
 
 from __future__ import annotations
 
-from typing import List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
@@ -19,6 +19,8 @@ from nhc.store.errors import Conflict
 from nhc.store.schema import episodes
 
 MESSAGE_LIMIT = 4000
+BATCH = 500
+"""Rows that one statement names: SQLite before 3.32 takes 999 values."""
 REPAIR = episodes.c.train.is_(None)
 """What an episode is that is no maintenance."""
 
@@ -59,6 +61,58 @@ class EpisodeStep(NamedTuple):
     detail: Mapping[str, object] = {}
 
 
+class OpeningEpisode(NamedTuple):
+    """An episode to be opened. `because` goes to the audit log."""
+
+    node: str
+    cause: str
+    action: str
+    state: str
+    detail: str = "{}"
+    because: Mapping[str, object] = {}
+
+
+class EpisodeChange(NamedTuple):
+    """A change of an episode as it was read, and what it is called in the audit log."""
+
+    episode: Episode
+    step: EpisodeStep
+    changes: Mapping[str, Optional[str | float]]
+
+
+def open_episodes(connection: Connection, opening: Sequence[OpeningEpisode], *, now: float, by: str) -> List[Episode]:
+    """Open episodes with one statement; those that were opened now. One that is open stays as it is."""
+    values = [
+        {"node": one.node, "cause": printable(one.cause, MESSAGE_LIMIT), "action": one.action, "state": one.state,
+         "opened": now, "updated": now, "detail": one.detail}
+        for one in opening
+    ]  # fmt: skip
+    if not values:
+        return []
+    rows = connection.execute(_unless_open(connection).returning(episodes), values)
+    found = {(row.node, row.cause): Episode._make(row) for row in rows}
+    opened = []
+    with audit.together(connection):
+        for one, value in zip(opening, values):
+            row = found.pop((one.node, str(value["cause"])), None)
+            if row is not None:
+                _record_opening(connection, row, one.because, now, by)
+                opened.append(row)
+    return opened
+
+
+def _unless_open(connection: Connection) -> Union[postgresql.Insert, sqlite.Insert]:
+    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+    return insert(episodes).on_conflict_do_nothing(
+        index_elements=["node", "cause"], index_where=episodes.c.ended.is_(None)
+    )
+
+
+def _record_opening(connection: Connection, row: Episode, because: Mapping[str, object], now: float, by: str) -> None:
+    recorded = {"cause": row.cause, "action": row.action, "state": row.state, **because}
+    audit.append(connection, now, by, "episode.opened", node=row.node, episode=row.id, detail=recorded)
+
+
 def open_episode(
     connection: Connection,
     node: str,
@@ -75,26 +129,19 @@ def open_episode(
 ) -> Tuple[Episode, bool]:
     """The open episode of a node and cause, and whether it was opened now; one that is open stays as it is."""
     cause = printable(cause, MESSAGE_LIMIT)
-    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
     values = {
         "node": node, "cause": cause, "action": action, "state": state, "rung": rung, "opened": now, "updated": now,
         "due": due, "detail": detail,
     }  # fmt: skip
-    made = (
-        insert(episodes)
-        .values(values)
-        .on_conflict_do_nothing(index_elements=["node", "cause"], index_where=episodes.c.ended.is_(None))
-    )
-    row = connection.execute(made.returning(episodes.c.id)).first()
+    row = connection.execute(_unless_open(connection).returning(episodes), values).first()
     if row is None:
         standing = sa.and_(episodes.c.node == node, episodes.c.cause == cause, episodes.c.ended.is_(None))
         found = connection.execute(sa.select(episodes).where(standing)).first()
         if found is None:  # it ended in between
             raise Conflict(f"the episode of {node} ended at this moment")
         return Episode._make(found), False
-    episode = _required(connection, row.id)
-    recorded = {"cause": cause, "action": action, "state": state, **(because or {})}
-    audit.append(connection, now, by, "episode.opened", node=node, episode=episode.id, detail=recorded)
+    episode = Episode._make(row)
+    _record_opening(connection, episode, because or {}, now, by)
     return episode, True
 
 
@@ -105,24 +152,60 @@ def save_step(
 
     Raises Conflict where somebody else changed it since it was read.
     """
-    strange = set(changes) - {"state", "rung", "action", "due", "ended", "outcome", "detail"}
-    if strange:
-        raise TypeError(f"an episode has no {', '.join(sorted(strange))} to change")
-    same = sa.and_(episodes.c.id == episode.id, episodes.c.version == episode.version)
-    changed = connection.execute(
-        sa.update(episodes).where(same).values({**changes, "updated": now, "version": episode.version + 1})
-    )
-    if changed.rowcount != 1:
+    change = EpisodeChange(episode, step, changes)
+    if not lock_as_read(connection, [episode]):
         raise Conflict(f"episode {episode.id} of {episode.node} was changed by another")
-    after = _required(connection, episode.id)
+    (after,) = change_all(connection, [change], now)
+    record(connection, change, after, now)
+    return after
+
+
+def lock_as_read(connection: Connection, rows: Sequence[Episode]) -> Set[int]:
+    """The numbers of those that nobody has changed since they were read. They stay so until this transaction ends."""
+    found = connection.execute(_VERSIONS, {"numbers": [row.id for row in rows]})
+    versions = {int(row.id): int(row.version) for row in found}
+    return {row.id for row in rows if versions.get(row.id) == row.version}
+
+
+def change_all(connection: Connection, changes: Sequence[EpisodeChange], now: float) -> List[Episode]:
+    """Change episodes with one statement; they as they are after it. `lock_as_read` has locked them, and `record` is to
+    follow for each in the same transaction.
+    """
+    found = []
+    for change in changes:
+        strange = set(change.changes) - {"state", "rung", "action", "due", "ended", "outcome", "detail"}
+        if strange:
+            raise TypeError(f"an episode has no {', '.join(sorted(strange))} to change")
+        before = change.episode
+        found.append(before._replace(**change.changes, updated=now, version=before.version + 1))  # type: ignore[arg-type]
+    if found:
+        connection.execute(_UPDATE, [
+            {"number": after.id, **{f"new_{name}": getattr(after, name) for name in _CHANGED}} for after in found
+        ])  # fmt: skip
+    return found
+
+
+def record(connection: Connection, change: EpisodeChange, after: Episode, now: float) -> None:
+    """Write a change down in the audit log."""
+    before, step = change.episode, change.step
     recorded = {
-        **({"from": episode.state, "to": after.state} if after.state != episode.state else {}),
-        **({"rung": after.rung} if after.rung != episode.rung else {}),
-        **({"outcome": after.outcome} if after.outcome != episode.outcome else {}),
+        **({"from": before.state, "to": after.state} if after.state != before.state else {}),
+        **({"rung": after.rung} if after.rung != before.rung else {}),
+        **({"outcome": after.outcome} if after.outcome != before.outcome else {}),
         **step.detail,
     }
-    audit.append(connection, now, step.actor, step.what, node=episode.node, episode=episode.id, detail=recorded)
-    return after
+    audit.append(connection, now, step.actor, step.what, node=before.node, episode=before.id, detail=recorded)
+
+
+_CHANGED = ("action", "state", "rung", "updated", "due", "ended", "outcome", "detail", "version")
+_UPDATE = (
+    sa.update(episodes).where(episodes.c.id == sa.bindparam("number"))
+    .values({name: sa.bindparam(f"new_{name}") for name in _CHANGED})
+)  # fmt: skip
+_VERSIONS = (
+    sa.select(episodes.c.id, episodes.c.version).where(episodes.c.id.in_(sa.bindparam("numbers", expanding=True)))
+    .order_by(episodes.c.id).with_for_update()
+)  # fmt: skip
 
 
 def get(connection: Connection, number: int) -> Optional[Episode]:
@@ -170,6 +253,17 @@ def list_episodes(
     return [Episode._make(row) for row in connection.execute(asked.order_by(episodes.c.id))]
 
 
+def newest_of(connection: Connection, nodes: Sequence[str], limit: int) -> List[Episode]:
+    """The newest so many episodes of each of these nodes, the oldest first."""
+    place = sa.func.row_number().over(partition_by=episodes.c.node, order_by=episodes.c.id.desc()).label("place")
+    found: List[Episode] = []
+    for begin in range(0, len(nodes), BATCH):
+        placed = sa.select(episodes, place).where(REPAIR, episodes.c.node.in_(nodes[begin : begin + BATCH])).subquery()
+        asked = sa.select(*(placed.c[name] for name in Episode._fields)).where(placed.c.place <= limit)
+        found += [Episode._make(row) for row in connection.execute(asked.order_by(placed.c.id))]
+    return found
+
+
 def by_need(connection: Connection, *, is_open: Optional[bool] = None, limit: int, offset: int = 0) -> List[Episode]:
     """So many episodes for a person to look at: those that wait for one first, the longest-waiting before the others;
     then the open ones and then the ended ones, the newest first. `offset` skips what was shown before.
@@ -194,7 +288,3 @@ def count(connection: Connection, is_open: Optional[bool] = None) -> int:
     if is_open is not None:
         asked = asked.where(episodes.c.ended.is_(None) if is_open else episodes.c.ended.is_not(None))
     return int(connection.scalar(asked) or 0)
-
-
-def _required(connection: Connection, number: int) -> Episode:
-    return Episode._make(connection.execute(sa.select(episodes).where(episodes.c.id == number)).one())

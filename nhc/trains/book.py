@@ -6,7 +6,8 @@ from typing import List, Optional
 
 from sqlalchemy.engine import Connection
 
-from nhc.remedy.book import Book, EpisodeCase, read_cases
+from nhc.remedy.book import Book
+from nhc.remedy.cases import EpisodeCase, read_cases
 from nhc.remedy.detail import Detail
 from nhc.remedy.machine import ENDS, EpisodeEvent, EpisodeState, after
 from nhc.remedy.view import Move

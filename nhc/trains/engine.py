@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 from typing import Callable, List, NamedTuple, Optional, Tuple
 
-from nhc.remedy.book import Written
+from nhc.remedy.cases import Written
 from nhc.remedy.clock_watch import mind_the_clock
 from nhc.remedy.effects import Hands
 from nhc.remedy.passes import PASSES, Passes, Waiting, nothing

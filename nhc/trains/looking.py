@@ -6,7 +6,8 @@ from typing import Callable, Dict, Iterable, Optional, Tuple
 
 from nhc.ports.adapter import ConditionReport
 from nhc.remedy import counting, health
-from nhc.remedy.book import Book, EpisodeCase
+from nhc.remedy.book import Book
+from nhc.remedy.cases import EpisodeCase
 from nhc.remedy.effects import Hands
 from nhc.remedy.looking import Base, Lookout
 from nhc.remedy.machine import EpisodeState

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from nhc.ports.adapter import AdapterError
 from nhc.ports.repair import EvidenceBudget, EvidenceSource, Exhibit, Rung
-from nhc.remedy.book import EpisodeCase
+from nhc.remedy.cases import EpisodeCase
 from nhc.remedy.detail import Detail
 from nhc.remedy.gather import Gatherer
 from nhc.store import episodes, evidence
