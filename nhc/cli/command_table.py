@@ -146,6 +146,7 @@ COMMANDS: CommandTable = {
         "status": ("nhc.cli.job_status:command", "Show the jobs, their restarts, and which nodes failed them."),
         "watch": ("nhc.cli.job_watch:command", "Read a job's log, and name whom to test first."),
         "why": ("nhc.cli.job_why:command", "Say why a job ended: the program, a limit, a node, a person."),
+        "nodes": ("nhc.cli.job_nodes:command", "Choose the nodes that are the best for a job now."),
         "forget": ("nhc.cli.job_forget:command", "Let a job use the nodes again that failed it."),
         "submit": ("nhc.cli.job_submit:command", "Submit a job so that it is restarted."),
         "step": ("nhc.cli.job_step:command", "Within an allocation of Slurm: run a step again without a failed node."),

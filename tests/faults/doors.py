@@ -259,6 +259,7 @@ DOORS = {
     "job status": Door(_job("status")),
     "job watch": Door(lambda p: ["job", "watch", p.base / "train.log"]),
     "job why": Door(lambda p: ["job", "why", p.base / "train.log"]),
+    "job nodes": Door(lambda p: ["job", "nodes", "-n", "1", "--store", f"sqlite:///{p.state}/store.db"]),
     "job submit": Door(lambda p: ["job", "submit", "-f", p.base / "no.yaml"]),
     "job step": Door(lambda p: ["job", "step", "--", "true"]),
     "job forget": Door(_job("forget", "17")),
