@@ -120,7 +120,7 @@ DOORS = {
     "nhc.language": "configurations, and targets that are decided in a process of their own",
     "nhc.policy": "policies, and the ledger",
     "nhc.run": "workers and the shell",
-    "nhc.server.listener": "the socket that the server listens on",
+    "nhc.system.web_listener": "the socket that a server listens on",
     "nhc.state": "what is remembered",
     "nhc.store": "the database's file, the audit's anchor and its archived segments",
     "nhc.system": "the edge of the operating system",
@@ -327,9 +327,9 @@ def test_no_module_outgrows_one_idea(ours):
 LIBRARIES_ATTRIBUTES = {
     "nhc_adapters.kubernetes.api.access": {"check_hostname", "verify_mode"},  # ssl's context
     "nhc_adapters.kubernetes.controller.http_server": {"daemon_threads"},  # socketserver
-    "nhc.server.errors": {"handlers", "propagate"},  # logging
+    "nhc.system.web_errors": {"handlers", "propagate"},  # logging
     "nhc.system.server_name": {"SERVER_SOFTWARE"},  # aiohttp, which has no setting for it
-    "nhc.server.run": {"request_handler"},  # aiohttp
+    "nhc.system.web_server": {"request_handler"},  # aiohttp
     "nhc.archive.build": {"compress_type", "external_attr"},  # zipfile
     "nhc.console.server": {"minimum_version", "verify_mode"},  # ssl
     "nhc.archive.importer": {"has_location"},  # importlib

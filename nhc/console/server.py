@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import ssl
 import time
 from functools import partial
@@ -23,7 +22,9 @@ from nhc.console.snapshot import Snapshot
 from nhc.console.sources import FleetSource, SourceError
 from nhc.store.database import Store
 from nhc.store.errors import StoreError
-from nhc.system import server_name
+from nhc.system.web_listener import listening, listening_at
+from nhc.system.web_refusals import WebRefusals
+from nhc.system.web_server import BoundedServer, open_connections
 
 BODY_LIMIT = 64 << 10
 """Bytes of a request; a form of ours has some hundred."""
@@ -113,24 +114,17 @@ def tls_context(settings: ConsoleSettings) -> Optional[ssl.SSLContext]:
 
 async def serve(console: Server, ready: Callable[[str], None]) -> None:
     """Until it is cancelled. `ready` gets the address. Raises OSError where it cannot listen."""
-    server_name.of_aiohttp()
-    runner = web.AppRunner(console.app(), access_log=None, handle_signals=False)
-    await runner.setup()
+    listen, bounds = console.settings.listen, console.settings.bounds
+    refusals = WebRefusals("nhc console")
+    connections = open_connections(bounds, refusals)
+    server = BoundedServer(console.app(), bounds, refusals, connections)
     try:
-        listen = console.settings.listen
-        site: web.BaseSite
         if listen.startswith("unix:"):
-            path = listen[5:]
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
-            site = web.UnixSite(runner, path)
+            await server.start(listening_at(listen[5:], connections))
         else:
             host, _, port = listen.rpartition(":")
-            site = web.TCPSite(runner, host.strip("[]"), int(port), ssl_context=tls_context(console.settings))
-        await site.start()
-        if listen.startswith("unix:"):
-            os.chmod(listen[5:], 0o666)  # noqa: S103 (who connects is asked of the kernel, not of the file's mode)
+            await server.start(listening(host.strip("[]"), int(port), connections), tls_context(console.settings))
         ready(listen)
         await asyncio.Event().wait()
     finally:
-        await runner.cleanup()
+        await server.close()

@@ -12,6 +12,7 @@ from nhc.console.access import Person, PersonToken, Register, Role
 from nhc.settings import settings_file
 from nhc.settings.settings_file import SettingsError, Table
 from nhc.store import where
+from nhc.system.web_bounds import WebBounds
 
 DEFAULT_LISTEN = "127.0.0.1:9810"
 ROLES = {role.value: role for role in Role}
@@ -49,6 +50,7 @@ class ConsoleSettings(NamedTuple):
     proxy: Tuple[Proxy, ...] = ()
     register: Register = Register()
     links: Tuple[Tuple[str, str], ...] = ()
+    bounds: WebBounds = WebBounds(2000, 250, 20.0)
 
 
 def load(path: str) -> ConsoleSettings:
@@ -74,9 +76,18 @@ def _read(file: Table) -> ConsoleSettings:
         register=_register(file),
         links=tuple((name, file.table("links").text(name)) for name in file.table("links").names()),
     )
+    found = found._replace(bounds=_bounds(file.table("limits"), found.bounds))
     _check(file, found)
     file.finish()
     return found
+
+
+def _bounds(limits: Table, standard: WebBounds) -> WebBounds:
+    return WebBounds(
+        limits.count("connections", standard.connections, least=1),
+        limits.count("connections-an-address", standard.connections_each, least=1),
+        limits.seconds("slow", standard.slow, least=0.1, most=600.0),
+    )
 
 
 def _proxy(file: Table) -> Tuple[Proxy, ...]:

@@ -21,16 +21,15 @@ from nhc.model import printable
 from nhc.render import push
 from nhc.server import access
 from nhc.server.access import KnownTokens
-from nhc.server.connections import ConnectionLimits
 from nhc.server.counters import ServerCounters
 from nhc.server.dating import Dated, dated
 from nhc.server.limits import BucketRate, Buckets
-from nhc.server.listener import OpenConnections
 from nhc.server.settings import ServerSettings
 from nhc.server.writer import Busy, Writer
 from nhc.store.errors import StoreError
 from nhc.store.intake import Receipt
 from nhc.store.reports import Received
+from nhc.system.web_listener import OpenConnections
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 INLINE = 256 << 10
@@ -58,10 +57,9 @@ class Intake:
         tokens: KnownTokens,
         writer: Writer,
         counters: ServerCounters,
-        limits: ConnectionLimits,
         connections: OpenConnections,
     ) -> None:
-        self.settings, self.tokens, self.writer, self.counters, self.limits = settings, tokens, writer, counters, limits
+        self.settings, self.tokens, self.writer, self.counters = settings, tokens, writer, counters
         self._connections = connections
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._readers = ThreadPoolExecutor(READERS, "nhc-reader")
@@ -135,7 +133,6 @@ class Intake:
     @web.middleware
     async def _answering(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         began = time.monotonic()
-        self.limits.busy(request)
         try:
             response = await handler(request)
             if request.path == push.PATH:
@@ -144,8 +141,6 @@ class Intake:
             response = self._refusal(request, error)
         except web.HTTPException as error:
             response = self._refusal(request, RefusedPush(error.status, "request", error.reason))
-        finally:
-            self.limits.idle(request)
         if self._connections.crowded:
             response.force_close()
         return response

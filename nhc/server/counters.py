@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from collections import Counter, OrderedDict
+from collections import Counter
 from typing import Callable, List
 
-from nhc.model import printable
+from nhc.system.web_refusals import WebRefusals
 
-QUIET = 60.0
-"""Seconds in which the same refusal of the same peer is counted and not said again."""
-REMEMBERED = 10_000
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 TAKEN = "nhc_server_reports_total"
@@ -34,48 +30,22 @@ HELP = {
 }
 
 
-def say(line: str) -> None:
-    """One line on standard error, where systemd's journal takes it."""
-    print(f"nhc server: {printable(line, 500)}", file=sys.stderr, flush=True)
-
-
-class ServerCounters:
+class ServerCounters(WebRefusals):
     """All of them, for one process and one thread."""
 
-    def __init__(self, log: Callable[[str], None] = say) -> None:
-        self._log = log
+    def __init__(self) -> None:
+        super().__init__("nhc server", "a push")
         self.taken: Counter[str] = Counter()
-        self.refused: Counter[str] = Counter()
-        self.lost = self.clocks = 0
-        self.waiting = self.connections = 0
+        self.lost = self.clocks = self.waiting = 0
         self.up = True
         self._times = [0] * (len(BUCKETS) + 1)
         self._sum = 0.0
         self._more: Callable[[], str] = str
-        self._said: OrderedDict[tuple[str, str], float] = OrderedDict()
-
-    def refuse(self, why: str, peer: str, detail: str, now: float) -> None:
-        """Count a refusal, and say it unless it was said of this peer a moment ago."""
-        self.refused[why] += 1
-        self._once(why, peer, f"refused a push from {peer}: {detail}", now)
-
-    def mention(self, peer: str, line: str, now: float) -> None:
-        """Say a line of a peer, unless one was said a moment ago."""
-        self._once("", peer, f"{peer}: {line}", now)
-
-    def _once(self, why: str, peer: str, line: str, now: float) -> None:
-        quiet = now - self._said.pop((why, peer), float("-inf")) < QUIET
-        self._said[why, peer] = now
-        if quiet:
-            return
-        if len(self._said) > REMEMBERED:
-            self._said.popitem(last=False)
-        self._log(line)
 
     def count_lost(self, node: str, count: int, now: float) -> None:
         """An agent says that so many reports are lost."""
         self.lost += count
-        self._once("lost", node, f"{node} lost {count} reports while it could not push them", now)
+        self.once("lost", node, f"{node} lost {count} reports while it could not push them", now)
 
     def count_clock_off(self) -> None:
         """A push came from a node whose clock is off."""
@@ -85,17 +55,9 @@ class ServerCounters:
         """So many more reports wait, or fewer."""
         self.waiting += count
 
-    def count_connections(self, count: int) -> None:
-        """So many more connections are open, or fewer."""
-        self.connections += count
-
     def store_answers(self, answers: bool) -> None:
         """Whether the store answered just now."""
         self.up = answers
-
-    def note(self, line: str) -> None:
-        """Say one line."""
-        self._log(line)
 
     def took(self, seconds: float) -> None:
         """One push was answered after so long."""

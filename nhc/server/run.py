@@ -7,33 +7,27 @@ import functools
 import os
 import signal
 import ssl
-import time
 from typing import Optional
 
-from aiohttp import web
-
 from nhc.rounds.pruner import Pruner
-from nhc.server import errors
 from nhc.server.access import KnownTokens
 from nhc.server.app import Intake
-from nhc.server.connections import ConnectionLimits, LimitedConnection
 from nhc.server.counters import ServerCounters
-from nhc.server.listener import OpenConnections, listening
 from nhc.server.settings import ServerSettings
 from nhc.server.writer import Writer
 from nhc.store.database import Store
 from nhc.store.errors import StoreError
 from nhc.store.intake import IntakeSettings
 from nhc.store.retention import PruneSettings
-from nhc.system import server_name
 from nhc.system.stop_signals import StopSignals
+from nhc.system.web_bounds import WebBounds
+from nhc.system.web_listener import listening
+from nhc.system.web_server import BoundedServer, open_connections
 
 LOOK = 2.0
 """Seconds between two looks at the store and the tokens: so long a revoked token stays good."""
 ENDING = 10.0
 """Seconds in which what has come in is written after the signal to end."""
-KEEP_ALIVE = 75.0
-"""Seconds that a connection may be idle: an agent pushes once a minute, and TLS anew costs as much as its push."""
 FEWEST = 8
 """Descriptors without which it does not begin."""
 
@@ -74,10 +68,9 @@ async def _serve(
     tokens = KnownTokens(store, counters.note)
     tokens.refresh()
     writer = Writer(store, pace, counters, settings.waiting)
-    limits = ConnectionLimits(settings.slow, KEEP_ALIVE, counters)
-    connections = OpenConnections(settings.connections, settings.connections_each, counters, time.monotonic)
-    intake = Intake(settings, tokens, writer, counters, limits, connections)
-    loop.set_exception_handler(errors.complain(counters))
+    bounds = WebBounds(settings.connections, settings.connections_each, settings.slow)
+    connections = open_connections(bounds, counters)
+    intake = Intake(settings, tokens, writer, counters, connections)
     context = tls(settings)
     end = asyncio.Event()
 
@@ -91,41 +84,28 @@ async def _serve(
     if stop is not None and stop.come:
         end.set()
     loop.add_signal_handler(signal.SIGHUP, functools.partial(_reload, context, settings, counters))
-    server_name.of_aiohttp()
-    runner = web.AppRunner(
-        intake.application(), access_log=None, auto_decompress=False, keepalive_timeout=KEEP_ALIVE, max_line_size=4096,
-        max_field_size=8190, shutdown_timeout=ENDING, logger=errors.logger(counters),
-    )  # fmt: skip
-    await runner.setup()
-    inner = runner.server
-    assert inner is not None
-    inner.request_handler = errors.guarded(inner.request_handler, counters)
+    web_server = BoundedServer(
+        intake.application(), bounds, counters, connections, ending=ENDING, unpack=False, line=4096
+    )
     try:
         sockets = listening(*settings.address, connections)
-        listeners = [
-            await loop.create_server(
-                lambda: LimitedConnection(limits, inner(), loop), sock=one, ssl=context, backlog=1024,
-                ssl_handshake_timeout=settings.slow if context else None,
-            ) for one in sockets
-        ]  # fmt: skip
+        bound = sockets[0].getsockname()
+        await web_server.start(sockets, context)
     except (OSError, OverflowError) as error:
-        await runner.cleanup()
+        await web_server.close()
         raise CannotServe(f"{settings.listen}: {getattr(error, 'strerror', None) or error}") from None
     writer.start()
     pruner.start()
     watching = loop.create_task(_watch(intake, tokens))
-    bound = sockets[0].getsockname()
     shown = f"[{bound[0]}]:{bound[1]}" if ":" in bound[0] else f"{bound[0]}:{bound[1]}"
     counters.note(f"listening on {'https' if context else 'http'}://{shown}, store {store.name}")
     await end.wait()
     counters.note("ending: what has come in is written")
-    for listener in listeners:
-        listener.close()
     watching.cancel()
     pruner.stop()
-    await runner.shutdown()
+    await web_server.shut()
     await writer.close(ENDING)
-    await runner.cleanup()
+    await web_server.close()
 
 
 class ServerTls(ssl.SSLContext):

@@ -13,36 +13,11 @@ import pytest
 import urllib3
 
 from nhc.render import push
-from nhc.server.listener import group
+from nhc.system.web_listener import group
 from tests.server.test_tls import keys  # noqa: F401 (a fixture)
+from tests.support.hostile_requests import REQUESTS, sent
 from tests.support.intake import OK, Server, packed, report
 from tests.support.waiting import until
-
-REQUESTS = {
-    "no HTTP": b"\0\1\2\r\n\r\n",
-    "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-    "no host": b"GET / HTTP/1.1\r\n\r\n",
-    "a long line": b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\n\r\n",
-    "a long header": b"GET / HTTP/1.1\r\nX: " + b"a" * 20000 + b"\r\n\r\n",
-    "a length below nothing": b"POST /v1/reports HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
-    "two lengths": b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n",
-    "no chunk": b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n\r\n",
-    "bytes in a path": b"GET /\xff\xfe HTTP/1.1\r\nHost: x\r\n\r\n",
-    "bytes in a token": b"POST /v1/reports HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer \xff\r\n\r\n",
-    "a zero in a token": b"POST /v1/reports HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer a\0b\r\n\r\n",
-    "bytes in Expect": b"POST /v1/reports HTTP/1.1\r\nHost: x\r\nExpect: \xff\r\nContent-Length: 1\r\n\r\na",
-    "bytes in Content-Encoding": b"POST /v1/reports HTTP/1.1\r\nHost: x\r\nContent-Encoding: \xff\r\n\r\n",
-    "another version": b"GET / HTTP/9.9\r\nHost: x\r\n\r\n",
-    "no address": b"GET http://[::1 HTTP/1.1\r\nHost: x\r\n\r\n",
-}
-
-
-def sent(server, data):
-    """The first line of the answer to some bytes."""
-    host, port = server.listen.split(":")
-    with socket.create_connection((host, int(port)), 20) as connection:
-        connection.sendall(data)
-        return connection.recv(300).split(b"\r\n")[0].decode()
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +31,7 @@ def alone(tmp_path_factory):
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_a_malformed_request_is_a_400_without_a_traceback(alone, name):
-    answer = sent(alone, REQUESTS[name])
+    answer = sent(alone.listen, REQUESTS[name])
     assert answer.split()[1][0] == "4"
     assert re.findall(r"(?im)^server:.*$", answer.replace("\r", "")) in ([], ["Server: nhc"]), "no version of anything"
     assert "Traceback" not in alone.said()
@@ -66,7 +41,7 @@ def test_a_thousand_malformed_requests_are_a_few_lines(alone):
     before = len(alone.said())
     for _ in range(70):
         for data in REQUESTS.values():
-            sent(alone, data)
+            sent(alone.listen, data)
     assert len(alone.said()) - before < 600
     refused = [line for line in alone.get("/metrics")[1].splitlines() if 'refused_total{why="malformed"}' in line]
     assert float(refused[0].split()[1]) > 500

@@ -38,12 +38,13 @@ def test_names_without_end_need_no_memory_without_end():
     assert len(buckets._levels) == 100
 
 
-def test_a_refusal_is_said_again_after_a_while_only():
-    lines = []
-    counters = ServerCounters(lines.append)
+def test_a_refusal_is_said_again_after_a_while_only(capsys):
+    counters = ServerCounters()
     for now in (0.0, 30.0, 80.0, 200.0):
         counters.refuse("rate", "10.0.0.1", "too often", now)
     counters.refuse("rate", "10.0.0.2", "too often", 200.0)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "nhc server: refused a push from 10.0.0.1: too often"
     assert len(lines) == 3
     assert counters.refused["rate"] == 5
 

@@ -6,38 +6,41 @@ descriptor that nobody counts. So they are counted where they are accepted.
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
+import os
 import socket
+import struct
 from collections import Counter
 from typing import Callable, List, Optional, Tuple
 
-from nhc.server.counters import ServerCounters
+from nhc.system.web_refusals import WebRefusals
 
 
 class OpenConnections:
     """All connections of one server, by address: `most` in all, `most_each` of one address."""
 
-    def __init__(self, most: int, most_each: int, counters: ServerCounters, clock: Callable[[], float]) -> None:
-        self.most, self.most_each, self.counters, self._clock = most, most_each, counters, clock
+    def __init__(self, most: int, most_each: int, refusals: WebRefusals, clock: Callable[[], float]) -> None:
+        self.most, self.most_each, self.refusals, self._clock = most, most_each, refusals, clock
         self._of: Counter[str] = Counter()
 
     def enter(self, address: str) -> bool:
         """A connection was accepted; whether it may stay."""
         why = ""
-        if self.counters.connections >= self.most:
+        if self.refusals.connections >= self.most:
             why = f"{self.most} connections are open (limits.connections)"
         elif self._of[address] >= self.most_each:
             why = f"{self.most_each} connections of this address are open (limits.connections-an-address)"
         if why:
-            self.counters.refuse("connections", address, why, self._clock())
+            self.refusals.refuse("connections", address, why, self._clock())
             return False
         self._of[address] += 1
-        self.counters.count_connections(1)
+        self.refusals.count_connections(1)
         return True
 
     def leave(self, address: str) -> None:
         """It was closed."""
-        self.counters.count_connections(-1)
+        self.refusals.count_connections(-1)
         self._of[address] -= 1
         if self._of[address] <= 0:
             del self._of[address]
@@ -45,7 +48,7 @@ class OpenConnections:
     @property
     def crowded(self) -> bool:
         """Whether more than half of the connections are open: an answer then ends its own, and the next finds room."""
-        return self.counters.connections * 2 > self.most
+        return self.refusals.connections * 2 > self.most
 
 
 class _Accepted(socket.socket):
@@ -69,7 +72,7 @@ class CountedListener(socket.socket):
         """As socket.accept. Raises BlockingIOError where none waits, ConnectionAbortedError where it may not stay."""
         plain, peer = super().accept()
         made = _Accepted(plain.family, plain.type, plain.proto, fileno=plain.detach())
-        address = group(str(peer[0]))
+        address = group(str(peer[0])) if peer else _user(made)
         if self.connections is not None:
             if not self.connections.enter(address):
                 made.close()
@@ -90,6 +93,29 @@ def group(address: str) -> str:
     if parsed.ipv4_mapped is not None:
         return str(parsed.ipv4_mapped)
     return str(ipaddress.ip_network((parsed, 64), strict=False))
+
+
+def _user(connection: socket.socket) -> str:
+    """Who is at the other end of a Unix socket counts as one: unix(7), SO_PEERCRED."""
+    _pid, uid, _gid = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return f"user {uid}"
+
+
+def listening_at(path: str, connections: OpenConnections, backlog: int = 1024) -> List[CountedListener]:
+    """A Unix socket that everybody may connect to: who it is, is asked of the kernel. Raises OSError."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    one = CountedListener(socket.AF_UNIX, socket.SOCK_STREAM)
+    one.connections = connections
+    try:
+        one.bind(path)
+        os.chmod(path, 0o666)  # noqa: S103 (who connects is asked of the kernel, not of the file's mode)
+        one.setblocking(False)
+        one.listen(backlog)
+    except BaseException:
+        one.close()
+        raise
+    return [one]
 
 
 def listening(host: str, port: int, connections: OpenConnections, backlog: int = 1024) -> List[CountedListener]:

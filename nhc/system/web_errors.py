@@ -14,7 +14,8 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from nhc.model import printable
-from nhc.server.counters import ServerCounters
+from nhc.system.web_connections import ConnectionLimits
+from nhc.system.web_refusals import WebRefusals
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
@@ -22,9 +23,9 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 class OneLine(logging.Handler):
     """Counts what a library logs, and says it at most once a minute for each kind and address."""
 
-    def __init__(self, counters: ServerCounters) -> None:
+    def __init__(self, refusals: WebRefusals) -> None:
         super().__init__(logging.WARNING)
-        self._counters = counters
+        self._refusals = refusals
 
     def emit(self, record: logging.LogRecord) -> None:
         """See logging.Handler."""
@@ -32,33 +33,37 @@ class OneLine(logging.Handler):
         text = error.message if isinstance(error, HttpProcessingError) else str(error or record.getMessage())
         what = f"{type(error).__name__}: {text}" if error is not None else text
         peer = str(record.args[0]) if record.args and isinstance(record.args, tuple) else "somebody"
-        self._counters.refuse("malformed", printable(peer, 100), f"400: {printable(what, 200)}", time.monotonic())
+        self._refusals.refuse("malformed", printable(peer, 100), f"400: {printable(what, 200)}", time.monotonic())
 
 
-def logger(counters: ServerCounters) -> logging.Logger:
+def logger(refusals: WebRefusals) -> logging.Logger:
     """Who the libraries of this server log to."""
-    handler = OneLine(counters)
+    handler = OneLine(refusals)
     for name in ("asyncio", "aiohttp.server", "aiohttp.web", "aiohttp.internal"):
         found = logging.getLogger(name)
         found.handlers, found.propagate = [handler], False
     return logging.getLogger("aiohttp.server")
 
 
-def complain(counters: ServerCounters) -> Callable[[asyncio.AbstractEventLoop, Dict[str, object]], None]:
+def complain(refusals: WebRefusals) -> Callable[[asyncio.AbstractEventLoop, Dict[str, object]], None]:
     """The event loop's handler of errors that nobody caught."""
 
     def said(_loop: asyncio.AbstractEventLoop, context: Dict[str, object]) -> None:
         error = context.get("exception")
         what = f"{type(error).__name__}: {error}" if isinstance(error, BaseException) else str(context.get("message"))
-        counters.mention("a connection", printable(what, 200), time.monotonic())
+        refusals.mention("a connection", printable(what, 200), time.monotonic())
 
     return said
 
 
-def guarded(handler: Handler, counters: ServerCounters) -> Handler:
-    """A handler whose own errors are an answer and a line: 400 for text that cannot be text, else 500."""
+def guarded(handler: Handler, refusals: WebRefusals, limits: ConnectionLimits) -> Handler:
+    """A handler whose own errors are an answer and a line: 400 for text that cannot be text, else 500.
+
+    Its connection is not waited for while it works.
+    """
 
     async def guard(request: web.BaseRequest) -> web.StreamResponse:
+        limits.busy(request)
         try:
             return await handler(request)
         except web.HTTPException:
@@ -67,9 +72,11 @@ def guarded(handler: Handler, counters: ServerCounters) -> Handler:
             status = 400 if isinstance(error, UnicodeError) else 500
             why = "malformed" if status == 400 else "internal"
             what = f"{status}: {type(error).__name__}: {error}"
-            counters.refuse(why, request.remote or "somebody", printable(what, 200), time.monotonic())
+            refusals.refuse(why, request.remote or "somebody", printable(what, 200), time.monotonic())
             response = web.json_response({"error": "malformed" if status == 400 else "internal error"}, status=status)
             response.force_close()
             return response
+        finally:
+            limits.idle(request)
 
     return guard

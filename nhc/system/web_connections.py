@@ -9,9 +9,9 @@ import asyncio
 import weakref
 from typing import Optional
 
-from aiohttp.web import Request
+from aiohttp.web import BaseRequest
 
-from nhc.server.counters import ServerCounters
+from nhc.system.web_refusals import WebRefusals
 
 
 class ConnectionLimits:
@@ -20,21 +20,21 @@ class ConnectionLimits:
     Between two requests it may be idle for `keep` seconds.
     """
 
-    def __init__(self, slow: float, keep: float, counters: ServerCounters) -> None:
-        self.slow, self.keep, self.counters = slow, keep, counters
+    def __init__(self, slow: float, keep: float, refusals: WebRefusals) -> None:
+        self.slow, self.keep, self.refusals = slow, keep, refusals
         self._of: weakref.WeakKeyDictionary[asyncio.BaseTransport, LimitedConnection] = weakref.WeakKeyDictionary()
 
     def add(self, transport: asyncio.BaseTransport, connection: LimitedConnection) -> None:
         """A connection was opened."""
         self._of[transport] = connection
 
-    def busy(self, request: Request) -> None:
+    def busy(self, request: BaseRequest) -> None:
         """A request has come in whole as far as its head."""
         connection = self._of.get(request.transport) if request.transport is not None else None
         if connection is not None:
             connection.disarm()
 
-    def idle(self, request: Request) -> None:
+    def idle(self, request: BaseRequest) -> None:
         """It was answered: the next may come."""
         connection = self._of.get(request.transport) if request.transport is not None else None
         if connection is not None:
@@ -79,7 +79,7 @@ class LimitedConnection(asyncio.Protocol):
             self._timer = None
 
     def _over(self) -> None:
-        self._limits.counters.refused["slow"] += 1
+        self._limits.refusals.refused["slow"] += 1
         if self._transport is not None:
             self._transport.abort()
 
