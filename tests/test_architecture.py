@@ -69,6 +69,7 @@ SAME_LAYER = {
     ("deep", "fleet"),  # tests over SSH go by fleet's transport
     ("language", "policy"),  # the form of a ceiling is policy's
     ("settings", "system"),
+    ("system", "model"),  # what a stranger sends is made printable before it is logged
     ("settings", "units"),
     ("prometheus_family", "model"),
 }
