@@ -7,6 +7,7 @@ those for type checkers alone, save at the DISPATCH points, where a name decides
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -271,6 +272,20 @@ def too_long(house, name):
 def test_every_room_is_named_once(ours):
     assert unnamed_rooms(ours) == [], "give it a layer in LAYERS, and a row in docs/architecture.md"
     assert sum(map(len, LAYERS)) == len(LEVEL)
+
+
+def rooms_of_the_page(text):
+    """The rooms that the table of docs/architecture.md names, each row's in a list, from the top row down."""
+    rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+    return [re.findall(r"`(\w+)`", row) for row in rows]
+
+
+def test_the_page_names_every_room_once_and_in_this_order():
+    rows = rooms_of_the_page((ROOT / "docs/architecture.md").read_text())
+    named = [name for row in rows for name in row]
+    assert sorted(named) == sorted(set(LEVEL) - {"__main__"})
+    levels = [LEVEL[name] for name in named]
+    assert levels == sorted(levels), "a room of a lower layer stands in a lower row"
 
 
 def test_the_root_stays_readable(ours):

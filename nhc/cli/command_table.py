@@ -156,6 +156,9 @@ COMMANDS: CommandTable = {
     "replay": ("nhc.cli.record:replay_command", "Judge a recorded node again."),
     "new": ("Begin a part of nhc itself, in a checkout.", {
         "check": ("nhc.cli.new_check:new_check", "Write a new check's module and its test."),
+        "adapter": ("nhc.cli.new_part:new_adapter", "Write a new adapter's module, and its contract as a test."),
+        "repairer": ("nhc.cli.new_part:new_repairer", "Write a new repairer's module, and its contract as a test."),
+        "sink": ("nhc.cli.new_part:new_sink", "Write a new sink's module, and its contract as a test."),
     }),
     "completion": ("nhc.cli.catalogue:completion_command", "Print the completion script for a shell."),
 }  # fmt: skip

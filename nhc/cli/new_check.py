@@ -93,7 +93,7 @@ def new_check(check: str, checkout: str) -> None:
     """
     if not _NAME.fullmatch(check):
         raise click.UsageError(f"{check!r} is no name for a check: expected lower-case words, as check_thermal_zones")
-    top = _checkout(checkout)
+    top = checkout_of(checkout)
     from nhc.check import find
 
     declared = find(check)
@@ -102,14 +102,12 @@ def new_check(check: str, checkout: str) -> None:
         raise click.UsageError(f"there is a check called {check}, in {where}.py")
     family = _family(check, top)
     files = {f"nhc/checks/{family}.py": CHECK, f"tests/checks/test_{family}.py": TEST}
-    _write(top, {path: text.format(check=check) for path, text in files.items()})
+    write_all(top, {path: text.format(check=check) for path, text in files.items()})
     module, test = files
-    venv = ".venv/bin/python"
-    python = venv if os.path.exists(os.path.join(top, venv)) else "python3"
-    click.echo(NEXT.format(module=module, test=test, python=python, check=check))
+    click.echo(NEXT.format(module=module, test=test, python=python_of(top), check=check))
 
 
-def _checkout(named: str) -> str:
+def checkout_of(named: str) -> str:
     """The top of the checkout. Raises UsageError."""
     start = os.path.abspath(named or os.curdir)
     at = start
@@ -118,10 +116,16 @@ def _checkout(named: str) -> str:
         if named or above == at:
             raise click.UsageError(
                 f"{start} is {'no' if named else 'not in a'} checkout of nhc; "
-                "a check in a package of your own: docs/extending.md"
+                "a part in a package of your own: docs/extending.md"
             )
         at = above
     return at
+
+
+def python_of(top: str) -> str:
+    """How a person runs the tests of a checkout."""
+    venv = ".venv/bin/python"
+    return venv if os.path.exists(os.path.join(top, venv)) else "python3"
 
 
 def _family(check: str, top: str) -> str:
@@ -131,7 +135,7 @@ def _family(check: str, top: str) -> str:
     return whole if os.path.exists(os.path.join(top, f"nhc/checks/{first}.py")) else first
 
 
-def _write(top: str, files: Dict[str, str]) -> None:
+def write_all(top: str, files: Dict[str, str]) -> None:
     """All of the files or none. Raises UsageError."""
     written = []
     wrong: Optional[str] = None
@@ -142,7 +146,7 @@ def _write(top: str, files: Dict[str, str]) -> None:
                 written.append(path)
                 file.write(text)
         except FileExistsError:
-            wrong = f"{name} is there already: write the check in it"
+            wrong = f"{name} is there already: write in it"
         except OSError as error:
             wrong = f"{path}: {error.strerror}: nothing was written"
         if wrong:

@@ -26,6 +26,7 @@ PUBLIC = (
     "nhc.testing.fake_host",
     "nhc.testing.adapters",
     "nhc.testing.repairers",
+    "nhc.testing.sinks",
 )
 """What packages of a site may import (docs/extending.md)."""
 SCHEMAS = ("report", "event")

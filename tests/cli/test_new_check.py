@@ -123,7 +123,7 @@ def test_a_second_check_of_a_family_gets_a_module_of_its_own(checkout):
         (["check_../x"], "is no name for a check"),
         (["check_Thermal"], "is no name for a check"),
         (["check_fs_free"], "there is a check called check_fs_free, in nhc/checks/fs.py"),
-        (["check_fs"], "nhc/checks/fs.py is there already: write the check in it"),
+        (["check_fs"], "nhc/checks/fs.py is there already: write in it"),
         (["check_thermal", "--checkout", "/"], "/ is no checkout of nhc"),
         ([], "Missing argument"),
     ],
@@ -149,4 +149,4 @@ def test_a_test_that_is_there_is_not_touched_and_no_half_is_left(checkout):
 def test_outside_a_checkout_it_says_where_else_a_check_can_live(checkout, tmp_path_factory):
     done = run(checkout, "-m", "nhc", "new", "check", "check_thermal_zones", cwd=tmp_path_factory.mktemp("elsewhere"))
     assert done.returncode == 2
-    assert "not in a checkout of nhc; a check in a package of your own: docs/extending.md" in done.stderr
+    assert "not in a checkout of nhc; a part in a package of your own: docs/extending.md" in done.stderr

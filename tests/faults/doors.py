@@ -53,7 +53,7 @@ class Door(NamedTuple):
 
 def a_checkout(base):
     """What `nhc new check` takes for a checkout; one that cannot be made is the door's to complain of."""
-    for part in ("nhc/checks", "tests/checks"):
+    for part in ("nhc/checks", "tests/checks", "adapters/nhc_adapters", "tests/adapters"):
         with contextlib.suppress(OSError):
             (base / "checkout" / part).mkdir(parents=True, exist_ok=True)
     for file in ("pyproject.toml", "nhc/check.py"):
@@ -288,6 +288,8 @@ DOORS = {
     "record": Door(lambda p: ["record", p.out / "recorded", "-c", p.config, "--profile", "none"]),
     "replay": Door(lambda p: ["replay", p.base / "kept"]),
     "new check": Door(lambda p: ["new", "check", "check_drill_of_faults", "--checkout", a_checkout(p.out)]),
+    **{f"new {kind}": Door(lambda p, kind=kind: ["new", kind, f"drill_{kind}", "--checkout", a_checkout(p.out)])
+       for kind in ("adapter", "repairer", "sink")},
     "completion": Door(lambda p: ["completion", "bash"]),
 }  # fmt: skip
 

@@ -12,11 +12,15 @@ from typing import Any, Callable, List, Mapping
 from nhc.model import printable
 from nhc.ports.adapter import AdapterError
 from nhc.ports.sinks import Delivery, Standing
+from nhc.settings import settings_file
 
 
 class StatusFile:
     def __init__(self, settings: Mapping[str, Any], node: str, complain: Callable[[str], None]) -> None:
-        self.path, self.node, self.complain = str(settings.get("path", "/run/nhc/status")), node, complain
+        table = settings_file.of(settings, "sinks", "statusfile")
+        self.path = table.text("path", "/run/nhc/status")
+        table.finish()
+        self.node, self.complain = node, complain
 
     def standing(self) -> List[Standing]:
         return []  # the file is no memory of faults

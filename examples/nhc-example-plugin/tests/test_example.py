@@ -3,9 +3,11 @@
 import pytest
 from nhc_example.adapter import OutFiles
 from nhc_example.check import check_pressure
+from nhc_example.sink import StatusFile
 
 from nhc.testing.adapters import AdapterContract, AdapterWorld
 from nhc.testing.fake_host import FakeHost
+from nhc.testing.sinks import SinkContract, SinkWorld
 
 IDLE = "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\nfull avg10=0.00 avg60={} avg300=0.00 total=0\n"
 
@@ -43,3 +45,22 @@ class TestOutFiles(AdapterContract):
     @pytest.fixture
     def world(self, tmp_path):
         return World(tmp_path)
+
+
+class StatusWorld(SinkWorld):
+    make = StatusFile
+
+    def __init__(self, directory):
+        super().__init__()
+        self.path = directory / "status"
+        self.settings = {"path": str(self.path)}
+        self.unreachable = {"path": "/no/such/directory/status"}
+
+    def shown(self):
+        return self.path.read_text() if self.path.exists() else ""
+
+
+class TestStatusFile(SinkContract):
+    @pytest.fixture
+    def world(self, tmp_path):
+        return StatusWorld(tmp_path)
