@@ -1,11 +1,12 @@
-"""Whatever goes wrong where: at most one destructive call a node and rung, bounds kept, every episode ends, and nobody
-else's mark is touched.
+"""Whatever goes wrong where, with repairs and with maintenance: at most one destructive call a node and rung of an
+episode, bounds kept by the loop and a train together, every episode ends, and nobody else's mark is touched.
 
 A machine of hypothesis plays time, sickness, operators, lost answers, a clock that is set, and a controller that is
 killed at any of its boundaries (before and after each call and each commit). The invariants are checked after each
 step, against what reached the world, not against what the store says.
 """
 
+import contextlib
 import os
 import tempfile
 
@@ -17,10 +18,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from nhc.model import Action
 from nhc.ports.repair import LADDER, Rung
 from nhc.remedy.machine import ENDS, EpisodeState
-from nhc.store import audit, episodes, holds
+from nhc.store import audit, episodes, holds, trains
 from nhc.store.errors import StoreError
+from nhc.trains import persons
+from nhc.trains.machine import TrainState
 from tests.support.new_store import new_store
 from tests.support.remedy_world import Killed, Sickness, World
+from tests.support.train_world import Line, plan_of
 
 SHARED = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 OUT, REPAIRING = 3, 2
@@ -49,6 +53,8 @@ healthy-for = "1m"
 deadline = "10m"
 grace = "0s"
 """.strip()
+TRAIN = plan_of(waves='[waves]\nfirst = 1\nsize = "2"\npause = "1m"\n') + '[drain]\ndeadline = "20m"\n'
+TRAIN = TRAIN.replace('every = "1s"', 'every = "1s"\npatience = "3h"')
 NAMES = st.sampled_from(["n0", "n1", "n4", "n5"])
 SICK = st.builds(
     Sickness,
@@ -72,7 +78,9 @@ class Loop(RuleBasedStateMachine):
 
     @initialize(names=st.sets(NAMES, min_size=1), sickness=SICK, mood=MOODS)
     def start(self, names, sickness, mood):
-        self.controller = self.world.controller(BOUNDED)
+        self.line = Line(self.world, TRAIN, BOUNDED)
+        self.line.begin()
+        self.restart()
         self.world.lose = mood
         for name in sorted(names):
             self.world.fall_sick(name, sickness)
@@ -156,7 +164,15 @@ class Loop(RuleBasedStateMachine):
 
     @rule()
     def a_restart(self):
-        self.controller = self.world.controller(BOUNDED)
+        self.restart()
+
+    def restart(self):
+        self.controller, self.engine = self.world.controller(BOUNDED), self.line.engine()
+
+    @rule(to=st.sampled_from([TrainState.HELD, TrainState.PLANNED]))
+    def a_person_holds_or_resumes_the_train(self, to):
+        with contextlib.suppress(persons.TrainRefused):
+            persons.change(self.store, "kernel", to, by="bob", why="mine", now=self.world.now)
 
     def at(self, boundary, do):
         wanted = self.world.boundaries + boundary
@@ -174,8 +190,9 @@ class Loop(RuleBasedStateMachine):
         self.by_hand = set()
         try:
             self.controller.round()
+            self.engine.round()
         except Killed:
-            self.controller = self.world.controller(BOUNDED)
+            self.restart()
         for name, mark in before.items():
             if mark is not None and not mark.ours and name not in self.by_hand:
                 now = self.world.nodes[name].mark
@@ -187,12 +204,16 @@ class Loop(RuleBasedStateMachine):
     def one_destructive_call_a_node_and_rung_of_an_episode(self):
         with self.store.read() as connection:
             keys = {}
-            for row in episodes.list_episodes(connection):
+            for row in self.every(connection):
                 for one in self.attempts(connection, row.id):
                     keys[one.key] = (row.id, one.rung, one.device)
         sent = [keys[one.key] for one in self.world.sent]
         assert len(sent) == len(set(sent)), "a repair was sent twice"
         assert len({one.key for one in self.world.sent}) == len(self.world.sent), "one order was sent twice"
+
+    def every(self, connection):
+        """Repairs and maintenance."""
+        return [*episodes.list_episodes(connection), *trains.nodes_of(connection, self.line.train().id)]
 
     @staticmethod
     def attempts(connection, episode):
@@ -218,7 +239,7 @@ class Loop(RuleBasedStateMachine):
     def one_open_episode_a_node_and_ends_are_ends(self):
         with self.store.read() as connection:
             rows = episodes.list_episodes(connection, is_open=True)
-            everything = episodes.list_episodes(connection)
+            everything = self.every(connection)
         assert len({row.node for row in rows}) == len(rows)
         for row in everything:
             assert (row.ended is not None) == (EpisodeState(row.state) in ENDS)
@@ -230,10 +251,12 @@ class Loop(RuleBasedStateMachine):
         for node in self.world.nodes.values():
             node.busy = False
         for _ in range(160):
+            if self.line.train().state in ("held", "stopped"):
+                persons.change(self.store, "kernel", TrainState.PLANNED, by="bob", why="go on", now=self.world.now)
             self.round()
             self.world.tick(120)
             with self.store.read() as connection:
-                rows = episodes.list_episodes(connection, is_open=True)
+                rows = [row for row in self.every(connection) if row.ended is None]
             if not rows:
                 break
         breaker_open = False
@@ -242,7 +265,7 @@ class Loop(RuleBasedStateMachine):
             breaker_open = found is not None and found.state == "open"
             for row in rows:
                 assert breaker_open, f"{row.node} stays in {row.state}: {row.detail}"
-            for row in episodes.list_episodes(connection, is_open=False):
+            for row in (row for row in self.every(connection) if row.ended is not None):
                 assert all(one.state == "ended" and one.outcome != "ambiguous"
                            for one in self.attempts(connection, row.id))  # fmt: skip
         if breaker_open:
