@@ -13,10 +13,10 @@ from nhc.cli.option_groups import GroupedCommand
 from nhc.cli.remedy_options import SETTINGS, STORE, carried_out, show, table
 from nhc.cli.remedy_site import site_of
 from nhc.model import printable
+from nhc.policy.bounds import MARK, REPAIRS
 from nhc.ports.adapter import AdapterError
 from nhc.ports.repair import HasRights
 from nhc.remedy import counting
-from nhc.remedy.bounds import MARK, REPAIRS
 from nhc.remedy.crew import Hand
 from nhc.remedy.ladder import Mode
 from nhc.remedy.settings import RemedySettings

@@ -9,12 +9,12 @@ from __future__ import annotations
 import random
 import threading
 import time
-from typing import Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence
 
 from nhc.model import Action, CheckResult, Outcome, Report, Verdict
-from nhc.ports.adapter import Applied, Effect, Mark, NodeState
-from nhc.ports.marks import may_clear, may_mark
+from nhc.ports.adapter import NodeState
 from nhc.ports.repair import LADDER, Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
+from nhc.testing.made_up import MadeUpNode, MadeUpScheduler, cured
 
 RACK = 18
 """Nodes of a rack, as an NVL72 has."""
@@ -63,14 +63,13 @@ LASTS = {Rung.RESTART_APP: 3.0, Rung.RESET_DEVICE: 4.0, Rung.RELOAD_DRIVER: 6.0,
 """Seconds that a repair takes here; a real reboot takes minutes."""
 
 
-class DemoNode:
+class DemoNode(MadeUpNode):
     """One machine. `back` is when a repair under way ends, on the monotonic clock."""
 
     def __init__(self, name: str, rack: str, leaf: str) -> None:
-        self.name, self.rack, self.leaf = name, rack, leaf
+        super().__init__(name)
+        self.rack, self.leaf = rack, leaf
         self.faults: Dict[str, FaultKind] = {}
-        self.mark: Optional[Mark] = None
-        self.boot = 1
         self.back = 0.0
         self.rung: Optional[Rung] = None
         self.silent_until = 0.0
@@ -78,10 +77,6 @@ class DemoNode:
     def begin(self, rung: Rung, now: float) -> None:
         """A repair has been accepted."""
         self.rung, self.back = rung, now + LASTS[rung]
-
-    def set_mark(self, mark: Optional[Mark]) -> None:
-        """Out of service with this mark, or back in service."""
-        self.mark = mark
 
     def fall_silent(self, until: float) -> None:
         """No report for a while."""
@@ -94,9 +89,7 @@ class DemoNode:
         done, self.rung = self.rung, None
         if LADDER.index(done) >= LADDER.index(Rung.REBOOT):
             self.boot += 1
-        for reason, kind in list(self.faults.items()):
-            if kind.cure is not Rung.ESCALATE and LADDER.index(done) >= LADDER.index(kind.cure):
-                del self.faults[reason]
+        self.faults = cured(self.faults, done)
 
     def report(self, now: float) -> Report:
         """What nhc would say of it."""
@@ -172,43 +165,15 @@ class DemoFleet:
             ]
 
 
-class DemoMarker:
+class DemoMarker(MadeUpScheduler[DemoNode]):
     """The scheduler of the made-up fleet."""
 
     def __init__(self, fleet: DemoFleet) -> None:
-        self.fleet = fleet
+        self.fleet, self.lock = fleet.nodes, fleet.lock
 
-    def nodes(self, names: Optional[Sequence[str]] = None) -> List[NodeState]:
-        with self.fleet.lock:
-            known = self.fleet.nodes
-            return [_state(known[name]) for name in sorted(known if names is None else set(names) & set(known))]
-
-    def mark(self, marks: Mapping[str, Mark], seen: Optional[Iterable[NodeState]] = None) -> List[Applied]:
-        states = {state.name: state for state in seen or self.nodes(list(marks))}
-        done = []
-        with self.fleet.lock:
-            for name, mark in marks.items():
-                effect, why = may_mark(states.get(name), mark)
-                if effect is Effect.CHANGED:
-                    self.fleet.nodes[name].set_mark(mark)
-                done.append(Applied(name, effect, why))
-        return done
-
-    def clear(self, names: Sequence[str], seen: Optional[Iterable[NodeState]] = None) -> List[Applied]:
-        states = {state.name: state for state in seen or self.nodes(names)}
-        done = []
-        with self.fleet.lock:
-            for name in names:
-                effect, why = may_clear(states.get(name))
-                if effect is Effect.CHANGED:
-                    self.fleet.nodes[name].set_mark(None)
-                done.append(Applied(name, effect, why))
-        return done
-
-
-def _state(node: DemoNode) -> NodeState:
-    shown = "down" if node.rung else "drained" if node.mark else "idle"
-    return NodeState(node.name, shown, node.mark is None, mark=node.mark, groups=(node.rack,))
+    def state(self, node: DemoNode) -> NodeState:
+        shown = "down" if node.rung else "idle" if node.available else "drained"
+        return super().state(node)._replace(shown=shown, groups=(node.rack,))
 
 
 class DemoRepairer:

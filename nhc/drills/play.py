@@ -11,8 +11,8 @@ from typing import Dict, List, NamedTuple, Optional, Tuple
 
 from nhc.drills.scenarios import Scenario, Stand
 from nhc.drills.world import Killed, MadeUpWorld
-from nhc.remedy.bounds import FLEET
-from nhc.remedy.breaker import NAME
+from nhc.policy.bounds import FLEET
+from nhc.policy.breaker import NAME
 from nhc.remedy.cases import Written
 from nhc.remedy.controller import RemedyController
 from nhc.remedy.crew import Crew, Hand

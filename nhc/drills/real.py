@@ -16,10 +16,10 @@ from nhc.drills.faults import REPORTED, RealFault, ReportedFault, read_injection
 from nhc.drills.on_node import DrillRefused, InjectedFault
 from nhc.drills.play import Drilled, DrillTiming, Promise
 from nhc.model import Action
+from nhc.policy.bounds import MARK
 from nhc.ports.adapter import AdapterError, Effect, NodeState
 from nhc.ports.marks import cause_text
 from nhc.remedy import persons
-from nhc.remedy.bounds import MARK
 from nhc.remedy.controller import RemedyController
 from nhc.remedy.ladder import Mode
 from nhc.remedy.machine import ENDS, EpisodeState

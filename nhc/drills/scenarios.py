@@ -262,7 +262,7 @@ ALL: Sequence[Scenario] = (
     Scenario("killed-while-sending", "kubereboot/kured#63", "The loop is killed right after the repair was sent.",
              _killed_once("after an order"), REBOOTED),
     Scenario("killed-while-returning", "kubereboot/kured#63", "The loop is killed right after the mark was cleared.",
-             _killed_once("after a clear"), REBOOTED),
+             _killed_once("after marks are cleared"), REBOOTED),
     Scenario("scheduler-away", "cybozu-go/neco#2298", "The scheduler does not answer for minutes; the mark stays.",
              _busy, REBOOTED, _away),
     Scenario("other-actor", "two repairers on one node", "The platform repairs the node for a quarter of an hour.",

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.model import Action, CheckResult, Outcome, Report, Verdict
-from nhc.ports.adapter import AdapterError, Applied, Effect, Mark, NodeState
-from nhc.ports.marks import may_clear, may_mark
-from nhc.ports.repair import LADDER, Answer, Claim, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
+from nhc.ports.adapter import AdapterError, Mark, NodeState
+from nhc.ports.repair import Answer, Claim, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
+from nhc.testing.made_up import NEW_BOOT, MadeUpNode, MadeUpScheduler, cured
 
 CHECK = "check_drill"
 RACK = 4
-NEW_BOOT = (Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE)
 
 
 class Killed(BaseException):
@@ -37,14 +36,14 @@ class DrillSent(NamedTuple):
     episode: str
 
 
-class MadeUpNode:
+class DrilledNode(MadeUpNode):
     """One machine. `work` are repairs under way: when they end, and which."""
 
     def __init__(self, name: str, rack: str) -> None:
-        self.name, self.rack = name, rack
-        self.mark: Optional[Mark] = None
-        self.available, self.busy, self.unknown, self.silent = True, False, False, False
-        self.boot, self.booted = 1, 0.0
+        super().__init__(name)
+        self.rack = rack
+        self.unknown = self.silent = False
+        self.booted = 0.0
         self.faults: Dict[str, DrillFault] = {}
         self.work: List[Tuple[float, Rung]] = []
 
@@ -60,21 +59,19 @@ class MadeUpNode:
         """Its check gives no verdict."""
         self.unknown = True
 
-    def booted_at(self, now: float) -> None:
-        """Another boot."""
-        self.boot, self.booted = self.boot + 1, now
-
-    def marked(self, mark: Optional[Mark], available: bool) -> None:
-        """As the scheduler has it now."""
-        self.mark, self.available = mark, available
+    def repaired(self, rung: Rung, now: float) -> None:
+        """A repair takes effect."""
+        if rung in NEW_BOOT:
+            self.boot, self.booted = self.boot + 1, now
+        self.faults = cured(self.faults, rung)
 
 
-class MadeUpWorld:
+class MadeUpWorld(MadeUpScheduler[DrilledNode]):
     """Marker, repairer and clock in one. `takes` is how long a repair takes, in seconds."""
 
     def __init__(self, names: Sequence[str], now: float, takes: float) -> None:
         self.now, self.takes = now, takes
-        self.fleet = {name: MadeUpNode(name, f"r{at // RACK}") for at, name in enumerate(names)}
+        self.fleet = {name: DrilledNode(name, f"r{at // RACK}") for at, name in enumerate(names)}
         self.sent: List[DrillSent] = []
         self.marked: List[Tuple[float, str]] = []
         self.cleared: List[Tuple[float, str]] = []
@@ -103,14 +100,10 @@ class MadeUpWorld:
             for when, rung in list(node.work):
                 if self.now >= when and not self.deaf.get(node.name):
                     node.work.remove((when, rung))
-                    if rung in NEW_BOOT:
-                        node.booted_at(self.now)
-                    for reason, one in list(node.faults.items()):
-                        if one.cure is not Rung.ESCALATE and LADDER.index(rung) >= LADDER.index(one.cure):
-                            del node.faults[reason]
+                    node.repaired(rung, self.now)
         return [self.report(node) for node in self.fleet.values() if not node.work and not node.silent]
 
-    def report(self, node: MadeUpNode) -> Report:
+    def report(self, node: DrilledNode) -> Report:
         """What nhc would say of a node."""
         results = [
             CheckResult(f"{CHECK}_{reason.lower()}", Outcome(Verdict.CRIT, reason, "a drill", action=one.action))
@@ -120,45 +113,24 @@ class MadeUpWorld:
         results.append(CheckResult(CHECK, calm))
         return Report(node.name, f"boot{node.boot}", self.now, 0.1, tuple(results), version="drill")
 
-    def _moment(self, what: str) -> None:
+    # As a scheduler.
+
+    def state(self, node: DrilledNode) -> NodeState:
+        return super().state(node)._replace(groups=("drill",))
+
+    def moment(self, what: str) -> None:
+        """Raises AdapterError, Killed."""
+        if what == "nodes read" and self.down:
+            raise AdapterError("the drill's scheduler does not answer")
+        self._count()
         if self.kill(what):
             raise Killed(what)
 
-    # As a scheduler.
-
-    def nodes(self, names: Optional[Sequence[str]] = None) -> List[NodeState]:
-        """Raises AdapterError."""
-        if self.down:
-            raise AdapterError("the drill's scheduler does not answer")
-        return [_state(node) for name, node in sorted(self.fleet.items()) if names is None or name in names]
-
-    def mark(self, marks: Mapping[str, Mark], seen: Optional[object] = None) -> List[Applied]:
-        del seen
-        found = []
-        for name, mark in marks.items():
-            node = self.fleet[name]
-            effect, why = may_mark(_state(node), mark)
-            if effect is Effect.CHANGED:
-                if node.available:
-                    self.marked.append((self.now, name))
-                node.marked(mark, False)
-            found.append(Applied(name, effect, why))
-        self._count()
-        self._moment("after a mark")
-        return found
-
-    def clear(self, names: Sequence[str], seen: Optional[object] = None) -> List[Applied]:
-        del seen
-        found = []
-        for name in names:
-            node = self.fleet[name]
-            effect, why = may_clear(_state(node))
-            if effect is Effect.CHANGED:
-                node.marked(None, True)
-                self.cleared.append((self.now, name))
-            found.append(Applied(name, effect, why))
-        self._moment("after a clear")
-        return found
+    def noted(self, node: DrilledNode, mark: Optional[Mark]) -> None:
+        if mark is None:
+            self.cleared.append((self.now, node.name))
+        elif node.available:
+            self.marked.append((self.now, node.name))
 
     # As a repairer.
 
@@ -175,7 +147,7 @@ class MadeUpWorld:
         return [Claim("the platform", doing, "the drill")] if doing else []
 
     def send(self, order: Order) -> Sent:
-        self._moment("before an order")
+        self.moment("before an order")
         mood = self.answers.pop(0) if self.answers else ""
         if mood == "throttled":
             return Sent(Answer.REFUSED, "too many requests", retry_after=60.0)
@@ -184,8 +156,7 @@ class MadeUpWorld:
         node = self.fleet[order.machine.node]
         self.sent.append(DrillSent(self.now, node.name, order.rung, order.key, order.because, order.episode))
         node.work.append((self.now + self.takes, order.rung))
-        self._count()
-        self._moment("after an order")
+        self.moment("after an order")
         return Sent(Answer.AMBIGUOUS if mood == "lost" else Answer.ACCEPTED, mood or "accepted", order.key)
 
     def progress(self, order: Order, sent: Sent, before: Sighting) -> Progress:
@@ -251,8 +222,3 @@ class MadeUpWorld:
         ours = [node for node in self.fleet.values() if node.mark is not None and node.mark.ours]
         self.most_out = max(self.most_out, len(ours))
         self.most_at_work = max(self.most_at_work, sum(bool(node.work) for node in self.fleet.values()))
-
-
-def _state(node: MadeUpNode) -> NodeState:
-    shown = "idle" if node.available else "drained"
-    return NodeState(node.name, shown, node.available, node.busy, node.mark, groups=("drill",))

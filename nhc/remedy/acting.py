@@ -253,8 +253,8 @@ def cleared(case: EpisodeCase, applied: Applied, now: float) -> Move:
 def _to_mark_again(case: EpisodeCase, view: EpisodeView) -> bool:
     """Whether our mark is gone from a node that is not proved yet, or is one that others may clear."""
     view = view._replace(detail=case.detail)
-    if borrowed(view) or bare(view):
-        return True
+    if case.state is not EpisodeState.ACTING and (borrowed(view) or bare(view)):
+        return True  # what is about to be sent is not written anew: its row would not be the one that was decided
     return unmarked(view) and view.node is not None and not case.detail.replacement
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import List, Optional
 
-from nhc.remedy.breaker import NAME
+from nhc.policy.breaker import NAME
 from nhc.store import holds
 from nhc.store.clocks import KeptClock
 from nhc.store.database import Fence, Store

@@ -11,11 +11,11 @@ from __future__ import annotations
 import time
 from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
+from nhc.policy.bounds import MARK, BegunAction, may_mark
+from nhc.policy.breaker import opens
 from nhc.ports.adapter import ConditionReport, NodeStep
 from nhc.remedy.admit import Admission
 from nhc.remedy.book import Book
-from nhc.remedy.bounds import MARK, BegunAction, may_mark
-from nhc.remedy.breaker import opens
 from nhc.remedy.cases import Written
 from nhc.remedy.clock_watch import mind_the_clock, open_breaker
 from nhc.remedy.effects import Hands

@@ -8,11 +8,11 @@ from sqlalchemy.engine import Connection
 
 from nhc.matching.node_names import Names
 from nhc.model import printable
+from nhc.policy.bounds import FLEET, MARK, BegunAction, Bounds, Radius, Usage, sizes
+from nhc.policy.breaker import NAME, BreakerInput, BreakerSettings
 from nhc.ports.adapter import NodeState
 from nhc.ports.marks import out_by_nhc
 from nhc.remedy import detail as details
-from nhc.remedy.bounds import FLEET, MARK, BegunAction, Bounds, Radius, Usage, sizes
-from nhc.remedy.breaker import NAME, BreakerInput, BreakerSettings
 from nhc.remedy.cases import EpisodeCase, state_of
 from nhc.remedy.machine import OUT, AttemptStatus, EpisodeState
 from nhc.store import attempts, ended_episodes, holds, nodes

@@ -11,8 +11,8 @@ from typing import Callable, Dict, NamedTuple, Optional, Sequence
 from sqlalchemy.engine import Connection
 
 from nhc.model import printable
+from nhc.policy.bounds import Bounds, never_now
 from nhc.ports.adapter import OWNER, AdapterError, NodeState
-from nhc.remedy.bounds import Bounds, never_now
 from nhc.remedy.effects import Hands
 from nhc.store.database import Fence, Store
 

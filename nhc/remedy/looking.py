@@ -12,14 +12,14 @@ from sqlalchemy.engine import Connection
 
 from nhc.matching.node_names import Names
 from nhc.model import Verdict, printable
+from nhc.policy.bounds import MARK
+from nhc.policy.breaker import NAME, blind
 from nhc.ports.adapter import AdapterError, ConditionReport, NodeState
 from nhc.ports.repair import Machine
 from nhc.remedy import counting, health, reasons, silence
 from nhc.remedy.admit import Admission, admit
 from nhc.remedy.asking import RequestsSeen, answers, fault_of, kept, taken_back
 from nhc.remedy.book import Book
-from nhc.remedy.bounds import MARK
-from nhc.remedy.breaker import NAME, blind
 from nhc.remedy.cases import EpisodeCase, causes_of, standing
 from nhc.remedy.counting import Counted, FleetGroups
 from nhc.remedy.effects import Hands, Looked, Watched

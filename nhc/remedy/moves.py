@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Optional, Protocol
 
-from nhc.remedy.bounds import Held
+from nhc.policy.bounds import Held
 from nhc.remedy.detail import Detail
 from nhc.remedy.machine import EpisodeEvent
 from nhc.remedy.settings import RemedySettings

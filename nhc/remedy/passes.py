@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Callable, Dict, List, NamedTuple, Sequence, Tuple
 
+from nhc.policy.bounds import MARK, BegunAction
 from nhc.ports.repair import Sighting
 from nhc.remedy import steps
 from nhc.remedy.acting import Performer
 from nhc.remedy.book import Book, chunks
-from nhc.remedy.bounds import MARK, BegunAction
 from nhc.remedy.cases import EpisodeCase, Written, changes
 from nhc.remedy.effects import Hands
 from nhc.remedy.looking import Base, Lookout

@@ -11,8 +11,8 @@ from typing import Callable, NamedTuple, Optional
 
 from sqlalchemy.engine import Connection
 
+from nhc.policy.breaker import NAME
 from nhc.remedy import detail as details
-from nhc.remedy.breaker import NAME
 from nhc.remedy.cases import EpisodeCase, is_open
 from nhc.remedy.detail import Detail
 from nhc.remedy.machine import ENDS, EpisodeEvent, EpisodeState, after

@@ -11,12 +11,12 @@ import re
 from typing import Dict, FrozenSet, List, Optional, Tuple
 
 from nhc.plugins import SUITE_RUNNERS
+from nhc.policy.bounds import FLEET, MARK, REPAIRS, Bounds, RadiusBounds, Timed
+from nhc.policy.breaker import BreakerSettings
+from nhc.policy.hours import Hours, read_hours, read_zone
 from nhc.policy.limits import Limit, read_limit, read_rate
 from nhc.ports.repair import EvidenceBudget, Rung
-from nhc.remedy.bounds import FLEET, MARK, REPAIRS, Bounds, RadiusBounds, Timed
-from nhc.remedy.breaker import BreakerSettings
 from nhc.remedy.drill_settings import read as read_drill
-from nhc.remedy.hours import Hours, read_hours
 from nhc.remedy.ladder import Mode
 from nhc.remedy.reasons import DEFAULTS, ReasonSettings
 from nhc.remedy.settings import (
@@ -32,7 +32,6 @@ from nhc.remedy.settings import (
     VerifySettings,
 )
 from nhc.remedy.silence import SilenceSettings
-from nhc.remedy.zone import read_zone
 from nhc.settings import settings_file
 from nhc.settings.settings_file import SettingsError, Table
 from nhc.store import where

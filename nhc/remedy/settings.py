@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Dict, FrozenSet, Mapping, NamedTuple, Tuple
 
+from nhc.policy.bounds import MARK, REPAIRS, Bounds
+from nhc.policy.breaker import BreakerSettings
 from nhc.ports.repair import EvidenceBudget, Rung
-from nhc.remedy.bounds import MARK, REPAIRS, Bounds
-from nhc.remedy.breaker import BreakerSettings
 from nhc.remedy.drill_settings import DrillSettings
 from nhc.remedy.ladder import Mode
 from nhc.remedy.reasons import DEFAULTS, ReasonSettings, of_reason

@@ -12,10 +12,10 @@ from bisect import bisect_left, bisect_right
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.model import Action
+from nhc.policy.bounds import FLEET, Radius
 from nhc.policy.limits import Limit
 from nhc.ports.adapter import NodeState
 from nhc.ports.marks import cause_text, unheard
-from nhc.remedy.bounds import FLEET, Radius
 from nhc.remedy.ladder import NodeFault
 
 SOURCE = "cluster"

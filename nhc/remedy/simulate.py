@@ -14,10 +14,9 @@ import tempfile
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from nhc.model import CheckResult, Report, Verdict, ok
-from nhc.ports.adapter import Applied, Effect, Mark, NodeState
-from nhc.ports.marks import may_clear, may_mark
+from nhc.policy.bounds import REPAIRS
+from nhc.ports.adapter import Mark, NodeState
 from nhc.ports.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
-from nhc.remedy.bounds import REPAIRS
 from nhc.remedy.cases import Written
 from nhc.remedy.controller import RemedyController
 from nhc.remedy.crew import Crew, Hand
@@ -30,6 +29,7 @@ from nhc.store import nodes as store_nodes
 from nhc.store import reports as store_reports
 from nhc.store.connect import open_store
 from nhc.store.intake import Incoming
+from nhc.testing.made_up import NEW_BOOT, MadeUpNode, MadeUpScheduler
 
 SOURCE = "recorded"
 
@@ -118,54 +118,29 @@ _ACTIONS: Mapping[EpisodeState, str] = {
 }
 
 
-class _SimulatedNode:
-    def __init__(self) -> None:
-        self.mark: Optional[Mark] = None
+class _SimulatedNode(MadeUpNode):
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
         self.busy_until = 0.0
-        self.boot = 1
         self.report: Optional[Report] = None
         self.cured: Set[Tuple[str, str, str]] = set()
         self.under_way: Optional[Tuple[float, Rung]] = None
 
 
-class World:
+class World(MadeUpScheduler[_SimulatedNode]):
     """Marker and repairer of the simulation in one."""
 
     def __init__(self, names: Sequence[str], assumed: Assumed, now: float) -> None:
         self.now, self.assumed = now, assumed
-        self.nodes_by_name: Dict[str, _SimulatedNode] = {name: _SimulatedNode() for name in sorted(names)}
+        self.fleet: Dict[str, _SimulatedNode] = {name: _SimulatedNode(name) for name in sorted(names)}
 
     # As a Marker.
 
-    def nodes(self, names: Optional[Sequence[str]] = None) -> List[NodeState]:
-        wanted = self.nodes_by_name if names is None else [one for one in names if one in self.nodes_by_name]
-        return [self._state(name) for name in sorted(wanted)]
+    def state(self, node: _SimulatedNode) -> NodeState:
+        return super().state(node)._replace(busy=not node.available and self.now < node.busy_until)
 
-    def _state(self, name: str) -> NodeState:
-        node = self.nodes_by_name[name]
-        out = node.mark is not None
-        return NodeState(name, "out" if out else "idle", not out, out and self.now < node.busy_until, node.mark)
-
-    def mark(self, marks: Mapping[str, Mark], seen: Optional[object] = None) -> List[Applied]:
-        del seen
-        found = []
-        for name, mark in marks.items():
-            effect, why = may_mark(self._state(name), mark)
-            if effect is Effect.CHANGED:
-                self.nodes_by_name[name].mark = mark
-                self.nodes_by_name[name].busy_until = self.now + self.assumed.drain
-            found.append(Applied(name, effect, why))
-        return found
-
-    def clear(self, names: Sequence[str], seen: Optional[object] = None) -> List[Applied]:
-        del seen
-        found = []
-        for name in names:
-            effect, why = may_clear(self._state(name))
-            if effect is Effect.CHANGED:
-                self.nodes_by_name[name].mark = None
-            found.append(Applied(name, effect, why))
-        return found
+    def noted(self, node: _SimulatedNode, mark: Optional[Mark]) -> None:
+        node.busy_until = self.now + self.assumed.drain
 
     # As a Repairer.
 
@@ -174,15 +149,15 @@ class World:
         return ""
 
     def look(self, machine: Machine) -> Sighting:
-        return Sighting(self.now, machine.node, f"boot{self.nodes_by_name[machine.node].boot}", "running")
+        return Sighting(self.now, machine.node, f"boot{self.fleet[machine.node].boot}", "running")
 
     def send(self, order: Order) -> Sent:
-        self.nodes_by_name[order.machine.node].under_way = (self.now + self.assumed.takes, order.rung)
+        self.fleet[order.machine.node].under_way = (self.now + self.assumed.takes, order.rung)
         return Sent(Answer.ACCEPTED, "simulated", order.key)
 
     def progress(self, order: Order, sent: Sent, before: Sighting) -> Progress:
         del sent, before
-        working = self.nodes_by_name[order.machine.node].under_way is not None
+        working = self.fleet[order.machine.node].under_way is not None
         return Progress(Stage.WORKING if working else Stage.DONE, "simulated")
 
     def rights(self) -> Sequence[Right]:
@@ -194,18 +169,18 @@ class World:
         """Let time pass and history happen; what the nodes report now."""
         self.now = now
         for report in reports:
-            node = self.nodes_by_name[report.host]
+            node = self.fleet[report.host]
             still = {_key(one) for one in report.results if one.verdict is Verdict.CRIT}
             node.cured &= still  # what history shows to have ended is a new fault when it comes again
             node.report = report
-        for node in self.nodes_by_name.values():
+        for node in self.fleet.values():
             if node.under_way is not None and now >= node.under_way[0]:
-                if node.under_way[1] in (Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE):
-                    node.boot += 1
+                if node.under_way[1] in NEW_BOOT:
+                    node.boots()
                 node.under_way = None
                 if self.assumed.cures and node.report is not None:
                     node.cured |= {_key(one) for one in node.report.results if one.verdict is Verdict.CRIT}
-        return [self._report(node) for node in self.nodes_by_name.values()
+        return [self._report(node) for node in self.fleet.values()
                 if node.report is not None and node.under_way is None]  # fmt: skip
 
     def _report(self, node: _SimulatedNode) -> Report:

@@ -10,11 +10,12 @@ from __future__ import annotations
 from typing import Callable, Dict, Optional
 
 from nhc.model import Verdict
+from nhc.policy import bounds
+from nhc.policy.bounds import MARK, Held
 from nhc.ports.adapter import KEEPER, Effect, Mark
 from nhc.ports.marks import may_mark
 from nhc.ports.repair import Rung
-from nhc.remedy import after_repair, bounds
-from nhc.remedy.bounds import MARK, Held
+from nhc.remedy import after_repair
 from nhc.remedy.ladder import REQUEST, UNREPORTED, Mode, NodeFault, Tried, missing, next_rung
 from nhc.remedy.last_look import taken
 from nhc.remedy.machine import CANCELLABLE, MARKED_BY_US, EpisodeEvent, EpisodeState

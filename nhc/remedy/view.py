@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Callable, Mapping, NamedTuple, Optional, Tuple
 
 from nhc.model import Verdict
+from nhc.policy.bounds import Usage
 from nhc.ports.adapter import NodeState
 from nhc.ports.repair import Progress, Rung, Sighting
-from nhc.remedy.bounds import Usage
 from nhc.remedy.detail import Detail
 from nhc.remedy.ladder import Ability, NodeFault
 from nhc.remedy.machine import AttemptStatus, EpisodeEvent, EpisodeState

@@ -10,9 +10,9 @@ import math
 import re
 from typing import NamedTuple, Tuple
 
+from nhc.policy.bounds import REPAIRS
 from nhc.policy.limits import Limit, read_limit
 from nhc.ports.repair import Rung
-from nhc.remedy.bounds import REPAIRS
 from nhc.remedy.ladder import Mode
 from nhc.remedy.settings import ACTIONS, DrainSettings, RemedySettings, VerifySettings, Work
 from nhc.settings import settings_file

@@ -7,9 +7,10 @@ from __future__ import annotations
 from typing import Callable, Dict, NamedTuple, Optional
 
 from nhc.model import Verdict
+from nhc.policy import bounds
 from nhc.ports.adapter import Effect, Mark
 from nhc.ports.marks import may_mark
-from nhc.remedy import after_repair, bounds, steps
+from nhc.remedy import after_repair, steps
 from nhc.remedy.machine import AttemptStatus, EpisodeEvent, EpisodeState
 from nhc.remedy.moves import fresh, go, outlasted, stay, still_not_now
 from nhc.remedy.view import EpisodeView, Move, Scene

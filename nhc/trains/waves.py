@@ -12,7 +12,7 @@ from typing import Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 from nhc.matching.node_ranges import expand
 from nhc.matching.nodeset import BadRange
-from nhc.remedy.bounds import Bounds, Radius, protected
+from nhc.policy.bounds import Bounds, Radius, protected
 from nhc.trains.settings import TrainPlan, Waves
 
 

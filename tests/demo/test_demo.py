@@ -111,7 +111,7 @@ def test_a_repair_mends_what_it_mends_and_no_more():
 
 def test_marks_of_others_stay():
     marker = DemoMarker(DemoFleet(2, 1))
-    marker.fleet.nodes["gpu1"].set_mark(Mark("mine", owner="anna"))
+    marker.fleet["gpu1"].marked(Mark("mine", owner="anna"), False)
 
     assert marker.clear(["gpu1"])[0].effect.value == "refused"
     assert marker.mark({"gpu1": Mark("ours")})[0].effect.value == "refused"

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from nhc.policy.bounds import FLEET, REPAIRS, Bounds
 from nhc.policy.limits import Limit, Rate
 from nhc.ports.repair import Rung
-from nhc.remedy.bounds import FLEET, REPAIRS, Bounds
 from nhc.remedy.ladder import Mode
 from nhc.remedy.remedy_file import load, parse
 from nhc.remedy.settings import RemedySettings

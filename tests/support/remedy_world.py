@@ -8,11 +8,10 @@ changes a machine is counted, so that a test can say what was done how often.
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.model import Action, CheckResult, Outcome, Report, Verdict
-from nhc.ports.adapter import KEEPER, AdapterError, Applied, Effect, Mark, NodeState, Silence
-from nhc.ports.marks import may_clear, may_mark
+from nhc.ports.adapter import AdapterError, Mark, NodeState, Silence
 from nhc.ports.repair import LADDER, Answer, Claim, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
 from nhc.remedy.controller import RemedyController, RemedyRound
 from nhc.remedy.crew import Crew, Hand
@@ -22,6 +21,7 @@ from nhc.remedy.settings import RemedySettings, RepairerSettings
 from nhc.store import nodes as store_nodes
 from nhc.store import reports as store_reports
 from nhc.store.intake import Incoming
+from nhc.testing.made_up import NEW_BOOT, MadeUpNode, MadeUpScheduler
 
 EVERYTHING = """
 [actions]
@@ -75,18 +75,14 @@ class Sickness(NamedTuple):
     check: str = "check_gpu"
 
 
-class Node:
+class Node(MadeUpNode):
     """One machine. `under_way` are repairs with when they end; reports stop until then.
 
     `rebooting_until`: so long the scheduler believes in a reboot, in the world's ticks.
     """
 
     def __init__(self, name: str) -> None:
-        self.name = name
-        self.mark: Optional[Mark] = None
-        self.available = True
-        self.busy = False
-        self.boot = 1
+        super().__init__(name)
         self.sick: Dict[str, Sickness] = {}
         self.unknown = False
         self.silent = False
@@ -194,7 +190,7 @@ class World:
         self.report()
 
     def _effect(self, node: Node, rung: Rung, device: str) -> None:
-        if rung in (Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE):
+        if rung in NEW_BOOT:
             node.boot += 1
             node.rebooting_until = self.ticks + self.reboot_lingers
         for cause, one in list(node.sick.items()):
@@ -279,60 +275,32 @@ def settings_of(more: str) -> RemedySettings:
     return parse("".join(f"[{name}]{body}\n" for name, body in tables.items()))
 
 
-class FakeMarker:
+class FakeMarker(MadeUpScheduler[Node]):
     """A scheduler that obeys nhc's own rules of marking."""
 
     def __init__(self, world: World) -> None:
-        self.world = world
+        self.world, self.fleet = world, world.nodes
 
-    def nodes(self, names: Optional[Sequence[str]] = None) -> List[NodeState]:
-        self.world.boundary("nodes read")
-        if self.world.down:
+    def moment(self, what: str) -> None:
+        self.world.boundary(what)
+        if what == "nodes read" and self.world.down:
             raise AdapterError("the controller does not answer")
-        return [
-            self.state(node) for name, node in sorted(self.world.nodes.items())
-            if not node.gone and (names is None or name in names)
-        ]  # fmt: skip
 
     def known(self, name: str) -> Optional[Node]:
         node = self.world.nodes.get(name)
         return None if node is None or node.gone else node
 
     def state(self, node: Node) -> NodeState:
-        shown = "idle" if node.available else "drained"
         hold = "it is rebooting" if self.world.ticks < node.rebooting_until else ""
-        return NodeState(node.name, shown, node.available, node.busy, node.mark, hold, ("work",), silence=node.silence,
-                         uid=node.uid)  # fmt: skip
+        state = super().state(node)
+        return state._replace(hold=hold, groups=("work",), silence=node.silence, uid=node.uid)
 
-    def mark(self, marks: Mapping[str, Mark], seen: Any = None) -> List[Applied]:
-        del seen
-        self.world.boundary("before marks are set")
-        found = []
-        for name, mark in marks.items():
-            node, mark = self.known(name), mark._replace(owner=KEEPER)
-            effect, why = may_mark(self.state(node) if node else None, mark)
-            if effect is Effect.CHANGED and node is not None:
-                if node.available:
-                    self.world.marked.append(name)
-                    self.world.took.setdefault(name, self.world.now)
-                node.mark, node.available = mark, False
-            found.append(Applied(name, effect, why))
-        self.world.boundary("after marks are set")
-        return found
-
-    def clear(self, names: Sequence[str], seen: Any = None) -> List[Applied]:
-        del seen
-        self.world.boundary("before marks are cleared")
-        found = []
-        for name in names:
-            node = self.known(name)
-            effect, why = may_clear(self.state(node) if node else None, KEEPER)
-            if effect is Effect.CHANGED and node is not None:
-                node.mark, node.available = None, True
-                self.world.cleared.append(name)
-            found.append(Applied(name, effect, why))
-        self.world.boundary("after marks are cleared")
-        return found
+    def noted(self, node: Node, mark: Optional[Mark]) -> None:
+        if mark is None:
+            self.world.cleared.append(node.name)
+        elif node.available:
+            self.world.marked.append(node.name)
+            self.world.took.setdefault(node.name, self.world.now)
 
 
 class FakeRepairer:

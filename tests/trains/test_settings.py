@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from nhc.policy.bounds import Bounds
 from nhc.policy.limits import Limit
 from nhc.ports.repair import Rung
-from nhc.remedy.bounds import Bounds
 from nhc.settings.settings_file import SettingsError
 from nhc.trains.settings import load, parse
 from nhc.trains.waves import BadTrain, natural, take

@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc.policy.limits import Rate
-from nhc.ports.repair import Rung
-from nhc.remedy.bounds import (
+from nhc.policy.bounds import (
     FLEET,
     MARK,
     BegunAction,
@@ -23,12 +21,10 @@ from nhc.remedy.bounds import (
     sizes,
     spent,
 )  # fmt: skip
-from nhc.remedy.breaker import BreakerInput, BreakerSettings, blind, opens
-from nhc.remedy.hours import read_hours
-from nhc.remedy.zone import Zone, read_zone
-from nhc.store import holds, nodes, reports
-from nhc.store.intake import Incoming
-from tests.support.remedy_world import Node
+from nhc.policy.breaker import BreakerInput, BreakerSettings, blind, opens
+from nhc.policy.hours import Zone, read_hours, read_zone
+from nhc.policy.limits import Rate
+from nhc.ports.repair import Rung
 
 OPEN = Bounds(radii={}, first_run=Limit(1000))
 
@@ -185,58 +181,3 @@ def test_the_breaker_opens_for_many_faults_for_blindness_and_for_repairs_that_he
     assert not blind(settings, BreakerInput(100, 0, 30, []))
     assert "last 3 repairs" in opens(settings, BreakerInput(100, 0, 0, [True, False, False, False]))
     assert not opens(settings._replace(failures=0), BreakerInput(100, 0, 0, [False] * 9))
-
-
-def test_a_node_that_has_just_joined_counts_in_its_rack_at_once(world):
-    """The fleet's groups are remembered for ten minutes; a bound on racks holds in those, too."""
-    for node in world.nodes.values():
-        node.busy = True
-    controller = world.controller("[bounds.rack]\nout = 1")
-    world.fall_sick("n0")
-    world.run(controller, 2)
-    assert world.marked == ["n0"]
-    for name in ("n8", "n9"):
-        world.nodes[name] = Node(name)
-    with world.plain.write() as connection:
-        nodes.describe(connection, [nodes.NodeDescription(name, groups={"rack": "r0"}) for name in ("n8", "n9")])
-    world.fall_sick("n8")
-    world.fall_sick("n9")
-    world.run(controller, 2)
-    assert world.marked == ["n0"]
-
-
-def test_a_sick_node_whose_rack_is_told_late_counts_there(world):
-    """Agents bring the rack with their first report, which may come after the loop has begun."""
-    with world.plain.write() as connection:
-        nodes.describe(connection, [nodes.NodeDescription(name, groups={}) for name in world.nodes])
-    for node in world.nodes.values():
-        node.busy = True
-    controller = world.controller("[bounds.rack]\nout = 1")
-    world.run(controller, 1)
-    with world.plain.write() as connection:
-        nodes.describe(connection, [nodes.NodeDescription(name, groups={"rack": "r0"}) for name in world.nodes])
-    for name in world.nodes:
-        world.fall_sick(name)
-    world.run(controller, 2)
-    assert world.marked == ["n0"]
-
-
-def test_a_hold_under_the_name_that_the_store_has_holds_the_node(world):
-    """`nhc top` and reports may say n1.example.org where the scheduler says n1."""
-    with world.plain.write() as connection:
-        holds.hold(connection, "node", "n1.example.org", by="alice", why="mine", now=world.now)
-    world.fall_sick("n1")
-    world.run(world.controller(), 3)
-    assert (world.marked, world.sent) == ([], [])
-
-
-def test_nodes_that_the_cluster_has_no_more_are_not_blind(world):
-    """A fleet whose nodes are replaced by others: what is gone is silent for ever, and must not stop the loop."""
-    gone = [world.report_of(Node(f"old{number}"), world.now - 86400.0) for number in range(20)]
-    with world.plain.write() as connection:
-        reports.receive(connection, [Incoming(one, "agent", world.now - 86400.0) for one in gone])
-    world.fall_sick("n1")
-    world.report(["n0", "n2", "n3"])
-    world.run(world.controller("[breaker]\nblind = 2\nfaults = '100%'\nfailures = 0"), 20)
-    assert world.sendings("n1") == [Rung.REBOOT]
-    assert world.cleared == ["n1"]

@@ -1,6 +1,7 @@
 """Hours of the week: `Mon-Fri 08:00-18:00`, `Sat 22:00-Sun 06:00`, `daily 01:00-05:00`. Pure.
 
-Times are read in the site's zone, so that a window keeps its place when the clocks change.
+Times are read in the site's zone, so that a window keeps its place when the clocks change. `tzinfo` objects do not
+compare by name, so a policy keeps both.
 """
 
 from __future__ import annotations
@@ -76,3 +77,25 @@ def _minutes(word: str, text: str) -> int:
     if int(hour) > 24 or int(minute) > 59 or (int(hour) == 24 and int(minute)):
         raise ValueError(f"{text!r}: {word!r} is no time of day")
     return int(hour) * 60 + int(minute)
+
+
+class Zone(NamedTuple):
+    """A zone and its name, as `Europe/Zurich`."""
+
+    name: str
+    info: tzinfo
+
+
+UTC = Zone("UTC", timezone.utc)
+
+
+def read_zone(name: str) -> Zone:
+    """The zone of that name. Raises ValueError."""
+    from zoneinfo import ZoneInfo
+
+    if name.upper() == "UTC":
+        return UTC
+    try:
+        return Zone(name, ZoneInfo(name))
+    except (KeyError, ValueError, OSError):
+        raise ValueError(f"{name!r} is no time zone that this system knows, such as Europe/Zurich or UTC") from None

@@ -12,10 +12,9 @@ from bisect import bisect_right, insort
 from fnmatch import fnmatchcase
 from typing import Container, Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from nhc.policy.hours import UTC, Hours, Zone, any_holds
 from nhc.policy.limits import Limit, Rate
 from nhc.ports.repair import LADDER, Rung
-from nhc.remedy.hours import Hours, any_holds
-from nhc.remedy.zone import UTC, Zone
 from nhc.units import show_seconds
 
 MARK = "mark"

@@ -1,0 +1,103 @@
+"""Made-up nodes and their scheduler: what drills, simulations, the demonstration and tests stand on."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import ContextManager, Dict, Generic, List, Mapping, Optional, Protocol, Sequence, TypeVar
+
+from nhc.ports.adapter import Applied, Effect, Mark, NodeState
+from nhc.ports.marks import may_clear, may_mark
+from nhc.ports.repair import LADDER, Rung
+
+NEW_BOOT = (Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE)
+"""Rungs after which a machine has booted."""
+
+
+class Curable(Protocol):
+    """A fault with the mildest rung that cures it (ESCALATE: none does)."""
+
+    @property
+    def cure(self) -> Rung: ...
+
+
+F = TypeVar("F", bound=Curable)
+
+
+def cured(faults: Mapping[str, F], rung: Rung) -> Dict[str, F]:
+    """The faults that are left after a repair."""
+    reached = LADDER.index(rung)
+    return {name: one for name, one in faults.items() if one.cure is Rung.ESCALATE or LADDER.index(one.cure) > reached}
+
+
+class MadeUpNode:
+    """One machine, as its scheduler has it: in service or not, with which mark, and whether work runs."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.mark: Optional[Mark] = None
+        self.available, self.busy = True, False
+        self.boot = 1
+
+    def marked(self, mark: Optional[Mark], available: bool) -> None:
+        """As the scheduler has it now."""
+        self.mark, self.available = mark, available
+
+    def boots(self) -> None:
+        """Another boot."""
+        self.boot += 1
+
+
+N = TypeVar("N", bound=MadeUpNode)
+
+
+class MadeUpScheduler(Generic[N]):
+    """A `nhc.ports.adapter.Marker` that keeps to nhc's own rules of marking."""
+
+    fleet: Mapping[str, N]
+    lock: ContextManager[object] = contextlib.nullcontext()
+    """Held during a call, where threads share the nodes."""
+
+    def state(self, node: N) -> NodeState:
+        """The node as the scheduler shows it."""
+        return NodeState(node.name, "idle" if node.available else "drained", node.available, node.busy, node.mark)
+
+    def known(self, name: str) -> Optional[N]:
+        """The node of that name, None where the scheduler has none."""
+        return self.fleet.get(name)
+
+    def moment(self, what: str) -> None:
+        """A call begins or has ended: somebody else may come in between, and a fault of the scheduler is raised."""
+
+    def noted(self, node: N, mark: Optional[Mark]) -> None:
+        """A node is about to be taken out with this mark, or to be put back (None)."""
+
+    def nodes(self, names: Optional[Sequence[str]] = None) -> List[NodeState]:
+        """Raises AdapterError where `moment` does."""
+        self.moment("nodes read")
+        with self.lock:
+            found = (self.known(name) for name in sorted(self.fleet if names is None else set(names)))
+            return [self.state(node) for node in found if node is not None]
+
+    def mark(self, marks: Mapping[str, Mark], seen: Optional[object] = None) -> List[Applied]:
+        del seen
+        self.moment("before marks are set")
+        done = [self._changed(name, mark) for name, mark in marks.items()]
+        self.moment("after marks are set")
+        return done
+
+    def clear(self, names: Sequence[str], seen: Optional[object] = None) -> List[Applied]:
+        del seen
+        self.moment("before marks are cleared")
+        done = [self._changed(name, None) for name in names]
+        self.moment("after marks are cleared")
+        return done
+
+    def _changed(self, name: str, mark: Optional[Mark]) -> Applied:
+        with self.lock:
+            node = self.known(name)
+            state = self.state(node) if node is not None else None
+            effect, why = may_clear(state) if mark is None else may_mark(state, mark)
+            if effect is Effect.CHANGED and node is not None:
+                self.noted(node, mark)
+                node.marked(mark, mark is None)
+            return Applied(name, effect, why)
