@@ -51,6 +51,9 @@ verify-release: setup  ## what lies in dist/ again: digests, signature (SIGNERS=
 site: setup  ## the documents as static pages, with reference from the code, into build/site; `python -m http.server` shows them
 	PYTHONPATH=packaging $(BIN)/python -m nhc_docs build/site
 
+pictures: setup  ## the pictures of docs/console.md, of the demonstration; needs chromium and chromium-driver
+	PYTHONPATH=. $(BIN)/python bench/pictures.py docs/pictures
+
 # The versions and digests of all that packages carry along; `pip install uv` first.
 LOCK = uv pip compile --quiet --no-header --generate-hashes --universal --upgrade
 lock:  ## take the newest libraries into the packages
@@ -147,7 +150,7 @@ $(VENV)/.dev: pyproject.toml $(LAUNCHERS)
 
 # What the tests start for real. Without root, or on another system, those tests skip and say what is missing.
 PACKAGES := bash slurmctld slurmd slurm-client slurmrestd slurm-wlm-jwt-plugin munge openssh-server openssh-client iproute2 e2fsprogs \
-	util-linux procps chromium chromium-driver gcc libc6-dev python3-venv clustershell sudo openssl systemd \
+	util-linux procps chromium chromium-driver sqlite3 gcc libc6-dev python3-venv clustershell sudo openssl systemd \
 	lintian rpm rpmlint mandoc zsh fish skopeo umoci dpkg-dev debhelper dh-python binutils mmdebstrap bsdextrautils \
 	iputils-ping ipmitool openipmi postgresql prometheus prometheus-alertmanager \
 	stress-ng stressapptest memtester fio iperf3 perftest libfabric-bin openmpi-bin libopenmpi-dev \

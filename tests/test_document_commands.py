@@ -86,6 +86,7 @@ NOT_RUN = {
     ".venv/bin/python -m pytest": "runs this; its files and markers are looked up",
     "ansible-playbook": "needs machines: tests/ansible runs these playbooks; their files are looked up",
     "pip install": "tests/test_example_plugin.py installs it",
+    "pip download": "needs a package index",
     "nhc explain check_pressure": "belongs to the example plug-in: tests/test_example_plugin.py",
     "nhc check local -c nhc.conf --format tsv": "belongs to the example plug-in: tests/test_example_plugin.py",
     "nhc sync --adapter outfiles": "belongs to the example plug-in: tests/test_example_plugin.py",
@@ -147,6 +148,12 @@ NEITHER = {
         "install -D -m 755 adapters/slurm",
     ): "for Slurm and a shell's settings: tests/adapters/test_slurm_sweep.py has it run by slurmctld",
     ("docs/schedulers.md", "# qconf -mc"): "what Grid Engine prints",
+    ("docs/backup.md", ""): "for sqlite3 and PostgreSQL: tests/store/test_backup.py runs them",
+    ("docs/nagios.md", "nagios ALL"): "for sudo",
+    ("docs/nagios.md", "command[check_nhc]"): "for NRPE; its call of nhc is the block before",
+    ("docs/nagios.md", "object CheckCommand"): "for Icinga",
+    ("docs/nagios.md", "MAILTO"): "for cron",
+    ("docs/nagios.md", "*/5"): "for cron",
 }
 
 SLURM_LINES = {

@@ -166,7 +166,7 @@ def problem_row(snapshot: Snapshot, one: ProblemRow) -> Value:
 
 
 def _follows(about: Optional[NodeWork]) -> Value:
-    return {"next": about.next, "episode": about.episode, "person": about.person} if about else {"next": ""}
+    return {"next": about.text(), "episode": about.episode, "person": about.person} if about else {"next": ""}
 
 
 # A node.

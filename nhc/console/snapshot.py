@@ -49,7 +49,7 @@ class NodeWork(NamedTuple):
     """What nhc does about a node: the next step in words; of episode `episode`, 0 for maintenance or a hold.
 
     `person` says that nothing goes on before a person acts. `out` is since when the node is out of service for it, 0.0
-    where it is not; `by` is the part of nhc that took it out.
+    where it is not; `by` is the part of nhc that took it out. `waits` says what the next step waits for.
     """
 
     next: str
@@ -60,6 +60,11 @@ class NodeWork(NamedTuple):
     out: float = 0.0
     by: str = ""
     why: str = ""
+    waits: str = ""
+
+    def text(self) -> str:
+        """The next step, and what it waits for."""
+        return f"{self.next}; waits: {self.waits}" if self.waits else self.next
 
 
 class Snapshot(NamedTuple):

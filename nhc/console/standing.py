@@ -65,11 +65,10 @@ def _of_episode(one: episodes.Episode) -> NodeWork:
                         detail.marked, by, why)  # fmt: skip
     state = next((state for state in NEXT if state.value == one.state), None)
     following = NEXT[state].format(rung=one.rung or "repair") if state else one.state
-    if detail.waiting and state is not EpisodeState.AWAITING_APPROVAL:
-        following += f"; waits: {detail.waiting}"
+    waits = "" if state is EpisodeState.AWAITING_APPROVAL else detail.waiting
     out = detail.marked if state in OUT - {EpisodeState.RETURNING} else 0.0
     return NodeWork(following, one.id, one.cause, one.state, state is EpisodeState.AWAITING_APPROVAL, out,
-                    f"the remedy loop, episode {one.id}", why)  # fmt: skip
+                    f"the remedy loop, episode {one.id}", why, waits)  # fmt: skip
 
 
 def out_of(found: Sequence[NodeWork]) -> Dict[str, object]:

@@ -100,6 +100,7 @@ def test_every_screen_is_accessible_in_both_colour_schemes_and_complains_of_noth
         assert [one for one in found if one[0] in ("serious", "critical")] == [], screen
         assert [line["message"] for line in browser.get_log("browser")] == [], screen
         assert [one.text for one in browser.find_elements("css selector", "main .error")] == [], screen
+        assert "[object" not in text(browser), screen
 
 
 def test_text_of_a_node_never_becomes_markup(at):

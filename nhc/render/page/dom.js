@@ -12,7 +12,7 @@ export function el(name, attributes = {}, ...children) {
     if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
     else made.setAttribute(key, value === true ? "" : String(value));
   }
-  made.append(...children.flat().filter((one) => one !== null && one !== undefined).map((one) => (one instanceof Node ? one : String(one))));
+  made.append(...children.flat(Infinity).filter((one) => one !== null && one !== undefined).map((one) => (one instanceof Node ? one : String(one))));
   return made;
 }
 
