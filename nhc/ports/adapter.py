@@ -81,7 +81,8 @@ class NodeState(NamedTuple):
     """What a scheduler says of one node.
 
     `shown` is its state in the scheduler's own words, `flags` the same as a set of upper-case words.
-    `available` says that it takes new work, `busy` that work runs on it. `mark` is the reason set on it, by
+    `available` says that it takes new work, `busy` that work runs on it; where all nodes were asked for, an adapter may
+    call each node busy that is available. `mark` is the reason set on it, by
     whomever. `hold` says why nhc must not change its state now (it reboots, it is powered down, it is
     reserved for maintenance), "" where it may. `groups` are the partitions, queues or pools it is in.
     `silence` says that the node died or its daemon did; None where it is heard, and where its absence is somebody's

@@ -132,6 +132,7 @@ class _Step:
         """The scheduler's node where it surely runs nothing and nobody holds it; else None and why not."""
         states = self.site.hands.states()
         found = [state for state in states if state.name in seen.names]
+        found = self.site.hands.states([found[0].name]) if len(found) == 1 else found  # named: what runs on it is seen
         if len(found) != 1:
             return None, f"the scheduler knows {len(found)} nodes as {' or '.join(seen.names) or 'it'}: not deleted"
         with self.site.store.read() as connection:

@@ -21,6 +21,7 @@ from nhc_adapters.kubernetes.nodes.boots import BootsSeen
 from nhc_adapters.kubernetes.nodes.conditions import read_conditions
 from nhc_adapters.kubernetes.nodes.drain import Drain, DrainRules
 from nhc_adapters.kubernetes.nodes.evidence import NEVER_STALE
+from nhc_adapters.kubernetes.nodes.following import FollowedNodes
 from nhc_adapters.kubernetes.nodes.known_types import bad_statuses
 from nhc_adapters.kubernetes.nodes.marks import Treatment, apply, plan_step, work_moved
 from nhc_adapters.kubernetes.nodes.overruled import ended_since
@@ -80,6 +81,7 @@ class Adapter(Kubernetes):
         self.own_pod = given.get("NHC_KUBE_OWN_POD", "")
         self.bad = bad_statuses((), spoken)
         """Condition types, each with a status that is bad, in the spoken vocabularies."""
+        self._followed = FollowedNodes(self.client, self.selector)
         self._drains: Dict[str, Drain] = {}
         self._boots = BootsSeen()
         self._events = EventRecorder(self.client, "nhc-remedy", host=os.uname().nodename)
@@ -98,8 +100,14 @@ class Adapter(Kubernetes):
         )  # fmt: skip
 
     def objects(self, names: Optional[Sequence[str]] = None) -> List[Dict[str, Any]]:
-        """As the base's, and remembered."""
-        found, now = super().objects(names), time.time()
+        """As the base's, and remembered. All nodes are listed once, and then followed."""
+        if names is None:
+            for name in list(self.changed):
+                self._followed.put(self.changed.pop(name))
+            found = sorted(self._followed.all(), key=lambda node: str(node["metadata"]["name"]))
+        else:
+            found = super().objects(names)
+        now = time.time()
         shown = {
             str(node["metadata"]["name"]): _ShownNode(
                 machine_of(node), requests_on_nodes.asked(node, self.sources),
@@ -212,6 +220,7 @@ class Adapter(Kubernetes):
 
     def close(self) -> None:
         """End its connections."""
+        self._followed.close()
         self._others.close()
         super().close()
 

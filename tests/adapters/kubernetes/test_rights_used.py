@@ -79,8 +79,8 @@ USED: Dict[str, Dict[str, Tuple[str, str]]] = {
         **KUEUE, "patch workloads.kueue.x-k8s.io": ("jobs/kueue.py", 'client.patch(path, {"spec": {"active"'),
     },
     "nhc-remedy": {
-        "get nodes": GET_NODE, "list nodes": LIST_NODES, "patch nodes": PATCH_NODE, "list pods": LIST_PODS,
-        "create pods/eviction": EVICT, **LEASE,
+        "get nodes": GET_NODE, "list nodes": LIST_NODES, "watch nodes": ("api/reflector.py", "self.client.watch("),
+        "patch nodes": PATCH_NODE, "list pods": LIST_PODS, "create pods/eviction": EVICT, **LEASE,
         **{f"list {kind}": ACTORS for kind in (
             "machines.cluster.x-k8s.io", "baremetalhosts.metal3.io",
             "selfnoderemediations.self-node-remediation.medik8s.io",

@@ -33,10 +33,12 @@ from nhc_adapters.kubernetes.deep.manifests import (
     owner,
     owner_name,
 )
-from nhc_adapters.kubernetes.nodes.adapter import BUSY_BY_NODE, Kubernetes
+from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
 from nhc_adapters.kubernetes.nodes.own_marks import cordoned, taints_of
 from nhc_adapters.kubernetes.nodes.view import hold, workload
 
+BUSY_BY_NODE = 20
+"""Up to so many nodes, pods are asked for node by node; above it, all at once: a sweep asks for most of a cluster."""
 OUTPUT_LIMIT = 32 << 20
 """Bytes of a pod's log that are asked for. kubelet keeps 10 MiB by default (containerLogMaxSize)."""
 BACKGROUND = {"propagationPolicy": "Background"}

@@ -1,0 +1,96 @@
+"""All nodes of a cluster for a process that asks for them every round: listed once, then watched.
+
+A node's object is 20 kB, most of it images and managed fields: without these, and compressed, it is kept in one or two.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import zlib
+from typing import Any, Callable, Dict, List, Mapping, Optional
+
+from nhc_adapters.kubernetes.api.client import Client
+from nhc_adapters.kubernetes.api.reflector import Reflector
+
+NODES = "/api/v1/nodes"
+FRESH = 90.0
+"""Seconds without a word from the server after which nodes are listed again: its bookmarks come each minute."""
+SYNC = 60.0
+"""Seconds in which the first list is awaited."""
+AGAIN = 600.0
+"""Seconds after which following is tried again where it failed: the right to watch may be missing."""
+
+
+class FollowedNodes:
+    """`all` lists the first time, for a command that asks once; who asks again gets what a watch has kept since."""
+
+    def __init__(self, client: Client, selector: str = "", monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._client, self._clock, self._selector = client, monotonic, selector
+        self._query = {"labelSelector": selector} if selector else {}
+        self._reflector = self._new()
+        self._stop = threading.Event()
+        self._began = float("-inf")
+        self._asked = False
+
+    def _new(self) -> Reflector:
+        return Reflector(
+            self._client, NODES, _nothing, trim=_packed, selector=self._selector, monotonic=self._clock,
+            report=self._failed,
+        )  # fmt: skip
+
+    def _failed(self, cause: str) -> None:
+        if cause:
+            self._stop.set()
+
+    def all(self) -> List[Dict[str, Any]]:
+        """The node objects. Where the watch is not sure to be up to date, they are listed. Raises AdapterError."""
+        if self._asked and self._clock() - self._began > AGAIN and not self._up_to_date():
+            self._follow()
+        self._asked = True
+        if self._up_to_date():
+            return [_unpacked(one) for one in list(self._reflector.objects.values())]
+        return list(self._client.items(NODES, **self._query))
+
+    def _follow(self) -> None:
+        self._stop.set()
+        self._stop, self._reflector, self._began = threading.Event(), self._new(), self._clock()
+        following = threading.Thread(
+            target=self._reflector.run, args=(self._stop,), name="nhc-kubernetes-nodes", daemon=True
+        )
+        following.start()
+        self._reflector.synced.wait(SYNC)
+
+    def put(self, node: Mapping[str, object]) -> None:
+        """Take in what a write of ours returned: the watch may bring it a moment later."""
+        self._reflector.put(node)
+
+    def close(self) -> None:
+        """Follow no longer."""
+        self._stop.set()
+
+    def _up_to_date(self) -> bool:
+        following = self._reflector
+        fresh = self._clock() - following.last_answer < FRESH
+        return fresh and following.synced.is_set() and not following.error and not self._stop.is_set()
+
+
+def _nothing(_name: str, _node: Optional[Mapping[str, object]]) -> None:
+    return
+
+
+def _packed(node: Mapping[str, Any]) -> Dict[str, Any]:
+    metadata, status = node.get("metadata", {}), node.get("status", {})
+    kept = {
+        **node,
+        "metadata": {name: value for name, value in metadata.items() if name != "managedFields"},
+        "status": {name: value for name, value in status.items() if name != "images"},
+    }
+    named = {name: metadata.get(name) for name in ("name", "resourceVersion")}
+    return {"metadata": named, "packed": zlib.compress(json.dumps(kept, separators=(",", ":")).encode(), 1)}
+
+
+def _unpacked(kept: Mapping[str, Any]) -> Dict[str, Any]:
+    node: Dict[str, Any] = json.loads(zlib.decompress(kept["packed"]))
+    return node
