@@ -21,7 +21,7 @@ from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.model import Outcome, unknown
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, Union
+    from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
     from typing_extensions import TypeAlias
 
@@ -88,6 +88,7 @@ class Check(NamedTuple):
     runs a command of the site's does: it begins when every line above it has ended. `samples` are reasons that tell of
     one moment: such a failure counts when the next look finds one, too, unless the line has `strikes` of its own.
     `source` names what it reads that is slow to begin with: checks of one source share a process, which reads it once.
+    `lasts` gives the seconds that a line with these arguments may need, where that can be more than `timeout`.
     `distribution` is the installed package that it comes from, with its version, "" for a built-in one; `broken` says
     why that package's check cannot be used, "" where it can.
     """
@@ -105,6 +106,7 @@ class Check(NamedTuple):
     broken: str = ""
     samples: Tuple[str, ...] = ()
     source: str = ""
+    lasts: Optional[Callable[[Mapping[str, Any]], float]] = None
 
     @property
     def doc(self) -> str:
@@ -139,14 +141,16 @@ def check(
     changes: bool = False,
     samples: Tuple[str, ...] = (),
     source: str = "",
+    lasts: Optional[Callable[[Mapping[str, Any]], float]] = None,
 ) -> Callable[[Run], Run]:
     """Register the decorated function as the check `name`. The family is always among its tags."""
 
     def register(run: Run) -> Run:
         all_tags = tuple(dict.fromkeys((name.split("_")[1], *tags)))
         declared = Check(
-            name, run, params, timeout, on_timeout, every, needs, all_tags, changes, samples=samples, source=source
-        )
+            name, run, params, timeout, on_timeout, every, needs, all_tags, changes, samples=samples, source=source,
+            lasts=lasts,
+        )  # fmt: skip
         REGISTRY[name] = _DECLARED[run] = declared
         return run
 

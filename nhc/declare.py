@@ -53,4 +53,6 @@ def _deadline(check: Check, arguments: Mapping[str, object]) -> Tuple[float, boo
     own = next((arguments[name] for name in KEEPS if arguments.get(name) is not None), None)
     load = arguments.get("duration")
     timeout = max(check.timeout, own) if isinstance(own, (int, float)) else check.timeout
+    if check.lasts is not None:
+        timeout = max(timeout, check.lasts(arguments))
     return timeout + (load if isinstance(load, (int, float)) else 0.0), own is not None

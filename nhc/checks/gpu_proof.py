@@ -15,7 +15,7 @@ from nhc.model import Action, Metric, Outcome, crit, ok, printable, unknown, war
 from nhc.units import one_of, seconds, show_seconds, size_bytes, whole
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Sequence, Tuple
+    from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
     from nhc.facts.accelerator_values import Device
 
@@ -26,6 +26,8 @@ SEED = "NHC_PROOF_SEED"
 """The setting with the seed of a proof that is to be carried out again: `nhc deep run --seed` sets it."""
 SETTING_UP = 30.0
 """Seconds for starting the driver and giving back: over ten with eight GPUs where nothing keeps the driver awake."""
+ANSWERING = 5.0
+"""Seconds for the check itself: what NVML and `nvidia-smi -L` take, and judging."""
 BESIDE = 1 << 30
 """Bytes of memory that a proof takes of a GPU that another program uses, so that the program finds its own."""
 BESIDE_TIME = 0.2
@@ -38,6 +40,23 @@ FLAKY = "gpu-proof-flaky"
 """Where it is kept how often a result was wrong once and right afterwards, by UUID."""
 UNITS = {"memory written": "GB/s", "memory read": "GB/s", "L2": "GB/s", "from the GPU": "GB/s", "to the GPU": "GB/s"}
 METRICS = {"from the GPU": "proof_device_to_host", "to the GPU": "proof_host_to_device"}
+
+
+THOROUGH = 60.0
+"""Seconds that a thorough proof of a GPU may take."""
+
+
+def _one_gpu(arguments: Mapping[str, Any]) -> float:
+    """Seconds that one GPU has, setting up and giving back included; the copies between GPUs have as much again."""
+    proving = THOROUGH if arguments["thorough"] else 4 * arguments["time"]
+    return float(arguments["wait"] + proving)
+
+
+def _lasts(arguments: Mapping[str, Any]) -> float:
+    """Seconds for a line: a GPU may hang, and then the copies between the others, and the answer still counts."""
+    from nhc.gpu_proof.request import LAUNCHING
+
+    return 2 * _one_gpu(arguments) + LAUNCHING + ANSWERING
 
 
 class Target(NamedTuple):
@@ -59,7 +78,7 @@ class Target(NamedTuple):
     opt("-w --wait", "wait", seconds, "how long setting up and giving back may take besides", SETTING_UP),
     flag("--thorough", "thorough", "take the time to prove all memory, with a walking bit, too"),
     flag("--alone", "alone", "leave out the copies between GPUs"),
-    timeout=120.0, source=SOURCE,
+    timeout=120.0, source=SOURCE, lasts=_lasts,
     tags=("gpu", "nvidia"),
 )  # fmt: skip
 def check_gpu_proof(
@@ -105,7 +124,7 @@ def check_gpu_proof(
         "thorough": thorough,
         "seed": _seed(host, seed),
         "pairs": not (alone or any(map(_in_use, picked.devices))),
-        "timeout": wait + (60.0 if thorough else 4 * time),
+        "timeout": _one_gpu({"wait": wait, "thorough": thorough, "time": time}),
     }
     answer = _ask(host, asked)
     if isinstance(answer, Outcome):
@@ -170,7 +189,7 @@ def _judge(host: Host, target: Target, found: Answer) -> List[Outcome]:
         return [_unproved(target, name, found["error"])]
     if "unsupported" in found:
         return [unknown("GpuProofUnsupported", f"{name}: {found['unsupported']}", target=target.label)]
-    if normal_address(found["pci"]) != target.device.pci:
+    if target.device.pci and normal_address(found["pci"]) != target.device.pci:
         said = f"{name}: the driver gave the GPU at {found['pci']} under its name"
         return [unknown("GpuProofOther", said, target=target.label)]
     metrics = tuple(_metric(what, rate) for what, rate in found["rates"].items())

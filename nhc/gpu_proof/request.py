@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from typing import Any, Dict, Mapping, Optional
 
 
+LAUNCHING = 10.0
+"""Seconds for the launcher besides the proofs: its start, and the ends of processes that hang."""
+
+
 def carry_out(asked: Mapping[str, Any], environ: Mapping[str, str], watch: Optional[process.Watcher]) -> Dict[str, Any]:
     """The launcher's answer to a request (`nhc.gpu_proof.launcher.carry_out`), with the request's seed.
 
@@ -23,7 +27,7 @@ def carry_out(asked: Mapping[str, Any], environ: Mapping[str, str], watch: Optio
 
     seed = asked["seed"] if asked["seed"] >= 0 else SystemRandom().getrandbits(31)
     # Twice: the GPUs by themselves, then the copies between them.
-    timeout, env = asked["timeout"] * 2 + 10.0, {**environ, "PATH": process.PATH}
+    timeout, env = asked["timeout"] * 2 + LAUNCHING, {**environ, "PATH": process.PATH}
     argv = own_program("nhc.gpu_proof.launcher", "main")
     done = process.run(argv, timeout=timeout, env=env, stdin=json.dumps({**asked, "seed": seed}), watch=watch)
     if done.timed_out:

@@ -2,9 +2,13 @@
 
 import pytest
 
+from nhc.check import find as check_of
 from nhc.checks.gpu_proof import check_gpu_proof
+from nhc.declare import declare
 from nhc.facts import mig
+from nhc.gpu_proof.request import LAUNCHING
 from nhc.model import Action, Verdict
+from nhc.plan import Declared
 from nhc.testing.fake_host import FakeHost
 from tests.support.cuda.build import build
 from tests.support.nvml.fake import pci_tree
@@ -101,6 +105,27 @@ def test_a_call_that_hangs_loses_one_gpu_and_the_others_stand(prove):
     assert (lost.reason, lost.target) == ("GpuProofTimeout", "gpu1")
     assert "loading gpu_proof_80.ptx" in lost.message
     assert only(found, Verdict.OK).target == "gpu0"
+
+
+def test_copies_between_gpus_that_hang_leave_what_each_gpu_gave(prove):
+    found = prove("hang=0:cuCtxEnablePeerAccess", line="check_gpu_proof -t 100ms -m 80M -w 5s")
+
+    assert [one.target for one in found if one.verdict is Verdict.OK] == ["gpu0", "gpu1"]
+    lost = only(found, Verdict.UNKNOWN)
+    assert (lost.reason, lost.target) == ("GpuProofPairs", "")
+    assert "no answer at copying from" in lost.message
+
+
+@pytest.mark.parametrize("line", ["check_gpu_proof", "check_gpu_proof --thorough", "check_gpu_proof -w 5m -t 10s"])
+def test_two_hangs_are_over_before_the_line_is_ended(line):
+    """One of a GPU by itself and one of the copies: each takes all its time, and what the other GPUs gave stands."""
+    _check, *arguments = line.split()
+    given = check_of("check_gpu_proof").parse(arguments)
+    one_hang = given["wait"] + (60 if given["thorough"] else 4 * given["time"])
+
+    declared = declare(line.split())
+    assert isinstance(declared, Declared)
+    assert declared.timeout >= 2 * one_hang + LAUNCHING
 
 
 @pytest.mark.parametrize(
@@ -209,6 +234,12 @@ GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-b1000001-0000-4000-8000-000000000001)
 
 def test_each_instance_of_a_divided_gpu_is_proved(prove):
     found = prove(nvml_faults=("0.mig_mode 1 1",), commands={"nvidia-smi -L": MIG_LIST})
+
+    assert [one.target for one in found if one.verdict is Verdict.OK] == ["gpu0.0", "gpu0.1", "gpu1"]
+
+
+def test_a_divided_gpu_whose_address_nvml_does_not_tell_is_proved(prove):
+    found = prove(nvml_faults=("0.mig_mode 1 1", "devices 7", "0.pci error 3"), commands={"nvidia-smi -L": MIG_LIST})
 
     assert [one.target for one in found if one.verdict is Verdict.OK] == ["gpu0.0", "gpu0.1", "gpu1"]
 

@@ -171,7 +171,7 @@ Result cuMemsetD8_v2(uint64_t place, unsigned char value, size_t size) { memset(
 Result cuMemHostAlloc(void **place, size_t size, unsigned flags) { (void)flags; FATE(); *place = malloc(size); return *place ? 0 : 2; }
 Result cuMemFreeHost(void *place) { free(place); return 0; }
 Result cuDeviceCanAccessPeer(int *can, int device, int other) { (void)device; (void)other; *can = peers; return 0; }
-Result cuCtxEnablePeerAccess(void *context, unsigned flags) { (void)context; (void)flags; return 0; }
+Result cuCtxEnablePeerAccess(void *context, unsigned flags) { (void)context; (void)flags; FATE(); return 0; }
 Result cuMemcpyPeer(uint64_t to, void *to_context, uint64_t from, void *from_context, size_t size) {
   FATE();
   memcpy((void *)(uintptr_t)to, (void *)(uintptr_t)from, size);
