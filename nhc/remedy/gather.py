@@ -11,7 +11,9 @@ import hashlib
 import os
 import threading
 import time
-from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
+
+from sqlalchemy.engine import Connection
 
 from nhc.hosts import redaction
 from nhc.model import printable
@@ -128,13 +130,22 @@ class Gatherer:
         rows = pieces or [Piece("collection", message="nothing here can show what the machine looked like")]
         try:
             with self.store.write() as connection:
+                there = self._of_this_attempt(connection, case)
                 for one in rows:
+                    if (one.name, one.sha256) in there:
+                        continue
                     evidence.add(
                         connection, case.episode, one.name, now=now, kind=one.kind, sha256=one.sha256, size=one.size,
                         cut=one.cut, expires=now + self.keep, message=one.message,
                     )  # fmt: skip
         except StoreError:
             return  # the repair does not fail for it; the next round's own writes will say that the store is away
+
+    def _of_this_attempt(self, connection: Connection, case: EpisodeCase) -> Set[Tuple[str, str]]:
+        """What a process that was killed before the next step has already written down for the same attempt."""
+        since = max((one.written for one in case.attempts), default=0.0)
+        found = evidence.of_episode(connection, case.episode.id)
+        return {(one.name, one.sha256) for one in found if one.collected > since}
 
     def expire(self) -> Optional[int]:
         """Forget what is older than it is to be kept; how many files were deleted. Raises StoreError."""

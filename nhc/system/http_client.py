@@ -137,11 +137,11 @@ class HttpClient:
         parts = _parts(url)
         try:
             connection = self._connected(exchange, parts)
-        except ValueError:  # UnicodeError: a name that DNS cannot have
-            raise BadAddress("the address is no URL") from None
         except (OSError, http.client.HTTPException) as error:
             kind = CertificateRefused if isinstance(error, ssl.SSLCertVerificationError) else NotSent
             raise kind(problem(error, exchange)) from None
+        except ValueError:  # UnicodeError: a name that DNS cannot have. A certificate's error is a ValueError as well
+            raise BadAddress("the address is no URL") from None
         answer: Optional[http.client.HTTPResponse] = None
         whole = False
         try:
@@ -152,10 +152,10 @@ class HttpClient:
             success = 200 <= answer.status < 300
             data = b"" if success and heads else _body(answer, exchange, limit, success)
             whole = answer.isclosed() and not answer.will_close
-        except ValueError:
-            raise BadAddress("a header has characters that HTTP does not take") from None
         except (OSError, http.client.HTTPException, zlib.error) as error:
             raise NoAnswer(problem(error, exchange)) from None
+        except ValueError:
+            raise BadAddress("a header has characters that HTTP does not take") from None
         finally:
             if whole and self._keep and not exchange.over:
                 self._kept = (parts.scheme + parts.netloc, connection)

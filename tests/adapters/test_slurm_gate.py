@@ -5,12 +5,14 @@ The one fake is the tool that the suite runs (`triad`), slow on one node.
 
 import json
 import os
+import random
 import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,8 @@ from tests.support.waiting import until
 ROOT = Path(__file__).resolve().parents[2]
 NODES = ["n1", "n2", "n3", "n4", "n5"]
 MINE = "NHC-GATE:"
+KILLS = int(os.environ.get("NHC_KILLS", "8"))
+"""50 take some minutes."""
 
 # Prints what nhc/data/triad.c prints. It waits while `hold` is there, is slow where `slow` is, dies where `dies` is.
 TOOL = """#!/bin/sh
@@ -287,6 +291,30 @@ def test_a_gate_that_was_killed_goes_on_and_its_tool_is_gone(node, cluster):
     (one.place / "hold").unlink()
     assert "run 2 of 2" in one.gate("run", "--apply")
     assert takes_work(cluster, "n5")
+
+
+def test_kills_at_any_moment_let_no_unproved_node_in(node, cluster):
+    """SIGKILL: nothing of the run can put things right any more; the next run does."""
+    one = node("n5")
+    one.settings.write_text(one.settings.read_text().replace("tries = 2", "tries = 100"))
+    chance, tool = random.Random(1), str(one.place / "triad").encode()
+    for _ in range(KILLS):
+        gate = one.begin()
+        time.sleep(chance.uniform(0.2, 3.0))  # where in its work it dies is left to chance
+        gate.kill()
+        gate.wait(60)
+        kept = one.record
+        assert kept is None or one.held() or kept.state.lets_in, (kept, cluster.show("n5"))
+        if kept is not None and kept.state.lets_in:
+            assert one.runs(), "nobody is let in without a run"
+            one.gate("close", one.name, "--apply", "--why", "again", "--by", "anna")
+    until(lambda: not [pid for pid in os.listdir("/proc") if pid.isdigit() and tool in _argv(pid)], what="its end")
+    before = one.runs()
+    one.gate("run", "--apply")
+    assert (one.runs(), one.record.state) == (before + 1, GateState.PASSED)
+    assert takes_work(cluster, "n5")
+    verified = [sys.executable, "-m", "nhc", "store", "verify", "--store", f"sqlite:///{one.place}/store.db"]
+    assert subprocess.run(verified, env=one.env, capture_output=True, timeout=60, check=False).returncode == 0
 
 
 def _argv(pid):

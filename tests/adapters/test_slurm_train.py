@@ -1,6 +1,8 @@
 """A maintenance train of four nodes on a real Slurm: drained, rebooted through RebootProgram, proved, resumed."""
 
 import json
+import os
+import random
 import re
 import subprocess
 import sys
@@ -20,6 +22,8 @@ from tests.support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 NODES = ["t1", "t2", "t3", "t4"]
+KILLS = int(os.environ.get("NHC_KILLS", "8"))
+"""50 take some minutes."""
 EXTRA = "RebootProgram=/bin/true\nResumeTimeout=60\n"
 CODE = "import sys; from nhc.cli.main import main; sys.exit(main(sys.argv[1:]))"
 
@@ -184,3 +188,42 @@ def test_four_nodes_are_rebooted_once_each_though_the_process_is_killed(train, f
     assert status.returncode == 0
     assert "done" in status.stdout
     assert status.stdout.count("returned") >= 4
+
+
+def test_kills_at_any_moment_reboot_no_node_twice_and_lose_none(train, four):
+    """A step that was cut off is looked at, never repeated: a node is rebooted once, or a person is asked for it."""
+    chance, issued, deadline = random.Random(1), {}, time.monotonic() + 240
+    kills, most = 0, 0
+    train.report()
+    train.start()
+    begun = time.monotonic() + chance.uniform(0.3, 3.0)
+    while train.child.poll() is None or train.child.returncode == -9:
+        assert time.monotonic() < deadline + 6 * KILLS, (train.place / "log").read_text()
+        if kills < KILLS and time.monotonic() > begun:
+            train.child.kill()
+            train.child.wait(60)
+            kills += 1
+            train.start()
+            begun = time.monotonic() + chance.uniform(0.3, 3.0)  # where in its work it dies is left to chance
+        train.report()
+        shown = four.scontrol("-o", "show", "node", ",".join(NODES)).stdout
+        states = dict(re.findall(r"^NodeName=(\S+).* State=(\S+)", shown, re.MULTILINE))
+        most = max(most, sum("DRAIN" in state or "DOWN" in state for state in states.values()))
+        for name, state in states.items():
+            if "REBOOT_ISSUED" in state:
+                since = issued.setdefault((name, train.boots[name]), time.monotonic())
+                if time.monotonic() > since + 3:  # slurmctld's boot times waver by a second
+                    train.boots[name] += 1
+                    four.boot_node(name)
+        time.sleep(0.2)
+    log = (train.place / "log").read_text()
+    rows, acts, whats = train.rows()
+    assert kills == KILLS or all(row.state == "returned" for row in rows.values()), log
+    assert all(train.boots[name] <= 2 for name in NODES), "no node was rebooted twice"
+    assert all(whats.count(("attempt.written", name)) <= 1 for name in NODES)
+    assert all(one.outcome for one in acts), "each attempt has an outcome"
+    assert most <= 2, "the bound held"
+    for name in NODES:
+        state = rows[name].state
+        assert state == "returned" or (log.count(name) and state != "acting"), (name, state, log)
+    assert sum(row.state == "returned" for row in rows.values()) == sum(one.outcome == "succeeded" for one in acts), log

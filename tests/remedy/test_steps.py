@@ -14,6 +14,7 @@ from nhc.remedy.persons import RequestRefused, abort, close_breaker, decide, rel
 from nhc.store import episodes, evidence, holds
 from tests.remedy.test_controller import all_episodes, last, tried
 from tests.support.remedy_world import Node, Sickness
+from tests.support.waiting import until
 
 APPROVAL = "[approval]\nreboot = 2"
 
@@ -326,6 +327,28 @@ def test_evidence_is_collected_before_the_mark_where_the_mark_costs_the_machine(
     assert in_service[0]
     with world.read() as connection:
         assert evidence.of_episode(connection, last(world).id)[0].name == "node/kernel.txt"
+
+
+def test_evidence_that_a_killed_process_wrote_down_is_not_written_twice(world, tmp_path):
+    """The process dies between the rows and the next step: what comes after it collects for the same attempt."""
+    source = Source(("x", b"1"), ("x", b"2"))
+
+    class Dying(Gatherer):
+        def collected(self, case, machine):
+            if super().collected(case, machine):
+                raise SystemExit
+            return False
+
+    sources = [("bmc", source)]
+    budget = EvidenceBudget(1000, 30.0)
+    dying = Dying(world, lambda _node: sources, budget, str(tmp_path / "kept"), 60.0, clock=lambda: world.now)
+    world.fall_sick("n1")
+    controller = world.controller(evidence=dying)
+    with pytest.raises(SystemExit):
+        until(lambda: controller.round() is None)  # it never is
+    rows, _ = gathered(world, tmp_path, sources)
+    assert sorted((one.name, one.size) for one in rows) == [("bmc/x", 1), ("bmc/x", 1)]
+    assert world.sendings("n1") == [Rung.REBOOT]
 
 
 def test_evidence_is_cut_to_its_budget(world, tmp_path):
