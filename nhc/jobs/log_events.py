@@ -20,7 +20,7 @@ AFTER = 2
 """Steps after an event that show that the job survived it: the other ranks only finish the step under way."""
 _DAY, _CLOCK = r"(?:0[1-9]|[12]\d|3[01])", r"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d"
 _ISO = re.compile(rf"(?<!\d)(20\d\d-(?:0[1-9]|1[0-2])-{_DAY})[T_ ]({_CLOCK})([.,]\d{{1,9}})?(Z|[+-]\d\d:?\d\d)?")
-_GLOG = re.compile(rf"(?:^|[\[ ])[IWEF](0[1-9]|1[0-2])({_DAY}) ({_CLOCK}(?:\.\d{{1,9}})?)")
+_GLOG = re.compile(rf"(?:^|[\[ ])[IWEF](1[0-2]|0?[1-9])({_DAY}) ({_CLOCK}(?:\.\d{{1,9}})?)")
 _STAMP_WITHIN = 240
 """Characters of a line in which its time is looked for."""
 
@@ -111,5 +111,5 @@ def stamp(line: str, year: int) -> Optional[float]:
         return from_iso(f"{found[1]} {found[2]}{found[3] or ''}{found[4] or ''}")
     glog = _GLOG.search(head)
     if glog:
-        return from_iso(f"{year:04}-{glog[1]}-{glog[2]} {glog[3]}")
+        return from_iso(f"{year:04}-{int(glog[1]):02}-{glog[2]} {glog[3]}")  # torch writes June as 6
     return None

@@ -9,6 +9,8 @@ import re
 from typing import NamedTuple, Optional, Set
 
 _BEGINS = re.compile(r"^(.*?)(?:Original |(\+) Exception Group )?Traceback \(most recent call last\):\s*$")
+_RICH = re.compile(r"^(.*?)╭─+ Traceback \(most recent call last\) ─")
+"""The frame that the library rich draws: its last line begins with ╰, and the exception is below."""
 _EXCEPTION = re.compile(r"^([A-Za-z_][\w.]*)(?::\s?(.*))?$")
 _PASSED_ON = re.compile(
     r"NCCL|ncclUnhandled|ncclSystem|ncclRemote|gloo|unspecified launch failure|uncorrectable|hardware error|ECC|"
@@ -48,9 +50,9 @@ class Tracebacks:
     def line(self, line: str) -> Optional[RaisedException]:
         """The exception, where this line ends a traceback with one."""
         self.frame = False
-        begins = _BEGINS.match(line)
+        begins = _BEGINS.match(line) or _RICH.match(line)
         if begins:
-            self._within.add(f"{begins[1]}| " if begins[2] else begins[1])
+            self._within.add(f"{begins[1]}| " if begins.re is _BEGINS and begins[2] else begins[1])
             self.frame = True
             return None
         if not self._within:
@@ -59,7 +61,7 @@ class Tracebacks:
             if not line.startswith(prefix):
                 continue
             rest = line[len(prefix) :].rstrip()
-            if rest.startswith((" ", "\t")):
+            if rest.startswith((" ", "\t", "│", "╰")):
                 self.frame = True
                 return None
             self._within.discard(prefix)

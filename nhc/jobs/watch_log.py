@@ -1,7 +1,7 @@
 """Reads one line of a training job's log: progress, loss, step time, NaN, NCCL's watchdog, and which rank.
 
-Pure. The forms are those of torchrun (`[rank3]:`), srun -l (`3: `), PyTorch's ProcessGroupNCCL, NCCL, Megatron-LM,
-DeepSpeed and Hugging Face's Trainer. A line in no known form gives no fact, and never counts as a sign of health.
+Pure. The forms are those of torchrun (`[rank3]:`), srun -l (`3: `), mpirun (`[1,3]<stderr>:`), PyTorch's
+ProcessGroupNCCL, NCCL, Megatron-LM, DeepSpeed and Hugging Face's Trainer. A line in no known form gives no fact, and never counts as a sign of health.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class LogFact(NamedTuple):
 
 
 _RANK = re.compile(r"\[(?:rank|Rank) ?(\d+)\]|\bRank (\d+)\]|\bon rank[ :]+(\d+)|\brank[ :=]+(\d+)\b", re.IGNORECASE)
-_TASK = re.compile(r"^ ?(\d{1,6}): ")
+_TASK = re.compile(r"^ ?(\d{1,6}): |^.{0,40}\[\d+,(\d+)\]<std(?:err|out)>:")
 _HOST = re.compile(r"^(?:\[?(?P<a>[A-Za-z][\w.-]*)\]?: )?(?:\s*\d+: )?(?P<b>[A-Za-z][\w.-]*):\d+:\d+ \[\d+\] NCCL ")
 _STEP = re.compile(r"\b(?:global[_ ]step|iteration|iter|step)['\"]?\s*[:=#]?\s*(\d+)", re.IGNORECASE)
 _NUMBER = r"([-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf(?:inity)?))"
@@ -128,7 +128,7 @@ def whose(line: str) -> Tuple[int, str]:
     rank = next((int(one) for one in found.groups() if one), -1) if found else -1
     if rank < 0:
         task = _TASK.match(line)
-        rank = int(task[1]) if task else -1
+        rank = int(task[1] or task[2]) if task else -1
     host = _HOST.match(line)
     return rank, (host["b"] if host else "")
 

@@ -87,6 +87,26 @@ def test_a_group_of_exceptions_is_read_too():
     assert [event.message for event in read(*lines)] == ["ExceptionGroup: two of them (2 sub-exceptions)"]
 
 
+def test_a_traceback_that_rich_has_drawn_is_read_too():
+    lines = ["╭───────────────── Traceback (most recent call last) ─────────────────╮",
+             '│ ❱ 12     raise Stop("CUDA out of memory")                           │', "╰──────────╯",
+             "KeyError: 'backend'"]  # fmt: skip
+    assert [event.message for event in read(*lines)] == ["KeyError: 'backend'"]
+
+
+def test_the_rank_of_a_line_that_mpirun_has_tagged_is_read():
+    (event,) = read(
+        "Sun Jan 28 12:09:59 2018[1,279]<stderr>:[n7:16633:0:16633] Caught signal 11 (Segmentation fault: x)"
+    )
+    assert event.rank == 279
+
+
+def test_an_exception_of_a_library_that_nobody_caught_is_a_cascade():
+    events = read("terminate called after throwing an instance of 'std::runtime_error'",
+                  "terminate called after throwing an instance of 'std::out_of_range'")  # fmt: skip
+    assert [event.role for event in events] == ["cascade", "initiating"]
+
+
 def test_source_code_that_a_traceback_shows_is_no_message():
     lines = ["Traceback (most recent call last):", '  File "train.py", line 3, in <module>',
              '    raise Stop("CUDA out of memory, or No space left on device")', "Stop: by hand"]  # fmt: skip
@@ -108,6 +128,7 @@ def test_ranks_that_write_between_one_anothers_lines_have_tracebacks_of_their_ow
         ("  time      : 2026-11-23_02:45:49", "2026-11-23 02:45:49"),
         ("[rank0]:[E1123 02:46:43.100000 ProcessGroupNCCL.cpp:2057] x", "2026-11-23 02:46:43.1"),
         ("2026-11-23T02:46:12+05:30 x", "2026-11-23T02:46:12+05:30"),
+        ("[rank4]:[E602 11:18:52.500000000 ProcessGroupNCCL.cpp:684] x", "2026-06-02 11:18:52.5"),
     ],
 )
 def test_the_time_of_a_line_is_read_in_each_form(line, at):
