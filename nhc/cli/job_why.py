@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
+import stat
 import sys
 import time
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
@@ -16,7 +18,7 @@ from nhc.cli.command_error import CommandError
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
 from nhc.jobs import why_nodes
-from nhc.jobs.log_catalogue import GPU, NETWORK, NODE, STORAGE, UNKNOWN
+from nhc.jobs.log_catalogue import GPU, INITIATING, NETWORK, NODE, STORAGE, UNKNOWN
 from nhc.jobs.why import Clue, dated, decide
 from nhc.jobs.why_logs import JobLogs
 from nhc.jobs.why_record import places, record_clues
@@ -52,6 +54,10 @@ _what, _who = under("What is asked"), under("Where the job ran")
     help="The job's nodes, where no scheduler says them: gpu[001-016].",
 )
 @under("What is shown")("-e", "--evidence", "full", is_flag=True, help="Show what every witness said.")
+@under("What is shown")(
+    "--append", is_flag=True, help="Append the answer to the output of a job that failed, and print nothing."
+)
+@under("What is shown")("--first-node", default="", metavar="NODE", help="With --append: only on the job's first node.")
 @under("What is shown")("--json", "as_text", is_flag=True, help="Print JSON (docs/why.schema.json).")
 def command(**options: Any) -> None:
     """Say why a job ended: the program, its limits, a node, the network or storage, the scheduler or a person.
@@ -67,6 +73,8 @@ def command(**options: Any) -> None:
 
 def _why(options: Dict[str, Any]) -> int:
     why = ask(options)
+    if options["append"]:
+        return _append(why, options["first_node"])
     if options["as_text"]:
         click.echo(json.dumps(as_json(why), indent=2, ensure_ascii=False))
     else:
@@ -75,6 +83,24 @@ def _why(options: Dict[str, Any]) -> int:
     if why.verdict.cause in (UNKNOWN, GPU):
         return EXIT_UNKNOWN
     return EXIT_UNHEALTHY if why.verdict.cause in (NODE, NETWORK, STORAGE) else EXIT_HEALTHY
+
+
+def _append(why: JobWhy, first_node: str) -> int:
+    """Write the answer into the job's own output, as its user: no more than he could do. Raises CommandError."""
+    if not why.output or (first_node and why.nodes[:1] != (first_node,)):
+        return EXIT_HEALTHY
+    if not any(clue.role == INITIATING for clue in why.clues):
+        return EXIT_HEALTHY  # nothing says that it failed
+    text = "".join(f"nhc: {printable(line)}\n" for line in summary(why))
+    try:
+        handle = os.open(why.output, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(handle, "w", encoding="utf-8") as file:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                raise OSError(errno.EINVAL, "it is no plain file")
+            file.write(text)
+    except OSError as error:
+        raise CommandError(f"{why.output}: {error.strerror}", EXIT_UNKNOWN) from None
+    return EXIT_HEALTHY
 
 
 def ask(options: Dict[str, Any]) -> JobWhy:
@@ -100,8 +126,9 @@ def ask(options: Dict[str, Any]) -> JobWhy:
     verdict = decide(clues, ended or logs.last)
     if record and record.running:
         witnesses.append(Witness("end", "the job still runs"))
+    output = next((log.path for log in reversed(record.logs)), "") if record else ""  # the standard output comes last
     return JobWhy(job, verdict, tuple(clues), tuple(witnesses), tuple(nodes), record.state if record else "",
-                  record.started if record else None, ended, tuple(why_nodes.shared(clues)), done)  # fmt: skip
+                  record.started if record else None, ended, tuple(why_nodes.shared(clues)), done, output)  # fmt: skip
 
 
 def _sorted(names: Sequence[str]) -> Tuple[str, List[str]]:

@@ -5,6 +5,7 @@
     NHC_EPILOG_DRAIN  what of it drains the node even uncleaned (default: nothing)
     NHC_EPILOG_TMP    directories to look for files in (default: /tmp)
     NHC_EPILOG_GPU_MB MiB of GPU memory that may be in use after a job (default: 1024)
+    NHC_EPILOG_WHY    1: write into a failed job's output why it ended (default: 0)
 
 What was to be cleaned and could not be (a process that cannot be killed) drains the node. Other leftovers
 are logged.
@@ -17,6 +18,7 @@ import time
 from nhc.hooks import log
 from nhc.hooks.job_environment import job_devices, watch_only
 from nhc.hooks.leftovers import Leftover, find
+from nhc.hooks.tell_why import tell_why
 from nhc.host import Host
 from nhc.language.setting_words import KINDS
 from nhc.light import TYPE_CHECKING
@@ -43,6 +45,7 @@ def epilog(
     host = host or Host(settings=settings)
     begun = time.monotonic()
     outcomes = after_job(report.host, environ, settings, host)
+    tell_why(report.host, environ, settings)
     elapsed = time.monotonic() - begun
     found = tuple(CheckResult("leftovers", outcome, elapsed, tags=("job",)) for outcome in outcomes)
     report = report._replace(results=report.results + found)

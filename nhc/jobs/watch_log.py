@@ -1,7 +1,8 @@
 """Reads one line of a training job's log: progress, loss, step time, NaN, NCCL's watchdog, and which rank.
 
 Pure. The forms are those of torchrun (`[rank3]:`), srun -l (`3: `), mpirun (`[1,3]<stderr>:`), PyTorch's
-ProcessGroupNCCL, NCCL, Megatron-LM, DeepSpeed and Hugging Face's Trainer. A line in no known form gives no fact, and never counts as a sign of health.
+ProcessGroupNCCL, NCCL, Megatron-LM, DeepSpeed and Hugging Face's Trainer. A line in no known form gives no fact, and
+never counts as a sign of health.
 """
 
 from __future__ import annotations

@@ -45,7 +45,10 @@ class Witness(NamedTuple):
 
 
 class JobWhy(NamedTuple):
-    """All of the answer. `state` is the scheduler's own name for the job's end; `done` is what nhc did about it."""
+    """All of the answer. `state` is the scheduler's own name for the job's end; `done` is what nhc did about it.
+
+    `output` is the file of the job's standard output, "" where it has none.
+    """
 
     job: str
     verdict: JobVerdict
@@ -57,6 +60,7 @@ class JobWhy(NamedTuple):
     ended: Optional[float] = None
     shared: Tuple[str, ...] = ()
     done: Tuple[str, ...] = ()
+    output: str = ""
 
 
 def summary(why: JobWhy) -> List[str]:

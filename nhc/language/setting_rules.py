@@ -71,6 +71,7 @@ RULES: Dict[str, Rule] = {
     "NHC_EPILOG_GPU_MB": _number,
     "NHC_EPILOG_MAX_AGE": units.seconds,
     "NHC_EPILOG_TIMEOUT": _seconds,
+    "NHC_EPILOG_WHY": _switch,
     "NHC_HEALTHCHECK_TIMEOUT": _seconds,
     "NHC_MAX_DRAINED": _ceiling,
     "NHC_PROLOG_MAX_AGE": units.seconds,

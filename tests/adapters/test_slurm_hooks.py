@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pwd
+import shutil
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from tests.support.require import need
 from tests.support.waiting import until
 
 
@@ -234,6 +236,27 @@ def test_leftover_processes_of_the_job_are_ended_and_another_users_are_not(clust
         what="the epilog to say so", said=lambda: f"{pid}: {hooks.said('epilog')}",
     )  # fmt: skip
     until(lambda: cluster.state("n2") == "idle", what="n2 to be idle")
+
+
+def test_a_failed_jobs_output_says_why_it_ended_and_a_good_ones_does_not(cluster, hooks):
+    need("setpriv", shutil.which("setpriv"))
+    quiet_health_check(hooks)
+    user = pwd.getpwnam("games").pw_uid
+    hooks.configure(NHC_EPILOG_WHY="1", NHC_EPILOG_FIND="", MAX_SYS_UID=str(user - 1))
+    place = hooks.directory / "outputs"
+    place.mkdir()
+    place.chmod(0o777)
+    for name, script in (("bad", "python3 -c 'raise KeyError(\"lr\")'"), ("good", "echo done")):
+        job = cluster.submit(script, "--nodelist=n2", f"--uid={user}", f"--output={place}/{name}.%j")
+        until(lambda job=job: cluster.job(job)["JobState"] in ("COMPLETED", "FAILED"), what=f"job {job} to end")
+        until(lambda: cluster.state("n2") == "idle", what="the epilog to end")
+        output = place / f"{name}.{job}"
+        if name == "good":
+            assert output.read_text() == "done\n"
+            continue
+        said = [line for line in output.read_text().splitlines() if line.startswith("nhc: ")]
+        assert len(said) == 3, hooks.said("epilog")
+        assert said[0].startswith(f"nhc: job {job}: your program (supported): KeyError: 'lr', n2")
 
 
 def alive(pid):

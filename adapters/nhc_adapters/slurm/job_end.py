@@ -7,6 +7,7 @@ Any user may ask for jobs of his own. sacct says who cancelled a job, and how ea
 from __future__ import annotations
 
 import re
+import time
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from nhc.matching.node_ranges import expand
@@ -15,7 +16,7 @@ from nhc.ports.adapter import AdapterError
 from nhc.ports.job_ends import JobEndRecord, JobLogText
 from nhc.ports.jobs import JobLoss, JobName, LossCause, Phase, Wish
 from nhc_adapters._command import Commands, complaint
-from nhc_adapters.slurm.job_states import CAUSES, KIND, SlurmJob, job_of, parse_jobs
+from nhc_adapters.slurm.job_states import CAUSES, KIND, SlurmJob, exit_text, job_of, parse_jobs
 
 _COLUMNS = ("JobID", "State", "ExitCode", "Start", "End", "NodeList", "NTasks", "User")
 _PLAIN = re.compile(r"\d{1,10}(?:_\d{1,10}|\+\d{1,4})?")
@@ -68,10 +69,12 @@ def _from_controller(job: SlurmJob, down: Mapping[str, str]) -> JobEndRecord:
         losses += [loss._replace(node=node, detail=f"{loss.detail}: {down[node]}") for node in lost] or [loss]
     if view.phase is Phase.CANCELLED:
         losses.append(JobLoss("", LossCause.CANCELLED, "it was cancelled", ended or 0.0))
+    if view.phase is Phase.ENDING and job["ExitCode"] not in ("", "0:0"):  # in its epilog, where its state is not shown
+        losses.append(JobLoss("", LossCause.EXIT, exit_text(job["ExitCode"]), ended or time.time()))
     paths = dict.fromkeys(path for path in (job["StdErr"], job["StdOut"]) if path and path != "/dev/null")
     return JobEndRecord(view.job, job["JobState"], nodes, _seconds(job["StartTime"]), ended, tuple(losses),
                         tuple(JobLogText(path.rpartition("/")[2], path) for path in paths), job["User"],
-                        int(job["NumTasks"] or 0), job["JobState"] not in _ENDED)  # fmt: skip
+                        int(job["NumTasks"] or 0), job["JobState"] not in (*_ENDED, "COMPLETING"))  # fmt: skip
 
 
 def _accounted(command: Commands, name: str) -> Tuple[Optional[JobEndRecord], str]:
@@ -112,9 +115,7 @@ def _losses(row: Mapping[str, str], ended: Optional[float]) -> List[JobLoss]:
     if state not in CAUSES:
         return []
     cause, detail = CAUSES[state]
-    status, _, number = row["ExitCode"].partition(":")
-    how = f"it was ended by signal {number}" if number not in ("", "0") else f"it ended with exit status {status}"
-    return [JobLoss("", cause, detail or how, at)]
+    return [JobLoss("", cause, detail or exit_text(row["ExitCode"]), at)]
 
 
 def _seconds(text: str) -> Optional[float]:

@@ -206,10 +206,11 @@ def _phase(job: SlurmJob) -> Tuple[Phase, Tuple[JobLoss, ...]]:
     if state not in CAUSES:
         raise ValueError(f"job {job.number} is {printable(state, 40)!r}, which is no state of a job that nhc knows")
     cause, detail = CAUSES[state]
-    return Phase.FAILED, (JobLoss("", cause, detail or _exit(job["ExitCode"]), _time(job["EndTime"]) or 0.0),)
+    return Phase.FAILED, (JobLoss("", cause, detail or exit_text(job["ExitCode"]), _time(job["EndTime"]) or 0.0),)
 
 
-def _exit(code: str) -> str:
+def exit_text(code: str) -> str:
+    """What `STATUS:SIGNAL` says, Slurm's form of an exit code."""
     status, _, number = code.partition(":")
     return f"it was ended by signal {number}" if number not in ("", "0") else f"it ended with exit status {status}"
 

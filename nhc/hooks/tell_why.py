@@ -1,0 +1,57 @@
+"""NHC_EPILOG_WHY=1: the epilog writes into a failed job's own output why it ended (nhc job why).
+
+It runs as the job's user, who can write no other file by it than his own, and only on the job's first node. Nothing
+that goes wrong here keeps the node from the next job.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from nhc.hooks import log
+from nhc.hooks.job_environment import watch_only
+from nhc.light import TYPE_CHECKING
+from nhc.model import printable
+from nhc.system import process
+
+if TYPE_CHECKING:
+    from typing import Mapping
+
+
+LIMIT = 20.0
+"""Seconds: slurmd waits for the epilog before the node takes work again."""
+
+
+def tell_why(node: str, environ: Mapping[str, str], settings: Mapping[str, str]) -> None:
+    """Append the three lines, where the site asks for it."""
+    job, uid = environ.get("SLURM_JOB_ID", ""), environ.get("SLURM_JOB_UID", "")
+    wanted = settings.get("NHC_EPILOG_WHY", "0").strip().lower() not in ("", "0", "no", "off", "false")
+    if not wanted or not job.isdigit() or not uid.isdigit() or uid == "0":
+        return
+    if watch_only(settings):
+        log.info(f"{node}: job {job}: watch only: otherwise its output would say why it ended")
+        return
+    user = ["setpriv", "--reuid", uid, "--regid", _group(uid, environ), "--init-groups", "--no-new-privs"]
+    argv = [*user, sys.executable, "-m", "nhc", "job", "why", "--append", "--first-node", node, "--timeout", "10", job]
+    kept = {name: environ[name] for name in ("SLURM_CONF", "PYTHONPATH") if name in environ}
+    kept["PATH"] = process.PATH
+    if settings.get("NHC_RM_PATH"):
+        kept["NHC_RM_PATH"] = settings["NHC_RM_PATH"]
+    try:
+        done = process.run(argv, timeout=LIMIT, env=kept)
+    except OSError as error:
+        log.warn(f"{node}: job {job}: why it ended could not be told: {error.strerror}")
+        return
+    if done.status or done.timed_out:
+        said = printable(done.stderr.strip().rpartition("\n")[2], 300) or f"exit status {done.status}"
+        log.warn(f"{node}: job {job}: why it ended could not be told: {said}")
+
+
+def _group(uid: str, environ: Mapping[str, str]) -> str:
+    """The user's group: Slurm names it from 22.05 on, else the user's own."""
+    gid = environ.get("SLURM_JOB_GID", "")
+    if gid.isdigit():
+        return gid
+    import pwd
+
+    return str(pwd.getpwuid(int(uid)).pw_gid)
