@@ -4,23 +4,48 @@ from __future__ import annotations
 
 import pytest
 
-from nhc.model import Action
-from nhc.ports.repair import Rung
-from nhc.remedy.settings import RepairerSettings
-from nhc.store import nodes as store_nodes
+from nhc.ports.repair import Machine, Rung
+from nhc_adapters.cloud.aws.client import Aws
+from nhc_adapters.cloud.aws.repairer import AwsRepairer
+from nhc_adapters.repair.settings import AdapterSettings
+from tests.adapters.cloud.test_aws_contract import ENVIRON
 from tests.adapters.cloud.test_aws_contract import WORLDS as AWS
 from tests.adapters.cloud.test_azure import WORLDS as AZURE
 from tests.adapters.cloud.test_google import WORLDS as GOOGLE
 from tests.adapters.cloud.test_oracle import WORLDS as ORACLE
-from tests.remedy.test_controller import all_episodes, last
-from tests.remedy.test_proving import SuiteNode, proved_by, rounds_until, settings
+from tests.remedy.test_proving import SuiteNode, server  # noqa: F401 (a fixture)
+from tests.support.clouds.moto_server import moto_server
 from tests.support.new_store import store  # noqa: F401 (a fixture)
-from tests.support.remedy_world import Node, Sickness, World
-from tests.support.ssh import sshd
+from tests.support.suite_after_repair import play
+
+
+class MotoWorld:
+    """An instance of moto's that is rebooted. (moto's instances keep their LaunchTime through a stop and a start.)"""
+
+    rung = Rung.REBOOT
+
+    def __init__(self):
+        self.moto = moto_server()
+        url = self.moto.__enter__()
+        aws = Aws(AdapterSettings({"endpoint": url}, ("endpoint", "region", "profile")), ENVIRON, 20.0)
+        (image,) = aws.call("ec2", "DescribeImages", MaxResults=5)["Images"][:1]
+        made = aws.call("ec2", "RunInstances", ImageId=image["ImageId"], MinCount=1, MaxCount=1)["Instances"][0]
+        self.machine = Machine("n1", f"aws:///us-east-1a/{made['InstanceId']}", made["PrivateIpAddress"])
+        self.repairer = AwsRepairer({"endpoint": url}, ENVIRON)
+
+    def take_effect(self):
+        """moto has done it by the time of the answer."""
+
+    def close(self):
+        self.moto.__exit__(None, None, None)
+
 
 WAYS = {
     "ec2-reboot": AWS["reboot"],
     "ec2-group": AWS["replace-in-group"],
+    "ec2-reboot-by-moto": MotoWorld,
+    "hyperpod-reboot": AWS["hyperpod-reboot"],
+    "hyperpod-replace": AWS["hyperpod-replace"],
     "google-group": GOOGLE["recreate"],
     "azure-restart": AZURE["restart"],
     "aks": AZURE["aks"],
@@ -28,17 +53,9 @@ WAYS = {
 }
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with sshd(tmp_path_factory.mktemp("sshd")) as running:
-        running.trust(["127.0.0.1"])
-        text = running.config.read_text()
-        running.config.write_text(f"Host *\n  HostName 127.0.0.1\n{text}")
-        yield running
-
-
 @pytest.fixture
-def node(tmp_path, server):
+def node(tmp_path, server):  # noqa: F811
+    server.config.write_text(f"Host *\n  HostName 127.0.0.1\n{server.config.read_text()}")
     (tmp_path / "node").mkdir()
     return SuiteNode(tmp_path / "node", server)
 
@@ -47,44 +64,6 @@ def node(tmp_path, server):
 @pytest.mark.parametrize("passes", [True, False], ids=["passes", "fails"])
 @pytest.mark.parametrize("way", list(WAYS))
 def test_a_node_comes_back_by_its_suite_alone(way, passes, store, node):  # noqa: F811
-    cloud, world = WAYS[way](), World(store)
-    name = cloud.machine.node
-    world.nodes[name] = Node(name)
-    with store.write() as connection:
-        store_nodes.describe(
-            connection,
-            [
-                store_nodes.NodeDescription(
-                    name,
-                    provider_id=cloud.machine.provider_id,
-                    uuid=cloud.machine.uuid,
-                    address=cloud.machine.address,
-                    labels=cloud.machine.labels,
-                )
-            ],
-        )
-    if not passes:
-        (node.place / "slow").touch()
-    controller = world.controller(settings(node), suite=proved_by(world, node.runner()))
-    (hand,) = controller.hands.crew.hands
-    controller.hands.crew.hands[0] = hand._replace(
-        settings=RepairerSettings("cloud", "cloud", rungs=frozenset({cloud.rung})), repairer=cloud.repairer
-    )
-    action = Action.REBOOT if cloud.rung is Rung.REBOOT else Action.REPLACE
-    world.fall_sick(name, Sickness(action, cloud.rung))
-    begun = []
-
-    def goes_on():
-        """What the cloud does, and what the node shows of it."""
-        if len(cloud.calls()) > len(begun):
-            begun[:] = cloud.calls()
-            cloud.take_effect()
-            world.nodes[name].boot += 1
-            world.nodes[name].sick.clear()
-        return all_episodes(world, name) and last(world, name).state in ("returned", "escalated")
-
-    rounds_until(world, controller, goes_on)
-    assert last(world, name).state == ("returned" if passes else "escalated"), last(world, name).outcome
-    assert world.cleared == ([name] if passes else [])
-    assert node.runs() == (1 if passes else 2)  # a failure is looked at twice
-    getattr(cloud, "close", cloud.fake.close)()
+    cloud = WAYS[way]()
+    play(cloud, passes, store, node)
+    (cloud.close if isinstance(cloud, MotoWorld) else getattr(cloud, "close", cloud.fake.close))()
