@@ -38,7 +38,7 @@ from tests.support.waiting import until
 MANIFESTS = REPOSITORY / "adapters/kubernetes"
 SYSTEM = "nhc-system"
 OVERLAYS = sorted(path.parent.name for path in MANIFESTS.glob("overlays/*/kustomization.yaml"))
-COMPONENTS = ("prometheus", "no-runtimeclass")
+COMPONENTS = ("prometheus", "no-runtimeclass", "least-privilege")
 WITHOUT_AGENTS = ("gate",)
 MONITOR = {
     "apiVersion": "apiextensions.k8s.io/v1",
