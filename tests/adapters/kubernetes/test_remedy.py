@@ -16,6 +16,7 @@ from nhc.remedy.controller import RemedyController
 from nhc.remedy.crew import Crew, Hand
 from nhc.remedy.effects import Hands
 from nhc.remedy.settings import RepairerSettings
+from nhc.remedy.site import verdicts_by_cluster
 from nhc.store import attempts, episodes
 from nhc_adapters.kubernetes.api.lease import Lease
 from nhc_adapters.kubernetes.controller.controller import Controller
@@ -159,3 +160,14 @@ def test_the_work_of_a_namespace_that_ends_by_itself_is_waited_for(kube: Kube, t
         until(lambda left=left: kube.pods() == left, 20)
         assert ("the work of its namespace is waited for" in said) is bool(left)
         made.close()
+
+
+def test_the_clusters_own_view_counts_where_no_store_has_a_report(kube: Kube, tmp_path: Path, monkeypatch: Any) -> None:
+    sick, well = kube.node("sick"), kube.node("well")
+    kube.ready(sick, well)
+    kube.set_condition(sick, "NhcHealthy", "False", "Xid79", "check_kmsg: Xid 79")
+    kube.set_condition(well, "NhcHealthy", "True", "NodeIsHealthy")
+    monkeypatch.setenv("NHC_KUBECONFIG", str(kube.kubeconfig(tmp_path)))
+    found = verdicts_by_cluster(settings(), time.time())
+    assert found.get("CRIT", 0) >= 1, found
+    assert found.get("OK", 0) >= 1, found
