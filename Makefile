@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
 
-.PHONY: check test quick lint types build pyz ptx site packages release verify-release lock lowest kube bench fuzz clean setup system-packages fresh fresh-services services fresh-slurm slurm-tests
+.PHONY: check test quick lint types build pyz ptx site packages release verify-release lock lowest kube bench fuzz clean setup system-packages fresh fresh-services services fresh-slurm slurm-tests gpu
 
 check: $(VENV)/.run  ## judge this machine with the built-in checks
 	@$(BIN)/nhc check local --all; [ $$? -ne 2 ]
@@ -95,6 +95,10 @@ fresh-services: setup
 
 services: setup
 	$(BIN)/python -m pytest -m service $(PYTEST_ARGS)
+
+gpu: $(VENV)/.dev  ## the tests that need this machine's own NVIDIA GPUs, and what a proof of them costs: build/gpu_proof.json
+	$(BIN)/python -m pytest -q --part gpu -n 0 $(PYTEST_ARGS)
+	$(BIN)/python bench/gpu_proof.py --json build/gpu_proof.json
 
 kube: setup  ## a real control plane with 20 fake nodes, to watch nhc work; ends with Ctrl-C
 	$(BIN)/python tests/kube/up.py

@@ -77,11 +77,12 @@ PARTS = {
     "quick": lambda item: not (item.get_closest_marker("slow") or item.get_closest_marker("thorough")),
     "first": lambda item: not item.get_closest_marker("slow"),
     "slow": lambda item: bool(item.get_closest_marker("slow")),
+    "gpu": lambda item: bool(item.get_closest_marker("gpu")),
 }
 
 
 def pytest_addoption(parser):
-    parser.addoption("--part", choices=[*PARTS], help="tests marked neither slow nor thorough; not slow; slow")
+    parser.addoption("--part", choices=[*PARTS], help="tests marked neither slow nor thorough; not slow; slow; gpu")
 
 
 def _together(item):
@@ -109,8 +110,10 @@ def pytest_collection_modifyitems(config, items):
                 item.add_marker(service)
                 item.add_marker("slow")
     part = config.getoption("part")
-    if part:
-        wanted = {id(item) for item in items if PARTS[part](item)}
+    chosen = PARTS.get(part, lambda _item: True)
+    # What needs a real GPU runs where somebody asks for it by name: a machine without one cannot pass it.
+    wanted = {id(item) for item in items if chosen(item) and (part == "gpu" or not item.get_closest_marker("gpu"))}
+    if len(wanted) < len(items):
         config.hook.pytest_deselected(items=[item for item in items if id(item) not in wanted])
         items[:] = [item for item in items if id(item) in wanted]
     built = [(item, [bool(item.get_closest_marker(service)) for service in ("npd", "kubernetes")]) for item in items]
