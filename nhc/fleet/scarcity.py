@@ -11,6 +11,8 @@ from typing import Deque, Optional
 
 PAUSE = 0.5
 """Seconds after which a node that had to wait is tried again."""
+FEW = 8
+"""Nodes at a time at least, where there is enough for more and only this process is late."""
 GROW = 2.0
 """Seconds without scarcity after which one node more is tried at a time."""
 HOPELESS = 5.0
@@ -40,6 +42,10 @@ class Scarcity:
         self._when = now
         if self._since is None:
             self._since = now
+
+    def late(self, active: int, now: float) -> None:
+        """Fewer nodes at a time, since this process is late. It has what it needs for each, so nothing is told."""
+        self.now, self._when = min(self.most, max(FEW, min(self.now, active) * 3 // 4)), now
 
     def finished(self, now: float) -> None:
         """A node was finished, so there is enough for some."""

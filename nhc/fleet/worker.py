@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, NoReturn, Optional, Sequence, Tuple
 
 from nhc.fleet import node_result, node_session
+from nhc.fleet.lateness import Lateness
 from nhc.fleet.result_frame import Returned, Scarce, failed, pack, pack_message
 from nhc.fleet.scarcity import Scarcity
 from nhc.fleet.transport import Node, OutOfResources, Session, Transport, Trouble
@@ -24,6 +25,10 @@ SLOW = 2.0
 """Seconds after which a node's worker no longer counts against the fan-out."""
 MORE = 4
 """How many times the fan-out may be at work when most of it waits."""
+LATE = 0.25
+"""Share of a second that this process is late after which it does less at a time."""
+EXCUSED = 10
+"""Tries of one node that do not count because this process was late."""
 TIDY = 250
 """Nodes after which a shard looks after its memory."""
 Judge = Callable[[Session, Node, node_session.SweepTask], node_session.NodeOutput]
@@ -100,15 +105,18 @@ def _libc() -> Any:
 class _NodeInHand:
     """One node in hand: since when, what it is at, and until when. Tries share `login` and `end`.
 
-    `login` is the time left for connecting and logging in, `end` when all of it must be over.
+    `login` is the time left for connecting and logging in, `end` when all of it must be over. All but `begin` are by
+    the clock that stands still while this process is late; `excused` are tries that failed for that.
     """
 
     begin: float
+    taken: float
     login: float
     end: float
     stage: str = "connecting"
     until: float = 0.0
     attempts: int = 1
+    excused: int = 0
 
 
 class _Shard:
@@ -129,6 +137,8 @@ class _Shard:
         self.changed = threading.Condition()
         self.parent = os.getppid()
         self.scarcity = Scarcity(fanout)
+        self.lateness = Lateness()
+        self._slowed, self._late = 0.0, 0.0
 
     def run(self) -> None:
         threading.stack_size(512 << 10)
@@ -136,8 +146,10 @@ class _Shard:
         while True:
             with self.changed:
                 now = time.monotonic()
-                self._abandon(now)
+                self._slow_down(now)
+                self._abandon()
                 self._staff(now)
+                self.lateness.start()  # after the workers: where threads are few, they come first
                 if not self.active and (self.drained or self.scarcity.hopeless(now)):
                     break
                 self.changed.wait(0.2)
@@ -150,6 +162,15 @@ class _Shard:
             self._send(pack_message(Returned(tuple(self.scarcity.waiting))))
         if self.scarcity.least < self.fanout and self.finished:
             self._send(pack_message(Scarce(self.scarcity.least, self.fanout)))
+
+    def _slow_down(self, now: float) -> None:
+        """Do less at a time where this process was late for a share of the last second."""
+        if now - self._slowed < 1.0:
+            return
+        late = self.lateness.seconds
+        if late - self._late > LATE * (now - self._slowed) and self._slowed:
+            self.scarcity.late(len(self.active), now)
+        self._slowed, self._late = now, late
 
     def _staff(self, now: float) -> None:
         """Start workers until the fan-out is reached, those that have waited for long left out of the count."""
@@ -165,15 +186,16 @@ class _Shard:
                 return
 
     def _room(self, now: float) -> bool:
-        return not self.drained and self._fresh(now) < self.scarcity.fanout(now)
+        return not self.drained and self._fresh() < self.scarcity.fanout(now)
 
     def _put_back(self, index: int) -> None:
         """Keep a node for later, and do with less at a time: there is no thread, process or descriptor for it."""
         self.scarcity.noted(index, len(self.active), time.monotonic())
         self.drained = False
 
-    def _fresh(self, now: float) -> int:
-        return sum(1 for run in self.active.values() if now - run.begin < SLOW)
+    def _fresh(self) -> int:
+        now = self.lateness.now()
+        return sum(1 for run in self.active.values() if now - run.taken < SLOW)
 
     def _take(self, now: float) -> Optional[Tuple[int, _NodeInHand]]:
         """The next node, now in hand."""
@@ -184,8 +206,9 @@ class _Shard:
             self.drained = not self.scarcity.waiting
             return None
         connect, task = self.settings.connect, self.settings.task
-        end = now + connect + task.login + task.seconds + 2 * node_session.GRACE
-        run = self.active[index] = _NodeInHand(now, connect, end, until=now + connect + 1)
+        taken = self.lateness.now()
+        end = taken + connect + task.login + task.seconds + 2 * node_session.GRACE
+        run = self.active[index] = _NodeInHand(now, taken, connect, end, until=taken + connect + 1)
         return index, run
 
     def _claim(self) -> Optional[int]:
@@ -196,13 +219,15 @@ class _Shard:
             self.counter.value = place + 1
             return self.order[place]
 
-    def _abandon(self, now: float) -> None:
+    def _abandon(self) -> None:
         """Give up nodes whose worker does not come back: a resolver that hangs, a lock, a bug."""
+        now = self.lateness.now()
         for index, run in list(self.active.items()):
             if now > run.until:
                 del self.active[index]
                 trouble = Trouble("Timeout", f"stuck while {run.stage}, given up")
-                self._send(pack(index, failed(self.nodes[index], trouble, now - run.begin, run.attempts)))
+                spent = time.monotonic() - run.begin
+                self._send(pack(index, failed(self.nodes[index], trouble, spent, run.attempts)))
 
     def _work(self, index: int, run: _NodeInHand) -> None:
         """What a worker does: one node after the other, until there are none or others have taken its place."""
@@ -244,17 +269,24 @@ class _Shard:
 
     def _node(self, node: Node, run: _NodeInHand) -> node_result.NodeResult:
         while True:
+            late = self.lateness.seconds
             try:
                 answer, report = self._attempt(node, run)
             except OutOfResources:
                 raise
             except Trouble as trouble:
                 pause = 0.5 * 2 ** (run.attempts - 1) * (1 + zlib.crc32(node.name.encode()) % 100 / 100)
-                enough = pause < run.login and time.monotonic() + pause + self._least(run) < run.end
-                if not trouble.passing or run.attempts > self.settings.retries or not enough:
+                timed_out = run.stage == "connecting" and trouble.reason.endswith("Timeout")
+                excused = timed_out and self.lateness.seconds > late and run.excused < EXCUSED
+                if excused:
+                    run.excused += 1
+                    pause = min(pause, run.login / 4)  # the host did nothing wrong, and has little time left
+                enough = pause < run.login and self.lateness.now() + pause + self._least(run) < run.end
+                counted = run.attempts - run.excused
+                if not (trouble.passing or excused) or counted > self.settings.retries or not enough:
                     return failed(node, trouble, time.monotonic() - run.begin, run.attempts)
                 run.stage = "waiting to try again"
-                run.until = time.monotonic() + pause + 1
+                run.until = self.lateness.now() + pause + 1
                 time.sleep(pause)  # spread, so that all do not come back at once
                 run.attempts += 1
                 run.login -= pause
@@ -275,16 +307,15 @@ class _Shard:
         transport = settings.transports.get(node.connection or settings.transport)
         if transport is None:
             raise Trouble("BadInventory", f"there is no transport {node.connection!r}")
-        begin = time.monotonic()
-        deadline = begin + run.login
-        run.stage, run.until = "connecting", deadline + 1
+        begin = self.lateness.now()
+        run.stage, run.until = "connecting", begin + run.login + 1
         try:
-            session = transport.connect(node, deadline)
+            session = transport.connect(node, time.monotonic() + run.login)
         finally:
-            run.login -= time.monotonic() - begin
+            run.login -= self.lateness.now() - begin
         try:
             # A second try has less time for the checks, where the first one broke off among them.
-            left = run.end - time.monotonic() - settings.task.login - 2 * node_session.GRACE
+            left = run.end - self.lateness.now() - settings.task.login - 2 * node_session.GRACE
             task = settings.task._replace(seconds=min(settings.task.seconds, left))
             run.stage = "waiting for its report"
             run.until = run.end + node_session.GRACE

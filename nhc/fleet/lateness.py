@@ -1,0 +1,49 @@
+"""How late this process is by its own doing, where the client is busy: time that no host may be blamed for.
+
+A thread asks to wake every tick, and notes by how much it did not: it waited for a processor, or for Python's lock, as
+the threads beside it did.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+
+TICK = 0.05
+"""Seconds. Less than a tick more is the system's ordinary jitter, and counts as none."""
+
+
+class Lateness:
+    """`seconds` grow by what this process was late; `now` is a clock that stands still meanwhile."""
+
+    def __init__(self) -> None:
+        self._seconds, self._began, self._asked = 0.0, float("inf"), False
+
+    def start(self) -> None:
+        """Begin to notice, in a thread of its own, unless that is so. Without a thread this process is never late."""
+        if not self._asked:
+            self._asked = True
+            with contextlib.suppress(RuntimeError):  # the only reason that it has is that there can be no more threads
+                threading.Thread(target=self._notice, name="nhc-lateness", daemon=True).start()
+
+    @property
+    def seconds(self) -> float:
+        """How late it was so far, the tick that is under way included."""
+        return self._seconds + _over(self._began)
+
+    def now(self) -> float:
+        """Seconds on the steady clock, less the lateness."""
+        return time.monotonic() - self.seconds
+
+    def _notice(self) -> None:
+        while True:
+            self._began = time.monotonic()
+            time.sleep(TICK)
+            over, self._began = _over(self._began), float("inf")
+            self._seconds += over
+
+
+def _over(began: float) -> float:
+    over = time.monotonic() - began - TICK
+    return over if over > TICK else 0.0
