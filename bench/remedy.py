@@ -29,10 +29,10 @@ from nhc.model import Action, CheckResult, Outcome, Report, Verdict  # noqa: E40
 from nhc.ports.adapter import Applied, Effect, NodeState  # noqa: E402
 from nhc.ports.marks import may_clear, may_mark  # noqa: E402
 from nhc.ports.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage  # noqa: E402
+from nhc.remedy.actuators import Actuators  # noqa: E402
 from nhc.remedy.controller import RemedyController  # noqa: E402
-from nhc.remedy.crew import Crew, Hand  # noqa: E402
-from nhc.remedy.effects import Hands  # noqa: E402
 from nhc.remedy.remedy_file import parse  # noqa: E402
+from nhc.remedy.repairers import RepairerEntry, Repairers  # noqa: E402
 from nhc.remedy.settings import RepairerSettings  # noqa: E402
 from nhc.store import nodes as store_nodes  # noqa: E402
 from nhc.store import reports as store_reports  # noqa: E402
@@ -171,8 +171,8 @@ def fill(store: Any, names: Sequence[str], sick: Sequence[str], now: float) -> f
 
 
 def controller(store: Any, cluster: Cluster) -> RemedyController:
-    hand = Hand(RepairerSettings("bench", "bench"), cluster)
-    return RemedyController(store, parse(SETTINGS), Hands(cluster, Crew([hand]), workers=0))
+    entry = RepairerEntry(RepairerSettings("bench", "bench"), cluster)
+    return RemedyController(store, parse(SETTINGS), Actuators(cluster, Repairers([entry]), workers=0))
 
 
 def storm(nodes: int, faults: int) -> None:

@@ -124,7 +124,7 @@ def test_a_large_ledger_whose_lines_are_young_is_not_read_to_append_to_it(tmp_pa
     monkeypatch.setattr(ledger, "TRIM_AT", 10_000)
     real = json.loads
     monkeypatch.setattr(json, "loads", lambda text: read.append(text) or real(text))
-    with Ledger(str(tmp_path)) as book:
+    with Ledger(str(tmp_path)) as records:
         for turn in range(20):
-            book.begin([PlannedOperation("n2", Operation.REBOOT, "bad")], NOW + turn)
+            records.begin([PlannedOperation("n2", Operation.REBOOT, "bad")], NOW + turn)
     assert len(read) == 20  # its first line, each time

@@ -17,8 +17,8 @@ from nhc.policy.bounds import MARK, REPAIRS
 from nhc.ports.adapter import AdapterError
 from nhc.ports.repair import HasRights
 from nhc.remedy import counting
-from nhc.remedy.crew import Hand
 from nhc.remedy.ladder import Mode
+from nhc.remedy.repairers import RepairerEntry
 from nhc.remedy.settings import RemedySettings
 from nhc.remedy.site import RemedySite
 from nhc.store import holds, nodes
@@ -65,13 +65,13 @@ def _doctor(path: Optional[str], url: Optional[str], form: str) -> int:
 def examine(site: RemedySite, settings: RemedySettings) -> List[Examined]:
     """Everything that is looked at."""
     found = [_store(site), _adapter(site), *_adapter_rights(site), *_groups(site)]
-    for name, rights, error in site.hands.crew.rights():
+    for name, rights, error in site.actuators.repairers.rights():
         if error:
             found.append(Examined(f"repairer {name}", False, error))
         found += [Examined(f"repairer {name}: {right.name}", right.granted, right.message) for right in rights]
     found += _walks(site)
     found += _suite_rights(site, settings)
-    served = {rung for hand in site.hands.crew.hands for rung in hand.settings.rungs}
+    served = {rung for entry in site.actuators.repairers.entries for rung in entry.settings.rungs}
     for rung in REPAIRS:
         mode = settings.mode(rung.value)
         if mode is Mode.ON and rung not in served:
@@ -112,28 +112,30 @@ def _walks(site: RemedySite) -> List[Examined]:
     """Each repairer on one real node, as far as right before its call."""
     try:
         states = site.marker.nodes()
-        site.hands.crew.learn_machines()
+        site.actuators.repairers.learn_machines()
         with site.store.read() as connection:
             fleet = counting.fleet(connection, states)
             rows = nodes.list_nodes(connection, sorted(fleet.names.stored(state.name) for state in states))
     except (AdapterError, StoreError):
         return []  # which is said of the adapter and the store
-    site.hands.crew.learn({fleet.names.here(row.node): row for row in rows})
-    return [_walk(site, hand, [state.name for state in states]) for hand in site.hands.crew.hands]
+    site.actuators.repairers.learn({fleet.names.here(row.node): row for row in rows})
+    return [_walk(site, entry, [state.name for state in states]) for entry in site.actuators.repairers.entries]
 
 
-def _walk(site: RemedySite, hand: Hand, names: Sequence[str]) -> Examined:
+def _walk(site: RemedySite, entry: RepairerEntry, names: Sequence[str]) -> Examined:
     """Whether a repairer would act on one of its nodes, and on which; where not, what is missing on the first."""
-    what = f"repairer {hand.name} on a node"
-    rungs = [rung for rung in REPAIRS if rung in hand.settings.rungs and site.settings.mode(rung.value) is not Mode.OFF]
+    what = f"repairer {entry.name} on a node"
+    rungs = [
+        rung for rung in REPAIRS if rung in entry.settings.rungs and site.settings.mode(rung.value) is not Mode.OFF
+    ]
     first = ""
-    for node in [name for name in names if hand.serves(name)][:WALKED]:
-        machine = site.hands.crew.machine(node)
-        abilities = [(rung.value, hand.ability(machine, rung).why) for rung in rungs]
+    for node in [name for name in names if entry.serves(name)][:WALKED]:
+        machine = site.actuators.repairers.machine(node)
+        abilities = [(rung.value, entry.ability(machine, rung).why) for rung in rungs]
         able = ", ".join(rung for rung, why in abilities if not why)
         missing = "; ".join(dict.fromkeys(why for _rung, why in abilities if why))
         if able:
-            looked = site.hands.look_by(hand, node)
+            looked = site.actuators.look_by(entry, node)
             if looked.sighting is not None:
                 seen = " ".join(filter(None, (looked.sighting.instance, looked.sighting.power)))
                 return Examined(what, True, f"{node} ({seen}): would {able}")

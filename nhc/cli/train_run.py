@@ -61,13 +61,13 @@ def _plan(file: str, path: Optional[str], url: Optional[str], form: str) -> int:
 
 def _taken(site: RemedySite, plan: TrainPlan) -> Taken:
     try:
-        states = site.hands.states()
+        states = site.actuators.states()
     except AdapterError as error:
         raise CommandError(f"nodes cannot be read: {error}") from None
     with site.store.read() as connection:
         fleet = counting.fleet(connection, states)
         rows = site.known(connection, fleet)
-    site.hands.crew.learn(rows)
+    site.actuators.repairers.learn(rows)
     try:
         return take(plan, fleet.groups, site.settings.bounds)
     except BadTrain as error:
@@ -80,7 +80,7 @@ def _show(site: RemedySite, plan: TrainPlan, taken: Taken, form: str) -> None:
     cannot: Dict[str, List[str]] = {}
     for node in nodes:
         for number, work in enumerate(plan.work, 1):
-            why = site.hands.crew.can(node, work.rung, "", work.argv).why
+            why = site.actuators.repairers.can(node, work.rung, "", work.argv).why
             if why:
                 cannot.setdefault(f"step {number} ({work.what}): {why}", []).append(node)
     if form == "json":
@@ -175,7 +175,7 @@ class TrainService:
 
     def _rounds(self) -> int:
         engine = Engine(
-            self.site.store, self.site.settings, parse(self.plan.text, self.plan.path), self.site.hands,
+            self.site.store, self.site.settings, parse(self.plan.text, self.plan.path), self.site.actuators,
             fence=self.leader.fence, reports=lambda: list(self.site.reports(True)), publish=self.tell,
         )  # fmt: skip
         while not self.stop.come:

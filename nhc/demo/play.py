@@ -20,9 +20,9 @@ from nhc.console.server import Server, serve
 from nhc.console.sources import StoreSource
 from nhc.demo.fleet import DemoFleet, DemoMarker, DemoRepairer
 from nhc.remedy import remedy_file
+from nhc.remedy.actuators import Actuators
 from nhc.remedy.controller import RemedyController
-from nhc.remedy.crew import Crew, Hand
-from nhc.remedy.effects import Hands
+from nhc.remedy.repairers import RepairerEntry, Repairers
 from nhc.remedy.settings import RepairerSettings
 from nhc.store import nodes, reports
 from nhc.store.connect import open_store
@@ -92,14 +92,16 @@ def make(directory: str, count: int, seed: int, listen: str) -> Demo:
             nodes.NodeDescription(name, kind="demo", groups=groups) for name, groups in fleet.groups().items()
         ])  # fmt: skip
     policy = remedy_file.parse(f'{POLICY}[evidence]\ndirectory = "{directory}/evidence"\n')
-    hands = Hands(DemoMarker(fleet), Crew([Hand(RepairerSettings("demo", "demo"), DemoRepairer(fleet))]))
+    actuators = Actuators(
+        DemoMarker(fleet), Repairers([RepairerEntry(RepairerSettings("demo", "demo"), DemoRepairer(fleet))])
+    )
     token = secrets.token_urlsafe(12)
     found = console_settings.parse(
         f'listen = "{listen}"\nrefresh = "1s"\nstale = "{STALE:g}s"\n[people.you]\nroles = ["operator", "admin"]\n'
         f'[[people.you.tokens]]\nsha256 = "{hashlib.sha256(token.encode()).hexdigest()}"\n'
     )
     server = Server(found, StoreSource(store, found.stale), store)
-    return Demo(fleet, store, RemedyController(store, policy, hands), server, token)
+    return Demo(fleet, store, RemedyController(store, policy, actuators), server, token)
 
 
 def step(demo: Demo, faults: float) -> int:
@@ -148,7 +150,7 @@ def play(count: int, seed: int, faults: float, listen: str, tell: Callable[[str]
         finally:
             stop.set()
             thread.join()
-            demo.controller.hands.close()
+            demo.controller.actuators.close()
             demo.store.close()
         if trouble:
             raise trouble[0]

@@ -68,18 +68,18 @@ class InjectedFault:
             self.sleep(LATER)
 
     def _runner(self, node: str) -> Tuple[Repairer, RunsCommands, Machine]:
-        crew = self.site.hands.crew
+        repairers = self.site.actuators.repairers
         with self.site.store.read() as connection:
             row = store_nodes.get(connection, node)
-        crew.learn({node: row} if row is not None else {})
-        machine, said = crew.machine(node), []
-        for hand in crew.hands:
-            runner: object = hand.repairer
-            if isinstance(runner, RunsCommands) and hand.serves(node):
+        repairers.learn({node: row} if row is not None else {})
+        machine, said = repairers.machine(node), []
+        for entry in repairers.entries:
+            runner: object = entry.repairer
+            if isinstance(runner, RunsCommands) and entry.serves(node):
                 why = runner.can_run(machine)
                 if not why:
-                    return hand.repairer, runner, machine
-                said.append(f"{hand.name}: {why}")
+                    return entry.repairer, runner, machine
+                said.append(f"{entry.name}: {why}")
         raise DrillRefused("; ".join(said) or f"no repairer runs commands on {node}: set up [repairers.node]")
 
     def _send(self, node: str, argv: Sequence[str]) -> Sent:

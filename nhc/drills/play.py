@@ -13,12 +13,12 @@ from nhc.drills.scenarios import Scenario, Stand
 from nhc.drills.world import Killed, MadeUpWorld
 from nhc.policy.bounds import FLEET
 from nhc.policy.breaker import NAME
+from nhc.remedy.actuators import Actuators
 from nhc.remedy.cases import Written
 from nhc.remedy.controller import RemedyController
-from nhc.remedy.crew import Crew, Hand
-from nhc.remedy.effects import Hands
 from nhc.remedy.ladder import Mode
 from nhc.remedy.machine import ENDS
+from nhc.remedy.repairers import RepairerEntry, Repairers
 from nhc.remedy.settings import ACTIONS, RemedySettings, RepairerSettings, Sources
 from nhc.store import attempts, episodes, holds
 from nhc.store import nodes as store_nodes
@@ -101,9 +101,9 @@ class _Playing:
         self.began = world.now
 
     def _controller(self) -> RemedyController:
-        hand = Hand(RepairerSettings("drill", "drill"), self.world)
+        entry = RepairerEntry(RepairerSettings("drill", "drill"), self.world)
         return RemedyController(
-            self.store, self.settings, Hands(self.world, Crew([hand]), workers=0), publish=self._tell,
+            self.store, self.settings, Actuators(self.world, Repairers([entry]), workers=0), publish=self._tell,
             clock=lambda: self.world.now, monotonic=lambda: self.world.now,
         )  # fmt: skip
 

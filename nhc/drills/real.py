@@ -150,7 +150,7 @@ class Undoing:
 
 def state_of(site: RemedySite, node: str) -> Optional[NodeState]:
     """A node as the cluster has it, None where it does not know it. Raises AdapterError."""
-    return next((state for state in site.hands.states([node]) if state.name == node), None)
+    return next((state for state in site.actuators.states([node]) if state.name == node), None)
 
 
 def problems_of(store: Store, node: str, since: Optional[float] = None) -> List[StoredProblem]:

@@ -14,7 +14,7 @@ from nhc.store.database import Fence, Store
 from nhc.store.jobs import JobRestart, WatchedJob
 
 
-class JobHands:
+class JobActuators:
     """Writes down, then sends once. What became of it is for the next round to see."""
 
     def __init__(self, store: Store, fence: Optional[Fence], actor: str, clock: Callable[[], float]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Callable, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.jobs import faults
-from nhc.jobs.acting import JobHands
+from nhc.jobs.acting import JobActuators
 from nhc.jobs.decide import JobScene, JobStep, LeaveReason, PastRestart, RestartBounds, StepKind, first, following
 from nhc.jobs.faults import DownNodes
 from nhc.jobs.job_rows import job_name, nodes_of_run, past_restart, remembered, watched
@@ -49,10 +49,10 @@ class OneRound:
     """The state of one round. `publish` gets each event once it is written."""
 
     def __init__(
-        self, hands: JobHands, settings: RestartSettings, down: DownNodes, apply: bool,
+        self, actuators: JobActuators, settings: RestartSettings, down: DownNodes, apply: bool,
         publish: Callable[[JobEvent], None], time: SteadyTime, held: str = "",
     ) -> None:  # fmt: skip
-        self.hands, self.settings, self.down, self.publish = hands, settings, down, publish
+        self.actuators, self.settings, self.down, self.publish = actuators, settings, down, publish
         self.time, self.now, self.count = time, time.now, 0
         self.apply = apply and settings.restart is RestartMode.ON
         self.writes = apply and settings.restart is not RestartMode.OFF
@@ -60,7 +60,7 @@ class OneRound:
         self.waiting: List[JobEvent] = []
         self.would: List[JobEvent] = []
         self.problems: List[str] = []
-        with hands.store.read() as connection:
+        with actuators.store.read() as connection:
             rate = self.settings.limits.rate
             self.left = rate.operations - jobs.begun_since(connection, self.now - rate.seconds)
             self.held = held or next(
@@ -90,7 +90,7 @@ class OneRound:
         except AdapterError as error:
             self.problems.append(f"{name}: jobs cannot be read: {printable(str(error))}")
             return
-        with self.hands.store.read() as connection:
+        with self.actuators.store.read() as connection:
             known = {job_name(row): row for row in jobs.list_jobs(connection, controller=name)}
             under_way = jobs.open_restarts(connection)
         found = {job.job: job for job in listed}
@@ -123,7 +123,7 @@ class OneRound:
         except AdapterError as error:
             self.problems.append(f"{name}: nodes cannot be read: {printable(str(error))}")
             return None
-        with self.hands.store.read() as connection:
+        with self.actuators.store.read() as connection:
             stored = faults.of_store(connection, asked, self.settings, self.now)
         return [*stored, *self.down.seen(name, down, asked, self.now)]
 
@@ -134,7 +134,7 @@ class OneRound:
         made = watched(name, job, row, self.settings, self.now, said, left)
         if not self.writes:
             return made
-        return self.hands.watch(made)
+        return self.actuators.watch(made)
 
     def _one(
         self, controller: JobController, row: WatchedJob, job: Optional[JobView], restart: Optional[JobRestart],
@@ -158,7 +158,7 @@ class OneRound:
     def _past(self, row: WatchedJob) -> Tuple[List[PastRestart], List[str]]:
         if not row.id:
             return [], []
-        with self.hands.store.read() as connection:
+        with self.actuators.store.read() as connection:
             past = [past_restart(one, row) for one in jobs.restarts(connection, row.id)]
             fresh = self.now - self.settings.limits.pairs
             return past, list(dict.fromkeys(one.node for one in jobs.pairs(connection, row.id) if one.at >= fresh))
@@ -188,14 +188,14 @@ class OneRound:
             return
         if step.kind is StepKind.NOTE:
             self.left -= 1
-            noted = self.hands.note(row, run, step)
+            noted = self.actuators.note(row, run, step)
             self._say(JobEvent(name, "restarted", f"by its own controller: {step.why}"))
             said = noted.why
         elif step.kind is StepKind.BEGIN:
             self.left -= 1
-            order, restart = self.hands.begin(row, controller, job, run, step)
+            order, restart = self.actuators.begin(row, controller, job, run, step)
             self._say(JobEvent(name, "restart", f"{restart.number} of {row.max_restarts}: {step.why}"))
-            self.hands.hold(row, controller, order, restart)
+            self.actuators.hold(row, controller, order, restart)
         elif step.kind is StepKind.WAIT:
             self.waiting.append(JobEvent(name, "waits", step.why))
             if run != job.run:
@@ -214,7 +214,7 @@ class OneRound:
 
     def _leave(self, controller: JobController, row: WatchedJob, job: JobView, step: JobStep) -> None:
         if self.writes:
-            self.hands.left(row, step.why)
+            self.actuators.left(row, step.why)
         self._say(JobEvent(row.text(), "left", step.why))
         noted = job.phase in ENDS and step.left is LeaveReason.LIMIT
         if self.apply and noted and isinstance(controller, JobNotes):
@@ -258,12 +258,12 @@ class OneRound:
         restart: JobRestart,
         step: JobStep,
     ) -> None:
-        hands, name = self.hands, row.text()
+        actuators, name = self.actuators, row.text()
         if step.kind is StepKind.WAIT:
             late = self.time.elapsed(restart.updated) > self.settings.limits.stalled
             self.waiting.append(JobEvent(name, "waits", step.why + (" (for too long)" if late else "")))
             if late and self.apply and row.said != step.why:
-                hands.left(row, f"waits for too long: {step.why}")
+                actuators.left(row, f"waits for too long: {step.why}")
                 self._say(JobEvent(name, "stalled", step.why))
                 if job is not None:
                     self._watch(row.controller, job, row, step.why)
@@ -271,25 +271,25 @@ class OneRound:
         if not self.apply:
             self.would.append(JobEvent(name, step.kind.value, step.why))
         elif step.kind is StepKind.SEND_HOLD:
-            hands.hold(row, controller, order, restart)
+            actuators.hold(row, controller, order, restart)
         elif step.kind is StepKind.HELD:
-            hands.save(row, restart, jobs.HELD)
+            actuators.save(row, restart, jobs.HELD)
             self._say(JobEvent(name, "held", f"avoids {restart.exclude}" if restart.exclude else ""))
         elif step.kind is StepKind.SEND_RELEASE:
-            hands.release(row, controller, order, restart)
+            actuators.release(row, controller, order, restart)
         else:
             outcome = {StepKind.RESTARTED: jobs.RESTARTED, StepKind.SUPERSEDED: jobs.SUPERSEDED}.get(
                 step.kind, jobs.FAILED
             )
             seen = watched(row.controller, job, row, self.settings, self.now) if job is not None else None
-            hands.save(row, restart, jobs.ENDED, outcome=outcome, message=step.why, seen=seen)
+            actuators.save(row, restart, jobs.ENDED, outcome=outcome, message=step.why, seen=seen)
             self._say(JobEvent(name, outcome, step.why))
             if job is None:
                 self._end(row, step.why)
 
     def _end(self, row: WatchedJob, why: str) -> None:
         if self.writes and row.id:
-            self.hands.end(row, self.now, why)
+            self.actuators.end(row, self.now, why)
 
     def _say(self, event: JobEvent) -> None:
         self.events.append(event)

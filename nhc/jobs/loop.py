@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import Callable, Mapping, Optional
 
-from nhc.jobs.acting import JobHands
+from nhc.jobs.acting import JobActuators
 from nhc.jobs.faults import DownNodes
 from nhc.jobs.job_round import JobEvent, JobRound, OneRound
 from nhc.jobs.settings import RestartSettings
@@ -31,7 +31,7 @@ class JobLoop:
         publish: Callable[[JobEvent], None] = lambda event: None,
     ) -> None:  # fmt: skip
         self.settings, self.controllers, self.publish = settings, dict(controllers), publish
-        self.hands = JobHands(store, fence, ACTOR, clock)
+        self.actuators = JobActuators(store, fence, ACTOR, clock)
         self._down = DownNodes()
         self._time = KeptClock(store, ACTOR, fence, clock, monotonic)
         self._uncounted: Optional[float] = None
@@ -42,7 +42,7 @@ class JobLoop:
         now = self._time.read()
         if step > FAR:
             self._uncounted = now.since
-        one = OneRound(self.hands, self.settings, self._down, apply, self.publish, now, self._waits(now))
+        one = OneRound(self.actuators, self.settings, self._down, apply, self.publish, now, self._waits(now))
         if step:
             one.problems.append(f"the clock jumped by {step:.0f} s: waits begin anew")
         for name, controller in self.controllers.items():

@@ -9,14 +9,14 @@ from sqlalchemy.engine import Connection
 from nhc.ports.adapter import Applied, Effect
 from nhc.ports.marks import clears_later
 from nhc.ports.repair import Answer, Progress, Rung, Sent, Stage
+from nhc.remedy.actuators import Actuators
 from nhc.remedy.after_repair import bare, borrowed, unmarked
-from nhc.remedy.book import Book
 from nhc.remedy.cases import EpisodeCase, Written, changes, state_of
 from nhc.remedy.detail import Detail
-from nhc.remedy.effects import Hands
 from nhc.remedy.last_look import HeldNow, ToSend, held_back
 from nhc.remedy.machine import AttemptStatus, EpisodeEvent, EpisodeState
 from nhc.remedy.moves import postponed
+from nhc.remedy.records import Records
 from nhc.remedy.settings import RemedySettings
 from nhc.remedy.view import NEW_BOOT, EpisodeView, Move
 from nhc.store import episodes
@@ -26,9 +26,10 @@ class Performer:
     """Carries out the states MARKING, RETURNING and ACTING, and the calls that follow a first one."""
 
     def __init__(
-        self, book: Book, hands: Hands, clock: Callable[[], float], settings: RemedySettings, held: HeldNow
+        self, records: Records, actuators: Actuators, clock: Callable[[], float], settings: RemedySettings,
+        held: HeldNow,
     ) -> None:  # fmt: skip
-        self.book, self.hands, self.clock, self.settings, self.held = book, hands, clock, settings, held
+        self.records, self.actuators, self.clock, self.settings, self.held = records, actuators, clock, settings, held
         self._fresh: Set[str] = set()
         """Keys of attempts that this process wrote down and has not sent. Others found in ACTING are never sent."""
         self._tried: Set[int] = set()
@@ -79,13 +80,13 @@ class Performer:
 
     def _mark(self, cases: Sequence[EpisodeCase]) -> List[Written]:
         now = self.clock()
-        applied = self.hands.mark(cases, now)
+        applied = self.actuators.mark(cases, now)
         return self._applied(cases, [(case, marked(case, applied[case.episode.id], now)) for case in cases], now)
 
     def _mark_again(self, cases: Sequence[EpisodeCase]) -> None:
         """Set our mark anew, or see that it stands; the episode keeps what stands in the way."""
         now = self.clock()
-        applied = self.hands.mark(cases, now)
+        applied = self.actuators.mark(cases, now)
         moves = []
         for case in cases:
             done = applied[case.episode.id]
@@ -100,7 +101,7 @@ class Performer:
         now = self.clock()
         cases = [case for case in cases if case.detail.successor or not clears_later(views[case.episode.id].node)]
         standing = [case for case in cases if views[case.episode.id].node is not None or case.detail.successor]
-        applied = self.hands.clear(standing)
+        applied = self.actuators.clear(standing)
         gone = Applied("", Effect.UNCHANGED, "the node is gone, and with it our mark")
         return self._applied(
             cases, [(case, cleared(case, applied.get(case.episode.id, gone), now)) for case in cases], now
@@ -110,20 +111,22 @@ class Performer:
         """Let the work of dead machines start elsewhere, before they are switched on again; the audit log says so. The
         cases whose rows that has changed.
         """
-        done = self.hands.move_work([case.episode.node for case in cases]) if self.settings.silence.move_work else {}
+        done = (
+            self.actuators.move_work([case.episode.node for case in cases]) if self.settings.silence.move_work else {}
+        )
         now, moves = self.clock(), []
         for case in cases:
             one = done.get(case.episode.node)
             if one is not None and one.effect is not Effect.UNCHANGED:
                 moves.append((case, Move(None, case.detail._replace(moved=now), f"its work may move: {one.message}")))
-        return {written.case.episode.id: written.case for written in self.book.save(moves, now, {})}
+        return {written.case.episode.id: written.case for written in self.records.save(moves, now, {})}
 
     def _applied(
         self, cases: Sequence[EpisodeCase], moves: Sequence[Tuple[EpisodeCase, Move]], now: float
     ) -> List[Written]:
         self._tried |= {case.episode.id for case in cases}
         some = [(case, move) for case, move in moves if changes(case.detail, move)]
-        return [one for one in self.book.save(some, now, {}) if one.move.event is not None]
+        return [one for one in self.records.save(some, now, {}) if one.move.event is not None]
 
     def _send(self, cases: Sequence[EpisodeCase]) -> List[Written]:
         """Send what was written down, and write each answer down as soon as it is there."""
@@ -133,11 +136,11 @@ class Performer:
             self._fresh.discard(case.attempts[-1].key)  # whatever comes of it, it is not sent again
         back = self._held_back(cases)
         todo = [case for case in cases if case.episode.id not in back]
-        found = self.book.save(
+        found = self.records.save(
             [(case, unsent(case, back[case.episode.id])) for case in cases if back.get(case.episode.id)],
             self.clock(), {},
         )  # fmt: skip
-        for case, sent in zip(todo, self.hands.each(self.hands.send, todo)):
+        for case, sent in zip(todo, self.actuators.each(self.actuators.send, todo)):
             written = self._answered(case, sent)
             found += [written] if written is not None else []
         return found
@@ -146,8 +149,8 @@ class Performer:
         """Those that are not to be sent after all, and why; "" where somebody has changed the episode."""
         orders = {case.episode.id: self._to_send(case) for case in cases}
         back = held_back(
-            list(orders.values()), self.book.store, self.book.fence, self.hands, self.settings.bounds, self.held,
-            self.clock,
+            list(orders.values()), self.records.store, self.records.fence, self.actuators, self.settings.bounds,
+            self.held, self.clock,
         )  # fmt: skip
         return {
             number: why and f"not sent: {why}" for number, order in orders.items() for why in [back.get(order.key)]
@@ -169,7 +172,7 @@ class Performer:
         if sent.answer is Answer.ACCEPTED:
             detail = detail._replace(not_now=0.0, ask_after=0.0)
             move = Move(EpisodeEvent.SENT, detail, sent.message)
-            after_it = self.book.accepted(case, move, sent.message, sent.request_id, now)
+            after_it = self.records.accepted(case, move, sent.message, sent.request_id, now)
             return Written(after_it, move, case.state) if after_it is not None else None
         if sent.answer is Answer.AMBIGUOUS:
             if sent.request_id:  # what the watch needs of a call whose answer is lost
@@ -185,7 +188,7 @@ class Performer:
                 again = (*detail.again, case.attempts[-1].number)
                 detail = detail._replace(ask_after=now + sent.retry_after, again=again)
             move = Move(EpisodeEvent.REFUSED, detail, sent.message, ends=AttemptStatus.REFUSED)
-        return next(iter(self.book.save([(case, move)], now, {})), None)
+        return next(iter(self.records.save([(case, move)], now, {})), None)
 
     def _evict(self, cases: Sequence[EpisodeCase], views: Mapping[int, EpisodeView]) -> None:
         """One step of asking work to leave, once a round; what stands in its way is kept with the episode."""
@@ -195,14 +198,14 @@ class Performer:
             if self.settings.drain.evict and node is not None and node.busy:
                 busy.append(case)
         self._tried |= {case.episode.id for case in busy}
-        left = self.hands.evict([case.episode.node for case in busy])
+        left = self.actuators.evict([case.episode.node for case in busy])
         now, moves = self.clock(), []
         for case in busy:
             why = left.get(case.episode.node, "")
             if why and why.partition(" after ")[0] not in case.detail.waiting:
                 since = case.detail.waiting_since or now
                 moves.append((case, Move(None, case.detail._replace(waiting=f"work: {why}", waiting_since=since), why)))
-        self.book.save(moves, now, {})
+        self.records.save(moves, now, {})
 
     def _follow(self, cases: Sequence[EpisodeCase]) -> List[Written]:
         """Send the call that follows the first of a repair of several; each is written down before. It may be asked for
@@ -213,12 +216,12 @@ class Performer:
                 continue
             self._tried.add(case.episode.id)
             detail = case.detail._replace(followed=case.detail.followed + 1)
-            written = self.book.save([(case, Move(None, detail, "the call that follows is sent"))], self.clock(), {})
+            written = self.records.save([(case, Move(None, detail, "the call that follows is sent"))], self.clock(), {})
             for one in written:
-                sent = self.hands.complete(one.case)
+                sent = self.actuators.complete(one.case)
                 if sent.answer is Answer.ACCEPTED:
                     detail = detail._replace(follow_id=sent.request_id, follow_message=sent.message or "accepted")
-                self.book.save([(one.case, Move(None, detail, sent.message))], self.clock(), {})
+                self.records.save([(one.case, Move(None, detail, sent.message))], self.clock(), {})
         return []
 
 

@@ -14,16 +14,16 @@ from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequenc
 from nhc.policy.bounds import MARK, BegunAction, may_mark
 from nhc.policy.breaker import opens
 from nhc.ports.adapter import ConditionReport, NodeStep
+from nhc.remedy.actuators import Actuators
 from nhc.remedy.admit import Admission
-from nhc.remedy.book import Book
 from nhc.remedy.cases import Written
 from nhc.remedy.clock_watch import mind_the_clock, open_breaker
-from nhc.remedy.effects import Hands
 from nhc.remedy.ladder import Mode
-from nhc.remedy.looking import MARKING, Base, CollectsEvidence, Lookout, RunsSuite
 from nhc.remedy.machine import CAUSE, ENDS, EpisodeState
 from nhc.remedy.neighbours import Asks
+from nhc.remedy.observer import MARKING, Base, CollectsEvidence, Observer, RunsSuite
 from nhc.remedy.passes import PASSES, Passes, Waiting, Would, nothing
+from nhc.remedy.records import Records
 from nhc.remedy.settings import RemedySettings
 from nhc.store import holds
 from nhc.store.database import Fence, Store
@@ -65,7 +65,7 @@ class RemedyController(Passes):
         self,
         store: Store,
         settings: RemedySettings,
-        hands: Hands,
+        actuators: Actuators,
         *,
         fence: Optional[Fence] = None,
         evidence: Optional[CollectsEvidence] = None,
@@ -76,9 +76,9 @@ class RemedyController(Passes):
         monotonic: Callable[[], float] = time.monotonic,
         publish: Callable[[Written], None] = nothing,
     ) -> None:
-        book = Book(store, fence)
-        lookout = Lookout(store, settings, hands, book, reports, evidence, suite, asks)
-        super().__init__(book, settings, hands, lookout, clock, monotonic, publish)
+        records = Records(store, fence)
+        observer = Observer(store, settings, actuators, records, reports, evidence, suite, asks)
+        super().__init__(records, settings, actuators, observer, clock, monotonic, publish)
         self._waits: Dict[int, Tuple[str, str]] = {}
         """What each episode was shown to wait for."""
 
@@ -86,21 +86,21 @@ class RemedyController(Passes):
         """Go over everything once. Raises StoreError (LeadershipLost among them): then nothing more was done."""
         ticks, now = self.monotonic(), self.clock()
         self._decisions = 0
-        jumped = mind_the_clock(self._time, self.store, self.book.fence, self.book.actor, now, apply)
+        jumped = mind_the_clock(self._time, self.store, self.records.fence, self.records.actor, now, apply)
         marking = self.settings.mode(MARK)
         if apply and marking is Mode.ON:
-            with self.store.write(self.book.fence) as connection:
-                holds.saw_settings(connection, MARKING, "on", now, self.book.actor)
-        base = self.lookout.begin(now)
+            with self.store.write(self.records.fence) as connection:
+                holds.saw_settings(connection, MARKING, "on", now, self.records.actor)
+        base = self.observer.begin(now)
         self.performer.begin()
         if apply and base.requests.answered:
-            with self.store.write(self.book.fence):
+            with self.store.write(self.records.fence):
                 pass  # who does not lead any more writes nothing on nodes either
-            self.lookout.problems += self.hands.answer(base.requests.answered)
+            self.observer.problems += self.actuators.answer(base.requests.answered)
         would: List[Would] = []
         opened = 0
         if apply and marking is Mode.ON:
-            opened = len(self.book.admit(base.admissions, now))
+            opened = len(self.records.admit(base.admissions, now))
         elif marking is not Mode.OFF:
             would = self._would_mark(base)
         self._breaker(base, apply, opened)
@@ -109,7 +109,7 @@ class RemedyController(Passes):
         if apply and marking is Mode.ON and base.states is not None:
             self._tidy()  # after the episodes have seen that their mark was undone
         if apply:
-            self.lookout.problems += self.hands.show(self._steps(moved, held, now))
+            self.observer.problems += self.actuators.show(self._steps(moved, held, now))
         return RemedyRound(
             now, opened, tuple(moved), (*waiting, *held), tuple(would), (*jumped, *self.problems()), self._decisions,
             self.monotonic() - ticks,
@@ -132,9 +132,9 @@ class RemedyController(Passes):
 
     def _tidy(self) -> None:
         """Take off what is left of our marks where persons put nodes back: whoever does not lead any more does not."""
-        with self.store.write(self.book.fence):
+        with self.store.write(self.records.fence):
             pass
-        self.lookout.problems += self.hands.tidy()
+        self.observer.problems += self.actuators.tidy()
 
     def _passes(self, base: Base, apply: bool, would: List[Would]) -> Tuple[List[Written], List[Waiting]]:
         moved: List[Written] = []
@@ -154,7 +154,7 @@ class RemedyController(Passes):
         seen = base.counted.seen
         why = opens(self.settings.breaker, seen._replace(sick=seen.sick + opened))
         if why and apply:
-            open_breaker(self.store, self.book.fence, self.book.actor, why, base.now)
+            open_breaker(self.store, self.records.fence, self.records.actor, why, base.now)
 
     def _would_mark(self, base: Base) -> List[Would]:
         """What a dry run would mark, within the bounds."""

@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection
 from nhc.model import printable
 from nhc.policy.bounds import Bounds, never_now
 from nhc.ports.adapter import OWNER, AdapterError, NodeState
-from nhc.remedy.effects import Hands
+from nhc.remedy.actuators import Actuators
 from nhc.store.database import Fence, Store
 
 HeldNow = Callable[[Connection, str, int, float], str]
@@ -67,12 +67,12 @@ def unfit(node: Optional[NodeState], needs_idle: bool, held: bool = True) -> str
 
 
 def held_back(
-    orders: Sequence[ToSend], store: Store, fence: Optional[Fence], hands: Hands, bounds: Bounds, held: HeldNow,
+    orders: Sequence[ToSend], store: Store, fence: Optional[Fence], actuators: Actuators, bounds: Bounds, held: HeldNow,
     clock: Callable[[], float],
 ) -> Dict[str, str]:  # fmt: skip
     """Those that are not to be sent after all, and why; "" where somebody has changed the row. Raises StoreError."""
     try:
-        states = {one.name: one for one in hands.states([order.node for order in orders])}
+        states = {one.name: one for one in actuators.states([order.node for order in orders])}
         blind = ""
     except AdapterError as error:
         states, blind = {}, f"the cluster cannot be asked about its nodes: {printable(str(error))}"

@@ -11,11 +11,11 @@ from nhc.policy.bounds import MARK, BegunAction
 from nhc.ports.repair import Sighting
 from nhc.remedy import steps
 from nhc.remedy.acting import Performer
-from nhc.remedy.book import Book, chunks
+from nhc.remedy.actuators import Actuators
 from nhc.remedy.cases import EpisodeCase, Written, changes
-from nhc.remedy.effects import Hands
-from nhc.remedy.looking import Base, Lookout
 from nhc.remedy.machine import EpisodeEvent, EpisodeState
+from nhc.remedy.observer import Base, Observer
+from nhc.remedy.records import Records, chunks
 from nhc.remedy.settings import RemedySettings
 from nhc.remedy.view import EpisodeView, Move, Scene
 from nhc.store.clocks import KeptClock
@@ -49,22 +49,28 @@ def nothing(_written: Written) -> None:
 
 
 class Passes:
-    """The episodes of one book. `publish` is called with each move once it is in the store."""
+    """The episodes of the loop, or of one train. `publish` is called with each move once it is in the store."""
 
     def __init__(
-        self, book: Book, settings: RemedySettings, hands: Hands, lookout: Lookout, clock: Callable[[], float],
-        monotonic: Callable[[], float], publish: Callable[[Written], None],
+        self, records: Records, settings: RemedySettings, actuators: Actuators, observer: Observer,
+        clock: Callable[[], float], monotonic: Callable[[], float], publish: Callable[[Written], None],
     ) -> None:  # fmt: skip
-        self.store, self.book, self.settings, self.hands, self.lookout = book.store, book, settings, hands, lookout
+        self.store, self.records, self.settings, self.actuators, self.observer = (
+            records.store,
+            records,
+            settings,
+            actuators,
+            observer,
+        )
         self.clock, self.monotonic, self.publish = clock, monotonic, publish
-        self.performer = Performer(book, hands, clock, settings, lookout.held)
-        self._time = KeptClock(book.store, book.actor, book.fence, clock, monotonic)
+        self.performer = Performer(records, actuators, clock, settings, observer.held)
+        self._time = KeptClock(records.store, records.actor, records.fence, clock, monotonic)
         self._decisions = 0
 
     def problems(self) -> Tuple[str, ...]:
         """What could not be read in this round."""
-        broken = (f"episode {number}: {why}" for number, why in self.book.broken.items())
-        return (*dict.fromkeys(self.lookout.problems), *broken)
+        broken = (f"episode {number}: {why}" for number, why in self.records.broken.items())
+        return (*dict.fromkeys(self.observer.problems), *broken)
 
     def decide(self, view: EpisodeView, scene: Scene) -> Move:
         """The next step of one episode."""
@@ -74,10 +80,10 @@ class Passes:
         time = self._time.read()
         now = time.now
         with self.store.read() as connection:
-            cases = self.book.cases(connection)
+            cases = self.records.cases(connection)
         if not cases:
             return []
-        scene, views = self.lookout.look(cases, base, time, first=first, apply=apply)
+        scene, views = self.observer.look(cases, base, time, first=first, apply=apply)
         decided, sightings = self._decide(cases, views, scene)
         moves: List[Tuple[EpisodeCase, Move]] = []
         for case in cases:
@@ -96,7 +102,7 @@ class Passes:
         waits = {number for number, move in decided.items() if move.bound}
         found: List[Written] = []
         for chunk in chunks(moves):  # in a storm the first nodes are marked before the steps of the last are written
-            written = self.book.save(chunk, now, sightings)
+            written = self.records.save(chunk, now, sightings)
             self.performer.wrote(written)
             marked = self.performer.mark([one.case for one in written], views, waits)
             current.update({one.case.episode.id: one.case for one in (*written, *marked)})
@@ -122,7 +128,7 @@ class Passes:
             again = near[at : at + LOOKS]
             decided.update({case.episode.id: self._step(case, views[case.episode.id], scene) for case in again if at})
             some = [case for case in again if decided[case.episode.id].bound == "unseen"]
-            for number, looked in self.lookout.machines(some).items():
+            for number, looked in self.observer.machines(some).items():
                 views[number] = views[number]._replace(
                     sighting=looked.sighting, unseen=looked.unseen, claims=looked.claims
                 )

@@ -50,7 +50,7 @@ class ReportRead(NamedTuple):
 
 
 class SuiteProver:
-    """Runs suites through a runner: a `nhc.remedy.looking.RunsSuite`."""
+    """Runs suites through a runner: a `nhc.remedy.observer.RunsSuite`."""
 
     def __init__(
         self, store: Store, runner: SuiteRunner, seconds: float,

@@ -134,7 +134,7 @@ class RemedySettings(NamedTuple):
     """All of remedy.toml. Durations are in seconds.
 
     `every` is the pause between two rounds. `leave_alone` is how long a fault is left after a person took the node in
-    hand, unless it ended once. `stalled` is how long a step may wait before it alarms; `wait_limit` how long an
+    entry, unless it ended once. `stalled` is how long a step may wait before it alarms; `wait_limit` how long an
     episode may wait for room in the bounds, or for another actor, before it is escalated to a person; `not_now` how
     long for a repair that nobody can be asked for now (throttled, no answer). An approval that nobody gave within
     `approval_expires` is an escalation.

@@ -17,13 +17,13 @@ from nhc.model import CheckResult, Report, Verdict, ok
 from nhc.policy.bounds import REPAIRS
 from nhc.ports.adapter import Mark, NodeState
 from nhc.ports.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
+from nhc.remedy.actuators import Actuators
 from nhc.remedy.cases import Written
 from nhc.remedy.controller import RemedyController
-from nhc.remedy.crew import Crew, Hand
-from nhc.remedy.effects import Hands
 from nhc.remedy.ladder import Mode
 from nhc.remedy.machine import EpisodeState
 from nhc.remedy.past import FleetHistory
+from nhc.remedy.repairers import RepairerEntry, Repairers
 from nhc.remedy.settings import RemedySettings, RepairerSettings, Sources
 from nhc.store import nodes as store_nodes
 from nhc.store import reports as store_reports
@@ -240,9 +240,11 @@ def play(past: FleetHistory, settings: RemedySettings, assumed: Assumed, extra: 
                 store_nodes.describe(connection, [
                     store_nodes.NodeDescription(name, groups=dict(past.groups.get(name, {}))) for name in sorted(names)
                 ])  # fmt: skip
-            hands = Hands(world, Crew([Hand(RepairerSettings("simulated", "simulated"), world)]), workers=0)
+            actuators = Actuators(
+                world, Repairers([RepairerEntry(RepairerSettings("simulated", "simulated"), world)]), workers=0
+            )
             controller = RemedyController(
-                store, prepared(settings, assumed), hands, publish=tell, clock=lambda: world.now,
+                store, prepared(settings, assumed), actuators, publish=tell, clock=lambda: world.now,
                 monotonic=lambda: world.now,
             )  # fmt: skip
             at, rounds, now, last = 0, 0, past.began, past.reports[-1].started

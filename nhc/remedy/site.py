@@ -23,13 +23,13 @@ from nhc.ports.adapter import (
 )
 from nhc.ports.repair import EvidenceBudget, EvidenceSource, Exhibit, Machine
 from nhc.ports.suites import SuiteRunner
+from nhc.remedy.actuators import Actuators
 from nhc.remedy.cases import Written
 from nhc.remedy.controller import RemedyController
 from nhc.remedy.counting import FleetGroups
-from nhc.remedy.crew import Crew, open_crew
-from nhc.remedy.effects import Hands
 from nhc.remedy.gather import Gatherer
 from nhc.remedy.proving import SuiteProver
+from nhc.remedy.repairers import Repairers, open_repairers
 from nhc.remedy.settings import RemedySettings
 from nhc.render.json import to_dict
 from nhc.store import nodes as store_nodes
@@ -71,12 +71,12 @@ class KeptReport:
 class RemedySite:
     """What a site's settings name. Close it at the end."""
 
-    def __init__(self, settings: RemedySettings, store: Store, marker: Marker, crew: Crew) -> None:
+    def __init__(self, settings: RemedySettings, store: Store, marker: Marker, repairers: Repairers) -> None:
         self.settings, self.store, self.marker = settings, store, marker
-        self.hands = Hands(marker, crew)
+        self.actuators = Actuators(marker, repairers)
         own: List[Tuple[str, EvidenceSource]] = [("nhc", KeptReport(store))]
         self.gatherer = Gatherer(
-            store, lambda node: [*own, *crew.evidence(node)], settings.evidence, settings.evidence_directory,
+            store, lambda node: [*own, *repairers.evidence(node)], settings.evidence, settings.evidence_directory,
             settings.evidence_keep,
         )  # fmt: skip
 
@@ -87,7 +87,7 @@ class RemedySite:
     ) -> RemedyController:
         """The loop over this site."""
         return RemedyController(
-            self.store, self.settings, self.hands, fence=fence, publish=publish, evidence=self.gatherer,
+            self.store, self.settings, self.actuators, fence=fence, publish=publish, evidence=self.gatherer,
             reports=lambda: self.reports(apply), suite=self.prover, asks=self.answering,
         )  # fmt: skip
 
@@ -96,10 +96,10 @@ class RemedySite:
         port = self.settings.silence.port
 
         def ask(node: str) -> bool:
-            machine = self.hands.crew.machine(node)
+            machine = self.actuators.repairers.machine(node)
             return answers(machine.address or machine.shown_address or node, port, ANSWER)
 
-        return dict(zip(nodes, self.hands.each(ask, nodes)))
+        return dict(zip(nodes, self.actuators.each(ask, nodes)))
 
     @staticmethod
     def known(connection: Connection, fleet: FleetGroups) -> Dict[str, StoredNode]:
@@ -136,7 +136,7 @@ class RemedySite:
 
     def close(self) -> None:
         """End its threads and connections."""
-        self.hands.close()
+        self.actuators.close()
         self.store.close()
 
 
@@ -155,9 +155,9 @@ def _prover(settings: RemedySettings, store: Store) -> Optional[SuiteProver]:
 def open_site(settings: RemedySettings, *, look: bool = False) -> RemedySite:
     """`look`: nothing is changed, and no store is made. Raises StoreError, NoAdapter, AdapterError."""
     marker = open_marker(settings)
-    crew = open_crew(settings, (marker,), os.environ)
+    repairers = open_repairers(settings, (marker,), os.environ)
     store = store_to_look_at(settings.store) if look else fleet_store(settings.store)
-    return RemedySite(settings, store, marker, crew)
+    return RemedySite(settings, store, marker, repairers)
 
 
 def open_marker(settings: RemedySettings) -> Marker:

@@ -130,9 +130,10 @@ class _Step:
 
     def _idle(self, seen: AddedNode) -> Tuple[Optional[NodeState], str]:
         """The scheduler's node where it surely runs nothing and nobody holds it; else None and why not."""
-        states = self.site.hands.states()
+        states = self.site.actuators.states()
         found = [state for state in states if state.name in seen.names]
-        found = self.site.hands.states([found[0].name]) if len(found) == 1 else found  # named: what runs on it is seen
+        if len(found) == 1:  # named: what runs on it is seen
+            found = self.site.actuators.states([found[0].name])
         if len(found) != 1:
             return None, f"the scheduler knows {len(found)} nodes as {' or '.join(seen.names) or 'it'}: not deleted"
         with self.site.store.read() as connection:

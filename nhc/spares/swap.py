@@ -57,7 +57,7 @@ def look(site: RemedySite, pool: PoolSettings, keeper: Keeper, now: float, apply
         adds, addable = keeper.name(), keeper.room()
     else:
         waiting = keeper.waiting()
-    states = site.hands.states()
+    states = site.actuators.states()
     own = list(site.reports(apply))
     with site.store.read() as connection:
         fleet = counting.fleet(connection, states)

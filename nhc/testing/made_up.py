@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import ContextManager, Dict, Generic, List, Mapping, Optional, Protocol, Sequence, TypeVar
 
-from nhc.ports.adapter import Applied, Effect, Mark, NodeState
+from nhc.ports.adapter import KEEPER, Applied, Effect, Mark, NodeState
 from nhc.ports.marks import may_clear, may_mark
 from nhc.ports.repair import LADDER, Rung
 
@@ -51,7 +51,7 @@ N = TypeVar("N", bound=MadeUpNode)
 
 
 class MadeUpScheduler(Generic[N]):
-    """A `nhc.ports.adapter.Marker` that keeps to nhc's own rules of marking."""
+    """A `nhc.ports.adapter.Marker` that keeps to nhc's own rules of marking, for the loop and for trains."""
 
     fleet: Mapping[str, N]
     lock: ContextManager[object] = contextlib.nullcontext()
@@ -96,7 +96,8 @@ class MadeUpScheduler(Generic[N]):
         with self.lock:
             node = self.known(name)
             state = self.state(node) if node is not None else None
-            effect, why = may_clear(state) if mark is None else may_mark(state, mark)
+            mark = mark._replace(owner=KEEPER) if mark is not None else None
+            effect, why = may_clear(state, KEEPER) if mark is None else may_mark(state, mark)
             if effect is Effect.CHANGED and node is not None:
                 self.noted(node, mark)
                 node.marked(mark, mark is None)

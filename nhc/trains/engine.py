@@ -7,9 +7,9 @@ from __future__ import annotations
 import time
 from typing import Callable, List, NamedTuple, Optional, Tuple
 
+from nhc.remedy.actuators import Actuators
 from nhc.remedy.cases import Written
 from nhc.remedy.clock_watch import mind_the_clock
-from nhc.remedy.effects import Hands
 from nhc.remedy.passes import PASSES, Passes, Waiting, nothing
 from nhc.remedy.settings import RemedySettings
 from nhc.remedy.view import EpisodeView, Move, Scene
@@ -18,9 +18,9 @@ from nhc.store.database import Fence, Store
 from nhc.store.errors import Conflict
 from nhc.store.trains import Train
 from nhc.trains import progress
-from nhc.trains.book import TrainBook
-from nhc.trains.looking import Reports, TrainLookout
 from nhc.trains.machine import TRAIN_ENDS, TrainState
+from nhc.trains.observer import Reports, TrainObserver
+from nhc.trains.records import TrainRecords
 from nhc.trains.settings import TrainPlan
 from nhc.trains.steps import TrainScene, step
 from nhc.units import show_number
@@ -39,15 +39,15 @@ class Engine(Passes):
     """One train over one site. `publish` is called with each move once it is in the store."""
 
     def __init__(
-        self, store: Store, site: RemedySettings, plan: TrainPlan, hands: Hands, *, fence: Optional[Fence] = None,
-        reports: Reports = tuple, clock: Callable[[], float] = time.time,
+        self, store: Store, site: RemedySettings, plan: TrainPlan, actuators: Actuators, *,
+        fence: Optional[Fence] = None, reports: Reports = tuple, clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic, publish: Callable[[Written], None] = nothing,
     ) -> None:  # fmt: skip
         self.site, self.plan = site, plan
         settings = plan.over(site)
-        self.trains = TrainBook(store, plan, fence)
-        look = TrainLookout(self.trains, settings, hands, reports)
-        super().__init__(self.trains, settings, hands, look, clock, monotonic, publish)
+        self.trains = TrainRecords(store, plan, fence)
+        look = TrainObserver(self.trains, settings, actuators, reports)
+        super().__init__(self.trains, settings, actuators, look, clock, monotonic, publish)
         self._scene = TrainScene(plan, TrainState.PLANNED, progress.WaveTurn(0))
 
     def decide(self, view: EpisodeView, scene: Scene) -> Move:
@@ -56,8 +56,8 @@ class Engine(Passes):
     def round(self) -> TrainRound:
         """Go over the train once. Raises StoreError (LeadershipLost among them)."""
         now = self.clock()
-        jumped = mind_the_clock(self._time, self.store, self.book.fence, self.book.actor, now, apply=True)
-        base = self.lookout.begin(now)
+        jumped = mind_the_clock(self._time, self.store, self.records.fence, self.records.actor, now, apply=True)
+        base = self.observer.begin(now)
         self.performer.begin()
         moved: List[Written] = []
         waiting: List[Waiting] = []

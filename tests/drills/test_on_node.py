@@ -21,8 +21,8 @@ from nhc.drills.real import Limits, RealDrill, Undoing, left_over
 from nhc.kernlog.catalogue import rows
 from nhc.model import Action
 from nhc.ports.adapter import AdapterError, Mark
-from nhc.remedy.crew import open_crew
 from nhc.remedy.remedy_file import parse
+from nhc.remedy.repairers import open_repairers
 from nhc.remedy.site import RemedySite
 from nhc.settings.settings_file import SettingsError
 from nhc.store import audit, drills
@@ -68,7 +68,7 @@ class Site:
         self.world = World(new_store(str(place)), 2)
         text = SETTINGS.format(reports=node.reports, place=place) + node.settings(f'device = "{DEVICE}"') + more
         self.settings = parse(text, "remedy.toml")
-        self.site = RemedySite(self.settings, self.world.plain, FakeMarker(self.world), open_crew(self.settings))
+        self.site = RemedySite(self.settings, self.world.plain, FakeMarker(self.world), open_repairers(self.settings))
         self.site.reports(True)
         self.told = []
 
@@ -144,7 +144,7 @@ def test_a_true_problem_that_came_meanwhile_keeps_the_node_as_it_is(site):
 
 @pytest.mark.slow
 def test_a_node_without_a_way_in_is_refused_and_nothing_is_left(site):
-    site.site.hands.crew.hands.clear()
+    site.site.actuators.repairers.entries.clear()
     with pytest.raises(DrillRefused, match=r"no repairer runs commands on n1: set up \[repairers.node\]"):
         site.drill(site.fault(FULL_DISK)).run()
     assert (left_over(site.site.store), site.whats()) == ([], ["drill.began", "drill.undone"])

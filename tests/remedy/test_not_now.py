@@ -6,8 +6,8 @@ import pytest
 
 from nhc.model import Action
 from nhc.ports.repair import AskLater, Machine, RightMissing, Rung
-from nhc.remedy.crew import Crew, Hand
 from nhc.remedy.persons import decide
+from nhc.remedy.repairers import RepairerEntry, Repairers
 from nhc.remedy.settings import RepairerSettings
 from tests.remedy.test_controller import last, tried
 from tests.remedy.test_once import dies
@@ -98,12 +98,12 @@ def test_another_repairer_of_the_same_repair_is_asked_meanwhile():
                 raise self.answer
             return self.answer
 
-    def crew(*answers):
-        return Crew([Hand(RepairerSettings(f"r{n}", "fake"), Says(one)) for n, one in enumerate(answers)])
+    def repairers(*answers):
+        return Repairers([RepairerEntry(RepairerSettings(f"r{n}", "fake"), Says(one)) for n, one in enumerate(answers)])
 
     throttled = AskLater("throttled", 45.0)
-    assert crew(throttled, "").name_of("n1", Rung.REBOOT, "") == "r1"
-    ability = crew("no such machine", throttled, "no").can("n1", Rung.REBOOT, "")
+    assert repairers(throttled, "").name_of("n1", Rung.REBOOT, "") == "r1"
+    ability = repairers("no such machine", throttled, "no").can("n1", Rung.REBOOT, "")
     assert (ability.again, ability.why) == (45.0, "r0: no such machine; r1: throttled; r2: no")
 
 
@@ -163,7 +163,7 @@ def test_a_device_that_stays_in_use_is_reached_by_a_reboot(world):
 
     world.fall_sick("n1", Sickness(Action.RESET_DEVICE, Rung.RESET_DEVICE, target="gpu1"))
     controller = world.controller()
-    repairer = controller.hands.crew.hands[0].repairer
+    repairer = controller.actuators.repairers.entries[0].repairer
     send = repairer.send
 
     def held(order):

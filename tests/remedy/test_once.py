@@ -6,8 +6,8 @@ import sqlalchemy as sa
 from nhc.model import Action
 from nhc.ports.adapter import KEEPER, OWNER, Mark
 from nhc.ports.repair import Answer, Progress, Rung, Sent, Stage
-from nhc.remedy.crew import Hand
 from nhc.remedy.persons import close_breaker
+from nhc.remedy.repairers import RepairerEntry
 from nhc.remedy.settings import RepairerSettings
 from nhc.store import attempts, episodes, holds, schema
 from tests.support.remedy_world import FakeRepairer, Killed, Sickness, World
@@ -240,7 +240,7 @@ class Sized(FakeRepairer):
 def sized(world):
     controller = world.controller()
     repairer = Sized(world)
-    controller.hands.crew.hands[0] = Hand(RepairerSettings("fake", "fake"), repairer)
+    controller.actuators.repairers.entries[0] = RepairerEntry(RepairerSettings("fake", "fake"), repairer)
     return controller, repairer
 
 
@@ -291,3 +291,16 @@ def test_a_repair_that_a_person_cancels_leaves_the_node_out_and_nothing_harder_f
     world.operator_puts_back("n1")
     world.run(controller, 3)
     assert world.nodes["n1"].available, "the person has decided"
+
+
+def test_an_order_is_sent_though_an_older_mark_becomes_the_loops_own_in_the_same_pass(world):
+    world.fall_sick("n1")
+    world.claimed["n1"] = "an update"
+    controller = world.controller()
+    world.run(controller, 3)
+    assert last(world, "n1").state == "recheck"
+    world.claimed.clear()
+    node = world.nodes["n1"]
+    node.mark = node.mark._replace(owner=OWNER)  # as a version before the loop had a mark of its own has set it
+    world.run(controller, 1)
+    assert world.sendings("n1") == [Rung.REBOOT]

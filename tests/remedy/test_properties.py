@@ -54,7 +54,7 @@ deadline = "10m"
 grace = "0s"
 """.strip()
 TRAIN = plan_of(waves='[waves]\nfirst = 1\nsize = "2"\npause = "1m"\n') + '[drain]\ndeadline = "20m"\n'
-TRAIN = TRAIN.replace('every = "1s"', 'every = "1s"\npatience = "3h"')
+TRAIN = TRAIN.replace('every = "1s"', 'every = "1s"\npatience = "20m"')
 NAMES = st.sampled_from(["n0", "n1", "n4", "n5"])
 SICK = st.builds(
     Sickness,

@@ -94,7 +94,7 @@ def test_an_abort_between_the_writing_and_the_sending_stops_the_sending(world):
 def test_a_replacement_is_watched_until_the_new_node_is_healthy(world):
     world.fall_sick("n1", Sickness(Action.REPLACE, Rung.REPLACE))
     controller = world.controller()
-    repairer = controller.hands.crew.hands[0].repairer
+    repairer = controller.actuators.repairers.entries[0].repairer
     world.run(controller, 1)
     assert world.sendings("n1") == [Rung.REPLACE]
     repairer.progress = lambda *_: Progress(Stage.DONE, "replaced", "n1b")
@@ -110,7 +110,7 @@ def test_a_replacement_is_watched_until_the_new_node_is_healthy(world):
 def test_a_replacement_that_never_comes_is_an_escalation(world):
     world.fall_sick("n1", Sickness(Action.REPLACE, Rung.REPLACE))
     controller = world.controller('[verify]\nhealthy-for = "1m"\ndeadline = "10m"')
-    repairer = controller.hands.crew.hands[0].repairer
+    repairer = controller.actuators.repairers.entries[0].repairer
     world.run(controller, 1)
     repairer.progress = lambda *_: Progress(Stage.DONE, "replaced", "n1b")
     world.nodes["n1"].gone = True
@@ -122,7 +122,7 @@ def test_a_replacement_that_never_comes_is_an_escalation(world):
 def test_a_repair_of_two_calls_sends_the_second_after_the_first_is_proved(world):
     world.fall_sick("n1", Sickness(cure=Rung.POWER_CYCLE))
     controller = world.controller('[actions]\nmark = "on"\nreboot = "off"\npower-cycle = "on"')
-    repairer = controller.hands.crew.hands[0].repairer
+    repairer = controller.actuators.repairers.entries[0].repairer
     calls = []
 
     def progress(order, sent, before):
@@ -373,19 +373,19 @@ def test_what_no_repairer_can_do_is_skipped(world):
 
 
 def test_a_machine_is_described_by_the_store_and_the_settings(world):
-    from nhc.remedy.crew import Crew
+    from nhc.remedy.repairers import Repairers
     from nhc.remedy.settings import MachineSettings
     from nhc.store import nodes
 
     with world.plain.write() as connection:
         nodes.describe(connection, [nodes.NodeDescription("n1", provider_id="aws:///a/i-1", address="10.0.0.1")])
-    crew = Crew([], [MachineSettings(("n*",), {"bmc": "{node}-bmc"})])
+    repairers = Repairers([], [MachineSettings(("n*",), {"bmc": "{node}-bmc"})])
     with world.read() as connection:
-        crew.learn({"n1": nodes.get(connection, "n1")})
-    found = crew.machine("n1")
+        repairers.learn({"n1": nodes.get(connection, "n1")})
+    found = repairers.machine("n1")
     assert (found.provider_id, found.shown_address, found.settings) == ("aws:///a/i-1", "10.0.0.1", {"bmc": "n1-bmc"})
-    assert crew.machine("n9") == Machine("n9", settings={"bmc": "n9-bmc"})
-    assert crew.can("n1", Rung.REBOOT, "").why == "no repairer is set up for reboot on this node"
+    assert repairers.machine("n9") == Machine("n9", settings={"bmc": "n9-bmc"})
+    assert repairers.can("n1", Rung.REBOOT, "").why == "no repairer is set up for reboot on this node"
 
 
 def test_a_mark_of_a_hook_is_repaired_too(world):
@@ -453,7 +453,7 @@ def test_a_replacement_that_is_named_as_a_machine_is_followed_to_its_node(world,
 
     world.fall_sick("n1", Sickness(Action.REPLACE, Rung.REPLACE))
     controller = world.controller()
-    repairer = controller.hands.crew.hands[0].repairer
+    repairer = controller.actuators.repairers.entries[0].repairer
     world.run(controller, 1)
     new = "i-0123456789abcdef0" if known_by == "store" else "n1b"
     repairer.progress = lambda *_: Progress(Stage.DONE, "replaced", new)
@@ -477,7 +477,7 @@ def test_a_machine_that_is_stopped_and_started_stays_its_node(world):
         nodes.describe(connection, [nodes.NodeDescription("n1", provider_id="aws:///us-east-1a/i-0123456789abcdef0")])
     world.fall_sick("n1", Sickness(Action.REPLACE, Rung.REPLACE))
     controller = world.controller()
-    repairer = controller.hands.crew.hands[0].repairer
+    repairer = controller.actuators.repairers.entries[0].repairer
     world.run(controller, 1)
     repairer.progress = lambda *_: Progress(Stage.DONE, "runs again", "i-0123456789abcdef0")
     world.run(controller, 12)
@@ -486,7 +486,7 @@ def test_a_machine_that_is_stopped_and_started_stays_its_node(world):
 
 def test_the_fuller_provider_id_counts_where_both_name_one_machine(world):
     """Slurm's InstanceId is i-0abc, the node's report has the zone too; of two machines the scheduler's is believed."""
-    from nhc.remedy.crew import Crew
+    from nhc.remedy.repairers import Repairers
     from nhc.store import nodes
 
     class Cluster:
@@ -496,12 +496,12 @@ def test_the_fuller_provider_id_counts_where_both_name_one_machine(world):
             return {"n1": Machine("n1", provider_id=self.instance)}
 
     cluster = Cluster()
-    crew = Crew([], (), [cluster])
+    repairers = Repairers([], (), [cluster])
     with world.plain.write() as connection:
         nodes.describe(connection, [nodes.NodeDescription("n1", provider_id="aws:///us-east-1a/i-0abc")])
     with world.read() as connection:
-        crew.learn({"n1": nodes.get(connection, "n1")})
-    assert crew.machine("n1").provider_id == "aws:///us-east-1a/i-0abc"
+        repairers.learn({"n1": nodes.get(connection, "n1")})
+    assert repairers.machine("n1").provider_id == "aws:///us-east-1a/i-0abc"
     cluster.instance = "i-0def"
-    crew.learn_machines()
-    assert crew.machine("n1").provider_id == "i-0def"
+    repairers.learn_machines()
+    assert repairers.machine("n1").provider_id == "i-0def"

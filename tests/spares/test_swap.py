@@ -3,7 +3,7 @@
 import json
 
 from nhc.model import CheckResult, Outcome, Report, Verdict
-from nhc.remedy.crew import Crew
+from nhc.remedy.repairers import Repairers
 from nhc.remedy.settings import Sources
 from nhc.remedy.site import RemedySite
 from nhc.render.json import to_dict
@@ -29,7 +29,7 @@ def test_what_is_only_shown_takes_no_report_into_the_store(store, tmp_path):  # 
     settings = settings_of("")._replace(
         sources=Sources("fake", {}, (str(tmp_path),)), evidence_directory=str(tmp_path / "evidence")
     )
-    site = RemedySite(settings, store, FakeMarker(world), Crew([]))
+    site = RemedySite(settings, store, FakeMarker(world), Repairers([]))
     pool = (PoolSettings("a", "fake", ("n*",)), Waiting())
     (found,) = round_of(site, [pool], apply=False, now=world.now)
     assert [health.verdict for name, health in found.view.health.items() if name == "n3"] == [Verdict.OK]
@@ -38,4 +38,4 @@ def test_what_is_only_shown_takes_no_report_into_the_store(store, tmp_path):  # 
     round_of(site, [pool], apply=True, now=world.now)
     with store.read() as connection:
         assert list(nodes.latest(connection, ["n3"])) == ["n3"]
-    site.hands.close()
+    site.actuators.close()

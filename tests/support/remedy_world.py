@@ -13,10 +13,10 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 from nhc.model import Action, CheckResult, Outcome, Report, Verdict
 from nhc.ports.adapter import AdapterError, Mark, NodeState, Silence
 from nhc.ports.repair import LADDER, Answer, Claim, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
+from nhc.remedy.actuators import Actuators
 from nhc.remedy.controller import RemedyController, RemedyRound
-from nhc.remedy.crew import Crew, Hand
-from nhc.remedy.effects import Hands
 from nhc.remedy.remedy_file import parse
+from nhc.remedy.repairers import RepairerEntry, Repairers
 from nhc.remedy.settings import RemedySettings, RepairerSettings
 from nhc.store import nodes as store_nodes
 from nhc.store import reports as store_reports
@@ -170,10 +170,10 @@ class World:
     def controller(self, settings: str = "", **more: Any) -> RemedyController:
         """A controller that has just been started."""
         found: RemedySettings = settings_of(settings)
-        hand = Hand(RepairerSettings("fake", "fake"), FakeRepairer(self))
-        hands = Hands(FakeMarker(self), Crew([hand]), workers=0)
+        entry = RepairerEntry(RepairerSettings("fake", "fake"), FakeRepairer(self))
+        actuators = Actuators(FakeMarker(self), Repairers([entry]), workers=0)
         return RemedyController(
-            self, found, hands, clock=lambda: self.now, monotonic=lambda: self.ticks, **more  # type: ignore[arg-type]
+            self, found, actuators, clock=lambda: self.now, monotonic=lambda: self.ticks, **more  # type: ignore[arg-type]
         )  # fmt: skip
 
     # Time.

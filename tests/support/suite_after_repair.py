@@ -31,9 +31,9 @@ def play(other: Any, passes: bool, store: Any, node: SuiteNode) -> None:
     if not passes:
         (node.place / "slow").touch()
     controller = world.controller(settings(node), suite=proved_by(world, node.runner()))
-    crew = controller.hands.crew
-    crew.machines = (MachineSettings((name,), machine.settings),)
-    crew.hands[0] = crew.hands[0]._replace(
+    repairers = controller.actuators.repairers
+    repairers.machines = (MachineSettings((name,), machine.settings),)
+    repairers.entries[0] = repairers.entries[0]._replace(
         settings=RepairerSettings("other", "other", rungs=frozenset({other.rung})), repairer=other.repairer
     )
     world.fall_sick(name, Sickness(ACTIONS[other.rung], other.rung))

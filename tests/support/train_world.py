@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Dict, List, Optional
 
 from nhc.remedy import counting
-from nhc.remedy.crew import Crew, Hand
-from nhc.remedy.effects import Hands
+from nhc.remedy.actuators import Actuators
+from nhc.remedy.repairers import RepairerEntry, Repairers
 from nhc.remedy.settings import RepairerSettings
 from nhc.store import trains
 from nhc.store.database import Fence
@@ -43,15 +43,15 @@ class Line:
         self.settings = settings_of(settings)
         world.report()
 
-    def hands(self) -> Hands:
+    def actuators(self) -> Actuators:
         """The adapter and the repairer, as a new process makes them."""
-        hand = Hand(RepairerSettings("fake", "fake"), FakeRepairer(self.world))
-        return Hands(FakeMarker(self.world), Crew([hand]), workers=0)
+        entry = RepairerEntry(RepairerSettings("fake", "fake"), FakeRepairer(self.world))
+        return Actuators(FakeMarker(self.world), Repairers([entry]), workers=0)
 
     def engine(self, fence: Optional[Fence] = None) -> Engine:
         """A process that has just been started."""
         return Engine(
-            self.world, self.settings, self.plan, self.hands(), fence=fence, clock=lambda: self.world.now,  # type: ignore[arg-type]
+            self.world, self.settings, self.plan, self.actuators(), fence=fence, clock=lambda: self.world.now,  # type: ignore[arg-type]
             monotonic=lambda: self.world.ticks,
         )  # fmt: skip
 

@@ -96,8 +96,10 @@ def test_the_loop_on_ec2_stays_with_a_reboot_while_ec2_is_throttled(store):  # n
     with store.write() as connection:
         store_nodes.describe(connection, [store_nodes.NodeDescription("n1", provider_id=cloud.machine.provider_id)])
     controller = world.controller("[effect]\nreboot = '1h'")
-    hand = controller.hands.crew.hands[0]
-    controller.hands.crew.hands[0] = hand._replace(settings=RepairerSettings("aws", "aws"), repairer=cloud.repairer)
+    entry = controller.actuators.repairers.entries[0]
+    controller.actuators.repairers.entries[0] = entry._replace(
+        settings=RepairerSettings("aws", "aws"), repairer=cloud.repairer
+    )
     world.fall_sick("n1")
     for reads, fault in ((["throttled"] * 3, ""), (["throttled"], "throttled"), ([], "throttled"), ([], "throttled")):
         cloud.fake.next_reads, cloud.fake.next_fault = list(reads), fault

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from nhc.ports.adapter import Effect, Mark, SettingError
-from nhc.remedy.crew import Crew
+from nhc.remedy.repairers import Repairers
 from nhc.remedy.site import RemedySite
 from nhc.spares.settings import PoolSettings
 from nhc.spares.swap import round_of
@@ -32,7 +32,7 @@ class SpareWorld:
     def __init__(self, place, fake, **settings):
         self.fake, self.world = fake, World(new_store(str(place)), start=time.time())
         self.store = self.world.plain
-        self.site = RemedySite(settings_of(""), self.store, FakeMarker(self.world), Crew([]))
+        self.site = RemedySite(settings_of(""), self.store, FakeMarker(self.world), Repairers([]))
         fake.clock = datetime.now(timezone.utc)
         for _ in range(3):
             fake.node()

@@ -12,9 +12,9 @@ from nhc.policy.decide import Policy
 from nhc.policy.limits import Limit
 from nhc.ports.adapter import ConditionReports, Evicts
 from nhc.ports.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
+from nhc.remedy.actuators import Actuators
 from nhc.remedy.controller import RemedyController
-from nhc.remedy.crew import Crew, Hand
-from nhc.remedy.effects import Hands
+from nhc.remedy.repairers import RepairerEntry, Repairers
 from nhc.remedy.settings import RepairerSettings
 from nhc.remedy.site import verdicts_by_cluster
 from nhc.store import attempts, episodes
@@ -86,8 +86,8 @@ def test_from_a_condition_to_a_returned_node(kube: Kube, adapter: Adapter, tmp_p
     assert isinstance(adapter, ConditionReports)
     assert isinstance(adapter, Evicts)
     store, rebooter = new_store(str(tmp_path)), Rebooter(kube)
-    hands = Hands(adapter, Crew([Hand(RepairerSettings("test", "test"), rebooter)]), workers=0)
-    loop = RemedyController(store, settings("reboot", more=EVICT), hands, reports=adapter.condition_reports)
+    actuators = Actuators(adapter, Repairers([RepairerEntry(RepairerSettings("test", "test"), rebooter)]), workers=0)
+    loop = RemedyController(store, settings("reboot", more=EVICT), actuators, reports=adapter.condition_reports)
 
     try:
         until(ends(loop, store, rebooter.agents), 60.0, 0.3)
@@ -118,9 +118,9 @@ def test_the_controller_beside_the_loop_leaves_the_mark_until_the_loop_has_prove
     sick, witness = kube.node("sick"), kube.node("witness")
     kube.ready(sick, witness)
     store, rebooter = new_store(str(tmp_path)), Rebooter(kube)
-    hands = Hands(adapter, Crew([Hand(RepairerSettings("test", "test"), rebooter)]), workers=0)
+    actuators = Actuators(adapter, Repairers([RepairerEntry(RepairerSettings("test", "test"), rebooter)]), workers=0)
     wanted = settings("reboot", more=EVICT, out=2)
-    loop = RemedyController(store, wanted, hands, reports=adapter.condition_reports)
+    loop = RemedyController(store, wanted, actuators, reports=adapter.condition_reports)
     lease = Lease(kube.admin, kube.namespace, every=0.2, duration=30.0, renew_within=20.0)
     policy = Policy(ceiling=Limit(share=1.0))
     chosen = make(apply=True, policy=policy, namespace=kube.namespace, selector=f"test={kube.prefix}")

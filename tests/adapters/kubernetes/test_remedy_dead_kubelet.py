@@ -9,9 +9,9 @@ from typing import Any, Iterator, List, Sequence
 import pytest
 
 from nhc.ports.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
+from nhc.remedy.actuators import Actuators
 from nhc.remedy.controller import RemedyController
-from nhc.remedy.crew import Crew, Hand
-from nhc.remedy.effects import Hands
+from nhc.remedy.repairers import RepairerEntry, Repairers
 from nhc.remedy.settings import RepairerSettings
 from nhc.store import episodes
 from nhc_adapters.kubernetes.plugin import Adapter
@@ -71,8 +71,10 @@ class Site:
         self.adapter = Adapter({"NHC_KUBECONFIG": str(kube.kubeconfig(base))})
         self.adapter.selector = f"test={kube.prefix}"
         self.bmc, self.store = Bmc(kube), new_store(str(base))
-        hands = Hands(self.adapter, Crew([Hand(RepairerSettings("bmc", "bmc"), self.bmc)], (), (self.adapter,)), 0)
-        self.loop = RemedyController(self.store, settings("power-cycle", more=REASONS + more), hands,
+        actuators = Actuators(
+            self.adapter, Repairers([RepairerEntry(RepairerSettings("bmc", "bmc"), self.bmc)], (), (self.adapter,)), 0
+        )
+        self.loop = RemedyController(self.store, settings("power-cycle", more=REASONS + more), actuators,
                                      reports=self.adapter.condition_reports)  # fmt: skip
 
     def ready(self, status: str) -> None:

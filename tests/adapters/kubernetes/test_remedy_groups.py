@@ -7,9 +7,9 @@ from typing import Any, Iterator, List
 
 import pytest
 
+from nhc.remedy.actuators import Actuators
 from nhc.remedy.controller import RemedyController
-from nhc.remedy.crew import Crew
-from nhc.remedy.effects import Hands
+from nhc.remedy.repairers import Repairers
 from nhc.store import holds
 from nhc_adapters.kubernetes.plugin import Adapter
 from tests.support.kube import Kube
@@ -34,10 +34,10 @@ class Site:
         self.store = new_store(str(base))
 
     def loop(self, more: str) -> RemedyController:
-        hands = Hands(self.adapter, Crew((), (), (self.adapter,)), workers=0)
+        actuators = Actuators(self.adapter, Repairers((), (), (self.adapter,)), workers=0)
         wanted = settings(more=more, out=4)
-        return RemedyController(self.store, wanted._replace(bounds=wanted.bounds._replace(first_run_for=0.0)), hands,
-                                reports=self.adapter.condition_reports)  # fmt: skip
+        wanted = wanted._replace(bounds=wanted.bounds._replace(first_run_for=0.0))
+        return RemedyController(self.store, wanted, actuators, reports=self.adapter.condition_reports)
 
     def sick(self, *nodes: str) -> None:
         for node in nodes:

@@ -8,9 +8,9 @@ from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 import pytest
 
+from nhc.remedy.actuators import Actuators
 from nhc.remedy.controller import RemedyController
-from nhc.remedy.crew import Crew, Hand
-from nhc.remedy.effects import Hands
+from nhc.remedy.repairers import RepairerEntry, Repairers
 from nhc.remedy.settings import RemedySettings, RepairerSettings
 from nhc.store import attempts, episodes
 from nhc.store.attempts import Attempt
@@ -52,10 +52,10 @@ class Loop:
             {},
             10.0,
         )
-        hand = Hand(RepairerSettings("kubernetes", "kubernetes"), repairer)
+        entry = RepairerEntry(RepairerSettings("kubernetes", "kubernetes"), repairer)
         self.store = new_store(str(base))
         self.controller = RemedyController(
-            self.store, wanted, Hands(self.adapter, Crew([hand], (), (self.adapter,)), workers=0),
+            self.store, wanted, Actuators(self.adapter, Repairers([entry], (), (self.adapter,)), workers=0),
             reports=self.adapter.condition_reports,
         )  # fmt: skip
         self.problems: List[str] = []

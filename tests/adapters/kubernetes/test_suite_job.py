@@ -18,11 +18,11 @@ import pytest
 from nhc.ports.adapter import AdapterError
 from nhc.ports.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
 from nhc.ports.suites import SuiteOrder
+from nhc.remedy.actuators import Actuators
 from nhc.remedy.controller import RemedyController
-from nhc.remedy.crew import Crew, Hand
-from nhc.remedy.effects import Hands
 from nhc.remedy.proving import SuiteProver
 from nhc.remedy.remedy_file import parse
+from nhc.remedy.repairers import RepairerEntry, Repairers
 from nhc.remedy.settings import RepairerSettings
 from nhc.settings.settings_file import SettingsError
 from nhc.store import attempts, deep, episodes
@@ -146,11 +146,13 @@ def test_a_failed_suite_leads_to_the_next_repair_and_a_passed_one_back_into_serv
     adapter.selector = f"test={kube.prefix}"
     store, runner = new_store(str(site.place)), site.runner()
     prover = SuiteProver(store, runner, 60.0)
-    hands = Hands(adapter, Crew([Hand(RepairerSettings("test", "test"), repairs)], (), (adapter,)), workers=0)
+    actuators = Actuators(
+        adapter, Repairers([RepairerEntry(RepairerSettings("test", "test"), repairs)], (), (adapter,)), workers=0
+    )
     wanted = settings(
         "reboot", "power-cycle", verify=f'healthy-for = "0s"\nsuite = "{site.suite}"\nsuite-limit = "60s"'
     )
-    loop = RemedyController(store, wanted, hands, reports=adapter.condition_reports,
+    loop = RemedyController(store, wanted, actuators, reports=adapter.condition_reports,
                             suite=prover)  # fmt: skip
     kube.set_condition(site.node, "NhcHealthy", "False", "Xid95", "check_gpu_xid: Xid 95 on gpu3 [action: reboot]")
 

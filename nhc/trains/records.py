@@ -6,10 +6,10 @@ from typing import List, Optional
 
 from sqlalchemy.engine import Connection
 
-from nhc.remedy.book import Book
 from nhc.remedy.cases import EpisodeCase, read_cases
 from nhc.remedy.detail import Detail
 from nhc.remedy.machine import ENDS, EpisodeEvent, EpisodeState, after
+from nhc.remedy.records import Records
 from nhc.remedy.view import Move
 from nhc.store import episodes, holds, trains
 from nhc.store.database import Fence, Store
@@ -21,7 +21,7 @@ from nhc.trains.settings import TrainPlan
 ACTOR = "nhc train"
 
 
-class TrainBook(Book):
+class TrainRecords(Records):
     """The store as one train uses it."""
 
     def __init__(self, store: Store, plan: TrainPlan, fence: Optional[Fence] = None) -> None:

@@ -31,7 +31,7 @@ ASK_AGAIN = 30.0
 """Seconds after which a repairer is asked again that could not be asked and does not say when it can."""
 
 
-class Hand(NamedTuple):
+class RepairerEntry(NamedTuple):
     """One repairer with what the settings say of it."""
 
     settings: RepairerSettings
@@ -62,7 +62,7 @@ class Hand(NamedTuple):
             return Ability(printable(str(error)), again=ASK_AGAIN)
 
 
-class Crew:
+class Repairers:
     """All repairers, in the order of the settings: the first that can do a rung on a node does it.
 
     `others` are further parts that know of the nodes (the adapter that marks them): who else acts, which machine stands
@@ -70,12 +70,12 @@ class Crew:
     """
 
     def __init__(
-        self, hands: Sequence[Hand], machines: Sequence[MachineSettings] = (), others: Sequence[object] = ()
+        self, entries: Sequence[RepairerEntry], machines: Sequence[MachineSettings] = (), others: Sequence[object] = ()
     ) -> None:
-        self.hands = list(hands)
+        self.entries = list(entries)
         self.machines = tuple(machines)
         self.others: List[Tuple[str, OtherActors]] = [
-            *((hand.name, hand.repairer) for hand in self.hands if isinstance(hand.repairer, OtherActors)),
+            *((entry.name, entry.repairer) for entry in self.entries if isinstance(entry.repairer, OtherActors)),
             *(("adapter", one) for one in others if isinstance(one, OtherActors)),
         ]
         self._clusters: List[KnowsMachines] = [one for one in others if isinstance(one, KnowsMachines)]
@@ -136,10 +136,10 @@ class Crew:
             found.update(asked)
             problems += wrong
         labelled = [node for node in nodes if self.machine(node).labels] if not self._asked else []
-        for hand in self.hands:
+        for entry in self.entries:
             for node in labelled:
-                if isinstance(hand.repairer, Requests) and node not in found and hand.serves(node):
-                    request = hand.repairer.requested(self.machine(node))
+                if isinstance(entry.repairer, Requests) and node not in found and entry.serves(node):
+                    request = entry.repairer.requested(self.machine(node))
                     if request is not None:
                         found[node] = request
         return {node: request for node, request in found.items() if node in set(nodes)}, problems
@@ -149,26 +149,28 @@ class Crew:
         said = [cluster.answer(node, request, text, returned) for cluster in self._asked]
         return "; ".join(one for one in said if one)
 
-    def hand(self, name: str) -> Optional[Hand]:
+    def entry(self, name: str) -> Optional[RepairerEntry]:
         """The repairer of that name, None where the settings have none any more."""
-        return next((hand for hand in self.hands if hand.name == name), None)
+        return next((entry for entry in self.entries if entry.name == name), None)
 
     def choose(
         self, node: str, rung: Rung, device: str, argv: Sequence[str] = ()
-    ) -> Tuple[Optional[Hand], Ability]:  # fmt: skip
+    ) -> Tuple[Optional[RepairerEntry], Ability]:  # fmt: skip
         """Who does a rung, or runs a command, on a node; None, and why nobody does.
 
         Where one repairer cannot be asked and none of the others can do it, the answer is that of the one: it may be
         the very one that can.
         """
         machine, said, unasked = self.machine(node), [], Ability()
-        for hand in self.hands:
-            if not hand.serves(node, None if argv else rung) or (argv and not isinstance(hand.repairer, RunsCommands)):
+        for entry in self.entries:
+            if not entry.serves(node, None if argv else rung) or (
+                argv and not isinstance(entry.repairer, RunsCommands)
+            ):
                 continue
-            ability = hand.ability(machine, rung, device, argv)
+            ability = entry.ability(machine, rung, device, argv)
             if not ability.why:
-                return hand, ability
-            said.append(f"{hand.name}: {ability.why}")
+                return entry, ability
+            said.append(f"{entry.name}: {ability.why}")
             unasked = unasked if unasked.again or unasked.right else ability
         nobody = "no repairer that runs commands on this node is set up (type node)" if argv else ""
         why = "; ".join(said) or nobody or f"no repairer is set up for {rung.value} on this node"
@@ -180,8 +182,8 @@ class Crew:
 
     def name_of(self, node: str, rung: Rung, device: str, argv: Sequence[str] = ()) -> str:
         """The name of who does it, "" for nobody."""
-        hand = self.choose(node, rung, device, argv)[0]
-        return hand.name if hand is not None else ""
+        entry = self.choose(node, rung, device, argv)[0]
+        return entry.name if entry is not None else ""
 
     def claims(self, node: str) -> str:
         """Who else acts on a node or has announced it, "" for nobody. What cannot be asked counts as a claim: two
@@ -190,8 +192,8 @@ class Crew:
         machine = self.machine(node)
         found: List[str] = []
         for name, one in self.others:
-            hand = self.hand(name)
-            if hand is not None and not hand.serves(node):
+            entry = self.entry(name)
+            if entry is not None and not entry.serves(node):
                 continue
             try:
                 claims: Sequence[Claim] = one.claims(machine)
@@ -203,18 +205,18 @@ class Crew:
     def evidence(self, node: str) -> List[Tuple[str, EvidenceSource]]:
         """Who can show what the machine looked like."""
         return [
-            (hand.name, hand.repairer) for hand in self.hands
-            if hand.serves(node) and isinstance(hand.repairer, EvidenceSource)
+            (entry.name, entry.repairer) for entry in self.entries
+            if entry.serves(node) and isinstance(entry.repairer, EvidenceSource)
         ]  # fmt: skip
 
     def rights(self) -> List[Tuple[str, Sequence[Right], str]]:
         """The permissions of each repairer; and why it cannot even be asked, where that is so."""
         found: List[Tuple[str, Sequence[Right], str]] = []
-        for hand in self.hands:
+        for entry in self.entries:
             try:
-                found.append((hand.name, list(hand.repairer.rights()), ""))
+                found.append((entry.name, list(entry.repairer.rights()), ""))
             except AdapterError as error:
-                found.append((hand.name, (), str(error)))
+                found.append((entry.name, (), str(error)))
         return found
 
 
@@ -233,23 +235,23 @@ def _is_machine(one: Machine, name: str) -> bool:
     return wanted in known or last.endswith(f"-{wanted}")
 
 
-def open_crew(
+def open_repairers(
     settings: RemedySettings, others: Sequence[object] = (), environ: Optional[Mapping[str, str]] = None
-) -> Crew:
+) -> Repairers:
     """The repairers of the settings, constructed; none is reached yet. Raises NoAdapter, AdapterError."""
     from nhc import plugins
 
-    hands = []
+    entries = []
     for one in settings.repairers:
         try:
             make = plugins.repairer(one.type)
         except plugins.NoAdapter as error:
             raise plugins.NoAdapter(f"{one.places['type']}repairers.{one.name}.type: {error}") from None
         try:
-            hands.append(Hand(one, make(one.settings, environ, one.timeout)))
+            entries.append(RepairerEntry(one, make(one.settings, environ, one.timeout)))
         except SettingError as error:
             place = one.places.get(error.key, one.places["type"])
             raise AdapterError(f"{place}repairers.{one.name}.{error}") from None
         except AdapterError as error:
             raise AdapterError(f"{one.places['type']}repairers.{one.name}: {error}") from None
-    return Crew(hands, settings.machines, others)
+    return Repairers(entries, settings.machines, others)

@@ -17,16 +17,16 @@ from nhc.policy.breaker import NAME, blind
 from nhc.ports.adapter import AdapterError, ConditionReport, NodeState
 from nhc.ports.repair import Machine
 from nhc.remedy import counting, health, reasons, silence
+from nhc.remedy.actuators import Actuators, Looked, Watched
 from nhc.remedy.admit import Admission, admit
 from nhc.remedy.asking import RequestsSeen, answers, fault_of, kept, taken_back
-from nhc.remedy.book import Book
 from nhc.remedy.cases import EpisodeCase, causes_of, standing
 from nhc.remedy.counting import Counted, FleetGroups
-from nhc.remedy.effects import Hands, Looked, Watched
 from nhc.remedy.held import StandingHolds, held_now
 from nhc.remedy.ladder import Mode, NodeFault
 from nhc.remedy.machine import REPAIRING, EpisodeState
 from nhc.remedy.neighbours import Asks, witnesses
+from nhc.remedy.records import Records
 from nhc.remedy.settings import RemedySettings
 from nhc.remedy.view import Consent, EpisodeView, Health, Scene
 from nhc.store import episodes, holds, nodes
@@ -76,15 +76,15 @@ class Base(NamedTuple):
     """The open repairs of nodes, for maintenance."""
 
 
-class Lookout:
+class Observer:
     """Reads the store, the adapter and the repairers; changes nothing but its own memory of one round."""
 
     def __init__(
-        self, store: Store, settings: RemedySettings, hands: Hands, book: Book,
+        self, store: Store, settings: RemedySettings, actuators: Actuators, records: Records,
         reports: Callable[[], Iterable[ConditionReport]],
         evidence: Optional[CollectsEvidence], suite: Optional[RunsSuite], asks: Optional[Asks] = None,
     ) -> None:  # fmt: skip
-        self.store, self.settings, self.hands, self.book = store, settings, hands, book
+        self.store, self.settings, self.actuators, self.records = store, settings, actuators, records
         self.reports, self.evidence, self.suite, self.asks = reports, evidence, suite, asks
         self.problems: List[str] = []
         """What could not be read in this round, for a person."""
@@ -101,7 +101,7 @@ class Lookout:
         """Read what a round needs. Raises StoreError."""
         self._forget()
         states = self.states(None)
-        self.hands.crew.learn_machines()
+        self.actuators.repairers.learn_machines()
         reported = self.reported()
         with self.store.read() as connection:
             if states is not None and not 0 <= now - self._read < GROUPS_EVERY:
@@ -112,18 +112,20 @@ class Lookout:
                 own, found = self._healths(connection, reported, now)
             known = {state.name for state in states or ()}
             faults = [fault for one in found.values() for fault in one.faults if fault.node in known]
-            cases = self.book.cases(connection)
+            cases = self.records.cases(connection)
             rows = [case.episode for case in cases]
             silent = [state for state in states or () if state.silence is not None]
             common = silence.shared(silent, self.fleet.groups, self.fleet.sizes, self.settings.silence)
-            others = self.book.note_others(connection)
+            others = self.records.note_others(connection)
             silences = self._silences(connection, silent, own, [*cases, *others], now)
             common = {**self._witnessed(silences, common, states or ()), **common}
             faults += [one for one in silences if one.node not in common]
             taken = {row.node for row in rows} | set(found)
             faults += self._marks([one for one in health.of_marks(states or ()) if one.node not in taken], connection)
-            asked, wrong = self.hands.crew.requests(sorted(state.name for state in states or () if _free(state)))
-            faults = [one if one.boot else one._replace(boot=self.hands.crew.boot(one.node)) for one in faults]
+            asked, wrong = self.actuators.repairers.requests(
+                sorted(state.name for state in states or () if _free(state))
+            )
+            faults = [one if one.boot else one._replace(boot=self.actuators.repairers.boot(one.node)) for one in faults]
             wanted = {fault.node for fault in faults} - {row.node for row in rows} | set(asked)
             rows += episodes.newest_of(connection, sorted(wanted), RECENT)
             asked, answered = answers(asked, rows, {row.id: causes_of(row) for row in rows if row.node in asked})
@@ -206,7 +208,7 @@ class Lookout:
     def states(self, names: Optional[Sequence[str]]) -> Optional[List[NodeState]]:
         """The nodes' states, None where the cluster cannot be asked."""
         try:
-            return self.hands.states(names)
+            return self.actuators.states(names)
         except AdapterError as error:
             self.problems.append(f"nodes cannot be read: {printable(str(error))}")
             return None
@@ -235,20 +237,19 @@ class Lookout:
             own = {name: one for name, one in base.own.items() if name in wanted}
             healths = self._together([health.stored(connection, self.fleet.names, sorted(wanted)), own])
             rows = nodes.list_nodes(connection, sorted(stored(name) for name in names))
-            self.hands.crew.learn({self.fleet.names.here(row.node): row for row in rows})
+            self.actuators.repairers.learn({self.fleet.names.here(row.node): row for row in rows})
             in_force = holds.in_force(connection, now)
             held, numbers = StandingHolds(in_force, self.fleet), {hold.id for hold in in_force}
             breaker = holds.breakers(connection).get(NAME)
             enabled = holds.first_seen(connection, MARKING)
             joined = self._joined(connection, cases, base)
-            consents = self.book.consents(connection, [
+            consents = self.records.consents(connection, [
                 case for case in cases if case.state in (EpisodeState.RECHECK, EpisodeState.AWAITING_APPROVAL)
             ])  # fmt: skip
         why = breaker.why if breaker is not None and breaker.state == "open" else ""
         why = why or (blind(self.settings.breaker, base.counted.seen) if base.states is not None else "")
-        scene = Scene(
-            self.settings, base.counted.usage, time, enabled, self.hands.crew.can, self.hands.crew.name_of
-        )  # fmt: skip
+        repairers = self.actuators.repairers
+        scene = Scene(self.settings, base.counted.usage, time, enabled, repairers.can, repairers.name_of)
         watched = self._watch(cases)
         views = {}
         for case in cases:
@@ -273,7 +274,7 @@ class Lookout:
                 hold_stands=not detail.hold or detail.hold in numbers,
                 repairing=base.repairing.get(node, 0),
                 taken_back=base.states is not None and taken_back(detail.faults, base.requests.standing, case.state),
-                boot=self.hands.crew.boot(node), joined=joined.get(case.episode.id, ""),
+                boot=self.actuators.repairers.boot(node), joined=joined.get(case.episode.id, ""),
                 shared=base.shared.get(node, "") if any(map(silence.is_silence, detail.faults)) else "",
             )  # fmt: skip
         return scene, views
@@ -287,7 +288,7 @@ class Lookout:
         rows = [(self.fleet.names.here(row.node), row) for row in nodes.list_nodes(connection)]
         found = {}
         for case in waiting:
-            names = self.hands.crew.node_of(case.detail.replacement, known, rows)
+            names = self.actuators.repairers.node_of(case.detail.replacement, known, rows)
             if case.episode.node in names or len(names) == 1:
                 found[case.episode.id] = case.episode.node if case.episode.node in names else names[0]
         return found
@@ -301,7 +302,7 @@ class Lookout:
         next round, not in this one.
         """
         todo = [case for case in cases if case.episode.id not in self._unseen]
-        found = self.hands.look(todo)
+        found = self.actuators.look(todo)
         self._unseen |= {number for number, looked in found.items() if looked.sighting is None}
         return found
 
@@ -309,7 +310,7 @@ class Lookout:
         """How far repairs are: each attempt is asked for once a round."""
         watching = [case for case in cases if case.state is EpisodeState.WATCHING and case.attempts]
         todo = [case for case in watching if case.attempts[-1].key not in self._watched]
-        found = self.hands.watch(todo)
+        found = self.actuators.watch(todo)
         self._watched.update({case.attempts[-1].key: found[case.episode.id] for case in todo})
         return {case.episode.id: self._watched[case.attempts[-1].key] for case in watching}
 
@@ -317,7 +318,9 @@ class Lookout:
         first = case.state is EpisodeState.DETECTED and self.settings.evidence_first and not case.detail.evidence
         if case.state is not EpisodeState.EVIDENCE and not (first and self.settings.mode(MARK) is Mode.ON):
             return False
-        return self.evidence is None or self.evidence.collected(case, self.hands.crew.machine(case.episode.node))
+        return self.evidence is None or self.evidence.collected(
+            case, self.actuators.repairers.machine(case.episode.node)
+        )
 
     def proved(self, case: EpisodeCase, time: SteadyTime) -> Optional[bool]:
         """Whether the deep suite says that the node is healthy, None while it says nothing."""
@@ -328,7 +331,7 @@ class Lookout:
         if self.suite is None:
             self.problems.append(f"verify.suite: nothing here runs the deep suite {name}")
             return None
-        machine = self.hands.crew.machine(case.detail.successor or case.episode.node)
+        machine = self.actuators.repairers.machine(case.detail.successor or case.episode.node)
         found = self.suite.proved(case, machine, name)
         said = self.suite.complaint(case)
         self.problems += [said] if said and said not in self.problems else []

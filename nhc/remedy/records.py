@@ -39,7 +39,7 @@ ENDINGS = {
 }  # fmt: skip
 
 
-class Book:
+class Records:
     """The store as the loop uses it."""
 
     def __init__(self, store: Store, fence: Optional[Fence] = None, actor: str = ACTOR) -> None:

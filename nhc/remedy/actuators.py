@@ -26,9 +26,9 @@ from nhc.ports.adapter import (
 from nhc.ports.repair import Answer, Completes, Order, Progress, Rung, RunsCommands, Sent, Sighting
 from nhc.remedy.asking import Answered
 from nhc.remedy.cases import EpisodeCase, seen_before, state_of
-from nhc.remedy.crew import Crew, Hand
 from nhc.remedy.ladder import first_rung
 from nhc.remedy.machine import AttemptStatus
+from nhc.remedy.repairers import RepairerEntry, Repairers
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -49,11 +49,11 @@ class Watched(NamedTuple):
     unseen: str = ""
 
 
-class Hands:
+class Actuators:
     """The adapter that marks, and the repairers. `workers` calls may be under way at one time; 0: one after another."""
 
-    def __init__(self, marker: Marker, crew: Crew, workers: int = 8) -> None:
-        self.marker, self.crew = marker, crew
+    def __init__(self, marker: Marker, repairers: Repairers, workers: int = 8) -> None:
+        self.marker, self.repairers = marker, repairers
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="nhc-remedy") if workers else None
 
     def close(self) -> None:
@@ -123,7 +123,7 @@ class Hands:
         """Answer those who asked for a repair. Returns one line for each answer that failed."""
         found = []
         for one in answered:
-            why = self.crew.answer(one.node, one.request, one.text, one.returned)
+            why = self.repairers.answer(one.node, one.request, one.text, one.returned)
             found += [f"{one.node}: the answer cannot be written: {why}"] if why else []
         return found
 
@@ -135,32 +135,32 @@ class Hands:
         return {case.episode.id: looked for case, looked in zip(cases, found)}
 
     def _look(self, case: EpisodeCase) -> Looked:
-        hand, node = self.crew.hand(case.detail.repairer), case.episode.node
-        if hand is None:
+        entry, node = self.repairers.entry(case.detail.repairer), case.episode.node
+        if entry is None:
             return Looked(None, f"the settings have no repairer {case.detail.repairer} any more", "")
-        return self.look_by(hand, node)
+        return self.look_by(entry, node)
 
-    def look_by(self, hand: Hand, node: str) -> Looked:
+    def look_by(self, entry: RepairerEntry, node: str) -> Looked:
         """See one machine by a repairer, unless somebody else acts on it."""
-        claims = self.crew.claims(node)
+        claims = self.repairers.claims(node)
         if claims:
             return Looked(None, "", claims)
         try:
-            return Looked(hand.repairer.look(self.crew.machine(node)), "", "")
+            return Looked(entry.repairer.look(self.repairers.machine(node)), "", "")
         except AdapterError as error:
             return Looked(None, printable(str(error)), "")
 
-    def order(self, case: EpisodeCase) -> Optional[Tuple[Hand, Order]]:
+    def order(self, case: EpisodeCase) -> Optional[Tuple[RepairerEntry, Order]]:
         """The order of the newest attempt, and whose it is; None where the settings no longer have that repairer."""
         attempt = case.attempts[-1]
-        hand = self.crew.hand(attempt.repairer)
-        if hand is None:
+        entry = self.repairers.entry(attempt.repairer)
+        if entry is None:
             return None
         first = case.detail.faults[0] if case.detail.faults else None
         said = (first.message if first.reason in first.message else f"{first.reason}: {first.message}") if first else ""
         because = printable(case.detail.why or said or case.episode.cause, 200)
-        machine = self.crew.machine(case.episode.node, case.detail.boot)
-        return hand, Order(
+        machine = self.repairers.machine(case.episode.node, case.detail.boot)
+        return entry, Order(
             attempt.key,
             str(case.episode.id),
             attempt.number,
@@ -175,16 +175,16 @@ class Hands:
         found = self.order(case)
         if found is None:
             return Sent(Answer.REFUSED, f"the settings have no repairer {case.attempts[-1].repairer} any more")
-        hand, order = found
+        entry, order = found
         try:
             if case.work is None or not case.work.argv:
-                return hand.repairer.send(order)
-            repairer: object = hand.repairer
+                return entry.repairer.send(order)
+            repairer: object = entry.repairer
             if not isinstance(repairer, RunsCommands):
-                return Sent(Answer.REFUSED, f"{hand.name} runs no commands")
+                return Sent(Answer.REFUSED, f"{entry.name} runs no commands")
             return repairer.run_command(order, case.work.argv, case.work.takes)
         except Exception as error:  # its contract forbids it; what was sent by then nobody knows
-            return Sent(Answer.AMBIGUOUS, printable(f"{hand.name} failed: {type(error).__name__}: {error}", 200))
+            return Sent(Answer.AMBIGUOUS, printable(f"{entry.name} failed: {type(error).__name__}: {error}", 200))
 
     def watch(self, cases: Sequence[EpisodeCase]) -> Dict[int, Watched]:
         """How far the newest attempts are."""
@@ -194,9 +194,9 @@ class Hands:
         found = self.order(case) if case.attempts else None
         if found is None:
             return Watched(None, "its repairer is not in the settings any more")
-        hand, order = found
+        entry, order = found
         try:
-            return Watched(hand.repairer.progress(order, answer_of(case), seen_before(case.attempts[-1])))
+            return Watched(entry.repairer.progress(order, answer_of(case), seen_before(case.attempts[-1])))
         except AdapterError as error:
             return Watched(None, printable(str(error)))
 

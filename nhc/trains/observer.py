@@ -6,11 +6,11 @@ from typing import Callable, Dict, Iterable, Optional, Tuple
 
 from nhc.ports.adapter import ConditionReport
 from nhc.remedy import counting, health
-from nhc.remedy.book import Book
+from nhc.remedy.actuators import Actuators
 from nhc.remedy.cases import EpisodeCase
-from nhc.remedy.effects import Hands
-from nhc.remedy.looking import Base, Lookout
 from nhc.remedy.machine import EpisodeState
+from nhc.remedy.observer import Base, Observer
+from nhc.remedy.records import Records
 from nhc.remedy.settings import RemedySettings
 from nhc.store import deep, episodes
 from nhc.system.steady_time import SteadyTime
@@ -18,24 +18,24 @@ from nhc.system.steady_time import SteadyTime
 Reports = Callable[[], Iterable[ConditionReport]]
 
 
-class TrainLookout(Lookout):
+class TrainObserver(Observer):
     """Reads for one train."""
 
-    def __init__(self, book: Book, settings: RemedySettings, hands: Hands, reports: Reports) -> None:
-        super().__init__(book.store, settings, hands, book, reports, None, None)
+    def __init__(self, records: Records, settings: RemedySettings, actuators: Actuators, reports: Reports) -> None:
+        super().__init__(records.store, settings, actuators, records, reports, None, None)
         self._suites: Dict[str, Tuple[str, float]] = {}
 
     def begin(self, now: float) -> Base:
         """Read what a round needs. Raises StoreError."""
         self._forget()
         states = self.states(None)
-        self.hands.crew.learn_machines()
+        self.actuators.repairers.learn_machines()
         reported = self.reported()
         suite = self.settings.verify.suite
         with self.store.read() as connection:
             self.fleet = counting.fleet(connection, states or ())
-            cases = [case for case in self.book.cases(connection) if case.state is not EpisodeState.PLANNED]
-            others = self.book.note_others(connection)
+            cases = [case for case in self.records.cases(connection) if case.state is not EpisodeState.PLANNED]
+            others = self.records.note_others(connection)
             counted = counting.count(
                 connection, self.fleet, [*cases, *others], states or (), self.settings.bounds, self.settings.breaker,
                 now, self.settings.sources.max_age, self._marked,
