@@ -26,9 +26,9 @@ from nhc.jobs.why_report import JobWhy, Witness, as_json, evidence, summary
 from nhc.matching.node_ranges import expand
 from nhc.model import printable
 from nhc.ports.job_ends import JobEndRecord, JobEnds
-from nhc.system.bounded_read import cause
+from nhc.system.bounded_read import cause, open_file
 
-HEAD, TAIL = 1 << 20, 16 << 20
+HEAD, TAIL = 1 << 20, 8 << 20
 """Bytes of a larger log that are read: its begin says where each rank runs, its end why the job ended."""
 PIECE = 1 << 20
 """Characters of one line that are read."""
@@ -178,7 +178,7 @@ def _read_logs(logs: JobLogs, files: Sequence[str], record: Optional[JobEndRecor
             continue
         try:
             lines = _lines(log.path) if log.path else iter(log.text.splitlines())
-            logs.read(log.name, lines, _year(log.path), log.rank)
+            logs.read(_short(log.path) if log.path else log.name, lines, _year(log.path), log.rank)
         except CommandError as error:
             witnesses.append(Witness("log", str(error)))
     if not logs.lines and not any(one.name == "log" for one in witnesses):
@@ -186,7 +186,12 @@ def _read_logs(logs: JobLogs, files: Sequence[str], record: Optional[JobEndRecor
 
 
 def _short(path: str) -> str:
-    return "standard input" if path == "-" else path.rpartition("/")[2]
+    """How a log is called; of one that is not read as a whole the lines are not counted from its begin."""
+    try:
+        cut = " (begin and end)" if path != "-" and os.stat(path).st_size > HEAD + TAIL else ""
+    except OSError:
+        cut = ""
+    return "standard input" if path == "-" else path.rpartition("/")[2] + cut
 
 
 def _year(path: str) -> int:
@@ -201,7 +206,7 @@ def _lines(path: str) -> Iterator[str]:
     if path == "-":
         return iter(lambda: sys.stdin.readline(PIECE), "")
     try:
-        with open(path, "rb") as file:
+        with os.fdopen(open_file(path), "rb") as file:  # a job's user says where its log is: a FIFO must hold nobody up
             size = os.fstat(file.fileno()).st_size
             data = file.read(HEAD + TAIL) if size <= HEAD + TAIL else file.read(HEAD)
             if size > HEAD + TAIL:

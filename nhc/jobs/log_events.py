@@ -66,6 +66,9 @@ class JobLogReader:
         """The event of a line, None for nearly every line."""
         self.number += 1
         line = line.rstrip("\r\n")
+        if not line:
+            self.facts = []
+            return None
         self.facts = read_line(line)
         for fact in self.facts:
             if fact.kind is JobLineKind.STEP:

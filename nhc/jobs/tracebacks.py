@@ -6,7 +6,7 @@ Each rank's traceback has a prefix of its own (`[rank3]: `, `3: `), and ranks wr
 from __future__ import annotations
 
 import re
-from typing import NamedTuple, Optional, Set
+from typing import Dict, NamedTuple, Optional
 
 _BEGINS = re.compile(r"^(.*?)(?:Original |(\+) Exception Group )?Traceback \(most recent call last\):\s*$")
 _RICH = re.compile(r"^(.*?)╭─+ Traceback \(most recent call last\) ─")
@@ -43,7 +43,8 @@ class Tracebacks:
     """Takes lines, and tells which belong to a traceback."""
 
     def __init__(self) -> None:
-        self._within: Set[str] = set()
+        self._within: Dict[str, bool] = {}
+        self._ignored = False
         self.frame = False
         """Whether the last line was within a traceback: source code that it shows is no message."""
 
@@ -52,9 +53,10 @@ class Tracebacks:
         self.frame = False
         begins = _BEGINS.match(line) or _RICH.match(line)
         if begins:
-            self._within.add(f"{begins[1]}| " if begins.re is _BEGINS and begins[2] else begins[1])
-            self.frame = True
+            prefix = f"{begins[1]}| " if begins.re is _BEGINS and begins[2] else begins[1]
+            self._within[prefix], self._ignored, self.frame = self._ignored, False, True
             return None
+        self._ignored = "Exception ignored in" in line  # Python prints the traceback, and goes on
         if not self._within:
             return None
         for prefix in sorted(self._within, key=len, reverse=True):
@@ -64,8 +66,8 @@ class Tracebacks:
             if rest.startswith((" ", "\t", "│", "╰")):
                 self.frame = True
                 return None
-            self._within.discard(prefix)
-            return _exception(rest)
+            raised = _exception(rest)
+            return raised._replace(own=False) if self._within.pop(prefix) and raised else raised
         return None
 
 

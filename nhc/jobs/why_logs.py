@@ -45,6 +45,8 @@ class JobLogs:
         host = ""
         for line in lines:
             event = reader.line(line)
+            if not line:
+                continue
             host = named_host(line) or host
             if " rank" in line or "Rank " in line:
                 self._place(line, host)

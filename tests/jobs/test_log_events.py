@@ -87,6 +87,12 @@ def test_a_group_of_exceptions_is_read_too():
     assert [event.message for event in read(*lines)] == ["ExceptionGroup: two of them (2 sub-exceptions)"]
 
 
+def test_an_exception_that_python_ignores_ended_nothing():
+    lines = ["Exception ignored in: <function Loader.__del__ at 0x7f0>", *traceback("", "AttributeError: comm")]
+    assert [event.role for event in read(*lines)] == ["cascade"]
+    assert [event.role for event in read(*lines, *traceback("", "KeyError: 'lr'"))] == ["cascade", "initiating"]
+
+
 def test_a_traceback_that_rich_has_drawn_is_read_too():
     lines = ["╭───────────────── Traceback (most recent call last) ─────────────────╮",
              '│ ❱ 12     raise Stop("CUDA out of memory")                           │', "╰──────────╯",

@@ -1,6 +1,7 @@
 """Why a job ended: which event is the cause, by the witnesses that there are; and what must blame no node."""
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -255,6 +256,27 @@ def test_bad_input_is_one_line(words, complaint):
     assert (done.returncode, done.stdout) == (2, "")
     assert complaint in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.thorough
+def test_a_log_that_is_a_fifo_holds_nobody_up(tmp_path):
+    os.mkfifo(tmp_path / "fifo.log")
+    done = nhc("job", "why", str(tmp_path / "fifo.log"))
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+
+
+@pytest.mark.thorough
+def test_of_a_large_log_the_begin_and_the_end_are_read(tmp_path):
+    log = tmp_path / "train.log"
+    begin = "gpu2:1:1 [1] NCCL INFO comm 0x5 rank 9 nranks 16 cudaDev 1 nvmlDev 1 busId 43000 - Init COMPLETE\n"
+    filler = ("x" * 2047 + "\n") * (5 << 10)
+    log.write_text(begin + filler + "[rank9]: torch.OutOfMemoryError: CUDA out of memory.\n")
+
+    done = nhc("job", "why", str(log))
+
+    assert done.returncode == 0
+    assert "out of the GPU's memory, rank 9, gpu2, GPU 1" in done.stdout
+    assert "by: log train.log (begin and end):" in done.stdout, "its lines are not counted from the log's begin"
 
 
 @pytest.mark.thorough
