@@ -2,6 +2,7 @@
 
 import pytest
 
+from nhc.ports.adapter import KEEPER, OWNER
 from nhc.ports.repair import Rung
 from nhc.store import audit, holds
 from nhc.trains import persons
@@ -194,6 +195,31 @@ def test_a_node_that_an_operator_puts_back_is_left(world):
     world.operator_puts_back("n0")
     line.run(3)
     assert (line.states()["n0"], world.sendings("n0")) == ("withdrawn", [])
+
+
+def test_a_mark_that_hooks_clear_on_a_node_of_a_train_becomes_the_trains_own(world):
+    line = Line(world)
+    line.begin()
+    world.nodes["n0"].busy = True
+    line.run(2)
+    mark = world.nodes["n0"].mark
+    assert mark.owner == KEEPER
+    world.nodes["n0"].mark = mark._replace(owner=OWNER)  # as an nhc before had it
+    line.run(1)
+    assert world.nodes["n0"].mark.owner == KEEPER
+    assert line.states()["n0"] == "draining"
+
+
+@pytest.mark.thorough
+def test_a_repair_that_a_person_cancels_ends_the_nodes_part_in_the_train(world):
+    line = Line(world)
+    line.begin()
+    line.run(2)
+    assert line.states()["n0"] == "watching"
+    world.operator_cancels("n0")
+    line.run(2)
+    assert (line.states()["n0"], world.nodes["n0"].available) == ("escalated", False)
+    assert world.sendings("n0") == [Rung.REBOOT]
 
 
 @pytest.mark.thorough
