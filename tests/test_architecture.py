@@ -59,6 +59,7 @@ LAYERS = (
 )
 LEVEL = {room: number for number, rooms in enumerate(LAYERS) for room in rooms}
 SAME_LAYER = {
+    ("agent", "server"),  # what an agent pushes is what the server reads
     ("top", "console"),  # the same sources and snapshots
     ("top", "remedy"),
     ("__main__", "cli"),

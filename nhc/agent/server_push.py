@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from nhc import __version__
 from nhc.model import printable
 from nhc.ports.adapter import AdapterError
-from nhc.render import push
+from nhc.server import push
 from nhc.settings.settings_file import SettingsError, of
 from nhc.system.bounded_read import cause, read_text
 from nhc.system.exchange import Exchange

@@ -21,7 +21,7 @@ from nhc.agent.server_push import Hopeless, NotNow, PushAnswer, Pusher, PushSett
 from nhc.agent.spool import Spool
 from nhc.model import Report, printable
 from nhc.ports.sinks import Delivery, Standing
-from nhc.render import push
+from nhc.server import push
 
 BATCH = 50
 """Reports of a spool in one push."""

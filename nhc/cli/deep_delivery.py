@@ -13,7 +13,7 @@ from nhc.cli.options import UsageError
 from nhc.light import TYPE_CHECKING
 from nhc.model import Report
 from nhc.ports.adapter import AdapterError
-from nhc.render import push
+from nhc.server import push
 from nhc.settings.settings_file import SettingsError
 from nhc.settings.settings_file import load as load_settings
 

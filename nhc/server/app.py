@@ -18,8 +18,7 @@ from weakref import WeakValueDictionary
 from aiohttp import web
 
 from nhc.model import printable
-from nhc.render import push
-from nhc.server import access
+from nhc.server import access, push
 from nhc.server.access import KnownTokens
 from nhc.server.counters import ServerCounters
 from nhc.server.dating import Dated, dated

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import List, NamedTuple
 
-from nhc.render.push import Push
+from nhc.server.push import Push
 from nhc.store.intake import Incoming
 
 SOURCE = "agent"

@@ -15,7 +15,7 @@ from nhc.agent.server_sink import ServerSink
 from nhc.agent.spool import Spool
 from nhc.ports.adapter import AdapterError
 from nhc.ports.sinks import Delivery
-from nhc.render import push
+from nhc.server import push
 from nhc.store import nodes
 from tests.support.http_server import Reply, answering, serving
 from tests.support.intake import XID, Server, report

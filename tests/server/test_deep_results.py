@@ -14,7 +14,7 @@ from nhc.agent.server_sink import ServerSink
 from nhc.cli.deep_delivery import push_settings, to_server
 from nhc.model import Verdict
 from nhc.ports.sinks import Delivery
-from nhc.render import push
+from nhc.server import push
 from nhc.settings import settings_file
 from nhc.store import deep, nodes
 from tests.support.intake import OK, XID, Server, report

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import sqlalchemy as sa
 
-from nhc.render import push
+from nhc.server import push
 from nhc.store import audit, nodes, schema, tokens
 from nhc.store.intake import Incoming
 from nhc.store.reports import receive

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import urllib3
 
-from nhc.render import push
+from nhc.server import push
 from nhc.system.web_listener import group
 from tests.server.test_tls import keys  # noqa: F401 (a fixture)
 from tests.support.hostile_requests import REQUESTS, sent

@@ -8,7 +8,7 @@ import zlib
 
 import pytest
 
-from nhc.render import push
+from nhc.server import push
 from nhc.server.app import INLINE
 from nhc.store import nodes
 from nhc.store import tokens as token_table

@@ -11,7 +11,7 @@ import time
 import urllib3
 
 from nhc.model import Action, CheckResult, Outcome, Report, Verdict
-from nhc.render import push
+from nhc.server import push
 from nhc.store import tokens
 from nhc.store.connect import open_store
 
