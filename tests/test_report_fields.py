@@ -1,0 +1,30 @@
+"""A field of a report stands in the model, the schema and the form as JSON; readers elsewhere have the same."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+from nhc.fleet import clean_report
+from nhc.model import CheckResult, Report, ok
+from nhc.render.json import to_dict
+
+ROOT = Path(__file__).resolve().parents[1]
+SCHEMA = json.loads((ROOT / "docs/report.schema.json").read_text())["properties"]
+RESULT = SCHEMA["results"]["items"]["properties"]
+
+
+def ansibles():
+    """The report that the collection makes of a node on which nhc could not run; it imports nothing of nhc."""
+    path = ROOT / "playbooks/collections/ansible_collections/nhc/nhc/plugins/module_utils/report.py"
+    spec = importlib.util.spec_from_file_location("collection_report", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.not_run("n1", "Unreachable", "no route to host")
+
+
+def test_the_schema_the_form_and_both_readers_have_the_same_fields():
+    made = to_dict(Report("n1", "b1", 1.0, 0.5, (CheckResult("check_a", ok()),)))
+    for report in (made, ansibles()):
+        assert list(report) == list(SCHEMA)
+        assert list(report["results"][0]) == list(RESULT)
+    assert (tuple(SCHEMA), tuple(RESULT)) == (clean_report._REPORT, clean_report._RESULT)
