@@ -18,8 +18,8 @@ from nhc.cli.command_error import CommandError
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
 from nhc.jobs import why_nodes
-from nhc.jobs.log_catalogue import GPU, INITIATING, NETWORK, NODE, STORAGE, UNKNOWN
-from nhc.jobs.why import Clue, dated, decide
+from nhc.jobs.log_catalogue import GPU, NETWORK, NODE, STORAGE, UNKNOWN
+from nhc.jobs.why import RECORD, Clue, dated, decide
 from nhc.jobs.why_logs import JobLogs
 from nhc.jobs.why_record import places, record_clues
 from nhc.jobs.why_report import JobWhy, Witness, as_json, evidence, summary
@@ -87,10 +87,9 @@ def _why(options: Dict[str, Any]) -> int:
 
 def _append(why: JobWhy, first_node: str) -> int:
     """Write the answer into the job's own output, as its user: no more than he could do. Raises CommandError."""
-    if not why.output or (first_node and why.nodes[:1] != (first_node,)):
+    recorded = any(clue.witness == RECORD for clue in why.clues)  # else its scheduler does not say that it failed
+    if not why.output or not recorded or (first_node and why.nodes[:1] != (first_node,)):
         return EXIT_HEALTHY
-    if not any(clue.role == INITIATING for clue in why.clues):
-        return EXIT_HEALTHY  # nothing says that it failed
     text = "".join(f"nhc: {printable(line)}\n" for line in summary(why))
     try:
         handle = os.open(why.output, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -224,7 +223,7 @@ def _kernel(named: Sequence[str], nodes: Sequence[str], witnesses: List[Witness]
     for text in named:
         node, _, path = text.rpartition("=")
         node = node or (nodes[0] if len(nodes) == 1 else "")
-        records = (parse_line(line, time.time()) for line in _lines(path))
+        records = (parse_line(line.rstrip("\n"), time.time()) for line in _lines(path))
         clues += why_nodes.kernel_clues(node, ((one.text, one.when) for one in records if one.kernel))
     read = {text.rpartition("=")[0] for text in named}
     if not named:

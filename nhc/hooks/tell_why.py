@@ -15,11 +15,13 @@ from nhc.model import printable
 from nhc.system import process
 
 if TYPE_CHECKING:
-    from typing import Mapping
+    from typing import Mapping, Optional
 
 
 LIMIT = 20.0
 """Seconds: slurmd waits for the epilog before the node takes work again."""
+KERNEL_LINES, KERNEL_BYTES = 200, 48 << 10
+"""What of the kernel log is handed over, the newest: less than a pipe holds."""
 
 
 def tell_why(node: str, environ: Mapping[str, str], settings: Mapping[str, str]) -> None:
@@ -32,19 +34,36 @@ def tell_why(node: str, environ: Mapping[str, str], settings: Mapping[str, str])
         log.info(f"{node}: job {job}: watch only: otherwise its output would say why it ended")
         return
     user = ["setpriv", "--reuid", uid, "--regid", _group(uid, environ), "--init-groups", "--no-new-privs"]
-    argv = [*user, sys.executable, "-m", "nhc", "job", "why", "--append", "--first-node", node, "--timeout", "10", job]
+    argv = [*user, sys.executable, "-m", "nhc", "job", "why", "--append", "--first-node", node, "--timeout", "10"]
     kept = {name: environ[name] for name in ("SLURM_CONF", "PYTHONPATH") if name in environ}
     kept["PATH"] = process.PATH
     if settings.get("NHC_RM_PATH"):
         kept["NHC_RM_PATH"] = settings["NHC_RM_PATH"]
+    lines = _kernel_lines()
+    if lines is not None:  # the user may not be allowed to read it
+        argv += ["--kernel-log", f"{node}=-"]
     try:
-        done = process.run(argv, timeout=LIMIT, env=kept)
+        done = process.run([*argv, job], timeout=LIMIT, env=kept, stdin=lines or "")
     except OSError as error:
         log.warn(f"{node}: job {job}: why it ended could not be told: {error.strerror}")
         return
     if done.status or done.timed_out:
         said = printable(done.stderr.strip().rpartition("\n")[2], 300) or f"exit status {done.status}"
         log.warn(f"{node}: job {job}: why it ended could not be told: {said}")
+
+
+def _kernel_lines() -> Optional[str]:
+    """The newest lines of this node's kernel log that the catalogue knows, None where it cannot be read."""
+    from nhc.kernlog.catalogue import Matcher
+
+    try:
+        done = process.run(["dmesg", "--time-format", "iso"], timeout=5.0, env={"PATH": process.PATH, "LC_ALL": "C"})
+    except OSError:
+        return None
+    if done.status or done.timed_out:
+        return None
+    found = [done.stdout[start:end] for start, end, _numbers in Matcher().candidates(done.stdout)]
+    return "\n".join(found[-KERNEL_LINES:])[-KERNEL_BYTES:].encode("ascii", "replace").decode()
 
 
 def _group(uid: str, environ: Mapping[str, str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pwd
 import shutil
+import subprocess
 from contextlib import suppress
 from pathlib import Path
 
@@ -257,6 +258,8 @@ def test_a_failed_jobs_output_says_why_it_ended_and_a_good_ones_does_not(cluster
         said = [line for line in output.read_text().splitlines() if line.startswith("nhc: ")]
         assert len(said) == 3, hooks.said("epilog")
         assert said[0].startswith(f"nhc: job {job}: your program (supported): KeyError: 'lr', n2")
+        readable = subprocess.run(["dmesg"], capture_output=True, check=False).returncode == 0
+        assert ("kernel log" in said[1].partition("not read: ")[2]) is not readable, said
 
 
 def alive(pid):

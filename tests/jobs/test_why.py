@@ -180,6 +180,19 @@ def test_a_rank_that_was_killed_beside_the_kernels_record_of_its_cgroup_is_the_m
     assert done.stdout.startswith("your limits (memory) (established): ContainerOom")
 
 
+def test_a_kernel_log_may_come_on_standard_input(tmp_path):
+    now = time.time() - 60
+    (tmp_path / "train.log").write_text(f"{utc(now)} api.py:986] failed (exitcode: -9) local_rank: 0 (pid: 688)\n")
+    line = stamped("Memory cgroup out of memory: Killed process 688 (python) total-vm:1kB", now - 1)
+
+    done = subprocess.run(
+        [sys.executable, "-m", "nhc", "job", "why", "--nodes=n1", "--kernel-log=n1=-", str(tmp_path / "train.log")],
+        input=line, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT,
+    )  # fmt: skip
+
+    assert done.stdout.startswith("your limits (memory) (established)")
+
+
 def test_ranks_are_put_on_nodes_and_gpus_by_what_the_log_says():
     logs = JobLogs(("gpu1.site", "gpu2.site"))
     logs.read("a.log", [
