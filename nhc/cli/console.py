@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from nhc.console.server import Server
     from nhc.console.settings import ConsoleSettings
     from nhc.console.sources import FleetSource
+    from nhc.ports.adapter import NodeSource
 
 SETTINGS = "/etc/nhc/console.toml"
 
@@ -94,18 +95,29 @@ def _server(found: ConsoleSettings, reports: Tuple[str, ...], adapter: Optional[
     if adapter:
         return Server(found, cluster(adapter, found.stale), None)
     store = fleet_store(found.store, create=False)
-    return Server(found, StoreSource(store, found.stale), store)
+    scheduler = None
+    if found.scheduler:
+        from nhc.console.cluster_source import SchedulerStates
+
+        scheduler = SchedulerStates(found.scheduler, _adapter(found.scheduler))
+    return Server(found, StoreSource(store, found.stale), store, scheduler=scheduler)
 
 
 def cluster(name: str, stale: float) -> FleetSource:
     """A cluster as a fleet, by an adapter's name. Raises UsageError, Unreadable."""
     from nhc.console.cluster_source import ClusterSource
+
+    return ClusterSource(name, _adapter(name), stale)
+
+
+def _adapter(name: str) -> NodeSource:
+    """An adapter by its name. Raises UsageError, Unreadable."""
     from nhc.plugins import NoAdapter, open_adapter
     from nhc.ports.adapter import AdapterError
 
     settings = {key: value for key, value in os.environ.items() if key.startswith("NHC_")}
     try:
-        return ClusterSource(name, open_adapter(name, settings, os.environ), stale)
+        return open_adapter(name, settings, os.environ)
     except NoAdapter as error:
         raise click.UsageError(str(error)) from None
     except AdapterError as error:

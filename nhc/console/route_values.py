@@ -8,6 +8,7 @@ from typing import Awaitable, Callable, Mapping, Protocol
 from aiohttp import web
 
 from nhc.console import acts
+from nhc.console.cluster_source import SchedulerStates
 from nhc.console.deep_reader import DeepReader
 from nhc.console.doors import Doors
 from nhc.console.hub import Hub
@@ -23,6 +24,7 @@ class Console(Protocol):
     settings: ConsoleSettings
     source: FleetSource
     store: Store | None
+    scheduler: SchedulerStates | None
     hub: Hub
     doors: Doors
     clock: Callable[[], float]

@@ -102,6 +102,8 @@ async def _node(console: Console, request: web.Request) -> web.StreamResponse:
         value["episodes"] = await asyncio.to_thread(screens.episodes_of, console.store, name)
         value["service"] = standing.out_of(snapshot.standing.get(name, ()))
         value["work"] = await asyncio.to_thread(work.work_of, console.store, name, console.clock())
+    if console.scheduler is not None:
+        value["scheduler"] = await asyncio.to_thread(console.scheduler.text, name)
     return answer_json(value)
 
 

@@ -13,6 +13,7 @@ from aiohttp import web
 
 from nhc.console import screens
 from nhc.console.access import Scope
+from nhc.console.cluster_source import SchedulerStates
 from nhc.console.deep_reader import FRESH, DeepReader
 from nhc.console.doors import Doors, add_headers, guard
 from nhc.console.hub import Hub
@@ -39,8 +40,10 @@ class Server:
         source: FleetSource,
         store: Optional[Store],
         clock: Callable[[], float] = time.time,
+        scheduler: Optional[SchedulerStates] = None,
     ) -> None:
         self.settings, self.source, self.store, self.clock = settings, source, store, clock
+        self.scheduler = scheduler
         self.hub = Hub(source, settings.refresh, clock)
         self.doors = Doors(settings, clock)
         self.deep = DeepReader(store, clock) if store is not None else None

@@ -38,7 +38,8 @@ class ListenerTls(NamedTuple):
 class ConsoleSettings(NamedTuple):
     """All of it. `listen` is HOST:PORT or unix:PATH; `origin` how browsers reach the page, where that is not `listen`.
 
-    A node's state is stale after `stale` seconds without a report.
+    A node's state is stale after `stale` seconds without a report. `scheduler` is the adapter that is asked for
+    the state that a node's page shows, "" for none.
     """
 
     listen: str = DEFAULT_LISTEN
@@ -50,6 +51,7 @@ class ConsoleSettings(NamedTuple):
     proxy: Tuple[Proxy, ...] = ()
     register: Register = Register()
     links: Tuple[Tuple[str, str], ...] = ()
+    scheduler: str = ""
     bounds: WebBounds = WebBounds(2000, 250, 20.0)
 
 
@@ -75,6 +77,7 @@ def _read(file: Table) -> ConsoleSettings:
         proxy=_proxy(file),
         register=_register(file),
         links=tuple((name, file.table("links").text(name)) for name in file.table("links").names()),
+        scheduler=file.text("scheduler"),
     )
     found = found._replace(bounds=_bounds(file.table("limits"), found.bounds))
     _check(file, found)

@@ -1,6 +1,7 @@
 """Builds a release: `make packages` (what is here now), `make release` (a version, from a clean checkout).
 
     python -m nhc_release packages [--out DIR] [--work DIR] [--python PATH]
+    python -m nhc_release deb|rpm|image|chart [--out DIR] ...      one form alone, with its own tools
     python -m nhc_release release [--key KEY] [--allowed-signers FILE] [--once] ...
     python -m nhc_release verify [--allowed-signers FILE] [--out DIR]
 
@@ -42,6 +43,7 @@ def _options() -> argparse.ArgumentParser:
         ("packages", packages, "build and verify everything from the checkout as it is"),
         ("release", release, "the same twice, from a clean checkout with a changelog entry; then sign it"),
         ("verify", verify, "check what was built, and its signature"),
+        *((form, one_form, f"build and verify the {form} alone") for form in artifacts.FORMS),
     ):
         one = inner.add_parser(name, help=said, description=said)
         one.set_defaults(carry_out=carry_out)
@@ -63,6 +65,16 @@ def packages(asked: argparse.Namespace) -> int:
     found = source.read()
     with _workplace(asked.work) as work:
         _build(found, asked, work / "first", Path(asked.out))
+    return 0
+
+
+def one_form(asked: argparse.Namespace) -> int:
+    """Build and verify one form; what else lies in the directory stays."""
+    with _workplace(asked.work) as work:
+        made = artifacts.build_one(
+            source.read(), asked.command, asked.python, work, Path(asked.out), _sayer(f"{asked.command}: ")
+        )
+    print("\n".join(map(str, made)))
     return 0
 
 

@@ -8,7 +8,7 @@ import zipfile
 from pathlib import Path
 from typing import Callable, List, Sequence
 
-from nhc_release import chart, collection, deb, image, python, rpm, sbom, signing, source, stage
+from nhc_release import chart, collection, deb, image, python, rpm, signing, source, stage
 from nhc_release.commands import BuildError, need, run
 from nhc_release.source import Source
 from nhc_release.stage import PACKAGES
@@ -18,6 +18,8 @@ Say = Callable[[str], None]
 
 def build(found: Source, interpreter: str, work: Path, out: Path, say: Say) -> None:
     """Build all of it below `work` and into `out`, both empty. Raises BuildError."""
+    from nhc_release import sbom  # whoever builds one form alone has no library for it
+
     tree = source.export(found, work / "source")
     say("wheel and sdist")
     python.wheel_and_sdist(found, tree, out)
@@ -46,6 +48,60 @@ def build(found: Source, interpreter: str, work: Path, out: Path, say: Say) -> N
     signing.write_sums(out)
 
 
+FORMS = ("deb", "rpm", "image", "chart")
+"""What can be built alone."""
+
+
+def build_one(found: Source, form: str, interpreter: str, work: Path, out: Path, say: Say) -> List[Path]:
+    """Build one form and try it, with that form's tools alone; the files that it made. Raises BuildError."""
+    tree, place, made = source.export(found, work / "source"), work / form, work / "made"
+    place.mkdir()
+    made.mkdir()
+    if form == "chart":
+        chart.build(found, tree, place, made)
+    else:
+        say("wheel, trees of the packages")
+        wheels = work / "wheels"
+        wheels.mkdir()
+        python.wheel_and_sdist(found, tree, wheels)
+        laid = stage.build(
+            found, tree, wheels / f"nodehealth-{found.version}-py3-none-any.whl", interpreter, work / "stage"
+        )
+        say(form)
+        if form == "image":
+            image.build(found, tree, laid, place, made / f"nodehealth-{found.version}-oci.tar")
+        else:
+            (deb if form == "deb" else rpm).build(found, tree, laid, place, made)
+        say("verify")
+        VERIFY[form](found, made, work)
+    out.mkdir(parents=True, exist_ok=True)
+    return [Path(shutil.move(str(path), out / path.name)) for path in sorted(made.iterdir())]
+
+
+def _verify_deb(_found: Source, out: Path, _work: Path) -> None:
+    need("lintian", "lintian")
+    run(["lintian", "--allow-root", "--fail-on", "error,warning", *sorted(out.glob("*.deb"))])
+
+
+def _verify_rpm(found: Source, out: Path, _work: Path) -> None:
+    need("rpmlint", "rpmlint")
+    said = run(["rpmlint", "--strict", "-c", found.root / "packaging/rpmlint.toml", *sorted(out.glob("*.rpm"))])
+    if " 0 errors, 0 warnings" not in said:
+        raise BuildError("\n".join(["rpmlint:", *said.strip().splitlines()[-25:]]))
+
+
+def _verify_image(found: Source, out: Path, work: Path) -> None:
+    """A copy by another tool than the one that built it reads every layer and checks every digest."""
+    need("skopeo", "skopeo")
+    copied = work / "copied"
+    shutil.rmtree(copied, ignore_errors=True)
+    run(["skopeo", "copy", f"oci-archive:{out}/nodehealth-{found.version}-oci.tar", f"dir:{copied}"])
+    shutil.rmtree(copied)
+
+
+VERIFY = {"deb": _verify_deb, "rpm": _verify_rpm, "image": _verify_image}
+
+
 def verify(found: Source, out: Path, work: Path, say: Say) -> None:
     """Try each file by the tools that its users have. Raises BuildError."""
     signing.verify_sums(out)
@@ -58,22 +114,9 @@ def verify(found: Source, out: Path, work: Path, say: Say) -> None:
         broken = archive.testzip()
         if broken:
             raise BuildError(f"{wheel.name}: {broken} is damaged")
-    say("lintian")
-    need("lintian", "lintian")
-    run(["lintian", "--allow-root", "--fail-on", "error,warning", *sorted(out.glob("*.deb"))])
-    say("rpmlint")
-    need("rpmlint", "rpmlint")
-    said = run(["rpmlint", "--strict", "-c", found.root / "packaging/rpmlint.toml", *sorted(out.glob("*.rpm"))])
-    if " 0 errors, 0 warnings" not in said:
-        raise BuildError("\n".join(["rpmlint:", *said.strip().splitlines()[-25:]]))
-    say("image")
-    need("skopeo", "skopeo")
-    layout = out / f"nodehealth-{found.version}-oci.tar"
-    copied = work / "copied"
-    shutil.rmtree(copied, ignore_errors=True)
-    # A copy by another tool than the one that built it reads every layer and checks every digest.
-    run(["skopeo", "copy", f"oci-archive:{layout}", f"dir:{copied}"])
-    shutil.rmtree(copied)
+    for form, tried in VERIFY.items():
+        say(form)
+        tried(found, out, work)
     say("chart, collection")
     chart.verify(found, found.root, out / f"nodehealth-chart-{found.version}.tgz")
     collection.verify(found, out / f"nhc-nhc-{found.version}.tar.gz")

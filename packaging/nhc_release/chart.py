@@ -19,11 +19,11 @@ KUBERNETES = "1.30.0"
 
 
 def helm(tree: Path) -> str:
-    """Helm of this machine, or the one that the tests' control plane brings. Raises BuildError."""
+    """Helm of this machine, or the one that the tests build, alone. Raises BuildError."""
     found = shutil.which("helm")
     if found:
         return found
-    return str(Path(run([sys.executable, tree / "tests/kube/build.py"]).strip()) / "helm")
+    return run([sys.executable, tree / "tests/kube/build.py", "--helm"]).strip()
 
 
 def build(source: Source, tree: Path, work: Path, out: Path) -> Path:

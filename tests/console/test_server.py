@@ -12,15 +12,17 @@ import pytest
 
 from nhc.console import screens
 from nhc.console.access import GRANTS, Role, Scope
+from nhc.console.cluster_source import SchedulerStates
 from nhc.console.doors import HEADERS
 from nhc.console.hub import Hub
 from nhc.console.routes import ROUTES
 from nhc.console.settings import parse
 from nhc.console.sources import StoreSource
 from nhc.model import Verdict
+from nhc.ports.adapter import AdapterError, Mark, NodeState
 from nhc.store import attempts, audit, episodes, holds
 from nhc.store.errors import StoreError
-from tests.console.conftest import ROLES, Running, report
+from tests.console.conftest import ROLES, Running, report, settings
 from tests.support.ports import free_ports
 from tests.support.waiting import until
 
@@ -690,3 +692,36 @@ def test_a_viewer_that_reads_nothing_holds_up_nobody(console):
     assert done.wait(60)
     assert hub.dropped == 1
     assert queue.get_nowait() is None
+
+
+class Scheduler:
+    """A scheduler with one drained node, or one that does not answer."""
+
+    def __init__(self):
+        self.asked, self.away = 0, False
+
+    def nodes(self, names=None):
+        self.asked += 1
+        if self.away:
+            raise AdapterError("slurmctld does not answer")
+        return [NodeState("b1", "MIXED+DRAIN", False, busy=True, mark=Mark("disk", owner="ann"), groups=("gpu",))]
+
+
+def test_a_nodes_page_has_the_schedulers_state_beside_it(site):
+    asked, now = Scheduler(), [site.now]
+    states = SchedulerStates("slurm", asked, clock=lambda: now[0])
+    assert states.text("b1") == "slurm: MIXED+DRAIN; takes no work; work runs there; in gpu; reason: disk (ann)"
+    assert states.text("b2") == "slurm has no such node"
+    assert asked.asked == 1
+    asked.away, now[0] = True, now[0] + 31
+    assert states.text("b1") == "slurm cannot be asked: slurmctld does not answer"
+
+    found = settings(free_ports(1)[0])
+    asked.away = False
+    running = Running(found, StoreSource(site.store, found.stale), site.store)
+    try:
+        running.server.scheduler = SchedulerStates("slurm", asked)
+        until(lambda: running.server.hub.snapshot, what="the first snapshot")
+        assert "MIXED+DRAIN" in running.ask("GET", "/api/node/b1", None, "vera")[1]["scheduler"]
+    finally:
+        running.stop()

@@ -231,6 +231,26 @@ def _undescribed(value: Any) -> Any:
     return [_undescribed(one) for one in value] if isinstance(value, list) else value
 
 
+def _helm(go: str, target: Path) -> None:
+    """Of this module: it is made of the same packages as kubectl, which are compiled already."""
+    run_go(go, "build", "-trimpath", "-ldflags=-s -w", "-o", str(target), "helm.sh/helm/v3/cmd/helm", cwd=HERE)
+
+
+def helm_alone(say: Callable[[str], None] = lambda line: None) -> Path:
+    """Helm without the control plane: what is built already, or built alone, once."""
+    found = ready()
+    if found is not None:
+        return found / "helm"
+    target = cache() / f"helm-{digest()}"
+    with locked(cache() / "helm-lock"):
+        if not target.exists():
+            say("building helm, once")
+            new = target.with_suffix(".new")
+            _helm(find_go(), new)
+            new.rename(target)
+    return target
+
+
 def build(say: Callable[[str], None] = lambda line: None) -> Path:
     """The ready directory, built first where needed (minutes, once)."""
     found = ready()
@@ -250,12 +270,8 @@ def build(say: Callable[[str], None] = lambda line: None) -> Path:
             say(f"building kwok {KWOK}")
             _install(go, "sigs.k8s.io/kwok/cmd/kwok", KWOK, work)
             _stages(go, work / "stages")
-            say(
-                "building helm"
-            )  # of this module: it is made of the same packages as kubectl, which are compiled already
-            run_go(
-                go, "build", "-trimpath", "-ldflags=-s -w", "-o", f"{work}/helm", "helm.sh/helm/v3/cmd/helm", cwd=HERE
-            )
+            say("building helm")
+            _helm(go, work / "helm")
             work.chmod(0o755)
             shutil.rmtree(final, ignore_errors=True)
             work.rename(final)
@@ -269,6 +285,9 @@ def main(arguments: list[str]) -> int:
         sys.stdout.write(digest() + "\n")
         return 0
     try:
+        if arguments == ["--helm"]:
+            sys.stdout.write(f"{helm_alone(lambda line: sys.stderr.write(line + chr(10)))}\n")
+            return 0
         where = kinds(lambda line: sys.stderr.write(line + "\n")).parent
     except Unavailable as missing:
         sys.stderr.write(f"{missing}\n")
