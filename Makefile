@@ -69,25 +69,29 @@ pictures: setup  ## the pictures of docs/console.md, of the demonstration; needs
 	PYTHONPATH=. $(BIN)/python bench/pictures.py docs/pictures
 
 # The versions and digests of all that packages carry along; `pip install uv` first.
-LOCK = uv pip compile --quiet --no-header --generate-hashes --universal --upgrade
-lock:  ## take the newest libraries into the packages
+UV = $(or $(shell command -v uv),$(BIN)/uv)
+$(BIN)/uv: | $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+
+LOCK = $(UV) pip compile --quiet --no-header --generate-hashes --universal --upgrade
+lock: $(UV)  ## take the newest libraries into the packages
 	$(LOCK) --python-version 3.9 packaging/node.in -o packaging/node.txt
 	$(LOCK) --python-version 3.11 packaging/build.in -o packaging/build.txt
 	$(LOCK) --python-version 3.11 pyproject.toml -c packaging/node.txt -o packaging/libraries.txt \
 	  $(foreach extra,agent aws console fleet kubernetes remedy,--extra $(extra))
 
-# The oldest libraries that the extras take, in an environment of its own; `pip install uv` first.
+# The oldest libraries that the extras take, in an environment of its own.
 LOWEST := build/lowest
 LOWEST_EXTRAS := agent,console,fleet,kubernetes,remedy
-lowest:  ## the rooms that use the extras' libraries, with the oldest versions of these that pyproject.toml takes
+lowest: $(UV)  ## the rooms that use the extras' libraries, with the oldest versions of these that pyproject.toml takes
 	mkdir -p build
-	uv pip compile --quiet --no-header --resolution lowest-direct --python-version 3.11 pyproject.toml \
+	$(UV) pip compile --quiet --no-header --resolution lowest-direct --python-version 3.11 pyproject.toml \
 	  $(foreach extra,agent console fleet kubernetes remedy,--extra $(extra)) -o build/lowest.txt
-	uv venv --quiet --python 3.11 $(LOWEST)
-	uv pip install --quiet --python $(LOWEST)/bin/python -c build/lowest.txt -e ".[$(LOWEST_EXTRAS)]" \
+	$(UV) venv --quiet --clear --python 3.11 $(LOWEST)
+	$(UV) pip install --quiet --python $(LOWEST)/bin/python -c build/lowest.txt -e ".[$(LOWEST_EXTRAS)]" \
 	  aiosmtpd hypothesis jsonschema pytest pytest-xdist selenium standardwebhooks
 	$(LOWEST)/bin/python -m pytest -p no:cacheprovider $(or $(PYTEST_ARGS),tests/agent/test_otel.py tests/console/test_server.py \
-	  tests/fleet/test_login.py tests/jobs tests/notices tests/server tests/store tests/top)
+	  tests/fleet/test_login.py tests/jobs tests/notices tests/rounds tests/server tests/store tests/top)
 
 # SUITE=trixie tries Debian's next release.
 SUITE ?= bookworm
