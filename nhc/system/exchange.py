@@ -8,6 +8,7 @@ name has the resolver's own limit (resolv.conf(5): timeout, attempts), since not
 from __future__ import annotations
 
 import contextlib
+import errno
 import socket
 import threading
 import time
@@ -26,12 +27,12 @@ class Exchange:
         self.over = False
         """Whether the deadline has passed, or it was cancelled: what was read may be a part."""
         self._until = time.monotonic() + seconds
+        self._watched = False
         self._lock = threading.Lock()
         self._held: List[socket.socket] = []
         self._ended = threading.Event()
 
     def __enter__(self) -> Exchange:  # noqa: PYI034 (Self is Python 3.11's)
-        threading.Thread(target=self._watch, name="nhc-exchange", daemon=True).start()
         return self
 
     def __exit__(
@@ -84,7 +85,7 @@ class Exchange:
                     held.shutdown(socket.SHUT_RDWR)
 
     def _watch(self) -> None:
-        if not self._ended.wait(self.seconds):
+        if not self._ended.wait(max(0.0, self._until - time.monotonic())):
             self.cancel()
 
     def _left(self) -> float:
@@ -94,6 +95,12 @@ class Exchange:
         return left
 
     def _hold(self, connection: socket.socket) -> None:
-        """Keep a second descriptor of it: TLS takes the first over."""
+        """Keep a second descriptor of it: TLS takes the first over. Raises OSError, also where nobody can watch it."""
+        if not self._watched:
+            try:
+                threading.Thread(target=self._watch, name="nhc-exchange", daemon=True).start()
+            except RuntimeError:
+                raise OSError(errno.EAGAIN, "no thread can be started") from None
+            self._watched = True
         with self._lock:
             self._held.append(connection.dup())

@@ -237,3 +237,16 @@ def test_an_address_that_swallows_packets_leaves_time_for_the_next(monkeypatch, 
     with Exchange(4.0) as exchange:
         assert HttpClient().send(exchange, "GET", server.url).data == b"x"
     [one.close() for one in (deaf, *filled)]
+
+
+def test_where_no_thread_can_be_started_nothing_is_sent(monkeypatch, wire):
+    """Without one that watches it, the deadline would not hold."""
+
+    def full(_thread):
+        raise RuntimeError("can't start new thread")
+
+    server = wire(ok())
+    monkeypatch.setattr(threading.Thread, "start", full)
+    with pytest.raises(NotSent, match="no thread can be started"):
+        send(HttpClient(), server.url)
+    assert server.requests == []
