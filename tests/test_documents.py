@@ -15,6 +15,9 @@ DOCUMENTS = [
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
+PAGE = 120
+"""Lines of the changelog for a version that is not released yet."""
+
 
 def anchors(path):
     """The headings of a document as links name them."""
@@ -53,3 +56,9 @@ def test_a_page_has_two_thousand_words_at_most(path):
     """What is longer is split: nobody finds a line in it at night. The changelog is a list."""
     words = len(path.read_text().split())
     assert path.name == "CHANGELOG.md" or words <= 2000, f"{words} words"
+
+
+def test_an_unreleased_version_is_a_page_of_the_changelog():
+    """What nhc does, by area: nobody has the steps in between."""
+    entries = [entry.splitlines() for entry in (ROOT / "CHANGELOG.md").read_text().split("\n## ")[1:]]
+    assert [lines[0] for lines in entries if "unreleased" in lines[0] and len(lines) > PAGE] == []
