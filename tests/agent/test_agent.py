@@ -179,6 +179,7 @@ def test_a_bad_configuration_is_refused_and_the_old_one_kept(agent, tmp_path):
     assert agent.status()["config_problems"] == []
 
 
+@pytest.mark.thorough
 def test_a_check_that_is_configured_no_more_ends_its_fault(agent, tmp_path):
     agent.configure(wants(tmp_path / "never") + wants(flag(tmp_path)))
     agent.start()
@@ -232,6 +233,7 @@ def test_a_check_under_way_when_a_pause_comes_is_ended_and_its_result_is_no_news
     until(started.exists)
 
 
+@pytest.mark.thorough
 def test_a_check_asked_for_now_answers_with_its_result(agent, tmp_path):
     good = flag(tmp_path)
     agent.configure(wants(good, "1h"))

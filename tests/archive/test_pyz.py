@@ -92,6 +92,7 @@ def test_the_hooks_by_the_name_of_a_link(archive, python, tmp_path):
         assert f"Usage: {hook}" in start(python, tmp_path / hook, "-h", tmp=tmp_path).stdout
 
 
+@pytest.mark.thorough
 @each_python
 def test_the_built_in_default_is_in_the_archive(archive, python, tmp_path):
     done = start(python, archive, "check", "local", "--check", "check_hw_mem_free", tmp=tmp_path)

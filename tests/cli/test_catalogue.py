@@ -59,6 +59,7 @@ def test_a_check_explains_itself(check):
     assert all(param.help for param in check.params)
 
 
+@pytest.mark.thorough
 def test_list_and_explain(tmp_path):
     listed = nhc("list")
     assert listed.returncode == 0

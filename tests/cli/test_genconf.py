@@ -220,6 +220,7 @@ def test_a_file_that_is_there_is_never_overwritten(tmp_path):
     assert "Written by nhc genconf" in conf.read_text()
 
 
+@pytest.mark.thorough
 def test_it_makes_the_default_folder_and_not_one_that_somebody_named(tmp_path):
     done = nhc("genconf", "-D", tmp_path / "etc" / "nhc", state=tmp_path / "state")
     assert done.returncode == 0, done.stderr

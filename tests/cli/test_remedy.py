@@ -144,6 +144,7 @@ def test_one_round_for_cron_waits_for_the_evidence_that_it_has_begun_to_collect(
     assert "ipmi" in [one["name"] for one in json.loads(out)["evidence"]]
 
 
+@pytest.mark.thorough
 def test_release_proves_a_node_and_brings_it_back(site):
     site.report("n1", ("GpuLost", Action.REBOOT))
     site.write('mark = "on"', '[verify]\nhealthy-for = "0s"\n')

@@ -118,6 +118,7 @@ HOSTILE_SCREENS = (
 )  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_nothing_that_a_node_or_a_person_wrote_becomes_markup_on_any_screen(tmp_path):
     """Every text that comes from a node, a job or a form is hostile at once, and the whole page is walked."""
     store = new_store(str(tmp_path), anchor="")

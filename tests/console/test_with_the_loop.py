@@ -63,6 +63,7 @@ def test_what_is_agreed_to_on_the_page_is_done(world, page):
     assert (newest(world).state, world.sendings("n1")) == ("returned", [Rung.REBOOT])
 
 
+@pytest.mark.thorough
 def test_two_persons_are_two_whichever_way_each_came(world, page):
     controller = world.controller(TWO)
     number = until_it_waits(world, controller)

@@ -159,6 +159,7 @@ def test_when_the_window_closes_what_runs_is_ended_and_the_rest_waits(site):
     assert set(site.verdicts()) == set(site.nodes)
 
 
+@pytest.mark.thorough
 def test_a_pass_that_was_killed_is_gone_on_with_first(site):
     world = world_of()
     world.dies_after = 0

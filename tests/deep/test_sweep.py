@@ -383,6 +383,7 @@ def test_a_sweep_that_is_asked_to_stop_ends_its_tests_and_keeps_what_is_certain(
         deep.ask_to_stop(connection, case.number, "again", 1.0)
 
 
+@pytest.mark.thorough
 def test_a_node_with_work_is_left_alone_and_not_tested(case):
     world = World()
     world.taken = {"n03"}
@@ -394,6 +395,7 @@ def test_a_node_with_work_is_left_alone_and_not_tested(case):
     assert any("not idle within 50 s: n03" in row.why for row in case.rows())
 
 
+@pytest.mark.thorough
 def test_why_a_node_is_waited_for_is_said_at_once(case):
     """A host key that differs would be silent until the patience is over."""
     world = World()

@@ -115,6 +115,7 @@ def test_no_proc_is_an_error_not_an_empty_node():
         processes.command_lines(node())
 
 
+@pytest.mark.thorough
 def test_no_more_is_read_than_is_asked_for():
     host = node(*(Process(100 + number, f"/bin/tool {number}") for number in range(700)))
     asked = []

@@ -224,6 +224,7 @@ def test_rows_beyond_the_first_are_announced_and_every_row_folds_as_in_the_termi
     assert out[9] == 3000
 
 
+@pytest.mark.thorough
 def test_a_node_that_is_well_is_on_a_large_page_as_on_a_small_one(crowded):
     """Its report is not read: what is shown stands before and behind the results."""
     data = re.search(r'<script type="application/json" id="data">(.*?)</script>', crowded[0].read_text(), re.DOTALL)

@@ -44,6 +44,7 @@ SEEN = st.builds(
 OPENS = (GateStep.NOTHING, GateStep.RELEASE, GateStep.ADOPT, GateStep.GIVE_WAY)
 
 
+@pytest.mark.thorough
 @given(RULES, SEEN)
 def test_work_comes_in_only_by_a_verdict_a_person_or_the_policy(rules: GateRules, seen: GateView) -> None:
     step = decide(rules, seen).step

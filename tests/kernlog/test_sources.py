@@ -98,6 +98,7 @@ def test_every_row_has_a_source_and_an_example_of_its_own():
     assert {(row.kind, row.code) for row in ROWS} == set(examples)
 
 
+@pytest.mark.thorough
 def test_the_filter_is_what_the_patterns_give():
     """`python -m nhc.kernlog.filters --write` fills it in."""
     assert written(read("kernel.tsv")) == read("kernel.tsv")

@@ -112,6 +112,7 @@ def test_no_text_raises(text: str) -> None:
 _SHELLISH = st.text(alphabet=st.sampled_from("ab $'\"\\#~{},.=*[]-!%:@^"), max_size=14)
 
 
+@pytest.mark.thorough
 @settings(max_examples=60, deadline=None)
 @given(st.lists(_SHELLISH, min_size=40, max_size=80))
 def test_words_are_bashs(texts: List[str]) -> None:

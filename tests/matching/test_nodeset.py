@@ -166,6 +166,7 @@ def _ask_bash(script: str, pairs: list[tuple[str, str]]) -> list[bool]:
     return [line == "1" for line in done.stdout.split()]
 
 
+@pytest.mark.thorough
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(_STRINGS, _GLOBS), min_size=30, max_size=60))
 def test_globs_are_bashs(pairs: list[tuple[str, str]]) -> None:
@@ -176,6 +177,7 @@ def test_globs_are_bashs(pairs: list[tuple[str, str]]) -> None:
     assert [mcheck(*pair) for pair in pairs] == _ask_bash("[[ $1 == $2 ]]", pairs)
 
 
+@pytest.mark.thorough
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(_STRINGS, _ERES), min_size=30, max_size=60))
 def test_regular_expressions_are_bashs(pairs: list[tuple[str, str]]) -> None:

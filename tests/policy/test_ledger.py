@@ -75,6 +75,7 @@ def test_without_a_place_to_write_nothing_may_be_done(tmp_path):
         pass
 
 
+@pytest.mark.thorough
 def test_a_large_ledger_is_trimmed_to_its_recent_past(ledger):
     old = json.dumps({"when": 1.0, "node": "n" * 1000, "deed": "mark", "effect": "begun"}, separators=(",", ":")) + "\n"
     with ledger:

@@ -94,6 +94,7 @@ def test_5_one_node_of_three_can_be_repaired():
     assert Limit(share=0.2).of(3) == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("force", [False, True])
 def test_6_a_drain_that_does_not_end_is_escalated_or_forced_by_policy(world, force):
     """kubernetes-sigs/karpenter#2042: repair waits for disruption budgets for hours."""

@@ -14,6 +14,7 @@ from tests.remedy.test_once import dies
 from tests.support.remedy_world import Sickness
 
 
+@pytest.mark.thorough
 def test_a_repair_that_is_throttled_again_and_again_stays_the_same_repair(world):
     world.fall_sick("n1")
     world.lose = ["throttled"] * 7
@@ -37,6 +38,7 @@ def test_the_other_sides_pause_is_kept(world):
     assert world.sent[0].at - begun >= 60.0 - 30.0  # the round's own 30 s have passed since the refusal
 
 
+@pytest.mark.thorough
 def test_after_its_own_deadline_it_is_for_a_person_and_nothing_harder_follows(world):
     world.fall_sick("n1")
     world.lose = ["throttled"] * 1000
@@ -67,6 +69,7 @@ def test_whether_it_is_possible_is_asked_again_where_nobody_could_say(world, at)
     assert (world.sendings("n1"), last(world).state) == ([Rung.REBOOT], "returned")
 
 
+@pytest.mark.thorough
 def test_a_missing_right_is_for_a_person_by_its_name(world):
     world.fall_sick("n1")
 
@@ -118,6 +121,7 @@ def test_who_agreed_to_a_throttled_repair_is_not_asked_again(world):
     assert last(world).state == "returned"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("shows_orders", [True, False])
 def test_a_loop_that_died_right_before_its_call_makes_the_repair_no_harder(world, shows_orders):
     world.shows_orders = shows_orders
@@ -129,6 +133,7 @@ def test_a_loop_that_died_right_before_its_call_makes_the_repair_no_harder(world
     assert tried(world, last(world).id) == [("reboot", "refused"), ("reboot", "succeeded")]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("shows_orders", [True, False])
 def test_a_loop_that_died_right_after_its_call_sends_nothing_more(world, shows_orders):
     world.shows_orders = shows_orders

@@ -184,6 +184,7 @@ def test_a_fault_that_the_newest_report_does_not_name_any_more_decides_nothing(w
     )  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_a_start_time_is_no_boot_id(world):
     """A cloud shows when a machine was launched, a report its boot id: that the two differ is no effect of a reboot."""
     world.boot_shown = lambda node: f"2026-11-22T10:0{node.boot}:00+00:00"
@@ -254,6 +255,7 @@ def test_what_a_call_without_an_answer_is_known_by_is_kept(world):
     assert set(repairer.asked) == {("reboot", "reboot of n1")}
 
 
+@pytest.mark.thorough
 def test_a_repair_is_not_watched_under_the_name_of_the_one_before(world):
     controller, repairer = sized(world)
     world.fall_sick("n1", Sickness(Action.REBOOT, Rung.REPLACE))

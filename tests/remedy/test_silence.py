@@ -184,6 +184,7 @@ def test_a_node_whose_agent_still_reports_is_rebooted_and_not_returned_before_it
     assert last(world).state == "returned"
 
 
+@pytest.mark.thorough
 def test_a_node_that_stays_silent_after_its_repair_gets_the_next_one(store):
     world = World(store, 8)
     world.report()
@@ -193,6 +194,7 @@ def test_a_node_that_stays_silent_after_its_repair_gets_the_next_one(store):
     assert world.sendings("n1") == [Rung.POWER_CYCLE, Rung.REPLACE]
 
 
+@pytest.mark.thorough
 def test_a_node_that_boots_for_its_repair_is_not_silent_besides(store):
     world = World(store, 8)
     world.fall_sick("n1")

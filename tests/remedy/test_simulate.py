@@ -87,6 +87,7 @@ def test_a_dry_policy_does_nothing_unless_it_is_taken_as_enabled():
     assert order == ["mark", "return"] * 3  # the first run takes one out at a time
 
 
+@pytest.mark.thorough
 def test_history_comes_from_the_store(world):
     with world.plain.write() as connection:
         for one in THREE.reports:

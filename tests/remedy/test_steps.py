@@ -23,6 +23,7 @@ def waiting(world, controller):
     return {one.node: one.why for one in controller.round().waiting}
 
 
+@pytest.mark.thorough
 def test_two_persons_must_agree_and_one_is_not_two(world):
     world.fall_sick("n1")
     controller = world.controller(APPROVAL)
@@ -231,6 +232,7 @@ def test_the_wait_of_an_episode_goes_on_where_each_round_is_a_process_of_its_own
     assert world.sendings("n1") == [Rung.REBOOT]
 
 
+@pytest.mark.thorough
 def test_a_clock_set_back_does_not_make_a_wait_longer_than_itself(world):
     world.fall_sick("n1")
     world.nodes["n1"].busy = True
@@ -306,6 +308,7 @@ def test_evidence_is_kept_before_the_repair_and_a_failure_is_said(world, tmp_pat
     assert not [path for path in (tmp_path / "kept").rglob("*") if path.is_file()]
 
 
+@pytest.mark.thorough
 def test_evidence_is_collected_before_the_mark_where_the_mark_costs_the_machine(world, tmp_path):
     in_service = []
 
@@ -365,6 +368,7 @@ def test_evidence_that_hangs_does_not_hold_the_repair_for_ever(world, tmp_path):
     assert rows[-1].message == "not all of it came within 0.2 s"
 
 
+@pytest.mark.thorough
 def test_what_no_repairer_can_do_is_skipped(world):
     world.can = lambda _node, rung, _device: "no BMC is known" if rung is Rung.POWER_CYCLE else ""
     world.fall_sick("n1", Sickness(cure=Rung.REPLACE))

@@ -75,6 +75,7 @@ def test_a_big_value_survives_the_pipe():
     assert [len(done[0].value), done[1].value] == [3_000_000, 1]
 
 
+@pytest.mark.thorough
 def test_a_task_that_is_claimed_and_not_yet_announced_is_waited_for():
     """A worker tells its result and its next task at once. Others that find nothing left to claim are no failures."""
     for _ in range(10):

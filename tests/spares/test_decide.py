@@ -98,6 +98,7 @@ def test_a_hold_keeps_a_spare_from_standing_in():
     assert shown(decide(view(held={"n1": "held by ann: mine"}))) == []
 
 
+@pytest.mark.thorough
 @settings(max_examples=200, deadline=None)
 @given(
     st.sets(st.sampled_from(["n1", "n2", "n3"])), st.sets(st.sampled_from(["s1", "s2", "s3"])),

@@ -87,6 +87,7 @@ def test_an_ended_job_is_not_listed_among_those_watched(store):
         assert [one.ended for one in jobs.list_jobs(connection, is_open=False)] == [30.0]
 
 
+@pytest.mark.thorough
 def test_a_job_that_ended_long_ago_goes_with_its_restarts_and_nodes(store, tmp_path):
     day = 86400.0
     with store.write() as connection:

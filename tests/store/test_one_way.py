@@ -17,6 +17,7 @@ ITS_OWN = {"nhc/demo/play.py", "nhc/drills/play.py", "nhc/remedy/simulate.py"}
 """Who opens a store that nobody else has: made up, in a directory of its own."""
 
 
+@pytest.mark.thorough
 def test_nobody_opens_a_store_past_its_settings():
     found = set()
     for path in (*ROOT.glob("nhc/**/*.py"), *ROOT.glob("adapters/**/*.py")):
@@ -102,6 +103,7 @@ def test_rows_that_were_cut_show_whoever_wrote_them(site):
     assert (seen.returncode, "its tail was cut" in seen.stdout) == (1, True), seen.stdout
 
 
+@pytest.mark.thorough
 def test_another_store_has_an_anchor_of_its_own(site, tmp_path):
     """Else its heads would stand among those of the store that the file names, and neither would verify."""
     other = tmp_path / "other"

@@ -252,6 +252,7 @@ def test_a_label_that_is_no_longer_reported_ends(store):
     assert labelled(store) == ({"team": "a"}, {"zone": "z1"})
 
 
+@pytest.mark.thorough
 def test_the_labels_of_one_node_are_bounded(store):
     take(store, report(NOW, labels={f"l{number:06}{'x' * 500}": "y" * 5000 for number in range(5000)}))
     labels, _ = labelled(store)
@@ -260,6 +261,7 @@ def test_the_labels_of_one_node_are_bounded(store):
     assert max(map(len, labels.values())) <= 500
 
 
+@pytest.mark.thorough
 def test_a_report_of_any_size_is_kept_so_that_it_can_be_read_again(store):
     """Each of these signs takes 4 bytes, and 12 where JSON writes it in ASCII: what came in as 29 MB was kept as 87."""
     huge = "\U0001f600" * 7_000_000

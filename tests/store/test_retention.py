@@ -47,6 +47,7 @@ def test_old_rows_go_and_young_ones_stay(store, tmp_path, monkeypatch):
     assert not any(again.rows.values())
 
 
+@pytest.mark.thorough
 def test_old_deep_results_and_sweeps_go_but_the_newest_verdict_of_each_node_stays(store, tmp_path, monkeypatch):
     monkeypatch.setattr(retention, "CHUNK", 2)
 
