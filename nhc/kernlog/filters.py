@@ -35,6 +35,8 @@ STEMS = (
     "ailed", "ailure", "rror", "recover", "eboot", "eload", "eat stop", "eat fail", "urprise ", "offline", "respon",
     ": probe o", " Link ", "FAILED", "lockup", "PANIC", "hut down", "hutdown", "imed out", "imeout", "ermanent",
     "perational", "eplace the ", "ower cycle", "ower-cycle", "o longer ", " off the ", "orrected", "orrectable", "rupt",
+    "ble ", "not ", "n't ", "achine ", "itical ", "eset", "bort", "topped", "alted", "witch", "lost", "kill", "atal ",
+    "mergenc", "ithdraw", "stack", "endor", "egisters", "ault", "ALTED", "eartbeat",
 )  # fmt: skip
 """Parts that many texts share and few lines of a quiet log have: a log is searched for each once."""
 
