@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from typing import Callable, Deque, Dict, List, Mapping, NamedTuple, Optional, Set, Tuple
+from typing import Any, Callable, Deque, Dict, List, Mapping, NamedTuple, Optional, Set, Tuple, TypeVar
 
 from nhc.console.snapshot import Snapshot, changed_nodes, changes
 from nhc.console.sources import FleetSource, SourceError
 from nhc.store.errors import StoreError
+
+T = TypeVar("T")
 
 RING = 240
 """Events kept for those who come back: two minutes at two a second."""
@@ -48,16 +50,16 @@ class Hub:
         self.read_at = 0.0
         self.number = 0
         self.dropped = 0
-        self._answers: Dict[str, asyncio.Future[Mapping[str, object]]] = {}
+        self._answers: Dict[str, asyncio.Future[Any]] = {}
         self._counts: Dict[str, Tuple[float, asyncio.Future[Mapping[str, object]]]] = {}
         self._ring: Deque[StreamMessage] = deque(maxlen=RING)
         self._viewers: Set[asyncio.Queue[Optional[StreamMessage]]] = set()
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Read every so often after a first `refresh`, until it is cancelled."""
         while True:
-            await self.refresh()
             await asyncio.sleep(self.every)
+            await self.refresh()
 
     async def refresh(self) -> None:
         """Read once. What cannot be read leaves the last snapshot, and says so to everybody."""
@@ -86,7 +88,7 @@ class Hub:
         if old.revision != new.revision:
             self._tell("episodes", {})
 
-    async def once(self, key: str, make: Callable[[], Mapping[str, object]]) -> Mapping[str, object]:
+    async def once(self, key: str, make: Callable[[], T]) -> T:
         """What `make` returns, made once for all who ask for `key` of this snapshot: five hundred maps are one sum.
 
         Raises what `make` raises.
@@ -96,7 +98,8 @@ class Hub:
             if len(self._answers) >= ANSWERS:
                 self._answers = {}
             answer = self._answers[key] = asyncio.ensure_future(asyncio.to_thread(make))
-        return await asyncio.shield(answer)  # one who leaves does not take it from the others
+        found: T = await asyncio.shield(answer)  # one who leaves does not take it from the others
+        return found
 
     async def once_a_minute(self, key: str, make: Callable[[], Mapping[str, object]]) -> Mapping[str, object]:
         """What `make` returns, made at most once a minute for all who ask for `key`; what failed is made anew.

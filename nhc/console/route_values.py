@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
-from typing import Awaitable, Callable, Mapping, Protocol
+from typing import Awaitable, Callable, Mapping, NamedTuple, Protocol
 
 from aiohttp import web
 
@@ -67,10 +68,51 @@ async def form_of(request: web.Request) -> Mapping[str, str]:
     return value
 
 
+class PackedJson(NamedTuple):
+    """A value as JSON, and that compressed ("" where it is small): the same bytes for all who ask."""
+
+    body: bytes
+    packed: bytes
+
+
+LARGE = 4096
+"""Bytes above which an answer is compressed."""
+
+
+def pack_json(value: Mapping[str, object]) -> PackedJson:
+    """A value as it goes to everybody who asks."""
+    body = _json(value)
+    return PackedJson(body, gzip.compress(body, 6, mtime=0) if len(body) > LARGE else b"")
+
+
+def answer_packed(request: web.Request, answer: PackedJson) -> web.Response:
+    """An answer that was packed before; compressed where it is large and the other side takes that."""
+    response = web.Response(body=answer.body, content_type="application/json")
+    if answer.packed:
+        response.headers["Vary"] = "Accept-Encoding"
+        if takes_gzip(request.headers.get("Accept-Encoding", "")):
+            response.body = answer.packed
+            response.headers["Content-Encoding"] = "gzip"
+    return response
+
+
+def takes_gzip(accepted: str) -> bool:
+    """Whether an Accept-Encoding header lets an answer be compressed with gzip (RFC 9110, section 12.5.3)."""
+    for part in accepted.lower().split(","):
+        coding, _, weight = part.replace(" ", "").partition(";")
+        if coding in ("gzip", "x-gzip"):
+            return weight not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
+    return False
+
+
+def _json(value: Mapping[str, object]) -> bytes:
+    return json.dumps(value, separators=(",", ":"), default=str).encode()
+
+
 def answer_json(value: Mapping[str, object]) -> web.Response:
     """An answer as JSON, compressed where it is large."""
-    body = json.dumps(value, separators=(",", ":"), default=str).encode()
+    body = _json(value)
     response = web.Response(body=body, content_type="application/json")
-    if len(body) > 4096:
+    if len(body) > LARGE:
         response.enable_compression()
     return response

@@ -20,7 +20,7 @@ from nhc.console.access import Person, Scope
 from nhc.console.doors import PERSON
 from nhc.console.hub import StreamMessage
 from nhc.console.metrics import exposition
-from nhc.console.route_values import Answer, Console, answer_json, number
+from nhc.console.route_values import Answer, Console, answer_json, answer_packed, number, pack_json
 from nhc.console.snapshot import Snapshot
 from nhc.console.sources import SourceError
 from nhc.matching.node_ranges import fold
@@ -78,9 +78,11 @@ def _file(name: str) -> str:
 
 def _of_snapshot(show: Callable[[Snapshot, web.Request], screens.Value]) -> Answer:
     async def answer(console: Console, request: web.Request) -> web.StreamResponse:
-        snapshot = console.snapshot()
-        value = await console.hub.once(request.path_qs, lambda: show(snapshot, request))
-        return answer_json({**value, "trouble": console.hub.problem})
+        snapshot, trouble = console.snapshot(), console.hub.problem
+        made = await console.hub.once(
+            f"{request.path_qs}\0{trouble}", lambda: pack_json({**show(snapshot, request), "trouble": trouble})
+        )
+        return answer_packed(request, made)
 
     return answer
 
