@@ -2,6 +2,7 @@
 
 import contextlib
 import grp
+import importlib.util
 import json
 import os
 import signal
@@ -170,10 +171,8 @@ def test_garbage_ends_its_own_call_and_nothing_else(served):
 @pytest.fixture(scope="session")
 def client(tmp_path_factory):
     """Asks with NVRx's own NodeHealthCheck, of release 0.7.0's wheel: its Python runs on any version."""
-    pytest.importorskip("grpc")
-    pytest.importorskip("google.protobuf")
-    pytest.importorskip("httpx")
-    pytest.importorskip("defusedxml")
+    for name in ("grpc", "google", "httpx", "defusedxml"):
+        need("nvrx", importlib.util.find_spec(name), f"its client imports {name}")
     place = tmp_path_factory.mktemp("nvrx")
     done = subprocess.run(
         [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", "--python-version", "3.12",
