@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 FIELDS = "MESSAGE,PRIORITY,SYSLOG_IDENTIFIER,SYSLOG_PID,_BOOT_ID,_SOURCE_MONOTONIC_TIMESTAMP,_TRANSPORT"
 JOURNALCTL = ("journalctl", "-o", "json", f"--output-fields={FIELDS}", "--no-pager", "-q", "-b")
 STALE = 600.0
-"""Seconds after which the place is moved to the journal's end. The kernel says little, other programs much: the entry
-of its last word is thrown away long before any word of it is missed, and that would look like a loss."""
+"""Seconds after which the place is moved to the journal's end. The kernel writes few entries, other programs many: the
+journal drops the kernel's newest entry long before one of the kernel's is lost, and that would look like a loss."""
 
 
 def read_journal(host: Host, cursor: str, identifier: str = "") -> Batch:
