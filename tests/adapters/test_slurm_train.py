@@ -181,7 +181,7 @@ def test_four_nodes_are_rebooted_once_each_though_the_process_is_killed(train, f
     assert train.boots == dict.fromkeys(NODES, 2)
     assert max(out) <= 2
     until(lambda: all(four.state(name) == "idle" for name in NODES), 60, what="the nodes to be in service")
-    until(lambda: not any(four.reason(name) for name in NODES), what="the reasons to go")
+    until(lambda: all(map(four.unmarked, NODES)), what="the reasons to go")
     again = train.ask("run", str(train.plan), "--apply")
     assert (again.returncode, "has ended: it is done" in again.stderr) == (0, True), again
     status = train.ask("status", "kernel-6.12")
