@@ -133,7 +133,9 @@ def test_a_word_that_is_no_option_lets_the_job_start_and_is_one_line(tmp_path):
     done = nhc("-l", "-", state=tmp_path / "state", module="nhc.cli.prolog")
     assert done.returncode == 0
     first = done.stderr.splitlines()[0]
-    assert first == "nhc: the prolog's arguments cannot be used: '-l' is not an option of nhc-prolog"
+    assert (
+        first == "nhc: the prolog's arguments cannot be used, nothing is checked: '-l' is not an option of nhc-prolog"
+    )
     assert "raise" not in done.stderr
 
 
