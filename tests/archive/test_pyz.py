@@ -195,7 +195,7 @@ def test_such_an_interpreter_keeps_what_it_compiled(bare, tmp_path):
 def test_two_archives_by_turns_keep_what_each_compiled_and_old_ones_go(bare, tmp_path):
     explain(bare, tmp_path)
     [kept] = (tmp_path / "cache").iterdir()
-    others = [kept.with_name(f"{kept.name[:-4]}{number:04}") for number in range(5)]
+    others = [kept.with_name(f"{kept.name[:-4]}old{number}") for number in range(5)]
     for age, other in enumerate(others):
         other.mkdir()
         os.utime(other, (1e9 - age, 1e9 - age))
