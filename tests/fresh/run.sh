@@ -30,7 +30,7 @@ mmdebstrap --quiet --variant=minbase --include=make,git,ca-certificates "$suite"
   { cat "$base/log" >&2; echo "${0##*/}: mmdebstrap cannot make a root of $suite" >&2; exit 2; }
 
 # How this machine reaches its package sources is no part of what is proved: resolver, certificates, indexes.
-cp -L /etc/resolv.conf "$root/etc/resolv.conf"
+cp -L /etc/resolv.conf /etc/hosts "$root/etc/"  # daemons ask for this host by its name
 cp -L /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/ca-certificates.crt"
 for file in /etc/pip.conf "$HOME/.config/pip/pip.conf" "$HOME/.config/go/env" /etc/apt/apt.conf.d/*proxy*; do
   [ ! -f "$file" ] || install -D -m 644 "$file" "$root/${file/#$HOME//root}"
