@@ -204,7 +204,8 @@ def attempts_since(
     """
     asked = sa.select(attempts).where(attempts.c.written >= since)
     if not maintenance:
-        asked = asked.join(episodes, episodes.c.id == attempts.c.episode).where(REPAIR)
+        # An outer join: PostgreSQL begins with the attempts of that time, never with all the episodes there are.
+        asked = asked.outerjoin(episodes, episodes.c.id == attempts.c.episode).where(REPAIR)
     if nodes is not None:
         asked = asked.where(attempts.c.node.in_(nodes))
     # Asked for their order, SQLite reads all that ever were, rather than sort these.
