@@ -88,6 +88,8 @@ class Check(NamedTuple):
     runs a command of the site's does: it begins when every line above it has ended. `samples` are reasons that tell of
     one moment: such a failure counts when the next look finds one, too, unless the line has `strikes` of its own.
     `source` names what it reads that is slow to begin with: checks of one source share a process, which reads it once.
+    `parts` are what it reads of the accelerators (`nhc.facts.nvml_parts.PARTS`) besides what is always asked, and
+    nothing else is asked unless another check of the run reads it; None for all.
     `lasts` gives the seconds that a line with these arguments may need, where that can be more than `timeout`.
     `distribution` is the installed package that it comes from, with its version, "" for a built-in one; `broken` says
     why that package's check cannot be used, "" where it can.
@@ -107,6 +109,7 @@ class Check(NamedTuple):
     samples: Tuple[str, ...] = ()
     source: str = ""
     lasts: Optional[Callable[[Mapping[str, Any]], float]] = None
+    parts: Optional[Tuple[str, ...]] = None
 
     @property
     def doc(self) -> str:
@@ -142,6 +145,7 @@ def check(
     samples: Tuple[str, ...] = (),
     source: str = "",
     lasts: Optional[Callable[[Mapping[str, Any]], float]] = None,
+    parts: Optional[Tuple[str, ...]] = None,
 ) -> Callable[[Run], Run]:
     """Register the decorated function as the check `name`. The family is always among its tags."""
 
@@ -149,7 +153,7 @@ def check(
         all_tags = tuple(dict.fromkeys((name.split("_")[1], *tags)))
         declared = Check(
             name, run, params, timeout, on_timeout, every, needs, all_tags, changes, samples=samples, source=source,
-            lasts=lasts,
+            lasts=lasts, parts=parts,
         )  # fmt: skip
         REGISTRY[name] = _DECLARED[run] = declared
         return run

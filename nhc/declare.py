@@ -37,7 +37,9 @@ def declare(argv: Sequence[str]) -> Union[Outcome, Declared]:
     check, arguments = found
     timeout, own = _deadline(check, arguments)
     changes = check.changes or any(arguments[param.name] != param.default for param in check.params if param.changes)
-    return Declared(timeout, own, check.on_timeout, check.needs, check.tags, changes, check.samples, check.source)
+    return Declared(
+        timeout, own, check.on_timeout, check.needs, check.tags, changes, check.samples, check.source, check.parts
+    )
 
 
 KEEPS = ("timeout", "deadline")

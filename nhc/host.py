@@ -15,7 +15,7 @@ from nhc.system.machine import Filesystem, Stat, System
 from nhc.system.process import Completed
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, TypeVar
+    from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, TypeVar
 
     from nhc.system.process import Look
 
@@ -56,6 +56,8 @@ class Host:
         self.system = system or System(self.root)
         self.settings: Mapping[str, str] = settings or {}
         self.environ: Mapping[str, str] = os.environ if environ is None else environ
+        self.parts: Optional[FrozenSet[str]] = None
+        """The parts of a slow source that are read in this view of the host (`Check.parts`), None for all of them."""
         self._facts: Dict[Any, Any] = {}
 
     @property
@@ -229,4 +231,12 @@ class Host:
             return self
         twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__, settings=settings)
+        return twin
+
+    def reading(self, parts: Optional[FrozenSet[str]]) -> Host:
+        """The same host and facts for who reads these parts of a slow source only; None for all of them."""
+        if parts == self.parts:
+            return self
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__, parts=parts)
         return twin

@@ -37,7 +37,8 @@ class Declared(NamedTuple):
     `timeout` is the check's own deadline, or what the arguments ask for. `own_deadline` says that the check keeps a
     deadline itself (it has a timeout among its arguments). `samples` are reasons that tell of one moment. `changes`
     says that the line may change something: it runs a command of the site's, restarts or kills. `source` names what the
-    check reads that other checks read, too, and that is slow to begin with.
+    check reads that other checks read, too, and that is slow to begin with; `parts` are what it reads of it, None for
+    all.
     """
 
     timeout: float
@@ -48,6 +49,7 @@ class Declared(NamedTuple):
     changes: bool = False
     samples: Tuple[str, ...] = ()
     source: str = ""
+    parts: Optional[Tuple[str, ...]] = None
 
 
 class Item(NamedTuple):

@@ -46,7 +46,7 @@ class Watch:
         try:
             self.host.forget()
             self.cpu.append(cpufreq.current_khz(self.host))
-            for device in self.host.fact(accelerators).devices:
+            for device in accelerators(self.host).devices:
                 self._device(device)
             self.looks += 1
         except Exception as error:
@@ -70,6 +70,7 @@ class Watch:
     PYTHON,
     timeout=2 * deep.OVERHEAD + 300,
     tags=("cpu", "gpu"),
+    parts=("clocks",),
 )
 def check_deep_thermal(
     host: Host, duration: float = 60.0, cpu_only: bool = False, python: str = "python3"
@@ -131,7 +132,7 @@ def _processors(host: Host, duration: float) -> Outcome:
 
 
 def _devices(host: Host, duration: float, python: str) -> List[Outcome]:
-    if not host.fact(accelerators).devices:
+    if not accelerators(host).devices:
         return []
     watch = Watch(host)
     watched = WatchedHost(host, watch)

@@ -102,7 +102,7 @@ def silent(source: Source, inventory: Inventory) -> Outcome:
 
 def pick(host: Host, devices: str = "", vendor: str = "") -> Picked:
     """The devices that a check is to judge: of one vendor where `vendor` is given, else of all."""
-    inventory = host.fact(accelerators)
+    inventory = accelerators(host)
     sources = [source for source in inventory.sources if not vendor or source.vendor == vendor]
     if not sources:
         what = f"no {vendor} device" if vendor else "no accelerator"
@@ -190,6 +190,7 @@ def vendor_word(value: str) -> str:
     arg("vendor", vendor_word, "count only those of one vendor: nvidia, amd (or rocm), neuron, gaudi", ""),
     timeout=30,
     source=SOURCE,
+    parts=(),
     on_timeout="crit",
     samples=("CheckTimeout",),
     tags=("nvidia", "amd", "neuron", "gaudi"),
@@ -207,7 +208,7 @@ def check_gpu_count(host: Host, count: Optional[int] = None, vendor: str = "", d
 
     Example: * || check_gpu_count 8
     """
-    inventory = host.fact(accelerators)
+    inventory = accelerators(host)
     if count is None and not vendor and not _words(host, devices):
         from nhc.checks.gpu_earlier import gone_from_bus
 
@@ -278,6 +279,7 @@ def _subset(host: Host, devices: str, vendor: str) -> Judged:
     DEVICES,
     timeout=30,
     source=SOURCE,
+    parts=(),
     on_timeout="crit",
     samples=("CheckTimeout",),
     tags=("nvidia", "amd", "neuron", "gaudi"),
@@ -312,7 +314,7 @@ def check_gpu_lost(host: Host, devices: str = "") -> Judged:
             yield ok(f"{device.label}: answering", target=device.label)
 
     outcomes = each(host, devices, judge)
-    inventory = host.fact(accelerators)
+    inventory = accelerators(host)
     if not _words(host, devices):
         for function in inventory.lost_from_driver():
             message = f"{function.address} is on the PCI bus, but its driver does not show it"

@@ -49,6 +49,7 @@ def _throttling(device: Device) -> Iterable[Outcome]:
     DEVICES,
     timeout=30,
     source=SOURCE,
+    parts=("clocks",),
     tags=("nvidia", "amd"),
     samples=("GpuPowerBrake", "GpuHwThermalSlowdown", "GpuHwSlowdown"),
 )
@@ -117,6 +118,7 @@ def _temperature(device: Device, margin: int, most: Optional[int], most_memory: 
     ),
     timeout=30,
     source=SOURCE,
+    parts=("thermal",),
     tags=("nvidia", "amd", "gaudi"),
     samples=("GpuTemperature",),
 )
@@ -166,6 +168,7 @@ def _power(device: Device, limit: Optional[float], lower: bool) -> Iterable[Outc
     arg("limit", number, "the power limit in watts (default: the board's own default, or more)"),
     timeout=30,
     source=SOURCE,
+    parts=("power",),
     tags=("nvidia", "amd"),
 )
 def check_gpu_power(host: Host, limit: Optional[float] = None, lower: bool = False, devices: str = "") -> Judged:
@@ -207,6 +210,7 @@ def _application(device: Device, wanted: Optional[Tuple[int, int]]) -> Iterable[
     arg("clocks", clocks_pair, "GRAPHICS,MEMORY in MHz (default: the board's default clocks)"),
     timeout=30,
     source=SOURCE,
+    parts=("application_clocks",),
     tags=("gpu", "nvidia"),
 )
 def check_app_gpu_clocks(host: Host, clocks: Optional[Tuple[int, int]] = None, devices: str = "") -> Judged:

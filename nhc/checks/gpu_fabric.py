@@ -5,6 +5,7 @@ from __future__ import annotations
 from nhc.check import check, opt
 from nhc.checks.gpu import DEVICES, SOURCE, Judged, each, not_reported, pick
 from nhc.facts.accelerator_values import Device
+from nhc.facts.pci import accelerator_functions, switch_functions
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
@@ -36,7 +37,7 @@ def _registered(device: Device) -> Iterable[Outcome]:
         yield ok(f"{target}: in the NVLink fabric", target=target)
 
 
-@check("check_gpu_fabric", DEVICES, timeout=30, source=SOURCE, tags=("nvidia",))
+@check("check_gpu_fabric", DEVICES, timeout=30, source=SOURCE, parts=("fabric",), tags=("nvidia",))
 def check_gpu_fabric(host: Host, devices: str = "") -> Judged:
     """Every GPU has joined the NVLink fabric, and the fabric is healthy.
 
@@ -88,10 +89,9 @@ def check_fabric_manager(host: Host, switches: Optional[int] = None) -> Judged:
 
     Example: *a100* || check_fabric_manager -n 6
     """
-    picked = pick(host, "", "nvidia")
-    if any(outcome.reason == "NoAccelerator" for outcome in picked.outcomes):
-        return list(picked.outcomes)
-    there = len(picked.inventory.switches)
+    if not any(function.vendor_name == "nvidia" for function in host.fact(accelerator_functions)):
+        return skip("NoAccelerator", "no nvidia device on this node's PCI bus")
+    there = len(host.fact(switch_functions))
     metrics = (Metric("nvswitch_count", there),)
     outcomes: List[Outcome] = []
     if switches is not None and there != switches:

@@ -51,7 +51,9 @@ def _equal(
 VERSION = arg("version", text, "the version expected, or a shell pattern of it as 550.* (default: only compare)", "")
 
 
-@check("check_gpu_driver", DEVICES, VERSION, timeout=30, source=SOURCE, tags=("nvidia", "amd", "neuron", "gaudi"))
+@check(
+    "check_gpu_driver", DEVICES, VERSION, timeout=30, source=SOURCE, parts=(), tags=("nvidia", "amd", "neuron", "gaudi")
+)
 def check_gpu_driver(host: Host, version: str = "", devices: str = "") -> Judged:
     """The accelerators' driver is the one that the site wants.
 
@@ -68,7 +70,9 @@ def check_gpu_driver(host: Host, version: str = "", devices: str = "") -> Judged
     return found
 
 
-@check("check_vbios_version", DEVICES, VERSION, timeout=30, source=SOURCE, tags=("gpu", "nvidia", "amd"))
+@check(
+    "check_vbios_version", DEVICES, VERSION, timeout=30, source=SOURCE, parts=("vbios",), tags=("gpu", "nvidia", "amd")
+)
 def check_vbios_version(host: Host, version: str = "", devices: str = "") -> Judged:
     """Accelerators of one model have one VBIOS, the one that the site wants where it names one.
 
@@ -90,6 +94,7 @@ def check_vbios_version(host: Host, version: str = "", devices: str = "") -> Jud
     VERSION,
     timeout=60,
     source=SOURCE,
+    parts=("inforom",),
     every=3600,
     tags=("nvidia",),
 )

@@ -70,6 +70,7 @@ LINKS = opt("-l --links", "links", whole, "how many links of each device must be
     arg("links_per_gpu", whole, "the same as -l"),
     timeout=30,
     source=SOURCE,
+    parts=("links",),
     tags=("gpu",),
 )
 def check_nvlink_status(
@@ -88,7 +89,15 @@ def check_nvlink_status(
     return each(host, devices, lambda device: _down(device, expected), vendor="nvidia")
 
 
-@check("check_gpu_links", DEVICES, LINKS, timeout=60, source=SOURCE, tags=("nvidia", "amd", "neuron", "gaudi"))
+@check(
+    "check_gpu_links",
+    DEVICES,
+    LINKS,
+    timeout=60,
+    source=SOURCE,
+    parts=("links",),
+    tags=("nvidia", "amd", "neuron", "gaudi"),
+)
 def check_gpu_links(host: Host, links: Optional[int] = None, devices: str = "") -> Judged:
     """Every link between the node's accelerators is up, whoever made them.
 
@@ -115,6 +124,7 @@ def check_gpu_links(host: Host, links: Optional[int] = None, devices: str = "") 
     opt("-r --replays", "replays", count, "replays and recoveries of a link a minute that are CRIT", 1),
     timeout=30,
     source=SOURCE,
+    parts=("links", "link_errors"),
     tags=("gpu",),
 )
 def check_nvlink_errors(host: Host, crc: int = int(CRC_RATE), replays: int = 1, devices: str = "") -> Judged:
@@ -187,6 +197,7 @@ def _link_errors(device: Device, grown: Dict[str, Growth], crc: int, replays: in
     opt("-c --corrected", "corrected", count, "corrected errors to tolerate since the driver loaded", 0),
     timeout=30,
     source=SOURCE,
+    parts=(),
     tags=("amd",),
 )
 def check_gpu_xgmi(host: Host, corrected: int = 0, devices: str = "") -> Judged:
@@ -216,7 +227,7 @@ def check_gpu_xgmi(host: Host, corrected: int = 0, devices: str = "") -> Judged:
     return each(host, devices, judge, vendor="amd")
 
 
-@check("check_gpu_p2p", DEVICES, timeout=60, source=SOURCE, tags=("nvidia",))
+@check("check_gpu_p2p", DEVICES, timeout=60, source=SOURCE, parts=("links",), tags=("nvidia",))
 def check_gpu_p2p(host: Host, devices: str = "") -> Judged:
     """Every pair of GPUs can read each other's memory, over NVLink where the GPUs have it.
 

@@ -74,6 +74,7 @@ def _errors(device: Device, dram: int, sram: int, uncorrected: int) -> Iterable[
     arg("sram", count, "corrected SRAM errors to tolerate since the driver loaded", SRAM_CORRECTED),
     timeout=30,
     source=SOURCE,
+    parts=("errors", "row_remap", "retired_pages", "ecc_mode"),
     tags=("nvidia", "amd", "neuron", "gaudi"),
 )
 def check_gpu_ecc(
@@ -152,7 +153,7 @@ def _rows(device: Device) -> Iterable[Outcome]:
         yield ok(f"{target}: {total} rows remapped, none pending", target=target, metrics=metrics)
 
 
-@check("check_gpu_row_remap", DEVICES, timeout=30, source=SOURCE, tags=("nvidia", "gaudi"))
+@check("check_gpu_row_remap", DEVICES, timeout=30, source=SOURCE, parts=("row_remap",), tags=("nvidia", "gaudi"))
 def check_gpu_row_remap(host: Host, devices: str = "") -> Judged:
     """No accelerator waits for a row of its memory to be remapped, and none has run out of spare rows.
 
@@ -192,6 +193,7 @@ def _pages(device: Device, most: int) -> Iterable[Outcome]:
     opt("-m --max", "most", count, "CRIT from this many retired pages on", MAX_RETIRED),
     timeout=30,
     source=SOURCE,
+    parts=("retired_pages",),
     tags=("nvidia", "amd"),
 )
 def check_gpu_retired_pages(host: Host, most: int = MAX_RETIRED, devices: str = "") -> Judged:

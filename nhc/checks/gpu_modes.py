@@ -39,6 +39,7 @@ def _mode(
     arg("state", on_or_off, "on or off", True),
     timeout=30,
     source=SOURCE,
+    parts=("persistence",),
     tags=("nvidia",),
 )
 def check_gpu_persistence(host: Host, state: bool = True, devices: str = "") -> Judged:
@@ -56,7 +57,13 @@ def check_gpu_persistence(host: Host, state: bool = True, devices: str = "") -> 
 
 
 @check(
-    "check_gpu_mig", DEVICES, arg("state", on_or_off, "on or off", False), timeout=30, source=SOURCE, tags=("nvidia",)
+    "check_gpu_mig",
+    DEVICES,
+    arg("state", on_or_off, "on or off", False),
+    timeout=30,
+    source=SOURCE,
+    parts=("mig_mode",),
+    tags=("nvidia",),
 )
 def check_gpu_mig(host: Host, state: bool = False, devices: str = "") -> Judged:
     """Multi-Instance GPU mode is as the site wants it, off unless said otherwise.
@@ -77,6 +84,7 @@ def check_gpu_mig(host: Host, state: bool = False, devices: str = "") -> Judged:
     arg("state", on_or_off, "on or off", True),
     timeout=30,
     source=SOURCE,
+    parts=("ecc_mode",),
     tags=("nvidia", "gaudi"),
 )
 def check_gpu_ecc_mode(host: Host, state: bool = True, devices: str = "") -> Judged:
@@ -104,6 +112,7 @@ def compute_mode(value: str) -> str:
     arg("mode", compute_mode, "default, exclusive-process or prohibited", "default"),
     timeout=30,
     source=SOURCE,
+    parts=("compute_mode",),
     tags=("nvidia",),
 )
 def check_gpu_compute_mode(host: Host, mode: str = "default", devices: str = "") -> Judged:

@@ -51,6 +51,7 @@ def _link(device: Device, generation: Optional[int], width: Optional[int]) -> It
     opt("-r --replays", "replays", count, "WARN from this many replays of a device a minute on", 8),
     timeout=30,
     source=SOURCE,
+    parts=("pcie", "clocks"),
     tags=("nvidia", "amd", "gaudi"),
 )
 def check_gpu_pcie(

@@ -30,6 +30,7 @@ SERVICES = ("nvidia-cuda-mps", "nv-hostengine", "nv-fabricmanage", "dcgm-exporte
     opt("-m --memory", "memory", size_bytes, "CRIT from this much memory in use on, processes or not"),
     timeout=30,
     source=SOURCE,
+    parts=("processes",),
     tags=("nvidia", "amd", "neuron"),
 )
 def check_gpu_processes(

@@ -78,7 +78,7 @@ class Target(NamedTuple):
     opt("-w --wait", "wait", seconds, "how long setting up and giving back may take besides", SETTING_UP),
     flag("--thorough", "thorough", "take the time to prove all memory, with a walking bit, too"),
     flag("--alone", "alone", "leave out the copies between GPUs"),
-    timeout=120.0, source=SOURCE, lasts=_lasts,
+    timeout=120.0, source=SOURCE, parts=("mig_mode", "processes"), lasts=_lasts,
     tags=("gpu", "nvidia"),
 )  # fmt: skip
 def check_gpu_proof(

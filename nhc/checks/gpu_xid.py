@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nhc.check import arg, check
-from nhc.checks.kmsg import outcomes, read, unreadable
+from nhc.checks.kmsg import GPU_STATE, outcomes, read, unreadable
 from nhc.facts.pci import accelerator_functions, switch_functions
 from nhc.host import Host
 from nhc.kernlog.findings import NVIDIA
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     "check_gpu_xid",
     arg("hours", number, "leave out faults that were older than this when they were first read (default: none)"),
     timeout=20,
+    parts=GPU_STATE,
 )
 def check_gpu_xid(host: Host, hours: Optional[float] = None) -> Union[Outcome, List[Outcome]]:
     """No NVIDIA GPU or NVSwitch has logged a fault that still stands.

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         "(default: $NCCL_TOPO_FILE, that of /etc/nccl.conf, Azure's)", ""),
     timeout=30,
     tags=("gpu", "topology"),
+    parts=(),
 )  # fmt: skip
 def check_hw_topology(host: Host, file: str = "") -> Judged:
     """Every device is on its NUMA node, and those that belong together are below one PCIe switch.

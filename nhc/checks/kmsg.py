@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 Judged: TypeAlias = "Union[Outcome, List[Outcome]]"
 
+GPU_STATE = ("row_remap", "mig_mode")
+"""What is read of a GPU beside its Xids (`nhc.kernlog.device_state`)."""
+
 
 def source(value: str) -> LogSource:
     """Where the log is: kmsg, journal, `syslog=FILE` or `dmesg=FILE`; the file may also follow as an argument."""
@@ -80,6 +83,7 @@ def beside(
     arg("file", text, "the file for a --source of syslog or dmesg"),
     timeout=20,
     tags=("kernel", "gpu"),
+    parts=GPU_STATE,
 )
 def check_kmsg(
     host: Host,

@@ -66,7 +66,7 @@ def devices(host: Host, allowed: Sequence[str] = ()) -> Occupancy:
             known.add(int(pid))
             more = f" and {len(held) - 1} more" if len(held) > 1 else ""
             busy.append(Occupant(f"{held[0]}{more}", f"process {pid} ({printable(comm, 40) or '?'})"))
-    for device in host.fact(accelerators).devices:
+    for device in accelerators(host).devices:
         for process in device.processes or ():
             allowed_here = any(fnmatchcase(process.name.rpartition("/")[2], pattern) for pattern in patterns)
             if process.pid not in known and not allowed_here:  # a zombie, or one of another pid namespace, counts

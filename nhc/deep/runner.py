@@ -259,7 +259,7 @@ def _again(
 def _devices(host: Host) -> Tuple[str, ...]:
     """The labels of the accelerators; none where they cannot be asked, which their checks say."""
     try:
-        return tuple(device.label for device in host.fact(accelerators).devices)
+        return tuple(device.label for device in accelerators(host).devices)
     except (OSError, ValueError):
         return ()
 

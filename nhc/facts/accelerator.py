@@ -43,27 +43,49 @@ def _vendors() -> Dict[str, Callable[[Host], Source]]:
 
 
 def accelerators(host: Host) -> Inventory:
-    """The node's accelerators, each vendor on the bus asked once."""
+    """The node's accelerators, each vendor on the bus asked once for the parts that `host.parts` names.
+
+    They are asked again only for a check that reads more than those before it: `nhc.run.engine` asks at once for what
+    all checks of a run read.
+    """
+    known = host.fact(asked)
+    if _lacks(host, known):
+        more = None if host.parts is None or known.parts is None else host.parts | known.parts
+        known = asked(host.reading(more))
+        host.know(asked, known)
+    return known
+
+
+def _lacks(host: Host, known: Inventory) -> bool:
+    """Whether a part that is read now was not asked for."""
+    return known.parts is not None and (host.parts is None or not host.parts <= known.parts)
+
+
+def asked(host: Host) -> Inventory:
+    """What the vendors on the bus answered: the fact that `accelerators` reads, and that a caller may know already."""
     functions = host.fact(accelerator_functions)
     if not functions:
         return Inventory()
     present = {function.vendor_name for function in functions}
     sources = tuple(gather(host) for vendor, gather in _vendors().items() if vendor in present)
-    return Inventory(functions, sources, host.fact(switch_functions))
+    return Inventory(functions, sources, host.fact(switch_functions), host.parts)
 
 
 def answering(host: Host) -> Inventory:
     """The node's accelerators, if their drivers answer within `ANSWER` seconds; then for all who ask in this process.
 
     A driver that hangs, or a library that crashes, costs a child process and not the caller. Raises OSError where
-    there is no answer.
+    there is no answer, which they had once.
     """
-    if host.knows(accelerators) or not host.fact(accelerator_functions):
-        return host.fact(accelerators)
-    from nhc.system.children import ask_child
+    known = host.knows(asked) and not _lacks(host, host.fact(asked))
+    if known or not host.fact(accelerator_functions):
+        return accelerators(host)
+    if not host.knows(answering):
+        from nhc.system.children import ask_child
 
-    found = ask_child(lambda: host.fact(accelerators), ANSWER)
-    if not isinstance(found, Inventory):
-        raise OSError(5, "the accelerators' drivers gave no answer")
-    host.know(accelerators, found)
-    return found
+        found = ask_child(lambda: accelerators(host), ANSWER)
+        if isinstance(found, Inventory):
+            host.know(asked, found)
+            return found
+        host.know(answering, None)
+    raise OSError(5, "the accelerators' drivers gave no answer")

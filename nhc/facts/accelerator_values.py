@@ -11,7 +11,7 @@ from __future__ import annotations
 from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from typing import List, Mapping, Optional, Tuple
+    from typing import FrozenSet, List, Mapping, Optional, Tuple
 
     from nhc.facts.pci import PciFunction
 
@@ -236,11 +236,15 @@ class Source(NamedTuple):
 
 
 class Inventory(NamedTuple):
-    """Every accelerator of a node: as the PCI bus shows them, and as their drivers do."""
+    """Every accelerator of a node: as the PCI bus shows them, and as their drivers do.
+
+    `parts` are those that the drivers were asked for besides what is always asked, None for all.
+    """
 
     on_bus: Tuple[PciFunction, ...] = ()
     sources: Tuple[Source, ...] = ()
     switches: Tuple[PciFunction, ...] = ()
+    parts: Optional[FrozenSet[str]] = None
 
     @property
     def devices(self) -> Tuple[Device, ...]:

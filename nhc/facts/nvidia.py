@@ -20,6 +20,7 @@ from nhc.facts.nvml_codes import (
     error_code,
     error_text,
 )
+from nhc.facts.nvml_parts import LINK_COUNTERS, LINK_FIELDS
 from nhc.facts.pci import accelerator_functions, link_speed, normal_address
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
@@ -150,7 +151,7 @@ def _links(a: NvmlAnswers) -> Optional[Tuple[model.Link, ...]]:
         state, code = link.whole("state", "links"), error_code(answers.get("state"))
         if code is not None:
             a.unread.setdefault("links", error_text(code))
-        names = (*(name for name, _ in nvml.LINK_COUNTERS), *nvml.LINK_FIELDS)
+        names = (*(name for name, _ in LINK_COUNTERS), *LINK_FIELDS)
         counted = {name: link.whole(name, name) for name in names}
         address = link.table("remote", "remote").text("busId", "remote")
         links.append(
@@ -288,8 +289,8 @@ def _failed(code: int) -> Source:
 
 
 def nvidia(host: Host) -> Source:
-    """The node's NVIDIA GPUs."""
-    source = parse_nvml(host.system.ask("nvml", nvml.snapshot))
+    """The node's NVIDIA GPUs, with the parts (`nvml_parts.PARTS`) that the check in hand reads."""
+    source = parse_nvml(host.system.ask("nvml", lambda: nvml.snapshot(host.parts)))
     return source._replace(devices=tuple(_complete(host, device) for device in _placed(host, source.devices)))
 
 

@@ -10,76 +10,16 @@ processes it can lose, so there is no defence against that here.
 
 from __future__ import annotations
 
+from nhc.facts.nvml_parts import ALWAYS, DEVICE_FIELDS, LINK_COUNTERS, LINK_FIELDS, PARTS
 from nhc.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Tuple
+    from typing import AbstractSet, Any, Callable, Dict, List, Optional
 
     from nhc.facts.nvml_binding import Binding, FieldValue, Handle, Plain
-
 GPU_IS_LOST = 15
 BINDING_MISSING = -1
 """The code for "nvidia-ml-py is not installed": NVML's own codes are not negative."""
-
-ECC = (("corrected", 0), ("uncorrected", 1))
-COUNTERS = (("volatile", 0), ("aggregate", 1))
-LOCATIONS = (("dram", 2), ("sram", 7))
-LIMITS = (("shutdown", 0), ("slowdown", 1), ("memory_max", 2), ("gpu_max", 3))
-CLOCKS = (("graphics", 0), ("memory", 2))
-LINK_COUNTERS = (("replay", 0), ("recovery", 1), ("crc_flit", 2), ("crc_data", 3), ("ecc_data", 4))
-
-DEVICE_FIELDS: Dict[str, int] = {
-    "memory_temperature": 82,
-    "link_count": 91,
-    "shutdown_margin": 193,
-    "slowdown_margin": 194,
-    "memory_max_margin": 195,
-    "gpu_max_margin": 196,
-    "recovery_action": 230,
-}
-LINK_FIELDS: Dict[str, int] = {  # what NVLink 5 counts in place of LINK_COUNTERS; the scope is the link
-    "malformed_packets": 206,
-    "buffer_overruns": 207,
-    "receive_errors": 208,
-    "receive_remote_errors": 209,
-    "local_integrity_errors": 211,
-    "recovery_failed": 214,
-    "recovery_events": 215,
-    "effective_errors": 219,
-}
-"""NVML_FI_DEV_... identifiers, as nvml.h numbers them."""
-
-_SIMPLE: Tuple[Tuple[str, str, Tuple[int, ...]], ...] = (
-    ("pci", "nvmlDeviceGetPciInfo", ()),
-    ("uuid", "nvmlDeviceGetUUID", ()),
-    ("name", "nvmlDeviceGetName", ()),
-    ("serial", "nvmlDeviceGetSerial", ()),
-    ("memory", "nvmlDeviceGetMemoryInfo", ()),
-    ("vbios", "nvmlDeviceGetVbiosVersion", ()),
-    ("inforom", "nvmlDeviceGetInforomImageVersion", ()),
-    ("gsp", "nvmlDeviceGetGspFirmwareVersion", ()),
-    ("ecc_mode", "nvmlDeviceGetEccMode", ()),
-    ("row_remap", "nvmlDeviceGetRemappedRows", ()),
-    ("row_banks", "nvmlDeviceGetRowRemapperHistogram", ()),
-    ("retired_single", "nvmlDeviceGetRetiredPages", (0,)),
-    ("retired_double", "nvmlDeviceGetRetiredPages", (1,)),
-    ("retired_pending", "nvmlDeviceGetRetiredPagesPendingStatus", ()),
-    ("persistence", "nvmlDeviceGetPersistenceMode", ()),
-    ("compute_mode", "nvmlDeviceGetComputeMode", ()),
-    ("mig_mode", "nvmlDeviceGetMigMode", ()),
-    ("power_usage", "nvmlDeviceGetPowerUsage", ()),
-    ("power_limit", "nvmlDeviceGetPowerManagementLimit", ()),
-    ("power_default", "nvmlDeviceGetPowerManagementDefaultLimit", ()),
-    ("power_range", "nvmlDeviceGetPowerManagementLimitConstraints", ()),
-    ("temperature", "nvmlDeviceGetTemperature", (0,)),
-    ("margin", "nvmlDeviceGetMarginTemperature", ()),
-    ("pcie_generation", "nvmlDeviceGetCurrPcieLinkGeneration", ()),
-    ("pcie_width", "nvmlDeviceGetCurrPcieLinkWidth", ()),
-    ("pcie_max_generation", "nvmlDeviceGetMaxPcieLinkGeneration", ()),
-    ("pcie_max_width", "nvmlDeviceGetMaxPcieLinkWidth", ()),
-    ("pcie_replays", "nvmlDeviceGetPcieReplayCounter", ()),
-    ("processes", "nvmlDeviceGetComputeRunningProcesses", ()),
-)
 
 
 class _Lost(Exception):
@@ -103,34 +43,27 @@ class _Queries:
                 raise _Lost from None
             return {"error": int(error.value)}
 
-    def device(self, index: int) -> Dict[str, Plain]:
+    def device(self, index: int, asks: Callable[[str], bool]) -> Dict[str, Plain]:
         found: Dict[str, Plain] = {"index": index}
         try:
             handle = self.nvml.nvmlDeviceGetHandleByIndex(index)
         except self.nvml.NVMLError as error:
             return {"index": index, "error": int(error.value)}
         try:
-            for key, function, arguments in _SIMPLE:
-                found[key] = self.ask(function, handle, *arguments)
-            found["reasons"] = self._reasons(handle)
-            for name, number in CLOCKS:
-                found[f"clock_{name}"] = self.ask("nvmlDeviceGetClockInfo", handle, number)
-                found[f"max_{name}"] = self.ask("nvmlDeviceGetMaxClockInfo", handle, number)
-                found[f"application_{name}"] = self.ask("nvmlDeviceGetApplicationsClock", handle, number)
-                found[f"default_{name}"] = self.ask("nvmlDeviceGetDefaultApplicationsClock", handle, number)
-            for name, number in LIMITS:
-                found[f"limit_{name}"] = self.ask("nvmlDeviceGetTemperatureThreshold", handle, number)
-            for counter, counter_type in COUNTERS:
-                for kind, kind_number in ECC:
-                    for place, location in LOCATIONS:
-                        found[f"{place}_{counter}_{kind}"] = self.ask(
-                            "nvmlDeviceGetMemoryErrorCounter", handle, kind_number, counter_type, location
-                        )
-            found["sram"] = self._sram(handle)
+            for part, queries in (("", ALWAYS), *PARTS.items()):
+                if not part or asks(part):
+                    for key, function, arguments in queries:
+                        found[key] = self.ask(function, handle, *arguments)
             fields = self.fields(handle, DEVICE_FIELDS)
             found["fields"] = fields
-            found["fabric"] = self._fabric(handle)
-            found["links"] = self._links(handle, fields.get("link_count"))
+            if asks("clocks"):
+                found["reasons"] = self._reasons(handle)
+            if asks("errors"):
+                found["sram"] = self._sram(handle)
+            if asks("fabric"):
+                found["fabric"] = self._fabric(handle)
+            if asks("links") or asks("link_errors"):
+                found["links"] = self._links(handle, fields.get("link_count"), asks("link_errors"))
         except _Lost:
             found["error"] = GPU_IS_LOST
         return found
@@ -185,7 +118,7 @@ class _Queries:
         answer = self.ask(function, handle, byref(structure))
         return answer if isinstance(answer, dict) and "error" in answer else _plain(structure)
 
-    def _links(self, handle: Handle, count: Plain) -> List[Dict[str, Plain]]:
+    def _links(self, handle: Handle, count: Plain, errors: bool) -> List[Dict[str, Plain]]:
         most = count if isinstance(count, int) else self.nvml.NVML_NVLINK_MAX_LINKS
         links: List[Dict[str, Plain]] = []
         for number in range(most):
@@ -199,11 +132,13 @@ class _Queries:
             if state == 1:
                 link["remote_type"] = self.ask("nvmlDeviceGetNvLinkRemoteDeviceType", handle, number)
                 link["remote"] = self.ask("nvmlDeviceGetNvLinkRemotePciInfo", handle, number)
+            links.append(link)
+            if not errors:
+                continue
             for name, counter in LINK_COUNTERS:
                 link[name] = self.ask("nvmlDeviceGetNvLinkErrorCounter", handle, number, counter)
             if isinstance(link["replay"], dict):
                 link.update(self.fields(handle, LINK_FIELDS, number))
-            links.append(link)
         return links
 
 
@@ -253,15 +188,18 @@ def _loaded(read: Callable[[Binding], Dict[str, Plain]]) -> Dict[str, Plain]:
             pass
 
 
-def snapshot() -> Dict[str, Plain]:
-    """The node's driver and every device's answers."""
+def snapshot(parts: Optional[AbstractSet[str]] = None) -> Dict[str, Plain]:
+    """The node's driver and every device's answers, of these `nvml_parts.PARTS`; None for all of them."""
+
+    def asks(part: str) -> bool:
+        return parts is None or part in parts
 
     def read(nvml: Binding) -> Dict[str, Plain]:
         reader = _Queries(nvml)
         return {
             "driver": reader.ask("nvmlSystemGetDriverVersion"),
             "nvml": reader.ask("nvmlSystemGetNVMLVersion"),
-            "devices": [reader.device(index) for index in range(nvml.nvmlDeviceGetCount())],
+            "devices": [reader.device(index, asks) for index in range(nvml.nvmlDeviceGetCount())],
         }
 
     return _loaded(read)

@@ -111,7 +111,7 @@ def _address_of(host: Host, device: str) -> Optional[str]:
         return normal_address(device)
     match = re.fullmatch(r"(gpu|hpu|neuron)(\d+)", device)
     if match:
-        found = [d for d in host.fact(accelerators).devices if d.label == device]
+        found = [d for d in accelerators(host).devices if d.label == device]
         return found[0].pci or None if found else None
     for kind in ("infiniband", "nvme", "net", "block"):
         link = f"/sys/class/{kind}/{device}/device"

@@ -110,7 +110,7 @@ def _device(host: Host, address: str) -> Optional[Device]:
     from nhc.facts.accelerator import answering
 
     try:
-        inventory = host.fact(answering)
+        inventory = answering(host)
     except OSError:
         return None
     return next((device for device in inventory.devices if device.pci == address), None)

@@ -218,7 +218,7 @@ def _alike(found: List[Port]) -> Dict[Tuple[str, float], List[Port]]:
 def _accelerators(host: Host) -> LineGroup:
     from nhc.facts.accelerator import accelerators
 
-    inventory = host.fact(accelerators)
+    inventory = accelerators(host)
     lines = [f"check_gpu_count {len(source.devices)} {source.vendor}" for source in inventory.sources]
     versions = {device.driver for device in inventory.devices if device.driver}
     if inventory.on_bus:

@@ -26,7 +26,7 @@ from nhc.system import process
 from nhc.units import show_seconds
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple, Union
+    from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple, Union
 
     from typing_extensions import TypeAlias
 
@@ -44,7 +44,8 @@ class Job(NamedTuple):
     """An item made ready: what to call, within how many seconds, or its outcome where nothing need be called.
 
     `changes` says that it may change something: it begins when every line above it has ended. `samples` are reasons
-    that tell of one moment. `source` names what it reads that is slow to begin with, "" for nothing.
+    that tell of one moment. `source` names what it reads that is slow to begin with, "" for nothing; `parts` are what
+    is read of it, None for all.
     """
 
     item: Item
@@ -57,6 +58,7 @@ class Job(NamedTuple):
     changes: bool = False
     samples: Tuple[str, ...] = ()
     source: str = ""
+    parts: Optional[FrozenSet[str]] = None
 
     def strikes(self, outcome: Outcome) -> int:
         """How many failures in a row make this one count: what the line says, else two for what tells of one moment."""
@@ -106,6 +108,7 @@ def run(
     host.remember_in(state)
     stuck, strikes = StuckChecks(state), Strikes(state)
     jobs = [prepare(item, host, limit, stuck.get(_key(item)))._replace(muted=muted) for item in plan.items]
+    jobs = _sharing(jobs)
     if in_turn:
         jobs = [job._replace(changes=True) for job in jobs]
     not_run = 0
@@ -167,6 +170,16 @@ def prepare(item: Item, host: Host, limit: float, stuck: Optional[StuckCheck] = 
     return job
 
 
+def _sharing(jobs: Sequence[Job]) -> List[Job]:
+    """The jobs, those of one source reading all that any of them reads of it: their worker asks for it once."""
+    read: Dict[str, Optional[FrozenSet[str]]] = {}
+    for job in jobs:
+        if job.source and job.decided is None:
+            before = read.get(job.source, frozenset())
+            read[job.source] = None if before is None or job.parts is None else before | job.parts
+    return [job._replace(parts=read[job.source]) if job.source in read else job for job in jobs]
+
+
 def _prepare_check(job: Job, host: Host) -> Job:
     item = job.item
     declared = item.declared or _declare(item.argv)
@@ -179,6 +192,7 @@ def _prepare_check(job: Job, host: Host) -> Job:
         changes=declared.changes,
         samples=declared.samples,
         source=declared.source,
+        parts=None if declared.parts is None else frozenset(declared.parts),
     )
     missing = [command for command in declared.needs if host.which(command) is None]
     if missing:
@@ -271,7 +285,7 @@ def _carry_out(job: Job, host: Host) -> List[Any]:
     seen = host.with_settings(job.item.settings)
     if job.item.kind != BUILT_IN:
         return [encode(run_command(job.item, seen, deadlines.of_command(job.timeout)))]
-    return encode_all(job.item.name, _call(job.item.argv, seen))
+    return encode_all(job.item.name, _call(job.item.argv, seen.reading(job.parts)))
 
 
 def _call(argv: Sequence[str], host: Host) -> Sequence[Outcome]:
@@ -285,7 +299,9 @@ def _call(argv: Sequence[str], host: Host) -> Sequence[Outcome]:
 def _call_by_name(name: str, argv: Sequence[str], settings: Mapping[str, str], host: Host) -> Sequence[Outcome]:
     """A built-in called from inside a shell line."""
     job = _prepare_check(Job(Item(BUILT_IN, name, "", argv=(name, *argv)), name, 0.0), host)
-    return [job.decided] if job.decided is not None else _call(job.item.argv, host.with_settings(settings))
+    if job.decided is not None:
+        return [job.decided]
+    return _call(job.item.argv, host.with_settings(settings).reading(job.parts))
 
 
 def _on(job: Job) -> str:

@@ -4,7 +4,7 @@ import pytest
 
 from nhc.check import BadArguments, find
 from nhc.checks.gpu import check_gpu_count, check_gpu_lost
-from nhc.facts.accelerator import accelerators
+from nhc.facts.accelerator import asked
 from nhc.facts.accelerator_values import Inventory
 from nhc.facts.pci import PciFunction
 from nhc.kernlog.xid import read_xid
@@ -242,7 +242,7 @@ def test_a_gpu_that_is_gone_from_bus_and_driver_is_missed_without_a_number(tmp_p
         node.write("/proc/sys/kernel/random/boot_id", f"{boot}\n")
         node.write("/sys/class/dmi/id/product_uuid", f"{machine}\n")
         node.forget()
-        node.know(accelerators, inventory)
+        node.know(asked, inventory)
         found = check_gpu_count(node, count)
         return [(o.verdict, o.reason, o.target) for o in (found if isinstance(found, list) else [found])]
 

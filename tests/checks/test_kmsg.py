@@ -11,7 +11,7 @@ import pytest
 
 from nhc.check import BadArguments
 from nhc.cli.ack import ack_command
-from nhc.facts.accelerator import accelerators
+from nhc.facts.accelerator import asked
 from nhc.facts.accelerator_values import Device, Inventory, Modes, RowRemap, Source
 from nhc.facts.kmsg import BOOT_ID
 from nhc.host import Host
@@ -353,7 +353,7 @@ def with_gpu(machine, *, name="NVIDIA H100 80GB HBM3", remap=None, mig=None, rec
         modes=Modes(mig=mig),
     )
     machine.host.forget()
-    machine.host._facts[accelerators] = (Inventory(sources=(Source("nvidia", (device,)),)), None)
+    machine.host.know(asked, Inventory(sources=(Source("nvidia", (device,)),)))
     outcomes = judge_all(machine.host, "check_kmsg")
     return outcomes[:-1] or outcomes
 

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nhc.facts import accelerator_values as model
-from nhc.facts import nvml
 from nhc.facts.nvidia import parse_device, parse_nvml
+from nhc.facts.nvml_parts import ALWAYS, PARTS
 
-KEYS = [key for key, _, _ in nvml._SIMPLE]
+KEYS = [key for queries in (ALWAYS, *PARTS.values()) for key, _, _ in queries]
 
 
 def test_a_device_that_tells_nothing_is_all_none():

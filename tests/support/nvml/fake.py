@@ -63,6 +63,7 @@ class Nvml:
             "-shared",
             "-fPIC",
             "-fvisibility=hidden",
+            "-finstrument-functions",
         ]
         subprocess.run([compiler, *flags, "-o", str(self.library), str(HERE / "nvml.c")], check=True)
         self._serial = 0
@@ -99,11 +100,12 @@ class Nvml:
         commands: Optional[Mapping[str, Any]] = None,
         then: Sequence[str] = (),
         after: float = 60.0,
+        all_parts: bool = False,
     ) -> List[List[Any]]:
         """The outcomes of each check line on a node of scenario `base` with these faults.
 
         With `then` the checks run a second time, `after` seconds later, with these faults added; the second
-        run's outcomes are returned.
+        run's outcomes are returned. Each check sees what it declares that it reads, with `all_parts` all there is.
         """
         runs = [str(self.scenario(base, *faults))]
         if then:
@@ -112,6 +114,7 @@ class Nvml:
             {
                 "scenarios": runs, "checks": list(checks), "files": dict(pci_tree() if files is None else files),
                 "settings": dict(settings or {}), "commands": dict(commands or {}), "after": after,
+                "all_parts": all_parts,
             }
         )  # fmt: skip
 

@@ -2,7 +2,7 @@
  *
  * The file is named by NHC_FAKE_NVML. Its lines are
  *
- *     KEY WORDS...            for the library:  init, driver, nvml, devices, p2p.A.B.CAPABILITY
+ *     KEY WORDS...            for the library:  init, driver, nvml, devices, p2p.A.B.CAPABILITY, starts, calls
  *     N.KEY WORDS...          for device N
  *     *.KEY WORDS...          for every device without a line of its own
  *     include FILE            another file of the same directory, whose lines these override
@@ -13,6 +13,7 @@
  *
  * Structures and values are nvml.h's, written from NVIDIA's API reference and the binding's declarations.
  */
+#include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -114,6 +115,19 @@ static int text(const device_t *device, const char *key, char *out, unsigned siz
     return OK;
 }
 
+/* Appends the name of each call to the file of the scenario's line `calls FILE` (-finstrument-functions; libc has its own). */
+static char calls[400];
+__attribute__((no_instrument_function)) void __cyg_profile_func_enter(void *function, void *site) {
+    (void)site;
+    Dl_info info;
+    if (!calls[0] || !dladdr(function, &info) || info.dli_saddr != function) return;
+    FILE *file = fopen(calls, "a");
+    if (file) { fprintf(file, "%s\n", info.dli_sname); fclose(file); }
+}
+__attribute__((no_instrument_function)) void __cyg_profile_func_exit(void *function, void *site) {
+    (void)function; (void)site;
+}
+
 #define API __attribute__((visibility("default"))) int
 
 API nvmlInitWithFlags(unsigned flags) {
@@ -122,6 +136,8 @@ API nvmlInitWithFlags(unsigned flags) {
     count = 0;
     if (!path) return 12;
     load(path);
+    const char *named = find(NULL, "calls");
+    snprintf(calls, sizeof calls, "%s", named ? named : "");
     const char *said = find(NULL, "init"), *starts = find(NULL, "starts"), *takes = find(NULL, "start_ms");
     FILE *counted = starts ? fopen(starts, "a") : NULL;
     if (counted) { fputc('x', counted); fclose(counted); }
