@@ -6,10 +6,11 @@
 
 What an agent sends is what bench/store.py makes: 60 results; one report in a hundred is CRIT, one is another than
 before. The pushes begin at `--rate` a second whoever is behind, up to `--waiting` at once; times are from the first
-byte of a push to its answer, which comes after the commit. Few agents stand for many: a round is a minute of the
-reports' own time. Each agent's first report is not counted. The CPU time of the servers, of PostgreSQL and of the
-agents is counted apart: on a machine that others use it says more than the clock. What one core carries is a second
-divided by a server's CPU time for one report.
+byte of a push to its answer, which comes after the commit. Each run is done twice: with every report whole, and as
+agents push, "unchanged" where nothing is new and one in sixty whole all the same. Few agents stand for many: a round
+is a minute of the reports' own time. Each agent's first report is not counted. The CPU time of the servers, of
+PostgreSQL and of the agents is counted apart: on a machine that others use it says more than the clock. What one core
+carries is a second divided by a server's CPU time for one report.
 """
 
 from __future__ import annotations
@@ -35,12 +36,15 @@ sys.path[:0] = [str(ROOT)]
 
 from bench.store import MINUTE, report, wal  # noqa: E402
 from nhc.server import push  # noqa: E402
+from nhc.server.dating import SOURCE  # noqa: E402
 from nhc.store import tokens  # noqa: E402
+from nhc.store.intake import digest, findings  # noqa: E402
 from nhc.store.schema import tokens as token_table  # noqa: E402
 from tests.support.intake import Server  # noqa: E402
 from tests.support.postgresql import Cluster, programs  # noqa: E402
 
 FLEET = 100_000 / MINUTE
+BOOT = report(0, 0.0, 0).boot_id
 TICK = os.sysconf("SC_CLK_TCK")
 LIMITS = '[limits]\npushes-a-node-and-minute = 1000000\nconnections = 30000\nslow = "60s"\n'
 
@@ -57,15 +61,18 @@ class Load(NamedTuple):
     ca: str
     began: float
     first: int = 0
+    whole: bool = True
 
 
 class Pushed(NamedTuple):
-    """What they saw: the seconds of each push, of the whole, their CPU time; answers other than 200."""
+    """What they saw: the seconds of each push, of all, their CPU time; answers other than 200 or that ask for the
+    whole; bytes of the bodies sent."""
 
     times: List[float]
     seconds: float
     cpu: float
     refused: int
+    sent: int
 
 
 def token(number: int) -> str:
@@ -76,27 +83,33 @@ def token(number: int) -> str:
 class Bodies:
     """What agents send. A report of each kind and round is made once; the name and the times are filled in."""
 
-    def __init__(self) -> None:
-        self._made: Dict[Tuple[int, int], str] = {}
+    def __init__(self, whole: bool) -> None:
+        self._whole = whole
+        self._made: Dict[Tuple[int, int, bool], str] = {}
 
     def of(self, number: int, round_number: int, at: float) -> bytes:
         kind = number % 100
-        text = self._made.get((kind, round_number))
+        new = kind in (round_number % 100, (round_number - 1) % 100)
+        whole = self._whole or not round_number or new or (number + round_number) % 60 == 0
+        text = self._made.get((kind, round_number, whole))
         if text is None:
-            one = push.Pushed(report(kind, 1_111_111_111.0, round_number), True, 1_111_111_111.0)
-            text = self._made[kind, round_number] = push.to_text(one)
+            one = push.Pushed(report(kind, 1_111_111_111.0, round_number), True, 1_111_111_111.0, "", 2_222_222_222)
+            known = digest(one.report, SOURCE, findings(one.report))
+            text = push.to_text(one) if whole else push.to_unchanged_text(one, known)
+            self._made[kind, round_number, whole] = text
         name = f"node-{number:06d}.example.org"
         text = text.replace(f"node-{kind:06d}.example.org", name).replace("1111111111.0", repr(round(at, 3)))
-        return push.pack(name, [text])
+        text = text.replace("2222222222", str(int(at * 1000)))
+        return push.pack(name, [text], 0, BOOT, int(time.time() * 1000))
 
 
 class Agents:
     """All agents, in one process: connections are kept and shared, or each push has its own."""
 
     def __init__(self, load: Load) -> None:
-        self.load, self.bodies = load, Bodies()
+        self.load, self.bodies = load, Bodies(load.whole)
         self.times: List[float] = []
-        self.refused = 0
+        self.refused = self.sent = 0
         self._slots = asyncio.Semaphore(load.waiting)
         self._idle: Dict[str, List[Tuple[asyncio.StreamReader, asyncio.StreamWriter]]] = {url: [] for url in load.urls}
         self._tls: Optional[ssl.SSLContext] = ssl.create_default_context(cafile=load.ca) if load.ca else None
@@ -112,7 +125,7 @@ class Agents:
             tasks.add(task)
             task.add_done_callback(tasks.discard)
         await asyncio.gather(*tasks)
-        return Pushed(self.times, time.perf_counter() - began, time.process_time() - cpu, self.refused)
+        return Pushed(self.times, time.perf_counter() - began, time.process_time() - cpu, self.refused, self.sent)
 
     async def _push(self, place: int) -> None:
         try:
@@ -126,6 +139,7 @@ class Agents:
                 f"Authorization: Bearer {token(number)}\r\nContent-Length: {len(body)}\r\n\r\n"
             )
             began = time.perf_counter()
+            self.sent += len(body)
             good = await self._asked(url, head.encode() + body)
             self.times.append(time.perf_counter() - began)
             self.refused += not good
@@ -143,12 +157,12 @@ class Agents:
         head = await reader.readuntil(b"\r\n\r\n")
         lines = head.decode("latin-1").lower().split("\r\n")
         length = next(int(line.partition(":")[2]) for line in lines if line.startswith("content-length:"))
-        await reader.readexactly(length)
+        answer = await reader.readexactly(length)
         if self.load.keep and "connection: close" not in lines:
             idle.append((reader, writer))
         else:
             writer.close()
-        return head.startswith(b"HTTP/1.1 200 ")
+        return head.startswith(b"HTTP/1.1 200 ") and b'"whole"' not in answer
 
 
 def agents(load: Load, answer: Connection) -> None:
@@ -219,25 +233,31 @@ def measure(cluster: Cluster, count: int, place: str, options: argparse.Namespac
         time.sleep(3)  # the first looks for new tokens every two seconds
         load = Load(
             [server.url for server in servers], options.agents, options.rounds, options.rate, options.waiting,
-            options.connection == "kept", ca, time.time() - (options.rounds + 2) * MINUTE,
+            options.connection == "kept", ca, time.time() - (2 * options.rounds + 3) * MINUTE,
         )  # fmt: skip
         pushed_by(load._replace(rounds=1))  # new nodes cost more, and come once
         ours = [server.process.pid for server in servers]
-        at, database, log = sum(map(cpu_of, ours)), cpu_of_family(cluster.process.pid), wal(url)
-        seen = pushed_by(load._replace(first=1))
-        at, database = sum(map(cpu_of, ours)) - at, cpu_of_family(cluster.process.pid) - database
-        show(count, seen, at, database, wal(url) - log)
+        each = []
+        for whole in (True, False):
+            cpu, database, log = sum(map(cpu_of, ours)), cpu_of_family(cluster.process.pid), wal(url)
+            seen = pushed_by(load._replace(first=1 if whole else 1 + options.rounds, whole=whole))
+            cpu, database = sum(map(cpu_of, ours)) - cpu, cpu_of_family(cluster.process.pid) - database
+            show(count, seen, cpu, database, wal(url) - log, whole)
+            each.append((cpu, seen.sent))
+        print(f"           unchanged beside whole: {each[1][0] / each[0][0]:.2f} of the servers' CPU (limit 0.5), "
+              f"{each[1][1] / each[0][1]:.2f} of the bytes of bodies (limit 0.2)", flush=True)  # fmt: skip
     finally:
         for server in servers:
             server.stop()
 
 
-def show(count: int, seen: Pushed, servers: float, database: float, log: int) -> None:
+def show(count: int, seen: Pushed, servers: float, database: float, log: int, whole: bool) -> None:
     """Two lines of figures."""
     times, pushed = sorted(seen.times), len(seen.times)
     day = 86400 / MINUTE
     print(
-        f"{count} server{'s' if count > 1 else ' '}  {pushed} reports, {seen.refused} refused: "
+        f"{count} server{'s' if count > 1 else ' '}  {pushed} reports, {'whole' if whole else 'as agents push'}, "
+        f"{seen.sent / pushed:.0f} bytes each, {seen.refused} refused: "
         f"{pushed / seen.seconds:.0f}/s, p50 {times[pushed // 2] * 1e3:.0f} ms, "
         f"p99 {times[int(pushed * 0.99)] * 1e3:.0f} ms, most {times[-1] * 1e3:.0f} ms; "
         f"{log / pushed * day / 1e6:.2f} MB of log a node and day"

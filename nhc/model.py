@@ -186,6 +186,11 @@ class CheckResult(NamedTuple):
     def verdict(self) -> Verdict:
         return self.outcome.verdict
 
+    @property
+    def is_problem(self) -> bool:
+        """Whether somebody should look: WARN, UNKNOWN or CRIT."""
+        return self.outcome.verdict not in (Verdict.OK, Verdict.SKIP)
+
 
 def describe(result: CheckResult, colon: str = ": ") -> str:
     """One result as a reason, a log or a mark shows it: `check_fs_free: / has only 3% free`.

@@ -33,6 +33,7 @@ class PushSettings:
             self.key = table.text("key")
             self.ca = table.text("ca")
             self.every = table.seconds("every", 60.0, least=1.0)
+            self.whole = table.seconds("whole", 3600.0, least=1.0)
             self.timeout = table.seconds("timeout", 15.0, least=0.1, most=300.0)
             self.spool = table.text("spool", "/var/lib/nhc/server-spool")
             self.spool_size = table.size("spool-size", 64 << 20, least=4096)
@@ -57,10 +58,16 @@ class Hopeless(Exception):
 
 
 class PushAnswer(NamedTuple):
-    """A line for each report that the server refused, and what it notes of the others or of this node's clock."""
+    """A line for each report that the server refused, and what it notes of the others or of this node's clock.
+
+    `digest` is of what it has of this node now, "" from a server that takes whole reports alone. `whole`: it took
+    nothing of a report that was sent as unchanged.
+    """
 
     refused: List[str]
     notes: List[str]
+    digest: str = ""
+    whole: bool = False
 
 
 class Pusher:
@@ -118,9 +125,11 @@ def _parsed(answer: bytes) -> PushAnswer:
     try:
         value = json.loads(answer)
         lists = [value["refused"], value.get("notes", [])]
+        digest, whole = value.get("digest", ""), value.get("whole", False)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise NotNow("the answer is no answer of nhc's server") from None
-    return PushAnswer(*([str(line) for line in some] if isinstance(some, list) else [] for some in lists))
+    refused, notes = ([str(line) for line in some] if isinstance(some, list) else [] for some in lists)
+    return PushAnswer(refused, notes, digest if isinstance(digest, str) else "", whole is True)
 
 
 def _error(answer: bytes) -> str:

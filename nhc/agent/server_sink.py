@@ -4,8 +4,9 @@
     url = "https://nhc.example.org:20259"
     token-file = "/etc/nhc/server.token"
 
-A report is pushed at once when it says something new, else every `every`. Needs the package urllib3 (extra `remedy`);
-imported only in the sink's own process.
+A report is pushed at once when it says something new, else every `every`: as "unchanged" where the server has what it
+says, and whole once in `whole`, which brings the figures of what passes. On the disk every report is whole. Needs the
+package urllib3 (extra `remedy`); imported only in the sink's own process.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ import contextlib
 import random
 import threading
 import time
-from typing import Callable, List, Mapping, Optional, Tuple
+from typing import Callable, List, Mapping, NamedTuple, Optional, Tuple
 
 from nhc.agent.deep_spool import FolderInUse, take_over
 from nhc.agent.server_push import Hopeless, NotNow, PushAnswer, Pusher, PushSettings
 from nhc.agent.spool import Spool
-from nhc.model import Report, printable
+from nhc.model import NAMELESS, Report, printable
 from nhc.ports.sinks import Delivery, Standing
 from nhc.server import push
 
@@ -41,6 +42,21 @@ def sink(settings: Mapping[str, object], node: str, log: Callable[[str], None]) 
     return ServerSink(PushSettings(settings), node, log)
 
 
+class _Unsent(NamedTuple):
+    """A report that waits to be pushed, and its whole text."""
+
+    pushed: push.Pushed
+    text: str
+
+
+class _Answered(NamedTuple):
+    """What the newest whole report said, the digest that the server gave it, and until when (monotonic) that holds."""
+
+    content: object
+    digest: str
+    until: float
+
+
 class ServerSink:
     """`nhc.ports.sinks.BufferedSink`: takes reports at once and pushes them in a thread of its own."""
 
@@ -56,7 +72,8 @@ class ServerSink:
         self._settings, self._node, self._log, self._clock = settings, node, log, clock
         self._pusher = Pusher(settings)
         self._changed = threading.Condition()
-        self._pending: List[str] = []
+        self._pending: List[_Unsent] = []
+        self._answered: Optional[_Answered] = None
         self._last: Optional[Tuple[object, float]] = None
         self._ending = False
         self._problem = ""
@@ -82,10 +99,11 @@ class ServerSink:
             return
         self._last = (said, now)
         self._boot = delivery.report.boot_id
-        text = push.to_text(push.Pushed(delivery.report, delivery.complete, now, seq=self._next_seq()))
+        pushed = push.Pushed(delivery.report, delivery.complete, now, seq=self._next_seq())
+        waiting = _Unsent(pushed, push.to_text(pushed))
         with self._changed:
             self._take_over_deep()
-            self._pending.append(text)
+            self._pending.append(waiting)
             if len(self._pending) > 1 or self._wait:  # the one before has not gone yet
                 self._store_pending(now)
             self._changed.notify()
@@ -148,7 +166,8 @@ class ServerSink:
                 spool.trim(self._clock())
             files, texts = spool.oldest(count) if spool is not None else ([], [])
             held = self._pending[: count - len(texts)] if not spool or len(spool) == len(files) else []
-            texts = texts + held
+            short = "" if texts else self._unchanged(held)
+            texts = [short] if short else texts + [waiting.text for waiting in held]
             lost = (spool.lost if spool is not None else 0) + self._lost
         if not texts:
             return
@@ -157,12 +176,22 @@ class ServerSink:
         try:
             answer = self._pusher.push(push.pack(self._node, texts, lost, self._boot, self._next_seq()))
         except Hopeless as error:
+            if short:  # another server took the one before, and this one does not know the form
+                self._answered = None
+                self._push_some(count)
+                return
             if len(texts) > 1:
                 for _ in range(len(texts)):
                     self._push_some(1)
                 return
             hopeless = True
             self._log(f"the server does not take a report: {error}")
+        if not short:
+            self._answered = self._answered_now(held, answer.digest)
+        elif answer.whole:
+            self._answered = None
+            self._push_some(count)
+            return
         for line in answer.refused[:3]:
             self._log(f"the server refused a report: {printable(line, 300)}")
         self._note(answer.notes)
@@ -177,7 +206,25 @@ class ServerSink:
                 if spool is not None:
                     spool.forget_lost(reported)
             # Some may lie in the spool by now: they are sent once more, which changes nothing there.
-            self._pending = [text for text in self._pending if not any(text is sent for sent in held)]
+            self._pending = [waiting for waiting in self._pending if not any(waiting is sent for sent in held)]
+
+    def _unchanged(self, held: List[_Unsent]) -> str:
+        """What stands for one report of which the server has all but figures, "" where it is to be sent whole."""
+        last = self._answered
+        if last is None or len(held) != 1 or time.monotonic() >= last.until:
+            return ""
+        pushed = held[0].pushed
+        if pushed.report.boot_id != self._boot or _content(pushed) != last.content:
+            return ""
+        return push.to_unchanged_text(pushed, last.digest)
+
+    def _answered_now(self, held: List[_Unsent], digest: str) -> Optional[_Answered]:
+        if not held or not digest:
+            return None
+        pushed = held[-1].pushed
+        # Up to a quarter sooner, at random: nodes that began together do not send whole reports together for ever.
+        until = time.monotonic() + self._settings.whole * random.uniform(0.75, 1.0)  # noqa: S311
+        return _Answered(_content(pushed), digest, until)
 
     def _note(self, notes: List[str]) -> None:
         """Log what the server notes, now and then: a clock that is off is noted with each push."""
@@ -199,7 +246,7 @@ class ServerSink:
             self._open_spool()
         try:
             while self._pending and self._spool is not None:
-                self._spool.add(self._pending[0], now)
+                self._spool.add(self._pending[0].text, now)
                 del self._pending[0]
         except OSError as error:
             self._log(f"{self._settings.spool}: {error.strerror or error}: reports wait in memory")
@@ -231,6 +278,16 @@ class ServerSink:
 def _gist(report: Report) -> object:
     """What a report says, figures aside."""
     return report.boot_id, frozenset(
-        (result.check, result.outcome.target, result.outcome.reason, result.verdict, result.outcome.action)
+        (
+            result.check, result.outcome.target, result.outcome.reason, result.verdict, result.outcome.action,
+            result.source if result.check == NAMELESS else "",
+        )
         for result in report.results
-    )
+    )  # fmt: skip
+
+
+def _content(pushed: push.Pushed) -> object:
+    """What must be the same in two reports, of which the second is sent as unchanged."""
+    report = pushed.report
+    about = report.version, report.notes, report.not_run, frozenset(report.labels.items())
+    return _gist(report), about, pushed.complete

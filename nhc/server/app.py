@@ -1,6 +1,8 @@
 """What the server answers: POST /v1/reports, GET /healthz, GET /metrics. Every refusal is one line of JSON.
 
-200 {"taken": 2, "refused": []}      the reports are on the disk; "notes" says what the node should know of them
+200 {"taken": 2, "refused": []}      the reports are on the disk; "notes" says what the node should know of them;
+                                     "digest" is of the newest: the next may say that nothing changed since;
+                                     "whole" asks for the whole of one that did so, and of which nothing was taken
 400 401 403 404 405 408 413 415 422  the push is wrong: it is not to be sent again as it is
 429 503 with Retry-After             not now: it is to be sent again
 """
@@ -231,8 +233,17 @@ class Intake:
             self.counters.refuse(
                 "report", request.remote or "somebody", f"a report of {received[0].node}: {message}", time.monotonic()
             )
+        answer: dict[str, object] = {"taken": len(received) - len(refused), "refused": refused}
         notes = self._notes(request, pushed, received)
-        return {"taken": len(received) - len(refused), "refused": refused, **({"notes": notes} if notes else {})}
+        if notes:
+            answer["notes"] = notes
+        wholes = sum(one.receipt is Receipt.WHOLE for one in received)
+        if wholes:
+            answer.update(taken=len(received) - len(refused) - wholes, whole=True)
+        newest = next((one for one, sent in zip(received[::-1], pushed.reports[::-1]) if not sent.suite), None)
+        if newest is not None and newest.digest:
+            answer["digest"] = newest.digest
+        return answer
 
     def _notes(self, request: web.Request, pushed: Dated, received: List[Received]) -> List[str]:
         """What became of reports that changed nothing of how the node stands, and of a clock that is off."""

@@ -31,8 +31,8 @@ def dated(pushed: Push, received: float) -> Dated:
     Results of deep checks keep the node's time: it is what they are known by when they are sent twice.
     """
     reports, off = [], 0.0
-    for report, complete, at, suite, seq in pushed.reports:
-        one = Incoming(report, SOURCE, received, complete, at, suite, seq)
+    for report, complete, at, suite, seq, unchanged in pushed.reports:
+        one = Incoming(report, SOURCE, received, complete, at, suite, seq, unchanged=unchanged)
         if 0 < seq <= pushed.seq and pushed.boot and report.boot_id == pushed.boot and not suite:
             made = received - (pushed.seq - seq) / 1000
             one = one._replace(made=made)

@@ -3,6 +3,13 @@
     {"nhc": "push", "schema": 1, "node": "n1", "lost": 0, "boot": "b1", "seq": 9000,
      "reports": [{"at": 1.5, "seq": 8000, "complete": true, "report": {...}}]}
 
+A report that says what its node's newest says already, figures aside, is sent as what may differ in it:
+
+    {"at": 61.5, "seq": 68000, "complete": true, "unchanged": DIGEST, "started": 61.0, "elapsed": 0.5, "results": [...]}
+
+DIGEST is what the server answered to the whole report, and `results` are the problems alone. A server whose store has
+another digest of the node answers `"whole": true`, takes nothing, and is sent the whole.
+
 `at` is when the node was so (Unix time); its report begins with its oldest result. `seq` counts the milliseconds of
 this boot (CLOCK_BOOTTIME) until the report was made, and until the push was sent: no clock that is set changes the
 order of reports, and the difference says how old one is. `suite` is there in a report of
@@ -18,10 +25,10 @@ import zlib
 
 from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.model import Report
-from nhc.render.json import from_dict, to_dict
+from nhc.render.json import from_dict, from_result, to_dict, to_result
 
 if TYPE_CHECKING:
-    from typing import Sequence, Tuple
+    from typing import Mapping, Sequence, Tuple
 
 PATH = "/v1/reports"
 SCHEMA = 1
@@ -29,6 +36,8 @@ MOST = 100
 """Reports in one push."""
 SUITE_LIMIT = 100
 """Characters of a suite's name."""
+DIGEST_LIMIT = 100
+"""Characters of a digest."""
 
 
 VALUES = 400_000
@@ -50,6 +59,8 @@ class Pushed(NamedTuple):
     """The suite of deep checks that it is of, "" for an ordinary report."""
     seq: int = 0
     """Milliseconds of its boot when it was made, no two the same; 0 where it is not known."""
+    unchanged: str = ""
+    """The digest of what its node's newest report says, where this says the same: it then has the problems alone."""
 
 
 class Push(NamedTuple):
@@ -70,6 +81,19 @@ def to_text(pushed: Pushed) -> str:
     return json.dumps(
         {"at": pushed.at, "complete": pushed.complete, **more, "report": to_dict(pushed.report)}, separators=(",", ":")
     )
+
+
+def to_unchanged_text(pushed: Pushed, digest: str) -> str:
+    """A report that says what the server has under `digest`: its times and its problems."""
+    report = pushed.report
+    return json.dumps(
+        {
+            "at": pushed.at, "complete": pushed.complete, "seq": pushed.seq, "unchanged": digest,
+            "started": report.started, "elapsed": round(report.elapsed, 6),
+            "results": [to_result(result) for result in report.results if result.is_problem],
+        },
+        separators=(",", ":"),
+    )  # fmt: skip
 
 
 def pack(node: str, texts: Sequence[str], lost: int = 0, boot: str = "", seq: int = 0) -> bytes:
@@ -121,9 +145,8 @@ def parse(body: bytes) -> Push:
     boot = value.get("boot", "")
     if not isinstance(boot, str):
         raise ValueError("boot is no name")
-    return Push(
-        node, tuple(_pushed(one) for one in listed), _count(lost, "lost"), boot, _count(value.get("seq", 0), "seq")
-    )
+    reports = tuple(_pushed(one, node, boot) for one in listed)
+    return Push(node, reports, _count(lost, "lost"), boot, _count(value.get("seq", 0), "seq"))
 
 
 def _count(value: object, name: str) -> int:
@@ -132,7 +155,7 @@ def _count(value: object, name: str) -> int:
     return value
 
 
-def _pushed(one: object) -> Pushed:
+def _pushed(one: object, node: str, boot: str) -> Pushed:
     if not isinstance(one, dict) or not isinstance(one.get("complete"), bool):
         raise ValueError("complete is neither true nor false")
     at, suite = one.get("at"), one.get("suite", "")
@@ -142,8 +165,32 @@ def _pushed(one: object) -> Pushed:
         raise ValueError("suite is no name")
     try:
         seq = _count(one.get("seq", 0), "seq")
+        if "unchanged" in one:
+            return Pushed(_unchanged(one, node, boot), one["complete"], float(at), "", seq, _digest(one, boot, seq))
         return Pushed(from_dict(one.get("report")), one["complete"], float(at), suite, seq)
     except RecursionError:
         raise ValueError("nested too deep") from None
     except OverflowError:
         raise ValueError("not a report: a number is beyond all measure") from None
+
+
+def _digest(one: Mapping[str, object], boot: str, seq: int) -> str:
+    digest = one["unchanged"]
+    if not isinstance(digest, str) or not 0 < len(digest) <= DIGEST_LIMIT or not digest.isprintable():
+        raise ValueError("unchanged is no digest")
+    if not boot or not seq or "suite" in one or "report" in one:
+        raise ValueError("a report that is unchanged has a boot and a number of its own, no suite and no report")
+    return digest
+
+
+def _unchanged(one: Mapping[str, object], node: str, boot: str) -> Report:
+    results = one.get("results", [])
+    if not isinstance(results, list):
+        raise ValueError("results is no list")
+    times = []
+    for name in ("started", "elapsed"):
+        value = one.get(name)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e12:
+            raise ValueError(f"{name} is no time")
+        times.append(float(value))
+    return Report(node, boot, *times, tuple(from_result(result) for result in results))

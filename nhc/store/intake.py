@@ -45,6 +45,9 @@ class Incoming(NamedTuple):
 
     `seq` orders the reports of one boot whatever the node's clock says, 0 for none. `made` is when it was made by the
     clock of who received it, 0 where that is not known.
+
+    `unchanged`: the report says what the node's newest, of this digest, says, figures aside; its results are the
+    problems alone.
     """
 
     report: Report
@@ -55,6 +58,7 @@ class Incoming(NamedTuple):
     suite: str = ""
     seq: int = 0
     made: float = 0.0
+    unchanged: str = ""
 
     @property
     def when(self) -> float:
@@ -70,6 +74,8 @@ class Receipt(str, Enum):
     LATE = "late"
     DUPLICATE = "duplicate"
     REFUSED = "refused"
+    WHOLE = "whole"
+    """It is said to be unchanged, and the store has something else of its node: the whole report is asked for."""
 
 
 class KnownNode(NamedTuple):
@@ -131,9 +137,7 @@ class Findings(NamedTuple):
     judged: frozenset[str]
     unsure: frozenset[Tuple[str, str]]
     whole: bool
-
-
-_BAD = (Verdict.WARN, Verdict.UNKNOWN, Verdict.CRIT)
+    verdict: Verdict
 
 
 def findings(report: Report, complete: bool = True) -> Findings:
@@ -145,14 +149,18 @@ def findings(report: Report, complete: bool = True) -> Findings:
         judged.add(check)
         if result.verdict in (Verdict.UNKNOWN, Verdict.SKIP):
             unsure.add((check, printable(result.outcome.target, 500)))
-        if result.verdict in _BAD:
+        if result.is_problem:
             finding = _finding(check, result)
             before = found.get(finding.key)
             if before is None or before[0] < result.verdict:
                 found[finding.key] = (result.verdict, finding)
     worst = sorted(found.values(), key=lambda pair: -pair[0])[:PROBLEMS]
     return Findings(
-        tuple(finding for _, finding in worst), frozenset(judged), frozenset(unsure), complete and not report.not_run
+        tuple(finding for _, finding in worst),
+        frozenset(judged),
+        frozenset(unsure),
+        complete and not report.not_run,
+        report.verdict,
     )
 
 
@@ -186,7 +194,7 @@ def ends(problem: ReportedProblem, source: str, found: Findings, by: str) -> boo
 
 def digest(report: Report, source: str, found: Findings) -> str:
     """What two reports share that say the same of a node: figures in messages and metrics aside."""
-    content: List[object] = [report.verdict.name, report.boot_id, source, found.whole, sorted(report.labels.items())]
+    content: List[object] = [found.verdict.name, report.boot_id, source, found.whole, sorted(report.labels.items())]
     content += sorted([*finding[:5]] for finding in found.problems)
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
 
@@ -221,11 +229,11 @@ def judge(known: Optional[KnownNode], incoming: Incoming, found: Findings, pace:
         if behind > 0:
             return _late(known, started, pace)
         started = started if started > before else before + NEXT
-    verdict = report.verdict.name
+    verdict = found.verdict.name
     gap = before is not None and started - before > pace.gap
     changed = key != known.digest
     stale = known.stored is None or started - known.stored >= pace.refresh
-    keep = changed or stale or report.verdict in (Verdict.CRIT, Verdict.UNKNOWN)
+    keep = changed or stale or found.verdict in (Verdict.CRIT, Verdict.UNKNOWN)
     again = before is None or started // pace.refresh != before // pace.refresh
     note = changed or known.noted is None or started - known.noted >= pace.note
     after = KnownNode(
@@ -253,6 +261,33 @@ def judge(known: Optional[KnownNode], incoming: Incoming, found: Findings, pace:
         closed=closed,
         when=started,
     )
+
+
+def judge_unchanged(known: Optional[KnownNode], incoming: Incoming, pace: IntakeSettings) -> IntakeDecision:
+    """What a report changes that says what its node's newest says: when the node was last so.
+
+    It is compared with the row of the store, whichever server answered the report before it. The order is that of
+    whole reports.
+    """
+    report = incoming.report
+    known = known or KnownNode(report.host)
+    why = refusal(incoming, pace)
+    if why:
+        return IntakeDecision(Receipt.REFUSED, known, why)
+    started, before, boot = incoming.when, known.reported_at, printable(report.boot_id, 100)
+    if before is None or known.digest != incoming.unchanged or known.boot_id != boot:
+        return IntakeDecision(Receipt.WHOLE, known)
+    behind = _behind(known, incoming, boot)
+    if behind >= 0:  # an older one belongs into the history, which takes whole reports
+        return IntakeDecision(Receipt.WHOLE if behind else Receipt.DUPLICATE, known)
+    started = started if started > before else before + NEXT
+    gap = started - before > pace.gap
+    after = known._replace(
+        reported_at=started, judged_at=report.started, received_at=incoming.received, seq=incoming.seq,
+        covered_since=started if gap or known.covered_since is None else known.covered_since,
+    )  # fmt: skip
+    closed = (known.covered_since or 0.0, before) if gap else None
+    return IntakeDecision(Receipt.SAME, after, closed=closed, when=started)
 
 
 def _behind(known: KnownNode, incoming: Incoming, boot: str) -> float:

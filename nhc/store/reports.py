@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, NamedTuple, Sequence, Set, Tuple
+from typing import Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 
-from nhc.model import printable
+from nhc.model import Report, Verdict, printable
 from nhc.store import coverage, deep
 from nhc.store.intake import (
     Findings,
@@ -20,9 +20,10 @@ from nhc.store.intake import (
     digest,
     findings,
     judge,
+    judge_unchanged,
     refusal,
 )
-from nhc.store.nodes import DescribedNode, merged, pack
+from nhc.store.nodes import DescribedNode, latest_packed, merged, pack, unpack
 from nhc.store.problems import CHUNK, Going
 from nhc.store.report_bounds import fitted, is_large
 from nhc.store.schema import nodes, report_history
@@ -34,12 +35,17 @@ class Received(NamedTuple):
     node: str
     receipt: Receipt
     message: str = ""
+    digest: str = ""
+    """What the report says, where it is its node's newest."""
 
 
 class _Taken(NamedTuple):
     incoming: Incoming
     found: Findings
     judged: IntakeDecision
+
+
+NOTHING = Findings((), frozenset(), frozenset(), False, Verdict.UNKNOWN)
 
 
 class _Packed:
@@ -78,12 +84,14 @@ def _receive_deep(connection: Connection, incoming: Incoming, pace: IntakeSettin
 def _receive(connection: Connection, incoming: Sequence[Incoming], pace: IntakeSettings) -> List[Received]:
     known = _known(connection, {one.report.host for one in incoming if not refusal(one, pace)})
     taken = []
+    kept = _kept(connection, incoming)
     for each in incoming:
-        found = findings(each.report, each.complete)
-        judged = judge(known.get(each.report.host), each, found, pace)
-        if judged.receipt is not Receipt.REFUSED:
-            known[each.report.host] = judged.after
-        taken.append(_Taken(each, found, judged))
+        one = _judged(each, known.get(each.report.host), kept, pace)
+        if one.judged.receipt is not Receipt.REFUSED:
+            known[each.report.host] = one.judged.after
+        if not each.unchanged:
+            kept.pop(each.report.host, None)  # what the database has is not the newest any more
+        taken.append(one)
     packed = _Packed()
     _save_nodes(connection, taken, packed)
     _save_history(connection, taken, packed)
@@ -91,7 +99,43 @@ def _receive(connection: Connection, incoming: Sequence[Incoming], pace: IntakeS
     for one in taken:
         if one.judged.closed is not None:
             coverage.add(connection, one.judged.after.node, one.judged.closed, pace.gap)
-    return [Received(one.incoming.report.host, one.judged.receipt, one.judged.message) for one in taken]
+    return [_received(one) for one in taken]
+
+
+def _received(one: _Taken) -> Received:
+    judged = one.judged
+    newest = judged.receipt in (Receipt.CHANGED, Receipt.SAME)
+    return Received(one.incoming.report.host, judged.receipt, judged.message, judged.after.digest if newest else "")
+
+
+def _judged(each: Incoming, known: Optional[KnownNode], kept: Dict[str, bytes], pace: IntakeSettings) -> _Taken:
+    if not each.unchanged:
+        found = findings(each.report, each.complete)
+        return _Taken(each, found, judge(known, each, found, pace))
+    judged = judge_unchanged(known, each, pace)
+    if judged.receipt is not Receipt.SAME or not each.report.results:
+        return _Taken(each, NOTHING, judged)
+    # Its problems have their texts with them: it is taken as the whole report that it stands for.
+    host = each.report.host
+    if host in kept:
+        whole = each._replace(report=_restored(unpack(kept[host]), each.report), unchanged="")
+        found = findings(whole.report, whole.complete)
+        if digest(whole.report, whole.source, found) == each.unchanged:
+            return _Taken(whole, found, judge(known, whole, found, pace))
+    return _Taken(each, NOTHING, judged._replace(receipt=Receipt.WHOLE, after=known or judged.after, closed=None))
+
+
+def _kept(connection: Connection, incoming: Sequence[Incoming]) -> Dict[str, bytes]:
+    """The kept reports of nodes that have problems and say that nothing changed."""
+    names = sorted({one.report.host for one in incoming if one.unchanged and one.report.results})
+    return latest_packed(connection, names) if names else {}
+
+
+def _restored(kept: Report, now: Report) -> Report:
+    """The report of which `now` has the times and the problems."""
+    problems = iter(now.results)
+    results = [next(problems, None) if result.is_problem else result for result in kept.results]
+    return kept._replace(started=now.started, elapsed=now.elapsed, results=(*filter(None, results), *problems))
 
 
 def _known(connection: Connection, names: set[str]) -> Dict[str, KnownNode]:
@@ -123,7 +167,7 @@ def _save_nodes(connection: Connection, taken: Sequence[_Taken], packed: _Packed
     differ: Set[str] = set()
     for one in taken:
         judged = one.judged
-        if judged.receipt in (Receipt.REFUSED, Receipt.DUPLICATE):
+        if judged.receipt in (Receipt.REFUSED, Receipt.DUPLICATE, Receipt.WHOLE):
             continue
         after[judged.after.node] = judged.after
         if judged.store:
@@ -180,7 +224,7 @@ def _save_history(connection: Connection, taken: Sequence[_Taken], packed: _Pack
             continue
         rows.append({
             "node": report.host, "started": judged.when, "boot_id": printable(report.boot_id, 100), "digest": key,
-            "source": printable(one.incoming.source, 100), "verdict": report.verdict.name,
+            "source": printable(one.incoming.source, 100), "verdict": one.found.verdict.name,
             "report": packed.of(one.incoming),
         })  # fmt: skip
     if rows:

@@ -7,6 +7,7 @@ import sys
 import time
 
 import pytest
+import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -320,3 +321,114 @@ every = "1s"
 
 def test_push_text_is_one_line():
     assert "\n" not in push.to_text(push.Pushed(report(), True, 1.0))
+
+
+def pushes_of(server):
+    """How many reports the server counted, by what they came to."""
+    lines = server.get("/metrics")[1].splitlines()
+    named = [line.partition('receipt="')[2].split('"} ') for line in lines if "reports_total{" in line]
+    return {name: int(count) for name, count in named}
+
+
+def bodies_to(sink):
+    """The reports of each push that a sink sends, as they travel."""
+    seen, send = [], sink._pusher.push
+
+    def watched(body):
+        seen.append(json.loads(push.unpack(body, 1 << 20))["reports"])
+        return send(body)
+
+    sink._pusher.push = watched
+    return seen
+
+
+def delivered(sink, at, results=(XID,), boot="b1"):
+    """Deliver at a time of the sink's clock, and wait until it is pushed."""
+    sink._clock = lambda: at
+    sink.deliver(Delivery(report(at=at, results=results, boot=boot), True))
+    until(lambda: not sink._pending)
+
+
+def test_what_did_not_change_is_sent_as_such_until_something_does(pushed_to):
+    sink, now = pushed_to.sink(), time.time()
+    seen = bodies_to(sink)
+    for minute in range(4):
+        delivered(sink, now + minute * 60)
+    delivered(sink, now + 241, boot="b2")
+    delivered(sink, now + 302, boot="b2")
+    assert [["report" in one for one in sent] for sent in seen] == [[True], [False], [False], [False], [True], [False]]
+    assert pushes_of(pushed_to.server) == {"changed": 2, "same": 4}
+    assert pushed_to.waiting() == []
+
+
+def test_a_row_that_is_lost_is_whole_again_with_the_next_push(pushed_to):
+    sink, now = pushed_to.sink(every="1s"), time.time()
+    seen = bodies_to(sink)
+    delivered(sink, now)
+    with pushed_to.server.store() as store, store.write() as connection:
+        connection.execute(sa.text("DELETE FROM nodes"))
+    delivered(sink, now + 2)
+    assert ["report" in sent[0] for sent in seen] == [True, False, True]
+    with pushed_to.server.store() as store, store.read() as connection:
+        assert nodes.get(connection, "n1").verdict == "CRIT"
+    assert not sink.problem()
+    assert not pushed_to.lines
+
+
+def test_a_server_that_is_started_again_takes_what_did_not_change(pushed_to):
+    sink, now = pushed_to.sink(), time.time()
+    seen = bodies_to(sink)
+    delivered(sink, now)
+    pushed_to.server.stop()
+    pushed_to.server.start()
+    delivered(sink, now + 60)
+    assert "unchanged" in seen[-1][0]
+    assert pushes_of(pushed_to.server) == {"same": 1}
+
+
+def test_a_whole_report_comes_once_in_a_while(pushed_to):
+    sink, now = pushed_to.sink(whole="1s"), time.time()
+    seen = bodies_to(sink)
+    delivered(sink, now)
+    time.sleep(1.1)  # the bound itself is what is tested
+    delivered(sink, now + 60)
+    assert ["report" in sent[0] for sent in seen] == [True, True]
+
+
+def test_what_waits_on_the_disk_is_whole(pushed_to):
+    sink, now = pushed_to.sink(), time.time()
+    delivered(sink, now)
+    pushed_to.server.stop()
+    for minute in (1, 2, 3):
+        sink._clock = lambda minute=minute: now + minute * 60
+        sink.deliver(Delivery(report(at=now + minute * 60, results=(XID,)), True))
+    until(lambda: len(pushed_to.waiting()) == 3)
+    texts = sink._spool.oldest(10)[1]
+    assert len(texts) == 3
+    assert all("report" in json.loads(text) for text in texts)
+    pushed_to.server.start()
+    until(lambda: pushed_to.waiting() == [])
+    assert pushes_of(pushed_to.server) == {"same": 3}
+
+
+@pytest.mark.parametrize("balanced", [False, True], ids=["older", "one-newer-before"])
+def test_an_older_server_gets_whole_reports_and_none_is_lost(pushed_to, balanced):
+    """It answers without a digest, and takes a report without `report` for malformed, as releases before did."""
+    bodies = []
+
+    def reply(request):
+        sent = json.loads(push.unpack(request.body, 1 << 20))
+        bodies.append(["report" in one for one in sent["reports"]])
+        if not all(bodies[-1]):
+            return Reply(400, b'{"error": "not a report: not a JSON object"}')
+        first = balanced and len(bodies) == 1
+        return Reply(200, json.dumps({"taken": 1, "refused": [], **({"digest": "d"} if first else {})}).encode())
+
+    with serving(answering(reply)) as peer:
+        sink, now = pushed_to.sink(url=f"http://127.0.0.1:{peer.server_port}"), time.time()
+        for minute in range(3):
+            delivered(sink, now + minute * 60)
+        sink.close()
+    assert bodies == ([[True], [False], [True], [True]] if balanced else [[True]] * 3)
+    assert sink._lost == 0
+    assert not pushed_to.lines

@@ -398,3 +398,38 @@ def test_the_newest_report_says_which_machine_a_node_is(store):
     assert first == ("u1", "aws:///a/i-1", "10.0.0.1")
     assert report(2000.0, address="10.0.0.2") == ("u1", "aws:///a/i-1", "10.0.0.2")  # a run without root says less
     assert report(3000.0, uuid="u2") == ("u2", "", "")  # another machine: what the one before was called is not its own
+
+
+MINUTES = st.tuples(st.sampled_from(["OK", "WARN", "CRIT"]), st.integers(1, 9), st.sampled_from([60, 60, 400, 700]))
+
+
+@given(minutes=st.lists(MINUTES, min_size=2, max_size=12))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25, deadline=None)
+def test_a_node_stands_the_same_whether_unchanged_reports_come_whole_or_not(tmp_path_factory, minutes):
+    """Two stores see one node: one every report whole, the other what an agent sends."""
+    known, seen = "", []
+    for short in (False, True):
+        directory = tmp_path_factory.mktemp("store")
+        store = open_store(f"sqlite:///{directory}/s.db", anchor=f"{directory}/anchor")
+        at, before = NOW, ""
+        for number, (verdict, figure, pause) in enumerate(minutes):
+            at += pause
+            bad = result("check_gpu", Verdict[verdict], "Xid", "gpu1", f"{figure} of them")
+            whole = report(at, result("check_mem"), bad)
+            one = Incoming(whole, "agent", at + 1, seq=number + 1)
+            if short and before == verdict:
+                problems_alone = whole._replace(results=tuple(each for each in whole.results if each.is_problem))
+                one = one._replace(report=problems_alone, unchanged=known)
+            with store.write() as connection:
+                known = receive(connection, [one], PACE)[0].digest
+            assert known
+            before = verdict
+        with store.read() as connection:
+            columns = [column for column in schema.nodes.c if column.name not in ("report", "noted", "stored")]
+            row = connection.execute(sa.select(*columns)).one()
+            texts = [one.message for one in problems.list_problems(connection)]
+            began = [(one.started, one.verdict) for one in nodes.history(connection, "n1")]
+            last = coverage.gaps(connection, "n1", NOW, at)
+            seen.append((tuple(row), standing(store, is_open=None), texts, began, last))
+        store.close()
+    assert seen[0] == seen[1]
