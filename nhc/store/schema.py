@@ -66,10 +66,10 @@ nodes = sa.Table(
 `judged_at` when the oldest result of the newest report was judged: an agent's checks run each on its own cadence.
 
 `report` is the newest report of a node that is CRIT or UNKNOWN; another's, that said nothing new since, may be older
-by the store's `refresh`, or as old as its agent's last whole report (an hour). It began at `stored`. `noted` is when report_history last got a row. `covered_since`: no
-gap between then and `reported_at`. `seq` is the number of the newest report within its boot, 0 for none. `reported`
-names the labels that came with reports, and by which source. None of the columns that each report changes is indexed:
-PostgreSQL then updates a row in its page.
+by the store's `refresh`, or as old as its agent's last whole report (an hour). It began at `stored`. `noted` is when
+report_history last got a row. `covered_since`: no gap between then and `reported_at`. `seq` is the number of the
+newest report within its boot, 0 for none. `reported` names the labels that came with reports, and by which source.
+None of the columns that each report changes is indexed: PostgreSQL then updates a row in its page.
 """
 
 report_history = sa.Table(
