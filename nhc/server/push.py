@@ -158,16 +158,14 @@ def _count(value: object, name: str) -> int:
 def _pushed(one: object, node: str, boot: str) -> Pushed:
     if not isinstance(one, dict) or not isinstance(one.get("complete"), bool):
         raise ValueError("complete is neither true nor false")
-    at, suite = one.get("at"), one.get("suite", "")
-    if isinstance(at, bool) or not isinstance(at, (int, float)) or not 0 <= at < 1e12:
-        raise ValueError("at is no time")
+    at, suite = _time(one, "at"), one.get("suite", "")
     if not isinstance(suite, str) or len(suite) > SUITE_LIMIT or not suite.isprintable():
         raise ValueError("suite is no name")
     try:
         seq = _count(one.get("seq", 0), "seq")
         if "unchanged" in one:
-            return Pushed(_unchanged(one, node, boot), one["complete"], float(at), "", seq, _digest(one, boot, seq))
-        return Pushed(from_dict(one.get("report")), one["complete"], float(at), suite, seq)
+            return Pushed(_unchanged(one, node, boot), one["complete"], at, "", seq, _digest(one, boot, seq))
+        return Pushed(from_dict(one.get("report")), one["complete"], at, suite, seq)
     except RecursionError:
         raise ValueError("nested too deep") from None
     except OverflowError:
@@ -187,10 +185,12 @@ def _unchanged(one: Mapping[str, object], node: str, boot: str) -> Report:
     results = one.get("results", [])
     if not isinstance(results, list):
         raise ValueError("results is no list")
-    times = []
-    for name in ("started", "elapsed"):
-        value = one.get(name)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e12:
-            raise ValueError(f"{name} is no time")
-        times.append(float(value))
-    return Report(node, boot, *times, tuple(from_result(result) for result in results))
+    started, elapsed = _time(one, "started"), _time(one, "elapsed")
+    return Report(node, boot, started, elapsed, tuple(from_result(result) for result in results))
+
+
+def _time(one: Mapping[str, object], name: str) -> float:
+    value = one.get(name)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e12:
+        raise ValueError(f"{name} is no time")
+    return float(value)
