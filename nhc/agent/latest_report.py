@@ -39,6 +39,7 @@ def state_bytes(node: NodeView) -> bytes:
         "report": to_dict(report(node)),
         "complete": complete(node),
         "conditions": node.monitors.conditions() if node.monitors else [],
+        "contexts": {key: item.contexts for key, item in node.items.items() if item.contexts},
     }
     return json.dumps(value, ensure_ascii=False).encode()
 

@@ -106,15 +106,15 @@ def sinks(settings: AgentSettings, node: str) -> Dict[str, Make]:
             raise SettingsError(f"{settings.path}: sinks.{name}: {problem}")
         found[name] = _named(name, table, node)
     if settings.nvhcd is not None:
-        found["serve.nvhcd"] = _nvhcd(settings.nvhcd, node)
+        found["serve.nvhcd"] = _nvhcd(settings.nvhcd, node, settings.socket or default_socket(settings.state))
     return found
 
 
-def _nvhcd(settings: NvhcdSettings, node: str) -> Make:
+def _nvhcd(settings: NvhcdSettings, node: str, control: str) -> Make:
     def make(log: Callable[[str], None]) -> Sink:
         from nhc.agent.nvhcd import NvhcdServer
 
-        return NvhcdServer(settings, node, log)
+        return NvhcdServer(settings, node, log, control)
 
     return make
 

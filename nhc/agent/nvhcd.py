@@ -4,8 +4,9 @@
     path = "/run/nvhcd/nvhcd.sock"
     group = "users"
 
-The agent's current verdict is the answer, whoever asks and however many ask at once. It runs in a process of its own,
-as a sink: the agent's own process has one thread, and gRPC many. Needs the extra `nvhcd` (grpcio), imported only there.
+The agent's current verdict is the answer, whoever asks and however many ask at once; where it is too old, the agent
+runs its checks once for all who ask. The service runs in a process of its own, as a sink: the agent's own process has
+one thread, and gRPC many. Needs the extra `nvhcd` (grpcio), imported only there.
 """
 
 from __future__ import annotations
@@ -13,25 +14,32 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-import threading
 import time
 from concurrent import futures
 from typing import Any, Callable, List, Optional
 
-from nhc.agent.nvhcd_answer import HealthAnswer, answer, read_request, write_answer
+from nhc.agent import nvhcd_looks
+from nhc.agent.nvhcd_answer import AskedFor, HealthAnswer, answer, asked_for, read_request, write_answer
 from nhc.agent.nvhcd_settings import NvhcdSettings
+from nhc.agent.shared_look import SharedLook
+from nhc.model import Report
 from nhc.ports.adapter import AdapterError
 from nhc.ports.sinks import Delivery, Standing
 
-THREADS = 16
-"""Requests that are answered at once; others wait for their turn, which takes milliseconds."""
+THREADS = 64
+"""Requests that are answered at once; others wait for their turn, which takes milliseconds unless checks run."""
 MOST_CALLS = 512
 """Requests that may wait, of all users of the socket together."""
 LARGEST = 64 << 10
 """Bytes of a request."""
 LOOK_EVERY = 15.0
-"""Seconds for which what the scheduler says of the node is kept: a job's launchers all ask within a second."""
-LOOK_TIMEOUT = 10.0
+"""Seconds for which is kept what the scheduler and the store say: a job's launchers all ask within a second."""
+RUN_KEPT = 1.0
+"""Seconds for which it is kept that checks could not be run."""
+PROOF_KEPT = 60.0
+"""Seconds for which a proof is kept: a rendezvous lasts as long, and whoever asks again must not prove again."""
+ANSWERING = 0.5
+"""Seconds before the end of a caller's deadline at which it gets its answer."""
 
 
 class NvhcdServer:
@@ -42,13 +50,16 @@ class NvhcdServer:
         settings: NvhcdSettings,
         node: str,
         log: Callable[[str], None],
+        control: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings, self._node, self._log, self._clock = settings, node, log, clock
+        self._control = control
         self._delivery: Optional[Delivery] = None
         self._taken = 0.0
-        self._lock = threading.Lock()
-        self._out, self._looked = "", float("-inf")
+        self._out = SharedLook(lambda: nvhcd_looks.out_of_service(settings, node, log), LOOK_EVERY, clock)
+        self._checks = SharedLook(self._run_checks, RUN_KEPT, clock)
+        self._proof = SharedLook(lambda: nvhcd_looks.prove(settings.proof, node), PROOF_KEPT, clock)
         self._server = self._serve()
 
     def _serve(self) -> Any:
@@ -97,44 +108,68 @@ class NvhcdServer:
         except OSError as error:
             raise AdapterError(f"serve.nvhcd: {error.filename or path}: {error.strerror}") from None
 
-    def _call(self, words: List[str], context: object) -> HealthAnswer:
+    def _call(self, words: List[str], context: Any) -> HealthAnswer:
         """Answer one caller. It never raises: an error of ours must not end somebody's job."""
+        asked = asked_for(words)
         try:
-            out = self._out_of_service()
-            delivery, age = self._delivery, self._clock() - self._taken
-            return answer(
-                words, delivery.report if delivery else None, complete=bool(delivery and delivery.complete), age=age,
-                most=self._settings.max_age, out=out, unknown_fails=self._settings.unknown_fails,
-            )  # fmt: skip
+            return self._judge(asked, context.time_remaining())
         except Exception as error:
             self._log(f"serve.nvhcd: {type(error).__name__}: {error}")
-            return answer(words, None, complete=False, age=0.0, most=1.0, unknown_fails=self._settings.unknown_fails)
+            return answer(asked, None, unsure=("the service failed",), unknown_fails=self._settings.unknown_fails)
 
-    def _out_of_service(self) -> str:
-        """Why the node is out of service, by its scheduler; "" where it is in, nobody is asked, or nobody answers.
+    def _judge(self, asked: AskedFor, remaining: Optional[float]) -> HealthAnswer:
+        """Judge for a caller that waits for `remaining` seconds, None for as long as it takes."""
+        began = self._clock()
 
-        One caller looks, the others wait for what it finds.
-        """
-        if not self._settings.scheduler:
-            return ""
-        with self._lock:
-            if self._clock() - self._looked >= LOOK_EVERY:
-                self._out = self._look()
-                self._looked = self._clock()
-            return self._out
+        def left(most: float) -> float:
+            return most if remaining is None else min(most, remaining - ANSWERING - (self._clock() - began))
 
-    def _look(self) -> str:
-        from nhc.plugins import NoAdapter, open_adapter
+        out = self._out.get(left(nvhcd_looks.LOOK_TIMEOUT)) or ()
+        proof, unsure = nvhcd_looks.ProofNow(), []
+        if asked.proof:
+            proof = self._prove(left(nvhcd_looks.PROOF_LIMIT))
+        if not out and self._problem():
+            ran = self._checks.get(left(self._settings.timeout))
+            if ran is None or ran.problem:
+                unsure = [ran.problem if ran else "the checks that run now have not ended yet"]
+        problem, delivery = self._problem(), self._delivery
+        current = delivery if delivery and not self._too_old() else None
+        return answer(
+            asked, current.report if current else None, complete=bool(current and current.complete),
+            age=self._clock() - self._taken if delivery else 0.0, contexts=delivery.contexts if delivery else {},
+            out=out, failed=proof.failed, unknown_fails=self._settings.unknown_fails,
+            unsure=(*([problem] if problem and not current else ()), *(unsure if problem else ()), *proof.unsure),
+        )  # fmt: skip
 
-        try:
-            found = open_adapter(self._settings.scheduler, {}, dict(os.environ), LOOK_TIMEOUT).nodes([self._node])
-        except (AdapterError, NoAdapter, OSError) as error:
-            self._log(f"serve.nvhcd: whether the node is in service is not known: {error}")
-            return ""
-        state = next(iter(found), None)
-        if state is None or state.available:
-            return ""
-        return f"{state.shown}: {state.mark.why}" if state.mark is not None else state.shown
+    def _too_old(self) -> bool:
+        return self._clock() - self._taken > self._settings.max_age
+
+    def _problem(self) -> str:
+        """Why the agent's verdict is none, "" where it is one."""
+        if self._delivery is None:
+            return "the agent has no verdict yet"
+        if self._too_old():
+            age = self._clock() - self._taken
+            return f"the agent's verdict is {age:.0f} s old, more than {self._settings.max_age:.0f} s"
+        return "" if self._delivery.complete else "not every check has run yet"
+
+    def _run_checks(self) -> nvhcd_looks.ChecksNow:
+        """Have the checks run, and take what they find for the verdict."""
+        found = nvhcd_looks.run_checks(self._control, self._settings.timeout)
+        if not found.problem:
+            before = self._delivery
+            report = before.report if before else Report(self._node, "", time.time(), 0.0, ())
+            anew = {(result.source, result.line) for result in found.results}
+            others = tuple(result for result in report.results if (result.source, result.line) not in anew)
+            contexts = before.contexts if before else {}
+            self.deliver(Delivery(report._replace(results=found.results + others), True, contexts=contexts))
+        return found
+
+    def _prove(self, wait: float) -> nvhcd_looks.ProofNow:
+        if not self._settings.proof:
+            return nvhcd_looks.ProofNow(unsure=("--proof: serve.nvhcd names no suite for it (proof)",))
+        found = self._proof.get(wait)
+        return found or nvhcd_looks.ProofNow(unsure=("the proof has not ended yet",))
 
     # What the agent calls.
 

@@ -7,18 +7,19 @@ found out is said in the output and counts as healthy, so that no job fails beca
 from __future__ import annotations
 
 import json
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.model import CheckResult, Report, Verdict, describe, printable
 
-GROUPS: Dict[str, Tuple[str, ...]] = {
-    "prolog": (),
-    "epilog": (),
+CONTEXTS = ("prolog", "epilog")
+"""The groups of `--group` that are contexts of configuration lines."""
+CHECKS: Dict[str, Tuple[str, ...]] = {
     "logs": ("check_kmsg", "check_cmd_dmesg", "check_gpu_xid", "check_mce_events", "check_oom_kills", "check_npd_log"),
     "gpu": ("check_gpu_", "check_nvlink_", "check_fabric_manager", "check_nv_", "check_nvsmi_", "check_app_gpu_",
             "check_vbios_version", "check_pcie_"),
 }  # fmt: skip
-"""The groups of `--group`, and the beginnings of the names of their checks; () is all of them."""
+"""The groups that are kinds of checks: how the checks' names begin."""
+GROUPS = (*CONTEXTS, *CHECKS)
 MOST = 50
 """Failed checks that are listed."""
 LONGEST = 300
@@ -41,72 +42,83 @@ class AskedFor(NamedTuple):
 
     groups: Tuple[str, ...]
     unknown: Tuple[str, ...]
+    proof: bool = False
 
 
 def asked_for(words: Sequence[str]) -> AskedFor:
     """The groups that a request names, all of them where it names none. `--no-slurm` is NVRx's own default."""
     groups: List[str] = []
     unknown: List[str] = []
-    within = False
+    within = proof = False
     for word in words[:ARGUMENTS]:
         if word.startswith("--"):
             option, _, value = word.partition("=")
             within = option == "--group"
             if within and value:
                 groups.append(value)
-            elif not within and word != "--no-slurm":
+            proof = proof or option == "--proof"
+            if not within and word not in ("--no-slurm", "--proof"):
                 unknown.append(printable(word, 60))
         elif within and word in GROUPS:
             groups.append(word)
         else:
             unknown.append(printable(word, 60))
     known = tuple(dict.fromkeys(group for group in groups if group in GROUPS))
-    return AskedFor(known or tuple(GROUPS), tuple(unknown[:MOST]))
+    return AskedFor(known or GROUPS, tuple(unknown[:MOST]), proof)
 
 
 def answer(
-    words: Sequence[str],
+    asked: AskedFor,
     report: Optional[Report],
     *,
-    complete: bool,
-    age: float,
-    most: float,
-    out: str = "",
+    complete: bool = False,
+    age: float = 0.0,
+    contexts: Mapping[str, Sequence[str]] = {},
+    out: Sequence[str] = (),
+    failed: Sequence[str] = (),
+    unsure: Sequence[str] = (),
     unknown_fails: bool = False,
 ) -> HealthAnswer:
-    """Judge by a report that is `age` seconds old, None for none; older than `most` it says nothing.
+    """Judge by a report that is `age` seconds old, None for none that counts.
 
-    `out` is why the node is out of service, "" while it is in. `unknown_fails`: what is not known fails the node too.
+    `out` is why the node is out of service; `failed` and `unsure` are what else is wrong or not known.
+    `unknown_fails`: what is not known fails the node too.
     """
-    asked = asked_for(words)
-    failed, unsure = ([f"out of service: {printable(out, LONGEST)}"] if out else []), []
-    if report is None:
-        unsure.append("the agent has no verdict yet")
-    elif age > most:
-        unsure.append(f"the agent's verdict is {age:.0f} s old, more than {most:.0f} s")
-    else:
+    wrong = [*(f"out of service: {reason}" for reason in out), *failed]
+    open_questions = list(unsure)
+    if report is not None:
         if not complete:
-            unsure.append("not every check has run yet")
-        for result in chosen(report, asked.groups):
+            open_questions.append("not every check has run yet")
+        for result in chosen(report, asked.groups, contexts):
             if result.verdict is Verdict.CRIT:
-                failed.append(printable(describe(result), LONGEST))
+                wrong.append(describe(result))
             elif result.verdict is Verdict.UNKNOWN:
-                unsure.append(printable(describe(result), LONGEST))
-    count = len(failed) + (len(unsure) if unknown_fails else 0)
-    shown = failed + (unsure if unknown_fails else [])
+                open_questions.append(describe(result))
+    shown = [printable(line, LONGEST) for line in wrong + (open_questions if unknown_fails else [])]
     output = {
-        "fail_count": count, "failed_checks": shown[:MOST], "unknown": unsure[:MOST], "groups": list(asked.groups),
+        "fail_count": len(shown), "failed_checks": shown[:MOST],
+        "unknown": [printable(line, LONGEST) for line in open_questions[:MOST]], "groups": list(asked.groups),
         "ignored": list(asked.unknown), "node": report.host if report else "", "age": round(age, 1),
     }  # fmt: skip
-    return HealthAnswer(True, 1 if count else 0, json.dumps(output, ensure_ascii=False))
+    return HealthAnswer(True, 1 if shown else 0, json.dumps(output, ensure_ascii=False))
 
 
-def chosen(report: Report, groups: Sequence[str]) -> List[CheckResult]:
-    """The results of the groups."""
-    begins = [GROUPS[group] for group in groups]
-    if any(not names for names in begins):
+def chosen(report: Report, groups: Sequence[str], contexts: Mapping[str, Sequence[str]] = {}) -> List[CheckResult]:
+    """The results of the groups; of all groups, which NVRx asks for by itself, every result.
+
+    `prolog` and `epilog` are the lines that are meant for that context, `logs` and `gpu` kinds of checks.
+    """
+    if set(groups) >= set(GROUPS):
         return list(report.results)
-    return [result for result in report.results if any(result.check.startswith(names) for names in begins)]
+    begins = tuple(name for group in groups for name in CHECKS.get(group, ()))
+    around = {group for group in groups if group in CONTEXTS}
+    found = []
+    for result in report.results:
+        limited = contexts.get(f"{result.source} {result.line}", ())
+        meant = bool(around) and (not limited or not around.isdisjoint(limited))
+        if meant or result.check.startswith(begins):
+            found.append(result)
+    return found
 
 
 # The messages of the service, in the wire form of Protocol Buffers: `args` is field 1, repeated, of a request.

@@ -6,9 +6,16 @@ from nhc.light import NamedTuple
 from nhc.model import printable
 from nhc.settings.settings_file import Table
 
+LONGEST = 600.0
+"""Seconds that the agent keeps a question open whose answer is a run of checks."""
+
 
 class NvhcdSettings(NamedTuple):
-    """The table [serve.nvhcd]. `scheduler` is who says whether the node is out of service, "" for nobody."""
+    """The table [serve.nvhcd]. `scheduler` is who says whether the node is out of service, "" for nobody.
+
+    `timeout` is how long a caller waits for checks that run now, in seconds; `proof` the suite that `--proof` runs, ""
+    for none; `store` the URL of the store that knows whether the node's newest deep checks failed, "" for none.
+    """
 
     path: str
     mode: int
@@ -16,6 +23,9 @@ class NvhcdSettings(NamedTuple):
     max_age: float
     unknown_fails: bool
     scheduler: str
+    timeout: float = 30.0
+    proof: str = ""
+    store: str = ""
 
 
 def read_settings(table: Table) -> NvhcdSettings:
@@ -27,6 +37,8 @@ def read_settings(table: Table) -> NvhcdSettings:
     if not path.startswith("/") or len(path.encode()) > 100:
         raise table.error("path", f"{printable(path, 120)!r} is not a path from / of at most 100 bytes")
     found = NvhcdSettings(path, int(mode, 8), table.text("group"), table.seconds("max-age", 900.0, least=1.0),
-                          table.flag("unknown-fails", False), table.text("scheduler"))  # fmt: skip
+                          table.flag("unknown-fails", False), table.text("scheduler"),
+                          table.seconds("timeout", 30.0, least=1.0, most=LONGEST), table.text("proof"),
+                          table.secret("store"))  # fmt: skip
     table.finish()
     return found

@@ -10,7 +10,7 @@ import signal
 import struct
 import time
 from collections import deque
-from typing import Any, Callable, Deque, List, NoReturn, Optional
+from typing import Any, Callable, Deque, Dict, List, NoReturn, Optional, Tuple
 
 from nhc.agent.event_loop import READ
 from nhc.model import Report, printable
@@ -41,6 +41,7 @@ class SinkProcess:
         self.report: Optional[Report] = None
         self.complete = False
         self.conditions: List[NodeCondition] = []
+        self.contexts: Dict[str, Tuple[str, ...]] = {}
         self.events: Deque[Event] = deque()
         self.lost = self.lost_before = 0
         self.new = False
@@ -100,7 +101,7 @@ class SinkProcess:
 
     def _deliver(self, sink: Sink) -> None:
         report = self.report or Report("", "", 0.0, 0.0, ())
-        delivery = Delivery(report, self.complete, tuple(self.events), tuple(self.conditions), self.lost)
+        delivery = Delivery(report, self.complete, tuple(self.events), tuple(self.conditions), self.lost, self.contexts)
         try:
             sink.deliver(delivery)
         except NotYetDelivered:
@@ -157,6 +158,7 @@ class SinkProcess:
             self.report = from_dict(state["report"])
             self.complete = bool(state["complete"])
             self.conditions = state["conditions"]
+            self.contexts = {line: tuple(names) for line, names in state["contexts"].items()}
         del self.buffer[:end]
         self.new = True
         return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import List, NamedTuple, Protocol, Tuple, TypedDict
+from typing import List, Mapping, NamedTuple, Protocol, Tuple, TypedDict
 
 from nhc.model import Report
 from nhc.ports.adapter import AdapterError
@@ -68,6 +68,7 @@ class Delivery(NamedTuple):
 
     While `complete` is false some checks have not been judged yet: a fault may be raised on it, none cleared.
     `events` come oldest first. `lost` counts events that were dropped because the sink was away for too long.
+    `contexts` are those that a line is limited to, by its `source` and `line` with a space between them.
     """
 
     report: Report
@@ -75,6 +76,7 @@ class Delivery(NamedTuple):
     events: Tuple[Event, ...] = ()
     conditions: Tuple[NodeCondition, ...] = ()
     lost: int = 0
+    contexts: Mapping[str, Tuple[str, ...]] = {}
 
 
 class Sink(Protocol):

@@ -23,6 +23,8 @@ from nhc.agent.nvhcd_answer import answer, asked_for, read_request
 from nhc.agent.nvhcd_settings import read_settings
 from nhc.model import CheckResult, Outcome, Report, Verdict
 from nhc.settings.settings_file import SettingsError, parse
+from nhc.store import deep
+from tests.support.new_store import new_store
 from tests.support.require import need
 from tests.support.waiting import until
 
@@ -33,7 +35,7 @@ BLIND = CheckResult("check_gpu_ecc", Outcome(Verdict.UNKNOWN, "Timeout", "NVML d
 
 def said(words, *results, **more):
     report = Report("n1", "b", 0.0, 1.0, results)
-    found = answer(words, report, **{"complete": True, "age": 3.0, "most": 900.0, **more})
+    found = answer(asked_for(words), report, **{"complete": True, "age": 3.0, **more})
     assert found.success
     return found.exit_code, json.loads(found.output)
 
@@ -50,14 +52,8 @@ def test_what_could_not_be_found_out_fails_no_node_unless_the_site_says_so():
     assert said([], BLIND, unknown_fails=True)[1]["fail_count"] == 1
 
 
-def test_a_verdict_that_is_too_old_says_nothing():
-    status, found = said([], GPU, age=901.0)
-    assert (status, found["fail_count"]) == (0, 0)
-    assert "901 s old" in found["unknown"][0]
-
-
 def test_a_node_that_is_out_of_service_fails_whatever_the_checks_say():
-    status, found = said(["--group", "gpu"], out="drained: power supply")
+    status, found = said(["--group", "gpu"], out=["drained: power supply"])
     assert (status, found["failed_checks"]) == (1, ["out of service: drained: power supply"])
 
 
@@ -76,7 +72,25 @@ def test_groups_choose_checks(words, groups, failed):
 
 
 def test_words_that_mean_nothing_are_said_and_change_nothing():
-    assert asked_for(["--frobnicate", "x", "--group", "gpu", "moon"]) == (("gpu",), ("--frobnicate", "x", "moon"))
+    assert asked_for(["--frobnicate", "x", "--group", "gpu", "moon"])[:2] == (("gpu",), ("--frobnicate", "x", "moon"))
+
+
+def test_prolog_and_epilog_are_the_lines_that_are_meant_for_them():
+    before, after, watched = (
+        CheckResult(f"check_{name}", Outcome(Verdict.CRIT, "Bad", name), 0.0, "nhc.conf:1", f"check_{name}")
+        for name in ("before", "after", "watched")
+    )
+    contexts = {"nhc.conf:1 check_before": ("prolog", "agent"), "nhc.conf:1 check_after": ("epilog", "agent"),
+                "nhc.conf:1 check_watched": ("agent",)}  # fmt: skip
+
+    def failed(*groups):
+        found = said(["--group", *groups], before, after, watched, DISK, contexts=contexts)[1]["failed_checks"]
+        return [line.split(":")[0] for line in found]
+
+    assert failed("prolog") == ["check_before", "check_fs_free"]
+    assert failed("epilog") == ["check_after", "check_fs_free"]
+    assert failed("prolog", "epilog", "logs") == ["check_before", "check_after", "check_fs_free"]
+    assert len(failed("prolog", "epilog", "logs", "gpu")) == 4, "all groups: NVRx's own default"
 
 
 @given(st.binary(max_size=200))
@@ -260,3 +274,147 @@ def test_one_look_at_the_scheduler_serves_all_who_ask(tmp_path, monkeypatch):
 
     assert found == [["out of service: drained"]] * 16
     assert len(looked) == 1
+
+
+# Checks that run because somebody asks, and proofs.
+
+
+def serve(agent, tmp_path, settings, checks, environ=None):
+    """Start an agent that serves with these settings; its checks run at its start, and then for hours no more."""
+    pytest.importorskip("grpc")
+    agent.path = Path(tempfile.mkdtemp(prefix="nhc-nvhcd-")) / "nvhcd.sock"
+    agent.configure(checks, f'[serve.nvhcd]\npath = "{agent.path}"\n{settings}\n')
+    agent.env.update(environ or {})
+    agent.start()
+    until(agent.path.exists, what="the socket")
+    return agent
+
+
+@pytest.mark.slow
+def test_a_verdict_that_is_too_old_is_made_anew_once_for_all_who_ask(agent, tmp_path):
+    ran, flag = tmp_path / "ran", tmp_path / "flag"
+    flag.touch()
+    counts = tmp_path / "counts"
+    counts.write_text(f"#!/bin/sh\necho x >> {ran}\nsleep 0.5\ntest -e {flag}\n")
+    counts.chmod(0o755)
+    serve(agent, tmp_path, 'max-age = "2s"', f"* |every 6h| check_cmd_status -r 0 {counts}\n")
+    until(lambda: ran.exists() and agent.status()["complete"], what="the first verdict")
+    flag.unlink()
+    until(lambda: call(agent.path)["fail_count"] == 1, 60, what="a run that somebody asked for")
+    before = len(ran.read_text().split())
+    until_old(agent, 3.0)
+
+    with ThreadPoolExecutor(32) as pool:
+        found = list(pool.map(lambda _at: call(agent.path), range(32)))
+
+    assert {one["fail_count"] for one in found} == {1}
+    assert {bool(one["unknown"]) for one in found} == {False}
+    assert len(ran.read_text().split()) == before + 1, "one run for all"
+
+
+def until_old(agent, age):
+    """Wait until no check has been judged for so many seconds."""
+    until(lambda: min(one["age"] for one in agent.status()["checks"]) > age, what="an old verdict")
+
+
+@pytest.mark.slow
+def test_an_agent_that_does_not_answer_makes_the_verdict_unknown_in_time(agent, tmp_path):
+    serve(agent, tmp_path, 'max-age = "1s"\ntimeout = "2s"', f"* |every 6h| check_file_test -e {tmp_path}\n")
+    until(lambda: call(agent.path)["unknown"] == [], what="the first verdict")
+    until_old(agent, 2.0)
+    os.kill(agent.process.pid, signal.SIGSTOP)
+    try:
+        found = call(agent.path)
+        soon = call(agent.path, timeout=1.5)  # who waits for less gets its answer in its own time
+    finally:
+        os.kill(agent.process.pid, signal.SIGCONT)
+
+    assert (found["fail_count"], len(found["unknown"])) == (0, 2)
+    assert "s old, more than 1 s" in found["unknown"][0]
+    assert "did not end within 2 s" in found["unknown"][1] or "have not ended yet" in found["unknown"][1]
+    assert soon["fail_count"] == 0
+    until(lambda: call(agent.path)["unknown"] == [], what="the agent to answer again")
+
+
+@pytest.mark.slow
+def test_a_paused_agent_says_so_and_fails_nothing(agent, tmp_path):
+    serve(agent, tmp_path, 'max-age = "1s"', f"* |every 6h| check_file_test -e {tmp_path}\n")
+    until(lambda: call(agent.path)["unknown"] == [], what="the first verdict")
+    assert agent.nhc("agent", "pause", "--for", "1h").returncode == 0
+    until_old(agent, 2.0)
+
+    found = call(agent.path)
+
+    assert (found["fail_count"], "paused" in found["unknown"][-1]) == (0, True), found
+
+
+@pytest.mark.slow
+def test_a_proof_runs_its_suite_once_and_only_where_it_is_asked_for(agent, tmp_path):
+    suite, ran = tmp_path / "proof.conf", tmp_path / "ran"
+    program = tmp_path / "prove"
+    program.write_text(f"#!/bin/sh\necho x >> {ran}\nexit 1\n")
+    program.chmod(0o755)
+    suite.write_text(f"# context deep\n* || check_cmd_status -r 0 {program}\n")
+    serve(agent, tmp_path, f'proof = "{suite}"', f"* || check_file_test -e {tmp_path}\n")
+    until(lambda: call(agent.path)["unknown"] == [], what="the first verdict")
+    assert not ran.exists()
+
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _at: call(agent.path, ["--proof"], 120.0), range(8)))
+
+    assert [one["fail_count"] for one in found] == [1] * 8
+    assert str(program) in found[0]["failed_checks"][0]
+    assert ran.read_text() == "x\n"
+    assert call(agent.path)["fail_count"] == 0, "what nobody asked for"
+
+
+def test_without_a_suite_nothing_is_proved(tmp_path):
+    pytest.importorskip("grpc")
+    found = serving(tmp_path, ["--proof"])
+    assert found["fail_count"] == 0
+    assert any("names no suite" in line for line in found["unknown"])
+
+
+def serving(tmp_path, words=(), **settings):
+    """The answer of a service that has a healthy verdict."""
+    from nhc.agent.nvhcd import NvhcdServer
+    from nhc.ports.sinks import Delivery
+
+    table = "\n".join(f'{name} = "{value}"' for name, value in settings.items())
+    place = tempfile.mkdtemp(prefix="nhc-nvhcd-")
+    log = []
+    server = NvhcdServer(read_settings(parse(f'path = "{place}/s"\n{table}', "agent.toml")), "n1", log.append)
+    try:
+        server.deliver(Delivery(Report("n1", "b", 0.0, 1.0, ()), True))
+        return {**call(f"{place}/s", words), "log": log}
+    finally:
+        server.close()
+
+
+def test_a_node_whose_newest_proof_failed_is_not_taken_again(tmp_path):
+    pytest.importorskip("grpc")
+    store = new_store(str(tmp_path))
+    bad = Report("n1", "b", 1000.0, 1.0, (GPU,))
+    try:
+        with store.write() as connection:
+            deep.add_report(connection, bad, "quick")
+        [reason] = serving(tmp_path, store=store_url(tmp_path))["failed_checks"]
+        assert reason.startswith("out of service: its newest quick found it bad, ")
+
+        good = CheckResult("check_gpu_count", Outcome(Verdict.OK, "", "8 GPUs"))
+        with store.write() as connection:
+            deep.add_report(connection, bad._replace(started=2000.0, results=(good,)), "quick")
+        assert serving(tmp_path, store=store_url(tmp_path))["fail_count"] == 0
+    finally:
+        store.close()
+
+
+def store_url(place):
+    return f"sqlite:///{place}/store.db"
+
+
+def test_a_store_that_does_not_answer_fails_no_node(tmp_path):
+    pytest.importorskip("grpc")
+    found = serving(tmp_path, store=f"sqlite:///{tmp_path}/none.db")
+    assert found["fail_count"] == 0
+    assert "whether the node's proof failed is not known" in found["log"][0]

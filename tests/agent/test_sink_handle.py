@@ -80,7 +80,9 @@ def sink(request, tmp_path, monkeypatch):
 
         def state(self):
             self.asked += 1
-            return json.dumps({"report": to_dict(REPORT), "complete": self.complete, "conditions": []}).encode()
+            return json.dumps(
+                {"report": to_dict(REPORT), "complete": self.complete, "conditions": [], "contexts": {}}
+            ).encode()
 
         def order(self, word):
             (tmp_path / "order.new").write_text(word)
