@@ -17,9 +17,14 @@ from nhc.jobs.why import CHECKS, KERNEL, LOG, RECORD, Clue, decide
 from nhc.jobs.why_logs import JobLogs, RankPlace
 from nhc.jobs.why_nodes import kernel_clues, shared
 from nhc.jobs.why_record import places, record_clues
+from nhc.model import CheckResult, Outcome, Report, Verdict
 from nhc.ports.job_ends import JobEndRecord
 from nhc.ports.jobs import JobLoss, JobName, LossCause
+from nhc.store import deep, reports
+from nhc.store.deep import DeepResult
+from nhc.store.intake import Incoming
 from nhc.timestamps import utc
+from tests.support.new_store import new_store
 from tests.support.run import nhc
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -299,3 +304,28 @@ def test_a_log_is_read_without_the_stores_libraries():
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)
 
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.thorough
+def test_the_store_is_a_witness_of_the_nodes_and_says_what_was_done(tmp_path):
+    """A real store: a GPU that is lost as the log says "unspecified launch failure", and a proof that failed later."""
+    store = new_store(str(tmp_path))
+    lost = CheckResult("check_gpu_lost", Outcome(Verdict.CRIT, "GpuLost", "GPU 3 has fallen off the bus", "gpu3"))
+    with store.write() as connection:
+        reports.receive(connection, [Incoming(Report("n1", "b", AT - 20, 1.0, (lost,)), "agent", AT - 20)])
+        reports.receive(connection, [Incoming(Report("n2", "b", AT - 20, 1.0, ()), "agent", AT - 20)])
+        deep.add(connection, [DeepResult("n1", "quick", "gemm", "", None, "", "CRIT", "wrong", AT + 900)])
+    store.close()
+    log = tmp_path / "train.log"
+    log.write_text(f"{utc(AT)} [rank3]: torch.AcceleratorError: CUDA error: unspecified launch failure\n")
+    words = ("job", "why", "--json", str(log), "--nodes", "n[1-2]")
+
+    alone, seen = nhc(*words), nhc(*words, "--store", f"sqlite:///{tmp_path}/store.db")
+    nowhere = nhc(*words, "--store", f"sqlite:///{tmp_path}/none.db")
+
+    assert json.loads(alone.stdout)["cause"] == "unknown"
+    found = json.loads(seen.stdout)
+    assert (seen.returncode, found["cause"], found["sure"], found["node"]) == (1, "node", "established", "n1")
+    assert "GpuLost" in found["what"]
+    assert any("quick was CRIT after the end" in line for line in found["done"])
+    assert [one["read"] for one in json.loads(nowhere.stdout)["witnesses"] if one["name"] == "checks"] == [False]

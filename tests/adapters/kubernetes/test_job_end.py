@@ -38,7 +38,7 @@ def api():
     """An API server; `pods` and `logs` are what it has, a log of None is refused."""
 
     class Api(Handler):
-        pods, logs = [], {}
+        pods, logs, events = [], {}, []
 
         def get(self):
             url = urlsplit(self.path)
@@ -46,11 +46,15 @@ def api():
                 text = self.logs.get(url.path.split("/")[-2])
                 self.answer(403 if text is None else 200, text or '{"message": "forbidden"}')
                 return
+            if url.path.endswith("/events"):
+                found = {"message": "forbidden"} if self.events is None else {"items": self.events, "metadata": {}}
+                self.answer(403 if self.events is None else 200, json.dumps(found))
+                return
             wanted = parse_qs(url.query).get("labelSelector", [""])[0].partition("=")
             found = [one for one in self.pods if one["metadata"]["labels"].get(wanted[0]) == wanted[2]]
             self.answer(200, json.dumps({"items": found, "metadata": {}}))
 
-    Api.pods, Api.logs = [], {}
+    Api.pods, Api.logs, Api.events = [], {}, []
     with serving(Api) as server:
         yield Api, Client(Access(f"http://127.0.0.1:{server.server_port}"), retry_for=0.1)
 
@@ -101,3 +105,75 @@ def test_a_job_without_pods_is_none_and_a_strange_name_is_refused(api):
     assert read_end(client, "llama", "team") is None
     with pytest.raises(AdapterError, match="is no job"):
         read_end(client, "CronJob/team/llama", "team")
+
+
+def event(kind, name, reason, message, at="2026-11-23T02:46:00Z"):
+    return {"involvedObject": {"kind": kind, "name": name, "uid": f"uid-{name}"}, "reason": reason, "message": message,
+            "lastTimestamp": at}  # fmt: skip
+
+
+def labelled(one, **labels):
+    """A pod of another kind of job."""
+    one["metadata"] = {"name": one["metadata"]["name"], "uid": f"uid-{one['metadata']['name']}", "labels": labels}
+    return one
+
+
+JOB = {"batch.kubernetes.io/job-name": "llama"}
+JOB_SET = {"jobset.sigs.k8s.io/jobset-name": "llama", "batch.kubernetes.io/job-completion-index": "1"}
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "cause", "loss"),
+    [
+        ("Preempted", "Preempted by pod 7 on node n1", "scheduler", LossCause.PREEMPTED),
+        ("TaintManagerEviction", "Marking for deletion Pod team/llama-x", "scheduler", LossCause.EVICTED),
+        ("Evicted", "The node was low on resource: memory.", "scheduler", LossCause.EVICTED),
+        ("Evicted", "Pod ephemeral local storage usage exceeds the total limit of containers 1Gi.", "disk",
+         LossCause.LIMIT),
+        ("TaintManagerEviction", "Cancelling deletion of Pod team/llama-x", "unknown", LossCause.EXIT),
+        ("Unhealthy", "Readiness probe failed", "unknown", LossCause.EXIT),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize(("kind", "labels"), [("Job", JOB), ("JobSet", JOB_SET)])
+def test_an_event_says_what_the_pods_status_does_not(api, kind, labels, reason, message, cause, loss):
+    server, client = api
+    server.pods = [labelled(pod("llama-x", "n1", code=143), **labels)]
+    server.logs = {"llama-x": "step 3\n"}
+    server.events = [event("Pod", "llama-x", reason, message), event("Pod", "other", "Preempted", "another job's")]
+
+    record = read_end(client, "team/llama", "default")
+
+    assert (record.job.kind, record.losses[0].cause, record.missing) == (kind, loss, ())
+    assert all("another job's" not in one.detail for one in record.losses)
+    assert verdict(record).cause == cause
+
+
+def test_a_rank_that_raised_before_its_pod_was_taken_away_is_still_the_cause(api):
+    server, client = api
+    server.pods = [labelled(pod("llama-x", "n1"), **JOB_SET)]
+    server.logs = {"llama-x": f"2026-11-23 02:40:00 step\n{TRACEBACK}"}
+    server.events = [event("Pod", "llama-x", "Preempted", "Preempted by pod 7 on node n1")]
+
+    found = verdict(read_end(client, "JobSet/team/llama", "default"))
+
+    assert (found.cause, found.clues[0].rank) == ("program", 1)
+
+
+def test_a_job_over_its_deadline_has_no_pods_left(api):
+    server, client = api
+    server.events = [event("Job", "llama", "DeadlineExceeded", "Job was active longer than specified deadline")]
+
+    record = read_end(client, "team/llama", "default")
+
+    assert verdict(record).cause == "time"
+    assert record.missing == ("its pods are gone, and their logs with them",)
+    assert read_end(client, "team/other", "default") is None
+
+
+def test_events_that_may_not_be_read_are_said(api):
+    server, client = api
+    server.pods, server.logs, server.events = [pod("llama-0", "n1")], {"llama-0": TRACEBACK}, None
+
+    [missing] = read_end(client, "team/llama", "default").missing
+
+    assert missing.startswith("its Events: ")

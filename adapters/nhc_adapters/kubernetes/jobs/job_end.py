@@ -1,7 +1,7 @@
-"""How a job of Kubernetes ended: its pods, what their containers' ends say, and their logs.
+"""How a job of Kubernetes ended: its pods, what their containers' ends say, their logs, and their Events.
 
-Pods are found by the labels that their controllers put on them, so a user needs no right but to read pods and their
-logs in his own namespace.
+Pods are found by the labels that their controllers put on them, so a user needs no right but to read pods, their logs
+and Events in his own namespace. The API server keeps Events for an hour (--event-ttl).
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 from nhc.model import printable
 from nhc.ports.adapter import AdapterError
 from nhc.ports.job_ends import JobEndRecord, JobLogText
-from nhc.ports.jobs import JobName
+from nhc.ports.jobs import JobLoss, JobName
 from nhc_adapters.kubernetes.api.client import Client, namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError, Unreachable
+from nhc_adapters.kubernetes.jobs.end_events import event_losses
 from nhc_adapters.kubernetes.jobs.kinds import get, moment
 from nhc_adapters.kubernetes.jobs.pods import is_living, losses, nodes_of
 
@@ -39,25 +40,41 @@ def read_end(client: Client, name: str, home: str) -> Optional[JobEndRecord]:
     if len(parts) > 3 or (kind and kind not in LABELS) or not plain:
         raise AdapterError(f"{printable(name, 80)!r} is no job: KIND/NAMESPACE/NAME, KIND one of {', '.join(LABELS)}")
     try:
-        for one in [kind] if kind else list(dict.fromkeys(LABELS)):
+        kinds = [kind] if kind else list(LABELS)
+        for one in kinds:
             query = f"{LABELS[one]}={plain}"
             pods = list(client.items(namespaced(namespace, "pods"), labelSelector=query))
             if pods:
                 return _record(client, JobName(one, namespace, plain), pods)
+        for one in kinds:  # a job whose deadline is over loses its pods
+            record = _record(client, JobName(one, namespace, plain), ())
+            if record.losses:
+                return record
     except (ApiError, Unreachable) as error:
         raise AdapterError(f"the pods of {plain}: {error}") from None
     return None
 
 
 def _record(client: Client, job: JobName, pods: Sequence[Mapping[str, Any]]) -> JobEndRecord:
-    lost = losses(pods)
+    lost, unread = _losses(client, job, pods)
     running = any(is_living(pod) for pod in pods)
     phases = sorted({str(get(pod, "status", "phase") or "") for pod in pods})
     started = [at for at in (moment(get(pod, "status", "startTime")) for pod in pods) if at is not None]
     logs, missing = _logs(client, job.namespace, pods)
+    missing += unread + ([] if pods else ["its pods are gone, and their logs with them"])
     return JobEndRecord(job, "/".join(phases), nodes_of(pods), min(started, default=None),
                         None if running else max((loss.at for loss in lost), default=None), tuple(lost), tuple(logs),
                         "", 0, running, tuple(missing))  # fmt: skip
+
+
+def _losses(client: Client, job: JobName, pods: Sequence[Mapping[str, Any]]) -> Tuple[List[JobLoss], List[str]]:
+    """What the pods and the Events say, by time, and what could not be read."""
+    told = losses(pods)
+    try:
+        events = list(client.items(namespaced(job.namespace, "events")))
+    except (ApiError, Unreachable) as error:
+        return told, [f"its Events: {error}"]
+    return sorted([*told, *event_losses(job, pods, events)], key=lambda loss: loss.at), []
 
 
 def _logs(client: Client, namespace: str, pods: Sequence[Mapping[str, Any]]) -> Tuple[List[JobLogText], List[str]]:

@@ -54,7 +54,7 @@ def _loss(pod: Mapping[str, object]) -> Optional[JobLoss]:
         text = printable(f"{why}: {target.get('message') or ''}".rstrip(": "), 200)
         if why in PREEMPTED:
             return JobLoss(node, LossCause.PREEMPTED, text, at)
-        if why == "TerminationByKubelet" and _own_limit(message):
+        if why == "TerminationByKubelet" and over_own_limit(message):
             return JobLoss(node, LossCause.LIMIT, printable(message, 200), at)
         cause = LossCause.EVICTED if why in TAKEN_AWAY or reason == "Evicted" else LossCause.NODE
         return JobLoss(node, cause, text, at)
@@ -63,7 +63,7 @@ def _loss(pod: Mapping[str, object]) -> Optional[JobLoss]:
     if not failed:
         return None
     if reason == "Evicted":
-        cause = LossCause.LIMIT if _own_limit(message) else LossCause.EVICTED
+        cause = LossCause.LIMIT if over_own_limit(message) else LossCause.EVICTED
         return JobLoss(node, cause, printable(message or reason, 200), at)
     if reason in PREEMPTED:
         return JobLoss(node, LossCause.PREEMPTED, reason, at)
@@ -86,7 +86,7 @@ def _ended_itself(pod: Mapping[str, object], node: str, ended: Sequence[Mapping[
     return JobLoss(node, LossCause.EXIT, f"{name} {how}", at)
 
 
-def _own_limit(message: str) -> bool:
+def over_own_limit(message: str) -> bool:
     return any(words in message for words in OWN)
 
 
