@@ -41,6 +41,9 @@ def pytest_configure(config):
         settings.load_profile("quick")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    path = os.environ.get("NHC_FAILED_TESTS")
+    if path and not hasattr(config, "workerinput"):  # what fails in pytest-xdist's workers is told to the first process
+        config.pluginmanager.register(FailedTests(path))
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -96,8 +99,9 @@ def _together(item):
 def _why(report):
     """The last error's message with its place, shortened: where only the end of a log is kept, this is in it."""
     crash = getattr(report.longrepr, "reprcrash", None)
-    text = f"{os.path.basename(crash.path)}:{crash.lineno}: {crash.message}" if crash else str(report.longrepr)
-    return " ".join(text.split())[:600]
+    if crash is None:
+        return " ".join(str(report.longrepr).split())[-600:]
+    return " ".join(f"{os.path.basename(crash.path)}:{crash.lineno}: {crash.message}".split())[:600]
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -129,14 +133,23 @@ def pytest_collection_finish(session):
         raise pytest.UsageError("this pytest loses pytest-xdist's groups: pyproject.toml names another")
 
 
-def pytest_terminal_summary(terminalreporter):
-    """Name what failed, and why in one line, where tests/suite.sh asks for it, to say it last."""
-    path = os.environ.get("NHC_FAILED_TESTS")
-    found = [f"{how} {report.nodeid}: {_why(report)}" for how, kind in (("FAILED", "failed"), ("ERROR", "error"))
-             for report in terminalreporter.stats.get(kind, ())]  # fmt: skip
-    if path and found:
-        with open(path, "a") as file:
-            file.write("\n".join(found) + "\n")
+class FailedTests:
+    """Names what fails as it fails, and why in one line, in the file that tests/suite.sh shows last."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def pytest_runtest_logreport(self, report):
+        if report.failed:
+            self._write("FAILED" if report.when == "call" else "ERROR", report)
+
+    def pytest_collectreport(self, report):
+        if report.failed:
+            self._write("ERROR", report)
+
+    def _write(self, how, report):
+        with open(self.path, "a") as file:
+            file.write(f"{how} {report.nodeid}: {_why(report)}\n")
 
 
 @pytest.fixture
