@@ -7,6 +7,8 @@ today: a checkout and a wheel.
 
 from __future__ import annotations
 
+import sys
+
 from nhc import __version__
 
 DISTRIBUTION = "nodehealth"
@@ -15,12 +17,20 @@ EXTRAS = ("fleet", "ansible", "kubernetes", "agent", "nvhcd", "remedy", "console
 """The optional parts that pyproject.toml names, each with the libraries that it needs."""
 
 PACKAGED = "/usr/share/nodehealth/"
-"""Where the deb and rpm packages have nhc's code; the libraries of its extras are a package beside it."""
+"""Where the deb and rpm packages have nhc's code; the libraries of BUNDLED are a package beside it."""
+
+BUNDLED = ("agent", "aws", "console", "fleet", "kubernetes", "remedy")
+"""The extras whose libraries nodehealth-libs has: those of packaging/libraries.txt, as `make lock` writes it."""
 
 
-def how_to_install(package: str, extra: str = "") -> str:
-    """What to type to get the Python package `package`, which belongs to nhc's extra `extra` (one of EXTRAS) if any."""
-    if __file__.startswith(PACKAGED):
+def how_to_install(package: str, extra: str = "", code: str = __file__) -> str:
+    """What to type to get the Python package `package`, which belongs to nhc's extra `extra` (one of EXTRAS) if any.
+
+    `code` is where this nhc lies.
+    """
+    if code.startswith(PACKAGED):
+        if extra in EXTRAS and extra not in BUNDLED:
+            return f"nhc's packages do not have it: {sys.executable} -m pip install {package}"
         return "install the package nodehealth-libs, of the same version"
     if extra not in EXTRAS:
         return f"pip install {package}"

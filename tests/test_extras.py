@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from nhc.extras import EXTRAS, how_to_install
+from nhc.extras import BUNDLED, EXTRAS, PACKAGED, how_to_install
 
 NOT_FOR_USERS = {"build", "dev", "docs", "release"}
 
@@ -18,3 +18,18 @@ def test_every_extra_is_known_to_the_hints() -> None:
 
 def test_the_console_and_top_are_installed_as_the_readme_says() -> None:
     assert "pip install '.[console]'" in how_to_install("textual", "console")
+
+
+def test_a_packaged_nhc_names_its_libraries_for_what_they_hold_and_pip_for_the_rest() -> None:
+    makefile = (Path(__file__).resolve().parents[1] / "Makefile").read_text()
+    locked = re.search(r"-o packaging/libraries\.txt .*?\$\(foreach extra,([\w ]+),", makefile, re.DOTALL)
+    assert locked is not None
+    assert tuple(locked[1].split()) == BUNDLED
+
+    code = f"{PACKAGED}nhc/extras.py"
+    for package, extra in (("aiohttp", "remedy"), ("sqlalchemy", "store")):
+        assert "nodehealth-libs" in how_to_install(package, extra, code)
+    for package, extra in (("grpcio", "nvhcd"), ("azure-identity", "azure")):
+        said = how_to_install(package, extra, code)
+        assert f"-m pip install {package}" in said
+        assert "nodehealth-libs" not in said
