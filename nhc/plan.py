@@ -27,6 +27,8 @@ UNDECIDED = "undecided"
 
 It is UNKNOWN; `argv` is the reason and the message.
 """
+AUTO, NONE, UNLESS_NAMED = "auto", "none", ""
+"""Which profile is added: that of the node's type, none, or none unless the configuration names one."""
 NO_CHECK = "nhc"
 """What a result is filed under that is of no check."""
 

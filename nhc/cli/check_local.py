@@ -70,7 +70,8 @@ def run(options: CheckLocalOptions) -> int:
         check_all=bool(options["all"]),
         deadline=deadline,
         name=name,
-        identify=True,
+        # A report that somebody reads on a terminal does not show it.
+        identify=options["format"] in ("json", "jsonl") or max_age is not None,
         progress=_progress if _show_progress(options) else None,
         meanwhile=lambda: _load_renderer(options),
     )
@@ -121,10 +122,10 @@ def _host(asked: str, state: State) -> Host:
 
 
 def _time(value: Optional[str], option: str) -> Optional[float]:
-    from nhc.units import seconds
-
     if value is None:
         return None
+    from nhc.units import seconds
+
     try:
         return seconds(value)
     except ValueError as error:

@@ -12,7 +12,7 @@ from nhc.host import Host
 from nhc.language import loader
 from nhc.language.site_settings import is_secret, site_settings
 from nhc.model import printable
-from nhc.plan import BUILT_IN, Item, Plan
+from nhc.plan import AUTO, BUILT_IN, UNLESS_NAMED, Item, Plan
 from nhc.planning import profiles
 from nhc.planning.local import SCRIPTS, default_text
 from nhc.planning.node_plan import PROFILE, node_plan
@@ -44,7 +44,7 @@ def show(files: Tuple[str, ...], node: str, scripts: Tuple[str, ...], profile: s
     site = site_settings()
     paths, directories = site.paths(files), site.scripts_directories(scripts)
     name = node or here
-    wanted = profile or (profiles.AUTO if name == here else profiles.UNLESS_NAMED)
+    wanted = profile or (AUTO if name == here else UNLESS_NAMED)
     try:
         plan = node_plan(state, host, name, paths, scripts=directories, settings=site.settings, profile=wanted,
                          ask=True, default=default_text)  # fmt: skip
@@ -79,7 +79,7 @@ def _refuse(problems: str) -> int:
 
 def _profile(plan: Plan, host: Host, wanted: str) -> Optional[Dict[str, str]]:
     """The profile whose lines are in the plan; None for none."""
-    own = plan.settings.get(PROFILE, "") if wanted in (profiles.AUTO, profiles.UNLESS_NAMED) else ""
+    own = plan.settings.get(PROFILE, "") if wanted in (AUTO, UNLESS_NAMED) else ""
     found = profiles.resolve(own or wanted, host, True)
     if found is None or not found.name:
         return None

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 def run(hook: str, settings: Dict[str, str], environ: Mapping[str, str]) -> int:
     """Run one hook; its exit status."""
     from nhc.host import Host
+    from nhc.plan import NONE, UNLESS_NAMED
     from nhc.planning.node_plan import node_plan
-    from nhc.planning.profiles import NONE, UNLESS_NAMED
 
     context = context_of(hook, environ)
     state = State()
@@ -70,6 +70,10 @@ def run(hook: str, settings: Dict[str, str], environ: Mapping[str, str]) -> int:
         return 0  # this hook has nothing to judge by
     devices = job_devices(environ)
     report = _judge(plan, host, state, name, boot_id, devices, deadline(context, everything))
+    if age > 0 or report.verdict is not Verdict.OK:  # who reads of a healthy node before a job? It may take a request
+        from nhc.facts import machine_identity
+
+        report = report._replace(labels=machine_identity.labels(host))
     if context == PROLOG and "NHC_PROLOG_SUITE" in everything:
         from nhc.hooks.prejob import with_suite
 
@@ -104,4 +108,4 @@ def _judge(
         ours = tuple(item._replace(settings={**item.settings, "NHC_DEVICES": devices}) for item in plan.items)
         plan = plan._replace(items=ours)
     # The first failure decides, unless it may be one that does not concern this job.
-    return run_plan(plan, host, state=state, check_all=devices is not None, deadline=limit, name=name, identify=True)
+    return run_plan(plan, host, state=state, check_all=devices is not None, deadline=limit, name=name)

@@ -23,8 +23,9 @@ def judge(settings: Dict[str, str], output: LbnlOutput) -> Optional[Report]:
     from nhc.hooks.job_environment import for_context, node_name, target_name
     from nhc.host import Host
     from nhc.language.problems import ConfigError
+    from nhc.plan import UNLESS_NAMED
     from nhc.planning.node_plan import node_plan
-    from nhc.planning.profiles import UNLESS_NAMED, NoProfile
+    from nhc.planning.profiles import NoProfile
     from nhc.run.engine import run
     from nhc.state.store import State
 

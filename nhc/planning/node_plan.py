@@ -9,14 +9,15 @@ from __future__ import annotations
 import os
 
 from nhc.light import TYPE_CHECKING
+from nhc.plan import AUTO, NONE, UNLESS_NAMED
 from nhc.planning.cache import cached, directory
-from nhc.planning.profiles import AUTO, UNLESS_NAMED, resolve
 
 if TYPE_CHECKING:
     from typing import Callable, Mapping, Optional, Sequence
 
     from nhc.host import Host
     from nhc.plan import Plan
+    from nhc.planning.profiles import Profile
     from nhc.state.store import State
 
 PROFILE = "NHC_PROFILE"
@@ -46,7 +47,7 @@ def node_plan(
     Raises ConfigError, NoProfile, and OSError for a profile's file.
     """
     scripts = [path for path in scripts if os.path.isdir(path)]
-    chosen = resolve(profile, host, ask)
+    chosen = None if profile in (NONE, UNLESS_NAMED) else _resolved(profile, host, ask)
 
     def read() -> Plan:
         from nhc.language import loader
@@ -59,7 +60,7 @@ def node_plan(
             plan = loader.load_text(default(), "the built-in default", node, settings, scripts_dirs=scripts)
             plan = plan._replace(inputs=(*plan.inputs, default_path))
         own = plan.settings.get(PROFILE, "") if profile in (AUTO, UNLESS_NAMED) else ""
-        wanted = resolve(own, host, ask) if own else chosen
+        wanted = _resolved(own, host, ask) if own else chosen
         if own and plan.inputs:  # a file of the site's takes its place when it appears
             plan = plan._replace(inputs=(*plan.inputs, f"{profiles.SITE}/{own}.conf"))
         why = judge_of(trust)(wanted.path) if wanted and wanted.path else ""
@@ -75,3 +76,9 @@ def node_plan(
     if chosen and chosen.note and plan.settings.get(PROFILE, AUTO) == AUTO:
         return plan._replace(notes=(*plan.notes, chosen.note))
     return plan
+
+
+def _resolved(name: str, host: Host, ask: bool) -> Optional[Profile]:
+    from nhc.planning.profiles import resolve
+
+    return resolve(name, host, ask)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING, NamedTuple
-from nhc.plan import Item, Plan
+from nhc.plan import AUTO, NONE, UNLESS_NAMED, Item, Plan
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional
@@ -19,7 +19,6 @@ SITE = "/etc/nhc/profiles"
 BUNDLE = "profiles.conf"
 MARK = "#@ "
 """Begins the line that names the profile that follows, in the bundle."""
-AUTO, NONE, UNLESS_NAMED = "auto", "none", ""
 
 AROUND_A_JOB = frozenset([
     "check_efa_devices", "check_gpu_count", "check_gpu_ecc", "check_gpu_lost", "check_gpu_retired_pages",

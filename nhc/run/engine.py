@@ -10,7 +10,6 @@ import os
 import time
 
 from nhc import __version__
-from nhc.facts import machine_identity
 from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.model import CheckResult, Outcome, Report, Verdict, crit, printable, unknown
 from nhc.plan import BUILT_IN, COMMAND, SHELL, SHELL_LINE, UNDECIDED, Item, Plan
@@ -23,7 +22,6 @@ from nhc.run.worker import MayEndRun
 from nhc.state.strikes import Strikes
 from nhc.state.stuck import StuckChecks
 from nhc.system import process
-from nhc.units import show_seconds
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple, Union
@@ -132,6 +130,11 @@ def run(
             break
     strikes.save()
     stuck.save()
+    labels: Dict[str, str] = {}
+    if identify:
+        from nhc.facts import machine_identity
+
+        labels = machine_identity.labels(host)
     return Report(
         host=name or host.system.hostname(),
         boot_id=host.read_or("/proc/sys/kernel/random/boot_id"),
@@ -141,7 +144,7 @@ def run(
         notes=tuple(notes + state.warnings),
         not_run=not_run,
         version=__version__,
-        labels=machine_identity.labels(host) if identify else {},
+        labels=labels,
     )
 
 
@@ -329,17 +332,23 @@ def _ended(job: Job, done: TaskResult, limit: float) -> List[Outcome]:
     if done.how == "timeout":
         stays = "cannot be killed" if done.stuck and done.stuck.unkillable else "was killed and has not ended yet"
         still = f"; pid {done.stuck.pid} {stays}" if done.stuck else ""
-        return [_hang(job, "CheckTimeout", f"timed out after {show_seconds(done.elapsed)}{_on(job)}{still}")]
+        return [_hang(job, "CheckTimeout", f"timed out after {_shown(done.elapsed)}{_on(job)}{still}")]
     if done.how == "source-hung":
-        message = f"not run: another check had no answer of the {job.source} within {show_seconds(done.elapsed)}"
+        message = f"not run: another check had no answer of the {job.source} within {_shown(done.elapsed)}"
         return [_hang(job, "CheckTimeout", message)]
     if done.how == "died":
         return [unknown("CheckDied", f"the check's process was {done.value}")]
     if done.how == "no-worker":
         return [unknown("CannotRun", f"no process can be started for it: {done.value}")]
     if done.how == "out-of-time":
-        return [unknown("NotRun", f"not run: the run's deadline of {show_seconds(limit)} had passed")]
+        return [unknown("NotRun", f"not run: the run's deadline of {_shown(limit)} had passed")]
     return []
+
+
+def _shown(seconds: float) -> str:
+    from nhc.units import show_seconds  # only where time ran out
+
+    return show_seconds(seconds)
 
 
 def _stamp(job: Job, outcome: Outcome, done: TaskResult, strikes: Strikes) -> CheckResult:

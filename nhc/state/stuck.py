@@ -10,10 +10,11 @@ import time
 
 from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.state.store import State
-from nhc.system.process_identity import KnownProcess, identify
 
 if TYPE_CHECKING:
     from typing import Any, Dict, Optional
+
+    from nhc.system.process_identity import KnownProcess
 
 
 GRACE = 10.0
@@ -41,6 +42,8 @@ class StuckChecks:
         self.gone = set()
         self.added: Dict[str, StuckCheck] = {}
         for key, record in state.load("stuck").items():
+            from nhc.system.process_identity import identify  # only where something was stuck
+
             stuck = _read(record)
             found = identify(stuck.process.pid) if stuck is not None else None
             if stuck is None or found is None or found.start != stuck.process.start:
@@ -68,6 +71,8 @@ class StuckChecks:
 
 
 def _read(record: Any) -> Optional[StuckCheck]:
+    from nhc.system.process_identity import KnownProcess
+
     try:
         stuck = StuckCheck(KnownProcess(int(record["pid"]), int(record["start"])), float(record["since"]))
         stuck.since_text()
