@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Mapping, Sequence, Set, Tuple
 
 from nhc.agent.check_round import allowance, key_of
 from nhc.agent.schedule import CheckTimes
-from nhc.agent.settings import AgentSettings
+from nhc.agent.settings import AgentSettings, ProofSettings
 from nhc.check import BadArguments, find
 from nhc.host import Host
 from nhc.kernlog.source import JOURNAL
@@ -25,6 +25,8 @@ EVERY = 60.0
 """Cadence of a line that is no check of ours and says none itself."""
 KERNEL_LOG = Item(BUILT_IN, "check_kmsg", "check_kmsg", "the agent", ("check_kmsg",))
 """What the agent asks of the kernel log where the configuration says nothing of it."""
+PROOF = "check_gpu_proof_beside"
+"""What the agent runs where its settings have the table [proof], and the configuration has no line of it."""
 KERNEL_CHECKS = ("check_kmsg", "check_gpu_xid", "check_gpu_sxid", "check_neuron_errors")
 """Checks of findings that end by evidence alone: one good run is enough."""
 
@@ -62,9 +64,17 @@ def load(settings: AgentSettings, node: str, host: Host, state: State, strict: b
         raise BadConfig([f"profile: {settings.profile}: {error.strerror}"]) from None
     if settings.kernel_log and not any(item.name == KERNEL_LOG.name for item in plan.items):
         plan = plan._replace(items=(*plan.items, KERNEL_LOG._replace(settings=plan.settings)))
+    if settings.proof and not any(item.name == PROOF for item in plan.items):
+        plan = plan._replace(items=(*plan.items, _proof(settings.proof, plan)))
     if not plan.items:
         raise BadConfig([f"the configuration has no check for {node}"])
     return plan
+
+
+def _proof(settings: ProofSettings, plan: Plan) -> Item:
+    """The line that proves GPUs beside jobs."""
+    argv = (PROOF, "-t", f"{settings.time}s", "-m", str(settings.memory))
+    return Item(BUILT_IN, PROOF, " ".join(argv), "the agent", argv, plan.settings, every=settings.every)
 
 
 def entries(plan: Plan) -> Dict[str, CheckTimes]:

@@ -17,6 +17,14 @@ from nhc.settings import settings_file
 PATH = "/etc/nhc/agent.toml"
 
 
+class ProofSettings(NamedTuple):
+    """The table [proof]: how often a GPU is proved, for how many seconds of products, with how many bytes of memory."""
+
+    every: float
+    time: float
+    memory: int
+
+
 class AgentSettings(NamedTuple):
     """All of it. Times are in seconds."""
 
@@ -48,6 +56,8 @@ class AgentSettings(NamedTuple):
     system_stats: Tuple[str, ...] = ()
     sinks: Mapping[str, Mapping[str, object]] = {}
     """What each [sinks.NAME] holds; the sink reads it."""
+    proof: Optional[ProofSettings] = None
+    """How GPUs are proved beside jobs, None where they are not."""
     nvhcd: Optional[NvhcdSettings] = None
     """The service that training jobs ask, None where it is off."""
 
@@ -105,10 +115,19 @@ def read(file: settings_file.Table) -> AgentSettings:
         custom_plugin=npd.text_or_texts("custom-plugin-monitor"),
         system_stats=npd.text_or_texts("system-stats-monitor"),
         sinks={name: table.raw() for name, table in sinks.tables().items()},
+        proof=_proof(file.table("proof")) if "proof" in file else None,
         nvhcd=read_nvhcd(serve.table("nvhcd")) if "nvhcd" in serve else None,
     )
     file.finish()
     return found
+
+
+def _proof(table: settings_file.Table) -> ProofSettings:
+    return ProofSettings(
+        table.seconds("every", 900.0, least=10.0),
+        table.seconds("time", 0.03, least=0.001, most=1.0),
+        table.size("memory", 1 << 30, least=64 << 20),
+    )
 
 
 def _addresses(table: settings_file.Table, key: str, default: Tuple[str, ...]) -> Tuple[str, ...]:

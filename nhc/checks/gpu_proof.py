@@ -6,12 +6,13 @@ keeps the proof from the GPU (another program, too little memory, an old driver,
 
 from __future__ import annotations
 
+from nhc import memory as memories
 from nhc.check import check, flag, opt
 from nhc.checks.gpu import DEVICES, SOURCE, pick
 from nhc.facts.pci import normal_address
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING, NamedTuple
-from nhc.model import Action, Metric, Outcome, crit, ok, printable, unknown, warn
+from nhc.model import Action, Metric, Outcome, Verdict, crit, ok, printable, unknown, warn
 from nhc.units import one_of, seconds, show_seconds, size_bytes, whole
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ HELD, NO_MEMORY = (46,), (2,)
 """CUDA_ERROR_DEVICE_UNAVAILABLE: exclusive mode, and another process has it. CUDA_ERROR_OUT_OF_MEMORY."""
 FLAKY = "gpu-proof-flaky"
 """Where it is kept how often a result was wrong once and right afterwards, by UUID."""
+WRONG = "gpu-proof-wrong"
+"""Memory of GPUs that `nhc.checks.gpu_proof_beside` found wrong, by UUID: the outcome, when, and in which boot."""
 UNITS = {"memory written": "GB/s", "memory read": "GB/s", "L2": "GB/s", "from the GPU": "GB/s", "to the GPU": "GB/s"}
 METRICS = {"from the GPU": "proof_device_to_host", "to the GPU": "proof_host_to_device"}
 
@@ -126,12 +129,22 @@ def check_gpu_proof(
         "pairs": not (alone or any(map(_in_use, picked.devices))),
         "timeout": _one_gpu({"wait": wait, "thorough": thorough, "time": time}),
     }
-    answer = _ask(host, asked)
+    answer = ask_driver(host, asked)
     if isinstance(answer, Outcome):
         return [*outcomes, answer]
     for target, found in zip(targets, answer["gpus"]):
-        outcomes += _judge(host, target, found)
+        outcomes += judge(host, target, found)
+        device, free = target.device, not (_in_use(target.device) or target.device.modes.mig)
+        if free and not (kinds or memory) and outcomes[-1].verdict is Verdict.OK:
+            _found_right(host, device)
     return [*outcomes, *_judge_pairs(targets, answer["pairs"], answer["seed"])]
+
+
+def _found_right(host: Host, device: Device) -> None:
+    """A whole proof has found this GPU right with nobody on it: what was wrong with it has been repaired."""
+    wrong = dict(memories.recall(host.memory, WRONG))
+    if wrong.pop(device.id or device.label, None) is not None:
+        memories.keep(host.memory, WRONG, wrong)
 
 
 def _in_use(device: Device) -> bool:
@@ -167,7 +180,7 @@ def _instances(host: Host, device: Device) -> Tuple[List[Target], List[Outcome]]
     return [Target(f"{device.label}.{number}", uuid, device) for number, (_, uuid) in enumerate(listed)], []
 
 
-def _ask(host: Host, asked: Answer) -> Answer | Outcome:
+def ask_driver(host: Host, asked: Answer) -> Answer | Outcome:
     """Carry the proof out; the answer as a recording keeps it, or what kept it from being carried out."""
     from json import dumps
 
@@ -183,7 +196,8 @@ def _ask(host: Host, asked: Answer) -> Answer | Outcome:
     return found
 
 
-def _judge(host: Host, target: Target, found: Answer) -> List[Outcome]:
+def judge(host: Host, target: Target, found: Answer) -> List[Outcome]:
+    """The answer of one GPU's process: its faults, or what kept the proof from it, or that it is right."""
     name = f"{target.label} ({target.device.pci or target.visible})"
     if "error" in found:
         return [_unproved(target, name, found["error"])]
@@ -192,7 +206,8 @@ def _judge(host: Host, target: Target, found: Answer) -> List[Outcome]:
     if target.device.pci and normal_address(found["pci"]) != target.device.pci:
         said = f"{name}: the driver gave the GPU at {found['pci']} under its name"
         return [unknown("GpuProofOther", said, target=target.label)]
-    metrics = tuple(_metric(what, rate) for what, rate in found["rates"].items())
+    beside = _in_use(target.device)  # then its rates say nothing
+    metrics = () if beside else tuple(_metric(what, rate) for what, rate in found["rates"].items())
     outcomes = [_fault(host, target, name, fault, found["seed"]) for fault in found["faults"]]
     if outcomes:
         return outcomes
@@ -202,9 +217,9 @@ def _judge(host: Host, target: Target, found: Answer) -> List[Outcome]:
     to_gpu, from_gpu = (found["rates"][way] / 1e9 for way in ("to the GPU", "from the GPU"))
     proved = f"{' '.join(found['kinds'])} on {found['sms']} SMs, {found['bytes'] / 1e9:.1f} GB of memory"
     copies = f"copies with {to_gpu:.1f} and {from_gpu:.1f} GB/s"
-    beside = ", beside another program" if _in_use(target.device) else ""
     left_out = f" (left out: {'; '.join(found['left_out'])})" if found["left_out"] else ""
-    said = f"{name}: {proved}, {copies}: all right in {show_seconds(round(found['elapsed'], 2))}{beside}{left_out}"
+    took = show_seconds(round(found["elapsed"], 2))
+    said = f"{name}: {proved}, {copies}: all right in {took}{', beside another program' if beside else ''}{left_out}"
     return [ok(said, target=target.label, metrics=metrics)]
 
 

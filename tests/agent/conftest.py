@@ -8,6 +8,7 @@ import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import Sequence
 
 import pytest
 
@@ -43,10 +44,11 @@ class Running:
             f'[events]\npath = "{self.events_path}"\n{settings}'
         )
 
-    def start(self, wait: bool = True) -> None:
+    def start(self, wait: bool = True, inside: Sequence[str] = ()) -> None:
+        """Start it; `inside` is a command that puts it into another place and execs the rest of its arguments."""
         self.log = open(self.directory / "log", "ab")  # noqa: SIM115 (as long as the agent runs)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "nhc", "agent", "run", "-s", str(self.settings)],
+            [*inside, sys.executable, "-m", "nhc", "agent", "run", "-s", str(self.settings)],
             env=self.env, stdout=self.log, stderr=self.log, start_new_session=True,
         )  # fmt: skip
         if wait:

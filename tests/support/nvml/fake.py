@@ -105,7 +105,8 @@ class Nvml:
         """The outcomes of each check line on a node of scenario `base` with these faults.
 
         With `then` the checks run a second time, `after` seconds later, with these faults added; the second
-        run's outcomes are returned. Each check sees what it declares that it reads, with `all_parts` all there is.
+        run's outcomes are returned. `NAME=VALUE` before a check is a setting for it, `/PATH=TEXT` writes a file.
+        Each check sees what it declares that it reads, with `all_parts` all there is.
         """
         runs = [str(self.scenario(base, *faults))]
         if then:

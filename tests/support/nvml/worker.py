@@ -16,11 +16,19 @@ def outcomes(question, host):
     host.forget()
     found = []
     for line in question["checks"]:
-        name, *words = shlex.split(line)
+        words = shlex.split(line)
+        settings = dict(host.settings)
+        while "=" in words[0]:
+            where, _, value = words.pop(0).partition("=")
+            if where.startswith("/"):
+                host.write(where, value)
+            else:
+                settings[where] = value
+        name, *words = words
         check = find(name)
         assert check, f"there is no check {name}"
         parts = None if check.parts is None or question["all_parts"] else frozenset(check.parts)
-        seen = host.reading(parts)
+        seen = host.with_settings(settings).reading(parts)
         found.append([encode(outcome) for outcome in call(check, check.parse(words), seen)])
     return found
 
