@@ -175,7 +175,7 @@ def _sources() -> Iterator[Tuple[str, str]]:
 def _wanted(package: str, relative: str) -> bool:
     """Whether a node needs this file: not what runs elsewhere, and of the adapters those without an SDK."""
     if package == "nhc":
-        return not relative.startswith(ELSEWHERE) and relative != "archive/build.py"
+        return relative in PROTOCOL or (not relative.startswith(ELSEWHERE) and relative != "archive/build.py")
     if package == "nhc_adapters":
         return relative in NODE_ADAPTERS
     return not relative.endswith((".pyi", "py.typed"))
@@ -183,6 +183,8 @@ def _wanted(package: str, relative: str) -> bool:
 
 ELSEWHERE = ("console/", "demo/", "launch/", "remedy/", "server/", "store/")
 """Rooms that run on a management host alone, with packages that no node has."""
+PROTOCOL = ("server/__init__.py", "server/push.py")
+"""Of these rooms, what a node's agent and deep checks speak to a server with."""
 CONTROLLER = ("nhc/fleet/",)
 """What no node runs, and the Ansible collection's controller does, from the archive that it carries: sources alone."""
 NODE_ADAPTERS = (

@@ -42,7 +42,7 @@ def site(tmp_path):
     else:
         raise AssertionError("no repair waits for a person")
     yield made
-    made.controller.hands.close()
+    made.controller.actuators.close()
     made.store.close()
 
 

@@ -75,11 +75,11 @@ def test_a_machine_that_somebody_rebooted_while_it_waited_for_approval_is_not_re
     until(lambda: loop.kube.get(loop.node)["status"]["nodeInfo"]["bootID"], 30)
     loop.round()
     decide(loop.store, loop.rows()[0][0].id, by="ann", agree=True, why="", now=loop.controller.clock())
+    loop.until(lambda: "has booted since" in loop.rows()[0][0].detail)
     for _more in range(8):
         loop.round()
     ((row, tries),) = loop.rows()
     assert (row.state, tries, loop.kubelet.started) == ("recheck", [], [])
-    assert "has booted since" in row.detail
     loop.agent = True
     if agent:  # the fault stands in this boot, too: the repair goes on
         loop.until(lambda: loop.kubelet.started)
