@@ -8,7 +8,6 @@ from typing import Any
 from nhc.host import Host
 from nhc.model import Verdict
 from tests.support.judge import judge
-from tests.support.waiting import until
 
 
 def test_a_real_slurm_answers_and_says_what_it_thinks_of_a_node(cluster: Any) -> None:
@@ -35,5 +34,4 @@ def test_a_slurm_that_is_gone_is_a_warning(cluster: Any) -> None:
         assert (found.verdict, found.reason) == (Verdict.WARN, "SchedulerSilent"), found
         assert judge(host, "check_scheduler_node -r slurm -n n1").verdict is Verdict.UNKNOWN
     finally:
-        cluster.start_controller()
-        until(lambda: cluster.state("n1") == "idle", 60, what="the nodes")
+        cluster.reset()  # what slurmctld had not yet written down is lost: a node may be as it was before
