@@ -312,6 +312,7 @@ READ: dict[tuple[str, str], Callable[[Block, Path], None]] = {
     ("docs/kubernetes-marks.md", "[ceiling]"): policy,
     ("docs/deep-checks.md", "# context deep"): nhc_conf,
     ("docs/gpu-proof.md", "* |context prolog|"): nhc_conf,
+    ("docs/gpu-proof.md", "* |context agent, every 15m|"): nhc_conf,
     ("docs/migration.md", "HealthCheckProgram="): slurm_conf,
     ("docs/migration.md", "install -D -m 755"): slurm_wrapper,
     ("docs/migration-azure.md", "# every node"): nhc_conf,
