@@ -94,7 +94,7 @@ def reader(plane, tmp_path_factory) -> Iterator[Reader]:
 
 def alike(line: str) -> str:
     """A line without what differs from run to run: ages, and the width of columns."""
-    return re.sub(r"\b\d+s ago\b", "N ago", " ".join(line.split()))
+    return re.sub(r"\b[\dsmhd]+ ago\b", "N ago", " ".join(line.split()))
 
 
 @pytest.fixture
