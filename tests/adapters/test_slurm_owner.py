@@ -58,10 +58,17 @@ def test_a_healthy_node_stays_out_until_the_loop_has_proved_it(site, service):
     until(lambda: cluster.state(NODE) == "idle", what="the node to answer and be idle")
 
 
+def job_runs(cluster, hooks):
+    """A job that has begun: its prolog has ended, which would send it back from a node that is sick."""
+    begun = hooks.directory / "begun"
+    begun.unlink(missing_ok=True)
+    cluster.submit(f"touch {begun}; sleep 300", "-w", NODE, "-n1")
+    until(begun.exists, what="the job to run")
+
+
 def test_a_node_that_its_hook_has_drained_is_the_loops_from_its_mark_on(site, service):
     cluster, hooks = site
-    cluster.submit("sleep 300", "-w", NODE, "-n1")  # the episode waits for it; newer releases check no node that boots
-    until(lambda: cluster.state(NODE) in ("mix", "alloc"), what="the job to run")
+    job_runs(cluster, hooks)  # the episode waits for it; newer releases check no node that boots
     hooks.sick(NODE)
     until(lambda: cluster.reason(NODE).startswith("NHC: "), 60, what="the health check to drain the node")
     service.report("boot1", sick=True)
@@ -76,8 +83,7 @@ def test_a_node_that_its_hook_has_drained_is_the_loops_from_its_mark_on(site, se
 def test_a_mark_of_an_older_loop_becomes_the_loops_own_before_the_health_check_can_clear_it(site, service):
     cluster, hooks = site
     hooks.configure(NHC_REREAD="0")
-    cluster.submit("sleep 300", "-w", NODE, "-n1")  # the episode waits for it
-    until(lambda: cluster.state(NODE) in ("mix", "alloc"), what="the job to run")
+    job_runs(cluster, hooks)  # the episode waits for it
     service.report("boot1", sick=True)
     service.start()
     until(lambda: service.state() == "draining", 60, what="the loop to wait for the job")
