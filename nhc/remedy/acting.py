@@ -255,6 +255,8 @@ def cleared(case: EpisodeCase, applied: Applied, now: float) -> Move:
 
 def _to_mark_again(case: EpisodeCase, view: EpisodeView) -> bool:
     """Whether our mark is gone from a node that is not proved yet, or is one that others may clear."""
+    if _halfway(case, view.progress):
+        return False  # first the call that follows: a row that is written anew in this round is no longer the one read
     view = view._replace(detail=case.detail)
     if case.state is not EpisodeState.ACTING and (borrowed(view) or bare(view)):
         return True  # what is about to be sent is not written anew: its row would not be the one that was decided

@@ -152,9 +152,10 @@ def bare(view: EpisodeView) -> bool:
 
 def borrowed(view: EpisodeView) -> bool:
     """Whether the node of this episode is kept out by a mark that any healthy report may clear: a version of nhc before
-    the loop had a mark of its own has set it. It is to become the loop's.
+    the loop had a mark of its own has set it. It is to become the loop's: once in a state, as an adapter may keep no
+    owner with its marks.
     """
-    return view.state in MARKED_BY_US and lent(view.node)
+    return view.state in MARKED_BY_US and lent(view.node) and view.detail.kept_out < view.detail.entered
 
 
 def _joining(view: EpisodeView, scene: Scene) -> Move:

@@ -9,8 +9,8 @@ from nhc.ports.repair import Answer, Progress, Rung, Sent, Stage
 from nhc.remedy.persons import close_breaker
 from nhc.remedy.repairers import RepairerEntry
 from nhc.remedy.settings import RepairerSettings
-from nhc.store import attempts, episodes, holds, schema
-from tests.support.remedy_world import FakeRepairer, Killed, Sickness, World
+from nhc.store import attempts, audit, episodes, holds, schema
+from tests.support.remedy_world import FakeRepairer, Killed, Node, Sickness, World
 
 
 def last(world, node="n1"):
@@ -306,3 +306,23 @@ def test_an_order_is_sent_though_an_older_mark_becomes_the_loops_own_in_the_same
     node.mark = node.mark._replace(owner=OWNER)  # as a version before the loop had a mark of its own has set it
     world.run(controller, 1)
     assert world.sendings("n1") == [Rung.REBOOT]
+
+
+class Unmarked(Node):
+    """A node of a scheduler whose adapter, a package of the site's, keeps no owner with a mark."""
+
+    def marked(self, mark, available):
+        super().marked(mark._replace(owner=OWNER) if mark is not None else None, available)
+
+
+def test_where_marks_keep_no_owner_a_repair_of_two_calls_is_finished_and_the_mark_set_anew_once_a_state(world):
+    world.nodes["n1"] = Unmarked("n1")
+    controller, repairer = sized(world)
+    world.fall_sick("n1", Sickness(Action.REBOOT, Rung.POWER_CYCLE))
+    world.run(controller, 60)
+    assert world.sendings("n1") == [Rung.REBOOT, Rung.POWER_CYCLE]
+    assert last(world).state == "returned"
+    assert ("power-cycle", "start") in repairer.asked
+    with world.plain.read() as connection:
+        anew = [one for page in audit.walk(connection) for one in page if "marked anew" in str(one)]
+    assert 0 < len(anew) < 15
