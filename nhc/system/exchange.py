@@ -95,7 +95,10 @@ class Exchange:
         return left
 
     def _hold(self, connection: socket.socket) -> None:
-        """Keep a second descriptor of it: TLS takes the first over. Raises OSError, also where nobody can watch it."""
+        """Keep a second descriptor of it: TLS takes the first over, and has no `dup` of its own.
+
+        Raises OSError, also where nobody can watch it.
+        """
         if not self._watched:
             try:
                 threading.Thread(target=self._watch, name="nhc-exchange", daemon=True).start()
@@ -103,4 +106,4 @@ class Exchange:
                 raise OSError(errno.EAGAIN, "no thread can be started") from None
             self._watched = True
         with self._lock:
-            self._held.append(connection.dup())
+            self._held.append(socket.fromfd(connection.fileno(), connection.family, connection.type))

@@ -8,6 +8,7 @@ import time
 import pytest
 import urllib3
 
+from nhc.agent.server_push import Pusher, PushSettings
 from nhc.server import access
 from nhc.store import tokens
 from tests.support.intake import Server, packed, report
@@ -66,6 +67,15 @@ def test_a_certificate_is_for_its_names(secure):
 
 def test_a_wildcard_is_nobody(secure):
     assert secure.push_as("star", packed(report("n1.example.org"), node="n1.example.org"))[0] == 401
+
+
+def test_an_agent_s_pushes_follow_on_one_connection(secure, keys):
+    files = {"ca": f"{keys}/ca.crt", "certificate": f"{keys}/n1.crt", "key": f"{keys}/n1.key"}
+    pusher = Pusher(PushSettings({"url": secure.url, **files}))
+    pushed = [(pusher.push(packed(report(at=time.time()))), pusher._http._kept) for _ in range(3)]
+    assert [answer.refused for answer, _ in pushed] == [[], [], []]
+    assert len({kept[1] for _, kept in pushed}) == 1
+    pusher.close()
 
 
 def test_a_strangers_certificate_is_refused(secure):
