@@ -195,14 +195,13 @@ class Window(NamedTuple):
 def timeline(store: Store, name: str, window: Window, gap: float) -> Value:
     """A node's problems, verdicts, repairs and gaps in a span of time."""
     with store.read() as connection:
-        limit = min(ROWS, NAMES)
-        rows = problems.newest_of(connection, name, window.began, window.ended, limit + 1)
-        past = nodes.verdicts(connection, name, window.began, window.ended, limit)
+        rows = problems.newest_of(connection, name, window.began, window.ended, NAMES + 1)
+        past = nodes.verdicts(connection, name, window.began, window.ended, NAMES)
         gaps = coverage.gaps(connection, name, window.began, window.ended, gap)
         entries = audit.entries(connection, node=name, limit=NAMES, newest=True)
     return {
         "node": name, "began": window.began, "ended": window.ended,
-        "problems": [row._asdict() for row in rows[:limit]], "more": len(rows) > limit,
+        "problems": [row._asdict() for row in rows[:NAMES]], "more": len(rows) > NAMES,
         "verdicts": [one._asdict() for one in past],
         "gaps": [{"began": one.began, "ended": one.ended} for one in gaps],
         "events": [_entry(one) for one in entries if window.began <= one.at <= window.ended],

@@ -27,23 +27,23 @@ NEXT = {
 """What follows in each state of an open episode, for a person."""
 
 
-def about_nodes(connection: Connection, now: float, node: str = "") -> Dict[str, Tuple[NodeWork, ...]]:
-    """What stands about each node (or about one): its episodes, the newest first, then maintenance and holds.
+def about_nodes(connection: Connection, now: float) -> Dict[str, Tuple[NodeWork, ...]]:
+    """What stands about each node: its episodes, the newest first, then maintenance and holds.
 
     Bounded by the nodes that something stands about, not by the history. Raises StoreError.
     """
     found: Dict[str, List[NodeWork]] = {}
-    left = ended_episodes.left_to_persons(connection, node)
-    for one in (*reversed(episodes.list_episodes(connection, node=node, is_open=True)), *left):
+    left = ended_episodes.left_to_persons(connection)
+    for one in (*reversed(episodes.list_episodes(connection, is_open=True)), *left):
         found.setdefault(one.node, []).append(_of_episode(one))
-    for name, train in node_work.begun_by_train(connection, node):
+    for name, train in node_work.begun_by_train(connection):
         by, marked = f"maintenance train {train.train}", _kept(train.detail).marked
         if marked:
             found.setdefault(name, []).append(
                 NodeWork(f"{by}, {train.state}: {train.why}", out=marked, by=by, why=train.why)
             )
     for hold in holds.in_force(connection, now):
-        if hold.scope == "node" and node in ("", hold.name):
+        if hold.scope == "node":
             found.setdefault(hold.name, []).append(NodeWork(f"held by {hold.by}: {hold.why}"))
     return {name: tuple(rows) for name, rows in found.items()}
 

@@ -47,15 +47,13 @@ def outcomes(connection: Connection, since: float) -> Dict[str, int]:
     return {str(row[0]): int(row[1]) for row in connection.execute(asked.order_by(count.desc(), episodes.c.state))}
 
 
-def left_to_persons(connection: Connection, node: str = "") -> List[Episode]:
-    """The last episode of each node (or of one) that was left to a person, the newest first.
+def left_to_persons(connection: Connection) -> List[Episode]:
+    """The last episode of each node that was left to a person, the newest first.
 
     A node of which there is a later episode is not among them: `nhc remedy release` begins one. The index
     `episodes_left` has those alone that were left so: the history of repairs that succeeded is not read.
     """
     newest = sa.select(sa.func.max(episodes.c.id)).where(LEFT, REPAIR).group_by(episodes.c.node)
-    if node:
-        newest = newest.where(episodes.c.node == node)
     later = episodes.alias("later")
     none_later = ~sa.exists().where(
         later.c.node == episodes.c.node, later.c.id > episodes.c.id, later.c.train.is_(None)

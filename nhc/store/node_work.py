@@ -96,11 +96,9 @@ def trains_of(connection: Connection, node: str, limit: int = 10) -> List[NodeTr
     return [NodeTrain._make(row[1:]) for row in connection.execute(asked)]
 
 
-def begun_by_train(connection: Connection, node: str = "") -> List[Tuple[str, NodeTrain]]:
-    """The nodes (or one) on which a train has begun and not ended, each with that train."""
+def begun_by_train(connection: Connection) -> List[Tuple[str, NodeTrain]]:
+    """The nodes on which a train has begun and not ended, each with that train."""
     asked = _in_trains().where(episodes.c.ended.is_(None), episodes.c.state != PLANNED)
-    if node:
-        asked = asked.where(episodes.c.node == node)
     return [(str(row[0]), NodeTrain._make(row[1:])) for row in connection.execute(asked)]
 
 

@@ -101,7 +101,7 @@ def test_the_longest_waiting_approval_is_on_the_first_page(site, monkeypatch):
 
 
 def test_a_timeline_that_is_cut_keeps_what_stands_and_the_newest(site, monkeypatch):
-    monkeypatch.setattr(screens, "ROWS", 3)
+    monkeypatch.setattr(screens, "NAMES", 3)
     site.hear(report("a1", Verdict.CRIT, "Stands", started=site.now))
     for number in range(6):
         at = site.now + 1 + number

@@ -4,7 +4,6 @@ import random
 import re
 from collections import Counter
 
-import pytest
 import sqlalchemy as sa
 
 from nhc.remedy.counting import EndedMarks
@@ -147,8 +146,7 @@ def test_a_round_reads_the_details_of_the_episodes_that_ended_since_the_one_befo
     assert (dict(found)["n8"], dict(found)["new"]) == (960.0, 0.0)
 
 
-@pytest.mark.parametrize("node", ["", "n1"])
-def test_what_was_left_to_persons_is_read_without_the_history(store, node):
+def test_what_was_left_to_persons_is_read_without_the_history(store):
     """However many repairs succeeded: the index has those alone that were left to a person."""
     with store.write() as connection:
         for number in range(4):
@@ -160,9 +158,9 @@ def test_what_was_left_to_persons_is_read_without_the_history(store, node):
     statements = []
     with store.read() as connection:
         sa.event.listen(connection, "before_cursor_execute", lambda *seen: statements.append((seen[2], seen[3])))
-        assert [(one.node, one.id) for one in ended_episodes.left_to_persons(connection, node)] == [("n1", 4)]
+        assert [(one.node, one.id) for one in ended_episodes.left_to_persons(connection)] == [("n1", 4)]
         ((asked, values),) = statements
         if connection.dialect.name == "sqlite":
             plan = " ".join(row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {asked}", values))
-            assert "INDEX episodes_left" in plan or (node and "INDEX episodes_node (node=?)" in plan), plan
+            assert "INDEX episodes_left" in plan, plan
             assert not re.search(r"SCAN episodes(?! USING (COVERING )?INDEX episodes_left)", plan), plan
