@@ -14,7 +14,7 @@ from nhc.store import ended_episodes, episodes
 from nhc.store.database import Store
 
 
-def needs(snapshot: Snapshot, store: Optional[Store], trouble: str) -> Value:
+def needs(snapshot: Snapshot, store: Optional[Store]) -> Value:
     """What waits for a person, in the order in which it is looked at.
 
     `approvals` are episodes that wait for agreement, the longest-waiting first; `alike` are those of them that have
@@ -37,7 +37,7 @@ def needs(snapshot: Snapshot, store: Optional[Store], trouble: str) -> Value:
     unplanned = fold_causes(alone)
     silent = [name for name, letter in zip(snapshot.names, snapshot.letters) if letter in "sn"]
     return {
-        "at": snapshot.at, "trouble": trouble, "alike": alike,
+        "at": snapshot.at, "alike": alike,
         "approvals": [episode_row(one) for one in approvals[:ROWS]], "approvals_left_out": _rest(approvals),
         "left": [episode_row(one) for one in left[:ROWS]], "left_left_out": _rest(left),
         "unplanned": [cause_row(one) for one in unplanned[:ROWS]], "unplanned_left_out": _rest(unplanned),

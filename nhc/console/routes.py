@@ -78,13 +78,17 @@ def _file(name: str) -> str:
 
 def _of_snapshot(show: Callable[[Snapshot, web.Request], screens.Value]) -> Answer:
     async def answer(console: Console, request: web.Request) -> web.StreamResponse:
-        snapshot, trouble = console.snapshot(), console.hub.problem
-        made = await console.hub.once(
-            f"{request.path_qs}\0{trouble}", lambda: pack_json({**show(snapshot, request), "trouble": trouble})
-        )
-        return answer_packed(request, made)
+        return await _packed(console, request, partial(show, console.snapshot(), request))
 
     return answer
+
+
+async def _packed(console: Console, request: web.Request, make: Callable[[], screens.Value]) -> web.StreamResponse:
+    """What `make` returns, once for all who ask, with the trouble that there is now."""
+    trouble = console.hub.problem
+    key = f"{request.path_qs}\0{trouble}"
+    made = await console.hub.once(key, lambda: pack_json({**make(), "trouble": trouble}))
+    return answer_packed(request, made)
 
 
 def _of_store(show: Callable[[Console, Store, web.Request], screens.Value]) -> Answer:
@@ -135,9 +139,8 @@ async def _history(console: Console, request: web.Request) -> web.StreamResponse
     return answer_json(await console.hub.once_a_minute(f"history {days}", made))
 
 
-async def _needs(console: Console, _request: web.Request) -> web.StreamResponse:
-    made = partial(needs.needs, console.snapshot(), console.store, console.hub.problem)
-    return answer_json(await console.hub.once("needs", made))
+async def _needs(console: Console, request: web.Request) -> web.StreamResponse:
+    return await _packed(console, request, partial(needs.needs, console.snapshot(), console.store))
 
 
 async def _deep(console: Console, request: web.Request) -> web.StreamResponse:

@@ -25,7 +25,7 @@ def episode(site, node, state="draining", ended=None, at=0.0, **detail):
 
 
 def seen(site):
-    return needs.needs(source(site).snapshot(), site.store, "")
+    return needs.needs(source(site).snapshot(), site.store)
 
 
 def source(site):

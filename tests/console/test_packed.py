@@ -60,10 +60,11 @@ def test_who_does_not_take_gzip_gets_the_same_plain(large):
     assert len(value["names"]) == 408
 
 
-def test_trouble_is_told_with_the_old_snapshot(large):
-    assert large.ask("GET", "/api/fleet")[1]["trouble"] == ""
+@pytest.mark.parametrize("path", ["/api/fleet", "/api/needs"])
+def test_trouble_is_told_with_the_old_snapshot(large, path):
+    assert large.ask("GET", path)[1]["trouble"] == ""
     large.server.hub.problem = "the store does not answer"
-    assert large.ask("GET", "/api/fleet")[1]["trouble"] == "the store does not answer"
+    assert large.ask("GET", path)[1]["trouble"] == "the store does not answer"
 
 
 @pytest.mark.parametrize(
