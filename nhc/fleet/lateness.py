@@ -18,7 +18,8 @@ class Lateness:
     """`seconds` grow by what this process was late; `now` is a clock that stands still meanwhile."""
 
     def __init__(self) -> None:
-        self._seconds, self._began, self._asked = 0.0, float("inf"), False
+        self._noted = 0.0, float("inf")  # the lateness so far, when the tick began: who reads has both or neither
+        self._asked = False
 
     def start(self) -> None:
         """Begin to notice, in a thread of its own, unless that is so. Without a thread this process is never late."""
@@ -30,20 +31,22 @@ class Lateness:
     @property
     def seconds(self) -> float:
         """How late it was so far, the tick that is under way included."""
-        return self._seconds + _over(self._began)
+        noted, began = self._noted
+        return noted + _over(time.monotonic() - began)
 
     def now(self) -> float:
         """Seconds on the steady clock, less the lateness."""
         return time.monotonic() - self.seconds
 
     def _notice(self) -> None:
+        self._noted = 0.0, time.monotonic()
         while True:
-            self._began = time.monotonic()
             time.sleep(TICK)
-            over, self._began = _over(self._began), float("inf")
-            self._seconds += over
+            noted, began = self._noted
+            now = time.monotonic()
+            self._noted = noted + _over(now - began), now
 
 
-def _over(began: float) -> float:
-    over = time.monotonic() - began - TICK
+def _over(seconds: float) -> float:
+    over = seconds - TICK
     return over if over > TICK else 0.0

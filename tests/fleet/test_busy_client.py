@@ -1,13 +1,14 @@
 """A client that is busy itself blames no host for it: its own lateness does not count, and it does less at a time."""
 
 import json
+import threading
 import time
 
 import pytest
 
 from nhc.fleet import node_session, sweep, worker
 from nhc.fleet.bundles import Site
-from nhc.fleet.lateness import Lateness
+from nhc.fleet.lateness import TICK, Lateness
 from nhc.fleet.scarcity import FEW, Scarcity
 from nhc.fleet.transport import Node, Trouble
 
@@ -27,6 +28,27 @@ def test_what_a_process_is_late_is_no_time_on_its_clock():
     late, steady = lateness.seconds - calm, time.monotonic() - steady
     assert lateness.now() - began < steady - 0.4
     assert late <= steady
+
+
+def test_its_clock_does_not_leap_while_the_lateness_is_noted():
+    """However long the thread that notes it is kept waiting, at whichever line."""
+    lateness, seen, enough = Lateness(), [], threading.Event()
+
+    def look(_frame, _event, _argument):
+        time.sleep(3 * TICK)
+        seen.append(lateness.seconds)
+        if len(seen) < 20:
+            return look
+        enough.set()
+        return None
+
+    threading.settrace(lambda frame, _event, _argument: look if frame.f_code is Lateness._notice.__code__ else None)
+    try:
+        lateness.start()
+    finally:
+        threading.settrace(None)
+    assert enough.wait(60)
+    assert all(later > sooner - TICK for sooner, later in zip(seen, seen[1:]))
 
 
 class HostThatAnswers:
