@@ -5,8 +5,8 @@
     token-file = "/etc/nhc/server.token"
 
 A report is pushed at once when it says something new, else every `every`: as "unchanged" where the server has what it
-says, and whole once in `whole`, which brings the figures of what passes. On the disk every report is whole. Needs the
-package urllib3 (extra `remedy`); imported only in the sink's own process.
+says, and whole once in `whole`, which brings the figures of what passes. On the disk every report is whole. Imported
+only in the sink's own process.
 """
 
 from __future__ import annotations

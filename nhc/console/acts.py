@@ -79,7 +79,7 @@ def decide_alike(store: Store, person: Person, form: Mapping[str, str], now: flo
     Raises ActionRefused where nothing is decided, Missing, StoreError.
     """
     asked = [one.partition(":") for one in form.get("episodes", "").split()]
-    if not 0 < len(asked) <= ALIKE or not all(number.isdigit() and len(number) < 16 for number, _, _ in asked):
+    if not 0 < len(asked) <= ALIKE or not all(number.isdecimal() and len(number) < 16 for number, _, _ in asked):
         raise ActionRefused(f"episodes are number:digest, {ALIKE} at most")
     rows = []
     with store.read() as connection:
@@ -151,7 +151,7 @@ def set_hold(store: Store, person: Person, form: Mapping[str, str], nodes: int, 
     if form.get("confirm", "") != str(nodes):
         raise ActionRefused(f"it concerns {nodes} nodes: type that number to confirm")
     seconds = form.get("until", "")
-    if seconds and not seconds.isdigit():
+    if seconds and not seconds.isdecimal():
         raise ActionRefused("until is a number of seconds from now")
     try:
         with store.write() as connection:

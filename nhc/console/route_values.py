@@ -50,7 +50,7 @@ Answer = Callable[[Console, web.Request], Awaitable[web.StreamResponse]]
 def number(request: web.Request, name: str, default: int = 0) -> int:
     """A number of the path or the query. Raises ActionRefused."""
     text = request.match_info.get(name) or request.query.get(name, str(default))
-    if not text.isdigit() or len(text) > 15:
+    if not text.isdecimal() or len(text) > 15:
         raise acts.ActionRefused(f"{name} is a number")
     return int(text)
 

@@ -326,7 +326,7 @@ def network_problem(error: BaseException) -> str:
 
 def retry_after(text: str, now: Optional[float] = None) -> float:
     """The seconds that a Retry-After header asks for (RFC 9110, 10.2.3), at most an hour; 0.0 for none."""
-    if text.strip().isdigit() and len(text.strip()) < 10:
+    if text.strip().isdecimal() and len(text.strip()) < 10:
         return min(float(text), LONGEST_WAIT)
     try:
         when = email.utils.parsedate_to_datetime(text).timestamp()

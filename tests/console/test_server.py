@@ -491,6 +491,7 @@ def test_several_repairs_alike_are_agreed_to_by_one_confirmation_of_the_set(cons
     assert (status, "type the set of nodes, b[1-3]" in value["error"]) == (409, True)
     assert agree_to_all(console, who="vera")[0] == 403
     assert agree_to_all(console, episodes="1")[0] == 409
+    assert agree_to_all(console, episodes="\u00b2:x")[0] == 409
     assert decided(site) == []
 
     status, value, _headers = agree_to_all(console)

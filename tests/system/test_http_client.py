@@ -180,6 +180,11 @@ def test_an_answer_is_unpacked_and_a_redirect_is_not_followed(wire):
     assert (answer.status, answer.retry_after, len(server.requests)) == (307, 7.0, 1)
 
 
+def test_a_wait_that_is_no_number_is_none(wire):
+    answer = send(HttpClient(), wire(b"HTTP/1.1 503 X\r\nRetry-After: \xb2\r\nContent-Length: 0\r\n\r\n").url)
+    assert (answer.status, answer.retry_after) == (503, 0.0)
+
+
 @pytest.mark.parametrize("url", ["ftp://x/", "http://", "http://[::1", "http://127.0.0.1:0/", "http://x..y/", "/a"])
 def test_what_is_no_address_is_not_sent(url):
     with pytest.raises(BadAddress):
