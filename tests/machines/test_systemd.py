@@ -100,7 +100,7 @@ def test_whatever_starts_first_every_directory_keeps_its_user(node: Node) -> Non
     node.run("id -u nhc >/dev/null 2>&1 || useradd --system --home /var/lib/nhc-server nhc")
     node.run("rm -rf /var/lib/nhc-server; mkdir -p /etc/nhc; touch /etc/nhc/gate.toml /etc/nhc/deep-sweep.env")
     every = sorted(path.name for path in UNITS.glob("*.service"))
-    alone = re.findall(r"\S+\.service", re.findall("(?m)^Conflicts=.*", (UNITS / HOST).read_text())[0])
+    alone = re.findall(r"[\w-]+\.service", re.findall("(?m)^Conflicts=(.*)", (UNITS / HOST).read_text())[0])
     units = [unit for unit in every if unit != HOST]
     hosted = [HOST, *(unit for unit in units if unit not in alone)]  # one process in place of four
     for unit in every:
