@@ -275,6 +275,9 @@ class Marker(NodeSource, Protocol):
     Both operations read the nodes first unless `seen` holds states read a moment ago, obey `may_mark` and
     `may_clear`, and return one Applied for every name asked for. They raise AdapterError only when nothing
     was done.
+
+    Its attribute `owner` is what OWNER_SETTING was when it was made: in that name it marks and clears. The remedy loop
+    takes no adapter without it, since a healthy report would then put back a node whose repair is not proved.
     """
 
     def mark(self, marks: Mapping[str, Mark], seen: Optional[Iterable[NodeState]] = None) -> List[Applied]:

@@ -14,6 +14,7 @@ from nhc.plugins import open_adapter, suite_runner
 from nhc.policy.reconcile import BadReports, load_reports
 from nhc.ports.adapter import (
     KEEPER,
+    OWNER,
     OWNER_SETTING,
     AdapterError,
     ConditionReport,
@@ -169,6 +170,9 @@ def open_marker(settings: RemedySettings) -> Marker:
     marker = open_adapter(name, {**given, **settings.sources.settings, OWNER_SETTING: KEEPER}, os.environ)
     if not isinstance(marker, Marker):
         raise AdapterError(f"{settings.path}: sources.adapter: {name} knows nodes but cannot mark them")
+    if getattr(marker, "owner", OWNER) != KEEPER:  # the next healthy report would put back what is not proved
+        why = f"does not mark as {KEEPER}: it must take {OWNER_SETTING} and show it as `owner` (docs/extending.md)"
+        raise AdapterError(f"{settings.path}: sources.adapter: {name} {why}")
     return marker
 
 

@@ -19,6 +19,8 @@ from typing import Any, Callable, Optional, Sequence
 
 from nhc.model import Action
 from nhc.ports.adapter import (
+    KEEPER,
+    OWNER,
     AdapterError,
     Comments,
     Effect,
@@ -55,6 +57,10 @@ class AdapterWorld:
 
     def broken(self) -> Marker:
         """The same adapter, unable to reach the other side."""
+        raise NotImplementedError
+
+    def acting_for(self, owner: str) -> Marker:
+        """The same adapter, made with `owner` as its setting OWNER_SETTING."""
         raise NotImplementedError
 
     def settle(self) -> None:
@@ -282,6 +288,33 @@ class AdapterContract:
             assert world.adapter.clear([node])[0].effect is Effect.REFUSED, reason
             world.operator_puts_back(node)
             world.settle()
+
+    # The two owners that are nhc's.
+
+    def test_a_mark_of_the_remedy_loop_is_cleared_by_no_healthy_report(self, world: AdapterWorld) -> None:
+        """A node is healthy a second after its boot, and not proved: OWNER_SETTING says who may put it back."""
+        self.restore(world)
+        node, loop = self.one(world), world.acting_for(KEEPER)
+        assert [getattr(adapter, "owner", None) for adapter in (world.adapter, loop)] == [OWNER, KEEPER]
+        assert loop.mark({node: self.MARK})[0].effect is Effect.CHANGED
+        before = world.state(node)
+        assert before.mark is not None
+        assert (before.available, before.mark.owner) == (False, KEEPER)
+        marked, cleared = world.adapter.mark({node: Mark("another")})[0], world.adapter.clear([node])[0]
+        assert (marked.effect, cleared.effect) == (Effect.REFUSED, Effect.REFUSED)
+        assert world.state(node).mark == before.mark
+        assert loop.clear([node])[0].effect is Effect.CHANGED
+        assert world.state(node).available
+
+    def test_the_remedy_loop_takes_over_a_mark_of_a_health_check(self, world: AdapterWorld) -> None:
+        self.restore(world)
+        node, loop = self.one(world), world.acting_for(KEEPER)
+        world.adapter.mark({node: self.MARK})
+        assert loop.mark({node: self.MARK})[0].effect is Effect.CHANGED
+        mark = world.state(node).mark
+        assert mark is not None
+        assert (mark.owner, mark.why) == (KEEPER, self.MARK.why)
+        self.restore(world)
 
     # When it cannot.
 

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from nhc.ports.adapter import AdapterError
+from nhc.ports.adapter import OWNER_SETTING, AdapterError
 from nhc.system.process import Completed
 from nhc.testing.adapters import AdapterContract, AdapterWorld
 from nhc_adapters.flux import Flux
@@ -45,6 +45,9 @@ class FakeWorld(AdapterWorld):
     def broken(self):
         self.fake.down = True
         return self.kind({}, {}, run=self.fake)
+
+    def acting_for(self, owner):
+        return self.kind({OWNER_SETTING: owner}, {}, run=self.fake)
 
 
 class GridEngineWorld(FakeWorld):
@@ -98,7 +101,7 @@ class RestWorld(AdapterWorld):
     nodes = NODES
 
     def __init__(self, server, settings):
-        self.server = server
+        self.server, self.settings = server, settings
         self.adapter = SlurmRest(settings, {"SLURM_JWT": server.token})
 
     def operator_takes_out(self, node, reason):
@@ -109,6 +112,9 @@ class RestWorld(AdapterWorld):
 
     def broken(self):
         return SlurmRest({"NHC_SLURMREST": "http://127.0.0.1:9"}, {})
+
+    def acting_for(self, owner):
+        return SlurmRest({**self.settings, OWNER_SETTING: owner}, {"SLURM_JWT": self.server.token})
 
 
 @pytest.mark.parametrize("version", [39, 40, 42])
@@ -153,6 +159,9 @@ class SlurmWorld(AdapterWorld):
             return Completed(1, "", "slurm_load_node error: Unable to contact slurm controller (connect failure)\n")
 
         return Slurm({}, self.cluster.env, run=refused)
+
+    def acting_for(self, owner):
+        return Slurm({OWNER_SETTING: owner}, self.cluster.env)
 
 
 class TestSlurm(AdapterContract):

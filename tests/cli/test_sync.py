@@ -125,6 +125,20 @@ def test_what_cannot_be_used_is_one_line(site, adapter, words, says):
     assert said.stderr.count("\n") == 1
 
 
+@pytest.mark.thorough
+def test_the_remedy_loop_takes_no_adapter_that_marks_in_one_name_only(site):
+    """`sync` may use it; what the loop keeps out until it is proved would go back by a healthy report."""
+    settings = site.base / "remedy.toml"
+    settings.write_text(
+        f'store = "sqlite:///{site.base}/store.db"\n[sources]\nadapter = "board"\nreports = "{site.reports()}"\n'
+        f'[sources.settings]\nNHC_BOARD = "{site.board}"\n'
+    )
+    said = site.nhc("remedy", "run", "--once", "--settings", settings)
+    assert said.returncode in (2, 3), said.stderr
+    assert "sources.adapter: board does not mark as nhc-remedy: it must take NHC_MARK_OWNER" in said.stderr
+    assert "Traceback" not in said.stderr
+
+
 def local(site, form, *words):
     config = site.base / "nhc.conf"
     config.write_text("* || check_hw_mem_free 1k\n")

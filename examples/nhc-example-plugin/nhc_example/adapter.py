@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import Iterable, List, Mapping, Optional, Sequence
 
-from nhc.ports.adapter import AdapterError, Applied, Effect, Mark, NodeState
+from nhc.ports.adapter import OWNER, OWNER_SETTING, AdapterError, Applied, Effect, Mark, NodeState
 from nhc.ports.marks import mark_text, may_clear, may_mark, read_mark_text
 
 
@@ -20,6 +20,7 @@ class OutFiles:
         timeout: float = 30.0,
     ) -> None:
         self.directory = (settings or {}).get("NHC_OUTFILES", "/var/spool/outfiles")
+        self.owner = (settings or {}).get(OWNER_SETTING, OWNER)
 
     def nodes(self, names: Optional[Sequence[str]] = None) -> List[NodeState]:
         try:
@@ -40,7 +41,8 @@ class OutFiles:
     def mark(self, marks: Mapping[str, Mark], seen: Optional[Iterable[NodeState]] = None) -> List[Applied]:
         states = self._seen(list(marks), seen)
         applied = []
-        for name, mark in marks.items():
+        for name in marks:
+            mark = marks[name]._replace(owner=self.owner)
             effect, why = may_mark(states.get(name), mark)
             if effect is Effect.CHANGED:
                 effect, why = self._write(name, mark_text(mark, with_since=True), why)
@@ -51,7 +53,7 @@ class OutFiles:
         states = self._seen(names, seen)
         applied = []
         for name in names:
-            effect, why = may_clear(states.get(name))
+            effect, why = may_clear(states.get(name), self.owner)
             if effect is Effect.CHANGED:
                 effect, why = self._write(name, None, why)
             applied.append(Applied(name, effect, why))

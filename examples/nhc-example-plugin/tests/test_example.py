@@ -5,6 +5,7 @@ from nhc_example.adapter import OutFiles
 from nhc_example.check import check_pressure
 from nhc_example.sink import StatusFile
 
+from nhc.ports.adapter import OWNER_SETTING
 from nhc.testing.adapters import AdapterContract, AdapterWorld
 from nhc.testing.fake_host import FakeHost
 from nhc.testing.sinks import SinkContract, SinkWorld
@@ -39,6 +40,9 @@ class World(AdapterWorld):
 
     def broken(self):
         return OutFiles({"NHC_OUTFILES": "/no/such/directory"})
+
+    def acting_for(self, owner):
+        return OutFiles({"NHC_OUTFILES": str(self.directory), OWNER_SETTING: owner})
 
 
 class TestOutFiles(AdapterContract):

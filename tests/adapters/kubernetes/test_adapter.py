@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nhc.model import Action
-from nhc.ports.adapter import Effect, Mark, Marker, Operation
+from nhc.ports.adapter import OWNER_SETTING, Effect, Mark, Marker, Operation
 from nhc.testing.adapters import AdapterContract, AdapterWorld
 from nhc_adapters.kubernetes.api.access import Access
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, node_path
@@ -24,8 +25,8 @@ FAULT = Mark("check_gpu_lost: gpu3: fell off the bus", Action.REBOOT, 1_700_000_
 class World(AdapterWorld):
     made_by = Adapter
 
-    def __init__(self, kube: Kube) -> None:
-        self.kube = kube
+    def __init__(self, kube: Kube, directory: Path) -> None:
+        self.kube, self.kubeconfig = kube, str(kube.kubeconfig(directory))
         self.nodes = [kube.node(name, fake=False) for name in ("a", "b", "c")]
         self.adapter: Marker = Kubernetes(kube.admin, selector=f"test={kube.prefix}")
 
@@ -44,11 +45,16 @@ class World(AdapterWorld):
     def broken(self) -> Marker:
         return Kubernetes(Client(Access("https://127.0.0.1:9", verify=False), retry_for=0.2))
 
+    def acting_for(self, owner: str) -> Marker:
+        made = Adapter({"NHC_KUBECONFIG": self.kubeconfig, OWNER_SETTING: owner}, {})
+        made.selector = f"test={self.kube.prefix}"
+        return made
+
 
 class TestContract(AdapterContract):
     @pytest.fixture
-    def world(self, kube: Kube) -> World:
-        return World(kube)
+    def world(self, kube: Kube, tmp_path: Path) -> World:
+        return World(kube, tmp_path)
 
 
 def spoken(*names: str, **options: Any) -> Treatment:
