@@ -59,3 +59,21 @@ def keep(memory: Memory, name: str, value: Dict[str, Any]) -> None:
     where = memory.lasting()
     if where is not None:
         where.update(name, change)
+
+
+def revise(memory: Memory, name: str, change: Callable[[Dict[str, Any]], None]) -> Dict[str, Any]:
+    """Edit an object in place in this memory and in the lasting one; what it then is.
+
+    Each under its own lock, so that what another run changes meanwhile stays.
+    """
+    where = memory.lasting()
+
+    def from_lasting(held: Dict[str, Any]) -> None:
+        if not held and where is not None:
+            held.update(where.load(name))
+        change(held)
+
+    revised = memory.update(name, from_lasting)
+    if where is not None:
+        where.update(name, change)
+    return revised

@@ -142,9 +142,13 @@ def check_gpu_proof(
 
 def _found_right(host: Host, device: Device) -> None:
     """A whole proof has found this GPU right with nobody on it: what was wrong with it has been repaired."""
-    wrong = dict(memories.recall(host.memory, WRONG))
-    if wrong.pop(device.id or device.label, None) is not None:
-        memories.keep(host.memory, WRONG, wrong)
+    name = device.id or device.label
+    if name in memories.recall(host.memory, WRONG):
+
+        def right(wrong: Dict[str, Any]) -> None:
+            wrong.pop(name, None)
+
+        memories.revise(host.memory, WRONG, right)
 
 
 def _in_use(device: Device) -> bool:

@@ -18,7 +18,7 @@ from nhc.timestamps import utc
 from nhc.units import seconds, size_bytes
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Mapping, Sequence
+    from typing import Any, Dict, List, Mapping, Sequence, Set
 
     from nhc.checks.gpu_proof import Answer
 
@@ -64,30 +64,47 @@ def check_gpu_proof_beside(
     Example: * |context agent, every 15m| check_gpu_proof_beside
     """
     picked = pick(host, devices, "nvidia")
-    outcomes, there = list(picked.outcomes), {device.id or device.label: device for device in picked.devices}
+    outcomes, there = list(picked.outcomes), {_name(device): device for device in picked.devices}
+    here = {_name(device) for device in picked.inventory.devices}  # those that other lines or hooks pick, too
     boot = host.read_or(BOOT_ID)
-    wrong = {name: one for name, one in remembered.recall(host.memory, WRONG).items() if name in there}
+    wrong = remembered.recall(host.memory, WRONG)
     whole = [name for name, device in there.items() if not device.modes.mig]
     turns = host.memory.load(TURNS)
     again = [name for name in whole if name in wrong and wrong[name]["boot"] != boot]
     waiting = again or sorted((name for name in whole if name not in wrong), key=lambda name: turns.get(name, 0))
     if there and not whole:
         outcomes.append(skip("GpuProofMig", "the GPUs are divided (MIG): jobs have all their memory"))
+    name, found = "", []
     if waiting:
         name = waiting[0]
-        outcomes += _prove(host, there[name], time, memory, wait)
-        _take_turn(host, name, there)
-        bad = [outcome for outcome in outcomes if outcome.target == there[name].label]
-        convicted = next((outcome for outcome in bad if outcome.verdict is Verdict.CRIT), None)
+        found = _prove(host, there[name], time, memory, wait)
+        _take_turn(host, name, here)
+    if there:
+        wrong = _remember(host, name, found, here, boot)
+    outcomes += [outcome for outcome in found if name not in wrong]
+    return [*outcomes, *(_still_wrong(there[name], one) for name, one in wrong.items() if name in there)]
+
+
+def _name(device: Device) -> str:
+    """What a GPU is remembered by."""
+    return device.id or device.label
+
+
+def _remember(host: Host, name: str, found: Sequence[Outcome], here: Set[str], boot: str) -> Dict[str, Any]:
+    """The GPUs that are wrong after this look at one of them; those that are gone are forgotten."""
+    convicted = next((outcome for outcome in found if outcome.verdict is Verdict.CRIT), None)
+    right = any(outcome.verdict is Verdict.OK for outcome in found)
+
+    def change(wrong: Dict[str, Any]) -> None:
+        for gone in [one for one in wrong if one not in here]:
+            del wrong[gone]
         if convicted:
             wrong[name] = {"boot": boot, "when": host.time(), "reason": convicted.reason, "message": convicted.message,
                            "action": convicted.action.value, "evidence": list(convicted.evidence)}  # fmt: skip
-        elif any(outcome.verdict is Verdict.OK for outcome in bad):
+        elif right:
             wrong.pop(name, None)
-        outcomes = [outcome for outcome in outcomes if outcome not in bad or name not in wrong]
-    if not picked.outcomes or there:
-        remembered.keep(host.memory, WRONG, wrong)
-    return [*outcomes, *(_still_wrong(there[name], one) for name, one in wrong.items())]
+
+    return remembered.revise(host.memory, WRONG, change)
 
 
 def _prove(host: Host, device: Device, time: float, memory: int, wait: float) -> List[Outcome]:
@@ -137,10 +154,10 @@ def _jobs(host: Host, device: Device) -> str:
     return ", ".join(shown[:4]) + (f" and {len(shown) - 4} more" if len(shown) > 4 else "")
 
 
-def _take_turn(host: Host, name: str, there: Mapping[str, Device]) -> None:
+def _take_turn(host: Host, name: str, here: Set[str]) -> None:
     def change(turns: Dict[str, Any]) -> None:
         latest = max(turns.values(), default=0)
-        for gone in [one for one in turns if one not in there]:
+        for gone in [one for one in turns if one not in here]:
             del turns[gone]
         turns[name] = latest + 1
 

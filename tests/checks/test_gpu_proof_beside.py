@@ -75,6 +75,15 @@ def test_after_a_restart_it_is_proved_first_and_ends_only_if_it_is_right(look):
     assert [seen(outcomes) for outcomes in found] == [wrong, wrong, right, [(Verdict.OK, "", "gpu1")]]
 
 
+def test_a_line_of_other_gpus_does_not_end_the_fault_of_one(look):
+    one, other = (f"check_gpu_proof_beside -t 10ms -m 64M -w 20s -d {number}" for number in (0, 1))
+    found = look(one, other, one, cuda="sm=0:2:units")
+
+    wrong, right = [(Verdict.CRIT, "GpuProofWrong", "gpu0")], [(Verdict.OK, "", "gpu1")]
+    assert [seen(outcomes) for outcomes in found] == [wrong, right, wrong]
+    assert found[2][0].message == found[0][0].message  # the seed in it is drawn for each proof
+
+
 @pytest.mark.parametrize(
     ("cuda", "faults"),
     [

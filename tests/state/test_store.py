@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from nhc import memory
 from nhc.model import Verdict, crit
 from nhc.state.store import State
 from nhc.state.strikes import Strikes
@@ -61,3 +62,19 @@ def test_a_directory_that_others_can_write_to_is_not_used(tmp_path, mode):
     assert state.warnings == [f"{directory}: others may write to it: nothing is remembered from run to run"]
     assert list(directory.iterdir()) == []
     assert state.load_bytes("plan") == b""
+
+
+def test_two_runs_that_revise_an_object_lose_nothing_of_one_another(state, tmp_path):
+    other = State(state.directory)
+    memory.revise(state, "wrong", lambda wrong: wrong.update(a=1))
+
+    def meanwhile(wrong):
+        wrong.update(c=3)
+
+    memory.recall(state, "wrong")  # what this run goes by is old when it writes
+    memory.revise(other, "wrong", lambda wrong: wrong.update(b=2))
+    assert memory.revise(state, "wrong", meanwhile) == {"a": 1, "b": 2, "c": 3}
+
+    state.save("wrong", {})  # the node restarts, which clears this memory and not the lasting one
+    memory.revise(State(state.directory), "wrong", lambda wrong: wrong.update(d=4))
+    assert memory.recall(state, "wrong") == {"a": 1, "b": 2, "c": 3, "d": 4}
