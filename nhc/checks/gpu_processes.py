@@ -5,6 +5,7 @@ from __future__ import annotations
 from nhc.check import check, opt
 from nhc.checks.gpu import DEVICES, SOURCE, Judged, each, not_reported
 from nhc.facts.accelerator_values import Device
+from nhc.gpu_proof.running import is_proof
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok
@@ -40,7 +41,8 @@ def check_gpu_processes(
 
     Asks NVML, the kfd part of amdgpu or neuron-ls which processes use each device. For an epilog or an idle
     node: while a job runs, its processes are where they should be. MPS, DCGM, the fabric manager and the
-    persistence daemon are allowed. Memory in use without a process (-m) points at a leak that a reset ends.
+    persistence daemon are allowed, and nhc's own proof of a GPU (check_gpu_proof_beside). Memory in use without a
+    process (-m) points at a leak that a reset ends.
 
     Example: * |context epilog| check_gpu_processes -m 2G
     """
@@ -53,7 +55,10 @@ def check_gpu_processes(
         if device.processes is None:
             yield not_reported(device, "processes", "its processes")
             return
-        left = [p for p in device.processes if not any(fnmatchcase(p.name, pattern) for pattern in patterns)]
+        proofs = [p for p in device.processes if is_proof(host, p.pid)]
+        others = [p for p in device.processes if p not in proofs]
+        left = [p for p in others if not any(fnmatchcase(p.name, pattern) for pattern in patterns)]
+        proving = sum(p.memory or 0 for p in proofs)
         metrics: Tuple[Metric, ...] = (Metric("gpu_processes", len(left)),)
         if device.memory_used is not None:
             metrics += (Metric("gpu_memory_used", device.memory_used, "B"),)
@@ -71,7 +76,7 @@ def check_gpu_processes(
                 action=Action.RESTART_APP,
                 evidence=evidence,
             )
-        elif memory is not None and device.memory_used is not None and device.memory_used >= memory:
+        elif memory is not None and device.memory_used is not None and device.memory_used - proving >= memory:
             used, limit = show_kb(device.memory_used // 1024), show_kb(memory // 1024)
             message = f"{target}: {used} of its memory are in use (limit {limit}) without a process"
             yield crit("GpuMemoryLeft", message, target=target, metrics=metrics, action=Action.RESET_DEVICE)

@@ -143,10 +143,17 @@ def _beside(outcome: Outcome, job: str) -> Outcome:
 
 
 def _jobs(host: Host, device: Device) -> str:
-    """What uses the GPU: jobs and pods by their control groups, programs that are of none by their names."""
+    """What uses the GPU: jobs and pods by their control groups, programs that are of none by their names.
+
+    Another proof of nhc's is no job: the hook before the next job may prove the GPU at the same time.
+    """
+    from nhc.gpu_proof.running import is_proof
+
     look = origin(host)
     named: Dict[str, None] = {}
     for process in device.processes or ():
+        if is_proof(host, process.pid):
+            continue
         of = look(process.pid)
         kind = "job" if of.startswith("job") else "pod" if of.startswith("pod") else ""
         named[f"{kind} {of[3:].strip('-_')}" if kind else f"process {process.pid} ({process.name or '?'})"] = None

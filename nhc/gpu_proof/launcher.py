@@ -16,6 +16,7 @@ import time
 from nhc.gpu_proof import operands
 from nhc.gpu_proof.device import NO_SM, ProofLimits, prove
 from nhc.gpu_proof.driver import CudaError, Driver, NoDriver
+from nhc.gpu_proof.running import NAME
 from nhc.light import TYPE_CHECKING
 from nhc.system import children
 
@@ -89,6 +90,11 @@ def _child(fd: int, visible: str, work: Callable[[Driver, Step], Any]) -> None:
     for stream in (0, 1, 2):
         os.dup2(null, stream)
     children.close_all_but((fd,))
+    try:
+        with open("/proc/self/comm", "w") as name:
+            name.write(NAME)
+    except OSError:
+        pass  # no /proc, or a kernel that refuses it: the proof does not need it
     os.environ.update(CUDA_DEVICE_ORDER="PCI_BUS_ID", CUDA_VISIBLE_DEVICES=visible)
 
     def send(said: Answer) -> None:

@@ -9,7 +9,9 @@ about. System users are never looked at.
 from __future__ import annotations
 
 import stat
+import time
 
+from nhc.hooks import log
 from nhc.host import Host
 from nhc.language.setting_words import GPU, PROCESSES, SHM, TMP
 from nhc.light import TYPE_CHECKING, NamedTuple
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
 SESSION = frozenset({"systemd", "(sd-pam)", "sshd", "sshd-session", "dbus-daemon"})
 """A login session's own processes: they end with the session, and a login without a job is not ours to judge."""
+PROOF_WAIT = 5.0
+"""Seconds for nhc's own proof of a GPU (check_gpu_proof_beside) to end: it takes one or two."""
 
 
 class Leftover(NamedTuple):
@@ -123,8 +127,27 @@ def gpu_memory(host: Host, devices: Optional[str], most: float) -> List[Leftover
     if not devices or host.which("nvidia-smi") is None:
         return []
     argv = ("nvidia-smi", "-i", devices, "--query-gpu=index,memory.used", "--format=csv,noheader,nounits")
-    done = host.run(argv, timeout=10.0)
-    return parse_gpu_memory(done.stdout, most) if done.status == 0 else []
+
+    def ask() -> List[Leftover]:
+        done = host.run(argv, timeout=10.0)
+        return parse_gpu_memory(done.stdout, most) if done.status == 0 else []
+
+    found = ask()
+    if found and not _proofs_ended(host):
+        log.info(f"GPU memory in use after the job is not judged: nhc's own proof of a GPU takes over {PROOF_WAIT:g} s")
+        return []
+    return found and ask()  # a proof takes more than the bound, and may just have ended
+
+
+def _proofs_ended(host: Host) -> bool:
+    """Whether nhc's own proofs of GPUs have ended, PROOF_WAIT seconds from now at the latest."""
+    from nhc.gpu_proof.running import is_proof, proofs
+
+    ends, running = time.monotonic() + PROOF_WAIT, proofs(host)
+    while running and time.monotonic() < ends:
+        time.sleep(0.1)
+        running = [pid for pid in running if is_proof(host, pid)]
+    return not running
 
 
 def parse_gpu_memory(text: str, most: float) -> List[Leftover]:

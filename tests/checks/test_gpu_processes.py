@@ -39,5 +39,14 @@ def test_memory_in_use_without_a_process(nvml):
     assert "4GB" in outcome.message
 
 
+def test_a_proof_of_the_gpu_that_runs_now_is_nothing_that_a_job_left(nvml):
+    files = {**pci_tree(), "/proc/79/comm": "nhc-gpu-proof\n"}
+    line, beside = "check_gpu_processes -m 2G", ("1.memory 85520809984 2684354560", "1.processes 79:1610612736")
+
+    assert not bad(nvml.one("h100", line, *beside, files=files, owners={79: 0}))
+    outcome = only(nvml.one("h100", line, *beside, files=files, owners={79: 1001}))
+    assert outcome.reason == "GpuProcessesLeft"  # a user's process that took the name
+
+
 def test_processes_that_cannot_be_listed_are_unknown(nvml):
     assert only(nvml.one("h100", "check_gpu_processes", "1.processes error 4")).verdict is Verdict.UNKNOWN

@@ -1,5 +1,7 @@
 """check_gpu_proof, from the line to the verdict: the launcher, its processes and a libcuda that has the faults."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from nhc.check import find as check_of
@@ -7,11 +9,14 @@ from nhc.checks.gpu_proof import check_gpu_proof
 from nhc.declare import declare
 from nhc.facts import mig
 from nhc.gpu_proof.request import LAUNCHING
+from nhc.gpu_proof.running import proofs
+from nhc.host import Host
 from nhc.model import Action, Verdict
 from nhc.plan import Declared
 from nhc.testing.fake_host import FakeHost
 from tests.support.cuda.build import build
 from tests.support.nvml.fake import pci_tree
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.thorough
 
@@ -105,6 +110,14 @@ def test_a_call_that_hangs_loses_one_gpu_and_the_others_stand(prove):
     assert (lost.reason, lost.target) == ("GpuProofTimeout", "gpu1")
     assert "loading gpu_proof_80.ptx" in lost.message
     assert only(found, Verdict.OK).target == "gpu0"
+
+
+def test_the_processes_that_hold_gpus_have_a_name_of_their_own(prove):
+    """By which an epilog knows that they are nothing that a job left."""
+    with ThreadPoolExecutor(1) as pool:
+        ends = pool.submit(prove, "hang=1:cuModuleLoadData", line="check_gpu_proof -t 100ms -m 80M -w 5s --alone")
+        until(lambda: proofs(Host()), what="a process of that name")
+        ends.result()
 
 
 def test_copies_between_gpus_that_hang_leave_what_each_gpu_gave(prove):

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 from hypothesis import given
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from nhc.hooks import leftovers
 from nhc.hooks.cleaning import clean, end_processes, remove
 from nhc.hooks.epilog import after_job
-from nhc.host import Host, Stat
+from nhc.host import Completed, Host, Stat
 from nhc.model import Verdict
 from nhc.testing.fake_host import FakeHost
 from tests.support.require import need
@@ -82,6 +83,35 @@ def test_only_the_jobs_own_gpus_are_asked_about():
     host = FakeHost({}, {("nvidia-smi", "-i", "1,2"): "1, 40000\n2, 0\n"})
     assert [left.name for left in leftovers.gpu_memory(host, "1,2", 1024.0)] == ["1"]
     assert leftovers.gpu_memory(host, None, 1024.0) == []
+
+
+def proof_of(uid, used):
+    """A node with GPU 1 and a process of this user's with the name of nhc's proof."""
+    host = FakeHost({"/proc/79/comm": "nhc-gpu-proof\n"}, {("nvidia-smi", "-i", "1"): used})
+    host.system.stats["/proc/79"] = owned(uid)
+    return host
+
+
+def test_memory_of_nhcs_own_proof_is_not_the_jobs():
+    def used(_argv, _stdin):
+        """The proof ends a moment after it was seen."""
+        if not host.exists("/proc/79/comm"):
+            return Completed(0, "1, 3\n")
+        threading.Timer(0.2, os.unlink, [host.path("/proc/79/comm")]).start()
+        return Completed(0, "1, 1560\n")
+
+    host = proof_of(0, used)
+    assert leftovers.gpu_memory(host, "1", 1024.0) == []
+
+
+def test_memory_beside_a_proof_that_does_not_end_is_not_judged_and_not_for_long(monkeypatch):
+    monkeypatch.setattr(leftovers, "PROOF_WAIT", 0.0)
+    assert leftovers.gpu_memory(proof_of(0, "1, 1560\n"), "1", 1024.0) == []
+
+
+def test_a_users_process_with_a_proofs_name_hides_nothing():
+    [left] = leftovers.gpu_memory(proof_of(1001, "1, 1560\n"), "1", 1024.0)
+    assert left.what == "1560 MiB of GPU 1 in use"
 
 
 def test_a_system_users_job_is_never_looked_at():

@@ -101,12 +101,13 @@ class Nvml:
         then: Sequence[str] = (),
         after: float = 60.0,
         all_parts: bool = False,
+        owners: Optional[Mapping[int, int]] = None,
     ) -> List[List[Any]]:
         """The outcomes of each check line on a node of scenario `base` with these faults.
 
         With `then` the checks run a second time, `after` seconds later, with these faults added; the second
         run's outcomes are returned. `NAME=VALUE` before a check is a setting for it, `/PATH=TEXT` writes a file.
-        Each check sees what it declares that it reads, with `all_parts` all there is.
+        Each check sees what it declares that it reads, with `all_parts` all there is. `owners` are users of processes.
         """
         runs = [str(self.scenario(base, *faults))]
         if then:
@@ -115,7 +116,7 @@ class Nvml:
             {
                 "scenarios": runs, "checks": list(checks), "files": dict(pci_tree() if files is None else files),
                 "settings": dict(settings or {}), "commands": dict(commands or {}), "after": after,
-                "all_parts": all_parts,
+                "all_parts": all_parts, "owners": dict(owners or {}),
             }
         )  # fmt: skip
 

@@ -6,7 +6,7 @@ import shlex
 import sys
 
 from nhc.check import find
-from nhc.host import Completed
+from nhc.host import Completed, Stat
 from nhc.render.plain import encode
 from nhc.run.call_check import call
 from nhc.testing.fake_host import FakeHost
@@ -42,6 +42,8 @@ def main():
         }
         host = FakeHost(question["files"], commands, question["settings"])
         host.system.ask = lambda name, answer: json.loads(json.dumps(answer()))
+        for pid, uid in question["owners"].items():
+            host.system.stats[f"/proc/{pid}"] = Stat(0o40555, uid, uid, 0, 0, 0, 0, 1, 1, 1, 0)
         found = []
         for scenario in question["scenarios"]:
             os.environ["NHC_FAKE_NVML"] = scenario
