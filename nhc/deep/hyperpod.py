@@ -19,8 +19,6 @@ STATUS, HEALTH, TYPES, REASONS = (
     f"{PREFIX}deep-health-check-status", f"{PREFIX}node-health-status", f"{PREFIX}fault-types",
     f"{PREFIX}fault-reasons",
 )  # fmt: skip
-IN_PROGRESS = {STATUS: "InProgress", HEALTH: "Unschedulable"}
-"""The labels while the checks run."""
 
 _NAMES = {
     "check_deep_dcgm": "dcgm test", "check_deep_efa": "EFA loopback test", "check_deep_collective": "nccl test",

@@ -1,4 +1,4 @@
-"""Where nodes are in the fabric, read from what a site has: Slurm's topology, ibnetdiscover, labels of clouds, a file.
+"""Where nodes are in the fabric, read from what a site has: Slurm's topology, ibnetdiscover, a file.
 
 Each reader takes text or values and gives a Topology; what makes no sense is a BadTopology that names the line.
 """
@@ -81,35 +81,6 @@ def ibnetdiscover(text: str, source: str = "ibnetdiscover") -> Topology:
     if not plugs:
         raise BadTopology(f"{source}: no switch with an adapter on it: is this what ibnetdiscover printed?")
     return Topology({host: (max(sorted(seen), key=seen.__getitem__),) for host, seen in plugs.items()})
-
-
-#: Labels that say where a node is, one scheme a row, from the top down. Sources: AWS EKS "node topology labels", GKE
-#: "compact placement and topology", NVIDIA topograph v0 and v1, Kubernetes well-known labels.
-LABELS: Tuple[Tuple[str, ...], ...] = (
-    ("network.topology.nvidia.com/core", "network.topology.nvidia.com/spine", "network.topology.nvidia.com/leaf"),
-    ("fabric.topograph.run/tier-3", "fabric.topograph.run/tier-2", "fabric.topograph.run/tier-1"),
-    (
-        "topology.k8s.aws/network-node-layer-1",
-        "topology.k8s.aws/network-node-layer-2",
-        "topology.k8s.aws/network-node-layer-3",
-        "topology.k8s.aws/network-node-layer-4",
-    ),
-    ("cloud.google.com/gce-topology-block", "cloud.google.com/gce-topology-subblock"),
-    ("topology.gke.io/cluster", "topology.gke.io/rack"),
-    ("topology.kubernetes.io/zone", "topology.kubernetes.io/rack"),
-)
-
-
-def from_labels(labels: Mapping[str, Mapping[str, str]]) -> Topology:
-    """The place of each node by the first scheme of `LABELS` of which it carries a label."""
-    found: Dict[str, Tuple[str, ...]] = {}
-    for node, marks in labels.items():
-        for scheme in LABELS:
-            path = tuple(marks[key] for key in scheme if marks.get(key))
-            if path:
-                found[node] = path
-                break
-    return Topology(found)
 
 
 def from_file(text: str, source: str) -> Topology:

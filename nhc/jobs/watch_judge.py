@@ -25,7 +25,6 @@ SLOW = 1.15
 """A step time above the median of all ranks by this factor is slow; jitter of synchronous training is some percent."""
 SLOW_STEPS = 3
 """Steps on which a rank must be slow, and most of its own, before it is a straggler."""
-EXAMPLES = 3
 _OWNERS = {PROGRAM: "the program ended it", SCHEDULER: "the scheduler or a person ended it",
            STORAGE: "storage ended it", **dict.fromkeys(LIMITS, "a limit ended it")}  # fmt: skip
 

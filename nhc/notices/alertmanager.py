@@ -9,8 +9,6 @@ from nhc.notices.sender import Sender
 from nhc.system.exchange import Exchange
 from nhc.timestamps import utc
 
-REFRESHES = True
-"""It resolves an alert that is not said again."""
 LASTS = 600.0
 """Seconds after which an alert that was not said again resolves: five refreshes of `Pace.refresh`."""
 

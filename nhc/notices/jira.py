@@ -15,8 +15,6 @@ from nhc.notices.notice import OPEN, TEST, Notice, cut
 from nhc.notices.sender import Sender, SendRefused, basic_auth
 from nhc.system.exchange import Exchange
 
-REFRESHES = False
-
 
 def label(notice: Notice) -> str:
     """What the issue is found by."""

@@ -17,8 +17,6 @@ from nhc.notices.sender import SendLater, SendRefused
 from nhc.system.exchange import Exchange
 from nhc.system.http_client import problem
 
-REFRESHES = False
-
 
 def payload(notice: Notice, sender: str, to: Tuple[str, ...]) -> EmailMessage:
     """The mail. The first of an incident has an id made of its key; the others answer it."""

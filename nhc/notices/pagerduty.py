@@ -9,7 +9,6 @@ from nhc.notices.sender import Sender
 from nhc.system.exchange import Exchange
 from nhc.timestamps import utc
 
-REFRESHES = False
 URL = "https://events.pagerduty.com/v2/enqueue"
 SEVERITY = {"CRIT": "critical", "UNKNOWN": "error", "WARN": "warning"}
 

@@ -9,7 +9,6 @@ from nhc.notices.notice import Notice, cut
 from nhc.notices.sender import Sender, basic_auth
 from nhc.system.exchange import Exchange
 
-REFRESHES = False
 CLEAR = "0"
 SEVERITY = {"CRIT": "1", "UNKNOWN": "3", "WARN": "4"}
 """1 critical, 2 major, 3 minor, 4 warning, 5 information, 0 clear."""

@@ -8,8 +8,6 @@ from nhc.notices.notice import Notice, cut
 from nhc.notices.sender import Sender
 from nhc.system.exchange import Exchange
 
-REFRESHES = False
-
 
 def payload(notice: Notice) -> Dict[str, object]:
     """Plain text alone: no evidence of a node becomes a link, a mention or markup."""

@@ -9,7 +9,6 @@ from nhc.notices.notice import Notice, cut
 from nhc.notices.sender import Sender
 from nhc.system.exchange import Exchange
 
-REFRESHES = False
 LIMIT = 20_000
 """Bytes: 28 KB are documented, and refusals from 21 KB on were seen."""
 COLOURS = {"CRIT": "attention", "UNKNOWN": "warning", "WARN": "warning"}

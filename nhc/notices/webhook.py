@@ -14,7 +14,6 @@ from nhc.notices.notice import Notice, cut
 from nhc.notices.sender import Sender
 from nhc.system.exchange import Exchange
 
-REFRESHES = False
 LIMIT = 20_000
 """Bytes of a body."""
 

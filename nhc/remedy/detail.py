@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Mapping, NamedTuple, Tuple
 
 from nhc.model import Action, printable
 from nhc.ports.repair import Rung
@@ -127,8 +127,3 @@ def _kept(name: str, found: object) -> Any:
 
 def _fault(value: Mapping[str, Any]) -> NodeFault:
     return NodeFault(**{**value, "action": Action(value["action"])})
-
-
-def last_of(faults: Tuple[NodeFault, ...]) -> Optional[NodeFault]:
-    """The fault seen last."""
-    return max(faults, key=lambda one: one.seen, default=None)

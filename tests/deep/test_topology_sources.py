@@ -2,7 +2,7 @@
 
 import pytest
 
-from nhc.deep.topology_sources import BadTopology, from_labels, guess_and_read, not_placed
+from nhc.deep.topology_sources import BadTopology, guess_and_read, not_placed
 
 
 def test_a_tree_of_slurm():
@@ -49,22 +49,11 @@ def test_ibnetdiscover():
     assert guess_and_read(text, "fabric").path == {"rmd701091901003": ("S-0ff08c43215bae48",)}
 
 
-def test_labels_of_a_cloud():
-    labels = {
-        "a": {"topology.k8s.aws/network-node-layer-1": "nn-1", "topology.k8s.aws/network-node-layer-3": "nn-9"},
-        "b": {},
-    }
-
-    topology = from_labels(labels)
-
-    assert topology.path == {"a": ("nn-1", "nn-9")}
-    assert not_placed(["a", "b"], topology) == ["b"]
-
-
 def test_a_plain_file():
-    assert guess_and_read("# ours\nn[1-2] spine1/leaf3\n", "places").path == {
-        "n1": ("spine1", "leaf3"), "n2": ("spine1", "leaf3"),
-    }  # fmt: skip
+    topology = guess_and_read("# ours\nn[1-2] spine1/leaf3\n", "places")
+
+    assert topology.path == {"n1": ("spine1", "leaf3"), "n2": ("spine1", "leaf3")}
+    assert not_placed(["n1", "n3"], topology) == ["n3"]
 
 
 @pytest.mark.parametrize(

@@ -181,14 +181,6 @@ def test_dcgm_that_could_not_run_and_iterations():
             dcgm_diag.parse(text)
 
 
-def test_dcgm_as_a_table():
-    found = dcgm_diag.parse_table(samples.DCGM_TABLE)
-    assert [(one.test, one.entity, one.status) for one in found.results] == [
-        ("software", "", "pass"), ("software", "GPU 0", "pass"), ("memory", "", "pass"), ("pcie", "GPU 0", "fail")]  # fmt: skip
-    with pytest.raises(ValueError, match="cut off"):
-        dcgm_diag.parse_table("\n".join(samples.DCGM_TABLE.splitlines()[:-1]))
-
-
 def test_every_error_of_dcgm_has_a_severity():
     assert len(dcgm_diag.SEVERITY_OF) == 133 - 4  # 0, 1, 2 and 21 are of unknown severity
 

@@ -149,24 +149,6 @@ DCGM3 = json.dumps({"DCGM GPU Diagnostic": {
 DCGM2 = ('{"DCGM GPU Diagnostic": {"test_categories": [{"category": "Deployment", "tests": [{"name": "Blacklist", '
          '"results": [{"status": "Fail", "warnings": "GPU 0 is on the list"}]}]}], "version": "2.4.6"}}')  # fmt: skip
 
-# DCGM issue 253, 4.2.3
-DCGM_TABLE = """\
-Successfully ran diagnostic for group.
-+---------------------------+------------------------------------------------+
-| Diagnostic                | Result                                         |
-+===========================+================================================+
-|-----  Metadata  ----------+------------------------------------------------|
-| DCGM Version              | 4.2.3                                          |
-| Driver Version Detected   | 570.148.08                                     |
-|-----  Deployment  --------+------------------------------------------------|
-| software                  | Pass                                           |
-|                           | GPU0: Pass                                     |
-+-----  Hardware  ----------+------------------------------------------------+
-| GPU Memory                | Pass - All                                     |
-| PCIe                      | Fail - GPU: 0                                  |
-+---------------------------+------------------------------------------------+
-"""
-
 GPU_BURN = (
     "Initialized device 0 with 81251 MB of memory (80493 MB available, using 72443 MB of it), using Tensor Cores\n"
     "50.0%  proc'd: 2261 (7150 Gflop/s) - 2261 (7148 Gflop/s)   errors: 0 - 0   temps: 38 C - 36 C \r"

@@ -1,4 +1,4 @@
-"""`dcgmi diag`: JSON of DCGM 3 and 4, and the table that it prints without -j.
+"""The JSON of `dcgmi diag`, from DCGM 3 and 4.
 
 Sources: NVIDIA DCGM 4.6.0 (testing/python3/dcgm_diag_schema.json, dcgmlib/dcgm_errors.h) and 3.3.9. DCGM 3 has the root
 "DCGM GPU Diagnostic" and names GPUs by `gpu_id`, or by `gpu_ids` where several share a result; DCGM 4 has the root
@@ -7,7 +7,7 @@ Sources: NVIDIA DCGM 4.6.0 (testing/python3/dcgm_diag_schema.json, dcgmlib/dcgm_
 
 from __future__ import annotations
 
-from nhc.facts.tools.output import json_object, lines
+from nhc.facts.tools.output import json_object
 from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -189,43 +189,3 @@ _NAMES = {
     "targeted power": "targeted_power", "pulse test": "pulse_test", "memtest": "memtest", "eud test": "eud",
 }  # fmt: skip
 """What the table, and the JSON of DCGM 3, call tests, by the names that DCGM 4 has and `dcgmi diag -r` takes."""
-
-
-def parse_table(text: str) -> Diagnostic:
-    """The table that `dcgmi diag` prints without -j. Raises ValueError where it has no result or no last line.
-
-    `Fail - GPU: 0` names the GPUs that failed, `Pass - All` stands for all; DCGM 4 has a row for each GPU instead.
-    """
-    results: List[DiagResult] = []
-    version = driver = category = test = ""
-    ended = False
-    for line in lines(text):
-        ended = ended or line.startswith("+---")
-        if line.startswith(("|-----  ", "+-----  ")):
-            category, ended = line.strip("|+- ").split("  ")[0].strip(), False
-        elif line.startswith("| ") and line.count("|") >= 3:
-            name, value = (cell.strip() for cell in line.strip("|").split("|")[:2])
-            ended = False
-            if name.startswith("DCGM Version"):
-                version = value
-            elif name.startswith("Driver Version"):
-                driver = value
-            elif category and category != "Metadata":
-                test = _NAMES.get(name.lower(), name.lower()) or test
-                results += _row(test, category, value)
-    if not results:
-        raise ValueError("no result in it")
-    if not ended:
-        raise ValueError("the table is cut off")
-    return Diagnostic(4 if version[:2] >= "4." else 3, version, driver, tuple(results))
-
-
-def _row(test: str, category: str, value: str) -> List[DiagResult]:
-    own, colon, status = value.partition(": ")
-    if own.startswith("GPU") and own[3:].isdigit() and colon:
-        return [DiagResult(test, category, f"GPU {own[3:]}", _status(status))]
-    status, _, whom = value.partition(" - ")
-    if status.lower() not in STATUSES:
-        return []  # a warning's text, or how it goes on
-    gpus = whom.replace("GPUs:", "").replace("GPU:", "").split(",") if whom.startswith("GPU") else [""]
-    return [DiagResult(test, category, f"GPU {one.strip()}" if one else "", _status(status)) for one in gpus]
