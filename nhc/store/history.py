@@ -8,11 +8,12 @@ from typing import Dict, List, NamedTuple, Optional, Tuple
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from nhc.store.episodes import REPAIR
 from nhc.store.schema import episodes, problems
 
 
 class HistoryPart(NamedTuple):
-    """A part of the span. `standing` are problems by verdict at its end; `opened` and `ended` are episodes within it.
+    """A part of the span. `standing` are problems by verdict at its end; `opened` and `ended` are repairs within it.
 
     `ended` has them by the state that they ended in. `at` is the part's end, in Unix seconds.
     """
@@ -38,7 +39,7 @@ def of_fleet(connection: Connection, began: float, width: float, parts: int) -> 
             standing += steps[verdict, place]
             part.standing[verdict] = standing
     first, last = _place(episodes.c.opened, began, width), _place(episodes.c.ended, began, width)
-    for state, came, went, count in _counts(connection, episodes, episodes.c.state, first, last, began):
+    for state, came, went, count in _counts(connection, episodes, episodes.c.state, first, last, began, REPAIR):
         if 0 <= came < parts:
             made[came] = made[came]._replace(opened=made[came].opened + count)
         if went is not None and 0 <= went < parts:
@@ -58,10 +59,11 @@ def _counts(
     first: sa.ColumnElement[int],
     last: sa.ColumnElement[int],
     began: float,
+    *which: sa.ColumnElement[bool],
 ) -> List[Tuple[str, int, Optional[int], int]]:
     """Rows that are open or ended since: kind, part of the beginning, part of the end (None while open), how many."""
     found: List[Tuple[str, int, Optional[int], int]] = []
     for wanted in (table.c.ended.is_(None), table.c.ended >= began):  # an index each
-        asked = sa.select(kind, first, last, sa.func.count()).where(wanted).group_by(kind, first, last)
+        asked = sa.select(kind, first, last, sa.func.count()).where(wanted, *which).group_by(kind, first, last)
         found += [(str(row[0]), int(row[1]), row[2], int(row[3])) for row in connection.execute(asked)]
     return found

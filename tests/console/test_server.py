@@ -20,7 +20,7 @@ from nhc.console.settings import parse
 from nhc.console.sources import StoreSource
 from nhc.model import Verdict
 from nhc.ports.adapter import AdapterError, Mark, NodeState
-from nhc.store import attempts, audit, episodes, holds
+from nhc.store import attempts, audit, episodes, holds, trains
 from nhc.store.errors import StoreError
 from tests.console.conftest import ROLES, Running, report, settings
 from tests.support.ports import free_ports
@@ -553,6 +553,21 @@ def test_the_history_of_the_fleet_has_what_stood_and_what_was_repaired(console, 
     assert sum(part["opened"] for part in value["parts"]) == 1
     assert value["parts"][-1]["ended"] == {"returned": 1}
     assert console.ask("GET", "/api/history?days=2")[0] == 409
+
+
+def test_the_history_of_the_fleet_has_no_maintenance_among_its_repairs(console, site):
+    with site.store.write() as connection:
+        trains.create(
+            connection, "kernel", [["b1"], ["b2"]], plan="", digest="", state="running", node_state="planned",
+            by="alice", why="a new kernel", now=site.now - 60,
+        )  # fmt: skip
+        one = trains.nodes_of(connection, trains.get(connection, "kernel").id)[0]
+        episodes.save_step(connection, one, step("nhc train", "done"), now=site.now, state="returned", ended=site.now)
+
+    parts = console.ask("GET", "/api/history?days=1")[1]["parts"]
+
+    assert sum(part["opened"] for part in parts) == 1  # the site's one repair
+    assert [part["ended"] for part in parts if part["ended"]] == []
 
 
 def test_what_has_moved_on_since_it_was_shown_is_not_decided(console, site):
