@@ -54,13 +54,14 @@ class Performer:
         """
         found = self.mark(cases, views, waits)
         free = self._free(cases, views)
-        self._mark_again([case for case in free if _to_mark_again(case, views[case.episode.id])])
+        anew = self._mark_again([case for case in free if _to_mark_again(case, views[case.episode.id])])
+        cases, free = _as_written(cases, anew), _as_written(free, anew)
         found += self._clear([case for case in free if case.state is EpisodeState.RETURNING], views)
         self._evict([case for case in free if case.state is EpisodeState.DRAINING], views)
         found += self._send([case for case in cases if case.state is EpisodeState.ACTING and self.is_fresh(case)])
         moved = self._move_work([case for case in cases if _fenced(case, views[case.episode.id])])
         halfway = [case for case in cases if _halfway(case, views[case.episode.id].progress)]
-        found += self._follow([moved.get(case.episode.id, case) for case in halfway])
+        self._follow(_as_written(halfway, moved))
         return found
 
     def mark(
@@ -83,7 +84,7 @@ class Performer:
         applied = self.actuators.mark(cases, now)
         return self._applied(cases, [(case, marked(case, applied[case.episode.id], now)) for case in cases], now)
 
-    def _mark_again(self, cases: Sequence[EpisodeCase]) -> None:
+    def _mark_again(self, cases: Sequence[EpisodeCase]) -> List[Written]:
         """Set our mark anew, or see that it stands; the episode keeps what stands in the way."""
         now = self.clock()
         applied = self.actuators.mark(cases, now)
@@ -95,7 +96,7 @@ class Performer:
                 moves.append((case, Move(None, detail, f"marked anew: {done.message}")))
             else:
                 moves.append((case, _again(case.detail, f"mark: {done.message}", now)))
-        self._applied(cases, moves, now)
+        return self._applied(cases, moves, now)
 
     def _clear(self, cases: Sequence[EpisodeCase], views: Mapping[int, EpisodeView]) -> List[Written]:
         now = self.clock()
@@ -107,10 +108,8 @@ class Performer:
             cases, [(case, cleared(case, applied.get(case.episode.id, gone), now)) for case in cases], now
         )
 
-    def _move_work(self, cases: Sequence[EpisodeCase]) -> Dict[int, EpisodeCase]:
-        """Let the work of dead machines start elsewhere, before they are switched on again; the audit log says so. The
-        cases whose rows that has changed.
-        """
+    def _move_work(self, cases: Sequence[EpisodeCase]) -> List[Written]:
+        """Let the work of dead machines start elsewhere, before they are switched on again; the audit log says so."""
         done = (
             self.actuators.move_work([case.episode.node for case in cases]) if self.settings.silence.move_work else {}
         )
@@ -119,14 +118,14 @@ class Performer:
             one = done.get(case.episode.node)
             if one is not None and one.effect is not Effect.UNCHANGED:
                 moves.append((case, Move(None, case.detail._replace(moved=now), f"its work may move: {one.message}")))
-        return {written.case.episode.id: written.case for written in self.records.save(moves, now, {})}
+        return self.records.save(moves, now, {})
 
     def _applied(
         self, cases: Sequence[EpisodeCase], moves: Sequence[Tuple[EpisodeCase, Move]], now: float
     ) -> List[Written]:
         self._tried |= {case.episode.id for case in cases}
         some = [(case, move) for case, move in moves if changes(case.detail, move)]
-        return [one for one in self.records.save(some, now, {}) if one.move.event is not None]
+        return self.records.save(some, now, {})
 
     def _send(self, cases: Sequence[EpisodeCase]) -> List[Written]:
         """Send what was written down, and write each answer down as soon as it is there."""
@@ -207,7 +206,7 @@ class Performer:
                 moves.append((case, Move(None, case.detail._replace(waiting=f"work: {why}", waiting_since=since), why)))
         self.records.save(moves, now, {})
 
-    def _follow(self, cases: Sequence[EpisodeCase]) -> List[Written]:
+    def _follow(self, cases: Sequence[EpisodeCase]) -> None:
         """Send the call that follows the first of a repair of several; each is written down before. It may be asked for
         again, its contract says: it changes nothing where it took effect already.
         """
@@ -222,7 +221,12 @@ class Performer:
                 if sent.answer is Answer.ACCEPTED:
                     detail = detail._replace(follow_id=sent.request_id, follow_message=sent.message or "accepted")
                 self.records.save([(one.case, Move(None, detail, sent.message))], self.clock(), {})
-        return []
+
+
+def _as_written(cases: Sequence[EpisodeCase], written: Sequence[Written]) -> List[EpisodeCase]:
+    """The cases with the rows that were written since: what is saved with an older row is dropped."""
+    rows = {one.case.episode.id: one.case for one in written}
+    return [rows.get(case.episode.id, case) for case in cases]
 
 
 def unsent(case: EpisodeCase, why: str) -> Move:
@@ -256,10 +260,11 @@ def cleared(case: EpisodeCase, applied: Applied, now: float) -> Move:
 def _to_mark_again(case: EpisodeCase, view: EpisodeView) -> bool:
     """Whether our mark is gone from a node that is not proved yet, or is one that others may clear."""
     if _halfway(case, view.progress):
-        return False  # first the call that follows: a row that is written anew in this round is no longer the one read
+        return False  # first the call that follows: what is marked anew is not tried again in this round
     view = view._replace(detail=case.detail)
-    if case.state is not EpisodeState.ACTING and (borrowed(view) or bare(view)):
-        return True  # what is about to be sent is not written anew: its row would not be the one that was decided
+    # Nothing comes between what was decided and its sending, and a node that is about to be cleared needs no mark.
+    if case.state not in (EpisodeState.ACTING, EpisodeState.RETURNING) and (borrowed(view) or bare(view)):
+        return True
     return unmarked(view) and view.node is not None and not case.detail.replacement
 
 

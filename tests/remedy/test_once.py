@@ -4,13 +4,13 @@ import pytest
 import sqlalchemy as sa
 
 from nhc.model import Action
-from nhc.ports.adapter import KEEPER, OWNER, Mark
+from nhc.ports.adapter import KEEPER, OWNER, Applied, Effect, Mark
 from nhc.ports.repair import Answer, Progress, Rung, Sent, Stage
 from nhc.remedy.persons import close_breaker
 from nhc.remedy.repairers import RepairerEntry
 from nhc.remedy.settings import RepairerSettings
 from nhc.store import attempts, audit, episodes, holds, schema
-from tests.support.remedy_world import FakeRepairer, Killed, Node, Sickness, World
+from tests.support.remedy_world import FakeMarker, FakeRepairer, Killed, Node, Sickness, World
 
 
 def last(world, node="n1"):
@@ -326,3 +326,45 @@ def test_where_marks_keep_no_owner_a_repair_of_two_calls_is_finished_and_the_mar
     with world.plain.read() as connection:
         anew = [one for page in audit.walk(connection) for one in page if "marked anew" in str(one)]
     assert 0 < len(anew) < 15
+
+
+def test_where_marks_keep_no_owner_a_node_is_back_in_the_round_in_which_it_is_proved(world):
+    world.nodes["n1"] = Unmarked("n1")
+    controller = world.controller()
+    world.fall_sick("n1")
+    states = []
+    for _ in range(20):
+        world.run(controller, 1)
+        states.append(last(world).state)
+    assert states[-1] == "returned"
+    assert "returning" not in states
+    with world.plain.read() as connection:
+        steps = [one.what for page in audit.walk(connection) for one in page]
+    assert steps[-2:] == ["episode.returning", "episode.returned"]  # and no mark is set between them
+
+
+class Moving(FakeMarker):
+    """A scheduler of a site's own package: it keeps no owner with a mark, and work that is bound to a dead node."""
+
+    def __init__(self, world):
+        super().__init__(world)
+        self.moved = []
+
+    def move_work(self, names):
+        new = [name for name in names if name not in self.moved]
+        self.moved += new
+        return [Applied(name, Effect.CHANGED if name in new else Effect.UNCHANGED, "volumes") for name in names]
+
+
+def test_that_work_may_move_is_written_down_where_the_mark_is_set_anew_in_the_same_round(world):
+    world.nodes["n1"] = Unmarked("n1")
+    controller = world.controller("[reasons.NodeSilent]\nsettle = '5m'")
+    controller.actuators.marker = Moving(world)
+    world.report()
+    world.die("n1")
+    world.run(controller, 18)
+    assert world.sendings("n1") == [Rung.POWER_CYCLE]
+    assert controller.actuators.marker.moved == ["n1"]
+    with world.plain.read() as connection:
+        rows = [one for page in audit.walk(connection) for one in page if "its work may move" in one.detail]
+    assert [one.node for one in rows] == ["n1"]
