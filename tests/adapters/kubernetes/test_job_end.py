@@ -9,9 +9,10 @@ from nhc.jobs.why import decide
 from nhc.jobs.why_logs import JobLogs
 from nhc.jobs.why_record import record_clues
 from nhc.ports.adapter import AdapterError
-from nhc.ports.jobs import LossCause
+from nhc.ports.jobs import JobName, LossCause
 from nhc_adapters.kubernetes.api.access import Access
-from nhc_adapters.kubernetes.api.client import Client
+from nhc_adapters.kubernetes.api.client import Client, namespaced
+from nhc_adapters.kubernetes.jobs.end_events import event_selectors
 from nhc_adapters.kubernetes.jobs.job_end import read_end
 from tests.support.http_server import Handler, serving
 
@@ -33,28 +34,43 @@ def pod(name, node, reason="Error", code=1, index="0", **status):
     }  # fmt: skip
 
 
+def page(events, query):
+    """What the API server's list has: field selectors as pkg/registry/core/event/strategy.go has them, and pages."""
+
+    def fits(event):
+        fields = {"reason": event["reason"], **{f"involvedObject.{k}": v for k, v in event["involvedObject"].items()}}
+        return all(fields.get(name) == value for name, _, value in
+                   (one.partition("=") for one in query.get("fieldSelector", "").split(",") if one))  # fmt: skip
+
+    found, start, most = list(filter(fits, events)), int(query.get("continue", 0)), int(query.get("limit", 0))
+    rest = {"continue": str(start + most)} if most and len(found) > start + most else {}
+    return {"items": found[start : start + most] if most else found, "metadata": rest}
+
+
 @pytest.fixture
 def api():
     """An API server; `pods` and `logs` are what it has, a log of None is refused."""
 
     class Api(Handler):
-        pods, logs, events = [], {}, []
+        pods, logs, events, asked = [], {}, [], []
 
         def get(self):
             url = urlsplit(self.path)
+            self.asked.append(self.path)
             if url.path.endswith("/log"):
                 text = self.logs.get(url.path.split("/")[-2])
                 self.answer(403 if text is None else 200, text or '{"message": "forbidden"}')
                 return
             if url.path.endswith("/events"):
-                found = {"message": "forbidden"} if self.events is None else {"items": self.events, "metadata": {}}
+                query = {name: value for name, [value] in parse_qs(url.query).items()}
+                found = {"message": "forbidden"} if self.events is None else page(self.events, query)
                 self.answer(403 if self.events is None else 200, json.dumps(found))
                 return
             wanted = parse_qs(url.query).get("labelSelector", [""])[0].partition("=")
             found = [one for one in self.pods if one["metadata"]["labels"].get(wanted[0]) == wanted[2]]
             self.answer(200, json.dumps({"items": found, "metadata": {}}))
 
-    Api.pods, Api.logs, Api.events = [], {}, []
+    Api.pods, Api.logs, Api.events, Api.asked = [], {}, [], []
     with serving(Api) as server:
         yield Api, Client(Access(f"http://127.0.0.1:{server.server_port}"), retry_for=0.1)
 
@@ -177,3 +193,64 @@ def test_events_that_may_not_be_read_are_said(api):
     [missing] = read_end(client, "team/llama", "default").missing
 
     assert missing.startswith("its Events: ")
+
+
+def test_events_of_other_reasons_are_not_asked_for_and_those_of_one_reason_are_bounded(api):
+    server, client = api
+    server.pods = [labelled(pod("llama-x", "n1", code=143), **JOB)]
+    server.logs = {"llama-x": "step 3\n"}
+    server.events = [event("Pod", f"other-{number}", "Preempted", "by another") for number in range(2500)]
+    server.events += [event("Pod", f"other-{number}", "Unhealthy", "Readiness probe failed") for number in range(5000)]
+    server.events.append(event("Pod", "llama-x", "Evicted", "The node was low on resource: memory."))
+
+    record = read_end(client, "team/llama", "default")
+
+    assert record.losses[0].cause is LossCause.EVICTED
+    assert record.missing == (
+        "its Events: more than 2000 in its namespace with involvedObject.kind=Pod,reason=Preempted",
+    )
+    assert len([path for path in server.asked if "/events" in path]) == 8  # four pages of one reason, four reasons
+
+
+def test_events_of_pods_are_not_asked_for_where_the_pods_say_why_they_ended(api):
+    server, client = api
+    server.pods, server.logs = [labelled(pod("llama-x", "n1", "OOMKilled", 137), **JOB)], {"llama-x": "step\n"}
+
+    read_end(client, "team/llama", "default")
+
+    assert len([path for path in server.asked if "/events" in path]) == 1
+
+
+def test_one_refusal_is_enough_to_know_that_logs_may_not_be_read(api):
+    server, client = api
+    server.pods = [labelled(pod(f"llama-{number}", "n1"), **JOB) for number in range(40)]
+
+    first, rest = read_end(client, "team/llama", "default").missing
+
+    assert "403" in first
+    assert rest == "the logs of 39 more pods were not read"
+    assert len([path for path in server.asked if path.partition("?")[0].endswith("/log")]) == 1
+
+
+def test_a_real_api_server_knows_the_selectors(kube):
+    """And gives the Events of this pod alone, with the right that the loop's role has."""
+
+    def body(name, reason, about):
+        return {"apiVersion": "v1", "kind": "Event", "metadata": {"name": name, "namespace": kube.namespace},
+                "involvedObject": {**about, "namespace": kube.namespace}, "reason": reason, "type": "Warning",
+                "message": f"{reason} for {about['name']}", "lastTimestamp": "2026-11-23T02:46:00Z"}  # fmt: skip
+
+    one = pod("llama-x", "n1", code=143)
+    one["metadata"].update(uid="uid-llama-x", labels=JOB)
+    said = [body("e1", "Preempted", {"kind": "Pod", "name": "llama-x", "uid": "uid-llama-x"}),
+            body("e2", "Unhealthy", {"kind": "Pod", "name": "llama-x", "uid": "uid-llama-x"}),
+            body("e3", "DeadlineExceeded", {"kind": "Job", "name": "llama"}),
+            body("e4", "DeadlineExceeded", {"kind": "Job", "name": "other"})]  # fmt: skip
+    path = namespaced(kube.namespace, "events")
+    for event_body in said:
+        kube.admin.post(path, event_body)
+
+    selectors = event_selectors(JobName("Job", kube.namespace, "llama"), [one])
+    found = [item for selector in selectors for item in kube.admin.items(path, fieldSelector=selector)]
+
+    assert sorted(item["metadata"]["name"] for item in found) == ["e1", "e3"]

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any, Dict, Tuple
 
 import pytest
 import yaml
@@ -19,6 +19,7 @@ from tests.support.crds import install
 from tests.support.kube import Kube, environment
 
 ON = ("--set=jobs.enabled=true,store.secret=nhc-store",)
+LOGS = ("--set=jobs.readLogs=true",)
 
 
 def documents(text: str) -> Dict[str, Any]:
@@ -27,19 +28,22 @@ def documents(text: str) -> Dict[str, Any]:
             if doc["metadata"]["name"].startswith("nhc-jobs")}  # fmt: skip
 
 
-def kustomized(plane: Any) -> str:
-    return str(plane.kubectl("kustomize", str(MANIFESTS / "jobs")).stdout)
+def kustomized(plane: Any, folder: str = "jobs") -> str:
+    return str(plane.kubectl("kustomize", str(MANIFESTS / folder)).stdout)
 
 
-def test_the_chart_and_kustomize_make_the_same_and_the_api_server_takes_both(installed: Any) -> None:
+@pytest.mark.parametrize(("folder", "options", "count"), [("jobs", (), 6), ("jobs-logs", LOGS, 8)])
+def test_the_chart_and_kustomize_make_the_same_and_the_api_server_takes_both(
+    installed: Any, folder: str, options: Tuple[str, ...], count: int
+) -> None:
     made = []
-    for text in (kustomized(installed), chart(installed, *ON)):
+    for text in (kustomized(installed, folder), chart(installed, *ON, *options)):
         assert "statefulset.apps/nhc-jobs serverside-applied (server dry run)" in taken(installed, text)
         found = {name: plain(doc) for name, doc in documents(text).items() if doc["kind"] != "ConfigMap"}
         for volume in found["StatefulSet/nhc-jobs"]["spec"]["template"]["spec"]["volumes"]:
             volume.pop("configMap", None)  # kustomize's names have a hash
         made.append(found)
-    assert len(made[0]) == 6
+    assert len(made[0]) == count
     assert made[0] == made[1]
     spec = made[0]["StatefulSet/nhc-jobs"]["spec"]["template"]["spec"]
     assert spec["securityContext"]["runAsNonRoot"] is True
@@ -86,7 +90,14 @@ def test_the_loop_runs_as_the_manifest_starts_it(kube: Kube, installed: Any, tmp
             assert done.returncode == 0, done.stderr
             assert "0 would be restarted" in done.stdout
             assert (tmp_path / f"store{number}.db").exists()
-        for verb, what in (("delete", "nodes"), ("patch", "nodes"), ("delete", "pods"), ("get", "secrets")):
+        for verb, what in (
+            ("delete", "nodes"),
+            ("patch", "nodes"),
+            ("delete", "pods"),
+            ("get", "secrets"),
+            ("get", "pods/log"),
+            ("list", "events"),
+        ):
             said = kube.plane.kubectl("auth", "can-i", verb, what,
                                       f"--as=system:serviceaccount:{SYSTEM}:nhc-jobs", check=False)  # fmt: skip
             assert said.stdout.strip() == "no", (verb, what)

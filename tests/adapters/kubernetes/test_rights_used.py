@@ -78,6 +78,10 @@ USED: Dict[str, Dict[str, Tuple[str, str]]] = {
         "create commands.bus.volcano.sh": ("jobs/controller.py", "self.client.post(path, body)"),
         **KUEUE, "patch workloads.kueue.x-k8s.io": ("jobs/kueue.py", 'client.patch(path, {"spec": {"active"'),
     },
+    "nhc-jobs-logs": {
+        "get pods/log": ("jobs/job_end.py", "client.text(path, container=container"),
+        "list events": ("jobs/job_end.py", 'client.items(namespaced(job.namespace, "events"), fieldSelector=selector)'),
+    },
     "nhc-remedy": {
         "get nodes": GET_NODE, "list nodes": LIST_NODES, "watch nodes": ("api/reflector.py", "self.client.watch("),
         "patch nodes": PATCH_NODE, "list pods": LIST_PODS, "create pods/eviction": EVICT, **LEASE,

@@ -21,6 +21,13 @@ NO_END = "Cancelling deletion"
 """What the taint manager says, under the same reason, of a pod that stays."""
 
 
+def event_selectors(job: JobName, pods: Sequence[Mapping[str, Any]]) -> List[str]:
+    """Field selectors of the Events that can tell more than the pods do: one a reason, however many pods there are."""
+    about_job = f"involvedObject.kind={job.kind},involvedObject.name={job.name},reason=DeadlineExceeded"
+    about_pods = [f"involvedObject.kind=Pod,reason={reason}" for reason in POD_CAUSES]
+    return [about_job, *(about_pods if any(map(_unexplained, pods)) else ())]
+
+
 def event_losses(job: JobName, pods: Sequence[Mapping[str, Any]], events: Iterable[Mapping[str, Any]]) -> List[JobLoss]:
     """The losses that Events tell, by time: of the job itself, and of pods whose status says no more than an exit."""
     known = {str(get(pod, "metadata", "uid") or ""): pod for pod in pods}

@@ -6,6 +6,7 @@ and Events in his own namespace. The API server keeps Events for an hour (--even
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from nhc.model import printable
@@ -14,7 +15,7 @@ from nhc.ports.job_ends import JobEndRecord, JobLogText
 from nhc.ports.jobs import JobLoss, JobName
 from nhc_adapters.kubernetes.api.client import Client, namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError, Unreachable
-from nhc_adapters.kubernetes.jobs.end_events import event_losses
+from nhc_adapters.kubernetes.jobs.end_events import event_losses, event_selectors
 from nhc_adapters.kubernetes.jobs.kinds import get, moment
 from nhc_adapters.kubernetes.jobs.pods import is_living, losses, nodes_of
 
@@ -30,6 +31,10 @@ RANKS = ("training.kubeflow.org/replica-index", "batch.kubernetes.io/job-complet
 PODS_READ = 64
 """Pods whose logs are read: those that failed first."""
 LOG_BYTES, LOG_LINES = str(4 << 20), "20000"
+REFUSED = (401, 403)
+"""Who may not read one pod's log may read none of the namespace."""
+EVENTS_READ = 2000
+"""Events of one reason that are read."""
 
 
 def read_end(client: Client, name: str, home: str) -> Optional[JobEndRecord]:
@@ -69,18 +74,24 @@ def _record(client: Client, job: JobName, pods: Sequence[Mapping[str, Any]]) -> 
 
 def _losses(client: Client, job: JobName, pods: Sequence[Mapping[str, Any]]) -> Tuple[List[JobLoss], List[str]]:
     """What the pods and the Events say, by time, and what could not be read."""
-    told = losses(pods)
-    try:
-        events = list(client.items(namespaced(job.namespace, "events")))
-    except (ApiError, Unreachable) as error:
-        return told, [f"its Events: {error}"]
-    return sorted([*told, *event_losses(job, pods, events)], key=lambda loss: loss.at), []
+    told, missing = losses(pods), []
+    events: List[Mapping[str, Any]] = []
+    for selector in event_selectors(job, pods):
+        try:  # a namespace may have a hundred thousand Events of other reasons and jobs
+            found = list(islice(client.items(namespaced(job.namespace, "events"), fieldSelector=selector), EVENTS_READ))
+        except (ApiError, Unreachable) as error:
+            return told, [f"its Events: {error}"]
+        if len(found) == EVENTS_READ:
+            missing.append(f"its Events: more than {EVENTS_READ} in its namespace with {selector}")
+        events += found
+    return sorted([*told, *event_losses(job, pods, events)], key=lambda loss: loss.at), missing
 
 
 def _logs(client: Client, namespace: str, pods: Sequence[Mapping[str, Any]]) -> Tuple[List[JobLogText], List[str]]:
     found: List[JobLogText] = []
     missing: Dict[str, None] = {}
     ordered = sorted(pods, key=lambda pod: (get(pod, "status", "phase") != "Failed", str(get(pod, "metadata", "name"))))
+    read = 0
     for pod in ordered[:PODS_READ]:
         name, node = str(get(pod, "metadata", "name") or ""), str(get(pod, "spec", "nodeName") or "")
         for container in [str(one.get("name")) for one in get(pod, "spec", "containers") or ()]:
@@ -89,11 +100,16 @@ def _logs(client: Client, namespace: str, pods: Sequence[Mapping[str, Any]]) -> 
                 text = client.text(path, container=container, limitBytes=LOG_BYTES, tailLines=LOG_LINES)
             except (ApiError, Unreachable) as error:
                 missing[f"the log of {name}: {error}"] = None
+                if isinstance(error, Unreachable) or error.status in REFUSED:
+                    return found, [*list(missing)[:20], *_unread(len(ordered) - read - 1)]
                 continue
             found.append(JobLogText(f"{name}/{container}", "", text, _rank(pod), node))
-    if len(ordered) > PODS_READ:
-        missing[f"the logs of {len(ordered) - PODS_READ} more pods were not read"] = None
-    return found, list(missing)[:20]
+        read += 1
+    return found, [*list(missing)[:20], *_unread(len(ordered) - read)]
+
+
+def _unread(count: int) -> List[str]:
+    return [f"the logs of {count} more pods were not read"] if count else []
 
 
 def _rank(pod: Mapping[str, Any]) -> int:
