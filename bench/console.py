@@ -22,9 +22,10 @@ from typing import List, Optional
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from bench.common import verdict
+from nhc.console.fleet_nodes import NodeRow
 from nhc.console.server import Server, serve
 from nhc.console.settings import parse
-from nhc.console.snapshot import NodeRow, Snapshot, take
+from nhc.console.snapshot import Snapshot, take
 from nhc.model import Report
 from tests.support.ports import free_ports
 

@@ -58,11 +58,11 @@ class Past:
         return ((names[int(random_number() * count)], at) for at in times)
 
     def nodes(self) -> Iterator[Row]:
-        """All nodes, healthy a minute ago."""
+        """All nodes, healthy, whose reports came in over the last minute."""
         now = self.now
         for number, name in enumerate(self.names):
             groups = json.dumps({"rack": f"r{number // 36:04}", "pool": f"p{number % 7}"})
-            yield name, "h100", groups, "{}", "OK", now - DAY, now - 60, now - 60, now - DAY, "agent"
+            yield name, "h100", groups, "{}", "OK", now - DAY, now - 60, now - number % 60, now - DAY, "agent"
 
     def problems(self) -> Iterator[Row]:
         """Those of the last hour stand."""

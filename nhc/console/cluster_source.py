@@ -6,7 +6,8 @@ import threading
 import time
 from typing import Callable, Dict, List, Optional
 
-from nhc.console.snapshot import NodeRow, ProblemRow, Snapshot, take
+from nhc.console.fleet_nodes import NodeRow
+from nhc.console.snapshot import ProblemRow, Snapshot, take
 from nhc.console.sources import SourceError, problem_rows
 from nhc.model import Report
 from nhc.ports.adapter import AdapterError, ConditionReport, ConditionReports, NodeSource, NodeState

@@ -7,11 +7,12 @@ what it missed, else one `resync`, after which it asks for the whole map once.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections import deque
 from typing import Any, Callable, Deque, Dict, List, Mapping, NamedTuple, Optional, Set, Tuple, TypeVar
 
-from nhc.console.snapshot import Snapshot, changed_nodes, changes
+from nhc.console.snapshot import Snapshot, changed_nodes, changes, layout_change
 from nhc.console.sources import FleetSource, SourceError
 from nhc.store.errors import StoreError
 
@@ -24,7 +25,10 @@ QUEUE = 60
 
 
 NAMED = 100
-"""Nodes whose problems changed that a message names; where they are more, every screen looks."""
+"""Nodes whose problems, or whose places in the layout, changed that a message names; for more, every screen looks."""
+
+RESTING = 5
+"""Times as seldom as `every` is the source read while there is no viewer and nobody asks."""
 
 ANSWERS = 256
 """Answers of one snapshot that are kept: views that several people look at."""
@@ -50,16 +54,31 @@ class Hub:
         self.read_at = 0.0
         self.number = 0
         self.dropped = 0
+        self._looked: Optional[asyncio.Event] = None
         self._answers: Dict[str, asyncio.Future[Any]] = {}
         self._counts: Dict[str, Tuple[float, asyncio.Future[Mapping[str, object]]]] = {}
         self._ring: Deque[StreamMessage] = deque(maxlen=RING)
         self._viewers: Set[asyncio.Queue[Optional[StreamMessage]]] = set()
 
     async def run(self) -> None:
-        """Read every so often after a first `refresh`, until it is cancelled."""
+        """Read every so often after a first `refresh`, RESTING times as seldom while nobody looks. Until cancelled."""
+        looked = self._looked = asyncio.Event()  # here: Python 3.9 binds it to the loop that runs now
         while True:
             await asyncio.sleep(self.every)
+            if not self._viewers:
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(looked.wait(), self.every * (RESTING - 1))
+            looked.clear()
             await self.refresh()
+
+    def look(self) -> Optional[Snapshot]:
+        """The last snapshot, for somebody who asks; None before there is one."""
+        self._wake()
+        return self.snapshot
+
+    def _wake(self) -> None:
+        if self._looked is not None:
+            self._looked.set()
 
     async def refresh(self) -> None:
         """Read once. What cannot be read leaves the last snapshot, and says so to everybody."""
@@ -76,9 +95,13 @@ class Hub:
             self.problem = ""
             self._tell("trouble", {"why": ""})
         self._tell("beat", {"at": new.at, "counts": new.counts()}, keep=False)
-        if old is None or old.layout != new.layout:
-            self._tell("layout", {"layout": new.layout})
+        if old is None:
             return
+        if old.layout != new.layout:
+            change = layout_change(old, new, NAMED)
+            self._tell("layout", change._asdict() if change is not None else {"layout": new.layout})
+            if change is None:
+                return  # every screen asks anew
         changed = changes(old, new)
         if changed:
             self._tell("letters", {"layout": new.layout, "changes": changed})
@@ -164,6 +187,7 @@ class Hub:
         for event in missed or []:
             queue.put_nowait(event)
         self._viewers.add(queue)
+        self._wake()
         return queue
 
     def leave(self, queue: asyncio.Queue[Optional[StreamMessage]]) -> None:

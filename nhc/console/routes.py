@@ -235,6 +235,7 @@ ROUTES = (
     PageRoute("POST", "/logout", Scope.OPEN, person_routes.log_out),
     PageRoute("GET", "/api/me", Scope.OPEN, person_routes.me),
     PageRoute("GET", "/api/stream", Scope.STATE, _stream),
+    PageRoute("GET", "/api/counts", Scope.STATE, _of_snapshot(lambda s, _r: screens.counts(s))),
     PageRoute("GET", "/api/layout", Scope.STATE, _of_snapshot(lambda s, _r: screens.layout(s))),
     PageRoute("GET", "/api/fleet", Scope.STATE, _of_snapshot(lambda s, _r: screens.fleet(s))),
     PageRoute("GET", "/api/check/{check}", Scope.STATE, _of_snapshot(

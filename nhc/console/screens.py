@@ -6,19 +6,12 @@ Every list is bounded and says how much was left out. Texts are data: the page p
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections import Counter
 from typing import Dict, List, Mapping, NamedTuple, Optional
 
-from nhc.console.snapshot import (
-    WORST,
-    FleetProblem,
-    NodeWork,
-    ProblemRow,
-    Snapshot,
-    check_matrix,
-    fold_causes,
-    letter_of,
-)
+from nhc.console.fleet_nodes import WORST, letter_of
+from nhc.console.snapshot import FleetProblem, NodeWork, ProblemRow, Snapshot, check_matrix, fold_causes
 from nhc.matching.node_ranges import expand, fold
 from nhc.model import Report
 from nhc.render.json import to_dict
@@ -64,6 +57,11 @@ def layout(snapshot: Snapshot) -> Value:
 def fleet(snapshot: Snapshot) -> Value:
     """A letter for each node, and the counts."""
     return {"layout": snapshot.layout, "at": snapshot.at, "letters": snapshot.letters, "counts": snapshot.counts()}
+
+
+def counts(snapshot: Snapshot) -> Value:
+    """The counts alone: what a screen that shows no map needs of the fleet."""
+    return {"layout": snapshot.layout, "at": snapshot.at, "counts": snapshot.counts()}
 
 
 def letters_of_check(snapshot: Snapshot, check: str) -> Value:
@@ -179,6 +177,7 @@ def node(snapshot: Snapshot, name: str, report: Optional[Report], links: Mapping
         raise Missing(f"no node is called {name}")
     return {
         **row._asdict(), "letter": letter_of(row, snapshot.at, stale), "at": snapshot.at,
+        "layout": snapshot.layout, "place": bisect_left(snapshot.names, name),
         "problems": [problem_row(snapshot, one) for one in snapshot.problems if one.node == name],
         "report": to_dict(report) if report else None,
         "links": {title: address.replace("{node}", name) for title, address in links.items()},

@@ -51,9 +51,10 @@ class Server:
 
     def snapshot(self) -> Snapshot:
         """The last one that could be read. Raises SourceError before there is one."""
-        if self.hub.snapshot is None:
+        found = self.hub.look()
+        if found is None:
             raise SourceError(self.hub.problem)
-        return self.hub.snapshot
+        return found
 
     def kept(self) -> Store:
         """The store. Raises Missing where there is none."""

@@ -5,30 +5,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from nhc.console.fleet_nodes import NEVER, STALE, WORST, FleetNodes, NodeRow
 from nhc.store.problem_groups import RANK, by_cause, group
-
-LETTERS = {"OK": "o", "WARN": "w", "UNKNOWN": "u", "CRIT": "c", "SKIP": "u", "": "n"}
-STALE = "s"
-NEVER = "n"
-"""A node that no report has come from. Neither it nor a stale one is ever shown as healthy."""
-WORST = "cuwsno"
-"""The letters, the worst first."""
-
-
-class NodeRow(NamedTuple):
-    """One node. Times are Unix seconds, None where there is none; `groups` are facts such as rack or pool."""
-
-    node: str
-    verdict: str
-    reported_at: Optional[float]
-    since: Optional[float]
-    kind: str
-    groups: Mapping[str, str]
-    source: str
 
 
 class ProblemRow(NamedTuple):
@@ -96,42 +77,69 @@ class Snapshot(NamedTuple):
 
     def counts(self) -> Dict[str, int]:
         """How many nodes there are of each letter."""
-        found = Counter(self.letters)
-        return {letter: found[letter] for letter in WORST}
+        return {letter: self.letters.count(letter) for letter in WORST}
 
 
 def take(
-    nodes: Sequence[NodeRow],
+    nodes: Sequence[NodeRow] | FleetNodes,
     problems: Sequence[ProblemRow],
     now: float,
     stale: float,
     revision: int = 0,
     standing: Mapping[str, Tuple[NodeWork, ...]] = {},
 ) -> Snapshot:
-    """A snapshot of rows in the order of their names."""
-    layout, sizes = hashlib.sha256(), Counter[Tuple[str, str]]()
-    for row in nodes:
-        sizes.update(row.groups.items())
-        layout.update(f"{row.node}\0{sorted(row.groups.items())}\n".encode())
-    letters = "".join(letter_of(row, now, stale) for row in nodes)
+    """A snapshot. Whoever keeps the nodes from one to the next hands over what it keeps."""
+    fleet = nodes if isinstance(nodes, FleetNodes) else FleetNodes(nodes)
     return Snapshot(
-        now, layout.hexdigest()[:16], tuple(row.node for row in nodes), letters, {row.node: row for row in nodes},
-        tuple(problems), sizes, revision, standing,
+        now, fleet.layout, fleet.names, fleet.letters(now, stale), fleet.rows.copy(), tuple(problems),
+        fleet.sizes.copy(), revision, standing,
     )  # fmt: skip
 
 
-def letter_of(row: NodeRow, now: float, stale: float) -> str:
-    """The letter of a node: its verdict, unless that is too old to be believed."""
-    if row.reported_at is None:
-        return NEVER
-    return STALE if now - row.reported_at > stale else LETTERS.get(row.verdict, "u")
+class LayoutChange(NamedTuple):
+    """What makes the layout `before` the layout `layout`: the names that went, and nodes that came or changed groups.
+
+    `put` are the place that each has in the new layout, its name, its letter and its groups, in the order of places.
+    """
+
+    before: str
+    layout: str
+    gone: List[str]
+    put: List[Tuple[int, str, str, Mapping[str, str]]]
+
+
+def layout_change(old: Snapshot, new: Snapshot, most: int) -> Optional[LayoutChange]:
+    """What changed in the layout, None where that are more than `most` nodes: then all is sent anew."""
+    changed = [
+        (place, name) for place, (name, row) in enumerate(new.nodes.items())
+        if (before := old.nodes.get(name)) is None or before.groups != row.groups
+    ]  # fmt: skip
+    gone = [name for name in old.names if name not in new.nodes]
+    if len(changed) + len(gone) > most:
+        return None
+    put = [(place, name, new.letters[place], new.nodes[name].groups) for place, name in changed]
+    return LayoutChange(old.layout, new.layout, gone, put)
+
+
+PART = 512
+"""Letters that are compared at once: most parts of a large fleet are as they were."""
 
 
 def changes(old: Snapshot, new: Snapshot) -> List[Tuple[int, str]]:
-    """The places whose letter is another one, for two snapshots of one layout."""
+    """The places in the new snapshot whose letter is another one than the same node's was. A new node is none."""
+    if old.layout != new.layout and old.names != new.names:
+        before = dict(zip(old.names, old.letters))
+        named = enumerate(zip(new.names, new.letters))
+        return [(place, letter) for place, (name, letter) in named if before.get(name, letter) != letter]
     if old.letters == new.letters:
         return []
-    return [(place, letter) for place, (before, letter) in enumerate(zip(old.letters, new.letters)) if before != letter]
+    return [
+        (place, new.letters[place])
+        for first in range(0, len(new.letters), PART)
+        if old.letters[first : first + PART] != new.letters[first : first + PART]
+        for place in range(first, min(first + PART, len(new.letters)))
+        if old.letters[place] != new.letters[place]
+    ]
 
 
 def changed_nodes(old: Snapshot, new: Snapshot) -> List[str]:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
+import threading
 import time
 from typing import Callable, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple
 
-from nhc.console.snapshot import NodeRow, ProblemRow, Snapshot, take
-from nhc.console.standing import about_nodes
+from sqlalchemy.engine import Connection
+
+from nhc.console.fleet_nodes import FleetNodes, NodeRow
+from nhc.console.snapshot import ProblemRow, Snapshot, take
+from nhc.console.standing import StandingWork
 from nhc.model import Report, Verdict
 from nhc.policy.reconcile import BadReports, load_reports
 from nhc.store import audit
@@ -35,26 +40,59 @@ class FleetSource(Protocol):
         ...
 
 
+OVERLAP = 5.0
+"""Seconds for which a report may come to stand in the store later than another that came in after it: a server writes
+many at once, and its clock may be behind another server's. What comes later still is seen with the next whole read."""
+WHOLE = 60.0
+"""Seconds after which all nodes are read: also those of which somebody but a report said something."""
+
+
 class StoreSource:
-    """The fleet store of the remedy loop."""
+    """The fleet store of the remedy loop. Of the nodes, those are read whose reports came in since the last time."""
 
     def __init__(self, store: Store, stale: float, clock: Callable[[], float] = time.time) -> None:
         self.store, self.stale, self.clock = store, stale, clock
         self.name = store.name
+        self._lock = threading.Lock()
+        self._nodes = FleetNodes()
+        self._groups: Dict[str, Mapping[str, str]] = {}
+        self._received = self._whole_at = float("-inf")
+        self._standing = StandingWork()
 
     def snapshot(self) -> Snapshot:
         now = self.clock()
-        with self.store.read() as connection:
-            nodes = store_nodes.list_nodes(connection)
-            problems = store_problems.list_problems(connection)
-            newest = audit.head(connection)
-            about = about_nodes(connection, now)
-        rows = [NodeRow(n.node, n.verdict, n.reported_at, n.since, n.kind, n.groups, n.source) for n in nodes]
-        standing = [
-            ProblemRow(p.node, p.check, p.reason, p.target, p.verdict, p.action, p.message, p.began, p.ended)
-            for p in problems
-        ]
-        return take(rows, standing, now, self.stale, newest.seq if newest else 0, about)
+        with self._lock:
+            with self.store.read() as connection:
+                newest = audit.head(connection)
+                revision = newest.seq if newest else 0
+                self._read_nodes(connection, now)
+                problems = store_problems.list_problems(connection)
+                about = self._standing.about_nodes(connection, now, revision)
+            standing = [
+                ProblemRow(p.node, p.check, p.reason, p.target, p.verdict, p.action, p.message, p.began, p.ended)
+                for p in problems
+            ]
+            return take(self._nodes, standing, now, self.stale, revision, about)
+
+    def _read_nodes(self, connection: Connection, now: float) -> None:
+        """Those that reported since the last time; all of them once a minute, and where there are more or fewer."""
+        found: Sequence[store_nodes.SeenNode] = ()
+        some = 0 <= now - self._whole_at < WHOLE
+        if some:
+            found = store_nodes.seen(connection, self._received - OVERLAP)
+            new = sum(row.node not in self._nodes.rows for row in found)
+            some = store_nodes.count(connection) == len(self._nodes.rows) + new
+        if not some:
+            found, self._whole_at, self._groups = store_nodes.seen(connection), now, {}
+            self._nodes.forget(self._nodes.rows.keys() - {row.node for row in found})
+        self._received = max((row[-1] for row in found if row[-1] is not None), default=self._received)
+        known = self._groups
+        for text in {row.groups for row in found} - known.keys():
+            known[text] = json.loads(text)
+        self._nodes.put([
+            NodeRow(node, verdict, reported_at, since, kind, known[groups], source)
+            for node, verdict, reported_at, since, kind, groups, source, _received in found
+        ])  # fmt: skip
 
     def report(self, node: str) -> Optional[Report]:
         with self.store.read() as connection:

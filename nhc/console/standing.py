@@ -27,28 +27,45 @@ NEXT = {
 """What follows in each state of an open episode, for a person."""
 
 
-def about_nodes(connection: Connection, now: float) -> Dict[str, Tuple[NodeWork, ...]]:
+class StandingWork:
     """What stands about each node: its episodes, the newest first, then maintenance and holds.
 
-    Bounded by the nodes that something stands about, not by the history. Raises StoreError.
+    Bounded by the nodes that something stands about, not by the history. Each step of an episode is written with a row
+    of the audit log, so episodes are read again where the number of the log's newest row is another one.
     """
+
+    def __init__(self) -> None:
+        self._revision = -1
+        self._kept: Dict[str, Tuple[NodeWork, ...]] = {}
+
+    def about_nodes(self, connection: Connection, now: float, revision: int) -> Dict[str, Tuple[NodeWork, ...]]:
+        """By node. `revision` is that number, asked before this. Raises StoreError."""
+        if revision != self._revision:
+            self._kept = _of_episodes(connection)
+            self._revision = revision
+        found = self._kept.copy()
+        for hold in holds.in_force(connection, now):
+            if hold.scope == "node":
+                work = NodeWork(f"held by {hold.by}: {hold.why}")
+                found[hold.name] = (*found.get(hold.name, ()), work)
+        return found
+
+
+def _of_episodes(connection: Connection) -> Dict[str, Tuple[NodeWork, ...]]:
     found: Dict[str, List[NodeWork]] = {}
     left = ended_episodes.left_to_persons(connection)
     for one in (*reversed(episodes.list_episodes(connection, is_open=True)), *left):
         found.setdefault(one.node, []).append(_of_episode(one))
     for name, train in node_work.begun_by_train(connection):
-        by, marked = f"maintenance train {train.train}", _kept(train.detail).marked
+        by, marked = f"maintenance train {train.train}", _detail(train.detail).marked
         if marked:
             found.setdefault(name, []).append(
                 NodeWork(f"{by}, {train.state}: {train.why}", out=marked, by=by, why=train.why)
             )
-    for hold in holds.in_force(connection, now):
-        if hold.scope == "node":
-            found.setdefault(hold.name, []).append(NodeWork(f"held by {hold.by}: {hold.why}"))
     return {name: tuple(rows) for name, rows in found.items()}
 
 
-def _kept(text: str) -> details.Detail:
+def _detail(text: str) -> details.Detail:
     try:
         return details.read(text)
     except details.BadDetail:
@@ -57,7 +74,7 @@ def _kept(text: str) -> details.Detail:
 
 def _of_episode(one: episodes.Episode) -> NodeWork:
     why = ", ".join(part for part in one.cause.split("|") if part)
-    detail = _kept(one.detail)
+    detail = _detail(one.detail)
     if one.ended is not None:
         by = f"the remedy loop, episode {one.id}, which ended as {one.state}: a person must act"
         because = detail.because or one.outcome

@@ -130,6 +130,33 @@ def list_nodes(
     return [StoredNode._make(row) for row in connection.execute(asked.limit(limit) if limit else asked)]
 
 
+class SeenNode(NamedTuple):
+    """What the picture of a fleet needs of one node; `groups` as JSON, which few nodes have for themselves alone."""
+
+    node: str
+    verdict: str
+    reported_at: Optional[float]
+    since: Optional[float]
+    kind: str
+    groups: str
+    source: str
+    received_at: Optional[float]
+
+
+def seen(connection: Connection, received_since: Optional[float] = None) -> List[SeenNode]:
+    """All nodes, or those whose newest report came in at `received_since` (Unix seconds) or later, in any order."""
+    columns = [nodes.c[name] if name != "groups" else sa.cast(nodes.c.groups, sa.Text) for name in SeenNode._fields]
+    asked = sa.select(*columns)
+    if received_since is not None:
+        asked = asked.where(nodes.c.received_at >= received_since)
+    return list(map(SeenNode._make, connection.execute(asked).all()))  # `all`: a third of the time of one by one
+
+
+def count(connection: Connection) -> int:
+    """How many nodes there are."""
+    return int(connection.scalar(sa.select(sa.func.count()).select_from(nodes)) or 0)
+
+
 SILENT = "SILENT"
 """Among counts: nodes whose newest report is too old to say anything of them."""
 

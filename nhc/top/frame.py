@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.console.snapshot import WORST, FleetProblem, NodeRow, Snapshot, fold_causes
+from nhc.console.fleet_nodes import WORST, NodeRow
+from nhc.console.snapshot import FleetProblem, Snapshot, fold_causes
 from nhc.matching.node_ranges import fold
 from nhc.model import Report, Verdict, printable
 

@@ -6,12 +6,14 @@ from importlib import resources
 from urllib.parse import quote
 
 import pytest
+import sqlalchemy as sa
 
+from nhc.console.fleet_nodes import NodeRow
 from nhc.console.settings import parse
-from nhc.console.snapshot import NodeRow, take
+from nhc.console.snapshot import take
 from nhc.console.sources import StoreSource
 from nhc.model import Action, CheckResult, Outcome, Report, Verdict
-from nhc.store import attempts, audit, deep, episodes, holds, jobs, trains
+from nhc.store import attempts, audit, deep, episodes, holds, jobs, nodes, schema, trains
 from nhc.store.importing import import_reports
 from nhc.store.intake import IntakeSettings
 from tests.console.conftest import TOKENS, Running, Site, report, settings
@@ -236,6 +238,34 @@ def test_the_map_shows_a_change_as_it_comes(at, running):
     browsers.until_script(
         browser, "return document.getElementById('state').textContent.includes('2 CRIT')", "the end of it"
     )
+
+
+ASKED = "return performance.getEntriesByType('resource').filter((one) => one.name.includes('/api/layout')).length"
+NAMES = (
+    "return import('/static/app.js').then(({ page }) =>"
+    " page.layout ? page.layout.names.join(' ') + ' ' + page.fleet.letters : '')"
+)
+
+
+def test_names_and_groups_come_once_for_the_map_and_then_what_changed(at, running):
+    page = at("problems")
+    assert page.execute_script(ASKED) == 0
+    page = at("map")
+    before = page.execute_script(NAMES)
+    asked = page.execute_script(ASKED)
+    try:
+        with running.site.store.write() as connection:
+            nodes.describe(connection, [nodes.NodeDescription("a2x", groups={"rack": "r-a"})])
+        *names, letters = before.split()
+        place = names.index("a2") + 1
+        after = [*names[:place], "a2x", *names[place:], f"{letters[:place]}n{letters[place:]}"]
+        browsers.until_script(page, NAMES, " ".join(after))
+        assert page.execute_script(ASKED) == asked
+    finally:
+        with running.site.store.write() as connection:
+            connection.execute(sa.delete(schema.nodes).where(schema.nodes.c.node == "a2x"))
+    browsers.until_script(page, NAMES, before)
+    assert page.execute_script(ASKED) == asked
 
 
 def test_the_map_is_walked_with_the_keyboard(at):

@@ -7,8 +7,9 @@ import os
 import pytest
 from selenium.webdriver.common.keys import Keys
 
+from nhc.console.fleet_nodes import NodeRow
 from nhc.console.settings import parse
-from nhc.console.snapshot import NodeRow, ProblemRow, take
+from nhc.console.snapshot import ProblemRow, take
 from tests.console.conftest import Running
 from tests.support import browser as browsers
 from tests.support.ports import free_ports

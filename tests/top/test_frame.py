@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc.console.snapshot import WORST, NodeRow, ProblemRow, take
+from nhc.console.fleet_nodes import WORST, NodeRow
+from nhc.console.snapshot import ProblemRow, take
 from nhc.top import frame
 from nhc.top.frame import NodeFilter
 

@@ -6,7 +6,7 @@ import { SCREENS } from "/static/views.js";
 
 const main = document.getElementById("main");
 const state = document.getElementById("state");
-export const page = { me: null, layout: null, fleet: null, screen: null, shown: 0 };
+export const page = { me: null, layout: null, fleet: null, missed: false, screen: null, shown: 0 };
 
 export async function ask(path, body) {
   const options = body === undefined ? {} : { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
@@ -96,7 +96,7 @@ let due = 0;
 
 function renew(kind, data) {
   const { name, rest } = wanted();
-  const concerns = kind === "resync" || screenOf(name).of?.(kind, data, rest);
+  const concerns = kind === "resync" || screenOf(name).of?.(kind, data, rest, page.screen);
   if (page.screen === null || page.screen.heard || !(concerns || Date.now() - page.shown > 60000)) return;
   clearTimeout(due);
   due = setTimeout(refresh, 300);
@@ -188,7 +188,9 @@ function heard({ kind, data }) {
   beat = Date.now();
   if (kind === "trouble") trouble = data.why;
   if (kind === "beat" && page.fleet) { page.fleet.counts = data.counts; page.fleet.at = data.at; }
-  if (kind === "letters" && page.fleet && page.fleet.layout === data.layout) {
+  if (kind === "layout") moved(data);
+  if (kind === "resync") page.missed = true;
+  if (kind === "letters" && page.fleet?.letters && page.fleet.layout === data.layout) {
     const letters = [...page.fleet.letters];
     for (const [index, letter] of data.changes) letters[index] = letter;
     page.fleet.letters = letters.join("");
@@ -213,12 +215,42 @@ function counts() {
   return [..."cuwsno"].filter((one) => page.fleet.counts[one]).map((one) => `${page.fleet.counts[one].toLocaleString("en")} ${WORDS[one]}`).join(" · ");
 }
 
+// Another layout: the message says what came, went or moved; where it does not, or follows another layout than ours,
+// the map asks for all of it when it is shown.
+function moved(change) {
+  const { layout, fleet } = page;
+  page.layout = null;
+  if (!layout || !fleet || !change.put || layout.layout !== change.before || fleet.layout !== change.before || change.put.some((one) => Object.keys(one[3]).some((fact) => !layout.facts.includes(fact)))) return;
+  const letters = [...fleet.letters];
+  const take = (place) => { layout.names.splice(place, 1); letters.splice(place, 1); for (const fact of layout.facts) layout.places[fact].splice(place, 1); };
+  for (const name of change.gone) take(layout.names.indexOf(name));
+  for (const [place, name, letter, groups] of change.put) {
+    if (layout.names[place] === name) take(place); // it has other groups
+    layout.names.splice(place, 0, name);
+    letters.splice(place, 0, letter);
+    for (const fact of layout.facts) {
+      const value = groups[fact] ?? "", known = layout.values[fact].indexOf(value);
+      layout.places[fact].splice(place, 0, known < 0 ? layout.values[fact].push(value) - 1 : known);
+    }
+  }
+  page.layout = { ...layout, layout: change.layout };
+  page.fleet = { ...fleet, letters: letters.join(""), layout: change.layout };
+}
+
+// The names, groups and letters of all nodes, for the map alone: other screens do without them.
 export async function fleet() {
-  if (!page.layout || !page.fleet || page.fleet.layout !== page.layout.layout) {
-    [page.layout, page.fleet] = await Promise.all([ask("/api/layout"), ask("/api/fleet")]);
+  for (let turn = 0; turn < 3 && (page.missed || !page.fleet?.letters || page.fleet.layout !== page.layout?.layout); turn++) {
+    page.missed = false; // what the stream says from now on comes after the answer, or is in it
+    [page.layout, page.fleet] = await Promise.all([page.layout ?? ask("/api/layout"), ask("/api/fleet")]);
+    if (page.fleet.layout !== page.layout.layout && turn < 2) page.layout = null; // it changed between the two answers
     trouble = page.fleet.trouble ?? "";
   }
   return page;
+}
+
+async function count() {
+  page.fleet = await ask("/api/counts");
+  trouble = page.fleet.trouble ?? "";
 }
 
 document.addEventListener("click", (event) => {
@@ -257,7 +289,7 @@ async function start() {
   page.me = await ask("/api/me");
   person();
   if (may("state")) {
-    await fleet().catch(() => {});
+    await count().catch(() => {});
     if (navigator.locks) navigator.locks.request("nhc-stream", stream);
     else stream();
   }

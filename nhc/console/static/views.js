@@ -12,8 +12,8 @@ import { audit, episode, episodes, episodeTable, held, needs, offenders } from "
 const DEEP = "deep"; // no check is called so: their names begin with check_
 
 const kinds = (...some) => (kind) => some.includes(kind);
-const ofNode = (kind, data, [name]) => (kind === "problems" ? !data.nodes || data.nodes.includes(name)
-  : kind === "letters" ? data.changes.some(([index]) => page.layout?.names[index] === name) : kinds("episodes", "holds", "layout")(kind));
+const ofNode = (kind, data, [name], shown) => (kind === "problems" ? !data.nodes || data.nodes.includes(name)
+  : kind === "letters" ? data.layout !== shown?.at?.layout || data.changes.some(([place]) => place === shown.at.place) : kinds("episodes", "holds", "layout")(kind));
 
 // The map.
 
@@ -68,8 +68,8 @@ async function map(_rest, query) {
       if (wanted.size) picture.filter(wanted);
     },
     heard: async (kind, data) => {
-      if (kind === "letters" && !check && data.layout === page.layout.layout) { picture.change(data.changes); await summary(); }
-      else if (kind === "layout" || kind === "resync") { page.layout = null; await fleet(); await draw(); }
+      if (kind === "letters" && !check && data.layout === page.layout?.layout) { picture.change(data.changes); await summary(); }
+      else if (kind === "layout" || kind === "resync") { await fleet(); await draw(); }
       else if (kind === "problems" && check) await draw();
     },
   };
@@ -108,7 +108,7 @@ async function checks(_rest, query) {
 async function node([name]) {
   const one = await ask(`/api/node/${encodeURIComponent(name)}`);
   const evidence = (one.report?.results ?? []).filter((result) => result.evidence?.length);
-  return { content: [
+  return { at: { layout: one.layout, place: one.place }, content: [
     el("h1", {}, name, " ", sign(one.letter)),
     facts([["Verdict", one.verdict || "none yet"], ["Report", one.reported_at ? `${age(one.at - one.reported_at)} old, by ${one.source}` : "never"], ["Since", one.since ? stamp(one.since) : ""],
       ["In service", one.service ? (one.service.out ? `out since ${stamp(one.service.since)} by ${one.service.by}: ${one.service.why}` : "nhc has not taken it out; what a person did is known to the scheduler") : ""],
