@@ -82,10 +82,15 @@ def works_again(environ: Mapping[str, str], settings: Mapping[str, str], state: 
     memory = state.load(MEMORY)
     if not memory or watch_only(settings):
         return
+    from nhc.hooks.log import warn
     from nhc.hooks.marking import scheduler
-    from nhc.ports.adapter import Comments
+    from nhc.ports.adapter import AdapterError, Comments
 
     adapter: object = scheduler(environ, settings)
     if memory.get("node") and isinstance(adapter, Comments):
-        adapter.comment(str(memory["node"]), "")
+        try:
+            adapter.comment(str(memory["node"]), "")
+        except AdapterError as error:  # no fault of ours; tried again at the next health check
+            warn(f"the comment that an internal error left on {memory['node']} stays: {error}")
+            return
     state.update(MEMORY, lambda memory: memory.clear())

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, FrozenSet, NamedTuple, Optional
 
 from nhc.model import Verdict
 from nhc.remedy.machine import EpisodeEvent
+from nhc.timestamps import utc
 
 if TYPE_CHECKING:
     from nhc.ports.adapter import NodeState
@@ -63,7 +64,8 @@ def judge(
         healthy = node.healthy or health.at
         whole = time.elapsed(healthy)
         if whole < settings.healthy_for:
-            return Verification(None, f"healthy for {whole:.0f} s of {settings.healthy_for:g} s", healthy)
+            since_when = f"healthy since {utc(healthy)}, which must last {settings.healthy_for:g} s"
+            return Verification(None, since_when, healthy)
         if settings.suite and node.proved is None:
             if time.elapsed(since) > settings.deadline + settings.healthy_for:
                 return Verification(EpisodeEvent.GIVEN_UP, f"the deep suite {settings.suite} gave no result", healthy)

@@ -125,6 +125,18 @@ def test_resume_timeout_is_compared_with_how_long_the_node_boots(cluster):
     assert [right.granted for right in slow.rights() if right.name == "reboot"] == [False]
 
 
+def test_what_people_write_about_a_node_is_not_taken_for_what_slurm_says_of_it(cluster):
+    """A reason such as "/dev/nvidia3 not found" had every repair of that node refused."""
+    world = SlurmWorld(cluster, "n2")
+    before = world.repairer.look(world.machine)
+    cluster.update("n2", State="DRAIN", Reason="/dev/nvidia3 not found, port State=Down")
+    cluster.update("n2", Comment="Node n2 not found BootTime=2001-01-01T00:00:00")
+    after = world.repairer.look(world.machine)
+    cluster.update("n2", Comment="")
+    assert (after.boot, after.power) == (before.boot, "IDLE+DRAIN")
+    assert world.repairer.can(world.machine, Rung.REBOOT) == ""
+
+
 def test_hyperpods_replacement_is_written_in_its_words(cluster):
     world = SlurmWorld(cluster, "n1", Rung.REPLACE, replace="hyperpod")
 

@@ -191,7 +191,8 @@ def test_slurm_says_which_machine_stands_behind_a_node():
         "NodeName=n1 Arch=x86_64 CoresPerSocket=1\n   NodeAddr=10.0.0.7 NodeHostName=n1 Version=23.11\n"
         "   State=IDLE+DRAIN\n   InstanceId=i-0123456789abcdef0 InstanceType=p5.48xlarge\n"
         "   Reason=NodeAddr=1.2.3.4 InstanceId=i-0bad [root@2026-11-22T08:00:00]\n\n"
-        "NodeName=n2 Arch=x86_64\n   NodeAddr=n2 NodeHostName=n2\n   State=IDLE\n"
+        "NodeName=n2 Arch=x86_64\n   NodeAddr=n2 NodeHostName=n2\n   State=IDLE\n   Reason=first line\nInstanceId=i-1\n"
+        "   Comment=InstanceId=i-2\n   Extra=NodeAddr=2\n"
     )
     wanted = {"n1": ("i-0123456789abcdef0", "10.0.0.7"), "n2": ("", "")}
     assert states.show_identities(shown) == wanted

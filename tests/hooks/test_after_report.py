@@ -52,6 +52,8 @@ class Scheduler:
         self.told.append((job, text))
 
     def comment(self, name, text):
+        if self.fails:
+            raise AdapterError("the controller does not answer")
         self.comments[name] = text
         return True
 
@@ -172,6 +174,10 @@ def test_our_own_bug_starts_the_job_and_is_left_on_the_node_once(scheduler, stat
     scheduler.comments.clear()
     assert run("prolog", report(BAD), state) == 0
     assert scheduler.comments == {}
+    scheduler.fails = True
+    run("healthcheck", report(ok()), state)
+    scheduler.fails = False
+    assert scheduler.comments == {}  # a controller that is away is no internal error
     assert run("healthcheck", report(ok()), state) == 0
     assert scheduler.comments == {"n1": ""}  # taken away: nhc works again
 

@@ -206,7 +206,7 @@ def test_a_clock_set_forward_proves_no_node_healthy(world, seconds, restarted):
     settings = '[verify]\nhealthy-for = "2m"\ngrace = "0s"\n[sources]\nsettle = "0s"\nmax-age = "3h"'
     world.fall_sick("n1")
     controller = world.controller(settings)
-    while "healthy for" not in waiting(world, controller).get("n1", ""):
+    while "healthy since" not in waiting(world, controller).get("n1", ""):
         world.tick(10.0)
     proved_since = world.ticks
     world.now += seconds

@@ -21,6 +21,7 @@ from nhc_adapters.slurm.states import (
     SINFO,
     Identity,
     json_identities,
+    names_unknown_node,
     parse_json_nodes,
     parse_show,
     parse_sinfo,
@@ -80,8 +81,7 @@ class Slurm(CommandMarker):
         if names is None or len(names) > FEW:
             return self._all()
         done = self.command("scontrol", "-a", "show", "node", ",".join(names))
-        # For an unknown node scontrol says "Node x not found", on stdout, and shows the others.
-        if done.status and "not found" not in done.stdout + done.stderr:
+        if done.status and not names_unknown_node(done):
             raise AdapterError(f"scontrol show node: {complaint(done)}")
         shown = "".join(line for line in done.stdout.splitlines(True) if line[:5] != "Node ")
         self._identities.update(show_identities(shown))

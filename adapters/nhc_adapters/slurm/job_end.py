@@ -49,7 +49,7 @@ def read_end(command: Commands, name: str, down: Mapping[str, str]) -> Optional[
 
 def _shown(command: Commands, name: str) -> Optional[SlurmJob]:
     done = command("scontrol", "show", "job", name)
-    if "invalid job id" in (done.stdout + done.stderr).lower():
+    if done.status and "invalid job id" in (done.stdout + done.stderr).lower():
         return None
     if done.status:
         raise AdapterError(f"scontrol show job {name}: {complaint(done)}")

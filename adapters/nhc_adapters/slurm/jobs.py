@@ -96,7 +96,7 @@ class SlurmJobs:
 
     def _show(self, number: str) -> Optional[SlurmJob]:
         done = self.command("scontrol", "show", "job", _number(number))
-        if any(word in (done.stdout + done.stderr).lower() for word in NO_JOB):
+        if done.status and any(word in (done.stdout + done.stderr).lower() for word in NO_JOB):
             return None
         if done.status:
             raise AdapterError(f"scontrol show job {number}: {complaint(done)}")

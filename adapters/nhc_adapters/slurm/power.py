@@ -36,7 +36,7 @@ from nhc_adapters._command import Commands, Runner, complaint, plain, run_comman
 from nhc_adapters.repair.evidence import EvidenceCollector
 from nhc_adapters.repair.settings import AdapterSettings
 from nhc_adapters.slurm.commands import PLACE, place_of
-from nhc_adapters.slurm.states import HELD, parse_show
+from nhc_adapters.slurm.states import HELD, names_unknown_node, parse_show, show_fields
 
 KNOWN = ("boot-time", "replace", *PLACE)
 
@@ -148,11 +148,11 @@ class SlurmPower:
     def _show(self, node: str) -> Tuple[Dict[str, str], str]:
         """The node's fields, and why Slurm itself works on it, "" where it does not."""
         done = self.command("scontrol", "-a", "show", "node", plain(node))
-        if "not found" in done.stdout + done.stderr:
+        if names_unknown_node(done):
             raise _NotShown(f"scontrol show node {node}: {complaint(done)}")
         if done.status or not done.stdout.startswith("NodeName="):
             raise AdapterError(f"scontrol show node {node}: {complaint(done)}")
-        fields = dict(re.findall(r"(?:^|\s)([A-Z][A-Za-z]+)=(\S*)", done.stdout))
+        fields = show_fields(done.stdout)
         reason = re.search(r"^   Reason=(.*?)(?: \[\S+@\S+\])?$", done.stdout, re.MULTILINE)
         fields["Reason"] = reason[1] if reason else ""
         flags = parse_show(done.stdout)[0].flags

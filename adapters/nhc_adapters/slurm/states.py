@@ -13,6 +13,7 @@ from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Tupl
 from nhc.model import Action
 from nhc.ports.adapter import SCHEDULER, Mark, NodeState
 from nhc.ports.marks import read_mark_text
+from nhc.system.process import Completed
 
 # Names that changed between releases, or that differ between scontrol's text and its JSON.
 SAME = {
@@ -172,6 +173,21 @@ def _show_node(block: str) -> NodeState:
     )
 
 
+_FREE_TEXT = re.compile(r"^   (?:Reason|Comment|Extra)=.*(?:\n(?!   \w+=).+)*", re.MULTILINE)
+"""What people and programs write about a node: anything, another field's name too."""
+_NO_NODE = re.compile(r"^Node \S+ not found", re.MULTILINE)
+
+
+def show_fields(block: str) -> Dict[str, str]:
+    """One node's `Key=Value` words, without those that hold free text."""
+    return dict(re.findall(r"(?:^|\s)([A-Z][A-Za-z]+)=(\S*)", _FREE_TEXT.sub("", block)))
+
+
+def names_unknown_node(done: Completed) -> bool:
+    """Whether `scontrol show node` has failed for a node that slurmctld does not know; it shows the others then."""
+    return bool(done.status and _NO_NODE.search(done.stdout + done.stderr))
+
+
 Identity = Tuple[str, str]
 """A node's InstanceId and its address (NodeAddr), "" for none: an address that is the node's name says nothing new."""
 
@@ -180,8 +196,7 @@ def show_identities(text: str) -> Dict[str, Identity]:
     """Which machines stand behind the nodes, by what `scontrol show node` printed."""
     found = {}
     for block in re.split(r"^(?=NodeName=)", text, flags=re.MULTILINE):
-        before_reason = block.partition("\n   Reason=")[0]
-        fields = dict(re.findall(r"(?:^|\s)(NodeName|NodeAddr|InstanceId)=(\S+)", before_reason))
+        fields = show_fields(block)
         if "NodeName" in fields:
             name = fields["NodeName"]
             found[name] = _identity(name, fields.get("InstanceId", ""), fields.get("NodeAddr", ""))
