@@ -95,6 +95,7 @@ class Node:
             **os.environ, "SLURM_CONF": str(self.cluster.conf), "NHC_GATE_FILE": str(self.place / "gate.json"),
             "NHC_DEEP_DIR": str(self.place / "deep"), "NHC_STATE_DIR": str(self.place / "state"), "NHC_STORE": "",
             "PYTHONPATH": f"{ROOT}:{ROOT}/adapters",
+            "TMPDIR": str(self.place),  # what a killed one cannot remove
         }  # fmt: skip
 
     def argv(self, *words):

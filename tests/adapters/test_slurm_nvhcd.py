@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import tempfile
 
 import pytest
@@ -46,4 +47,4 @@ def test_a_node_that_slurm_has_drained_is_not_taken_again(cluster, monkeypatch):
         assert log == []
     finally:
         server.close()
-        os.rmdir(os.path.dirname(path))
+        shutil.rmtree(os.path.dirname(path), ignore_errors=True)

@@ -131,10 +131,16 @@ CHECKS = "* || check_file_test -e {flag}\n"
 
 
 @pytest.fixture
-def served(agent, tmp_path):
-    """An agent that serves; its socket's path is short. The node is healthy while `flag` is there."""
+def place():
+    """A directory whose path is short, as a socket's must be."""
+    with tempfile.TemporaryDirectory(prefix="nhc-nvhcd-") as directory:
+        yield Path(directory)
+
+
+@pytest.fixture
+def served(agent, tmp_path, place):
+    """An agent that serves. The node is healthy while `flag` is there."""
     pytest.importorskip("grpc")
-    place = Path(tempfile.mkdtemp(prefix="nhc-nvhcd-"))
     agent.flag, agent.path = tmp_path / "flag", place / "s" / "nvhcd.sock"
     agent.flag.touch()
     agent.configure(CHECKS.format(flag=agent.flag).replace("* ||", "* |every 1s|"),
@@ -279,10 +285,10 @@ def test_one_look_at_the_scheduler_serves_all_who_ask(tmp_path, monkeypatch):
 # Checks that run because somebody asks, and proofs.
 
 
-def serve(agent, tmp_path, settings, checks, environ=None):
+def serve(agent, place, settings, checks, environ=None):
     """Start an agent that serves with these settings; its checks run at its start, and then for hours no more."""
     pytest.importorskip("grpc")
-    agent.path = Path(tempfile.mkdtemp(prefix="nhc-nvhcd-")) / "nvhcd.sock"
+    agent.path = place / "nvhcd.sock"
     agent.configure(checks, f'[serve.nvhcd]\npath = "{agent.path}"\n{settings}\n')
     agent.env.update(environ or {})
     agent.start()
@@ -291,13 +297,13 @@ def serve(agent, tmp_path, settings, checks, environ=None):
 
 
 @pytest.mark.slow
-def test_a_verdict_that_is_too_old_is_made_anew_once_for_all_who_ask(agent, tmp_path):
+def test_a_verdict_that_is_too_old_is_made_anew_once_for_all_who_ask(agent, tmp_path, place):
     ran, flag = tmp_path / "ran", tmp_path / "flag"
     flag.touch()
     counts = tmp_path / "counts"
     counts.write_text(f"#!/bin/sh\necho x >> {ran}\nsleep 0.5\ntest -e {flag}\n")
     counts.chmod(0o755)
-    serve(agent, tmp_path, 'max-age = "2s"', f"* |every 6h| check_cmd_status -r 0 {counts}\n")
+    serve(agent, place, 'max-age = "2s"', f"* |every 6h| check_cmd_status -r 0 {counts}\n")
     until(lambda: ran.exists() and agent.status()["complete"], what="the first verdict")
     flag.unlink()
     until(lambda: call(agent.path)["fail_count"] == 1, 60, what="a run that somebody asked for")
@@ -318,8 +324,8 @@ def until_old(agent, age):
 
 
 @pytest.mark.slow
-def test_an_agent_that_does_not_answer_makes_the_verdict_unknown_in_time(agent, tmp_path):
-    serve(agent, tmp_path, 'max-age = "1s"\ntimeout = "2s"', f"* |every 6h| check_file_test -e {tmp_path}\n")
+def test_an_agent_that_does_not_answer_makes_the_verdict_unknown_in_time(agent, tmp_path, place):
+    serve(agent, place, 'max-age = "1s"\ntimeout = "2s"', f"* |every 6h| check_file_test -e {tmp_path}\n")
     until(lambda: call(agent.path)["unknown"] == [], what="the first verdict")
     until_old(agent, 2.0)
     os.kill(agent.process.pid, signal.SIGSTOP)
@@ -337,8 +343,8 @@ def test_an_agent_that_does_not_answer_makes_the_verdict_unknown_in_time(agent, 
 
 
 @pytest.mark.slow
-def test_a_paused_agent_says_so_and_fails_nothing(agent, tmp_path):
-    serve(agent, tmp_path, 'max-age = "1s"', f"* |every 6h| check_file_test -e {tmp_path}\n")
+def test_a_paused_agent_says_so_and_fails_nothing(agent, tmp_path, place):
+    serve(agent, place, 'max-age = "1s"', f"* |every 6h| check_file_test -e {tmp_path}\n")
     until(lambda: call(agent.path)["unknown"] == [], what="the first verdict")
     assert agent.nhc("agent", "pause", "--for", "1h").returncode == 0
     until_old(agent, 2.0)
@@ -349,13 +355,13 @@ def test_a_paused_agent_says_so_and_fails_nothing(agent, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_proof_runs_its_suite_once_and_only_where_it_is_asked_for(agent, tmp_path):
+def test_a_proof_runs_its_suite_once_and_only_where_it_is_asked_for(agent, tmp_path, place):
     suite, ran = tmp_path / "proof.conf", tmp_path / "ran"
     program = tmp_path / "prove"
     program.write_text(f"#!/bin/sh\necho x >> {ran}\nexit 1\n")
     program.chmod(0o755)
     suite.write_text(f"# context deep\n* || check_cmd_status -r 0 {program}\n")
-    serve(agent, tmp_path, f'proof = "{suite}"', f"* || check_file_test -e {tmp_path}\n")
+    serve(agent, place, f'proof = "{suite}"', f"* || check_file_test -e {tmp_path}\n")
     until(lambda: call(agent.path)["unknown"] == [], what="the first verdict")
     assert not ran.exists()
 
@@ -381,14 +387,14 @@ def serving(tmp_path, words=(), **settings):
     from nhc.ports.sinks import Delivery
 
     table = "\n".join(f'{name} = "{value}"' for name, value in settings.items())
-    place = tempfile.mkdtemp(prefix="nhc-nvhcd-")
     log = []
-    server = NvhcdServer(read_settings(parse(f'path = "{place}/s"\n{table}', "agent.toml")), "n1", log.append)
-    try:
-        server.deliver(Delivery(Report("n1", "b", 0.0, 1.0, ()), True))
-        return {**call(f"{place}/s", words), "log": log}
-    finally:
-        server.close()
+    with tempfile.TemporaryDirectory(prefix="nhc-nvhcd-") as place:
+        server = NvhcdServer(read_settings(parse(f'path = "{place}/s"\n{table}', "agent.toml")), "n1", log.append)
+        try:
+            server.deliver(Delivery(Report("n1", "b", 0.0, 1.0, ()), True))
+            return {**call(f"{place}/s", words), "log": log}
+        finally:
+            server.close()
 
 
 def test_a_node_whose_newest_proof_failed_is_not_taken_again(tmp_path):

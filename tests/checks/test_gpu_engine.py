@@ -23,7 +23,8 @@ host.system.ask = lambda name, answer: answer()
 host.system.kernel = json.loads(os.environ.get("KERNEL_RECORDS", "[]"))
 seconds, lines = float(sys.argv[2]), [line.split() for line in sys.argv[3:]]
 items = tuple(Item(BUILT_IN, line[0], " ".join(line), argv=tuple(line), timeout=seconds) for line in lines)
-report = engine.run(Plan(items), host, state=State(tempfile.mkdtemp()))
+with tempfile.TemporaryDirectory() as place:
+    report = engine.run(Plan(items), host, state=State(place))
 print(json.dumps([[r.check, int(r.verdict), r.outcome.reason, r.outcome.target] for r in report.results]))
 """
 
