@@ -45,6 +45,44 @@ class Action(str, Enum):
     INSPECT = "inspect"
 
 
+class Scope(str, Enum):
+    """What a fault speaks of: one accelerator, a link between two, the board that they share (NVSwitches, fabric), or
+    the node. Who is in doubt takes the node: only a fault of a device that is named may leave the others at work.
+    """
+
+    DEVICE = "device"
+    LINK = "link"
+    BOARD = "board"
+    NODE = "node"
+
+
+class DeviceId(NamedTuple):
+    """Which accelerator, by every name that is known of it; "" for one that is not.
+
+    `pci` is its address as sysfs writes it (`0000:3b:00.0`), `uuid` the vendor's, `minor` the number of its device file
+    (3 for /dev/nvidia3), `serial` the board's.
+    """
+
+    pci: str = ""
+    uuid: str = ""
+    minor: str = ""
+    serial: str = ""
+
+    @property
+    def known(self) -> bool:
+        """Whether it names one device. A minor number does not: it changes with a restart; boards share a serial."""
+        return bool(self.pci or self.uuid)
+
+    def same(self, other: DeviceId) -> bool:
+        """Whether both name the same device: by the UUID where both have one, else by the address."""
+        if self.uuid and other.uuid:
+            return self.uuid == other.uuid
+        return bool(self.pci) and self.pci == other.pci
+
+    def __str__(self) -> str:
+        return self.pci or self.uuid
+
+
 class Metric(NamedTuple):
     """One measured number. `unit` is a UCUM-like symbol: B, s, %, Cel, W, Gb/s, or "" for a count."""
 
@@ -68,6 +106,8 @@ class Outcome(NamedTuple):
     metrics: Tuple[Metric, ...] = ()
     action: Action = Action.NONE
     evidence: Tuple[str, ...] = ()
+    scope: Scope = Scope.NODE
+    device: DeviceId = DeviceId()
 
 
 def ok(message: str = "", *, target: str = "", metrics: Tuple[Metric, ...] = ()) -> Outcome:
@@ -152,6 +192,15 @@ def subject(outcome: Outcome) -> str:
     """The target with a blank before it, for a line that goes on with the message; empty where that begins with it."""
     target = outcome.target
     return f" {printable(target)}" if target and not outcome.message.startswith(target) else ""
+
+
+def speaks_of(scope: Scope, device: DeviceId) -> str:
+    """What a fault speaks of, for a person: `device 0000:3b:00.0, GPU-1f3e..., serial 165...`; "" for the node."""
+    if scope is Scope.NODE:
+        return ""
+    names = (device.pci, device.uuid, f"minor {device.minor}" if device.minor else "",
+             f"serial {device.serial}" if device.serial else "")  # fmt: skip
+    return f"{scope.value} {', '.join(filter(None, names))}".rstrip()
 
 
 def worst(outcomes: Tuple[Outcome, ...]) -> Outcome:

@@ -104,6 +104,25 @@ def test_every_reason_of_the_kernel_catalogue_has_a_runbook():
     assert [name for name in found if name not in known] == []
 
 
+OF_THE_NODE = {
+    "GpuCountMismatch", "GpuMissing", "GpuPeermem", "GpuRebootRequired", "GpuDramRepairable", "DriverNotLoaded",
+}  # fmt: skip
+"""Of GPU checks: what is counted over all devices, or is of the driver."""
+
+
+def test_each_fault_of_a_gpu_check_speaks_of_a_device_or_is_known_not_to():
+    rows = [row[0] for row in table("scopes.tsv")]
+    assert len(set(rows)) == len(rows)
+    assert [name for name in rows if not name.endswith("*") and name not in set(runbooks.reasons())] == []
+    faults: set[str] = set()
+    for path in sorted((ROOT / "nhc/checks").glob("gpu*.py")):
+        for call in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)):
+            if isinstance(call.func, ast.Name) and call.func.id in ("crit", "warn") and call.args:
+                faults |= {text for text in constants(call.args[0]) if CAMEL.fullmatch(text)}
+    assert len(faults) > 25
+    assert sorted(faults - set(rows) - OF_THE_NODE) == []
+
+
 @pytest.mark.parametrize(
     "name", ["Xid79", "Xid13", "Xid1", "SXid12020", "NeuronHasError_DMA_ERROR", "NodeOom", "GpuCountMismatch"]
 )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Callable, Deque, Dict, List, Mapping, Optional
 from nhc.agent.problems import BOOT_WINDOW, ENDED, ProblemChange
 from nhc.model import Action, Verdict, printable
 from nhc.ports.sinks import Delivery, Event, EventDetails, NotYetDelivered, Standing
+from nhc.render.json import spoken_of
 from nhc.timestamps import utc_milliseconds
 
 if TYPE_CHECKING:
@@ -43,24 +44,24 @@ def of_change(change: ProblemChange, host: str, boot_id: str) -> Event:
     """A problem that began, changed or ended."""
     result = change.result
     outcome = result.outcome
-    return event(
-        f"problem.{change.what}",
-        change.when,
-        host,
-        boot_id,
-        {
-            "check": result.check,
-            "target": printable(outcome.target),
-            "reason": outcome.reason,
-            "verdict": Verdict.OK.name if change.what == ENDED else outcome.verdict.name,
-            "before": change.before.name,
-            "message": printable(outcome.message, 1000),
-            "action": Action.NONE.value if change.what == ENDED else outcome.action.value,
-            "evidence": [printable(line, 400) for line in outcome.evidence[:10]],
-            "since": utc_milliseconds(change.since),
-            "source": result.source,
-        },
-    )
+    details: EventDetails = {
+        "check": result.check,
+        "target": printable(outcome.target),
+        "reason": outcome.reason,
+        "verdict": Verdict.OK.name if change.what == ENDED else outcome.verdict.name,
+        "before": change.before.name,
+        "message": printable(outcome.message, 1000),
+        "action": Action.NONE.value if change.what == ENDED else outcome.action.value,
+        "evidence": [printable(line, 400) for line in outcome.evidence[:10]],
+        "since": utc_milliseconds(change.since),
+        "source": result.source,
+    }
+    about = spoken_of(outcome)
+    if "scope" in about:
+        details["scope"] = about["scope"]
+    if "device" in about:
+        details["device"] = about["device"]
+    return event(f"problem.{change.what}", change.when, host, boot_id, details)
 
 
 def shape(event: Event, form: str, labels: Mapping[str, str]) -> str:

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Dict, FrozenSet, Iterable, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 
-class Scope(str, Enum):
+class Grant(str, Enum):
     """What a route needs. OPEN is for the page's own files and the login alone."""
 
     OPEN = "open"
@@ -32,14 +32,14 @@ class Role(str, Enum):
     AUDITOR = "auditor"
 
 
-GRANTS: Dict[Role, FrozenSet[Scope]] = {
-    Role.METRICS: frozenset({Scope.METRICS}),
-    Role.VIEWER: frozenset({Scope.METRICS, Scope.STATE}),
-    Role.OPERATOR: frozenset({Scope.METRICS, Scope.STATE, Scope.EVIDENCE, Scope.ACT, Scope.APPROVE}),
+GRANTS: Dict[Role, FrozenSet[Grant]] = {
+    Role.METRICS: frozenset({Grant.METRICS}),
+    Role.VIEWER: frozenset({Grant.METRICS, Grant.STATE}),
+    Role.OPERATOR: frozenset({Grant.METRICS, Grant.STATE, Grant.EVIDENCE, Grant.ACT, Grant.APPROVE}),
     Role.ADMIN: frozenset(
-        {Scope.METRICS, Scope.STATE, Scope.EVIDENCE, Scope.ACT, Scope.APPROVE, Scope.AUDIT, Scope.ADMIN}
+        {Grant.METRICS, Grant.STATE, Grant.EVIDENCE, Grant.ACT, Grant.APPROVE, Grant.AUDIT, Grant.ADMIN}
     ),
-    Role.AUDITOR: frozenset({Scope.METRICS, Scope.STATE, Scope.AUDIT}),
+    Role.AUDITOR: frozenset({Grant.METRICS, Grant.STATE, Grant.AUDIT}),
 }
 
 
@@ -54,9 +54,9 @@ class Person(NamedTuple):
     door: str
     nodes: Tuple[str, ...] = ("*",)
 
-    def may(self, scope: Scope) -> bool:
+    def may(self, scope: Grant) -> bool:
         """Whether one of the roles grants it."""
-        return scope is Scope.OPEN or any(scope in GRANTS[role] for role in self.roles)
+        return scope is Grant.OPEN or any(scope in GRANTS[role] for role in self.roles)
 
     def may_touch(self, node: str) -> bool:
         """Whether their acts may concern this node."""

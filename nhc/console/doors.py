@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from nhc.console.access import Person, Scope
+from nhc.console.access import Grant, Person
 from nhc.console.settings import ConsoleSettings, is_loopback
 from nhc.console.this_machine import by_a_person, is_forwarded
 from nhc.system.bounded_read import read_text
@@ -192,7 +192,7 @@ class Doors:
         return None
 
 
-def guard(doors: Doors, scopes: Mapping[Tuple[str, str], Scope]) -> Middleware:
+def guard(doors: Doors, scopes: Mapping[Tuple[str, str], Grant]) -> Middleware:
     """The middleware. `scopes` gives what each route needs, by method and path; a route that is not in it is denied."""
 
     @web.middleware
@@ -208,7 +208,7 @@ def guard(doors: Doors, scopes: Mapping[Tuple[str, str], Scope]) -> Middleware:
         method = "GET" if request.method == "HEAD" else request.method
         scope = scopes.get((method, resource.canonical if resource else ""))
         if scope is None or not person.may(scope):
-            status, right = 403 if person.may(Scope.STATE) else 401, scope.value if scope else "none"
+            status, right = 403 if person.may(Grant.STATE) else 401, scope.value if scope else "none"
             return _denied(
                 status, f"{person.name or 'who is not logged in'} may not see or do this: it takes the right {right}"
             )

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from nhc import __version__
 from nhc.console import acts, screens
-from nhc.console.access import Person, Scope
+from nhc.console.access import Grant, Person
 from nhc.console.doors import LIFETIME, PERSON
 from nhc.console.route_values import Console, answer_json, form_of, number
 from nhc.console.snapshot import Snapshot
@@ -25,7 +25,7 @@ async def me(console: Console, request: web.Request) -> web.StreamResponse:
     person: Person = request[PERSON]
     return answer_json({
         "name": person.name, "door": person.door, "roles": sorted(role.value for role in person.roles),
-        "rights": sorted(scope.value for scope in Scope if person.may(scope)), "store": console.store is not None,
+        "rights": sorted(scope.value for scope in Grant if person.may(scope)), "store": console.store is not None,
         "version": __version__,
     })  # fmt: skip
 

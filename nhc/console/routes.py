@@ -16,7 +16,7 @@ from aiohttp.typedefs import Handler
 
 from nhc import __version__
 from nhc.console import acts, needs, person_routes, screens, standing, work
-from nhc.console.access import Person, Scope
+from nhc.console.access import Grant, Person
 from nhc.console.doors import PERSON
 from nhc.console.hub import StreamMessage
 from nhc.console.metrics import exposition
@@ -47,7 +47,7 @@ class PageRoute(NamedTuple):
 
     method: str
     path: str
-    scope: Scope
+    scope: Grant
     answer: Answer
 
 
@@ -102,7 +102,7 @@ async def _node(console: Console, request: web.Request) -> web.StreamResponse:
     name = request.match_info["node"]
     person: Person = request[PERSON]
     snapshot = console.snapshot()
-    report = await asyncio.to_thread(console.source.report, name) if person.may(Scope.EVIDENCE) else None
+    report = await asyncio.to_thread(console.source.report, name) if person.may(Grant.EVIDENCE) else None
     value = screens.node(snapshot, name, report, dict(console.settings.links), console.settings.stale)
     if console.store is not None:
         value["episodes"] = await asyncio.to_thread(screens.episodes_of, console.store, name)
@@ -227,50 +227,50 @@ async def _metrics(console: Console, _request: web.Request) -> web.StreamRespons
 WHICH = {"open": True, "ended": False}
 
 ROUTES = (
-    PageRoute("GET", "/", Scope.OPEN, _page),
-    PageRoute("GET", "/static/{name}", Scope.OPEN, _static),
-    PageRoute("GET", "/view/{rest:.*}", Scope.OPEN, _page),
-    PageRoute("GET", "/healthz", Scope.OPEN, _ready),
-    PageRoute("POST", "/login", Scope.OPEN, person_routes.log_in),
-    PageRoute("POST", "/logout", Scope.OPEN, person_routes.log_out),
-    PageRoute("GET", "/api/me", Scope.OPEN, person_routes.me),
-    PageRoute("GET", "/api/stream", Scope.STATE, _stream),
-    PageRoute("GET", "/api/counts", Scope.STATE, _of_snapshot(lambda s, _r: screens.counts(s))),
-    PageRoute("GET", "/api/layout", Scope.STATE, _of_snapshot(lambda s, _r: screens.layout(s))),
-    PageRoute("GET", "/api/fleet", Scope.STATE, _of_snapshot(lambda s, _r: screens.fleet(s))),
-    PageRoute("GET", "/api/check/{check}", Scope.STATE, _of_snapshot(
+    PageRoute("GET", "/", Grant.OPEN, _page),
+    PageRoute("GET", "/static/{name}", Grant.OPEN, _static),
+    PageRoute("GET", "/view/{rest:.*}", Grant.OPEN, _page),
+    PageRoute("GET", "/healthz", Grant.OPEN, _ready),
+    PageRoute("POST", "/login", Grant.OPEN, person_routes.log_in),
+    PageRoute("POST", "/logout", Grant.OPEN, person_routes.log_out),
+    PageRoute("GET", "/api/me", Grant.OPEN, person_routes.me),
+    PageRoute("GET", "/api/stream", Grant.STATE, _stream),
+    PageRoute("GET", "/api/counts", Grant.STATE, _of_snapshot(lambda s, _r: screens.counts(s))),
+    PageRoute("GET", "/api/layout", Grant.STATE, _of_snapshot(lambda s, _r: screens.layout(s))),
+    PageRoute("GET", "/api/fleet", Grant.STATE, _of_snapshot(lambda s, _r: screens.fleet(s))),
+    PageRoute("GET", "/api/check/{check}", Grant.STATE, _of_snapshot(
         lambda s, r: screens.letters_of_check(s, r.match_info["check"]))),
-    PageRoute("GET", "/api/deep", Scope.STATE, _deep),
-    PageRoute("GET", "/api/deep/letters", Scope.STATE, _deep_letters),
-    PageRoute("GET", "/api/job/{id}", Scope.STATE, _of_store(lambda _c, s, r: work.job(s, number(r, "id")))),
-    PageRoute("GET", "/api/causes", Scope.STATE, _of_snapshot(lambda s, _r: screens.causes(s))),
-    PageRoute("GET", "/api/cause", Scope.STATE, _of_snapshot(
+    PageRoute("GET", "/api/deep", Grant.STATE, _deep),
+    PageRoute("GET", "/api/deep/letters", Grant.STATE, _deep_letters),
+    PageRoute("GET", "/api/job/{id}", Grant.STATE, _of_store(lambda _c, s, r: work.job(s, number(r, "id")))),
+    PageRoute("GET", "/api/causes", Grant.STATE, _of_snapshot(lambda s, _r: screens.causes(s))),
+    PageRoute("GET", "/api/cause", Grant.STATE, _of_snapshot(
         lambda s, r: screens.cause(s, r.query.get("check", ""), r.query.get("reason", "")))),
-    PageRoute("GET", "/api/checks", Scope.STATE, _of_snapshot(lambda s, r: screens.checks(s, r.query.get("fact", "")))),
-    PageRoute("GET", "/api/groups", Scope.STATE, _of_snapshot(lambda s, r: screens.groups(s, r.query.get("fact", "")))),
-    PageRoute("GET", "/api/nodes", Scope.STATE, _of_snapshot(_nodes)),
-    PageRoute("GET", "/api/explain/{name}", Scope.STATE, _explain),
-    PageRoute("GET", "/api/history", Scope.STATE, _history),
-    PageRoute("GET", "/api/health", Scope.STATE, _health),
-    PageRoute("GET", "/api/node/{node}", Scope.STATE, _node),
-    PageRoute("GET", "/api/node/{node}/timeline", Scope.STATE, _of_store(
+    PageRoute("GET", "/api/checks", Grant.STATE, _of_snapshot(lambda s, r: screens.checks(s, r.query.get("fact", "")))),
+    PageRoute("GET", "/api/groups", Grant.STATE, _of_snapshot(lambda s, r: screens.groups(s, r.query.get("fact", "")))),
+    PageRoute("GET", "/api/nodes", Grant.STATE, _of_snapshot(_nodes)),
+    PageRoute("GET", "/api/explain/{name}", Grant.STATE, _explain),
+    PageRoute("GET", "/api/history", Grant.STATE, _history),
+    PageRoute("GET", "/api/health", Grant.STATE, _health),
+    PageRoute("GET", "/api/node/{node}", Grant.STATE, _node),
+    PageRoute("GET", "/api/node/{node}/timeline", Grant.STATE, _of_store(
         lambda c, s, r: screens.timeline(s, r.match_info["node"], _window(c, r), c.settings.stale))),
-    PageRoute("GET", "/api/episodes", Scope.STATE, _of_store(
+    PageRoute("GET", "/api/episodes", Grant.STATE, _of_store(
         lambda c, s, r: screens.list_episodes(s, c.clock(), WHICH.get(r.query.get("which", "")), number(r, "page")))),
-    PageRoute("GET", "/api/episode/{id}", Scope.STATE, _of_store(
+    PageRoute("GET", "/api/episode/{id}", Grant.STATE, _of_store(
         lambda _c, s, r: {**screens.episode(s, number(r, "id")), "digest": acts.shown_digest(s, number(r, "id"))})),
-    PageRoute("GET", "/api/needs", Scope.STATE, _needs),
-    PageRoute("GET", "/api/held", Scope.STATE, _of_store(lambda c, s, _r: screens.held_back(s, c.clock()))),
-    PageRoute("GET", "/api/offenders", Scope.STATE, _offenders),
-    PageRoute("GET", "/api/hold/preview", Scope.ACT, person_routes.preview),
-    PageRoute("GET", "/api/audit", Scope.AUDIT, _of_store(
+    PageRoute("GET", "/api/needs", Grant.STATE, _needs),
+    PageRoute("GET", "/api/held", Grant.STATE, _of_store(lambda c, s, _r: screens.held_back(s, c.clock()))),
+    PageRoute("GET", "/api/offenders", Grant.STATE, _offenders),
+    PageRoute("GET", "/api/hold/preview", Grant.ACT, person_routes.preview),
+    PageRoute("GET", "/api/audit", Grant.AUDIT, _of_store(
         lambda _c, s, r: screens.audit_page(s, number(r, "after"), r.query.get("node", "")))),
-    PageRoute("GET", "/metrics", Scope.METRICS, _metrics),
-    PageRoute("POST", "/api/episode/{id}/decision", Scope.APPROVE, person_routes.decide),
-    PageRoute("POST", "/api/episode/{id}/abort", Scope.APPROVE, person_routes.abort),
-    PageRoute("POST", "/api/decisions", Scope.APPROVE, person_routes.decide_alike),
-    PageRoute("POST", "/api/hold", Scope.ACT, person_routes.hold),
-    PageRoute("POST", "/api/release", Scope.ACT, person_routes.release),
+    PageRoute("GET", "/metrics", Grant.METRICS, _metrics),
+    PageRoute("POST", "/api/episode/{id}/decision", Grant.APPROVE, person_routes.decide),
+    PageRoute("POST", "/api/episode/{id}/abort", Grant.APPROVE, person_routes.abort),
+    PageRoute("POST", "/api/decisions", Grant.APPROVE, person_routes.decide_alike),
+    PageRoute("POST", "/api/hold", Grant.ACT, person_routes.hold),
+    PageRoute("POST", "/api/release", Grant.ACT, person_routes.release),
 )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from typing import AsyncIterator, Callable, Dict, Optional, Tuple
 from aiohttp import web
 
 from nhc.console import screens
-from nhc.console.access import Scope
+from nhc.console.access import Grant
 from nhc.console.cluster_source import SchedulerStates
 from nhc.console.deep_reader import FRESH, DeepReader
 from nhc.console.doors import Doors, add_headers, guard
@@ -70,7 +70,7 @@ class Server:
 
     def app(self) -> web.Application:
         """The application with its guard, its routes and the reader of the source."""
-        scopes: Dict[Tuple[str, str], Scope] = {}
+        scopes: Dict[Tuple[str, str], Grant] = {}
         app = web.Application(middlewares=[guard(self.doors, scopes), plain_errors], client_max_size=BODY_LIMIT)
         for route in ROUTES:
             added = app.router.add_route(route.method, route.path, partial(route.answer, self))

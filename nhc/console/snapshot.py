@@ -13,7 +13,7 @@ from nhc.store.problem_groups import RANK, by_cause, group
 
 
 class ProblemRow(NamedTuple):
-    """One problem that stands, or stood until `ended`."""
+    """One problem that stands, or stood until `ended`. `about` is what it speaks of (`nhc.model.speaks_of`)."""
 
     node: str
     check: str
@@ -24,6 +24,7 @@ class ProblemRow(NamedTuple):
     message: str
     began: float
     ended: Optional[float] = None
+    about: str = ""
 
 
 class NodeWork(NamedTuple):

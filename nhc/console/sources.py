@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection
 from nhc.console.fleet_nodes import FleetNodes, NodeRow
 from nhc.console.snapshot import ProblemRow, Snapshot, take
 from nhc.console.standing import StandingWork
-from nhc.model import Report, Verdict
+from nhc.model import Report, Verdict, speaks_of
 from nhc.policy.reconcile import BadReports, load_reports
 from nhc.store import audit
 from nhc.store import nodes as store_nodes
@@ -69,7 +69,9 @@ class StoreSource:
                 problems = store_problems.list_problems(connection)
                 about = self._standing.about_nodes(connection, now, revision)
             standing = [
-                ProblemRow(p.node, p.check, p.reason, p.target, p.verdict, p.action, p.message, p.began, p.ended)
+                ProblemRow(
+                    p.node, p.check, p.reason, p.target, p.verdict, p.action, p.message, p.began, p.ended, p.about()
+                )
                 for p in problems
             ]
             return take(self._nodes, standing, now, self.stale, revision, about)
@@ -157,6 +159,7 @@ def problem_rows(report: Report) -> List[ProblemRow]:
         ProblemRow(
             report.host, result.check, result.outcome.reason, result.outcome.target, result.verdict.name,
             result.outcome.action.value, result.outcome.message, report.started,
+            about=speaks_of(result.outcome.scope, result.outcome.device),
         )
         for result in report.results
         if result.verdict in (Verdict.WARN, Verdict.UNKNOWN, Verdict.CRIT)

@@ -25,7 +25,7 @@ from nhc.fleet.clean_report import (
     clean_report,
 )
 from nhc.fleet.transport import Node, Trouble
-from nhc.model import CheckResult, Metric, Outcome, Report, Verdict, printable, reason_key, unknown
+from nhc.model import CheckResult, DeviceId, Metric, Outcome, Report, Verdict, printable, reason_key, unknown
 from nhc.render.json import parse, to_dict
 
 REACH = "nhc_fleet"
@@ -118,6 +118,8 @@ def _safe_result(result: CheckResult, prefix: str) -> CheckResult:
             ),
             found.action,
             tuple(printable(line, LONGEST) for line in found.evidence[:LINES]),
+            found.scope,
+            DeviceId(*(printable(name, 200) for name in found.device)),
         ),
         _finite(result.elapsed),
         printable(source, 500),

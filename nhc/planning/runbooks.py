@@ -12,11 +12,19 @@ from __future__ import annotations
 import re
 
 from nhc.data.reader import read
+from nhc.facts.device_identity import scope_of
 from nhc.light import TYPE_CHECKING, NamedTuple
+from nhc.model import Scope
 
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Tuple
 
+_SPEAKS_OF = {
+    Scope.DEVICE: "one accelerator, where it is known which; else the node",
+    Scope.LINK: "a link between two accelerators",
+    Scope.BOARD: "the board that the accelerators share",
+    Scope.NODE: "the node",
+}
 FIELDS = ("means", "causes", "do", "confirm", "action", "source")
 
 
@@ -91,6 +99,7 @@ def sections(found: Runbook) -> List[Tuple[str, str]]:
     about = ", ".join(word for word in (found.title, found.severity) if word)
     parts = (("What it means", found.means), ("Likely causes", found.causes), ("What to do", found.do),
              ("How to confirm the repair", found.confirm), ("Suggested action", found.action),
+             ("What it speaks of", _SPEAKS_OF[scope_of(found.reason)]),
              ("Why nhc judges so", found.decision), ("Sources", found.source))  # fmt: skip
     return [(f"{found.reason}{f': {about}' if about else ''}", ""), *(part for part in parts if part[1])]
 

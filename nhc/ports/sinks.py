@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import List, Mapping, NamedTuple, Protocol, Tuple, TypedDict
+from typing import Dict, List, Mapping, NamedTuple, Protocol, Tuple, TypedDict
 
 from nhc.model import Report
 from nhc.ports.adapter import AdapterError
@@ -22,6 +22,8 @@ class EventDetails(TypedDict, total=False):
     before: str
     message: str
     action: str
+    scope: str
+    device: Dict[str, str]
     evidence: List[str]
     since: str
     source: str

@@ -11,11 +11,17 @@ import json
 from operator import itemgetter
 
 from nhc.light import TYPE_CHECKING
-from nhc.model import SCHEMA, Action, CheckResult, Metric, Outcome, Report, Verdict, printable
+from nhc.model import SCHEMA, Action, CheckResult, DeviceId, Metric, Outcome, Report, Scope, Verdict, printable
 from nhc.timestamps import utc_milliseconds
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, Mapping
+    from typing import Any, Dict, Mapping, Tuple, TypedDict
+
+    class SpokenOf(TypedDict, total=False):
+        """What an outcome speaks of, as JSON's own types."""
+
+        scope: str
+        device: Dict[str, str]
 
 
 def render(report: Report, indent: int = 2) -> str:
@@ -72,7 +78,7 @@ def to_dict(report: Report) -> Dict[str, Any]:
 
 
 def to_result(result: CheckResult) -> Dict[str, Any]:
-    """One result as JSON's own types."""
+    """One result as JSON's own types. A fault of the node has no scope and no device."""
     outcome = result.outcome
     return {
         "check": printable(result.check),
@@ -89,7 +95,22 @@ def to_result(result: CheckResult) -> Dict[str, Any]:
         "tags": [printable(tag) for tag in result.tags],
         "strike": result.strike,
         "strikes": result.strikes,
+        **spoken_of(outcome),
     }
+
+
+def spoken_of(outcome: Outcome) -> SpokenOf:
+    """What the outcome speaks of, as fields of a report and of an event; none for what speaks of the node."""
+    if outcome.scope is Scope.NODE:
+        return {}
+    if not outcome.device.known:
+        return {"scope": outcome.scope.value}
+    return {"scope": outcome.scope.value, "device": names_of(outcome.device)}
+
+
+def names_of(device: DeviceId) -> Dict[str, str]:
+    """The names that are known of a device."""
+    return {key: printable(name, 200) for key, name in device._asdict().items() if name}
 
 
 def _metric(metric: Metric) -> Dict[str, Any]:
@@ -130,6 +151,7 @@ _ALL = itemgetter(
 )  # fmt: skip
 _VERDICTS = {verdict.name: verdict for verdict in Verdict}
 _ACTIONS = {action.value: action for action in Action}
+_SCOPES = {scope.value: scope for scope in Scope}
 
 
 def from_result(value: Any) -> CheckResult:
@@ -160,6 +182,7 @@ def from_result(value: Any) -> CheckResult:
                 tuple([_read_metric(metric) for metric in metrics]) if metrics else (),
                 action,
                 tuple([str(one) for one in evidence]) if evidence else (),
+                *(_read_about(value) if "scope" in value else ()),
             ),
             elapsed,
             source,
@@ -188,6 +211,7 @@ def read_by_field(value: object) -> CheckResult:
         tuple(_read_metric(metric) for metric in _get(value, "metrics", list, [])),
         action,
         tuple(str(line) for line in _get(value, "evidence", list, [])),
+        *_read_about(value),
     )
     return CheckResult(
         _get(value, "check", str),
@@ -199,6 +223,14 @@ def read_by_field(value: object) -> CheckResult:
         _get(value, "strike", int, 0),
         _get(value, "strikes", int, 0),
     )
+
+
+def _read_about(value: Mapping[str, Any]) -> Tuple[Scope, DeviceId]:
+    """What a result speaks of. A scope that this nhc does not know, or a device without a name, is the node's."""
+    names = _get(value, "device", dict, {})
+    device = DeviceId(*(_get(names, name, str, "") for name in DeviceId._fields))
+    scope = _SCOPES.get(_get(value, "scope", str, ""), Scope.NODE)
+    return (Scope.NODE if scope is Scope.DEVICE and not device.known else scope), device
 
 
 def _read_metric(value: object) -> Metric:

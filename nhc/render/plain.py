@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nhc.light import TYPE_CHECKING
-from nhc.model import Action, Metric, Outcome, Verdict, named
+from nhc.model import Action, DeviceId, Metric, Outcome, Scope, Verdict, named
 
 if TYPE_CHECKING:
     from typing import Any, Sequence, Tuple
@@ -28,12 +28,13 @@ def encode(outcome: Outcome) -> Tuple[Any, ...]:
         tuple((_bounded(name), _plain(value), str(unit)) for name, value, unit in outcome.metrics if _finite(value)),
         Action(outcome.action).value,
         tuple(_bounded(line) for line in _tail(outcome.evidence)),
+        *((Scope(outcome.scope).value, *map(_bounded, outcome.device)) if outcome.scope is not Scope.NODE else ()),
     )
 
 
 def decode(value: Sequence[Any]) -> Outcome:
     """The outcome that `encode` made plain."""
-    verdict, reason, message, target, metrics, action, evidence = value
+    verdict, reason, message, target, metrics, action, evidence, *about = value
     return Outcome(
         Verdict(verdict),
         reason,
@@ -42,6 +43,7 @@ def decode(value: Sequence[Any]) -> Outcome:
         tuple(Metric(*metric) for metric in metrics),
         Action(action),
         evidence,
+        *((Scope(about[0]), DeviceId(*about[1:])) if about else ()),
     )
 
 

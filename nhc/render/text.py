@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nhc.light import TYPE_CHECKING
-from nhc.model import Action, CheckResult, Report, Verdict, printable, subject
+from nhc.model import Action, CheckResult, Report, Verdict, printable, speaks_of, subject
 from nhc.units import show_number, show_seconds
 
 if TYPE_CHECKING:
@@ -63,6 +63,9 @@ def _line(result: CheckResult, verbose: int, colour: bool) -> str:
     details = [outcome.reason] if outcome.reason and (wrong or verbose) else []
     if wrong and outcome.action is not Action.NONE:
         details.append(f"action: {outcome.action.value}")
+    about = speaks_of(outcome.scope, outcome.device) if wrong else ""
+    if about:
+        details.append(about)
     if verbose:
         details += [detail for detail in (result.source, show_seconds(result.elapsed)) if detail]
     if details:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
-from nhc.model import Outcome, crit, ok, unknown
+from nhc.model import Outcome, Verdict, crit, ok, unknown
 from nhc.plan import Item
 from nhc.render.plain import EVIDENCE_LINES, encode
 from nhc.system import process
@@ -26,6 +26,8 @@ def call(check: Check, arguments: Mapping[str, object], host: Host) -> List[Outc
         for outcome in found:
             if not isinstance(outcome, Outcome):
                 raise TypeError(f"{check.name} returned {outcome!r}, not an Outcome")
+        if any(outcome.verdict in (Verdict.WARN, Verdict.CRIT) for outcome in found):
+            found = _about(host, found)
         return found or [unknown("NoOutcome", "the check returned nothing")]
     except FileNotFoundError as error:
         if error.strerror == "no such command":
@@ -35,6 +37,16 @@ def call(check: Check, arguments: Mapping[str, object], host: Host) -> List[Outc
         return [unknown("Unreadable", f"{error.filename or 'a needed file'}: {error.strerror or error}")]
     except (Exception, SystemExit) as error:
         return [broken(check.name, error)]
+
+
+def _about(host: Host, found: List[Outcome]) -> List[Outcome]:
+    """With what each fault speaks of; as they are where that cannot be read, which loses no fault."""
+    from nhc.facts.device_identity import about  # only where there is a fault
+
+    try:
+        return about(host, found)
+    except (OSError, ValueError):
+        return found
 
 
 def broken(name: str, error: BaseException) -> Outcome:

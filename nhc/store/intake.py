@@ -11,7 +11,8 @@ import json
 from enum import Enum
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
-from nhc.model import NAMELESS, CheckResult, Report, Verdict, printable
+from nhc.model import NAMELESS, CheckResult, Report, Scope, Verdict, printable
+from nhc.render.json import names_of
 
 NAME_LIMIT = 253
 """Characters of a node's name: what DNS takes."""
@@ -123,6 +124,8 @@ class ReportedProblem(NamedTuple):
     verdict: str
     action: str
     message: str
+    scope: str = ""
+    device: str = ""
 
     @property
     def key(self) -> Tuple[str, str, str]:
@@ -175,6 +178,8 @@ def _finding(check: str, result: CheckResult) -> ReportedProblem:
         outcome.verdict.name,
         outcome.action.value,
         printable(outcome.message, 2000),
+        "" if outcome.scope is Scope.NODE else outcome.scope.value,
+        json.dumps(names_of(outcome.device)) if outcome.device.known else "",
     )
 
 

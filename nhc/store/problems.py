@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from nhc.model import DeviceId, Scope, speaks_of
 from nhc.store.intake import Findings, ReportedProblem, ends
 from nhc.store.schema import problems
 
@@ -29,6 +31,17 @@ class StoredProblem(NamedTuple):
     began: float
     seen: float
     ended: Optional[float]
+    scope: str = ""
+    device: str = ""
+
+    def device_id(self) -> DeviceId:
+        """The device that the problem is of, as its report named it."""
+        names = json.loads(self.device) if self.device else {}
+        return DeviceId(**{name: names[name] for name in DeviceId._fields if name in names})
+
+    def about(self) -> str:
+        """What the problem speaks of, for a person; "" for the node."""
+        return speaks_of(Scope(self.scope or Scope.NODE.value), self.device_id())
 
 
 class Going:
@@ -51,12 +64,18 @@ class Going:
             before = standing.get(finding.key)
             if before is None:
                 number = -len(self._new) - 1
-                problem = StoredProblem(number, node, *finding, source, started, started, None)
+                problem = StoredProblem(number, node, *finding[:6], source, started, started, None, *finding[6:])
                 self._new[number] = problem
                 standing[finding.key] = problem
             else:
                 after = before._replace(
-                    verdict=finding.verdict, action=finding.action, message=finding.message, source=source, seen=started
+                    verdict=finding.verdict,
+                    action=finding.action,
+                    message=finding.message,
+                    source=source,
+                    seen=started,
+                    scope=finding.scope,
+                    device=finding.device,
                 )
                 self._keep(standing, after)
         for key, problem in list(standing.items()):
@@ -76,7 +95,7 @@ class Going:
         if ended:
             here = problems.c.id == sa.bindparam("b_id")
             self.connection.execute(sa.update(problems).where(here).values(ended=sa.bindparam("ended")), ended)
-        names = ("verdict", "action", "message", "source", "seen")
+        names = ("verdict", "action", "message", "source", "seen", "scope", "device")
         seen = [
             {"b_id": row.id, **{name: getattr(row, name) for name in names}}
             for row in self._changed.values()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Dict, List, Mapping
 
-from nhc.model import CheckResult, Metric, Outcome, Report, printable
+from nhc.model import CheckResult, DeviceId, Metric, Outcome, Report, printable
 
 KEPT = 4 << 20
 """Bytes of one report as it is kept, before it is packed. One of 500 results with evidence has less than a tenth."""
@@ -57,7 +57,8 @@ def _result(result: CheckResult) -> CheckResult:
         printable(outcome.target, 500), action=outcome.action,
         metrics=tuple(Metric(printable(name, NAME), value, printable(unit, NAME))
                       for name, value, unit in outcome.metrics[: 4 * LINES]),
-        evidence=_lines(outcome.evidence),
+        evidence=_lines(outcome.evidence), scope=outcome.scope,
+        device=DeviceId(*(printable(name, NAME) for name in outcome.device)),
     )  # fmt: skip
     return result._replace(
         check=printable(result.check, NAME), outcome=shorter, source=printable(result.source, LINE),
@@ -73,5 +74,5 @@ def _length(result: CheckResult) -> int:
     """Characters of its texts, and as many again as its names of fields take."""
     outcome = result.outcome
     texts = [result.check, result.source, result.line, *result.tags, outcome.reason, outcome.message, outcome.target]
-    texts += [*outcome.evidence, *(metric.name + metric.unit for metric in outcome.metrics)]
+    texts += [*outcome.device, *outcome.evidence, *(metric.name + metric.unit for metric in outcome.metrics)]
     return 250 + sum(map(len, texts)) + 60 * (len(outcome.metrics) + len(outcome.evidence))

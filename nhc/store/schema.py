@@ -112,7 +112,10 @@ problems = sa.Table(
     time_column("began"),
     time_column("seen"),
     time_column("ended", empty=True),
+    text_column("scope"),
+    text_column("device"),
 )
+"""`scope` and `device`: what the fault speaks of, as a report has it; "" for the node. The device's names are JSON."""
 sa.Index(
     "problems_open",
     *(problems.c.node, problems.c.check, problems.c.reason, problems.c.target),

@@ -151,6 +151,7 @@ def node_text(snapshot: Snapshot, name: str, report: Optional[Report]) -> List[s
         target = f" {problem.target}" if problem.target else ""
         lines.append(f"{problem.verdict} {problem.check}{target}: {problem.reason}{since}{advice}")
         lines.append(f"    {problem.message}")
+        lines += [f"    {problem.about}"] if problem.about else []
         lines += [f"    | {line}" for line in _evidence(report, problem.check, problem.reason, problem.target)]
     if report is not None:
         fine = sum(result.verdict is Verdict.OK for result in report.results)

@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 
 from nhc.console import screens
-from nhc.console.access import GRANTS, Role, Scope
+from nhc.console.access import GRANTS, Grant, Role
 from nhc.console.cluster_source import SchedulerStates
 from nhc.console.doors import HEADERS
 from nhc.console.hub import Hub
@@ -52,7 +52,7 @@ def test_every_route_is_closed_to_those_without_its_right(console, site, who):
         status, _value, _headers = console.ask(
             route.method, address(route, site), {} if route.method == "POST" else None, who, **headers
         )
-        allowed = route.scope is Scope.OPEN or route.scope in rights
+        allowed = route.scope is Grant.OPEN or route.scope in rights
         assert (status not in (401, 403)) == (allowed and route.path != "/login"), (route, status)
 
 

@@ -5,7 +5,7 @@ import sqlalchemy as sa
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from nhc.model import Action, CheckResult, Outcome, Report, Verdict
+from nhc.model import Action, CheckResult, DeviceId, Outcome, Report, Scope, Verdict
 from nhc.store import coverage, deep_tables, nodes, problems, report_bounds, schema
 from nhc.store.connect import open_store
 from nhc.store.intake import Incoming, IntakeSettings, Receipt
@@ -64,6 +64,16 @@ def test_a_problem_ends_with_the_report_that_says_so_and_may_begin_again(store):
         ("check_gpu_xid", "Xid79", "gpu3", "CRIT", NOW, NOW + 120),
         ("check_gpu_xid", "Xid79", "gpu3", "CRIT", NOW + 180, None),
     ]
+
+
+def test_a_problem_says_what_it_speaks_of(store):
+    gpu = DeviceId("0000:3b:00.0", "GPU-3", serial="165")
+    of_gpu = XID._replace(outcome=XID.outcome._replace(scope=Scope.DEVICE, device=gpu))
+    take(store, report(NOW, XID), report(NOW + 400, of_gpu))
+    with store.read() as connection:
+        (found,) = problems.list_problems(connection)
+    assert (found.scope, found.device_id()) == ("device", gpu)
+    assert found.about() == "device 0000:3b:00.0, GPU-3, serial 165"
 
 
 def test_the_same_in_one_batch_as_in_many(store):

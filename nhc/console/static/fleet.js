@@ -10,6 +10,7 @@ export const setLink = (names) => (names && names.length < 2000 ? link(`/view/no
 export const groupLink = (fact, group) => cell(group, link(`/view/nodes?${new URLSearchParams({ by: fact, group })}`, group || "(not known)"));
 const explained = (row) => link(`/view/explain/${encodeURIComponent(row.reason || row.check)}?check=${encodeURIComponent(row.check)}`, "Explain");
 const causeLink = (row) => link(`/view/cause?${new URLSearchParams({ check: row.check, reason: row.reason })}`, row.reason || row.check);
+export const targetCell = (row) => (row.about ? `${row.target} (${row.about})` : row.target);
 export const reasonCell = (row) => cell(row.reason || row.check, causeLink(row), " ", explained(row));
 
 // What is done about a problem, and whether nhc has its node out of service. Without a store nothing is known of it.
@@ -46,7 +47,7 @@ export async function cause(_rest, query) {
   const value = await ask(`/api/cause?${new URLSearchParams({ check: query.get("check") ?? "", reason: query.get("reason") ?? "" })}`);
   return { content: [el("h1", {}, value.reason || value.check), el("p", {}, explained(value)), facts([["Check", value.check], ["Nodes", value.count.toLocaleString("en")], ["Set", setLink(value.nodes)]]),
     table("Nodes", ["Node", ...ofLoop("Next step", "In service"), "Since", "Target", "Message"],
-      value.rows.map((row) => [nodeLink(row.node), ...ofLoop(follows(row), service(row.out)), since(row.began, now()), row.target, said(row.message)])), left(value.left_out) ?? ""] };
+      value.rows.map((row) => [nodeLink(row.node), ...ofLoop(follows(row), service(row.out)), since(row.began, now()), targetCell(row), said(row.message)])), left(value.left_out) ?? ""] };
 }
 
 // Nodes of a set, of a group, of some letters, or whose names hold a text.

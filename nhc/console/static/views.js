@@ -4,7 +4,7 @@
 import { ask, fleet, go, may, page, say } from "/static/app.js";
 import { holdForm } from "/static/acts.js";
 import { age, el, facts, howMany, link, MARKS, nodeLink, sign, stamp, WORDS } from "/static/dom.js";
-import { cause, explain, follows, groupLink, history, left, nodes, now, problems, reasonCell, service, setLink } from "/static/fleet.js";
+import { cause, explain, follows, groupLink, history, left, nodes, now, problems, reasonCell, service, setLink, targetCell } from "/static/fleet.js";
 import { FleetMap } from "/static/map.js";
 import { lasting, said, since, table } from "/static/table.js";
 import { audit, episode, episodes, episodeTable, held, needs, offenders } from "/static/repairs.js";
@@ -115,7 +115,7 @@ async function node([name]) {
       ["Scheduler", one.scheduler ?? ""], ["Kind", one.kind], ["Boot", one.report?.boot_id ?? ""], ...Object.entries(one.groups).map(([fact, group]) => [fact, groupLink(fact, group)])]),
     el("p", { class: "bar" }, page.me.store ? link(`/view/timeline/${encodeURIComponent(name)}`, "Timeline") : "", ...Object.entries(one.links).map(([title, address]) => el("a", { href: address, rel: "noreferrer" }, title))),
     table("Problems", ["Verdict", "Reason", ...(page.me.store ? ["Next step", "In service"] : []), "Since", "Target", "Message", "Check", "Suggested"],
-      one.problems.map((row) => [sign(row.verdict), reasonCell(row), ...(page.me.store ? [follows(row), service(row.out)] : []), since(row.began, one.at), row.target, said(row.message), row.check, row.action === "none" ? "" : row.action]), "No problem stands."),
+      one.problems.map((row) => [sign(row.verdict), reasonCell(row), ...(page.me.store ? [follows(row), service(row.out)] : []), since(row.began, one.at), targetCell(row), said(row.message), row.check, row.action === "none" ? "" : row.action]), "No problem stands."),
     ...evidence.flatMap((result) => [el("h2", {}, `Evidence of ${result.check}`), el("pre", { tabindex: 0 }, result.evidence.join("\n"))]),
     ...(one.work ? workOf(one.work) : []),
     one.episodes?.length ? episodeTable("Episodes", one.episodes, one.at) : "",

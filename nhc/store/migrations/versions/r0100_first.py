@@ -164,6 +164,7 @@ def upgrade() -> None:
         *text("verdict", "action", "message", "source"),
         *time("began", "seen"),
         *no_time("ended"),
+        *text("scope", "device"),
         sa.Index("problems_ended", "ended"),
         sa.Index("problems_node", "node", "began"),
         sa.Index("problems_open", "node", "check", "reason", "target", unique=True, **where("ended IS NULL")),
