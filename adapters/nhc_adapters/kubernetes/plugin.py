@@ -12,7 +12,7 @@ from nhc.ports.adapter import OWNER, OWNER_SETTING, AdapterError, Applied, Condi
 from nhc.ports.marks import cause_of
 from nhc.ports.repair import Claim, Machine, Request, Right
 from nhc_adapters.kubernetes.api.access import find
-from nhc_adapters.kubernetes.api.client import READ_TIMEOUT, Client
+from nhc_adapters.kubernetes.api.client import READ_TIMEOUT, Client, node_path
 from nhc_adapters.kubernetes.api.events import NORMAL, WARNING, EventRecorder, flush_quietly
 from nhc_adapters.kubernetes.controller.judge import ALL_OFFERED, NEVER, NOT_TAKEN_BACK, Accelerators, judge, said_at
 from nhc_adapters.kubernetes.nodes.accelerators import expected_accelerators, offered_before
@@ -33,6 +33,12 @@ from nhc_adapters.kubernetes.repair import requests_on_nodes
 from nhc_adapters.kubernetes.repair.claims import ClusterClaims
 from nhc_adapters.kubernetes.repair.cluster import machine_of
 from nhc_adapters.kubernetes.repair.requests_on_nodes import SOURCES, RequestRead, asks_hyperpod
+
+ONE_BY_ONE = 0.25
+"""The share of the nodes up to which those that matter are read one by one, and above which all are listed at once. A
+node that is read alone costs us twice the CPU of one in a list (docs/performance.md), and the server an authorization,
+a read of etcd and a line of its audit log, which a list costs once for 500 nodes.
+"""
 
 
 class _ShownNode(NamedTuple):
@@ -100,13 +106,10 @@ class Adapter(Kubernetes):
         )  # fmt: skip
 
     def objects(self, names: Optional[Sequence[str]] = None) -> List[Dict[str, Any]]:
-        """As the base's, and remembered. All nodes are listed once, and then followed."""
-        if names is None:
-            for name in list(self.changed):
-                self._followed.put(self.changed.pop(name))
-            found = sorted(self._followed.all(), key=lambda node: str(node["metadata"]["name"]))
-        else:
-            found = super().objects(names)
+        """As the base's, and remembered. All nodes are listed once, and then followed; those that the loop may do
+        something to are read anew, as a watch may be behind what a person or another controller has done to them.
+        """
+        found = self._renewed(self._all()) if names is None else super().objects(names)
         now = time.time()
         shown = {
             str(node["metadata"]["name"]): _ShownNode(
@@ -118,6 +121,24 @@ class Adapter(Kubernetes):
         }  # fmt: skip
         self._shown = shown if names is None else {**self._shown, **shown}
         return found
+
+    def _all(self) -> List[Dict[str, Any]]:
+        for name in list(self.changed):
+            self._followed.put(self.changed.pop(name))
+        return sorted(self._followed.all(), key=_name)
+
+    def _renewed(self, found: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
+        """Nodes as the watch has them, those that matter read anew."""
+        behind = {_name(node) for node in found if self._matters(node)} if self._followed.following else set()
+        many = len(behind) > len(found) * ONE_BY_ONE
+        anew = super().objects(None if many else sorted(behind)) if behind else []
+        for node in anew:
+            self._followed.put(node)
+        return anew if many else sorted([*anew, *(node for node in found if _name(node) not in behind)], key=_name)
+
+    def _matters(self, node: Mapping[str, Any]) -> bool:
+        state = self.state(node)
+        return not state.available or state.mark is not None or state.silence is not None
 
     def state(self, node: Mapping[str, object], busy: bool = False) -> NodeState:
         """As the base's; but a person's request in HyperPod's words is no mark of HyperPod's, where we read them."""
@@ -192,7 +213,7 @@ class Adapter(Kubernetes):
         """What the conditions of the spoken vocabularies say of each node that has any; as `nhc.ports.adapter`."""
         faults = tuple(dict.fromkeys(fault for one in self.treatment.vocabularies for fault in one.faults))
         found, now = [], time.time()
-        for node in self.objects():
+        for node in self._all():
             judged = judge(node, faults, now, accelerators_of=_accelerators_of(node))
             conditions = read_conditions(node)
             report = judged.report
@@ -215,8 +236,20 @@ class Adapter(Kubernetes):
     def evict(self, names: Sequence[str]) -> Mapping[str, str]:
         """One step of the drain of each node, through the Eviction API; as `nhc.ports.adapter`."""
         self._drains = {name: self._drains.get(name) or Drain(self.client, name, self.rules) for name in names}
-        steps = self._each(list(self._drains), lambda name: self._drains[name].step())
-        return {one.node: "" if one.clean else one.line() for one in steps}
+        return dict(zip(self._drains, self._each(list(self._drains), self._evict)))
+
+    def _evict(self, name: str) -> str:
+        try:
+            node = self.client.find(node_path(name))
+        except AdapterError as error:  # of this node alone: the others' steps are taken all the same
+            return f"{name}: nothing is evicted: {error}"
+        if node is None:
+            return f"{name}: nothing is evicted: the cluster does not know it any more"
+        state = self.state(node)
+        if state.hold or state.available or state.mark is None or not state.mark.ours:
+            return f"{name}: nothing is evicted: {state.hold or 'our mark does not keep it out any more'}"
+        step = self._drains[name].step()
+        return "" if step.clean else step.line()
 
     def close(self) -> None:
         """End its connections."""
@@ -238,6 +271,10 @@ def _accelerators_of(node: Mapping[str, Any]) -> Accelerators:
     expected = dict(expected_accelerators(node, {}))
     wanted = {name: max(before.get(name, 0), expected.get(name, 0)) for name in {**expected, **before}}
     return Accelerators(sorted(wanted.items()), asked=bool(before))
+
+
+def _name(node: Mapping[str, Any]) -> str:
+    return str(node["metadata"]["name"])
 
 
 def _places(text: str) -> Dict[str, str]:

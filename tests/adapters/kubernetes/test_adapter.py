@@ -101,7 +101,7 @@ def test_clearing_leaves_what_others_set_and_what_they_changed(kube: Kube) -> No
     }
     kube.admin.patch(node_path(node), change, MERGE_PATCH)
 
-    adapter.release([node], frozenset(), 0.0)
+    adapter.release([node], frozenset(), 0.0, "ann")
 
     after = kube.get(node)
     assert after["metadata"]["labels"]["nhc/health"] == "theirs-now"

@@ -10,6 +10,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from nhc.ports.adapter import KEEPER, Effect, Mark
+from nhc.ports.marks import mark_text
+from nhc_adapters.kubernetes.nodes.marks import OUT_OF_SERVICE
 from nhc_adapters.kubernetes.plugin import Adapter
 from tests.support.http_server import Handler, serving
 from tests.support.waiting import until
@@ -36,7 +39,7 @@ class Cluster:
     def __init__(self):
         self.nodes = {one["metadata"]["name"]: one for one in map(node, range(NODES))}
         self.asked, self.sent, self.may_watch = Counter(), Counter(), True
-        self.pods_of = []
+        self.pods_of, self.patches, self.unreadable = [], [], set()
         self.events = queue.Queue()
 
     def change(self, number, version, **spec):
@@ -57,6 +60,10 @@ def handler(cluster):
                 return self.watch()
             if kind == "pods":
                 cluster.pods_of.append(query["fieldSelector"][0].partition("spec.nodeName=")[2])
+            if kind not in ("nodes", "pods", *cluster.nodes):
+                return self.answer(404, json.dumps({"kind": "Status", "message": "not found", "reason": "NotFound"}))
+            if kind in cluster.unreadable:
+                return self.answer(403, json.dumps({"kind": "Status", "message": "may not", "reason": "Forbidden"}))
             items = list(cluster.nodes.values()) if kind == "nodes" else []
             found = cluster.nodes.get(kind) or {"metadata": {"resourceVersion": "1"}, "items": items}
             body = json.dumps(found)
@@ -64,6 +71,11 @@ def handler(cluster):
             cluster.asked[what] += 1
             cluster.sent[what] += len(body)
             return self.answer(200, body)
+
+        def do_PATCH(self):  # noqa: N802
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            cluster.patches.append((urlsplit(self.path).path.rsplit("/", 1)[-1], json.loads(body)))
+            self.answer(200, json.dumps(cluster.nodes[cluster.patches[-1][0]]))
 
         def watch(self):
             cluster.asked["watch"] += 1
@@ -132,7 +144,7 @@ def test_what_changes_is_seen_and_only_pods_of_nodes_that_matter_are_asked_for(c
 
 def test_our_own_write_is_seen_before_the_watch_brings_it(cluster):
     rounds(cluster, 2)
-    cluster.adapter.changed["n003"] = node(3, 9, unschedulable=True)
+    cluster.adapter.changed["n003"] = cluster.nodes["n003"] = node(3, 9, unschedulable=True)
     assert not {one.name: one for one in cluster.adapter.nodes()}["n003"].available
 
 
@@ -153,3 +165,111 @@ def test_a_silent_watch_is_not_believed(cluster):
     followed._reflector.last_answer = time.monotonic() - 100.0
     cluster.nodes["n002"] = node(2, 5, unschedulable=True)
     assert not {one.name: one for one in cluster.adapter.nodes()}["n002"].available
+
+
+OURS = {"nhc/mark": mark_text(Mark("check_x: broken", owner=KEEPER)), "nhc/set": '{"cordon": true}'}
+"""What a mark of the loop leaves on a node that it cordoned."""
+
+
+def test_what_is_done_to_a_node_out_of_service_is_seen_before_the_watch_brings_it(cluster):
+    cluster.nodes["n004"] = marked(4, 1, unschedulable=True)
+    cluster.nodes["n005"] = marked(5, 1, unschedulable=True)
+    cluster.nodes["n006"] = marked(6, 1, unschedulable=True)
+    rounds(cluster, 2)
+    before = cluster.asked.copy()
+    cluster.nodes["n004"] = marked(4, 5)  # kubectl uncordon
+    held = marked(5, 5, unschedulable=True, providerID="aws:///zone/i-2")
+    held["metadata"]["annotations"]["nhc/hold"] = "ann looks at it"
+    cluster.nodes["n005"] = held
+    del cluster.nodes["n006"]
+    found = {one.name: one for one in cluster.adapter.nodes()}
+    assert found["n004"].available
+    assert "ann looks at it" in found["n005"].hold
+    assert cluster.adapter.machines()["n005"].provider_id == "aws:///zone/i-2"
+    assert "n006" not in found
+    assert cluster.asked["nodes"] == before["nodes"]  # these nodes alone are asked for
+
+
+def test_where_many_nodes_matter_all_are_listed_and_none_is_read_by_itself(cluster):
+    many = NODES // 4
+    for number in range(many):
+        cluster.nodes[f"n{number:03}"] = marked(number, 1, unschedulable=True)
+    rounds(cluster, 2)
+    before = cluster.asked.copy()
+    cluster.adapter.nodes()
+    assert (cluster.asked["nodes"], cluster.asked["node"]) == (before["nodes"], before["node"] + many)
+
+    cluster.change(many, 5, unschedulable=True)
+    until(lambda: len([one for one in cluster.adapter.nodes() if not one.available]) > many)
+    before = cluster.asked.copy()
+    cluster.nodes["n000"] = marked(0, 6)  # kubectl uncordon
+    assert len([one for one in cluster.adapter.nodes() if not one.available]) == many
+    assert (cluster.asked["nodes"], cluster.asked["node"]) == (before["nodes"] + 1, before["node"])
+
+
+def marked(number, version, **spec):
+    found = node(number, version, **spec)
+    found["metadata"]["annotations"] = dict(OURS)
+    return found
+
+
+def test_a_node_that_was_marked_anew_is_not_released_for_what_was_seen_of_it_before(cluster):
+    cluster.nodes["n004"] = marked(4, 1)  # somebody uncordoned it
+    cluster.adapter.nodes()
+    cluster.nodes["n004"] = marked(4, 2, unschedulable=True)  # whoever tidied up has marked it again since
+    cluster.adapter.tidy()
+    assert cluster.patches == []
+    cluster.nodes["n004"] = marked(4, 3)
+    cluster.adapter.nodes()
+    cluster.adapter.tidy()
+    assert [name for name, _ops in cluster.patches] == ["n004"]
+
+
+def test_nothing_is_evicted_from_a_node_that_somebody_has_put_back(cluster):
+    cluster.nodes["n004"] = marked(4, 1, unschedulable=True)
+    assert cluster.adapter.evict(["n004"]) == {"n004": ""}
+    cluster.pods_of.clear()
+    cluster.nodes["n004"] = marked(4, 2)
+    assert "nothing is evicted" in cluster.adapter.evict(["n004"])["n004"]
+    assert cluster.pods_of == []
+
+
+def test_a_node_that_cannot_be_read_keeps_no_other_from_its_eviction(cluster):
+    cluster.nodes["n005"] = marked(5, 1, unschedulable=True)
+    cluster.unreadable.add("n004")
+    found = cluster.adapter.evict(["n003x", "n004", "n005"])
+    assert found["n005"] == ""
+    assert "does not know it" in found["n003x"]
+    assert "403" in found["n004"]
+
+
+def silent(found, status):
+    found["status"]["conditions"] = [{"type": "Ready", "status": status, "lastTransitionTime": "2026-01-01T00:00:00Z"}]
+    return found
+
+
+def test_the_work_of_a_node_that_is_heard_again_is_left_on_it(cluster):
+    cluster.nodes["n004"] = silent(marked(4, 1, unschedulable=True), "True")
+    assert [one.effect for one in cluster.adapter.move_work(["n004"])] == [Effect.UNCHANGED]
+    assert cluster.patches == []
+    cluster.nodes["n004"] = silent(marked(4, 2, unschedulable=True), "Unknown")
+    assert [one.effect for one in cluster.adapter.move_work(["n004"])] == [Effect.CHANGED]
+
+
+def test_a_node_that_is_silent_again_stays_out_of_service_for_its_volumes(cluster):
+    taint = OUT_OF_SERVICE.manifest()
+
+    def moved(version, status):
+        found = silent(marked(4, version, unschedulable=True, taints=[taint]), status)
+        found["metadata"]["annotations"]["nhc/set"] = json.dumps({"cordon": True, "taints": [str(OUT_OF_SERVICE)]})
+        return found
+
+    cluster.nodes["n004"] = moved(1, "True")
+    cluster.adapter.nodes()
+    cluster.nodes["n004"] = moved(2, "Unknown")
+    cluster.adapter.tidy()
+    assert cluster.patches == []
+    cluster.nodes["n004"] = moved(3, "True")
+    cluster.adapter.nodes()
+    cluster.adapter.tidy()
+    assert [name for name, _ops in cluster.patches] == ["n004"]

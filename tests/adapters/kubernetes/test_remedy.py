@@ -10,7 +10,7 @@ import pytest
 
 from nhc.policy.decide import Policy
 from nhc.policy.limits import Limit
-from nhc.ports.adapter import ConditionReports, Evicts
+from nhc.ports.adapter import ConditionReports, Evicts, Mark
 from nhc.ports.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
 from nhc.remedy.actuators import Actuators
 from nhc.remedy.controller import RemedyController
@@ -155,6 +155,7 @@ def test_the_work_of_a_namespace_that_ends_by_itself_is_waited_for(kube: Kube, t
     given = {"NHC_KUBECONFIG": str(kube.kubeconfig(tmp_path)), "NHC_KUBE_EVICT": "force"}
     for more, left in ({"NHC_KUBE_EVICT_NOT": f"other,{kube.prefix[:4]}*"}, ["training"]), ({}, []):
         made = Adapter({**given, **more})
+        made.mark({sick: Mark("check_gpu_xid: Xid 95")})
         for _more in range(3):
             said = made.evict([sick])[sick]
         until(lambda left=left: kube.pods() == left, 20)

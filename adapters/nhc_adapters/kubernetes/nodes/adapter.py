@@ -207,7 +207,8 @@ class Kubernetes:
     def release(self, names: Sequence[str], bad: Bad, now: float, by: str = "") -> List[Applied]:
         """Back in service by a person's word: our marks go, and what is bad is overruled until it has ended once.
 
-        Whoever uncordoned a node (`kubectl uncordon`) has said so already; then this takes off what is left.
+        Whoever uncordoned a node (`kubectl uncordon`) has said so already; then this takes off what is left, unless the
+        node has been marked anew since it was seen. `by` names who asks for it without having done that.
         """
 
         def one(name: str) -> Applied:
@@ -218,6 +219,9 @@ class Kubernetes:
                 if read_own_mark(node) is None:
                     effect, why = may_clear(state)
                     refused[:] = [Applied(name, effect, why)]
+                    return []
+                if not by and not released(node):
+                    refused[:] = [Applied(name, Effect.REFUSED, "nobody has put it back: the mark is a new one")]
                     return []
                 held = "" if read_manual(node) is not None else state.hold
                 refused[:] = [Applied(name, Effect.REFUSED, f"left alone: {held}")] if held else []

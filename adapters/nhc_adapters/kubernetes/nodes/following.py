@@ -46,10 +46,10 @@ class FollowedNodes:
 
     def all(self) -> List[Dict[str, Any]]:
         """The node objects. Where the watch is not sure to be up to date, they are listed. Raises AdapterError."""
-        if self._asked and self._clock() - self._began > AGAIN and not self._up_to_date():
+        if self._asked and self._clock() - self._began > AGAIN and not self.following:
             self._follow()
         self._asked = True
-        if self._up_to_date():
+        if self.following:
             return [_unpacked(one) for one in list(self._reflector.objects.values())]
         return list(self._client.items(NODES, **self._query))
 
@@ -70,10 +70,12 @@ class FollowedNodes:
         """Follow no longer."""
         self._stop.set()
 
-    def _up_to_date(self) -> bool:
-        following = self._reflector
-        fresh = self._clock() - following.last_answer < FRESH
-        return fresh and following.synced.is_set() and not following.error and not self._stop.is_set()
+    @property
+    def following(self) -> bool:
+        """Whether `all` gives what the watch has kept, and not a new list."""
+        kept = self._reflector
+        fresh = self._clock() - kept.last_answer < FRESH
+        return fresh and kept.synced.is_set() and not kept.error and not self._stop.is_set()
 
 
 def _nothing(_name: str, _node: Optional[Mapping[str, object]]) -> None:

@@ -36,6 +36,7 @@ from nhc_adapters.kubernetes.nodes.own_marks import (
     taints_of,
     we_cordoned,
 )
+from nhc_adapters.kubernetes.nodes.view import unheard
 from nhc_adapters.kubernetes.nodes.vocabulary import NodeTaint, StateWords, Vocabulary, fill, label_value, read_taint
 
 ATTEMPTS = 8
@@ -213,8 +214,10 @@ Whoever sets it takes it off again (https://kubernetes.io/docs/concepts/cluster-
 
 
 def plan_move_work(node: Node) -> List[Op]:
-    """The patch that has the work of a dead node start elsewhere; nothing where our mark does not stand on it."""
-    if not carries_ours(node) or OUT_OF_SERVICE in taints_of(node):
+    """The patch that has the work of a dead node start elsewhere; nothing where our mark does not stand on it, or where
+    its kubelet is heard again: what runs there would lose its volumes.
+    """
+    if not carries_ours(node) or OUT_OF_SERVICE in taints_of(node) or not unheard([node]):
         return []
     own, patch = read_own(node), Patch(node)
     own.hold_taints([*own.taints, str(OUT_OF_SERVICE)])
@@ -224,7 +227,9 @@ def plan_move_work(node: Node) -> List[Op]:
 
 
 def plan_work_back(node: Node) -> List[Op]:
-    """The patch that takes our out-of-service taint off again: as long as it stands, nothing runs on the node."""
+    """The patch that takes our out-of-service taint off a node that is heard: while it stands, nothing runs there."""
+    if not work_moved(node) or unheard([node]):
+        return []
     own, patch = read_own(node), Patch(node)
     own.hold_taints([taint for taint in own.taints if taint != str(OUT_OF_SERVICE)])
     patch.leave_taints([taint for taint in taints_of(node) if taint != OUT_OF_SERVICE])
