@@ -65,7 +65,7 @@ def judge(
         whole = time.elapsed(healthy)
         if whole < settings.healthy_for:
             since_when = f"healthy since {utc(healthy)}, which must last {settings.healthy_for:g} s"
-            return Verification(None, since_when, healthy)
+            return Verification(None, since_when, healthy, "proof")
         if settings.suite and node.proved is None:
             if time.elapsed(since) > settings.deadline + settings.healthy_for:
                 return Verification(EpisodeEvent.GIVEN_UP, f"the deep suite {settings.suite} gave no result", healthy)
