@@ -137,7 +137,7 @@ def ask(store: Store, past: Past, times: int) -> List[str]:
     year = screens.Window(now - past.days * DAY, now)
     day = screens.Window(now - DAY, now)
     asked: Dict[str, Callable[[], object]] = {
-        "a node: episodes": lambda: screens.list_episodes(store, now, None, node()),
+        "a node: episodes": lambda: screens.episodes_of(store, node()),
         "a node: jobs, trains, spares, deep verdicts": lambda: work.work_of(store, node(), now),
         "a node: its report": lambda: source.report(node()),
         "timeline of a day": lambda: screens.timeline(store, node(), day, 600),

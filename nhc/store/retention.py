@@ -69,6 +69,47 @@ class Pruned(NamedTuple):
     segment: str = ""
 
 
+class _Crowd(NamedTuple):
+    """Rows that a node may have many of: those of a table that are `which`. Of each hour the first of a kind stays."""
+
+    table: sa.Table
+    at: sa.Column[float]
+    which: sa.ColumnElement[bool]
+    kinds: Tuple[sa.Column[str], ...]
+
+
+NEWEST = 1000
+"""Rows of the history of one node, and of its problems that ended, of which none is left out. Of what is older, the
+first of each hour stays, of each verdict or problem: a node whose problem comes and goes each minute would have 130,000
+rows of history in 90 days, and 260,000 problems in a year.
+"""
+_CROWDS = (
+    _Crowd(report_history, report_history.c.started, sa.true(), (report_history.c.verdict,)),
+    _Crowd(problems, problems.c.began, problems.c.ended.is_not(None),
+           (problems.c.check, problems.c.reason, problems.c.target, problems.c.verdict)),
+)  # fmt: skip
+
+
+def _crowded(connection: Connection, crowd: _Crowd) -> List[sa.ColumnElement[bool]]:
+    """The rows of each node with many of them that say nothing that others do not. One look at an index a table."""
+    node, at, key = crowd.table.c.node, crowd.at, list(crowd.table.primary_key.columns)[-1]
+    asked = sa.select(node).where(crowd.which).group_by(node).having(sa.func.count() > NEWEST)
+    found = []
+    for (name,) in connection.execute(asked).all():
+        here = sa.and_(node == name, crowd.which)
+        newest = sa.select(at).where(here).order_by(at.desc()).offset(NEWEST - 1).limit(1)
+        old = sa.and_(here, at < connection.scalar(newest))
+        firsts = sa.select(sa.func.min(key)).where(old).group_by(sa.cast(at, sa.BigInteger) // 3600, *crowd.kinds)
+        found.append(sa.and_(old, key.not_in(firsts)))
+    return found
+
+
+def _thin(store: Store, crowd: _Crowd) -> int:
+    with store.read() as connection:
+        found = _crowded(connection, crowd)
+    return sum(_some(store, crowd.table, which) for which in found)
+
+
 def prune(
     store: Store, keep: Keep, now: float, *, segments: str, by: str, with_evidence: bool = True
 ) -> Pruned:  # fmt: skip
@@ -87,6 +128,8 @@ def prune(
         "tokens": _old(store, tokens, tokens.c.ended, now - keep.tokens),
         "jobs": _old(store, jobs, jobs.c.ended, now - keep.jobs),  # with their restarts and nodes
     }
+    for crowd in _CROWDS:
+        rows[crowd.table.name] += _thin(store, crowd)
     # Last: its tests and results name it. One that a result still names stays.
     rows["sweeps"] = _some(store, sweeps, sweeps.c.id.in_(_old_sweeps(now - keep.deep)))
     for table, which in _of_trains(now - keep.trains):
@@ -119,7 +162,16 @@ def due(store: Store, keep: Keep, now: float) -> Dict[str, int]:
         ("audit", audit_table.c.seq < sa.func.coalesce(young, newest)),
     )
     with store.read() as connection:
-        return {name: int(connection.scalar(sa.select(sa.func.count()).where(which)) or 0) for name, which in counted}
+
+        def count(which: sa.ColumnElement[bool]) -> int:
+            return int(connection.scalar(sa.select(sa.func.count()).where(which)) or 0)
+
+        found = {name: count(which) for name, which in counted}
+        for crowd in _CROWDS:
+            old = dict(counted)[crowd.table.name]
+            some = [sa.and_(which, sa.not_(old)) for which in _crowded(connection, crowd)]
+            found[crowd.table.name] += sum(map(count, some))
+        return found
 
 
 def _of_trains(before: float) -> List[Tuple[sa.Table, sa.ColumnElement[bool]]]:

@@ -47,6 +47,34 @@ def test_old_rows_go_and_young_ones_stay(store, tmp_path, monkeypatch):
     assert not any(again.rows.values())
 
 
+def test_the_history_of_a_node_whose_problem_comes_and_goes_stays_bounded(store, tmp_path, monkeypatch):
+    monkeypatch.setattr(retention, "NEWEST", 20)
+    monkeypatch.setattr(retention, "CHUNK", 7)
+    sick, good = [XID], [result("check_gpu_xid")]
+    for hour in range(3):
+        at = NOW - NOW % 3600 + hour * 3600
+        take(store, *[report(at + 60 * turn, *(good if turn % 2 else sick)) for turn in range(60)])
+    take(store, report(NOW, host="calm"), report(NOW + 7200, XID, host="calm"))
+    keep, now, old = Keep(), NOW + 3 * 3600, str(tmp_path / "old")
+    with store.read() as connection:
+        before = nodes.history(connection, "n1"), problems.list_problems(connection, is_open=False)
+    assert [len(rows) for rows in before] == [180, 90]
+    planned = retention.due(store, keep, now)
+    done = prune(store, keep, now, segments=old, by="ada")
+    assert {name: count for name, count in done.rows.items() if count} == {
+        "report_history": 180 - 20 - 6, "problems": 90 - 20 - 3,
+    }  # fmt: skip
+    assert {**done.rows, "audit": 0} == planned
+    with store.read() as connection:
+        history = nodes.history(connection, "n1")
+        ended = problems.list_problems(connection, nodes=["n1"], is_open=False)
+        assert len(nodes.history(connection, "calm")) == 2
+    assert history[-20:] == before[0][-20:]
+    assert [(row.started % 3600, row.verdict) for row in history[:-20]] == [(0, "CRIT"), (60, "OK")] * 3
+    assert ended == [before[1][0], before[1][30], before[1][60], *before[1][-20:]]
+    assert not any(prune(store, keep, now, segments=old, by="ada").rows.values())
+
+
 @pytest.mark.thorough
 def test_old_deep_results_and_sweeps_go_but_the_newest_verdict_of_each_node_stays(store, tmp_path, monkeypatch):
     monkeypatch.setattr(retention, "CHUNK", 2)
