@@ -24,7 +24,7 @@ from tests.support.waiting import until
 @pytest.fixture(scope="module")
 def intake(tmp_path_factory, request):
     directory = tmp_path_factory.mktemp("deep-intake")
-    server = Server(directory, f"sqlite:///{directory}/store.db")
+    server = Server(directory, f"sqlite:///{directory}/store.db", nodes=["n7", "n8"])
     yield server
     server.stop()
 

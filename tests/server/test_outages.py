@@ -92,9 +92,9 @@ def test_a_commit_that_fails_is_told_to_all_whose_reports_it_held(postgresql, tm
     """Pushes that come together share a transaction. Where its commit fails none is answered with 200, and once
     the database commits again each is taken once."""
     url = postgresql.database()
-    server = Server(tmp_path, url, SETTINGS)
+    names = [f"n{number}" for number in range(12)]
+    server = Server(tmp_path, url, SETTINGS, nodes=names)
     try:
-        names = [f"n{number}" for number in range(12)]
         tokens = {name: server.token(name) for name in names}
         bodies = {name: packed(report(name), node=name) for name in names}
 

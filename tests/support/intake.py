@@ -14,6 +14,7 @@ from nhc.model import Action, CheckResult, Outcome, Report, Verdict
 from nhc.server import push
 from nhc.store import tokens
 from nhc.store.connect import open_store
+from tests.support.new_store import new_store
 
 OK = CheckResult("check_mem", Outcome(Verdict.OK))
 XID = CheckResult("check_gpu_xid", Outcome(Verdict.CRIT, "Xid79", "it fell off the bus", "gpu3", action=Action.REBOOT))
@@ -28,15 +29,23 @@ def packed(*reports, node="n1", lost=0):
 
 
 class Server:
-    """One server process. `url` is where it listens; `said()` what it has said so far."""
+    """One server process. `url` is where it listens; `said()` what it has said so far.
 
-    def __init__(self, directory, store_url, settings="", port=0, host="127.0.0.1", name="server"):
+    `nodes` have their tokens before it starts: it looks for new ones every two seconds.
+    """
+
+    def __init__(self, directory, store_url, settings="", port=0, host="127.0.0.1", name="server", nodes=("n1",)):
         self.directory, self.store_url = directory, store_url
         self.settings = directory / f"{name}.toml"
         self.settings.write_text(settings)
         self.log = directory / f"{name}.log"
         self.url, self.process = "", None
         self.listen = f"{host}:{port}"
+        path = store_url.partition("sqlite:///")[2]
+        if path and not os.path.exists(path):
+            new_store(os.path.dirname(path), f"{directory}/anchor").close()
+        with self.store() as store, store.write() as connection:
+            self.tokens = {node: tokens.make(connection, node, by="test", now=time.time()) for node in nodes}
         self.start()
 
     def start(self):
@@ -78,6 +87,8 @@ class Server:
             store.close()
 
     def token(self, node="n1"):
+        if node in self.tokens:
+            return self.tokens[node]
         with self.store() as store, store.write() as connection:
             made = tokens.make(connection, node, by="test", now=time.time())
         until = time.monotonic() + 60  # a server that runs already sees it within seconds
