@@ -1,15 +1,15 @@
 """What every test shares: no core files from the crashes that tests provoke, how hard hypothesis tries, and that a
 skip is a failure where everything must be there."""
 
-import fcntl
 import gc
 import os
 import resource
 import signal
-import tempfile
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.support.kernel_log_lock import kernel_log_lock
 
 resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
@@ -56,18 +56,21 @@ def pytest_collection():
     gc.enable()
 
 
-#: What is started once for all its tests, and so has one process of several (pytest-xdist's groups): the dearest first.
-#: What writes to the kernel's log, of which a machine has one, has another. Everything else is shared out by files.
+#: What is started or built once for all its tests, and so has one process of several (pytest-xdist's groups): the
+#: longest first. Everything else is shared out by files. A name is a folder, a file, a session's fixture or a marker.
 TOGETHER = {
-    "ansible": ("tests/ansible/",),  # before Slurm: fixtures of one name are in both
-    "slurm": ("slurm",),
+    # What writes to the kernel's log, of which a machine has one, and Ansible, whose machines read it as their own.
     "kernel log": (
         "systemd",
         "npd",
         "tests/checks/test_kmsg.py",
         "tests/kernlog/test_sequences_kmsg.py",
         "tests/drills/test_on_node.py",
+        "tests/ansible/",
     ),
+    "slurm": ("running_cluster",),
+    "packages": ("tests/packaging/",),
+    "slurm's hooks": ("hooked",),
 }
 
 
@@ -88,10 +91,17 @@ def pytest_addoption(parser):
     parser.addoption("--part", choices=[*PARTS], help="tests marked neither slow nor thorough; not slow; slow; gpu")
 
 
+def _belongs(item, name):
+    if "/" in name:
+        return item.nodeid.startswith(name)
+    fixtures = item._fixtureinfo.name2fixturedefs.get(name) if hasattr(item, "_fixtureinfo") else None
+    return fixtures[-1].scope == "session" if fixtures else bool(item.get_closest_marker(name))
+
+
 def _together(item):
     """The name of the group whose tests one process runs, and its place in the order."""
     for place, (group, members) in enumerate(TOGETHER.items()):
-        if any(item.nodeid.startswith(one) if "/" in one else item.get_closest_marker(one) for one in members):
+        if any(_belongs(item, one) for one in members):
             return place, group
     return len(TOGETHER), item.nodeid if item.nodeid.startswith(ONE_BY_ONE) else item.nodeid.partition("::")[0]
 
@@ -155,8 +165,7 @@ class FailedTests:
 @pytest.fixture
 def kernel_log_alone():
     """Tests that write a fault, or the end of every drill, into this machine's one kernel log take turns."""
-    with open(os.path.join(tempfile.gettempdir(), "nhc-test-kmsg.lock"), "w", encoding="utf-8") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with kernel_log_lock():
         yield
 
 

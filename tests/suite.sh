@@ -13,7 +13,7 @@ what=${1:-}
 shift
 cd "$(dirname "$0")/.." || exit 2
 python=${PYTHON:-.venv/bin/python} jobs=${JOBS:-2} memory='' failed=$(mktemp) || exit 2
-trap 'rm -rf "$failed"* ${memory:+"$memory"}' EXIT
+trap 'rm -rf "$failed" ${memory:+"$memory"}' EXIT
 trap 'exit 130' INT TERM
 export NHC_FAILED_TESTS=$failed
 first=first many=$jobs show=()
@@ -47,19 +47,8 @@ else
   part "$first" -n "$many" --dist loadfile "${show[@]}" "$@"
 fi
 # What starts a service waits for it half of its time: one process more than there are cores to keep busy.
-# In the order of collecting: services of which there is one for all tests first, then file by file. Ansible's tests build
-# on one another, on machines that only they have, and the packages are built once for all their tests: each of the two in
-# one process, side by side, when no other test writes to the kernel's log, which Ansible's machines read as their own.
-apart=(tests/ansible tests/packaging)
-for word; do [ ! -e "${word%%::*}" ] || apart=(); done # where paths are named, they alone run
-if [ "$what" = whole ]; then
-  part slow -n $((jobs + 1)) --dist loadgroup --no-loadscope-reorder "${apart[@]/#/--ignore=}" "$@"
-  for directory in "${apart[@]}"; do
-    part slow -n 0 "$@" "$directory" >"$failed.${directory##*/}" 2>&1 &
-  done
-  wait
-  for directory in "${apart[@]}"; do cat "$failed.${directory##*/}"; done
-fi
+# In the order of collecting: what is started or built once for all its tests first (TOGETHER in tests/conftest.py).
+[ "$what" = quick ] || part slow -n $((jobs + 1)) --dist loadgroup --no-loadscope-reorder "$@"
 
 [ -s "$failed" ] || exit 0
 echo "Not everything passed:"

@@ -183,7 +183,7 @@ def test_a_time_limit_and_a_cancelled_job_are_left_alone_even_on_a_sick_node(clu
     if state == "CANCELLED":
         cluster.run("scancel", number)
     else:
-        cluster.scontrol("update", f"JobId={number}", "TimeLimit=0:01")
+        cluster.end_its_time(number)
     until(lambda: cluster.job(number)["JobState"] == state, 120, what=f"the job to be {state}")
     for _ in range(3):
         site.round()

@@ -70,7 +70,8 @@ def test_a_job_that_its_user_cancelled_is_a_persons(cluster):
 @pytest.mark.slow
 def test_a_job_at_its_time_limit_is_its_limit(cluster):
     number = submit(cluster, SLEEPS, "--time=1")
-    cluster.scontrol("update", f"JobId={number}", "TimeLimit=0:01", check=False)
+    until(lambda: cluster.job(number)["JobState"] == "RUNNING", what="it to run")
+    cluster.end_its_time(number)
     until(lambda: cluster.job(number)["JobState"] == "TIMEOUT", 150, what="the job to reach its limit")
 
     status, found = why(cluster, number)

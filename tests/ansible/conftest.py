@@ -12,6 +12,7 @@ from typing import Any, Dict, Iterator, List, Mapping
 
 import pytest
 
+from tests.support.kernel_log_lock import kernel_log_lock
 from tests.support.machines import Fleet, fleet
 from tests.support.require import need
 
@@ -69,6 +70,13 @@ class Ansible:
         return Run(
             subprocess.run(argv, cwd=ROOT, env={**self.environ, **env}, capture_output=True, text=True, timeout=300)
         )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nobody_writes_to_the_kernels_log() -> Iterator[None]:
+    """The machines read it as their own."""
+    with kernel_log_lock():
+        yield
 
 
 @pytest.fixture(scope="session")

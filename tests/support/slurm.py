@@ -293,6 +293,10 @@ class Cluster:
         )  # fmt: skip
         return done.stdout.strip()
 
+    def end_its_time(self, number: str) -> None:
+        """Have slurmctld find a running job at its time limit, of a minute at least, within its next look: 30 s."""
+        self.scontrol("update", f"JobId={number}", "EndTime=now+1")
+
     def job(self, number: str) -> Dict[str, str]:
         """A job as `scontrol show job` has it."""
         text = self.scontrol("show", "job", number).stdout
