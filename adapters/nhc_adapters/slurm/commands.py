@@ -1,13 +1,32 @@
-"""Where a site's Slurm is: what a table of settings says of it, as its commands take it."""
+"""Slurm's commands, for what changes something by them: where they are, and what slurmctld's answer says."""
 
 from __future__ import annotations
 
-from typing import Dict
+from typing import Dict, Sequence
 
+from nhc.ports.adapter import AdapterError
+from nhc.ports.repair import Answer, Sent
+from nhc_adapters._command import Commands, complaint
 from nhc_adapters.repair.settings import AdapterSettings
 
 PLACE = ("path", "conf")
 """The settings: the folder of Slurm's commands, and slurm.conf."""
+
+NOT_BEGUN = (
+    "invalid node name",
+    "invalid node state",
+    "not supported",
+    "disabled",
+    "requested operation",
+    "unspecified error",
+)
+"""What slurmctld answers when it has refused a request (src/common/slurm_errno.c)."""
+
+NOT_ALLOWED = ("permission denied", "access/permission", "invalid user id")
+"""What slurmctld answers to a user who may not (ESLURM_ACCESS_DENIED, ESLURM_USER_ID_MISSING)."""
+
+NOT_REACHED = ("connect failure", "connection refused", "unable to contact slurm controller", "could not establish")
+"""What a command says that has found nobody to send to."""
 
 
 def place_of(table: AdapterSettings) -> Dict[str, str]:
@@ -16,3 +35,29 @@ def place_of(table: AdapterSettings) -> Dict[str, str]:
     if table.text("conf"):
         found["SLURM_CONF"] = table.text("conf")
     return found
+
+
+def sent_by(command: Commands, argv: Sequence[str]) -> Sent:
+    """Run one command that changes something, once; what came of it. Never raises."""
+    try:
+        done = command(*argv)
+    except AdapterError as error:
+        lost = "did not end" in str(error)
+        return Sent(Answer.AMBIGUOUS if lost else Answer.REFUSED, str(error), retry_after=0.0 if lost else 60.0)
+    said = complaint(done)
+    if not done.status:
+        return Sent(Answer.ACCEPTED, "slurmctld has taken it")
+    if _any_of(NOT_REACHED, said):
+        return Sent(Answer.REFUSED, said, retry_after=30.0)
+    if not_allowed(said):
+        return Sent(Answer.REFUSED, said, right="AdminLevel=Administrator")
+    return Sent(Answer.REFUSED if _any_of(NOT_BEGUN, said) else Answer.AMBIGUOUS, said)
+
+
+def not_allowed(said: str) -> bool:
+    """Whether slurmctld's answer is that this user may not."""
+    return _any_of(NOT_ALLOWED, said)
+
+
+def _any_of(answers: Sequence[str], said: str) -> bool:
+    return any(words in said.lower() for words in answers)

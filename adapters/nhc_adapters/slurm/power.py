@@ -35,29 +35,13 @@ from nhc.ports.repair import (
 from nhc_adapters._command import Commands, Runner, complaint, plain, run_command
 from nhc_adapters.repair.evidence import EvidenceCollector
 from nhc_adapters.repair.settings import AdapterSettings
-from nhc_adapters.slurm.commands import PLACE, place_of
+from nhc_adapters.slurm.commands import PLACE, not_allowed, place_of, sent_by
 from nhc_adapters.slurm.states import HELD, names_unknown_node, parse_show, show_fields
 
 KNOWN = ("boot-time", "replace", *PLACE)
 
 BOOT_TIME = 600
 """Seconds that a node with eight GPUs may take from reboot to registration; firmware alone takes minutes."""
-
-NOT_BEGUN = (
-    "invalid node name",
-    "invalid node state",
-    "not supported",
-    "disabled",
-    "requested operation",
-    "unspecified error",
-)
-"""What slurmctld answers when it has refused a request (src/common/slurm_errno.c)."""
-
-NOT_ALLOWED = ("permission denied", "access/permission", "invalid user id")
-"""What slurmctld answers to a user who may not (ESLURM_ACCESS_DENIED, ESLURM_USER_ID_MISSING)."""
-
-NOT_REACHED = ("connect failure", "connection refused", "unable to contact slurm controller", "could not establish")
-"""What a command says that has found nobody to send to."""
 
 BEGINS = 15.0
 """Seconds to wait at most for slurmctld to begin to power a node down or up; it looks for such work every second."""
@@ -173,7 +157,7 @@ class SlurmPower:
             return Sent(Answer.REFUSED, f"nothing sent: {other}")
         if held:
             return Sent(Answer.REFUSED, f"nothing sent: {held}", retry_after=60.0)
-        sent = self._tell(self._argv(order))
+        sent = sent_by(self.command, self._argv(order))
         if sent.answer is not Answer.REFUSED and self._powers(order):
             self._wait(order.machine.node, lambda state: "DRAIN" not in state)
             out = self._drain(order)
@@ -208,7 +192,9 @@ class SlurmPower:
     def _drain(self, order: Order) -> Sent:
         """Keep the node out, with the reason of this order."""
         node = plain(order.machine.node)
-        return self._tell(["scontrol", "update", f"NodeName={node}", "State=DRAIN", f"Reason={_reason(order)}"])
+        return sent_by(
+            self.command, ["scontrol", "update", f"NodeName={node}", "State=DRAIN", f"Reason={_reason(order)}"]
+        )
 
     def _argv(self, order: Order) -> List[str]:
         node, reason = order.machine.node, _reason(order)
@@ -218,23 +204,6 @@ class SlurmPower:
             return ["scontrol", "update", f"NodeName={node}", "State=FAIL", "Reason=Action:Replace"]
         return ["scontrol", "update", f"NodeName={node}", "State=POWER_DOWN_FORCE", f"Reason={reason}"]
 
-    def _tell(self, argv: Sequence[str]) -> Sent:
-        try:
-            done = self.command(*argv)
-        except AdapterError as error:
-            lost = "did not end" in str(error)
-            return Sent(Answer.AMBIGUOUS if lost else Answer.REFUSED, str(error), retry_after=0.0 if lost else 60.0)
-        said = complaint(done)
-        if not done.status:
-            return Sent(Answer.ACCEPTED, "slurmctld has taken it")
-        if _nobody(said):
-            return Sent(Answer.REFUSED, said, retry_after=30.0)
-        if any(words in said.lower() for words in NOT_ALLOWED):
-            return Sent(Answer.REFUSED, said, right="AdminLevel=Administrator")
-        if any(words in said.lower() for words in NOT_BEGUN):
-            return Sent(Answer.REFUSED, said)
-        return Sent(Answer.AMBIGUOUS, said)
-
     def complete(self, order: Order, sent: Sent) -> Sent:
         """Power the node up again that Slurm has powered down, drained: it is not proved yet. Never raises.
 
@@ -243,7 +212,7 @@ class SlurmPower:
         out = self._drain(order)
         if out.answer is not Answer.ACCEPTED:
             return out
-        up = self._tell(["scontrol", "update", f"NodeName={plain(order.machine.node)}", "State=POWER_UP"])
+        up = sent_by(self.command, ["scontrol", "update", f"NodeName={plain(order.machine.node)}", "State=POWER_UP"])
         if up.answer is Answer.REFUSED:
             return up
         self._wait(order.machine.node, lambda state: "POWERING_UP" in state)
@@ -322,7 +291,7 @@ class SlurmPower:
         rights.append(Right("reboot", None if not missing else False, missing or "RebootProgram is set"))
         # A node that does not exist: slurmctld checks the right to update nodes before it looks for the node.
         done = self.command("scontrol", "update", "NodeName=nhc-may-i", "Comment=x")
-        denied = any(words in complaint(done).lower() for words in NOT_ALLOWED)
+        denied = not_allowed(complaint(done))
         said = f"{complaint(done)}: {_who(config)}" if denied else "administrator"
         rights.append(Right("scontrol update NodeName", not denied, said))
         if "jobs" in config.get("PrivateData", "") and denied:
@@ -394,8 +363,3 @@ def _not_heard(state: str) -> bool:
     """Whether slurmctld has a node as DOWN or not responding, as scontrol shows it (`DOWN*+DRAIN`)."""
     base = state.partition("+")[0]
     return base.endswith("*") or base == "DOWN" or "NOT_RESPONDING" in state
-
-
-def _nobody(said: str) -> bool:
-    """Whether a command found nobody to send to."""
-    return any(words in said.lower() for words in NOT_REACHED)
