@@ -70,12 +70,16 @@ def _all(store: Store, everything: bool, form: str) -> None:
 def _one(store: Store, row: WatchedJob, form: str) -> None:
     with store.read() as connection:
         used, off = jobs.restarts(connection, row.id), jobs.pairs(connection, row.id)
+        ends = jobs.ends(connection, row.id)
     if form == "json":
-        click.echo(json.dumps(job_value(row, used, off), indent=2, ensure_ascii=False))
+        value = {**job_value(row, used, off), "ends": [one._asdict() for one in ends]}
+        click.echo(json.dumps(value, indent=2, ensure_ascii=False))
         return
     click.echo(printable(line(row, used)))
     if row.checkpoint:
         click.echo(printable(f"  checkpoint: {row.checkpoint}"))
+    for end in ends:
+        click.echo(printable(f"  run {end.run} failed  {utc(end.ended)}  {end.why}"))
     for one in used:
         ended = f"{one.outcome} {utc(one.ended)}" if one.ended else f"{one.state} since {utc(one.updated)}"
         click.echo(printable(f"  restart {one.number}  {utc(one.written)}  {ended}  {one.why}"))

@@ -27,15 +27,17 @@ def work_of(store: Store, name: str, now: float) -> Value:
 
 
 def job(store: Store, number: int) -> Value:
-    """One watched job: its restarts, and the nodes that it failed on. Raises Missing, StoreError."""
+    """One watched job: why its runs failed, its restarts, and where. Raises Missing, StoreError."""
     with store.read() as connection:
         found = node_work.job(connection, number)
         if found is None:
             raise Missing(f"there is no job {number}")
         restarts = jobs.restarts(connection, number)
         pairs = jobs.pairs(connection, number)
+        ends = jobs.ends(connection, number)
     return {
         **found._asdict(), "job": found.text(), "nodes": list(found.node_names)[:ROWS],
         "restarts": [{**one._asdict(), "nodes": one.nodes.split()[:ROWS]} for one in restarts[-ROWS:]],
+        "ends": [one._asdict() for one in ends[-ROWS:]],
         "pairs": [one._asdict() for one in pairs[:ROWS]], "left_out": max(0, len(pairs) - ROWS),
     }  # fmt: skip

@@ -11,7 +11,7 @@ from nhc.ports.jobs import JobController, JobOrder, JobView
 from nhc.ports.repair import Answer, Sent
 from nhc.store import audit, jobs
 from nhc.store.database import Fence, Store
-from nhc.store.jobs import JobRestart, WatchedJob
+from nhc.store.jobs import JobEnd, JobRestart, WatchedJob
 
 
 class JobActuators:
@@ -79,6 +79,11 @@ class JobActuators:
                 connection, restart, row, state=state, now=self.clock(), by=self.actor, message=message,
                 outcome=outcome, sent=sent,
             )  # fmt: skip
+
+    def keep_end(self, row: WatchedJob, end: JobEnd) -> None:
+        """Write down why a run failed."""
+        with self.store.write(self.fence) as connection:
+            jobs.keep_end(connection, end, self.clock(), self.actor, row.text())
 
     def left(self, row: WatchedJob, why: str) -> None:
         """Why a job is not restarted, in the audit log."""

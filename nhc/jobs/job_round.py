@@ -10,7 +10,7 @@ from nhc.jobs.decide import JobScene, JobStep, LeaveReason, PastRestart, Restart
 from nhc.jobs.faults import DownNodes
 from nhc.jobs.job_rows import job_name, nodes_of_run, past_restart, remembered, watched
 from nhc.jobs.judge import JobNodeFault, JobRun, judge
-from nhc.jobs.own_fault import OwnFaults
+from nhc.jobs.run_ends import RunEnds
 from nhc.jobs.settings import RestartMode, RestartSettings
 from nhc.model import printable
 from nhc.ports.adapter import AdapterError
@@ -50,10 +50,10 @@ class OneRound:
     """The state of one round. `publish` gets each event once it is written."""
 
     def __init__(
-        self, actuators: JobActuators, settings: RestartSettings, down: DownNodes, own: OwnFaults, apply: bool,
+        self, actuators: JobActuators, settings: RestartSettings, down: DownNodes, ends: RunEnds, apply: bool,
         publish: Callable[[JobEvent], None], time: SteadyTime, held: str = "",
     ) -> None:  # fmt: skip
-        self.actuators, self.settings, self.down, self.own, self.publish = actuators, settings, down, own, publish
+        self.actuators, self.settings, self.down, self.ends, self.publish = actuators, settings, down, ends, publish
         self.time, self.now, self.count = time, time.now, 0
         self.apply = apply and settings.restart is RestartMode.ON
         self.writes = apply and settings.restart is not RestartMode.OFF
@@ -152,7 +152,7 @@ class OneRound:
                 return
         before = JobRun(row.run, row.node_names, row.phase in _ACTIVE)
         found = judge(job, before, troubles, self.time, self.settings.rules)
-        found = self.own.look(controller, job, found, troubles)
+        found = self.ends.look(controller, row, job, found, troubles, self.writes)
         past, pairs = self._past(row)
         step = first(job, found, past, pairs, self._bounds(row), JobScene(self.time, self.held))
         self._take(controller, row, job, found.run, step)

@@ -12,7 +12,7 @@ from typing import Callable, Mapping, Optional
 from nhc.jobs.acting import JobActuators
 from nhc.jobs.faults import DownNodes
 from nhc.jobs.job_round import JobEvent, JobRound, OneRound
-from nhc.jobs.own_fault import OwnFaults
+from nhc.jobs.run_ends import RunEnds
 from nhc.jobs.settings import RestartSettings
 from nhc.ports.jobs import JobController
 from nhc.store.clocks import KeptClock
@@ -34,17 +34,20 @@ class JobLoop:
         self.settings, self.controllers, self.publish = settings, dict(controllers), publish
         self.actuators = JobActuators(store, fence, ACTOR, clock)
         self._down = DownNodes()
-        self._own = OwnFaults()
+        self._ends = RunEnds(self.actuators)
         self._time = KeptClock(store, ACTOR, fence, clock, monotonic)
         self._uncounted: Optional[float] = None
 
     def round(self, apply: bool = True) -> JobRound:
         """Go over all jobs once. Raises StoreError (LeadershipLost among them)."""
+        self._ends.begin_round()
         step = self._time.begin_round(apply)
         now = self._time.read()
         if step > FAR:
             self._uncounted = now.since
-        one = OneRound(self.actuators, self.settings, self._down, self._own, apply, self.publish, now, self._waits(now))
+        one = OneRound(
+            self.actuators, self.settings, self._down, self._ends, apply, self.publish, now, self._waits(now)
+        )
         if step:
             one.problems.append(f"the clock jumped by {step:.0f} s: waits begin anew")
         for name, controller in self.controllers.items():

@@ -11,12 +11,16 @@ from typing import List
 
 from nhc.jobs.decide import LeaveReason
 from nhc.jobs.job_round import JobRound
+from nhc.jobs.log_catalogue import GPU
+from nhc.jobs.why_report import ANSWERS
 from nhc.ports.jobs import Phase
 from nhc.prometheus_family import Family, counter, gauge
 from nhc.store import jobs
 from nhc.store.database import Store
 
 DAY = 86400.0
+CAUSES = tuple(cause for cause in ANSWERS if cause != GPU)
+"""What `nhc job why` can answer."""
 
 
 def _leader(value: float) -> Family:
@@ -48,6 +52,7 @@ def render(store: Store, last: JobRound, totals: JobTotals, leading: bool) -> st
         rows = jobs.list_jobs(connection)
         under_way = list(jobs.open_restarts(connection).values())
         ended = jobs.outcomes_since(connection, last.at - DAY)
+        lost = {one.cause: one for one in jobs.lost_since(connection, last.at - DAY)}
     phases = Family("nhc_job_watched", "gauge", "Jobs that are watched, by phase.")
     counts = Counter(row.phase for row in rows)
     for phase in Phase:
@@ -65,11 +70,16 @@ def render(store: Store, last: JobRound, totals: JobTotals, leading: bool) -> st
     outcomes = Family("nhc_job_restarts_day", "gauge", "Restarts that ended within a day, by outcome.")
     for outcome in (jobs.RESTARTED, jobs.FAILED, jobs.SUPERSEDED):
         outcomes.add(float(ended.get(outcome, 0)), outcome=outcome)
+    runs = Family("nhc_job_failed_runs_day", "gauge", "Runs of watched jobs that failed within a day, by cause.")
+    hours = Family("nhc_job_lost_gpu_hours_day", "gauge", "GPU hours that these runs had taken, by cause.")
+    for cause in CAUSES:
+        runs.add(float(lost[cause].runs if cause in lost else 0), cause=cause)
+        hours.add(lost[cause].gpu_hours if cause in lost else 0.0, cause=cause)
     events = Family("nhc_job_events_total", "counter", "What happened to jobs since the start, by kind.")
     for what, count in sorted(totals.events.items()):
         events.add(float(count), what=what)
     families: List[Family] = [
-        phases, states, oldest, left, outcomes, events,
+        phases, states, oldest, left, outcomes, runs, hours, events,
         _leader(float(leading)),
         gauge("nhc_job_waiting", "Jobs that the last round found waiting.", float(len(last.waiting))),
         gauge("nhc_job_would", "Jobs that would be restarted if that were enabled.", float(len(last.would))),

@@ -6,16 +6,16 @@ is one while it is under way and for `restarted_for` after it, so that the usual
 
 from __future__ import annotations
 
-from typing import Iterable, Iterator, List, Mapping, NamedTuple, Tuple
+from typing import Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 from sqlalchemy.engine import Connection
 
 from nhc.notices.incidents import StandingFault
 from nhc.store import jobs
-from nhc.store.jobs import JobRestart, WatchedJob
+from nhc.store.jobs import JobEnd, JobRestart, WatchedJob
 
-GIVEN_UP, HELD, RESTARTED = "given-up", "held", "restarted"
-WORDS = (GIVEN_UP, HELD, RESTARTED)
+GIVEN_UP, HELD, RESTARTED, FAILED = "given-up", "held", "restarted", "failed"
+WORDS = (GIVEN_UP, HELD, RESTARTED, FAILED)
 """The events of jobs that notices can be sent about."""
 CHECK = "nhc job"
 """What stands where a notice names the check of a node."""
@@ -37,28 +37,44 @@ def read(connection: Connection, settings: JobNoticeSettings, now: float) -> Lis
         return []
     rows = {row.id: row for row in jobs.list_jobs(connection)}
     newest = jobs.newest_restarts(connection, now - settings.restarted_for)
-    return list(_standing(rows.values(), newest, settings, now))
+    ends = jobs.ends_of_newest_runs(connection)
+    return list(_standing(rows.values(), newest, ends, settings, now))
 
 
 def _standing(
-    rows: Iterable[WatchedJob], newest: Mapping[int, JobRestart], settings: JobNoticeSettings, now: float
+    rows: Iterable[WatchedJob],
+    newest: Mapping[int, JobRestart],
+    ends: Mapping[int, JobEnd],
+    settings: JobNoticeSettings,
+    now: float,
 ) -> Iterator[StandingFault]:
     for row in rows:
+        why = _why(row, ends.get(row.id))
         if row.left in jobs.GIVEN_UP:
             if GIVEN_UP in settings.tell:
-                yield from _faults(row, "JobGivenUp", "CRIT", row.said, row.node_names, row.seen)
+                yield from _faults(row, "JobGivenUp", "CRIT", f"{row.said}{why}", row.node_names, row.seen)
+            continue
+        if row.left and FAILED in settings.tell:
+            yield from _faults(row, "JobFailed", "WARN", f"{row.said}{why}", row.node_names, row.seen)
             continue
         restart = newest.get(row.id)
         if restart is None:
             continue
         number = f"restart {restart.number} of {row.max_restarts}"
         nodes = tuple(restart.nodes.split()) or row.node_names
+        why = why if restart.run == row.run else ""
         late = restart.state == jobs.HELD and now - restart.updated >= settings.held_for
         if late and HELD in settings.tell:
-            waits = f"{number} waits for enough healthy nodes, or for the end of a hold: {restart.why}"
+            waits = f"{number} waits for enough healthy nodes, or for the end of a hold: {restart.why}{why}"
             yield from _faults(row, "JobHeld", "WARN", waits, nodes, restart.updated)
         elif RESTARTED in settings.tell and restart.outcome in ("", jobs.RESTARTED):
-            yield from _faults(row, "JobRestarted", "WARN", f"{number}: {restart.why}", nodes, restart.written)
+            yield from _faults(row, "JobRestarted", "WARN", f"{number}: {restart.why}{why}", nodes, restart.written)
+
+
+def _why(row: WatchedJob, end: Optional[JobEnd]) -> str:
+    """Whose job it is and why its run failed, as `nhc job why` says it."""
+    user = f"; its user is {row.user}" if row.user else ""
+    return f"{user}; why: {end.why}" if end is not None else user
 
 
 def _faults(

@@ -22,7 +22,8 @@ class JobEndRecord(NamedTuple):
     """A job's end. `state` is the scheduler's own name for it; times are Unix seconds; `running`: it has not ended.
 
     `tasks` is the number of its tasks, 0 where nobody says; they are on `nodes` in blocks, which is Slurm's default.
-    `missing` says what could not be read of it, one line each.
+    `gpus` is how many GPUs it had in all, 0 where nobody says. `missing` says what could not be read of it, one line
+    each.
     """
 
     job: JobName
@@ -36,6 +37,7 @@ class JobEndRecord(NamedTuple):
     tasks: int = 0
     running: bool = False
     missing: Tuple[str, ...] = ()
+    gpus: int = 0
 
 
 @port

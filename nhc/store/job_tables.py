@@ -59,6 +59,25 @@ job_restarts = sa.Table(
 )
 """One restart of a job. A run that failed is restarted once: `job` and `run` are unique together."""
 
+job_ends = sa.Table(
+    "job_ends",
+    metadata,
+    sa.Column("job", Id, sa.ForeignKey("jobs.id", ondelete="CASCADE"), nullable=False),
+    sa.Column("run", sa.Text, nullable=False),
+    text_column("cause"),
+    text_column("sure"),
+    text_column("why"),
+    text_column("node"),
+    text_column("restart"),
+    text_column("own_fault"),
+    sa.Column("gpus", sa.Integer, nullable=False, server_default="0"),
+    time_column("began", empty=True),
+    time_column("ended"),
+    sa.PrimaryKeyConstraint("job", "run"),
+    sa.Index("job_ends_ended", "ended"),
+)
+"""Why a run of a job failed, as `nhc job why` says it; `own_fault` why no other node helps, "" where one may."""
+
 job_nodes = sa.Table(
     "job_nodes",
     metadata,

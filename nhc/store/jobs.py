@@ -15,7 +15,7 @@ from nhc.model import printable
 from nhc.store import audit
 from nhc.store.episodes import MESSAGE_LIMIT
 from nhc.store.errors import Conflict
-from nhc.store.job_tables import job_nodes, job_restarts, jobs
+from nhc.store.job_tables import job_ends, job_nodes, job_restarts, jobs
 
 HOLDING, HELD, RELEASING, ENDED = "holding", "held", "releasing", "ended"
 """The states of a restart: HOLD is written down or sent, the job is held, RELEASE is written down or sent, over."""
@@ -78,6 +78,34 @@ class JobRestart(NamedTuple):
     sent: Optional[float]
     updated: float
     ended: Optional[float]
+
+
+class JobEnd(NamedTuple):
+    """Why one run failed. `why` is the one line for a person; `cause`, `sure` and `restart` are as in why.schema.json.
+
+    `node` is the one at fault, "" for none. `own_fault` says why a restart on other nodes does not help, "" where it
+    may. `gpus` is how many it had, 0 where nobody says; times are Unix seconds.
+    """
+
+    job: int
+    run: str
+    cause: str
+    sure: str
+    why: str
+    node: str
+    restart: str
+    own_fault: str
+    gpus: int
+    began: Optional[float]
+    ended: float
+
+
+class LostGpus(NamedTuple):
+    """Runs that failed by one cause: how many, and the GPU hours that they had taken."""
+
+    cause: str
+    runs: int
+    gpu_hours: float
 
 
 class JobNodePair(NamedTuple):
@@ -211,6 +239,45 @@ def outcomes_since(connection: Connection, since: float) -> Dict[str, int]:
     """How many restarts of all jobs ended since then, by outcome."""
     asked = sa.select(job_restarts.c.outcome, sa.func.count()).where(job_restarts.c.ended >= since)
     return {str(row[0]): int(row[1]) for row in connection.execute(asked.group_by(job_restarts.c.outcome))}
+
+
+# Why runs failed.
+
+
+def keep_end(connection: Connection, end: JobEnd, now: float, by: str, job: str) -> None:
+    """Write down why a run failed, with its audit row. What is there already stays."""
+    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+    values = end._replace(why=printable(end.why, MESSAGE_LIMIT), own_fault=printable(end.own_fault, MESSAGE_LIMIT))
+    made = insert(job_ends).values(values._asdict()).on_conflict_do_nothing().returning(job_ends.c.run)
+    if connection.execute(made).first() is not None:
+        detail = {"job": job, "run": end.run, "cause": end.cause, "sure": end.sure, "why": values.why}
+        audit.append(connection, now, by, "job.why", node=end.node, detail=detail)
+
+
+def ends(connection: Connection, job: int) -> List[JobEnd]:
+    """Why the runs of a job failed, the first of them first."""
+    asked = sa.select(job_ends).where(job_ends.c.job == job).order_by(job_ends.c.ended)
+    return [JobEnd._make(row) for row in connection.execute(asked)]
+
+
+def end_of_run(connection: Connection, job: int, run: str) -> Optional[JobEnd]:
+    """Why this run failed, None where nobody has looked."""
+    row = connection.execute(sa.select(job_ends).where(job_ends.c.job == job, job_ends.c.run == run)).first()
+    return JobEnd._make(row) if row is not None else None
+
+
+def ends_of_newest_runs(connection: Connection) -> Dict[int, JobEnd]:
+    """Why the newest run of each job failed that is watched."""
+    newest = sa.and_(jobs.c.id == job_ends.c.job, jobs.c.run == job_ends.c.run, jobs.c.ended.is_(None))
+    return {row.job: JobEnd._make(row) for row in connection.execute(sa.select(job_ends).join(jobs, newest))}
+
+
+def lost_since(connection: Connection, since: float) -> List[LostGpus]:
+    """What runs took that failed since then, by cause."""
+    took = sa.func.coalesce(job_ends.c.gpus * (job_ends.c.ended - job_ends.c.began) / 3600.0, 0.0)
+    asked = sa.select(job_ends.c.cause, sa.func.count(), sa.func.sum(took)).where(job_ends.c.ended >= since)
+    return [LostGpus(str(row[0]), int(row[1]), max(float(row[2]), 0.0))
+            for row in connection.execute(asked.group_by(job_ends.c.cause))]  # fmt: skip
 
 
 # Which node failed which job.

@@ -102,7 +102,7 @@ def test_a_job_that_slurm_does_not_know_is_not_known(cluster):
     assert next(one for one in found["witnesses"] if one["name"] == "scheduler")["missing"]
 
 
-SACCT = """17|OUT_OF_MEMORY|0:125|1790000000|1790000060|n[1-2]||anna
+SACCT = """17|OUT_OF_MEMORY|0:125|1790000000|1790000060|n[1-2]||anna|cpu=64,gres/gpu:h100=16,gres/gpu=16,node=2
 17.batch|OUT_OF_MEMORY|0:125|1790000000|1790000060|n1|1|
 17.0|CANCELLED|0:9|1790000000|1790000060|n[1-2]|4|
 """
@@ -125,7 +125,7 @@ def test_sacct_has_what_slurmctld_has_forgotten():
 
     assert (found.state, found.nodes, found.tasks, found.user) == ("OUT_OF_MEMORY", ("n1", "n2"), 4, "anna")
     assert {loss.cause for loss in found.losses} == {LossCause.LIMIT}
-    assert found.ended == 1790000060.0
+    assert (found.ended, found.gpus) == (1790000060.0, 16)
 
 
 def test_sacct_says_who_cancelled_a_job():

@@ -53,6 +53,9 @@ def put_to_work(site):
         seen = jobs.WatchedJob(0, "kube", "PyTorchJob", "team", EVIL, "u1", "ann", "Running", "r2", "b3", 2, 3, "", "",
                                site.now - 900, site.now, None)  # fmt: skip
         job = jobs.watch(connection, seen)
+        end = jobs.JobEnd(job.id, "r1", "node", "supported", f"the node: {EVIL}", "b1", "may", "", 16, site.now - 9000,
+                          site.now - 1800)  # fmt: skip
+        jobs.keep_end(connection, end, site.now, "nhc", job.text())
         jobs.begin(connection, job, key="k1", run="r1", why=EVIL, nodes=["b1"], exclude=["b1"], manifest="",
                    now=site.now, by="nhc job run")  # fmt: skip
         trains.create(connection, "driver-570", [["b1"]], plan="", digest="", state="running", node_state="planned",
@@ -176,6 +179,8 @@ def test_a_node_is_shown_with_the_work_on_it(at):
     browser.find_element("css selector", "a[href='/view/job/1']").click()
     browsers.until_script(browser, f"{READY} === 'job'", "the job's screen")
     assert "Nodes that it is kept off" in text(browser)
+    assert "r1 the node: </script>" in text(browser)
+    assert "b1 may help 32.0" in text(browser)
     assert "<img src=x onerror=" in text(browser)
 
 

@@ -18,6 +18,11 @@ def busy(site):
         restart = jobs.begin(connection, job, key="k1", run="r1", why="GpuFallenOffBus", nodes=["b1"],
                              exclude=["b1"], manifest="", now=site.now - 600, by="nhc job run")  # fmt: skip
         jobs.save(connection, restart, job, state=jobs.ENDED, outcome=jobs.RESTARTED, now=site.now - 500, by="nhc")
+        why = "the node (established): b1: GpuLost"
+        end = jobs.JobEnd(
+            job.id, "r1", "node", "established", why, "b1", "may", "", 16, site.now - 9000, site.now - 1000
+        )
+        jobs.keep_end(connection, end, site.now - 1000, "nhc", job.text())
         trains.create(connection, "driver-570", [["b1"], ["b2"]], plan="", digest="", state="running",
                       node_state="planned", by="ann", why="a new driver", now=site.now)  # fmt: skip
         connection.execute(spares.insert(), {
@@ -64,4 +69,5 @@ def test_a_job_has_a_screen_of_its_own(console, busy):
     assert (seen["job"], seen["nodes"]) == ("PyTorchJob/team/llama", ["b3", "b22"])
     assert [(one["number"], one["outcome"], one["nodes"]) for one in seen["restarts"]] == [(1, "restarted", ["b1"])]
     assert [(one["node"], one["run"]) for one in seen["pairs"]] == [("b1", "r1")]
+    assert [(one["cause"], one["why"]) for one in seen["ends"]] == [("node", "the node (established): b1: GpuLost")]
     assert console.ask("GET", "/api/job/99")[0] == 404

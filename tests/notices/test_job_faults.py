@@ -89,3 +89,16 @@ def test_a_restart_is_told_of_for_a_while_where_that_is_wanted(store, told):
 def test_a_word_that_is_none_is_a_mistake():
     with pytest.raises(SettingsError, match=r"jobs.tell\S*: 'gone' is not one of given-up, held, restarted"):
         notices_settings.parse('[jobs]\ntell = ["gone"]\n')
+
+
+def test_a_job_that_failed_by_itself_is_told_of_with_its_user_and_why_where_that_is_asked_for(store, told):
+    row = watched(store, told.now[0], user="ann", left="application", said="run 0.0: exit status 1")
+    end = jobs.JobEnd(row.id, "0.0", "program", "supported", "your program (supported): KeyError: 'lr'", "n1", "no", "",
+                      8, 0.0, 9.0)  # fmt: skip
+    with store.write() as connection:
+        jobs.keep_end(connection, end, told.now[0], "nhc job", row.text())
+        jobs.keep_end(connection, end._replace(run="old", why="of another run"), told.now[0], "nhc job", row.text())
+    assert told(1) == []
+    assert told(1, 'tell = ["failed"]') == [f"WARN: JobFailed in {LLAMA}: 2 nodes"]
+    assert "its user is ann; why: your program (supported): KeyError: 'lr'" in told.text
+    assert "another run" not in told.text

@@ -4,7 +4,7 @@ import pytest
 
 from nhc.store import audit, jobs
 from nhc.store.errors import Conflict
-from nhc.store.jobs import WatchedJob
+from nhc.store.jobs import JobEnd, WatchedJob
 from nhc.store.retention import Keep, due, prune
 
 
@@ -102,3 +102,34 @@ def test_a_job_that_ended_long_ago_goes_with_its_restarts_and_nodes(store, tmp_p
         assert [one.name for one in jobs.list_jobs(connection, is_open=None)] == ["2"]
         assert (jobs.restarts(connection, old.id), jobs.pairs(connection, old.id)) == ([], [])
         assert len(jobs.restarts(connection, new.id)) == 1
+
+
+def end(job, run="0", cause="node", **changes):
+    made = JobEnd(job.id, run, cause, "established", "the node (established): its node failed\n, n1", "n1", "may", "",
+                  8, 0.0, 3600.0)  # fmt: skip
+    return made._replace(**changes)
+
+
+def test_why_a_run_failed_is_kept_once_with_an_audit_row(store):
+    with store.write() as connection:
+        job = jobs.watch(connection, row())
+        jobs.keep_end(connection, end(job), 5.0, "nhc job", job.text())
+        jobs.keep_end(connection, end(job, cause="program"), 6.0, "nhc job", job.text())
+        [kept] = jobs.ends(connection, job.id)
+        newest = jobs.ends_of_newest_runs(connection)
+    assert (kept.cause, kept.why) == ("node", "the node (established): its node failed , n1")
+    assert newest == {job.id: kept}
+    with store.read() as connection:
+        assert jobs.end_of_run(connection, job.id, "1") is None
+        assert [entry.what for entry in audit.entries(connection)].count("job.why") == 1
+
+
+def test_lost_gpu_hours_are_counted_by_cause(store):
+    with store.write() as connection:
+        job = jobs.watch(connection, row())
+        for run, changes in {"0": {}, "1": {"gpus": 4, "began": 1800.0}, "2": {"cause": "program", "began": None},
+                             "3": {"ended": 9.0}}.items():  # fmt: skip
+            jobs.keep_end(connection, end(job, run, **changes), 5.0, "nhc job", job.text())
+        found = {one.cause: one for one in jobs.lost_since(connection, 100.0)}
+    assert (found["node"].runs, found["node"].gpu_hours) == (2, 10.0)
+    assert (found["program"].runs, found["program"].gpu_hours) == (1, 0.0)

@@ -16,9 +16,9 @@ from nhc.ports.adapter import AdapterError
 from nhc.ports.job_ends import JobEndRecord, JobLogText
 from nhc.ports.jobs import JobLoss, JobName, LossCause, Phase, Wish
 from nhc_adapters._command import Commands, complaint
-from nhc_adapters.slurm.job_states import CAUSES, KIND, SlurmJob, exit_text, job_of, parse_jobs
+from nhc_adapters.slurm.job_states import CAUSES, KIND, SlurmJob, exit_text, gpus_of, job_of, parse_jobs
 
-_COLUMNS = ("JobID", "State", "ExitCode", "Start", "End", "NodeList", "NTasks", "User")
+_COLUMNS = ("JobID", "State", "ExitCode", "Start", "End", "NodeList", "NTasks", "User", "AllocTRES")
 _PLAIN = re.compile(r"\d{1,10}(?:_\d{1,10}|\+\d{1,4})?")
 _ENDED = ("COMPLETED", "CANCELLED", *CAUSES)
 
@@ -74,7 +74,8 @@ def _from_controller(job: SlurmJob, down: Mapping[str, str]) -> JobEndRecord:
     paths = dict.fromkeys(path for path in (job["StdErr"], job["StdOut"]) if path and path != "/dev/null")
     return JobEndRecord(view.job, job["JobState"], nodes, _seconds(job["StartTime"]), ended, tuple(losses),
                         tuple(JobLogText(path.rpartition("/")[2], path) for path in paths), job["User"],
-                        int(job["NumTasks"] or 0), job["JobState"] not in (*_ENDED, "COMPLETING"))  # fmt: skip
+                        int(job["NumTasks"] or 0), job["JobState"] not in (*_ENDED, "COMPLETING"),
+                        gpus=job.gpus)  # fmt: skip
 
 
 def _accounted(command: Commands, name: str) -> Tuple[Optional[JobEndRecord], str]:
@@ -103,7 +104,7 @@ def _from_rows(name: str, rows: Sequence[Dict[str, str]]) -> JobEndRecord:
     tasks = max((int(row["NTasks"]) for row in rows if row["NTasks"].isdigit()), default=0)
     return JobEndRecord(JobName(KIND, "", name), state, tuple(expand(nodes)) if nodes else (), _seconds(job["Start"]),
                         ended, tuple(dict.fromkeys(losses)), (), job["User"], tasks,
-                        state not in _ENDED)  # fmt: skip
+                        state not in _ENDED, gpus=gpus_of(job.get("AllocTRES", "")))  # fmt: skip
 
 
 def _losses(row: Mapping[str, str], ended: Optional[float]) -> List[JobLoss]:

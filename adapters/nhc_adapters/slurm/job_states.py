@@ -57,11 +57,18 @@ _FIELDS = {
     "NodeList": r"^   NodeList=(\S*)",
     "NumNodes": r"^   NumNodes=(\d+)",
     "NumTasks": r"^   NumNodes=\S+ NumCPUs=\d+ NumTasks=(\d+)",
+    "Tres": r"^   (?:Alloc)?TRES=(\S+)",
     "StdErr": r"^   StdErr=(.+)",
     "StdOut": r"^   StdOut=(.+)",
     "Comment": r"^   Comment=(.*)",
     "AdminComment": r"^   AdminComment=(.*)",
 }
+
+
+def gpus_of(tres: str) -> int:
+    """The GPUs in a list of trackable resources: `cpu=64,gres/gpu=8,gres/gpu:h100=8`, whose kinds are counted in it."""
+    found = re.search(r"(?:^|,)gres/gpu=(\d+)(?=,|$)", tres)
+    return int(found[1]) if found else 0
 
 
 class SlurmJob:
@@ -100,6 +107,11 @@ class SlurmJob:
     def wants(self) -> int:
         """How many nodes it needs."""
         return sum(int(one["NumNodes"] or 1) for one in self.parts or (self,))
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs it was given. Until Slurm 22.05 the field was TRES, then ReqTRES and AllocTRES."""
+        return sum(gpus_of(one["Tres"]) for one in self.parts or (self,))
 
     @property
     def partitions(self) -> Tuple[str, ...]:

@@ -254,3 +254,15 @@ def test_a_real_api_server_knows_the_selectors(kube):
     found = [item for selector in selectors for item in kube.admin.items(path, fieldSelector=selector)]
 
     assert sorted(item["metadata"]["name"] for item in found) == ["e1", "e3"]
+
+
+def test_gpus_are_those_of_the_jobs_members_and_one_made_anew_counts_once(api):
+    server, client = api
+    limits = {"nvidia.com/gpu": "8", "cpu": "64"}
+    server.pods = [labelled(pod(name, "n1", code=1), **JOB, **{"batch.kubernetes.io/job-completion-index": index})
+                   for name, index in (("a", "0"), ("b", "1"), ("b-anew", "1"))]  # fmt: skip
+    for one in server.pods:
+        one["spec"]["containers"][0]["resources"] = {"limits": limits}
+    server.logs = dict.fromkeys(("a", "b", "b-anew"), "")
+
+    assert read_end(client, "team/llama", "default").gpus == 16

@@ -28,6 +28,10 @@ LABELS = {
 }
 """The label by which each kind's pods name their job."""
 RANKS = ("training.kubeflow.org/replica-index", "batch.kubernetes.io/job-completion-index")
+MEMBER = ("batch.kubernetes.io/job-name", "training.kubeflow.org/replica-type", *RANKS)
+"""The labels that tell the pods of one job apart, where they have a number."""
+GPUS = ("nvidia.com/gpu", "amd.com/gpu", "habana.ai/gaudi", "gpu.intel.com/xe", "gpu.intel.com/i915")
+"""The resources that are GPUs, by the vendors' device plugins."""
 PODS_READ = 64
 """Pods whose logs are read: those that failed first."""
 LOG_BYTES, LOG_LINES = str(4 << 20), "20000"
@@ -69,7 +73,7 @@ def _record(client: Client, job: JobName, pods: Sequence[Mapping[str, Any]]) -> 
     missing += unread + ([] if pods else ["its pods are gone, and their logs with them"])
     return JobEndRecord(job, "/".join(phases), nodes_of(pods), min(started, default=None),
                         None if running else max((loss.at for loss in lost), default=None), tuple(lost), tuple(logs),
-                        "", 0, running, tuple(missing))  # fmt: skip
+                        "", 0, running, tuple(missing), _gpus(pods))  # fmt: skip
 
 
 def _losses(client: Client, job: JobName, pods: Sequence[Mapping[str, Any]]) -> Tuple[List[JobLoss], List[str]]:
@@ -110,6 +114,24 @@ def _logs(client: Client, namespace: str, pods: Sequence[Mapping[str, Any]]) -> 
 
 def _unread(count: int) -> List[str]:
     return [f"the logs of {count} more pods were not read"] if count else []
+
+
+def _gpus(pods: Sequence[Mapping[str, Any]]) -> int:
+    """The GPUs of all pods that make the job; one that was made anew counts once."""
+    members: Dict[Tuple[str, ...], int] = {}
+    for pod in pods:
+        labels, name = get(pod, "metadata", "labels") or {}, str(get(pod, "metadata", "name") or "")
+        member = (
+            tuple(str(labels.get(label, "")) for label in MEMBER) if any(one in labels for one in RANKS) else (name,)
+        )
+        members[member] = sum(
+            _count(get(one, "resources", "limits") or {}) for one in get(pod, "spec", "containers") or ()
+        )
+    return sum(members.values())
+
+
+def _count(limits: Mapping[str, Any]) -> int:
+    return sum(int(str(limits.get(name, 0))) for name in GPUS if str(limits.get(name, 0)).isdigit())
 
 
 def _rank(pod: Mapping[str, Any]) -> int:

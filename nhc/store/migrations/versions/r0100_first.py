@@ -289,6 +289,17 @@ def upgrade() -> None:
         sa.Index("evidence_expires", "expires"),
     )
     op.create_table(
+        "job_ends",
+        sa.Column("job", ID, sa.ForeignKey("jobs.id", ondelete="CASCADE")),
+        *key("run"),
+        *text("cause", "sure", "why", "node", "restart", "own_fault"),
+        sa.Column("gpus", sa.Integer(), server_default="0", nullable=False),
+        *no_time("began"),
+        *time("ended"),
+        sa.PrimaryKeyConstraint("job", "run"),
+        sa.Index("job_ends_ended", "ended"),
+    )
+    op.create_table(
         "job_nodes",
         sa.Column("job", ID, sa.ForeignKey("jobs.id", ondelete="CASCADE")),
         *key("node", "run"),

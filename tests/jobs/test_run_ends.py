@@ -1,13 +1,15 @@
-"""The loop leaves a run alone whose own log says that the program failed by itself, though a node was faulty, too."""
+"""Why a run failed is read once and kept; a program that failed by itself is left alone though a node was faulty."""
 
 import os
 import pwd
 
 import pytest
 
+from nhc.jobs import metrics
 from nhc.ports.adapter import AdapterError
 from nhc.ports.job_ends import JobEndRecord, JobLogText
 from nhc.ports.jobs import LossCause, Phase
+from nhc.store import jobs
 from nhc.timestamps import utc
 from tests.support.job_world import World
 
@@ -30,7 +32,8 @@ class Recorded(World):
             raise AdapterError("not allowed")
         view = self._job(self.bodies[job])
         logs = tuple(JobLogText(f"{node}.log", "", text, -1, node) for node, text in self.logs.items())
-        return JobEndRecord(view.job, "FAILED", view.nodes, view.started, view.ended, view.losses, logs, "user")
+        return JobEndRecord(view.job, "FAILED", view.nodes, view.started, view.ended, view.losses, logs, "user",
+                            gpus=16)  # fmt: skip
 
 
 @pytest.fixture
@@ -64,6 +67,66 @@ def test_a_program_that_raised_on_a_healthy_node_is_not_restarted_and_blames_no_
     assert line.startswith("left: its own fault on n1: KeyError: 'lr', though n0: GpuLost")
     assert recorded.asked == 1, "its logs are read once"
 
+    recorded.begin()
+    assert recorded.rounds(2) == []
+    assert recorded.asked == 1, "another process has the answer of the store"
+    [end] = ends(recorded)
+    assert (end.cause, end.sure, end.restart, end.node) == ("program", "supported", "no", "n1")
+    assert end.why.startswith("your program (supported): KeyError: 'lr'")
+
+
+def ends(world):
+    with world.plain.read() as connection:
+        return [end for row in jobs.list_jobs(connection, is_open=None) for end in jobs.ends(connection, row.id)]
+
+
+def test_what_every_failed_run_died_of_is_kept_with_what_it_cost(recorded):
+    recorded.logs = {"n1": TRACEBACK}
+    body = recorded.submit()
+    recorded.rounds(1)
+    recorded.let_pass(7200 - 15)
+    recorded.fail(body, LossCause.EXIT, "n1", "exit status 1")
+    recorded.rounds(12)
+
+    [end] = ends(recorded)
+    assert (end.cause, end.gpus, end.ended - end.began) == ("program", 16, 7200)
+    text = metrics.render(recorded.plain, recorded.round(), metrics.JobTotals(), True)
+    assert 'nhc_job_lost_gpu_hours_day{cause="program"} 32\n' in text
+    assert 'nhc_job_failed_runs_day{cause="program"} 1\n' in text
+    assert 'nhc_job_lost_gpu_hours_day{cause="node"} 0\n' in text
+
+
+def test_a_run_whose_node_was_lost_is_the_nodes(recorded):
+    body = recorded.submit()
+    recorded.rounds(1)
+    recorded.fail(body, LossCause.NODE, "n1", "its node failed")
+    recorded.rounds(1)
+
+    [end] = ends(recorded)
+    assert (end.cause, end.sure, end.node, end.restart) == ("node", "established", "n1", "may")
+
+
+def test_logs_that_decide_nothing_are_read_for_a_few_jobs_a_round(recorded):
+    bodies = [recorded.submit(f"j{number}", wants=1) for number in range(10)]
+    recorded.rounds(1)
+    for body in bodies:
+        recorded.fail(body, LossCause.LIMIT, "n1", "it reached its time limit")
+    asked = []
+    for _ in range(4):
+        recorded.rounds(1)
+        asked.append(recorded.asked)
+
+    assert asked == [4, 8, 10, 10]
+
+
+def test_a_dry_run_of_the_command_keeps_nothing(recorded):
+    body = recorded.submit()
+    recorded.rounds(1)
+    recorded.fail(body, LossCause.NODE, "n1", "its node failed")
+    recorded.loop.round(apply=False)
+
+    assert ends(recorded) == []
+
 
 @pytest.mark.parametrize(
     ("logs", "faulty"),
@@ -92,7 +155,7 @@ def test_a_record_that_cannot_be_read_changes_nothing(recorded):
 
 
 def test_a_log_file_is_read_only_if_it_is_the_users_own(tmp_path):
-    from nhc.jobs.own_fault import _lines
+    from nhc.jobs.run_ends import _lines
 
     path = tmp_path / "train.log"
     path.write_text("one\n")

@@ -1,0 +1,140 @@
+"""Why a run failed, by its scheduler's record and its logs, as `nhc job why` says it: read once, and kept in the store.
+
+It also decides: a run that failed on a faulty node may have ended by a fault of its own, and then a restart on other
+nodes does not help. Only a cause that the faulty nodes cannot have brought about counts.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+from typing import Dict, List, Optional, Sequence, Tuple
+
+from nhc.jobs.acting import JobActuators
+from nhc.jobs.judge import JobNodeFault, RunFinding, RunJudgement
+from nhc.jobs.log_catalogue import GPU, INITIATING, LIMITS, NODE, PROGRAM, UNKNOWN
+from nhc.jobs.why import CHECKS, ESTABLISHED, SKEW, Clue, JobVerdict, dated, decide
+from nhc.jobs.why_logs import JobLogs
+from nhc.jobs.why_record import places, record_clues
+from nhc.jobs.why_report import JobWhy, summary
+from nhc.ports.adapter import AdapterError
+from nhc.ports.job_ends import JobEndRecord, JobEnds, JobLogText
+from nhc.ports.jobs import JobController, JobName, JobView, LossCause, Phase
+from nhc.store import jobs
+from nhc.store.jobs import JobEnd, WatchedJob
+from nhc.system.bounded_read import open_file
+
+LOG_BYTES = 8 << 20
+"""Bytes of a log's end that are read."""
+KEPT = 4096
+"""Runs whose answer this process keeps, so that their logs are read once."""
+A_ROUND = 4
+"""Runs whose logs are read in a round although nothing depends on them: reading takes seconds."""
+_FAILED = (RunFinding.INFRASTRUCTURE, RunFinding.APPLICATION, RunFinding.UNCLEAR)
+
+
+class RunEnds:
+    """How runs ended that failed: read once, kept in the store and for the lifetime of this process."""
+
+    def __init__(self, actuators: JobActuators) -> None:
+        self._actuators = actuators
+        self._known: Dict[Tuple[JobName, str], Optional[JobEnd]] = {}
+        self._left = A_ROUND
+
+    def begin_round(self) -> None:
+        """A new round may read as many again."""
+        self._left = A_ROUND
+
+    def look(
+        self, controller: JobController, row: WatchedJob, job: JobView, found: RunJudgement,
+        faults: Sequence[JobNodeFault], writes: bool,
+    ) -> RunJudgement:  # fmt: skip
+        """The same judgement; that of the application, where its log says that it failed by itself.
+
+        What cannot be read changes nothing. `writes`: the answer may be kept in the store.
+        """
+        decides = found.finding is RunFinding.INFRASTRUCTURE
+        if found.finding not in _FAILED or found.again or job.phase is not Phase.FAILED:
+            return found
+        key = (job.job, found.run)
+        if key not in self._known:
+            if not isinstance(controller, JobEnds) or (not decides and self._left <= 0):
+                return found
+            self._left -= 0 if decides else 1
+            if len(self._known) >= KEPT:
+                self._known.clear()
+            self._known[key] = self._end(controller, row, job, found, faults, writes)
+        end = self._known[key]
+        exits = bool(job.losses) and all(loss.cause is LossCause.EXIT for loss in job.losses)
+        if not decides or not exits or end is None or not end.own_fault:
+            return found
+        return found._replace(finding=RunFinding.APPLICATION, why=end.own_fault, nodes=())
+
+    def _end(
+        self, controller: JobEnds, row: WatchedJob, job: JobView, found: RunJudgement,
+        faults: Sequence[JobNodeFault], writes: bool,
+    ) -> Optional[JobEnd]:  # fmt: skip
+        """Of the store, else read now. Raises StoreError."""
+        with self._actuators.store.read() as connection:
+            kept = jobs.end_of_run(connection, row.id, found.run) if row.id else None
+        if kept is not None:
+            return kept
+        try:
+            record = controller.end(job.job.text() if job.job.namespace else job.job.name)
+        except AdapterError:
+            return None
+        if record is None:
+            return None
+        end = run_end(record, [fault for fault in faults if fault.node in found.nodes])
+        end = end._replace(job=row.id, run=found.run, ended=end.ended or job.ended or self._actuators.clock())
+        if writes and row.id:
+            self._actuators.keep_end(row, end)
+        return end
+
+
+def run_end(record: JobEndRecord, faults: Sequence[JobNodeFault]) -> JobEnd:
+    """Why this run ended, beside these faults of its nodes. `ended` is 0.0 where the record does not say it."""
+    logs = JobLogs(record.nodes, places(record))
+    nodes: Dict[str, str] = {}
+    for log in record.logs:
+        logs.read(log.name or log.path, _lines(log, record.user), rank=log.rank)
+        nodes[log.name or log.path] = log.node
+    clues = dated([*logs.clues(), *record_clues(record)], record.ended or logs.last)
+    clues += [Clue(CHECKS, NODE, INITIATING, "problem", fault.what, fault.began, 0, fault.node, fault.node)
+              for fault in faults]  # fmt: skip
+    verdict = decide(clues, record.ended or logs.last)
+    first = verdict.first
+    node = (first.node or nodes.get(first.where.rpartition(":")[0], "")) if first is not None else ""
+    cause = UNKNOWN if verdict.cause == GPU else verdict.cause
+    return JobEnd(0, "", cause, verdict.sure, summary(JobWhy("", verdict))[0], node, verdict.restart,
+                  own_fault(verdict, node, faults), record.gpus, record.started, record.ended or 0.0)  # fmt: skip
+
+
+def own_fault(verdict: JobVerdict, node: str, faults: Sequence[JobNodeFault]) -> str:
+    """What the program, or a limit of its own, ended the job by; "" where a faulty node may have had to do with it."""
+    first = verdict.first
+    if first is None or verdict.cause not in (PROGRAM, *LIMITS):
+        return ""
+    if first.kind.startswith("cuda-") and verdict.sure != ESTABLISHED:
+        return ""  # a broken GPU shows itself so, too
+    for fault in faults:
+        after = first.at is not None and fault.began > first.at + SKEW
+        if not after and (not node or node == fault.node):
+            return ""
+    where = f" on {node}" if node else ""
+    return f"its own fault{where}: {verdict.what}, though {faults[0].node}: {faults[0].what}" if faults else ""
+
+
+def _lines(log: JobLogText, user: str) -> List[str]:
+    """The end of a log. A file is read only if it is the job's user's own: this process may read more than he may."""
+    if not log.path:
+        return log.text.splitlines()
+    try:
+        with os.fdopen(open_file(log.path), "rb") as file:
+            status = os.fstat(file.fileno())
+            if not user or status.st_uid != pwd.getpwnam(user).pw_uid:
+                return []
+            file.seek(max(status.st_size - LOG_BYTES, 0))
+            return file.read(LOG_BYTES).decode("utf-8", "replace").splitlines()
+    except (OSError, KeyError):
+        return []
