@@ -104,7 +104,7 @@ def condition(status: str) -> Dict[str, Any]:
 def controller(kubeconfig: Path, directory: Path) -> subprocess.Popen[bytes]:
     """The controller as a process, allowed to mark every node."""
     policy, settings = directory / "policy.toml", directory / "kubernetes.toml"
-    policy.write_text('apply = true\n[ceiling]\nall = "100%"\n')
+    policy.write_text('apply = true\n[bounds.fleet]\nout = "100%"\n')
     settings.write_text('policy = "policy.toml"\nnamespace = "nhc-system"\n')
     argv = [sys.executable, "-m", "nhc", "kubernetes", "controller", "--settings", str(settings)]
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'adapters'}"}

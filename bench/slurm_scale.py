@@ -45,7 +45,7 @@ def main() -> int:
     )
     directory = Path(tempfile.mkdtemp(prefix="nhc-scale-"))
     cluster = Cluster(directory, ["here"], extra)
-    policy, ledger = Policy(ceiling=Limit()), Ledger(str(directory / "ledger"), "bench")
+    policy, ledger = Policy().with_ceiling(Limit()), Ledger(str(directory / "ledger"), "bench")
 
     def report(name: str, number: int, sick: bool) -> Report:
         reason = 0 if number % 2 else number // 2 % options.reasons

@@ -179,8 +179,8 @@ def nhc_conf(block: Block, place: Path) -> None:
 
 def policy(block: Block, place: Path) -> None:
     found = policy_file.parse(block.text, "policy.toml").policy
-    assert found.ceiling == policy_file.parse('[ceiling]\nall = "10%"\n').policy.ceiling
-    assert len(found.groups) == 2
+    assert found.ceiling == policy_file.parse('[bounds.fleet]\nout = "10%"\n').policy.ceiling
+    assert len(found.bounds.named) == 2
     assert found.rates
 
 
@@ -309,7 +309,7 @@ READ: dict[tuple[str, str], Callable[[Block, Path], None]] = {
     ("docs/configuration.md", "NHC_MCHECK_DELIM"): sysconfig,
     ("docs/site-scripts.md", "function check_site_licence"): scripts,
     ("docs/kubernetes.md", "resources: [github.com"): kustomization,
-    ("docs/kubernetes-marks.md", "[ceiling]"): policy,
+    ("docs/kubernetes-marks.md", "[bounds.fleet]"): policy,
     ("docs/deep-checks.md", "# context deep"): nhc_conf,
     ("docs/gpu-proof.md", "* |context prolog|"): nhc_conf,
     ("docs/gpu-proof.md", "* |context agent, every 15m|"): nhc_conf,
@@ -410,7 +410,7 @@ def place(tmp_path_factory) -> Iterator[Place]:
         program.chmod(0o755)
     for config in ("etc/nhc/nhc.conf", "nhc.conf", "my.conf.given"):
         (base / config).write_text("* || check_fs_mount /\n* || check_ps_zombies\n")
-    (base / "etc/nhc/policy.toml").write_text('[ceiling]\nall = "50%"\n')
+    (base / "etc/nhc/policy.toml").write_text('[bounds.fleet]\nout = "50%"\n')
     (base / "var/log/messages").write_text(KERNEL_LOG)
     build.build(str(base / "nhc.pyz"), interpreters=())
     rest = FakeSlurmRest(["n1", "n2"], 40)

@@ -38,7 +38,7 @@ def deciding(count):
     mark = Mark("check_x: bad", Action.REBOOT, NOW - 7200, "nhc")
     states = [NodeState(node, "drain", False, False, mark) for node in names(count)]
     history = [Past(NOW - 90_000, node, Operation.REBOOT) for node in names(count)]
-    policy = Policy(ceiling=Limit(), repairs=frozenset({Operation.REBOOT}))
+    policy = Policy(repairs=frozenset({Operation.REBOOT})).with_ceiling(Limit())
     return lambda: decide(reports, states, policy, history, NOW)
 
 

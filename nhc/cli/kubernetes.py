@@ -266,7 +266,7 @@ def _settings(kit: Any, given: Dict[str, Any], **more: Any) -> Any:
             ceiling = read_limit(given["max_marked"])
         except ValueError as error:
             raise ValueError(f"--max-marked: {error}") from None
-        policy: Policy = settings.policy._replace(ceiling=ceiling)
+        policy: Policy = settings.policy.with_ceiling(ceiling)
         settings = kit.replace(settings, policy=policy)
     return settings
 

@@ -13,10 +13,10 @@ from nhc.cli.option_groups import GroupedCommand
 from nhc.cli.remedy_options import SETTINGS, STORE, age, carried_out, detail_of, settings_of, show, table, when
 from nhc.model import printable
 from nhc.plugins import NoAdapter
+from nhc.policy.bounds import ACTIONS
 from nhc.policy.breaker import NAME
 from nhc.ports.adapter import AdapterError
 from nhc.remedy.ladder import Mode
-from nhc.remedy.settings import ACTIONS
 from nhc.remedy.site import verdicts_by_cluster
 from nhc.rounds.leader import leads
 from nhc.store import episodes, holds, nodes

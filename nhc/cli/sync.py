@@ -180,7 +180,7 @@ def policy_of(options: SyncOptions) -> PolicyFile:
             bound = read_limit(options["max_drained"])
         except ValueError as error:
             raise ValueError(f"--max-drained: {error}") from None
-        settings = settings._replace(policy=settings.policy._replace(ceiling=bound))
+        settings = settings._replace(policy=settings.policy.with_ceiling(bound))
     return settings
 
 

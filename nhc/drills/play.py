@@ -11,7 +11,7 @@ from typing import Dict, List, NamedTuple, Optional, Tuple
 
 from nhc.drills.scenarios import Scenario, Stand
 from nhc.drills.world import Killed, MadeUpWorld
-from nhc.policy.bounds import FLEET
+from nhc.policy.bounds import ACTIONS, FLEET
 from nhc.policy.breaker import NAME
 from nhc.remedy.actuators import Actuators
 from nhc.remedy.cases import Written
@@ -19,7 +19,7 @@ from nhc.remedy.controller import RemedyController
 from nhc.remedy.ladder import Mode
 from nhc.remedy.machine import ENDS
 from nhc.remedy.repairers import RepairerEntry, Repairers
-from nhc.remedy.settings import ACTIONS, RemedySettings, RepairerSettings, Sources
+from nhc.remedy.settings import RemedySettings, RepairerSettings, Sources
 from nhc.store import attempts, episodes, holds
 from nhc.store import nodes as store_nodes
 from nhc.store import reports as store_reports

@@ -41,7 +41,7 @@ def prepare(options: SweepOptions) -> MarkReports:
     try:
         settings = load(path) if path else PolicyFile(Policy())
         if options["max_drained"]:
-            settings = settings._replace(policy=settings.policy._replace(ceiling=read_limit(options["max_drained"])))
+            settings = settings._replace(policy=settings.policy.with_ceiling(read_limit(options["max_drained"])))
         marker = open_adapter(options["mark"] or "")
     except (SettingsError, NoAdapter, AdapterError, ValueError) as error:
         raise BadMark(str(error)) from None

@@ -25,8 +25,14 @@ REPAIRS: Tuple[Rung, ...] = LADDER[: LADDER.index(Rung.ESCALATE)]
 
 EVERY_REPAIR: FrozenSet[str] = frozenset(rung.value for rung in REPAIRS)
 
+ACTIONS: Mapping[str, str] = {MARK: MARK, **{rung.value: rung.value for rung in REPAIRS}}
+"""Every action by its name in the settings."""
+
 FLEET = "fleet"
 """The kind of the one radius that every node is in."""
+
+PARTITION = "partition"
+"""The kind of what a scheduler groups nodes in: partitions, queues, pools."""
 
 Radius = Tuple[str, str]
 """A blast radius: its kind and its name, as ("rack", "r17"); the fleet is ("fleet", "")."""
@@ -54,11 +60,13 @@ class Timed(NamedTuple):
 class Bounds(NamedTuple):
     """All that a policy bounds.
 
-    `radii` are by kind, `fleet` among them. `first_run` bounds the nodes out for the first `first_run_for` seconds
-    after marking was first enabled on a store. `attempts` is how many repairs a node may have within `window` seconds,
-    across episodes. `protected` are patterns of nodes that are never touched. In `quiet` hours the actions named do
-    not begin; where `windows` are given, the actions named begin only in them. `approvals` is how many persons must
-    agree. `asked` are the kinds of radii whose bounds the site has set: some node must be in one of each.
+    `radii` are by kind, `fleet` among them. `named` bounds the nodes out in single partitions, queues or pools, by name
+    or shell pattern, in place of what `radii` says of every partition. `first_run` bounds the nodes out for the first
+    `first_run_for` seconds after marking was first enabled on a store. `attempts` is how many repairs a node may have
+    within `window` seconds, across episodes. `protected` are patterns of nodes that are never touched. In `quiet` hours
+    the actions named do not begin; where `windows` are given, the actions named begin only in them. `approvals` is how
+    many persons must agree. `asked` are the kinds of radii whose bounds the site has set: some node must be in one of
+    each.
     """
 
     radii: Mapping[str, RadiusBounds] = {
@@ -69,6 +77,7 @@ class Bounds(NamedTuple):
         "nvlink_domain": RadiusBounds(Limit(share=0.25)),
         "leaf": RadiusBounds(Limit(share=0.25)),
     }
+    named: Mapping[str, Limit] = {}
     first_run: Limit = Limit(1)
     first_run_for: float = 86400.0
     attempts: int = 3
@@ -79,6 +88,16 @@ class Bounds(NamedTuple):
     approvals: Mapping[Rung, int] = {Rung.REPLACE: 1}
     zone: Zone = UTC
     asked: FrozenSet[str] = frozenset()
+
+    def out(self, radius: Radius) -> Optional[Limit]:
+        """How many nodes of a radius may be out, None for any number. An exact name counts before a pattern."""
+        kind, name = radius
+        if self.named and kind == PARTITION:
+            pattern = name if name in self.named else next((one for one in self.named if fnmatchcase(name, one)), None)
+            if pattern is not None:
+                return self.named[pattern]
+        given = self.radii.get(kind)
+        return None if given is None else given.out
 
     def unmatched(self, sizes: Mapping[Radius, int]) -> List[str]:
         """The kinds of radii that the site has bounded and that no node is in: such a bound would hold nothing."""
@@ -133,11 +152,12 @@ class Usage:
         """An action that was begun, now or in the history. Planned maintenance is no repair of a sick node: it counts
         for rates, and not against what one node may have.
         """
-        kinds = (done.action,) if done.action == MARK else (done.action, "repair")
+        repair = done.action in EVERY_REPAIR
+        kinds = (done.action, "repair") if repair else (done.action,)
         for radius in self.radii(done.node):
             for kind in kinds:
                 insort(self._begun.setdefault((radius, kind), []), done.when)
-        if done.action != MARK and not planned:
+        if repair and not planned:
             insort(self._repairs.setdefault(done.node, []), done.when)
 
     def begun(self, radius: Radius, action: str, since: float) -> int:
@@ -173,7 +193,7 @@ def may_mark(bounds: Bounds, usage: Usage, node: str, now: float, enabled_at: Op
             return Held(
                 "first-run", f"{out} nodes are out and this is the first run: at most {bounds.first_run.show()}"
             )
-    return _level(bounds, usage, node, "out", usage.out) or _rate(bounds, usage, node, (MARK,), now)
+    return room(bounds, usage, node) or rate(bounds, usage, node, (MARK,), now)
 
 
 def may_repair(bounds: Bounds, usage: Usage, node: str, rung: Rung, now: float) -> Optional[Held]:
@@ -181,8 +201,8 @@ def may_repair(bounds: Bounds, usage: Usage, node: str, rung: Rung, now: float) 
     return (
         never_now(bounds, rung.value, node, now)
         or no_such_kind(bounds, usage)
-        or _level(bounds, usage, node, "repairing", usage.repairing)
-        or _rate(bounds, usage, node, (rung.value, "repair"), now)
+        or _room_to_repair(bounds, usage, node)
+        or rate(bounds, usage, node, (rung.value, "repair"), now)
     )
 
 
@@ -220,34 +240,49 @@ def _timed(bounds: Bounds, action: str, now: float) -> Optional[Held]:
     return None
 
 
-def _level(bounds: Bounds, usage: Usage, node: str, name: str, counts: Mapping[Radius, int]) -> Optional[Held]:
+def room(bounds: Bounds, usage: Usage, node: str) -> Optional[Held]:
+    """The bound on the nodes out that has no room for one more, None where each has."""
     for radius in usage.radii(node):
-        given = bounds.radii.get(radius[0])
-        limit: Optional[Limit] = None if given is None else given.out if name == "out" else given.repairing
-        if limit is None:
-            continue
-        count, size = counts.get(radius, 0), usage.size(radius)
-        if count >= limit.of(size):
-            what = "out" if name == "out" else "under repair"
-            return Held(
-                f"{radius[0]}.{name}", f"{count} of {size} nodes {_where(radius)} are {what}, at most {limit.show()}"
-            )
+        held = _level(usage, radius, "out", bounds.out(radius), usage.out)
+        if held:
+            return held
     return None
 
 
-def _rate(bounds: Bounds, usage: Usage, node: str, actions: Tuple[str, ...], now: float) -> Optional[Held]:
+def _room_to_repair(bounds: Bounds, usage: Usage, node: str) -> Optional[Held]:
     for radius in usage.radii(node):
         given = bounds.radii.get(radius[0])
-        for action in actions if given is not None else ():
-            rate = given.rates.get(action) if given is not None else None
-            if rate is None:
+        held = _level(usage, radius, "repairing", None if given is None else given.repairing, usage.repairing)
+        if held:
+            return held
+    return None
+
+
+def _level(
+    usage: Usage, radius: Radius, name: str, limit: Optional[Limit], counts: Mapping[Radius, int]
+) -> Optional[Held]:
+    count, size = counts.get(radius, 0), usage.size(radius)
+    if limit is None or count < limit.of(size):
+        return None
+    what = "out" if name == "out" else "under repair"
+    return Held(f"{radius[0]}.{name}", f"{count} of {size} nodes {_where(radius)} are {what}, at most {limit.show()}")
+
+
+def rate(bounds: Bounds, usage: Usage, node: str, actions: Tuple[str, ...], now: float) -> Optional[Held]:
+    """The rate that is used up, None where one more action fits each."""
+    for radius in usage.radii(node):
+        given = bounds.radii.get(radius[0], RadiusBounds())
+        for action in actions:
+            limit = given.rates.get(action)
+            if limit is None:
                 continue
-            count = usage.begun(radius, action, now - rate.seconds)
-            if count >= rate.operations:
-                why = f"{count} {action}s {_where(radius)} within {rate.seconds:g} s, at most {rate.operations}"
+            count = usage.begun(radius, action, now - limit.seconds)
+            if count >= limit.operations:
+                why = f"{count} {action}s {_where(radius)} within {limit.seconds:g} s, at most {limit.operations}"
                 return Held(f"{radius[0]}.rate.{action}", why)
     return None
 
 
 def _where(radius: Radius) -> str:
-    return "in the fleet" if radius[0] == FLEET else f"in {radius[0]} {radius[1]}"
+    kind, name = radius
+    return "in the fleet" if kind == FLEET else f"in {name}" if "=" in name else f"in {kind} {name}"

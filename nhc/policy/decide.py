@@ -1,17 +1,18 @@
 """Decide what to do to a fleet: reports and the nodes' states in, operations out. Pure: it reads no clock and no file.
 
-Every automatic action passes a ceiling (how many nodes may be out at once, overall and in each partition)
-and a rate (how many operations of a kind within a time), counted from what the scheduler says now and from the
-history that the ledger kept. What does not pass is listed with the reason, never dropped.
+Every automatic action passes the bounds (`nhc.policy.bounds`): how many nodes may be out at once, in the fleet, in each
+partition and rack, and how many operations of a kind within a time, counted from what the scheduler says now and from
+the history that the ledger kept. What does not pass is listed with the reason, never dropped.
 """
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
 from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.model import Action, Report, Verdict
-from nhc.policy.limits import Limit, Rate
+from nhc.policy import bounds as bounding
+from nhc.policy.bounds import FLEET, PARTITION, BegunAction, Bounds, RadiusBounds, Usage
+from nhc.policy.limits import Limit
 from nhc.ports.adapter import Effect, Mark, NodeState, Operation, PlannedOperation
 from nhc.ports.marks import healthy, mark_of, may_change, may_clear, may_mark, out_by_nhc
 
@@ -29,26 +30,45 @@ class Past(NamedTuple):
 class Policy(NamedTuple):
     """What nhc may do by itself.
 
-    `ceiling` bounds the nodes out at once in the whole fleet, `groups` in each partition (`*` is for those
-    not named). Counted are the nodes that carry our mark; with `count_all` every node that takes no work.
-    `rates` bounds operations in time. `repairs` are the operations beyond marking that are allowed at all, each on one
-    node again only after `cooldown` seconds; after `attempts` reboots within `window` seconds that left the
-    node unhealthy, a reboot becomes a replacement. `protected` are patterns of nodes never touched.
-    `max_age` (seconds) is how old a report may be and still count; `healthy_for` how long a node must have
-    been marked before it returns to service.
+    `bounds` hold as for the remedy loop, but for the first run's, those on repairs at one time and approvals. Out are
+    the nodes that carry our mark; with `count_all` every node that takes no work. `repairs` are the operations beyond
+    marking that are allowed at all, each on one node again only after `cooldown` seconds; after `bounds.attempts`
+    reboots within `bounds.window` seconds that left the node unhealthy, a reboot becomes a replacement. `max_age`
+    (seconds) is how old a report may be and still count; `healthy_for` how long a node must have been marked before it
+    returns to service.
     """
 
-    ceiling: Limit = Limit(share=0.1)
-    groups: Mapping[str, Limit] = {}
+    bounds: Bounds = Bounds({FLEET: RadiusBounds(Limit(share=0.1))}, window=24 * HOUR)
     count_all: bool = False
-    rates: Mapping[Operation, Rate] = {}
     repairs: FrozenSet[Operation] = frozenset()
     cooldown: float = HOUR
-    attempts: int = 3
-    window: float = 24 * HOUR
-    protected: Tuple[str, ...] = ()
     max_age: float = HOUR
     healthy_for: float = 0.0
+
+    @property
+    def ceiling(self) -> Limit:
+        """How many nodes of the fleet may be out."""
+        return self.bounds.radii[FLEET].out or Limit()
+
+    def with_ceiling(self, limit: Limit) -> Policy:
+        """The same with another limit of the nodes out in the fleet."""
+        fleet = self.bounds.radii[FLEET]._replace(out=limit)
+        return self._replace(bounds=self.bounds._replace(radii={**self.bounds.radii, FLEET: fleet}))
+
+    @property
+    def rates(self) -> FrozenSet[Operation]:
+        """The operations that some rate bounds."""
+        return frozenset(one for one in Operation if self.windows(one))
+
+    def windows(self, operation: Operation) -> Tuple[float, ...]:
+        """The times, in seconds, of the rates that bound an operation."""
+        found = [radius.rates.get(kind) for radius in self.bounds.radii.values() for kind in kinds(operation)]
+        return tuple(rate.seconds for rate in found if rate is not None)
+
+
+def kinds(operation: Operation) -> Tuple[str, ...]:
+    """What the bounds on an operation are named by."""
+    return (operation.value, "repair") if operation.value in bounding.EVERY_REPAIR else (operation.value,)
 
 
 class Withheld(NamedTuple):
@@ -66,7 +86,8 @@ class Decision(NamedTuple):
 
 def history_needed(policy: Policy) -> float:
     """How many seconds of history `decide` looks back on."""
-    return max([policy.cooldown, policy.window, *(rate.seconds for rate in policy.rates.values())])
+    times = (seconds for operation in Operation for seconds in policy.windows(operation))
+    return max([policy.cooldown, policy.bounds.window, *times])
 
 
 def decide(
@@ -86,8 +107,9 @@ def decide(
     marks: Dict[str, Tuple[Mark, int]] = {}
     for node in sorted(reports):
         report, state = reports[node], known.get(node)
-        if any(fnmatchcase(node, pattern) for pattern in policy.protected):
-            run.withhold(node, Operation.MARK, "protected by the policy", report.verdict is Verdict.CRIT)
+        protected = bounding.protected(policy.bounds, node)
+        if protected:
+            run.withhold(node, Operation.MARK, protected.why, report.verdict is Verdict.CRIT)
         elif not 0 <= now - report.started <= policy.max_age:
             run.withhold(node, Operation.MARK, _age(now - report.started, policy.max_age), True)
         elif healthy(report):
@@ -121,18 +143,16 @@ class _Deciding:
                 self.repaired.setdefault(past.node, []).append(past)
         self.operations: List[PlannedOperation] = []
         self.withheld: List[Withheld] = []
-        self.size: Dict[str, int] = {"": sum(not state.absent for state in states)}
-        self.out: Dict[str, int] = {"": 0}
-        self.spent: Dict[Operation, set[str]] = {
-            operation: {past.node for past in history if past.operation is operation and now - past.when < rate.seconds}
-            for operation, rate in policy.rates.items()
-        }
+        groups = {one.name: (*((PARTITION, group) for group in one.groups), *one.placed) for one in states}
+        self.usage = Usage(groups, bounding.sizes(groups, {one.name for one in states if one.absent}))
         for state in states:
-            counted = self.counted(state)
-            for group in state.groups:
-                self.size[group] = self.size.get(group, 0) + (not state.absent)
-                self.out[group] = self.out.get(group, 0) + counted
-            self.out[""] += counted
+            if self.counted(state):
+                self.usage.count_out(state.name)
+        self.spent: Dict[Operation, set[str]] = {operation: set() for operation in Operation}
+        for past in {(past.node, past.operation): past for past in sorted(history)}.values():
+            self.usage.begin(BegunAction(past.when, past.node, past.operation.value))
+            if now - past.when < min(policy.windows(past.operation), default=0.0):
+                self.spent[past.operation].add(past.node)
 
     def counted(self, state: NodeState) -> bool:
         return out_by_nhc(state) or (not state.available and self.policy.count_all)
@@ -141,16 +161,18 @@ class _Deciding:
         if called_for:
             self.withheld.append(Withheld(node, operation, why))
 
-    def over_rate(self, node: str, operation: Operation) -> str:
-        """Why the rate forbids an operation, "" where it does not. The same node does not count twice."""
-        rate = self.policy.rates.get(operation)
-        if rate is None or node in self.spent[operation] or len(self.spent[operation]) < rate.operations:
-            return ""
-        return f"{len(self.spent[operation])} nodes within {rate.seconds:.0f} s already, at most {rate.operations}"
+    def over(self, node: str, operation: Operation) -> str:
+        """Why the hours or a rate forbid an operation, "" where they do not. The same node does not count twice."""
+        bounds = self.policy.bounds
+        held = bounding.never_now(bounds, operation.value, node, self.now)
+        if not held and node not in self.spent[operation]:
+            held = bounding.rate(bounds, self.usage, node, kinds(operation), self.now)
+        return held.why if held else ""
 
     def spend(self, node: str, operation: Operation) -> None:
-        if operation in self.spent:
+        if node not in self.spent[operation]:
             self.spent[operation].add(node)
+            self.usage.begin(BegunAction(self.now, node, operation.value))
 
     def consider_clear(self, node: str, state: Optional[NodeState]) -> None:
         effect, why = may_clear(state)
@@ -163,17 +185,14 @@ class _Deciding:
                 node, Operation.CLEAR, f"marked {self.now - since:.0f} s ago, kept {self.policy.healthy_for:.0f} s"
             )
             return
-        over = self.over_rate(node, Operation.CLEAR)
+        over = self.over(node, Operation.CLEAR)
         if over:
             self.withhold(node, Operation.CLEAR, over)
             return
         self.spend(node, Operation.CLEAR)
         self.operations.append(PlannedOperation(node, Operation.CLEAR, f"healthy again; was: {state.mark.why}"))
-        self.count(state, -1 if self.counted(state) else 0)
-
-    def count(self, state: NodeState, change: int) -> None:
-        for group in ("", *state.groups):
-            self.out[group] += change
+        if self.counted(state):
+            self.usage.count_out(node, -1)
 
     def consider_mark(self, node: str, state: Optional[NodeState], mark: Mark) -> None:
         if state is not None and state.mark is not None and state.mark.ours and not state.available:
@@ -183,23 +202,14 @@ class _Deciding:
             self.withhold(node, Operation.MARK, why, effect is not Effect.UNCHANGED)
             return
         if state.available:
-            over = self.over_ceiling(state) or self.over_rate(node, Operation.MARK)
+            full = bounding.room(self.policy.bounds, self.usage, node)
+            over = full.why if full else self.over(node, Operation.MARK)
             if over:
                 self.withhold(node, Operation.MARK, over)
                 return
             self.spend(node, Operation.MARK)
-            self.count(state, 1)
+            self.usage.count_out(node)
         self.operations.append(PlannedOperation(node, Operation.MARK, mark.why, mark))
-
-    def over_ceiling(self, state: NodeState) -> str:
-        """Why a ceiling forbids one more node out, "" where none does."""
-        for group in ("", *state.groups):
-            ceiling = self.policy.groups.get(group, self.policy.groups.get("*")) if group else self.policy.ceiling
-            if ceiling is not None and self.out[group] >= ceiling.of(self.size[group]):
-                where = f"in {group}" if group else "in the fleet"
-                total = self.size[group]
-                return f"{self.out[group]} of {total} nodes {where} are out already, at most {ceiling.show()}"
-        return ""
 
     def consider_repair(self, node: str, state: Optional[NodeState], mark: Mark) -> None:
         """Order a reboot or a replacement of a node that our mark took out and whose work has ended."""
@@ -210,9 +220,11 @@ class _Deciding:
             return  # not out yet, or not by us: a later round, or nobody's business here
         repairs = self.repaired.get(node, ())
         tried = sum(
-            1 for past in repairs if past.operation is Operation.REBOOT and self.now - past.when < self.policy.window
+            1
+            for past in repairs
+            if past.operation is Operation.REBOOT and self.now - past.when < self.policy.bounds.window
         )
-        if operation is Operation.REBOOT and tried >= self.policy.attempts:
+        if operation is Operation.REBOOT and tried >= self.policy.bounds.attempts:
             operation = Operation.REPLACE
         because = mark.why + (f" ({tried} reboots did not help)" if operation is Operation.REPLACE and tried else "")
         last = max((past.when for past in repairs), default=None)
@@ -226,8 +238,8 @@ class _Deciding:
                 operation,
                 f"last repaired {self.now - last:.0f} s ago, at most every {self.policy.cooldown:.0f} s",
             )
-        elif self.over_rate(node, operation):
-            self.withhold(node, operation, self.over_rate(node, operation))
+        elif self.over(node, operation):
+            self.withhold(node, operation, self.over(node, operation))
         else:
             self.spend(node, operation)
             self.operations.append(PlannedOperation(node, operation, because))

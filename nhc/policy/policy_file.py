@@ -1,10 +1,9 @@
 """A policy as TOML (conf/policy.toml.example), read into `nhc.policy.decide.Policy`.
 
     apply = false
-    [ceiling]
-    all = "10%"
-    gpu = "4 25%"
-    [rate]
+    [bounds.fleet]
+    out = "10%"
+    [bounds.fleet.rate]
     mark = "20 per 1h"
     [repair]
     allow = ["reboot"]
@@ -16,12 +15,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from nhc.policy.bounds import Bounds
+from nhc.policy.bounds_file import read_bounds
 from nhc.policy.decide import Policy
-from nhc.policy.limits import Rate, read_limit, read_rate
 from nhc.ports.adapter import Operation
 from nhc.settings import settings_file
 
 REPAIRS = {"reboot": Operation.REBOOT, "replace": Operation.REPLACE}
+
+
+BOUNDS = Policy().bounds
 
 
 class PolicyFile(NamedTuple):
@@ -31,9 +34,9 @@ class PolicyFile(NamedTuple):
     apply: bool = False
 
 
-def load(path: str) -> PolicyFile:
-    """Read a file. Raises SettingsError."""
-    return read(settings_file.load(path))
+def load(path: str, bounds: Bounds = BOUNDS) -> PolicyFile:
+    """Read a file; `bounds` holds where the file says nothing. Raises SettingsError."""
+    return read(settings_file.load(path), bounds)
 
 
 def parse(text: str, path: str = "policy") -> PolicyFile:
@@ -41,21 +44,14 @@ def parse(text: str, path: str = "policy") -> PolicyFile:
     return read(settings_file.parse(text, path))
 
 
-def read(file: settings_file.Table) -> PolicyFile:
+def read(file: settings_file.Table, bounds: Bounds = BOUNDS) -> PolicyFile:
     """The policy in a file's tables. Raises SettingsError."""
-    default = Policy()
-    ceiling, rates, repair = file.table("ceiling"), file.table("rate"), file.table("repair")
-    ceilings = {name: ceiling.converted(name, read_limit, default.ceiling) for name in ceiling.names()}
+    default, repair = Policy(), file.table("repair")
     policy = Policy(
-        ceiling=ceilings.pop("all", default.ceiling),
-        groups=ceilings,
+        bounds=read_bounds(file, bounds),
         count_all=file.flag("count-all"),
-        rates={one: rates.converted(one.value, read_rate, Rate(0, 0.0)) for one in Operation if one.value in rates},
         repairs=frozenset(repair.choices("allow", REPAIRS)),
         cooldown=repair.seconds("cooldown", default.cooldown),
-        attempts=repair.count("attempts", default.attempts),
-        window=repair.seconds("window", default.window),
-        protected=file.texts("protected"),
         max_age=file.seconds("max-age", default.max_age),
         healthy_for=file.seconds("healthy-for", default.healthy_for),
     )

@@ -6,21 +6,20 @@ key (`nhc.settings`).
 
 from __future__ import annotations
 
-import hashlib
-import re
-from typing import Dict, FrozenSet, List, Optional, Tuple
+import os
+from typing import Dict, List, Optional, Tuple
 
 from nhc.plugins import SUITE_RUNNERS
-from nhc.policy.bounds import FLEET, MARK, REPAIRS, Bounds, RadiusBounds, Timed
+from nhc.policy import policy_file
+from nhc.policy.bounds import ACTIONS, FLEET, MARK, REPAIRS, Bounds
+from nhc.policy.bounds_file import OWN, read_bounds
 from nhc.policy.breaker import BreakerSettings
-from nhc.policy.hours import Hours, read_hours, read_zone
-from nhc.policy.limits import Limit, read_limit, read_rate
+from nhc.policy.limits import read_limit
 from nhc.ports.repair import EvidenceBudget, Rung
 from nhc.remedy.drill_settings import read as read_drill
 from nhc.remedy.ladder import Mode
 from nhc.remedy.reasons import DEFAULTS, ReasonSettings
 from nhc.remedy.settings import (
-    ACTIONS,
     HOUR,
     DrainSettings,
     EffectTimeouts,
@@ -48,8 +47,7 @@ def load(path: str) -> RemedySettings:
 
 def parse(text: str, path: str = "remedy.toml") -> RemedySettings:
     """The settings in a text. Raises SettingsError."""
-    found = _read(settings_file.parse(text, path))
-    return found._replace(digest=hashlib.sha256(text.encode()).hexdigest())
+    return _read(settings_file.parse(text, path))
 
 
 def _read(file: Table) -> RemedySettings:
@@ -100,51 +98,23 @@ def _modes(table: Table) -> Dict[str, Mode]:
     return found
 
 
-def _bound(table: Table, key: str, default: Optional[Limit]) -> Optional[Limit]:
-    """A bound of a radius, None for `none`."""
-    found = table.converted(key, read_limit, default)
-    return None if found == Limit() else found
-
-
 def _bounds(file: Table, limits: Table, approval: Table) -> Bounds:
     default = Bounds()
-    radii = dict(default.radii)
-    for kind, table in file.table("bounds").tables().items():
-        if not re.fullmatch(r"[a-z][a-z0-9_]*", kind):
-            raise file.table("bounds").error(kind, "a kind of blast radius is written as rack or nvlink_domain")
-        before = default.radii.get(kind, RadiusBounds())
-        rates = table.table("rate")
-        radii[kind] = RadiusBounds(
-            _bound(table, "out", before.out),
-            _bound(table, "repairing", before.repairing),
-            {**before.rates, **{action: rates.converted(action, read_rate, None) or before.rates[action]
-                                for action in (*ACTIONS, "repair") if action in rates}},
-        )  # fmt: skip
-    if radii[FLEET].out is None:
-        raise SettingsError(f"{file.path}: bounds.fleet.out: a fleet without a bound on nodes out is refused")
-    return Bounds(
-        radii=radii,
+    if "policy" in file:
+        path = os.path.join(os.path.dirname(file.path), file.text("policy"))
+        for table, key in [*((file, key) for key in OWN), (limits, "attempts"), (limits, "window")]:
+            if key in table:
+                raise table.error(key, f"is read from {path}, which `policy` names: write it there")
+        bounds, source = policy_file.load(path, default).policy.bounds, path
+    else:
+        bounds, source = read_bounds(file, default), file.path
+    if bounds.radii[FLEET].out is None:
+        raise SettingsError(f"{source}: bounds.fleet.out: a fleet without a bound on nodes out is refused")
+    return bounds._replace(
         first_run=limits.converted("first-run", read_limit, default.first_run),
         first_run_for=limits.seconds("first-run-for", default.first_run_for),
-        attempts=limits.count("attempts", default.attempts, least=1),
-        window=limits.seconds("window", default.window, least=60.0),
-        protected=file.texts("protected"),
-        quiet=_timed(file.table("quiet-hours"), frozenset(rung.value for rung in REPAIRS)),
-        windows=_timed(file.table("maintenance-windows"), frozenset()),
         approvals={rung: approval.count(rung.value, default.approvals.get(rung, 0), most=2) for rung in REPAIRS},
-        zone=file.converted("zone", read_zone, default.zone),
-        asked=frozenset(kind for kind, one in radii.items() if one != default.radii.get(kind)),
     )
-
-
-def _timed(table: Table, actions: FrozenSet[str]) -> Timed:
-    hours: List[Hours] = []
-    for text in table.texts("hours"):
-        try:
-            hours.append(read_hours(text))
-        except ValueError as error:
-            raise table.error("hours", str(error)) from None
-    return Timed(tuple(hours), frozenset(table.choices("actions", ACTIONS, sorted(actions))))
 
 
 def _breaker(table: Table) -> BreakerSettings:

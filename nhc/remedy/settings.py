@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Dict, FrozenSet, Mapping, NamedTuple, Tuple
 
-from nhc.policy.bounds import MARK, REPAIRS, Bounds
+from nhc.policy.bounds import REPAIRS, Bounds
 from nhc.policy.breaker import BreakerSettings
 from nhc.ports.repair import EvidenceBudget, Rung
 from nhc.remedy.drill_settings import DrillSettings
@@ -18,9 +18,6 @@ from nhc.store import where
 
 HOUR = 3600.0
 DAY = 86400.0
-
-ACTIONS = {MARK: MARK, **{rung.value: rung.value for rung in REPAIRS}}
-"""Every action by the word that the settings use."""
 
 
 class Work(NamedTuple):
@@ -141,7 +138,6 @@ class RemedySettings(NamedTuple):
     """
 
     path: str = ""
-    digest: str = ""
     store: str = where.DEFAULT
     every: float = 30.0
     modes: Mapping[str, Mode] = {}

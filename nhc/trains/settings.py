@@ -10,11 +10,11 @@ import math
 import re
 from typing import NamedTuple, Tuple
 
-from nhc.policy.bounds import REPAIRS
+from nhc.policy.bounds import ACTIONS, REPAIRS
 from nhc.policy.limits import Limit, read_limit
 from nhc.ports.repair import Rung
 from nhc.remedy.ladder import Mode
-from nhc.remedy.settings import ACTIONS, DrainSettings, RemedySettings, VerifySettings, Work
+from nhc.remedy.settings import DrainSettings, RemedySettings, VerifySettings, Work
 from nhc.settings import settings_file
 from nhc.settings.settings_file import SettingsError, Table
 

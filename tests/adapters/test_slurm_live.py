@@ -30,7 +30,7 @@ from tests.support.run import nhc
 from tests.support.waiting import until
 
 MARK = Mark("check_x: bad", Action.REBOOT)
-FREELY = Policy(ceiling=Limit())
+FREELY = Policy().with_ceiling(Limit())
 
 
 def report(node, outcome):
@@ -175,7 +175,7 @@ def test_a_hook_knows_the_cause_of_its_own_mark_whatever_its_words(cluster, tmp_
 
 
 def test_a_ceiling_survives_restarts_because_slurm_itself_holds_the_count(cluster, ledger):
-    policy = Policy(ceiling=Limit(nodes=1))
+    policy = Policy().with_ceiling(Limit(nodes=1))
     sync(Slurm({}, cluster.env), [report("n1", crit("X", "bad"))], policy, ledger, apply=True)
     cluster.kill("slurmctld", signal.SIGTERM)
     cluster.start_controller()
@@ -230,7 +230,7 @@ def test_the_command_shows_its_plan_and_changes_nothing_until_told(cluster, tmp_
     shown = CliRunner().invoke(sync_command, common)
     assert shown.exit_code == 0
     assert "would drain  n1  check_x: bad" in shown.output
-    assert "not drain    n2  1 of 3 nodes in the fleet are out already, at most 1" in shown.output
+    assert "not drain    n2  1 of 3 nodes in the fleet are out, at most 1" in shown.output
     assert cluster.state("n1") == "idle"
     assert not (tmp_path / "ledger").exists()
     done = CliRunner().invoke(sync_command, [*common, "--apply", "--format", "json"])

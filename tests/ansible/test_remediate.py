@@ -183,7 +183,7 @@ def test_a_node_that_stays_sick_stays_drained_and_ends_the_run(
     # A reboot clears the mark on /run, but not this.
     for name in ("gpu001", "gpu003"):
         machines[name].run(f"touch {PENDING}; mv /etc/hostname /etc/hostname.gone")
-    (tmp_path / "policy.toml").write_text('[ceiling]\nall = "none"\n')
+    (tmp_path / "policy.toml").write_text('[bounds.fleet]\nout = "none"\n')
     before = boot_id(machines, "gpu003")
     run = remediate(nhc_confirm=True)
     assert run.status == 2, run.text

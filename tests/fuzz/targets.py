@@ -171,10 +171,10 @@ VALUES = st.recursive(
 TOML = pieces(
     "[agent]\n",
     "[sinks.kubernetes]\n",
-    "[ceiling]\n",
-    "[rate]\n",
+    "[bounds.fleet]\n",
+    "[bounds.fleet.rate]\n",
     "apply = ",
-    "all = ",
+    "out = ",
     "mark = ",
     "true\n",
     '"10%"\n',

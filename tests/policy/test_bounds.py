@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from nhc.policy.bounds import (
     FLEET,
     MARK,
+    PARTITION,
     BegunAction,
     Bounds,
     Limit,
@@ -181,3 +182,10 @@ def test_the_breaker_opens_for_many_faults_for_blindness_and_for_repairs_that_he
     assert not blind(settings, BreakerInput(100, 0, 30, []))
     assert "last 3 repairs" in opens(settings, BreakerInput(100, 0, 0, [True, False, False, False]))
     assert not opens(settings._replace(failures=0), BreakerInput(100, 0, 0, [False] * 9))
+
+
+def test_a_partition_is_bounded_by_its_name_then_by_a_pattern_then_as_every_partition():
+    named = {"zone=*": Limit(2), "zone=b": Limit(1)}
+    bounds = Bounds({FLEET: RadiusBounds(), PARTITION: RadiusBounds(Limit(9))}, named)
+    assert [bounds.out((PARTITION, name)) for name in ("zone=a", "zone=b", "pool=x")] == [Limit(2), Limit(1), Limit(9)]
+    assert bounds.out(("rack", "zone=b")) is None

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from nhc.policy.bounds import FLEET, PARTITION, Bounds, RadiusBounds, Timed
 from nhc.policy.decide import Policy
+from nhc.policy.hours import read_hours
 from nhc.policy.limits import Limit, Rate
 from nhc.policy.policy_file import load, parse
 from nhc.ports.adapter import Operation
@@ -26,26 +28,37 @@ def test_every_key_arrives():
         max-age = "10m"
         healthy-for = "5m"
         count-all = true
-        [ceiling]
-        all = "20 10%"
-        gpu = "1"
-        "*" = "none"
-        [rate]
+        zone = "Europe/Zurich"
+        [bounds.fleet]
+        out = "20 10%"
+        [bounds.fleet.rate]
         mark = "20 per 1h"
         reboot = "2 per 30m"
+        [bounds.partition]
+        out = "none"
+        [bounds.named]
+        gpu = "1"
+        [limits]
+        attempts = 1
+        window = "2d"
         [repair]
         allow = ["reboot", "replace"]
         cooldown = "2h"
-        attempts = 1
-        window = "1d"
+        [quiet-hours]
+        hours = ["daily 08:00-18:00"]
     """)
     assert found.apply
     assert found.policy == Policy(
-        Limit(20, 0.1), {"gpu": Limit(1), "*": Limit()}, True,
-        {Operation.MARK: Rate(20, 3600.0), Operation.REBOOT: Rate(2, 1800.0)},
-        frozenset({Operation.REBOOT, Operation.REPLACE}),
-        7200.0, 1, 86400.0, ("login*",), 600.0, 300.0,
+        Bounds(
+            {FLEET: RadiusBounds(Limit(20, 0.1), None, {"mark": Rate(20, 3600.0), "reboot": Rate(2, 1800.0)}),
+             PARTITION: RadiusBounds()},
+            {"gpu": Limit(1)}, attempts=1, window=2 * 86400.0, protected=("login*",),
+            quiet=Timed((read_hours("daily 08:00-18:00"),)), zone=found.policy.bounds.zone,
+            asked=frozenset({FLEET, PARTITION}),
+        ),
+        True, frozenset({Operation.REBOOT, Operation.REPLACE}), 7200.0, 600.0, 300.0,
     )  # fmt: skip
+    assert found.policy.bounds.zone.name == "Europe/Zurich"
 
 
 @pytest.mark.parametrize(
@@ -53,12 +66,13 @@ def test_every_key_arrives():
     [
         ("aply = true", "p.toml:1: aply: there is no such key: did you mean 'apply'?"),
         ("apply = 1", "p.toml:1: apply: 1 is neither true nor false"),
-        ('[ceiling]\nall = "ten"', "p.toml:2: ceiling.all: 'ten' is not a number of nodes, a share such as 10%, both, '10% at least 4', or none"),  # noqa: E501
-        ("ceiling = 3", "p.toml:1: ceiling: 3 is not a table"),
-        ('[rate]\nmark = "20/h"', "p.toml:2: rate.mark: '20/h' is not a rate such as '20 per 1h'"),
-        ('[rate]\nmrk = "2 per 1h"', "p.toml:2: rate.mrk: there is no such key: did you mean 'mark'?"),
+        ('[bounds.fleet]\nout = "ten"', "p.toml:2: bounds.fleet.out: 'ten' is not a number of nodes, a share such as 10%, both, '10% at least 4', or none"),  # noqa: E501
+        ("bounds = 3", "p.toml:1: bounds: 3 is not a table"),
+        ('[bounds.fleet.rate]\nmark = "20/h"', "p.toml:2: bounds.fleet.rate.mark: '20/h' is not a rate such as '20 per 1h'"),  # noqa: E501
+        ('[bounds.fleet.rate]\nmrk = "2 per 1h"', "p.toml:2: bounds.fleet.rate.mrk: there is no such key: did you mean 'mark'?"),  # noqa: E501
         ('[repair]\nallow = ["explode"]', "p.toml:2: repair.allow: 'explode' is not one of reboot, replace"),
-        ("[repair]\nattempts = -1", "p.toml:2: repair.attempts: -1 is too small: expected 0 or more"),
+        ("[limits]\nattempts = 0", "p.toml:2: limits.attempts: 0 is too small: expected 1 or more"),
+        ('[bounds.named]\n"*" = "1"', "p.toml:2: bounds.named.*: every partition is bounded as [bounds.partition] out"),
         ('max-age = "soon"', "p.toml:1: max-age: 'soon' is not a duration (a number with ms, s, m, h, d or w, as in 10s)"),  # noqa: E501
         ('protected = "login1"', "p.toml:1: protected: 'login1' is not a list of texts"),
         ("a = ", "p.toml: Invalid value (at end of document)"),

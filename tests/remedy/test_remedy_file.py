@@ -20,8 +20,7 @@ def test_the_example_shows_the_defaults():
     assert found.sources.adapter == "slurm"
     assert found.bounds.protected == ("login*", "head*")
     same = found._replace(
-        path=default.path, digest=default.digest, sources=default.sources,
-        bounds=found.bounds._replace(protected=()),
+        path=default.path, sources=default.sources, bounds=found.bounds._replace(protected=()),
     )  # fmt: skip
     assert same == default
     assert found.sources._replace(adapter="", settings={}) == default.sources
@@ -29,7 +28,7 @@ def test_the_example_shows_the_defaults():
 
 def test_an_empty_file_is_the_default_and_enables_nothing():
     found = parse("")
-    assert found._replace(path="", digest="", modes={}, bounds=Bounds()) == RemedySettings()
+    assert found._replace(path="", modes={}, bounds=Bounds()) == RemedySettings()
     assert found.bounds._replace(approvals=Bounds().approvals) == Bounds()
     assert {found.mode(action) for action in ("mark", *(rung.value for rung in REPAIRS))} == {Mode.DRY_RUN}
 
@@ -71,6 +70,48 @@ def test_bounds_repairers_and_machines():
     (repairer,) = found.repairers
     assert (repairer.type, repairer.rungs, repairer.settings) == ("redfish", {Rung.POWER_CYCLE}, {"user": "root"})
     assert found.machines[0] == (("gpu*",), {"bmc": "{node}-bmc"})
+
+
+POLICY = """
+apply = true
+protected = ["login*"]
+[bounds.fleet]
+out = "7"
+[bounds.named]
+gpu = "1"
+[limits]
+attempts = 5
+[quiet-hours]
+hours = ["daily 08:00-18:00"]
+"""
+
+
+def test_the_bounds_can_be_read_from_the_policy_that_sync_and_the_controller_read(tmp_path):
+    (tmp_path / "policy.toml").write_text(POLICY)
+    (tmp_path / "remedy.toml").write_text('policy = "policy.toml"\n[limits]\nfirst-run = "2"\n[approval]\nreboot = 1\n')
+    bounds = load(str(tmp_path / "remedy.toml")).bounds
+    assert bounds.radii == {**Bounds().radii, FLEET: Bounds().radii[FLEET]._replace(out=Limit(7))}
+    assert (bounds.named, bounds.attempts, bounds.protected) == ({"gpu": Limit(1)}, 5, ("login*",))
+    assert [one.text for one in bounds.quiet.hours] == ["daily 08:00-18:00"]
+    assert (bounds.first_run, bounds.approvals[Rung.REBOOT]) == (Limit(2), 1)
+
+
+@pytest.mark.parametrize(
+    ("remedy", "policy", "said"),
+    [
+        ('protected = ["a"]', "", "remedy.toml:2: protected: is read from {dir}/policy.toml, which `policy` names: write it there"),  # noqa: E501
+        ("[limits]\nattempts = 2", "", "remedy.toml:3: limits.attempts: is read from {dir}/policy.toml"),
+        ("[bounds.fleet]\nout = '1'", "", "remedy.toml:2: bounds: is read from {dir}/policy.toml"),
+        ("", "[bounds.fleet]\nout = 'none'", "policy.toml: bounds.fleet.out: a fleet without a bound on nodes out is refused"),  # noqa: E501
+        ("", "aply = true", "policy.toml:1: aply: there is no such key"),
+    ],
+)  # fmt: skip
+def test_a_bound_stands_in_one_file(tmp_path, remedy, policy, said):
+    (tmp_path / "policy.toml").write_text(policy)
+    (tmp_path / "remedy.toml").write_text(f'policy = "policy.toml"\n{remedy}\n')
+    with pytest.raises(SettingsError) as caught:
+        load(str(tmp_path / "remedy.toml"))
+    assert said.format(dir=tmp_path) in str(caught.value)
 
 
 @pytest.mark.parametrize(

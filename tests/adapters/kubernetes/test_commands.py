@@ -104,7 +104,7 @@ def test_status_says_why_since_when_and_what_withholds_a_mark(kube: Kube, nhc: A
 
     assert (rows[sick]["reasons"], rows[sick]["since"]) == (["Xid79"], hour_ago)
     assert rows[sick]["details"] == ["check_kmsg: Xid 79"]
-    assert rows[sick]["withheld"] == "mark: 0 of 4 nodes in the fleet are out already, at most 0"
+    assert rows[sick]["withheld"] == "mark: 0 of 4 nodes in the fleet are out, at most 0"
     assert rows[held]["hold"] == "nhc/hold: memory test"
     assert (rows[silent]["verdict"], rows[silent]["reasons"]) == ("UNKNOWN", ["NoReport"])
     assert rows[silent]["since"] == hour_ago

@@ -11,6 +11,7 @@ from typing import Any, Iterator
 
 import pytest
 
+from nhc.policy.bounds import FLEET, Bounds, RadiusBounds
 from nhc.policy.decide import Policy
 from nhc.policy.limits import Limit, Rate
 from nhc.ports.adapter import Operation
@@ -26,7 +27,7 @@ from nhc_adapters.kubernetes.nodes.own_marks import MARK
 from tests.support.kube import Kube
 from tests.support.waiting import until
 
-OPEN = Policy(ceiling=Limit(share=1.0))
+OPEN = Policy().with_ceiling(Limit(share=1.0))
 
 
 def settings(kube: Kube, *, policy: Policy = OPEN, apply: bool = True, **more: Any) -> ControllerSettings:
@@ -142,7 +143,7 @@ def test_an_unknown_condition_takes_nobody_out_and_puts_nobody_back(kube: Kube) 
 def test_no_more_nodes_are_out_than_the_ceiling_allows_whatever_falls_sick(kube: Kube) -> None:
     nodes = [kube.node(f"n{number}", fake=False) for number in range(8)]
     heal(kube, *nodes)
-    with running(kube, settings(kube, policy=Policy(ceiling=Limit(nodes=3)))) as controller:
+    with running(kube, settings(kube, policy=Policy().with_ceiling(Limit(nodes=3)))) as controller:
         sicken(kube, *nodes)
         until(lambda: len(marked(kube)) == 3 and len(controller.fleet.withheld) == 5)
         first = marked(kube)
@@ -157,7 +158,7 @@ def test_each_zone_and_pool_has_its_own_ceiling(kube: Kube) -> None:
     a = [kube.node(f"a{n}", fake=False, labels=labels("a", f"p{n}")) for n in range(4)]
     b = [kube.node(f"b{n}", fake=False, labels=labels("b", "one")) for n in range(4)]
     groups = {"topology.kubernetes.io/zone=*": Limit(share=0.5), "karpenter.sh/nodepool=one": Limit(nodes=1)}
-    policy = Policy(ceiling=Limit(share=1.0), groups=groups)
+    policy = Policy(Bounds({FLEET: RadiusBounds(Limit(share=1.0))}, groups))
     with running(kube, settings(kube, policy=policy)) as controller:
         sicken(kube, *a, *b)
         until(lambda: len(controller.fleet.withheld) == 5)
@@ -166,7 +167,7 @@ def test_each_zone_and_pool_has_its_own_ceiling(kube: Kube) -> None:
 
 def test_a_rate_outlives_a_restart(kube: Kube) -> None:
     nodes = [kube.node(f"n{number}", fake=False) for number in range(4)]
-    policy = Policy(ceiling=Limit(share=1.0), rates={Operation.MARK: Rate(2, 3600.0)})
+    policy = Policy(Bounds({FLEET: RadiusBounds(Limit(share=1.0), rates={"mark": Rate(2, 3600.0)})}))
     with running(kube, settings(kube, policy=policy)):
         sicken(kube, *nodes)
         until(lambda: len(marked(kube)) == 2)
@@ -396,7 +397,7 @@ def test_a_platform_is_asked_for_a_repair_once_the_work_has_ended_and_only_if_al
     kube.ready(node)
     kube.pod("work", node)
     repairs = frozenset({Operation.REBOOT}) if allowed else frozenset()
-    policy = Policy(ceiling=Limit(share=1.0), repairs=repairs)
+    policy = Policy(repairs=repairs).with_ceiling(Limit(share=1.0))
     key = "sagemaker.amazonaws.com/node-health-status"
 
     def label() -> str:

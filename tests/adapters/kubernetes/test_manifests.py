@@ -589,7 +589,7 @@ def test_the_charts_settings_are_what_the_controller_reads(plane: Any, tmp_path:
 
     assert settings.apply
     assert [fault.type for fault in settings.faults] == ["GpuXid"]
-    assert settings.policy.groups["topology.kubernetes.io/zone=*"].share == 0.25
+    assert settings.policy.bounds.named["topology.kubernetes.io/zone=*"].share == 0.25
 
 
 # What the agent is started with.

@@ -18,7 +18,7 @@ from tests.support.kube import Kube, environment
 from tests.support.ports import free_port
 from tests.support.waiting import until
 
-POLICY = '[ceiling]\nall = "100%"\n'
+POLICY = '[bounds.fleet]\nout = "100%"\n'
 
 
 class Mounted:
@@ -56,7 +56,7 @@ def test_a_swapped_configmap_is_taken_in_and_a_bad_one_refused_until_it_makes_se
     watched = WatchedSettings(lambda: read(mounted.path), said.append)
     assert watched.changed() is None
 
-    mounted.put(kubernetes='policy = "policy.toml"\napply = true\n', policy='[ceiling]\nall = "3"\n')
+    mounted.put(kubernetes='policy = "policy.toml"\napply = true\n', policy='[bounds.fleet]\nout = "3"\n')
     taken = watched.changed()
     assert taken is not None
     assert (taken.apply, taken.policy.ceiling.nodes) == (True, 3)
@@ -70,11 +70,11 @@ def test_a_swapped_configmap_is_taken_in_and_a_bad_one_refused_until_it_makes_se
     assert "did you mean 'apply'?" in said[-1]
     assert watched.settings.apply
 
-    mounted.put(kubernetes='policy = "policy.toml"\napply = true\n', policy='[ceiling]\nall = "3"\n')
+    mounted.put(kubernetes='policy = "policy.toml"\napply = true\n', policy='[bounds.fleet]\nout = "3"\n')
     assert watched.changed() is None  # what is in force again
     assert said[-1] == "settings make sense again"
 
-    mounted.put(kubernetes='policy = "policy.toml"\napply = true\n', policy="[ceiling]\nall = 'x'\n")
+    mounted.put(kubernetes='policy = "policy.toml"\napply = true\n', policy="[bounds.fleet]\nout = 'x'\n")
     assert watched.changed() is None
     assert "policy.toml" in watched.refused
 

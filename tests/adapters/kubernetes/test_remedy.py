@@ -122,7 +122,7 @@ def test_the_controller_beside_the_loop_leaves_the_mark_until_the_loop_has_prove
     wanted = settings("reboot", more=EVICT, out=2)
     loop = RemedyController(store, wanted, actuators, reports=adapter.condition_reports)
     lease = Lease(kube.admin, kube.namespace, every=0.2, duration=30.0, renew_within=20.0)
-    policy = Policy(ceiling=Limit(share=1.0))
+    policy = Policy().with_ceiling(Limit(share=1.0))
     chosen = make(apply=True, policy=policy, namespace=kube.namespace, selector=f"test={kube.prefix}")
     controller = Controller(kube.client(kube.plane.token, connections=36), chosen, lease=lease)
     controller.start()

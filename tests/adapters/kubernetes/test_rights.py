@@ -10,9 +10,9 @@ from typing import Any, Iterator
 import pytest
 import yaml
 
+from nhc.policy.bounds import FLEET, Bounds, RadiusBounds
 from nhc.policy.decide import Policy
-from nhc.policy.limits import Rate
-from nhc.ports.adapter import Operation
+from nhc.policy.limits import Limit, Rate
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.lease import Lease
 from nhc_adapters.kubernetes.controller.controller import Controller
@@ -20,7 +20,7 @@ from nhc_adapters.kubernetes.controller.http_server import ControllerServer
 from nhc_adapters.kubernetes.controller.podlogs import PodLogs
 from nhc_adapters.kubernetes.controller.rights import ClusterRight, denied, of_controller
 from nhc_adapters.kubernetes.controller.settings import LokiSettings, make
-from tests.adapters.kubernetes.test_controller import OPEN, settings
+from tests.adapters.kubernetes.test_controller import settings
 from tests.support.kube import Kube
 from tests.support.waiting import until
 
@@ -99,7 +99,9 @@ def test_each_missing_right_is_one_line_with_its_rule_and_following_the_lines_is
     kube: Kube, account: Account
 ) -> None:
     node = kube.node(fake=False)
-    chosen = settings(kube, policy=OPEN._replace(rates={Operation.MARK: Rate(5, 60.0)}))
+    chosen = settings(
+        kube, policy=Policy(Bounds({FLEET: RadiusBounds(Limit(share=1.0), rates={"mark": Rate(5, 60.0)})}))
+    )
     with running(account.client(), chosen) as (controller, said):
         server = ControllerServer("127.0.0.1:0", controller)
         server.start()
@@ -143,7 +145,7 @@ def test_a_namespace_that_is_not_there_is_said_and_once_it_is_the_controller_lea
 
 
 def test_the_rules_that_are_shipped_are_all_that_a_controller_ever_needs(kube: Kube, installed: Any) -> None:
-    policy = Policy(rates={Operation.MARK: Rate(1, 60.0)})
+    policy = Policy(Bounds({FLEET: RadiusBounds(rates={"mark": Rate(1, 60.0)})}))
     every = make(drain=True, apply=True, policy=policy, loki=LokiSettings("http://loki"), namespace=SYSTEM)
     client = kube.client(kube.token("nhc-controller", SYSTEM))
     assert denied(client, of_controller(every)) == []

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from nhc.policy.decide import Policy
 from nhc.policy.limits import Limit
 from nhc.settings.settings_file import SettingsError
 from nhc_adapters.kubernetes.controller.kernlogs import CONDITION as KERNEL_LOG
 from nhc_adapters.kubernetes.controller.podlogs import CONDITION as JOB_ERROR
-from nhc_adapters.kubernetes.controller.settings import ceilings_for, make, read
+from nhc_adapters.kubernetes.controller.settings import make, read
 from tests.support.kube import REPOSITORY
 
 
@@ -26,7 +25,7 @@ def test_the_example_shows_the_defaults(tmp_path: Path) -> None:
     example = (REPOSITORY / "conf/kubernetes.toml.example").read_text()
     assert read(written(tmp_path, example)) == read(written(tmp_path, ""))
     every = re.sub(r"^#(?=[\[a-z\"])", "", example, flags=re.MULTILINE)
-    (tmp_path / "policy.toml").write_text('[ceiling]\nall = "5"\n')
+    (tmp_path / "policy.toml").write_text('[bounds.fleet]\nout = "5"\n')
     settings = read(written(tmp_path, every))
     assert settings.policy.ceiling == Limit(nodes=5)
     assert settings.expected == {"p5.48xlarge": {"nvidia.com/gpu": 8}}
@@ -75,9 +74,3 @@ def test_a_mistake_is_one_line_with_the_file(tmp_path: Path, text: str, said: st
     assert said in str(caught.value)
     assert str(tmp_path) in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_group_patterns_are_spelt_out_and_exact_names_win() -> None:
-    policy = Policy(groups={"zone=*": Limit(nodes=2), "zone=b": Limit(nodes=1), "*": Limit(nodes=9)})
-    spelt = ceilings_for(policy, ["zone=a", "zone=b", "pool=x"]).groups
-    assert (spelt["zone=a"].nodes, spelt["zone=b"].nodes, "pool=x" in spelt) == (2, 1, False)

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from nhc.model import Verdict
-from nhc.policy.decide import Decision, Policy, Withheld, decide
+from nhc.policy.decide import Decision, Withheld, decide
 from nhc.ports.adapter import Applied, Effect, Mark, NodeState, Operation, PlannedOperation
 from nhc_adapters.kubernetes.controller.judge import Accelerators, Judgement, judge
 from nhc_adapters.kubernetes.controller.ledger import ClusterLedger
-from nhc_adapters.kubernetes.controller.settings import ControllerSettings, ceilings_for
+from nhc_adapters.kubernetes.controller.settings import ControllerSettings
 from nhc_adapters.kubernetes.controller.tending import Tending
 from nhc_adapters.kubernetes.nodes.accelerators import asked_for, expected_accelerators
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
@@ -71,7 +71,6 @@ class Fleet:
     _short: Dict[str, float] = field(default_factory=dict)
     _tending: Tending = field(init=False)
     _soonest: float = float("inf")
-    _spelt: Optional[Policy] = None
 
     def __post_init__(self) -> None:
         self._tending = Tending(self.settings, self.adapter, self.allowed_now, self.retry, self.log)
@@ -137,9 +136,6 @@ class Fleet:
         else:
             self._short.pop(name, None)
         state = node_state(node, self.adapter.foreign, settings.topologies)
-        before = self.states.get(name)
-        if before is None or before.groups != state.groups:
-            self._spelt = None
         self.judged[name], self.states[name] = judgement, state
         if judgement.again is not None:
             self.retry(name, judgement.again)
@@ -176,20 +172,13 @@ class Fleet:
         reports = {name: self.judged[name].report._replace(started=now) for name in names}
         if not reports:
             return Decision((), ())
-        policy = self._policy()
+        policy = self.settings.policy
         states = list(self.states.values())
         if policy.count_all:
             states = [self._counted(state) for state in states]
         if policy.repairs:
             states = self._with_work(states)
         return decide(reports, states, policy, self.ledger.history(), now)
-
-    def _policy(self) -> Policy:
-        """The policy with its patterns of groups spelt out, anew when the groups changed."""
-        if self._spelt is None:
-            groups = {group for state in self.states.values() for group in state.groups}
-            self._spelt = ceilings_for(self.settings.policy, groups)
-        return self._spelt
 
     def _counted(self, state: NodeState) -> NodeState:
         """With `count-all`, a node that is not Ready takes no work either; one that we are to mark still may be."""

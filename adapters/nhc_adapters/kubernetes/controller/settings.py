@@ -13,11 +13,9 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Dict, Iterable, Mapping, Optional, Sequence, Tuple, TypedDict, cast
+from typing import TYPE_CHECKING, Dict, Mapping, Optional, Sequence, Tuple, TypedDict, cast
 
 from nhc.policy.decide import Policy
-from nhc.policy.limits import Limit
 from nhc.policy.policy_file import PolicyFile
 from nhc.policy.policy_file import load as load_policy
 from nhc.settings import settings_file
@@ -222,17 +220,3 @@ def _loki(table: Table) -> LokiSettings:
         table.text("tenant"),
         table.seconds("lookback", default.lookback),
     )
-
-
-def ceilings_for(policy: Policy, groups: Iterable[str]) -> Policy:
-    """The policy with its group patterns (`topology.kubernetes.io/zone=*`) spelt out for the groups there are."""
-    patterns = [(name, ceiling) for name, ceiling in policy.groups.items() if "*" in name and name != "*"]
-    if not patterns:
-        return policy
-    spelt: Dict[str, Limit] = dict(policy.groups)
-    for group in groups:
-        for pattern, ceiling in patterns:
-            if group not in policy.groups and fnmatchcase(group, pattern):
-                spelt[group] = ceiling
-                break
-    return policy._replace(groups=spelt)

@@ -131,18 +131,18 @@ def policy(found: Installation) -> Iterator[DoctorFinding]:
             WARN,
             "policy",
             "the ceiling allows no node to be out: none will ever be marked",
-            "raise `all` under [ceiling]",
+            "raise `out` under [bounds.fleet]",
         )
     elif size:
         most = "any number" if limit == NO_LIMIT else str(limit)
         yield DoctorFinding(OK, "policy", f"at most {most} of {size} nodes may be out by nhc's doing")
     there = {group for node in found.nodes for group in groups(node, found.settings.topologies)}
-    for name in sorted(chosen.groups):
-        if name != "*" and not any(fnmatchcase(group, name) for group in there):
+    for name in sorted(chosen.bounds.named):
+        if not any(fnmatchcase(group, name) for group in there):
             yield DoctorFinding(
                 WARN,
                 "policy",
-                f"the ceiling of {name} holds for nothing: no node is in such a group",
+                f"the bound on {name} holds for nothing: no node is in such a group",
                 "groups are labels named under `topologies`, as label=value",
             )
 
