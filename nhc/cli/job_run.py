@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from typing import Any, Callable, Dict, Iterator, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, Tuple
 
 import click
 
@@ -13,15 +13,14 @@ from nhc.cli.command_error import CommandError
 from nhc.cli.common_options import FORMAT
 from nhc.cli.job_options import SETTINGS, STORE_URL, carried_out, settings_of
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.jobs import metrics
-from nhc.jobs.job_round import JobEvent, JobRound
-from nhc.jobs.site import JobSite, open_site
+from nhc.jobs.job_round import JobEvent
+from nhc.jobs.rounds import JobRounds
+from nhc.jobs.site import open_site
 from nhc.model import printable
 from nhc.plugins import NoAdapter
 from nhc.ports.adapter import AdapterError
 from nhc.rounds.leader import Leader
-from nhc.rounds.service import RoundEnd, RoundService
-from nhc.store.database import Fence
+from nhc.rounds.service import RoundService
 
 LEAD = "jobs"
 """The name of this lead: jobs and nodes are looked after by two processes, which do not wait for one another."""
@@ -60,74 +59,44 @@ def service_of(options: Dict[str, Any]) -> Iterator[Tuple[RoundService, Callable
     except (NoAdapter, AdapterError) as error:
         raise CommandError(str(error), 2) from None
     try:
-        leader = None if options["dry_run"] else Leader(site.store, name=LEAD)
+        dry, once, as_json = options["dry_run"], options["once"], options["form"] == "json"
+        leader = None if dry else Leader(site.store, name=LEAD)
         tell_stand_in("job run", site.store)
-        work = _JobRounds(site, leader is not None, options)
+        show = show_event if not as_json else show_event_as_json if not (once or dry) else lambda _event: None
+        work = JobRounds(site, show, apply=not dry, once=once)
         service = RoundService(
             "job run", work, leader, every=settings.every, listen=options["listen"],
             metrics_file=options["metrics_file"],
         )  # fmt: skip
-        yield service, work.summary
+        yield service, lambda: summary(work, as_json)
     finally:
         site.close()
 
 
-class _JobRounds:
-    """What `nhc job run` does each round.
+def summary(work: JobRounds, as_json: bool) -> None:
+    """What the only round came to."""
+    done = work.last
+    assert done is not None
+    if as_json:
+        value = {
+            "at": done.at, "jobs": done.jobs, "problems": list(done.problems),
+            **{name: [one._asdict() for one in getattr(done, name)] for name in ("events", "waiting", "would")},
+        }  # fmt: skip
+        click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+        return
+    for one in done.would:
+        click.echo(printable(f"would {one.what}  {one.job}  {one.why}"))
+    for one in done.waiting:
+        click.echo(printable(f"waits  {one.job}  {one.why}"))
+    what = f"{len(done.events)} events" if work.apply else "dry run: nothing changed"
+    click.echo(f"{done.jobs} jobs; {what}; {len(done.waiting)} wait; {len(done.would)} would be restarted")
 
-    /healthz speaks of this process and its store: a controller that cannot be read is `nhc_job_problems`, since no
-    restart of ours brings it back.
-    """
 
-    def __init__(self, site: JobSite, leading: bool, options: Dict[str, Any]) -> None:
-        self.site = site
-        self.json, self.streams = options["form"] == "json", leading and not options["once"]
-        self.dry = not leading
-        self.totals = metrics.JobTotals()
-        self.last: Optional[JobRound] = None
+def show_event(event: JobEvent) -> None:
+    """An event that is in the store, as a line."""
+    click.echo(printable(f"{event.job}  {event.what}  {event.why}".rstrip()))
 
-    def lead(self, fence: Optional[Fence]) -> None:
-        """See RoundWork."""
-        self.loop = self.site.loop(fence, self.tell)
 
-    def round(self) -> RoundEnd:
-        """See RoundWork."""
-        self.last = self.loop.round(apply=not self.dry)
-        self.totals.add(self.last)
-        would = [f"would {one.what} {one.job}: {one.why}" for one in self.last.would] if self.streams else []
-        return RoundEnd(self.last.problems, tuple(would))
-
-    def page(self) -> str:
-        """See RoundWork."""
-        assert self.last is not None
-        return metrics.render(self.site.store, self.last, self.totals, not self.dry)
-
-    def standby(self) -> str:
-        """See RoundWork."""
-        return metrics.STANDS_BY
-
-    def summary(self) -> None:
-        """What the only round came to."""
-        done = self.last
-        assert done is not None
-        if self.json:
-            value = {
-                "at": done.at, "jobs": done.jobs, "problems": list(done.problems),
-                **{name: [one._asdict() for one in getattr(done, name)] for name in ("events", "waiting", "would")},
-            }  # fmt: skip
-            click.echo(json.dumps(value, indent=2, ensure_ascii=False))
-            return
-        for one in done.would:
-            click.echo(printable(f"would {one.what}  {one.job}  {one.why}"))
-        for one in done.waiting:
-            click.echo(printable(f"waits  {one.job}  {one.why}"))
-        what = "dry run: nothing changed" if self.dry else f"{len(done.events)} events"
-        click.echo(f"{done.jobs} jobs; {what}; {len(done.waiting)} wait; {len(done.would)} would be restarted")
-
-    def tell(self, event: JobEvent) -> None:
-        """An event that is in the store."""
-        if self.json:
-            if self.streams:
-                click.echo(json.dumps(event._asdict(), ensure_ascii=False))
-            return
-        click.echo(printable(f"{event.job}  {event.what}  {event.why}".rstrip()))
+def show_event_as_json(event: JobEvent) -> None:
+    """The same as JSON."""
+    click.echo(json.dumps(event._asdict(), ensure_ascii=False))

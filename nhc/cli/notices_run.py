@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 
 import click
 
@@ -12,12 +11,9 @@ from nhc.light import TYPE_CHECKING
 from nhc.settings.settings_file import SettingsError
 
 if TYPE_CHECKING:
-    from typing import Iterator, Optional
+    from typing import Iterator
 
-    from nhc.notices.service import NoticeRound
-    from nhc.notices.settings import NoticesSettings
-    from nhc.rounds.service import RoundEnd, RoundService
-    from nhc.store.database import Fence, Store
+    from nhc.rounds.service import RoundService
 
 
 @click.command("run")
@@ -51,60 +47,14 @@ def service_of(path: str, once: bool = False, listen: str = "") -> Iterator[Roun
     found = settings_of(path)
     if not found.channels:
         raise SettingsError(f"{path}: no [channels.NAME]: there is nobody to tell")
+    from nhc.notices.rounds import NoticeRounds
     from nhc.rounds.leader import Leader
     from nhc.rounds.service import RoundService
 
     store = store_of(found)
     try:
         leader = Leader(store, name="notices")
-        work = _NoticesRounds(found, store, once)
+        work = NoticeRounds(found, store, once)
         yield RoundService("notices run", work, leader, every=found.every, listen=listen, finish=work.service.close)
     finally:
         store.close()
-
-
-class _NoticesRounds:
-    """What `nhc notices run` does each round.
-
-    /healthz speaks of this process and its store: a channel that is away is `nhc_notices_channel_up`, since no restart
-    of ours brings it back.
-    """
-
-    def __init__(self, settings: NoticesSettings, store: Store, once: bool) -> None:
-        from nhc.notices.metrics import NoticeTotals
-        from nhc.notices.service import PATIENCE, NoticeService
-
-        self.patience = None if once else PATIENCE
-        self.settings, self.store = settings, store
-        self.service = NoticeService(store, settings)
-        self.totals = NoticeTotals()
-        self.fence: Optional[Fence] = None
-        self.last: Optional[NoticeRound] = None
-        self.began = 0.0
-
-    def lead(self, fence: Optional[Fence]) -> None:
-        """See RoundWork."""
-        self.fence = fence
-
-    def round(self) -> RoundEnd:
-        """See RoundWork."""
-        from nhc.rounds.service import RoundEnd
-
-        self.began = time.time()
-        self.last = self.service.round(self.fence, self.patience)
-        self.totals.add(self.last)
-        return RoundEnd(tuple(self.last.problems))
-
-    def page(self) -> str:
-        """See RoundWork."""
-        from nhc.notices import service
-        from nhc.notices.metrics import render
-
-        assert self.last is not None
-        return render(service.status(self.store, self.settings), self.last, self.totals, self.began, time.time())
-
-    def standby(self) -> str:
-        """See RoundWork."""
-        from nhc.notices.metrics import STANDS_BY
-
-        return STANDS_BY

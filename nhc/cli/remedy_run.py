@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import sys
-import time
 from typing import Any, Callable, Dict, Iterator, Optional, Tuple
 
 import click
@@ -21,21 +20,13 @@ from nhc.cli.remedy_site import site_of
 from nhc.model import printable
 from nhc.plugins import NoAdapter
 from nhc.ports.adapter import AdapterError
-from nhc.remedy import metrics
 from nhc.remedy.cases import Written
 from nhc.remedy.controller import RemedyRound
+from nhc.remedy.rounds import RemedyRounds
 from nhc.remedy.settings import LeaderSettings
-from nhc.remedy.site import RemedySite
 from nhc.rounds.leader import Candidate, Leader
-from nhc.rounds.pruner import Pruner
-from nhc.rounds.service import RoundEnd, RoundService
-from nhc.store import settings as store_settings
-from nhc.store.database import Fence
+from nhc.rounds.service import RoundService
 from nhc.timestamps import utc
-
-EXPIRE_EVERY = 3600.0
-AGAIN = 20
-"""Rounds that --once adds at most, each after something has ended that the round before has begun."""
 
 
 @click.command("run", cls=GroupedCommand)
@@ -70,17 +61,20 @@ def run(options: Dict[str, Any]) -> int:
 def service_of(options: Dict[str, Any]) -> Iterator[Tuple[RoundService, Callable[[], None]]]:
     """The service, and what shows its only round. Raises SettingsError, StoreError, CommandError."""
     with site_of(options["settings_path"], options["store_url"], look=options["dry_run"]) as site:
-        leader = None if options["dry_run"] else Leader(site.store, candidate(site.settings.leader, options["leader"]))
+        dry, once, as_json = options["dry_run"], options["once"], options["form"] == "json"
+        streams = not (once or dry)
+        leader = None if dry else Leader(site.store, candidate(site.settings.leader, options["leader"]))
         tell_stand_in("remedy run", site.store)
-        work = _RemedyRounds(site, leader is not None, options)
+        publish = show_step if not as_json else show_step_as_json if streams else lambda _step: None
+        work = RemedyRounds(site, publish, _log, apply=not dry, once=once)
         service = RoundService(
             "remedy run", work, leader, every=site.settings.every, listen=options["listen"],
             metrics_file=options["metrics_file"],
         )  # fmt: skip
-        if work.streams:
+        if streams:
             work.pruner.start()
         try:
-            yield service, work.summary
+            yield service, lambda: summary(work, as_json)
         finally:
             work.pruner.stop()
 
@@ -97,85 +91,33 @@ def candidate(settings: LeaderSettings, named: str) -> Optional[Candidate]:
         raise CommandError(str(error), 2) from None
 
 
-class _RemedyRounds:
-    """What `nhc remedy run` does each round."""
+def summary(work: RemedyRounds, as_json: bool) -> None:
+    """What the only round came to."""
+    done = work.last
+    assert done is not None
+    if as_json:
+        show(round_value(done))
+        return
+    for one in done.would:
+        click.echo(f"would {one.action}  {printable(one.node)}  {printable(one.why)}")
+    for wait in done.waiting:
+        name = f"episode {wait.episode} ({wait.state})" if wait.episode else "no episode"
+        click.echo(f"waits  {printable(wait.node)}  {name}: {printable(wait.why)}")
+    what = f"{done.opened} opened, {len(done.moved)} steps" if work.apply else "dry run: nothing changed"
+    click.echo(f"{what}; {len(done.waiting)} wait; {len(done.would)} would be done if they were enabled")
 
-    def __init__(self, site: RemedySite, leading: bool, options: Dict[str, Any]) -> None:
-        self.site = site
-        self.json, self.streams = options["form"] == "json", leading and not options["once"]
-        self.dry, self.once = not leading, bool(options["once"])
-        self.totals = metrics.Totals()
-        self.last: Optional[RemedyRound] = None
-        keep = store_settings.load(url=site.settings.store).pruning()
-        self.pruner = Pruner(site.store, keep, "nhc remedy", log=_log, forget=site.gatherer.delete)
-        self.expired = 0.0
 
-    def lead(self, fence: Optional[Fence]) -> None:
-        """See RoundWork."""
-        self.controller = self.site.controller(fence, self.tell, not self.dry)
+def show_step(step: Written) -> None:
+    """A step that is in the store, as a line."""
+    row = step.case.episode
+    why = step.move.because or ("has waited for too long" if step.move.event is None else "")
+    line = f"{utc(row.updated)}  {printable(row.node)}  episode {row.id}  {row.state}"
+    click.echo(f"{line}  {printable(why)}".rstrip())
 
-    def round(self) -> RoundEnd:
-        """See RoundWork. What cannot be read makes it unhealthy: nothing is repaired on half a view."""
-        self.last = self.controller.round(apply=not self.dry)
-        for _ in range(AGAIN if self.once and not self.dry else 0):
-            if not self._waited():
-                break
-            self.last = self.last.followed_by(self.controller.round())
-        self.totals.add(self.last)
-        if self.streams:
-            self._expire()
-        return RoundEnd(tuple(self.last.problems), unhealthy="; ".join(self.last.problems))
 
-    def _waited(self) -> bool:
-        """Wait for what runs in the background of this process, and would end with it; whether there was anything."""
-        assert self.last is not None
-        whys = [one.why.partition(":")[0] for one in self.last.waiting]
-        if "evidence" in whys:
-            self.site.gatherer.wait()
-        elif "suite" in whys and self.site.prover is not None:
-            return self.site.prover.wait()
-        return "evidence" in whys
-
-    def page(self) -> str:
-        """See RoundWork."""
-        assert self.last is not None
-        text = metrics.render(self.site.store, self.last, self.totals, not self.dry)
-        return text + "".join(family.render() for family in self.pruner.families())
-
-    def standby(self) -> str:
-        """See RoundWork."""
-        return metrics.STANDS_BY
-
-    def _expire(self) -> None:
-        if time.monotonic() - self.expired > EXPIRE_EVERY:
-            self.expired = time.monotonic()
-            self.site.gatherer.expire()
-
-    def summary(self) -> None:
-        """What the only round came to."""
-        done = self.last
-        assert done is not None
-        if self.json:
-            show(round_value(done))
-            return
-        for one in done.would:
-            click.echo(f"would {one.action}  {printable(one.node)}  {printable(one.why)}")
-        for wait in done.waiting:
-            name = f"episode {wait.episode} ({wait.state})" if wait.episode else "no episode"
-            click.echo(f"waits  {printable(wait.node)}  {name}: {printable(wait.why)}")
-        what = "dry run: nothing changed" if self.dry else f"{done.opened} opened, {len(done.moved)} steps"
-        click.echo(f"{what}; {len(done.waiting)} wait; {len(done.would)} would be done if they were enabled")
-
-    def tell(self, one: Written) -> None:
-        """A step that is in the store."""
-        row = one.case.episode
-        if self.json:
-            if self.streams:
-                click.echo(json.dumps(step_value(one), ensure_ascii=False))
-            return
-        why = one.move.because or ("has waited for too long" if one.move.event is None else "")
-        line = f"{utc(row.updated)}  {printable(row.node)}  episode {row.id}  {row.state}"
-        click.echo(f"{line}  {printable(why)}".rstrip())
+def show_step_as_json(step: Written) -> None:
+    """The same as JSON."""
+    click.echo(json.dumps(step_value(step), ensure_ascii=False))
 
 
 def _log(text: str) -> None:

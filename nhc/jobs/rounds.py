@@ -1,0 +1,45 @@
+"""Restarting jobs as the rounds of a service."""
+
+from __future__ import annotations
+
+from typing import Callable, Optional
+
+from nhc.jobs import metrics
+from nhc.jobs.job_round import JobEvent, JobRound
+from nhc.jobs.site import JobSite
+from nhc.rounds.service import RoundEnd
+from nhc.store.database import Fence
+
+
+class JobRounds:
+    """`publish` gets each event that is in the store. Without `apply` nothing is done or written. With `once` the log
+    does not say what would be done: the summary of the only round does.
+
+    /healthz speaks of this process and its store: a controller that cannot be read is `nhc_job_problems`, since no
+    restart of ours brings it back.
+    """
+
+    def __init__(self, site: JobSite, publish: Callable[[JobEvent], None], *, apply: bool, once: bool) -> None:
+        self.site, self.publish, self.apply, self.once = site, publish, apply, once
+        self.totals = metrics.JobTotals()
+        self.last: Optional[JobRound] = None
+
+    def lead(self, fence: Optional[Fence]) -> None:
+        """See RoundWork."""
+        self.loop = self.site.loop(fence, self.publish)
+
+    def round(self) -> RoundEnd:
+        """See RoundWork."""
+        self.last = self.loop.round(apply=self.apply)
+        self.totals.add(self.last)
+        shown = self.last.would if self.apply and not self.once else ()
+        return RoundEnd(self.last.problems, tuple(f"would {one.what} {one.job}: {one.why}" for one in shown))
+
+    def page(self) -> str:
+        """See RoundWork."""
+        assert self.last is not None
+        return metrics.render(self.site.store, self.last, self.totals, self.apply)
+
+    def standby(self) -> str:
+        """See RoundWork."""
+        return metrics.STANDS_BY
