@@ -145,7 +145,9 @@ class SlurmWorld(AdapterWorld):
         self.cluster.update(node, State="DRAIN", Reason=reason)
 
     def operator_puts_back(self, node):
-        self.cluster.update(node, State="RESUME")
+        """Where it is out: 23.11 to 25.11 keep the reason of a node that is in service, and refuse to resume it."""
+        if not self.state(node).available:
+            self.cluster.update(node, State="RESUME")
 
     def settle(self):
         """A resumed node does not respond until slurmctld has pinged it."""

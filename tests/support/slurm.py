@@ -225,8 +225,13 @@ class Cluster:
         return {**found, "State": found["State"].split()[0]}
 
     def state(self, node: str) -> str:
-        """The node's compact state, as sinfo shows it."""
-        return self.run("sinfo", "-h", "-n", node, "-p", "work", "-o", "%t").stdout.strip()
+        """The node's compact state, as sinfo shows it.
+
+        By a list of all: whether processors are in use is counted anew only where all nodes are asked for, and a node
+        asked for by itself stays `drng` or `mix` after its job (_slurm_rpc_dump_node_single, src/slurmctld/proc_req.c).
+        """
+        lines = self.run("sinfo", "-h", "-N", "-p", "work", "-o", "%N %t").stdout.splitlines()
+        return next((state for name, state in map(str.split, lines) if name == node), "")
 
     def reason(self, node: str) -> str:
         """Its reason without who set it and when."""
