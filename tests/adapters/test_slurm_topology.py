@@ -15,14 +15,25 @@ SwitchName=top Level=1 LinkSpeed=1 Nodes=n[1-3] Switches=s[1-2]
 """
 """By slurmctld 22.05.8 and 24.11.5."""
 
-BLOCKS = "BlockName=b1 BlockIndex=0 Nodes=n[1-2] BlockSize=2\nBlockName=b2 BlockIndex=1 Nodes=n3 BlockSize=2\n"
-"""By slurmctld 24.11 with topology/block (print_topo_record, src/plugins/topology/block)."""
+BLOCKS = """\
+BlockName=b1 BlockIndex=0 Nodes=n[1-2] BlockSize=2
+BlockName=b2 BlockIndex=1 Nodes=n[3-4] BlockSize=2
+AggregatedBlock=b[1-2] BlockIndex=2 Nodes=n[1-4] BlockSize=4
+"""
+"""By slurmctld 24.11.5."""
+BLOCKS_SINCE = (23, 11)
+"""The first release that has topology/block."""
 
 
-@pytest.mark.parametrize(("text", "kind", "names"), [(TREE, "leaf", ("s1", "s2")), (BLOCKS, "block", ("b1", "b2"))])
-def test_each_node_is_in_its_leaf_or_block_and_in_no_higher_switch(text, kind, names):
-    first, second = ((kind, names[0]),), ((kind, names[1]),)
-    assert parse_topology(text) == {"n1": first, "n2": first, "n3": second}
+def places(**nodes):
+    """Where each node is, as `leaf="s1 s1 s2"` says it of n1, n2 and n3."""
+    [(kind, names)] = nodes.items()
+    return {f"n{number}": ((kind, name),) for number, name in enumerate(names.split(), 1)}
+
+
+@pytest.mark.parametrize(("text", "found"), [(TREE, places(leaf="s1 s1 s2")), (BLOCKS, places(block="b1 b1 b2 b2"))])
+def test_each_node_is_in_its_leaf_or_block_and_in_no_higher_one(text, found):
+    assert parse_topology(text) == found
 
 
 def test_without_a_topology_there_are_no_groups():
@@ -30,32 +41,49 @@ def test_without_a_topology_there_are_no_groups():
 
 
 @pytest.fixture
-def tree(slurm_directory):
+def with_topology(slurm_directory):
+    """Makes a Slurm with this topology.conf."""
     need("slurm", not missing(), ", ".join(missing()))
-    place = slurm_directory / "tree"
-    place.mkdir()
-    (place / "topology.conf").write_text(
-        "SwitchName=s1 Nodes=n[1-2]\nSwitchName=s2 Nodes=n3\nSwitchName=top Switches=s[1-2]\n"
-    )
-    cluster = Cluster(place, ["n1", "n2", "n3"], "TopologyPlugin=topology/tree\n")
-    try:
-        cluster.start()
-        yield cluster
-    finally:
+    made = []
+
+    def make(plugin, nodes, conf):
+        place = slurm_directory / plugin
+        place.mkdir()
+        (place / "topology.conf").write_text(conf)
+        cluster = Cluster(place, nodes, f"TopologyPlugin=topology/{plugin}\n")
+        made.append(cluster)
+        return cluster
+
+    yield make
+    for cluster in made:
         cluster.stop()
 
 
 @pytest.mark.slow
 @pytest.mark.slurm
-def test_the_loop_sees_the_leaf_switches_of_a_real_slurm(tree):
+def test_the_loop_sees_the_leaf_switches_of_a_real_slurm(with_topology):
+    conf = "SwitchName=s1 Nodes=n[1-2]\nSwitchName=s2 Nodes=n3\nSwitchName=top Switches=s[1-2]\n"
+    tree = with_topology("tree", ["n1", "n2", "n3"], conf)
+    tree.start()
     loop, hook = Slurm({OWNER_SETTING: KEEPER}, tree.env), Slurm({}, tree.env)
-    assert {state.name: state.placed for state in loop.nodes()} == {
-        "n1": (("leaf", "s1"),), "n2": (("leaf", "s1"),), "n3": (("leaf", "s2"),)
-    }  # fmt: skip
+    assert {state.name: state.placed for state in loop.nodes()} == places(leaf="s1 s1 s2")
     calls = loop.calls
     loop.nodes()
     assert loop.calls - calls == 2, "the nodes and the work; the topology is remembered"
     assert {state.placed for state in hook.nodes()} == {()}
+
+
+@pytest.mark.slow
+@pytest.mark.slurm
+def test_the_loop_sees_the_blocks_of_a_real_slurm(with_topology):
+    conf = "BlockName=b1 Nodes=n[1-2]\nBlockName=b2 Nodes=n[3-4]\nBlockSizes=2,4\n"
+    blocks = with_topology("block", ["n1", "n2", "n3", "n4"], conf)
+    if blocks.version < BLOCKS_SINCE:
+        pytest.skip("this Slurm has no topology/block: the recording stands for it")
+    blocks.start()
+    assert blocks.scontrol("show", "topology").stdout == BLOCKS
+    loop = Slurm({OWNER_SETTING: KEEPER}, blocks.env)
+    assert {state.name: state.placed for state in loop.nodes()} == places(block="b1 b1 b2 b2")
 
 
 def test_a_slurm_without_a_topology_names_none(cluster):
