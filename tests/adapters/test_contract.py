@@ -133,6 +133,14 @@ class TestSlurmRest(AdapterContract):
             thread.join()
             server.server_close()
 
+    def test_a_node_that_is_mixed_when_asked_for_by_itself_is_looked_up_among_all(self, world):
+        """slurmctld 23.02 and later, with SHOW_MIXED: the processors of a job that has ended are still counted."""
+        world.server.alone["n1"] = ["MIXED"]
+        assert not world.adapter.nodes(["n1"])[0].busy
+        assert world.server.requests[-2].endswith("/nodes")
+        world.server.nodes["n1"]["flags"] = ["MIXED"]
+        assert world.adapter.nodes(["n1"])[0].busy
+
 
 class SlurmWorld(AdapterWorld):
     """The real thing."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 import threading
 import time
@@ -254,17 +255,31 @@ def test_the_command_says_in_one_line_that_the_controller_does_not_answer(tmp_pa
     assert done.output == f"nhc slurm sync: sinfo -a: {said}"
 
 
-@pytest.mark.service
-def test_a_real_slurmrestd_is_read_and_written_or_says_that_it_cannot_be(cluster, slurm, tmp_path):
-    import shutil
-
+@pytest.fixture
+def rest_settings(cluster, tmp_path):
+    """How the cluster's slurmrestd is reached."""
     need("slurmrestd", shutil.which("slurmrestd"))
     if "slurmrestd" not in cluster.daemons:
         cluster.rest = cluster.start_rest()
     token = tmp_path / "token"
     token.write_text(f"SLURM_JWT={cluster.token()}\n")
-    settings = {"NHC_SLURMREST": f"unix:{cluster.rest}", "NHC_SLURMREST_TOKEN_FILE": str(token)}
-    rest = SlurmRest(settings, {})
+    return {"NHC_SLURMREST": f"unix:{cluster.rest}", "NHC_SLURMREST_TOKEN_FILE": str(token)}
+
+
+@pytest.mark.service
+def test_a_node_that_slurmrestd_is_asked_for_by_itself_is_busy_until_its_job_has_ended(cluster, rest_settings):
+    rest = SlurmRest(rest_settings, {})
+    job = cluster.submit("sleep 600", "--nodelist=n1", "-n1")
+    until(lambda: cluster.job(job)["JobState"] == "RUNNING", what="the job to run")
+    assert {state.name: state.busy for state in rest.nodes()}["n1"]
+    assert rest.nodes(["n1"])[0].busy
+    cluster.run("scancel", job)
+    until(lambda: not rest.nodes(["n1"])[0].busy, 30, what="the job to end")
+
+
+@pytest.mark.service
+def test_a_real_slurmrestd_is_read_and_written_or_says_that_it_cannot_be(cluster, slurm, rest_settings):
+    rest = SlurmRest(rest_settings, {})
     slurm.mark({"n1": MARK})
     assert rest.nodes(["n1", "n2", "n3"]) == [
         found._replace(shown=found.shown) for found in slurm.nodes(["n1", "n2", "n3"])
@@ -280,7 +295,7 @@ def test_a_real_slurmrestd_is_read_and_written_or_says_that_it_cannot_be(cluster
         assert [one.effect for one in rest.clear(["n2"])] == [Effect.CHANGED]
         assert slurm.nodes(["n2"])[0].available  # the reason stays until its slurmd has answered
     with pytest.raises(AdapterError, match="none: No such file"):
-        SlurmRest({**settings, "NHC_SLURMREST_TOKEN_FILE": f"{tmp_path}/none"}, {}).nodes()
+        SlurmRest({**rest_settings, "NHC_SLURMREST_TOKEN_FILE": "/none"}, {}).nodes()
 
 
 @pytest.mark.service

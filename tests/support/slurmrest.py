@@ -26,6 +26,8 @@ class FakeSlurmRest(ThreadingHTTPServer):
             name: {"name": name, "flags": ["IDLE"], "reason": "", "user": "", "when": 0} for name in names
         }
         self.requests: List[str] = []
+        self.alone: Dict[str, List[str]] = {}
+        """What nodes are shown as where they are asked for by themselves, by name."""
 
     @property
     def address(self) -> str:
@@ -92,7 +94,8 @@ class _Handler(BaseHTTPRequestHandler):
             if node is None:
                 self.fail("Invalid node name specified")
             else:
-                self.answer({"nodes": [self.server.show(node)], "errors": []})
+                flags = self.server.alone.get(node["name"], node["flags"])
+                self.answer({"nodes": [self.server.show({**node, "flags": flags})], "errors": []})
 
     def do_POST(self) -> None:
         self.server.requests.append(f"POST {self.path}")

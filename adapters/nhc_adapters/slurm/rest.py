@@ -126,7 +126,11 @@ class SlurmRest(CommandMarker):
         prefix = f"/slurm/v0.0.{self.versions()[0]}"
         try:
             if names is not None and len(names) == 1:
-                return parse_json_nodes(self.request("GET", f"{prefix}/node/{quote(names[0], safe='')}"))
+                found = parse_json_nodes(self.request("GET", f"{prefix}/node/{quote(names[0], safe='')}"))
+                # slurmctld counts the processors in use only where all nodes are asked for: one that is asked for by
+                # itself stays MIXED after its job (_slurm_rpc_dump_node_single, src/slurmctld/proc_req.c).
+                if not any("MIXED" in state.flags for state in found):
+                    return found
             return parse_json_nodes(self.request("GET", f"{prefix}/nodes"))
         except ValueError as error:
             raise AdapterError(f"slurmrestd's answer cannot be understood: {error}") from None
