@@ -33,9 +33,7 @@ class ClusterSource:
         self._refresh()
         rows = [self._row(state) for state in sorted(self._states)]
         problems = [row for name in sorted(self._reports) for row in self._problems(self._reports[name])]
-        marked = [
-            _marked(state) for state in self._states if state.mark is not None and state.name not in self._reports
-        ]
+        marked = [_marked(state) for state in self._states if _is_marked(state) and state.name not in self._reports]
         return take(rows, [*problems, *marked], self.clock(), self.stale)
 
     def report(self, node: str) -> Optional[Report]:
@@ -61,7 +59,7 @@ class ClusterSource:
         if found is not None:
             since = min(found.since.values(), default=None)
             return NodeRow(state.name, found.report.verdict.name, self._read_at, since, "", groups, self.name)
-        verdict = "CRIT" if state.mark is not None else ""
+        verdict = "CRIT" if _is_marked(state) else ""
         return NodeRow(state.name, verdict, self._read_at if verdict else None, None, "", groups, self.name)
 
     @staticmethod
@@ -105,6 +103,11 @@ class SchedulerStates:
         if state.mark is not None:
             parts.append(f"reason: {state.mark.why}{f' ({state.mark.owner})' if state.mark.owner else ''}")
         return "; ".join(parts)
+
+
+def _is_marked(state: NodeState) -> bool:
+    """Whether a mark keeps a node out; a scheduler may keep the reason of one that is back in service."""
+    return state.mark is not None and not state.available
 
 
 def _marked(state: NodeState) -> ProblemRow:

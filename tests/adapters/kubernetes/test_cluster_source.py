@@ -11,6 +11,7 @@ import pytest
 from nhc.console.cluster_source import ClusterSource
 from nhc.console.snapshot import fold_causes
 from nhc.console.sources import SourceError
+from nhc.ports.adapter import Mark, NodeState
 from nhc_adapters.kubernetes.plugin import Adapter
 from tests.support.kube import Kube
 from tests.support.run import nhc
@@ -60,3 +61,18 @@ class Gone:
 def test_a_cluster_that_does_not_answer_is_one_line() -> None:
     with pytest.raises(SourceError, match="the API server does not answer"):
         ClusterSource("kubernetes", Gone(), stale=600).snapshot()
+
+
+class KeepsReasons:
+    """A scheduler that keeps a node's reason when the node is put back, as slurmctld 23.11 to 25.11 do."""
+
+    def nodes(self, names: Any = None) -> Any:
+        mark = Mark("new DIMM on Tuesday", owner="")
+        return [NodeState("n1", "drained", False, False, mark), NodeState("n2", "idle", True, False, mark)]
+
+
+def test_a_node_that_is_back_in_service_is_no_problem_whatever_reason_is_left_on_it() -> None:
+    snapshot = ClusterSource("slurm", KeepsReasons(), stale=600).snapshot()
+    assert dict(zip(snapshot.names, snapshot.letters)) == {"n1": "c", "n2": "n"}
+    (cause,) = fold_causes(snapshot)
+    assert (cause.reason, cause.nodes) == ("OutOfService", "n1")
