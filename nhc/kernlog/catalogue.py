@@ -30,14 +30,15 @@ _SHORT = {
         r"|(?P<device2>(?:mpt\dsas(?:_cm)?|mpi\dmr|mptbase: ioc|AAC|arcmsr)\d+|aacraid|megasas"
         r"|megaraid(?:_sas)?|3w-\w{3,5})"
         r"|qla2xxx \[(?P<device3>" + _PCI + r")\]-\w+:(?:\d+| )"
-        r"): |(?:\w+: )?\[(?:bnx2|qed)\w+:\d+\((?P<device4>[^)]{1,32})\)\] ?)(?:[^:]{1,40}: )?"
+        r"): |infiniband (?P<device5>\w{2,30}): |(?:\w+: )?\[(?:bnx2|qed)\w+:\d+\((?P<device4>[^)]{1,32})\)\] ?)"
+        r"(?:[^:]{1,40}: )?"
     ),
     "{{amdgpu}}": (
         r"(?:amdgpu (?P<device>" + _PCI + r"): (?:amdgpu: )?(?:\[drm(?::\S+(?: \[amdgpu\])?)?\] (?:\*ERROR\* )?)?"
         r"|amdgpu: (?:\[drm(?::\S+(?: \[amdgpu\])?)?\] \*ERROR\* )?|\[drm:\S+ \[amdgpu\]\] \*ERROR\* )(?:\{\d+\})?"
     ),
     "{{part}}": (
-        r"(?:[Dd]evice|[Aa]dapter|[Cc]ontroller|[Cc]ard|[Bb]oard|[Hh]ardware|[Ff]irmware|[FH]W|H/W|HCA|HBA|NIC|GPU|IO[ACP]"
+        r"(?:[Dd]evice|[Aa]dapter|[Cc]ontroller|[Cc]ard|[Bb]oard|[Hh]ardware|[Ff]irmware|[FH]W|fw|H/W|HCA|HBA|NIC|GPU|IO[ACP]|ioc"
         r"|ASIC|[Hh]ost adapter|SAS host|[Cc]hip)"
     ),
     "{{pci}}": _PCI,
@@ -215,7 +216,7 @@ class Matcher:
         return None
 
     def _read(self, row: CatalogueRow, groups: Dict[str, Optional[str]], line: str) -> Optional[Match]:
-        named = ("device", "device2", "device3", "device4")
+        named = ("device", "device2", "device3", "device4", "device5")
         device = address(next((found for found in map(groups.get, named) if found), ""))
         if not row.code:
             from nhc.kernlog import xid

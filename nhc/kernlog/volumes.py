@@ -125,13 +125,32 @@ def is_own(found: Volumes, device: str) -> bool:
 
 
 def disk_of(host: Host, device: str) -> str:
-    """The disk of a SCSI address (6:0:0:0): where the kernel's line names that alone. Other names as they are."""
+    """The disk of a SCSI address (6:0:0:0) or a SATA port (ata3): where the kernel's line names that alone.
+
+    Other names as they are.
+    """
+    if device.startswith("ata") and device[3:].isdigit():
+        return _disk_of_port(host, device)
     if device.count(":") != 3:
         return device
     try:
         return host.listdir(f"/sys/class/scsi_device/{device}/device/block")[0]
     except (OSError, IndexError):
         return device
+
+
+def _disk_of_port(host: Host, port: str) -> str:
+    """The disk at a SATA port, whose name stands in the disk's path; the port where it has none any more."""
+    for path in host.glob("/sys/class/block/sd*"):
+        try:
+            before, _, disk = host.readlink(path).partition(
+                "/block/"
+            )  # .../ata3/host2/target2:0:0/2:0:0:0/block/sda/sda1
+        except OSError:
+            continue
+        if port in before.split("/"):
+            return disk.partition("/")[0]
+    return port
 
 
 def removable(host: Host, device: str) -> bool:

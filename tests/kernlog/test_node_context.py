@@ -17,6 +17,8 @@ DISKS = {
     "/sys/dev/block/8:16": Symlink("../../devices/platform/host6/session1/block/sdb"),
     "/sys/dev/block/253:0": Symlink("../../devices/virtual/block/dm-0"),
     "/sys/class/block/sda2": Symlink("../../devices/pci0000:00/ata1/block/sda/sda2"),
+    "/sys/class/block/sde": Symlink("../../devices/pci0000:00/ata2/block/sde"),
+    "/sys/devices/pci0000:00/ata2/block/sde/removable": "0\n",
     "/sys/class/block/sda/removable": "0\n", "/sys/class/block/sdb/removable": "0\n",
     "/sys/class/block/sdc/removable": "0\n", "/sys/class/block/sdz/removable": "1\n",
     "/sys/class/block/dm-0/slaves/sdc": "", "/sys/class/scsi_device/0:0:0:0/device/block/sda/dev": "8:0\n",
@@ -54,6 +56,7 @@ class Node:
 READ_ONLY = "EXT4-fs ({}): Remounting filesystem read-only"
 SHUTDOWN = "XFS ({}): Filesystem has been shut down due to log error (0x2)."
 SCSI = "sd {}: rejecting I/O to offline device"
+SATA = "{}.00: disable device"
 OFFLINE = "sd 0:0:0:0: [{}] rejecting I/O to offline device"
 
 
@@ -64,6 +67,7 @@ OFFLINE = "sd 0:0:0:0: [{}] rejecting I/O to offline device"
         (SHUTDOWN, "sdx", None), (OFFLINE, "sda", Verdict.CRIT), (OFFLINE, "sdb", Verdict.WARN),
         (SCSI, "0:0:0:0", Verdict.CRIT), (SCSI, "6:0:0:0", Verdict.WARN), (SCSI, "9:0:0:0", None),
         (OFFLINE, "sdc", Verdict.CRIT), (OFFLINE, "sdz", None), (OFFLINE, "sdq", None),
+        (SATA, "ata1", Verdict.CRIT), (SATA, "ata2", Verdict.WARN), (SATA, "ata7", None),
     ],
 )  # fmt: skip
 def test_a_volume_takes_the_node_out_only_where_the_node_itself_mounts_it(line, device, verdict):
