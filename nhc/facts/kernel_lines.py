@@ -25,7 +25,7 @@ _FACILITY = (
     r"(?:emerg|alert|crit|err|warn|notice|info|debug)\s*: )?"
 )
 _ISO = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
-_BSD = r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?"
+_BSD = r"[^\W\d_]{3,5}\.? [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?"
 _TAG = r"(?P<tag>[^\s:\[]+)(?:\[\d+\])?: ?"
 _HOST = r"(?!\[)\S+(?<!:) "
 _BARE = r"(?:kernel|(?P<bare>[^\s:\[]+)\[\d+\]): ?"

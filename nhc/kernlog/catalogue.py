@@ -38,7 +38,7 @@ _SHORT = {
         r"|amdgpu: (?:\[drm(?::\S+(?: \[amdgpu\])?)?\] \*ERROR\* )?|\[drm:\S+ \[amdgpu\]\] \*ERROR\* )(?:\{\d+\})?"
     ),
     "{{part}}": (
-        r"(?:[Dd]evice|[Aa]dapter|[Cc]ontroller|[Cc]ard|[Bb]oard|[Hh]ardware|[Ff]irmware|[FH]W|fw|H/W|HCA|HBA|NIC|GPU|IO[ACP]|ioc"
+        r"(?:[Dd]evice|[Aa]dapter|[Cc]ontroller|[Cc]ard|[Bb]oard|[Hh]ardware|[Ff]irmware|[FH]W|fw|H/W|HCA|HBA|NIC|GPU|IO[ACP]|ioc\b"
         r"|ASIC|[Hh]ost adapter|SAS host|[Cc]hip)"
     ),
     "{{pci}}": _PCI,

@@ -147,8 +147,13 @@ _NO_RESET_MENDS = ("xid", "sxid", "nvrm", "amdgpu", "neuron")
 
 
 def _outlasts(finding: Finding, scope: str, when: float) -> bool:
-    """Whether a reset or a load leaves a finding standing: it asks for new hardware, or it is of that very load."""
-    if finding["kind"] in _NO_RESET_MENDS and finding["action"] == Action.REPLACE.value:
+    """Whether a reset or a load leaves a finding standing.
+
+    So it is where it asks for new hardware, where it recurs although the device comes back each time, and where it is
+    of that very load.
+    """
+    mended = finding["kind"] not in _NO_RESET_MENDS or finding["action"] != Action.REPLACE.value
+    if not mended or finding.get("recurring"):
         return True
     at_load = (finding["kind"], finding["code"]) in _AT_LOAD
     return scope == "all" and at_load and abs(when - finding["last"]) <= OF_THE_LOAD

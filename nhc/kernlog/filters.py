@@ -36,7 +36,7 @@ STEMS = (
     ": probe o", " Link ", "FAILED", "lockup", "PANIC", "hut down", "hutdown", "imed out", "imeout", "ermanent",
     "perational", "eplace the ", "ower cycle", "ower-cycle", "o longer ", " off the ", "orrected", "orrectable", "rupt",
     "ble ", "not ", "n't ", "achine ", "itical ", "eset", "bort", "topped", "alted", "witch", "lost", "kill", "atal ",
-    "mergenc", "ithdraw", "stack", "endor", "egisters", "ault", "ALTED", "eartbeat",
+    "mergenc", "ithdraw", "stack", "endor", "egisters", "ault", "ALTED", "eartbeat", "isabl",
 )  # fmt: skip
 """Parts that many texts share and few lines of a quiet log have: a log is searched for each once."""
 

@@ -16,6 +16,7 @@ LOGS = [row.split("\t") for row in (Path(__file__).parent / "logs.tsv").read_tex
 def test_what_a_node_makes_of_a_log(label, source, lines):
     records = [parse_line(line, NOW) for line in lines.split("\\n")]
     state = {"boot": "boot-1"}
-    take_in(state, [(record.text, NOW + at) for at, record in enumerate(records) if record.kernel], NOW + len(records))
+    read = [(record.text, NOW + (record.since_boot or at)) for at, record in enumerate(records) if record.kernel]
+    take_in(state, read, max((when for _text, when in read), default=NOW))
     fatal = [key for key, finding in current(state) if finding["severity"] == "fatal"]
     assert bool(fatal) is (label == "fatal"), (source, fatal or [key for key, _finding in current(state)])
