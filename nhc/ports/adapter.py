@@ -90,7 +90,8 @@ class NodeState(NamedTuple):
     that registers under its name has another; "" where the other side has none. `placed` says where the node is, as
     far as the other side knows: the kind and the name of each blast radius (zone, pool, rack, leaf, nvlink_domain).
     `absent` says that there is no machine now (powered down, not part of the cluster yet): a share of the fleet is a
-    share of the nodes that are there.
+    share of the nodes that are there. `returns` says that it is out only until it is heard again, whatever mark it
+    carries: its scheduler puts it back then by itself.
     """
 
     name: str
@@ -105,6 +106,7 @@ class NodeState(NamedTuple):
     uid: str = ""
     placed: Tuple[Tuple[str, str], ...] = ()
     absent: bool = False
+    returns: bool = False
 
 
 class Operation(str, Enum):

@@ -35,8 +35,10 @@ def watching(view: EpisodeView, scene: Scene) -> Move:
         return go(view, EpisodeEvent.NO_EFFECT, "there is no attempt to watch")
     if seen is not None and seen.stage is Stage.DONE:
         return _effect(view, scene, seen.message, seen.replacement)
-    if seen is not None and seen.stage is Stage.FAILED:
-        return go(view, EpisodeEvent.NO_EFFECT, seen.message)._replace(ends=AttemptStatus.FAILED)
+    limit = view.work.takes if view.work is not None else scene.settings.effect.seconds[last.rung]
+    failed = view.detail.failed or (seen.message if seen is not None and seen.stage is Stage.FAILED else "")
+    if failed:
+        return _failed(view, scene, failed, limit)
     if view.detail.cancelled or (seen is not None and seen.stage is Stage.CANCELLED):
         return _cancelled(view, scene)
     before = boots_before(view)
@@ -47,7 +49,6 @@ def watching(view: EpisodeView, scene: Scene) -> Move:
         return _effect(view, scene, f"the node reports another boot ({health.boot})", "")
     if seen is not None and seen.stage is Stage.NOT_BEGUN and last.state is AttemptStatus.AMBIGUOUS:
         return _not_begun(view, scene, seen.message)
-    limit = view.work.takes if view.work is not None else scene.settings.effect.seconds[last.rung]
     if scene.time.elapsed(view.detail.entered) > limit:
         if seen is not None and seen.stage is Stage.HALFWAY:
             return go(view, EpisodeEvent.GIVEN_UP, f"half done for {limit:g} s: {seen.message}")._replace(
@@ -58,6 +59,19 @@ def watching(view: EpisodeView, scene: Scene) -> Move:
             return _not_begun(view, scene, f"{why}, and the node still runs in the boot of before")
         return go(view, EpisodeEvent.NO_EFFECT, why)._replace(ends=AttemptStatus.FAILED)
     return stay(view, scene, "effect", seen.message if seen is not None else view.unseen or "its effect is looked for")
+
+
+def _failed(view: EpisodeView, scene: Scene, why: str, limit: float) -> Move:
+    """The repair had no effect: the next one, or a person, once the node is out of service for certain.
+
+    A scheduler that gives a repair up may take its drain away (Slurm: a reboot that timed out), and the node was read
+    before that was asked about. Our mark, set anew, hides what the scheduler said: it is kept.
+    """
+    view = view._replace(detail=view.detail._replace(failed=why))
+    unsure = view.node is not None and (bool(view.node.hold) or borrowed(view))
+    if unsure and scene.time.elapsed(view.detail.entered) <= limit:
+        return stay(view, scene, "mark", f"{why}: the mark is set again")
+    return go(view, EpisodeEvent.NO_EFFECT, why, failed="")._replace(ends=AttemptStatus.FAILED)
 
 
 def _cancelled(view: EpisodeView, scene: Scene) -> Move:
@@ -151,9 +165,8 @@ def bare(view: EpisodeView) -> bool:
 
 
 def borrowed(view: EpisodeView) -> bool:
-    """Whether the node of this episode is kept out by a mark that any healthy report may clear: a version of nhc before
-    the loop had a mark of its own has set it. It is to become the loop's: once in a state, as an adapter may keep no
-    owner with its marks.
+    """Whether the mark cannot keep the node of this episode out for certain (`lent`). It is set anew: once a state,
+    as an adapter may keep no owner with its marks.
     """
     return view.state in MARKED_BY_US and lent(view.node) and view.detail.kept_out < view.detail.entered
 

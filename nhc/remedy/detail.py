@@ -32,7 +32,8 @@ class Detail(NamedTuple):
     failed again, `disproved` when its deep suite last failed. `uid` names the registration of the node that was
     marked. `kept_out` is when our mark was set anew, or seen, on a node that was replaced. `ended_by` is the event that
     ended the episode. `evidence` is when it was collected before the mark. `moved` is when its work was let go
-    elsewhere. `cancelled` is when it was seen that a person has cancelled the last repair.
+    elsewhere. `cancelled` is when it was seen that a person has cancelled the last repair, `failed` what
+    its repairer said when it had failed.
     Of maintenance: `why` says what it is for, `hold` is the number of the hold that keeps repairs off the node,
     `put_back` is why the node is put back with nothing done to it.
     """
@@ -72,6 +73,7 @@ class Detail(NamedTuple):
     ended_by: str = ""
     moved: float = 0.0
     cancelled: float = 0.0
+    failed: str = ""
     why: str = ""
     hold: int = 0
     put_back: str = ""

@@ -47,13 +47,13 @@ def taken(node: NodeState) -> str:
 
 
 def lent(node: Optional[NodeState]) -> bool:
-    """Whether a node that the loop or a train has out carries the mark of hooks, which they clear by a healthy report.
-
-    Before the loop had a mark of its own, nhc set that one. It can be set anew unless the scheduler is at work.
+    """Whether the mark of a node that the loop or a train has out does not keep it there: it is the one of hooks, which
+    they clear by a healthy report (before the loop had a mark of its own, nhc set that one), or the scheduler puts the
+    node back by itself. It can be set anew unless the scheduler is at work.
     """
     return (
-        node is not None and not node.available and not node.hold
-        and node.mark is not None and node.mark.owner == OWNER
+        node is not None and not node.available and not node.hold and node.mark is not None
+        and (node.mark.owner == OWNER or (node.mark.ours and node.returns))
     )  # fmt: skip
 
 

@@ -62,6 +62,33 @@ def test_a_node_that_an_operator_resumed_meanwhile_is_left_alone(service, cluste
     assert (len(rows), tried) == (1, [])
 
 
+@pytest.fixture
+def impatient(cluster):
+    """A Slurm that waits six seconds for a reboot."""
+    text = cluster.conf.read_text()
+    cluster.conf.write_text(text.replace("ResumeTimeout=60", "ResumeTimeout=6"))
+    cluster.scontrol("reconfigure")
+    yield cluster
+    cluster.conf.write_text(text)
+    cluster.scontrol("reconfigure")
+
+
+def test_a_node_whose_reboot_timed_out_stays_out_when_it_is_heard_again(impatient, tmp_path):
+    """slurmctld takes the drain away then, and ReturnToService has the node back though nothing was repaired."""
+    made = Service(tmp_path, impatient)
+    settings = tmp_path / "remedy.toml"
+    settings.write_text(settings.read_text().replace('boot-time = "60"', 'boot-time = "5"'))
+    with served(made) as service:
+        service.report("boot1", sick=True)
+        service.start()
+        until(lambda: service.state() == "escalated", 120, what="the loop to give up", said=service.log)
+        assert "DRAIN" in impatient.show(NODE)["State"]
+        assert impatient.reason(NODE).startswith("NHC-REMEDY: ")
+        impatient.boot_node(NODE)
+        until(lambda: "DOWN" not in impatient.show(NODE)["State"], 60, what="the node to be heard")
+        assert "DRAIN" in impatient.show(NODE)["State"]
+
+
 def test_a_node_that_is_powered_down_and_up_stays_out_until_it_is_proved(cluster, tmp_path):
     """POWER_DOWN takes the drain away: without more, the next job runs on the sick node as soon as it is up."""
     made = Service(

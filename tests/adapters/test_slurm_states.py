@@ -207,3 +207,9 @@ def test_slurm_says_which_machine_stands_behind_a_node():
 )
 def test_a_node_that_is_powered_down_or_of_the_future_is_not_there(state, absent):
     assert node_state("n1", state.split("+")).absent is absent
+
+
+def test_a_node_that_is_merely_down_goes_back_by_itself():
+    shown = ["DOWN", "DOWN+NOT_RESPONDING", "DOWN+DRAIN", "IDLE+DRAIN", "IDLE", "FAIL"]
+    wanted = [True, True, False, False, False, False]
+    assert [states.node_state("n1", state.split("+")).returns for state in shown] == wanted

@@ -57,6 +57,11 @@ HYPERPOD = {"action:reboot": Action.REBOOT, "action:replace": Action.REPLACE}
 HYPERPOD_OWNER = "hyperpod"
 
 
+KEPT = frozenset({"DRAIN", "FAIL"})
+"""What keeps a node out once it is heard again. One that is merely DOWN goes back (ReturnToService): slurmctld takes
+the drain away from a node whose reboot has timed out (src/slurmctld/power_save.c).
+"""
+
 NOT_RESPONDING = "Not responding"
 """What slurmctld itself writes when it has not heard a slurmd for SlurmdTimeout (src/slurmctld/ping_nodes.c)."""
 
@@ -99,6 +104,7 @@ def node_state(
         groups=tuple(sorted(set(partitions))),
         flags=flags,
         absent=bool(flags & ABSENT),
+        returns="DOWN" in flags and not flags & KEPT,
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Set
 
 from nhc.matching.node_ranges import expand
 from nhc.ports.adapter import SCHEDULER, NodeState, Silence
+from nhc_adapters.slurm.states import KEPT
 
 ON_NODES = (
     "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING",
@@ -24,7 +25,7 @@ Work = Mapping[str, FrozenSet[str]]
 
 def drained(state: NodeState) -> bool:
     """Whether a node stays out by itself once it is heard again: one that is merely DOWN does not."""
-    return bool(state.flags & {"DRAIN", "FAIL"})
+    return bool(state.flags & KEPT)
 
 
 def parse_squeue(text: str) -> Work:
