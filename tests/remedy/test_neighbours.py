@@ -1,10 +1,16 @@
 """The machines beside a silent node: where none of them answers, a switch died, and no node is repaired for it."""
 
 import socket
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
 
 from nhc.ports.repair import Rung
 from nhc.remedy.neighbours import GROUPS, witnesses
+from nhc.remedy.site import ANSWER
+from nhc.store import nodes as store_nodes
 from nhc.system.answering import answers
+from tests.support.leaves import PORT, leaves
 from tests.support.remedy_world import World
 
 GROUPED = {**{f"a{n}": (("partition", "work"), ("rack", "r1"), ("leaf", "s1")) for n in range(6)},
@@ -88,3 +94,57 @@ def test_an_open_and_a_refused_connection_are_answers():
         assert answers("127.0.0.1", port, 5.0)
     assert not answers("no.such.host.invalid", port, 5.0)
     assert not answers("224.0.0.1", port, 5.0), "no machine's address: TCP connects to none"
+
+
+@pytest.fixture
+def fabric():
+    with leaves(40) as found:
+        yield found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dead", ["lose_packets", "unplug"])
+def test_a_host_behind_a_dead_switch_does_not_answer_and_one_elsewhere_does(fabric, dead):
+    near, far = fabric.addresses["s1"][0], fabric.addresses["s2"][0]
+    assert [answers(one, port, 5.0) for one in (near, far) for port in (PORT, PORT + 1)] == [True] * 4
+    getattr(fabric, dead)("s1")
+    assert [answers(near, PORT, ANSWER), answers(far, PORT, 5.0)] == [False, True]
+
+
+@pytest.mark.slow
+def test_forty_nodes_behind_a_dead_switch_are_left_alone_and_the_one_that_died_is_repaired(store, fabric):
+    world = World(store, 80)
+    addresses = dict(zip(world.nodes, [*fabric.addresses["s1"], *fabric.addresses["s2"]]))
+    behind = list(world.nodes)[:40]
+    with store.write() as connection:
+        store_nodes.describe(connection, [
+            store_nodes.NodeDescription(name, groups={"rack": "r0", "leaf": "s1" if name in behind else "s2"})
+            for name in world.nodes
+        ])  # fmt: skip
+    world.report()
+    with ThreadPoolExecutor(8) as pool:
+
+        def asks(names):
+            return dict(zip(names, pool.map(lambda name: answers(addresses[name], PORT, ANSWER), names)))
+
+        controller = world.controller("[reasons.NodeSilent]\nsettle = '5m'", asks=asks)
+        fabric.lose_packets("s1")
+        for name in behind:
+            world.nodes[name].silent = True  # no report arrives
+        world.die(behind[0])  # the scheduler misses one first, and the others minutes later
+        first = world.run(controller, 4, seconds=120)[-1]
+        for name in behind[1:]:
+            world.die(name)
+        last = world.run(controller, 4, seconds=120)[-1]
+        why = {one.node: one.why for one in first.waiting}
+        assert "none of its neighbours in leaf s1 answers, and nodes elsewhere do" in why[behind[0]]
+        assert sorted(one.node for one in last.waiting) == sorted(behind)
+        assert (world.marked, world.sent) == ([], [])
+
+        fabric.carry_packets("s1")
+        for name in behind[1:]:
+            world.come_back(name)
+        world.run(controller, 4, seconds=120)
+    assert world.marked == [behind[0]]
+    assert world.sendings(behind[0]) == [Rung.POWER_CYCLE]
+    assert len(world.sent) == 1
