@@ -130,6 +130,7 @@ bench: setup  ## every benchmark on an idle machine; LBNL=DIR and NPD=BINARY add
 	$(BIN)/python bench/memory.py
 	$(BIN)/python bench/deep.py
 	$(BIN)/python bench/kubernetes.py
+	$(BIN)/python bench/kubernetes_devices.py
 	$(BIN)/python bench/kmsg_to_taint.py $(if $(NPD),--npd $(NPD))
 	$(BIN)/python bench/slurm_scale.py
 	$(BIN)/python bench/store.py

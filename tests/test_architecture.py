@@ -211,6 +211,7 @@ def package_circles(house):
 KUBERNETES = (
     {"api"},
     {"nodes"},
+    {"devices"},
     {"controller", "deep", "gates", "sink", "spares"},
     {"doctor", "jobs", "repair"},
     {"commands"},

@@ -84,6 +84,10 @@ COMMANDS: CommandTable = {
         "status": ("nhc.cli.kubernetes:status_command", "Show which nodes are sick, which are marked, and by whom."),
         "doctor": ("nhc.cli.kubernetes:doctor_command", "Look for what would keep an installation from working."),
         "drain": ("nhc.cli.kubernetes:drain_command", "Mark nodes and evict their pods, within disruption budgets."),
+        "release-device": (
+            "nhc.cli.kubernetes:release_device_command",
+            "Put devices of a node back in service by hand.",
+        ),
         "uncordon": ("nhc.cli.kubernetes:uncordon_command", "Take nhc's own marks off nodes."),
         "publish": ("nhc.cli.kubernetes:publish_command", "Write reports as conditions of their nodes."),
         "state": ("nhc.cli.kubernetes:state_command", "Put nodes in a state of the vocabulary."),

@@ -177,6 +177,20 @@ def uncordon_command(**given: Any) -> None:
     _run(given, lambda kit, cluster, read: kit.uncordon(cluster, given["nodes"], given["by"]))
 
 
+@click.command("release-device")
+@CLUSTER
+@click.option("--by", default="", metavar="NAME", help="Who puts it back. Default: the user.")
+@click.argument("node")
+@click.argument("devices", nargs=-1, required=True, metavar="DEVICE...")
+def release_device_command(**given: Any) -> None:
+    """Put devices of a node back in service, whatever its conditions say of them.
+
+    DEVICE is a PCI address, a UUID, or a name in the node's ResourceSlice. The fault that stands takes the device out
+    again only once it has ended; another fault does at once.
+    """
+    _run(given, lambda kit, cluster, read: kit.release_device(cluster, given["node"], given["devices"], given["by"]))
+
+
 @click.command("publish", cls=GroupedCommand)
 @CLUSTER
 @click.option("--vocabulary", "vocabularies", multiple=True, default=["nhc"], show_default=True, metavar="NAME")

@@ -233,6 +233,7 @@ DOORS = {
     "kubernetes doctor": Door(_kube("doctor"), peer=True),
     "kubernetes drain": Door(lambda p: [*_kube("drain")(p), "n1"], peer=True),
     "kubernetes uncordon": Door(lambda p: [*_kube("uncordon")(p), "n1"], peer=True),
+    "kubernetes release-device": Door(lambda p: [*_kube("release-device")(p), "n1", "gpu-3"], peer=True),
     "kubernetes publish": Door(lambda p: [*_kube("publish")(p), "-r", p.report], peer=True),
     "kubernetes state": Door(lambda p: [*_kube("state")(p), "healthy", "n1"], peer=True),
     "kubernetes ack": Door(lambda p: [*_kube("ack")(p), "n1"], peer=True),

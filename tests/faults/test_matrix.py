@@ -38,9 +38,10 @@ def rows():
     names = head[23:].split()
     assert len(names) == len(COLUMNS) + len(PEERS)
     for line in lines:
-        cells = dict(zip((*COLUMNS, *PEERS), line[23:].split()))
+        door, _gap, row = line.partition("  ")  # the name may be longer than its column
+        cells = dict(zip((*COLUMNS, *PEERS), row.split()))
         assert len(cells) == len(names), line
-        yield line[:23].strip(), cells
+        yield door, cells
 
 
 EXPECTED = dict(rows())

@@ -30,6 +30,8 @@ from nhc_adapters.kubernetes.controller.reload import Fitting, WatchedSettings
 from nhc_adapters.kubernetes.controller.rounds import Fleet, RoundResult
 from nhc_adapters.kubernetes.controller.settings import ControllerSettings, make, read
 from nhc_adapters.kubernetes.controller.status import as_json, as_text, look
+from nhc_adapters.kubernetes.devices.hand import release_device
+from nhc_adapters.kubernetes.devices.watch import DeviceWatch
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
 from nhc_adapters.kubernetes.nodes.conditions import (
     ALLOCATABLE,
@@ -47,7 +49,7 @@ from nhc_adapters.kubernetes.nodes.view import trim
 from nhc_adapters.kubernetes.nodes.vocabulary_file import BadVocabulary, load
 from nhc_adapters.kubernetes.sink.reporter import Reporter
 
-__all__ = ["Cluster", "DrainRules", "drain", "make", "read", "replace", "uncordon"]
+__all__ = ["Cluster", "DrainRules", "drain", "make", "read", "release_device", "replace", "uncordon"]
 
 DONE, FAILED, USAGE, UNUSABLE = 0, 1, 2, 3
 WORDS = {Operation.MARK: "mark", Operation.CLEAR: "clear", Operation.REBOOT: "reboot", Operation.REPLACE: "replace"}
@@ -89,6 +91,7 @@ def _sync(cluster: Cluster, client: Client, settings: ControllerSettings, lease:
     if settings.policy.rates or settings.policy.repairs:
         ledger.load()
     fleet = Fleet(settings, adapter, ledger, objects, time.time, _renewing(lease), log=cluster.complain)
+    _attend_devices(fleet, client)
     for name in objects:
         fleet.changed(name)
     done = fleet.round()
@@ -101,6 +104,14 @@ def _sync(cluster: Cluster, client: Client, settings: ControllerSettings, lease:
         for name in marked:
             failed |= not drain_one(cluster, client, name, settings.rules, _renewing(lease))
     return FAILED if failed else DONE
+
+
+def _attend_devices(fleet: Fleet, client: Client) -> None:
+    """Read the devices and their rules, where the settings ask for that. Raises AdapterError."""
+    if fleet.settings.devices.on:
+        watch = DeviceWatch(client)
+        watch.load()
+        fleet.attend_devices(watch, client)
 
 
 def _refuse_strangers(settings: ControllerSettings, objects: Mapping[str, Mapping[str, Any]]) -> None:
@@ -279,6 +290,7 @@ def status(cluster: Cluster, settings: ControllerSettings, form: str = "text") -
     ledger = ClusterLedger(client, settings.namespace, settings.policy)
     now = time.time()
     fleet = Fleet(settings, adapter, ledger, objects, lambda: now)
+    _attend_devices(fleet, client)
     for name in objects:
         fleet.changed(name)
     rows, unknown = look(fleet, now)

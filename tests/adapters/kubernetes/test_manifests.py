@@ -23,12 +23,15 @@ from hypothesis import strategies as st
 from nhc import __version__
 from nhc.agent import settings as agent_settings
 from nhc.language import loader
+from nhc.policy.devices import DEVICE, DeviceSettings
 from nhc.policy.limits import read_limit, read_rate
 from nhc.settings import settings_file
 from nhc_adapters.kubernetes.api.client import JSON_PATCH, MERGE_PATCH, STRATEGIC, Client, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.controller.judge import parse_fault
-from nhc_adapters.kubernetes.controller.settings import read
+from nhc_adapters.kubernetes.controller.rights import of_controller
+from nhc_adapters.kubernetes.controller.settings import make, read
+from nhc_adapters.kubernetes.devices.settings import DeviceRuleSettings
 from nhc_adapters.kubernetes.nodes.conditions import Condition, write_conditions
 from nhc_adapters.kubernetes.nodes.vocabulary_file import load
 from tests.support.kube import REPOSITORY, Kube
@@ -39,7 +42,7 @@ MANIFESTS = REPOSITORY / "adapters/kubernetes"
 SYSTEM = "nhc-system"
 OVERLAYS = sorted(path.parent.name for path in MANIFESTS.glob("overlays/*/kustomization.yaml"))
 COMPONENTS = ("prometheus", "no-runtimeclass", "least-privilege")
-WITHOUT_AGENTS = ("gate",)
+WITHOUT_AGENTS = ("devices", "gate")
 MONITOR = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",
@@ -350,9 +353,10 @@ def helm(plane: Any, *arguments: str) -> subprocess.CompletedProcess[str]:
         tuple(EVERYTHING),
         ("--set=controller.enabled=false",),
         ("--set=controller.podLogNamespaces={default}",),
+        ("--set=controller.devices.keep=device",),
         ("--set=agent.metrics=true,agent.port=9100,agent.labels.site=x", "--set=scripts.site\\.nhc=x=1"),
     ],
-    ids=["defaults", "every accelerator", "agents alone", "pod logs", "agents' own"],
+    ids=["defaults", "every accelerator", "agents alone", "pod logs", "devices", "agents' own"],
 )
 def test_the_api_server_takes_the_chart(installed: Any, options: tuple[str, ...]) -> None:
     rendered = chart(installed, *options)
@@ -382,6 +386,8 @@ def test_the_chart_lints(plane: Any) -> None:
         ("controller.ceilings.all=101%", "/controller/ceilings/all"),
         ("controller.ceilings.nozone=5", "nozone"),
         ("controller.rates.mark=5 per 1.2.3h", "/controller/rates/mark"),
+        ("controller.devices.keep=fewer", "/controller/devices/keep"),
+        ("controller.devices.effect=None", "/controller/devices/effect"),
         ("networkPolicy.egressPorts={0}", "/networkPolicy/egressPorts/0"),
         ("agents.nvidia.runtimeClassName=No Good", "/agents/nvidia/runtimeClassName"),
         ("agent.settings.retry=soon", "/agent/settings/retry"),
@@ -612,6 +618,20 @@ def rendered(plane: Any, how: str, *options: str) -> str:
     if how == "chart":
         return chart(plane, *EVERYTHING, *options)
     return str(plane.kubectl("kustomize", str(MANIFESTS / "overlays" / how)).stdout)
+
+
+def test_the_right_to_take_a_device_out_is_given_where_it_is_asked_for_and_is_the_same_in_both(plane: Any) -> None:
+    def roles(text: str) -> dict[str, Any]:
+        documents = list(yaml.safe_load_all(text))
+        return {doc["metadata"]["name"]: doc["rules"] for doc in documents if doc["kind"] == "ClusterRole"}
+
+    assert "nhc-devices" not in roles(chart(plane))
+    assert "nhc-devices" not in roles(rendered(plane, "nvidia"))
+    charted = roles(chart(plane, "--set=controller.devices.keep=device"))["nhc-devices"]
+    assert charted == roles(rendered(plane, "devices"))["nhc-devices"]
+    asked = of_controller(make(devices=DeviceRuleSettings(DeviceSettings(DEVICE))))
+    given = {f"{verb} {resource}" for rule in charted for resource in rule["resources"] for verb in rule["verbs"]}
+    assert {f"{one.verb} {one.resource}" for one in asked if one.group == "resource.k8s.io"} == given
 
 
 @pytest.mark.parametrize("how", ["chart", *[one for one in OVERLAYS if one not in COMPONENTS + WITHOUT_AGENTS]])

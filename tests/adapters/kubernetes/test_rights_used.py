@@ -54,6 +54,16 @@ USED: Dict[str, Dict[str, Tuple[str, str]]] = {
         "get configmaps": ("controller/loki_watch.py", 'client.find(namespaced(self.namespace, "configmaps", NAME))'),
         "patch configmaps": ("controller/ledger.py", 'client.patch(namespaced(self.namespace, "configmaps"'),
     },
+    "nhc-devices": {
+        "list resourceslices.resource.k8s.io": ("devices/watch.py", "self.client.items(self.api.slice_path())"),
+        "watch resourceslices.resource.k8s.io": ("devices/watch.py", "self.client, api.slice_path(), self._take_slice"),
+        "get devicetaintrules.resource.k8s.io": ("devices/rules.py", "self.client.get(self.api.rule_path(name))"),
+        "list devicetaintrules.resource.k8s.io": ("devices/watch.py", "self.client.items(self.api.rule_path()"),
+        "watch devicetaintrules.resource.k8s.io": ("devices/watch.py", "self.client, api.rule_path(), self._take_rule"),
+        "create devicetaintrules.resource.k8s.io": ("devices/rules.py", "self.client.post(self.api.rule_path(), body)"),
+        "patch devicetaintrules.resource.k8s.io": ("devices/rules.py", "self.client.patch(self.api.rule_path("),
+        "delete devicetaintrules.resource.k8s.io": ("devices/rules.py", "self.client.delete(self.api.rule_path("),
+    },
     "nhc-deep": {
         "get nodes": GET_NODE, "list nodes": LIST_NODES, "list pods": ("deep/launcher.py", "fieldSelector=running)"),
         **{f"get {kind}": GET_JOB for kind in JOBS}, "list jobs.batch": LIST_CHILDREN, **KUEUE,

@@ -24,6 +24,7 @@ from nhc_adapters.kubernetes.controller.loki_watch import LokiWatch
 from nhc_adapters.kubernetes.controller.rights import RightsWatch
 from nhc_adapters.kubernetes.controller.rounds import Fleet, Log, RoundResult
 from nhc_adapters.kubernetes.controller.settings import ControllerSettings
+from nhc_adapters.kubernetes.devices.watch import DeviceWatch
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
 from nhc_adapters.kubernetes.nodes.conditions import CLUSTER_SIDE, KERNEL_LOG
 from nhc_adapters.kubernetes.nodes.drain import DrainProgress
@@ -82,6 +83,10 @@ class Controller:
         self.fleet = Fleet(
             settings, self.adapter, self.ledger, self.nodes.objects, clock, self.lease.held, log=self._say
         )
+        self.devices: Optional[DeviceWatch] = None
+        if settings.devices.on:
+            self.devices = DeviceWatch(watch_client or client, self.fleet.changed, self.outages.report)
+            self.fleet.attend_devices(self.devices, client)
         self.recorder = EventRecorder(client, "nhc-controller", queue=8192)
         self.drains = Drains(
             client, settings.rules, self.nodes.objects.get, allowed=self.lease.held, ended=self._drained
@@ -110,6 +115,8 @@ class Controller:
     def start(self) -> None:
         """Start all threads; returns at once."""
         self._thread("nodes", lambda: self.nodes.run(self.stop))
+        if self.devices is not None:
+            self._thread("devices", self._follow_devices)
         self._thread("rights", lambda: self.rights.run(self.stop))
         self._thread("lease", lambda: self.lease.keep(self.stop, self._led, self._lease_told))
         self._thread("rounds", self._rounds)
@@ -134,6 +141,8 @@ class Controller:
         for thread in self._threads:
             if thread.name != "nodes":  # that one waits for the server; closing the connection ends it
                 thread.join(10.0)
+        if self.fleet.devices is not None:
+            self.fleet.devices.close()
         flush_quietly(self.recorder)
         self.nodes.client.close()
         self.adapter.close()
@@ -198,6 +207,8 @@ class Controller:
     def _rounds(self) -> None:
         while not self.stop.is_set() and not self.nodes.synced.wait(0.5):
             continue
+        while not self.stop.is_set() and self.devices is not None and not self.devices.settled.wait(0.5):
+            continue  # a fault of a device would be taken for its node's
         if not self.stop.is_set():
             self.refused = "; ".join(
                 strangers(self.settings.faults, list(self.nodes.objects.values()), self.settings.vocabularies)
@@ -245,7 +256,8 @@ class Controller:
             if one.effect is Effect.CHANGED:
                 self.log(f"{one.node}: {operation.value}: {why}")
                 kind = NORMAL if operation is Operation.CLEAR else WARNING
-                self.recorder.say(kind, one.node, WORDS[operation], why, self._uid(one.node))
+                node, _slash, device = one.node.partition("/")
+                self.recorder.say(kind, node, WORDS[operation], f"{device}: {why}" if device else why, self._uid(node))
             elif one.effect is not Effect.UNCHANGED:
                 self.log(f"{one.node}: {operation.value} {one.effect.value}: {one.message}")
         if self.recorder.waiting:
@@ -287,6 +299,10 @@ class Controller:
                 # In small helpings: a thousand marks must not wait for a thousand events.
                 flush_quietly(self.recorder, self.log, EVENTS_AT_ONCE)
                 self.stop.wait(EVENTS_PAUSE)
+
+    def _follow_devices(self) -> None:
+        if self.devices is not None:
+            self.devices.run(self.stop)
 
     def _read_loki(self) -> None:
         while not self.stop.is_set() and not self.nodes.synced.wait(0.5):

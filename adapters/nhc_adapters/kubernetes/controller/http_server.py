@@ -27,6 +27,14 @@ def metrics(controller: Controller, watched: Optional[WatchedSettings] = None) -
         gauge("nhc_kubernetes_nodes_withheld", "Operations that a ceiling or rate withholds.", len(fleet.withheld)),
         gauge("nhc_kubernetes_leading", "1 while this process holds the Lease.", controller.lease.held()),
     ]
+    devices = fleet.devices
+    if devices is not None:
+        out = "Devices that a rule of nhc's keeps out."
+        families.append(gauge("nhc_kubernetes_devices_out", out, devices.out()))
+        held = "Rules for devices that a ceiling, a rate, a hold or the device's driver withholds."
+        families.append(gauge("nhc_kubernetes_devices_withheld", held, len(devices.withheld)))
+        served = "1 while devices can be taken out: the cluster serves DeviceTaintRules, and they can be read."
+        families.append(gauge("nhc_kubernetes_devices_usable", served, not devices.view.watch.why_not()))
     if controller.loki is not None:
         aside = "Lines of Loki that name no node or make no sense."
         families.append(counter("nhc_kubernetes_loki_lines_set_aside_total", aside, controller.loki.loki.aside))

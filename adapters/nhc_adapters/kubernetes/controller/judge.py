@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.model import Action, CheckResult, Report, crit, named, ok, unknown, warn
+from nhc.model import Action, CheckResult, Report, Scope, crit, named, ok, unknown, warn
 from nhc.ports.marks import TAG, read_mark_text
 from nhc.units import seconds
 from nhc_adapters.kubernetes.nodes import accelerators
@@ -25,6 +25,7 @@ from nhc_adapters.kubernetes.nodes.conditions import (
     Condition,
     read_conditions,
 )
+from nhc_adapters.kubernetes.nodes.device_tags import read_device_tags, without_count
 from nhc_adapters.kubernetes.nodes.evidence import (
     NEVER_STALE,
     SILENT_AFTER,
@@ -113,7 +114,8 @@ class _Judging:
 
     def fault(self, condition: Condition, fault: Fault, since: float) -> None:
         """Judge a condition that is bad since then."""
-        said = condition.message or condition.reason or condition.type
+        message, devices = read_device_tags(condition.message)
+        said = message or condition.reason or condition.type
         mark = read_mark_text(f"{TAG} {said}")
         why = mark.why if mark is not None else said
         due = since + fault.lasting
@@ -129,8 +131,14 @@ class _Judging:
             check = _CHECK.match(why)
             name, why = (check[1], why[check.end() :]) if check else (fault.type, why)
             reason = condition.reason or fault.type
-            result = _result(name, crit(reason, why, action=action))
-            self.failures.append(_Failure(result, reason, fault.type, source_of(fault)))
+            first = crit(reason, without_count(why) if len(devices) > 1 else why, action=action)
+            if devices:
+                first = first._replace(scope=Scope.DEVICE, device=devices[0].device)
+            self.failures.append(_Failure(_result(name, first), reason, fault.type, source_of(fault)))
+            for one in devices[1:]:
+                outcome = crit(one.reason, f"{one.device}: {one.reason}", action=one.action)
+                result = _result(fault.type, outcome._replace(scope=Scope.DEVICE, device=one.device))
+                self.failures.append(_Failure(result, one.reason, fault.type, source_of(fault)))
 
     def other(self, condition: Condition, fault: Fault) -> None:
         """Judge a condition that is not bad, or that nobody renews any more."""

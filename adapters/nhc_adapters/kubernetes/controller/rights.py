@@ -17,6 +17,7 @@ from nhc_adapters.kubernetes.controller.settings import ControllerSettings
 
 REVIEW = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 COORDINATION = "coordination.k8s.io"
+RESOURCE = "resource.k8s.io"
 EVENTS = "default"
 """The namespace of events about nodes, which have none themselves."""
 
@@ -66,6 +67,8 @@ def of_controller(settings: ControllerSettings) -> List[ClusterRight]:
         ClusterRight("create", "events", "", EVENTS, purpose="to tell what was done", acting=True),
         ClusterRight("patch", "events", "", EVENTS, purpose="to count what was done again", acting=True),
     ]
+    if settings.devices.on:
+        found += _devices()
     policy = settings.policy
     kept = {LEDGER: "to remember rates and repairs"} if policy.rates or policy.repairs else {}
     if settings.loki.url:
@@ -81,6 +84,16 @@ def of_controller(settings: ControllerSettings) -> List[ClusterRight]:
     for namespace in settings.podlogs.namespaces:
         found.append(ClusterRight("get", "pods/log", "", namespace, purpose="[podlogs] namespaces"))
     return found
+
+
+def _devices() -> Tuple[ClusterRight, ...]:
+    slices, rules = "to know the devices of DRA drivers ([devices] keep)", "to take a device out ([devices] keep)"
+    return (
+        *(ClusterRight(verb, "resourceslices", RESOURCE, purpose=slices) for verb in ("list", "watch")),
+        *(ClusterRight(verb, "devicetaintrules", RESOURCE, purpose=rules) for verb in ("get", "list", "watch")),
+        *(ClusterRight(verb, "devicetaintrules", RESOURCE, purpose=rules, acting=True)
+          for verb in ("create", "patch", "delete")),
+    )  # fmt: skip
 
 
 def _lease(namespace: str) -> Tuple[ClusterRight, ...]:

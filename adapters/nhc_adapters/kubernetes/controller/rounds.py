@@ -13,10 +13,14 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Seque
 from nhc.model import Verdict
 from nhc.policy.decide import Decision, Withheld, decide
 from nhc.ports.adapter import Applied, Effect, Mark, NodeState, Operation, PlannedOperation
+from nhc_adapters.kubernetes.api.client import Client
+from nhc_adapters.kubernetes.controller.device_rounds import DeviceRound, DeviceRounds, node_of
+from nhc_adapters.kubernetes.controller.device_view import DeviceView
 from nhc_adapters.kubernetes.controller.judge import Accelerators, Judgement, judge
 from nhc_adapters.kubernetes.controller.ledger import ClusterLedger
 from nhc_adapters.kubernetes.controller.settings import ControllerSettings
 from nhc_adapters.kubernetes.controller.tending import Tending
+from nhc_adapters.kubernetes.devices.watch import DeviceWatch
 from nhc_adapters.kubernetes.nodes.accelerators import asked_for, expected_accelerators
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
 from nhc_adapters.kubernetes.nodes.marks import Facts
@@ -62,6 +66,8 @@ class Fleet:
     judged: Dict[str, Judgement] = field(default_factory=dict)
     states: Dict[str, NodeState] = field(default_factory=dict)
     withheld: Dict[Tuple[str, Operation], str] = field(default_factory=dict)
+    devices: Optional[DeviceRounds] = None
+    """What is done about single devices, None where each fault is its node's."""
     _dirty: Set[str] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _again: Dict[str, float] = field(default_factory=dict)
@@ -74,6 +80,15 @@ class Fleet:
 
     def __post_init__(self) -> None:
         self._tending = Tending(self.settings, self.adapter, self.allowed_now, self.retry, self.log)
+
+    def attend_devices(self, watch: DeviceWatch, client: Client) -> None:
+        """Take single devices out, where the settings ask for it."""
+        settings = self.settings
+        view = DeviceView(settings.devices, watch, settings.silent_after, self.retry)
+        self.devices = DeviceRounds(
+            settings.devices, view, client, self.ledger, self.objects, settings.policy, self.allowed_now, self.retry,
+            self.clock, self.log, settings.apply, self.again,
+        )  # fmt: skip
 
     def allowed_now(self) -> bool:
         return self.allowed()
@@ -117,6 +132,8 @@ class Fleet:
         self._sick.discard(name)
         self._ours.discard(name)
         if node is None:
+            if self.devices is not None:
+                self.devices.view.nodes.pop(name, None)
             self.judged.pop(name, None)
             self.states.pop(name, None)
             self._short.pop(name, None)
@@ -131,6 +148,8 @@ class Fleet:
             silent_after=settings.silent_after,
             accelerators_of=self._accelerators(name, node),
         )
+        if self.devices is not None:
+            judgement = self.devices.view.judged(name, node, judgement, now)
         if judgement.offer is not None and judgement.offer.short:
             self._short.setdefault(name, now)
         else:
@@ -201,23 +220,24 @@ class Fleet:
         names = self.look(now)
         if not names:
             return RoundResult()
+        rules = self.devices.round(names, self.states, now) if self.devices is not None else DeviceRound()
         if self.settings.apply:
             names = self._tending.tend(names, self.judged, self.objects, now)
         decision = self.decide(now, names)
         self._note_withheld(decision.withheld, now)
+        withheld = (*rules.withheld, *decision.withheld)
         if not self.settings.apply:
-            fresh = tuple(planned for planned in decision.operations if self._first(planned))
-            return RoundResult(fresh, (), decision.withheld)
-        if not decision.operations:
-            return RoundResult((), (), decision.withheld)
-        if not self.allowed():
+            planned = (*rules.operations, *decision.operations)
+            return RoundResult(tuple(one for one in planned if self._first(one)), (), withheld)
+        if decision.operations and not self.allowed():
             self._later(planned.node for planned in decision.operations)
-            return RoundResult((), (), decision.withheld)
-        self.ledger.begin(decision.operations, now)
-        applied: List[Tuple[Operation, Applied]] = []
+            return RoundResult(rules.operations, rules.applied, withheld)
+        applied: List[Tuple[Operation, Applied]] = list(rules.applied)
+        if decision.operations:
+            self.ledger.begin(decision.operations, now)
         for operation in (Operation.CLEAR, Operation.MARK, Operation.REBOOT, Operation.REPLACE):
             applied += self._carry_out(operation, [one for one in decision.operations if one.operation is operation])
-        return RoundResult(decision.operations, tuple(applied), decision.withheld)
+        return RoundResult((*rules.operations, *decision.operations), tuple(applied), withheld)
 
     def _carry_out(
         self, operation: Operation, operations: Sequence[PlannedOperation]
@@ -270,7 +290,7 @@ class Fleet:
         key = (planned.node, planned.operation, planned.because)
         if key in self._said:
             return False
-        self._said = {one for one in self._said if one[0] in self.objects} | {key}
+        self._said = {one for one in self._said if node_of(one[0]) in self.objects} | {key}
         return True
 
     def _note_withheld(self, withheld: Sequence[Withheld], now: float) -> None:

@@ -24,6 +24,7 @@ from nhc_adapters.kubernetes.controller import kernlogs, podlogs
 from nhc_adapters.kubernetes.controller.judge import parse_fault
 from nhc_adapters.kubernetes.controller.loki import LOOKBACK
 from nhc_adapters.kubernetes.controller.podlogs import PATTERNS, PodLogs
+from nhc_adapters.kubernetes.devices.settings import DeviceRuleSettings, read_devices
 from nhc_adapters.kubernetes.nodes.accelerators import GRACE
 from nhc_adapters.kubernetes.nodes.drain import DrainRules
 from nhc_adapters.kubernetes.nodes.evidence import SILENT_AFTER
@@ -66,6 +67,7 @@ class ControllerSettings:
     watch_allocatable: bool = True
     allocatable_grace: float = GRACE
     """Seconds for which too few accelerators may be allocatable."""
+    devices: DeviceRuleSettings = field(default_factory=DeviceRuleSettings)
     podlogs: PodLogs = field(default_factory=PodLogs)
     loki: LokiSettings = field(default_factory=LokiSettings)
     namespace: str = "nhc-system"
@@ -90,6 +92,7 @@ class Details(TypedDict, total=False):
     expected: Mapping[str, Mapping[str, int]]
     watch_allocatable: bool
     allocatable_grace: float
+    devices: DeviceRuleSettings
     podlogs: PodLogs
     loki: LokiSettings
     namespace: str
@@ -152,6 +155,7 @@ def read(
         "expected": _expected(file.table("expected")),
         "watch_allocatable": file.flag("allocatable", True),
         "allocatable_grace": file.seconds("allocatable-grace", GRACE),
+        "devices": read_devices(file.table("devices")),
         "podlogs": _podlogs(file.table("podlogs")),
         "loki": _loki(file.table("loki")),
         "namespace": file.text("namespace", "nhc-system"),

@@ -10,6 +10,7 @@ from nhc.policy.decide import Decision
 from nhc.ports.adapter import AdapterError
 from nhc.timestamps import from_utc, utc
 from nhc.units import show_seconds
+from nhc_adapters.kubernetes.controller.device_status import device_cells, device_rows
 from nhc_adapters.kubernetes.controller.judge import Judgement
 from nhc_adapters.kubernetes.controller.rounds import Fleet
 from nhc_adapters.kubernetes.nodes.conditions import UNKNOWN, read_conditions
@@ -29,7 +30,11 @@ def look(fleet: Fleet, now: float) -> Tuple[List[Row], str]:
     decision, unknown = _decision(fleet, now, names)
     withheld = {one.node: f"{one.operation.value}: {one.why}" for one in decision.withheld}
     due = {one.node: one.operation.value for one in decision.operations}
-    return [_row(fleet, name, withheld.get(name, ""), due.get(name, "")) for name in sorted(fleet.objects)], unknown
+    rows = [_row(fleet, name, withheld.get(name, ""), due.get(name, "")) for name in sorted(fleet.objects)]
+    if fleet.devices is not None:
+        for row in rows:
+            row["devices"] = device_rows(fleet.devices, row["node"], fleet.states, now)
+    return rows, unknown
 
 
 def _decision(fleet: Fleet, now: float, names: Sequence[str]) -> Tuple[Decision, str]:
@@ -112,10 +117,15 @@ def as_json(rows: Sequence[Row]) -> str:
 
 def as_text(rows: Sequence[Row], fleet: Fleet, now: float, unknown: str = "") -> str:
     """The nodes with something to report, in columns, and a line of counts."""
-    table = [list(HEADER)] + [_cells(row, now) for row in rows if _worth_a_line(row)]
+    table = [list(HEADER)]
+    for row in rows:
+        if _worth_a_line(row):
+            table += [_cells(row, now), *(device_cells(one, now) for one in row.get("devices", ()))]
     lines = _columns(table) if len(table) > 1 else []
     held = sum(1 for row in rows if row["withheld"])
     counts = f"{len(rows)} nodes, {len(fleet.sick())} sick, {len(fleet.marked())} marked by nhc"
+    if fleet.devices is not None:
+        counts += f", {fleet.devices.out()} devices out by nhc's rules"
     lines.append(f"{counts}, {held} withheld" if held else counts)
     if unknown:
         lines.append(unknown)
@@ -124,7 +134,12 @@ def as_text(rows: Sequence[Row], fleet: Fleet, now: float, unknown: str = "") ->
 
 def _worth_a_line(row: Row) -> bool:
     return bool(
-        row["verdict"] not in ("OK", "WARN") or row["mark"] or row["withheld"] or row["drain"] or row["overruled"]
+        row["verdict"] not in ("OK", "WARN")
+        or row["mark"]
+        or row["withheld"]
+        or row["drain"]
+        or row["overruled"]
+        or row.get("devices")
     )
 
 

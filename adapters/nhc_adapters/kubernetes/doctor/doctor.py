@@ -12,14 +12,14 @@ from typing import List, Sequence, Tuple
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.controller.settings import ControllerSettings
-from nhc_adapters.kubernetes.doctor import controller, nodes, services
+from nhc_adapters.kubernetes.doctor import controller, devices, nodes, services
 from nhc_adapters.kubernetes.doctor.installation import PROBLEM, UNKNOWN, WARN, Check, DoctorFinding, Installation
 
 
 def examine(client: Client, namespace: str, settings: ControllerSettings) -> List[DoctorFinding]:
     """All findings. Raises AdapterError where the cluster cannot be used at all."""
     installation = Installation(client, namespace, settings)
-    checks: Tuple[Check, ...] = (*controller.CHECKS, *services.CHECKS, *nodes.CHECKS)
+    checks: Tuple[Check, ...] = (*controller.CHECKS, *devices.CHECKS, *services.CHECKS, *nodes.CHECKS)
     found: List[DoctorFinding] = []
     for check in checks:
         try:

@@ -14,6 +14,7 @@ from typing import Any, Dict, FrozenSet, Mapping, NamedTuple, Optional, Tuple
 from nhc.ports.marks import TAG, read_mark_text
 from nhc.timestamps import from_utc, utc
 from nhc_adapters.kubernetes.nodes.conditions import ALLOCATABLE, UNKNOWN, Condition, read_conditions
+from nhc_adapters.kubernetes.nodes.device_tags import read_device_tags
 from nhc_adapters.kubernetes.nodes.evidence import SILENT_AFTER, fresh
 
 OVERRULED = "nhc/overruled"
@@ -68,7 +69,7 @@ def entry_of(condition: Condition) -> OverruledCondition:
         offered = _OFFERED.match(condition.message)
         if offered:
             return OverruledCondition(offered[3], int(offered[2]) - int(offered[1]))
-    mark = read_mark_text(f"{TAG} {condition.message}")
+    mark = read_mark_text(f"{TAG} {read_device_tags(condition.message)[0]}")
     why = mark.why if mark is not None else ""
     more = _MORE.search(why)
     check = _CHECK.match(why)

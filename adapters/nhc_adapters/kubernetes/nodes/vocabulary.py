@@ -16,7 +16,8 @@ from typing import Dict, List, Mapping, Sequence, Tuple
 from nhc.model import Action, CheckResult, Report, Verdict, describe, printable
 from nhc.ports.adapter import Mark
 from nhc.timestamps import utc
-from nhc_adapters.kubernetes.nodes.conditions import FALSE, TRUE, UNKNOWN, Condition
+from nhc_adapters.kubernetes.nodes.conditions import FALSE, MESSAGE_LIMIT, TRUE, UNKNOWN, Condition
+from nhc_adapters.kubernetes.nodes.device_tags import device_tags
 
 LABEL_LIMIT = 63
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -170,6 +171,8 @@ def _condition(one: ConditionRule, covered: Sequence[CheckResult]) -> Condition:
         return Condition(one.type, UNKNOWN, worst.outcome.reason or "Unknown", message)
     if worst.outcome.action is not Action.NONE:
         message += f" [action: {worst.outcome.action.value}]"
+    tags = device_tags(bad)
+    message = printable(message, MESSAGE_LIMIT - len(tags)) + tags
     return Condition(one.type, one.bad, one.bad_reason or worst.outcome.reason or "CheckFailed", message)
 
 

@@ -1,0 +1,329 @@
+"""What policy makes of devices at fault, carried out as DeviceTaintRules: the same ceilings, rates, holds and ledger as
+for nodes, counted in devices.
+
+A unit is a device of a node, `NODE/PCI`. All state is in the cluster: a controller that dies between two steps goes on
+from the rules that stand. A name that has become another device's is no longer selected, whatever policy says.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+
+from nhc.model import DeviceId, Report, Verdict
+from nhc.policy.decide import Decision, Policy, Withheld, decide
+from nhc.policy.devices import DeviceFault
+from nhc.ports.adapter import AdapterError, Applied, Effect, Mark, NodeState, Operation, PlannedOperation
+from nhc.ports.marks import DRASTIC
+from nhc_adapters.kubernetes.api.client import Client, node_path
+from nhc_adapters.kubernetes.api.errors import ApiError
+from nhc_adapters.kubernetes.controller.device_view import DeviceView, NodeDevices
+from nhc_adapters.kubernetes.controller.ledger import ClusterLedger
+from nhc_adapters.kubernetes.devices.eviction import Evictions
+from nhc_adapters.kubernetes.devices.rules import NONE, DeviceRule, RuleWriter, rule_body, rule_name, trim_rule
+from nhc_adapters.kubernetes.devices.settings import DeviceRuleSettings
+from nhc_adapters.kubernetes.devices.slices import PhysicalDevice, agree
+
+IN_FLIGHT = 16
+AFTER_FAILURE = 5.0
+
+Node = Mapping[str, object]
+
+
+def node_of(unit: str) -> str:
+    """The node of a unit `NODE/PCI`; a node's name is its own."""
+    return unit.partition("/")[0]
+
+
+class Unit(NamedTuple):
+    """A device that a rule stands on, or should."""
+
+    node: str
+    device: DeviceId
+    rules: Tuple[DeviceRule, ...]
+    fault: Optional[DeviceFault] = None
+    physical: Optional[PhysicalDevice] = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.node}/{self.device}"
+
+    @property
+    def standing(self) -> Tuple[DeviceRule, ...]:
+        """The rules that keep it out; a dry run and a released rule do not."""
+        return tuple(rule for rule in self.rules if not rule.dry and rule.effect != NONE)
+
+
+class DeviceRound(NamedTuple):
+    """What a round came to, as RoundResult has it."""
+
+    operations: Tuple[PlannedOperation, ...] = ()
+    applied: Tuple[Tuple[Operation, Applied], ...] = ()
+    withheld: Tuple[Withheld, ...] = ()
+
+
+@dataclass
+class DeviceRounds:
+    """`objects` are the nodes as last seen."""
+
+    settings: DeviceRuleSettings
+    view: DeviceView
+    client: Client
+    ledger: ClusterLedger
+    objects: Mapping[str, Node]
+    policy: Policy
+    allowed: Callable[[], bool]
+    retry: Callable[[str, float], None]
+    clock: Callable[[], float]
+    log: Callable[[str], None]
+    apply: bool = False
+    again: float = 30.0
+    withheld: Dict[Tuple[str, Operation], str] = field(default_factory=dict)
+    _pool: Optional[ThreadPoolExecutor] = None
+
+    # Units.
+
+    def units(self, node: str) -> List[Unit]:
+        """The devices of a node that a rule stands on, or should."""
+        known = self.view.nodes.get(node, NodeDevices())
+        left = self.view.watch.rules(node)
+        found = []
+        for physical, fault in known.faults:
+            mine = tuple(rule for rule in left if agree(rule.device, physical.device))
+            left = [rule for rule in left if rule not in mine]
+            found.append(Unit(node, physical.device, mine, fault, physical))
+        while left:
+            mine = tuple(rule for rule in left if agree(rule.device, left[0].device))
+            left = [rule for rule in left if rule not in mine]
+            there = self.view.watch.slices.find(node, mine[0].device)
+            found.append(Unit(node, there.device if there is not None else mine[0].device, mine, None, there))
+        return found
+
+    def out(self) -> int:
+        """How many devices rules of ours keep out."""
+        return len(
+            {(rule.node, rule.device) for rule in self.view.watch.rules() if not rule.dry and rule.effect != NONE}
+        )
+
+    def state(self, unit: Unit, node: NodeState) -> NodeState:
+        """A unit as policy sees it."""
+        standing = unit.standing
+        hold = node.hold or next((f"nhc/hold: {rule.hold}" for rule in unit.rules if rule.hold), "")
+        mark = standing[0].mark if standing else None
+        shown = f"taint {standing[0].effect}" if standing else "free"
+        return NodeState(unit.name, shown, not standing, False, mark, hold, node.groups, placed=node.placed)
+
+    def fleet(self, units: Sequence[Unit], states: Mapping[str, NodeState]) -> List[NodeState]:
+        """All devices of the drivers that these units are of, those of nodes that are out among them."""
+        known = {unit.name: unit for unit in units}
+        drivers = {name.driver for unit in units if unit.physical for name in unit.physical.names}
+        drivers |= {rule.driver for unit in units for rule in unit.rules}
+        found = []
+        for node in self.view.watch.slices.nodes():
+            state = states.get(node)
+            if state is None:
+                continue
+            for one in self.view.watch.slices.physical(node):
+                name = f"{node}/{one.device}"
+                if name not in known and any(some.driver in drivers for some in one.names):
+                    found.append(state._replace(name=name, hold=""))
+        return found + [self.state(unit, states[unit.node]) for unit in units]
+
+    # A round.
+
+    def round(self, names: Iterable[str], states: Mapping[str, NodeState], now: float) -> DeviceRound:
+        """Decide about the devices of these nodes, and of those withheld before, and act. Raises AdapterError."""
+        if self.view.watch.why_not():
+            return DeviceRound()
+        looked = {*names, *(node_of(name) for name, _operation in self.withheld)}
+        ruled = {rule.node for rule in self.view.watch.rules()}
+        if self.apply and self.allowed():
+            self._remove_orphans(looked & ruled, now)
+        concerned = sorted(name for name in looked if name in states and (name in ruled or self._faulty(name)))
+        if not concerned:
+            self._note((), now, looked)
+            return DeviceRound()
+        if self.apply and self.allowed():
+            for name in concerned:
+                self._keep_to_names(name, now)
+        units = {unit.name: unit for name in concerned for unit in self.units(name)}
+        decision = self.decide(units, states, now)
+        self._note(decision.withheld, now, looked)
+        if not self.apply or not self.allowed():
+            return DeviceRound(decision.operations, (), decision.withheld)
+        if decision.operations:
+            self.ledger.begin(decision.operations, now)
+        applied = self._each(decision.operations, lambda one: (one.operation, self._carry_out(units[one.node], one)))
+        for operation, one in applied:
+            if one.effect is Effect.FAILED:
+                self.ledger.undo(one.node, operation)
+                self.retry(node_of(one.node), self.clock() + AFTER_FAILURE)
+        for name in concerned:
+            for unit in self.units(name):
+                self._guarded(name, now, partial(self._forget_released, unit, now))
+            self._evictions(name, now)
+        return DeviceRound(decision.operations, tuple(applied), decision.withheld)
+
+    def _faulty(self, name: str) -> bool:
+        known = self.view.nodes.get(name)
+        return known is not None and bool(known.faults or known.contradicted)
+
+    def decide(self, units: Mapping[str, Unit], states: Mapping[str, NodeState], now: float) -> Decision:
+        """What policy makes of these units, counted among all devices."""
+        everyone = [
+            *units.values(),
+            *(unit for node in self._others(units) for unit in self.units(node) if node in states),
+        ]
+        reports: Dict[str, Report] = {}
+        for unit in units.values():
+            released = [rule for rule in unit.rules if not rule.dry and rule.effect == NONE]
+            if unit.fault is not None and released and all(rule.reason == _reason(unit.fault) for rule in released):
+                continue  # a person's decision stands until this fault has ended, or another comes
+            if unit.fault is not None:
+                reports[unit.name] = Report(unit.name, "", now, 0.0, unit.fault.results)
+            elif unit.rules:
+                report = self.view.rule_report(unit.rules, self.objects.get(unit.node), unit.name, now)
+                reports[unit.name] = report
+        protected = self.policy.bounds.protected
+        bounds = self.policy.bounds._replace(protected=(*protected, *(f"{pattern}/*" for pattern in protected)))
+        policy = self.policy._replace(repairs=frozenset(), bounds=bounds)
+        found = decide(reports, self.fleet(everyone, states), policy, self.ledger.history(), now)
+        # The bounds count what they are given, and call it nodes.
+        withheld = [one._replace(why=one.why.replace(" nodes ", " devices ")) for one in found.withheld]
+        contradicted = [
+            Withheld(f"{node}/{physical.device}", Operation.MARK, against)
+            for node in {unit.node for unit in units.values()} | set(self.view.nodes)
+            for physical, _fault, against in self.view.nodes.get(node, NodeDevices()).contradicted
+        ]
+        return Decision(found.operations, (*withheld, *contradicted))
+
+    def _others(self, units: Mapping[str, Unit]) -> Set[str]:
+        return {rule.node for rule in self.view.watch.rules()} - {unit.node for unit in units.values()}
+
+    # Acting.
+
+    def _carry_out(self, unit: Unit, planned: PlannedOperation) -> Applied:
+        try:
+            if planned.operation is Operation.CLEAR:
+                for rule in unit.rules:
+                    self._delete(rule)
+            elif planned.mark is not None and unit.physical is not None and unit.fault is not None:
+                self._write(unit, unit.physical, unit.fault, planned.mark)
+        except AdapterError as error:
+            return Applied(unit.name, Effect.FAILED, str(error))
+        return Applied(unit.name, Effect.CHANGED)
+
+    def _write(self, unit: Unit, physical: PhysicalDevice, fault: DeviceFault, mark: Mark) -> None:
+        """A rule for each name of the device; a rule that stands, released or of an older fault, tells of this one."""
+        writer, node = self._writer(), self.objects[unit.node]
+        uid = str(node["metadata"]["uid"])  # type: ignore[index]
+        sources = self.view.nodes[unit.node].sources
+        standing = {rule.name: rule for rule in unit.rules}
+        agreed = next((one for one in self.view.nodes[unit.node].testimonies if agree(one.device, unit.device)), None)
+        witness = agreed.said if agreed is not None and agreed.agreed else ""
+        for name in physical.names:
+            body = rule_body(writer.api, name, unit.device, uid, mark, _reason(fault), sources, witness)
+            before = standing.get(rule_name(name))
+            made = writer.renew(before, body) if before is not None else writer.create(body)
+            self.view.watch.take(trim_rule(made))
+
+    def _keep_to_names(self, node: str, now: float) -> None:
+        """After a driver has published its devices anew: rules select the names that their devices have now."""
+        names = {(one.driver, one.pool, one.name): one for one in self.view.watch.slices.names(node)}
+        for unit in self.units(node):
+            self._guarded(node, now, partial(self._follow_names, unit, names))
+
+    def _follow_names(self, unit: Unit, names: Mapping[Tuple[str, str, str], object]) -> None:
+        physical = unit.physical
+        ours = {(one.driver, one.pool, one.name): one for one in physical.names} if physical else {}
+        wrong = [rule for rule in unit.rules if rule.selects in names and rule.selects not in ours]
+        if physical is not None and unit.standing:
+            writer, first = self._writer(), unit.standing[0]
+            ruled = {rule.selects for rule in unit.standing}
+            for selects, one in ours.items():
+                if selects not in ruled:
+                    body = rule_body(
+                        writer.api, one, unit.device, first.node_uid, first.mark, first.reason, first.sources
+                    )
+                    self.view.watch.take(trim_rule(writer.create(body)))
+        for rule in wrong:
+            self.log(f"{unit.node}: {rule.slice_name} is not {rule.device} any more: its rule goes")
+            self._delete(rule)
+
+    def _forget_released(self, unit: Unit, now: float) -> None:
+        """A rule that a person released has served when its fault has ended: the next one is to be answered again."""
+        if unit.fault is None and unit.rules and not unit.standing:
+            report = self.view.rule_report(unit.rules, self.objects.get(unit.node), unit.name, now)
+            for rule in unit.rules if report.verdict is Verdict.OK else ():
+                self._delete(rule)
+
+    def _remove_orphans(self, nodes: Iterable[str], now: float) -> None:
+        """The rules of a node that is gone go with it, and so do those of one that was made anew under its name."""
+        for name in nodes:
+            node = self.objects.get(name)
+            uid = str(node["metadata"]["uid"]) if node is not None else ""  # type: ignore[index]
+            rules = [rule for rule in self.view.watch.rules(name) if rule.node_uid != uid]
+            if not rules:
+                continue
+
+            self._guarded(name, now, partial(self._remove_of_gone, name, rules))
+
+    def _remove_of_gone(self, name: str, rules: Sequence[DeviceRule]) -> None:
+        found = self.client.find(node_path(name))  # it may be there, and not among those that we look after
+        for rule in rules:
+            if found is None or str(found["metadata"]["uid"]) != rule.node_uid:
+                self.log(f"{name}: the node is gone: the rule of its {rule.slice_name} goes")
+                self._delete(rule)
+
+    def _evictions(self, node: str, now: float) -> None:
+        evictions = Evictions(self._writer(), self.settings, self.view.watch, self.log)
+        for unit in self.units(node):
+            self._guarded(node, now, partial(evictions.step, unit.rules, unit.physical))
+
+    def _guarded(self, node: str, now: float, work: Callable[[], object]) -> None:
+        """What fails for one device is tried again later, and holds up no other."""
+        try:
+            work()
+        except ApiError as error:
+            self.log(f"{node}: {error}")
+            self.retry(node, now + AFTER_FAILURE)
+
+    def _delete(self, rule: DeviceRule) -> None:
+        self._writer().delete(rule)
+        self.view.watch.gone(rule.name)
+
+    def _writer(self) -> RuleWriter:
+        api = self.view.watch.api
+        if api is None:
+            raise AdapterError(self.view.watch.why_not())
+        return RuleWriter(self.client, api)
+
+    def _note(self, withheld: Sequence[Withheld], now: float, looked: Set[str]) -> None:
+        standing = {(one.node, one.operation): one.why for one in withheld}
+        for (unit, operation), why in standing.items():
+            if (unit, operation) not in self.withheld:
+                self.log(f"{unit}: {operation.value} withheld: {why}")
+            self.retry(node_of(unit), now + self.again)
+        kept = {key: why for key, why in self.withheld.items() if node_of(key[0]) not in looked}
+        self.withheld = {**kept, **standing}
+
+    def _each(
+        self, operations: Sequence[PlannedOperation], work: Callable[[PlannedOperation], Tuple[Operation, Applied]]
+    ) -> List[Tuple[Operation, Applied]]:
+        if len(operations) < 2:
+            return [work(one) for one in operations]
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(IN_FLIGHT, thread_name_prefix="nhc-devices")
+        return list(self._pool.map(work, operations))
+
+    def close(self) -> None:
+        """End its threads."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _reason(fault: DeviceFault) -> str:
+    """The reason that a rule's taint carries: the fault's that calls for the most drastic repair."""
+    return max(fault.results, key=lambda one: DRASTIC.index(one.outcome.action)).outcome.reason

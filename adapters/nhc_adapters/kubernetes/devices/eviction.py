@@ -1,0 +1,67 @@
+"""NoExecute, where the settings ask for it: first a rule with effect None asks the server what that would evict.
+
+The answer comes once, in the status of that rule: so it is a rule of its own, which is deleted when it was read, while
+the rule that keeps the device out stands. If the answer does not come or cannot be read, nothing is evicted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Callable, Optional, Sequence
+
+from nhc_adapters.kubernetes.devices.rules import NO_EXECUTE, NO_SCHEDULE, DeviceRule, RuleWriter, rule_body, trim_rule
+from nhc_adapters.kubernetes.devices.settings import DeviceRuleSettings
+from nhc_adapters.kubernetes.devices.slices import PhysicalDevice
+from nhc_adapters.kubernetes.devices.watch import DeviceWatch
+
+
+@dataclass
+class Evictions:
+    """One step for one device at a time; what is under way is in the cluster alone."""
+
+    writer: RuleWriter
+    settings: DeviceRuleSettings
+    watch: DeviceWatch
+    log: Callable[[str], None]
+
+    def step(self, rules: Sequence[DeviceRule], physical: Optional[PhysicalDevice]) -> None:
+        """Go on with the eviction from a device. Raises AdapterError."""
+        asking = {rule.selects: rule for rule in rules if rule.dry}
+        for rule in rules:
+            if rule.dry:
+                continue
+            dry = asking.pop(rule.selects, None)
+            if self.settings.effect != NO_EXECUTE or rule.effect != NO_SCHEDULE or rule.hold:
+                if dry is not None:
+                    self._delete(dry)
+            elif dry is None and not rule.would_evict:
+                self._ask(rule, physical)
+            elif dry is not None and dry.evicts is not None:
+                self._answered(rule, dry, dry.evicts)
+        for left in asking.values():
+            self._delete(left)
+
+    def _ask(self, rule: DeviceRule, physical: Optional[PhysicalDevice]) -> None:
+        for one in physical.names if physical is not None else ():
+            if (one.driver, one.pool, one.name) == rule.selects:
+                body = rule_body(
+                    self.writer.api, one, rule.device, rule.node_uid, rule.mark, rule.reason, rule.sources, dry=True
+                )
+                self.watch.take(trim_rule(self.writer.create(body)))
+
+    def _answered(self, rule: DeviceRule, dry: DeviceRule, pods: int) -> None:
+        if pods <= self.settings.evict_most:
+            self.log(f"{rule.node}: {rule.slice_name}: NoExecute: the dry run says: {dry.status}")
+            made = self.writer.change(rule, NO_EXECUTE, would_evict=f"{pods} pods")
+        else:
+            self.log(
+                f"{rule.node}: {rule.slice_name}: NoExecute withheld: {pods} pods would be evicted, "
+                f"at most {self.settings.evict_most}"
+            )
+            made = self.writer.change(rule, NO_SCHEDULE, would_evict=f"{pods} pods")
+        self.watch.take(trim_rule(made))
+        self._delete(dry)
+
+    def _delete(self, rule: DeviceRule) -> None:
+        self.writer.delete(rule)
+        self.watch.gone(rule.name)

@@ -1,0 +1,256 @@
+"""DeviceTaintRules of ours: how one is made, read back, changed and deleted. Nobody else's is ever touched.
+
+A rule carries our label, our mark as text, the device's UUID and PCI address, and what the mark stands on. Its node
+owns it, so that the cluster itself deletes it with the node. Every change names the very rule that was looked at.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from urllib.parse import quote
+
+from nhc.model import DeviceId, printable
+from nhc.ports.adapter import Mark
+from nhc.ports.marks import mark_text, read_mark_text
+from nhc.timestamps import utc
+from nhc_adapters.kubernetes.api.client import JSON_PATCH, MERGE_PATCH, Client
+from nhc_adapters.kubernetes.api.errors import ApiError
+from nhc_adapters.kubernetes.devices.slices import SliceDevice
+from nhc_adapters.kubernetes.nodes.evidence import SOURCE
+from nhc_adapters.kubernetes.nodes.own_marks import HOLD, MANAGER, MARK
+from nhc_adapters.kubernetes.nodes.vocabulary import label_value
+
+GROUP = "resource.k8s.io"
+RULE_VERSIONS = ("v1", "v1beta2", "v1alpha3")
+"""Of DeviceTaintRule, the newest first: stable from 1.37, beta in 1.36, alpha before."""
+SLICE_VERSIONS = ("v1", "v1beta2")
+
+TAINT = "nhc/unhealthy"
+SELECTOR = "app.kubernetes.io/managed-by=nhc"
+NODE, NAME, REASON = "nhc/node", "nhc/device", "nhc/reason"
+"""Labels of a rule, for people (`kubectl get devicetaintrules -L nhc/node,nhc/device`): a label's value may be cut."""
+
+DEVICE = "nhc/device-id"
+"""Annotation: the device's PCI address and UUID, with a space between, `-` where one is not known."""
+
+RELEASED = "nhc/released"
+"""Annotation: who put the device back in service by hand, and when. The effect is None until the fault has ended."""
+
+WOULD_EVICT = "nhc/would-evict"
+"""Annotation: what the API server's dry run with effect None said before the effect became NoExecute."""
+
+WITNESS = "nhc/witness"
+"""Annotation: what the device's driver says of it, where that agrees."""
+
+NONE, NO_SCHEDULE, NO_EXECUTE = "None", "NoSchedule", "NoExecute"
+DRY = "nhc-dry-run"
+"""What the name of a rule begins with that only asks what an eviction would do."""
+
+_PODS = re.compile(r"\b(\d+) pods? would be evicted\b")
+
+
+class DeviceApi(NamedTuple):
+    """The versions that a cluster serves."""
+
+    rules: str
+    slices: str
+
+    def rule_path(self, name: str = "") -> str:
+        path = f"/apis/{GROUP}/{self.rules}/devicetaintrules"
+        return f"{path}/{quote(name, safe='')}" if name else path
+
+    def slice_path(self) -> str:
+        return f"/apis/{GROUP}/{self.slices}/resourceslices"
+
+    def claim_path(self) -> str:
+        return f"/apis/{GROUP}/{self.slices}/resourceclaims"
+
+
+def find_api(client: Client) -> Optional[DeviceApi]:
+    """The newest versions that the cluster serves, None where it serves no DeviceTaintRule. Raises AdapterError."""
+    group = client.find(f"/apis/{GROUP}")
+    served = [str(one.get("version", "")) for one in (group or {}).get("versions") or ()]
+
+    def newest(resource: str, versions: Sequence[str]) -> str:
+        for version in versions:
+            listed = client.find(f"/apis/{GROUP}/{version}") if version in served else None
+            if any(one.get("name") == resource for one in (listed or {}).get("resources") or ()):
+                return version
+        return ""
+
+    rules, slices = newest("devicetaintrules", RULE_VERSIONS), newest("resourceslices", SLICE_VERSIONS)
+    return DeviceApi(rules, slices) if rules and slices else None
+
+
+class DeviceRule(NamedTuple):
+    """A rule of ours. `device` is the physical device that it is meant for, whatever its name selects now."""
+
+    name: str
+    node: str
+    node_uid: str
+    device: DeviceId
+    driver: str
+    pool: str
+    slice_name: str
+    mark: Mark
+    reason: str
+    effect: str
+    sources: Tuple[str, ...]
+    released: str
+    would_evict: str
+    hold: str
+    uid: str
+    evicts: Optional[int]
+    """How many pods the server says NoExecute would evict, None where it has not said so."""
+    status: str
+
+    @property
+    def dry(self) -> bool:
+        """Whether it only asks what an eviction would do."""
+        return self.name.startswith(f"{DRY}.")
+
+    @property
+    def selects(self) -> Tuple[str, str, str]:
+        return self.driver, self.pool, self.slice_name
+
+
+def rule_name(one: SliceDevice, dry: bool = False) -> str:
+    """A rule's name, for its node and device; a hash stands where that is too long, or two drivers might collide."""
+    begin = DRY if dry else "nhc"
+    tail = hashlib.sha256(f"{one.node}/{one.driver}/{one.pool}/{one.name}".encode()).hexdigest()[:8]
+    return f"{begin}.{one.node[:160].strip('.-')}.{one.name[:63].strip('.-')}.{tail}"
+
+
+def rule_body(
+    api: DeviceApi, one: SliceDevice, device: DeviceId, uid: str, mark: Mark, reason: str, sources: Sequence[str],
+    witness: str = "", dry: bool = False,
+) -> Dict[str, Any]:  # fmt: skip
+    """A new rule for a device under one of its names. `uid` is its node's."""
+    return {
+        "apiVersion": f"{GROUP}/{api.rules}",
+        "kind": "DeviceTaintRule",
+        "metadata": {
+            "name": rule_name(one, dry),
+            "labels": {
+                "app.kubernetes.io/managed-by": MANAGER,
+                NODE: label_value(one.node),
+                NAME: label_value(one.name),
+                REASON: label_value(reason),
+            },
+            "annotations": {
+                MARK: mark_text(mark, with_since=True),
+                DEVICE: f"{device.pci or '-'} {device.uuid or '-'}",
+                SOURCE: " ".join(sources),
+                **({WITNESS: witness} if witness else {}),
+            },
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": one.node, "uid": uid}],
+        },
+        "spec": {
+            "deviceSelector": one.selector,
+            "taint": {"key": TAINT, "value": label_value(reason), "effect": NONE if dry else NO_SCHEDULE},
+        },
+    }
+
+
+def read_rule(item: Mapping[str, Any]) -> Optional[DeviceRule]:
+    """A rule of ours, None for anybody else's and for one that makes no sense."""
+    metadata, spec = item.get("metadata") or {}, item.get("spec") or {}
+    annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
+    owner = next((one for one in metadata.get("ownerReferences") or () if one.get("kind") == "Node"), None)
+    mark = read_mark_text(str(annotations.get(MARK, "")))
+    pair = str(annotations.get(DEVICE, "")).split()
+    selector, taint = spec.get("deviceSelector") or {}, spec.get("taint") or {}
+    driver, pool, slice_name = (str(selector.get(key) or "") for key in ("driver", "pool", "device"))
+    if labels.get("app.kubernetes.io/managed-by") != MANAGER or taint.get("key") != TAINT or owner is None:
+        return None
+    if mark is None or not mark.ours or len(pair) != 2 or not (driver and pool and slice_name):
+        return None
+    pci, uuid = ("" if one == "-" else one for one in pair)
+    status = _eviction(item, int(metadata.get("generation") or 0))
+    said = _PODS.search(status)
+    return DeviceRule(
+        str(metadata["name"]), str(owner.get("name", "")), str(owner.get("uid", "")), DeviceId(pci, uuid), driver,
+        pool, slice_name, mark, str(taint.get("value") or ""), str(taint.get("effect", "")),
+        tuple(str(annotations.get(SOURCE, "")).split()), str(annotations.get(RELEASED, "")),
+        str(annotations.get(WOULD_EVICT, "")), str(annotations.get(HOLD, "")), str(metadata.get("uid", "")),
+        int(said[1]) if said else None, status,
+    )  # fmt: skip
+
+
+def _eviction(item: Mapping[str, Any], generation: int) -> str:
+    """What the device taint eviction controller says of the rule as it is now."""
+    for one in (item.get("status") or {}).get("conditions") or ():
+        if one.get("type") == "EvictionInProgress" and int(one.get("observedGeneration") or 0) == generation:
+            return printable(str(one.get("message") or ""), 400)
+    return ""
+
+
+def trim_rule(item: Mapping[str, Any]) -> Dict[str, Any]:
+    """What is kept of a rule."""
+    metadata = {key: value for key, value in (item.get("metadata") or {}).items() if key != "managedFields"}
+    return {"metadata": metadata, "spec": item.get("spec") or {}, "status": item.get("status") or {}}
+
+
+class RuleWriter:
+    """Writes rules. Each call is safe to repeat: a rule's name follows from its node and device."""
+
+    def __init__(self, client: Client, api: DeviceApi) -> None:
+        self.client, self.api = client, api
+
+    def create(self, body: Mapping[str, Any]) -> Dict[str, Any]:
+        """A new rule, or the one that stands under its name. Raises AdapterError, of one that is not ours, too."""
+        name = str(body["metadata"]["name"])
+        try:
+            return self.client.post(self.api.rule_path(), body)
+        except ApiError as error:
+            if error.status != 409:
+                raise
+        standing = self.client.get(self.api.rule_path(name))
+        known = read_rule(standing)
+        if known is None or standing["spec"]["deviceSelector"] != body["spec"]["deviceSelector"]:
+            raise ApiError(409, "AlreadyExists", f"a DeviceTaintRule {name} stands that is not ours")
+        return standing
+
+    def renew(self, rule: DeviceRule, body: Mapping[str, Any]) -> Dict[str, Any]:
+        """Let a rule of ours tell of another fault, and keep its device out if it was released. Raises AdapterError."""
+        taint = body["spec"]["taint"]
+        effect = taint["effect"] if rule.effect == NONE else rule.effect
+        texts = body["metadata"]["annotations"]
+        change: Dict[str, Any] = {
+            "metadata": {
+                "uid": rule.uid,
+                "labels": body["metadata"]["labels"],
+                "annotations": {**texts, RELEASED: None},
+            },
+            "spec": {"taint": {"value": taint["value"], "effect": effect}},
+        }
+        return self.client.patch(self.api.rule_path(rule.name), change, MERGE_PATCH, fieldManager=MANAGER)
+
+    def change(self, rule: DeviceRule, effect: str, **annotations: str) -> Dict[str, Any]:
+        """Give a rule another effect, and annotations (by name, with `_` for `-`). Raises AdapterError."""
+        ops: List[Dict[str, Any]] = [
+            # The version changes with each word of the eviction controller in the rule's status.
+            {"op": "test", "path": "/metadata/uid", "value": rule.uid},
+            {"op": "test", "path": "/spec/taint/effect", "value": rule.effect},
+            {"op": "replace", "path": "/spec/taint/effect", "value": effect},
+        ]
+        for key, value in annotations.items():
+            ops.append({"op": "add", "path": f"/metadata/annotations/nhc~1{key.replace('_', '-')}", "value": value})
+        return self.client.patch(self.api.rule_path(rule.name), ops, JSON_PATCH, fieldManager=MANAGER)
+
+    def delete(self, rule: DeviceRule) -> bool:
+        """Delete this very rule. False where it is gone already. Raises AdapterError."""
+        body = {"preconditions": {"uid": rule.uid}}
+        try:
+            self.client.delete(self.api.rule_path(rule.name), body)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            return False
+        return True
+
+    def release(self, rule: DeviceRule, by: str, now: float) -> Dict[str, Any]:
+        """Back in service by a person's decision: the rule stays, without effect, until its fault has ended."""
+        return self.change(rule, NONE, released=f"by {by} at {utc(now)}" if by else f"at {utc(now)}")

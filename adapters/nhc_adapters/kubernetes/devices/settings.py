@@ -1,0 +1,39 @@
+"""`[devices]` of the controller's settings: whether one device is taken out instead of its node, and how."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from nhc.policy.devices import DEVICE, NODE, DeviceSettings
+from nhc.settings.settings_file import Table
+from nhc_adapters.kubernetes.devices.rules import NO_EXECUTE, NO_SCHEDULE
+
+EVICT_MOST = 8
+"""Pods that an eviction from one device may end: a GPU that is shared by more is a person's to decide."""
+
+
+class DeviceRuleSettings(NamedTuple):
+    """`devices.keep` is `device` where a device's fault takes the device out alone. With `effect` NoExecute its pods
+    are evicted as well, if the server's dry run says that these are at most `evict_most`.
+    """
+
+    devices: DeviceSettings = DeviceSettings()
+    effect: str = NO_SCHEDULE
+    evict_most: int = EVICT_MOST
+
+    @property
+    def on(self) -> bool:
+        return self.devices.keep == DEVICE
+
+
+def read_devices(table: Table) -> DeviceRuleSettings:
+    """The table `[devices]`. Raises SettingsError."""
+    default = DeviceRuleSettings()
+    effects = {one: one for one in (NO_SCHEDULE, NO_EXECUTE)}
+    return DeviceRuleSettings(
+        DeviceSettings(
+            table.choice("keep", {NODE: NODE, DEVICE: DEVICE}, NODE), table.count("most", default.devices.most, least=1)
+        ),
+        table.choice("effect", effects, NO_SCHEDULE),
+        table.count("evict-most", EVICT_MOST),
+    )

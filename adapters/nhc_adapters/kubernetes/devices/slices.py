@@ -1,0 +1,210 @@
+"""The devices that DRA drivers publish in ResourceSlices, by node and by what they really are.
+
+A device's name is its driver's to choose: `gpu-3` may be another GPU after a restart, one GPU may stand under two
+names, and a MIG device is a part of one. So a device is found by its UUID and its PCI address, and where these
+contradict one another it is not found.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+
+from nhc.model import DeviceId
+
+_UUID, _PARENT = "uuid", "parentUUID"
+_PCI = ("pciBusID", "pciAddr", "pciAddress")
+"""How attributes are called: by NVIDIA's driver and by Kubernetes (`resource.kubernetes.io/pciBusID`), by AMD's."""
+
+_ADDRESS = re.compile(r"(?:([0-9a-fA-F]{4,8}):)?([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0-7])")
+
+
+Pool = Tuple[str, str]
+"""A driver, and the name of a pool of its."""
+
+
+class DriverTaint(NamedTuple):
+    """A taint that a driver publishes on one of its devices."""
+
+    key: str
+    value: str
+    effect: str
+
+
+class SliceDevice(NamedTuple):
+    """A device as a driver publishes it. `device` is the physical one: of a MIG device the GPU that it is a part of."""
+
+    node: str
+    driver: str
+    pool: str
+    name: str
+    device: DeviceId
+    taints: Tuple[DriverTaint, ...] = ()
+
+    @property
+    def selector(self) -> Dict[str, str]:
+        """What a rule selects it by."""
+        return {"driver": self.driver, "pool": self.pool, "device": self.name}
+
+
+class PhysicalDevice(NamedTuple):
+    """A physical device, and every name under which drivers give it or its parts out."""
+
+    device: DeviceId
+    names: Tuple[SliceDevice, ...]
+
+
+def pci_address(text: str) -> str:
+    """An address as sysfs writes it (`0000:3b:00.0`), "" for what is none. NVIDIA's tools write 8 digits of domain."""
+    found = _ADDRESS.fullmatch(text.strip())
+    if not found:
+        return ""
+    return f"{int(found[1] or '0', 16):04x}:{found[2]}:{found[3]}.{found[4]}".lower()
+
+
+def agree(one: DeviceId, other: DeviceId) -> bool:
+    """Whether both surely name the same device: all that is known of both is equal, and something is."""
+    both = [(a, b) for a, b in ((one.pci, other.pci), (one.uuid, other.uuid)) if a and b]
+    return bool(both) and all(a == b for a, b in both)
+
+
+def trim_slice(item: Mapping[str, Any]) -> Dict[str, Any]:
+    """What is kept of a ResourceSlice: a GPU's attributes are a kilobyte, and two of them tell who it is."""
+    spec = item.get("spec") or {}
+    return {
+        "metadata": {key: item["metadata"][key] for key in ("name", "resourceVersion") if key in item["metadata"]},
+        "driver": str(spec.get("driver", "")),
+        "pool": spec.get("pool") or {},
+        "devices": _devices(spec),
+    }
+
+
+def _devices(spec: Mapping[str, Any]) -> List[SliceDevice]:
+    found = []
+    for entry in spec.get("devices") or ():
+        node = str(entry.get("nodeName") or spec.get("nodeName") or "")
+        attributes = {key.rpartition("/")[2]: value for key, value in (entry.get("attributes") or {}).items()}
+        uuid = _text(attributes.get(_PARENT)) or _text(attributes.get(_UUID))
+        pci = next(
+            (address for address in map(pci_address, (_text(attributes.get(key)) for key in _PCI)) if address), ""
+        )
+        if node and (uuid or pci):
+            taints = tuple(
+                DriverTaint(str(one.get("key", "")), str(one.get("value") or ""), str(one.get("effect", "")))
+                for one in entry.get("taints") or ()
+            )
+            pool = str((spec.get("pool") or {}).get("name", ""))
+            names = (node, str(spec.get("driver", "")), pool, str(entry.get("name", "")))
+            found.append(SliceDevice(*names, DeviceId(pci, uuid), taints))
+    return found
+
+
+def _text(value: Any) -> str:
+    return str(value.get("string") or "") if isinstance(value, dict) else ""
+
+
+class Slices:
+    """All slices of a cluster, as last seen. `put` is called by one thread, the others read."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._slices: Dict[str, Mapping[str, Any]] = {}
+        self._pools: Dict[Pool, Set[str]] = {}
+        self._nodes: Dict[str, Set[str]] = {}
+        """The names of the slices of each pool, and of those that tell of each node."""
+        self._known: Dict[str, Tuple[Tuple[SliceDevice, ...], Tuple[PhysicalDevice, ...]]] = {}
+
+    def put(self, name: str, item: Optional[Mapping[str, Any]]) -> List[str]:
+        """A slice (of `trim_slice`) is new, different, or gone (None). Returns the nodes whose devices it tells of."""
+        with self._lock:
+            before = self._slices.pop(name, None)
+            touched: Set[str] = set()
+            for one in (before, item):
+                for other in self._pools.get(_pool(one), ()) if one is not None else ():
+                    # A new generation of a pool ends the one before, in whichever slices that is.
+                    touched |= _nodes(self._slices.get(other))
+            if before is not None:
+                _discard(self._pools, _pool(before), name)
+                for node in _nodes(before):
+                    _discard(self._nodes, node, name)
+            if item is not None:
+                self._slices[name] = item
+                self._pools.setdefault(_pool(item), set()).add(name)
+                for node in _nodes(item):
+                    self._nodes.setdefault(node, set()).add(name)
+            touched |= _nodes(before) | _nodes(item)
+            for node in touched:
+                self._known.pop(node, None)
+        return sorted(touched)
+
+    def names(self, node: str) -> Sequence[SliceDevice]:
+        """The devices of a node under all their names, of each pool's newest generation."""
+        return self._of(node)[0]
+
+    def nodes(self) -> List[str]:
+        """The nodes of which slices tell."""
+        with self._lock:
+            return list(self._nodes)
+
+    def physical(self, node: str) -> Tuple[PhysicalDevice, ...]:
+        """The physical devices of a node. What contradicts itself is left out."""
+        return self._of(node)[1]
+
+    def find(self, node: str, device: DeviceId) -> Optional[PhysicalDevice]:
+        """The physical device of a node, None where none, or more than one, may be meant."""
+        found = [one for one in self.physical(node) if agree(one.device, device)]
+        return found[0] if len(found) == 1 else None
+
+    def _of(self, node: str) -> Tuple[Tuple[SliceDevice, ...], Tuple[PhysicalDevice, ...]]:
+        with self._lock:
+            known = self._known.get(node)
+            if known is None:
+                names = tuple(one for name in sorted(self._nodes.get(node, ())) for one in self._newest(name, node))
+                known = self._known[node] = (names, tuple(group(names)))
+            return known
+
+    def _newest(self, name: str, node: str) -> Sequence[SliceDevice]:
+        """What a slice says of a node, unless its pool has a newer generation."""
+        item = self._slices[name]
+        newest = max(_generation(self._slices[other]) for other in self._pools[_pool(item)])
+        return [one for one in item["devices"] if one.node == node] if _generation(item) == newest else ()
+
+
+def _discard(table: Dict[Any, Set[str]], key: object, name: str) -> None:
+    table[key].discard(name)
+    if not table[key]:
+        del table[key]
+
+
+def _nodes(item: Optional[Mapping[str, Any]]) -> Set[str]:
+    return {one.node for one in item["devices"]} if item is not None else set()
+
+
+def _pool(item: Mapping[str, Any]) -> Pool:
+    return item["driver"], str(item["pool"].get("name", ""))
+
+
+def _generation(item: Mapping[str, Any]) -> int:
+    return int(item["pool"].get("generation") or 0)
+
+
+def group(names: Sequence[SliceDevice]) -> List[PhysicalDevice]:
+    """The names of one node's devices, by the physical device that each is."""
+    groups: List[List[SliceDevice]] = []
+    for one in names:
+        related = [some for some in groups if any(_related(one.device, other.device) for other in some)]
+        groups = [some for some in groups if some not in related]
+        groups.append([*(other for some in related for other in some), one])
+    found = []
+    for some in groups:
+        addresses = {one.device.pci for one in some} - {""}
+        uuids = {one.device.uuid for one in some} - {""}
+        if len(addresses) <= 1 and len(uuids) <= 1:
+            device = DeviceId(next(iter(addresses), ""), next(iter(uuids), ""))
+            found.append(PhysicalDevice(device, tuple(sorted(some, key=lambda one: one.name))))
+    return found
+
+
+def _related(one: DeviceId, other: DeviceId) -> bool:
+    return bool((one.pci and one.pci == other.pci) or (one.uuid and one.uuid == other.uuid))

@@ -1,0 +1,128 @@
+"""What a cluster's devices are, and which rules of ours stand: followed while a controller runs, or read once."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any, Callable, Dict, List, Mapping, Optional
+
+from nhc.ports.adapter import AdapterError
+from nhc_adapters.kubernetes.api.client import Client
+from nhc_adapters.kubernetes.api.reflector import Reflector
+from nhc_adapters.kubernetes.devices.rules import SELECTOR, DeviceApi, DeviceRule, find_api, read_rule, trim_rule
+from nhc_adapters.kubernetes.devices.slices import Slices, trim_slice
+
+LOOK_AGAIN = 300.0
+"""Seconds after which a cluster without DeviceTaintRules is asked anew: it may have been upgraded."""
+
+PATIENT = 20.0
+"""Seconds that the first list of slices and rules may take before the nodes are judged without them."""
+
+
+class DeviceWatch:
+    """`changed` is called with the name of each node whose devices or rules changed."""
+
+    def __init__(
+        self,
+        client: Client,
+        changed: Callable[[str], None] = lambda node: None,
+        report: Callable[[str, str], None] = lambda what, cause: None,
+    ) -> None:
+        self.client, self._changed, self._report = client, changed, report
+        self.api: Optional[DeviceApi] = None
+        self.slices = Slices()
+        self.settled = threading.Event()
+        """Whether it is known what the cluster has, or that it cannot be known."""
+        self._rules: Dict[str, DeviceRule] = {}
+        self._versions: Dict[str, int] = {}
+        self._following: List[Reflector] = []
+        self._loaded = False
+
+    def why_not(self) -> str:
+        """Why no device can be taken out by a rule, "" where it can."""
+        if self.api is None:
+            return "the cluster serves no DeviceTaintRule"
+        if not self._loaded and not all(one.synced.is_set() for one in self._following):
+            return "the cluster's devices cannot be read"
+        return ""
+
+    def rules(self, node: str = "") -> List[DeviceRule]:
+        """Our rules, of one node where it is named, by name."""
+        found = [rule for rule in list(self._rules.values()) if not node or rule.node == node]
+        return sorted(found, key=lambda rule: rule.name)
+
+    def take(self, item: Mapping[str, Any]) -> None:
+        """A rule as a write of ours returned it: newer than what is followed, for a moment."""
+        self._take_rule(str(item["metadata"]["name"]), item)
+
+    def gone(self, name: str) -> None:
+        """A rule that we deleted."""
+        self._take_rule(name, None)
+
+    def load(self) -> None:
+        """Read everything once. Raises AdapterError."""
+        self.api = find_api(self.client)
+        if self.api is not None:
+            for item in self.client.items(self.api.slice_path()):
+                self.slices.put(str(item["metadata"]["name"]), trim_slice(item))
+            for item in self.client.items(self.api.rule_path(), labelSelector=SELECTOR):
+                self.take(trim_rule(item))
+        self._loaded = True
+        self.settled.set()
+
+    def run(self, stop: threading.Event) -> None:
+        """Follow until `stop` is set. For a thread of its own."""
+        while not stop.is_set() and self.api is None:
+            try:
+                self.api = find_api(self.client)
+            except AdapterError as error:
+                self._report("asking for DeviceTaintRules", str(error))
+                stop.wait(1.0)
+                continue
+            self._report("asking for DeviceTaintRules", "")
+            if self.api is None:
+                self.settled.set()
+                stop.wait(LOOK_AGAIN)
+        if self.api is not None and not stop.is_set():
+            self._follow(self.api, stop)
+
+    def _follow(self, api: DeviceApi, stop: threading.Event) -> None:
+        slices = Reflector(
+            self.client, api.slice_path(), self._take_slice, trim=trim_slice,
+            report=lambda cause: self._report("following the ResourceSlices", cause),
+        )  # fmt: skip
+        rules = Reflector(
+            self.client, api.rule_path(), self._take_rule, trim=trim_rule, selector=SELECTOR,
+            report=lambda cause: self._report("following the DeviceTaintRules", cause),
+        )  # fmt: skip
+        self._following = [slices, rules]
+        threads = [threading.Thread(target=one.run, args=(stop,), daemon=True) for one in self._following]
+        for thread in threads:
+            thread.start()
+        until = time.monotonic() + PATIENT
+        while not stop.is_set() and self.why_not() and time.monotonic() < until:
+            stop.wait(0.02)
+        self.settled.set()
+        while not stop.is_set() and self.why_not():
+            stop.wait(1.0)
+        for node in {*self.slices.nodes(), *(rule.node for rule in self.rules())}:
+            self._changed(node)
+        stop.wait()
+
+    def _take_slice(self, name: str, item: Optional[Mapping[str, Any]]) -> None:
+        for node in self.slices.put(name, item):
+            self._changed(node)
+
+    def _take_rule(self, name: str, item: Optional[Mapping[str, Any]]) -> None:
+        version = int((item or {}).get("metadata", {}).get("resourceVersion") or 0)
+        if item is not None and version < self._versions.get(name, 0):
+            return  # the watch is behind what a write of ours returned
+        self._versions[name] = version
+        if item is None:
+            del self._versions[name]
+        before = self._rules.pop(name, None)
+        after = read_rule(item) if item is not None else None
+        if after is not None:
+            self._rules[name] = after
+        for node in {one.node for one in (before, after) if one is not None}:
+            self._changed(node)

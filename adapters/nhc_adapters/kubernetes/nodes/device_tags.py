@@ -1,0 +1,67 @@
+"""The devices that a condition's faults speak of, at the end of its message: `[device: PCI UUID REASON ACTION]`.
+
+An agent may write its node's conditions and nothing else, so that is where it says which device is meant. A condition
+has tags only where each of its faults is one device's: one that speaks of the node, or a tag that was cut off, leaves
+the whole of it the node's.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import List, NamedTuple, Sequence, Tuple
+
+from nhc.model import Action, CheckResult, DeviceId, Scope
+
+ROOM = 640
+"""Characters for all tags of a message: eight devices with all that is known of them."""
+
+_TAG = re.compile(r" ?\[device: (\S+) (\S+) ([A-Za-z0-9_]+) ([a-z-]+)\]$")
+_BROKEN = re.compile(r" ?\[device: ")
+_MORE = re.compile(r" \(and \d+ more\)(?=$| \[action: )")
+
+
+class TaggedDevice(NamedTuple):
+    """One device at fault: the reason of its first fault, and the repair that this suggests."""
+
+    device: DeviceId
+    reason: str
+    action: Action
+
+
+def device_tags(failures: Sequence[CheckResult]) -> str:
+    """The tags of a condition with these faults, one a device; "" where they are the node's."""
+    tags: List[str] = []
+    seen: List[DeviceId] = []
+    for one in failures:
+        outcome = one.outcome
+        if outcome.scope is not Scope.DEVICE or not outcome.device.known or not outcome.reason:
+            return ""
+        if any(outcome.device.same(other) for other in seen):
+            continue
+        seen.append(outcome.device)
+        pci, uuid = outcome.device.pci or "-", outcome.device.uuid or "-"
+        tags.append(f" [device: {pci} {uuid} {outcome.reason} {outcome.action.value}]")
+    text = "".join(tags)
+    return text if len(text) <= ROOM else ""
+
+
+def read_device_tags(message: str) -> Tuple[str, Tuple[TaggedDevice, ...]]:
+    """A message without its tags, and the devices that they name; none where one of them makes no sense."""
+    found: List[TaggedDevice] = []
+    text, sound = message, True
+    tag = _TAG.search(text)
+    while tag:
+        pci, uuid, reason, action = ("" if part == "-" else part for part in tag.groups())
+        sound = sound and bool(pci or uuid) and action in {known.value for known in Action}
+        if sound:
+            found.insert(0, TaggedDevice(DeviceId(pci, uuid), reason, Action(action)))
+        text = text[: tag.start()]
+        tag = _TAG.search(text)
+    if _BROKEN.search(text):  # cut off, or in the words of a fault: which devices are meant is not known
+        return message, ()
+    return text, tuple(found) if sound else ()
+
+
+def without_count(why: str) -> str:
+    """Without "(and 2 more)": the devices that were only counted are named beside it."""
+    return _MORE.sub("", why)

@@ -1,0 +1,183 @@
+"""Which device is meant: names, UUIDs and PCI addresses in ResourceSlices and in conditions' messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nhc.model import Action, CheckResult, DeviceId, Report, Scope, crit
+from nhc.policy.devices import DeviceFault
+from nhc.ports.adapter import Mark
+from nhc_adapters.kubernetes.devices.rules import DeviceApi, read_rule, rule_body, rule_name
+from nhc_adapters.kubernetes.devices.slices import (
+    DriverTaint,
+    PhysicalDevice,
+    SliceDevice,
+    Slices,
+    pci_address,
+    trim_slice,
+)
+from nhc_adapters.kubernetes.devices.witness import XID, hear
+from nhc_adapters.kubernetes.nodes.conditions import MESSAGE_LIMIT
+from nhc_adapters.kubernetes.nodes.device_tags import read_device_tags
+from nhc_adapters.kubernetes.nodes.vocabulary import conditions_of
+from nhc_adapters.kubernetes.nodes.vocabulary_file import load
+from tests.support.dra import device, gpu
+
+ONE, TWO = DeviceId("0000:3b:00.0", "GPU-1"), DeviceId("0000:4c:00.0", "GPU-2")
+
+
+def slice_of(
+    *devices: dict[str, Any],
+    name: str = "s",
+    node: str = "n1",
+    pool: str = "n1",
+    generation: int = 1,
+    driver: str = "d",
+) -> dict[str, Any]:
+    spec = {"driver": driver, "nodeName": node, "pool": {"name": pool, "generation": generation}, "devices": devices}
+    return trim_slice({"metadata": {"name": name}, "spec": spec})
+
+
+def known(*items: dict[str, Any]) -> Slices:
+    slices = Slices()
+    for item in items:
+        slices.put(item["metadata"]["name"], item)
+    return slices
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("00000000:3B:00.0", "0000:3b:00.0"),
+        ("3b:00.0", "0000:3b:00.0"),
+        ("00010000:01:00.0", "10000:01:00.0"),
+        ("0001:01:00.0", "0001:01:00.0"),
+        ("gpu-3", ""),
+        ("0000:3b:00.8", ""),
+    ],
+)
+def test_an_address_is_one_however_it_is_written(text: str, address: str) -> None:
+    assert pci_address(text) == address
+
+
+def names(found: PhysicalDevice | None) -> list[str]:
+    return [] if found is None else [one.name for one in found.names]
+
+
+def test_a_device_is_found_by_either_name_and_not_where_they_contradict() -> None:
+    slices = known(slice_of(device("gpu-0", ONE), device("gpu-1", TWO)))
+    assert names(slices.find("n1", ONE)) == ["gpu-0"]
+    assert names(slices.find("n1", DeviceId(pci=TWO.pci))) == ["gpu-1"]
+    assert names(slices.find("n1", DeviceId(uuid="GPU-2"))) == ["gpu-1"]
+    assert slices.find("n1", DeviceId(ONE.pci, TWO.uuid)) is None
+    assert slices.find("n2", ONE) is None
+    assert slices.find("n1", DeviceId(minor="0")) is None
+
+
+def test_a_gpu_stands_for_its_parts_and_its_second_name() -> None:
+    part = device("gpu-0-mig-0", DeviceId(uuid="MIG-7"), parent="GPU-1")
+    slices = known(slice_of(part, device("vfio-0", DeviceId(ONE.pci)), device("gpu-0", ONE), device("gpu-1", TWO)))
+    assert names(slices.find("n1", DeviceId(pci=ONE.pci))) == ["gpu-0", "gpu-0-mig-0", "vfio-0"]
+    assert len(slices.physical("n1")) == 2
+
+
+def test_what_contradicts_itself_is_not_found() -> None:
+    slices = known(slice_of(device("gpu-0", ONE), device("gpu-9", DeviceId(TWO.pci, ONE.uuid))))
+    assert slices.physical("n1") == ()
+
+
+def test_only_the_newest_generation_of_a_pool_counts_even_an_empty_one() -> None:
+    old = slice_of(device("gpu-0", ONE), name="old")
+    slices = known(old, slice_of(device("gpu-5", ONE), name="new", generation=2))
+    assert names(slices.find("n1", ONE)) == ["gpu-5"]
+    assert known(old, slice_of(name="new", generation=2)).find("n1", ONE) is None
+    other = slice_of(device("gpu-1", TWO), name="other", generation=9, driver="e")
+    assert names(known(old, other).find("n1", ONE)) == ["gpu-0"]
+
+
+def test_a_slice_that_goes_takes_its_devices_along() -> None:
+    slices = known(slice_of(device("gpu-0", ONE)))
+    assert slices.find("n1", ONE) is not None
+    assert slices.put("s", None) == ["n1"]
+    assert slices.find("n1", ONE) is None
+
+
+# Tags of a condition.
+
+
+def failure(identity: DeviceId, reason: str = "GpuEcc", scope: Scope = Scope.DEVICE, text: str = "bad") -> CheckResult:
+    outcome = crit(reason, text, target=str(identity), action=Action.RESET_DEVICE)
+    return CheckResult("check_gpu_ecc", outcome._replace(scope=scope, device=identity))
+
+
+def message(*results: CheckResult) -> str:
+    found = {one.type: one for one in conditions_of(Report("n1", "b", 0.0, 0.0, results), load("nhc").said)}
+    return found["NhcHealthy"].message
+
+
+def test_a_condition_names_the_devices_that_its_faults_are_about() -> None:
+    text, tags = read_device_tags(message(failure(ONE), failure(ONE, "GpuLost"), failure(TWO)))
+    assert [(one.device, one.reason, one.action) for one in tags] == [
+        (ONE, "GpuEcc", Action.RESET_DEVICE), (TWO, "GpuEcc", Action.RESET_DEVICE),
+    ]  # fmt: skip
+    assert text.endswith("bad (and 2 more) [action: reset-device]")
+
+
+def test_one_fault_of_the_node_leaves_the_condition_the_nodes() -> None:
+    assert read_device_tags(message(failure(ONE), failure(TWO, scope=Scope.NODE)))[1] == ()
+    assert "[device: " not in message(failure(DeviceId(minor="3")))
+
+
+def test_a_long_message_keeps_its_tags_and_a_tag_that_was_cut_off_means_the_node() -> None:
+    whole = message(failure(ONE, text="x" * 2000))
+    assert len(whole) <= MESSAGE_LIMIT
+    assert read_device_tags(whole)[1][0].device == ONE
+    assert read_device_tags(whole[:-1])[1] == ()
+    assert read_device_tags("[device: - - GpuEcc none]")[1] == ()
+    assert read_device_tags(f"[device: {ONE.pci} {ONE.uuid} GpuEcc explode]")[1] == ()
+    assert message(*(failure(gpu("n1", number % 200)) for number in range(200))).count("[device: ") == 0
+
+
+# Rules.
+
+
+def test_a_rule_is_read_back_and_one_that_is_not_ours_is_not() -> None:
+    one = SliceDevice("n" * 200, "gpu.nvidia.com", "p", "gpu-0", ONE)
+    body = rule_body(DeviceApi("v1", "v1"), one, ONE, "u", Mark("check_gpu_ecc: bad", since=10.0), "GpuEcc", ["A=True"])
+    assert len(rule_name(one)) < 254
+    assert all(len(value) <= 63 for value in body["metadata"]["labels"].values())
+    rule = read_rule(body)
+    assert rule is not None
+    assert (rule.node, rule.device, rule.selects) == (one.node, ONE, ("gpu.nvidia.com", "p", "gpu-0"))
+    assert (rule.mark.why, rule.mark.since, rule.sources) == ("check_gpu_ecc: bad", 10.0, ("A=True",))
+    for change in ({"labels": {}}, {"annotations": {}}, {"ownerReferences": []}):
+        assert read_rule({**body, "metadata": {**body["metadata"], **change}}) is None
+    theirs = {**body["spec"], "taint": {"key": "example.com/x", "effect": "NoSchedule"}}
+    assert read_rule({**body, "spec": theirs}) is None
+
+
+# Another witness.
+
+
+@pytest.mark.parametrize(
+    ("code", "effect", "ours", "agreed", "against"),
+    [
+        ("79", "NoSchedule", ("Xid79",), True, ""),
+        ("79", "NoSchedule", (), False, ""),
+        ("31", "NoSchedule", (), False, "nhc says that Xid 31 is no fault of the device"),
+        ("109", "None", ("Xid109",), False, "nhc says that Xid 109 is fatal"),
+        ("109", "None", ("Xid109", "GpuEcc"), False, ""),
+        ("13", "None", ("Xid79",), False, ""),
+        ("13", "None", (), False, ""),
+    ],
+)
+def test_a_drivers_taint_agrees_contradicts_or_stands_alone(
+    code: str, effect: str, ours: tuple[str, ...], agreed: bool, against: str
+) -> None:
+    taint = DriverTaint(XID, code, effect)
+    physical = PhysicalDevice(ONE, (SliceDevice("n1", "d", "n1", "gpu-0", ONE, (taint,)),))
+    faults = [DeviceFault(ONE, tuple(failure(ONE, reason) for reason in ours))] if ours else []
+    (found,) = hear([physical], faults)
+    assert (found.agreed, found.against) == (agreed, against)
