@@ -30,10 +30,12 @@ from nhc.facts.topology import parse_description
 from nhc.language import loader, site_scripts
 from nhc.language.site_settings import read as read_settings
 from nhc.policy import policy_file
+from nhc.policy.devices import DeviceSettings
 from nhc.remedy import remedy_file as remedy
 from nhc.settings import toml_text
 from nhc.spares import settings as spares
 from nhc_adapters.kubernetes.controller import settings as kubernetes_settings
+from nhc_adapters.kubernetes.devices.settings import DeviceRuleSettings
 from tests.support.documents import PAGES, ROOT, Block, blocks, of_nhc, spans, wrong_usage
 from tests.support.slurmrest import FakeSlurmRest
 
@@ -278,6 +280,13 @@ def kubernetes_toml(block: Block, place: Path) -> None:
     assert [fault.type for fault in found.faults] == re.findall(r'"(\w+)[="]', faults)
 
 
+def kubernetes_devices(block: Block, place: Path) -> None:
+    """`[devices]` of kubernetes.toml, with its defaults but for the switch."""
+    (place / "kubernetes.toml").write_text(block.text)
+    found = kubernetes_settings.read(str(place / "kubernetes.toml")).devices
+    assert found == DeviceRuleSettings(DeviceSettings("device"))
+
+
 def spare_pools(block: Block, place: Path) -> None:
     """Pools of spares.toml: whoever keeps them takes their settings. None is reached."""
     config = place / "kubeconfig"
@@ -310,6 +319,7 @@ READ: dict[tuple[str, str], Callable[[Block, Path], None]] = {
     ("docs/site-scripts.md", "function check_site_licence"): scripts,
     ("docs/kubernetes.md", "resources: [github.com"): kustomization,
     ("docs/kubernetes-marks.md", "[bounds.fleet]"): policy,
+    ("docs/kubernetes-devices.md", "[devices]"): kubernetes_devices,
     ("docs/deep-checks.md", "# context deep"): nhc_conf,
     ("docs/gpu-proof.md", "* |context prolog|"): nhc_conf,
     ("docs/gpu-proof.md", "* |context agent, every 15m|"): nhc_conf,

@@ -131,7 +131,7 @@ def test_ceilings_count_devices_and_a_hold_keeps_its_node_as_it_is(cluster: Clus
         cluster.fail(one, 1)
         until(lambda: cluster.out(one) == {"gpu-1": NO_SCHEDULE})
         cluster.fail(two, 1)
-        until(lambda: controller.says("1 of 24 devices in the fleet are out already, at most 1"))
+        until(lambda: controller.says("1 of 24 devices in the fleet are out, at most 1"))
         assert cluster.out(two) == cluster.out(held) == {}
         cluster.heal(one)
         until(lambda: controller.fleet.devices is not None and cluster.out(one) == {})
