@@ -64,7 +64,7 @@ def _after_healthcheck(report: Report, environ: Mapping[str, str], settings: Map
         if max_age(PROLOG, settings) > 0:
             remember(state, HEALTHCHECK, report)
     status = healthcheck(report, environ, settings, state)
-    if state.load("internal-error"):
+    if report.results and state.load("internal-error"):
         from nhc.hooks.internal_error import works_again
 
         works_again(environ, settings, state)

@@ -67,6 +67,10 @@ def run(hook: str, settings: Dict[str, str], environ: Mapping[str, str]) -> int:
         if recent is not None:
             return after_report(hook, recent, environ, everything, state)
     if not plan.items and context != EPILOG:
+        if not whole.items and context == PROLOG:
+            from nhc.hooks.internal_error import require_a_line
+
+            require_a_line(whole, everything, target)
         return 0  # this hook has nothing to judge by
     devices = job_devices(environ)
     report = _judge(plan, host, state, name, boot_id, devices, deadline(context, everything))

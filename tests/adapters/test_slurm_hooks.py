@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import pwd
 import shutil
+import signal
 import subprocess
 import sys
 from contextlib import suppress
@@ -12,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.require import need
+from tests.support.run import ROOT
 from tests.support.waiting import until
 
 
@@ -187,6 +191,20 @@ def test_a_configuration_that_cannot_be_read_drains_nothing_and_is_seen_until_it
     until(lambda: cluster.state("n2") == "idle", what="n2 to be idle")
 
 
+def test_a_node_that_no_line_is_for_is_seen_until_there_is_one(cluster, hooks):
+    conf = hooks.directory / "nhc" / "nhc.conf"
+    good = conf.read_text()
+    conf.write_text("n1 || check_file_test -d /\n")
+    job = cluster.submit("true", "--nodelist=n2")
+    ended(cluster, job)
+    said = until(lambda: cluster.show("n2").get("Comment"), what="a comment on n2")
+    assert said.endswith(f"nothing is checked: {conf}: no line is for n2, so it is never checked")
+    assert not cluster.show("n1").get("Comment")
+    assert in_service(cluster, "n2")
+    conf.write_text(good)
+    until(lambda: not cluster.show("n2").get("Comment"), what="the comment to go")
+
+
 def test_the_bound_on_drained_nodes_holds_at_the_nodes_themselves(cluster, hooks):
     hooks.configure(NHC_MAX_DRAINED="1")
     hooks.sick("n1")
@@ -317,6 +335,33 @@ def test_a_closed_gate_and_a_suite_before_the_job_keep_a_job_off_a_node(cluster,
     again = cluster.submit("true", "--nodelist=n1")
     until(lambda: cluster.state("n1") in ("drain", "drng"), what="n1 to be drained by its suite")
     until(lambda: requeued(cluster.job(again)), what="the job to be requeued")
+
+
+def test_a_gate_that_is_killed_before_its_drain_lets_no_job_in(cluster, hooks, tmp_path):
+    """Its record is written first: the prolog reads it while the node still looks free to Slurm."""
+    quiet_health_check(hooks)
+    where, fatal = tmp_path / "gate.json", tmp_path / "bin" / "scontrol"
+    fatal.parent.mkdir()
+    real = shutil.which("scontrol", path=cluster.env["PATH"])
+    fatal.write_text(f'#!/bin/sh\ncase "$*" in *update*) kill -9 $PPID; exit 1;; esac\nexec {real} "$@"\n')
+    fatal.chmod(0o755)
+    (tmp_path / "suite.conf").write_text("# context deep\n* || check_file_test -e /etc/passwd\n")
+    (tmp_path / "gate.toml").write_text(
+        f'scheduler = "slurm"\n[adapter]\nconf = "{cluster.conf}"\npath = "{fatal.parent}"\n'
+        f'[groups.all]\nnodes = "n1"\nsuite = "{tmp_path}/suite.conf"\n'
+    )
+    env = {**os.environ, **cluster.env, "NHC_GATE_FILE": str(where), "NHC_STATE_DIR": str(tmp_path / "state"),
+           "NHC_STORE": "", "PYTHONPATH": f"{ROOT}:{ROOT}/adapters"}  # fmt: skip
+    argv = [sys.executable, "-m", "nhc", "gate", "run", "--apply", "-n", "n1", "-s", str(tmp_path / "gate.toml")]
+    killed = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert json.loads(where.read_text())["state"] == "held"
+    assert in_service(cluster, "n1")
+    hooks.configure(f"n1 |context prolog| check_gate -c -f {where}")
+    job = cluster.submit("true", "--nodelist=n1")
+    until(lambda: cluster.state("n1") in ("drain", "drng"), what="n1 to be drained")
+    until(lambda: requeued(cluster.job(job)), what="the job to be requeued")
+    cluster.run("scancel", job)
 
 
 def test_a_verdict_that_is_old_keeps_a_node_out_of_large_jobs_alone(cluster, hooks, tmp_path):
