@@ -1,7 +1,7 @@
 """A made-up fleet: nodes in racks, faults that come and go, repairs that take effect after a while. From one seed.
 
-It stands where a scheduler and a cloud would: `DemoMarker` is a Marker, `DemoRepairer` a Repairer (nhc.ports).
-What judges, decides, writes down and shows is the real thing.
+It stands where a scheduler and a cloud would: it is a Marker and a Repairer (nhc.ports). What judges, decides, writes
+down and shows is the real thing.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import random
 import threading
 import time
-from typing import Callable, Dict, List, NamedTuple, Optional, Sequence
+from typing import Callable, Dict, List, NamedTuple
 
 from nhc.model import Action, CheckResult, Outcome, Report, Verdict
 from nhc.ports.adapter import NodeState
-from nhc.ports.repair import LADDER, Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
-from nhc.testing.made_up import MadeUpNode, MadeUpScheduler, cured
+from nhc.ports.repair import Answer, Machine, Order, Rung, Sent
+from nhc.testing.made_up import MadeUpNode, MadeUpWorld, cured
 
 RACK = 18
 """Nodes of a rack, as an NVL72 has."""
@@ -64,19 +64,13 @@ LASTS = {Rung.RESTART_APP: 3.0, Rung.RESET_DEVICE: 4.0, Rung.RELOAD_DRIVER: 6.0,
 
 
 class DemoNode(MadeUpNode):
-    """One machine. `back` is when a repair under way ends, on the monotonic clock."""
+    """One machine. `silent_until`: it does not report before that time."""
 
     def __init__(self, name: str, rack: str, leaf: str) -> None:
         super().__init__(name)
         self.rack, self.leaf = rack, leaf
         self.faults: Dict[str, FaultKind] = {}
-        self.back = 0.0
-        self.rung: Optional[Rung] = None
         self.silent_until = 0.0
-
-    def begin(self, rung: Rung, now: float) -> None:
-        """A repair has been accepted."""
-        self.rung, self.back = rung, now + LASTS[rung]
 
     def fall_silent(self, until: float) -> None:
         """No report for a while."""
@@ -84,12 +78,8 @@ class DemoNode(MadeUpNode):
 
     def pass_time(self, now: float) -> None:
         """Let a repair that has lasted long enough take effect."""
-        if self.rung is None or now < self.back:
-            return
-        done, self.rung = self.rung, None
-        if LADDER.index(done) >= LADDER.index(Rung.REBOOT):
-            self.boot += 1
-        self.faults = cured(self.faults, done)
+        for rung in self.end_repairs(now):
+            self.faults = cured(self.faults, rung)
 
     def report(self, now: float) -> Report:
         """What nhc would say of it."""
@@ -106,29 +96,28 @@ class DemoNode(MadeUpNode):
         return Report(self.name, f"boot-{self.name}-{self.boot}", now, 0.05, tuple(results), version="demo")
 
 
-class DemoFleet:
-    """All nodes. Threads may share it."""
+class DemoFleet(MadeUpWorld[DemoNode]):
+    """All nodes, their scheduler and their repairer. Threads may share it."""
 
-    def __init__(self, count: int, seed: int, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self.chance = random.Random(seed)  # noqa: S311 (a simulation)
-        self.monotonic = monotonic
-        self.lock = threading.RLock()
+    def __init__(self, count: int, seed: int, clock: Callable[[], float] = time.time) -> None:
         width = len(str(count))
-        self.nodes: Dict[str, DemoNode] = {}
-        for number in range(count):
-            rack = f"r{number // RACK + 1:02}"
-            name = f"gpu{number + 1:0{width}}"
-            self.nodes[name] = DemoNode(name, rack, f"leaf{number // (2 * RACK) + 1}")
+        super().__init__((
+            DemoNode(f"gpu{number + 1:0{width}}", f"r{number // RACK + 1:02}", f"leaf{number // (2 * RACK) + 1}")
+            for number in range(count)
+        ), clock(), LASTS.__getitem__)  # fmt: skip
+        self.chance = random.Random(seed)  # noqa: S311 (a simulation)
+        self.clock = clock
+        self.lock = threading.RLock()
 
     def groups(self) -> Dict[str, Dict[str, str]]:
         """Where each node is."""
-        return {node.name: {"rack": node.rack, "leaf": node.leaf} for node in self.nodes.values()}
+        return {node.name: {"rack": node.rack, "leaf": node.leaf} for node in self.fleet.values()}
 
     def pass_time(self, faults: float) -> None:
         """Let repairs take effect, and let faults come: `faults` on the average."""
         with self.lock:
-            now = self.monotonic()
-            for node in self.nodes.values():
+            now = self.now = self.clock()
+            for node in self.fleet.values():
                 node.pass_time(now)
             for _ in range(int(faults) + (self.chance.random() < faults % 1)):
                 self._break_one(now)
@@ -137,21 +126,21 @@ class DemoFleet:
     def _break_one(self, now: float) -> None:
         kinds = [kind for kind in KINDS if kind.cure not in BY_PERSONS or self._has_room(kind)]
         kind = self.chance.choices(kinds, [kind.weight for kind in kinds])[0]
-        node = self.chance.choice(list(self.nodes.values()))
+        node = self.chance.choice(list(self.fleet.values()))
         node.faults[kind.reason] = kind
         if self.chance.random() < 0.05:  # a leaf switch: several ports of one leaf at once
-            for other in self.nodes.values():
+            for other in self.fleet.values():
                 if other.leaf == node.leaf and self.chance.random() < 0.3:
                     other.faults[SWITCH.reason] = SWITCH
         if self.chance.random() < 0.05:
             node.fall_silent(now + 60)
 
     def _has_room(self, kind: FaultKind) -> bool:
-        return sum(kind.reason in node.faults for node in self.nodes.values()) < max(2, int(WAITING * len(self.nodes)))
+        return sum(kind.reason in node.faults for node in self.fleet.values()) < max(2, int(WAITING * len(self.fleet)))
 
     def _end_warnings(self) -> None:
         """Warnings end by themselves after a while."""
-        for node in self.nodes.values():
+        for node in self.fleet.values():
             for reason, kind in list(node.faults.items()):
                 if kind.verdict is Verdict.WARN and self.chance.random() < 0.02:
                     del node.faults[reason]
@@ -159,51 +148,20 @@ class DemoFleet:
     def reports(self, now: float) -> List[Report]:
         """The reports of all nodes that are up and have something to say."""
         with self.lock:
-            ticks = self.monotonic()
             return [
-                node.report(now) for node in self.nodes.values() if node.rung is None and node.silent_until <= ticks
-            ]
-
-
-class DemoMarker(MadeUpScheduler[DemoNode]):
-    """The scheduler of the made-up fleet."""
-
-    def __init__(self, fleet: DemoFleet) -> None:
-        self.fleet, self.lock = fleet.nodes, fleet.lock
+                node.report(now) for node in self.fleet.values()
+                if not node.repairs and node.silent_until <= self.now
+            ]  # fmt: skip
 
     def state(self, node: DemoNode) -> NodeState:
-        shown = "down" if node.rung else "idle" if node.available else "drained"
+        shown = "down" if node.repairs else "idle" if node.available else "drained"
         return super().state(node)._replace(shown=shown, groups=(node.rack,))
-
-
-class DemoRepairer:
-    """What repairs the made-up machines."""
-
-    def __init__(self, fleet: DemoFleet) -> None:
-        self.fleet = fleet
 
     def can(self, machine: Machine, rung: Rung, device: str = "") -> str:
         return "" if rung in LASTS else f"the made-up machines have no {rung.value}"
 
-    def look(self, machine: Machine) -> Sighting:
-        with self.fleet.lock:
-            node = self.fleet.nodes[machine.node]
-            return Sighting(time.time(), node.name, str(node.boot), "rebooting" if node.rung else "running")
-
     def send(self, order: Order) -> Sent:
-        with self.fleet.lock:
-            node = self.fleet.nodes[order.machine.node]
-            if node.rung is not None:
-                return Sent(Answer.REFUSED, f"{node.rung.value} is under way", retry_after=5.0)
-            node.begin(order.rung, self.fleet.monotonic())
-        return Sent(Answer.ACCEPTED, f"{order.rung.value} begins", order.key)
-
-    def progress(self, order: Order, sent: Sent, before: Sighting) -> Progress:
-        with self.fleet.lock:
-            node = self.fleet.nodes[order.machine.node]
-            if node.rung is not None:
-                return Progress(Stage.WORKING, f"{node.rung.value} is under way")
-        return Progress(Stage.DONE, "it is up again", order.machine.node if order.rung is Rung.REPLACE else "")
-
-    def rights(self) -> Sequence[Right]:
-        return [Right("everything", True, "the machines are made up")]
+        with self.lock:
+            for _until, rung in self.fleet[order.machine.node].repairs:
+                return Sent(Answer.REFUSED, f"{rung.value} is under way", retry_after=5.0)
+            return super().send(order)

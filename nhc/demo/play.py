@@ -18,7 +18,7 @@ from typing import Callable, List, NamedTuple
 from nhc.console import settings as console_settings
 from nhc.console.server import Server, serve
 from nhc.console.sources import StoreSource
-from nhc.demo.fleet import DemoFleet, DemoMarker, DemoRepairer
+from nhc.demo.fleet import DemoFleet
 from nhc.remedy import remedy_file
 from nhc.remedy.actuators import Actuators
 from nhc.remedy.controller import RemedyController
@@ -92,9 +92,7 @@ def make(directory: str, count: int, seed: int, listen: str) -> Demo:
             nodes.NodeDescription(name, kind="demo", groups=groups) for name, groups in fleet.groups().items()
         ])  # fmt: skip
     policy = remedy_file.parse(f'{POLICY}[evidence]\ndirectory = "{directory}/evidence"\n')
-    actuators = Actuators(
-        DemoMarker(fleet), Repairers([RepairerEntry(RepairerSettings("demo", "demo"), DemoRepairer(fleet))])
-    )
+    actuators = Actuators(fleet, Repairers([RepairerEntry(RepairerSettings("demo", "demo"), fleet)]))
     token = secrets.token_urlsafe(12)
     found = console_settings.parse(
         f'listen = "{listen}"\nrefresh = "1s"\nstale = "{STALE:g}s"\n[people.you]\nroles = ["operator", "admin"]\n'

@@ -10,7 +10,7 @@ import tempfile
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
 from nhc.drills.scenarios import Scenario, Stand
-from nhc.drills.world import Killed, MadeUpWorld
+from nhc.drills.world import DrillWorld, Killed
 from nhc.policy.bounds import ACTIONS, FLEET
 from nhc.policy.breaker import NAME
 from nhc.remedy.actuators import Actuators
@@ -79,7 +79,7 @@ def prepared(settings: RemedySettings) -> RemedySettings:
 def play(scenario: Scenario, settings: RemedySettings, node: str, *, nodes: int = 20, takes: float = 300.0) -> Drilled:
     """Play it to its end. Raises StoreError."""
     names = [node, *(f"drill{number:03}" for number in range(1, scenario.nodes or nodes))]
-    world = MadeUpWorld(names, BEGIN, takes)
+    world = DrillWorld(names, BEGIN, takes)
     with tempfile.TemporaryDirectory(prefix="nhc-drill-") as place:
         store = open_store(f"sqlite:///{place}/store.db", anchor=f"{place}/anchor")
         try:
@@ -94,7 +94,7 @@ def play(scenario: Scenario, settings: RemedySettings, node: str, *, nodes: int 
 
 class _Playing:
     def __init__(
-        self, scenario: Scenario, settings: RemedySettings, world: MadeUpWorld, store: Store, node: str
+        self, scenario: Scenario, settings: RemedySettings, world: DrillWorld, store: Store, node: str
     ) -> None:
         self.scenario, self.settings, self.world, self.store, self.node = scenario, settings, world, store, node
         self.timings: List[DrillTiming] = []

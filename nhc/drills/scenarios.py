@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Callable, List, Mapping, NamedTuple, Optional, Sequence
 
-from nhc.drills.world import DrillFault, MadeUpWorld
+from nhc.drills.world import DrillFault, DrillWorld
 from nhc.model import Action
 from nhc.ports.repair import Rung
 from nhc.store.episodes import Episode
@@ -16,7 +16,7 @@ from nhc.store.episodes import Episode
 class Stand(NamedTuple):
     """How far a drill is: the world, the drilled node, seconds since the beginning, and its episodes so far."""
 
-    world: MadeUpWorld
+    world: DrillWorld
     node: str
     since: float
     episodes: Sequence[Episode]
@@ -153,7 +153,7 @@ def _two_faults(stand: Stand) -> None:
     stand.world.fall_sick(stand.node, *map(DrillFault, ordered))
 
 
-def _told(stand: Stand) -> str:
+def _orders_say_why(stand: Stand) -> str:
     bad = _ends("returned", [Rung.REBOOT])(stand)
     if bad or not stand.world.sent:
         return bad
@@ -250,7 +250,7 @@ ALL: Sequence[Scenario] = (
     Scenario("throttled", "", "The provider refuses for now.", _answers("throttled"), REBOOTED),
     Scenario("soft-then-hard", "NVIDIA/NVSentinel#1818", "The reboot does not cure: the harder rung follows.",
              _sick(DrillFault(cure=Rung.POWER_CYCLE)), _ends("returned", [Rung.REBOOT, Rung.POWER_CYCLE])),
-    Scenario("trace", "NVIDIA/NVSentinel#1688", "The order says why, and for which episode.", _sick(), _told),
+    Scenario("trace", "NVIDIA/NVSentinel#1688", "The order says why, and for which episode.", _sick(), _orders_say_why),
     Scenario("operator-resumes", "planetlabs/draino#17", "A person puts the node back while it drains.",
              _busy, _ends("withdrawn", []), _when("draining", _resumed)),
     Scenario("operator-drains", "awesomenix/drainsafe#1", "A person takes the node while it drains.",

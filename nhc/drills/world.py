@@ -6,8 +6,8 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.model import Action, CheckResult, Outcome, Report, Verdict
 from nhc.ports.adapter import AdapterError, Mark, NodeState
-from nhc.ports.repair import Answer, Claim, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
-from nhc.testing.made_up import NEW_BOOT, MadeUpNode, MadeUpScheduler, cured
+from nhc.ports.repair import Answer, Claim, Machine, Order, Progress, Rung, Sent, Sighting, Stage
+from nhc.testing.made_up import NEW_BOOT, MadeUpNode, MadeUpWorld, cured
 
 CHECK = "check_drill"
 RACK = 4
@@ -37,7 +37,7 @@ class DrillSent(NamedTuple):
 
 
 class DrilledNode(MadeUpNode):
-    """One machine. `work` are repairs under way: when they end, and which."""
+    """One machine."""
 
     def __init__(self, name: str, rack: str) -> None:
         super().__init__(name)
@@ -45,7 +45,6 @@ class DrilledNode(MadeUpNode):
         self.unknown = self.silent = False
         self.booted = 0.0
         self.faults: Dict[str, DrillFault] = {}
-        self.work: List[Tuple[float, Rung]] = []
 
     def be_sick(self, faults: Sequence[DrillFault]) -> None:
         """These faults, in this order."""
@@ -59,19 +58,20 @@ class DrilledNode(MadeUpNode):
         """Its check gives no verdict."""
         self.unknown = True
 
-    def repaired(self, rung: Rung, now: float) -> None:
-        """A repair takes effect."""
-        if rung in NEW_BOOT:
-            self.boot, self.booted = self.boot + 1, now
-        self.faults = cured(self.faults, rung)
+    def pass_time(self, now: float) -> None:
+        """Repairs take effect."""
+        before = self.boot
+        for rung in self.end_repairs(now):
+            self.faults = cured(self.faults, rung)
+        if self.boot != before:
+            self.booted = now
 
 
-class MadeUpWorld(MadeUpScheduler[DrilledNode]):
-    """Marker, repairer and clock in one. `takes` is how long a repair takes, in seconds."""
+class DrillWorld(MadeUpWorld[DrilledNode]):
+    """Marker, repairer and clock in one. A repair takes `takes` seconds."""
 
     def __init__(self, names: Sequence[str], now: float, takes: float) -> None:
-        self.now, self.takes = now, takes
-        self.fleet = {name: DrilledNode(name, f"r{at // RACK}") for at, name in enumerate(names)}
+        super().__init__((DrilledNode(name, f"r{at // RACK}") for at, name in enumerate(names)), now, lambda _: takes)
         self.sent: List[DrillSent] = []
         self.marked: List[Tuple[float, str]] = []
         self.cleared: List[Tuple[float, str]] = []
@@ -91,17 +91,15 @@ class MadeUpWorld(MadeUpScheduler[DrilledNode]):
     @property
     def working(self) -> bool:
         """Whether a repair is under way that will take effect."""
-        return any(node.work and not self.deaf.get(node.name) for node in self.fleet.values())
+        return any(node.repairs and not self.deaf.get(node.name) for node in self.fleet.values())
 
     def pass_time(self, seconds: float) -> List[Report]:
         """Let time pass; what the nodes report now."""
         self.now += seconds
         for node in self.fleet.values():
-            for when, rung in list(node.work):
-                if self.now >= when and not self.deaf.get(node.name):
-                    node.work.remove((when, rung))
-                    node.repaired(rung, self.now)
-        return [self.report(node) for node in self.fleet.values() if not node.work and not node.silent]
+            if not self.deaf.get(node.name):
+                node.pass_time(self.now)
+        return [self.report(node) for node in self.fleet.values() if not node.repairs and not node.silent]
 
     def report(self, node: DrilledNode) -> Report:
         """What nhc would say of a node."""
@@ -134,14 +132,6 @@ class MadeUpWorld(MadeUpScheduler[DrilledNode]):
 
     # As a repairer.
 
-    def can(self, machine: Machine, rung: Rung, device: str = "") -> str:
-        del machine, device
-        return "" if rung is not Rung.ESCALATE else "no repair"
-
-    def look(self, machine: Machine) -> Sighting:
-        node = self.fleet[machine.node]
-        return Sighting(self.now, f"i-{node.name}", f"boot{node.boot}", "running")
-
     def claims(self, machine: Machine) -> Sequence[Claim]:
         doing = self.claimed.get(machine.node, "")
         return [Claim("the platform", doing, "the drill")] if doing else []
@@ -155,20 +145,17 @@ class MadeUpWorld(MadeUpScheduler[DrilledNode]):
             return Sent(Answer.AMBIGUOUS, "no answer, and no effect")
         node = self.fleet[order.machine.node]
         self.sent.append(DrillSent(self.now, node.name, order.rung, order.key, order.because, order.episode))
-        node.work.append((self.now + self.takes, order.rung))
+        accepted = super().send(order)
         self.moment("after an order")
-        return Sent(Answer.AMBIGUOUS if mood == "lost" else Answer.ACCEPTED, mood or "accepted", order.key)
+        return accepted._replace(answer=Answer.AMBIGUOUS) if mood == "lost" else accepted
 
     def progress(self, order: Order, sent: Sent, before: Sighting) -> Progress:
         node = self.fleet[order.machine.node]
-        if node.work:
+        if node.repairs:
             return Progress(Stage.WORKING, "under way")
         there = any(one.key == order.key for one in self.sent)
         done = f"boot{node.boot}" != before.boot if order.rung in NEW_BOOT else there
         return Progress(Stage.DONE, f"boot{node.boot}") if done else Progress(Stage.WORKING, "nothing is seen yet")
-
-    def rights(self) -> Sequence[Right]:
-        return [Right("everything", True, "made up")]
 
     # What happens in a scenario.
 
@@ -221,4 +208,4 @@ class MadeUpWorld(MadeUpScheduler[DrilledNode]):
     def _count(self) -> None:
         ours = [node for node in self.fleet.values() if node.mark is not None and node.mark.ours]
         self.most_out = max(self.most_out, len(ours))
-        self.most_at_work = max(self.most_at_work, sum(bool(node.work) for node in self.fleet.values()))
+        self.most_at_work = max(self.most_at_work, sum(bool(node.repairs) for node in self.fleet.values()))

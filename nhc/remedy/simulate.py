@@ -16,7 +16,6 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tup
 from nhc.model import CheckResult, Report, Verdict, ok
 from nhc.policy.bounds import REPAIRS
 from nhc.ports.adapter import Mark, NodeState
-from nhc.ports.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
 from nhc.remedy.actuators import Actuators
 from nhc.remedy.cases import Written
 from nhc.remedy.controller import RemedyController
@@ -29,7 +28,7 @@ from nhc.store import nodes as store_nodes
 from nhc.store import reports as store_reports
 from nhc.store.connect import open_store
 from nhc.store.intake import Incoming
-from nhc.testing.made_up import NEW_BOOT, MadeUpNode, MadeUpScheduler
+from nhc.testing.made_up import MadeUpNode, MadeUpWorld
 
 SOURCE = "recorded"
 
@@ -124,46 +123,20 @@ class _SimulatedNode(MadeUpNode):
         self.busy_until = 0.0
         self.report: Optional[Report] = None
         self.cured: Set[Tuple[str, str, str]] = set()
-        self.under_way: Optional[Tuple[float, Rung]] = None
 
 
-class World(MadeUpScheduler[_SimulatedNode]):
+class SimulatedWorld(MadeUpWorld[_SimulatedNode]):
     """Marker and repairer of the simulation in one."""
 
     def __init__(self, names: Sequence[str], assumed: Assumed, now: float) -> None:
-        self.now, self.assumed = now, assumed
-        self.fleet: Dict[str, _SimulatedNode] = {name: _SimulatedNode(name) for name in sorted(names)}
-
-    # As a Marker.
+        super().__init__(map(_SimulatedNode, sorted(names)), now, lambda _: assumed.takes)
+        self.assumed = assumed
 
     def state(self, node: _SimulatedNode) -> NodeState:
         return super().state(node)._replace(busy=not node.available and self.now < node.busy_until)
 
     def noted(self, node: _SimulatedNode, mark: Optional[Mark]) -> None:
         node.busy_until = self.now + self.assumed.drain
-
-    # As a Repairer.
-
-    def can(self, machine: Machine, rung: Rung, device: str = "") -> str:
-        del machine, rung, device
-        return ""
-
-    def look(self, machine: Machine) -> Sighting:
-        return Sighting(self.now, machine.node, f"boot{self.fleet[machine.node].boot}", "running")
-
-    def send(self, order: Order) -> Sent:
-        self.fleet[order.machine.node].under_way = (self.now + self.assumed.takes, order.rung)
-        return Sent(Answer.ACCEPTED, "simulated", order.key)
-
-    def progress(self, order: Order, sent: Sent, before: Sighting) -> Progress:
-        del sent, before
-        working = self.fleet[order.machine.node].under_way is not None
-        return Progress(Stage.WORKING if working else Stage.DONE, "simulated")
-
-    def rights(self) -> Sequence[Right]:
-        return ()
-
-    # Time.
 
     def go_to(self, now: float, reports: Sequence[Report]) -> List[Report]:
         """Let time pass and history happen; what the nodes report now."""
@@ -174,14 +147,9 @@ class World(MadeUpScheduler[_SimulatedNode]):
             node.cured &= still  # what history shows to have ended is a new fault when it comes again
             node.report = report
         for node in self.fleet.values():
-            if node.under_way is not None and now >= node.under_way[0]:
-                if node.under_way[1] in NEW_BOOT:
-                    node.boots()
-                node.under_way = None
-                if self.assumed.cures and node.report is not None:
-                    node.cured |= {_key(one) for one in node.report.results if one.verdict is Verdict.CRIT}
-        return [self._report(node) for node in self.fleet.values()
-                if node.report is not None and node.under_way is None]  # fmt: skip
+            if node.end_repairs(now) and self.assumed.cures and node.report is not None:
+                node.cured |= {_key(one) for one in node.report.results if one.verdict is Verdict.CRIT}
+        return [self._report(node) for node in self.fleet.values() if node.report is not None and not node.repairs]
 
     def _report(self, node: _SimulatedNode) -> Report:
         assert node.report is not None
@@ -214,7 +182,7 @@ def play(past: FleetHistory, settings: RemedySettings, assumed: Assumed, extra: 
     if not past.reports:
         return PolicyReplay((), (), 0)
     names = {*past.groups, *(one.host for one in past.reports)}
-    world = World(sorted(names), assumed, past.began)
+    world = SimulatedWorld(sorted(names), assumed, past.began)
     done: List[SimulatedAction] = []
     repaired: Set[int] = set()
     waits: Dict[Tuple[str, str], Tuple[float, float]] = {}

@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-from typing import ContextManager, Dict, Generic, List, Mapping, Optional, Protocol, Sequence, TypeVar
+from typing import (
+    Callable,
+    ContextManager,
+    Dict,
+    Generic,
+    Iterable,
+    List,
+    Mapping,
+    Optional,
+    Protocol,
+    Sequence,
+    Tuple,
+    TypeVar,
+)
 
 from nhc.ports.adapter import KEEPER, Applied, Effect, Mark, NodeState
 from nhc.ports.marks import may_clear, may_mark
-from nhc.ports.repair import LADDER, Rung
+from nhc.ports.repair import LADDER, Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
 
 NEW_BOOT = (Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE)
 """Rungs after which a machine has booted."""
@@ -30,21 +43,32 @@ def cured(faults: Mapping[str, F], rung: Rung) -> Dict[str, F]:
 
 
 class MadeUpNode:
-    """One machine, as its scheduler has it: in service or not, with which mark, and whether work runs."""
+    """One machine, as its scheduler has it: in service or not, with which mark, and whether work runs.
+
+    `repairs` are under way: when they end, and which.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.mark: Optional[Mark] = None
         self.available, self.busy = True, False
         self.boot = 1
+        self.repairs: List[Tuple[float, Rung]] = []
 
     def marked(self, mark: Optional[Mark], available: bool) -> None:
         """As the scheduler has it now."""
         self.mark, self.available = mark, available
 
-    def boots(self) -> None:
-        """Another boot."""
-        self.boot += 1
+    def begin(self, rung: Rung, until: float) -> None:
+        """A repair is under way."""
+        self.repairs.append((until, rung))
+
+    def end_repairs(self, now: float) -> List[Rung]:
+        """The repairs that have ended by now; the machine has booted where one of them boots it."""
+        ended = [rung for until, rung in self.repairs if until <= now]
+        self.repairs = [(until, rung) for until, rung in self.repairs if until > now]
+        self.boot += sum(rung in NEW_BOOT for rung in ended)
+        return ended
 
 
 N = TypeVar("N", bound=MadeUpNode)
@@ -102,3 +126,34 @@ class MadeUpScheduler(Generic[N]):
                 self.noted(node, mark)
                 node.marked(mark, mark is None)
             return Applied(name, effect, why)
+
+
+class MadeUpWorld(MadeUpScheduler[N]):
+    """The scheduler and a `nhc.ports.repair.Repairer` in one. `now` is its time, `takes` how long a repair takes."""
+
+    def __init__(self, nodes: Iterable[N], now: float, takes: Callable[[Rung], float]) -> None:
+        self.fleet: Dict[str, N] = {node.name: node for node in nodes}
+        self.now, self.takes = now, takes
+
+    def can(self, machine: Machine, rung: Rung, device: str = "") -> str:
+        del machine, device
+        return "" if rung is not Rung.ESCALATE else "no repair"
+
+    def look(self, machine: Machine) -> Sighting:
+        with self.lock:
+            node = self.fleet[machine.node]
+            return Sighting(self.now, f"i-{node.name}", f"boot{node.boot}", "running")
+
+    def send(self, order: Order) -> Sent:
+        with self.lock:
+            self.fleet[order.machine.node].begin(order.rung, self.now + self.takes(order.rung))
+        return Sent(Answer.ACCEPTED, f"{order.rung.value} begins", order.key)
+
+    def progress(self, order: Order, sent: Sent, before: Sighting) -> Progress:
+        del sent, before
+        with self.lock:
+            working = bool(self.fleet[order.machine.node].repairs)
+        return Progress(Stage.WORKING, "under way") if working else Progress(Stage.DONE, "it is up again")
+
+    def rights(self) -> Sequence[Right]:
+        return [Right("everything", True, "the machines are made up")]

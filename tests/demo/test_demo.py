@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from nhc.check import find
-from nhc.demo.fleet import BY_PERSONS, KINDS, SWITCH, DemoFleet, DemoMarker, DemoRepairer
+from nhc.demo.fleet import BY_PERSONS, KINDS, SWITCH, DemoFleet
 from nhc.model import Verdict
 from nhc.planning.runbooks import find as runbook
 from nhc.ports.adapter import Mark
@@ -91,10 +91,10 @@ class Ticks:
 def test_a_repair_mends_what_it_mends_and_no_more():
     ticks = Ticks()
     fleet = DemoFleet(4, 1, ticks)
-    node = fleet.nodes["gpu1"]
+    node = fleet.fleet["gpu1"]
     mild, hard = (next(kind for kind in KINDS if kind.cure is cure) for cure in (Rung.RESET_DEVICE, Rung.POWER_CYCLE))
     node.faults.update({mild.reason: mild, hard.reason: hard})
-    repairer = DemoRepairer(fleet)
+    repairer = fleet
     before = repairer.look(Machine("gpu1"))
     order = Order("k", "1", 1, Machine("gpu1"), Rung.REBOOT, "why")
     sent = repairer.send(order)
@@ -110,7 +110,7 @@ def test_a_repair_mends_what_it_mends_and_no_more():
 
 
 def test_marks_of_others_stay():
-    marker = DemoMarker(DemoFleet(2, 1))
+    marker = DemoFleet(2, 1)
     marker.fleet["gpu1"].marked(Mark("mine", owner="anna"), False)
 
     assert marker.clear(["gpu1"])[0].effect.value == "refused"
@@ -124,7 +124,7 @@ def test_the_same_seed_gives_the_same_faults():
         fleet = DemoFleet(100, seed, Ticks())
         for _ in range(50):
             fleet.pass_time(1.0)
-        return [sorted(node.faults) for node in fleet.nodes.values()]
+        return [sorted(node.faults) for node in fleet.fleet.values()]
 
     assert faults(3) == faults(3)
     assert faults(3) != faults(4)
@@ -134,10 +134,10 @@ def test_faults_that_wait_for_a_person_leave_room_for_others():
     fleet = DemoFleet(500, 1, Ticks())
     for _ in range(200):
         fleet.pass_time(5.0)
-        for node in fleet.nodes.values():  # what needs no person is mended
+        for node in fleet.fleet.values():  # what needs no person is mended
             node.begin(Rung.POWER_CYCLE, -100.0)
 
-    of = [next(iter(node.faults.values())) for node in fleet.nodes.values() if node.faults]
+    of = [next(iter(node.faults.values())) for node in fleet.fleet.values() if node.faults]
     waiting = [kind.reason for kind in of if kind.cure in BY_PERSONS]
     assert sorted(waiting) == ["GpuRowRemapFailed"] * 5 + ["IbPortDown"] * 5
 

@@ -5,7 +5,7 @@ import pytest
 from nhc.drills import play as drills
 from nhc.drills.play import play, prepared
 from nhc.drills.scenarios import ALL, BY_NAME
-from nhc.drills.world import DrillSent, MadeUpWorld
+from nhc.drills.world import DrillSent, DrillWorld
 from nhc.ports.repair import Rung
 from nhc.remedy.remedy_file import parse
 from tests.support.run import nhc
@@ -58,7 +58,7 @@ failures = 0
 
 
 def test_a_second_order_for_the_same_rung_is_seen():
-    world = MadeUpWorld(["a"], drills.BEGIN, 60.0)
+    world = DrillWorld(["a"], drills.BEGIN, 60.0)
     world.sent = [DrillSent(1.0, "a", Rung.REBOOT, key, "why", "1") for key in ("x", "y")]
     playing = drills._Playing(BY_NAME["fault"], prepared(DEFAULT), world, None, "a")
     assert playing._twice() == "sent more than once: reboot of a"
