@@ -252,7 +252,7 @@ class Difference(NamedTuple):
     held_after: Tuple[str, ...]
 
 
-OURS = frozenset({"effect", "evidence", "verify", "work", "cluster", "not-now"})
+OURS = frozenset({"effect", "evidence", "verify", "proof", "work", "cluster", "not-now"})
 """Waits that are a step of the loop, and no bound."""
 
 
