@@ -71,7 +71,7 @@ class SinkProcess:
             try:
                 standing = sink.standing()
             except PASSING as error:
-                self._trouble(_said(error))
+                self._trouble(_error_text(error))
                 self._take(wait)
                 wait = min(wait * 2, RETRY[1])
         self.say(standing=[list(one) for one in standing or ()])
@@ -89,7 +89,7 @@ class SinkProcess:
             try:
                 self._deliver(sink)
             except PASSING as error:
-                self._trouble(_said(error))
+                self._trouble(_error_text(error))
                 wait = min(max(wait * 2, RETRY[0]), RETRY[1])
             else:
                 self._trouble(problem() if problem is not None else "")
@@ -167,6 +167,6 @@ class SinkProcess:
         os._exit(status)
 
 
-def _said(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     """An adapter says it in its own words; of other errors the kind is named too."""
     return str(error) if isinstance(error, AdapterError) else f"{type(error).__name__}: {error}"

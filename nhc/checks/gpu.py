@@ -175,7 +175,7 @@ def not_reported(device: Device, area: str, what: str) -> Outcome:
     return skip("NotSupported", f"{device.name or device.vendor} does not tell {what}", target=device.label)
 
 
-def vendor_word(value: str) -> str:
+def checked_vendor(value: str) -> str:
     """The second argument of Azure's check_gpu_count: `rocm` for AMD, or a vendor's name."""
     word = {"rocm": "amd", "cuda": "nvidia", "": ""}.get(value.lower(), value.lower())
     if word not in ("", "nvidia", "amd", "neuron", "gaudi"):
@@ -187,7 +187,7 @@ def vendor_word(value: str) -> str:
     "check_gpu_count",
     DEVICES,
     arg("count", whole, "how many accelerators the node has (default: as many as the PCI bus shows)"),
-    arg("vendor", vendor_word, "count only those of one vendor: nvidia, amd (or rocm), neuron, gaudi", ""),
+    arg("vendor", checked_vendor, "count only those of one vendor: nvidia, amd (or rocm), neuron, gaudi", ""),
     timeout=30,
     source=SOURCE,
     parts=(),

@@ -136,11 +136,11 @@ def check_gpu_proof(
         outcomes += judge(host, target, found)
         device, free = target.device, not (_in_use(target.device) or target.device.modes.mig)
         if free and not (kinds or memory) and outcomes[-1].verdict is Verdict.OK:
-            _found_right(host, device)
+            _forget_wrong(host, device)
     return [*outcomes, *_judge_pairs(targets, answer["pairs"], answer["seed"])]
 
 
-def _found_right(host: Host, device: Device) -> None:
+def _forget_wrong(host: Host, device: Device) -> None:
     """A whole proof has found this GPU right with nobody on it: what was wrong with it has been repaired."""
     name = device.id or device.label
     if name in memories.recall(host.memory, WRONG):

@@ -120,7 +120,7 @@ def _kill(host: Host, pid: int) -> str:
     return "; killed"
 
 
-def _found(
+def _rogue_processes(
     host: Host, ignored: Ignored, rogue: Callable[[UserProcess], bool]
 ) -> Tuple[List[UserProcess], Optional[Outcome]]:
     try:
@@ -151,7 +151,7 @@ def check_ps_unauth_users(
     Example: * || check_ps_unauth_users log syslog kill
     """
     ignored = Ignored(_words(programs), _words(uids), _words(users), _words(ignored_pids))
-    rogues, failed = _found(host, ignored, lambda process: process.user not in host.fact(job_users))
+    rogues, failed = _rogue_processes(host, ignored, lambda process: process.user not in host.fact(job_users))
     if failed is not None:
         return failed
     fine = "all processes belong to authorised users"
@@ -184,7 +184,7 @@ def check_ps_userproc_lineage(
             wanted = "This check requires a supported resource manager (e.g., Slurm, TORQUE, SGE, LSF)"
             return unknown("NoResourceManager", f"{wanted}: {found.how}" if found.unsure else wanted)
     ignored = Ignored(_words(programs), _words(uids), _words(users), _words(ignored_pids))
-    rogues, failed = _found(host, ignored, lambda process: not descends(host, process.pid, pattern))
+    rogues, failed = _rogue_processes(host, ignored, lambda process: not descends(host, process.pid, pattern))
     if failed is not None:
         return failed
     fine = "all users' processes descend from the resource manager"

@@ -53,7 +53,7 @@ def check_scheduler_ping(
         return which
     try:
         answer = scheduler.ping(host, which, deadline)
-    except scheduler.Untold as error:
+    except scheduler.BadSchedulerAnswer as error:
         return unknown("SchedulerUntold", str(error))
     except OSError as error:
         return unknown("CommandMissing", f"{error.filename}: {error.strerror}")
@@ -97,7 +97,7 @@ def check_scheduler_node(
     wanted = node or host.setting("SLURMD_NODENAME") or host.system.hostname().partition(".")[0]
     try:
         found = scheduler.view(host, which, wanted, deadline)
-    except scheduler.Untold as error:
+    except scheduler.BadSchedulerAnswer as error:
         return unknown("SchedulerUntold", str(error))
     except OSError as error:
         return unknown("CommandMissing", f"{error.filename}: {error.strerror}")

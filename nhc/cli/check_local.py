@@ -50,7 +50,7 @@ def run(options: CheckLocalOptions) -> int:
     if max_age is not None:
         fresh = fresh_report(state, max_age, host, options) or _agents_report(state, max_age, host, options)
         if fresh is not None:
-            return _told(fresh, options)
+            return _print_report(fresh, options)
     problems: List[str] = []
     asked = question(options)
     plan = plan_of(asked, name, host, state, problems)
@@ -79,10 +79,10 @@ def run(options: CheckLocalOptions) -> int:
         sys.stderr.write("\r\033[K")
     if max_age is not None:
         remember(state, report, options)
-    return _told(report, options)
+    return _print_report(report, options)
 
 
-def _told(report: Report, options: CheckLocalOptions) -> int:
+def _print_report(report: Report, options: CheckLocalOptions) -> int:
     """Print the report; the exit status, an unknown verdict counted as --on-unknown says."""
     from nhc.cli.report_output import emit
 

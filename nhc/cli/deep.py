@@ -254,7 +254,7 @@ def list_command(suite: str, form: str, node: str) -> None:
     try:
         there = suites.suites(host)
         chosen = [suite] if suite else [found.name for found in there.values()]
-        descriptions = [_told(one, host, name, state) for one in chosen]
+        descriptions = [_suite_value(one, host, name, state) for one in chosen]
     except ConfigError as error:
         raise SystemExit(_refuse("\n".join(problem.show() for problem in error.problems))) from None
     except suites.NoSuite as error:
@@ -270,7 +270,7 @@ def list_command(suite: str, form: str, node: str) -> None:
             click.echo(f"    {show_seconds(round(check['seconds'])):>8}  {check['line']}")
 
 
-def _told(name: str, host: Host, node: str, state: State) -> Dict[str, Any]:
+def _suite_value(name: str, host: Host, node: str, state: State) -> Dict[str, Any]:
     plan = suites.plan_of(name, host, node, state)
     found = None if name == suites.OWN else suites.find(name, host)
     steps = runner.estimate(plan.items, state)

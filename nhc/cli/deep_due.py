@@ -12,7 +12,7 @@ import click
 from nhc.cli.durations import DURATION
 from nhc.cli.gate import ADMIT, REFUSE
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.store import FORM, SETTINGS, URL, found, guarded
+from nhc.cli.store import FORM, SETTINGS, URL, guarded, store_settings
 from nhc.deep.due import DeepRule, Due, due
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
 from nhc.matching.node_ranges import expand
@@ -23,7 +23,7 @@ from nhc.store.errors import StoreError
 
 SHOWN = 3
 """Nodes that the owner of a job is shown; the others are counted."""
-TOLD_WITHIN = 10.0
+ANSWER_WITHIN = 10.0
 """Seconds that one command of Slurm may take that tells a job's owner."""
 
 _rule = under("What is asked for")
@@ -101,7 +101,7 @@ def _late(nodes: Sequence[str], rule: DeepRule, path: str, url: str) -> Tuple[Du
     from nhc.store import deep
     from nhc.store.settings import opened
 
-    store = opened(found(path, url), create=False)
+    store = opened(store_settings(path, url), create=False)
     try:
         with store.read() as connection:
             return due(nodes, deep.last_conclusive(connection, nodes, rule.suites), rule, time.time())
@@ -114,7 +114,7 @@ def _tell(job: str, late: Sequence[Due]) -> None:
     named = "; ".join(f"{one.node} {one.why}" for one in late[:SHOWN])
     more = f" (and {len(late) - SHOWN} more nodes)" if len(late) > SHOWN else ""
     try:
-        adapter = open_adapter("slurm", {"NHC_RM_PATH": os.environ.get("NHC_RM_PATH", "")}, os.environ, TOLD_WITHIN)
+        adapter = open_adapter("slurm", {"NHC_RM_PATH": os.environ.get("NHC_RM_PATH", "")}, os.environ, ANSWER_WITHIN)
         if isinstance(adapter, JobMessages):
             adapter.tell_job(job, printable(f"NHC: the job waits for deep checks: {named}{more}"))
     except (NoAdapter, AdapterError) as error:

@@ -10,7 +10,7 @@ import click
 
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.cli.remedy_options import age, table, when
-from nhc.cli.store import FORM, SETTINGS, URL, found, guarded
+from nhc.cli.store import FORM, SETTINGS, URL, guarded, store_settings
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
 from nhc.model import printable
 from nhc.store import deep
@@ -31,7 +31,7 @@ def status(path: str, url: str, form: str, older_than: float) -> None:
     """Show the newest sweeps, and for each node the last verdict of each suite with its age."""
 
     def run() -> int:
-        store = opened(found(path, url), create=False)
+        store = opened(store_settings(path, url), create=False)
         now = time.time()
         with store.read() as connection:
             newest = deep.newest_sweeps(connection, SHOWN)
@@ -43,7 +43,7 @@ def status(path: str, url: str, form: str, older_than: float) -> None:
                 "nodes": [{**one._asdict(), "age": round(one.age(now))} for one in last],
             }, indent=2, ensure_ascii=False))  # fmt: skip
             return EXIT_HEALTHY
-        rows = [[str(row.id), row.state, when(row.began), row.by, counts.get(row.id, _said(row))] for row in newest]
+        rows = [[str(row.id), row.state, when(row.began), row.by, counts.get(row.id, _summary(row))] for row in newest]
         for line in table([["sweep", "state", "began", "by", ""], *rows]):
             click.echo(line)
         click.echo()
@@ -65,7 +65,7 @@ def show(number: int, path: str, url: str, form: str) -> None:
 
     Exit status: 0 nobody is to blame and all were tested, 1 somebody is, 2 there is no such sweep, 3 could not tell.
     """
-    guarded(lambda: show_sweep(opened(found(path, url), create=False), number, form))
+    guarded(lambda: show_sweep(opened(store_settings(path, url), create=False), number, form))
 
 
 def show_sweep(store: Store, number: int, form: str) -> int:
@@ -112,7 +112,7 @@ def history(node: str, path: str, url: str, form: str, last: int) -> None:
     """Show what deep checks and sweeps found of a node, the newest first."""
 
     def run() -> int:
-        store = opened(found(path, url), create=False)
+        store = opened(store_settings(path, url), create=False)
         with store.read() as connection:
             rows = deep.history(connection, node, last)
         if form == "json":
@@ -137,7 +137,7 @@ def _counts(tests: List[SweepTest]) -> str:
     return f"round {turn}, " + ", ".join(f"{sum(t.state == word for t in tests)} {word}" for word in words)
 
 
-def _said(row: StoredSweep) -> str:
+def _summary(row: StoredSweep) -> str:
     blames = json.loads(row.findings).get("blames", [])
     return row.message or "; ".join(printable(blame["message"]) for blame in blames[:3]) or "nobody is to blame"
 

@@ -9,7 +9,7 @@ import click
 from nhc.cli.durations import DURATION
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.cli.remedy_options import person
-from nhc.cli.store import SETTINGS, URL, found, guarded
+from nhc.cli.store import SETTINGS, URL, guarded, store_settings
 from nhc.deep.sweep import Surroundings, Sweeper
 from nhc.deep.sweep_plan import BadPlan, read
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNKNOWN, EXIT_USAGE
@@ -39,7 +39,7 @@ def command(number: int, path: str, url: str, by: str, wait: float) -> None:
     """
 
     def run() -> int:
-        store = opened(found(path, url), create=False)
+        store = opened(store_settings(path, url), create=False)
         try:
             with store.write() as connection:
                 deep.ask_to_stop(connection, number, f"stopped by {person(by)}", time.time())

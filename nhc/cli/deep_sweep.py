@@ -14,7 +14,7 @@ from nhc.cli.deep_sweep_plan import RefusedSweep, plan_of, settings_of
 from nhc.cli.durations import DURATION
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.cli.remedy_options import person
-from nhc.cli.store import SETTINGS, URL, found, guarded
+from nhc.cli.store import SETTINGS, URL, guarded, store_settings
 from nhc.deep.continuous import Endless
 from nhc.deep.continuous import run as run_endless
 from nhc.deep.continuous import window as read_window
@@ -133,7 +133,7 @@ def _new_plan(options: Dict[str, Any]) -> SweepPlan:
     store: Optional[Store] = None
     if options["job"]:
         try:
-            store = opened(found(options["path"], options["url"]), create=False)
+            store = opened(store_settings(options["path"], options["url"]), create=False)
         except StoreError as error:
             click.echo(f"nhc deep sweep: {printable(str(error))}", err=True)
     try:
@@ -170,7 +170,7 @@ def _run(options: Dict[str, Any]) -> int:
     if not options["number"]:
         plan = _new_plan(options)
         new = plan, _launcher(options["launcher_name"], plan)
-    store = opened(found(options["path"], options["url"]), create=new is not None)
+    store = opened(store_settings(options["path"], options["url"]), create=new is not None)
     leader = Leader(store, name="sweep")
     try:
         if not leader.attempt():
@@ -212,7 +212,7 @@ def _endless(options: Dict[str, Any]) -> int:
         raise RefusedSweep(f"--window {error}") from None
     launcher = _launcher(options["launcher_name"], plan)
     by = person(options["by"])
-    store = opened(found(options["path"], options["url"]))
+    store = opened(store_settings(options["path"], options["url"]))
     leader = Leader(store, name="sweep")
     statuses: Set[int] = set()
     signals = Signals()

@@ -35,7 +35,7 @@ def run(options: SweepOptions) -> int:
     settings = fleet_options.settings(options, nodes)
     history = SweepHistory("" if options["no_history"] else options["history"] or default_path())
     started = time.time()
-    number = history.begin(_words(), __version__, started, len(nodes))
+    number = history.begin(_command_line(), __version__, started, len(nodes))
     picture = Picture(nodes, started, options["group_by"])
     waiting = dict.fromkeys(range(len(nodes)))
     notes: List[str] = []
@@ -150,7 +150,7 @@ def again(options: ReportOptions) -> int:
     return EXIT_HEALTHY
 
 
-def _words() -> str:
+def _command_line() -> str:
     """The command line as the history shows it. No secret is ever an argument."""
     import shlex
 

@@ -44,19 +44,19 @@ def carried_out(name: str, work: Callable[[], int]) -> None:
     try:
         status = work()
     except CommandError as error:
-        status = _said(name, error, error.status)
+        status = _complain(name, error, error.status)
     except ConfigError as error:
-        status = _said(name, "\n".join(problem.show() for problem in error.problems), EXIT_USAGE)
+        status = _complain(name, "\n".join(problem.show() for problem in error.problems), EXIT_USAGE)
     except (SettingsError, NoAdapter, suites.NoSuite) as error:
-        status = _said(name, error, EXIT_USAGE)
+        status = _complain(name, error, EXIT_USAGE)
     except AdapterError as error:
-        status = _said(name, error, EXIT_UNKNOWN)
+        status = _complain(name, error, EXIT_UNKNOWN)
     except OSError as error:
-        status = _said(name, f"{error.filename or 'nhc'}: {error.strerror or error}", EXIT_UNKNOWN)
+        status = _complain(name, f"{error.filename or 'nhc'}: {error.strerror or error}", EXIT_UNKNOWN)
     raise SystemExit(status)
 
 
-def _said(name: str, why: object, status: int) -> int:
+def _complain(name: str, why: object, status: int) -> int:
     print(f"nhc gate {name}: {printable(str(why))}", file=sys.stderr)
     return status
 

@@ -47,7 +47,7 @@ def known(matches: CatalogueRow) -> Known:
     said = [cells for cells in table("kernel_sources.tsv") if (cells[0], cells[1]) == (matches.kind, matches.code)]
     return Known(matches.kind, matches.code, matches.severity, matches.action, matches.message,
                  ends(matches.kind, matches.code, matches.severity, matches.action),
-                 [in_words(rule) for rule in repeats() if (rule.kind, rule.code) == (matches.kind, matches.code)], "",
+                 [rule_text(rule) for rule in repeats() if (rule.kind, rule.code) == (matches.kind, matches.code)], "",
                  _each(cells[2] for cells in said), _each(cells[3] for cells in said), matches.source,
                  [cells[4] for cells in said])  # fmt: skip
 
@@ -66,7 +66,7 @@ def numbered(kind: str, code: str) -> Iterator[Known]:
             yield found._replace(
                 code=code, severity=cells[2], action=cells[3], message=cells[1], examples=[],
                 ends=ends(kind, code, cells[2], cells[3]), decision=cells[DECISION[kind]],
-                repeats=[in_words(rule) for rule in repeats() if rule.kind == kind
+                repeats=[rule_text(rule) for rule in repeats() if rule.kind == kind
                          and (rule.code == code or (rule.code == "*fatal" and cells[2] == "fatal"))],
                 source=f"nhc/data/{kind}.tsv",
             )  # fmt: skip
@@ -90,7 +90,7 @@ def ends(kind: str, code: str, severity: str, action: str) -> List[str]:
     return [*found, "nhc ack"]
 
 
-def in_words(rule: Repeat) -> str:
+def rule_text(rule: Repeat) -> str:
     """A rule of repeats.tsv."""
     alone = ", and no other device has it as often," if rule.others == "clean" else ""
     said = f"{rule.times} times within {rule.span} on one {rule.place}{alone} is"
@@ -180,7 +180,7 @@ def why(match: Match, row: CatalogueRow) -> List[str]:
     for rule in repeats():
         wanted = rule.code == match.code or (rule.code == "*fatal" and match.severity == "fatal")
         if rule.kind == match.kind and wanted:
-            lines.append(f"repeated: {in_words(rule)} (repeats.tsv)")
+            lines.append(f"repeated: {rule_text(rule)} (repeats.tsv)")
     if match.recovers:
         lines.append(f"recovers: {', '.join(match.recovers)}")
     if match.severity not in (INFO, APP):

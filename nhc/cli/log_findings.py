@@ -53,7 +53,7 @@ class LogFindings:
         self._take(text[done:])
 
     def _boot(self) -> None:
-        from nhc.kernlog.device_state import found_clean
+        from nhc.kernlog.device_state import device_recovered
 
         if not self._last:
             return  # the log begins with it
@@ -62,7 +62,7 @@ class LogFindings:
         self._began = self._last
         before = dict(self.state.get("findings", {}))
         findings.enter_boot(
-            self.state, f"boot-{self._boots}", lambda one: found_clean(host, one) if host is not None else None
+            self.state, f"boot-{self._boots}", lambda one: device_recovered(host, one) if host is not None else None
         )
         self._note_ended(before, self.state.get("findings", {}), "the node was restarted")
 

@@ -143,14 +143,14 @@ def replay_command(
         if compare:
             golden = wire.parse(read_text(f"{directory}/report.json"))
     except (OSError, ValueError) as error:
-        click.echo(f"nhc replay: {_said(error)}", err=True)
+        click.echo(f"nhc replay: {_error_text(error)}", err=True)
         raise SystemExit(EXIT_USAGE) from None
     try:
         report = _judge(replay, list(config))
     except ConfigError as error:
         raise SystemExit(_show(error)) from None
     except OSError as error:  # not the recording: this machine's own disk, descriptors or processes
-        click.echo(f"nhc replay: {_said(error)}", err=True)
+        click.echo(f"nhc replay: {_error_text(error)}", err=True)
         raise SystemExit(EXIT_UNKNOWN) from None
     if compare:
         lines = differences(golden, report)
@@ -195,7 +195,7 @@ def differences(golden: Report, report: Report) -> List[str]:
     return lines
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
 
 

@@ -17,7 +17,7 @@ from nhc.cli.notices import SETTINGS as NOTICES
 from nhc.cli.notices_run import service_of as notices_service
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.cli.remedy_run import service_of as remedy_service
-from nhc.cli.store import found as store_found
+from nhc.cli.store import store_settings
 from nhc.rounds.host_settings import PATH, HostSettings, SparesPart, load
 from nhc.rounds.hosting import host
 from nhc.rounds.leader import Leader
@@ -85,7 +85,7 @@ def server_of(settings: HostSettings) -> Optional[Callable[[StopSignals], None]]
     """The server, for the main thread; None where it is not hosted."""
     if settings.server is None:
         return None
-    of_server, of_store = reports.settings_of(settings.server), store_found(settings.store, "")
+    of_server, of_store = reports.settings_of(settings.server), store_settings(settings.store, "")
 
     def front(stop: StopSignals) -> None:
         from nhc.server.run import CannotServe

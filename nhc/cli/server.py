@@ -9,7 +9,7 @@ import time
 import click
 
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.store import FORM, URL, found, guarded, who
+from nhc.cli.store import FORM, URL, guarded, store_settings, who
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
 from nhc.light import TYPE_CHECKING
 from nhc.model import printable
@@ -42,7 +42,7 @@ def run(server_path: str, listen: str, path: str, url: str) -> None:
     """
     from nhc.server.settings import loopback
 
-    settings = found(path, url)
+    settings = store_settings(path, url)
     server = settings_of(server_path)
     if listen:
         server = server._replace(listen=listen)
@@ -100,7 +100,7 @@ def token(node: str, path: str, url: str, only: bool) -> None:
 
     Exit status: 0, 2 wrong usage, 3 the store cannot be used.
     """
-    settings = found(path, url)
+    settings = store_settings(path, url)
     if not node or node != printable(node).strip() or len(node) > 253:
         raise click.UsageError(f"{printable(node, 60)!r} is no node's name")
 
@@ -128,7 +128,7 @@ def revoke(node: str, path: str, url: str) -> None:
 
     Exit status: 0 ended, 1 the node had none, 2 wrong settings, 3 the store cannot be used.
     """
-    settings = found(path, url)
+    settings = store_settings(path, url)
 
     def ending() -> int:
         from nhc.store import tokens as table
@@ -153,7 +153,7 @@ def tokens(node: str, path: str, url: str, form: str) -> None:
 
     Exit status: 0, 2 wrong settings, 3 the store cannot be used.
     """
-    settings = found(path, url)
+    settings = store_settings(path, url)
 
     def listing() -> int:
         from nhc.store import tokens as table

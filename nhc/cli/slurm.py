@@ -28,7 +28,12 @@ if TYPE_CHECKING:
         token_file: Optional[str]
 
 
-WORDS = {Operation.MARK: "drain", Operation.CLEAR: "resume", Operation.REBOOT: "reboot", Operation.REPLACE: "replace"}
+SLURM_NAMES = {
+    Operation.MARK: "drain",
+    Operation.CLEAR: "resume",
+    Operation.REBOOT: "reboot",
+    Operation.REPLACE: "replace",
+}
 
 
 @click.command("sync", cls=GroupedCommand)
@@ -58,7 +63,7 @@ def sync_command(**options: Unpack[SlurmSyncOptions]) -> None:
 
 def run(options: SlurmSyncOptions) -> int:
     """Carry out `nhc slurm sync`."""
-    return carry_out("nhc slurm sync", lambda: controller(options), WORDS, options)
+    return carry_out("nhc slurm sync", lambda: controller(options), SLURM_NAMES, options)
 
 
 def controller(options: SlurmSyncOptions) -> Marker:

@@ -18,7 +18,7 @@ from nhc.cli.remedy_site import site_of
 from nhc.model import printable
 from nhc.plugins import NoAdapter
 from nhc.ports.adapter import AdapterError, Effect
-from nhc.ports.spares import Keeper
+from nhc.ports.spares import SpareSource
 from nhc.remedy.site import RemedySite
 from nhc.rounds.leader import Leader
 from nhc.spares.decide import unverified
@@ -29,7 +29,7 @@ GROUP = "spares"
 POOLS = under("Where")(
     "-p", "--pools", "pools_path", default=PATH, show_default=True, metavar="FILE", help="The pools (TOML)."
 )
-Pools = List[Tuple[PoolSettings, Keeper]]
+Pools = List[Tuple[PoolSettings, SpareSource]]
 
 
 def _with(

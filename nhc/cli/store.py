@@ -33,7 +33,7 @@ FORM = under("What is shown")(
 )
 
 
-def found(path: str, url: str) -> StoreSettings:
+def store_settings(path: str, url: str) -> StoreSettings:
     """The store's settings; what is wrong with them ends the command."""
     from nhc.store.settings import load
 
@@ -63,7 +63,7 @@ def migrate(path: str, url: str) -> None:
 
     Exit status: 0 it has it now, 2 wrong settings, 3 it cannot be reached or is another's.
     """
-    settings = found(path, url)
+    settings = store_settings(path, url)
 
     def run() -> int:
         from nhc.store import schema
@@ -86,7 +86,7 @@ def check(path: str, url: str) -> None:
 
     Exit status: 0 it can, 1 its tables are not what they should be or it needs nhc store migrate, 3 it cannot be told.
     """
-    settings = found(path, url)
+    settings = store_settings(path, url)
 
     def run() -> int:
         from nhc.store import schema
@@ -117,7 +117,7 @@ def verify(path: str, url: str) -> None:
 
     Exit status: 0 whole, 1 changed, cut or not anchored, 3 it cannot be read.
     """
-    settings = found(path, url)
+    settings = store_settings(path, url)
 
     def run() -> int:
         from nhc.store.settings import opened
@@ -153,7 +153,7 @@ def import_command(paths: Sequence[str], path: str, url: str, source: str) -> No
     Older reports than a node's newest go into its history; what was imported before is left. Exit status: 0 all came
     in, 1 some were refused, 2 a file could not be read, 3 the store could not be used.
     """
-    settings = found(path, url)
+    settings = store_settings(path, url)
 
     def run() -> int:
         from nhc.store.importing import import_reports
@@ -211,7 +211,7 @@ def prune(path: str, url: str, apply: bool, evidence: str) -> None:
     Expired evidence goes with its files, where their directory is known and is on this machine. Exit status: 0 done,
     2 wrong settings, 3 the store or a file could not be written.
     """
-    settings = found(path, url)
+    settings = store_settings(path, url)
     directory = evidence or _evidence_of(settings.url)
 
     def run() -> int:
@@ -246,7 +246,7 @@ def prune(path: str, url: str, apply: bool, evidence: str) -> None:
 @FORM
 def status(path: str, url: str, form: str) -> None:
     """Show what the store holds. Exit status: 0, 2 wrong settings, 3 it cannot be reached."""
-    settings = found(path, url)
+    settings = store_settings(path, url)
 
     def run() -> int:
         from nhc.store import schema

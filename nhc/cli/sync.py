@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 POLICY = "/etc/nhc/policy.toml"
-WORDS = {operation: operation.value for operation in Operation}
+OPERATION_NAMES = {operation: operation.value for operation in Operation}
 REPORTS = 1 << 30
 """Bytes of the reports of a whole cluster."""
 
@@ -129,7 +129,9 @@ def sync_command(**options: Unpack[AdapterSyncOptions]) -> None:
     back; an unknown verdict leaves a node as it is, and so does a mark that is somebody else's. Exit status:
     0 done, 1 something failed, 2 wrong usage, 3 the controller or the ledger cannot be used.
     """
-    raise SystemExit(carry_out("nhc sync", lambda: marker(options["adapter"], options["settings"]), WORDS, options))
+    raise SystemExit(
+        carry_out("nhc sync", lambda: marker(options["adapter"], options["settings"]), OPERATION_NAMES, options)
+    )
 
 
 def marker(name: str, given: Sequence[str]) -> Marker:

@@ -50,12 +50,12 @@ def _nothing_ran(results: Sequence[GroupResult]) -> Blame:
     bad = any(result.seen is GroupOutcome.BAD for result in results)
     what = "was good: the launcher, the image or a library" if bad else "came to a result"
     return Blame(
-        Culprit.TEST, (), f"not one of {len(results)} tests {what}{_most_said(results)}",
+        Culprit.TEST, (), f"not one of {len(results)} tests {what}{_most_frequent_reason(results)}",
         tuple(result.test.name for result in results[:5]),
     )  # fmt: skip
 
 
-def _most_said(results: Iterable[GroupResult]) -> str:
+def _most_frequent_reason(results: Iterable[GroupResult]) -> str:
     """What the tests gave as their reason most often."""
     said = Counter(result.why for result in results if result.why).most_common(1)
     return f"; most said: {said[0][0]}" if said else ""
@@ -65,7 +65,7 @@ def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
 
 
-def _rails_said(tried: Dict[str, bool]) -> str:
+def _rails_shown(tried: Dict[str, bool]) -> str:
     """What the tests of a node's single rails say."""
     bad = sorted(rail for rail, is_bad in tried.items() if is_bad)
     if not bad:
@@ -228,7 +228,7 @@ class _Court:
         self, blame: Blame, tried: Dict[str, Dict[str, bool]], by_leaf: Dict[str, Dict[str, Dict[str, bool]]]
     ) -> Blame:  # fmt: skip
         if blame.culprit is Culprit.NODE and tried.get(blame.names[0]):
-            return blame._replace(message=f"{blame.message}; {_rails_said(tried[blame.names[0]])}")
+            return blame._replace(message=f"{blame.message}; {_rails_shown(tried[blame.names[0]])}")
         if blame.culprit is Culprit.LEAF:
             leaf = blame.names[0]
             bad = {node: [rail for rail, is_bad in rails.items() if is_bad]
@@ -345,6 +345,6 @@ class _Court:
         else:
             what = f"{len(cut_short)} tests came to no result"
         self.blames.append(Blame(
-            Culprit.UNCLEAR, (node,), f"{node}: {what}{_most_said(cut_short)}",
+            Culprit.UNCLEAR, (node,), f"{node}: {what}{_most_frequent_reason(cut_short)}",
             tuple(result.test.name for result in cut_short[:5]),
         ))  # fmt: skip

@@ -30,7 +30,7 @@ _NAMES = ("prochot", "ppt", "socket_thermal", "vr_thermal", "hbm_thermal")
 
 # SMU_THROTTLER_..._BIT of amdgpu_smu.h: bits 0-15 power, 16-31 current, 32-45 temperature, 46-47 PROCHOT.
 _BITS = ((0xFFFFFFFF, "sw-power-cap"), (0x3FFF << 32, "hw-thermal"), (0x3 << 46, "hw-slowdown"))
-_NOT_TOLD = (1 << 32) - 1
+_NO_VALUE = (1 << 32) - 1
 
 
 class Throttling(NamedTuple):
@@ -54,9 +54,9 @@ def parse_gpu_metrics(data: bytes) -> Optional[Throttling]:
     if at is None or len(data) < at + 24:
         return None
     words = [int.from_bytes(data[place : place + 4], "little") for place in range(at, at + 24, 4)]
-    if words[0] == _NOT_TOLD:
+    if words[0] == _NO_VALUE:
         return None
-    return Throttling(None, words[0], {n: w for n, w in zip(_NAMES, words[1:]) if w != _NOT_TOLD})
+    return Throttling(None, words[0], {n: w for n, w in zip(_NAMES, words[1:]) if w != _NO_VALUE})
 
 
 def throttle_reasons(host: Host, paths: Mapping[str, str]) -> Dict[str, Optional[Tuple[str, ...]]]:

@@ -32,7 +32,7 @@ _BARE = r"(?:kernel|(?P<bare>[^\s:\[]+)\[\d+\]): ?"
 """The name of a program where `journalctl --no-hostname` wrote the line."""
 
 
-def _said_by(number: str) -> str:
+def _sender(number: str) -> str:
     """Who a journal's or syslog's line is from, its groups numbered."""
     return (rf"(?:{_HOST}{_TAG}|{_BARE})").replace("<tag>", f"<tag{number}>").replace("<bare>", f"<bare{number}>")
 
@@ -43,10 +43,10 @@ _STAMP = (
     _PRIORITY + _FACILITY + r"(?:"
     rf"1 (?P<rfc>{_ISO}) (?P<host1>\S+) (?P<app>\S+) \S+ \S+ (?:-|(?:\[(?:[^\]\\]|\\.)*\])+) ?(?:\ufeff)?"
     rf"|(?P<dmesg>{_ISO.replace('[.,]', ',').replace('+)?(?:Z', '+)(?:Z')}) "
-    rf"|(?P<iso>{_ISO}) (?:{_said_by('2')})?"
-    rf"|[A-Z][a-z]{{2}} (?P<full>\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)? \S+) {_said_by('5')}"
-    rf"|(?P<unix>\d{{9,11}}\.\d+) {_said_by('4')}"
-    rf"|(?P<bsd>{_BSD}) (?:{_said_by('3')}|(?=\[))"
+    rf"|(?P<iso>{_ISO}) (?:{_sender('2')})?"
+    rf"|[A-Z][a-z]{{2}} (?P<full>\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)? \S+) {_sender('5')}"
+    rf"|(?P<unix>\d{{9,11}}\.\d+) {_sender('4')}"
+    rf"|(?P<bsd>{_BSD}) (?:{_sender('3')}|(?=\[))"
     # OpenWrt's logread: `Mon Dec 31 10:50:45 2018 kern.err kernel: `.
     # SONiC's rsyslog: `2025 Jul  2 06:56:57.749644 host ERR kernel: `.
     rf"|(?P<logread>[A-Z][a-z]{{2}} [A-Z][a-z]{{2}} [ \d]\d \d\d:\d\d:\d\d \d{{4}}) \w+\.\w+ "

@@ -40,11 +40,11 @@ class SchedulerView(NamedTuple):
     line: str
 
 
-class Untold(Exception):
+class BadSchedulerAnswer(Exception):
     """The scheduler's command could not be used, or its answer makes no sense; the text says which."""
 
 
-def _said(ended: Completed) -> str:
+def _output(ended: Completed) -> str:
     return " ".join((ended.stderr.strip() or ended.stdout.strip()).split())[:200] or f"status {ended.status}"
 
 
@@ -60,7 +60,7 @@ def parse_slurm_ping(text: str) -> Dict[str, bool]:
 
 
 def ping(host: Host, manager: Manager, deadline: float) -> SchedulerAnswer:
-    """Raises Untold, OSError where the command is not here."""
+    """Raises BadSchedulerAnswer, OSError where the command is not here."""
     name, asked = manager.name, manager.ping
     ended = host.run(asked, timeout=deadline)
     if ended.timed_out:
@@ -68,7 +68,7 @@ def ping(host: Host, manager: Manager, deadline: float) -> SchedulerAnswer:
     if name == "slurm":
         controllers = parse_slurm_ping(ended.stdout)
         if not controllers:
-            raise Untold(f"scontrol ping: {_said(ended)}")
+            raise BadSchedulerAnswer(f"scontrol ping: {_output(ended)}")
         down = [each for each, up in controllers.items() if not up]
         text = ", ".join(f"{each} is {'up' if up else 'down'}" for each, up in controllers.items())
         return SchedulerAnswer(len(down) < len(controllers), text, bool(down))
@@ -77,25 +77,25 @@ def ping(host: Host, manager: Manager, deadline: float) -> SchedulerAnswer:
     if ended.status == 0 and not _DOWN.search(ended.stdout):
         return SchedulerAnswer(True, f"{asked[0]} is answered")
     if _DOWN.search(ended.stderr + ended.stdout):
-        return SchedulerAnswer(False, _said(ended))
-    raise Untold(f"{asked[0]}: {_said(ended)}")
+        return SchedulerAnswer(False, _output(ended))
+    raise BadSchedulerAnswer(f"{asked[0]}: {_output(ended)}")
 
 
 def view(host: Host, manager: Manager, node: str, deadline: float) -> SchedulerView:
-    """Raises Untold, OSError where the command is not here."""
+    """Raises BadSchedulerAnswer, OSError where the command is not here."""
     if not manager.show:
-        raise Untold(f"{manager.name} has no command that shows a node")
+        raise BadSchedulerAnswer(f"{manager.name} has no command that shows a node")
     asked = (*manager.show, node)
     ended = host.run(asked, timeout=deadline)
     if manager.name == "pbs" and ended.status and re.search(r"invalid option|usage:", ended.stderr, re.IGNORECASE):
         ended = host.run(("pbsnodes", node), timeout=deadline)  # Torque has no -v
     if ended.timed_out:
-        raise Untold(f"no answer to {asked[0]} within {deadline:g} s")
+        raise BadSchedulerAnswer(f"no answer to {asked[0]} within {deadline:g} s")
     found = _READ[manager.lbnl](ended.stdout, node)
     if found is None and re.search(manager.stranger, ended.stdout + ended.stderr, re.IGNORECASE):
-        return SchedulerView(frozenset(), "", _said(ended))
+        return SchedulerView(frozenset(), "", _output(ended))
     if found is None:
-        raise Untold(f"{asked[0]}: {_said(ended)}")
+        raise BadSchedulerAnswer(f"{asked[0]}: {_output(ended)}")
     return found
 
 

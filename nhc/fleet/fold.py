@@ -138,11 +138,11 @@ def show_by_node(groups: Sequence[Sequence[Fact]], colour: bool = False, quiet: 
         if not group[0].check:
             lines.append(head)
         elif len(group) == 1:
-            lines += _told(f"{head}: ", group[0], "    ")
+            lines += _problem_lines(f"{head}: ", group[0], "    ")
         else:
             lines.append(f"{head}:")
             for fact in group:
-                lines += _told(f"    {paint(fact.verdict, colour)} ", fact, "        ")
+                lines += _problem_lines(f"    {paint(fact.verdict, colour)} ", fact, "        ")
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -157,20 +157,21 @@ def show_by_check(facts: Sequence[Fact], colour: bool = False, quiet: bool = Fal
         if fact.verdict <= Verdict.OK:
             lines.append(head)
         else:
-            lines += _told(f"{head}: ", fact._replace(check="", target=""), "    ")
+            lines += _problem_lines(f"{head}: ", fact._replace(check="", target=""), "    ")
     return "".join(f"{line}\n" for line in lines)
 
 
-def _told(head: str, fact: Fact, indent: str) -> List[str]:
+def _problem_lines(head: str, fact: Fact, indent: str) -> List[str]:
     """A problem in one line, or one more for each of its causes."""
     where = "" if fact.check == REACH else " ".join(part for part in (fact.check, fact.target) if part)
     what = " ".join(part for part in (fact.reason, where) if part)
     if len(fact.causes) < 2:
-        message = _said(fact.causes[0]) if fact.causes else ""
+        message = _cause_text(fact.causes[0]) if fact.causes else ""
         return [head + ": ".join(part for part in (what, message) if part)]
     lines = [f"{head}{what}"]
     lines += [
-        f"{indent}{nodes_of(len(cause.nodes))} {fold(cause.nodes)}: {_said(cause)}" for cause in fact.causes[:SHOWN]
+        f"{indent}{nodes_of(len(cause.nodes))} {fold(cause.nodes)}: {_cause_text(cause)}"
+        for cause in fact.causes[:SHOWN]
     ]
     rest = [name for cause in fact.causes[SHOWN:] for name in cause.nodes]
     if rest:
@@ -179,7 +180,7 @@ def _told(head: str, fact: Fact, indent: str) -> List[str]:
     return lines
 
 
-def _said(cause: Cause) -> str:
+def _cause_text(cause: Cause) -> str:
     suggested = f"(suggested: {cause.action})" if cause.action not in ("", "inspect") else ""
     return " ".join(part for part in (printable(cause.message), suggested) if part)
 

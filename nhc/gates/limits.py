@@ -54,10 +54,12 @@ def judge(rules: GateRules, expected: float, limits: Sequence[GateLimit]) -> Lis
             ))  # fmt: skip
         elif one.seconds < expected:
             found.append(
-                LimitFinding("problem", one.who, _told(one, f"{rules.suite} takes about", expected), one.remedy)
+                LimitFinding("problem", one.who, _waits(one, f"{rules.suite} takes about", expected), one.remedy)
             )
         elif one.seconds < whole:
-            found.append(LimitFinding("warn", one.who, _told(one, f"{rules.tries} runs take up to", whole), one.remedy))
+            found.append(
+                LimitFinding("warn", one.who, _waits(one, f"{rules.tries} runs take up to", whole), one.remedy)
+            )
         else:
             found.append(LimitFinding("ok", one.who, f"waits {show_seconds(one.seconds)}, the gate needs at most "
                                                 f"{show_seconds(round(whole))}"))  # fmt: skip
@@ -67,5 +69,5 @@ def judge(rules: GateRules, expected: float, limits: Sequence[GateLimit]) -> Lis
     return found
 
 
-def _told(limit: GateLimit, what: str, seconds: float) -> str:
+def _waits(limit: GateLimit, what: str, seconds: float) -> str:
     return f"waits {show_seconds(limit.seconds or 0)}, {what} {show_seconds(round(seconds))}: {limit.problem}"

@@ -23,10 +23,10 @@ SETTLED = 60.0
 def clean_devices(host: Host, state: LogState) -> Dict[Tuple[str, str, str], Optional[bool]]:
     """Of each device that has a finding, whether it is well now. Asked after the node restarted."""
     held = [f for f in state.get("findings", {}).values() if f["kind"] in OF_A_DEVICE]
-    return {identity(finding): found_clean(host, finding) for finding in held}
+    return {identity(finding): device_recovered(host, finding) for finding in held}
 
 
-def found_clean(host: Host, finding: Finding) -> Optional[bool]:
+def device_recovered(host: Host, finding: Finding) -> Optional[bool]:
     """Whether the device of a finding is well after a restart: there, and its vendor has nothing against it."""
     device = finding["device"]
     if device.count(":") != 2:
@@ -69,7 +69,7 @@ def _beside_gpu(host: Host, finding: Finding) -> Optional[Finding]:
     """A finding as its GPU's state has it, None where the GPU shows it to be gone."""
     from nhc.kernlog import xid
 
-    if finding.get("unproven") and not finding.get("recurring") and found_clean(host, finding):
+    if finding.get("unproven") and not finding.get("recurring") and device_recovered(host, finding):
         return None
     if finding.get("recurring"):
         return finding

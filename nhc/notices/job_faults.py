@@ -15,7 +15,7 @@ from nhc.store import jobs
 from nhc.store.jobs import JobEnd, JobRestart, WatchedJob
 
 GIVEN_UP, HELD, RESTARTED, FAILED = "given-up", "held", "restarted", "failed"
-WORDS = (GIVEN_UP, HELD, RESTARTED, FAILED)
+JOB_EVENTS = (GIVEN_UP, HELD, RESTARTED, FAILED)
 """The events of jobs that notices can be sent about."""
 CHECK = "nhc job"
 """What stands where a notice names the check of a node."""

@@ -8,7 +8,7 @@ from typing import Callable, Dict, Mapping, NamedTuple, Protocol
 
 from nhc.notices import alertmanager, jira, mail, pagerduty, servicenow, slack, teams, webhook
 from nhc.notices.incidents import NoticeTiming
-from nhc.notices.job_faults import WORDS, JobNoticeSettings
+from nhc.notices.job_faults import JOB_EVENTS, JobNoticeSettings
 from nhc.notices.notice import Notice
 from nhc.notices.sender import Sender
 from nhc.settings import settings_file
@@ -97,7 +97,7 @@ def read(file: Table) -> NoticesSettings:
 def _jobs(table: Table) -> JobNoticeSettings:
     jobs = JobNoticeSettings()
     return JobNoticeSettings(
-        table.choices("tell", {word: word for word in WORDS}, jobs.tell),
+        table.choices("tell", {word: word for word in JOB_EVENTS}, jobs.tell),
         table.seconds("held-for", jobs.held_for, most=DAY),
         table.seconds("restarted-for", jobs.restarted_for, most=DAY),
     )

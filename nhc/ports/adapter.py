@@ -15,13 +15,13 @@ from nhc.model import Action, Report
 OWNER = "nhc"
 """The owner of marks that a health check, a hook or a sync sets, and clears by the next healthy report."""
 
-KEEPER = "nhc-remedy"
+REMEDY_OWNER = "nhc-remedy"
 """The owner of marks that stand until a repair is proved or maintenance is over: the remedy loop's and the trains'.
 
 A healthy report clears none of them: the node is healthy a second after the boot, and not proved.
 """
 
-OURS = frozenset({OWNER, KEEPER})
+OURS = frozenset({OWNER, REMEDY_OWNER})
 """Anybody else's mark has the name of its setter, or "" where it is not known."""
 
 OWNER_SETTING = "NHC_MARK_OWNER"

@@ -12,7 +12,7 @@ from typing import Optional, Tuple
 
 from nhc.matching.mark_cause import same_words
 from nhc.model import Action, CheckResult, Report, Verdict, describe, printable
-from nhc.ports.adapter import KEEPER, OURS, OWNER, SCHEDULER, Effect, Mark, NodeState
+from nhc.ports.adapter import OURS, OWNER, REMEDY_OWNER, SCHEDULER, Effect, Mark, NodeState
 from nhc.timestamps import from_utc, utc
 
 TAG = "NHC:"
@@ -21,7 +21,7 @@ TAG = "NHC:"
 GATE_TAG = "NHC-GATE:"
 """The first word of a gate's mark where a scheduler keeps a reason. Not TAG, which a health check resumes."""
 
-TAGS = {OWNER: TAG, KEEPER: "NHC-REMEDY:"}
+TAGS = {OWNER: TAG, REMEDY_OWNER: "NHC-REMEDY:"}
 """The first word of every mark that is ours, by its owner."""
 
 WHY_LIMIT = 240
@@ -70,8 +70,8 @@ def healthy(report: Report) -> bool:
 
 
 def may_change(mark: Mark, owner: str = OWNER) -> bool:
-    """Whether the part of nhc that acts as `owner` may replace or clear a mark: its own; KEEPER takes over OWNER's."""
-    return mark.owner == owner or (owner == KEEPER and mark.owner == OWNER)
+    """Whether the part of nhc that acts as `owner` may replace or clear a mark: its own; REMEDY_OWNER also OWNER's."""
+    return mark.owner == owner or (owner == REMEDY_OWNER and mark.owner == OWNER)
 
 
 def may_mark(state: Optional[NodeState], mark: Mark) -> Tuple[Effect, str]:
@@ -88,7 +88,7 @@ def may_mark(state: Optional[NodeState], mark: Mark) -> Tuple[Effect, str]:
     if state.available:
         note = state.mark.why if state.mark and not state.mark.ours else ""
         return Effect.CHANGED, f"replaces the note {note!r}" if note else ""
-    if mark.owner == KEEPER and unheard(state):
+    if mark.owner == REMEDY_OWNER and unheard(state):
         return Effect.CHANGED, f"the scheduler does not hear it: {state.shown}"
     if state.mark is None:
         return Effect.REFUSED, f"already {state.shown}, with no reason given: somebody else's"

@@ -85,7 +85,7 @@ class CapacityPool(Protocol):
         ...
 
 
-Keeper = Union[SparePool, CapacityPool]
+SpareSource = Union[SparePool, CapacityPool]
 
 
 class MakeSparePool(Protocol):
@@ -94,6 +94,6 @@ class MakeSparePool(Protocol):
     def __call__(
         self, settings: Optional[Mapping[str, str]] = None, environ: Optional[Mapping[str, str]] = None,
         timeout: float = 30.0,
-    ) -> Keeper:  # fmt: skip
+    ) -> SpareSource:  # fmt: skip
         """`settings` are its table in the settings of spares. Raises AdapterError."""
         ...

@@ -13,9 +13,9 @@ from nhc.model import Report, printable
 from nhc.plugins import open_adapter, suite_runner
 from nhc.policy.reconcile import BadReports, load_reports
 from nhc.ports.adapter import (
-    KEEPER,
     OWNER,
     OWNER_SETTING,
+    REMEDY_OWNER,
     AdapterError,
     ConditionReport,
     ConditionReports,
@@ -167,11 +167,13 @@ def open_marker(settings: RemedySettings) -> Marker:
     name = settings.sources.adapter
     if not name:
         raise AdapterError(f"{settings.path}: sources.adapter: missing: who knows the nodes and marks them?")
-    marker = open_adapter(name, {**given, **settings.sources.settings, OWNER_SETTING: KEEPER}, os.environ)
+    marker = open_adapter(name, {**given, **settings.sources.settings, OWNER_SETTING: REMEDY_OWNER}, os.environ)
     if not isinstance(marker, Marker):
         raise AdapterError(f"{settings.path}: sources.adapter: {name} knows nodes but cannot mark them")
-    if getattr(marker, "owner", OWNER) != KEEPER:  # the next healthy report would put back what is not proved
-        why = f"does not mark as {KEEPER}: it must take {OWNER_SETTING} and show it as `owner` (docs/extending.md)"
+    if getattr(marker, "owner", OWNER) != REMEDY_OWNER:  # the next healthy report would put back what is not proved
+        why = (
+            f"does not mark as {REMEDY_OWNER}: it must take {OWNER_SETTING} and show it as `owner` (docs/extending.md)"
+        )
         raise AdapterError(f"{settings.path}: sources.adapter: {name} {why}")
     return marker
 

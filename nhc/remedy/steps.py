@@ -12,7 +12,7 @@ from typing import Callable, Dict, Optional
 from nhc.model import Verdict
 from nhc.policy import bounds
 from nhc.policy.bounds import MARK, Held
-from nhc.ports.adapter import KEEPER, Effect, Mark
+from nhc.ports.adapter import REMEDY_OWNER, Effect, Mark
 from nhc.ports.marks import may_mark
 from nhc.ports.repair import Rung
 from nhc.remedy import after_repair
@@ -99,7 +99,7 @@ def _detected(view: EpisodeView, scene: Scene) -> Move:
     assert view.node is not None
     if view.node.hold:
         return wait_for(view, scene, Held("node", f"left alone: {view.node.hold}"))
-    effect, why = may_mark(view.node, Mark("", owner=KEEPER))
+    effect, why = may_mark(view.node, Mark("", owner=REMEDY_OWNER))
     if effect is Effect.REFUSED:
         return go(view, EpisodeEvent.MARK_REFUSED, why)
     if view.node.mark is not None and view.node.mark.ours and not view.node.available:

@@ -6,7 +6,7 @@ import time
 from typing import Callable, List, Optional, Sequence, Tuple
 
 from nhc.ports.adapter import Effect
-from nhc.ports.spares import Keeper
+from nhc.ports.spares import SpareSource
 from nhc.prometheus_family import Family, counter, gauge
 from nhc.remedy.site import RemedySite
 from nhc.rounds.service import RoundEnd
@@ -15,7 +15,7 @@ from nhc.spares.settings import PoolSettings
 from nhc.spares.swap import PoolRound, SpareDone, round_of
 from nhc.store.database import Fence
 
-Pools = Sequence[Tuple[PoolSettings, Keeper]]
+Pools = Sequence[Tuple[PoolSettings, SpareSource]]
 
 
 def _leader(value: float) -> Family:

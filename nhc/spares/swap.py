@@ -6,7 +6,7 @@ from typing import Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequen
 
 from nhc import plugins
 from nhc.ports.adapter import AdapterError, Applied, Effect
-from nhc.ports.spares import CapacityPool, Keeper
+from nhc.ports.spares import CapacityPool, SpareSource
 from nhc.remedy import counting, health
 from nhc.remedy import detail as details
 from nhc.remedy.held import StandingHolds
@@ -41,22 +41,22 @@ class PoolRound(NamedTuple):
     problem: str = ""
 
 
-def open_pool(pool: PoolSettings) -> Keeper:
+def open_pool(pool: PoolSettings) -> SpareSource:
     """What keeps a pool's nodes. Raises NoAdapter, AdapterError."""
-    made: Keeper = plugins.spare_pool(pool.type)(pool.settings, None, pool.timeout)
+    made: SpareSource = plugins.spare_pool(pool.type)(pool.settings, None, pool.timeout)
     return made
 
 
-def look(site: RemedySite, pool: PoolSettings, keeper: Keeper, now: float, apply: bool = False) -> SpareView:
+def look(site: RemedySite, pool: PoolSettings, source: SpareSource, now: float, apply: bool = False) -> SpareView:
     """All that bears on a pool. Reports in files are taken into the store where `apply` says that something is done.
 
     Raises AdapterError, StoreError.
     """
     adds, addable, waiting = "", 0, []
-    if isinstance(keeper, CapacityPool):
-        adds, addable = keeper.name(), keeper.room()
+    if isinstance(source, CapacityPool):
+        adds, addable = source.name(), source.room()
     else:
-        waiting = keeper.waiting()
+        waiting = source.waiting()
     states = site.actuators.states()
     own = list(site.reports(apply))
     with site.store.read() as connection:
@@ -94,32 +94,32 @@ def _marked(row: Episode) -> float:
 
 
 def round_of(
-    site: RemedySite, pools: Sequence[Tuple[PoolSettings, Keeper]], *, apply: bool, now: float,
+    site: RemedySite, pools: Sequence[Tuple[PoolSettings, SpareSource]], *, apply: bool, now: float,
     fence: Optional[Fence] = None, publish: Callable[[SpareDone], None] = lambda _one: None,
 ) -> List[PoolRound]:  # fmt: skip
     """Go over all pools once. Raises StoreError."""
     found = []
-    for pool, keeper in pools:
+    for pool, source in pools:
         try:
-            view = look(site, pool, keeper, now, apply)
+            view = look(site, pool, source, now, apply)
         except AdapterError as error:
             found.append(PoolRound(pool, None, SpareDecision((), ()), (), str(error)))
             continue
         decision = decide(view)
         done: List[SpareDone] = []
         for step in decision.steps if apply else ():
-            done.append(SpareDone(step, _carry_out(site, pool, keeper, step, now, fence)))
+            done.append(SpareDone(step, _carry_out(site, pool, source, step, now, fence)))
             publish(done[-1])
         found.append(PoolRound(pool, view, decision, tuple(done)))
     return found
 
 
 def _carry_out(
-    site: RemedySite, pool: PoolSettings, keeper: Keeper, step: SpareStep, now: float, fence: Optional[Fence]
+    site: RemedySite, pool: PoolSettings, source: SpareSource, step: SpareStep, now: float, fence: Optional[Fence]
 ) -> Applied:
     """Written down, then done, then written down what came of it. Both calls change nothing where they took effect."""
-    if isinstance(keeper, CapacityPool):
-        return capacity.carry_out(site, pool, keeper, step, now, fence, ACTOR)
+    if isinstance(source, CapacityPool):
+        return capacity.carry_out(site, pool, source, step, now, fence, ACTOR)
     entering = step.action == "swap-in"
     try:
         with site.store.write(fence) as connection:
@@ -129,7 +129,7 @@ def _carry_out(
                                    why=step.why, now=now)  # fmt: skip
             elif not entering and row.state != LEAVING:
                 row = spares.save(connection, row, LEAVING, by=ACTOR, why=step.why, now=now)
-        applied = keeper.into_service(step.spare) if entering else keeper.back(step.spare)
+        applied = source.into_service(step.spare) if entering else source.back(step.spare)
         if applied.effect not in (Effect.CHANGED, Effect.UNCHANGED):
             return applied
         with site.store.write(fence) as connection:

@@ -19,8 +19,8 @@ from typing import Any, Callable, Optional, Sequence
 
 from nhc.model import Action
 from nhc.ports.adapter import (
-    KEEPER,
     OWNER,
+    REMEDY_OWNER,
     AdapterError,
     Comments,
     Effect,
@@ -294,12 +294,12 @@ class AdapterContract:
     def test_a_mark_of_the_remedy_loop_is_cleared_by_no_healthy_report(self, world: AdapterWorld) -> None:
         """A node is healthy a second after its boot, and not proved: OWNER_SETTING says who may put it back."""
         self.restore(world)
-        node, loop = self.one(world), world.acting_for(KEEPER)
-        assert [getattr(adapter, "owner", None) for adapter in (world.adapter, loop)] == [OWNER, KEEPER]
+        node, loop = self.one(world), world.acting_for(REMEDY_OWNER)
+        assert [getattr(adapter, "owner", None) for adapter in (world.adapter, loop)] == [OWNER, REMEDY_OWNER]
         assert loop.mark({node: self.MARK})[0].effect is Effect.CHANGED
         before = world.state(node)
         assert before.mark is not None
-        assert (before.available, before.mark.owner) == (False, KEEPER)
+        assert (before.available, before.mark.owner) == (False, REMEDY_OWNER)
         marked, cleared = world.adapter.mark({node: Mark("another")})[0], world.adapter.clear([node])[0]
         assert (marked.effect, cleared.effect) == (Effect.REFUSED, Effect.REFUSED)
         assert world.state(node).mark == before.mark
@@ -308,12 +308,12 @@ class AdapterContract:
 
     def test_the_remedy_loop_takes_over_a_mark_of_a_health_check(self, world: AdapterWorld) -> None:
         self.restore(world)
-        node, loop = self.one(world), world.acting_for(KEEPER)
+        node, loop = self.one(world), world.acting_for(REMEDY_OWNER)
         world.adapter.mark({node: self.MARK})
         assert loop.mark({node: self.MARK})[0].effect is Effect.CHANGED
         mark = world.state(node).mark
         assert mark is not None
-        assert (mark.owner, mark.why) == (KEEPER, self.MARK.why)
+        assert (mark.owner, mark.why) == (REMEDY_OWNER, self.MARK.why)
         self.restore(world)
 
     # When it cannot.

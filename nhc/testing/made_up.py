@@ -18,7 +18,7 @@ from typing import (
     TypeVar,
 )
 
-from nhc.ports.adapter import KEEPER, Applied, Effect, Mark, NodeState
+from nhc.ports.adapter import REMEDY_OWNER, Applied, Effect, Mark, NodeState
 from nhc.ports.marks import may_clear, may_mark
 from nhc.ports.repair import LADDER, Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
 
@@ -120,8 +120,8 @@ class MadeUpScheduler(Generic[N]):
         with self.lock:
             node = self.known(name)
             state = self.state(node) if node is not None else None
-            mark = mark._replace(owner=KEEPER) if mark is not None else None
-            effect, why = may_clear(state, KEEPER) if mark is None else may_mark(state, mark)
+            mark = mark._replace(owner=REMEDY_OWNER) if mark is not None else None
+            effect, why = may_clear(state, REMEDY_OWNER) if mark is None else may_mark(state, mark)
             if effect is Effect.CHANGED and node is not None:
                 self.noted(node, mark)
                 node.marked(mark, mark is None)

@@ -41,11 +41,11 @@ def open_repairs(store: Store) -> List[RepairLine]:
             waiting = details.read(row.detail).waiting
         except details.BadDetail as error:
             waiting = str(error)
-        lines.append(RepairLine(row.id, row.node, row.state, row.rung, _in_words(row.cause), waiting, row.updated))
+        lines.append(RepairLine(row.id, row.node, row.state, row.rung, _cause_text(row.cause), waiting, row.updated))
     return lines
 
 
-def _in_words(cause: str) -> str:
+def _cause_text(cause: str) -> str:
     """A cause as the store keeps it (`nhc.ports.adapter.cause_of`), for a person."""
     return ", ".join(part for part in cause.split("|") if part)
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nhc.model import Action
-from nhc.ports.adapter import KEEPER, Effect, Mark
+from nhc.ports.adapter import REMEDY_OWNER, Effect, Mark
 from nhc.ports.marks import may_clear, may_mark
 from nhc_adapters.slurm import states
 from nhc_adapters.slurm.states import node_state, parse_json_nodes, parse_show, parse_sinfo
@@ -78,9 +78,9 @@ def test_what_is_done_in_each_state(state, reason, marked, cleared):
 
 def test_the_loop_takes_over_what_a_hook_has_marked_and_clears_its_own():
     hooks, own = (node_state("n1", ["IDLE", "DRAIN"], f"{tag}: check_x: new") for tag in ("NHC", "NHC-REMEDY"))
-    wanted = MARK._replace(owner=KEEPER)
+    wanted = MARK._replace(owner=REMEDY_OWNER)
     assert (may_mark(hooks, wanted)[0], may_mark(own, wanted)[0]) == (YES, SAME)
-    assert (may_clear(hooks, KEEPER)[0], may_clear(own, KEEPER)[0]) == (YES, YES)
+    assert (may_clear(hooks, REMEDY_OWNER)[0], may_clear(own, REMEDY_OWNER)[0]) == (YES, YES)
 
 
 def test_the_documented_table_is_this_one():

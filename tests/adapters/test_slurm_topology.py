@@ -2,7 +2,7 @@
 
 import pytest
 
-from nhc.ports.adapter import KEEPER, OWNER_SETTING
+from nhc.ports.adapter import OWNER_SETTING, REMEDY_OWNER
 from nhc_adapters.slurm.adapter import Slurm
 from nhc_adapters.slurm.topology import parse_topology
 from tests.support.require import need
@@ -65,7 +65,7 @@ def test_the_loop_sees_the_leaf_switches_of_a_real_slurm(with_topology):
     conf = "SwitchName=s1 Nodes=n[1-2]\nSwitchName=s2 Nodes=n3\nSwitchName=top Switches=s[1-2]\n"
     tree = with_topology("tree", ["n1", "n2", "n3"], conf)
     tree.start()
-    loop, hook = Slurm({OWNER_SETTING: KEEPER}, tree.env), Slurm({}, tree.env)
+    loop, hook = Slurm({OWNER_SETTING: REMEDY_OWNER}, tree.env), Slurm({}, tree.env)
     assert {state.name: state.placed for state in loop.nodes()} == places(leaf="s1 s1 s2")
     calls = loop.calls
     loop.nodes()
@@ -82,9 +82,9 @@ def test_the_loop_sees_the_blocks_of_a_real_slurm(with_topology):
         pytest.skip("this Slurm has no topology/block: the recording stands for it")
     blocks.start()
     assert blocks.scontrol("show", "topology").stdout == BLOCKS
-    loop = Slurm({OWNER_SETTING: KEEPER}, blocks.env)
+    loop = Slurm({OWNER_SETTING: REMEDY_OWNER}, blocks.env)
     assert {state.name: state.placed for state in loop.nodes()} == places(block="b1 b1 b2 b2")
 
 
 def test_a_slurm_without_a_topology_names_none(cluster):
-    assert {state.placed for state in Slurm({OWNER_SETTING: KEEPER}, cluster.env).nodes()} == {()}
+    assert {state.placed for state in Slurm({OWNER_SETTING: REMEDY_OWNER}, cluster.env).nodes()} == {()}

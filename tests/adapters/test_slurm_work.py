@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from nhc.ports.adapter import KEEPER, OWNER_SETTING, WORK_SETTING, Effect, Mark
+from nhc.ports.adapter import OWNER_SETTING, REMEDY_OWNER, WORK_SETTING, Effect, Mark
 from nhc.ports.marks import may_mark
 from nhc.ports.repair import Machine, Rung
 from nhc_adapters.slurm.adapter import Slurm
@@ -117,7 +117,7 @@ def test_a_node_that_died_is_marked_for_its_silence_and_stays_out_when_it_is_bac
 
 
 def test_a_silence_under_our_own_reason_began_when_it_was_seen(cluster):
-    adapter = Slurm({OWNER_SETTING: KEEPER}, cluster.env)
+    adapter = Slurm({OWNER_SETTING: REMEDY_OWNER}, cluster.env)
     cluster.update("w3", State="DRAIN", Reason="NHC-REMEDY: check_x: new")
     (state,) = adapter.nodes(["w3"])
     assert state.silence is None

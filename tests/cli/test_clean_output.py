@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nhc.cli.clean_output import CleanStream, clean
-from nhc.cli.slurm import WORDS
+from nhc.cli.slurm import SLURM_NAMES
 from nhc.cli.sync import show_json, show_text
 from nhc.model import Action
 from nhc.policy.decide import Decision
@@ -59,7 +59,7 @@ def shown(*texts):
 def test_slurm_sync_prints_no_node_s_name_as_it_is():
     decision = Decision((PlannedOperation(HOSTILE, Operation.MARK, HOSTILE, Mark(HOSTILE, Action.REBOOT)),), ())
     done = SyncResult(decision)
-    said = shown(show_text(done, 1, WORDS), show_json(done, 1))
+    said = shown(show_text(done, 1, SLURM_NAMES), show_json(done, 1))
     assert harmless(said)
 
 

@@ -4,7 +4,7 @@ import pytest
 import sqlalchemy as sa
 
 from nhc.model import Action
-from nhc.ports.adapter import KEEPER, OWNER, Applied, Effect, Mark
+from nhc.ports.adapter import OWNER, REMEDY_OWNER, Applied, Effect, Mark
 from nhc.ports.repair import Answer, Progress, Rung, Sent, Stage
 from nhc.remedy.persons import close_breaker
 from nhc.remedy.repairers import RepairerEntry
@@ -270,7 +270,7 @@ def test_a_mark_of_a_hook_on_a_node_of_the_loop_becomes_the_loops_own(world):
     world.fall_sick("n1")
     controller.round()
     mark = world.nodes["n1"].mark
-    assert mark.owner == KEEPER
+    assert mark.owner == REMEDY_OWNER
     world.nodes["n1"].mark = mark._replace(owner=OWNER)  # as a version before had it
 
     controller.round()
@@ -286,7 +286,7 @@ def test_a_repair_that_a_person_cancels_leaves_the_node_out_and_nothing_harder_f
     assert last(world).state == "watching"
     world.operator_cancels("n1")
     controller.round()
-    assert (world.nodes["n1"].available, world.nodes["n1"].mark.owner) == (False, KEEPER), "in that very round"
+    assert (world.nodes["n1"].available, world.nodes["n1"].mark.owner) == (False, REMEDY_OWNER), "in that very round"
     world.run(controller, 3)
     assert last(world).state == "escalated"
     assert world.sendings("n1") == [Rung.REBOOT]

@@ -22,7 +22,7 @@ from nhc.system.http_client import (
     Tls,
 )
 from nhc_adapters.bmc.redfish_session import RedfishSession
-from nhc_adapters.cloud.rest import Rest, no_words
+from nhc_adapters.cloud.rest import Rest, plain_message
 from nhc_adapters.kubernetes.controller.loki import Loki
 from nhc_adapters.repair.calls import CallFailed
 from nhc_adapters.slurm.rest import SlurmRest
@@ -44,7 +44,7 @@ def notice(url, tmp_path):
 
 
 def cloud(url, tmp_path):
-    Rest(LIMIT, no_words).call("reset", "POST", f"{url}/x")
+    Rest(LIMIT, plain_message).call("reset", "POST", f"{url}/x")
 
 
 def redfish(url, tmp_path):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nhc.ports.adapter import KEEPER, OWNER
+from nhc.ports.adapter import OWNER, REMEDY_OWNER
 from nhc.ports.repair import Rung
 from nhc.store import audit, holds
 from nhc.trains import persons
@@ -203,10 +203,10 @@ def test_a_mark_that_hooks_clear_on_a_node_of_a_train_becomes_the_trains_own(wor
     world.nodes["n0"].busy = True
     line.run(2)
     mark = world.nodes["n0"].mark
-    assert mark.owner == KEEPER
+    assert mark.owner == REMEDY_OWNER
     world.nodes["n0"].mark = mark._replace(owner=OWNER)  # as an nhc before had it
     line.run(1)
-    assert world.nodes["n0"].mark.owner == KEEPER
+    assert world.nodes["n0"].mark.owner == REMEDY_OWNER
     assert line.states()["n0"] == "draining"
 
 

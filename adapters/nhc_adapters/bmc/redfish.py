@@ -40,7 +40,7 @@ from nhc_adapters.repair.settings import AdapterSettings
 
 KNOWN = (*ACCESS, "ca-file", "fingerprint", "verify", "doctor")
 
-WORDS: Dict[Rung, Tuple[str, ...]] = {
+RESET_TYPES: Dict[Rung, Tuple[str, ...]] = {
     Rung.REBOOT: ("ForceRestart", "GracefulRestart"),
     Rung.POWER_CYCLE: ("PowerCycle", "ForceOff"),
 }
@@ -82,7 +82,7 @@ class Redfish:
 
     def can(self, machine: Machine, rung: Rung, device: str = "") -> str:
         """Why this rung is not possible, "" where it is. Asks nobody: what the controller offers is asked in `send`."""
-        if rung not in WORDS:
+        if rung not in RESET_TYPES:
             return f"Redfish has no {rung.value}"
         if not self.access.address(machine):
             return self.access.unknown(machine)
@@ -123,7 +123,7 @@ class Redfish:
         why = self.can(order.machine, order.rung)
         if why:
             return Sent(Answer.REFUSED, f"not sent: {why}")
-        return self._send(order.machine, WORDS[order.rung])
+        return self._send(order.machine, RESET_TYPES[order.rung])
 
     def complete(self, order: Order, sent: Sent) -> Sent:
         """Switch the power on again. Never raises."""

@@ -135,7 +135,7 @@ class RedfishSession:
 
 
 def _failed(base: str, method: str, path: str, reply: HttpAnswer) -> CallFailed:
-    said, status = printable(_said(reply.data), 200), reply.status
+    said, status = printable(_error_message(reply.data), 200), reply.status
     message = f"{base}: {method} {printable(path, 100)}: HTTP {status}{f': {said}' if said else ''}"
     if status == 429 or (status == 503 and "retry-after" in reply.headers):
         return CallFailed(Answer.REFUSED, message, str(status), reply.retry_after or LATER)
@@ -143,7 +143,7 @@ def _failed(base: str, method: str, path: str, reply: HttpAnswer) -> CallFailed:
     return CallFailed(Answer.REFUSED if status in NOT_BEGUN else Answer.AMBIGUOUS, message, str(status), right=right)
 
 
-def _said(content: bytes) -> str:
+def _error_message(content: bytes) -> str:
     """The message of an error's body (DSP0266, "Error responses"), its text where it is none."""
     try:
         error = json.loads(content)["error"]

@@ -111,12 +111,12 @@ class Rest:
         return CallFailed(Answer.REFUSED if proved else Answer.AMBIGUOUS, message, problem.code or str(status), wait)
 
 
-def no_words(answer: bytes) -> ProviderMessage:
+def plain_message(answer: bytes) -> ProviderMessage:
     """Errors of something that has no form for them."""
     return ProviderMessage("", printable(answer[:200].decode(errors="replace"), 200))
 
 
-def said_in(answer: bytes, *path: str) -> Mapping[str, Any]:
+def json_at(answer: bytes, *path: str) -> Mapping[str, Any]:
     """The object at a path of an error's JSON, {} where there is none."""
     try:
         found: Any = parse_json(answer)

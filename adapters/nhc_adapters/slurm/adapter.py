@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
 from nhc.model import Action
-from nhc.ports.adapter import KEEPER, WORK_SETTING, AdapterError, Applied, Effect, Mark, NodeState, Operation
+from nhc.ports.adapter import REMEDY_OWNER, WORK_SETTING, AdapterError, Applied, Effect, Mark, NodeState, Operation
 from nhc.ports.marks import TAG, mark_text
 from nhc_adapters._command import CommandMarker, Failures, chunks, complaint, plain
 from nhc_adapters.slurm.states import (
@@ -70,7 +70,7 @@ class Slurm(CommandMarker):
 
     def _read(self, names: Optional[Sequence[str]]) -> List[NodeState]:
         found = self._states_of(names)
-        if names is None and self.owner == KEEPER:
+        if names is None and self.owner == REMEDY_OWNER:
             topology = self._topology()
             found = [state._replace(placed=topology.get(state.name, ())) for state in found]
         if self.command.setting(WORK_SETTING) != "flags":

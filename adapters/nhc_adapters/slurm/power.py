@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from nhc.model import Action, printable
-from nhc.ports.adapter import KEEPER, AdapterError, Mark
+from nhc.ports.adapter import REMEDY_OWNER, AdapterError, Mark
 from nhc.ports.marks import TAGS, mark_text
 from nhc.ports.repair import (
     Answer,
@@ -261,7 +261,7 @@ class SlurmPower:
         under way when we died has ended by now.
         """
         ended = time.time() - before.at > self.command.timeout + LAST_COMMAND
-        mark = "DRAIN" in fields.get("State", "") and fields["Reason"].startswith(TAGS[KEEPER])
+        mark = "DRAIN" in fields.get("State", "") and fields["Reason"].startswith(TAGS[REMEDY_OWNER])
         untouched = mark and _attempt(order) not in fields["Reason"]
         known = order.rung is Rung.REBOOT or self._powers(order)  # HyperPod's words name no order
         return sent.answer is Answer.AMBIGUOUS and known and ended and untouched and before.boot.isdigit()
@@ -334,7 +334,7 @@ def _attempt(order: Order) -> str:
 def _reason(order: Order) -> str:
     """The reason that goes with an order: the loop's mark, with what tells this order from every other."""
     action = Action.REBOOT if order.rung is Rung.REBOOT else Action.REPLACE
-    return mark_text(Mark(f"{printable(order.because, 200)} {_attempt(order)}", action, owner=KEEPER))
+    return mark_text(Mark(f"{printable(order.because, 200)} {_attempt(order)}", action, owner=REMEDY_OWNER))
 
 
 def _instance(fields: Mapping[str, str]) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from nhc.ports.repair import Answer
 from nhc_adapters.cloud import rest
-from nhc_adapters.cloud.rest import ProviderMessage, Rest, no_words, said_in
+from nhc_adapters.cloud.rest import ProviderMessage, Rest, json_at, plain_message
 from nhc_adapters.cloud.tokens import AccessToken, Bearer
 from nhc_adapters.repair.calls import CallFailed
 
@@ -70,8 +70,8 @@ def wire():
 
 
 def words(answer):
-    error = said_in(answer, "error")
-    return ProviderMessage(str(error["code"]), str(error["message"])) if error else no_words(answer)
+    error = json_at(answer, "error")
+    return ProviderMessage(str(error["code"]), str(error["message"])) if error else plain_message(answer)
 
 
 def failed(url, timeout=20.0, refused=frozenset()):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nhc.ports.adapter import KEEPER, Effect, Mark
+from nhc.ports.adapter import REMEDY_OWNER, Effect, Mark
 from nhc.timestamps import utc
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, namespaced, node_path
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
@@ -299,7 +299,7 @@ def test_a_drain_ends_when_the_remedy_loop_takes_the_node_over_and_none_begins_a
     budget(kube, 1)
     until(lambda: len(running(kube)) == 1)
     controller, loop = Kubernetes(kube.admin), Kubernetes(kube.admin)
-    loop.owner = KEEPER
+    loop.owner = REMEDY_OWNER
     controller.mark({node: Mark("x")})
     ended: list[str] = []
     drains = Drains(kube.admin, DrainRules(), kube.get, ended=lambda _name, _p, state: ended.append(state), poll=0.05)

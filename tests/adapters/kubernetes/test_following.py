@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from nhc.ports.adapter import KEEPER, Effect, Mark
+from nhc.ports.adapter import REMEDY_OWNER, Effect, Mark
 from nhc.ports.marks import mark_text
 from nhc_adapters.kubernetes.nodes.marks import OUT_OF_SERVICE
 from nhc_adapters.kubernetes.plugin import Adapter
@@ -167,7 +167,7 @@ def test_a_silent_watch_is_not_believed(cluster):
     assert not {one.name: one for one in cluster.adapter.nodes()}["n002"].available
 
 
-OURS = {"nhc/mark": mark_text(Mark("check_x: broken", owner=KEEPER)), "nhc/set": '{"cordon": true}'}
+OURS = {"nhc/mark": mark_text(Mark("check_x: broken", owner=REMEDY_OWNER)), "nhc/set": '{"cordon": true}'}
 """What a mark of the loop leaves on a node that it cordoned."""
 
 

@@ -6,7 +6,7 @@ A hop limit of 1 on the instance hides it from pods without the host's network; 
 from __future__ import annotations
 
 from nhc.ports.adapter import AdapterError
-from nhc_adapters.cloud.rest import Rest, no_words
+from nhc_adapters.cloud.rest import Rest, plain_message
 from nhc_adapters.repair.calls import CallFailed
 
 ADDRESS = "http://169.254.169.254"
@@ -18,7 +18,7 @@ class Metadata:
 
     def __init__(self, address: str, timeout: float) -> None:
         self._address = address
-        self._rest = Rest(min(timeout, 5.0), no_words)
+        self._rest = Rest(min(timeout, 5.0), plain_message)
 
     def get(self, path: str) -> str:
         """One value, as `instance-id`. Raises AdapterError."""

@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from nhc.model import printable
 from nhc.ports.adapter import AdapterError
-from nhc_adapters.cloud.rest import ProviderMessage, Rest, RestReply, no_words, said_in
+from nhc_adapters.cloud.rest import ProviderMessage, Rest, RestReply, json_at, plain_message
 from nhc_adapters.cloud.tokens import AccessToken, Bearer
 from nhc_adapters.repair.calls import CallFailed
 from nhc_adapters.repair.settings import AdapterSettings
@@ -50,8 +50,8 @@ class Azure:
         self.address = table.url("endpoint", API)
         self._environ = os.environ if environ is None else environ
         self._metadata, self._client_id = table.url("metadata", METADATA), table.text("client-id")
-        self._rest = Rest(timeout, _words, NOT_BEGUN, table.text("proxy"))
-        self._own = Rest(min(timeout, 5.0), no_words)
+        self._rest = Rest(timeout, _message, NOT_BEGUN, table.text("proxy"))
+        self._own = Rest(min(timeout, 5.0), plain_message)
         how = table.choice("credentials", ("auto", "metadata", "default"))
         found = "default" if self._environ.get("AZURE_TENANT_ID") else "metadata"
         self._bearer = Bearer(self._library_token if (how if how != "auto" else found) == "default" else self._token)
@@ -136,11 +136,11 @@ def _operation(reply: RestReply) -> str:
     return f"{found[1]}/{found[2]}" if found else ""
 
 
-def _words(answer: bytes) -> ProviderMessage:
+def _message(answer: bytes) -> ProviderMessage:
     """Azure's form of an error."""
-    error = said_in(answer, "error")
+    error = json_at(answer, "error")
     if not error:
-        return no_words(answer)
+        return plain_message(answer)
     message = str(error.get("message") or "")
     action = _ACTION.search(message)
     return ProviderMessage(str(error.get("code") or ""), message, action[1] if action else "")

@@ -15,7 +15,7 @@ from nhc.ports.adapter import AdapterError
 from nhc.ports.repair import Answer
 from nhc.system.exchange import Exchange
 from nhc.system.http_client import HttpAnswer, HttpClient, HttpError
-from nhc_adapters.cloud.rest import ProviderMessage, Rest, no_words, said_in
+from nhc_adapters.cloud.rest import ProviderMessage, Rest, json_at, plain_message
 from nhc_adapters.cloud.tokens import AccessToken, Bearer
 from nhc_adapters.repair.calls import CallFailed
 from nhc_adapters.repair.settings import AdapterSettings
@@ -58,8 +58,8 @@ class Google:
         self._environ = os.environ if environ is None else environ
         self._metadata = table.url("metadata", METADATA)
         self._timeout, self._proxy = timeout, table.text("proxy")
-        self._rest = Rest(timeout, _words, NOT_BEGUN, self._proxy)
-        self._own = Rest(min(timeout, 5.0), no_words)
+        self._rest = Rest(timeout, _message, NOT_BEGUN, self._proxy)
+        self._own = Rest(min(timeout, 5.0), plain_message)
         found = "default" if self._environ.get("GOOGLE_APPLICATION_CREDENTIALS") else "metadata"
         how = table.choice("credentials", ("auto", "metadata", "default"))
         self._bearer = Bearer(self._library_token if (how if how != "auto" else found) == "default" else self._token)
@@ -123,10 +123,10 @@ class Google:
         return AccessToken(str(credentials.token), 600.0)
 
 
-def _words(answer: bytes) -> ProviderMessage:
+def _message(answer: bytes) -> ProviderMessage:
     """Google's form of an error: the first reason says more than the status does."""
-    error: Mapping[str, Any] = said_in(answer, "error")
+    error: Mapping[str, Any] = json_at(answer, "error")
     if not error:
-        return no_words(answer)
+        return plain_message(answer)
     reasons: Dict[str, Any] = next(iter(error.get("errors") or []), {})
     return ProviderMessage(str(reasons.get("reason") or error.get("status") or ""), str(error.get("message") or ""))

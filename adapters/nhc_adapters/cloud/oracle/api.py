@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 
 from nhc.ports.adapter import AdapterError
 from nhc_adapters.cloud.oracle.signing import find, signed
-from nhc_adapters.cloud.rest import ProviderMessage, Rest, no_words, said_in
+from nhc_adapters.cloud.rest import ProviderMessage, Rest, json_at, plain_message
 from nhc_adapters.repair.calls import CallFailed
 from nhc_adapters.repair.settings import AdapterSettings
 
@@ -52,7 +52,7 @@ _SHORT = {"iad": "us-ashburn-1", "phx": "us-phoenix-1", "fra": "eu-frankfurt-1",
 _OLD = re.compile(r"^ocid1\.[a-z0-9]+\.[a-z0-9]+\.(iad|phx|fra|lhr)\.")
 
 
-class Said(NamedTuple):
+class OracleAnswer(NamedTuple):
     """An answer: `etag` is the object's version, `work` the work request that the call began."""
 
     data: Any
@@ -68,7 +68,7 @@ class Oracle:
         self._endpoint = table.url("endpoint", "https://none") if table.text("endpoint") else ""
         self._region = table.text("region")
         self._key = find(table, environ)
-        self._rest = Rest(timeout, _words, NOT_BEGUN, table.text("proxy"), DENIED)
+        self._rest = Rest(timeout, _message, NOT_BEGUN, table.text("proxy"), DENIED)
 
     def call(
         self,
@@ -81,7 +81,7 @@ class Oracle:
         body: Optional[Mapping[str, object]] = None,
         if_match: str = "",
         token: str = "",
-    ) -> Said:
+    ) -> OracleAnswer:
         """One call of PERMISSIONS; `ocid` tells the region. Raises CallFailed, and AdapterError without credentials."""
         assert name in PERMISSIONS, name
         key = self._key()
@@ -101,7 +101,7 @@ class Oracle:
         if reply.headers.get("content-type", "").startswith("application/json"):
             data = _parsed(name, reply.data)
         work = reply.headers.get("opc-work-request-id", "")
-        return Said(data, reply.headers.get("etag", ""), work, reply.headers.get("opc-next-page", ""))
+        return OracleAnswer(data, reply.headers.get("etag", ""), work, reply.headers.get("opc-next-page", ""))
 
     def _address(self, version: str, ocid: str, own: str) -> str:
         if self._endpoint:
@@ -129,6 +129,10 @@ def objects(data: Any) -> List[Dict[str, Any]]:
     return [one for one in found or [] if isinstance(one, dict)]
 
 
-def _words(answer: bytes) -> ProviderMessage:
-    error = said_in(answer)
-    return ProviderMessage(str(error.get("code") or ""), str(error.get("message") or "")) if error else no_words(answer)
+def _message(answer: bytes) -> ProviderMessage:
+    error = json_at(answer)
+    return (
+        ProviderMessage(str(error.get("code") or ""), str(error.get("message") or ""))
+        if error
+        else plain_message(answer)
+    )
