@@ -15,7 +15,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from bench.common import verdict
-from tests.test_growth import deciding, folding, holding, judging, making_waves
+from tests.test_growth import bounding, deciding, folding, holding, judging, making_waves, requesting
 
 
 def least(work) -> float:
@@ -34,6 +34,7 @@ def main() -> int:
     for name, make in [
         ("a policy's decision", deciding), ("folding a sweep", folding), ("judging a sweep, 20 % bad", judging),
         ("waves of a train", making_waves), ("holds of nodes", holding),
+        ("bounds of marks", bounding), ("requests of persons", requesting),
     ]:  # fmt: skip
         small, large = least(make(count // 4)), least(make(count))
         ratios.append(large / small / 4)

@@ -12,12 +12,16 @@ from nhc.fleet.fold import Folder
 from nhc.matching.node_names import Names
 from nhc.model import Action, CheckResult, Report, Verdict, crit
 from nhc.policy import ledger
+from nhc.policy.bounds import Bounds, Usage, no_such_kind
+from nhc.policy.bounds import sizes as bounds_sizes
 from nhc.policy.decide import Past, Policy, decide
 from nhc.policy.ledger import Ledger
 from nhc.policy.limits import Limit
 from nhc.ports.adapter import Mark, NodeState, Operation, PlannedOperation
+from nhc.ports.repair import Request, Rung
 from nhc.remedy.counting import FleetGroups
 from nhc.remedy.held import StandingHolds
+from nhc.remedy.repairers import Repairers
 from nhc.store.holds import Hold
 from nhc.trains.settings import Waves
 from nhc.trains.waves import spread
@@ -94,9 +98,53 @@ def holding(count):
     return ask
 
 
+def bounding(count):
+    """May each node be marked, in a fleet of which each is in a rack of its own."""
+    nodes = names(count)
+    groups = {node: (("rack", f"r-{node}"),) for node in nodes}
+    bounds = Bounds(asked=frozenset({"rack"}))
+
+    def ask():
+        usage = Usage(groups, bounds_sizes(groups))
+        assert not [node for node in nodes if no_such_kind(bounds, usage)]
+
+    return ask
+
+
+class Asked:
+    """A cluster on whose nodes persons ask for repairs."""
+
+    def __init__(self, count):
+        self.found = dict.fromkeys(names(count), Request(Rung.REBOOT, "1", "reboot"))
+
+    def requests(self):
+        return self.found, []
+
+    def answer(self, node, request, text, returned):
+        return ""
+
+
+def requesting(count):
+    """A person asks for a repair of every node."""
+    repairers, nodes = Repairers([], others=[Asked(count)]), names(count)
+
+    def ask():
+        assert len(repairers.requests(nodes)[0]) == count
+
+    return ask
+
+
 @pytest.mark.parametrize(
     ("make", "size"),
-    [(deciding, 700), (folding, 700), (judging, 300), (making_waves, 10_000), (holding, 1000)],
+    [
+        (deciding, 700),
+        (folding, 700),
+        (judging, 300),
+        (making_waves, 10_000),
+        (holding, 1000),
+        (bounding, 1000),
+        (requesting, 1000),
+    ],
 )
 def test_work_on_four_times_the_nodes_costs_four_times_as_much(make, size):
     assert growth(make, size) < LINEAR

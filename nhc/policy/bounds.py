@@ -128,6 +128,7 @@ class Usage:
     def __init__(self, groups: Mapping[str, Sequence[Radius]], sizes: Mapping[Radius, int]) -> None:
         self.groups = groups
         self.sizes = sizes
+        self._unmatched: Optional[Tuple[Bounds, List[str]]] = None
         self.out: Dict[Radius, int] = {}
         self.repairing: Dict[Radius, int] = {}
         self._begun: Dict[Tuple[Radius, str], List[float]] = {}
@@ -139,6 +140,12 @@ class Usage:
 
     def size(self, radius: Radius) -> int:
         return self.sizes.get(radius, 1)
+
+    def unmatched(self, bounds: Bounds) -> List[str]:
+        """`Bounds.unmatched` for these radii, looked up once: every decision asks for it."""
+        if self._unmatched is None or self._unmatched[0] is not bounds:
+            self._unmatched = bounds, bounds.unmatched(self.sizes)
+        return self._unmatched[1]
 
     def count_out(self, node: str, change: int = 1) -> None:
         for radius in self.radii(node):
@@ -208,7 +215,7 @@ def may_repair(bounds: Bounds, usage: Usage, node: str, rung: Rung, now: float) 
 
 def no_such_kind(bounds: Bounds, usage: Usage) -> Optional[Held]:
     """A bound that the site has set and that matches no node holds everything: it was meant to hold something."""
-    missing = bounds.unmatched(usage.sizes)
+    missing = usage.unmatched(bounds)
     return Held(f"{missing[0]}.unmatched", f"bounds.{missing[0]}: no node is in such a group") if missing else None
 
 

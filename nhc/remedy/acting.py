@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import AbstractSet, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
-from sqlalchemy.engine import Connection
-
 from nhc.ports.adapter import Applied, Effect
 from nhc.ports.marks import clears_later
 from nhc.ports.repair import Answer, Progress, Rung, Sent, Stage
@@ -19,7 +17,6 @@ from nhc.remedy.moves import postponed
 from nhc.remedy.records import Records
 from nhc.remedy.settings import RemedySettings
 from nhc.remedy.view import NEW_BOOT, EpisodeView, Move
-from nhc.store import episodes
 
 
 class Performer:
@@ -157,13 +154,9 @@ class Performer:
         }  # fmt: skip
 
     def _to_send(self, case: EpisodeCase) -> ToSend:
-        def unchanged(connection: Connection) -> bool:
-            row = episodes.get(connection, case.episode.id)
-            return row is not None and row.version == case.episode.version
-
         idle = case.rung in self.settings.drain.rungs and not case.detail.forced
         action = "" if case.done else case.rung.value  # a node that is half done is finished
-        return ToSend(case.attempts[-1].key, case.episode.node, unchanged, action, idle, case.detail.hold)
+        return ToSend(case.attempts[-1].key, case.episode.node, case.episode, action, idle, case.detail.hold)
 
     def _answered(self, case: EpisodeCase, sent: Sent) -> Optional[Written]:
         now = self.clock()

@@ -31,15 +31,15 @@ class FleetGroups(NamedTuple):
 
 def fleet(connection: Connection, states: Sequence[NodeState]) -> FleetGroups:
     """The fleet as the scheduler and the store know it together: the scheduler's nodes, the store's groups."""
-    rows = nodes.list_nodes(connection)
-    names = Names((state.name for state in states), (row.node for row in rows))
+    stored = nodes.groups(connection)
+    names = Names((state.name for state in states), stored)
     groups: Dict[str, Tuple[Radius, ...]] = {
         state.name: (*(("partition", group) for group in state.groups), *state.placed) for state in states
     }
-    for row in rows:
-        here = names.here(row.node)
+    for node, named in stored.items():
+        here = names.here(node)
         if here in groups:
-            own = tuple((kind, name) for kind, name in row.groups.items() if name)
+            own = tuple((kind, name) for kind, name in named.items() if name)
             groups[here] = tuple(dict.fromkeys((*groups[here], *own)))
     absent = {state.name for state in states if state.absent}
     return FleetGroups(groups, sizes(groups, absent), names)

@@ -36,15 +36,32 @@ class StandingHolds:
         return f"{where}held by {hold.by}: {hold.why}"
 
 
-def held_now(connection: Connection, node: str, own: int, now: float, fleet: FleetGroups) -> str:
-    """Why nothing may be sent to a node at this very moment, "" where it may: a hold that is not `own`, the end of that
-    one (0: we have none), or the open breaker. Only the holds that can be on this node are read.
+FEW = 8
+"""Nodes for which the holds on each are asked for; for more, all that are in force are read once."""
+
+
+def held_now(connection: Connection, asked: Sequence[Tuple[str, int]], now: float, fleet: FleetGroups) -> List[str]:
+    """Why nothing may be sent to each node at this very moment, "" where it may: a hold that is not our own, the end of
+    that one, or the open breaker. Asked for are nodes, each with the number of our own hold on it (0: we have none).
     """
     breaker = holds.breakers(connection).get(NAME)
     if breaker is not None and breaker.state == "open":
-        return f"the breaker is open: {breaker.why}"
+        return [f"the breaker is open: {breaker.why}"] * len(asked)
+    if len(asked) <= FEW:
+        return [_held(_on(connection, node, own, now, fleet), fleet, node, own) for node, own in asked]
+    every = holds.in_force(connection, now)
+    standing_holds, numbers = StandingHolds(every, fleet), {hold.id for hold in every}
+    return [ENDED if own and own not in numbers else standing_holds.why(node, own) for node, own in asked]
+
+
+ENDED = "a person ended the train's hold on it"
+
+
+def _on(connection: Connection, node: str, own: int, now: float, fleet: FleetGroups) -> List[Hold]:
+    """Only the holds that can be on this node."""
     groups = sorted({f"{kind}={name}" for kind, name in fleet.groups.get(node, ())})
-    standing_holds = holds.in_force_on(connection, node, groups, own, now)
-    if own and all(hold.id != own for hold in standing_holds):
-        return "a person ended the train's hold on it"
-    return StandingHolds(standing_holds, fleet).why(node, own)
+    return holds.in_force_on(connection, node, groups, own, now)
+
+
+def _held(found: Sequence[Hold], fleet: FleetGroups, node: str, own: int) -> str:
+    return ENDED if own and all(hold.id != own for hold in found) else StandingHolds(found, fleet).why(node, own)

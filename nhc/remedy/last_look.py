@@ -6,7 +6,7 @@ has said meanwhile (hold, abort, breaker) or done to the node holds, and so do t
 
 from __future__ import annotations
 
-from typing import Callable, Dict, NamedTuple, Optional, Sequence
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from sqlalchemy.engine import Connection
 
@@ -14,22 +14,24 @@ from nhc.model import printable
 from nhc.policy.bounds import Bounds, never_now
 from nhc.ports.adapter import OWNER, AdapterError, NodeState
 from nhc.remedy.actuators import Actuators
+from nhc.store import episodes
 from nhc.store.database import Fence, Store
+from nhc.store.episodes import Episode
 
-HeldNow = Callable[[Connection, str, int, float], str]
-"""Why nothing may be sent to a node at this moment: a hold, other than the one of that number, or the open breaker; ""
-where it may."""
+HeldNow = Callable[[Connection, Sequence[Tuple[str, int]], float], List[str]]
+"""Why nothing may be sent to each of some nodes at this moment: a hold, other than the one of the number that is asked
+with the node, or the open breaker; "" where it may."""
 
 
 class ToSend(NamedTuple):
-    """One thing that is written down and about to be sent. `unchanged` says whether its row still is as it was written.
+    """One thing that is written down and about to be sent, unless its episode is not any more as it was `written`.
 
     `action` is bounded by the policy's hours, "" for work that is half done. `own_hold` is the number of our own hold.
     """
 
     key: str
     node: str
-    unchanged: Callable[[Connection], bool]
+    written: Episode
     action: str
     needs_idle: bool
     own_hold: int = 0
@@ -78,12 +80,13 @@ def held_back(
         states, blind = {}, f"the cluster cannot be asked about its nodes: {printable(str(error))}"
     found: Dict[str, str] = {}
     with store.write(fence) as connection:  # under the fence: only the leader sends
-        for order in orders:
-            if not order.unchanged(connection):
+        standing = episodes.lock_as_read(connection, [order.written for order in orders])
+        holds = held(connection, [(order.node, order.own_hold) for order in orders], clock())
+        for order, hold in zip(orders, holds):
+            if order.written.id not in standing:
                 found[order.key] = ""
                 continue
-            why = held(connection, order.node, order.own_hold, clock()) or blind
-            why = why or unfit(states.get(order.node), order.needs_idle)
+            why = hold or blind or unfit(states.get(order.node), order.needs_idle)
             closed = never_now(bounds, order.action, order.node, clock()) if order.action else None
             why = why or (closed.why if closed is not None else "")
             if why:

@@ -227,8 +227,8 @@ class Observer:
         now = time.now
         names = sorted({name for case in cases for name in (case.episode.node, case.detail.successor) if name})
         begun = [case for case in cases if case.state is not EpisodeState.PLANNED]
-        again = [] if first else sorted({name for case in begun for name in (case.episode.node, case.detail.successor)})
-        states = base.states if first else self.states([name for name in again if name])
+        again = set() if first else {name for case in begun for name in (case.episode.node, case.detail.successor)}
+        states = base.states if first else self.states(sorted(name for name in again if name))
         by_name = {state.name: state for state in base.states or () if state.name not in again}
         by_name.update({state.name: state for state in states or ()})
         with self.store.read() as connection:
@@ -293,9 +293,9 @@ class Observer:
                 found[case.episode.id] = case.episode.node if case.episode.node in names else names[0]
         return found
 
-    def held(self, connection: Connection, node: str, own: int, now: float) -> str:
-        """Why nothing may be sent to a node at this very moment, "" where it may: a hold, or the open breaker."""
-        return held_now(connection, node, own, now, self.fleet)
+    def held(self, connection: Connection, asked: Sequence[Tuple[str, int]], now: float) -> List[str]:
+        """Why nothing may be sent to each node at this very moment, "" where it may: a hold, or the open breaker."""
+        return held_now(connection, asked, now, self.fleet)
 
     def machines(self, cases: Sequence[EpisodeCase]) -> Dict[int, Looked]:
         """See the machines of episodes that are about to be repaired; one that could not be seen is asked again in the

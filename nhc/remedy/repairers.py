@@ -135,14 +135,16 @@ class Repairers:
             asked, wrong = cluster.requests()
             found.update(asked)
             problems += wrong
-        labelled = [node for node in nodes if self.machine(node).labels] if not self._asked else []
-        for entry in self.entries:
+        readers = [(one, one.repairer) for one in self.entries if isinstance(one.repairer, Requests)]
+        labelled = [node for node in nodes if self.machine(node).labels] if readers and not self._asked else []
+        for entry, repairer in readers:
             for node in labelled:
-                if isinstance(entry.repairer, Requests) and node not in found and entry.serves(node):
-                    request = entry.repairer.requested(self.machine(node))
+                if node not in found and entry.serves(node):
+                    request = repairer.requested(self.machine(node))
                     if request is not None:
                         found[node] = request
-        return {node: request for node, request in found.items() if node in set(nodes)}, problems
+        here = set(nodes)
+        return {node: request for node, request in found.items() if node in here}, problems
 
     def answer(self, node: str, request: Request, text: str, returned: bool) -> str:
         """Write the outcome of a request to the cluster. Returns "", or why that failed."""

@@ -1,18 +1,23 @@
 """Many faults at once: marked in chunks, the worst first, in few statements, each written down before it is done."""
 
 import os
+import random
 import signal
 import tempfile
 
 import pytest
 import sqlalchemy as sa
 
+from nhc.matching.node_names import Names
 from nhc.model import Action
+from nhc.policy.breaker import NAME
 from nhc.ports.adapter import Mark
+from nhc.remedy.counting import FleetGroups
+from nhc.remedy.held import ENDED, held_now
 from nhc.remedy.machine import EpisodeEvent
 from nhc.remedy.records import CHUNK
 from nhc.remedy.view import Move
-from nhc.store import audit, episodes
+from nhc.store import audit, episodes, holds
 from nhc.store.errors import Conflict
 from nhc.store.verify import verify
 from tests.support.new_store import new_store
@@ -33,6 +38,8 @@ first-run = "100%"
 faults = "100%"
 blind = "100%"
 """
+
+UNBOUNDED = SETTINGS.replace("repairing = 1", 'repairing = "100%"').replace("1 per 1h", "100000 per 1h")
 
 
 def storm(store, faults):
@@ -84,6 +91,45 @@ def test_a_chunk_of_faults_takes_as_many_statements_as_one(store):
         few = statements(2, other)
         other.close()
     assert statements(CHUNK, store) <= few + 5
+
+
+@pytest.mark.thorough
+def test_the_last_look_before_many_repairs_asks_as_often_as_before_a_few(store):
+    def asked(faults, store):
+        world, counted = storm(store, faults), []
+        count = lambda *args: counted.append(args[2])  # noqa: E731
+        sa.event.listen(world.engine, "before_cursor_execute", count)
+        world.run(world.controller(UNBOUNDED), 1)
+        sa.event.remove(world.engine, "before_cursor_execute", count)
+        assert len(world.sent) == faults
+        return sum("FROM holds" in text for text in counted)
+
+    with tempfile.TemporaryDirectory() as place:
+        other = new_store(place)
+        few = asked(2, other)
+        other.close()
+    assert asked(60, store) <= few
+
+
+def test_who_is_held_is_the_same_for_one_node_and_for_many(store):
+    chance, now = random.Random(3), 1000.0
+    nodes = [f"n{number}" for number in range(40)]
+    groups = {node: (("rack", f"r{number // 4}"),) for number, node in enumerate(nodes)}
+    fleet = FleetGroups(groups, {}, Names(nodes, [f"{node}.example.org" for node in nodes[:10]]))
+    with store.write() as connection:
+        own = {}
+        for node in chance.sample(nodes, 12):
+            name = f"{node}.example.org" if node in nodes[:10] else node
+            for _each in range(chance.randint(1, 2)):
+                until = chance.choice([None, now - 1, now + 60])
+                own[node] = holds.hold(connection, "node", name, by="ada", why="disk", now=1.0, until=until).id
+        holds.hold(connection, "group", "rack=r3", by="ada", why="power", now=1.0)
+        asked = [(node, chance.choice([0, own.get(node, 0), 999])) for node in nodes]
+        many = held_now(connection, asked, now, fleet)
+        assert many == [why for one in asked for why in held_now(connection, [one], now, fleet)]
+        assert {why.partition(":")[0] for why in many} > {"", "rack=r3 held by ada", ENDED}
+        holds.set_breaker(connection, NAME, "open", by="ada", why="too many", now=now)
+        assert set(held_now(connection, asked, now, fleet)) == {"the breaker is open: too many"}
 
 
 @pytest.mark.thorough
