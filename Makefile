@@ -128,6 +128,8 @@ bench: setup  ## every benchmark on an idle machine; LBNL=DIR and NPD=BINARY add
 	$(BIN)/python bench/kernel_log.py
 	$(BIN)/python bench/agent.py
 	$(BIN)/python bench/memory.py
+	$(BIN)/python bench/growth.py
+	$(BIN)/python bench/fleet_start.py
 	$(BIN)/python bench/deep.py
 	$(BIN)/python bench/kubernetes.py
 	$(BIN)/python bench/kubernetes_devices.py

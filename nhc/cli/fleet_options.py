@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
 import re
-from typing import TYPE_CHECKING, Dict, List, Mapping, Tuple, Union
+from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Set, Tuple, Union
 
 from nhc.exit_status import EXIT_UNKNOWN, EXIT_USAGE
 from nhc.fleet import node_sources
@@ -14,6 +15,8 @@ from nhc.fleet.transport import Node, Transport
 
 if TYPE_CHECKING:
     from nhc.fleet.mark import MarkReports
+    from nhc.fleet.ssh.config import Route, SshConfig
+    from nhc.fleet.ssh.host_keys import HostKeys
     from nhc.fleet.ssh.transport_paramiko import Paramiko
     from nhc.fleet.ssh.transport_ssh import Ssh
     from nhc.fleet.worker import SweepSettings
@@ -203,38 +206,56 @@ def _transports(options: SweepOptions, nodes: List[Node]) -> Dict[str, Transport
         arguments = ["-F", options["ssh_config"]] if options["ssh_config"] else []
         found["openssh"] = OpenSSH(arguments, options["accept_new"])
     if wanted & {"ssh", "paramiko"}:
-        found.update(_in_process(options, nodes))
+        found.update(_in_process(options, nodes, wanted))
     return found
 
 
-def _in_process(options: SweepOptions, nodes: List[Node]) -> Dict[str, Transport]:
-    """The transports that need no other program: one set of keys, one known_hosts, two names."""
-    from nhc.fleet.ssh.paramiko_import import import_paramiko
-
+def _in_process(options: SweepOptions, nodes: List[Node], wanted: Set[str]) -> Dict[str, Transport]:
+    """The transports that need no other program: one ssh_config, one known_hosts, two names."""
     try:
-        import_paramiko()
-        from nhc.fleet.ssh.transport_paramiko import Paramiko
+        from nhc.fleet.ssh.config import SshConfig
+        from nhc.fleet.ssh.host_keys import HostKeys
+
+        config, host_keys = SshConfig(options["ssh_config"]), HostKeys(options["accept_new"])
+        made = {name: _ssh(name, config, host_keys) for name in sorted(wanted & {"ssh", "paramiko"})}
+        "".encode("idna")  # a codec that socket loads with the first host
+        for name, transport in made.items():
+            some = [node for node in nodes if (node.connection or options["transport"]) == name][:64]
+            routes = list(_routes(config, some))
+            for route in routes:
+                host_keys.files(route)
+            transport.warm(routes)
     except ModuleNotFoundError as error:
         from nhc.extras import how_to_install
 
         how = how_to_install(error.name or "paramiko", "fleet")
         raise UsageProblem(f"{error.name} is not installed: {how}; --transport openssh needs no library") from None
-    try:
-        paramiko = Paramiko(options["ssh_config"], options["accept_new"])
     except ValueError as error:
         raise UsageProblem(str(error)) from None
-    own = ("ssh", "paramiko")
-    paramiko.warm([node for node in nodes if (node.connection or options["transport"]) in own][:64])
-    return {"ssh": _with_libssh(paramiko), "paramiko": paramiko}
+    return dict(made)
 
 
-def _with_libssh(paramiko: Paramiko) -> Union[Paramiko, Ssh]:
-    """The transport that has libssh for the plain case, where there is a libssh."""
-    try:
-        from nhc.fleet.ssh.transport_ssh import Ssh
-    except ImportError:
-        return paramiko
-    return Ssh(paramiko)
+def _routes(config: SshConfig, nodes: List[Node]) -> Iterator[Route]:
+    from nhc.fleet.transport import Trouble
+
+    for node in nodes:
+        with contextlib.suppress(Trouble):  # whoever connects says so
+            yield config.lookup(node)
+
+
+def _ssh(name: str, config: SshConfig, host_keys: HostKeys) -> Union[Paramiko, Ssh]:
+    """The transport `ssh` has libssh for the plain case, where there is a libssh."""
+    if name == "ssh":
+        with contextlib.suppress(ImportError):
+            from nhc.fleet.ssh.transport_ssh import Ssh
+
+            return Ssh(config, host_keys)
+    from nhc.fleet.ssh.paramiko_import import import_paramiko
+
+    import_paramiko()
+    from nhc.fleet.ssh.transport_paramiko import Paramiko
+
+    return Paramiko(config, host_keys)
 
 
 def marking(options: SweepOptions) -> MarkReports:

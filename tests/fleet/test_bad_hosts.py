@@ -349,12 +349,17 @@ def test_a_resolver_that_hangs_is_given_up(monkeypatch):
 
     from nhc.fleet import node_session, sweep, worker
     from nhc.fleet.bundles import Site
+    from nhc.fleet.ssh.config import SshConfig
+    from nhc.fleet.ssh.host_keys import HostKeys
     from nhc.fleet.ssh.transport_paramiko import Paramiko
     from nhc.fleet.transport import Node
 
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_words, **_more: time.sleep(60))
     settings = worker.SweepSettings(
-        node_session.SweepTask(None, Site(None, ())), {"ssh": Paramiko("/dev/null")}, shards=1, connect=0.5
+        node_session.SweepTask(None, Site(None, ())),
+        {"ssh": Paramiko(SshConfig("/dev/null"), HostKeys())},
+        shards=1,
+        connect=0.5,
     )
     begin = time.monotonic()
     (found,) = sweep.sweep([Node("somewhere.example")], settings)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from nhc.fleet.ssh.transport_paramiko import Paramiko
+from nhc.fleet.ssh.config import SshConfig
+from nhc.fleet.ssh.host_keys import HostKeys
 from nhc.fleet.ssh.transport_ssh import Ssh
 from nhc.fleet.transport import Node, Trouble
 from tests.support import ssh
@@ -36,7 +38,7 @@ def clients(server: ssh.Server) -> list[str]:
 def reached(server: ssh.Server, config: Path, **fields: str) -> str:
     """The library that carried a connection, which has done its work."""
     before = len(clients(server))
-    transport = Ssh(Paramiko(str(config)))
+    transport = Ssh(SshConfig(str(config)), HostKeys())
     session = transport.connect(Node("127.0.0.1", **fields), soon())
     try:
         stream = session.start("echo said; echo wrong >&2; exit 3", soon())
@@ -60,6 +62,37 @@ def config_with(server: ssh.Server, path: Path, first: str) -> Path:
 
 def test_a_plain_connection_is_libsshs(server):
     assert reached(server, server.config) == "libssh"
+
+
+PARAMIKO_LOADED = """
+import sys, time
+from nhc.fleet.ssh.config import SshConfig
+from nhc.fleet.ssh.host_keys import HostKeys
+from nhc.fleet.ssh.transport_ssh import Ssh
+from nhc.fleet.transport import Node
+transport = Ssh(SshConfig(sys.argv[1]), HostKeys())
+transport.warm([transport.config.lookup(Node("127.0.0.1"))])
+transport.connect(Node("127.0.0.1"), time.monotonic() + 60).close()
+print("paramiko" in sys.modules, "cryptography" in sys.modules)
+transport.paramiko().connect(Node("127.0.0.1"), time.monotonic() + 60).close()
+import paramiko
+print(paramiko.config.SSHConfig is paramiko.SSHConfig, paramiko.ssh_exception.SSHException is paramiko.SSHException)
+"""
+
+
+@pytest.mark.parametrize(("option", "agent", "loaded"), [
+    ("", "", "False False"),
+    ("  Ciphers aes*", "", "True True"),
+    ("", "/nonexistent/agent", "True True"),
+    ("  IdentityAgent none", "/nonexistent/agent", "False False"),
+    ("  IdentityFile /nonexistent/key", "", "False False"),
+    ("  IdentityFile /etc/passwd", "", "True True"),
+])  # fmt: skip
+def test_paramiko_is_imported_where_libssh_does_not_do_it_all(server, tmp_path, option, agent, loaded):
+    config = config_with(server, tmp_path / "config", option)
+    env = {**os.environ, "SSH_AUTH_SOCK": agent, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    done = subprocess.run([sys.executable, "-c", PARAMIKO_LOADED, str(config)], capture_output=True, text=True, env=env)
+    assert (done.stdout.splitlines(), done.returncode) == ([loaded, "True True"], 0), done.stderr
 
 
 @pytest.mark.parametrize(("option", "library"), [
@@ -91,7 +124,7 @@ def test_a_key_that_is_refused_and_one_that_is_not(server, tmp_path):
     other = ssh.keygen(tmp_path / "other")
     config = config_with(server, tmp_path / "config", f"  IdentityFile {other}")
     before = len(clients(server))
-    transport = Ssh(Paramiko(str(config)))
+    transport = Ssh(SshConfig(str(config)), HostKeys())
     for _ in range(2):
         transport.connect(Node("127.0.0.1"), soon()).close()
     used = [client.partition("_")[0] for client in clients(server)[before:]]
@@ -112,13 +145,13 @@ def test_a_server_that_says_no_more(tmp_path, banner, reason):
         config.write_text(f"Host *\n  IdentityFile {identity}\n  IdentitiesOnly yes\n")
         begin = time.monotonic()
         with pytest.raises(Trouble) as caught:
-            Ssh(Paramiko(str(config), accept_new=True)).connect(Node(host, port=port), begin + 1.5)
+            Ssh(SshConfig(str(config)), HostKeys(True)).connect(Node(host, port=port), begin + 1.5)
     assert caught.value.reason == reason
     assert time.monotonic() - begin < 40
 
 
 def test_nothing_is_left_open(server):
-    transport = Ssh(Paramiko(str(server.config)))
+    transport = Ssh(SshConfig(str(server.config)), HostKeys())
 
     def descriptors() -> int:
         return len(os.listdir("/proc/self/fd"))
@@ -145,7 +178,7 @@ def test_the_home_directorys_files_of_ssh_are_not_libsshs_to_read(server, tmp_pa
 def test_a_large_input_and_a_large_output(server):
     """More than a channel's window and a socket's buffer, both ways."""
     data = os.urandom(1 << 20)
-    transport = Ssh(Paramiko(str(server.config)))
+    transport = Ssh(SshConfig(str(server.config)), HostKeys())
     session = transport.connect(Node("127.0.0.1"), soon())
     try:
         stream = session.start(f"head -c {len(data)} > /dev/null; head -c {1 << 22} /dev/zero", soon())
@@ -159,7 +192,7 @@ def test_a_large_input_and_a_large_output(server):
 
 
 def test_a_peer_that_dies_in_the_middle(server):
-    session = Ssh(Paramiko(str(server.config))).connect(Node("127.0.0.1"), soon())
+    session = Ssh(SshConfig(str(server.config)), HostKeys()).connect(Node("127.0.0.1"), soon())
     stream = session.start("echo first; read go; kill -9 $PPID; sleep 60", soon())
     assert stream.receive(soon()) == b"first\n"
     stream.send(b"go\n", soon())
@@ -170,7 +203,7 @@ def test_a_peer_that_dies_in_the_middle(server):
 
 
 def test_the_deadline_of_a_command_that_says_nothing(server):
-    session = Ssh(Paramiko(str(server.config))).connect(Node("127.0.0.1"), soon())
+    session = Ssh(SshConfig(str(server.config)), HostKeys()).connect(Node("127.0.0.1"), soon())
     try:
         stream = session.start("sleep 60", soon())
         with pytest.raises(Trouble) as caught:

@@ -27,6 +27,8 @@ from nhc.fleet import node_session as remote
 from nhc.fleet import worker as shard
 from nhc.fleet import sweep
 from nhc.fleet.bundles import Site
+from nhc.fleet.ssh.config import SshConfig
+from nhc.fleet.ssh.host_keys import HostKeys
 from nhc.fleet.ssh.transport_paramiko import Paramiko
 from nhc.fleet.transport import Node
 from nhc.fleet.transport import Trouble
@@ -49,11 +51,11 @@ def light(session, node, task):
     return remote.NodeOutput(json.dumps(report), "x", "3", "pushed")
 
 os.environ["HOME"] = "/nonexistent"
-transport = Paramiko(config, accept_new=True)
+transport = Paramiko(SshConfig(config), HostKeys(accept_new=True))
 settings = shard.SweepSettings(remote.SweepTask(None, Site(None, ())), {"ssh": transport}, judge=light, fanout=64,
                           shards=shards, connect=30.0)
 nodes = [Node(address) for address in ssh.addresses(count)]
-transport.warm(nodes[:1])
+transport.warm([transport.config.lookup(nodes[0])])
 become(uid)
 resource.setrlimit(limit, (number, number))
 notes, found = [], {}

@@ -13,6 +13,8 @@ import pytest
 from nhc.fleet import node_session, sweep, worker
 from nhc.fleet.bundles import Site
 from nhc.fleet.ssh import connection
+from nhc.fleet.ssh.config import SshConfig
+from nhc.fleet.ssh.host_keys import HostKeys
 from nhc.fleet.ssh.transport_paramiko import Paramiko
 from nhc.fleet.ssh.transport_ssh import Ssh
 from nhc.fleet.transport import Node, Trouble
@@ -142,11 +144,11 @@ def test_sudo_that_would_ask_is_a_reason_not_a_hang(tmp_path, fleet, fine):
 
 
 def by_paramiko(config, accept_new=False):
-    return Paramiko(str(config), accept_new)
+    return Paramiko(SshConfig(str(config)), HostKeys(accept_new))
 
 
 def by_libssh(config, accept_new=False):
-    return Ssh(Paramiko(str(config), accept_new))
+    return Ssh(SshConfig(str(config)), HostKeys(accept_new))
 
 
 @pytest.mark.parametrize("made", [by_paramiko, by_libssh])

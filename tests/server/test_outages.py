@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import urllib3
@@ -163,6 +164,27 @@ def test_a_file_that_somebody_else_holds_makes_a_push_wait_and_then_fail(tmp_pat
         assert (status, answer, after) == (503, {"error": "the store does not answer"}, "10")
         assert time.monotonic() - began > 5
         other.execute("ROLLBACK")
+        assert server.push(packed(report()), token)[0] == 200
+    finally:
+        other.close()
+        assert server.stop() == 0
+
+
+def test_a_second_push_of_a_node_waits_for_its_turn_and_not_for_ever(tmp_path):
+    server = Server(tmp_path, f"sqlite:///{tmp_path}/store.db", SETTINGS)
+    token = server.token()
+    other = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
+    try:
+        other.execute("BEGIN IMMEDIATE")
+        with ThreadPoolExecutor(1) as beside:
+            first = beside.submit(server.push, packed(report()), token)
+            until(
+                lambda: "\nnhc_server_reports_waiting 1\n" in server.get("/metrics")[1], what="the first push to wait"
+            )
+            status, answer, _after = server.push(packed(report()), token)
+            assert (status, answer) == (429, {"error": "n1 pushes already: one at a time"})
+            other.execute("ROLLBACK")
+            assert first.result(60)[0] in (200, 503)  # 503 where this machine took more than SQLite's ten seconds
         assert server.push(packed(report()), token)[0] == 200
     finally:
         other.close()

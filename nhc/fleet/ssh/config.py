@@ -12,11 +12,7 @@ import os
 import re
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from paramiko import SSHConfig  # type: ignore[import-not-found,import-untyped,unused-ignore]
-from paramiko.ssh_exception import (  # type: ignore[import-not-found,import-untyped,unused-ignore]
-    ConfigParseError,
-)
-
+from nhc.fleet.ssh.paramiko_import import paramiko_config
 from nhc.fleet.transport import Node, Trouble
 from nhc.system.bounded_read import read_text
 
@@ -48,7 +44,10 @@ class Route(NamedTuple):
     ciphers: str = ""
 
 
-class _Config(SSHConfig):  # type: ignore[misc,unused-ignore]
+_paramiko = paramiko_config()
+
+
+class _Config(_paramiko.SSHConfig):  # type: ignore[name-defined,misc,unused-ignore]
     """Expands what has something to expand: paramiko asks the resolver for our own name at every value."""
 
     def _tokenize(self, config: Any, target_hostname: str, key: str, value: str) -> Any:
@@ -68,7 +67,7 @@ class SshConfig:
                 lines += ["Host *", *_lines(file, os.path.dirname(os.path.expanduser(file)) or ".")]
         try:
             self.config: Any = _Config.from_text("\n".join(lines) + "\n")
-        except (ConfigParseError, ValueError) as error:
+        except (_paramiko.ConfigParseError, ValueError) as error:
             raise ValueError(f"{' and '.join(files)}: {error}") from None
         try:
             self.user = getpass.getuser()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from paramiko.ssh_exception import (  # type: ignore[import-not-found,import-untyped,unused-ignore]
     AuthenticationException,
@@ -29,25 +29,18 @@ from nhc.model import printable
 
 
 class Paramiko:
-    """`config` is the ssh_config to read instead of the user's and the system's."""
+    """`config` and `host_keys` are shared with the transport that has libssh for the plain case."""
 
-    def __init__(self, config: Optional[str] = None, accept_new: bool = False) -> None:
-        self.config = SshConfig(config)
-        self.host_keys = HostKeys(accept_new)
+    def __init__(self, config: SshConfig, host_keys: HostKeys) -> None:
+        self.config, self.host_keys = config, host_keys
         self.keys = Keys()
         self._gateways: Dict[Tuple[str, ...], Any] = {}
         self._gateway_locks: Dict[Tuple[str, ...], threading.Lock] = {}
         self._lock = threading.Lock()
 
-    def warm(self, nodes: List[Node]) -> None:
-        """Read the files that these nodes need, before the shards are forked: once instead of once in each."""
-        "".encode("idna")  # a codec that socket loads with the first host
-        for node in nodes:
-            try:
-                route = self.config.lookup(node)
-            except Trouble:
-                continue
-            self.host_keys.files(route)
+    def warm(self, routes: Sequence[Route]) -> None:
+        """Read the keys that these routes need, before the shards are forked: once instead of once in each."""
+        for route in routes:
             for path in route.identities:
                 self.keys.load(path)
 
