@@ -10,65 +10,16 @@ import re
 
 import click
 
+from nhc.data.reader import read
 from nhc.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Dict, Optional
 
 _NAME = re.compile(r"check(?:_[a-z][a-z0-9]*)(?:_[a-z0-9]+)*")
+_PARTING = "==== TEST ====\n"
 _MARKS = ("pyproject.toml", "nhc/check.py", "tests/checks")
 """What a checkout has at its top."""
-
-CHECK = '''\
-"""What {check} judges, in one line."""
-
-from __future__ import annotations
-
-from nhc.check import check
-from nhc.host import Host
-from nhc.model import Outcome, unknown
-
-
-@check("{check}")
-def {check}(host: Host) -> Outcome:
-    """What holds when this check passes.
-
-    What it reads, when it is WARN, CRIT, SKIP and UNKNOWN, and where each threshold comes from.
-
-    Example: * || {check}
-    """
-    return unknown("JudgesNothing", "{check} judges nothing yet")
-'''
-
-TEST = '''\
-"""{check}: a healthy node, a fault, a node that has nothing to judge, content that makes no sense."""
-
-from nhc.model import Verdict
-from nhc.testing.fake_host import FakeHost
-from tests.support.judge import judge
-
-#: The files that the check reads, by path, as a healthy node has them. Say where their text is from.
-HEALTHY: "dict[str, str]" = {{}}
-FAULT: "dict[str, str]" = {{}}
-NONSENSE: "dict[str, str]" = {{}}
-
-
-def test_a_healthy_node_passes():
-    assert judge(FakeHost(HEALTHY), "{check}").verdict is Verdict.OK
-
-
-def test_a_fault_is_found():
-    assert judge(FakeHost(FAULT), "{check}").verdict is Verdict.CRIT
-
-
-def test_a_node_that_has_none_is_left_out():
-    assert judge(FakeHost(), "{check}").verdict is Verdict.SKIP
-
-
-def test_what_makes_no_sense_is_unknown():
-    found = judge(FakeHost(NONSENSE), "{check}")
-    assert (found.verdict, found.reason) == (Verdict.UNKNOWN, "BadData")
-'''
 
 NEXT = """\
 wrote {module}
@@ -101,9 +52,8 @@ def new_check(check: str, checkout: str) -> None:
         where = declared.run.__module__.replace(".", "/")
         raise click.UsageError(f"there is a check called {check}, in {where}.py")
     family = _family(check, top)
-    files = {f"nhc/checks/{family}.py": CHECK, f"tests/checks/test_{family}.py": TEST}
-    write_all(top, {path: text.format(check=check) for path, text in files.items()})
-    module, test = files
+    module, test = f"nhc/checks/{family}.py", f"tests/checks/test_{family}.py"
+    write_both(top, module, test, read("new_check.txt").replace("@CHECK@", check))
     click.echo(NEXT.format(module=module, test=test, python=python_of(top), check=check))
 
 
@@ -135,7 +85,13 @@ def _family(check: str, top: str) -> str:
     return whole if os.path.exists(os.path.join(top, f"nhc/checks/{first}.py")) else first
 
 
-def write_all(top: str, files: Dict[str, str]) -> None:
+def write_both(top: str, module: str, test: str, text: str) -> None:
+    """Write a module and its test, which stand in one text. Raises UsageError."""
+    of_module, of_test = text.split(_PARTING)
+    _write_all(top, {module: of_module, test: of_test})
+
+
+def _write_all(top: str, files: Dict[str, str]) -> None:
     """All of the files or none. Raises UsageError."""
     written = []
     wrong: Optional[str] = None

@@ -7,11 +7,10 @@ import re
 
 import click
 
-from nhc.cli.new_check import checkout_of, python_of, write_all
+from nhc.cli.new_check import checkout_of, python_of, write_both
 from nhc.data.reader import read
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
-_PARTING = "==== TEST ====\n"
 _TABLES = {"adapter": "ADAPTERS", "repairer": "REPAIRERS", "sink": "SINKS"}
 _NEXT = """\
 wrote {module}
@@ -22,46 +21,25 @@ Next:
   3. Name it in {table} of nhc/plugins.py: "{entry}": "nhc_adapters.{name}:{class_name}".
      A package of your own names it as an entry point of the group nhc.{kind}s: docs/extending.md."""
 
-NAME = click.argument("name", metavar="NAME")
-CHECKOUT = click.option(
-    "--checkout", default="", metavar="DIR", help="The checkout of nhc. Default: the one you are in."
-)
+
+_HELP = """Begin a new {kind}: its module, and the contract of {kind}s as its test, which fails until it is written.
+
+NAME is the module's name in adapters/nhc_adapters. A file that is there is never overwritten. Exit status: 0, 2 where
+nothing was written.
+"""
 
 
-@click.command("adapter")
-@NAME
-@CHECKOUT
-def new_adapter(name: str, checkout: str) -> None:
-    """Begin a new adapter: its module, and the contract of adapters as its test, which fails until it is written.
+def _command(kind: str) -> click.Command:
+    @click.command(kind, help=_HELP.format(kind=kind))
+    @click.argument("name", metavar="NAME")
+    @click.option("--checkout", default="", metavar="DIR", help="The checkout of nhc. Default: the one you are in.")
+    def command(name: str, checkout: str) -> None:
+        _begin(kind, name, checkout)
 
-    NAME is the module's name in adapters/nhc_adapters. A file that is there is never overwritten. Exit status:
-    0, 2 where nothing was written.
-    """
-    _begin("adapter", name, checkout)
+    return command
 
 
-@click.command("repairer")
-@NAME
-@CHECKOUT
-def new_repairer(name: str, checkout: str) -> None:
-    """Begin a new repairer: its module, and the contract of repairers as its test, which fails until it is written.
-
-    NAME is the module's name in adapters/nhc_adapters. A file that is there is never overwritten. Exit status:
-    0, 2 where nothing was written.
-    """
-    _begin("repairer", name, checkout)
-
-
-@click.command("sink")
-@NAME
-@CHECKOUT
-def new_sink(name: str, checkout: str) -> None:
-    """Begin a new sink: its module, and the contract of sinks as its test, which fails until it is written.
-
-    NAME is the module's name in adapters/nhc_adapters. A file that is there is never overwritten. Exit status:
-    0, 2 where nothing was written.
-    """
-    _begin("sink", name, checkout)
+new_adapter, new_repairer, new_sink = map(_command, _TABLES)
 
 
 def _begin(kind: str, name: str, checkout: str) -> None:
@@ -75,8 +53,7 @@ def _begin(kind: str, name: str, checkout: str) -> None:
     module, test = f"adapters/nhc_adapters/{name}.py", f"tests/adapters/test_{name}.py"
     if os.path.isdir(os.path.join(top, module[: -len(".py")])):
         raise click.UsageError(f"there is a package adapters/nhc_adapters/{name} already")
-    of_module, of_test = text.split(_PARTING)
-    write_all(top, {module: of_module, test: of_test})
+    write_both(top, module, test, text)
     click.echo(_NEXT.format(
         module=module, test=test, kind=kind, python=python_of(top), table=_TABLES[kind], name=name,
         entry=words["ENTRY"], class_name=words["CLASS"],

@@ -18,6 +18,7 @@ from typing import Callable, List, NamedTuple
 from nhc.console import settings as console_settings
 from nhc.console.server import Server, serve
 from nhc.console.sources import StoreSource
+from nhc.data.reader import read
 from nhc.demo.fleet import DemoFleet
 from nhc.remedy import remedy_file
 from nhc.remedy.actuators import Actuators
@@ -28,44 +29,6 @@ from nhc.store import nodes, reports
 from nhc.store.connect import open_store
 from nhc.store.database import Store
 from nhc.store.intake import Incoming
-
-POLICY = """
-every = "1s"
-[actions]
-mark = "on"
-restart-app = "on"
-reset-device = "on"
-reload-driver = "on"
-reboot = "on"
-power-cycle = "on"
-replace = "on"
-[sources]
-settle = "2s"
-max-age = "1m"
-[bounds.fleet]
-out = "5% at least 8"
-repairing = "2% at least 4"
-[bounds.fleet.rate]
-mark = "2000 per 1h"
-repair = "2000 per 1h"
-[bounds.rack]
-out = "25% at least 2"
-[limits]
-first-run = "100%"
-attempts = 10
-window = "10m"
-[breaker]
-faults = "60%"
-blind = "60%"
-failures = 0
-[approval]
-replace = 1
-[verify]
-healthy-for = "4s"
-grace = "3s"
-deadline = "2m"
-"""
-"""Everything is on and fast; a replacement waits for a person, bounds hold what is too much at once."""
 
 STALE = 30.0
 """Seconds after which a report of the made-up fleet is not believed."""
@@ -91,7 +54,7 @@ def make(directory: str, count: int, seed: int, listen: str) -> Demo:
         nodes.describe(connection, [
             nodes.NodeDescription(name, kind="demo", groups=groups) for name, groups in fleet.groups().items()
         ])  # fmt: skip
-    policy = remedy_file.parse(f'{POLICY}[evidence]\ndirectory = "{directory}/evidence"\n')
+    policy = remedy_file.parse(f'{read("demo.toml")}[evidence]\ndirectory = "{directory}/evidence"\n')
     actuators = Actuators(fleet, Repairers([RepairerEntry(RepairerSettings("demo", "demo"), fleet)]))
     token = secrets.token_urlsafe(12)
     found = console_settings.parse(
