@@ -3,8 +3,9 @@
     python bench/kubernetes_devices.py [--nodes 200] [--faults 50]
 
 Everything runs on this machine: the control plane, a fake DRA driver's slices of eight devices a node, the nhc
-controller as a process of its own. Limits: the median takes at most four times what a bare condition and a bare rule
-take together, in the same run and as a watch sees them; and no rule is ever about another device.
+controller as a process of its own. Limits: the median takes at most seven times what a bare condition and a bare rule
+take together, in the same run and as a watch sees them; and no rule is ever about another device. Just before each
+fault the node's driver publishes its devices under other names.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ from nhc_adapters.kubernetes.api.client import STRATEGIC, Client, node_path
 from tests.support.dra import FakeDriver, api_of, device, gpu
 from tests.support.kube import environment
 
-LIMIT = 4.0
+LIMIT = 7.0
+"""30 ms where the two bare writes take a bit more than 4, as on two idle cores."""
 DEVICES = 8
 
 Seen = Tuple[str, float, Dict[str, Any]]
@@ -76,7 +78,7 @@ def condition(node: str, minor: int) -> Dict[str, Any]:
 
 
 def controller(kubeconfig: Path, directory: Path) -> subprocess.Popen[bytes]:
-    (directory / "policy.toml").write_text('[ceiling]\nall = "100%"\n')
+    (directory / "policy.toml").write_text('[bounds.fleet]\nout = "100%"\n')
     (directory / "kubernetes.toml").write_text('apply = true\npolicy = "policy.toml"\n[devices]\nkeep = "device"\n')
     argv = [sys.executable, "-m", "nhc", "kubernetes", "controller", "--settings", str(directory / "kubernetes.toml")]
     with (directory / "controller.log").open("wb") as log:

@@ -97,6 +97,21 @@ def test_only_the_newest_generation_of_a_pool_counts_even_an_empty_one() -> None
     assert names(known(old, other).find("n1", ONE)) == ["gpu-0"]
 
 
+def test_a_watch_that_is_behind_changes_nothing_and_a_reading_anew_drops_what_is_gone() -> None:
+    def at(version: int, minor: int) -> dict[str, Any]:
+        item = slice_of(device(f"gpu-{minor}", ONE))
+        item["metadata"]["resourceVersion"] = str(version)
+        return item
+
+    slices = known(slice_of(device("gpu-9", TWO), name="other"))
+    slices.replace("n1", [at(10, 3)])
+    assert slices.find("n1", TWO) is None
+    slices.put("s", at(9, 1))
+    assert names(slices.find("n1", ONE)) == ["gpu-3"]
+    slices.put("s", at(11, 1))
+    assert names(slices.find("n1", ONE)) == ["gpu-1"]
+
+
 def test_a_slice_that_goes_takes_its_devices_along() -> None:
     slices = known(slice_of(device("gpu-0", ONE)))
     assert slices.find("n1", ONE) is not None

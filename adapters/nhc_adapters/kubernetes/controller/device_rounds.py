@@ -209,8 +209,12 @@ class DeviceRounds:
             if planned.operation is Operation.CLEAR:
                 for rule in unit.rules:
                     self._delete(rule)
-            elif planned.mark is not None and unit.physical is not None and unit.fault is not None:
-                self._write(unit, unit.physical, unit.fault, planned.mark)
+            elif planned.mark is not None and unit.fault is not None:
+                self.view.watch.renew(unit.node)
+                physical = self.view.watch.slices.find(unit.node, unit.device)
+                if physical is None:
+                    return Applied(unit.name, Effect.FAILED, f"no ResourceSlice has {unit.device} any more")
+                self._write(unit, physical, unit.fault, planned.mark)
         except AdapterError as error:
             return Applied(unit.name, Effect.FAILED, str(error))
         return Applied(unit.name, Effect.CHANGED)

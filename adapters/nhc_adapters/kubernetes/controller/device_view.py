@@ -13,7 +13,7 @@ from nhc_adapters.kubernetes.devices.settings import DeviceRuleSettings
 from nhc_adapters.kubernetes.devices.slices import PhysicalDevice, agree
 from nhc_adapters.kubernetes.devices.watch import DeviceWatch
 from nhc_adapters.kubernetes.devices.witness import Testimony, contradicted, hear
-from nhc_adapters.kubernetes.nodes.accelerators import GRACE, is_accelerator
+from nhc_adapters.kubernetes.nodes.accelerators import GRACE, device_plugin
 from nhc_adapters.kubernetes.nodes.conditions import read_conditions
 from nhc_adapters.kubernetes.nodes.device_tags import read_device_tags
 from nhc_adapters.kubernetes.nodes.evidence import fresh, unsettled
@@ -140,11 +140,3 @@ def _lowered(result: CheckResult) -> CheckResult:
     if result.verdict is not Verdict.CRIT:
         return result
     return result._replace(outcome=result.outcome._replace(verdict=Verdict.WARN))
-
-
-def device_plugin(node: Mapping[str, Any]) -> str:
-    """The resource as which a device plugin gives the node's accelerators out, "" where none does."""
-    for resource, count in ((node.get("status") or {}).get("allocatable") or {}).items():
-        if is_accelerator(resource) and str(count) not in ("", "0"):
-            return str(resource)
-    return ""

@@ -105,7 +105,7 @@ def _text(value: Any) -> str:
 
 
 class Slices:
-    """All slices of a cluster, as last seen. `put` is called by one thread, the others read."""
+    """All slices of a cluster, as last seen. Safe to use from several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -118,6 +118,8 @@ class Slices:
     def put(self, name: str, item: Optional[Mapping[str, Any]]) -> List[str]:
         """A slice (of `trim_slice`) is new, different, or gone (None). Returns the nodes whose devices it tells of."""
         with self._lock:
+            if item is not None and _version(item) < _version(self._slices.get(name)):
+                return []  # the watch is behind what was read meanwhile
             before = self._slices.pop(name, None)
             touched: Set[str] = set()
             for one in (before, item):
@@ -137,6 +139,15 @@ class Slices:
             for node in touched:
                 self._known.pop(node, None)
         return sorted(touched)
+
+    def replace(self, node: str, items: Sequence[Mapping[str, Any]]) -> None:
+        """All slices that there are of a node, as they were read just now."""
+        with self._lock:
+            gone = self._nodes.get(node, set()) - {str(item["metadata"]["name"]) for item in items}
+        for name in gone:
+            self.put(name, None)
+        for item in items:
+            self.put(str(item["metadata"]["name"]), item)
 
     def names(self, node: str) -> Sequence[SliceDevice]:
         """The devices of a node under all their names, of each pool's newest generation."""
@@ -169,6 +180,10 @@ class Slices:
         item = self._slices[name]
         newest = max(_generation(self._slices[other]) for other in self._pools[_pool(item)])
         return [one for one in item["devices"] if one.node == node] if _generation(item) == newest else ()
+
+
+def _version(item: Optional[Mapping[str, Any]]) -> int:
+    return int(item["metadata"].get("resourceVersion") or 0) if item is not None else 0
 
 
 def _discard(table: Dict[Any, Set[str]], key: object, name: str) -> None:

@@ -70,6 +70,12 @@ class DeviceWatch:
         self._loaded = True
         self.settled.set()
 
+    def renew(self, node: str) -> None:
+        """Read a node's devices anew: the watch of the nodes may be ahead of the slices'. Raises AdapterError."""
+        if self.api is not None:
+            found = self.client.items(self.api.slice_path(), fieldSelector=f"spec.nodeName={node}")
+            self.slices.replace(node, [trim_slice(item) for item in found])
+
     def run(self, stop: threading.Event) -> None:
         """Follow until `stop` is set. For a thread of its own."""
         while not stop.is_set() and self.api is None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Iterator, Tuple
 
-from nhc_adapters.kubernetes.controller.device_view import device_plugin
 from nhc_adapters.kubernetes.devices.rules import find_api
 from nhc_adapters.kubernetes.devices.watch import DeviceWatch
 from nhc_adapters.kubernetes.doctor.installation import OK, PROBLEM, WARN, Check, DoctorFinding, Installation
+from nhc_adapters.kubernetes.nodes.accelerators import device_plugin
 
 
 def devices(found: Installation) -> Iterator[DoctorFinding]:

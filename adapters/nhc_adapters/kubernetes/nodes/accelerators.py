@@ -113,6 +113,14 @@ def expected_accelerators(
     return sorted(found)
 
 
+def device_plugin(node: Mapping[str, Any]) -> str:
+    """The resource as which a device plugin gives the node's accelerators out, "" where none does."""
+    for resource, count in ((node.get("status") or {}).get("allocatable") or {}).items():
+        if is_accelerator(resource) and str(count) not in ("", "0"):
+            return str(resource)
+    return ""
+
+
 def is_accelerator(resource: str) -> bool:
     domain, _, name = resource.partition("/")
     return (domain in {
