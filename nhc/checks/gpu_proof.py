@@ -12,7 +12,7 @@ from nhc.checks.gpu import DEVICES, SOURCE, pick
 from nhc.facts.pci import normal_address
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING, NamedTuple
-from nhc.model import Action, Metric, Outcome, Verdict, crit, ok, printable, unknown, warn
+from nhc.model import Action, DeviceId, Metric, Outcome, Scope, Verdict, crit, ok, printable, unknown, warn
 from nhc.units import one_of, seconds, show_seconds, size_bytes, whole
 
 if TYPE_CHECKING:
@@ -210,6 +210,8 @@ def judge(host: Host, target: Target, found: Answer) -> List[Outcome]:
     if target.device.pci and normal_address(found["pci"]) != target.device.pci:
         said = f"{name}: the driver gave the GPU at {found['pci']} under its name"
         return [unknown("GpuProofOther", said, target=target.label)]
+    # Its rates are followed by the board's number: the label changes with each GPU that is taken out.
+    identity = DeviceId(target.device.pci, target.device.id, "", target.device.serial or "")
     beside = _in_use(target.device)  # then its rates say nothing
     metrics = () if beside else tuple(_metric(what, rate) for what, rate in found["rates"].items())
     outcomes = [_fault(host, target, name, fault, found["seed"]) for fault in found["faults"]]
@@ -224,7 +226,8 @@ def judge(host: Host, target: Target, found: Answer) -> List[Outcome]:
     left_out = f" (left out: {'; '.join(found['left_out'])})" if found["left_out"] else ""
     took = show_seconds(round(found["elapsed"], 2))
     said = f"{name}: {proved}, {copies}: all right in {took}{', beside another program' if beside else ''}{left_out}"
-    return [ok(said, target=target.label, metrics=metrics)]
+    right = ok(said, target=target.label, metrics=metrics)
+    return [right._replace(scope=Scope.DEVICE, device=identity)] if identity.known else [right]
 
 
 def _metric(what: str, rate: float) -> Metric:

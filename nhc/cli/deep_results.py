@@ -16,6 +16,7 @@ from nhc.model import printable
 from nhc.store import deep
 from nhc.store.database import Store
 from nhc.store.deep import StoredSweep, SweepTest
+from nhc.store.deep_rates import MeasuredRate, rates
 from nhc.store.settings import opened
 
 SHOWN = 20
@@ -103,31 +104,60 @@ def show_sweep(store: Store, number: int, form: str) -> int:
 
 
 @click.command("history", cls=GroupedCommand)
-@click.argument("node")
+@click.argument("node", default="")
 @SETTINGS
 @URL
 @FORM
+@under("What is shown")(
+    "--serial",
+    default="",
+    metavar="NUMBER",
+    help="Only the board with this serial number; without NODE on whatever node it was.",
+)
+@under("What is shown")(
+    "--rates", "folded", is_flag=True, help="How each measured value went, a row for each of a GPU."
+)
 @under("What is shown")("--last", type=click.IntRange(1, 10_000), default=50, show_default=True, help="So many.")
-def history(node: str, path: str, url: str, form: str, last: int) -> None:
-    """Show what deep checks and sweeps found of a node, the newest first."""
+def history(node: str, path: str, url: str, form: str, serial: str, folded: bool, last: int) -> None:
+    """Show what deep checks and sweeps found of a node or a GPU, the newest first."""
+    if not (node or serial):
+        raise click.UsageError("name a node, or a board with --serial")
 
     def run() -> int:
         store = opened(store_settings(path, url), create=False)
         with store.read() as connection:
-            rows = deep.history(connection, node, last)
+            rows = deep.history(connection, node, last, serial)
+        if folded:
+            return _show_rates(rates(rows), form)
         if form == "json":
             click.echo(json.dumps([row._asdict() for row in rows], indent=2, ensure_ascii=False))
             return EXIT_HEALTHY
         cells = [
-            [when(row.at), row.suite, row.test, row.device, row.verdict,
+            [when(row.at), row.node, row.suite, row.test, row.device, row.serial, row.verdict,
              f"{row.value:g} {row.unit}" if row.value is not None else "", row.message]
             for row in rows
         ]  # fmt: skip
-        for line in table([["at", "suite", "test", "device", "verdict", "value", ""], *cells]):
+        for line in table([["at", "node", "suite", "test", "device", "serial", "verdict", "value", ""], *cells]):
             click.echo(line)
         return EXIT_HEALTHY
 
     guarded(run)
+
+
+def _show_rates(found_rates: List[MeasuredRate], form: str) -> int:
+    if form == "json":
+        shown = [{**one._asdict(), "median": one.middle, "last": one.last} for one in found_rates]
+        click.echo(json.dumps(shown, indent=2, ensure_ascii=False))
+        return EXIT_HEALTHY
+    cells = [
+        [one.node, one.device, one.serial, one.test, str(len(one.values)), f"{min(value for _, value in one.values):g}",
+         f"{one.middle:g}", f"{one.last:g} {one.unit}", f"{one.change:+.1f} %", when(one.values[-1][0])]
+        for one in found_rates
+    ]  # fmt: skip
+    heads = ["node", "device", "serial", "test", "runs", "lowest", "median", "last", "from median", "at"]
+    for line in table([heads, *cells]):
+        click.echo(line)
+    return EXIT_HEALTHY
 
 
 def _counts(tests: List[SweepTest]) -> str:

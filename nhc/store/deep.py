@@ -30,7 +30,7 @@ OPEN, STOPPING, DONE, STOPPED = "open", "stopping", "done", "stopped"
 
 class DeepResult(NamedTuple):
     """One value or verdict of one node. `versions` is JSON of versions, the node's kind and the reason of its verdict;
-    `sweep` is where one tested it.
+    `sweep` is where one tested it. `serial` is the board's number where the check knew it: it goes with the board.
     """
 
     node: str
@@ -45,6 +45,7 @@ class DeepResult(NamedTuple):
     boot_id: str = ""
     versions: str = "{}"
     sweep: Optional[int] = None
+    serial: str = ""
 
 
 class LastVerdict(NamedTuple):
@@ -129,7 +130,7 @@ def add_report(connection: Connection, report: Report, suite: str) -> int:
             test = f"{result.check}:{name}" if name else result.check
             rows.append(DeepResult(
                 report.host, suite, test, outcome.target, value, unit, outcome.verdict.name, outcome.message,
-                report.started, report.boot_id, versions,
+                report.started, report.boot_id, versions, serial=outcome.device.serial,
             ))  # fmt: skip
     return add(connection, rows)
 
@@ -200,10 +201,16 @@ def nodes_since(connection: Connection, number: int) -> List[str]:
     return sorted({str(row.node) for row in connection.execute(asked)})
 
 
-def history(connection: Connection, node: str, limit: int = 100) -> List[DeepResult]:
-    """The results of a node, the newest first."""
+def history(connection: Connection, node: str = "", limit: int = 100, serial: str = "") -> List[DeepResult]:
+    """The results of a node, of the board with a serial number on whatever node, or of the board while it was in the
+    node. The newest first.
+    """
     columns = [deep_results.c[name] for name in DeepResult._fields]
-    asked = sa.select(*columns).where(deep_results.c.node == node)
+    asked = sa.select(*columns)
+    if node:
+        asked = asked.where(deep_results.c.node == node)
+    if serial:
+        asked = asked.where(deep_results.c.serial == serial)
     asked = asked.order_by(deep_results.c.at.desc(), deep_results.c.id.desc()).limit(limit)
     return [DeepResult._make(row) for row in connection.execute(asked)]
 

@@ -61,6 +61,8 @@ deep_results = sa.Table(
     text_column("boot_id"),
     sa.Column("versions", sa.Text, nullable=False, server_default="{}"),
     sa.Column("sweep", Id, sa.ForeignKey("sweeps.id")),
+    text_column("serial"),
+    sa.Index("deep_results_serial", "serial", "at"),
     sa.Index("deep_results_node", "node", "suite", "at"),
     sa.Index("deep_results_at", "at"),
 )

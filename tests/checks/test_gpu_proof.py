@@ -50,6 +50,9 @@ def test_healthy_gpus_are_proved(prove):
     ]
     assert "bf16 fp16 tf32 int8 fp64 fp8 on 4 SMs, 0.1 GB of memory" in found[0].message
     assert "2 ways between GPUs keep every bit" in found[2].message
+    assert found[0].device.uuid.startswith("GPU-")
+    assert found[0].device.serial
+    assert found[0].device != found[1].device
     named = {metric.name for metric in found[0].metrics}
     assert {"proof_bf16", "proof_fp64", "proof_memory_read", "proof_host_to_device", "proof_l2"} <= named
 

@@ -4,7 +4,9 @@ import pytest
 
 from nhc.model import Action, Verdict
 from tests.support.cuda.build import build
+from tests.support.new_store import store  # noqa: F401 (a fixture)
 from tests.support.nvml.fake import pci_tree
+from tests.support.remedy_world import Sickness, World
 
 pytestmark = pytest.mark.thorough
 
@@ -51,6 +53,24 @@ def test_a_wrong_result_names_the_job_and_stays_while_the_others_are_proved(look
     for later in found[1:]:
         assert seen(later) == [(Verdict.OK, "", "gpu1"), (Verdict.CRIT, "GpuProofWrong", "gpu0")]
         assert later[1].message == wrong.message
+
+
+def test_a_wrong_result_marks_the_node_and_ends_no_job(look, store):  # noqa: F811
+    """From the GPU to the scheduler: the check's own outcome, the store, the policy, the loop, the mark."""
+    wrong = look(LINE, cuda="sm=0:2:units", faults=("0.processes 4321:1073741824",))[0][0]
+    world = World(store)
+    node = world.nodes["n1"]
+    node.busy = True
+    world.fall_sick("n1", Sickness(check="check_gpu_proof_beside", outcome=wrong))
+    controller = world.controller()
+
+    world.run(controller, 4)
+    assert (node.available, node.busy, world.sent) == (False, True, [])
+    assert "GpuProofWrong" in str(node.mark)
+
+    node.busy = False
+    world.run(controller, 4)
+    assert not node.available, "it is not put back while the fault stands"
 
 
 WHOLE = "check_gpu_proof -t 100ms -w 20s --alone -d 0"

@@ -30,6 +30,10 @@ def busy(site):
             "updated": site.now, "why": "b1 is in repair",
         })  # fmt: skip
         deep.add(connection, [DeepResult("b1", "quick", "gemm", "gpu0", None, "", "CRIT", "", site.now - 7200)])
+        deep.add(connection, [
+            DeepResult("b1", "quick", "check_gpu_proof:proof_bf16", "gpu0", rate, "TFLOPS", "OK", "", at, serial="1650")
+            for rate, at in ((710.0, site.now - 9000), (690.0, site.now - 8000))
+        ])  # fmt: skip
     site.job = job
     return site
 
@@ -62,6 +66,11 @@ def test_trains_spares_and_deep_verdicts_say_who_and_why(console, busy):
     assert work(console, "b4")["spares"] == seen["spares"]
     assert seen["deep"][0]["verdict"] == "CRIT"
     assert seen["deep"][0]["age"] >= 7200
+    [rate] = seen["rates"]
+    assert (rate["serial"], rate["test"], rate["runs"], rate["lowest"], rate["last"]) == (
+        "1650", "check_gpu_proof:proof_bf16", 2, 690.0, 690.0,
+    )  # fmt: skip
+    assert [value for _at, value in rate["values"]] == [710.0, 690.0]
 
 
 def test_a_job_has_a_screen_of_its_own(console, busy):

@@ -2,9 +2,10 @@
 
 import pytest
 
-from nhc.model import CheckResult, Metric, Outcome, Report, Verdict
+from nhc.model import CheckResult, DeviceId, Metric, Outcome, Report, Scope, Verdict
 from nhc.store import deep
 from nhc.store.deep import DeepResult, SweepTest
+from nhc.store.deep_rates import rates
 from nhc.store.errors import Conflict
 
 
@@ -38,6 +39,29 @@ def test_a_report_becomes_a_row_for_each_value(store):
         ("OK", '{"nhc": "9.9", "kind": "hgx-h100-8"}'),
         ("CRIT", '{"nhc": "9.9", "kind": "hgx-h100-8", "reason": "Slow"}'),
     }
+
+
+def proof(node, at, serial, rate, target="gpu0"):
+    board = DeviceId("0000:3b:00.0", "GPU-1", "", serial)
+    metrics = (Metric("proof_bf16", rate, "TFLOPS"),)
+    return report(node, at, Outcome(Verdict.OK, target=target, metrics=metrics, scope=Scope.DEVICE, device=board))
+
+
+def test_the_rates_of_a_board_go_with_it_to_another_node(store):
+    with store.write() as connection:
+        deep.add_report(connection, proof("n1", 100.0, "1650", 700.0), "prejob")
+        deep.add_report(connection, proof("n1", 200.0, "1650", 710.0), "prejob")
+        deep.add_report(connection, proof("n2", 300.0, "1650", 600.0, "gpu5"), "prejob")
+        deep.add_report(connection, proof("n1", 300.0, "1777", 705.0), "prejob")
+        deep.add_report(connection, proof("n1", 400.0, "", 701.0), "prejob")
+        [board] = rates(deep.history(connection, serial="1650"))
+        of_node = rates(deep.history(connection, "n1"))
+        assert len(deep.history(connection, "n1", serial="1650")) == 2
+
+    assert (board.serial, board.node, board.device, board.unit) == ("1650", "n2", "gpu5", "TFLOPS")
+    assert board.values == ((100.0, 700.0), (200.0, 710.0), (300.0, 600.0))
+    assert (board.middle, board.last, round(board.change, 1)) == (700.0, 600.0, -14.3)
+    assert [(one.serial, len(one.values)) for one in of_node] == [("", 1), ("1650", 2), ("1777", 1)]
 
 
 def test_the_last_verdict_is_the_worst_of_the_newest_run_of_each_suite(store):

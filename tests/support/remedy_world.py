@@ -66,13 +66,17 @@ class Killed(BaseException):
 
 
 class Sickness(NamedTuple):
-    """A fault: what a report says of it, and the mildest rung that cures it (ESCALATE: none does)."""
+    """A fault: what a report says of it, and the mildest rung that cures it (ESCALATE: none does).
+
+    `outcome` is what a check has found, as it is reported, instead of the words here.
+    """
 
     action: Action = Action.REBOOT
     cure: Rung = Rung.REBOOT
     reason: str = "GpuBroken"
     target: str = ""
     check: str = "check_gpu"
+    outcome: Optional[Outcome] = None
 
 
 class Node(MadeUpNode):
@@ -216,8 +220,8 @@ class World:
 
     def report_of(self, node: Node, at: Optional[float] = None) -> Report:
         results = [
-            CheckResult(one.check, Outcome(Verdict.CRIT, one.reason, f"{one.target or 'it'} is broken", one.target,
-                                           action=one.action))
+            CheckResult(one.check, one.outcome or Outcome(
+                Verdict.CRIT, one.reason, f"{one.target or 'it'} is broken", one.target, action=one.action))
             for one in node.sick.values()
         ]  # fmt: skip
         verdict = Verdict.UNKNOWN if node.unknown else Verdict.OK

@@ -129,9 +129,20 @@ function workOf(work) {
     ...work.spares.map((row) => el("p", {}, nodeLink(row.node), ` is a spare of ${row.pool}: ${row.state}`, row.stands_for ? [" for ", nodeLink(row.stands_for)] : "", `, since ${stamp(row.since)}`, row.why ? `: ${row.why}` : "")),
     ...work.trains.map((row) => el("p", {}, `Maintenance train ${row.train}, wave ${row.wave}: ${row.outcome || row.state} ${stamp(row.ended ?? row.updated)}. By ${row.by}: ${row.why}`)),
     table("Deep checks", ["Suite", "Verdict", "Age", "When"], work.deep.map((row) => [row.suite, sign(row.verdict), lasting(row.age), stamp(row.at)]), "No deep check was run here."),
+    work.rates.length ? table("Measured by deep checks, by board", ["Device", "Serial number", "Test", "Runs", "Lowest", "Median", "Last", "From the median", "Over time", "When"], work.rates.map((row) => [row.device, row.serial, row.test, row.runs, row.lowest.toPrecision(4), row.median.toPrecision(4), `${row.last.toPrecision(4)} ${row.unit}`, `${row.change.toFixed(1)} %`, spark(row), stamp(row.values.at(-1)[0])])) : "",
     work.running.length ? table("Watched jobs here", ["Job", "User", "Phase", "Run"], work.running.map((row) => [jobLink(row), row.user, row.phase, row.run])) : "",
     work.failed.length ? table("Jobs that failed here", ["Job", "User", "Run", "Why", "When", "Restart"], work.failed.map((row) => [jobLink(row), row.user, row.run, said(row.why), stamp(row.at), row.restart === null ? "none" : `number ${row.restart}: ${row.outcome || row.state}`])) : "",
   ];
+}
+
+// How a value went, a bar a run: its height from 0 to the highest.
+function spark(row) {
+  const most = Math.max(...row.values.map(([, value]) => value)) || 1;
+  return el("td", {}, el("div", { class: "bars small", role: "img", "aria-label": `The last ${row.values.length}, from ${row.lowest.toPrecision(4)} to ${most.toPrecision(4)} ${row.unit}` }, row.values.map(([at, value]) => {
+    const bar = el("i", { class: "sign o" });
+    bar.style.setProperty("height", `${(value / most) * 100}%`);
+    return el("div", { title: `${stamp(at)}: ${value.toPrecision(4)} ${row.unit}` }, bar);
+  })));
 }
 
 const HELPS = { no: "does not help", may: "may help", unknown: "not known" };

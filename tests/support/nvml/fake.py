@@ -132,7 +132,7 @@ class Nvml:
         self._process.stdin.write(json.dumps(question) + "\n")
         self._process.stdin.flush()
         answer = json.loads(self._process.stdout.readline())
-        return [[decode([*outcome[:-1], tuple(outcome[-1])]) for outcome in outcomes] for outcomes in answer]
+        return [[decode([*one[:6], tuple(one[6]), *one[7:]]) for one in outcomes] for outcomes in answer]
 
     def close(self) -> None:
         assert self._process.stdin

@@ -271,8 +271,10 @@ def upgrade() -> None:
         *text("boot_id"),
         *json("versions"),
         sa.Column("sweep", ID, sa.ForeignKey("sweeps.id")),
+        *text("serial"),
         sa.Index("deep_results_at", "at"),
         sa.Index("deep_results_node", "node", "suite", "at"),
+        sa.Index("deep_results_serial", "serial", "at"),
     )
     op.create_table(
         "evidence",
