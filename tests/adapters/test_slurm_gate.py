@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -125,7 +126,7 @@ class Node:
         return "DRAIN" in shown["State"] and self.cluster.reason(self.name).startswith(MINE)
 
     def audit(self):
-        with sqlite3.connect(self.place / "store.db") as store:
+        with closing(sqlite3.connect(self.place / "store.db")) as store, store:
             return [what for (what,) in store.execute("select what from audit order by seq")]
 
 

@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -113,7 +114,7 @@ def test_expired_evidence_goes_with_its_files_and_nothing_else(nhc, tmp_path, ur
 def test_a_changed_row_is_found(nhc, tmp_path, url):  # noqa: F811
     nhc("server", "token", "n1")
     if url.startswith("sqlite"):
-        with sqlite3.connect(tmp_path / "store.db") as connection:
+        with closing(sqlite3.connect(tmp_path / "store.db")) as connection, connection:
             connection.execute("DROP TRIGGER audit_no_update")
             connection.execute("UPDATE audit SET actor = 'eve'")
         connection.close()

@@ -2,6 +2,7 @@
 
 import sqlite3
 import subprocess
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -84,7 +85,7 @@ def test_a_healthy_answer_is_silent(hook):
 
 @pytest.mark.parametrize(("choice", "status"), [("tell", 3), ("admit", 0), ("refuse", 1)])
 def test_a_store_that_does_not_answer_goes_by_the_choice(tmp_path, choice, status):
-    with sqlite3.connect(tmp_path / "store.db") as other:
+    with closing(sqlite3.connect(tmp_path / "store.db")) as other, other:
         other.execute("create table somebody_elses (id int)")
     done = nhc("deep", "due", "-n", "n[1-9]", "--store", f"sqlite:///{tmp_path}/store.db", "--on-unknown", choice)
     assert (done.returncode, len(done.stderr.splitlines())) == (status, 1), done.stderr

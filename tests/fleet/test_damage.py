@@ -7,6 +7,7 @@ import os
 import random
 import sqlite3
 import zlib
+from contextlib import closing
 
 import pytest
 
@@ -65,13 +66,13 @@ def test_bytes_that_rot_are_one_line(fleet, kept, seed):
 
 @pytest.mark.parametrize("text", ["[]", "{}", '{"schema": 1}', "not JSON", '{"schema":1,"host":"n","results":7}'])
 def test_a_report_that_is_none_is_one_line(fleet, kept, text):
-    with sqlite3.connect(kept) as db:
+    with closing(sqlite3.connect(kept)) as db, db:
         db.execute("update result set line = ? where node = 'n007'", (zlib.compress(text.encode()),))
     done = fleet("report", "--history", kept)
     one_line_or_well(done, kept)
     assert done.returncode == 2
     assert "damaged" in done.stderr
-    with sqlite3.connect(kept) as db:
+    with closing(sqlite3.connect(kept)) as db, db:
         db.execute("update result set line = 'no bytes' where node = 'n007'")
     assert "damaged" in fleet("report", "--history", kept).stderr
 
@@ -98,7 +99,7 @@ def test_what_somebody_wrote_into_it_moves_no_terminal(fleet, kept):
              "hostname": "h\x1b", "python": "3"}  # fmt: skip
     report = {"schema": 1, "host": "n\x1b[2J\udc80", "version": "\x1b[31m", "started": 1000.0, "elapsed": 0.1,
               "notes": ["\x07"], "labels": {"profile\x1b": "\x1b"}, "results": [result], "fleet": extra}  # fmt: skip
-    with sqlite3.connect(kept) as db:
+    with closing(sqlite3.connect(kept)) as db, db:
         db.execute("update result set node = ?, line = ? where node = 'n007' and sweep = 2",
                    ("n\x1b[2J", zlib.compress(json.dumps(report).encode())))  # fmt: skip
         db.execute("update sweep set command = ?", ("nhc \x1b[2J",))
@@ -128,7 +129,7 @@ def test_names_of_files_move_no_terminal(fleet, kept, words):
 
 
 def test_an_interrupted_sweep_is_kept_as_one(fleet, kept):
-    with sqlite3.connect(kept) as db:
+    with closing(sqlite3.connect(kept)) as db, db:
         db.execute("delete from result where sweep = 2 and node > 'n250'")
         db.execute("update sweep set interrupted = 1 where id = 2")
     assert "interrupted: 49 of 300 not judged" in fleet("report", "--list", "--history", kept).stdout
@@ -137,7 +138,7 @@ def test_an_interrupted_sweep_is_kept_as_one(fleet, kept):
 
 
 def test_a_history_of_an_earlier_nhc_is_read(fleet, kept):
-    with sqlite3.connect(kept) as db:
+    with closing(sqlite3.connect(kept)) as db, db:
         for name in ("asked", "interrupted"):
             db.execute(f"alter table sweep drop column {name}")
     assert "300 nodes" in fleet("report", "--history", kept).stdout

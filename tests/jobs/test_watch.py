@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -256,7 +257,7 @@ def test_the_command_reads_a_log_and_records_and_keeps_the_order(tmp_path):
     assert (done.returncode, done.stderr) == (1, "")
     assert "  1. n3 (15)" in done.stdout
     assert f"test first: nhc deep sweep --job 17 --store sqlite:///{tmp_path}/store.db\n" in done.stdout
-    with sqlite3.connect(tmp_path / "store.db") as store:
+    with closing(sqlite3.connect(tmp_path / "store.db")) as store, store:
         ((what, detail),) = store.execute("select what, detail from audit")
     assert what == "job.suspects"
     assert json.loads(detail)["suspects"][0]["node"] == "n3"

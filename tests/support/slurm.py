@@ -239,7 +239,7 @@ class Cluster:
 
     def unmarked(self, node: str) -> bool:
         """Whether a resumed node has no reason any more; one that 23.11 to 25.11 keep, without accounting, is none."""
-        return self.reason(node) == "" or (self.state(node) == "idle" and self.version >= (23, 11))
+        return self.reason(node) == "" or (self.state(node).rstrip("*") == "idle" and self.version >= (23, 11))
 
     @property
     def version(self) -> Tuple[int, ...]:
