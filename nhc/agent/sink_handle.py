@@ -1,4 +1,4 @@
-"""Where the agent's word goes: one process a sink, a pipe to it, and bounded memory on both sides.
+"""How the agent sends reports and events to a sink: a process for each, a pipe to it, and bounded memory on both sides.
 
 A disk that is full or hung, a server that is away for an hour, a library that leaks: none of it may reach the
 process that watches the node. While a sink does not take what it is sent, only the newest state is kept for it,

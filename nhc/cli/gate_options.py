@@ -112,7 +112,7 @@ def hook_of(rules: GateRules) -> Optional[LifecycleHook]:
 
 
 def audit(settings: GateSettings, by: str, say: Callable[[str], None]) -> Tell:
-    """Who is told of each change: the store's audit log, where the settings name a store."""
+    """What writes down each change: the store's audit log, where the settings name a store."""
     if not settings.store:
         return lambda what, node, detail: None
     failed: List[str] = []

@@ -1,4 +1,4 @@
-"""Who meets whom in a round: disjoint pairs inside leaves or across them, and proven partners for suspects. Pure."""
+"""The pairs of a round: disjoint ones inside leaves or across them, and proven partners for suspects. Pure."""
 
 from __future__ import annotations
 

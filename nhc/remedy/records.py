@@ -214,8 +214,8 @@ class Records:
 
 
 def _consent(case: EpisodeCase, decided: Sequence[Approval]) -> Consent:
-    """Who agreed to a reset of one device, or to a plan of yesterday that a recovery has ended, has not agreed to what
-    is asked now. Who agreed to an attempt that was never begun has agreed to the next.
+    """The decision of persons on what is asked now. An approval of another device's reset, or of a plan that a recovery
+    has ended since, does not count. An approval of an attempt that was never begun counts for the next.
     """
     question = (case.episode.rung, case.detail.asked)
     numbers = {len(case.attempts) + 1, *case.detail.unsent}

@@ -158,7 +158,7 @@ class Repairers:
     def choose(
         self, node: str, rung: Rung, device: str, argv: Sequence[str] = ()
     ) -> Tuple[Optional[RepairerEntry], Ability]:  # fmt: skip
-        """Who does a rung, or runs a command, on a node; None, and why nobody does.
+        """The repairer that does a rung, or runs a command, on a node; None, and why there is none.
 
         Where one repairer cannot be asked and none of the others can do it, the answer is that of the one: it may be
         the very one that can.
@@ -205,7 +205,7 @@ class Repairers:
         return "; ".join(dict.fromkeys(found))
 
     def evidence(self, node: str) -> List[Tuple[str, EvidenceSource]]:
-        """Who can show what the machine looked like."""
+        """The repairers that can collect evidence of the machine."""
         return [
             (entry.name, entry.repairer) for entry in self.entries
             if entry.serves(node) and isinstance(entry.repairer, EvidenceSource)

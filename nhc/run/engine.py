@@ -314,13 +314,13 @@ def _on(job: Job) -> str:
 
 
 def _outcomes(job: Job, done: TaskResult, limit: float) -> List[Outcome]:
-    """What a job's end means, for those who asked not to hear of it too."""
+    """The outcomes of a job that has ended; a muted check's are those that its mute leaves."""
     found = _ended(job, done, limit)
     return found if job.muted is None else [job.muted.judge(job.item.name, outcome) for outcome in found]
 
 
 def _decided(job: Job) -> List[Outcome]:
-    """What a job means that need not run; nothing for one that must."""
+    """The outcomes of a job that is decided without a run; none for a job that must run."""
     return [] if job.decided is None else _outcomes(job, TaskResult("decided"), 0.0)
 
 

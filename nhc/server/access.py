@@ -51,7 +51,9 @@ def names(certificate: Optional[Mapping[str, object]]) -> FrozenSet[str]:
 
 
 def allowed(node: str, token_node: str, certificate_names: FrozenSet[str]) -> str:
-    """Why somebody may not report for a node, "" where they may. Who shows both must be the node by both."""
+    """Why a sender may not report for a node, "" where it may. One that shows a token and a certificate must be the
+    node of each.
+    """
     if not token_node and not certificate_names:
         return "neither a good token nor a client certificate"
     if token_node and token_node != node:

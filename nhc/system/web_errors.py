@@ -37,7 +37,7 @@ class OneLine(logging.Handler):
 
 
 def logger(refusals: WebRefusals) -> logging.Logger:
-    """Who the libraries of this server log to."""
+    """The logger of the libraries of this server."""
     handler = OneLine(refusals)
     for name in ("asyncio", "aiohttp.server", "aiohttp.web", "aiohttp.internal"):
         found = logging.getLogger(name)

@@ -83,7 +83,7 @@ class CountedListener(socket.socket):
 
 
 def group(address: str) -> str:
-    """Who counts as one: an IPv4 address, or the /64 of IPv6, of which one machine has all."""
+    """What a client's connections are counted by: its IPv4 address, or its /64 of IPv6, which one machine has."""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -96,7 +96,7 @@ def group(address: str) -> str:
 
 
 def _user(connection: socket.socket) -> str:
-    """Who is at the other end of a Unix socket counts as one: unix(7), SO_PEERCRED."""
+    """The user at the other end of a Unix socket, whose connections are counted together: unix(7), SO_PEERCRED."""
     _pid, uid, _gid = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     return f"user {uid}"
 

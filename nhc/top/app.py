@@ -107,7 +107,7 @@ class TopApp(App[None]):
         self.set_interval(self.settings.every, self.read_again)
 
     def check_action(self, action: str, parameters: object) -> Optional[bool]:
-        """Who may decide nothing is offered nothing to decide."""
+        """The key for a decision is shown only to a user who may decide."""
         if action in ("decide", "hold", "release"):
             return bool(self.settings.person and self.store is not None)
         return True
