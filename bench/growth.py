@@ -8,13 +8,21 @@ The baseline is 1: each node costs the same however many there are. Limit: 2, as
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
+import tempfile
 import time
+from typing import Callable
+
+import sqlalchemy as sa
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from bench.common import verdict
+from nhc.store.connect import open_store
+from nhc.store.retention import Keep, prune
+from nhc.store.schema import report_history
 from tests.test_growth import bounding, deciding, folding, holding, judging, making_waves, requesting
 
 
@@ -28,6 +36,26 @@ def least(work) -> float:
     return min(took)
 
 
+def pruning(count: int, place: str) -> Callable[[], object]:
+    """The next 20,000 rows of a history of so many grow too old."""
+    store = open_store(f"sqlite:///{place}/{count}.db", anchor=f"{place}/{count}.anchor")
+    row = {"boot_id": "b", "verdict": "OK", "source": "agent", "digest": "d" * 32, "report": os.urandom(450)}
+    with store.write() as connection:
+        for first in range(0, count, 10_000):
+            rows = [
+                {"node": f"n{at * 7919 % 1000}", "started": float(at), **row} for at in range(first, first + 10_000)
+            ]
+            connection.execute(sa.insert(report_history), rows)
+    steps = itertools.count(1)
+    keep = Keep(history=1.0)
+
+    def work() -> None:
+        done = prune(store, keep, next(steps) * 20_000.0 + keep.history, segments=place, by="bench")
+        assert done.rows["report_history"] == 20_000, done
+
+    return work
+
+
 def main() -> int:
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
     ratios = []
@@ -39,6 +67,10 @@ def main() -> int:
         small, large = least(make(count // 4)), least(make(count))
         ratios.append(large / small / 4)
         print(f"{name:28} {small:7.3f} s for {count // 4:,}, {large:7.3f} s for {count:,}: {ratios[-1]:.2f} a node")
+    with tempfile.TemporaryDirectory() as place:
+        small, large = least(pruning(80_000, place)), least(pruning(320_000, place))
+    ratios.append(large / small)
+    print(f"{'pruning 20,000 rows':28} {small:7.3f} s of 80,000, {large:7.3f} s of 320,000: {ratios[-1]:.2f} a row")
     print(verdict("growth a node", max(ratios), 2.0))
     return int(max(ratios) > 2.0)
 
