@@ -12,10 +12,13 @@ as ``published.json`` names them: out of the modules in which their projects
 publish them, each under the checksum that is written there.
 
 ``NHC_KUBE_BIN`` names a directory that is ready already, for a machine without
-Go or an image that carries it. Run by hand::
+Go or an image that carries it. ``NHC_KUBE_VERSION`` names another minor version
+to build and to run the tests on: in 1.37 device taints are stable, and before,
+``plane.py`` turns them on. Run by hand::
 
     python tests/kube/build.py            # build if needed, print the directory
     python tests/kube/build.py --digest   # print the digest only
+    NHC_KUBE_VERSION=1.37 make test PYTEST_ARGS="-m kubernetes"
 """
 
 from __future__ import annotations
@@ -37,9 +40,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 HERE = Path(__file__).resolve().parent
-KUBERNETES = "v1.35.4"
+#: Each minor version that can be built, with the module file that pins it; the first is the default.
+MODULE_FILES = {"1.35": "go.mod", "1.37": "kubernetes-1.37.mod"}
+MINOR = os.environ.get("NHC_KUBE_VERSION") or next(iter(MODULE_FILES))
+if MINOR not in MODULE_FILES:
+    raise SystemExit(f"NHC_KUBE_VERSION={MINOR}: expected {' or '.join(MODULE_FILES)}")
+MODULE_FILE = HERE / MODULE_FILES[MINOR]
+KUBERNETES = re.findall(r"^\s*k8s\.io/kubernetes (\S+)", MODULE_FILE.read_text(), re.MULTILINE)[0]
 KWOK = "v0.8.0"
-#: kwok 0.8 asks for 1.26; Kubernetes 1.35 would do with 1.25.
+#: kwok 0.8 and Kubernetes 1.37 ask for 1.26; Kubernetes 1.35 would do with 1.25.
 OLDEST_GO = (1, 26)
 #: kwok does nothing without stages; these are its own, from its module.
 STAGES = (
@@ -67,8 +76,8 @@ class Unavailable(Exception):
 def digest() -> str:
     """What decides the bytes of the build, in sixteen hex digits."""
     hashed = hashlib.sha256()
-    for name in ("main.go", "go.mod", "go.sum"):
-        hashed.update(name.encode() + b"\0" + (HERE / name).read_bytes() + b"\0")
+    for file in (HERE / "main.go", MODULE_FILE, MODULE_FILE.with_suffix(".sum")):
+        hashed.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
     hashed.update(repr((KUBERNETES, KWOK, STAGES, VERSION_FLAGS)).encode())
     return hashed.hexdigest()[:16]
 
@@ -145,6 +154,11 @@ def run_go(go: str, *arguments: str, cwd: Path, **environment: str) -> str:
         last = "\n".join((done.stderr or done.stdout).strip().splitlines()[-15:])
         raise Unavailable(f"go {' '.join(arguments[:2])} failed:\n{last}")
     return done.stdout
+
+
+def build_here(go: str, *arguments: str) -> None:
+    """`go build` of a package of this module, with the versions that the module file names."""
+    run_go(go, "build", "-trimpath", f"-modfile={MODULE_FILE}", *arguments, cwd=HERE)
 
 
 def _install(go: str, package: str, version: str, into: Path) -> None:
@@ -233,7 +247,7 @@ def _undescribed(value: Any) -> Any:
 
 def _helm(go: str, target: Path) -> None:
     """Of this module: it is made of the same packages as kubectl, which are compiled already."""
-    run_go(go, "build", "-trimpath", "-ldflags=-s -w", "-o", str(target), "helm.sh/helm/v3/cmd/helm", cwd=HERE)
+    build_here(go, "-ldflags=-s -w", "-o", str(target), "helm.sh/helm/v3/cmd/helm")
 
 
 def helm_alone(say: Callable[[str], None] = lambda line: None) -> Path:
@@ -266,7 +280,7 @@ def build(say: Callable[[str], None] = lambda line: None) -> Path:
             say(f"building Kubernetes {KUBERNETES} for tests, once; about 5 minutes on 2 cores")
             flags = f"-s -w {VERSION_FLAGS}"
             target = str(work / "nhc-kube")
-            run_go(go, "build", "-trimpath", f"-ldflags={flags}", "-o", target, ".", cwd=HERE)
+            build_here(go, f"-ldflags={flags}", "-o", target, ".")
             say(f"building kwok {KWOK}")
             _install(go, "sigs.k8s.io/kwok/cmd/kwok", KWOK, work)
             _stages(go, work / "stages")

@@ -74,7 +74,8 @@ def test_the_api_server_takes_every_overlay(installed: Any, overlay: str) -> Non
     assert said.stdout.count("serverside-applied (server dry run)") == rendered.count("\nkind: ") + (
         rendered.startswith("kind: ")
     )
-    assert ("daemonset.apps/nhc-gate " if overlay == "gate" else "daemonset.apps/nhc-agent-") in said.stdout
+    what = {"gate": "daemonset.apps/nhc-gate ", "devices": "clusterrole.rbac.authorization.k8s.io/nhc-devices "}
+    assert what.get(overlay, "daemonset.apps/nhc-agent-") in said.stdout
 
 
 @pytest.mark.parametrize("where", ["overlays/cpu", "remedy", "remedy-repairs", "jobs"])
