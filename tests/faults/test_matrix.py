@@ -20,7 +20,7 @@ import pytest
 
 from nhc.store import episodes, holds, trains
 from nhc.store.connect import open_store
-from tests.faults.cells import COLUMNS, PEERS, ROOT, SPACE, carry_out, environment
+from tests.faults.cells import COLUMNS, PEERS, ROOT, SPACE, carry_out, carry_out_forked, environment, forks
 from tests.faults.doors import CONFIG, DOORS, KEPT, LOG, SUITE, Place, every_door
 from tests.faults.peers import Peer
 from tests.support.require import need
@@ -152,8 +152,7 @@ def state_of(base: Path, door: str, column: str) -> Path:
     return base / column / name if column in SPACE else base / "cells" / column.replace(" ", "-") / name
 
 
-def knock(world, name, column):
-    """What is wrong with one cell, "" for nothing."""
+def place_of(world, name, column):
     base, rest, peers = world
     step = column[5:] if column in PEERS else "well"
     peer = (
@@ -161,8 +160,12 @@ def knock(world, name, column):
         if name in ("sync", "slurm sync", "remedy run", "remedy doctor", "train plan", "train run") and step == "well"
         else peers[step].address
     )
+    return Place(base, state_of(base, name, column), peer)
+
+
+def judged(name, column, ended):
+    """What is wrong with one cell, "" for nothing."""
     cells = EXPECTED[name]
-    ended = carry_out(DOORS[name], Place(base, state_of(base, name, column), peer), column)
     if column.startswith("memory=") and "lost sys.stderr" in ended.err:
         return ""  # the interpreter's own last words (status 120): it had no memory left to write ours
     wrong = []
@@ -178,7 +181,11 @@ def knock(world, name, column):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DOORS)
 def test_a_door_under_every_fault(world, agent, name):
-    columns = [column for column, cell in EXPECTED[name].items() if cell != "-"]
+    places = {column: place_of(world, name, column) for column, cell in EXPECTED[name].items() if cell != "-"}
+    together = [column for column in places if forks(name, column)]
+    alone = [column for column in places if column not in together]
     with ThreadPoolExecutor(3) as pool:
-        wrong = list(filter(None, pool.map(lambda column: knock(world, name, column), columns)))
-    assert wrong == []
+        forked = pool.submit(carry_out_forked, DOORS[name], [(places[column], column) for column in together])
+        endings = dict(zip(alone, pool.map(lambda column: carry_out(DOORS[name], places[column], column), alone)))
+        endings.update(zip(together, forked.result()))
+    assert list(filter(None, (judged(name, column, ended) for column, ended in endings.items()))) == []

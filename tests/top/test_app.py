@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import sys
@@ -26,10 +27,10 @@ from tests.support.terminal import terminal
 pytestmark = pytest.mark.slow  # terminals of their own
 
 
-@pytest.fixture
-def site(tmp_path):
+@contextlib.contextmanager
+def at_work(directory):
     """A fleet that has been at work: faults, repairs, one that waits for a person."""
-    made = make(str(tmp_path), 72, 3, "127.0.0.1:1")
+    made = make(str(directory), 72, 3, "127.0.0.1:1")
     deadline = time.monotonic() + 60
     step(made, 30)
     while time.monotonic() < deadline:
@@ -44,6 +45,20 @@ def site(tmp_path):
     yield made
     made.controller.actuators.close()
     made.store.close()
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The fleet, for tests that only look at it."""
+    with at_work(tmp_path_factory.mktemp("fleet")) as made:
+        yield made
+
+
+@pytest.fixture
+def changing(tmp_path):
+    """A fleet of its own, for a test that changes it."""
+    with at_work(tmp_path) as made:
+        yield made
 
 
 def drive(app, story):
@@ -136,8 +151,8 @@ def test_the_map_and_its_keys(site):
     drive(app, story)
 
 
-def test_what_is_typed_and_chosen_stays_while_the_fleet_changes(site):
-    app = made_app(site)
+def test_what_is_typed_and_chosen_stays_while_the_fleet_changes(changing):
+    app = made_app(changing)
 
     async def story(pilot):
         await pilot.press("3")
@@ -146,13 +161,13 @@ def test_what_is_typed_and_chosen_stays_while_the_fleet_changes(site):
             await pilot.press("down")
         chosen = nodes.chosen
         before, picture = list(nodes.keys), app.seen
-        step(site, 25)
+        step(changing, 25)
         await until(pilot, lambda: nodes.keys != before and app.seen is not picture)
         assert nodes.chosen == chosen
         await pilot.press("slash", *"gpu72")
         field = app.query_one("#filter", Input)
         picture = app.seen
-        step(site, 5)
+        step(changing, 5)
         await until(pilot, lambda: app.seen is not picture)
         assert (field.value, field.has_focus) == ("gpu72", True)
         await pilot.press("enter")
@@ -174,8 +189,8 @@ def test_who_only_looks_is_offered_nothing_to_decide(site):
     drive(app, story)
 
 
-def test_a_repair_is_agreed_to_by_typing_the_nodes_name(site):
-    app = made_app(site, "anna")
+def test_a_repair_is_agreed_to_by_typing_the_nodes_name(changing):
+    app = made_app(changing, "anna")
 
     async def story(pilot):
         await pilot.press("4")
@@ -189,11 +204,11 @@ def test_a_repair_is_agreed_to_by_typing_the_nodes_name(site):
         await asked(pilot, "a")
         await pilot.press(*asking.node, "enter", "enter")
         await until(pilot, lambda: f"anna agreed to {asking.rung} of {asking.node}" in text_of(app, "#said"))
-        with site.store.read() as connection:
+        with changing.store.read() as connection:
             entries = [one for one in audit.entries(connection, limit=1000) if one.actor == "anna"]
         assert [one.node for one in entries] == [asking.node]
-        step(site, 0)
-        with site.store.read() as connection:
+        step(changing, 0)
+        with changing.store.read() as connection:
             from nhc.store import episodes
 
             assert episodes.get(connection, asking.number).state != "awaiting-approval"
@@ -201,8 +216,8 @@ def test_a_repair_is_agreed_to_by_typing_the_nodes_name(site):
     drive(app, story)
 
 
-def test_a_hold_needs_a_reason_and_a_release_ends_it(site):
-    app = made_app(site, "anna")
+def test_a_hold_needs_a_reason_and_a_release_ends_it(changing):
+    app = made_app(changing, "anna")
 
     async def story(pilot):
         await pilot.press("3")
