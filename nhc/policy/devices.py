@@ -17,10 +17,10 @@ from nhc.model import Action, CheckResult, DeviceId, Scope, Verdict
 from nhc.ports.marks import DRASTIC, cause_of
 from nhc.settings import settings_file
 
-NODE, DEVICE, FEWER = "node", "device", "fewer"
-"""What is kept in service: nothing of a node with a failed device; its other devices; the node, for jobs that need
-fewer devices, where the scheduler has no state for one (Slurm)."""
-KEEP = {name: name for name in (NODE, DEVICE, FEWER)}
+NODE, DEVICE = "node", "device"
+"""What a failed device takes out of service: its node, or itself, where the cluster has a state for one device. Slurm
+has none, and a smaller GRES costs the jobs on the node (docs/slurm.md)."""
+KEEP = {name: name for name in (NODE, DEVICE)}
 
 
 class DeviceSettings(NamedTuple):
@@ -97,6 +97,18 @@ def by_device(results: Sequence[CheckResult]) -> Tuple[DeviceFault, ...]:
     order = {id(result): number for number, result in enumerate(results)}
     faults = [DeviceFault(device, tuple(sorted(held, key=lambda one: order[id(one)]))) for device, held in groups]
     return tuple(sorted(faults, key=lambda fault: order[id(fault.results[0])]))
+
+
+def distinct(devices: Iterable[DeviceId]) -> Tuple[DeviceId, ...]:
+    """Each device once, with all its names."""
+    found: List[DeviceId] = []
+    for device in devices:
+        names = device
+        for known in [known for known in found if known.same(names)]:
+            found.remove(known)
+            names = merged(known, names)
+        found.append(names)
+    return tuple(found)
 
 
 def merged(one: DeviceId, other: DeviceId) -> DeviceId:

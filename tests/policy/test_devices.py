@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nhc.model import Action, CheckResult, DeviceId, Outcome, Scope, Verdict
-from nhc.policy.devices import DEVICE, FEWER, NODE, DeviceSettings, by_device, read_devices, split
+from nhc.policy.devices import DEVICE, NODE, DeviceSettings, by_device, read_devices, split
 from nhc.settings import settings_file
 
 KEEP = DeviceSettings(DEVICE)
@@ -96,7 +96,7 @@ def read(text: str) -> DeviceSettings:
 
 def test_the_settings():
     assert read("") == DeviceSettings(NODE, 2)
-    assert read('[devices]\nkeep = "fewer"\nmost = 3\n') == DeviceSettings(FEWER, 3)
+    assert read('[devices]\nkeep = "device"\nmost = 3\n') == DeviceSettings(DEVICE, 3)
     for text, complaint in (('keep = "gpu"', "'gpu'"), ("most = 0", "most"), ("moist = 2", "moist")):
         with pytest.raises(settings_file.SettingsError, match=complaint):
             read(f"[devices]\n{text}\n")
