@@ -14,6 +14,7 @@ from nhc.cli.remedy_options import SETTINGS, STORE, carried_out, show, table
 from nhc.cli.remedy_site import site_of
 from nhc.model import printable
 from nhc.policy.bounds import MARK, REPAIRS
+from nhc.policy.devices import DEVICE
 from nhc.ports.adapter import AdapterError
 from nhc.ports.repair import HasRights
 from nhc.remedy import counting
@@ -71,6 +72,7 @@ def examine(site: RemedySite, settings: RemedySettings) -> List[Examined]:
         found += [Examined(f"repairer {name}: {right.name}", right.granted, right.message) for right in rights]
     found += _walks(site)
     found += _suite_rights(site, settings)
+    found += _devices(site)
     served = {rung for entry in site.actuators.repairers.entries for rung in entry.settings.rungs}
     for rung in REPAIRS:
         mode = settings.mode(rung.value)
@@ -79,6 +81,22 @@ def examine(site: RemedySite, settings: RemedySettings) -> List[Examined]:
     if settings.mode(MARK) is not Mode.ON:
         found.append(Examined("actions", None, "marking is not enabled: nothing will be done (dry run)"))
     found.append(_evidence(settings))
+    return found
+
+
+def _devices(site: RemedySite) -> List[Examined]:
+    """Whether single devices can be taken out and proved, where the settings want that."""
+    if site.settings.devices.keep != DEVICE:
+        return []
+    found = []
+    try:
+        count = len(site.actuators.device_states())
+        found.append(Examined("devices", bool(count), f"{count} can be taken out alone; else their nodes are"))
+    except AdapterError as error:
+        found.append(Examined("devices", False, str(error)))
+    if site.prover is not None and not site.prover.proves_devices:
+        why = "verify.runner proves no single device: none would be given back"
+        found.append(Examined("devices: their proof", False, why))
     return found
 
 

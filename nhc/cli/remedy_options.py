@@ -79,7 +79,7 @@ def episode_value(row: Episode) -> Dict[str, Any]:
         "id": row.id, "node": row.node, "state": row.state, "rung": row.rung, "cause": row.cause,
         "opened": row.opened, "updated": row.updated, "ended": row.ended, "outcome": row.outcome,
         "waiting": detail.waiting, "repairer": detail.repairer, "device": detail.device,
-        "successor": detail.successor,
+        "successor": detail.successor, "about": str(detail.about),
         "faults": [{"cause": one.cause, "message": one.message, "action": one.action.value} for one in detail.faults],
         "skipped": [{"rung": one.rung.value, "device": one.device, "why": one.why} for one in detail.skipped],
     }  # fmt: skip

@@ -10,7 +10,7 @@ from nhc.cli.command_error import CommandError
 from nhc.cli.common_options import FORMAT
 from nhc.cli.option_groups import GroupedCommand
 from nhc.cli.remedy_options import SETTINGS, STORE, carried_out, episode_value, opened, show, when
-from nhc.model import printable
+from nhc.model import Scope, printable, speaks_of
 from nhc.remedy.persons import RequestRefused, case_of
 from nhc.store import attempts, audit, evidence
 
@@ -56,6 +56,8 @@ def _show(number: int, path: Optional[str], url: Optional[str], form: str) -> in
     row = case.episode
     click.echo(f"episode {row.id}: {printable(row.node)} is {row.state}{f' ({row.rung})' if row.rung else ''}")
     click.echo(f"  opened {when(row.opened)}, moved {when(row.updated)}, ended {when(row.ended)}")
+    if case.detail.about.known:
+        click.echo(f"  about  {speaks_of(Scope.DEVICE, case.detail.about)}")
     if row.outcome or case.detail.waiting:
         click.echo(f"  {printable(row.outcome) if row.outcome else f'waits for {printable(case.detail.waiting)}'}")
     for fault in case.detail.faults:

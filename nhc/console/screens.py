@@ -250,8 +250,14 @@ def episode_row(one: episodes.Episode) -> Value:
     return {
         **{key: value for key, value in one._asdict().items() if key != "detail"},
         "waiting": detail.get("waiting", ""), "because": detail.get("because", ""), "device": detail.get("device", ""),
+        "about": _named(detail.get("about")),
         "asked": detail.get("asked", 0.0), "skipped": detail.get("skipped", []),
     }  # fmt: skip
+
+
+def _named(names: object) -> str:
+    """The address or UUID of the one device that an episode is about, "" where it is about the node."""
+    return next((str(name) for name in names if name), "") if isinstance(names, list) else ""
 
 
 def held_back(store: Store, now: float) -> Value:

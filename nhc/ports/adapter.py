@@ -10,7 +10,7 @@ from enum import Enum
 from typing import FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
 from typing import runtime_checkable as port
 
-from nhc.model import Action, Report
+from nhc.model import Action, DeviceId, Report
 
 OWNER = "nhc"
 """The owner of marks that a health check, a hook or a sync sets, and clears by the next healthy report."""
@@ -288,6 +288,42 @@ class Marker(NodeSource, Protocol):
 
     def clear(self, names: Sequence[str], seen: Optional[Iterable[NodeState]] = None) -> List[Applied]:
         """Return nodes to service that carry our mark; every other node stays as it is."""
+        ...
+
+
+class DeviceState(NamedTuple):
+    """What a cluster says of one accelerator of a node. `busy`: work holds it. `mark` is what takes it out, by
+    whomever; None where new work is given it.
+    """
+
+    node: str
+    device: DeviceId
+    busy: bool = False
+    mark: Optional[Mark] = None
+
+
+@port
+class MarksDevices(Protocol):
+    """A marker that can take one accelerator out of service and leave the node's others at work.
+
+    It marks as the same owner, and by the same rules, as it marks nodes.
+    """
+
+    def device_states(self) -> Sequence[DeviceState]:
+        """Each accelerator that can be marked, and each that carries a mark, of the nodes that `nodes` has read last.
+
+        Raises AdapterError.
+        """
+        ...
+
+    def mark_device(self, node: str, device: DeviceId, mark: Mark) -> Applied:
+        """Take it out of service. Marking again changes nothing, or the reason. REFUSED where the mark is somebody
+        else's, or where this accelerator cannot be marked. Raises AdapterError.
+        """
+        ...
+
+    def clear_device(self, node: str, device: DeviceId) -> Applied:
+        """Take our mark off; UNCHANGED where there is none, REFUSED where it is another's. Raises AdapterError."""
         ...
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from typing import Mapping, NamedTuple, Optional, Protocol
+from typing import runtime_checkable as port
 
+from nhc.model import DeviceId
 from nhc.ports.repair import Machine
 
 
@@ -30,6 +32,27 @@ class SuiteRunner(Protocol):
         ...
 
 
+class DeviceProof(NamedTuple):
+    """One run of `check_gpu_proof` for one accelerator, with this seed. `seconds` is the limit of the run."""
+
+    machine: Machine
+    device: DeviceId
+    seed: int
+    seconds: float
+
+
+@port
+class ProvesDevices(Protocol):
+    """A runner that can prove one accelerator while the node's others are at work."""
+
+    def prove(self, order: DeviceProof) -> str:
+        """The report of that one check as JSON. Blocks until it is there, for at most the order's seconds and some.
+
+        Raises nhc.ports.adapter.AdapterError where there is none.
+        """
+        ...
+
+
 class MakeSuiteRunner(Protocol):
     """How nhc constructs what stands in `nhc.plugins.SUITE_RUNNERS`."""
 
@@ -38,6 +61,8 @@ class MakeSuiteRunner(Protocol):
         ...
 
 
+PROOF = "check_gpu_proof"
+"""What proves an accelerator that was repaired, in the place of a suite."""
 RUN_ITSELF = "nhc_deep_run"
 """What results about a suite's run itself are filed under."""
 UNPROVED = "unproved"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import AbstractSet, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
+from nhc.model import DeviceId
 from nhc.ports.adapter import Applied, Effect
 from nhc.ports.marks import clears_later
 from nhc.ports.repair import Answer, Progress, Rung, Sent, Stage
@@ -156,7 +157,9 @@ class Performer:
     def _to_send(self, case: EpisodeCase) -> ToSend:
         idle = case.rung in self.settings.drain.rungs and not case.detail.forced
         action = "" if case.done else case.rung.value  # a node that is half done is finished
-        return ToSend(case.attempts[-1].key, case.episode.node, case.episode, action, idle, case.detail.hold)
+        return ToSend(
+            case.attempts[-1].key, case.episode.node, case.episode, action, idle, case.detail.hold, case.detail.about
+        )
 
     def _answered(self, case: EpisodeCase, sent: Sent) -> Optional[Written]:
         now = self.clock()
@@ -187,7 +190,8 @@ class Performer:
         busy = []
         for case in cases:
             node = views[case.episode.id].node
-            if self.settings.drain.evict and node is not None and node.busy:
+            # What holds one device leaves by its own mark; the node's other work stays.
+            if self.settings.drain.evict and node is not None and node.busy and not case.detail.about.known:
                 busy.append(case)
         self._tried |= {case.episode.id for case in busy}
         left = self.actuators.evict([case.episode.node for case in busy])
@@ -233,7 +237,11 @@ def marked(case: EpisodeCase, applied: Applied, now: float) -> Move:
     """What follows from an attempt to mark a node."""
     detail = case.detail._replace(waiting="", waiting_since=0.0)
     if applied.effect in (Effect.CHANGED, Effect.UNCHANGED):
-        return Move(EpisodeEvent.MARK_SET, detail._replace(marked=now), applied.message)
+        return Move(EpisodeEvent.MARK_SET, detail._replace(marked=now, widened=DeviceId()), applied.message)
+    if applied.effect is Effect.REFUSED and detail.about.known:
+        return Move(None, detail._replace(about=DeviceId()), f"the node is marked instead: {applied.message}")
+    if applied.effect is Effect.REFUSED and detail.widened.known:  # the device still carries our mark
+        return Move(EpisodeEvent.GIVEN_UP, detail, applied.message)
     if applied.effect is Effect.REFUSED:
         return Move(EpisodeEvent.MARK_REFUSED, detail, applied.message)
     return _again(case.detail, f"mark: {applied.message}", now)

@@ -9,14 +9,16 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import Callable, Collection, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
-from nhc.model import Action, printable
+from nhc.model import Action, DeviceId, printable
 from nhc.ports.adapter import (
     AdapterError,
     Applied,
+    DeviceState,
     Effect,
     Evicts,
     Mark,
     Marker,
+    MarksDevices,
     MovesWork,
     NodeState,
     NodeStep,
@@ -71,14 +73,56 @@ class Actuators:
         """Raises AdapterError."""
         return self.marker.nodes(names)
 
+    def device_states(self) -> List[DeviceState]:
+        """The accelerators that can be marked alone, of the nodes that were read last; none where the adapter marks
+        nodes alone. Raises AdapterError.
+        """
+        marker: object = self.marker
+        return list(marker.device_states()) if isinstance(marker, MarksDevices) else []
+
     def mark(self, cases: Sequence[EpisodeCase], now: float) -> Dict[int, Applied]:
-        """Set the marks of these episodes, in one call; by episode."""
-        marks = {case.episode.node: mark_of(case, now) for case in cases}
+        """Set the marks of these episodes, those of nodes in one call; by episode.
+
+        A node's mark that takes the place of a device's is set when that one is off.
+        """
+        marks = {case.episode.node: mark_of(case, now) for case in cases if not case.detail.about.known}
         done = applied(marks, lambda: self.marker.mark(marks))
-        return {case.episode.id: done[case.episode.node] for case in cases}
+        found = {}
+        for case in cases:
+            node, detail = case.episode.node, case.detail
+            if detail.about.known:
+                found[case.episode.id] = self._mark_device(node, detail.about, mark_of(case, now))
+                continue
+            found[case.episode.id] = done[node]
+            if detail.widened.known and done[node].effect in (Effect.CHANGED, Effect.UNCHANGED):
+                off = self._clear_device(node, detail.widened)
+                found[case.episode.id] = off if off.effect is Effect.FAILED else done[node]
+        return found
+
+    def _mark_device(self, node: str, device: DeviceId, mark: Mark) -> Applied:
+        marker: object = self.marker
+        if not isinstance(marker, MarksDevices):
+            return Applied(node, Effect.REFUSED, "the adapter marks no devices any more")
+        by = marker
+        return applied([node], lambda: [by.mark_device(node, device, mark)])[node]
+
+    def _clear_device(self, node: str, device: DeviceId) -> Applied:
+        marker: object = self.marker
+        if not isinstance(marker, MarksDevices):
+            return Applied(node, Effect.REFUSED, "the adapter marks no devices any more")
+        by = marker
+        return applied([node], lambda: [by.clear_device(node, device)])[node]
 
     def clear(self, cases: Sequence[EpisodeCase]) -> Dict[int, Applied]:
-        """Clear our own marks, in one call; by episode. The adapter leaves what is somebody else's."""
+        """Clear our own marks, those of nodes in one call; by episode. The adapter leaves what is somebody else's."""
+        nodes = self._clear_nodes([case for case in cases if not case.detail.about.known])
+        alone = [case for case in cases if case.detail.about.known]
+        return {
+            **nodes,
+            **{case.episode.id: self._clear_device(case.episode.node, case.detail.about) for case in alone},
+        }
+
+    def _clear_nodes(self, cases: Sequence[EpisodeCase]) -> Dict[int, Applied]:
         names = [case.detail.successor or case.episode.node for case in cases]
         names += [case.episode.node for case in cases if case.detail.successor]
         done = applied(names, lambda: self.marker.clear(list(dict.fromkeys(names))))

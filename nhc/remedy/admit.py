@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from nhc.model import DeviceId
 from nhc.policy.bounds import protected
+from nhc.ports.adapter import DeviceState
 from nhc.remedy.detail import Detail
 from nhc.remedy.ladder import REQUEST, NodeFault
 from nhc.remedy.machine import EpisodeState
 from nhc.remedy.moves import FUTURE
+from nhc.remedy.of_device import can_be_marked, of_one
 from nhc.remedy.settings import RemedySettings
 
 
@@ -21,6 +24,7 @@ class NodeEpisode(NamedTuple):
     """The episode of a node that is open, or the one that ended last. `ended` is None while it is open.
 
     `gone`: it ended because the node was deleted, which is nobody's decision about the node that has its name now.
+    `about` is the accelerator that it is about, where it is not about the node.
     """
 
     number: int
@@ -28,30 +32,39 @@ class NodeEpisode(NamedTuple):
     ended: Optional[float]
     causes: Tuple[str, ...]
     gone: bool = False
+    about: DeviceId = DeviceId()
 
 
 class Admission(NamedTuple):
-    """What becomes of a node's faults: an episode to open, faults that join an open one, or the reason for neither."""
+    """What becomes of a node's faults: an episode to open, faults that join an open one, or the reason for neither.
+
+    `about` names the one accelerator that the episode is to be about.
+    """
 
     node: str
     faults: Tuple[NodeFault, ...]
     joins: Optional[int] = None
     refused: str = ""
+    about: DeviceId = DeviceId()
 
 
 def admit(
-    faults: Iterable[NodeFault], standing: Mapping[str, NodeEpisode], settings: RemedySettings, now: float
-) -> List[Admission]:
-    """What becomes of each node's faults, sorted by node."""
+    faults: Iterable[NodeFault], standing: Mapping[str, NodeEpisode], settings: RemedySettings, now: float,
+    devices: Optional[Sequence[DeviceState]] = (),
+) -> List[Admission]:  # fmt: skip
+    """What becomes of each node's faults, sorted by node. `devices` are those that can be marked alone, None where that
+    cannot be read: then no node is marked for what may be one device's.
+    """
     by_node: Dict[str, List[NodeFault]] = {}
     for fault in faults:
         by_node.setdefault(fault.node, []).append(fault)
-    return [_admit(node, by_node[node], standing.get(node), settings, now) for node in sorted(by_node)]
+    return [_admit(node, by_node[node], standing.get(node), settings, now, devices) for node in sorted(by_node)]
 
 
 def _admit(
-    node: str, faults: Sequence[NodeFault], standing: Optional[NodeEpisode], settings: RemedySettings, now: float
-) -> Admission:
+    node: str, faults: Sequence[NodeFault], standing: Optional[NodeEpisode], settings: RemedySettings, now: float,
+    devices: Optional[Sequence[DeviceState]],
+) -> Admission:  # fmt: skip
     everything = tuple(faults)
     held = protected(settings.bounds, node)
     if held:
@@ -66,10 +79,21 @@ def _admit(
             found.append(fault)
     if not found:
         return Admission(node, everything, refused=why)
+    alone = of_one(everything, settings.devices)
     if standing is not None and standing.ended is None:
         new = tuple(one for one in found if one.cause not in standing.causes)
+        if standing.about.known and alone is not None:
+            own = tuple(one for one in new if one.device.same(standing.about))
+            waits = f"episode {standing.number} is about another device of the node" if new and not own else ""
+            return Admission(node, new if waits else own, standing.number, waits)
         return Admission(node, new, joins=standing.number)
-    return Admission(node, tuple(sorted(found, key=lambda one: (one.began, one.cause))))
+    if alone is not None and devices is None:
+        return Admission(node, everything, refused="the cluster cannot be asked about its devices")
+    first = tuple(sorted(found, key=lambda one: (one.began, one.cause)))
+    own = tuple(one for one in first if alone is not None and one.device.same(alone.about))
+    if alone is not None and own and can_be_marked(node, alone.about, devices or ()):
+        return Admission(node, own, about=alone.about)
+    return Admission(node, first)
 
 
 def _refusal(fault: NodeFault, standing: Optional[NodeEpisode], settings: RemedySettings, now: float) -> str:
@@ -99,6 +123,6 @@ def _refusal(fault: NodeFault, standing: Optional[NodeEpisode], settings: Remedy
     return ""
 
 
-def opening(faults: Sequence[NodeFault], now: float) -> Detail:
+def opening(one: Admission, now: float) -> Detail:
     """The detail of a new episode."""
-    return Detail(entered=now).joined(tuple(faults))
+    return Detail(entered=now, about=one.about).joined(one.faults)

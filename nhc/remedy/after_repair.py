@@ -7,6 +7,7 @@ from typing import FrozenSet
 from nhc.model import Verdict
 from nhc.ports.marks import clears_later
 from nhc.ports.repair import Rung, Stage
+from nhc.ports.suites import PROOF
 from nhc.remedy import verify
 from nhc.remedy.last_look import lent, taken
 from nhc.remedy.machine import MARKED_BY_US, AttemptStatus, EpisodeEvent, EpisodeState
@@ -132,7 +133,10 @@ def verifying(view: EpisodeView, scene: Scene) -> Move:
         detail.repaired, detail.entered, detail.healthy, detail.heard, view.health,
         "" if detail.successor else verify.silence_of(view.node), view.proved,
     )  # fmt: skip
-    found = verify.judge(node, scene.settings.verify, scene.time, fresh(view.health, scene), old_boots(view))
+    settings = scene.settings.verify
+    if detail.about.known:
+        settings = settings._replace(suite=PROOF)
+    found = verify.judge(node, settings, scene.time, fresh(view.health, scene), old_boots(view))
     if found.event is None:
         detail = view.detail._replace(healthy=found.healthy)
         return stay(view._replace(detail=detail), scene, found.bound, found.why)

@@ -9,6 +9,7 @@ from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from sqlalchemy.engine import Connection
 
+from nhc.model import DeviceId
 from nhc.ports.repair import Rung, Sighting
 from nhc.remedy import detail as details
 from nhc.remedy.admit import NodeEpisode
@@ -112,7 +113,7 @@ def standing(rows: Iterable[Episode]) -> Dict[str, NodeEpisode]:
         if before is not None and row.ended is not None and before.ended is not None and row.ended < before.ended:
             continue
         gone = _ended_by(row) == EpisodeEvent.NODE_GONE.value
-        found[row.node] = NodeEpisode(row.id, EpisodeState(row.state), row.ended, causes_of(row), gone)
+        found[row.node] = NodeEpisode(row.id, EpisodeState(row.state), row.ended, causes_of(row), gone, about_of(row))
     return found
 
 
@@ -122,6 +123,14 @@ def causes_of(row: Episode) -> Tuple[str, ...]:
         return (*(one.cause for one in details.read(row.detail).faults), row.cause)
     except details.BadDetail:
         return (row.cause,)
+
+
+def about_of(row: Episode) -> DeviceId:
+    """The one accelerator that an episode is about, as far as its row can be read; unknown where it is the node's."""
+    try:
+        return details.read(row.detail).about
+    except details.BadDetail:
+        return DeviceId()
 
 
 def _ended_by(row: Episode) -> str:

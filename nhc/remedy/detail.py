@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Mapping, NamedTuple, Tuple
+from typing import Any, Mapping, NamedTuple, Sequence, Tuple
 
-from nhc.model import Action, printable
+from nhc.model import Action, DeviceId, printable
 from nhc.ports.repair import Rung
 from nhc.remedy.ladder import NodeFault, Skipped
 
@@ -36,6 +36,8 @@ class Detail(NamedTuple):
     its repairer said when it had failed.
     Of maintenance: `why` says what it is for, `hold` is the number of the hold that keeps repairs off the node,
     `put_back` is why the node is put back with nothing done to it.
+    Of one accelerator: `about` names it while the episode is about it alone; `widened` is the one that the node's mark
+    takes the place of, until that is set and its own is taken off.
     """
 
     faults: Tuple[NodeFault, ...] = ()
@@ -77,6 +79,8 @@ class Detail(NamedTuple):
     why: str = ""
     hold: int = 0
     put_back: str = ""
+    about: DeviceId = DeviceId()
+    widened: DeviceId = DeviceId()
 
     def text(self) -> str:
         """As JSON, without what is as in the beginning."""
@@ -86,7 +90,7 @@ class Detail(NamedTuple):
             if name not in ("faults", "skipped") and found != getattr(default, name)
         }  # fmt: skip
         if self.faults:
-            value["faults"] = [{**one._asdict(), "action": one.action.value} for one in self.faults]
+            value["faults"] = [_written(one) for one in self.faults]
         if self.skipped:
             value["skipped"] = [[one.rung.value, one.device, one.why] for one in self.skipped]
         return json.dumps(value, sort_keys=True, separators=(",", ":"))
@@ -112,8 +116,11 @@ def read(text: str) -> Detail:
         skipped = tuple(Skipped(Rung(rung), str(device), str(why)) for rung, device, why in value.pop("skipped", ()))
         again = tuple(int(one) for one in value.pop("again", ()))
         unsent = tuple(int(one) for one in value.pop("unsent", ()))
+        about, widened = (_device(value.pop(name, ())) for name in ("about", "widened"))
         plain = {name: _kept(name, found) for name, found in value.items()}
-        return Detail(**plain)._replace(faults=faults, skipped=skipped, again=again, unsent=unsent)
+        return Detail(**plain)._replace(
+            faults=faults, skipped=skipped, again=again, unsent=unsent, about=about, widened=widened
+        )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise BadDetail(f"its detail cannot be read: {printable(str(error), 200)}") from None
 
@@ -127,5 +134,14 @@ def _kept(name: str, found: object) -> Any:
     return found
 
 
+def _written(fault: NodeFault) -> Mapping[str, object]:
+    value = {**fault._asdict(), "action": fault.action.value}
+    return value if fault.device.known else {name: one for name, one in value.items() if name != "device"}
+
+
 def _fault(value: Mapping[str, Any]) -> NodeFault:
-    return NodeFault(**{**value, "action": Action(value["action"])})
+    return NodeFault(**{**value, "action": Action(value["action"]), "device": _device(value.get("device", ()))})
+
+
+def _device(names: Sequence[Any]) -> DeviceId:
+    return DeviceId(*(str(name) for name in names))

@@ -7,7 +7,7 @@ from typing import Dict, Iterable, List, Mapping, Optional, Sequence
 from sqlalchemy.engine import Connection
 
 from nhc.matching.node_names import Names
-from nhc.model import Action, Verdict
+from nhc.model import Action, DeviceId, Scope, Verdict
 from nhc.ports.adapter import ConditionReport, NodeState
 from nhc.ports.marks import cause_of, cause_text
 from nhc.remedy import reasons, silence
@@ -26,6 +26,7 @@ def fault_of(problem: StoredProblem, node: str, seen: float, boot: str = "") -> 
     return NodeFault(
         node, cause, problem.reason, problem.message or problem.reason, Action(problem.action), seen, problem.began,
         problem.target, f"store/{problem.source}" if problem.source else "store", boot=boot,
+        device=problem.device_id() if problem.scope == Scope.DEVICE.value else DeviceId(),
     )  # fmt: skip
 
 
@@ -79,6 +80,7 @@ def reported(
                 name, cause_of(one), one.outcome.reason, one.outcome.message or one.outcome.reason, one.outcome.action,
                 seen.get(cause_of(one), report.started), since.get(cause_of(one), report.started),
                 one.outcome.target, source, boot=report.boot_id,
+                device=one.outcome.device if one.outcome.scope is Scope.DEVICE else DeviceId(),
             )
             for one in report.failures()
         )  # fmt: skip

@@ -11,7 +11,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Callable, Iterable, List, Mapping, NamedTuple, Sequence, Tuple
 
-from nhc.model import Action
+from nhc.model import Action, DeviceId
 from nhc.ports.repair import LADDER, RUNG_OF, Rung
 from nhc.remedy.machine import AttemptStatus
 
@@ -40,7 +40,7 @@ class NodeFault(NamedTuple):
     report (or the condition) that tells of it was made, `began` when it was first seen, both Unix time. `source` says
     where it was read: `store`, `reports`, or an adapter's name. `begin` is the rung at which the settings have the
     ladder begin for its reason, "" where `action` tells. `boot` is the boot of the machine that showed it, "" where
-    nobody knows.
+    nobody knows. `device` is the accelerator that it is of, where it is no fault of the node.
     """
 
     node: str
@@ -54,6 +54,12 @@ class NodeFault(NamedTuple):
     source: str = "store"
     begin: str = ""
     boot: str = ""
+    device: DeviceId = DeviceId()
+
+    @property
+    def place(self) -> str:
+        """What a repair of a device is asked for: one name for each device, whatever its faults call it."""
+        return str(self.device) or self.target
 
 
 class Tried(NamedTuple):
@@ -128,7 +134,7 @@ def impossible(faults: Sequence[NodeFault], rung: Rung, device: str) -> str:
     if rung not in (Rung.RESET_DEVICE, Rung.RELOAD_DRIVER):
         return ""
     for fault in faults:
-        if fault.reason in LOST and (rung is Rung.RELOAD_DRIVER or not fault.target or fault.target == device):
+        if fault.reason in LOST and (rung is Rung.RELOAD_DRIVER or not fault.place or fault.place == device):
             return f"{fault.target or 'a device'} is off its bus ({fault.reason}): nothing but a new boot reaches it"
     return ""
 
@@ -137,7 +143,7 @@ def devices(faults: Sequence[NodeFault], rung: Rung) -> List[str]:
     """What a rung is for: each device that a fault names, or the machine ("")."""
     if rung not in BY_DEVICE:
         return [""]
-    named = {fault.target for fault in faults if RUNG_OF.get(fault.action) in BY_DEVICE}
+    named = {fault.place for fault in faults if RUNG_OF.get(fault.action) in BY_DEVICE}
     return sorted(named) or [""]
 
 

@@ -10,9 +10,10 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from sqlalchemy.engine import Connection
 
-from nhc.model import printable
+from nhc.model import DeviceId, printable
 from nhc.policy.bounds import Bounds, never_now
 from nhc.ports.adapter import OWNER, AdapterError, NodeState
+from nhc.remedy import of_device
 from nhc.remedy.actuators import Actuators
 from nhc.store import episodes
 from nhc.store.database import Fence, Store
@@ -27,6 +28,7 @@ class ToSend(NamedTuple):
     """One thing that is written down and about to be sent, unless its episode is not any more as it was `written`.
 
     `action` is bounded by the policy's hours, "" for work that is half done. `own_hold` is the number of our own hold.
+    `about` is the one accelerator that it is for, where the rest of the node stays at work.
     """
 
     key: str
@@ -35,6 +37,7 @@ class ToSend(NamedTuple):
     action: str
     needs_idle: bool
     own_hold: int = 0
+    about: DeviceId = DeviceId()
 
 
 def taken(node: NodeState) -> str:
@@ -75,9 +78,10 @@ def held_back(
     """Those that are not to be sent after all, and why; "" where somebody has changed the row. Raises StoreError."""
     try:
         states = {one.name: one for one in actuators.states([order.node for order in orders])}
+        devices = actuators.device_states() if any(order.about.known for order in orders) else []
         blind = ""
     except AdapterError as error:
-        states, blind = {}, f"the cluster cannot be asked about its nodes: {printable(str(error))}"
+        states, devices, blind = {}, [], f"the cluster cannot be asked about its nodes: {printable(str(error))}"
     found: Dict[str, str] = {}
     with store.write(fence) as connection:  # under the fence: only the leader sends
         standing = episodes.lock_as_read(connection, [order.written for order in orders])
@@ -86,7 +90,10 @@ def held_back(
             if order.written.id not in standing:
                 found[order.key] = ""
                 continue
-            why = hold or blind or unfit(states.get(order.node), order.needs_idle)
+            state = states.get(order.node)
+            if state is not None and order.about.known:
+                state = of_device.state_of(state, order.about, devices)
+            why = hold or blind or unfit(state, order.needs_idle)
             closed = never_now(bounds, order.action, order.node, clock()) if order.action else None
             why = why or (closed.why if closed is not None else "")
             if why:

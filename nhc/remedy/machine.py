@@ -65,6 +65,7 @@ class EpisodeEvent(str, Enum):
     PROVED_HEALTHY = "proved-healthy"
     MARK_CLEARED = "mark-cleared"
     PUT_BACK = "put-back"
+    WIDENED = "widened"
     SKIP = "skip"
     LADDER_ENDED = "ladder-ended"
     GIVEN_UP = "given-up"
@@ -143,6 +144,7 @@ CAUSE: Mapping[EpisodeEvent, str] = {
     EpisodeEvent.PROVED_HEALTHY: "healthy for the whole time asked for, and every deep check passed",
     EpisodeEvent.MARK_CLEARED: "our mark is gone from the node, or the node itself is gone and its successor works",
     EpisodeEvent.PUT_BACK: "maintenance is not done and nothing was begun: train aborted, no time, or refused",
+    EpisodeEvent.WIDENED: "the repair of one device becomes the node's: more fails, or a reset has not helped",
     EpisodeEvent.SKIP: "nothing was done to the node for maintenance, and it is in service",
     EpisodeEvent.LADDER_ENDED: "no repair is left, or the next one is not enabled",
     EpisodeEvent.GIVEN_UP: "a deadline, a limit of attempts or a person's refusal",
@@ -204,6 +206,7 @@ def _transitions() -> Dict[Tuple[EpisodeState, EpisodeEvent], EpisodeState]:
     found = dict(_FORWARD)
     for state in MARKED_BY_US & CANCELLABLE:
         found[state, EpisodeEvent.MARK_LOST] = EpisodeState.WITHDRAWN
+        found[state, EpisodeEvent.WIDENED] = EpisodeState.MARKING
     for state in MARKED_BY_US & CANCELLABLE - {EpisodeState.VERIFYING}:
         found[state, EpisodeEvent.HEALTHY_AGAIN] = EpisodeState.VERIFYING
     for state in frozenset(EpisodeState) - ENDS - {EpisodeState.ACTING, EpisodeState.WATCHING}:

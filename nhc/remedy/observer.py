@@ -14,9 +14,11 @@ from nhc.matching.node_names import Names
 from nhc.model import Verdict, printable
 from nhc.policy.bounds import MARK
 from nhc.policy.breaker import NAME, blind
-from nhc.ports.adapter import AdapterError, ConditionReport, NodeState
+from nhc.policy.devices import DEVICE
+from nhc.ports.adapter import AdapterError, ConditionReport, DeviceState, NodeState
 from nhc.ports.repair import Machine
-from nhc.remedy import counting, health, reasons, silence
+from nhc.ports.suites import PROOF
+from nhc.remedy import counting, health, of_device, reasons, silence
 from nhc.remedy.actuators import Actuators, Looked, Watched
 from nhc.remedy.admit import Admission, admit
 from nhc.remedy.asking import RequestsSeen, answers, fault_of, kept, taken_back
@@ -53,7 +55,9 @@ class RunsSuite(Protocol):
     """Who runs deep checks on a node, in the background."""
 
     def proved(self, case: EpisodeCase, machine: Machine, suite: str) -> Optional[bool]:
-        """Whether the suite passed since the last repair, None while it runs; begins it if need be."""
+        """Whether the suite, or the proof of the episode's one device, passed since the last repair, None while that
+        runs; begins it if need be.
+        """
         ...
 
     def complaint(self, case: EpisodeCase) -> str:
@@ -139,7 +143,7 @@ class Observer:
             self.problems += counting.unmatched(self.settings.bounds, scopes, self.fleet)
         self.problems += wrong
         requests = RequestsSeen(asked, answered, wrong)
-        admissions = admit(faults, standing(rows), self.settings, now)
+        admissions = admit(faults, standing(rows), self.settings, now, self.devices(cases, admitting=True))
         working = {case.episode.node for case in cases}
         admissions += [
             Admission(one.node, (one,), refused=f"silence: {common[one.node]}") for one in silences
@@ -220,6 +224,20 @@ class Observer:
             self.problems.append(f"reports cannot be read: {printable(str(error))}")
             return []
 
+    def devices(self, cases: Sequence[EpisodeCase], admitting: bool = False) -> Optional[List[DeviceState]]:
+        """The accelerators that can be marked alone, where an episode is about one or may be; None where they cannot be
+        read.
+        """
+        if not any(case.detail.about.known for case in cases) and not (
+            admitting and self.settings.devices.keep == DEVICE
+        ):
+            return []
+        try:
+            return self.actuators.device_states()
+        except AdapterError as error:
+            self.problems.append(f"devices cannot be read: {printable(str(error))}")
+            return None
+
     def look(
         self, cases: Sequence[EpisodeCase], base: Base, time: SteadyTime, *, first: bool, apply: bool
     ) -> Tuple[Scene, Dict[int, EpisodeView]]:
@@ -251,6 +269,7 @@ class Observer:
         repairers = self.actuators.repairers
         scene = Scene(self.settings, base.counted.usage, time, enabled, repairers.can, repairers.name_of)
         watched = self._watch(cases)
+        devices = self.devices(cases)
         views = {}
         for case in cases:
             node = case.episode.node
@@ -258,6 +277,11 @@ class Observer:
             found = healths.get(detail.successor or node)
             if found is None:
                 found = health.by_cluster(detail.faults, by_name.get(node), now)
+            state = by_name.get(node)
+            known = states is not None and not (detail.about.known and devices is None)
+            if detail.about.known:
+                found = of_device.health_of(found, detail.about, detail.faults) if found is not None else None
+                state = of_device.state_of(state, detail.about, devices or ()) if state is not None else None
             # As new as the newest fault is new enough: one that has just joined comes from that very report, which says
             # as well which of the others are there no more.
             if found is not None and found.faults and found.at >= max((one.seen for one in detail.faults), default=0.0):
@@ -266,7 +290,7 @@ class Observer:
             seen = watched.get(case.episode.id, Watched(None))
             by = held.why(node, detail.hold)
             views[case.episode.id] = case.view()._replace(
-                detail=detail, node=by_name.get(node), nodes_known=states is not None, health=found,
+                detail=detail, node=state, nodes_known=known, health=found,
                 held=by, breaker=why, progress=seen.progress, unseen=seen.unseen,
                 consent=consents.get(case.episode.id, Consent()),
                 collected=apply and not by and states is not None and self._collected(case),
@@ -325,7 +349,7 @@ class Observer:
     def proved(self, case: EpisodeCase, time: SteadyTime) -> Optional[bool]:
         """Whether the deep suite says that the node is healthy, None while it says nothing."""
         del time
-        name = self.settings.verify.suite
+        name = PROOF if case.detail.about.known else self.settings.verify.suite
         if case.state is not EpisodeState.VERIFYING or not name or not case.detail.healthy:
             return None
         if self.suite is None:

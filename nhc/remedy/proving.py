@@ -6,21 +6,24 @@ and then the deadline escalates to a person. Results are stored like all results
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from typing import Callable, Dict, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.model import Report, Verdict, describe, printable
+from nhc.model import DeviceId, Report, Verdict, describe, printable
 from nhc.ports.adapter import AdapterError
 from nhc.ports.marks import healthy
 from nhc.ports.repair import HasRights, Machine, Right
-from nhc.ports.suites import SuiteOrder, SuiteRunner
+from nhc.ports.suites import PROOF, DeviceProof, ProvesDevices, SuiteOrder, SuiteRunner
 from nhc.remedy.cases import EpisodeCase
 from nhc.render.json import parse
 from nhc.store import deep
 from nhc.store.database import Store
 from nhc.store.errors import StoreError
 
+PROOFS = 3
+"""Proofs of one device, each with other numbers, before it is given work again."""
 TRIES = 3
 """Runs of one suite that may end UNKNOWN; a gate has as many by default."""
 FORGOTTEN = 86400.0
@@ -76,9 +79,16 @@ class SuiteProver:
                 since = case.detail.repaired or case.detail.entered
                 name = f"nhc-suite-{case.episode.id}"
                 order = SuiteOrder(machine, suite, since, self._seconds)
-                proof.thread = threading.Thread(target=self._prove, args=(proof, order), name=name, daemon=True)
+                args = (proof, order, case.detail.about)
+                proof.thread = threading.Thread(target=self._prove, args=args, name=name, daemon=True)
                 proof.thread.start()
             return proof.passed
+
+    @property
+    def proves_devices(self) -> bool:
+        """Whether its runner can prove one device alone."""
+        runner: object = self._runner
+        return isinstance(runner, ProvesDevices)
 
     def wait(self) -> bool:
         """Wait until the suites that run have ended, at most for their limit: for a process that ends after it.
@@ -102,18 +112,18 @@ class SuiteProver:
         """What its runner needs, tried without effect; none where the runner cannot say. Raises AdapterError."""
         return self._runner.rights() if isinstance(self._runner, HasRights) else ()
 
-    def _prove(self, proof: _Proof, order: SuiteOrder) -> None:
+    def _prove(self, proof: _Proof, order: SuiteOrder, about: DeviceId) -> None:
         found = ReportRead(None, f"{order.machine.node}: {order.suite} was not run")
         counts = True
         try:
-            found = read(self._runner.run(order), order)
+            found = self._prove_device(order, about) if about.known else read(self._runner.run(order), order)
         except AdapterError as error:
             counts = False  # the node is not there, or another run is under way: the deadline ends that
             found = ReportRead(None, printable(str(error), 400))
         except Exception as error:  # a runner of a site's own: its bug must not end the loop's thread unseen
             found = ReportRead(None, printable(f"{type(error).__name__}: {error}", 400))
         finally:
-            if found.report is not None:
+            if found.report is not None and not about.known:
                 self._keep(found.report, order.suite)
             with self._lock:
                 proof.passed, proof.said = found.passed, found.said
@@ -122,12 +132,47 @@ class SuiteProver:
                 proof.again = self._monotonic() + PAUSE
                 proof.running = False
 
+    def _prove_device(self, order: SuiteOrder, about: DeviceId) -> ReportRead:
+        """So many proofs of the one device, each with a seed of its own. Raises AdapterError."""
+        runner: object = self._runner
+        if not isinstance(runner, ProvesDevices):
+            raise AdapterError("what runs suites here (verify.runner) cannot prove one device alone")
+        found = ReportRead(None, "")
+        for seed in random.SystemRandom().sample(range(1, 1 << 31), PROOFS):
+            proof = DeviceProof(order.machine, about, seed, self._seconds)
+            found = read_proof(runner.prove(proof), proof)
+            if found.passed is not True:
+                break
+        return found
+
     def _keep(self, report: Report, suite: str) -> None:
         try:
             with self._store.write() as connection:
                 deep.add_report(connection, report, suite)
         except StoreError:
             return  # the verdict counts all the same; the round's own writes say that the store is away
+
+
+def read_proof(text: str, order: DeviceProof) -> ReportRead:
+    """What a report proves of one device: all its results are of that device's proof, and one is. Pure."""
+    node = order.machine.node
+    try:
+        report = parse(text)
+    except (ValueError, RecursionError) as error:
+        return ReportRead(None, printable(f"{node}: the report of {PROOF} cannot be read: {error}", 400))
+    others = {one.check for one in report.results} - {PROOF}
+    if report.host != node or others or not report.results:
+        named = f"{', '.join(sorted(others)) or 'nothing'} of {report.host}"
+        return ReportRead(None, printable(f"{node}: a report of {named}, not of {PROOF}", 400))
+    if report.verdict is Verdict.CRIT:
+        return ReportRead(False, printable(f"{node}: {describe(report.failures()[0])}", 400), report)
+    if report.verdict is Verdict.OK:
+        return ReportRead(True, "", report)
+    if report.verdict is Verdict.WARN:  # GpuProofFlaky: a result was wrong once, and right when it was repeated
+        bad = next(one for one in report.results if one.verdict is Verdict.WARN)
+        return ReportRead(False, printable(f"{node}: {describe(bad)}", 400), report)
+    unsure = next(one for one in report.results if one.verdict is not Verdict.OK)
+    return ReportRead(None, printable(f"{node}: {PROOF} could not tell: {describe(unsure)}", 400), report)
 
 
 def read(text: str, order: SuiteOrder) -> ReportRead:

@@ -130,7 +130,8 @@ class Records:
         first = one.faults[0]
         return OpeningEpisode(
             one.node, first.cause, first_rung(one.faults).value, EpisodeState.DETECTED.value,
-            opening(one.faults, now).text(), {"message": first.message, "seen": first.seen, "source": first.source},
+            opening(one, now).text(), {"message": first.message, "seen": first.seen, "source": first.source,
+             **({"device": str(one.about)} if one.about.known else {})},
         )  # fmt: skip
 
     def save(

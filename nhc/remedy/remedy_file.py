@@ -14,6 +14,7 @@ from nhc.policy import policy_file
 from nhc.policy.bounds import ACTIONS, FLEET, MARK, REPAIRS, Bounds
 from nhc.policy.bounds_file import OWN, read_bounds
 from nhc.policy.breaker import BreakerSettings
+from nhc.policy.devices import read_devices
 from nhc.policy.limits import read_limit
 from nhc.ports.repair import EvidenceBudget, Rung
 from nhc.remedy.drill_settings import read as read_drill
@@ -84,6 +85,7 @@ def _read(file: Table) -> RemedySettings:
         machines=_machines(file.list_of_tables("machines")),
         leader=_leader(file.table("leader")),
         drill=read_drill(file.table("drill")),
+        devices=read_devices(file),
     )
     file.finish()
     return found

@@ -9,6 +9,7 @@ from typing import Dict, FrozenSet, Mapping, NamedTuple, Tuple
 
 from nhc.policy.bounds import REPAIRS, Bounds
 from nhc.policy.breaker import BreakerSettings
+from nhc.policy.devices import DeviceSettings
 from nhc.ports.repair import EvidenceBudget, Rung
 from nhc.remedy.drill_settings import DrillSettings
 from nhc.remedy.ladder import Mode
@@ -162,6 +163,7 @@ class RemedySettings(NamedTuple):
     machines: Tuple[MachineSettings, ...] = ()
     leader: LeaderSettings = LeaderSettings()
     drill: DrillSettings = DrillSettings()
+    devices: DeviceSettings = DeviceSettings()
 
     def mode(self, action: str) -> Mode:
         """What is allowed of an action: `mark`, or a rung."""

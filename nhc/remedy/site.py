@@ -11,6 +11,7 @@ from sqlalchemy.engine import Connection
 
 from nhc.model import Report, printable
 from nhc.plugins import open_adapter, suite_runner
+from nhc.policy.devices import DEVICE
 from nhc.policy.reconcile import BadReports, load_reports
 from nhc.ports.adapter import (
     OWNER,
@@ -144,7 +145,7 @@ class RemedySite:
 def _prover(settings: RemedySettings, store: Store) -> Optional[SuiteProver]:
     """Who runs the suite of the verify step, None where there is none. Raises NoAdapter, AdapterError."""
     verify = settings.verify
-    if not verify.suite:
+    if not verify.suite and settings.devices.keep != DEVICE:
         return None
     try:
         runner: SuiteRunner = suite_runner(verify.runner)(verify.runner_settings, os.environ)

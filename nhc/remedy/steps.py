@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Callable, Dict, Optional
 
-from nhc.model import Verdict
+from nhc.model import DeviceId, Verdict
 from nhc.policy import bounds
 from nhc.policy.bounds import MARK, Held
 from nhc.ports.adapter import REMEDY_OWNER, Effect, Mark
@@ -20,6 +20,7 @@ from nhc.remedy.ladder import REQUEST, UNREPORTED, Mode, NodeFault, Tried, missi
 from nhc.remedy.last_look import taken
 from nhc.remedy.machine import CANCELLABLE, MARKED_BY_US, EpisodeEvent, EpisodeState
 from nhc.remedy.moves import fresh, go, not_now, stay, still_not_now, wait_for
+from nhc.remedy.of_device import strangers
 from nhc.remedy.silence import is_silence, powered_off
 from nhc.remedy.view import NEW_BOOT, EpisodeView, Health, Move, Scene
 from nhc.units import show_number, show_seconds
@@ -29,7 +30,7 @@ TAKEN_BACK = "the person who asked for it has taken that back"
 
 def step(view: EpisodeView, scene: Scene) -> Move:
     """What happens next to an episode; Move.event is None where it waits, and `detail.waiting` then says for what."""
-    found = not_ours(view, scene) or _recovered(view, scene)
+    found = not_ours(view, scene) or _widened(view) or _recovered(view, scene)
     return found if found is not None else _STEPS[view.state](view, scene)
 
 
@@ -55,6 +56,26 @@ def not_ours(view: EpisodeView, scene: Scene) -> Optional[Move]:
         return None
     lost = taken(view.node)
     return go(view, EpisodeEvent.MARK_LOST, lost) if lost else None
+
+
+def _widened(view: EpisodeView) -> Optional[Move]:
+    """Whether more than its one device fails by now: the episode becomes the node's."""
+    about = view.detail.about
+    more = strangers(view.detail.faults, about) if about.known else []
+    if not more:
+        return None
+    if view.state is EpisodeState.DETECTED:
+        return Move(None, view.detail._replace(about=DeviceId()), f"the node's: {more[0].message}")
+    if view.state not in MARKED_BY_US & CANCELLABLE:
+        return None
+    return widen(view, more[0].message)
+
+
+def widen(view: EpisodeView, why: str) -> Move:
+    """The node is marked next, and then the mark of the device is taken off."""
+    about = view.detail.about
+    return go(view, EpisodeEvent.WIDENED, f"{about}: the node's fault: {why}", about=DeviceId(), widened=about,
+              not_now=0.0, ask_after=0.0)  # fmt: skip
 
 
 def _recovered(view: EpisodeView, scene: Scene) -> Optional[Move]:
@@ -145,10 +166,14 @@ def _marked(view: EpisodeView, scene: Scene) -> Move:
         return go(view, EpisodeEvent.LADDER_ENDED, missing(detail.denied, "the repair was refused"))
     sent = [one for one in view.tries if one.number not in detail.unsent]
     tried = [Tried(one.rung, one.device, one.state, one.number in detail.again) for one in sent]
-    choice = next_rung(
-        detail.faults, tried, scene.settings.rung_modes(), lambda rung, device: scene.can(view.name, rung, device)
-    )
+    modes = scene.settings.rung_modes()
+    if detail.about.known:
+        modes[Rung.RESTART_APP] = Mode.OFF  # it would stop what the node's other devices are served by
+    choice = next_rung(detail.faults, tried, modes, lambda rung, device: scene.can(view.name, rung, device))
     skipped = tuple(dict.fromkeys((*detail.skipped, *choice.skipped)))
+    if detail.about.known and choice.rung not in (Rung.RESET_DEVICE, Rung.ESCALATE):
+        why = "; ".join(f"{_named(one.rung, one.device)}: {one.why}" for one in choice.skipped)
+        return widen(view, f"{choice.rung.value} is the next repair{f' ({why})' if why else ''}")
     if choice.rung is Rung.ESCALATE:
         return go(view, EpisodeEvent.LADDER_ENDED, choice.why, skipped=skipped)
     if choice.again > 0:

@@ -17,7 +17,7 @@ import inspect
 import time
 from typing import Any, Callable, Optional, Sequence
 
-from nhc.model import Action
+from nhc.model import Action, DeviceId
 from nhc.ports.adapter import (
     OWNER,
     REMEDY_OWNER,
@@ -27,6 +27,7 @@ from nhc.ports.adapter import (
     JobMessages,
     Mark,
     Marker,
+    MarksDevices,
     NodeState,
     Operation,
     OtherJobs,
@@ -112,6 +113,8 @@ class AdapterContract:
             (JobMessages, "tell_job", ("7", "text")),
             (OtherJobs, "other_jobs", ("n1", "user", "7")),
             (Power, "repair", (Operation.REBOOT, ["n1"], "why")),
+            (MarksDevices, "mark_device", ("n1", DeviceId("0000:3b:00.0"), Mark("why"))),
+            (MarksDevices, "clear_device", ("n1", DeviceId("0000:3b:00.0"))),
         ):
             if isinstance(world.adapter, port):
                 inspect.signature(getattr(world.adapter, method)).bind(*words)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from nhc.model import CheckResult, Report, crit, ok, unknown
-from nhc.ports.adapter import AdapterError
+from nhc.model import Action, CheckResult, DeviceId, Report, crit, ok, unknown, warn
+from nhc.ports.adapter import AdapterError, DeviceState
 from nhc.ports.repair import Machine, Rung
-from nhc.ports.suites import SuiteOrder
+from nhc.ports.suites import DeviceProof, SuiteOrder
 from nhc.remedy.persons import abort
-from nhc.remedy.proving import SuiteProver, read
+from nhc.remedy.proving import SuiteProver, read, read_proof
 from nhc.remedy.remedy_file import parse
 from nhc.render.json import render
 from nhc.settings.settings_file import SettingsError
@@ -21,7 +21,7 @@ from nhc.store import deep, episodes
 from nhc_adapters.node.suite import NodeSuite
 from tests.adapters.test_slurm_gate import TOOL
 from tests.support.new_store import new_store
-from tests.support.remedy_world import World
+from tests.support.remedy_world import Sickness, World
 from tests.support.ssh import sshd
 from tests.support.waiting import until
 
@@ -230,3 +230,97 @@ def test_only_a_whole_report_of_this_suite_and_node_proves(text, passed):
 def test_a_suite_that_outlasts_the_deadline_is_refused():
     with pytest.raises(SettingsError, match=r"remedy.toml:4: verify.suite-limit: is longer"):
         parse('[verify]\nsuite = "burn"\ndeadline = "1h"\nsuite-limit = "2h"\n')
+
+
+# One device.
+
+GPU3 = DeviceId("0000:3b:00.0", "GPU-3")
+
+
+class DeviceRunner:
+    """Proves one device; `says` are the outcomes of the next proofs, all well after that."""
+
+    def __init__(self, says=()):
+        self.says, self.orders = list(says), []
+
+    def run(self, order):
+        raise AssertionError("no suite is run while the node's other devices are at work")
+
+    def prove(self, order):
+        self.orders.append(order)
+        outcome = self.says.pop(0) if self.says else ok("all right", target="gpu3")
+        return render(Report(order.machine.node, "boot1", 1.0, 0.1, (CheckResult("check_gpu_proof", outcome),)))
+
+
+def fails(world):
+    world.nodes["n0"].devices = {GPU3.pci: DeviceState("n0", GPU3)}
+    sick = Sickness(Action.RESET_DEVICE, Rung.RESET_DEVICE, "GpuFailed", "gpu3", device=GPU3)
+    world.fall_sick("n0", sick)
+
+
+DEVICE = '[devices]\nkeep = "device"\n[verify]\nhealthy-for = "2s"\ngrace = "0s"\n'
+
+
+def test_a_device_comes_back_after_three_proofs_with_numbers_of_their_own(world):
+    fails(world)
+    runner = DeviceRunner()
+    rounds_until(world, world.controller(DEVICE, suite=proved_by(world, runner)), lambda: len(world.device_marks) == 2)
+    assert [(one.machine.node, one.device) for one in runner.orders] == [("n0", GPU3)] * 3
+    assert len({one.seed for one in runner.orders}) == 3
+    assert world.marked == []
+
+
+@pytest.mark.parametrize("bad", [
+    crit("GpuProofWrong", "wrong results", target="gpu3"), warn("GpuProofFlaky", "wrong once", target="gpu3"),
+])  # fmt: skip
+def test_one_proof_of_three_that_fails_makes_it_the_nodes(world, bad):
+    fails(world)
+    runner = DeviceRunner([ok("well", target="gpu3"), bad])
+    rounds_until(world, world.controller(DEVICE, suite=proved_by(world, runner)), lambda: world.marked)
+    assert len(runner.orders) == 2
+    assert world.marked == ["n0"]
+
+
+def test_a_proof_that_cannot_tell_gives_nothing_back(world):
+    fails(world)
+    runner = DeviceRunner([unknown("GpuProofHeld", "another program has it", target="gpu3")] * 9)
+    controller = world.controller(DEVICE, suite=proved_by(world, runner))
+    rounds_until(world, controller, lambda: runner.orders)
+    assert world.device_marks == [("n0", GPU3.pci, True)]
+
+
+def test_a_runner_that_proves_no_device_is_named(world):
+    class Suites:
+        def run(self, order):
+            raise AssertionError
+
+    fails(world)
+    controller = world.controller(DEVICE, suite=proved_by(world, Suites()))
+    rounds_until(world, controller, lambda: any("cannot prove one device" in one for one in controller.problems()))
+    assert world.device_marks == [("n0", GPU3.pci, True)]
+
+
+def test_the_proof_of_another_node_or_check_proves_nothing():
+    order = DeviceProof(Machine("n0"), GPU3, 7, 60.0)
+    result = CheckResult("check_gpu_proof", ok("well"))
+    assert read_proof(render(Report("n0", "b", 1.0, 0.1, (result,))), order).passed is True
+    assert read_proof(render(Report("n1", "b", 1.0, 0.1, (result,))), order).passed is None
+    assert read_proof(render(Report("n0", "b", 1.0, 0.1, (result._replace(check="check_x"),))), order).passed is None
+    assert read_proof(render(Report("n0", "b", 1.0, 0.1, ())), order).passed is None
+    assert read_proof("no report", order).passed is None
+
+
+def test_the_proof_of_one_device_over_ssh(tmp_path, node):
+    """A machine without a GPU says that it has none, under this check's name: that proves nothing."""
+    (node.place / "nhc").write_text(
+        f"#!/bin/sh\nexport NHC_STATE_DIR={node.place}/state PYTHONPATH={ROOT}:{ROOT}/adapters\n"
+        f'echo "$@" > {node.place}/words\nexec {sys.executable} -m nhc "$@"\n'
+    )
+    order = DeviceProof(Machine("n0"), GPU3, 7, 60.0)
+    text = node.runner().prove(order)
+    assert read_proof(text, order).passed is None
+    (result,) = json.loads(text)["results"]
+    assert (result["check"], result["verdict"]) == ("check_gpu_proof", "SKIP")
+    assert "check_gpu_proof -d GPU-3 -s 7" in result["line"]
+    with pytest.raises(AdapterError, match="not the name of a device"):
+        node.runner().prove(order._replace(device=DeviceId("x; reboot")))

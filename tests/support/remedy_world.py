@@ -10,8 +10,8 @@ from __future__ import annotations
 import contextlib
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.model import Action, CheckResult, Outcome, Report, Verdict
-from nhc.ports.adapter import AdapterError, Mark, NodeState, Silence
+from nhc.model import Action, CheckResult, DeviceId, Outcome, Report, Scope, Verdict
+from nhc.ports.adapter import REMEDY_OWNER, AdapterError, Applied, DeviceState, Effect, Mark, NodeState, Silence
 from nhc.ports.repair import LADDER, Answer, Claim, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
 from nhc.remedy.actuators import Actuators
 from nhc.remedy.controller import RemedyController, RemedyRound
@@ -77,6 +77,8 @@ class Sickness(NamedTuple):
     target: str = ""
     check: str = "check_gpu"
     outcome: Optional[Outcome] = None
+    device: DeviceId = DeviceId()
+    """The accelerator that it is of, where it is not the node's."""
 
 
 class Node(MadeUpNode):
@@ -96,6 +98,8 @@ class Node(MadeUpNode):
         self.gone = False
         self.rebooting_until = 0.0
         self.under_way: List[Tuple[float, Rung, str]] = []
+        self.devices: Dict[str, DeviceState] = {}
+        """The accelerators that can be marked alone, by address."""
 
 
 class Sending(NamedTuple):
@@ -123,6 +127,8 @@ class World:
         """Programs that were started on nodes: the node, the words, the order's key."""
         self.fails: Dict[str, str] = {}
         """Nodes on which programs fail, and what they say."""
+        self.device_marks: List[Tuple[str, str, bool]] = []
+        """Devices that were taken out (True) and given back, in their order."""
         self.marked: List[str] = []
         self.cleared: List[str] = []
         self.took: Dict[str, float] = {}
@@ -175,7 +181,9 @@ class World:
         """A controller that has just been started."""
         found: RemedySettings = settings_of(settings)
         entry = RepairerEntry(RepairerSettings("fake", "fake"), FakeRepairer(self))
-        actuators = Actuators(FakeMarker(self), Repairers([entry]), workers=0)
+        marks_devices = any(node.devices for node in self.nodes.values())
+        marker = FakeCluster(self) if marks_devices else FakeMarker(self)
+        actuators = Actuators(marker, Repairers([entry]), workers=0)
         return RemedyController(
             self, found, actuators, clock=lambda: self.now, monotonic=lambda: self.ticks, **more  # type: ignore[arg-type]
         )  # fmt: skip
@@ -198,7 +206,8 @@ class World:
             node.boot += 1
             node.rebooting_until = self.ticks + self.reboot_lingers
         for cause, one in list(node.sick.items()):
-            reached = rung not in (Rung.RESTART_APP, Rung.RESET_DEVICE) or not device or device == one.target
+            alone = rung in (Rung.RESTART_APP, Rung.RESET_DEVICE)
+            reached = not alone or not device or device in (one.target, str(one.device))
             if one.cure is not Rung.ESCALATE and LADDER.index(rung) >= LADDER.index(one.cure) and reached:
                 del node.sick[cause]
 
@@ -221,7 +230,8 @@ class World:
     def report_of(self, node: Node, at: Optional[float] = None) -> Report:
         results = [
             CheckResult(one.check, one.outcome or Outcome(
-                Verdict.CRIT, one.reason, f"{one.target or 'it'} is broken", one.target, action=one.action))
+                Verdict.CRIT, one.reason, f"{one.target or 'it'} is broken", one.target, action=one.action,
+                device=one.device, scope=Scope.DEVICE if one.device.known else Scope.NODE))
             for one in node.sick.values()
         ]  # fmt: skip
         verdict = Verdict.UNKNOWN if node.unknown else Verdict.OK
@@ -305,6 +315,38 @@ class FakeMarker(MadeUpScheduler[Node]):
         elif node.available:
             self.world.marked.append(node.name)
             self.world.took.setdefault(node.name, self.world.now)
+
+
+class FakeCluster(FakeMarker):
+    """One that marks devices, too."""
+
+    def device_states(self) -> List[DeviceState]:
+        return [one for node in self.world.nodes.values() if not node.gone for one in node.devices.values()]
+
+    def mark_device(self, node: str, device: DeviceId, mark: Mark) -> Applied:
+        self.world.boundary("before a device is marked")
+        found = self._changed_device(node, device, mark._replace(owner=REMEDY_OWNER))
+        self.world.boundary("after a device is marked")
+        return found
+
+    def clear_device(self, node: str, device: DeviceId) -> Applied:
+        self.world.boundary("before a device is cleared")
+        found = self._changed_device(node, device, None)
+        self.world.boundary("after a device is cleared")
+        return found
+
+    def _changed_device(self, node: str, device: DeviceId, mark: Optional[Mark]) -> Applied:
+        devices = self.world.nodes[node].devices
+        before = devices.get(device.pci)
+        if before is None:
+            return Applied(node, Effect.REFUSED if mark else Effect.UNCHANGED, "no such device")
+        if before.mark is not None and not before.mark.ours:
+            return Applied(node, Effect.REFUSED, "somebody else's")
+        if (before.mark is None) == (mark is None):
+            return Applied(node, Effect.UNCHANGED)
+        devices[device.pci] = before._replace(mark=mark)
+        self.world.device_marks.append((node, device.pci, mark is not None))
+        return Applied(node, Effect.CHANGED)
 
 
 class FakeRepairer:

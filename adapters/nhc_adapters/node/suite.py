@@ -17,7 +17,8 @@ import shlex
 from typing import Mapping, Optional
 
 from nhc.ports.adapter import AdapterError
-from nhc.ports.suites import SuiteOrder
+from nhc.ports.repair import Machine
+from nhc.ports.suites import PROOF, DeviceProof, SuiteOrder
 from nhc.system import process, ssh_client
 from nhc_adapters._command import Runner, complaint, plain, run_command
 from nhc_adapters.node.reach import options_of
@@ -27,6 +28,7 @@ KNOWN = ("user", "port", "identity", "config", "ssh", "sudo", "nhc")
 LOGIN = 30.0
 """Seconds for logging in and for what a run does before and after its limit."""
 ENDING = 60.0
+_DEVICE = re.compile(r"[A-Za-z0-9:.-]+")
 _SUITE = re.compile(r"[A-Za-z0-9_./-]+")
 
 
@@ -52,19 +54,32 @@ class NodeSuite:
         """The report. Raises AdapterError."""
         if not _SUITE.fullmatch(order.suite) or order.suite.startswith("-"):
             raise AdapterError(f"{order.suite!r} is not a suite's name")
-        target = order.machine.address or order.machine.node
-        plain(target.replace(":", "."))
         words = ["deep", "run", order.suite, "-n", order.machine.node, "-f", "json", "-q",
                  "--since", f"{order.since:.0f}", "--timeout", f"{order.seconds:.0f}s"]  # fmt: skip
         line = shlex.join([*self._before, self._nhc, *words])
+        return self._report(order.machine, order.suite, line, order.seconds)
+
+    def prove(self, order: DeviceProof) -> str:
+        """The report of a proof of one device. Raises AdapterError."""
+        device = order.device.uuid or order.device.pci
+        if not _DEVICE.fullmatch(device):
+            raise AdapterError(f"{device!r} is not the name of a device")
+        check = f"* |timeout {order.seconds:.0f}s| {PROOF} -d {device} -s {order.seed}"
+        words = ["check", "local", "-c", "/dev/stdin", "-n", order.machine.node, "-f", "json"]
+        line = f"{shlex.join(['echo', check])} | {shlex.join([*self._before, self._nhc, *words])}"
+        return self._report(order.machine, PROOF, line, order.seconds)
+
+    def _report(self, machine: Machine, what: str, line: str, seconds: float) -> str:
+        target = machine.address or machine.node
+        plain(target.replace(":", "."))
         own = ("-o", f"ConnectTimeout={LOGIN:.0f}", "-o", "ServerAliveInterval=15")
         try:
             argv = [self._ssh, *ssh_client.FIRST, *own, *self._options, *ssh_client.LAST, "--", target, line]
-            done = self._run(argv, order.seconds + LOGIN + ENDING, self._env)
+            done = self._run(argv, seconds + LOGIN + ENDING, self._env)
         except OSError as error:
             raise AdapterError(f"{self._ssh} cannot be run: {error.strerror}") from None
         if done.timed_out:
-            raise AdapterError(f"{order.machine.node}: no report of {order.suite} within {order.seconds:g} s")
+            raise AdapterError(f"{machine.node}: no report of {what} within {seconds:g} s")
         if done.status in (0, 1, 3) and done.stdout.lstrip().startswith("{"):
             return done.stdout
-        raise AdapterError(f"{order.machine.node}: {order.suite} ended with {done.status}: {complaint(done)}")
+        raise AdapterError(f"{machine.node}: {what} ended with {done.status}: {complaint(done)}")

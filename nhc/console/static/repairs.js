@@ -4,7 +4,7 @@ import { ask, may, page } from "/static/app.js";
 import { abortForm, alikeForms, decisionForms, holdForm, releaseForm } from "/static/acts.js";
 import { age, el, facts, howMany, link, nodeLink, stamp } from "/static/dom.js";
 import { causeTable, left, setLink } from "/static/fleet.js";
-import { lasting, said, table } from "/static/table.js";
+import { cell, lasting, said, table } from "/static/table.js";
 
 // check|reason|target, as the store keeps it.
 const causeText = (cause) => cause.split("|").filter((part) => part !== "").join(", ");
@@ -15,7 +15,7 @@ const told = (detail) => Object.entries(detail).filter(([, value]) => value !== 
 
 export function episodeTable(caption, rows, at, empty = "There is none.") {
   return table(caption, ["Node", "Repair", "State", "For", "Cause", "Waits for", "Episode"], rows.map((one) => [
-    nodeLink(one.node), one.rung, one.state, lasting((one.ended ?? at) - one.opened), said(causeText(one.cause)), said(one.waiting || one.because), link(`/view/episode/${one.id}`, String(one.id))]), empty);
+    cell(nodeLink(one.node), one.about ? ` ${one.about}` : ""), one.rung, one.state, lasting((one.ended ?? at) - one.opened), said(causeText(one.cause)), said(one.waiting || one.because), link(`/view/episode/${one.id}`, String(one.id))]), empty);
 }
 
 export async function needs() {
@@ -46,7 +46,7 @@ export async function episode([id]) {
   const one = await ask(`/api/episode/${id}`);
   return { content: [
     el("h1", {}, `Episode ${one.id} of `, nodeLink(one.node)),
-    facts([["Cause", causeText(one.cause)], ["State", one.state], ["Because", one.because || one.outcome], ["Repair", one.rung], ["Device", one.device], ["Opened", stamp(one.opened)], ["Waits for", one.waiting]]),
+    facts([["Cause", causeText(one.cause)], ["State", one.state], ["Because", one.because || one.outcome], ["Repair", one.rung], ["Device", one.about || one.device], ["Opened", stamp(one.opened)], ["Waits for", one.waiting]]),
     ...(one.state === "awaiting-approval" && may("approve") ? decisionForms(one) : []),
     table("Attempts", ["Number", "Repair", "By", "State", "Outcome", "Message", "Written", "Ended"], one.attempts.map((row) => [row.number, row.rung, row.repairer, row.state, row.outcome, said(row.message), stamp(row.written), stamp(row.ended)]), "Nothing was tried yet."),
     table("Decisions", ["Who", "Decision", "Repair", "Why", "When"], one.decisions.map((row) => [row.decided_by, row.decision, row.rung, said(row.reason), stamp(row.decided)]), "No person has decided anything yet."),

@@ -1,0 +1,69 @@
+"""An episode about one accelerator, whose node goes on working with the others. Pure.
+
+It is the node's one open episode, and counts as its node against every bound. What it sees of the node's state and
+health is its device's; its one repair is the reset of that device. When more of the node fails, or the reset has not
+helped, it becomes the node's episode: the node is marked, and only then the mark of the device is taken off.
+"""
+
+from __future__ import annotations
+
+from typing import Iterable, List, NamedTuple, Optional, Sequence, Tuple
+
+from nhc.model import DeviceId, Verdict
+from nhc.policy.devices import DEVICE, DeviceSettings, distinct
+from nhc.ports.adapter import DeviceState, NodeState
+from nhc.remedy.ladder import NodeFault
+from nhc.remedy.view import Health
+
+
+class DeviceFaults(NamedTuple):
+    """Faults of a node that are one device's own. `others` are of devices that wait until this one is repaired."""
+
+    about: DeviceId
+    faults: Tuple[NodeFault, ...]
+    others: Tuple[NodeFault, ...] = ()
+
+
+def of_one(faults: Sequence[NodeFault], settings: DeviceSettings) -> Optional[DeviceFaults]:
+    """The faults of a node as those of one device, the one that failed first; None where they are the node's."""
+    found = distinct(fault.device for fault in faults)
+    if settings.keep != DEVICE or not found or not all(one.known for one in found) or len(found) >= settings.most:
+        return None
+    first = min(faults, key=lambda one: (one.began, one.cause)).device
+    about = next(one for one in found if one.same(first))
+    own = tuple(one for one in faults if one.device.same(about))
+    return DeviceFaults(about, own, tuple(one for one in faults if one not in own))
+
+
+def can_be_marked(node: str, about: DeviceId, devices: Iterable[DeviceState]) -> bool:
+    """Whether the cluster can take this device out by itself."""
+    return any(one.node == node and one.device.same(about) for one in devices)
+
+
+def strangers(faults: Iterable[NodeFault], about: DeviceId) -> List[NodeFault]:
+    """The faults of an episode that are not this device's: it has become the node's."""
+    return [one for one in faults if not one.device.same(about)]
+
+
+def health_of(health: Health, about: DeviceId, joined: Sequence[NodeFault]) -> Health:
+    """The health of one device by that of its node: by its own faults, and by those that have joined its episode."""
+    causes = {one.cause for one in joined}
+    faults = tuple(one for one in health.faults if one.device.same(about) or one.cause in causes)
+    well = health.verdict is Verdict.CRIT and not faults
+    return health._replace(faults=faults, verdict=Verdict.WARN if well else health.verdict)
+
+
+def state_of(node: NodeState, about: DeviceId, devices: Iterable[DeviceState]) -> NodeState:
+    """A node as one of its devices has it: in service while nothing marks that, busy while work holds it.
+
+    A node that somebody else has taken out is left alone with its devices.
+    """
+    own = [one for one in devices if one.node == node.name and one.device.same(about)]
+    mark = next((one.mark for one in own if one.mark is not None), None)
+    hold = node.hold
+    if not hold and not node.available and not (node.mark is not None and node.mark.ours):
+        hold = f"the node is out ({node.shown})"
+    return node._replace(
+        available=mark is None, busy=any(one.busy for one in own), mark=mark, hold=hold,
+        shown=f"{about} {'in service' if mark is None else 'out of service'}",
+    )  # fmt: skip
