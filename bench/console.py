@@ -22,7 +22,7 @@ from typing import List, Optional
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from bench.common import verdict
-from nhc.console.fleet_nodes import NodeRow
+from nhc.console.fleet_nodes import FleetNodes, NodeRow
 from nhc.console.server import Server, serve
 from nhc.console.settings import parse
 from nhc.console.snapshot import Snapshot, take
@@ -38,18 +38,18 @@ class Changing:
     name = "a fleet that changes"
 
     def __init__(self, count: int) -> None:
-        self.rows = [NodeRow(f"n{number:06}", "OK", 4e9, 4e9, "h100", {"rack": f"r{number // 36}"}, "agent")
-                     for number in range(count)]  # fmt: skip
+        self.nodes = FleetNodes(NodeRow(f"n{number:06}", "OK", 4e9, 4e9, "h100", {"rack": f"r{number // 36}"}, "agent")
+                                for number in range(count))  # fmt: skip
         self.turn = 0
 
     def snapshot(self) -> Snapshot:
         """The fleet, with the next nodes sick or well again."""
         for place in range(CHANGING):
-            at = (self.turn * CHANGING + place) % len(self.rows)
-            row = self.rows[at]
-            self.rows[at] = row._replace(verdict="OK" if row.verdict == "CRIT" else "CRIT")
+            names = self.nodes.names
+            row = self.nodes.rows[names[(self.turn * CHANGING + place) % len(names)]]
+            self.nodes.put([row._replace(verdict="OK" if row.verdict == "CRIT" else "CRIT")])
         self.turn += 1
-        return take(self.rows, [], time.time(), 1e10)
+        return take(self.nodes, [], time.time(), 1e10)
 
     def report(self, _node: str) -> Optional[Report]:
         """Nothing: only the stream is measured."""

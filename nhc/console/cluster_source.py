@@ -6,7 +6,7 @@ import threading
 import time
 from typing import Callable, Dict, List, Optional
 
-from nhc.console.fleet_nodes import NodeRow
+from nhc.console.fleet_nodes import FleetNodes, NodeRow
 from nhc.console.snapshot import ProblemRow, Snapshot, take
 from nhc.console.sources import SourceError, problem_rows
 from nhc.model import Report
@@ -26,15 +26,16 @@ class ClusterSource:
     ) -> None:
         self.name, self.adapter, self.stale, self.keep, self.clock = name, adapter, stale, keep, clock
         self._read_at = float("-inf")
+        self._nodes = FleetNodes()
         self._states: List[NodeState] = []
         self._reports: Dict[str, ConditionReport] = {}
 
     def snapshot(self) -> Snapshot:
         self._refresh()
-        rows = [self._row(state) for state in sorted(self._states)]
+        self._nodes.replace(self._row(state) for state in self._states)
         problems = [row for name in sorted(self._reports) for row in self._problems(self._reports[name])]
         marked = [_marked(state) for state in self._states if _is_marked(state) and state.name not in self._reports]
-        return take(rows, [*problems, *marked], self.clock(), self.stale)
+        return take(self._nodes, [*problems, *marked], self.clock(), self.stale)
 
     def report(self, node: str) -> Optional[Report]:
         self._refresh()

@@ -57,6 +57,12 @@ class FleetNodes:
         if len(before) != count:
             self._in_order()
 
+    def replace(self, rows: Iterable[NodeRow]) -> None:
+        """Take over these rows, and leave all others out."""
+        new = list(rows)
+        self.forget(self.rows.keys() - {row.node for row in new})
+        self.put(new)
+
     def forget(self, names: Collection[str]) -> None:
         """Leave nodes out that are not there any more."""
         for name in names:

@@ -107,14 +107,15 @@ class ReportsSource:
     def __init__(self, paths: Sequence[str], stale: float, clock: Callable[[], float] = time.time) -> None:
         self.paths, self.stale, self.clock = tuple(paths), stale, clock
         self.name = ", ".join(self.paths)
+        self._nodes = FleetNodes()
         self._stamp: Tuple[Tuple[str, int, int], ...] = ()
         self._reports: Dict[str, Report] = {}
 
     def snapshot(self) -> Snapshot:
         self._refresh()
-        rows = [node_row(report) for _name, report in sorted(self._reports.items())]
+        self._nodes.replace(map(node_row, self._reports.values()))
         problems = [row for _name, report in sorted(self._reports.items()) for row in problem_rows(report)]
-        return take(rows, problems, self.clock(), self.stale)
+        return take(self._nodes, problems, self.clock(), self.stale)
 
     def report(self, node: str) -> Optional[Report]:
         self._refresh()

@@ -95,6 +95,8 @@ def test_a_layout_is_the_same_text_for_the_same_nodes_however_they_came():
         name = f"n{chance.randint(0, 30)}"
         if name in kept.rows and chance.random() < 0.3:
             kept.forget([name])
+        elif chance.random() < 0.1:
+            kept.replace([row(f"n{number}", "r2") for number in range(chance.randint(0, 30))])
         else:
             kept.put([row(name, chance.choice(["r1", "r2", ""]))])
         anew = FleetNodes(kept.rows.values())
