@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Callable, ClassVar, List, NamedTuple, Optional
+from typing import Callable, ClassVar, List, NamedTuple, Optional, TypeVar
 
 from textual import work
 from textual.app import App, ComposeResult
@@ -23,6 +23,8 @@ from nhc.top.frame import NodeFilter, age
 from nhc.top.map_view import MapView
 from nhc.top.repairs import RepairLine
 from nhc.top.tables import LiveTable
+
+T = TypeVar("T")
 
 
 class TopSettings(NamedTuple):
@@ -125,9 +127,13 @@ class TopApp(App[None]):
             snapshot = self.source.snapshot()
             open_ones = repairs.open_repairs(self.store) if self.store is not None else []
         except (SourceError, StoreError, OSError) as error:
-            self.call_from_thread(self.trouble, printable(str(error)))
+            self._give(self.trouble, printable(str(error)))
             return
-        self.call_from_thread(self.show, Look(snapshot, open_ones))
+        self._give(self.show, Look(snapshot, open_ones))
+
+    def _give(self, painter: Callable[[T], None], value: T) -> None:
+        """From a thread: paint what it has read, unless the screen was closed meanwhile."""
+        self.call_from_thread(lambda: painter(value) if self.query("#summary") else None)
 
     def trouble(self, said: str) -> None:
         """It cannot be read now: what is shown gets older, and says so."""
@@ -190,10 +196,10 @@ class TopApp(App[None]):
         try:
             report = self.source.report(name)
         except (SourceError, StoreError, OSError) as error:
-            self.call_from_thread(self.trouble, printable(str(error)))
+            self._give(self.trouble, printable(str(error)))
         if self.seen is not None:
             text = "\n".join(frame.node_text(self.seen.snapshot, name, report))
-            self.call_from_thread(self.query_one("#pane-text", Static).update, text)
+            self._give(lambda text: self.query_one("#pane-text", Static).update(text), text)
 
     def _title(self, pane: str, text: str) -> None:
         self.query_one(TabbedContent).get_tab(pane).label = text

@@ -216,6 +216,17 @@ def test_a_repair_is_agreed_to_by_typing_the_nodes_name(changing):
     drive(app, story)
 
 
+def test_what_is_read_while_the_screen_closes_is_not_painted(changing):
+    app = made_app(changing, "anna")
+
+    async def story(pilot):
+        for part in ("#summary", "#trouble"):
+            await app.query_one(part).remove()
+        await app.read().wait()
+
+    drive(app, story)
+
+
 def test_a_hold_needs_a_reason_and_a_release_ends_it(changing):
     app = made_app(changing, "anna")
 
