@@ -12,7 +12,7 @@ from tests.cli.test_remedy import site  # noqa: F401 (a fixture)
 from tests.support.require import need
 
 ROOT = Path(__file__).resolve().parents[2]
-JOBS = 'store = "{url}"\n[controllers.none]\ntype = "slurm"\nconf = "/nowhere"\n'
+JOBS = 'store = "{url}"\n[controllers.none]\ntype = "slurm"\ntimeout = "2s"\nconf = "/nowhere"\n'
 NOTICES = 'store = "{url}"\n[channels.mail]\nkind = "alertmanager"\nurl = "http://127.0.0.1:1"\n'
 POOLS = '[pools.gpu]\ntype = "slurm"\nreservation = "spare"\nfor = "n*"\ntimeout = "2s"\nconf = "/nowhere"\n'
 """The settings of commands beside the loop's; the peers that they name need not answer."""
