@@ -114,7 +114,8 @@ def _not_begun(view: EpisodeView, scene: Scene, why: str) -> Move:
 
 def _effect(view: EpisodeView, scene: Scene, why: str, replacement: str) -> Move:
     move = go(
-        view, EpisodeEvent.EFFECT_SEEN, why, repaired=scene.now, healthy=0.0, successor="", replacement=replacement
+        view, EpisodeEvent.EFFECT_SEEN, why, repaired=scene.now, healthy=0.0, successor="", replacement=replacement,
+        failed="", cancelled=0.0,  # it came after all: that is not the next repair's end
     )  # fmt: skip
     return move._replace(ends=AttemptStatus.SUCCEEDED)
 

@@ -509,3 +509,28 @@ def test_the_fuller_provider_id_counts_where_both_name_one_machine(world):
     cluster.instance = "i-0def"
     repairers.learn_machines()
     assert repairers.machine("n1").provider_id == "i-0def"
+
+
+@pytest.mark.parametrize("said", [Stage.FAILED, Stage.CANCELLED])
+def test_what_was_said_of_a_repair_that_came_after_all_is_not_said_of_the_next(world, said):
+    """Slurm gives a reboot up, and the machine boots all the same: the fault is there still."""
+    world.fall_sick("n1", Sickness(cure=Rung.POWER_CYCLE))
+    controller = world.controller()
+    repairer = controller.actuators.repairers.entries[0].repairer
+    plain = repairer.progress
+
+    def progress(order, sent, before):
+        seen = plain(order, sent, before)
+        gave_up = order.rung is Rung.REBOOT and seen.stage is Stage.WORKING
+        return Progress(said, "it was given up") if gave_up else seen
+
+    repairer.progress = progress
+
+    def sent(what):
+        if what == "after a repair is sent" and world.sendings("n1") == [Rung.REBOOT]:
+            world.nodes["n1"].rebooting_until = world.ticks + 300.0  # its scheduler waits for it
+
+    world.at_boundary = sent
+    world.run(controller, 30)
+    assert (world.sendings("n1"), last(world).state) == ([Rung.REBOOT, Rung.POWER_CYCLE], "returned")
+    assert tried(world, last(world).id) == [("reboot", "succeeded"), ("power-cycle", "succeeded")]
