@@ -279,7 +279,9 @@ class Observer:
                 found = health.by_cluster(detail.faults, by_name.get(node), now)
             state = by_name.get(node)
             known = states is not None and not (detail.about.known and devices is None)
+            node_out = ""
             if detail.about.known:
+                node_out = of_device.out_with_it(state) if state is not None else ""
                 found = of_device.health_of(found, detail.about, detail.faults) if found is not None else None
                 state = of_device.state_of(state, detail.about, devices or ()) if state is not None else None
             # As new as the newest fault is new enough: one that has just joined comes from that very report, which says
@@ -300,6 +302,7 @@ class Observer:
                 taken_back=base.states is not None and taken_back(detail.faults, base.requests.standing, case.state),
                 boot=self.actuators.repairers.boot(node), joined=joined.get(case.episode.id, ""),
                 shared=base.shared.get(node, "") if any(map(silence.is_silence, detail.faults)) else "",
+                node_out=node_out,
             )  # fmt: skip
         return scene, views
 

@@ -1,8 +1,9 @@
 """An episode about one accelerator, whose node goes on working with the others. Pure.
 
 It is the node's one open episode, and counts as its node against every bound. What it sees of the node's state and
-health is its device's; its one repair is the reset of that device. When more of the node fails, or the reset has not
-helped, it becomes the node's episode: the node is marked, and only then the mark of the device is taken off.
+health is its device's; its one repair is the reset of that device. When more of the node fails, the reset has not
+helped, or a train has left the node out, it becomes the node's episode: the node is marked, and only then the mark of
+the device is taken off.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.model import DeviceId, Verdict
 from nhc.policy.devices import DEVICE, DeviceSettings, distinct
-from nhc.ports.adapter import DeviceState, NodeState
+from nhc.ports.adapter import REMEDY_OWNER, DeviceState, NodeState
 from nhc.remedy.ladder import NodeFault
 from nhc.remedy.view import Health
 
@@ -51,6 +52,14 @@ def health_of(health: Health, about: DeviceId, joined: Sequence[NodeFault]) -> H
     faults = tuple(one for one in health.faults if one.device.same(about) or one.cause in causes)
     well = health.verdict is Verdict.CRIT and not faults
     return health._replace(faults=faults, verdict=Verdict.WARN if well else health.verdict)
+
+
+def out_with_it(node: NodeState) -> str:
+    """Why the whole node of a device is out by a mark of the loop's or a train's, which this episode is to take off as
+    nobody else does; "" where it is not.
+    """
+    mark = node.mark
+    return mark.why if mark is not None and mark.owner == REMEDY_OWNER and not node.available else ""
 
 
 def state_of(node: NodeState, about: DeviceId, devices: Iterable[DeviceState]) -> NodeState:

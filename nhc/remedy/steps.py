@@ -59,16 +59,17 @@ def not_ours(view: EpisodeView, scene: Scene) -> Optional[Move]:
 
 
 def _widened(view: EpisodeView) -> Optional[Move]:
-    """Whether more than its one device fails by now: the episode becomes the node's."""
+    """Whether more than its one device fails by now, or is out: the episode becomes the node's."""
     about = view.detail.about
-    more = strangers(view.detail.faults, about) if about.known else []
-    if not more:
+    more = [one.message for one in strangers(view.detail.faults, about)] if about.known else []
+    why = more[0] if more else view.node_out
+    if not why:
         return None
     if view.state is EpisodeState.DETECTED:
-        return Move(None, view.detail._replace(about=DeviceId()), f"the node's: {more[0].message}")
+        return Move(None, view.detail._replace(about=DeviceId()), f"the node's: {why}")
     if view.state not in MARKED_BY_US & CANCELLABLE:
         return None
-    return widen(view, more[0].message)
+    return widen(view, why)
 
 
 def widen(view: EpisodeView, why: str) -> Move:

@@ -65,7 +65,8 @@ class EpisodeView(NamedTuple):
     None while it runs or was not asked for). `joined`: the node whose machine is `detail.replacement`, ""
     while none has joined. `taken_back`: it is for what a person asked for, and asks for
     no more. `boot` is the boot id that the cluster, or the newest report, says the machine has now. `shared` says why
-    the node's silence is no fault of its own, "" where it is. Of maintenance: `work` is the step that is next or under
+    the node's silence is no fault of its own, "" where it is. `node_out`: why the whole node is out by a mark of ours,
+    where the episode is about one device. Of maintenance: `work` is the step that is next or under
     way, `done` how many are done, `wave` the node's; `hold_stands` says whether our own hold is in force, `repairing`
     is the number of an open repair of the node, 0 for none.
     """
@@ -92,6 +93,7 @@ class EpisodeView(NamedTuple):
     joined: str = ""
     boot: str = ""
     shared: str = ""
+    node_out: str = ""
     work: Optional[Work] = None
     done: int = 0
     wave: int = 0

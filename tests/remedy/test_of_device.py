@@ -7,11 +7,12 @@ import contextlib
 import pytest
 
 from nhc.model import Action, DeviceId
-from nhc.ports.adapter import OWNER, AdapterError, DeviceState, Mark
+from nhc.ports.adapter import OWNER, REMEDY_OWNER, AdapterError, DeviceState, Mark
 from nhc.ports.repair import Rung
 from nhc.remedy.persons import abort
 from nhc.store import audit, episodes, holds
 from tests.support.remedy_world import FakeCluster, FakeMarker, Killed, Sickness
+from tests.support.train_world import Line
 
 KEEP = '[devices]\nkeep = "device"\n'
 GPUS = [DeviceId(f"0000:{number:02x}:00.0", f"GPU-{number}", str(number)) for number in range(8)]
@@ -310,6 +311,42 @@ def test_a_device_counts_as_its_node_against_the_bounds(gpus):
     gpus.duration = 1e9
     gpus.run(loop(gpus, '[bounds.fleet]\nout = "2"\n'), 5)
     assert len([one for one in gpus.device_marks if one[2]]) == 2
+
+
+def test_a_node_that_a_train_has_out_is_repaired_as_a_whole_and_given_back(gpus):
+    """The train leaves it to the loop with its mark, which nobody else takes off."""
+    node = gpus.nodes["n0"]
+    node.busy = True
+    line = Line(gpus)
+    line.begin()
+    train, controller = line.engine(), loop(gpus)
+    train.round()
+    assert gpus.marked == ["n0"]
+    gpus.tick()
+    gpus.fall_sick("n0", broken())
+    for _ in range(3):
+        controller.round()
+        gpus.tick()
+    train.round()
+    assert line.states()["n0"] == "withdrawn"
+    node.busy = False
+    gpus.run(controller, 15)
+    assert [one.state for one in rows(gpus, "n0") if one.train is None] == ["returned"]
+    assert (node.available, marks(gpus, "n0")) == (True, [])
+
+
+def test_a_train_that_takes_the_node_meanwhile_makes_it_the_nodes(gpus):
+    devices = gpus.nodes["n1"].devices
+    devices[GPUS[3].pci] = devices[GPUS[3].pci]._replace(busy=True)
+    gpus.fall_sick("n1", broken())
+    controller = loop(gpus)
+    gpus.run(controller, 3)
+    assert (marks(gpus), gpus.marked) == ([GPUS[3].pci], [])
+    node = gpus.nodes["n1"]
+    node.mark, node.available = Mark("train kernel: a new kernel", owner=REMEDY_OWNER), False
+    gpus.run(controller, 15)
+    assert [one.state for one in rows(gpus)] == ["returned"]
+    assert (node.available, marks(gpus)) == (True, [])
 
 
 @pytest.mark.thorough
