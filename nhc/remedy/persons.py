@@ -124,9 +124,11 @@ def release(store: Store, node: str, *, by: str, why: str, now: float) -> Releas
         last: Optional[Episode] = max(rows, key=lambda row: row.ended or 0.0, default=None)
         if last is None or last.state == EpisodeState.RETURNED.value:
             return Released(len(ended), 0)
+        before = case_of(connection, last.id).detail
+        about = before.about if before.about.known else before.widened  # which carries our mark still
         row, _new = episodes.open_episode(
             connection, node, last.cause, action=last.action, state=EpisodeState.VERIFYING.value, now=now, by=by,
-            detail=Detail(entered=now, marked=now).text(), because={"released": why, "after": last.id},
+            detail=Detail(entered=now, marked=now, about=about).text(), because={"released": why, "after": last.id},
         )  # fmt: skip
         return Released(len(ended), row.id)
 

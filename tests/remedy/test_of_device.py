@@ -9,7 +9,7 @@ import pytest
 from nhc.model import Action, DeviceId
 from nhc.ports.adapter import OWNER, REMEDY_OWNER, AdapterError, DeviceState, Mark
 from nhc.ports.repair import Rung
-from nhc.remedy.persons import abort
+from nhc.remedy.persons import abort, release
 from nhc.store import audit, episodes, holds
 from tests.support.remedy_world import FakeCluster, FakeMarker, Killed, Sickness
 from tests.support.train_world import Line
@@ -311,6 +311,22 @@ def test_a_device_counts_as_its_node_against_the_bounds(gpus):
     gpus.duration = 1e9
     gpus.run(loop(gpus, '[bounds.fleet]\nout = "2"\n'), 5)
     assert len([one for one in gpus.device_marks if one[2]]) == 2
+
+
+def test_a_person_who_releases_the_node_has_its_device_proved_and_given_back(gpus):
+    devices = gpus.nodes["n1"].devices
+    devices[GPUS[3].pci] = devices[GPUS[3].pci]._replace(busy=True)
+    gpus.fall_sick("n1", broken())
+    controller = loop(gpus)
+    gpus.run(controller, 3)
+    abort(gpus.plain, rows(gpus)[0].id, by="amy", why="I look at it", now=gpus.now)
+    gpus.nodes["n1"].sick.clear()
+    gpus.tick()
+    assert marks(gpus) == [GPUS[3].pci]
+    release(gpus.plain, "n1", by="amy", why="a new riser", now=gpus.now)
+    gpus.run(controller, 8)
+    assert [one.state for one in rows(gpus)] == ["aborted", "returned"]
+    assert (gpus.sent, gpus.marked, marks(gpus)) == ([], [], [])
 
 
 def test_a_node_that_a_train_has_out_is_repaired_as_a_whole_and_given_back(gpus):
