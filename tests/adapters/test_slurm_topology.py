@@ -1,8 +1,8 @@
-"""Slurm's topology says which nodes lose the network together: the loop counts and asks by leaf switches and blocks."""
+"""Slurm's topology says which nodes lose the network together: the loop and sync count by leaf switches and blocks."""
 
 import pytest
 
-from nhc.ports.adapter import OWNER_SETTING, REMEDY_OWNER
+from nhc.ports.adapter import OWNER_SETTING, REMEDY_OWNER, WORK_SETTING
 from nhc_adapters.slurm.adapter import Slurm
 from nhc_adapters.slurm.topology import parse_topology
 from tests.support.require import need
@@ -65,8 +65,10 @@ def test_the_loop_sees_the_leaf_switches_of_a_real_slurm(with_topology):
     conf = "SwitchName=s1 Nodes=n[1-2]\nSwitchName=s2 Nodes=n3\nSwitchName=top Switches=s[1-2]\n"
     tree = with_topology("tree", ["n1", "n2", "n3"], conf)
     tree.start()
-    loop, hook = Slurm({OWNER_SETTING: REMEDY_OWNER}, tree.env), Slurm({}, tree.env)
+    loop, sync = Slurm({OWNER_SETTING: REMEDY_OWNER}, tree.env), Slurm({}, tree.env)
+    hook = Slurm({WORK_SETTING: "flags"}, tree.env)
     assert {state.name: state.placed for state in loop.nodes()} == places(leaf="s1 s1 s2")
+    assert {state.name: state.placed for state in sync.nodes()} == places(leaf="s1 s1 s2")
     calls = loop.calls
     loop.nodes()
     assert loop.calls - calls == 2, "the nodes and the work; the topology is remembered"

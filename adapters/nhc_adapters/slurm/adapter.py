@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
 from nhc.model import Action
-from nhc.ports.adapter import REMEDY_OWNER, WORK_SETTING, AdapterError, Applied, Effect, Mark, NodeState, Operation
+from nhc.ports.adapter import WORK_SETTING, AdapterError, Applied, Effect, Mark, NodeState, Operation
 from nhc.ports.marks import TAG, mark_text
 from nhc_adapters._command import CommandMarker, Failures, chunks, complaint, plain
 from nhc_adapters.slurm.states import (
@@ -70,10 +70,10 @@ class Slurm(CommandMarker):
 
     def _read(self, names: Optional[Sequence[str]]) -> List[NodeState]:
         found = self._states_of(names)
-        if names is None and self.owner == REMEDY_OWNER:
-            topology = self._topology()
-            found = [state._replace(placed=topology.get(state.name, ())) for state in found]
-        if self.command.setting(WORK_SETTING) != "flags":
+        if self.command.setting(WORK_SETTING) != "flags":  # a hook, which every node runs at once, needs neither
+            if names is None:
+                topology = self._topology()
+                found = [state._replace(placed=topology.get(state.name, ())) for state in found]
             found = with_work(found, _parsed(parse_squeue, self.command.ask(*SQUEUE)))
         return self.silences.seen(found, time.time())
 
