@@ -54,7 +54,7 @@ def _standing(
             if GIVEN_UP in settings.tell:
                 yield from _faults(row, "JobGivenUp", "CRIT", f"{row.said}{why}", row.node_names, row.seen)
             continue
-        if row.left and FAILED in settings.tell:
+        if row.left in jobs.OF_ITS_USER and FAILED in settings.tell:
             yield from _faults(row, "JobFailed", "WARN", f"{row.said}{why}", row.node_names, row.seen)
             continue
         restart = newest.get(row.id)

@@ -24,6 +24,9 @@ RESTARTED, FAILED, SUPERSEDED = "restarted", "failed", "superseded"
 GIVEN_UP = ("limit", "final", "failed")
 """Why a run that the infrastructure has failed is left alone all the same (`nhc.jobs.decide.LeaveReason`)."""
 
+OF_ITS_USER = ("application", "unclear")
+"""Why a run that the infrastructure has not failed, as far as anybody knows, is left to its user."""
+
 
 class WatchedJob(NamedTuple):
     """One row. `nodes` are words with spaces between them; `run` and `nodes` are of the newest run seen.

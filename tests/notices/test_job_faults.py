@@ -102,3 +102,8 @@ def test_a_job_that_failed_by_itself_is_told_of_with_its_user_and_why_where_that
     assert told(1, 'tell = ["failed"]') == [f"WARN: JobFailed in {LLAMA}: 2 nodes"]
     assert "its user is ann; why: your program (supported): KeyError: 'lr'" in told.text
     assert "another run" not in told.text
+
+
+def test_a_job_that_somebody_else_has_taken_in_hand_has_not_failed_by_itself(store, told):
+    watched(store, told.now[0], left="over", said="run 0.0: this run was restarted before, and its restart is over")
+    assert told(1, 'tell = ["failed"]') == []
