@@ -97,7 +97,8 @@ def rule_text(rule: Repeat) -> str:
     if rule.programs:
         many = f"if {rule.programs} or more different programs have it there and no other device has it"
         return f"{said} degraded, inspect; {rule.severity}, {rule.action} {many}"
-    return f"{said} {rule.severity}, {rule.action}"
+    ack = ", until nhc ack" if rule.action == Action.REPLACE.value else ""
+    return f"{said} {rule.severity}, {rule.action}{ack}"
 
 
 def find(word: str) -> List[Known]:

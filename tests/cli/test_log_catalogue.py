@@ -30,6 +30,13 @@ def test_a_finding_that_asks_for_new_hardware_ends_with_no_reset():
     assert not any("DriverLoaded" in one or "154" in one for one in found["ends"])
 
 
+def test_a_repeat_that_asks_for_new_hardware_says_that_only_a_person_ends_it():
+    done = nhc("log", "catalogue", "nvme nvme0: I/O 123 QID 4 timeout, reset controller")
+    assert "  repeated    2 times within 1h on one device is fatal, replace, until nhc ack\n" in done.stdout
+    done = nhc("log", "catalogue", "119")
+    assert "  repeated    2 times within 24h on one device is fatal, reboot\n" in done.stdout
+
+
 def test_a_word_finds_every_row_that_has_it():
     found = known("poison")
     assert {"PoisonConsumed", "PoisonContained"} <= {one["code"] for one in found}
