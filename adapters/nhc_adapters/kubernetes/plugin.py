@@ -7,15 +7,27 @@ import re
 import time
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.model import printable
-from nhc.ports.adapter import OWNER, OWNER_SETTING, AdapterError, Applied, ConditionReport, Effect, NodeState, NodeStep
+from nhc.model import DeviceId, printable
+from nhc.ports.adapter import (
+    OWNER,
+    OWNER_SETTING,
+    AdapterError,
+    Applied,
+    ConditionReport,
+    DeviceState,
+    Effect,
+    Mark,
+    NodeState,
+    NodeStep,
+)
 from nhc.ports.marks import cause_of
 from nhc.ports.repair import Claim, Machine, Request, Right
 from nhc_adapters.kubernetes.api.access import find
 from nhc_adapters.kubernetes.api.client import READ_TIMEOUT, Client, node_path
 from nhc_adapters.kubernetes.api.events import NORMAL, WARNING, EventRecorder, flush_quietly
 from nhc_adapters.kubernetes.controller.judge import ALL_OFFERED, NEVER, NOT_TAKEN_BACK, Accelerators, judge, said_at
-from nhc_adapters.kubernetes.nodes.accelerators import expected_accelerators, offered_before
+from nhc_adapters.kubernetes.devices.marker import DeviceMarker
+from nhc_adapters.kubernetes.nodes.accelerators import device_plugin, expected_accelerators, offered_before
 from nhc_adapters.kubernetes.nodes.adapter import IN_FLIGHT, Kubernetes
 from nhc_adapters.kubernetes.nodes.boots import BootsSeen
 from nhc_adapters.kubernetes.nodes.conditions import read_conditions
@@ -45,7 +57,8 @@ class _ShownNode(NamedTuple):
     """The machine behind a node, what a person asks for on it, and what is to be tidied up.
 
     `put_back`: a person undid by hand what our mark did. `ended` is what to write of faults that were overruled.
-    `heard`: its kubelet is heard again, and our out-of-service taint is still on it.
+    `heard`: its kubelet is heard again, and our out-of-service taint is still on it. `plugin`: as what a device plugin
+    gives its devices out.
     """
 
     machine: Machine
@@ -54,6 +67,7 @@ class _ShownNode(NamedTuple):
     ended: Mapping[str, Optional[str]]
     heard: bool
     uid: str
+    plugin: str
 
 
 class Adapter(Kubernetes):
@@ -89,6 +103,8 @@ class Adapter(Kubernetes):
         """Condition types, each with a status that is bad, in the spoken vocabularies."""
         self._followed = FollowedNodes(self.client, self.selector)
         self._drains: Dict[str, Drain] = {}
+        self._devices: Optional[DeviceMarker] = None
+        """Made when somebody asks for devices: whoever marks nodes alone needs no right to read any."""
         self._boots = BootsSeen()
         self._events = EventRecorder(self.client, "nhc-remedy", host=os.uname().nodename)
         self._shown: Dict[str, _ShownNode] = {}
@@ -116,6 +132,7 @@ class Adapter(Kubernetes):
                 machine_of(node), requests_on_nodes.asked(node, self.sources),
                 read_own_mark(node) is not None and released(node), ended_since(node, self.bad, now),
                 work_moved(node) and not unheard([node]), str(node["metadata"].get("uid") or ""),
+                device_plugin(node),
             )
             for node in found
         }  # fmt: skip
@@ -179,7 +196,29 @@ class Adapter(Kubernetes):
         done = self.release(back, self.bad, time.time()) if back else []
         heard = [name for name, shown in self._shown.items() if shown.heard and not shown.put_back]
         done += self.work_back(heard) if heard else []
-        return [*done, *(self.annotate(ended) if ended else ())]
+        done += self.annotate(ended) if ended else ()
+        for name, line in self._devices.follow(self._shown) if self._devices is not None else ():
+            self._events.say(NORMAL, name, "NhcRemedyDeviceRenamed", line, self._shown[name].uid)
+        return done
+
+    # Single devices (nhc.ports.adapter: MarksDevices).
+
+    def device_states(self) -> Sequence[DeviceState]:
+        """The devices that ResourceSlices name, of the nodes that were read last; as `nhc.ports.adapter`."""
+        return self._marker().states(self._shown, [name for name, shown in self._shown.items() if shown.plugin])
+
+    def mark_device(self, node: str, device: DeviceId, mark: Mark) -> Applied:
+        """Take one device out by DeviceTaintRules; as `nhc.ports.adapter`."""
+        return self._marker().mark(node, device, mark)
+
+    def clear_device(self, node: str, device: DeviceId) -> Applied:
+        """Delete our rules about one device; as `nhc.ports.adapter`."""
+        return self._marker().clear(node, device)
+
+    def _marker(self) -> DeviceMarker:
+        if self._devices is None:
+            self._devices = DeviceMarker(self.client, self.owner)
+        return self._devices
 
     # What the remedy loop asks (nhc.ports.repair: KnowsMachines, NodeRequests, OtherActors).
 

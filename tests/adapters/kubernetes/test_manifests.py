@@ -42,7 +42,7 @@ MANIFESTS = REPOSITORY / "adapters/kubernetes"
 SYSTEM = "nhc-system"
 OVERLAYS = sorted(path.parent.name for path in MANIFESTS.glob("overlays/*/kustomization.yaml"))
 COMPONENTS = ("prometheus", "no-runtimeclass", "least-privilege")
-WITHOUT_AGENTS = ("devices", "gate")
+WITHOUT_AGENTS = ("devices", "gate", "remedy-devices")
 MONITOR = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",
@@ -74,7 +74,8 @@ def test_the_api_server_takes_every_overlay(installed: Any, overlay: str) -> Non
     assert said.stdout.count("serverside-applied (server dry run)") == rendered.count("\nkind: ") + (
         rendered.startswith("kind: ")
     )
-    what = {"gate": "daemonset.apps/nhc-gate ", "devices": "clusterrole.rbac.authorization.k8s.io/nhc-devices "}
+    role = "clusterrole.rbac.authorization.k8s.io/nhc-"
+    what = {"gate": "daemonset.apps/nhc-gate ", **{one: f"{role}{one} " for one in ("devices", "remedy-devices")}}
     assert what.get(overlay, "daemonset.apps/nhc-agent-") in said.stdout
 
 

@@ -64,11 +64,12 @@ def taken(plane: Any, text: str) -> str:
     [
         (),
         ("--set=remedy.handoffs={cluster-api,metal3,self-node-remediation,fence-agents-remediation,karpenter}",),
+        ("--set=remedy.devices=true",),
         ("--set=networkPolicy.enabled=false,remedy.jobs=false,remedy.environment.AWS_SECRET_ACCESS_KEY=aws",
          "--set=server.clientCa=nodes-ca,remedy.storage.className=fast"),
         ("--set=server.pushFrom[0].ipBlock.cidr=10.0.0.0/8,console.openFrom[0].podSelector.matchLabels.a=b",),
     ],
-    ids=["all", "handoffs", "options", "peers"],
+    ids=["all", "handoffs", "devices", "options", "peers"],
 )  # fmt: skip
 def test_the_api_server_takes_the_chart(installed: Any, more: tuple[str, ...]) -> None:
     rendered = chart(installed, *ON, *more)
@@ -113,6 +114,17 @@ def test_the_chart_and_kustomize_make_the_same(plane: Any) -> None:
     assert made(chart(plane, *ON, "--set=console.enabled=false,remedy.jobs=false")) == plain_loop
     rules = [rule for doc in plain_loop.values() for rule in doc.get("rules", ())]
     assert not [rule for rule in rules if {"jobs", "pods/log"} & set(rule["resources"])]  # no repairer is set up there
+
+
+def test_the_rights_for_single_devices_are_given_where_they_are_asked_for_and_are_the_same_in_both(plane: Any) -> None:
+    def role(text: str) -> Any:
+        return plain(documents(text).get("ClusterRole/nhc-remedy-devices"))
+
+    component = role(kustomized(plane, "overlays/remedy-devices"))
+    assert component is not None
+    assert role(chart(plane, *ON, "--set=remedy.devices=true")) == component
+    assert role(chart(plane, *ON)) is None
+    assert role(kustomized(plane)) is None
 
 
 def test_nothing_of_it_runs_with_rights_on_its_node(plane: Any) -> None:

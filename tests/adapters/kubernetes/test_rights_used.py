@@ -106,6 +106,15 @@ USED: Dict[str, Dict[str, Tuple[str, str]]] = {
         )},
         "get daemonsets.apps": ("repair/claims.py", 'namespaced(namespace, "daemonsets", daemonset, APPS)'),
     },
+    "nhc-remedy-devices": {
+        "list resourceslices.resource.k8s.io": ("devices/watch.py", "self.client.items(self.api.slice_path())"),
+        "list resourceclaims.resource.k8s.io": ("devices/marker.py", "self.client.items(api.claim_path())"),
+        "get devicetaintrules.resource.k8s.io": ("devices/rules.py", "self.client.get(self.api.rule_path(rule.name))"),
+        "list devicetaintrules.resource.k8s.io": ("devices/watch.py", "self.client.items(self.api.rule_path()"),
+        "create devicetaintrules.resource.k8s.io": ("devices/rules.py", "self.client.post(self.api.rule_path(), body)"),
+        "patch devicetaintrules.resource.k8s.io": ("devices/rules.py", "self.client.patch(self.api.rule_path("),
+        "delete devicetaintrules.resource.k8s.io": ("devices/rules.py", "self.client.delete(self.api.rule_path("),
+    },
     "nhc-remedy-suite": {"get nodes": ("gates/keeper.py", "self.client.find(node_path(node))"), "list pods": LIST_PODS},
     "nhc-remedy-repairs": {
         "create jobs.batch": CREATE_JOB, "get jobs.batch": ("repair/cluster.py", "def job(self"),

@@ -21,7 +21,8 @@ from nhc_adapters.kubernetes.api.client import Client, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.controller.device_view import DeviceView, NodeDevices
 from nhc_adapters.kubernetes.controller.ledger import ClusterLedger
-from nhc_adapters.kubernetes.devices.eviction import Evictions
+from nhc_adapters.kubernetes.devices.eviction import Evictions, ours
+from nhc_adapters.kubernetes.devices.names import follow_names
 from nhc_adapters.kubernetes.devices.rules import NONE, DeviceRule, RuleWriter, rule_body, rule_name, trim_rule
 from nhc_adapters.kubernetes.devices.settings import DeviceRuleSettings
 from nhc_adapters.kubernetes.devices.slices import PhysicalDevice, agree
@@ -53,7 +54,7 @@ class Unit(NamedTuple):
     @property
     def standing(self) -> Tuple[DeviceRule, ...]:
         """The rules that keep it out; a dry run and a released rule do not."""
-        return tuple(rule for rule in self.rules if not rule.dry and rule.effect != NONE)
+        return tuple(rule for rule in self.rules if rule.out)
 
 
 class DeviceRound(NamedTuple):
@@ -103,9 +104,7 @@ class DeviceRounds:
 
     def out(self) -> int:
         """How many devices rules of ours keep out."""
-        return len(
-            {(rule.node, rule.device) for rule in self.view.watch.rules() if not rule.dry and rule.effect != NONE}
-        )
+        return len({(rule.node, rule.device) for rule in self.view.watch.rules() if rule.out})
 
     def state(self, unit: Unit, node: NodeState) -> NodeState:
         """A unit as policy sees it."""
@@ -234,27 +233,12 @@ class DeviceRounds:
             self.view.watch.take(trim_rule(made))
 
     def _keep_to_names(self, node: str, now: float) -> None:
-        """After a driver has published its devices anew: rules select the names that their devices have now."""
-        names = {(one.driver, one.pool, one.name): one for one in self.view.watch.slices.names(node)}
+        """After a driver has published its devices anew. The remedy loop does so for its own rules."""
         for unit in self.units(node):
-            self._guarded(node, now, partial(self._follow_names, unit, names))
-
-    def _follow_names(self, unit: Unit, names: Mapping[Tuple[str, str, str], object]) -> None:
-        physical = unit.physical
-        ours = {(one.driver, one.pool, one.name): one for one in physical.names} if physical else {}
-        wrong = [rule for rule in unit.rules if rule.selects in names and rule.selects not in ours]
-        if physical is not None and unit.standing:
-            writer, first = self._writer(), unit.standing[0]
-            ruled = {rule.selects for rule in unit.standing}
-            for selects, one in ours.items():
-                if selects not in ruled:
-                    body = rule_body(
-                        writer.api, one, unit.device, first.node_uid, first.mark, first.reason, first.sources
-                    )
-                    self.view.watch.take(trim_rule(writer.create(body)))
-        for rule in wrong:
-            self.log(f"{unit.node}: {rule.slice_name} is not {rule.device} any more: its rule goes")
-            self._delete(rule)
+            rules = [rule for rule in unit.rules if ours(rule)]
+            if rules:
+                follow = partial(follow_names, self._writer(), self.view.watch, unit.physical, rules, self.log)
+                self._guarded(node, now, follow)
 
     def _forget_released(self, unit: Unit, now: float) -> None:
         """A rule that a person released has served when its fault has ended: the next one is to be answered again."""

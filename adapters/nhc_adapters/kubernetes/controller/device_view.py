@@ -7,6 +7,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from nhc.model import CheckResult, DeviceId, Report, Verdict, ok, unknown
 from nhc.policy.devices import DeviceFault, split
+from nhc.ports.adapter import REMEDY_OWNER
 from nhc_adapters.kubernetes.controller.judge import Judgement
 from nhc_adapters.kubernetes.devices.rules import DeviceRule
 from nhc_adapters.kubernetes.devices.settings import DeviceRuleSettings
@@ -96,7 +97,11 @@ class DeviceView:
             key = (name, fault.device)
             if self.watch.slices.find(name, fault.device) is not None:
                 self._missing.pop(key, None)
-            elif any(agree(rule.device, fault.device) for rule in self.watch.rules(name)):
+                continue
+            rules = [rule for rule in self.watch.rules(name) if agree(rule.device, fault.device)]
+            if any(rule.mark.owner == REMEDY_OWNER for rule in rules):
+                continue  # the remedy loop is at work on it, and marks the node itself if need be
+            if rules:
                 # A driver that starts anew takes its slices away for a while.
                 until = self._missing.setdefault(key, now) + GRACE
                 if now >= until:

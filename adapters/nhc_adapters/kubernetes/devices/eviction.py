@@ -9,10 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Callable, Optional, Sequence
 
+from nhc.ports.adapter import OWNER
 from nhc_adapters.kubernetes.devices.rules import NO_EXECUTE, NO_SCHEDULE, DeviceRule, RuleWriter, rule_body, trim_rule
 from nhc_adapters.kubernetes.devices.settings import DeviceRuleSettings
 from nhc_adapters.kubernetes.devices.slices import PhysicalDevice
 from nhc_adapters.kubernetes.devices.watch import DeviceWatch
+
+
+def ours(rule: DeviceRule) -> bool:
+    """Whether a rule is the controller's, and not the remedy loop's, which drains by its own rules."""
+    return rule.mark.owner == OWNER
 
 
 @dataclass
@@ -31,7 +37,7 @@ class Evictions:
             if rule.dry:
                 continue
             dry = asking.pop(rule.selects, None)
-            if self.settings.effect != NO_EXECUTE or rule.effect != NO_SCHEDULE or rule.hold:
+            if self.settings.effect != NO_EXECUTE or rule.effect != NO_SCHEDULE or rule.hold or not ours(rule):
                 if dry is not None:
                     self._delete(dry)
             elif dry is None and not rule.would_evict:

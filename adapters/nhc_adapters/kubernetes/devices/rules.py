@@ -112,6 +112,11 @@ class DeviceRule(NamedTuple):
         return self.name.startswith(f"{DRY}.")
 
     @property
+    def out(self) -> bool:
+        """Whether it keeps its device out: a dry run does not, nor a rule that a person has released."""
+        return not self.dry and self.effect != NONE
+
+    @property
     def selects(self) -> Tuple[str, str, str]:
         return self.driver, self.pool, self.slice_name
 
@@ -221,6 +226,7 @@ class RuleWriter:
         change: Dict[str, Any] = {
             "metadata": {
                 "uid": rule.uid,
+                "resourceVersion": self._version(rule),
                 "labels": body["metadata"]["labels"],
                 "annotations": {**texts, RELEASED: None},
             },
@@ -242,14 +248,24 @@ class RuleWriter:
 
     def delete(self, rule: DeviceRule) -> bool:
         """Delete this very rule. False where it is gone already. Raises AdapterError."""
-        body = {"preconditions": {"uid": rule.uid}}
         try:
+            body = {"preconditions": {"uid": rule.uid, "resourceVersion": self._version(rule)}}
             self.client.delete(self.api.rule_path(rule.name), body)
         except ApiError as error:
             if error.status != 404:
                 raise
             return False
         return True
+
+    def _version(self, rule: DeviceRule) -> str:
+        """The version of a rule that is still its owner's: the remedy loop takes the controller's rules over, and what
+        is known of them may be older. Raises AdapterError.
+        """
+        standing = self.client.get(self.api.rule_path(rule.name))
+        known = read_rule(standing)
+        if known is None or (known.uid, known.mark.owner) != (rule.uid, rule.mark.owner):
+            raise ApiError(409, "Conflict", f"the DeviceTaintRule {rule.name} is not the one that was looked at")
+        return str(standing["metadata"]["resourceVersion"])
 
     def release(self, rule: DeviceRule, by: str, now: float) -> Dict[str, Any]:
         """Back in service by a person's decision: the rule stays, without effect, until its fault has ended."""

@@ -60,8 +60,8 @@ class DeviceWatch:
         self._take_rule(name, None)
 
     def load(self) -> None:
-        """Read everything once. Raises AdapterError."""
-        self.api = find_api(self.client)
+        """Read everything once, by the versions that are known already if any are. Raises AdapterError."""
+        self.api = self.api or find_api(self.client)
         if self.api is not None:
             for item in self.client.items(self.api.slice_path()):
                 self.slices.put(str(item["metadata"]["name"]), trim_slice(item))

@@ -1,0 +1,170 @@
+"""Devices of a cluster's nodes as `nhc.ports.adapter.MarksDevices` has them, for the remedy loop.
+
+What is read is as new as the call: the loop acts minutes apart, and a driver may have named its devices anew meanwhile.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
+
+from nhc.model import DeviceId
+from nhc.ports.adapter import Applied, DeviceState, Effect, Mark, NodeState
+from nhc.ports.marks import mark_text, may_clear, may_mark
+from nhc_adapters.kubernetes.api.client import Client, node_path
+from nhc_adapters.kubernetes.api.errors import ApiError
+from nhc_adapters.kubernetes.devices.names import follow_names
+from nhc_adapters.kubernetes.devices.rules import DeviceApi, DeviceRule, RuleWriter, read_rule, rule_body, rule_name
+from nhc_adapters.kubernetes.devices.slices import PhysicalDevice, agree
+from nhc_adapters.kubernetes.devices.watch import DeviceWatch
+from nhc_adapters.kubernetes.nodes.accelerators import device_plugin
+from nhc_adapters.kubernetes.nodes.evidence import REPORT
+from nhc_adapters.kubernetes.nodes.own_marks import HOLD, annotations_of
+
+GONE = "no ResourceSlice has {} of this node"
+
+
+class DeviceMarker:
+    """Takes devices out and gives them back as `owner`."""
+
+    def __init__(self, client: Client, owner: str) -> None:
+        self.client, self.owner = client, owner
+        self._api: Optional[DeviceApi] = None
+
+    def states(self, nodes: Iterable[str], plugins: Iterable[str] = ()) -> List[DeviceState]:
+        """The devices of these nodes that can be marked, or are. Where a device plugin gives a node's devices out
+        (`plugins`), none can. Raises AdapterError.
+        """
+        watch, found, without = self._read(), [], set(plugins)
+        if watch.api is None:
+            return []
+        held = self._held(watch.api)
+        for node in nodes:
+            left = watch.rules(node)
+            for one in watch.slices.physical(node):
+                mark = self._mark([rule for rule in left if agree(rule.device, one.device)])
+                left = [rule for rule in left if not agree(rule.device, one.device)]
+                busy = any((name.driver, name.pool, name.name) in held for name in one.names)
+                if mark is not None or node not in without:
+                    found.append(DeviceState(node, one.device, busy, mark))
+            for device in dict.fromkeys(rule.device for rule in left):  # its driver starts anew
+                rules = [rule for rule in left if rule.device == device]
+                mark = self._mark(rules)
+                if mark is not None:
+                    found.append(DeviceState(node, device, any(rule.selects in held for rule in rules), mark))
+        return found
+
+    def mark(self, node: str, device: DeviceId, mark: Mark) -> Applied:
+        """Take a device out by a rule for each of its names. Raises AdapterError."""
+        watch, item = self._read(), self.client.find(node_path(node))
+        known = watch.slices.find(node, device)
+        if item is None:
+            return Applied(node, Effect.FAILED, "not a node that the cluster knows")
+        if watch.api is None or known is None:
+            return Applied(node, Effect.REFUSED, watch.why_not() or GONE.format(device))
+        plugin = device_plugin(item)
+        if plugin:
+            return Applied(node, Effect.REFUSED, f"a device plugin gives its devices out as {plugin}")
+        rules = self._rules(watch, node, known.device)
+        state, wanted = self._state(node, item, rules), mark._replace(owner=self.owner)
+        if state.hold:
+            # Not REFUSED: that it is to be left alone does not say that its node is to be marked instead.
+            return Applied(node, Effect.FAILED, f"left alone: {state.hold}")
+        if state.mark is not None and state.mark.ours:
+            wanted = wanted._replace(since=state.mark.since)  # out since then, whatever the reason is now
+        effect, why = may_mark(state, wanted)
+        missing = {rule_name(name) for name in known.names} - {rule.name for rule in rules if rule.out}
+        if effect is Effect.CHANGED or (effect is Effect.UNCHANGED and missing):
+            self._write(RuleWriter(self.client, watch.api), known, str(item["metadata"]["uid"]), wanted, rules)
+            return Applied(node, Effect.CHANGED, why)
+        return Applied(node, effect, why)
+
+    def clear(self, node: str, device: DeviceId) -> Applied:
+        """Delete our rules about a device. Raises AdapterError."""
+        watch, item = self._read(), self.client.find(node_path(node))
+        known = watch.slices.find(node, device)
+        rules = self._rules(watch, node, known.device if known is not None else device)
+        if watch.api is None or item is None or not rules:
+            return Applied(node, Effect.UNCHANGED, "carries no mark of ours")
+        effect, why = may_clear(self._state(node, item, rules), self.owner)
+        if effect is Effect.CHANGED:
+            writer = RuleWriter(self.client, watch.api)
+            for rule in rules:
+                writer.delete(rule)
+        return Applied(node, effect, why)
+
+    def follow(self, nodes: Iterable[str]) -> List[Tuple[str, str]]:
+        """Have our own rules select the names that their devices have now; what was changed, each with its node.
+
+        The controller does so for its rules alone. Raises AdapterError.
+        """
+        watch = self._read()
+        said: List[Tuple[str, str]] = []
+        if watch.api is None:
+            return []
+        writer = RuleWriter(self.client, watch.api)
+        for node in nodes:
+            own = [rule for rule in watch.rules(node) if rule.out and rule.mark.owner == self.owner]
+            for device in dict.fromkeys(rule.device for rule in own):
+                rules = [rule for rule in own if rule.device == device]
+                changed: List[str] = []
+                follow_names(writer, watch, watch.slices.find(node, device), rules, changed.append)
+                said += [(node, line) for line in changed]
+        return said
+
+    def _write(
+        self, writer: RuleWriter, known: PhysicalDevice, uid: str, mark: Mark, rules: Sequence[DeviceRule]
+    ) -> None:
+        standing = {rule.name: rule for rule in rules}
+        sources = tuple(dict.fromkeys((*(one for rule in rules for one in rule.sources), REPORT)))
+        reason = (*mark.cause.split("|"), "", "")[1] or "Unhealthy"
+        for name in known.names:
+            body = rule_body(writer.api, name, known.device, uid, mark, reason, sources)
+            before = standing.get(rule_name(name))
+            if before is not None and before.node_uid != uid:
+                writer.delete(before)  # of a node that was deleted and made anew: the cluster would delete it, too
+                before = None
+            before = before or read_rule(writer.create(body))
+            if before is not None and not (before.out and _text(before.mark) == _text(mark)):
+                writer.renew(before, body)
+
+    def _read(self) -> DeviceWatch:
+        watch = DeviceWatch(self.client)
+        watch.api = self._api
+        try:
+            watch.load()
+        except ApiError:
+            self._api = None  # the cluster may serve other versions by now
+            raise
+        self._api = watch.api
+        return watch
+
+    def _rules(self, watch: DeviceWatch, node: str, device: DeviceId) -> List[DeviceRule]:
+        return [rule for rule in watch.rules(node) if agree(rule.device, device) and not rule.dry]
+
+    def _mark(self, rules: Sequence[DeviceRule]) -> Optional[Mark]:
+        """The mark that keeps a device out: another's before ours, as that one is still to be taken over."""
+        marks = [rule.mark for rule in rules if rule.out]
+        return min(marks, key=lambda one: one.owner == self.owner, default=None)
+
+    def _state(self, node: str, item: Mapping[str, Any], rules: Sequence[DeviceRule]) -> NodeState:
+        mark = self._mark(rules)
+        hold = next((rule.hold for rule in rules if rule.hold), "") or annotations_of(item).get(HOLD, "")
+        shown = f"{HOLD}: {hold}" if hold else ""
+        return NodeState(node, "free" if mark is None else "tainted", mark is None, mark=mark, hold=shown)
+
+    def _held(self, api: DeviceApi) -> Set[Tuple[str, str, str]]:
+        """The devices that were given to claims: a pod may start on a claim's device as long as the claim has it.
+
+        Who only watches a device (adminAccess) does not work on it.
+        """
+        held: Set[Tuple[str, str, str]] = set()
+        for claim in self.client.items(api.claim_path()):
+            allocation: Dict[str, Any] = (claim.get("status") or {}).get("allocation") or {}
+            for one in (allocation.get("devices") or {}).get("results") or ():
+                if not one.get("adminAccess"):
+                    held.add((str(one.get("driver")), str(one.get("pool")), str(one.get("device"))))
+        return held
+
+
+def _text(mark: Mark) -> str:
+    return mark_text(mark, with_since=True)
