@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 import time
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from nhc.model import DeviceId, printable
+from nhc.model import DeviceId, Verdict, printable
 from nhc.ports.adapter import (
     OWNER,
     OWNER_SETTING,
@@ -105,6 +105,8 @@ class Adapter(Kubernetes):
         self._drains: Dict[str, Drain] = {}
         self._devices: Optional[DeviceMarker] = None
         """Made when somebody asks for devices: whoever marks nodes alone needs no right to read any."""
+        self._well: Set[str] = set()
+        """The nodes of which the conditions said nothing bad when they were read last."""
         self._boots = BootsSeen()
         self._events = EventRecorder(self.client, "nhc-remedy", host=os.uname().nodename)
         self._shown: Dict[str, _ShownNode] = {}
@@ -197,8 +199,8 @@ class Adapter(Kubernetes):
         heard = [name for name, shown in self._shown.items() if shown.heard and not shown.put_back]
         done += self.work_back(heard) if heard else []
         done += self.annotate(ended) if ended else ()
-        for name, line in self._devices.follow(self._shown) if self._devices is not None else ():
-            self._events.say(NORMAL, name, "NhcRemedyDeviceRenamed", line, self._shown[name].uid)
+        for name, line in self._devices.tidy(self._shown, self._well) if self._devices is not None else ():
+            self._events.say(NORMAL, name, "NhcRemedyDeviceRule", line, self._shown[name].uid)
         return done
 
     # Single devices (nhc.ports.adapter: MarksDevices).
@@ -270,6 +272,7 @@ class Adapter(Kubernetes):
             if said:
                 told = report._replace(results=said, started=at, boot_id=boot)
                 found.append(ConditionReport(told, since, standing))
+        self._well = {one.report.host for one in found if one.report.verdict is Verdict.OK}
         return found
 
     def evict(self, names: Sequence[str]) -> Mapping[str, str]:

@@ -14,6 +14,7 @@ import yaml
 
 from nhc import plugins
 from nhc.console import settings as console_settings
+from nhc.ports.adapter import OWNER_SETTING, REMEDY_OWNER, Effect, Mark
 from nhc.remedy import remedy_file
 from nhc.server.settings import load as load_server
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, node_path
@@ -24,6 +25,7 @@ from nhc_adapters.kubernetes.repair.repairer import KubernetesJobs
 from nhc_adapters.kubernetes.repair.suite_runner import SuiteJobs
 from tests.adapters.kubernetes.test_manifests import IMAGE, MANIFESTS, SYSTEM, TEMPLATE, chart, helm
 from tests.support.crds import install
+from tests.support.dra import Cluster, gpu
 from tests.support.kube import Kube, environment
 
 PEOPLE = """anyone = []
@@ -193,7 +195,12 @@ def test_the_chart_refuses_values_that_make_no_sense(plane: Any, options: tuple[
 def account(kube: Kube, installed: Any, tmp_path: Path) -> Any:
     """A kubeconfig of the account that the manifests make, with the rights of all handoffs."""
     install(kube)
-    text = chart(installed, *ON, f"--set=remedy.handoffs={{{','.join(name for name in ACTORS if name != 'kured')}}}")
+    text = chart(
+        installed,
+        *ON,
+        "--set=remedy.devices=true",
+        f"--set=remedy.handoffs={{{','.join(name for name in ACTORS if name != 'kured')}}}",
+    )
     kinds = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
     every = [doc for doc in yaml.safe_load_all(text) if doc and doc["kind"] in kinds]
     wanted = [doc for doc in every if doc["metadata"]["name"].startswith("nhc-remedy")]
@@ -221,6 +228,24 @@ def test_the_loops_account_has_every_right_that_doctor_asks_for_and_may_not_dele
         said = kube.plane.kubectl("auth", "can-i", "delete" if what != "secrets" else "get", what,
                                   f"--as=system:serviceaccount:{SYSTEM}:nhc-remedy", check=False)  # fmt: skip
         assert said.stdout.strip() == "no", what
+
+
+def test_the_loops_account_may_take_a_device_out_and_give_it_back(kube: Kube, account: Path) -> None:
+    cluster = Cluster(kube)
+    node = cluster.node()
+    adapter = Adapter({"NHC_KUBECONFIG": str(account), OWNER_SETTING: REMEDY_OWNER}, {}, 10.0)
+    try:
+        adapter.nodes([node])
+        assert len(adapter.device_states()) == 8
+        for why in ("uncorrectable errors", "it is hot"):
+            assert adapter.mark_device(node, gpu(node, 3), Mark(why)).effect is Effect.CHANGED
+        assert cluster.out(node) == {"gpu-3": "NoSchedule"}
+        adapter.tidy()
+        assert adapter.clear_device(node, gpu(node, 3)).effect is Effect.CHANGED
+        assert cluster.rules(node) == []
+    finally:
+        adapter.close()
+        cluster.close()
 
 
 def test_a_suites_account_may_see_whether_its_node_is_free_and_change_nothing(

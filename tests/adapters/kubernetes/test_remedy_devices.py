@@ -27,7 +27,7 @@ from nhc_adapters.kubernetes.devices.rules import NO_EXECUTE, NO_SCHEDULE, RuleW
 from nhc_adapters.kubernetes.devices.settings import DeviceRuleSettings
 from nhc_adapters.kubernetes.plugin import Adapter
 from tests.adapters.kubernetes.test_controller import cordoned, marked
-from tests.adapters.kubernetes.test_device_rules import KEEP, known, running
+from tests.adapters.kubernetes.test_device_rules import KEEP, known, nhc, running
 from tests.support.dra import Cluster, device, gpu
 from tests.support.kube import Kube
 from tests.support.kube_remedy import ends, settings
@@ -304,6 +304,62 @@ def test_a_hold_leaves_device_and_node_alone(cluster: Cluster, adapter: Adapter)
         "left alone: nhc/hold: under test",
     )  # and not its node instead
     assert cluster.rules(node) == []
+
+
+@pytest.mark.parametrize("by", ["the controller", "the loop"])
+def test_a_device_that_a_person_released_is_left_until_its_fault_has_ended(
+    cluster: Cluster, adapter: Adapter, store: Store, tmp_path: Path, by: str
+) -> None:
+    node = cluster.node()
+    cluster.kube.ready(node)
+    cluster.fail(node, 3)
+    reason = MARK._replace(cause="NhcHealthy|GpuEccUncorrectable|")
+    with adapter_of(cluster, tmp_path, OWNER if by == "the controller" else REMEDY_OWNER) as hook:
+        hook.mark_device(node, gpu(node, 3), reason)
+    done = nhc(cluster, tmp_path, "release-device", node, "gpu-3", "--by", "Ann")
+    assert done.returncode == 0, done.stderr
+    resetter = Resetter(cluster)
+    loop = loop_of(adapter, store, resetter)
+    for _round in range(3):
+        said = loop.round()
+    assert any("a person released it" in one.why for one in said.waiting)
+    assert (cluster.out(node), resetter.sent, marked(cluster.kube)) == ({"gpu-3": "None"}, [], set())
+    assert adapter.mark_device(node, gpu(node, 3), MARK._replace(cause="|Xid79|")).effect is Effect.CHANGED
+    adapter.clear_device(node, gpu(node, 3))
+    with adapter_of(cluster, tmp_path) as other:
+        other.mark_device(node, gpu(node, 3), reason)
+    assert nhc(cluster, tmp_path, "release-device", node, "gpu-3", "--by", "Ann").returncode == 0
+    cluster.heal(node)
+    until(lambda: loop.round() and cluster.rules(node) == [], 60.0, 0.3)
+    assert resetter.sent == []
+
+
+def test_a_device_that_anothers_rule_keeps_out_is_left_with_its_node(
+    cluster: Cluster, adapter: Adapter, store: Store
+) -> None:
+    node, name = cluster.node(), f"{cluster.kube.prefix}-mine"
+    cluster.kube.ready(node)
+    theirs = {"key": "example.com/maintenance", "effect": "NoSchedule"}
+    body = {
+        "apiVersion": f"resource.k8s.io/{cluster.api.rules}",
+        "kind": "DeviceTaintRule",
+        "metadata": {"name": name},
+        "spec": {"deviceSelector": {"pool": node, "device": "gpu-3"}, "taint": theirs},
+    }
+    cluster.client.post(cluster.api.rule_path(), body)
+    try:
+        cluster.fail(node, 3)
+        resetter = Resetter(cluster)
+        loop = loop_of(adapter, store, resetter)
+        for _round in range(3):
+            loop.round()
+        (one,) = [one for one in adapter.device_states() if one.mark is not None]
+        assert one.device.pci == gpu(node, 3).pci
+        assert one.mark is not None
+        assert not one.mark.ours
+        assert (resetter.sent, cluster.rules(node), marked(cluster.kube)) == ([], [], set())
+    finally:
+        cluster.client.delete(cluster.api.rule_path(name))
 
 
 def test_a_mark_of_a_rule_is_read_as_it_was_written(cluster: Cluster, adapter: Adapter) -> None:

@@ -5,7 +5,7 @@ What is read is as new as the call: the loop acts minutes apart, and a driver ma
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Container, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from nhc.model import DeviceId
 from nhc.ports.adapter import Applied, DeviceState, Effect, Mark, NodeState
@@ -13,12 +13,22 @@ from nhc.ports.marks import mark_text, may_clear, may_mark
 from nhc_adapters.kubernetes.api.client import Client, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.devices.names import follow_names
-from nhc_adapters.kubernetes.devices.rules import DeviceApi, DeviceRule, RuleWriter, read_rule, rule_body, rule_name
+from nhc_adapters.kubernetes.devices.rules import (
+    NO_EXECUTE,
+    NO_SCHEDULE,
+    DeviceApi,
+    DeviceRule,
+    RuleWriter,
+    read_rule,
+    rule_body,
+    rule_name,
+)
 from nhc_adapters.kubernetes.devices.slices import PhysicalDevice, agree
 from nhc_adapters.kubernetes.devices.watch import DeviceWatch
 from nhc_adapters.kubernetes.nodes.accelerators import device_plugin
 from nhc_adapters.kubernetes.nodes.evidence import REPORT
 from nhc_adapters.kubernetes.nodes.own_marks import HOLD, annotations_of
+from nhc_adapters.kubernetes.nodes.vocabulary import label_value
 
 GONE = "no ResourceSlice has {} of this node"
 
@@ -37,11 +47,11 @@ class DeviceMarker:
         watch, found, without = self._read(), [], set(plugins)
         if watch.api is None:
             return []
-        held = self._held(watch.api)
+        held, others = self._held(watch.api), self._others(watch.api)
         for node in nodes:
             left = watch.rules(node)
             for one in watch.slices.physical(node):
-                mark = self._mark([rule for rule in left if agree(rule.device, one.device)])
+                mark = self._mark([rule for rule in left if agree(rule.device, one.device)]) or _chosen(others, one)
                 left = [rule for rule in left if not agree(rule.device, one.device)]
                 busy = any((name.driver, name.pool, name.name) in held for name in one.names)
                 if mark is not None or node not in without:
@@ -69,6 +79,9 @@ class DeviceMarker:
         if state.hold:
             # Not REFUSED: that it is to be left alone does not say that its node is to be marked instead.
             return Applied(node, Effect.FAILED, f"left alone: {state.hold}")
+        if rules and state.available and all(rule.reason == label_value(_reason(mark)) for rule in rules):
+            by = f"a person released it from {mark.cause or mark.why} {rules[0].released}"
+            return Applied(node, Effect.FAILED, f"left alone until this has ended: {by}")
         if state.mark is not None and state.mark.ours:
             wanted = wanted._replace(since=state.mark.since)  # out since then, whatever the reason is now
         effect, why = may_mark(state, wanted)
@@ -92,8 +105,9 @@ class DeviceMarker:
                 writer.delete(rule)
         return Applied(node, effect, why)
 
-    def follow(self, nodes: Iterable[str]) -> List[Tuple[str, str]]:
-        """Have our own rules select the names that their devices have now; what was changed, each with its node.
+    def tidy(self, nodes: Iterable[str], well: Container[str]) -> List[Tuple[str, str]]:
+        """Have our own rules select the names that their devices have now, and delete those that a person has released
+        from a fault that has ended: their nodes are `well`. What was changed, each with its node.
 
         The controller does so for its rules alone. Raises AdapterError.
         """
@@ -103,7 +117,12 @@ class DeviceMarker:
             return []
         writer = RuleWriter(self.client, watch.api)
         for node in nodes:
-            own = [rule for rule in watch.rules(node) if rule.out and rule.mark.owner == self.owner]
+            own = [rule for rule in watch.rules(node) if not rule.dry and rule.mark.owner == self.owner]
+            ended = [rule for rule in own if not rule.out and node in well]
+            for rule in ended:
+                writer.delete(rule)
+            said += [(node, f"{rule.slice_name} is well: its released rule goes") for rule in ended]
+            own = [rule for rule in own if rule.out]
             for device in dict.fromkeys(rule.device for rule in own):
                 rules = [rule for rule in own if rule.device == device]
                 changed: List[str] = []
@@ -116,9 +135,8 @@ class DeviceMarker:
     ) -> None:
         standing = {rule.name: rule for rule in rules}
         sources = tuple(dict.fromkeys((*(one for rule in rules for one in rule.sources), REPORT)))
-        reason = (*mark.cause.split("|"), "", "")[1] or "Unhealthy"
         for name in known.names:
-            body = rule_body(writer.api, name, known.device, uid, mark, reason, sources)
+            body = rule_body(writer.api, name, known.device, uid, mark, _reason(mark), sources)
             before = standing.get(rule_name(name))
             if before is not None and before.node_uid != uid:
                 writer.delete(before)  # of a node that was deleted and made anew: the cluster would delete it, too
@@ -128,8 +146,7 @@ class DeviceMarker:
                 writer.renew(before, body)
 
     def _read(self) -> DeviceWatch:
-        watch = DeviceWatch(self.client)
-        watch.api = self._api
+        watch = DeviceWatch(self.client, api=self._api)
         try:
             watch.load()
         except ApiError:
@@ -152,6 +169,18 @@ class DeviceMarker:
         shown = f"{HOLD}: {hold}" if hold else ""
         return NodeState(node, "free" if mark is None else "tainted", mark is None, mark=mark, hold=shown)
 
+    def _others(self, api: DeviceApi) -> List[Tuple[Mapping[str, Any], Mark]]:
+        """What others' rules that keep devices out select, and what they say: whoever set one has the device in hand."""
+        found = []
+        for item in self.client.items(api.rule_path()):
+            spec, name = item.get("spec") or {}, str(item["metadata"]["name"])
+            taint = spec.get("taint") or {}
+            selector = spec.get("deviceSelector")
+            if selector is not None and taint.get("effect") in (NO_SCHEDULE, NO_EXECUTE) and read_rule(item) is None:
+                said = Mark(f"{taint.get('key')}={taint.get('value') or ''}", owner=f"the DeviceTaintRule {name}")
+                found.append((selector, said))
+        return found
+
     def _held(self, api: DeviceApi) -> Set[Tuple[str, str, str]]:
         """The devices that were given to claims: a pod may start on a claim's device as long as the claim has it.
 
@@ -164,6 +193,20 @@ class DeviceMarker:
                 if not one.get("adminAccess"):
                     held.add((str(one.get("driver")), str(one.get("pool")), str(one.get("device"))))
         return held
+
+
+def _chosen(others: Sequence[Tuple[Mapping[str, Any], Mark]], one: PhysicalDevice) -> Optional[Mark]:
+    """The mark of another's rule that selects a device by one of its names; what a selector leaves out, it allows."""
+    for selector, mark in others:
+        for name in one.names:
+            if all(selector.get(key) in (None, "", wanted) for key, wanted in name.selector.items()):
+                return mark
+    return None
+
+
+def _reason(mark: Mark) -> str:
+    """The reason that a mark's cause (`nhc.ports.marks.cause_text`) names."""
+    return (*mark.cause.split("|"), "", "")[1] or "Unhealthy"
 
 
 def _text(mark: Mark) -> str:

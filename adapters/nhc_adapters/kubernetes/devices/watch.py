@@ -20,16 +20,17 @@ PATIENT = 20.0
 
 
 class DeviceWatch:
-    """`changed` is called with the name of each node whose devices or rules changed."""
+    """`changed` is called with the name of each node whose devices or rules changed. Without `api` it is asked for."""
 
     def __init__(
         self,
         client: Client,
         changed: Callable[[str], None] = lambda node: None,
         report: Callable[[str, str], None] = lambda what, cause: None,
+        api: Optional[DeviceApi] = None,
     ) -> None:
         self.client, self._changed, self._report = client, changed, report
-        self.api: Optional[DeviceApi] = None
+        self.api = api
         self.slices = Slices()
         self.settled = threading.Event()
         """Whether it is known what the cluster has, or that it cannot be known."""
