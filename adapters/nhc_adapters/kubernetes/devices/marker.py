@@ -170,7 +170,7 @@ class DeviceMarker:
         return NodeState(node, "free" if mark is None else "tainted", mark is None, mark=mark, hold=shown)
 
     def _others(self, api: DeviceApi) -> List[Tuple[Mapping[str, Any], Mark]]:
-        """What others' rules that keep devices out select, and what they say: whoever set one has the device in hand."""
+        """What others' rules that keep devices out select, and what they say: whoever set one has it in hand."""
         found = []
         for item in self.client.items(api.rule_path()):
             spec, name = item.get("spec") or {}, str(item["metadata"]["name"])
