@@ -15,7 +15,7 @@ const told = (detail) => Object.entries(detail).filter(([, value]) => value !== 
 
 export function episodeTable(caption, rows, at, empty = "There is none.") {
   return table(caption, ["Node", "Repair", "State", "For", "Cause", "Waits for", "Episode"], rows.map((one) => [
-    cell(nodeLink(one.node), one.about ? ` ${one.about}` : ""), one.rung, one.state, lasting((one.ended ?? at) - one.opened), said(causeText(one.cause)), said(one.waiting || one.because), link(`/view/episode/${one.id}`, String(one.id))]), empty);
+    cell(one.node, nodeLink(one.node), one.about ? ` ${one.about}` : ""), one.rung, one.state, lasting((one.ended ?? at) - one.opened), said(causeText(one.cause)), said(one.waiting || one.because), link(`/view/episode/${one.id}`, String(one.id))]), empty);
 }
 
 export async function needs() {
