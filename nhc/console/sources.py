@@ -87,7 +87,8 @@ class StoreSource:
         if not some:
             found, self._whole_at, self._groups = store_nodes.seen(connection), now, {}
             self._nodes.forget(self._nodes.rows.keys() - {row.node for row in found})
-        self._received = max((row[-1] for row in found if row[-1] is not None), default=self._received)
+        newest = max((row[-1] for row in found if row[-1] is not None), default=self._received)
+        self._received = min(newest, now)  # one server's clock may be ahead of all the others'
         known = self._groups
         for text in {row.groups for row in found} - known.keys():
             known[text] = json.loads(text)

@@ -73,6 +73,15 @@ def test_a_report_that_came_to_stand_late_is_seen(tmp_path):
     assert source.snapshot().counts()["c"] == 2
 
 
+def test_a_server_whose_clock_is_ahead_keeps_no_report_of_another_back(tmp_path):
+    store = large(tmp_path)
+    hear(store, NOW + 3600, report("n001", started=NOW + 99))
+    source = StoreSource(store, 600, lambda: NOW + 100)
+    source.snapshot()
+    hear(store, NOW + 100, report("n007", Verdict.CRIT, "GpuLost", NOW + 100))
+    assert source.snapshot().counts()["c"] == 1
+
+
 def test_nodes_that_nobody_reported_come_and_go_at_once(tmp_path):
     store = large(tmp_path)
     source = StoreSource(store, 600, lambda: NOW + 100)
