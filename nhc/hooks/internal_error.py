@@ -18,18 +18,16 @@ QUIET = 3600.0
 """Seconds for which the same internal error puts no second comment on the node."""
 
 
-class NothingForNode(ValueError):
-    """The configuration of every hook has no line for this node, in any context: it is never checked. One line."""
-
-
 def require_a_line(plan: Plan, settings: Mapping[str, str], node: str) -> None:
-    """Raise NothingForNode where nhc.conf, which all hooks share, has no line for the node.
+    """Raise ConfigError where nhc.conf, which all hooks share, has no line for the node, in any context.
 
     A hook's own file (nhc-prolog.conf, -c) may be empty on purpose: that hook alone does nothing.
     """
     path = f"{settings['CONFDIR']}/nhc.conf"
     if not plan.items and settings["CONFFILE"] == path:
-        raise NothingForNode(f"{path}: no line is for {node}, so it is never checked")
+        from nhc.language.problems import ConfigError, Problem
+
+        raise ConfigError([Problem(path, 0, 0, f"no line is for {node}, so it is never checked")])
 
 
 def broken(
@@ -63,9 +61,7 @@ def _leave_comment(
     from nhc.model import printable
     from nhc.planning.profiles import NoProfile
 
-    if isinstance(
-        failure, (ConfigError, NoProfile, BadArgument, Untrusted, NothingForNode)
-    ):  # a person's mistake, not ours
+    if isinstance(failure, (ConfigError, NoProfile, BadArgument, Untrusted)):  # a person's mistake, not ours
         of = "arguments" if isinstance(failure, BadArgument) else "configuration"
         said = f"the {context}'s {of} cannot be used, nothing is checked: {failure}"
         error(said)

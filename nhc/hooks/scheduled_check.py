@@ -58,11 +58,11 @@ def judge(settings: Dict[str, str], output: LbnlOutput) -> Optional[Report]:
     settings.update(plan.settings)
     whole, plan = plan, for_context(plan, "healthcheck")
     if not whole.items and "EVAL_LINE" not in settings and "SLURMD_NODENAME" in os.environ:
-        from nhc.hooks.internal_error import NothingForNode, broken, require_a_line
+        from nhc.hooks.internal_error import broken, require_a_line
 
         try:
             require_a_line(whole, settings, name)
-        except NothingForNode as error:  # run by slurmd: nobody reads the log's line that nothing was checked
+        except ConfigError as error:  # run by slurmd: nobody reads the log's line that nothing was checked
             broken("healthcheck", error, os.environ, settings)
     called = node_name(os.environ, settings, name)
     check_all = settings["NHC_CHECK_ALL"] == "1"
