@@ -13,18 +13,22 @@ from nhc_adapters.kubernetes.controller.device_view import NodeDevices
 Row = Dict[str, Any]
 
 
-def device_rows(rounds: DeviceRounds, node: str, states: Mapping[str, NodeState], now: float) -> List[Row]:
+def withheld_devices(rounds: DeviceRounds, states: Mapping[str, NodeState], now: float) -> Dict[str, str]:
+    """What keeps nhc from acting on devices of all nodes, by `NODE/PCI`."""
+    units = {unit.name: unit for node in rounds.view.nodes if node in states for unit in rounds.units(node)}
+    if not units:
+        return {}
+    try:
+        decision = rounds.decide(units, states, now)
+    except AdapterError as error:
+        return dict.fromkeys(units, f"not known: {error}")
+    return {one.node: f"{one.operation.value}: {one.why}" for one in decision.withheld}
+
+
+def device_rows(rounds: DeviceRounds, node: str, withheld: Mapping[str, str]) -> List[Row]:
     """A row for each device of a node that is out or at fault, or of which its driver says something."""
     known = rounds.view.nodes.get(node, NodeDevices())
     units = {unit.name: unit for unit in rounds.units(node)}
-    withheld: Dict[str, str] = {}
-    if units and node in states:
-        try:
-            withheld = {
-                one.node: f"{one.operation.value}: {one.why}" for one in rounds.decide(units, states, now).withheld
-            }
-        except AdapterError as error:
-            withheld = dict.fromkeys(units, f"not known: {error}")
     rows = [_row(unit, withheld.get(unit.name, "")) for unit in units.values()]
     for physical, fault, against in known.contradicted:
         unit = units.get(f"{node}/{physical.device}") or Unit(node, physical.device, (), fault, physical)

@@ -10,7 +10,7 @@ from nhc.policy.decide import Decision
 from nhc.ports.adapter import AdapterError
 from nhc.timestamps import from_utc, utc
 from nhc.units import show_seconds
-from nhc_adapters.kubernetes.controller.device_status import device_cells, device_rows
+from nhc_adapters.kubernetes.controller.device_status import device_cells, device_rows, withheld_devices
 from nhc_adapters.kubernetes.controller.judge import Judgement
 from nhc_adapters.kubernetes.controller.rounds import Fleet
 from nhc_adapters.kubernetes.nodes.conditions import UNKNOWN, read_conditions
@@ -32,8 +32,9 @@ def look(fleet: Fleet, now: float) -> Tuple[List[Row], str]:
     due = {one.node: one.operation.value for one in decision.operations}
     rows = [_row(fleet, name, withheld.get(name, ""), due.get(name, "")) for name in sorted(fleet.objects)]
     if fleet.devices is not None:
+        devices = withheld_devices(fleet.devices, fleet.states, now)
         for row in rows:
-            row["devices"] = device_rows(fleet.devices, row["node"], fleet.states, now)
+            row["devices"] = device_rows(fleet.devices, row["node"], devices)
     return rows, unknown
 
 
