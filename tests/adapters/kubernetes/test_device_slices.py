@@ -104,12 +104,25 @@ def test_a_watch_that_is_behind_changes_nothing_and_a_reading_anew_drops_what_is
         return item
 
     slices = known(slice_of(device("gpu-9", TWO), name="other"))
-    slices.replace("n1", [at(10, 3)])
+    slices.replace("n1", [at(10, 3)], 10)
     assert slices.find("n1", TWO) is None
     slices.put("s", at(9, 1))
     assert names(slices.find("n1", ONE)) == ["gpu-3"]
     slices.put("s", at(11, 1))
     assert names(slices.find("n1", ONE)) == ["gpu-1"]
+
+
+def test_a_reading_anew_of_one_node_keeps_slices_of_several_nodes_and_newer_ones() -> None:
+    """The server's list of a node's slices has neither: one whose devices name their nodes, one made since."""
+    entries = [{**device("gpu-0", ONE), "nodeName": "n1"}, {**device("gpu-7", TWO), "nodeName": "n2"}]
+    shared = slice_of(*entries, name="shared", node="", pool="shared")
+    newer = slice_of(device("gpu-1", TWO), name="newer")
+    newer["metadata"]["resourceVersion"] = "12"
+    slices = known(shared, newer)
+    slices.replace("n1", [], 11)
+    assert names(slices.find("n1", ONE)) == ["gpu-0"]
+    assert names(slices.find("n1", TWO)) == ["gpu-1"]
+    assert names(slices.find("n2", TWO)) == ["gpu-7"]
 
 
 def test_a_slice_that_goes_takes_its_devices_along() -> None:

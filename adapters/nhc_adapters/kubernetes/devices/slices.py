@@ -74,6 +74,7 @@ def trim_slice(item: Mapping[str, Any]) -> Dict[str, Any]:
     spec = item.get("spec") or {}
     return {
         "metadata": {key: item["metadata"][key] for key in ("name", "resourceVersion") if key in item["metadata"]},
+        "node": str(spec.get("nodeName") or ""),
         "driver": str(spec.get("driver", "")),
         "pool": spec.get("pool") or {},
         "devices": _devices(spec),
@@ -140,12 +141,14 @@ class Slices:
                 self._known.pop(node, None)
         return sorted(touched)
 
-    def replace(self, node: str, items: Sequence[Mapping[str, Any]]) -> None:
-        """All slices that there are of a node, as they were read just now."""
+    def replace(self, node: str, items: Sequence[Mapping[str, Any]], version: int) -> None:
+        """All slices of one node alone, as they were in this version of the cluster."""
+        listed = {str(item["metadata"]["name"]) for item in items}
         with self._lock:
-            gone = self._nodes.get(node, set()) - {str(item["metadata"]["name"]) for item in items}
-        for name in gone:
-            self.put(name, None)
+            known = [(name, self._slices[name]) for name in self._nodes.get(node, ()) if name not in listed]
+        for name, item in known:
+            if item["node"] == node and _version(item) <= version:  # one of several nodes is not among those asked for
+                self.put(name, None)
         for item in items:
             self.put(str(item["metadata"]["name"]), item)
 

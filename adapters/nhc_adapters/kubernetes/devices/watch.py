@@ -43,7 +43,7 @@ class DeviceWatch:
         """Why no device can be taken out by a rule, "" where it can."""
         if self.api is None:
             return "the cluster serves no DeviceTaintRule"
-        if not self._loaded and not all(one.synced.is_set() for one in self._following):
+        if not self._loaded and not (self._following and all(one.synced.is_set() for one in self._following)):
             return "the cluster's devices cannot be read"
         return ""
 
@@ -74,8 +74,9 @@ class DeviceWatch:
     def renew(self, node: str) -> None:
         """Read a node's devices anew: the watch of the nodes may be ahead of the slices'. Raises AdapterError."""
         if self.api is not None:
-            found = self.client.items(self.api.slice_path(), fieldSelector=f"spec.nodeName={node}")
-            self.slices.replace(node, [trim_slice(item) for item in found])
+            pages = list(self.client.pages(self.api.slice_path(), fieldSelector=f"spec.nodeName={node}"))
+            found = [trim_slice(item) for page in pages for item in page.get("items") or ()]
+            self.slices.replace(node, found, int(pages[0]["metadata"]["resourceVersion"]))
 
     def run(self, stop: threading.Event) -> None:
         """Follow until `stop` is set. For a thread of its own."""
@@ -124,12 +125,15 @@ class DeviceWatch:
         version = int((item or {}).get("metadata", {}).get("resourceVersion") or 0)
         if item is not None and version < self._versions.get(name, 0):
             return  # the watch is behind what a write of ours returned
-        self._versions[name] = version
-        if item is None:
-            del self._versions[name]
-        before = self._rules.pop(name, None)
+        before = self._rules.get(name)
         after = read_rule(item) if item is not None else None
         if after is not None:
             self._rules[name] = after
+        else:
+            self._rules.pop(name, None)
+        if item is not None:
+            self._versions[name] = version
+        else:
+            self._versions.pop(name, None)
         for node in {one.node for one in (before, after) if one is not None}:
             self._changed(node)
