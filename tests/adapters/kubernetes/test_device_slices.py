@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from nhc.model import Action, CheckResult, DeviceId, Report, Scope, crit
 from nhc.policy.devices import DeviceFault
 from nhc.ports.adapter import Mark
+from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.devices.rules import DeviceApi, read_rule, rule_body, rule_name
 from nhc_adapters.kubernetes.devices.slices import (
     DriverTaint,
@@ -18,6 +20,7 @@ from nhc_adapters.kubernetes.devices.slices import (
     pci_address,
     trim_slice,
 )
+from nhc_adapters.kubernetes.devices.watch import DeviceWatch
 from nhc_adapters.kubernetes.devices.witness import XID, hear
 from nhc_adapters.kubernetes.nodes.conditions import MESSAGE_LIMIT
 from nhc_adapters.kubernetes.nodes.device_tags import read_device_tags
@@ -130,6 +133,30 @@ def test_a_slice_that_goes_takes_its_devices_along() -> None:
     assert slices.find("n1", ONE) is not None
     assert slices.put("s", None) == ["n1"]
     assert slices.find("n1", ONE) is None
+
+
+class Refusing:
+    """A server that does not say what it serves."""
+
+    def find(self, _path: str) -> None:
+        raise ApiError(403, "Forbidden", "no discovery for you")
+
+
+def test_a_cluster_that_refuses_to_say_what_it_serves_does_not_hold_up_the_nodes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("nhc_adapters.kubernetes.devices.watch.PATIENT", 0.0)
+    said: list[str] = []
+    watch, stop = DeviceWatch(Refusing(), report=lambda _what, why: said.append(why)), threading.Event()  # type: ignore[arg-type]
+    thread = threading.Thread(target=watch.run, args=(stop,))
+    thread.start()
+    try:
+        assert watch.settled.wait(10)
+        assert "no discovery for you" in said[0]
+        assert watch.why_not()
+    finally:
+        stop.set()
+        thread.join()
 
 
 # Tags of a condition.

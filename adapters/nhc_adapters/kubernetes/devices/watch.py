@@ -16,7 +16,7 @@ LOOK_AGAIN = 300.0
 """Seconds after which a cluster without DeviceTaintRules is asked anew: it may have been upgraded."""
 
 PATIENT = 20.0
-"""Seconds that the first list of slices and rules may take before the nodes are judged without them."""
+"""Seconds that the first answer about devices may take before the nodes are judged without it."""
 
 
 class DeviceWatch:
@@ -80,11 +80,14 @@ class DeviceWatch:
 
     def run(self, stop: threading.Event) -> None:
         """Follow until `stop` is set. For a thread of its own."""
+        until = time.monotonic() + PATIENT
         while not stop.is_set() and self.api is None:
             try:
                 self.api = find_api(self.client)
             except AdapterError as error:
                 self._report("asking for DeviceTaintRules", str(error))
+                if time.monotonic() >= until:
+                    self.settled.set()
                 stop.wait(1.0)
                 continue
             self._report("asking for DeviceTaintRules", "")
