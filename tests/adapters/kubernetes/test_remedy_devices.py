@@ -23,8 +23,12 @@ from nhc.remedy.settings import RepairerSettings
 from nhc.store import attempts, episodes
 from nhc.store.database import Store
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, node_path
+from nhc_adapters.kubernetes.controller.device_view import DeviceView
+from nhc_adapters.kubernetes.controller.judge import judge
 from nhc_adapters.kubernetes.devices.rules import NO_EXECUTE, NO_SCHEDULE, RuleWriter, read_rule
 from nhc_adapters.kubernetes.devices.settings import DeviceRuleSettings
+from nhc_adapters.kubernetes.devices.watch import DeviceWatch
+from nhc_adapters.kubernetes.nodes.accelerators import GRACE
 from nhc_adapters.kubernetes.plugin import Adapter
 from tests.adapters.kubernetes.test_controller import cordoned, marked
 from tests.adapters.kubernetes.test_device_rules import KEEP, known, nhc, running
@@ -360,6 +364,29 @@ def test_a_device_that_anothers_rule_keeps_out_is_left_with_its_node(
         assert (resetter.sent, cluster.rules(node), marked(cluster.kube)) == ([], [], set())
     finally:
         cluster.client.delete(cluster.api.rule_path(name))
+
+
+def test_a_device_without_slices_is_its_nodes_fault_after_a_while_unless_the_loop_has_it(
+    cluster: Cluster, adapter: Adapter, tmp_path: Path
+) -> None:
+    mine, theirs = cluster.node("mine"), cluster.node("theirs")
+    adapter.mark_device(mine, gpu(mine, 3), MARK)
+    with adapter_of(cluster, tmp_path, OWNER) as hook:
+        hook.mark_device(theirs, gpu(theirs, 3), MARK)
+    found = {}
+    for node in (mine, theirs):
+        cluster.fail(node, 3)
+        cluster.drivers[node].withdraw()
+        watch = DeviceWatch(cluster.client)
+        watch.load()
+        view = DeviceView(DeviceRuleSettings(KEEP), watch, 900.0, lambda name, at: None)
+        begun = time.time()
+        for now in (begun, begun + GRACE):
+            item = cluster.kube.get(node)
+            view.judged(node, item, judge(item, adapter.treatment.vocabularies[0].faults, now), now)
+        found[node] = view.nodes[node].why_node
+    assert found[mine] == ""
+    assert found[theirs].startswith("no ResourceSlice has had")
 
 
 def test_a_mark_of_a_rule_is_read_as_it_was_written(cluster: Cluster, adapter: Adapter) -> None:
