@@ -41,9 +41,14 @@ def after_report(
     try:
         state = state or State()
         if context == HEALTHCHECK:
-            return _after_healthcheck(report, environ, settings, state)
+            status = _after_healthcheck(report, environ, settings, state)
+            _end_comment(context, report, environ, settings, state)
+            return status
         if context in (PROLOG, PROLOG_SLURMCTLD):
-            return _after_prolog(context, report, environ, settings, state)
+            status = _after_prolog(context, report, environ, settings, state)
+            if context == PROLOG and not status:  # on the controller there is no node to comment on
+                _end_comment(context, report, environ, settings, state)
+            return status
         if context == EPILOG:
             from nhc.hooks.epilog import epilog
 
@@ -63,12 +68,17 @@ def _after_healthcheck(report: Report, environ: Mapping[str, str], settings: Map
 
         if max_age(PROLOG, settings) > 0:
             remember(state, HEALTHCHECK, report)
-    status = healthcheck(report, environ, settings, state)
+    return healthcheck(report, environ, settings, state)
+
+
+def _end_comment(
+    context: str, report: Report, environ: Mapping[str, str], settings: Mapping[str, str], state: State
+) -> None:
+    """A hook that has judged the node takes away what it said of itself on it."""
     if report.results and state.load("internal-error"):
         from nhc.hooks.internal_error import works_again
 
-        works_again(environ, settings, state)
-    return status
+        works_again(context, environ, settings, state)
 
 
 def _after_prolog(

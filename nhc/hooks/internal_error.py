@@ -16,6 +16,8 @@ MEMORY = "internal-error"
 
 QUIET = 3600.0
 """Seconds for which the same internal error puts no second comment on the node."""
+AGAIN = 60.0
+"""Seconds after which a hook that holds up jobs tries again what the controller did not do."""
 
 
 def require_a_line(plan: Plan, settings: Mapping[str, str], node: str) -> None:
@@ -82,20 +84,28 @@ def _leave_comment(
 
     name = node_name(environ, settings, Host().system.hostname())
     # Noted before the attempt: a controller that does not answer must not hold up every job. Tried again in a minute.
-    state.update(MEMORY, lambda memory: memory.update({context: now - QUIET + 60.0, "node": name}))
+    state.update(MEMORY, lambda memory: memory.update({context: now - QUIET + AGAIN, "node": name}))
     adapter: object = None if watch_only(settings) else scheduler(environ, settings)
     if isinstance(adapter, Comments):
         adapter.comment(name, f"NHC: {printable(said, 200)}")
     state.update(MEMORY, lambda memory: memory.update({context: now}))
 
 
-def works_again(environ: Mapping[str, str], settings: Mapping[str, str], state: State) -> None:
-    """Take the comment away that an internal error left on the node."""
-    from nhc.hooks.job_environment import watch_only
+def works_again(context: str, environ: Mapping[str, str], settings: Mapping[str, str], state: State) -> None:
+    """Take the comment away that an internal error left on the node: a health check any, another hook its own alone."""
+    import time
 
-    memory = state.load(MEMORY)
+    from nhc.hooks.job_environment import HEALTHCHECK, watch_only
+
+    memory, now = state.load(MEMORY), time.time()
     if not memory or watch_only(settings):
         return
+    if context != HEALTHCHECK:
+        tried = memory.get("tried")
+        lately = isinstance(tried, (int, float)) and 0 <= now - tried < AGAIN
+        if lately or memory.keys() - {context, "node", "tried"}:
+            return
+        state.update(MEMORY, lambda memory: memory.update(tried=now))
     from nhc.hooks.log import warn
     from nhc.hooks.marking import scheduler
     from nhc.ports.adapter import AdapterError, Comments
@@ -104,7 +114,7 @@ def works_again(environ: Mapping[str, str], settings: Mapping[str, str], state: 
     if memory.get("node") and isinstance(adapter, Comments):
         try:
             adapter.comment(str(memory["node"]), "")
-        except AdapterError as error:  # no fault of ours; tried again at the next health check
+        except AdapterError as error:  # no fault of ours; tried again later
             warn(f"the comment that an internal error left on {memory['node']} stays: {error}")
             return
     state.update(MEMORY, lambda memory: memory.clear())

@@ -182,6 +182,29 @@ def test_our_own_bug_starts_the_job_and_is_left_on_the_node_once(scheduler, stat
     assert scheduler.comments == {"n1": ""}  # taken away: nhc works again
 
 
+def test_a_prolog_that_works_again_takes_its_own_comment_away_and_nobody_elses(scheduler, state, monkeypatch):
+    broken("prolog", RuntimeError("torn"), JOB, {}, state)
+    broken("epilog", RuntimeError("torn"), JOB, {}, state)
+    run("prolog", report(ok()), state)
+    assert "torn" in scheduler.comments["n1"], "the epilog may still fail: a health check would end it"
+    run("healthcheck", report(ok()), state)
+    assert scheduler.comments.pop("n1") == ""
+    broken("prolog", RuntimeError("torn"), JOB, {}, state)
+    run("prolog", report(BAD), state)
+    run("prolog", report(), state)
+    assert "torn" in scheduler.comments["n1"]
+    scheduler.fails = True
+    assert run("prolog", report(ok()), state) == 0
+    scheduler.fails = False
+    run("prolog", report(ok()), state)
+    assert "torn" in scheduler.comments["n1"], "a controller that did not answer is not asked at each job"
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 61)
+    run("prolog", report(ok()), state)
+    assert scheduler.comments["n1"] == ""
+    assert not state.load("internal-error")
+
+
 def test_nothing_is_marked_where_marking_is_off(monkeypatch, state, tmp_path):
     monkeypatch.setenv("NHC_LEDGER_DIR", str(tmp_path))
     assert run("prolog", report(BAD), state, MARK_OFFLINE="0") == 0
