@@ -10,7 +10,7 @@ from nhc.matching.node_names import Names
 from nhc.model import printable
 from nhc.policy.bounds import FLEET, MARK, BegunAction, Bounds, Radius, Usage, sizes
 from nhc.policy.breaker import NAME, BreakerInput, BreakerSettings
-from nhc.ports.adapter import NodeState
+from nhc.ports.adapter import REMEDY_OWNER, DeviceState, NodeState
 from nhc.ports.marks import out_by_nhc
 from nhc.remedy import detail as details
 from nhc.remedy.cases import EpisodeCase, state_of
@@ -80,15 +80,18 @@ def count(
     now: float,
     max_age: float,
     ended: Optional[EndedMarks] = None,
+    devices: Iterable[DeviceState] = (),
 ) -> Counted:
     """Count anew what is out, under repair, and begun within the windows. `cases` are the open episodes of the loop and
-    of all trains: they spend from the same bounds. `ended` spares the reading of what cannot change: the details of
-    episodes that have ended.
+    of all trains: they spend from the same bounds. A node counts as out where the loop has one of its `devices` out,
+    also when that is left to a person. `ended` spares the reading of what cannot change: the details of episodes that
+    have ended.
     """
     usage = Usage(fleet.groups, fleet.sizes)
     since = now - longest(bounds, breaker)
     out: Set[str] = {case.episode.node for case in cases if case.state in OUT}
     out |= {state.name for state in states if out_by_nhc(state)}
+    out |= {one.node for one in devices if one.mark is not None and one.mark.owner == REMEDY_OWNER}
     for node in out:
         usage.count_out(node)
     for case in cases:

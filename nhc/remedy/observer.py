@@ -78,6 +78,8 @@ class Base(NamedTuple):
     """Silent nodes whose silence is no fault of their own, and why."""
     repairing: Mapping[str, int] = {}
     """The open repairs of nodes, for maintenance."""
+    devices: Optional[Sequence[DeviceState]] = ()
+    """The accelerators that can be marked alone, where they matter; None where they cannot be read."""
 
 
 class Observer:
@@ -134,22 +136,23 @@ class Observer:
             rows += episodes.newest_of(connection, sorted(wanted), RECENT)
             asked, answered = answers(asked, rows, {row.id: causes_of(row) for row in rows if row.node in asked})
             faults += [fault_of(node, one, now) for node, one in asked.items()]
+            devices = self.devices(cases, admitting=bool(faults))
             counted = counting.count(
                 connection, self.fleet, [*cases, *others], states or (), self.settings.bounds, self.settings.breaker,
-                now, self.settings.sources.max_age, self._marked,
+                now, self.settings.sources.max_age, self._marked, devices or (),
             )  # fmt: skip
             scopes = holds.in_force(connection, now)
         if states is not None:
             self.problems += counting.unmatched(self.settings.bounds, scopes, self.fleet)
         self.problems += wrong
         requests = RequestsSeen(asked, answered, wrong)
-        admissions = admit(faults, standing(rows), self.settings, now, self.devices(cases, admitting=True))
+        admissions = admit(faults, standing(rows), self.settings, now, devices)
         working = {case.episode.node for case in cases}
         admissions += [
             Admission(one.node, (one,), refused=f"silence: {common[one.node]}") for one in silences
             if one.node in common and one.node not in working
         ]  # fmt: skip
-        return Base(now, states, own, admissions, counted, requests, common)
+        return Base(now, states, own, admissions, counted, requests, common, devices=devices)
 
     def _silences(
         self, connection: Connection, silent: Sequence[NodeState], own: Mapping[str, Health],
@@ -269,7 +272,7 @@ class Observer:
         repairers = self.actuators.repairers
         scene = Scene(self.settings, base.counted.usage, time, enabled, repairers.can, repairers.name_of)
         watched = self._watch(cases)
-        devices = self.devices(cases)
+        devices = base.devices if first else self.devices(cases)
         views = {}
         for case in cases:
             node = case.episode.node

@@ -365,6 +365,18 @@ def test_a_train_that_takes_the_node_meanwhile_makes_it_the_nodes(gpus):
     assert (node.available, marks(gpus)) == (True, [])
 
 
+def test_a_device_that_is_left_to_a_person_counts_on_against_the_bounds(gpus):
+    for name in ("n0", "n1", "n2"):
+        gpus.fall_sick(name, broken(cure=Rung.ESCALATE, action=Action.INSPECT))
+    gpus.run(loop(gpus, '[bounds.fleet]\nout = "1"\n'), 8)
+    assert [one.state for name in ("n0", "n1", "n2") for one in rows(gpus, name)] == [
+        "escalated",
+        "detected",
+        "detected",
+    ]
+    assert len([one for one in gpus.device_marks if one[2]]) == 1
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("cure", [Rung.RESET_DEVICE, Rung.REBOOT])
 def test_killed_anywhere_it_sends_each_repair_once_and_leaves_no_mark(gpus, cure):
