@@ -12,11 +12,11 @@ from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 from nhc.model import DeviceId
 from nhc.policy.bounds import protected
 from nhc.ports.adapter import DeviceState
+from nhc.remedy import of_device
 from nhc.remedy.detail import Detail
 from nhc.remedy.ladder import REQUEST, NodeFault
 from nhc.remedy.machine import EpisodeState
 from nhc.remedy.moves import FUTURE
-from nhc.remedy.of_device import can_be_marked, of_one
 from nhc.remedy.settings import RemedySettings
 
 
@@ -58,12 +58,13 @@ def admit(
     by_node: Dict[str, List[NodeFault]] = {}
     for fault in faults:
         by_node.setdefault(fault.node, []).append(fault)
-    return [_admit(node, by_node[node], standing.get(node), settings, now, devices) for node in sorted(by_node)]
+    beside = None if devices is None else of_device.by_node(devices)
+    return [_admit(node, by_node[node], standing.get(node), settings, now, beside) for node in sorted(by_node)]
 
 
 def _admit(
     node: str, faults: Sequence[NodeFault], standing: Optional[NodeEpisode], settings: RemedySettings, now: float,
-    devices: Optional[Sequence[DeviceState]],
+    devices: Optional[Mapping[str, Sequence[DeviceState]]],
 ) -> Admission:  # fmt: skip
     everything = tuple(faults)
     held = protected(settings.bounds, node)
@@ -79,7 +80,7 @@ def _admit(
             found.append(fault)
     if not found:
         return Admission(node, everything, refused=why)
-    alone = of_one(everything, settings.devices)
+    alone = of_device.of_one(everything, settings.devices)
     if standing is not None and standing.ended is None:
         new = tuple(one for one in found if one.cause not in standing.causes)
         if standing.about.known and alone is not None:
@@ -91,7 +92,7 @@ def _admit(
         return Admission(node, everything, refused="the cluster cannot be asked about its devices")
     first = tuple(sorted(found, key=lambda one: (one.began, one.cause)))
     own = tuple(one for one in first if alone is not None and one.device.same(alone.about))
-    if alone is not None and own and can_be_marked(node, alone.about, devices or ()):
+    if alone is not None and own and of_device.can_be_marked(alone.about, (devices or {}).get(node, ())):
         return Admission(node, own, about=alone.about)
     return Admission(node, first)
 

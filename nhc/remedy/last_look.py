@@ -83,6 +83,7 @@ def held_back(
     except AdapterError as error:
         states, devices, blind = {}, [], f"the cluster cannot be asked about its nodes: {printable(str(error))}"
     found: Dict[str, str] = {}
+    beside = of_device.by_node(devices)
     with store.write(fence) as connection:  # under the fence: only the leader sends
         standing = episodes.lock_as_read(connection, [order.written for order in orders])
         holds = held(connection, [(order.node, order.own_hold) for order in orders], clock())
@@ -92,7 +93,7 @@ def held_back(
                 continue
             state = states.get(order.node)
             if state is not None and order.about.known:
-                state = of_device.state_of(state, order.about, devices)
+                state = of_device.state_of(state, order.about, beside.get(order.node, ()))
             why = hold or blind or unfit(state, order.needs_idle)
             closed = never_now(bounds, order.action, order.node, clock()) if order.action else None
             why = why or (closed.why if closed is not None else "")

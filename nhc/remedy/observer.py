@@ -273,6 +273,7 @@ class Observer:
         scene = Scene(self.settings, base.counted.usage, time, enabled, repairers.can, repairers.name_of)
         watched = self._watch(cases)
         devices = base.devices if first else self.devices(cases)
+        beside = of_device.by_node(devices or ())
         views = {}
         for case in cases:
             node = case.episode.node
@@ -286,7 +287,7 @@ class Observer:
             if detail.about.known:
                 node_out = of_device.out_with_it(state) if state is not None else ""
                 found = of_device.health_of(found, detail.about, detail.faults) if found is not None else None
-                state = of_device.state_of(state, detail.about, devices or ()) if state is not None else None
+                state = of_device.state_of(state, detail.about, beside.get(node, ())) if state is not None else None
             # As new as the newest fault is new enough: one that has just joined comes from that very report, which says
             # as well which of the others are there no more.
             if found is not None and found.faults and found.at >= max((one.seen for one in detail.faults), default=0.0):

@@ -8,7 +8,8 @@ the device is taken off.
 
 from __future__ import annotations
 
-from typing import Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from collections import defaultdict
+from typing import DefaultDict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.model import DeviceId, Verdict
 from nhc.policy.devices import DEVICE, DeviceSettings, distinct
@@ -36,9 +37,17 @@ def of_one(faults: Sequence[NodeFault], settings: DeviceSettings) -> Optional[De
     return DeviceFaults(about, own, tuple(one for one in faults if one not in own))
 
 
-def can_be_marked(node: str, about: DeviceId, devices: Iterable[DeviceState]) -> bool:
-    """Whether the cluster can take this device out by itself."""
-    return any(one.node == node and one.device.same(about) for one in devices)
+def by_node(devices: Iterable[DeviceState]) -> Mapping[str, Sequence[DeviceState]]:
+    """The devices of each node."""
+    found: DefaultDict[str, List[DeviceState]] = defaultdict(list)
+    for one in devices:
+        found[one.node].append(one)
+    return found
+
+
+def can_be_marked(about: DeviceId, devices: Iterable[DeviceState]) -> bool:
+    """Whether the cluster can take this device out by itself. `devices` are the node's."""
+    return any(one.device.same(about) for one in devices)
 
 
 def strangers(faults: Iterable[NodeFault], about: DeviceId) -> List[NodeFault]:
@@ -63,11 +72,11 @@ def out_with_it(node: NodeState) -> str:
 
 
 def state_of(node: NodeState, about: DeviceId, devices: Iterable[DeviceState]) -> NodeState:
-    """A node as one of its devices has it: in service while nothing marks that, busy while work holds it.
+    """A node as one of its `devices` has it: in service while nothing marks that, busy while work holds it.
 
     A node that somebody else has taken out is left alone with its devices.
     """
-    own = [one for one in devices if one.node == node.name and one.device.same(about)]
+    own = [one for one in devices if one.device.same(about)]
     mark = next((one.mark for one in own if one.mark is not None), None)
     hold = node.hold
     if not hold and not node.available and not (node.mark is not None and node.mark.ours):
