@@ -24,7 +24,7 @@ from nhc_adapters.kubernetes.controller import kernlogs, podlogs
 from nhc_adapters.kubernetes.controller.judge import parse_fault
 from nhc_adapters.kubernetes.controller.loki import LOOKBACK
 from nhc_adapters.kubernetes.controller.podlogs import PATTERNS, PodLogs
-from nhc_adapters.kubernetes.devices.settings import DeviceRuleSettings, read_devices
+from nhc_adapters.kubernetes.devices.settings import DeviceRuleSettings, read_device_rules
 from nhc_adapters.kubernetes.nodes.accelerators import GRACE
 from nhc_adapters.kubernetes.nodes.drain import DrainRules
 from nhc_adapters.kubernetes.nodes.evidence import SILENT_AFTER
@@ -155,7 +155,7 @@ def read(
         "expected": _expected(file.table("expected")),
         "watch_allocatable": file.flag("allocatable", True),
         "allocatable_grace": file.seconds("allocatable-grace", GRACE),
-        "devices": read_devices(file.table("devices")),
+        "devices": read_device_rules(file),
         "podlogs": _podlogs(file.table("podlogs")),
         "loki": _loki(file.table("loki")),
         "namespace": file.text("namespace", "nhc-system"),

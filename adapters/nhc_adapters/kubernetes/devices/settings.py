@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from nhc.policy.devices import DEVICE, NODE, DeviceSettings
+from nhc.policy.devices import DEVICE, DeviceSettings, read_devices
 from nhc.settings.settings_file import Table
 from nhc_adapters.kubernetes.devices.rules import NO_EXECUTE, NO_SCHEDULE
 
@@ -26,14 +26,9 @@ class DeviceRuleSettings(NamedTuple):
         return self.devices.keep == DEVICE
 
 
-def read_devices(table: Table) -> DeviceRuleSettings:
-    """The table `[devices]`. Raises SettingsError."""
-    default = DeviceRuleSettings()
-    effects = {one: one for one in (NO_SCHEDULE, NO_EXECUTE)}
+def read_device_rules(file: Table) -> DeviceRuleSettings:
+    """The table `[devices]` of a settings file. Raises SettingsError."""
+    table, effects = file.table("devices"), {one: one for one in (NO_SCHEDULE, NO_EXECUTE)}
     return DeviceRuleSettings(
-        DeviceSettings(
-            table.choice("keep", {NODE: NODE, DEVICE: DEVICE}, NODE), table.count("most", default.devices.most, least=1)
-        ),
-        table.choice("effect", effects, NO_SCHEDULE),
-        table.count("evict-most", EVICT_MOST),
+        read_devices(file), table.choice("effect", effects, NO_SCHEDULE), table.count("evict-most", EVICT_MOST)
     )
