@@ -83,17 +83,17 @@ def _admit(
     alone = of_device.of_one(everything, settings.devices)
     if standing is not None and standing.ended is None:
         new = tuple(one for one in found if one.cause not in standing.causes)
-        if standing.about.known and alone is not None:
+        if standing.about.known and alone.known:
             own = tuple(one for one in new if one.device.same(standing.about))
             waits = f"episode {standing.number} is about another device of the node" if new and not own else ""
             return Admission(node, new if waits else own, standing.number, waits)
         return Admission(node, new, joins=standing.number)
-    if alone is not None and devices is None:
+    if alone.known and devices is None:
         return Admission(node, everything, refused="the cluster cannot be asked about its devices")
     first = tuple(sorted(found, key=lambda one: (one.began, one.cause)))
-    own = tuple(one for one in first if alone is not None and one.device.same(alone.about))
-    if alone is not None and own and of_device.can_be_marked(alone.about, (devices or {}).get(node, ())):
-        return Admission(node, own, about=alone.about)
+    own = tuple(one for one in first if one.device.same(alone))
+    if own and of_device.can_be_marked(alone, (devices or {}).get(node, ())):
+        return Admission(node, own, about=alone)
     return Admission(node, first)
 
 

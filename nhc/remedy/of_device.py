@@ -9,7 +9,7 @@ the device is taken off.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import DefaultDict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import DefaultDict, Iterable, List, Mapping, Sequence
 
 from nhc.model import DeviceId, Verdict
 from nhc.policy.devices import DEVICE, DeviceSettings, distinct
@@ -18,23 +18,15 @@ from nhc.remedy.ladder import NodeFault
 from nhc.remedy.view import Health
 
 
-class DeviceFaults(NamedTuple):
-    """Faults of a node that are one device's own. `others` are of devices that wait until this one is repaired."""
-
-    about: DeviceId
-    faults: Tuple[NodeFault, ...]
-    others: Tuple[NodeFault, ...] = ()
-
-
-def of_one(faults: Sequence[NodeFault], settings: DeviceSettings) -> Optional[DeviceFaults]:
-    """The faults of a node as those of one device, the one that failed first; None where they are the node's."""
+def of_one(faults: Sequence[NodeFault], settings: DeviceSettings) -> DeviceId:
+    """The device that the faults of a node are of, of several the one that failed first; unknown where they are the
+    node's. The others wait until this one is repaired.
+    """
     found = distinct(fault.device for fault in faults)
     if settings.keep != DEVICE or not found or not all(one.known for one in found) or len(found) >= settings.most:
-        return None
+        return DeviceId()
     first = min(faults, key=lambda one: (one.began, one.cause)).device
-    about = next(one for one in found if one.same(first))
-    own = tuple(one for one in faults if one.device.same(about))
-    return DeviceFaults(about, own, tuple(one for one in faults if one not in own))
+    return next(one for one in found if one.same(first))
 
 
 def by_node(devices: Iterable[DeviceState]) -> Mapping[str, Sequence[DeviceState]]:
