@@ -80,7 +80,7 @@ def _admit(
             found.append(fault)
     if not found:
         return Admission(node, everything, refused=why)
-    alone = of_device.of_one(everything, settings.devices)
+    alone = of_device.of_one(everything, found, settings.devices)
     if standing is not None and standing.ended is None:
         new = tuple(one for one in found if one.cause not in standing.causes)
         if standing.about.known and alone.known:

@@ -18,14 +18,14 @@ from nhc.remedy.ladder import NodeFault
 from nhc.remedy.view import Health
 
 
-def of_one(faults: Sequence[NodeFault], settings: DeviceSettings) -> DeviceId:
-    """The device that the faults of a node are of, of several the one that failed first; unknown where they are the
-    node's. The others wait until this one is repaired.
+def of_one(faults: Sequence[NodeFault], new: Sequence[NodeFault], settings: DeviceSettings) -> DeviceId:
+    """The device that the faults of a node are of; unknown where they are the node's. Of several it is the one that
+    failed first of those with a `new` fault, and the others wait until it is repaired.
     """
     found = distinct(fault.device for fault in faults)
     if settings.keep != DEVICE or not found or not all(one.known for one in found) or len(found) >= settings.most:
         return DeviceId()
-    first = min(faults, key=lambda one: (one.began, one.cause)).device
+    first = min(new, key=lambda one: (one.began, one.cause)).device
     return next(one for one in found if one.same(first))
 
 

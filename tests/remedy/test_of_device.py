@@ -365,6 +365,18 @@ def test_a_train_that_takes_the_node_meanwhile_makes_it_the_nodes(gpus):
     assert (node.available, marks(gpus)) == (True, [])
 
 
+def test_a_device_that_fails_beside_one_that_was_left_to_a_person_is_repaired_alone(gpus):
+    gpus.fall_sick("n1", broken(cure=Rung.ESCALATE, action=Action.INSPECT))
+    controller = loop(gpus, "most = 3\n")
+    gpus.run(controller, 4)
+    assert rows(gpus)[0].state == "escalated"
+    gpus.fall_sick("n1", broken(5))
+    gpus.run(controller, 14)
+    assert [one.state for one in rows(gpus)][:2] == ["escalated", "returned"]
+    assert [one.device for one in gpus.sent] == [GPUS[5].pci]
+    assert (gpus.marked, marks(gpus)) == ([], [GPUS[3].pci])
+
+
 def test_a_device_that_is_left_to_a_person_counts_on_against_the_bounds(gpus):
     for name in ("n0", "n1", "n2"):
         gpus.fall_sick(name, broken(cure=Rung.ESCALATE, action=Action.INSPECT))
