@@ -56,13 +56,12 @@ grace = "0s"
 TRAIN = plan_of(waves='[waves]\nfirst = 1\nsize = "2"\npause = "1m"\n') + '[drain]\ndeadline = "20m"\n'
 TRAIN = TRAIN.replace('every = "1s"', 'every = "1s"\npatience = "20m"')
 NAMES = st.sampled_from(["n0", "n1", "n4", "n5"])
-SICK = st.builds(
-    Sickness,
+SICK = st.tuples(
     st.sampled_from([Action.RESET_DEVICE, Action.REBOOT, Action.REPLACE]),
     st.sampled_from([Rung.RESET_DEVICE, Rung.REBOOT, Rung.POWER_CYCLE, Rung.ESCALATE]),
     st.sampled_from(["GpuBroken", "Xid79"]),
     st.sampled_from(["", "gpu1"]),
-)
+).map(lambda parts: Sickness(*parts))
 MOODS = st.lists(st.sampled_from(["", "lost", "dropped", "refused", "throttled"]), max_size=4)
 
 
