@@ -40,9 +40,9 @@ class JobLoop:
 
     def round(self, apply: bool = True) -> JobRound:
         """Go over all jobs once. Raises StoreError (LeadershipLost among them)."""
-        self._ends.begin_round()
         step = self._time.begin_round(apply)
         now = self._time.read()
+        self._ends.begin_round(now)
         if step > FAR:
             self._uncounted = now.since
         one = OneRound(

@@ -23,6 +23,7 @@ from nhc.ports.jobs import JobController, JobName, JobView, LossCause, Phase
 from nhc.store import jobs
 from nhc.store.jobs import JobEnd, WatchedJob
 from nhc.system.bounded_read import open_file
+from nhc.system.steady_time import SteadyTime
 
 LOG_BYTES = 8 << 20
 """Bytes of a log's end that are read."""
@@ -30,6 +31,8 @@ KEPT = 4096
 """Runs whose answer this process keeps, so that their logs are read once."""
 A_ROUND = 4
 """Runs whose logs are read in a round although nothing depends on them: reading takes seconds."""
+AGAIN = 300.0
+"""Seconds after which a record that could not be read is asked for again: of one run a round, the longest-waiting."""
 _FAILED = (RunFinding.INFRASTRUCTURE, RunFinding.APPLICATION, RunFinding.UNCLEAR)
 
 
@@ -38,12 +41,17 @@ class RunEnds:
 
     def __init__(self, actuators: JobActuators) -> None:
         self._actuators = actuators
-        self._known: Dict[Tuple[JobName, str], Optional[JobEnd]] = {}
+        self._known: Dict[Tuple[JobName, str], JobEnd] = {}
+        self._unread: Dict[Tuple[JobName, str], float] = {}
         self._left = A_ROUND
+        self._time = SteadyTime(0.0)
 
-    def begin_round(self) -> None:
+    def begin_round(self, time: SteadyTime) -> None:
         """A new round may read as many again."""
-        self._left = A_ROUND
+        self._left, self._time = A_ROUND, time
+        waiting = next(iter(self._unread), None)
+        if waiting is not None and time.elapsed(self._unread[waiting]) >= AGAIN:
+            del self._unread[waiting]
 
     def look(
         self, controller: JobController, row: WatchedJob, job: JobView, found: RunJudgement,
@@ -57,24 +65,33 @@ class RunEnds:
         if found.finding not in _FAILED or found.again or job.phase is not Phase.FAILED:
             return found
         key = (job.job, found.run)
-        if key not in self._known:
-            if not isinstance(controller, JobEnds) or (not decides and self._left <= 0):
+        end = self._known.get(key)
+        if end is None:
+            if not isinstance(controller, JobEnds) or key in self._unread or (not decides and self._left <= 0):
                 return found
             self._left -= 0 if decides else 1
-            if len(self._known) >= KEPT:
-                self._known.clear()
-            self._known[key] = self._end(controller, row, job, found, faults, writes)
-        end = self._known[key]
+            end = self._end(controller, row, job, found, faults, writes)
+            self._keep(key, end)
         exits = bool(job.losses) and all(loss.cause is LossCause.EXIT for loss in job.losses)
         if not decides or not exits or end is None or not end.own_fault:
             return found
         return found._replace(finding=RunFinding.APPLICATION, why=end.own_fault, nodes=())
 
+    def _keep(self, key: Tuple[JobName, str], end: Optional[JobEnd]) -> None:
+        if end is None:
+            if len(self._unread) >= KEPT:
+                self._unread.clear()
+            self._unread[key] = self._time.now
+            return
+        if len(self._known) >= KEPT:
+            self._known.clear()
+        self._known[key] = end
+
     def _end(
         self, controller: JobEnds, row: WatchedJob, job: JobView, found: RunJudgement,
         faults: Sequence[JobNodeFault], writes: bool,
     ) -> Optional[JobEnd]:  # fmt: skip
-        """Of the store, else read now. Raises StoreError."""
+        """Of the store, else read now; None where there is no record yet. Raises StoreError."""
         with self._actuators.store.read() as connection:
             kept = jobs.end_of_run(connection, row.id, found.run) if row.id else None
         if kept is not None:

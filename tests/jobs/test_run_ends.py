@@ -154,6 +154,28 @@ def test_a_record_that_cannot_be_read_changes_nothing(recorded):
     assert body.phase is Phase.RUNNING
 
 
+def test_a_record_that_could_not_be_read_is_asked_for_again_one_a_round(recorded):
+    bodies = [recorded.submit(f"j{number}", wants=1) for number in range(3)]
+    recorded.rounds(1)
+    for body in bodies:
+        recorded.fail(body, LossCause.LIMIT, "n1", "it reached its time limit")
+    recorded.refuses = True
+    recorded.rounds(20)
+    assert (recorded.asked, ends(recorded)) == (3, []), "the scheduler's accounting is away"
+
+    asked = []
+    for _ in range(5):
+        recorded.rounds(1)
+        asked.append(recorded.asked)
+    assert asked == [4, 5, 6, 6, 6]
+    recorded.refuses = False
+    recorded.rounds(40)
+    assert len(ends(recorded)) == 3
+    asked = recorded.asked
+    recorded.rounds(40)
+    assert recorded.asked == asked
+
+
 def test_a_log_file_is_read_only_if_it_is_the_users_own(tmp_path):
     from nhc.jobs.run_ends import _lines
 
