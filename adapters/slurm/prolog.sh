@@ -19,10 +19,11 @@ broken() {
     [ -n "$SLURMD_NODENAME" ] || return # on the controller there is no node to comment on
     # Watch only: no comment either, the log has it.
     grep -Eqs '^[[:space:]]*(export[[:space:]]+)?NHC_WATCH_ONLY=["'\''"]?[1-9yt]' /etc/default/nhc /etc/sysconfig/nhc && return
-    # Once an hour: a broken nhc must not burden the controller at every job.
-    stamp=/run/nhc-prolog-broken.$SLURMD_NODENAME
-    [ -n "$(find "$stamp" -mmin -60 2>/dev/null)" ] && return
-    : >"$stamp" 2>/dev/null
+    # Once an hour: a broken nhc must not burden the controller at every job. The hooks read this note, and take the
+    # comment away once they work again (nhc/hooks/internal_error.py).
+    note=${NHC_STATE_DIR:-/run/nhc}/broken/$SLURMD_NODENAME/prolog
+    [ -n "$(find "$note" -mmin -60 2>/dev/null)" ] && return
+    (umask 077 && mkdir -p "${note%/*}" && : >"$note") 2>/dev/null
     case $(scontrol show node "$SLURMD_NODENAME" 2>/dev/null | sed -n 's/^   Comment=//p') in
     '' | NHC:*) scontrol update NodeName="$SLURMD_NODENAME" Comment="NHC: nhc-prolog $1" 2>/dev/null ;;
     esac

@@ -9,9 +9,12 @@ comment, and answered with exit status 0.
 
 from __future__ import annotations
 
+import os
+
 from nhc.hooks.job_environment import (
     EPILOG,
     HEALTHCHECK,
+    NOTES,
     PROLOG,
     PROLOG_SLURMCTLD,
     context_of,
@@ -42,18 +45,17 @@ def after_report(
         state = state or State()
         if context == HEALTHCHECK:
             status = _after_healthcheck(report, environ, settings, state)
-            _end_comment(context, report, environ, settings, state)
-            return status
-        if context in (PROLOG, PROLOG_SLURMCTLD):
+        elif context in (PROLOG, PROLOG_SLURMCTLD):
             status = _after_prolog(context, report, environ, settings, state)
-            if context == PROLOG and not status:  # on the controller there is no node to comment on
-                _end_comment(context, report, environ, settings, state)
-            return status
-        if context == EPILOG:
+        elif context == EPILOG:
             from nhc.hooks.epilog import epilog
 
-            return epilog(report, environ, settings, state)
-        return 0
+            status = epilog(report, environ, settings, state)
+        else:
+            return 0
+        if context == HEALTHCHECK or (not status and context != PROLOG_SLURMCTLD):  # the controller judges other nodes
+            _end_comment(context, report, environ, settings, state)
+        return status
     except Exception as error:
         from nhc.hooks.internal_error import broken
 
@@ -75,10 +77,10 @@ def _end_comment(
     context: str, report: Report, environ: Mapping[str, str], settings: Mapping[str, str], state: State
 ) -> None:
     """A hook that has judged the node takes away what it said of itself on it."""
-    if report.results and state.load("internal-error"):
+    if report.results and os.path.isdir(f"{state.directory}/{NOTES}/{report.host}"):
         from nhc.hooks.internal_error import works_again
 
-        works_again(context, environ, settings, state)
+        works_again(context, report.host, environ, settings, state)
 
 
 def _after_prolog(

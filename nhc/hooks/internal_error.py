@@ -1,23 +1,29 @@
-"""nhc itself fails in a hook: that is logged, left on the node as a comment, and the node is never marked for it."""
+"""nhc itself fails in a hook: that is logged, left on the node as a comment, and the node is never marked for it.
+
+What stands on a node is known by files: in `broken/NODE` of the state directory one for each hook that left a comment
+there, of the time when it did. The wrappers of adapters/slurm, for hooks that do not even start, write the same files.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 
+from nhc.hooks.job_environment import HEALTHCHECK, NOTES, BadArgument, node_name, watch_only
 from nhc.light import TYPE_CHECKING
 from nhc.state.store import State
 
 if TYPE_CHECKING:
-    from typing import Mapping, Optional
+    from typing import Dict, Mapping, Optional
 
     from nhc.plan import Plan
 
-MEMORY = "internal-error"
-
 QUIET = 3600.0
-"""Seconds for which the same internal error puts no second comment on the node."""
+"""Seconds for which a hook that left a comment leaves no second one. One that fails on renews it after that."""
 AGAIN = 60.0
 """Seconds after which a hook that holds up jobs tries again what the controller did not do."""
+_TRIED = ".tried"
+"""The file of the time when a hook tried last to take a comment away."""
 
 
 def require_a_line(plan: Plan, settings: Mapping[str, str], node: str) -> None:
@@ -56,7 +62,6 @@ def _leave_comment(
     """Log that nhc itself failed, and leave it on the node, once an hour at most."""
     import time
 
-    from nhc.hooks.job_environment import BadArgument, node_name, watch_only
     from nhc.hooks.log import error
     from nhc.language.problems import ConfigError
     from nhc.language.trust import Untrusted
@@ -74,47 +79,85 @@ def _leave_comment(
         said = secrets(f"internal error in the {context}: {type(failure).__name__}: {failure}")
         path = keep(f"nhc-{context}", failure)
         error(f"{said}; please report it with {path}" if path else said)
-    now = time.time()
-    last = state.load(MEMORY).get(context)
-    if isinstance(last, (int, float)) and 0 <= now - last < QUIET:
+    from nhc.host import Host
+
+    now, name = time.time(), node_name(environ, settings, Host().system.hostname())
+    where = _notes_of(state, name)
+    last = _read(where).get(context)
+    if last is not None and abs(now - last) < QUIET:
         return
     from nhc.hooks.marking import scheduler
-    from nhc.host import Host
     from nhc.ports.adapter import Comments
 
-    name = node_name(environ, settings, Host().system.hostname())
     # Noted before the attempt: a controller that does not answer must not hold up every job. Tried again in a minute.
-    state.update(MEMORY, lambda memory: memory.update({context: now - QUIET + AGAIN, "node": name}))
+    _note(where, context, now - QUIET + AGAIN)
     adapter: object = None if watch_only(settings) else scheduler(environ, settings)
     if isinstance(adapter, Comments):
         adapter.comment(name, f"NHC: {printable(said, 200)}")
-    state.update(MEMORY, lambda memory: memory.update({context: now}))
+    _note(where, context, now)
 
 
-def works_again(context: str, environ: Mapping[str, str], settings: Mapping[str, str], state: State) -> None:
-    """Take the comment away that an internal error left on the node: a health check any, another hook its own alone."""
+def works_again(context: str, node: str, environ: Mapping[str, str], settings: Mapping[str, str], state: State) -> None:
+    """Take our comment from a node that `context` has just judged, unless another hook has left one lately.
+
+    One that was not renewed for an hour is of a hook that is run here no more. A health check takes away any.
+    """
     import time
 
-    from nhc.hooks.job_environment import HEALTHCHECK, watch_only
-
-    memory, now = state.load(MEMORY), time.time()
-    if not memory or watch_only(settings):
+    if watch_only(settings):
         return
+    where, now = _notes_of(state, node), time.time()
+    notes = _read(where)
+    tried = notes.pop(_TRIED, None)
     if context != HEALTHCHECK:
-        tried = memory.get("tried")
-        lately = isinstance(tried, (int, float)) and 0 <= now - tried < AGAIN
-        if lately or memory.keys() - {context, "node", "tried"}:
+        _forget(where, context)
+        if any(name != context and abs(now - at) < QUIET for name, at in notes.items()):
             return
-        state.update(MEMORY, lambda memory: memory.update(tried=now))
+        if tried is not None and abs(now - tried) < AGAIN:
+            return
+        _note(where, _TRIED, now)
     from nhc.hooks.log import warn
     from nhc.hooks.marking import scheduler
     from nhc.ports.adapter import AdapterError, Comments
 
     adapter: object = scheduler(environ, settings)
-    if memory.get("node") and isinstance(adapter, Comments):
+    if isinstance(adapter, Comments):
         try:
-            adapter.comment(str(memory["node"]), "")
+            adapter.comment(node, "")
         except AdapterError as error:  # no fault of ours; tried again later
-            warn(f"the comment that an internal error left on {memory['node']} stays: {error}")
+            warn(f"the comment that an internal error left on {node} stays: {error}")
             return
-    state.update(MEMORY, lambda memory: memory.clear())
+    _forget(where, _TRIED, *notes)
+
+
+def _notes_of(state: State, node: str) -> str:
+    """The directory of the notes of one node (several slurmd may share a host), "" where nothing can be kept."""
+    return f"{state.directory}/{NOTES}/{node}" if state.usable() else ""
+
+
+def _read(where: str) -> Dict[str, float]:
+    found = {}
+    try:
+        for name in os.listdir(where):
+            found[name] = os.stat(f"{where}/{name}").st_mtime
+    except OSError:
+        pass  # no note, or another hook takes them away just now
+    return found
+
+
+def _note(where: str, name: str, at: float) -> None:
+    try:
+        os.makedirs(where, mode=0o700, exist_ok=True)
+        os.close(os.open(f"{where}/{name}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+        os.utime(f"{where}/{name}", (at, at))
+    except OSError:
+        pass  # as all that is remembered: where it cannot be kept, the next run begins anew
+
+
+def _forget(where: str, *names: str) -> None:
+    """Forget these notes, and where none is left, that there were any."""
+    for path in (*(f"{where}/{name}" for name in names), where):
+        try:
+            (os.rmdir if path == where else os.unlink)(path)
+        except OSError:
+            pass

@@ -19,6 +19,9 @@ EPILOG = "epilog"
 PROLOG_SLURMCTLD = "prolog-slurmctld"
 EPILOG_SLURMCTLD = "epilog-slurmctld"
 
+NOTES = "broken"
+"""In the state directory, by node: which hooks left a comment on it, since nhc is broken (`hooks.internal_error`)."""
+
 DEADLINES = {HEALTHCHECK: 35.0, PROLOG: 20.0, EPILOG: 30.0, PROLOG_SLURMCTLD: 20.0, EPILOG_SLURMCTLD: 20.0}
 """Seconds a hook's checks may take. slurmd kills a HealthCheckProgram after 60 s; marking comes after the checks."""
 

@@ -176,6 +176,9 @@ def test_a_damaged_installation_drains_nothing_and_is_seen(cluster, hooks, what,
     ended(cluster, job)
     assert in_service(cluster, "n2")
     assert cluster.show("n2")["Comment"] == f"NHC: nhc-prolog {what}"
+    hooks.program("prolog")
+    ended(cluster, cluster.submit("true", "--nodelist=n2"))
+    assert not cluster.show("n2").get("Comment"), "it works again"
 
 
 def test_a_configuration_that_cannot_be_read_drains_nothing_and_is_seen_until_it_can(cluster, hooks):

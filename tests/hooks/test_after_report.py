@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 import types
@@ -11,8 +12,8 @@ import pytest
 from nhc import plugins
 from nhc.hooks import marking
 from nhc.hooks.after_report import after_report
-from nhc.hooks.internal_error import broken
-from nhc.hooks.job_environment import watch_only
+from nhc.hooks.internal_error import QUIET, broken
+from nhc.hooks.job_environment import NOTES, watch_only
 from nhc.hooks.outcome import UNHEALTHY
 from nhc.hooks.recent import fresh_report, remember
 from nhc.language.setting_words import INSTEAD
@@ -202,7 +203,36 @@ def test_a_prolog_that_works_again_takes_its_own_comment_away_and_nobody_elses(s
     monkeypatch.setattr(time, "time", lambda: now + 61)
     run("prolog", report(ok()), state)
     assert scheduler.comments["n1"] == ""
-    assert not state.load("internal-error")
+    assert not os.path.exists(f"{state.directory}/{NOTES}/n1")
+
+
+def test_the_last_hook_that_works_again_takes_the_comment_away(scheduler, state):
+    broken("prolog", RuntimeError("torn"), JOB, {}, state)
+    broken("epilog", RuntimeError("torn"), JOB, {}, state)
+    run("prolog", report(ok()), state)
+    assert "torn" in scheduler.comments["n1"]
+    run("epilog", report(ok()), state)
+    assert scheduler.comments["n1"] == "", "there may be no health check"
+
+
+def test_the_comment_of_a_hook_that_runs_no_more_ends_with_another_that_works(scheduler, state, monkeypatch):
+    broken("epilog", RuntimeError("torn"), JOB, {}, state)
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + QUIET - 1)
+    run("prolog", report(ok()), state)
+    assert "torn" in scheduler.comments["n1"]
+    monkeypatch.setattr(time, "time", lambda: now + QUIET + 1)
+    run("prolog", report(ok()), state)
+    assert scheduler.comments["n1"] == ""
+
+
+def test_nodes_of_one_host_have_notes_of_their_own(scheduler, state):
+    broken("prolog", RuntimeError("torn"), {**JOB, "SLURMD_NODENAME": "n2"}, {}, state)
+    broken("prolog", RuntimeError("torn"), JOB, {}, state)
+    run("healthcheck", report(ok()), state)
+    assert (scheduler.comments["n1"], "torn" in scheduler.comments["n2"]) == ("", True)
+    run("healthcheck", report(ok(), host="n2"), state)
+    assert scheduler.comments["n2"] == ""
 
 
 def test_nothing_is_marked_where_marking_is_off(monkeypatch, state, tmp_path):

@@ -207,7 +207,7 @@ def everywhere(boot, value):
 
 
 STORES = ["kernel-log", "kernel-log-acks", "agent", "report-agent", "report-prolog", "last", "detached", "mark",
-          "internal-error", "strikes", "stuck", "mounts_writable", "ps_dstate", "node-type", "history"]  # fmt: skip
+          "strikes", "stuck", "mounts_writable", "ps_dstate", "node-type", "history"]  # fmt: skip
 
 
 @pytest.mark.thorough

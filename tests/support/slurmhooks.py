@@ -24,8 +24,10 @@ class Hooks:
             wrapper = (ROOT / f"adapters/slurm/{hook}.sh").read_text()
             assert f"program=/usr/bin/nhc-{hook}\n" in wrapper
             wrapper = wrapper.replace(f"program=/usr/bin/nhc-{hook}\n", f"program={directory}/bin/nhc-{hook}\n")
-            assert "stamp=/run/" in wrapper
-            self.write(f"bin/{hook}.sh", wrapper.replace("stamp=/run/", f"stamp={directory}/run/"))
+            assert "note=${NHC_STATE_DIR:-/run/nhc}/" in wrapper
+            self.write(
+                f"bin/{hook}.sh", wrapper.replace("${NHC_STATE_DIR:-/run/nhc}", f"{directory}/run/$SLURMD_NODENAME")
+            )
 
     def write(self, name: str, text: str) -> Path:
         """Replace an executable without disturbing whoever runs it now."""
@@ -84,3 +86,5 @@ class Hooks:
         for path in (self.directory / "run").iterdir():
             if path.is_file() and path.suffix != ".log":
                 path.unlink()
+        for note in (self.directory / "run").glob("*/broken/*/*"):
+            note.unlink()
