@@ -24,7 +24,8 @@ class NodeEpisode(NamedTuple):
     """The episode of a node that is open, or the one that ended last. `ended` is None while it is open.
 
     `gone`: it ended because the node was deleted, which is nobody's decision about the node that has its name now.
-    `about` is the accelerator that it is about, where it is not about the node.
+    `about` is the accelerator that it is about, where it is not about the node. `earlier` are those that ended before
+    and still count (`nhc.remedy.cases.latest`).
     """
 
     number: int
@@ -33,6 +34,14 @@ class NodeEpisode(NamedTuple):
     causes: Tuple[str, ...]
     gone: bool = False
     about: DeviceId = DeviceId()
+    earlier: Tuple[NodeEpisode, ...] = ()
+
+    def of(self, device: DeviceId) -> Optional[NodeEpisode]:
+        """The last about this device or its node, None where there is none; where no device is known, the very last."""
+        every = (self, *self.earlier)
+        return next(
+            (one for one in every if not (device.known and one.about.known and not one.about.same(device))), None
+        )
 
 
 class Admission(NamedTuple):
@@ -113,14 +122,13 @@ def _refusal(fault: NodeFault, standing: Optional[NodeEpisode], settings: Remedy
         return "" if fault.seen > standing.ended else f"it was seen before episode {standing.number} ended"
     if fault.seen <= standing.ended:
         return f"it was seen before episode {standing.number} ended: an old event repairs nothing"
-    if fault.began > standing.ended:
-        return ""  # it ended once since then: a new fault
-    if standing.state is EpisodeState.ESCALATED:
-        return f"episode {standing.number} gave it to a person: nhc remedy release {fault.node}"
-    if standing.state in (EpisodeState.WITHDRAWN, EpisodeState.ABORTED) and now - standing.ended < settings.leave_alone:
-        return (
-            f"episode {standing.number} left it to a person ({standing.state.value}): nhc remedy release {fault.node}"
-        )
+    own = standing.of(fault.device)  # another device's says nothing about this one
+    if own is None or own.ended is None or fault.began > own.ended:
+        return ""  # a new fault, or one that ended once since then
+    if own.state is EpisodeState.ESCALATED:
+        return f"episode {own.number} gave it to a person: nhc remedy release {fault.node}"
+    if own.state in (EpisodeState.WITHDRAWN, EpisodeState.ABORTED) and now - own.ended < settings.leave_alone:
+        return f"episode {own.number} left it to a person ({own.state.value}): nhc remedy release {fault.node}"
     return ""
 
 

@@ -104,16 +104,35 @@ def is_open(attempt: Attempt) -> bool:
 
 
 def standing(rows: Iterable[Episode]) -> Dict[str, NodeEpisode]:
-    """Of each node the open episode, or the one that ended last."""
-    found: Dict[str, NodeEpisode] = {}
+    """Of each node the open episode, or the one that ended last, with the earlier ones that still count."""
+    by_node: Dict[str, List[Episode]] = {}
     for row in rows:
-        before = found.get(row.node)
-        if before is not None and before.ended is None:
-            continue
-        if before is not None and row.ended is not None and before.ended is not None and row.ended < before.ended:
-            continue
-        gone = _ended_by(row) == EpisodeEvent.NODE_GONE.value
-        found[row.node] = NodeEpisode(row.id, EpisodeState(row.state), row.ended, causes_of(row), gone, about_of(row))
+        by_node.setdefault(row.node, []).append(row)
+    found = {}
+    for node, own in by_node.items():
+        is_open = [row for row in own if row.ended is None]
+        first, *earlier = map(_ended_or_open, is_open[:1] or latest(own))
+        found[node] = first._replace(earlier=tuple(earlier))
+    return found
+
+
+def _ended_or_open(row: Episode) -> NodeEpisode:
+    return NodeEpisode(row.id, EpisodeState(row.state), row.ended, causes_of(row), _gone(row), about_of(row))
+
+
+def latest(rows: Iterable[Episode]) -> List[Episode]:
+    """Of one node's ended episodes those that still count, the newest first: one about a device counts until another
+    about it, or about the node, has ended, or the node was deleted.
+    """
+    found: List[Episode] = []
+    devices: List[DeviceId] = []
+    for row in sorted(rows, key=lambda row: (row.ended or 0.0, row.id), reverse=True):
+        about = about_of(row)
+        if not any(about.same(one) for one in devices):
+            found.append(row)
+            devices.append(about)
+        if not about.known or _gone(row):
+            break
     return found
 
 
@@ -133,12 +152,12 @@ def about_of(row: Episode) -> DeviceId:
         return DeviceId()
 
 
-def _ended_by(row: Episode) -> str:
-    """The event that ended an episode, "" where it is open or its row does not say it."""
+def _gone(row: Episode) -> bool:
+    """Whether an episode has ended since its node was deleted, as far as its row can be read."""
     try:
-        return details.read(row.detail).ended_by if row.ended is not None else ""
+        return row.ended is not None and details.read(row.detail).ended_by == EpisodeEvent.NODE_GONE.value
     except details.BadDetail:
-        return ""
+        return False
 
 
 def read_cases(connection: Connection, rows: Sequence[Episode]) -> Tuple[List[EpisodeCase], Dict[int, str]]:

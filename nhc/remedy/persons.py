@@ -7,19 +7,19 @@ again. A repair that was already sent cannot be taken back; the answer says so.
 from __future__ import annotations
 
 import hashlib
-from typing import Callable, NamedTuple, Optional
+from typing import Callable, NamedTuple
 
 from sqlalchemy.engine import Connection
 
 from nhc.policy.breaker import NAME
 from nhc.remedy import detail as details
-from nhc.remedy.cases import EpisodeCase, is_open
+from nhc.remedy.cases import EpisodeCase, is_open, latest
 from nhc.remedy.detail import Detail
 from nhc.remedy.machine import ENDS, EpisodeEvent, EpisodeState, after
 from nhc.store import attempts, episodes, evidence, holds
 from nhc.store.attempts import AttemptOutcome
 from nhc.store.database import Store
-from nhc.store.episodes import Episode, EpisodeStep
+from nhc.store.episodes import EpisodeStep
 
 
 class RequestRefused(Exception):
@@ -111,7 +111,8 @@ class Released(NamedTuple):
 
 
 def release(store: Store, node: str, *, by: str, why: str, now: float) -> Released:
-    """End the holds on a node; and where its last episode left it to a person, prove it and bring it back.
+    """End the holds on a node; and where its last episode left it to a person, or the last of a device, prove that and
+    bring it back.
 
     The new episode begins with the proof: a healthy node is put back where the mark is ours, a faulty one goes through
     the ladder again, within the bounds. Raises StoreError.
@@ -121,8 +122,8 @@ def release(store: Store, node: str, *, by: str, why: str, now: float) -> Releas
         rows = episodes.list_episodes(connection, node=node, limit=5)
         if any(row.ended is None for row in rows):
             return Released(len(ended), 0)
-        last: Optional[Episode] = max(rows, key=lambda row: row.ended or 0.0, default=None)
-        if last is None or last.state == EpisodeState.RETURNED.value:
+        last = next((row for row in latest(rows) if row.state != EpisodeState.RETURNED.value), None)
+        if last is None:
             return Released(len(ended), 0)
         before = case_of(connection, last.id).detail
         about = before.about if before.about.known else before.widened  # which carries our mark still

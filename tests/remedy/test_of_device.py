@@ -377,6 +377,35 @@ def test_a_device_that_fails_beside_one_that_was_left_to_a_person_is_repaired_al
     assert (gpus.marked, marks(gpus)) == ([], [GPUS[3].pci])
 
 
+def test_a_device_that_was_left_to_a_person_stays_theirs_when_another_has_come_back(gpus):
+    devices = gpus.nodes["n1"].devices
+    devices[GPUS[3].pci] = devices[GPUS[3].pci]._replace(busy=True)
+    gpus.fall_sick("n1", broken(3))
+    controller = loop(gpus, 'most = 3\n[drain]\ndeadline = "2m"\n')
+    gpus.run(controller, 10)
+    assert rows(gpus)[0].state == "escalated"
+    devices[GPUS[3].pci] = devices[GPUS[3].pci]._replace(busy=False)
+    gpus.fall_sick("n1", broken(5))
+    gpus.run(controller, 30)
+    assert [one.state for one in rows(gpus)] == ["escalated", "returned"]
+    assert [one.device for one in gpus.sent] == [GPUS[5].pci]
+    assert marks(gpus) == [GPUS[3].pci]
+    assert release(gpus.plain, "n1", by="amy", why="looked at it", now=gpus.now).episode
+    gpus.run(controller, 14)
+    assert [one.device for one in gpus.sent] == [GPUS[5].pci, GPUS[3].pci]
+    assert ([one.state for one in rows(gpus)][2:], marks(gpus)) == (["returned"], [])
+
+
+def test_a_device_that_waited_is_repaired_after_another_was_left_to_a_person(gpus):
+    devices = gpus.nodes["n1"].devices
+    devices[GPUS[3].pci] = devices[GPUS[3].pci]._replace(busy=True)
+    gpus.fall_sick("n1", broken(3))
+    gpus.fall_sick("n1", broken(5))
+    gpus.run(loop(gpus, 'most = 3\n[drain]\ndeadline = "2m"\n'), 30)
+    assert [one.state for one in rows(gpus)] == ["escalated", "returned"]
+    assert [one.device for one in gpus.sent] == [GPUS[5].pci]
+
+
 def test_a_device_that_is_left_to_a_person_counts_on_against_the_bounds(gpus):
     for name in ("n0", "n1", "n2"):
         gpus.fall_sick(name, broken(cure=Rung.ESCALATE, action=Action.INSPECT))
