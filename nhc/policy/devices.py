@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from typing import Iterable, List, NamedTuple, Sequence, Tuple
 
-from nhc.model import Action, CheckResult, DeviceId, Scope, Verdict
-from nhc.ports.marks import DRASTIC, cause_of
+from nhc.model import CheckResult, DeviceId, Scope, Verdict
 from nhc.settings import settings_file
 
 NODE, DEVICE = "node", "device"
@@ -44,16 +43,6 @@ class DeviceFault(NamedTuple):
 
     device: DeviceId
     results: Tuple[CheckResult, ...]
-
-    @property
-    def cause(self) -> str:
-        """What the device's mark is about: its first failure's cause."""
-        return cause_of(self.results[0])
-
-    @property
-    def action(self) -> Action:
-        """The most drastic repair that a failure suggests."""
-        return max((result.outcome.action for result in self.results), key=DRASTIC.index)
 
 
 class SplitFailures(NamedTuple):

@@ -8,7 +8,7 @@ adapter respects an operator in the same way. A mark's text is
 from __future__ import annotations
 
 import re
-from typing import Optional, Tuple
+from typing import Optional, Sequence, Tuple
 
 from nhc.matching.mark_cause import same_words
 from nhc.model import Action, CheckResult, Report, Verdict, describe, printable
@@ -43,9 +43,13 @@ def mark_of(report: Report) -> Optional[Mark]:
     if not failures:
         return None
     more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
-    action = max((result.outcome.action for result in failures), key=DRASTIC.index)
     why = printable(describe(failures[0]), WHY_LIMIT - len(more)) + more
-    return Mark(why, action, report.started, cause=cause_of(failures[0]))
+    return Mark(why, most_drastic(failures).outcome.action, report.started, cause=cause_of(failures[0]))
+
+
+def most_drastic(failures: Sequence[CheckResult]) -> CheckResult:
+    """The failure that suggests the most drastic repair, the first of several. Raises ValueError for none."""
+    return max(failures, key=lambda one: DRASTIC.index(one.outcome.action))
 
 
 def cause_of(result: CheckResult) -> str:

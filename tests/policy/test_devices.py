@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from nhc.model import Action, CheckResult, DeviceId, Outcome, Scope, Verdict
 from nhc.policy.devices import DEVICE, NODE, DeviceSettings, by_device, read_devices, split
+from nhc.ports.marks import cause_of, most_drastic
 from nhc.settings import settings_file
 
 KEEP = DeviceSettings(DEVICE)
@@ -26,8 +27,8 @@ def test_several_faults_of_a_device_are_one_problem():
     assert found.node == ()
     (device,) = found.devices
     assert device.device == GPU3
-    assert device.cause == "check_gpu|Xid48|gpu3"
-    assert device.action is Action.REPLACE
+    assert cause_of(device.results[0]) == "check_gpu|Xid48|gpu3"
+    assert most_drastic(device.results).outcome.action is Action.REPLACE
     assert len(device.results) == 2
 
 

@@ -16,7 +16,7 @@ from nhc.model import DeviceId, Report, Verdict
 from nhc.policy.decide import Decision, Policy, Withheld, decide
 from nhc.policy.devices import DeviceFault
 from nhc.ports.adapter import AdapterError, Applied, Effect, Mark, NodeState, Operation, PlannedOperation
-from nhc.ports.marks import DRASTIC
+from nhc.ports.marks import most_drastic
 from nhc_adapters.kubernetes.api.client import Client, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.controller.device_view import DeviceView, NodeDevices
@@ -314,4 +314,4 @@ class DeviceRounds:
 
 def _reason(fault: DeviceFault) -> str:
     """The reason that a rule's taint carries: the fault's that calls for the most drastic repair."""
-    return max(fault.results, key=lambda one: DRASTIC.index(one.outcome.action)).outcome.reason
+    return most_drastic(fault.results).outcome.reason
