@@ -7,6 +7,7 @@ its scheduler lives elsewhere.
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from typing import Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from nhc.model import printable
@@ -113,7 +114,7 @@ Failures = Dict[str, str]
 """The nodes that a command did not do, with its complaint."""
 
 
-class CommandMarker:
+class CommandMarker(ABC):
     """What the scheduler adapters share: read, leave alone what must be, fold equal changes, look again on failure.
 
     An adapter says how its scheduler is read (`_read`), how nodes go out with a reason (`_take_out`) and come back
@@ -135,7 +136,7 @@ class CommandMarker:
         self.owner = self.command.setting(OWNER_SETTING, OWNER)
         self._prepare()
 
-    def _prepare(self) -> None:
+    def _prepare(self) -> None:  # noqa: B027 (some have nothing to set up)
         """What an adapter sets up besides, with its commands there. Raises AdapterError on settings of no sense."""
 
     @property
@@ -143,18 +144,21 @@ class CommandMarker:
         """How often a command of the scheduler was run."""
         return len(self.command.calls)
 
+    @abstractmethod
     def _read(self, names: Optional[Sequence[str]]) -> List[NodeState]:
-        raise NotImplementedError
+        """These nodes as the scheduler has them, all for None; others may be among them. Raises AdapterError."""
 
     def _is_out(self, state: NodeState) -> bool:
         """Whether a node that is to be marked needs a new reason only."""
         return not state.available
 
+    @abstractmethod
     def _take_out(self, states: Sequence[NodeState], text: str) -> Failures:
-        raise NotImplementedError
+        """Take nodes out with this reason, or give those that are out a new one."""
 
+    @abstractmethod
     def _put_back(self, states: Sequence[NodeState]) -> Failures:
-        raise NotImplementedError
+        """Take our mark off nodes that carry it."""
 
     def _text(self, mark: Mark) -> str:
         return mark_text(mark, with_since=not self.keeps_time)
