@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     from nhc_adapters.slurm.topology import Places
 
 FEW = 8
-"""Up to this many nodes are asked for by name: that is a light request, while sinfo fetches every node."""
+"""Up to this many nodes are asked for by name. scontrol fetches every node all the same (scontrol_print_node_list,
+src/scontrol/info_node.c), and prints these alone: the text of thousands is not made and read for a few.
+"""
 
 JSON_SINCE = (23, 2)
 """The release whose scontrol has --json."""
