@@ -167,6 +167,9 @@ def carry_out(command: str, make: Callable[[], Marker], words: Mapping[Operation
     except (AdapterError, LedgerError) as error:
         print(f"{command}: {printable(str(error))}", file=sys.stderr)
         return 3
+    if done.unmatched:
+        kinds = ", ".join(f"bounds.{kind}" for kind in done.unmatched)
+        print(f"{command}: {kinds}: no effect: the adapter shows no node in such a group", file=sys.stderr)
     calls = getattr(adapter, "calls", None)
     text = show_json(done, calls) if options["form"] == "json" else show_text(done, calls, words)
     click.echo(text, nl=False)

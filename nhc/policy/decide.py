@@ -126,6 +126,17 @@ def decide(
     return Decision(tuple(run.operations), tuple(run.withheld))
 
 
+def unmatched(policy: Policy, states: Sequence[NodeState]) -> Tuple[str, ...]:
+    """The kinds of radii that the policy bounds and that none of the nodes is in: such a bound holds nothing here."""
+    return tuple(policy.bounds.unmatched(_unused(states).sizes))
+
+
+def _unused(states: Sequence[NodeState]) -> Usage:
+    """The nodes in their radii, with nothing out and nothing begun."""
+    groups = {one.name: (*((PARTITION, group) for group in one.groups), *one.placed) for one in states}
+    return Usage(groups, bounding.sizes(groups, {one.name for one in states if one.absent}))
+
+
 def _age(age: float, limit: float) -> str:
     if age < 0:
         return f"its report is from {-age:.0f} s in the future: check the node's clock"
@@ -143,8 +154,7 @@ class _Deciding:
                 self.repaired.setdefault(past.node, []).append(past)
         self.operations: List[PlannedOperation] = []
         self.withheld: List[Withheld] = []
-        groups = {one.name: (*((PARTITION, group) for group in one.groups), *one.placed) for one in states}
-        self.usage = Usage(groups, bounding.sizes(groups, {one.name for one in states if one.absent}))
+        self.usage = _unused(states)
         for state in states:
             if self.counted(state):
                 self.usage.count_out(state.name)

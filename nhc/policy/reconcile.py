@@ -24,7 +24,7 @@ from typing import (
 )
 
 from nhc.model import Report
-from nhc.policy.decide import Decision, Policy, decide, history_needed
+from nhc.policy.decide import Decision, Policy, decide, history_needed, unmatched
 from nhc.policy.ledger import Ledger
 from nhc.ports.adapter import AdapterError, Applied, Effect, Marker, NodeState, Operation, PlannedOperation, Power
 from nhc.ports.marks import may_change, same_cause
@@ -38,11 +38,12 @@ class BadReports(ValueError):
 
 
 class SyncResult(NamedTuple):
-    """One run: what was decided, and, where it was carried out, what became of it."""
+    """One run: what was decided, and, where it was carried out, what became of it; `nhc.policy.decide.unmatched`."""
 
     decision: Decision
     applied: Tuple[Tuple[Operation, Applied], ...] = ()
     dry_run: bool = True
+    unmatched: Tuple[str, ...] = ()
 
     @property
     def failed(self) -> List[Tuple[Operation, Applied]]:
@@ -121,7 +122,8 @@ def sync(
     Raises AdapterError when the nodes cannot be read, LedgerError when nothing may be done.
     """
     if not apply:
-        return SyncResult(plan(adapter, reports, policy, ledger, clock())[0])
+        decision, states = plan(adapter, reports, policy, ledger, clock())
+        return SyncResult(decision, unmatched=unmatched(policy, states))
     with ledger:
         decision, states = plan(adapter, reports, policy, ledger, clock())
         ledger.begin(decision.operations, clock())
@@ -141,8 +143,9 @@ def sync(
         for operation in Operation:
             ledger.end(operation, (applied for (kind, _node), applied in done.items() if kind is operation), clock())
     return SyncResult(
-        decision, tuple((operation, applied) for (operation, _node), applied in done.items()), dry_run=False
-    )
+        decision, tuple((operation, applied) for (operation, _node), applied in done.items()),
+        dry_run=False, unmatched=unmatched(policy, states),
+    )  # fmt: skip
 
 
 def _carry_out(

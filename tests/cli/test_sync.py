@@ -126,6 +126,15 @@ def test_what_cannot_be_used_is_one_line(site, adapter, words, says):
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_bound_on_groups_that_no_node_is_in_is_one_line(site, form):
+    policy = site.base / "policy.toml"
+    policy.write_text("[bounds.rack]\nout = 1\n[bounds.row]\nout = 2\n")
+    done = site.sync("--policy", policy, "--format", form, NHC_BOARD=str(site.board))
+    assert done.stderr == ("nhc sync: bounds.rack, bounds.row: no effect: the adapter shows no node in such a group\n")
+    assert (done.returncode, "bounds" in done.stdout) == (0, False)
+
+
 def test_the_remedy_loop_takes_no_adapter_that_marks_in_one_name_only(site):
     """`sync` may use it; what the loop keeps out until it is proved would go back by a healthy report."""
     settings = site.base / "remedy.toml"
