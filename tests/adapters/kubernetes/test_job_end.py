@@ -143,10 +143,12 @@ JOB_SET = {"jobset.sigs.k8s.io/jobset-name": "llama", "batch.kubernetes.io/job-c
     [
         ("Preempted", "Preempted by pod 7 on node n1", "scheduler", LossCause.PREEMPTED),
         ("TaintManagerEviction", "Marking for deletion Pod team/llama-x", "scheduler", LossCause.EVICTED),
+        ("DeviceTaintManagerEviction", "Marking for deletion", "scheduler", LossCause.EVICTED),
         ("Evicted", "The node was low on resource: memory.", "scheduler", LossCause.EVICTED),
         ("Evicted", "Pod ephemeral local storage usage exceeds the total limit of containers 1Gi.", "disk",
          LossCause.LIMIT),
         ("TaintManagerEviction", "Cancelling deletion of Pod team/llama-x", "unknown", LossCause.EXIT),
+        ("DeviceTaintManagerEviction", "Cancelling deletion", "unknown", LossCause.EXIT),
         ("Unhealthy", "Readiness probe failed", "unknown", LossCause.EXIT),
     ],
 )  # fmt: skip
@@ -209,7 +211,7 @@ def test_events_of_other_reasons_are_not_asked_for_and_those_of_one_reason_are_b
     assert record.missing == (
         "its Events: more than 2000 in its namespace with involvedObject.kind=Pod,reason=Preempted",
     )
-    assert len([path for path in server.asked if "/events" in path]) == 8  # four pages of one reason, four reasons
+    assert len([path for path in server.asked if "/events" in path]) == 9  # four pages of one reason, five reasons
 
 
 def test_events_of_pods_are_not_asked_for_where_the_pods_say_why_they_ended(api):

@@ -31,6 +31,7 @@ def pod(phase="Failed", reason="", message="", target="", ended=None, deleted=Fa
         (pod(reason="UnexpectedAdmissionError", message="no GPU is healthy"), LossCause.NODE),
         (pod(reason="OutOfnvidia.com/gpu"), LossCause.NODE),
         (pod(target="DeletionByTaintManager"), LossCause.EVICTED),
+        (pod(target="DeletionByDeviceTaintManager"), LossCause.EVICTED),
         (pod("Running", target="EvictionByEvictionAPI", deleted=True), LossCause.EVICTED),
         (pod(target="DeletionByPodGC"), LossCause.NODE),
         (pod(target="PreemptionByScheduler"), LossCause.PREEMPTED),

@@ -2,7 +2,8 @@
 
 An Event names its object exactly; those of pods whose name only begins as the job's are another job's, perhaps.
 Reasons: kube-scheduler (Preempted), pkg/kubelet/eviction (Evicted), pkg/kubelet/preemption (Preempting),
-pkg/controller/tainteviction (TaintManagerEviction), pkg/controller/job (DeadlineExceeded).
+pkg/controller/tainteviction (TaintManagerEviction), pkg/controller/devicetainteviction (DeviceTaintManagerEviction),
+pkg/controller/job (DeadlineExceeded).
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from nhc_adapters.kubernetes.jobs.kinds import get, moment
 from nhc_adapters.kubernetes.jobs.pods import losses, over_own_limit
 
 POD_CAUSES = {"Preempted": LossCause.PREEMPTED, "Preempting": LossCause.PREEMPTED, "Evicted": LossCause.EVICTED,
-              "TaintManagerEviction": LossCause.EVICTED}  # fmt: skip
+              "TaintManagerEviction": LossCause.EVICTED, "DeviceTaintManagerEviction": LossCause.EVICTED}  # fmt: skip
 """Reasons after which a pod does not go on."""
 NO_END = "Cancelling deletion"
-"""What the taint manager says, under the same reason, of a pod that stays."""
+"""What both taint managers say, under the same reason, of a pod that stays."""
 
 
 def event_selectors(job: JobName, pods: Sequence[Mapping[str, Any]]) -> List[str]:

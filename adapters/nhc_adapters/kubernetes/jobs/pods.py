@@ -13,7 +13,7 @@ NODE_REASONS = frozenset({
     "DeletionByPodGC", "TerminationByKubelet",
 })  # fmt: skip
 """Reasons of a pod's end that are its node's: the kubelet's (pkg/kubelet), and of the condition DisruptionTarget."""
-TAKEN_AWAY = frozenset({"DeletionByTaintManager", "EvictionByEvictionAPI"})
+TAKEN_AWAY = frozenset({"DeletionByTaintManager", "DeletionByDeviceTaintManager", "EvictionByEvictionAPI"})
 PREEMPTED = frozenset({"PreemptionByScheduler", "Preempting", "Preempted"})
 OWN = ("ephemeral local storage", "ephemeral-storage", "exceeds the limit", "exceeded its local")
 """What the kubelet says of a pod that it evicts for going over a limit of its own."""
