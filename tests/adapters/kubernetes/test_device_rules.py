@@ -137,6 +137,21 @@ def test_ceilings_count_devices_and_a_hold_keeps_its_node_as_it_is(cluster: Clus
         until(lambda: controller.fleet.devices is not None and cluster.out(one) == {})
 
 
+def test_what_a_lapse_of_the_lease_left_undone_for_a_device_is_done_when_it_is_back(cluster: Cluster) -> None:
+    node = cluster.node()
+    with running(cluster) as controller:
+        until(lambda: known(controller, node))
+        until(controller.leading.is_set)
+        held = controller.fleet.allowed
+        looked: list[int] = []
+        controller.fleet.allowed = lambda: bool(looked.append(1))
+        cluster.fail(node, 3)
+        until(lambda: looked)
+        assert cluster.rules() == []
+        controller.fleet.allowed = held
+        until(lambda: cluster.out(node) == {"gpu-3": NO_SCHEDULE})
+
+
 def test_a_dry_run_says_which_device_it_would_take_out(cluster: Cluster) -> None:
     node = cluster.node()
     with running(cluster, apply=False) as controller:

@@ -29,6 +29,8 @@ from nhc_adapters.kubernetes.devices.slices import PhysicalDevice, agree
 
 IN_FLIGHT = 16
 AFTER_FAILURE = 5.0
+LATER = 0.5
+"""Seconds after which what may not be done at this moment is looked at again: the right to act may be back by then."""
 
 Node = Mapping[str, object]
 
@@ -138,19 +140,19 @@ class DeviceRounds:
             return DeviceRound()
         looked = {*names, *(node_of(name) for name, _operation in self.withheld)}
         ruled = {rule.node for rule in self.view.watch.rules()}
-        if self.apply and self.allowed():
+        if self._may_act(looked & ruled, now):
             self._remove_orphans(looked & ruled, now)
         concerned = sorted(name for name in looked if name in states and (name in ruled or self._faulty(name)))
         if not concerned:
             self._note((), now, looked)
             return DeviceRound()
-        if self.apply and self.allowed():
+        if self._may_act(concerned, now):
             for name in concerned:
                 self._keep_to_names(name, now)
         units = {unit.name: unit for name in concerned for unit in self.units(name)}
         decision = self.decide(units, states, now)
         self._note(decision.withheld, now, looked)
-        if not self.apply or not self.allowed():
+        if not self._may_act(concerned, now):
             return DeviceRound(decision.operations, (), decision.withheld)
         if decision.operations:
             self.ledger.begin(decision.operations, now)
@@ -164,6 +166,14 @@ class DeviceRounds:
                 self._guarded(name, now, partial(self._forget_released, unit, now))
             self._evictions(name, now)
         return DeviceRound(decision.operations, tuple(applied), decision.withheld)
+
+    def _may_act(self, names: Iterable[str], now: float) -> bool:
+        """Whether to act now. Where the Lease has lapsed, these nodes are looked at again soon."""
+        if not self.apply or self.allowed():
+            return self.apply
+        for name in names:
+            self.retry(name, now + LATER)
+        return False
 
     def _faulty(self, name: str) -> bool:
         known = self.view.nodes.get(name)

@@ -14,7 +14,7 @@ from nhc.model import Verdict
 from nhc.policy.decide import Decision, Withheld, decide
 from nhc.ports.adapter import Applied, Effect, Mark, NodeState, Operation, PlannedOperation
 from nhc_adapters.kubernetes.api.client import Client
-from nhc_adapters.kubernetes.controller.device_rounds import DeviceRound, DeviceRounds, node_of
+from nhc_adapters.kubernetes.controller.device_rounds import LATER, DeviceRound, DeviceRounds, node_of
 from nhc_adapters.kubernetes.controller.device_view import DeviceView
 from nhc_adapters.kubernetes.controller.judge import Accelerators, Judgement, judge
 from nhc_adapters.kubernetes.controller.ledger import ClusterLedger
@@ -31,7 +31,6 @@ CHUNK = 200
 """Nodes changed between two looks at the Lease: a fifth of a second's work."""
 
 MAX_WAIT = 60.0
-LATER = 0.5
 AGAIN = 30.0
 """Seconds after which what was withheld is thought over: a rate has room again, work has ended, and no node says so."""
 
