@@ -135,6 +135,7 @@ def test_ceilings_count_devices_and_a_hold_keeps_its_node_as_it_is(cluster: Clus
         assert cluster.out(two) == cluster.out(held) == {}
         cluster.heal(one)
         until(lambda: controller.fleet.devices is not None and cluster.out(one) == {})
+        until(lambda: cluster.out(two) == {"gpu-1": NO_SCHEDULE}, 15)  # before it is due by itself
 
 
 def test_what_a_lapse_of_the_lease_left_undone_for_a_device_is_done_when_it_is_back(cluster: Cluster) -> None:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, Mapping
 
 import pytest
 
 from nhc.model import Action, CheckResult, DeviceId, Report, Scope, crit
+from nhc.policy.decide import Decision, Policy
 from nhc.policy.devices import DeviceFault
-from nhc.ports.adapter import Mark
+from nhc.policy.limits import Limit
+from nhc.ports.adapter import Mark, NodeState, Operation
 from nhc_adapters.kubernetes.api.errors import ApiError
+from nhc_adapters.kubernetes.controller.device_rounds import DeviceRounds, Unit
+from nhc_adapters.kubernetes.controller.device_view import DeviceView, NodeDevices
+from nhc_adapters.kubernetes.controller.ledger import ClusterLedger
 from nhc_adapters.kubernetes.devices.rules import DeviceApi, read_rule, rule_body, rule_name
+from nhc_adapters.kubernetes.devices.settings import DeviceRuleSettings
 from nhc_adapters.kubernetes.devices.slices import (
     DriverTaint,
     PhysicalDevice,
@@ -157,6 +163,50 @@ def test_a_cluster_that_refuses_to_say_what_it_serves_does_not_hold_up_the_nodes
     finally:
         stop.set()
         thread.join()
+
+
+class Serving:
+    """A server with these slices and no rules."""
+
+    def __init__(self, *slices: dict[str, Any]) -> None:
+        self.slices = slices
+
+    def find(self, path: str) -> dict[str, Any]:
+        listed = [{"name": "devicetaintrules"}, {"name": "resourceslices"}]
+        return {"resources": listed} if path.endswith("/v1") else {"versions": [{"version": "v1"}]}
+
+    def items(self, path: str, **_query: str) -> tuple[dict[str, Any], ...]:
+        return self.slices if path.endswith("/resourceslices") else ()
+
+
+class Counted(DeviceRounds):
+    decisions = 0
+
+    def decide(self, units: Mapping[str, Unit], states: Mapping[str, NodeState], now: float) -> Decision:
+        self.decisions += 1
+        return super().decide(units, states, now)
+
+
+def test_a_device_that_is_withheld_is_due_by_itself_and_costs_the_rounds_of_other_nodes_no_decision() -> None:
+    spec = {"driver": "d", "nodeName": "n1", "pool": {"name": "n1"}, "devices": [device("gpu-0", ONE)]}
+    client: Any = Serving({"metadata": {"name": "s"}, "spec": spec})
+    watch = DeviceWatch(client)
+    watch.load()
+    settings, due, log = DeviceRuleSettings(), [], []
+    policy = Policy().with_ceiling(Limit(nodes=0))
+    view = DeviceView(settings, watch, 900.0, lambda name, at: None)
+    view.nodes["n1"] = NodeDevices(((watch.slices.physical("n1")[0], DeviceFault(ONE, (failure(ONE),))),))
+    rounds = Counted(
+        settings, view, client, ClusterLedger(client, "nhc", policy), {}, policy, lambda: True,
+        lambda name, at: due.append((name, at)), lambda: 0.0, log.append,
+    )  # fmt: skip
+    states = {name: NodeState(name, "Ready", True, False) for name in ("n1", "n2")}
+    assert [one.node for one in rounds.round(["n1"], states, 100.0).withheld] == [f"n1/{ONE.pci}"]
+    assert (due, rounds.decisions) == ([("n1", 130.0)], 1)
+    assert rounds.round(["n2"], states, 101.0).withheld == ()
+    assert (rounds.decisions, list(rounds.withheld)) == (1, [(f"n1/{ONE.pci}", Operation.MARK)])
+    rounds.round(["n1", "n2"], states, 130.0)
+    assert (rounds.decisions, len(log)) == (2, 1)
 
 
 # Tags of a condition.

@@ -135,11 +135,14 @@ class DeviceRounds:
     # A round.
 
     def round(self, names: Iterable[str], states: Mapping[str, NodeState], now: float) -> DeviceRound:
-        """Decide about the devices of these nodes, and of those withheld before, and act. Raises AdapterError."""
+        """Decide about the devices of these nodes, and with them about those withheld before, and act. What is withheld
+        alone costs no round: its node is due by itself. Raises AdapterError.
+        """
         if self.view.watch.why_not():
             return DeviceRound()
-        looked = {*names, *(node_of(name) for name, _operation in self.withheld)}
-        ruled = {rule.node for rule in self.view.watch.rules()}
+        looked, ruled = set(names), {rule.node for rule in self.view.watch.rules()}
+        if any(name in ruled or self._faulty(name) for name in looked):
+            looked |= {node_of(name) for name, _operation in self.withheld}
         if self._may_act(looked & ruled, now):
             self._remove_orphans(looked & ruled, now)
         concerned = sorted(name for name in looked if name in states and (name in ruled or self._faulty(name)))
@@ -154,18 +157,27 @@ class DeviceRounds:
         self._note(decision.withheld, now, looked)
         if not self._may_act(concerned, now):
             return DeviceRound(decision.operations, (), decision.withheld)
-        if decision.operations:
-            self.ledger.begin(decision.operations, now)
-        applied = self._each(decision.operations, lambda one: (one.operation, self._carry_out(units[one.node], one)))
-        for operation, one in applied:
-            if one.effect is Effect.FAILED:
-                self.ledger.undo(one.node, operation)
-                self.retry(node_of(one.node), self.clock() + AFTER_FAILURE)
+        applied = self._act(units, decision.operations, now)
         for name in concerned:
             for unit in self.units(name):
                 self._guarded(name, now, partial(self._forget_released, unit, now))
             self._evictions(name, now)
         return DeviceRound(decision.operations, tuple(applied), decision.withheld)
+
+    def _act(
+        self, units: Mapping[str, Unit], operations: Sequence[PlannedOperation], now: float
+    ) -> List[Tuple[Operation, Applied]]:
+        if operations:
+            self.ledger.begin(operations, now)
+        applied = self._each(operations, lambda one: (one.operation, self._carry_out(units[one.node], one)))
+        for operation, one in applied:
+            if one.effect is Effect.FAILED:
+                self.ledger.undo(one.node, operation)
+                self.retry(node_of(one.node), self.clock() + AFTER_FAILURE)
+            elif operation is Operation.CLEAR:  # there is room for what was withheld
+                for name, _operation in self.withheld:
+                    self.retry(node_of(name), now)
+        return applied
 
     def _may_act(self, names: Iterable[str], now: float) -> bool:
         """Whether to act now. Where the Lease has lapsed, these nodes are looked at again soon."""
@@ -198,7 +210,9 @@ class DeviceRounds:
         protected = self.policy.bounds.protected
         bounds = self.policy.bounds._replace(protected=(*protected, *(f"{pattern}/*" for pattern in protected)))
         policy = self.policy._replace(repairs=frozenset(), bounds=bounds)
-        found = decide(reports, self.fleet(everyone, states), policy, self.ledger.history(), now)
+        found = Decision((), ())
+        if reports:  # a driver's contradiction alone may stand for weeks
+            found = decide(reports, self.fleet(everyone, states), policy, self.ledger.history(), now)
         # The bounds count what they are given, and call it nodes.
         withheld = [one._replace(why=one.why.replace(" nodes ", " devices ")) for one in found.withheld]
         contradicted = [
