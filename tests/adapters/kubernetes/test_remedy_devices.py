@@ -6,6 +6,7 @@ import contextlib
 import time
 from pathlib import Path
 from typing import Any, Callable, Iterator, List, Sequence, Tuple
+from urllib.parse import unquote
 
 import pytest
 import urllib3
@@ -32,7 +33,7 @@ from nhc_adapters.kubernetes.nodes.accelerators import GRACE
 from nhc_adapters.kubernetes.plugin import Adapter
 from tests.adapters.kubernetes.test_controller import cordoned, marked
 from tests.adapters.kubernetes.test_device_rules import KEEP, known, nhc, running
-from tests.support.dra import Cluster, device, gpu
+from tests.support.dra import DRIVER, Cluster, device, gpu
 from tests.support.kube import Kube
 from tests.support.kube_remedy import ends, settings
 from tests.support.new_store import new_store
@@ -297,6 +298,51 @@ def test_a_claim_makes_its_device_busy_and_every_name_of_a_device_goes_out(clust
     assert set(cluster.out(node)) == {"gpu-1", "gpu-2-mig-0"}
     adapter.clear_device(node, gpu(node, 2))
     assert cluster.rules(node) == []
+
+
+def test_a_device_is_marked_by_what_its_node_publishes_alone_and_a_round_without_own_rules_reads_no_slice(
+    cluster: Cluster, adapter: Adapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, other = cluster.node("n1"), cluster.node("n2", count=4)
+    shared = f"{cluster.kube.prefix}-shared"
+    body = {
+        "apiVersion": f"resource.k8s.io/{cluster.api.slices}",
+        "kind": "ResourceSlice",
+        "metadata": {"name": shared},
+        "spec": {
+            "driver": DRIVER,
+            "allNodes": True,
+            "pool": {"name": shared, "generation": 1, "resourceSliceCount": 1},
+            "devices": [device("gpu-6", gpu(other, 6))],
+        },
+    }
+    cluster.client.post(cluster.api.slice_path(), body)
+    try:
+        adapter.nodes()
+        assert len(adapter.device_states()) == 12
+        without = cluster.client.items(cluster.api.slice_path(), fieldSelector="spec.nodeName=")
+        assert shared in [one["metadata"]["name"] for one in without]  # its devices might name nodes
+        asked: List[str] = []
+        request = urllib3.PoolManager.request
+
+        def listed(self: Any, method: str, url: str, *rest: Any, **more: Any) -> Any:
+            asked.append(f"{method} {unquote(url)}")
+            return request(self, method, url, *rest, **more)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(urllib3.PoolManager, "request", listed)
+            adapter.tidy()
+            assert not [one for one in asked if "resourceslices" in one]
+            assert adapter.mark_device(node, gpu(node, 1), MARK).effect is Effect.CHANGED
+            assert adapter.mark_device(other, gpu(other, 3), MARK).effect is Effect.CHANGED
+            adapter.tidy()
+            assert adapter.clear_device(node, gpu(node, 1)).effect is Effect.CHANGED
+            slices = [one for one in asked if "resourceslices" in one]
+            assert slices
+            assert all("fieldSelector=spec.nodeName=" in one for one in slices)
+        assert (cluster.out(node), cluster.out(other)) == ({}, {"gpu-3": NO_SCHEDULE})
+    finally:
+        cluster.client.delete(f"{cluster.api.slice_path()}/{shared}")
 
 
 def test_a_hold_leaves_device_and_node_alone(cluster: Cluster, adapter: Adapter) -> None:

@@ -47,7 +47,7 @@ class DeviceMarker:
         watch, found, without = self._read(), [], set(plugins)
         if watch.api is None:
             return []
-        held, others = self._held(watch.api), self._others(watch.api)
+        held, others = self._held(watch.api), _marks(watch.others)
         for node in nodes:
             left = watch.rules(node)
             for one in watch.slices.physical(node):
@@ -65,7 +65,7 @@ class DeviceMarker:
 
     def mark(self, node: str, device: DeviceId, mark: Mark) -> Applied:
         """Take a device out by a rule for each of its names. Raises AdapterError."""
-        watch, item = self._read(), self.client.find(node_path(node))
+        watch, item = self._read([node]), self.client.find(node_path(node))
         known = watch.slices.find(node, device)
         if item is None:
             return Applied(node, Effect.FAILED, "not a node that the cluster knows")
@@ -93,7 +93,7 @@ class DeviceMarker:
 
     def clear(self, node: str, device: DeviceId) -> Applied:
         """Delete our rules about a device. Raises AdapterError."""
-        watch, item = self._read(), self.client.find(node_path(node))
+        watch, item = self._read([node]), self.client.find(node_path(node))
         known = watch.slices.find(node, device)
         rules = self._rules(watch, node, known.device if known is not None else device)
         if watch.api is None or item is None or not rules:
@@ -111,20 +111,24 @@ class DeviceMarker:
 
         The controller does so for its rules alone. Raises AdapterError.
         """
-        watch = self._read()
+        watch, wanted = self._read(()), set(nodes)
         said: List[Tuple[str, str]] = []
-        if watch.api is None:
+        own_of: Dict[str, List[DeviceRule]] = {}
+        for rule in watch.rules():
+            if rule.node in wanted and not rule.dry and rule.mark.owner == self.owner:
+                own_of.setdefault(rule.node, []).append(rule)
+        if watch.api is None or not own_of:
             return []
+        watch.load_slices(own_of)
         writer = RuleWriter(self.client, watch.api)
-        for node in nodes:
-            own = [rule for rule in watch.rules(node) if not rule.dry and rule.mark.owner == self.owner]
+        for node, own in own_of.items():
             ended = [rule for rule in own if not rule.out and node in well]
             for rule in ended:
                 writer.delete(rule)
             said += [(node, f"{rule.slice_name} is well: its released rule goes") for rule in ended]
-            own = [rule for rule in own if rule.out]
-            for device in dict.fromkeys(rule.device for rule in own):
-                rules = [rule for rule in own if rule.device == device]
+            out = [rule for rule in own if rule.out]
+            for device in dict.fromkeys(rule.device for rule in out):
+                rules = [rule for rule in out if rule.device == device]
                 changed: List[str] = []
                 follow_names(writer, watch, watch.slices.find(node, device), rules, changed.append)
                 said += [(node, line) for line in changed]
@@ -145,10 +149,13 @@ class DeviceMarker:
             if before is not None and not (before.out and _text(before.mark) == _text(mark)):
                 writer.renew(before, body)
 
-    def _read(self) -> DeviceWatch:
+    def _read(self, nodes: Optional[Sequence[str]] = None) -> DeviceWatch:
+        """All rules, and the devices of these nodes, or of all."""
         watch = DeviceWatch(self.client, api=self._api)
         try:
-            watch.load()
+            watch.load_rules()
+            if nodes is None or nodes:
+                watch.load_slices(nodes)
         except ApiError:
             self._api = None  # the cluster may serve other versions by now
             raise
@@ -169,18 +176,6 @@ class DeviceMarker:
         shown = f"{HOLD}: {hold}" if hold else ""
         return NodeState(node, "free" if mark is None else "tainted", mark is None, mark=mark, hold=shown)
 
-    def _others(self, api: DeviceApi) -> List[Tuple[Mapping[str, Any], Mark]]:
-        """What others' rules that keep devices out select, and what they say: whoever set one has it in hand."""
-        found = []
-        for item in self.client.items(api.rule_path()):
-            spec, name = item.get("spec") or {}, str(item["metadata"]["name"])
-            taint = spec.get("taint") or {}
-            selector = spec.get("deviceSelector")
-            if selector is not None and taint.get("effect") in (NO_SCHEDULE, NO_EXECUTE) and read_rule(item) is None:
-                said = Mark(f"{taint.get('key')}={taint.get('value') or ''}", owner=f"the DeviceTaintRule {name}")
-                found.append((selector, said))
-        return found
-
     def _held(self, api: DeviceApi) -> Set[Tuple[str, str, str]]:
         """The devices that were given to claims: a pod may start on a claim's device as long as the claim has it.
 
@@ -193,6 +188,19 @@ class DeviceMarker:
                 if not one.get("adminAccess"):
                     held.add((str(one.get("driver")), str(one.get("pool")), str(one.get("device"))))
         return held
+
+
+def _marks(others: Sequence[Mapping[str, Any]]) -> List[Tuple[Mapping[str, Any], Mark]]:
+    """What others' rules that keep devices out select, and what they say: whoever set one has it in hand."""
+    found = []
+    for item in others:
+        spec, name = item.get("spec") or {}, str(item["metadata"]["name"])
+        taint = spec.get("taint") or {}
+        selector = spec.get("deviceSelector")
+        if selector is not None and taint.get("effect") in (NO_SCHEDULE, NO_EXECUTE):
+            said = Mark(f"{taint.get('key')}={taint.get('value') or ''}", owner=f"the DeviceTaintRule {name}")
+            found.append((selector, said))
+    return found
 
 
 def _chosen(others: Sequence[Tuple[Mapping[str, Any], Mark]], one: PhysicalDevice) -> Optional[Mark]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any, Callable, Dict, List, Mapping, Optional
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional
 
 from nhc.ports.adapter import AdapterError
 from nhc_adapters.kubernetes.api.client import Client
@@ -32,6 +32,8 @@ class DeviceWatch:
         self.client, self._changed, self._report = client, changed, report
         self.api = api
         self.slices = Slices()
+        self.others: List[Mapping[str, Any]] = []
+        """The rules that are not ours, where these were loaded."""
         self.settled = threading.Event()
         """Whether it is known what the cluster has, or that it cannot be known."""
         self._rules: Dict[str, DeviceRule] = {}
@@ -62,14 +64,29 @@ class DeviceWatch:
 
     def load(self) -> None:
         """Read everything once, by the versions that are known already if any are. Raises AdapterError."""
-        self.api = self.api or find_api(self.client)
-        if self.api is not None:
-            for item in self.client.items(self.api.slice_path()):
-                self.slices.put(str(item["metadata"]["name"]), trim_slice(item))
-            for item in self.client.items(self.api.rule_path(), labelSelector=SELECTOR):
-                self.take(trim_rule(item))
-        self._loaded = True
+        self.load_rules()
+        self.load_slices()
         self.settled.set()
+
+    def load_rules(self) -> None:
+        """Read the rules once, and which are others'. Raises AdapterError."""
+        self.api = self.api or find_api(self.client)
+        found = list(self.client.items(self.api.rule_path())) if self.api is not None else []
+        for item in found:
+            self.take(item)
+        self.others = [item for item in found if str(item["metadata"]["name"]) not in self._rules]
+
+    def load_slices(self, nodes: Optional[Iterable[str]] = None) -> None:
+        """Read the devices of these nodes once, or of all. The rules come first. Raises AdapterError."""
+        if self.api is None:
+            return
+        queries: List[Dict[str, str]] = [{}]
+        if nodes is not None:  # and the slices without a node: their devices may name nodes
+            queries = [{"fieldSelector": f"spec.nodeName={name}"} for name in {*nodes, ""}]
+        for query in queries:
+            for item in self.client.items(self.api.slice_path(), **query):
+                self.slices.put(str(item["metadata"]["name"]), trim_slice(item))
+        self._loaded = True
 
     def renew(self, node: str) -> None:
         """Read a node's devices anew: the watch of the nodes may be ahead of the slices'. Raises AdapterError."""
