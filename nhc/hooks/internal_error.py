@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from nhc.hooks.job_environment import HEALTHCHECK, NOTES, BadArgument, node_name, watch_only
+from nhc.hooks.job_environment import HEALTHCHECK, NOTES, BadArgument, context_of, node_name, watch_only
 from nhc.light import TYPE_CHECKING
 from nhc.state.store import State
 
@@ -79,6 +79,8 @@ def _leave_comment(
         said = secrets(f"internal error in the {context}: {type(failure).__name__}: {failure}")
         path = keep(f"nhc-{context}", failure)
         error(f"{said}; please report it with {path}" if path else said)
+    if context_of(context, environ).endswith("-slurmctld"):
+        return  # the controller's machine is not the node
     from nhc.host import Host
 
     now, name = time.time(), node_name(environ, settings, Host().system.hostname())

@@ -226,6 +226,12 @@ def test_the_comment_of_a_hook_that_runs_no_more_ends_with_another_that_works(sc
     assert scheduler.comments["n1"] == ""
 
 
+def test_the_controllers_hooks_leave_no_comment_on_its_own_machine(scheduler, state):
+    environ = {"SLURM_JOB_ID": "7", "SLURM_SCRIPT_CONTEXT": "prolog_slurmctld"}
+    assert broken("prolog", RuntimeError("torn"), environ, {}, state) == 0
+    assert scheduler.comments == {}
+
+
 def test_nodes_of_one_host_have_notes_of_their_own(scheduler, state):
     broken("prolog", RuntimeError("torn"), {**JOB, "SLURMD_NODENAME": "n2"}, {}, state)
     broken("prolog", RuntimeError("torn"), JOB, {}, state)
