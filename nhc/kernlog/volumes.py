@@ -142,10 +142,8 @@ def disk_of(host: Host, device: str) -> str:
 def _disk_of_port(host: Host, port: str) -> str:
     """The disk at a SATA port, whose name stands in the disk's path; the port where it has none any more."""
     for path in host.glob("/sys/class/block/sd*"):
-        try:
-            before, _, disk = host.readlink(path).partition(
-                "/block/"
-            )  # .../ata3/host2/target2:0:0/2:0:0:0/block/sda/sda1
+        try:  # .../ata3/host2/target2:0:0/2:0:0:0/block/sda/sda1
+            before, _, disk = host.readlink(path).partition("/block/")
         except OSError:
             continue
         if port in before.split("/"):

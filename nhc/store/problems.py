@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 import sqlalchemy as sa
@@ -36,12 +37,17 @@ class StoredProblem(NamedTuple):
 
     def device_id(self) -> DeviceId:
         """The device that the problem is of, as its report named it."""
-        names = json.loads(self.device) if self.device else {}
-        return DeviceId(**{name: names[name] for name in DeviceId._fields if name in names})
+        return _device(self.device)
 
     def about(self) -> str:
         """What the problem speaks of, for a person; "" for the node."""
-        return speaks_of(Scope(self.scope or Scope.NODE.value), self.device_id())
+        return speaks_of(Scope(self.scope), self.device_id()) if self.scope else ""
+
+
+@lru_cache(maxsize=8192)  # the console and the loop ask for each that stands, every few seconds
+def _device(names: str) -> DeviceId:
+    found = json.loads(names) if names else {}
+    return DeviceId(**{name: found[name] for name in DeviceId._fields if name in found})
 
 
 class Going:
