@@ -16,6 +16,7 @@ from nhc.cli.remedy_options import SETTINGS, STORE, carried_out, opened, person,
 from nhc.cli.remedy_site import site_of
 from nhc.matching.node_names import Names
 from nhc.model import printable
+from nhc.policy.bounds import radii_of
 from nhc.ports.adapter import AdapterError
 from nhc.remedy.persons import hold_scope
 from nhc.settings.settings_file import SettingsError
@@ -77,7 +78,7 @@ def _in_cluster(scope: str, name: str, path: Optional[str], url: Optional[str]) 
     if scope == "node":
         return any(state.name == name for state in states)
     kind, _, group = name.partition("=")
-    return any((kind, group) in state.placed or (kind == "partition" and group in state.groups) for state in states)
+    return any((kind, group) in radii_of(state) for state in states)
 
 
 def is_known(connection: Connection, scope: str, name: str) -> bool:

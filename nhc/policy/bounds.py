@@ -14,6 +14,7 @@ from typing import Container, Dict, FrozenSet, Iterator, List, Mapping, NamedTup
 
 from nhc.policy.hours import UTC, Hours, Zone, any_holds
 from nhc.policy.limits import Limit, Rate
+from nhc.ports.adapter import NodeState
 from nhc.ports.repair import LADDER, Rung
 from nhc.units import show_seconds
 
@@ -48,6 +49,11 @@ class RadiusBounds(NamedTuple):
     out: Optional[Limit] = None
     repairing: Optional[Limit] = None
     rates: Mapping[str, Rate] = {}
+
+
+def radii_of(state: NodeState) -> Tuple[Radius, ...]:
+    """The radii that a node is in by its scheduler or cluster, without the fleet."""
+    return (*((PARTITION, group) for group in state.groups), *state.placed)
 
 
 class Timed(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optiona
 
 from nhc.model import Action, Report, Verdict
 from nhc.policy import bounds as bounding
-from nhc.policy.bounds import FLEET, PARTITION, BegunAction, Bounds, RadiusBounds, Usage
+from nhc.policy.bounds import FLEET, BegunAction, Bounds, RadiusBounds, Usage
 from nhc.policy.limits import Limit
 from nhc.ports.adapter import Effect, Mark, NodeState, Operation, PlannedOperation
 from nhc.ports.marks import healthy, mark_of, may_change, may_clear, may_mark, out_by_nhc
@@ -133,7 +133,7 @@ def unmatched(policy: Policy, states: Sequence[NodeState]) -> Tuple[str, ...]:
 
 def _unused(states: Sequence[NodeState]) -> Usage:
     """The nodes in their radii, with nothing out and nothing begun."""
-    groups = {one.name: (*((PARTITION, group) for group in one.groups), *one.placed) for one in states}
+    groups = {one.name: bounding.radii_of(one) for one in states}
     return Usage(groups, bounding.sizes(groups, {one.name for one in states if one.absent}))
 
 

@@ -8,7 +8,7 @@ from sqlalchemy.engine import Connection
 
 from nhc.matching.node_names import Names
 from nhc.model import printable
-from nhc.policy.bounds import FLEET, MARK, BegunAction, Bounds, Radius, Usage, sizes
+from nhc.policy.bounds import FLEET, MARK, BegunAction, Bounds, Radius, Usage, radii_of, sizes
 from nhc.policy.breaker import NAME, BreakerInput, BreakerSettings
 from nhc.ports.adapter import REMEDY_OWNER, DeviceState, NodeState
 from nhc.ports.marks import out_by_nhc
@@ -33,9 +33,7 @@ def fleet(connection: Connection, states: Sequence[NodeState]) -> FleetGroups:
     """The fleet as the scheduler and the store know it together: the scheduler's nodes, the store's groups."""
     stored = nodes.groups(connection)
     names = Names((state.name for state in states), stored)
-    groups: Dict[str, Tuple[Radius, ...]] = {
-        state.name: (*(("partition", group) for group in state.groups), *state.placed) for state in states
-    }
+    groups = {state.name: radii_of(state) for state in states}
     for node, named in stored.items():
         here = names.here(node)
         if here in groups:
