@@ -100,18 +100,17 @@ class Actuators:
         return found
 
     def _mark_device(self, node: str, device: DeviceId, mark: Mark) -> Applied:
-        marker: object = self.marker
-        if not isinstance(marker, MarksDevices):
-            return Applied(node, Effect.REFUSED, "the adapter marks no devices any more")
-        by = marker
-        return applied([node], lambda: [by.mark_device(node, device, mark)])[node]
+        return self._on_device(node, lambda marker: marker.mark_device(node, device, mark))
 
     def _clear_device(self, node: str, device: DeviceId) -> Applied:
+        return self._on_device(node, lambda marker: marker.clear_device(node, device))
+
+    def _on_device(self, node: str, do: Callable[[MarksDevices], Applied]) -> Applied:
         marker: object = self.marker
         if not isinstance(marker, MarksDevices):
             return Applied(node, Effect.REFUSED, "the adapter marks no devices any more")
         by = marker
-        return applied([node], lambda: [by.clear_device(node, device)])[node]
+        return applied([node], lambda: [do(by)])[node]
 
     def clear(self, cases: Sequence[EpisodeCase]) -> Dict[int, Applied]:
         """Clear our own marks, those of nodes in one call; by episode. The adapter leaves what is somebody else's."""
