@@ -30,13 +30,17 @@ _NONE_KNOWN = DeviceId()
 
 def about(host: Host, outcomes: Sequence[Outcome]) -> List[Outcome]:
     """The outcomes with scope and device, where a check has not set them. Doubt is the node's: an UNKNOWN stays so."""
-    scopes = {row[0]: Scope(row[1]) for row in table("scopes.tsv")}
+    scopes = _scopes()
     return [_about(host, outcome, scopes) for outcome in outcomes]
 
 
 def scope_of(reason: str) -> Scope:
     """What a fault with this reason speaks of, where its device is known."""
-    return _scope(reason, {row[0]: Scope(row[1]) for row in table("scopes.tsv")})
+    return _scope(reason, _scopes())
+
+
+def _scopes() -> Dict[str, Scope]:
+    return {row[0]: Scope(row[1]) for row in table("scopes.tsv")}
 
 
 def _scope(reason: str, scopes: Dict[str, Scope]) -> Scope:

@@ -188,4 +188,4 @@ _NAMES = {
     "gpu memory": "memory", "memory bandwidth": "memory_bandwidth", "targeted stress": "targeted_stress",
     "targeted power": "targeted_power", "pulse test": "pulse_test", "memtest": "memtest", "eud test": "eud",
 }  # fmt: skip
-"""What the table, and the JSON of DCGM 3, call tests, by the names that DCGM 4 has and `dcgmi diag -r` takes."""
+"""What the JSON of DCGM 3 calls tests, by the names that DCGM 4 has and `dcgmi diag -r` takes."""
