@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from nhc.ports.adapter import OWNER_SETTING, AdapterError
+from nhc.ports.adapter import OWNER_SETTING, WORK_SETTING, AdapterError
 from nhc.system.process import Completed
 from nhc.testing.adapters import AdapterContract, AdapterWorld
 from nhc_adapters.flux import Flux
@@ -140,6 +140,12 @@ class TestSlurmRest(AdapterContract):
         assert world.server.requests[-2].endswith("/nodes")
         world.server.nodes["n1"]["flags"] = ["MIXED"]
         assert world.adapter.nodes(["n1"])[0].busy
+
+    def test_a_hook_does_not_have_all_nodes_shown_for_a_mixed_one(self, world):
+        world.server.alone["n1"] = ["MIXED"]
+        hook = SlurmRest({**world.settings, WORK_SETTING: "flags"}, {"SLURM_JWT": world.server.token})
+        assert [one.name for one in hook.nodes(["n1"])] == ["n1"]
+        assert world.server.requests[-1].endswith("/node/n1")
 
 
 class SlurmWorld(AdapterWorld):

@@ -128,8 +128,9 @@ class SlurmRest(CommandMarker):
             if names is not None and len(names) == 1:
                 found = parse_json_nodes(self.request("GET", f"{prefix}/node/{quote(names[0], safe='')}"))
                 # slurmctld counts the processors in use only where all nodes are asked for: one that is asked for by
-                # itself stays MIXED after its job (_slurm_rpc_dump_node_single, src/slurmctld/proc_req.c).
-                if not any("MIXED" in state.flags for state in found):
+                # itself stays MIXED after its job (_slurm_rpc_dump_node_single, src/slurmctld/proc_req.c). A hook,
+                # which every node runs at once, does not ask what works on its node.
+                if self.command.setting(WORK_SETTING) == "flags" or not any("MIXED" in one.flags for one in found):
                     return found
             return parse_json_nodes(self.request("GET", f"{prefix}/nodes"))
         except ValueError as error:
