@@ -273,6 +273,37 @@ def test_names_and_groups_come_once_for_the_map_and_then_what_changed(at, runnin
     assert page.execute_script(ASKED) == asked
 
 
+def letter_of(page, node):
+    """The letter of a node on the map, "" while there is no map."""
+    *names, letters = page.execute_script(NAMES).split() or [""]
+    return letters[names.index(node)] if names else ""
+
+
+def test_a_change_that_comes_while_the_map_is_asked_for_is_on_it(at, running):
+    """The counts are another message than the letters, and come first."""
+    page = at("problems")
+    page.execute_script(
+        "const ask = window.fetch; window.fetch = async (path, options) => {"
+        "const answer = await ask(path, options);"
+        "if (String(path).startsWith('/api/layout')) await new Promise((go) => { window.letGo = go; });"
+        "return answer; };"
+        "document.querySelector(\"nav a[href='/view/map']\").click()"
+    )
+    browsers.until_script(page, "return window.letGo && true", "the answer on its way")
+    page.execute_async_script("setTimeout(arguments[0], 200)")
+    running.site.hear(report("b3", Verdict.CRIT, "GpuFallenOffBus", started=running.site.now + 3))
+    browsers.until_script(page, "return document.getElementById('state').textContent.includes('3 CRIT')", "the change")
+    page.execute_async_script("setTimeout(arguments[0], 200)")
+    page.execute_script("window.letGo()")
+    try:
+        until(lambda: letter_of(page, "b3") == "c", what="the change on the map")
+    finally:
+        running.site.hear(report("b3", Verdict.OK, started=running.site.now + 4))
+        browsers.until_script(
+            page, "return document.getElementById('state').textContent.includes('2 CRIT')", "the end of it"
+        )
+
+
 def test_the_map_is_walked_with_the_keyboard(at):
     from selenium.webdriver.common.keys import Keys
 

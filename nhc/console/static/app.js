@@ -181,6 +181,7 @@ let lost = false;
 let joined = false;
 let trouble = "";
 let beat = Date.now();
+let changes = 0;
 
 function heard({ kind, data }) {
   if (kind === "lost") { lost = true; return status(); }
@@ -188,6 +189,7 @@ function heard({ kind, data }) {
   beat = Date.now();
   if (kind === "trouble") trouble = data.why;
   if (kind === "beat" && page.fleet) { page.fleet.counts = data.counts; page.fleet.at = data.at; }
+  if (kind === "letters" || kind === "layout") changes += 1;
   if (kind === "layout") moved(data);
   if (kind === "resync") page.missed = true;
   if (kind === "letters" && page.fleet?.letters && page.fleet.layout === data.layout) {
@@ -240,8 +242,10 @@ function moved(change) {
 // The names, groups and letters of all nodes, for the map alone: other screens do without them.
 export async function fleet() {
   for (let turn = 0; turn < 3 && (page.missed || !page.fleet?.letters || page.fleet.layout !== page.layout?.layout); turn++) {
-    page.missed = false; // what the stream says from now on comes after the answer, or is in it
+    const before = changes;
+    page.missed = false;
     [page.layout, page.fleet] = await Promise.all([page.layout ?? ask("/api/layout"), ask("/api/fleet")]);
+    page.missed ||= changes !== before; // the answer may be older than what the stream said meanwhile
     if (page.fleet.layout !== page.layout.layout && turn < 2) page.layout = null; // it changed between the two answers
     trouble = page.fleet.trouble ?? "";
   }
