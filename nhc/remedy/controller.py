@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
+from nhc.model import printable
 from nhc.policy.bounds import MARK, BegunAction, may_mark
 from nhc.policy.breaker import opens
 from nhc.ports.adapter import ConditionReport, NodeStep
@@ -163,9 +164,10 @@ class RemedyController(Passes):
         return [self._would(one, base, enabled) for one in base.admissions if not one.refused and one.joins is None]
 
     def _would(self, one: Admission, base: Base, enabled: Optional[float]) -> Would:
+        mark = f"mark {printable(str(one.about))}" if one.about.known else "mark"
         held = may_mark(self.settings.bounds, base.counted.usage, one.node, base.now, enabled)
         if held is not None:
-            return Would(one.node, "not mark", f"{held.bound}: {held.why}")
+            return Would(one.node, f"not {mark}", f"{held.bound}: {held.why}")
         base.counted.usage.count_out(one.node)
         base.counted.usage.begin(BegunAction(base.now, one.node, MARK))
-        return Would(one.node, "mark", one.faults[0].message)
+        return Would(one.node, mark, one.faults[0].message)

@@ -77,6 +77,12 @@ def test_one_device_is_taken_out_reset_proved_and_given_back(gpus):
     assert GPUS[3].pci in opened.detail
 
 
+def test_a_dry_run_names_the_device_that_would_be_marked(gpus):
+    gpus.fall_sick("n1", broken())
+    done = loop(gpus).round(apply=False)
+    assert done.would == (("n1", f"mark {GPUS[3].pci}", "gpu3 is broken"),)
+
+
 def test_two_names_of_one_device_are_one_reset(gpus):
     gpus.fall_sick("n1", broken())
     by_log = Sickness(Action.RESET_DEVICE, Rung.RESET_DEVICE, "Xid48", GPUS[3].pci, device=DeviceId(GPUS[3].pci))
