@@ -81,7 +81,7 @@ def check_gpu_proof_beside(
         _take_turn(host, name, here)
     if there:
         wrong = _remember(host, name, found, here, boot)
-    outcomes += [outcome for outcome in found if name not in wrong]
+    outcomes += [] if name in wrong else found
     return [*outcomes, *(_still_wrong(there[name], one) for name, one in wrong.items() if name in there)]
 
 

@@ -238,6 +238,7 @@ class _Deciding:
             operation = Operation.REPLACE
         because = mark.why + (f" ({tried} reboots did not help)" if operation is Operation.REPLACE and tried else "")
         last = max((past.when for past in repairs), default=None)
+        over = self.over(node, operation)
         if operation not in self.policy.repairs:
             self.withhold(node, operation, f"the policy allows no {operation.value}")
         elif state.busy:
@@ -248,8 +249,8 @@ class _Deciding:
                 operation,
                 f"last repaired {self.now - last:.0f} s ago, at most every {self.policy.cooldown:.0f} s",
             )
-        elif self.over(node, operation):
-            self.withhold(node, operation, self.over(node, operation))
+        elif over:
+            self.withhold(node, operation, over)
         else:
             self.spend(node, operation)
             self.operations.append(PlannedOperation(node, operation, because))
