@@ -97,19 +97,19 @@ class Hub:
         self._tell("beat", {"at": new.at, "counts": new.counts()}, keep=False)
         if old is None:
             return
+        if old.revision != new.revision:
+            self._tell("episodes", {})
         if old.layout != new.layout:
             change = layout_change(old, new, NAMED)
             self._tell("layout", change._asdict() if change is not None else {"layout": new.layout})
             if change is None:
-                return  # every screen asks anew
+                return  # whoever shows letters or problems asks anew
         changed = changes(old, new)
         if changed:
             self._tell("letters", {"layout": new.layout, "changes": changed})
         named = changed_nodes(old, new)
         if named:
             self._tell("problems", {"nodes": named} if len(named) <= NAMED else {})
-        if old.revision != new.revision:
-            self._tell("episodes", {})
 
     async def once(self, key: str, make: Callable[[], T]) -> T:
         """What `make` returns, made once for all who ask for `key` of this snapshot: five hundred maps are one sum.

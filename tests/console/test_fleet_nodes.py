@@ -150,8 +150,10 @@ class Given:
     def __init__(self):
         self.rows = [row(f"n{number:05}", f"r{number // 36}") for number in range(20_000)]
 
+        self.revision = 0
+
     def snapshot(self):
-        return take(self.rows, [], NOW, 600)
+        return take(self.rows, [], NOW, 600, self.revision)
 
     def report(self, _node):
         return None
@@ -177,6 +179,19 @@ def test_viewers_get_what_changed_in_a_layout_and_not_the_whole():
     assert (small["gone"], small["put"]) == (["n00000"], [[19_999, "new", "o", {"rack": "r1"}]])
     assert (letters["layout"], letters["changes"]) == (small["layout"], [[7, "c"]])
     assert list(large_one) == ["layout"]
+
+
+def test_a_step_of_a_repair_is_sent_also_with_another_layout():
+    async def go():
+        source = Given()
+        hub = Hub(source, 60, lambda: NOW)
+        await hub.refresh()
+        queue = hub.join(hub.number)
+        source.rows, source.revision = [*source.rows, *(row(f"x{number}") for number in range(NAMED + 1))], 1
+        await hub.refresh()
+        return [queue.get_nowait().text.decode().split("\n")[1] for _message in range(queue.qsize())]
+
+    assert asyncio.run(go()) == ["event: beat", "event: episodes", "event: layout"]
 
 
 def test_a_fleet_that_nobody_looks_at_is_read_less_often(monkeypatch):
