@@ -20,12 +20,11 @@ import time
 from typing import Callable, NamedTuple, Optional, Protocol
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 
 from nhc.store.database import Fence, Store, problem_of
 from nhc.store.errors import LeadershipLost, StoreError
-from nhc.store.schema import leader
+from nhc.store.schema import insert_into, leader
 from nhc.system import kept_owner
 
 HELD_FOR = 10.0
@@ -273,8 +272,7 @@ class Leader:
             seen = self._now(connection) if self._beats else None
             values = {"number": number, "holder": self.holder, "since": self._clock(), "seen": seen}
             if standing is None:
-                insert = sqlite.insert if self._store.sqlite else postgresql.insert
-                made = insert(leader).values(name=self.name, **values).on_conflict_do_nothing()
+                made = insert_into(connection, leader).values(name=self.name, **values).on_conflict_do_nothing()
                 done = connection.scalar(made.returning(leader.c.number)) is not None
             else:
                 same = sa.and_(leader.c.name == self.name, leader.c.number == standing.number)

@@ -16,7 +16,7 @@ from sqlalchemy.engine import Connection
 from nhc.model import printable
 from nhc.store import audit
 from nhc.store.errors import Conflict
-from nhc.store.schema import episodes
+from nhc.store.schema import episodes, insert_into
 
 MESSAGE_LIMIT = 4000
 BATCH = 500
@@ -102,8 +102,7 @@ def open_episodes(connection: Connection, opening: Sequence[OpeningEpisode], *, 
 
 
 def _unless_open(connection: Connection) -> Union[postgresql.Insert, sqlite.Insert]:
-    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-    return insert(episodes).on_conflict_do_nothing(
+    return insert_into(connection, episodes).on_conflict_do_nothing(
         index_elements=["node", "cause"], index_where=episodes.c.ended.is_(None)
     )
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 
 from nhc.model import printable
@@ -16,6 +15,7 @@ from nhc.store import audit
 from nhc.store.episodes import MESSAGE_LIMIT
 from nhc.store.errors import Conflict
 from nhc.store.job_tables import job_ends, job_nodes, job_restarts, jobs
+from nhc.store.schema import insert_into
 
 HOLDING, HELD, RELEASING, ENDED = "holding", "held", "releasing", "ended"
 """The states of a restart: HOLD is written down or sent, the job is held, RELEASE is written down or sent, over."""
@@ -133,9 +133,8 @@ def watch(connection: Connection, row: WatchedJob) -> WatchedJob:
         if not connection.execute(sa.update(jobs).where(jobs.c.id == number).values(values)).rowcount:
             raise Conflict(f"job {number} is gone")
         return row
-    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
     keys = ["controller", "kind", "namespace", "name", "uid"]
-    made = insert(jobs).values(values)
+    made = insert_into(connection, jobs).values(values)
     kept = {name: value for name, value in values.items() if name not in (*keys, "began")}
     found = connection.execute(made.on_conflict_do_update(index_elements=keys, set_=kept).returning(jobs)).one()
     return WatchedJob._make(found)
@@ -186,8 +185,7 @@ def begin(
         raise Conflict(f"{job.text()}: run {run} has a restart already") from None
     if nodes:
         pairs = [{"job": job.id, "node": node, "run": run, "why": values["why"], "at": now} for node in nodes]
-        insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-        connection.execute(insert(job_nodes).on_conflict_do_nothing(), pairs)
+        connection.execute(insert_into(connection, job_nodes).on_conflict_do_nothing(), pairs)
     detail = {"job": job.text(), "number": values["number"], "why": values["why"], "exclude": list(exclude)}
     audit.append(connection, now, by, "job.hold", node=nodes[0] if nodes else "", detail=detail)
     return _restart(connection, made.id)
@@ -249,9 +247,8 @@ def outcomes_since(connection: Connection, since: float) -> Dict[str, int]:
 
 def keep_end(connection: Connection, end: JobEnd, now: float, by: str, job: str) -> None:
     """Write down why a run failed, with its audit row. What is there already stays."""
-    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
     values = end._replace(why=printable(end.why, MESSAGE_LIMIT), own_fault=printable(end.own_fault, MESSAGE_LIMIT))
-    made = insert(job_ends).values(values._asdict()).on_conflict_do_nothing().returning(job_ends.c.run)
+    made = insert_into(connection, job_ends).values(values._asdict()).on_conflict_do_nothing().returning(job_ends.c.run)
     if connection.execute(made).first() is not None:
         detail = {"job": job, "run": end.run, "cause": end.cause, "sure": end.sure, "why": values.why}
         audit.append(connection, now, by, "job.why", node=end.node, detail=detail)

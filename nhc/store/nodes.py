@@ -8,7 +8,6 @@ from itertools import groupby
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 
 from nhc.model import Report, printable
@@ -16,7 +15,7 @@ from nhc.render.json import from_dict, to_dict
 from nhc.store.errors import StoreError
 from nhc.store.problems import CHUNK
 from nhc.store.report_bounds import KEPT, bounded_labels, fitted
-from nhc.store.schema import nodes, report_history
+from nhc.store.schema import insert_into, nodes, report_history
 
 GROUPS = ("rack", "leaf", "nvlink_domain", "zone", "pool", "instance_group")
 """The labels that say with which others a node shares its fate."""
@@ -78,7 +77,6 @@ _SHOWN = [nodes.c[name] for name in StoredNode._fields]
 
 def describe(connection: Connection, seen: Sequence[NodeDescription]) -> None:
     """Write down what nodes are. A node that is new has no report yet."""
-    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
     rows = []
     for one in sorted(seen, key=lambda each: each.node):  # in one order everywhere, so that no two wait in a circle
         given: Dict[str, object] = {name: value for name, value in one._asdict().items() if value is not None}
@@ -86,7 +84,7 @@ def describe(connection: Connection, seen: Sequence[NodeDescription]) -> None:
             given[name] = printable(value, 500) if isinstance(value, str) else _clean(value)
         rows.append(given)
     for names, some in groupby(rows, key=tuple):  # rows of the same fields go in one statement
-        made = insert(nodes)
+        made = insert_into(connection, nodes)
         change = {name: made.excluded[name] for name in names if name != "node"}
         connection.execute(
             made.on_conflict_do_update(index_elements=["node"], set_=change)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 
 from nhc.model import Report, Verdict, printable
@@ -26,7 +25,7 @@ from nhc.store.intake import (
 from nhc.store.nodes import DescribedNode, latest_packed, merged, pack, unpack
 from nhc.store.problems import CHUNK, Going
 from nhc.store.report_bounds import fitted, is_large
-from nhc.store.schema import nodes, report_history
+from nhc.store.schema import insert_into, nodes, report_history
 
 
 class Received(NamedTuple):
@@ -143,9 +142,8 @@ def _known(connection: Connection, names: set[str]) -> Dict[str, KnownNode]:
     found = _locked(connection, sorted(names))
     new = sorted(names - set(found))
     if new:  # what is not there cannot be locked: another server may see the node's first report at this moment, too
-        insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
         rows = [{"node": name, "groups": {}, "labels": {}} for name in new]
-        connection.execute(insert(nodes).on_conflict_do_nothing(), rows)
+        connection.execute(insert_into(connection, nodes).on_conflict_do_nothing(), rows)
         found.update(_locked(connection, new))
     return found
 
@@ -176,7 +174,6 @@ def _save_nodes(connection: Connection, taken: Sequence[_Taken], packed: _Packed
             differ.add(judged.after.node)
     said = {name: one for name, one in changed.items() if one.report.labels or name in differ}
     labels = _described(connection, said)
-    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
     rows: Dict[Tuple[bool, bool], List[Dict[str, object]]] = {}
     for name in sorted(after):
         row: Dict[str, object] = dict(after[name]._asdict())
@@ -192,7 +189,7 @@ def _save_nodes(connection: Connection, taken: Sequence[_Taken], packed: _Packed
             *(DescribedNode._fields if with_labels else []),
         ]
         given: Dict[str, object] = {name: sa.bindparam(name) for name in columns}
-        made = insert(nodes).values(given if with_labels else {**given, "groups": {}, "labels": {}})
+        made = insert_into(connection, nodes).values(given if with_labels else {**given, "groups": {}, "labels": {}})
         keep = {name: made.excluded[name] for name in columns if name != "node"}
         connection.execute(made.on_conflict_do_update(index_elements=["node"], set_=keep), values)
 
@@ -228,8 +225,7 @@ def _save_history(connection: Connection, taken: Sequence[_Taken], packed: _Pack
             "report": packed.of(one.incoming),
         })  # fmt: skip
     if rows:
-        insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-        connection.execute(insert(report_history).on_conflict_do_nothing(), rows)
+        connection.execute(insert_into(connection, report_history).on_conflict_do_nothing(), rows)
 
 
 def _digest_before(connection: Connection, node: str, started: float) -> str:

@@ -6,7 +6,11 @@ changed by `nhc.store.migrations` alone; a test holds that both say the same.
 
 from __future__ import annotations
 
+from typing import Union
+
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import Connection
 
 FIRST = "0100"
 """The schema of the first release. Lower numbers are of nhc while it was written: nothing migrates those."""
@@ -27,6 +31,11 @@ def time_column(name: str, empty: bool = False) -> sa.Column[float]:
 def text_column(name: str) -> sa.Column[str]:
     """A text that is never missing; "" for none."""
     return sa.Column(name, sa.Text, nullable=False, server_default="")
+
+
+def insert_into(connection: Connection, table: sa.Table) -> Union[postgresql.Insert, sqlite.Insert]:
+    """An INSERT that can say what becomes of a row that is there already: both databases have it, SQL has not."""
+    return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)
 
 
 store = sa.Table(
