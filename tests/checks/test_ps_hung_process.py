@@ -12,6 +12,7 @@ from nhc.checks.ps import check_ps_daemon
 from nhc.host import Host
 from nhc.model import Verdict
 from tests.support.require import need
+from tests.support.waiting import until
 
 # One thread's page fault waits for the frozen file system; another one's mprotect waits for the first and
 # keeps the mmap lock meanwhile. The main thread just sleeps.
@@ -45,9 +46,7 @@ def mount(tmp_path):
     (mount / "file").write_bytes(bytes(2 << 20))
     os.sync()
     yield mount
-    until = time.monotonic() + 60
-    while subprocess.run(["umount", mount], capture_output=True).returncode and time.monotonic() < until:
-        time.sleep(0.05)
+    until(lambda: subprocess.run(["umount", mount], capture_output=True).returncode == 0)
 
 
 def states(pid):
@@ -68,11 +67,8 @@ def test_a_process_that_makes_ps_hang_does_not_hang_a_check(mount):
     try:
         child.stdin.write("go\n")
         child.stdin.flush()
-        until = time.monotonic() + 60
-        while list(states(child.pid).values()).count("D") < 2 and time.monotonic() < until:
-            time.sleep(0.01)
-        # The state that ps shows is the main thread's: it would not have warned anybody.
-        assert states(child.pid)[child.pid] == "S"
+        # The state that ps shows is the main thread's, asleep: it would not have warned anybody.
+        until(lambda: sorted(states(child.pid).values()) == ["D", "D", "S"], what="two threads that hang, one asleep")
         ps = subprocess.Popen(["ps", "-o", "args=", "-p", str(child.pid)], stdout=subprocess.DEVNULL)
         with pytest.raises(subprocess.TimeoutExpired):
             ps.wait(0.5)

@@ -55,7 +55,7 @@ USED: Dict[str, Dict[str, Tuple[str, str]]] = {
         "patch configmaps": ("controller/ledger.py", 'client.patch(namespaced(self.namespace, "configmaps"'),
     },
     "nhc-devices": {
-        "list resourceslices.resource.k8s.io": ("devices/watch.py", "self.client.items(self.api.slice_path())"),
+        "list resourceslices.resource.k8s.io": ("devices/watch.py", "self.client.items(self.api.slice_path(),"),
         "watch resourceslices.resource.k8s.io": ("devices/watch.py", "self.client, api.slice_path(), self._take_slice"),
         "get devicetaintrules.resource.k8s.io": ("devices/rules.py", "self.client.get(self.api.rule_path(name))"),
         "list devicetaintrules.resource.k8s.io": ("devices/watch.py", "self.client.items(self.api.rule_path()"),
@@ -107,7 +107,7 @@ USED: Dict[str, Dict[str, Tuple[str, str]]] = {
         "get daemonsets.apps": ("repair/claims.py", 'namespaced(namespace, "daemonsets", daemonset, APPS)'),
     },
     "nhc-remedy-devices": {
-        "list resourceslices.resource.k8s.io": ("devices/watch.py", "self.client.items(self.api.slice_path())"),
+        "list resourceslices.resource.k8s.io": ("devices/watch.py", "self.client.items(self.api.slice_path(),"),
         "list resourceclaims.resource.k8s.io": ("devices/marker.py", "self.client.items(api.claim_path())"),
         "get devicetaintrules.resource.k8s.io": ("devices/rules.py", "self.client.get(self.api.rule_path(rule.name))"),
         "list devicetaintrules.resource.k8s.io": ("devices/watch.py", "self.client.items(self.api.rule_path()"),
