@@ -23,7 +23,7 @@ from nhc_adapters.kubernetes.controller.device_view import DeviceView, NodeDevic
 from nhc_adapters.kubernetes.controller.ledger import ClusterLedger
 from nhc_adapters.kubernetes.devices.eviction import Evictions, ours
 from nhc_adapters.kubernetes.devices.names import follow_names
-from nhc_adapters.kubernetes.devices.rules import NONE, DeviceRule, RuleWriter, rule_body, rule_name, trim_rule
+from nhc_adapters.kubernetes.devices.rules import NONE, DeviceRule, RuleWriter, rule_body, rule_name
 from nhc_adapters.kubernetes.devices.settings import DeviceRuleSettings
 from nhc_adapters.kubernetes.devices.slices import PhysicalDevice, agree
 
@@ -254,7 +254,7 @@ class DeviceRounds:
             body = rule_body(writer.api, name, unit.device, uid, mark, _reason(fault), sources, witness)
             before = standing.get(rule_name(name))
             made = writer.renew(before, body) if before is not None else writer.create(body)
-            self.view.watch.take(trim_rule(made))
+            self.view.watch.take(made)
 
     def _keep_to_names(self, node: str, now: float) -> None:
         """After a driver has published its devices anew. The remedy loop does so for its own rules."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Callable, Optional, Sequence
 
 from nhc.ports.adapter import OWNER
-from nhc_adapters.kubernetes.devices.rules import NO_EXECUTE, NO_SCHEDULE, DeviceRule, RuleWriter, rule_body, trim_rule
+from nhc_adapters.kubernetes.devices.rules import NO_EXECUTE, NO_SCHEDULE, DeviceRule, RuleWriter, rule_body
 from nhc_adapters.kubernetes.devices.settings import DeviceRuleSettings
 from nhc_adapters.kubernetes.devices.slices import PhysicalDevice
 from nhc_adapters.kubernetes.devices.watch import DeviceWatch
@@ -49,11 +49,11 @@ class Evictions:
 
     def _ask(self, rule: DeviceRule, physical: Optional[PhysicalDevice]) -> None:
         for one in physical.names if physical is not None else ():
-            if (one.driver, one.pool, one.name) == rule.selects:
+            if one.selects == rule.selects:
                 body = rule_body(
                     self.writer.api, one, rule.device, rule.node_uid, rule.mark, rule.reason, rule.sources, dry=True
                 )
-                self.watch.take(trim_rule(self.writer.create(body)))
+                self.watch.take(self.writer.create(body))
 
     def _answered(self, rule: DeviceRule, dry: DeviceRule, pods: int) -> None:
         if pods <= self.settings.evict_most:
@@ -65,7 +65,7 @@ class Evictions:
                 f"at most {self.settings.evict_most}"
             )
             made = self.writer.change(rule, NO_SCHEDULE, would_evict=f"{pods} pods")
-        self.watch.take(trim_rule(made))
+        self.watch.take(made)
         self._delete(dry)
 
     def _delete(self, rule: DeviceRule) -> None:

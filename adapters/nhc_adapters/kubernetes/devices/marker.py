@@ -53,7 +53,7 @@ class DeviceMarker:
             for one in watch.slices.physical(node):
                 mark = self._mark([rule for rule in left if agree(rule.device, one.device)]) or _chosen(others, one)
                 left = [rule for rule in left if not agree(rule.device, one.device)]
-                busy = any((name.driver, name.pool, name.name) in held for name in one.names)
+                busy = any(name.selects in held for name in one.names)
                 if mark is not None or node not in without:
                     found.append(DeviceState(node, one.device, busy, mark))
             for device in dict.fromkeys(rule.device for rule in left):  # its driver starts anew

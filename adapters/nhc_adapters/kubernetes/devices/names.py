@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Callable, Optional, Sequence
 
-from nhc_adapters.kubernetes.devices.rules import DeviceRule, RuleWriter, rule_body, trim_rule
+from nhc_adapters.kubernetes.devices.rules import DeviceRule, RuleWriter, rule_body
 from nhc_adapters.kubernetes.devices.slices import PhysicalDevice
 from nhc_adapters.kubernetes.devices.watch import DeviceWatch
 
@@ -18,16 +18,16 @@ def follow_names(
     `rules` are those about one device of a node. Raises AdapterError.
     """
     standing = [rule for rule in rules if rule.out]
-    ours = {(one.driver, one.pool, one.name): one for one in physical.names} if physical is not None else {}
+    ours = {one.selects: one for one in physical.names} if physical is not None else {}
     if physical is not None and standing:
         first = standing[0]
         for selects in ours.keys() - {rule.selects for rule in standing}:
             body = rule_body(
                 writer.api, ours[selects], physical.device, first.node_uid, first.mark, first.reason, first.sources
             )
-            watch.take(trim_rule(writer.create(body)))
+            watch.take(writer.create(body))
     for rule in rules:
-        names = {(one.driver, one.pool, one.name) for one in watch.slices.names(rule.node)}
+        names = {one.selects for one in watch.slices.names(rule.node)}
         if rule.selects in names and rule.selects not in ours:
             log(f"{rule.node}: {rule.slice_name} is not {rule.device} any more: its rule goes")
             writer.delete(rule)

@@ -43,6 +43,11 @@ class SliceDevice(NamedTuple):
     taints: Tuple[DriverTaint, ...] = ()
 
     @property
+    def selects(self) -> Tuple[str, str, str]:
+        """As `DeviceRule.selects`."""
+        return self.driver, self.pool, self.name
+
+    @property
     def selector(self) -> Dict[str, str]:
         """What a rule selects it by."""
         return {"driver": self.driver, "pool": self.pool, "device": self.name}
