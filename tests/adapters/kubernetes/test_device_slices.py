@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import queue
 import threading
-from typing import Any, Mapping
+from typing import Any, Iterator, Mapping
 
 import pytest
 
@@ -33,6 +34,7 @@ from nhc_adapters.kubernetes.nodes.device_tags import read_device_tags
 from nhc_adapters.kubernetes.nodes.vocabulary import conditions_of
 from nhc_adapters.kubernetes.nodes.vocabulary_file import load
 from tests.support.dra import device, gpu
+from tests.support.waiting import until
 
 ONE, TWO = DeviceId("0000:3b:00.0", "GPU-1"), DeviceId("0000:4c:00.0", "GPU-2")
 
@@ -177,6 +179,50 @@ class Serving:
 
     def items(self, path: str, **_query: str) -> tuple[dict[str, Any], ...]:
         return self.slices if path.endswith("/resourceslices") else ()
+
+
+class Upgraded:
+    """A server that serves one version, and is upgraded to another."""
+
+    def __init__(self, version: str) -> None:
+        self.version, self.stop = version, threading.Event()
+
+    def find(self, path: str) -> dict[str, Any]:
+        listed = [{"name": "devicetaintrules"}, {"name": "resourceslices"}] if self.version else []
+        return {"resources": listed, "versions": [{"version": self.version}]}
+
+    def pages(self, path: str, **_query: str) -> Iterator[dict[str, Any]]:
+        if not self.version or f"/{self.version}/" not in path:
+            raise ApiError(404, "NotFound", "the server could not find the requested resource")
+        spec = {"driver": "d", "nodeName": "n1", "pool": {"name": "n1"}, "devices": [device(self.version, ONE)]}
+        item = {"metadata": {"name": "s", "resourceVersion": "8" if self.version == "v1" else "7"}, "spec": spec}
+        yield {"metadata": {"resourceVersion": "9"}, "items": [item] if path.endswith("/resourceslices") else []}
+
+    def watch(self, path: str, _version: str, **_query: object) -> Iterator[Any]:
+        while not self.stop.wait(0.01) and f"/{self.version}/" in path:
+            yield from ()
+        if not self.stop.is_set():
+            raise ApiError(404, "NotFound", "the server could not find the requested resource")
+
+
+def test_an_upgrade_that_takes_the_versions_away_that_are_followed_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nhc_adapters.kubernetes.devices.watch.LOOK_AGAIN", 0.05)
+    server, changed = Upgraded("v1beta2"), queue.Queue[str]()
+    watch = DeviceWatch(server, changed.put)  # type: ignore[arg-type]
+    thread = threading.Thread(target=watch.run, args=(server.stop,))
+    thread.start()
+    try:
+        until(lambda: names(watch.slices.find("n1", ONE)) == ["v1beta2"] and not watch.why_not())
+        server.version = ""
+        until(lambda: watch.why_not() == "the cluster serves no DeviceTaintRule")
+        while not changed.empty():
+            changed.get()
+        server.version = "v1"
+        until(lambda: not watch.why_not() and names(watch.slices.find("n1", ONE)) == ["v1"])
+        assert changed.get(timeout=10) == "n1"
+    finally:
+        server.stop.set()
+        thread.join()
 
 
 class Counted(DeviceRounds):

@@ -55,6 +55,10 @@ class Reflector:
         self._lock = threading.RLock()
         self._version = ""
 
+    def move(self, path: str) -> None:
+        """The collection is served under another path from now on: read whole there where following failed."""
+        self.path = path
+
     def run(self, stop: threading.Event) -> None:
         """Follow until `stop` is set. For a thread of its own."""
         failures = 0

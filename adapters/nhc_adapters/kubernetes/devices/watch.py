@@ -13,7 +13,9 @@ from nhc_adapters.kubernetes.devices.rules import SELECTOR, DeviceApi, DeviceRul
 from nhc_adapters.kubernetes.devices.slices import Slices, trim_slice
 
 LOOK_AGAIN = 300.0
-"""Seconds after which a cluster without DeviceTaintRules is asked anew: it may have been upgraded."""
+"""Seconds after which a cluster without DeviceTaintRules, or without those that were followed, is asked anew: it may
+have been upgraded.
+"""
 
 PATIENT = 20.0
 """Seconds that the first answer about devices may take before the nodes are judged without it."""
@@ -133,9 +135,27 @@ class DeviceWatch:
         self.settled.set()
         while not stop.is_set() and self.why_not():
             stop.wait(1.0)
+        self._all_changed()
+        while not stop.wait(LOOK_AGAIN):
+            if slices.error or rules.error:
+                self._ask_again(slices, rules)
+
+    def _ask_again(self, slices: Reflector, rules: Reflector) -> None:
+        """Follow what the cluster serves now: an upgrade may have taken away the versions that were followed."""
+        try:
+            api = find_api(self.client)
+        except AdapterError:
+            return  # what cannot be followed is reported already
+        if api != self.api:
+            self.api = api
+            if api is not None:
+                slices.move(api.slice_path())
+                rules.move(api.rule_path())
+            self._all_changed()
+
+    def _all_changed(self) -> None:
         for node in {*self.slices.nodes(), *(rule.node for rule in self.rules())}:
             self._changed(node)
-        stop.wait()
 
     def _take_slice(self, name: str, item: Optional[Mapping[str, Any]]) -> None:
         for node in self.slices.put(name, item):
