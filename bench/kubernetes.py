@@ -10,6 +10,7 @@ taint patches take with 32 in flight, and no node is marked twice. The first use
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
 import signal
@@ -21,7 +22,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "adapters"), str(ROOT / "tests" / "kube")]
@@ -101,11 +102,11 @@ def condition(status: str) -> Dict[str, Any]:
     return {"status": {"conditions": [{**said, "lastHeartbeatTime": now, "lastTransitionTime": now}]}}
 
 
-def controller(kubeconfig: Path, directory: Path) -> subprocess.Popen[bytes]:
-    """The controller as a process, allowed to mark every node."""
+def controller(kubeconfig: Path, directory: Path, more: str = "") -> subprocess.Popen[bytes]:
+    """The controller as a process, allowed to mark every node, with more settings."""
     policy, settings = directory / "policy.toml", directory / "kubernetes.toml"
     policy.write_text('apply = true\n[bounds.fleet]\nout = "100%"\n')
-    settings.write_text('policy = "policy.toml"\nnamespace = "nhc-system"\n')
+    settings.write_text(f'policy = "policy.toml"\nnamespace = "nhc-system"\n{more}')
     argv = [sys.executable, "-m", "nhc", "kubernetes", "controller", "--settings", str(settings)]
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'adapters'}"}
     with (directory / "controller.log").open("wb") as log:
@@ -116,6 +117,28 @@ def controller(kubeconfig: Path, directory: Path) -> subprocess.Popen[bytes]:
             stdout=log,
             stderr=log,
         )
+
+
+def wait_for(process: subprocess.Popen[bytes], directory: Path, wanted: Callable[[Dict[str, float]], object]) -> None:
+    """Until the controller leads and its metrics are as wanted."""
+    while not (wanted(found := metrics()) and found.get("nhc_kubernetes_leading")):
+        if process.poll() is not None:
+            raise SystemExit((directory / "controller.log").read_text())
+        time.sleep(0.01)
+
+
+@contextlib.contextmanager
+def plane() -> Iterator[Tuple[Any, Client, Path]]:
+    """A control plane of our own with the controller's namespace, a client with 32 connections, and a directory."""
+    binaries = build.build(lambda line: sys.stderr.write(line + "\n"))
+    with tempfile.TemporaryDirectory(prefix="nhc-bench-") as name:
+        running = planes.Plane(binaries, Path(name) / "plane", kwok=False, lifecycle=False).start()
+        try:
+            client = Client(from_kubeconfig(str(running.kubeconfig)), connections=IN_FLIGHT)
+            client.post("/api/v1/namespaces", {"metadata": {"name": "nhc-system"}})
+            yield running, client, Path(name)
+        finally:
+            running.stop()
 
 
 def metrics() -> Dict[str, float]:
@@ -174,15 +197,10 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--rest", type=float, default=20.0, help="seconds at rest over which requests are counted")
     given = parser.parse_args()
-    binaries = build.build(lambda line: sys.stderr.write(line + "\n"))
     failed = False
-    with tempfile.TemporaryDirectory(prefix="nhc-bench-") as name:
-        directory = Path(name)
-        running = planes.Plane(binaries, directory / "plane", kwok=False, lifecycle=False).start()
+    with plane() as (running, client, directory):
         process = None
         try:
-            client = Client(from_kubeconfig(str(running.kubeconfig)), connections=IN_FLIGHT)
-            client.post("/api/v1/namespaces", {"metadata": {"name": "nhc-system"}})
             names = [f"n{number:05}" for number in range(given.nodes)]
             labels = {"topology.kubernetes.io/zone": "a", "kubernetes.io/os": "linux"}
             made = each(names, lambda n: client.post("/api/v1/nodes", {"metadata": {"name": n, "labels": labels}}))
@@ -191,12 +209,7 @@ def main() -> int:
 
             begin = time.perf_counter()
             process = controller(running.kubeconfig, directory)
-            while not (
-                metrics().get("nhc_kubernetes_nodes") == given.nodes and metrics().get("nhc_kubernetes_leading")
-            ):
-                if process.poll() is not None:
-                    raise SystemExit((directory / "controller.log").read_text())
-                time.sleep(0.01)
+            wait_for(process, directory, lambda found: found.get("nhc_kubernetes_nodes") == given.nodes)
             print(f"controller: start to in sync and leading {time.perf_counter() - begin:.2f} s")
             print(f"controller: {resident(process.pid):.1f} MB resident with {given.nodes} nodes")
 
@@ -245,7 +258,6 @@ def main() -> int:
             if process is not None:
                 process.send_signal(signal.SIGTERM)
                 process.wait(20)
-            running.stop()
     return 1 if failed else 0
 
 

@@ -14,28 +14,22 @@ import argparse
 import queue
 import random
 import statistics
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "adapters"), str(ROOT / "tests" / "kube")]
+sys.path[:0] = [str(ROOT), str(ROOT / "adapters")]
 
 # ruff: noqa: E402 (the path comes first)
-import build
-import plane as planes
-
 from bench.common import verdict
-from bench.kubernetes import IN_FLIGHT, PORT, each, metrics
+from bench.kubernetes import controller, each, plane, wait_for
 from nhc.timestamps import utc
 from nhc_adapters.kubernetes.api.access import from_kubeconfig
 from nhc_adapters.kubernetes.api.client import STRATEGIC, Client, node_path
 from tests.support.dra import FakeDriver, api_of, device, gpu
-from tests.support.kube import environment
 
 LIMIT = 7.0
 """30 ms where the two bare writes take a bit more than 4, as on two idle cores."""
@@ -77,17 +71,6 @@ def condition(node: str, minor: int) -> Dict[str, Any]:
     return {"status": {"conditions": [{**said, "lastHeartbeatTime": now, "lastTransitionTime": now}]}}
 
 
-def controller(kubeconfig: Path, directory: Path) -> subprocess.Popen[bytes]:
-    (directory / "policy.toml").write_text('[bounds.fleet]\nout = "100%"\n')
-    (directory / "kubernetes.toml").write_text('apply = true\npolicy = "policy.toml"\n[devices]\nkeep = "device"\n')
-    argv = [sys.executable, "-m", "nhc", "kubernetes", "controller", "--settings", str(directory / "kubernetes.toml")]
-    with (directory / "controller.log").open("wb") as log:
-        return subprocess.Popen(
-            [*argv, "--kubeconfig", str(kubeconfig), "--listen", f"127.0.0.1:{PORT}"],
-            env=environment(), cwd=directory, stdout=log, stderr=log,
-        )  # fmt: skip
-
-
 def right(item: Dict[str, Any], node: str, name: str, minor: int) -> bool:
     """Whether a rule is about this device and no other."""
     selected, identity = item["spec"]["deviceSelector"], gpu(node, minor)
@@ -119,25 +102,17 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, default=200)
     parser.add_argument("--faults", type=int, default=50)
     given = parser.parse_args()
-    binaries = build.build(lambda line: sys.stderr.write(line + "\n"))
     chosen = random.Random(1)
-    with tempfile.TemporaryDirectory(prefix="nhc-bench-") as name:
-        directory = Path(name)
-        running = planes.Plane(binaries, directory / "plane", kwok=False, lifecycle=False).start()
+    with plane() as (running, client, directory):
         process = None
         try:
-            client = Client(from_kubeconfig(str(running.kubeconfig)), connections=IN_FLIGHT)
-            client.post("/api/v1/namespaces", {"metadata": {"name": "nhc-system"}})
             names = [f"n{number:05}" for number in range(given.nodes)]
             drivers = {node: FakeDriver(client, node, DEVICES) for node in names}
             each(names, lambda node: client.post("/api/v1/nodes", {"metadata": {"name": node}}))
             each(names, lambda node: client.patch(f"{node_path(node)}/status", condition(node, -1), STRATEGIC))
             each(names, lambda node: drivers[node].publish())
-            process = controller(running.kubeconfig, directory)
-            while not (metrics().get("nhc_kubernetes_devices_usable") and metrics().get("nhc_kubernetes_leading")):
-                if process.poll() is not None:
-                    raise SystemExit((directory / "controller.log").read_text())
-                time.sleep(0.05)
+            process = controller(running.kubeconfig, directory, '[devices]\nkeep = "device"\n')
+            wait_for(process, directory, lambda found: found.get("nhc_kubernetes_devices_usable"))
             api, seen = api_of(client), queue.Queue[Seen]()
             follow(Client(from_kubeconfig(str(running.kubeconfig))), api.rule_path(), seen)
             taken: List[float] = []
@@ -165,7 +140,6 @@ def main() -> int:
             if process is not None:
                 process.terminate()
                 process.wait(20)
-            running.stop()
 
 
 if __name__ == "__main__":
