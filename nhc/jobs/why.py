@@ -91,7 +91,7 @@ def decide(clues: Sequence[Clue], ended: Optional[float] = None) -> JobVerdict:
     initiating = [clue for clue in clues if clue.role == INITIATING]
     logged = [clue for clue in initiating if clue.witness == LOG]
     recorded = [clue for clue in initiating if clue.witness == RECORD]
-    nodes = [clue for clue in clues if clue.witness in (KERNEL, CHECKS)]
+    nodes = [clue for clue in initiating if clue.witness in (KERNEL, CHECKS)]
     dead = next((clue for clue in recorded if clue.cause == NODE), None)
     if dead is not None:
         return _verdict(NODE, ESTABLISHED, dead, *_near(nodes, dead, NODE))

@@ -51,3 +51,25 @@ def test_no_near_miss_is_called_a_cause_of_another_row():
     blamed = {kind: log_catalogue.judge(near)[0].kind for kind, (_, _, near) in SOURCES.items()
               if log_catalogue.judge(near) and log_catalogue.judge(near)[0].role == INITIATING}  # fmt: skip
     assert blamed == {"cuda-argument": "cuda-ordinal"}
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "cause"),
+    [
+        ("/src/embed.hip:583: void gather(long): Device-side assertion `i < n' failed.", "cuda-assert-line", "program"),
+        ("torch.OutOfMemoryError: HIP out of memory. Tried to allocate 4.50 GiB.", "gpu-memory", "program"),
+        ("torch.AcceleratorError: HIP error: unspecified launch failure", "cuda-launch-failure", "gpu"),
+        ("RuntimeError: HIP error: invalid device function", "cuda-argument", "program"),
+        ("RuntimeError: No HIP GPUs are available", "cuda-no-device", "gpu"),
+        ("HW Exception by GPU node-1 (Agent handle: 0x12e7) reason :ECC", "hip-ecc", "node"),
+        ("Memory access fault by GPU node-4 on address 0x7551. Reason: Generic hang recovery.", "hip-hang", "gpu"),
+        ("Memory access fault by GPU node-4 on address 0x7551d8402000. Reason: Unknown.", "hip-fault", "gpu"),
+        ("n1:9:9 [0] src/enqueue.cc:2061 NCCL WARN HIP failure 'unspecified launch failure' at src/enqueue.cc:2061",
+         "cuda-launch-failure", "gpu"),
+        ("n1:9:9 [0] NCCL WARN HIP failure 'the operation cannot be performed in the present state' at src/e.cc:9",
+         "nccl-cuda-failure", "unknown"),
+    ],
+)  # fmt: skip
+def test_what_rocm_prints_is_judged_as_what_cuda_prints(line, kind, cause):
+    row, _ = log_catalogue.judge(line)
+    assert (row.kind, row.cause) == (kind, cause)
