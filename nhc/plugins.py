@@ -214,6 +214,7 @@ SUITE_RUNNERS = PartKind(
     {
         "ssh": "nhc_adapters.node.suite:NodeSuite",
         "job": "nhc_adapters.kubernetes.repair.suite_runner:SuiteJobs",
+        "ssm": "nhc_adapters.cloud.aws.suite_runner:SsmSuite",
     },
 )
 """nhc.ports.suites.MakeSuiteRunner: deep suites on other nodes."""

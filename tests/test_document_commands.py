@@ -314,6 +314,7 @@ READ: dict[tuple[str, str], Callable[[Block, Path], None]] = {
     ("docs/agent-neighbours.md", "[serve.nvhcd]"): agent_toml,
     ("docs/clouds.md", "# /etc/nhc/agent.toml"): sinks,
     ("docs/clouds.md", "[repairers."): repairers,
+    ("docs/node-repairs.md", "[verify]"): suite_runner,
     ("docs/configuration.md", "# every node"): nhc_conf,
     ("docs/configuration.md", "NHC_MCHECK_DELIM"): sysconfig,
     ("docs/site-scripts.md", "function check_site_licence"): scripts,

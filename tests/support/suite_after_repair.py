@@ -1,4 +1,4 @@
-"""One episode over a real repairer whose node comes back by `verify.suite` alone, run over a real sshd."""
+"""One episode over a real repairer whose node comes back by `verify.suite` alone, over a real sshd or by a runner."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.remedy_world import Node, Sickness, World
 ACTIONS = {Rung.REBOOT: Action.REBOOT, Rung.POWER_CYCLE: Action.REBOOT, Rung.REPLACE: Action.REPLACE}
 
 
-def play(other: Any, passes: bool, store: Any, node: SuiteNode) -> None:
+def play(other: Any, passes: bool, store: Any, node: SuiteNode, runner: Any = None) -> None:
     """A fault, the repair by `other` (a world of the repairers' contract), and the suite. Where the other side shows
     what it does, the node is cured by the effect that it shows; else by the call.
     """
@@ -30,7 +30,7 @@ def play(other: Any, passes: bool, store: Any, node: SuiteNode) -> None:
         store_nodes.describe(connection, [shown])
     if not passes:
         (node.place / "slow").touch()
-    controller = world.controller(settings(node), suite=proved_by(world, node.runner()))
+    controller = world.controller(settings(node), suite=proved_by(world, runner or node.runner()))
     repairers = controller.actuators.repairers
     repairers.machines = (MachineSettings((name,), machine.settings),)
     repairers.entries[0] = repairers.entries[0]._replace(

@@ -14,12 +14,13 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from typing import Mapping, Optional
+from typing import Mapping, NamedTuple, Optional, Tuple
 
 from nhc.ports.adapter import AdapterError
 from nhc.ports.repair import Machine
 from nhc.ports.suites import PROOF, DeviceProof, SuiteOrder
 from nhc.system import process, ssh_client
+from nhc.system.process import Completed
 from nhc_adapters._command import Runner, complaint, plain, run_command
 from nhc_adapters.node.reach import options_of
 from nhc_adapters.repair.settings import AdapterSettings
@@ -30,6 +31,37 @@ LOGIN = 30.0
 ENDING = 60.0
 _DEVICE = re.compile(r"[A-Za-z0-9:.-]+")
 _SUITE = re.compile(r"[A-Za-z0-9_./-]+")
+
+
+class InstalledNhc(NamedTuple):
+    """nhc as it is installed on a node: the lines that a shell there runs. `before` stands in front of the program."""
+
+    program: str
+    before: Tuple[str, ...] = ()
+
+    def suite(self, order: SuiteOrder) -> str:
+        """Raises AdapterError."""
+        if not _SUITE.fullmatch(order.suite) or order.suite.startswith("-"):
+            raise AdapterError(f"{order.suite!r} is not a suite's name")
+        words = ["deep", "run", order.suite, "-n", order.machine.node, "-f", "json", "-q",
+                 "--since", f"{order.since:.0f}", "--timeout", f"{order.seconds:.0f}s"]  # fmt: skip
+        return shlex.join([*self.before, self.program, *words])
+
+    def proof(self, order: DeviceProof) -> str:
+        """Raises AdapterError."""
+        device = order.device.uuid or order.device.pci
+        if not _DEVICE.fullmatch(device):
+            raise AdapterError(f"{device!r} is not the name of a device")
+        check = f"* |timeout {order.seconds:.0f}s| {PROOF} -d {device} -s {order.seed}"
+        words = ["check", "local", "-c", "/dev/stdin", "-n", order.machine.node, "-f", "json"]
+        return f"{shlex.join(['echo', check])} | {shlex.join([*self.before, self.program, *words])}"
+
+
+def report_of(node: str, what: str, done: Completed) -> str:
+    """The report that a line of these has printed. Raises AdapterError where it is none."""
+    if done.status in (0, 1, 3) and done.stdout.lstrip().startswith("{"):
+        return done.stdout
+    raise AdapterError(f"{node}: {what} ended with {done.status}: {complaint(done)}")
 
 
 class NodeSuite:
@@ -43,8 +75,9 @@ class NodeSuite:
             raise given.wrong("port", "a number")
         user = given.text("user", "root")
         self._options = options_of(user, given.text("port"), given.text("config"), given.text("identity"))
-        self._ssh, self._nhc = given.text("ssh", "ssh"), given.text("nhc", "nhc")
-        self._before = ("sudo", "-n", "--") if given.flag("sudo", user != "root") else ()
+        self._ssh = given.text("ssh", "ssh")
+        sudo = ("sudo", "-n", "--") if given.flag("sudo", user != "root") else ()
+        self._nhc = InstalledNhc(given.text("nhc", "nhc"), sudo)
         known = os.environ if environ is None else environ
         self._env = {name: known[name] for name in ("HOME", "USER", "SSH_AUTH_SOCK") if name in known}
         self._env.update(PATH=process.PATH, LC_ALL="C.UTF-8")
@@ -52,22 +85,11 @@ class NodeSuite:
 
     def run(self, order: SuiteOrder) -> str:
         """The report. Raises AdapterError."""
-        if not _SUITE.fullmatch(order.suite) or order.suite.startswith("-"):
-            raise AdapterError(f"{order.suite!r} is not a suite's name")
-        words = ["deep", "run", order.suite, "-n", order.machine.node, "-f", "json", "-q",
-                 "--since", f"{order.since:.0f}", "--timeout", f"{order.seconds:.0f}s"]  # fmt: skip
-        line = shlex.join([*self._before, self._nhc, *words])
-        return self._report(order.machine, order.suite, line, order.seconds)
+        return self._report(order.machine, order.suite, self._nhc.suite(order), order.seconds)
 
     def prove(self, order: DeviceProof) -> str:
         """The report of a proof of one device. Raises AdapterError."""
-        device = order.device.uuid or order.device.pci
-        if not _DEVICE.fullmatch(device):
-            raise AdapterError(f"{device!r} is not the name of a device")
-        check = f"* |timeout {order.seconds:.0f}s| {PROOF} -d {device} -s {order.seed}"
-        words = ["check", "local", "-c", "/dev/stdin", "-n", order.machine.node, "-f", "json"]
-        line = f"{shlex.join(['echo', check])} | {shlex.join([*self._before, self._nhc, *words])}"
-        return self._report(order.machine, PROOF, line, order.seconds)
+        return self._report(order.machine, PROOF, self._nhc.proof(order), order.seconds)
 
     def _report(self, machine: Machine, what: str, line: str, seconds: float) -> str:
         target = machine.address or machine.node
@@ -80,6 +102,4 @@ class NodeSuite:
             raise AdapterError(f"{self._ssh} cannot be run: {error.strerror}") from None
         if done.timed_out:
             raise AdapterError(f"{machine.node}: no report of {what} within {seconds:g} s")
-        if done.status in (0, 1, 3) and done.stdout.lstrip().startswith("{"):
-            return done.stdout
-        raise AdapterError(f"{machine.node}: {what} ended with {done.status}: {complaint(done)}")
+        return report_of(machine.node, what, done)

@@ -1,4 +1,5 @@
-"""`verify.suite` after a real repair by each cloud: to pass and to failure, over a real sshd, with the real loop."""
+"""`verify.suite` after a real repair by each cloud: to pass and to failure, over a real sshd or Systems Manager, with
+the real loop."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import pytest
 from nhc.ports.repair import Machine, Rung
 from nhc_adapters.cloud.aws.client import Aws
 from nhc_adapters.cloud.aws.repairer import AwsRepairer
+from nhc_adapters.cloud.aws.suite_runner import SsmSuite
 from nhc_adapters.repair.settings import AdapterSettings
 from tests.adapters.cloud.test_aws_contract import ENVIRON
 from tests.adapters.cloud.test_aws_contract import WORLDS as AWS
@@ -65,5 +67,8 @@ def node(tmp_path, server):  # noqa: F811
 @pytest.mark.parametrize("way", list(WAYS))
 def test_a_node_comes_back_by_its_suite_alone(way, passes, store, node):  # noqa: F811
     cloud = WAYS[way]()
-    play(cloud, passes, store, node)
+    by = None
+    if way == "ec2-reboot":
+        by = SsmSuite({"endpoint": cloud.fake.url, "nhc": str(node.place / "nhc")}, ENVIRON, every=0.05)
+    play(cloud, passes, store, node, by)
     (cloud.close if isinstance(cloud, MotoWorld) else getattr(cloud, "close", cloud.fake.close))()

@@ -7,6 +7,9 @@ patterns, enumerations, none of which botocore checks beyond the members' names.
 from __future__ import annotations
 
 import re
+import subprocess
+import threading
+from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from functools import cache
 from typing import Any
@@ -27,6 +30,7 @@ CHANGES = {
     "RebootInstances", "StopInstances", "StartInstances", "TerminateInstances", "ReportInstanceStatus",
     "SetInstanceHealth", "EnterStandby", "TerminateInstanceInAutoScalingGroup", "BatchRebootClusterNodes",
     "BatchReplaceClusterNodes", "CompleteLifecycleAction", "BatchAddClusterNodes", "BatchDeleteClusterNodes",
+    "SendCommand",
 }  # fmt: skip
 
 
@@ -104,6 +108,8 @@ class FakeAws(FakeCloud):
         self.page = 100
         self.pending: list[tuple[str, str]] = []
         self.asked: list[dict[str, Any]] = []
+        self.commands: list[FakeCommand] = []
+        self.command_ends = ""
         self._number = 0
 
     # The other side's state.
@@ -495,6 +501,77 @@ class FakeAws(FakeCloud):
                 good.append(one)
                 self.pending.append((what, one))
         return {name: some for name, some in (("Successful", good), ("Failed", bad)) if some}
+
+    # Systems Manager. A command's script is run here, by the shell, as the SSM Agent does.
+
+    def do_SendCommand(self, DocumentName, InstanceIds, Comment, TimeoutSeconds, Parameters):
+        assert DocumentName == "AWS-RunShellScript"
+        assert re.fullmatch("[1-9][0-9]{0,5}", Parameters["executionTimeout"][0])
+        assert int(Parameters["executionTimeout"][0]) <= 172800
+        (one,) = InstanceIds
+        if self.instances[one]["State"] != "running":
+            raise AwsError("InvalidInstanceId", f"Instances [[{one}]] not in a valid state for account 123456789012")
+        made = FakeCommand(f"{len(self.commands):036x}", one, Comment, self.tick(), self.command_ends)
+        if not made.ends:
+            made.run("\n".join(Parameters["commands"]))
+        self.commands.append(made)
+        return {"Command": {"CommandId": made.id, "DocumentName": DocumentName, "Status": "Pending"}}
+
+    def do_GetCommandInvocation(self, CommandId, InstanceId):
+        found = [one for one in self.commands if (one.id, one.instance) == (CommandId, InstanceId)]
+        if not found:
+            raise AwsError("InvocationDoesNotExist", "")
+        return found[0].shown()
+
+    def do_ListCommandInvocations(self, InstanceId, MaxResults, Filters=(), NextToken="0"):
+        (after,) = [one["value"] for one in Filters] or ["1970-01-01T00:00:00Z"]
+        since = datetime.strptime(after, "%Y-%m-%dT%H:%M:%S%z")
+        found = [one.listed() for one in self.commands if one.instance == InstanceId and one.at > since]
+        start, size = int(NextToken), min(MaxResults, self.page)
+        more = {"NextToken": str(start + size)} if len(found) > start + size else {}
+        return {"CommandInvocations": found[start : start + size], **more}
+
+
+@dataclass
+class FakeCommand:
+    """One command of Run Command. `ends` is the StatusDetails that it has without being run."""
+
+    id: str
+    instance: str
+    comment: str
+    at: datetime
+    ends: str = ""
+    thread: threading.Thread | None = None
+    done: subprocess.CompletedProcess[str] | None = None
+
+    def run(self, script: str) -> None:
+        def work() -> None:
+            self.done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
+
+        self.thread = threading.Thread(target=work, daemon=True)
+        self.thread.start()
+
+    def details(self) -> str:
+        return self.ends or ("InProgress" if self.done is None else "Failed" if self.done.returncode else "Success")
+
+    def listed(self) -> dict[str, Any]:
+        details = self.details()
+        status = {"AccessDenied": "Failed", "Undeliverable": "Failed", "Terminated": "Failed"}.get(details, details)
+        status = "TimedOut" if details.endswith("TimedOut") else status
+        return {
+            "CommandId": self.id, "InstanceId": self.instance, "Comment": self.comment, "Status": status,
+            "StatusDetails": details, "RequestedDateTime": self.at,
+        }  # fmt: skip
+
+    def shown(self) -> dict[str, Any]:
+        listed = self.listed()
+        del listed["RequestedDateTime"]
+        if self.done is None or self.ends:
+            return {**listed, "ResponseCode": -1, "StandardOutputContent": ""}
+        return {
+            **listed, "ResponseCode": self.done.returncode, "StandardOutputContent": self.done.stdout[:24000],
+            "StandardErrorContent": self.done.stderr[:8000],
+        }  # fmt: skip
 
 
 def _form(body: bytes) -> list[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, FrozenSet, List, Optional, Tuple
 
 from nhc.ports.repair import Right
 from nhc_adapters.cloud.aws.client import Aws
@@ -10,13 +10,14 @@ from nhc_adapters.cloud.aws.ways import AwsRepairPolicy
 from nhc_adapters.repair.calls import CallFailed
 
 DENIED = frozenset(("UnauthorizedOperation", "AccessDenied", "AccessDeniedException", "AuthFailure"))
+NO_COMMAND = "00000000-0000-0000-0000-000000000000"
+NO_SUCH_COMMAND = frozenset(("InvocationDoesNotExist", "InvalidCommandId"))
 NOT_TRIED = "cannot be tried without doing it"
 
 
 def tried(aws: Aws, policy: AwsRepairPolicy, cluster: str, tag: Optional[Tuple[str, str]]) -> List[Right]:
     """Every permission that the settings make use of. Raises CallFailed where AWS cannot be asked at all."""
-    filters: List[Dict[str, object]] = [{"Name": "instance-state-name", "Values": ["running"]}]
-    filters += [{"Name": f"tag:{tag[0]}", "Values": [tag[1]]}] if tag else []
+    filters = _running(tag)
     found = [_asked(aws, "ec2", "DescribeInstances", {"Filters": filters, "MaxResults": 5})]
     found += [
         _asked(aws, "ec2", "DescribeInstanceStatus", {"MaxResults": 5}),
@@ -51,20 +52,41 @@ def tried(aws: Aws, policy: AwsRepairPolicy, cluster: str, tag: Optional[Tuple[s
     return found
 
 
+def of_suite(aws: Aws, tag: Optional[Tuple[str, str]]) -> List[Right]:
+    """Every permission that a suite by Systems Manager needs. Raises CallFailed where AWS cannot be asked at all."""
+    filters = _running(tag)
+    found = [_asked(aws, "ec2", "DescribeInstances", {"Filters": filters, "MaxResults": 5})]
+    one = (_an_instance(aws, filters) if found[0].granted else "") or "i-00000000000000000"
+    found += [
+        _asked(aws, "ssm", "ListCommandInvocations", {"InstanceId": one, "MaxResults": 1}),
+        _asked(aws, "ssm", "GetCommandInvocation", {"CommandId": NO_COMMAND, "InstanceId": one}, NO_SUCH_COMMAND),
+        Right("ssm:SendCommand", None, NOT_TRIED),
+    ]
+    return found
+
+
+def _running(tag: Optional[Tuple[str, str]]) -> List[Dict[str, object]]:
+    found: List[Dict[str, object]] = [{"Name": "instance-state-name", "Values": ["running"]}]
+    return found + ([{"Name": f"tag:{tag[0]}", "Values": [tag[1]]}] if tag else [])
+
+
 def _an_instance(aws: Aws, filters: List[Dict[str, object]]) -> str:
     answer = aws.call("ec2", "DescribeInstances", "", Filters=filters, MaxResults=5)
     seen = [one["InstanceId"] for some in answer.get("Reservations") or [] for one in some.get("Instances") or []]
     return str(seen[0]) if seen else ""
 
 
-def _asked(aws: Aws, service: str, operation: str, words: Dict[str, object]) -> Right:
+def _asked(
+    aws: Aws, service: str, operation: str, words: Dict[str, object], allowed: FrozenSet[str] = frozenset()
+) -> Right:
+    """`allowed` are codes of refusals that only a caller gets who may make the call."""
     name = f"{service}:{operation}"
     try:
         aws.call(service, operation, "", **words)
     except CallFailed as error:
         if error.code in DENIED:
             return Right(name, False, str(error))
-        return Right(name, None, str(error))
+        return Right(name, True) if error.code in allowed else Right(name, None, str(error))
     return Right(name, True)
 
 
