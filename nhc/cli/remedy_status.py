@@ -19,7 +19,7 @@ from nhc.ports.adapter import AdapterError
 from nhc.remedy.ladder import Mode
 from nhc.remedy.site import verdicts_by_cluster
 from nhc.rounds.leader import leads
-from nhc.store import episodes, holds, nodes
+from nhc.store import ended_episodes, episodes, holds, nodes
 from nhc.store.settings import fleet_store
 
 
@@ -28,7 +28,7 @@ from nhc.store.settings import fleet_store
 @STORE
 @FORMAT
 def command(settings_path: Optional[str], store_url: Optional[str], form: str) -> None:
-    """Show open episodes, the breaker, holds, and which actions are enabled.
+    """Show open episodes, nodes that wait for a person, the breaker, holds, and which actions are enabled.
 
     Exit status: 0, 1 while the breaker is open or a step is stalled, 2 wrong usage, 3 the store cannot be read.
     """
@@ -42,6 +42,7 @@ def _status(path: Optional[str], url: Optional[str], form: str) -> int:
     try:
         with store.read() as connection:
             rows = episodes.list_episodes(connection, is_open=True)
+            left = ended_episodes.left_to_persons(connection)
             breaker = holds.breakers(connection).get(NAME)
             held = holds.in_force(connection, now)
             verdicts = nodes.counts(connection, now - settings.sources.max_age)
@@ -65,6 +66,7 @@ def _status(path: Optional[str], url: Optional[str], form: str) -> int:
         "nodes_by": known,
         "episodes": dict(Counter(row.state for row in rows)),
         "stalled": [{"episode": row.id, "node": row.node, "waiting": details[row.id].waiting} for row in stalled],
+        "left": [{"episode": row.id, "node": row.node, "since": row.ended, "why": row.outcome} for row in left],
         "holds": [one._asdict() for one in held],
     }  # fmt: skip
     if form == "json":
@@ -83,6 +85,9 @@ def _status(path: Optional[str], url: Optional[str], form: str) -> int:
     for row in stalled:
         what = f"episode {row.id} {printable(row.node)} {row.state} for {age(row.updated)}"
         lines.append(["stalled", f"{what}: {printable(details[row.id].waiting)}"])
+    for row in left:
+        what = f"episode {row.id} {printable(row.node)} {row.state} {age(row.ended or row.updated)} ago"
+        lines.append(["a person", f"{what}: {printable(row.outcome)}: nhc remedy release {printable(row.node)}"])
     lines += [["hold", f"{one.name or 'fleet'} by {one.by} until {when(one.until)}: {one.why}"] for one in held]
     for line in table(lines):
         click.echo(line)

@@ -24,6 +24,9 @@ HeldNow = Callable[[Connection, Sequence[Tuple[str, int]], float], List[str]]
 with the node, or the open breaker; "" where it may."""
 
 
+PUT_BACK = "somebody put the node back into service"
+
+
 class ToSend(NamedTuple):
     """One thing that is written down and about to be sent, unless its episode is not any more as it was `written`.
 
@@ -44,7 +47,7 @@ def taken(node: NodeState) -> str:
     """Who has taken over a node that carried our mark, "" where it is still ours."""
     mark = node.mark
     if node.available:
-        return "somebody put the node back into service"
+        return PUT_BACK
     if mark is not None and mark.ours:
         return ""
     by = (mark.owner or "somebody else") if mark is not None else "somebody else, with no reason given"

@@ -19,9 +19,10 @@ from nhc.remedy.admit import Admission, opening
 from nhc.remedy.cases import EpisodeCase, Written, is_open, read_cases
 from nhc.remedy.detail import Detail
 from nhc.remedy.ladder import first_rung
+from nhc.remedy.last_look import PUT_BACK
 from nhc.remedy.machine import ENDS, NOT_BEGUN, AttemptStatus, EpisodeEvent, EpisodeState, after
 from nhc.remedy.view import Consent, Move
-from nhc.store import attempts, audit, episodes
+from nhc.store import attempts, audit, ended_episodes, episodes
 from nhc.store.attempts import Approval, Attempt, AttemptOutcome, AttemptState
 from nhc.store.database import Fence, Store
 from nhc.store.episodes import Episode, EpisodeChange, EpisodeStep, OpeningEpisode
@@ -134,6 +135,30 @@ class Records:
              **({"device": str(one.about)} if one.about.known else {})},
         )  # fmt: skip
 
+    def left_out(self) -> List[Episode]:
+        """The last episodes of nodes that were left to a person, where they have left the whole node out of service."""
+        with self.store.read() as connection:
+            return [row for row in ended_episodes.left_to_persons(connection) if _left_out(row)]
+
+    def put_back(self, rows: Sequence[Episode], now: float) -> None:
+        """End what was left to persons, where they have put the nodes back into service.
+
+        An ended episode stays as it is: one that says so follows it, as one follows with `nhc remedy release`.
+        """
+        end = Detail(entered=now, because=PUT_BACK, ended_by=EpisodeEvent.MARK_LOST.value).text()
+        step = EpisodeStep(self.actor, "episode.withdrawn", {"because": PUT_BACK})
+        for chunk in chunks(rows):
+            opening = [
+                OpeningEpisode(one.node, one.cause, one.action, EpisodeState.DETECTED.value, because={"after": one.id})
+                for one in chunk
+            ]
+            with self.store.write(self.fence) as connection, audit.together(connection):
+                for row in episodes.open_episodes(connection, opening, now=now, by=self.actor):
+                    episodes.save_step(
+                        connection, row, step, now=now, state=EpisodeState.WITHDRAWN.value, ended=now,
+                        outcome=PUT_BACK, detail=end,
+                    )  # fmt: skip
+
     def save(
         self, moves: Sequence[Tuple[EpisodeCase, Move]], now: float, sightings: Dict[int, Sighting]
     ) -> List[Written]:
@@ -212,6 +237,15 @@ class Records:
                 audit.append(connection, now, self.actor, "attempt.late-answer", node=attempt.node,
                              episode=attempt.episode, detail=recorded)  # fmt: skip
                 return None
+
+
+def _left_out(row: Episode) -> bool:
+    """Whether an episode that was left to a person has left the whole node out of service."""
+    try:
+        kept = details.read(row.detail)
+    except details.BadDetail:
+        return False
+    return bool(kept.marked) and not kept.about.known
 
 
 def _consent(case: EpisodeCase, decided: Sequence[Approval]) -> Consent:

@@ -79,7 +79,7 @@ def main() -> int:
         wanted["items"] = [identity(n) for n in range(1, chosen.nodes + 1)]
         status = ("--subresource=status", "--force-conflicts", "--validate=false")
         running.kubectl("apply", "--server-side", *status, "-f", "-", stdin=json.dumps(wanted))
-        running.kubectl("create", "namespace", "nhc-system")
+        running.kubectl("create", "namespace", "nhc-system", "--save-config")  # manifests are applied over it
         sys.stdout.write(
             f"Kubernetes {build.KUBERNETES} with {chosen.nodes} fake nodes. In another terminal:\n\n"
             f"  export KUBECONFIG={running.kubeconfig}\n"

@@ -4,7 +4,7 @@ import pytest
 
 from nhc.model import Action
 from nhc.ports.repair import Rung
-from nhc.store import attempts, audit, episodes
+from nhc.store import attempts, audit, ended_episodes, episodes
 from tests.support.remedy_world import Sickness
 
 
@@ -15,6 +15,11 @@ def all_episodes(world, node="n1"):
 
 def last(world, node="n1"):
     return all_episodes(world, node)[-1]
+
+
+def left(world):
+    with world.read() as connection:
+        return [one.node for one in ended_episodes.left_to_persons(connection)]
 
 
 def tried(world, number):
@@ -75,6 +80,22 @@ def test_what_nothing_cures_is_given_to_a_person_with_all_that_was_tried(world):
     world.run(world.controller(), 10)
     assert len(world.sent) == before
     assert len(all_episodes(world)) == 1
+
+
+def test_a_node_that_a_person_puts_back_is_left_to_nobody_any_more(world):
+    world.fall_sick("n1")
+    controller = world.controller('[actions]\nmark = "on"\n')
+    world.run(controller, 5)
+    assert left(world) == ["n1"]
+    world.nodes["n1"].sick = {}
+    world.operator_puts_back("n1")
+    world.run(controller, 1)
+    assert left(world) == []
+    assert [(one.state, one.outcome) for one in all_episodes(world)][-1] == (
+        "withdrawn", "somebody put the node back into service"
+    )  # fmt: skip
+    world.run(controller, 3)
+    assert len(all_episodes(world)) == 2
 
 
 def test_nothing_is_done_unless_it_is_enabled(world):
