@@ -151,6 +151,17 @@ def test_a_reset_of_ena_that_failed_outlasts_what_the_driver_says_after_it():
     assert list(state["findings"]) == ["ena/ResetFailed/0000:00:05.0"]
 
 
+def test_an_adapter_that_completes_no_command_is_out_until_its_reset_succeeds():
+    adapter, state = "megaraid_sas 0000:5a:00.0", {}
+    waits = [(f"{adapter}: [{seconds}]waiting for 65 commands to complete for scsi0", seconds) for seconds in (30, 60)]
+    take_in(state, waits[:1], 30.0)
+    assert "findings" not in state
+    take_in(state, waits, 60.0)
+    assert list(state["findings"]) == ["driver/Stalled/0000:5a:00.0"]
+    take_in(state, [(f"{adapter}: Reset successful for scsi0.", 90.0)], 90.0)
+    assert not state["findings"]
+
+
 def test_the_record_that_firmware_kept_of_the_last_boot_is_not_news():
     matcher = Matcher()
     line = "[Hardware Error]: event severity: fatal"
