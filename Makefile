@@ -182,6 +182,7 @@ PACKAGES := bash slurmctld slurmd slurm-client slurmrestd slurm-wlm-jwt-plugin m
 	lintian rpm rpmlint mandoc zsh fish skopeo umoci dpkg-dev debhelper dh-python binutils mmdebstrap bsdextrautils \
 	iputils-ping ipmitool openipmi postgresql prometheus prometheus-alertmanager \
 	stress-ng stressapptest memtester fio iperf3 perftest libfabric-bin openmpi-bin libopenmpi-dev \
+	libamdhip64-5 libhiprtc-builtins5 \
 	$(if $(shell command -v containerd),,containerd)
 
 .PHONY: system-python

@@ -1,4 +1,4 @@
-"""GPUs proved to compute, remember and copy rightly, with nothing on the node but NVIDIA's driver.
+"""GPUs proved to compute, remember and copy rightly, with nothing on the node but NVIDIA's driver (or ROCm, for AMD's).
 
 `nhc.gpu_proof` does it, in a process for each GPU; here its answer is judged. Only what is wrong twice is a fault: what
 keeps the proof from the GPU (another program, too little memory, an old driver, a call that hangs) leaves it unproved.
@@ -81,6 +81,7 @@ class Target(NamedTuple):
     opt("-w --wait", "wait", seconds, "how long setting up and giving back may take besides", SETTING_UP),
     flag("--thorough", "thorough", "take the time to prove all memory, with a walking bit, too"),
     flag("--alone", "alone", "leave out the copies between GPUs"),
+    flag("--amd", "amd", "prove AMD's GPUs instead (needs ROCm; never tried on hardware)"),
     timeout=120.0, source=SOURCE, parts=("mig_mode", "processes"), lasts=_lasts,
     tags=("gpu", "nvidia"),
 )  # fmt: skip
@@ -93,6 +94,7 @@ def check_gpu_proof(
     wait: float = SETTING_UP,
     thorough: bool = False,
     alone: bool = False,
+    amd: bool = False,
     devices: str = "",
 ) -> List[Outcome]:
     """Every GPU computes exactly, on each of its SMs, and its memory and copies keep every bit.
@@ -106,13 +108,18 @@ def check_gpu_proof(
     A GPU that could not be proved is UNKNOWN: another program holds it, its memory is full, a call hangs, the driver is
     too old. Beside another program it takes 1 GiB of memory at most and a fifth of a second.
 
+    With --amd it proves AMD's GPUs (MI200, MI300X, MI325X, MI350) instead. That needs ROCm's runtime, and has never
+    been tried on such hardware.
+
     Example: * |context prolog| check_gpu_proof
     """
-    picked = pick(host, devices, "nvidia")
+    picked = pick(host, devices, "amd" if amd else "nvidia")
     outcomes = list(picked.outcomes)
     targets: List[Target] = []
     for device in picked.devices:
-        if device.modes.mig:
+        if amd:
+            targets.append(Target(device.label, device.pci, device))
+        elif device.modes.mig:
             instances, why = _instances(host, device)
             targets += instances
             outcomes += why
@@ -129,6 +136,8 @@ def check_gpu_proof(
         "pairs": not (alone or any(map(_in_use, picked.devices))),
         "timeout": _one_gpu({"wait": wait, "thorough": thorough, "time": time}),
     }
+    if amd:
+        asked["architecture"] = _architecture(host, picked.devices)
     answer = ask_driver(host, asked)
     if isinstance(answer, Outcome):
         return [*outcomes, answer]
@@ -138,6 +147,15 @@ def check_gpu_proof(
         if free and not (kinds or memory) and outcomes[-1].verdict is Verdict.OK:
             _forget_wrong(host, device)
     return [*outcomes, *_judge_pairs(targets, answer["pairs"], answer["seed"])]
+
+
+def _architecture(host: Host, devices: Sequence[Device]) -> str:
+    """What compilers call the instruction set of these GPUs of AMD's; "several" is none that can be proved."""
+    from nhc.facts.amd import topology
+
+    known = {node.pci: node.architecture for node in topology(host)}
+    [architecture, *others] = {known.get(device.pci) or "unknown" for device in devices}
+    return "several" if others else architecture
 
 
 def _forget_wrong(host: Host, device: Device) -> None:
@@ -214,14 +232,15 @@ def judge(host: Host, target: Target, found: Answer) -> List[Outcome]:
     identity = DeviceId(target.device.pci, target.device.id, "", target.device.serial or "")
     beside = _in_use(target.device)  # then its rates say nothing
     metrics = () if beside else tuple(_metric(what, rate) for what, rate in found["rates"].items())
-    outcomes = [_fault(host, target, name, fault, found["seed"]) for fault in found["faults"]]
+    unit = "CU" if target.device.vendor == "amd" else "SM"
+    outcomes = [_fault(host, target, name, fault, found, unit) for fault in found["faults"]]
     if outcomes:
         return outcomes
     if found["missing"]:
         said = f"{name}: {'; '.join(found['missing'])}: the rest is not proved"
         return [unknown("GpuProofPartial", said, target=target.label, metrics=metrics)]
     to_gpu, from_gpu = (found["rates"][way] / 1e9 for way in ("to the GPU", "from the GPU"))
-    proved = f"{' '.join(found['kinds'])} on {found['sms']} SMs, {found['bytes'] / 1e9:.1f} GB of memory"
+    proved = f"{' '.join(found['kinds'])} on {found['sms']} {unit}s, {found['bytes'] / 1e9:.1f} GB of memory"
     copies = f"copies with {to_gpu:.1f} and {from_gpu:.1f} GB/s"
     left_out = f" (left out: {'; '.join(found['left_out'])})" if found["left_out"] else ""
     took = show_seconds(round(found["elapsed"], 2))
@@ -236,10 +255,11 @@ def _metric(what: str, rate: float) -> Metric:
     return Metric(f"proof_{what}", rate / 1e12, "TFLOPS")
 
 
-def _fault(host: Host, target: Target, name: str, fault: Answer, seed: int) -> Outcome:
-    """A result that was wrong: confirmed, or gone in both further tries."""
+def _fault(host: Host, target: Target, name: str, fault: Answer, found: Answer, unit: str) -> Outcome:
+    """A result that was wrong: confirmed, or gone in both further tries. `found` is all that the process found."""
+    seed = found["seed"]
     serial = f", serial {target.device.serial}" if target.device.serial else ""
-    where = f"{name}{serial}: {fault['test']}: {_place(fault)}"
+    where = f"{name}{serial}: {fault['test']}: {_place(fault, unit)}"
     again = f"nhc check local with check_gpu_proof -s {seed} draws the same numbers"
     evidence = (again, f"UUID {target.device.id}")
     if not fault["again"]:
@@ -247,6 +267,9 @@ def _fault(host: Host, target: Target, name: str, fault: Answer, seed: int) -> O
         said = f"{where}, and right in two more tries ({times} so far on this GPU); seed {seed}"
         return warn("GpuProofFlaky", said, target=target.label, evidence=evidence)
     said = f"{where}, and again in {fault['again']} of two more tries; seed {seed}"
+    if unit == "CU" and len(fault.get("sms", ())) > found["sms"] / 2:
+        doubt = "so many at once speak against the proof, which was never tried on AMD's GPUs"
+        return unknown("GpuProofFailed", f"{said}: {doubt}", target=target.label, evidence=evidence)
     reason, action = "GpuProofWrong", Action.REPLACE
     if fault["test"] == "memory":
         reason, action = "GpuProofMemory", Action.RESET_DEVICE
@@ -255,10 +278,12 @@ def _fault(host: Host, target: Target, name: str, fault: Answer, seed: int) -> O
     return crit(reason, said, target=target.label, evidence=evidence, action=action)
 
 
-def _place(fault: Answer) -> str:
+def _place(fault: Answer, unit: str = "SM") -> str:
     if "sms" in fault:
         sms: Dict[str, int] = fault["sms"]
-        shown = ", ".join(f"SM {sm}" for sm in list(sms)[:4]) + (f" and {len(sms) - 4} more" if len(sms) > 4 else "")
+        shown = ", ".join(f"{unit} {sm}" for sm in list(sms)[:4]) + (
+            f" and {len(sms) - 4} more" if len(sms) > 4 else ""
+        )
         return f"wrong on {shown} ({sum(sms.values())} results)"
     bits = ", ".join(str(bit) for bit in range(64) if fault["bits"] >> bit & 1)
     return f"{fault['count']} wrong words of 16 bytes, the first at offset {fault['first']:#x}, bits {bits}"

@@ -5,6 +5,7 @@
 //   70  wmma on fp16: Volta and Turing                   (PTX 7.8, drivers from 520 on)
 //   80  mma.sync on bf16, fp16, tf32, int8, fp64: Ampere and everything newer        (PTX 7.8)
 //   89  mma.sync on fp8, nothing else: Ada, Hopper, and newer                        (PTX 8.4, drivers from 550 on)
+// For AMD's GPUs hiprtc compiles this source on the node (__HIP__): MFMA on gfx90a, gfx942 and gfx950.
 //
 // Every warp computes the same, and every lane compares its own accumulators with what the host computed in whole
 // numbers. What differs is counted for the SM that the warp ran on, so that a fault has a place.
@@ -19,11 +20,31 @@ typedef unsigned long long u64;
 // where a tensor unit keeps fewer bits than fp32 has (Hopper's for fp8: arXiv 2412.19437, section 3.3.2).
 #define INNER 32
 
+#ifdef __HIP__
+// Where a wave runs, from the registers HW_ID (4) and XCC_ID (20): XCC * 64 + shader engine * 16 + compute unit. Places
+// of the fields: AMD, "AMD Instinct MI200" and "MI300" Instruction Set Architecture; amd_device_functions.h of HIP.
+#define FIELD(NUMBER, FIRST, BITS) __builtin_amdgcn_s_getreg((((BITS) - 1) << 11) | ((FIRST) << 6) | (NUMBER))
+__device__ __forceinline__ u32 this_sm() {
+#ifdef __gfx90a__
+  return FIELD(4, 13, 3) * 16 + FIELD(4, 8, 4);
+#else
+  return FIELD(20, 0, 4) * 64 + FIELD(4, 13, 2) * 16 + FIELD(4, 8, 4);
+#endif
+}
+
+// Past a compute unit's own cache, both ways.
+#define PAST_L1_WRITE(PLACE, VALUE) __hip_atomic_store(PLACE, VALUE, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT)
+#define PAST_L1_READ(PLACE) __hip_atomic_load(PLACE, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT)
+#else
+#define PAST_L1_WRITE(PLACE, VALUE) __stcg(PLACE, VALUE)
+#define PAST_L1_READ(PLACE) __ldcg(PLACE)
+
 __device__ __forceinline__ u32 this_sm() {
   u32 number;
   asm volatile("mov.u32 %0, %%smid;" : "=r"(number));
   return number;
 }
+#endif
 
 // `seen` counts the warps that ran on each SM, `wrong` the results that differed there. `spoil` is an SM whose result
 // counts as wrong, to try whether it is found; no GPU has an SM 0xffffffff.
@@ -33,6 +54,56 @@ __device__ __forceinline__ void account(u32 differing, u32* seen, u32* wrong, u3
   if (differing) atomicAdd(&wrong[sm], differing);
   if ((threadIdx.x & 31) == 0) atomicAdd(&seen[sm], 1u);
 }
+
+#ifdef __HIP__
+// A wave of 64 lanes multiplies 16 by 16. operands: [set][lane][2], a lane's part of A and of B; sums: [tile][lane][4].
+// Which element is where: AMD, matrix_calculator.py (ROCm/amd_matrix_instruction_calculator).
+#define LANE_PART(NAME, TYPE, COUNT) typedef TYPE NAME __attribute__((ext_vector_type(COUNT)))
+LANE_PART(half4_, _Float16, 4);
+LANE_PART(short4_, short, 4);
+LANE_PART(float2_, float, 2);
+LANE_PART(float4_, float, 4);
+LANE_PART(int4_, int, 4);
+LANE_PART(double4_, double, 4);
+
+#define TENSOR_KERNEL(NAME, GIVEN, SUM, SUMS, PRODUCT)                                                                 \
+  extern "C" __global__ void __launch_bounds__(THREADS)                                                                \
+      NAME(const GIVEN* __restrict__ operands, const SUM* __restrict__ sums, u32 rounds, u32* seen, u32* wrong,        \
+           u32 spoil) {                                                                                                \
+    u32 lane = threadIdx.x & 63, differing = 0;                                                                        \
+    GIVEN a[SETS], b[SETS];                                                                                            \
+    SUMS d[TILES];                                                                                                     \
+    _Pragma("unroll") for (int s = 0; s < SETS; s++) {                                                                 \
+      a[s] = operands[(s * 64 + lane) * 2];                                                                            \
+      b[s] = operands[(s * 64 + lane) * 2 + 1];                                                                        \
+    }                                                                                                                  \
+    _Pragma("unroll 1") for (u32 done = 0; done < rounds; done += INNER) {                                             \
+      _Pragma("unroll") for (int j = 0; j < TILES; j++) d[j] = (SUMS)(SUM)0;                                           \
+      _Pragma("unroll 1") for (u32 r = 0; r < INNER; r++) {                                                            \
+        _Pragma("unroll") for (int s = 0; s < SETS; s++)                                                               \
+          _Pragma("unroll") for (int j = 0; j < TILES; j++)                                                            \
+            d[j] = PRODUCT(a[s], b[(s + j) % SETS], d[j], 0, 0, 0);                                                    \
+      }                                                                                                                \
+      _Pragma("unroll") for (int j = 0; j < TILES; j++)                                                                \
+        _Pragma("unroll") for (int i = 0; i < 4; i++)                                                                  \
+          differing += d[j][i] != sums[(j * 64 + lane) * 4 + i] * (SUM)INNER;                                          \
+    }                                                                                                                  \
+    account(differing, seen, wrong, spoil);                                                                            \
+  }
+
+TENSOR_KERNEL(tensor_bf16, short4_, float, float4_, __builtin_amdgcn_mfma_f32_16x16x16bf16_1k)
+TENSOR_KERNEL(tensor_fp16, half4_, float, float4_, __builtin_amdgcn_mfma_f32_16x16x16f16)
+TENSOR_KERNEL(tensor_fp64, double, double, double4_, __builtin_amdgcn_mfma_f64_16x16x4f64)
+#ifdef __gfx90a__
+TENSOR_KERNEL(tensor_int8, int, int, int4_, __builtin_amdgcn_mfma_i32_16x16x16i8)
+#else
+TENSOR_KERNEL(tensor_int8, long, int, int4_, __builtin_amdgcn_mfma_i32_16x16x32_i8)
+TENSOR_KERNEL(tensor_fp8, long, float, float4_, __builtin_amdgcn_mfma_f32_16x16x32_fp8_fp8)
+#endif
+#ifdef __gfx942__
+TENSOR_KERNEL(tensor_tf32, float2_, float, float4_, __builtin_amdgcn_mfma_f32_16x16x8_xf32)
+#endif
+#endif
 
 #if PROOF_TENSOR == 80 || PROOF_TENSOR == 89
 
@@ -217,8 +288,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     cache(u32* place, u32 words, u32 seed, u32 write, u32* seen, u32* wrong, u32 spoil) {
   u32 step = gridDim.x * THREADS, differing = 0;
   for (u32 i = blockIdx.x * THREADS + threadIdx.x; i < words; i += step) {
-    if (write) __stcg(place + i, mix(i + seed));
-    else differing += __ldcg(place + i) != mix(i + seed);
+    if (write) PAST_L1_WRITE(place + i, mix(i + seed));
+    else differing += PAST_L1_READ(place + i) != mix(i + seed);
   }
   account(differing, seen, wrong, spoil);
 }

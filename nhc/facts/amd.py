@@ -41,13 +41,16 @@ def parse_bad_pages(text: str) -> Tuple[int, int, int]:
 
 
 class KfdNode(NamedTuple):
-    """A GPU of the kfd topology: its number there, its GPU id, PCI address, hive, and the nodes XGMI joins it to."""
+    """A GPU of the kfd topology: its number there, its GPU id, PCI address, hive, the nodes XGMI joins it to, and what
+    compilers call its instruction set (`gfx942`), "" where kfd does not tell.
+    """
 
     number: int
     gpu_id: int
     pci: str
     hive: int
     peers: Tuple[int, ...]
+    architecture: str = ""
 
 
 def parse_properties(text: str) -> Dict[str, int]:
@@ -66,6 +69,12 @@ def address(properties: Mapping[str, int]) -> str:
     return f"{properties.get('domain', 0):04x}:{place >> 8 & 0xFF:02x}:{place >> 3 & 0x1F:02x}.{place & 7}"
 
 
+def architecture(properties: Mapping[str, int]) -> str:
+    """`gfx90a` of a node's gfx_target_version 90010: major, minor and stepping, two digits each."""
+    version = properties.get("gfx_target_version", 0)
+    return f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}" if version else ""
+
+
 def topology(host: Host) -> Tuple[KfdNode, ...]:
     """The GPUs that kfd knows. Empty where the driver's compute part is not there."""
     nodes = []
@@ -81,7 +90,8 @@ def topology(host: Host) -> Tuple[KfdNode, ...]:
             if end.get("type") == XGMI and "node_to" in end:
                 peers.add(end["node_to"])
         number = int(base.rsplit("/", 1)[-1])
-        nodes.append(KfdNode(number, gpu_id, address(own), own.get("hive_id", 0), tuple(sorted(peers))))
+        place, hive = address(own), own.get("hive_id", 0)
+        nodes.append(KfdNode(number, gpu_id, place, hive, tuple(sorted(peers)), architecture(own)))
     return tuple(nodes)
 
 

@@ -1,1 +1,1 @@
-"""A GPU proved in a second with nothing but its driver: processes of their own, one a GPU, that call libcuda."""
+"""A GPU proved in a second by processes of their own, one a GPU, that call libcuda, or AMD's libamdhip64."""

@@ -10,15 +10,16 @@ import struct
 import time
 from ctypes import c_double, c_uint, c_ulonglong
 
-from nhc.data.reader import read
-from nhc.gpu_proof import driver as cuda
 from nhc.gpu_proof import operands, patterns
+from nhc.gpu_proof.driver import OUT_OF_MEMORY, THREADS, DriverError
 from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
     from typing_extensions import TypeAlias
+
+    from nhc.gpu_proof.driver import Driver, Gpu
 
     Answer: TypeAlias = Dict[str, Any]
     Try: TypeAlias = "Callable[[int], Mapping[str, Any]]"
@@ -57,40 +58,19 @@ class ProofLimits(NamedTuple):
     spoil: int = NO_SM
 
 
-def prove(driver: cuda.Driver, seed: int, limits: ProofLimits, step: Callable[[str], None]) -> Answer:
-    """Prove the GPU that this process sees as its first. Raises CudaError, NoDriver."""
+def prove(driver: Driver, seed: int, limits: ProofLimits, step: Callable[[str], None]) -> Answer:
+    """Prove the GPU that this process sees as its first. Raises DriverError, NoDriver."""
     begun = time.monotonic()
     step("making a context")
-    gpu = cuda.Gpu(driver)
+    gpu = driver.gpus()[0]
     answer = _GpuProof(gpu, seed, limits, step).run(begun)
     step("giving back")  # where the proof fails, the end of this process does it
     gpu.close()
     return answer
 
 
-def texts(
-    capability: Tuple[int, int], version: Tuple[int, int]
-) -> Tuple[Dict[str, Tuple[operands.TensorKind, ...]], str]:
-    """The texts that this GPU and driver take, each with its kinds, the plain kernels' first; and why not more.
-
-    No text: the GPU is older than Volta, or the driver than CUDA 11.8, which first spoke PTX 7.8.
-    """
-    if version < (11, 8):
-        return {}, f"the driver speaks CUDA {version[0]}.{version[1]}, the proof takes 11.8 (driver 520) or newer"
-    if capability < (7, 0):
-        return {}, f"compute capability {capability[0]}.{capability[1]}, the proof takes 7.0 or newer"
-    if capability < (8, 0):
-        return {"gpu_proof_70.ptx": (operands.WMMA,)}, ""
-    found: Dict[str, Tuple[operands.TensorKind, ...]] = {"gpu_proof_80.ptx": operands.WARP_KINDS}
-    if capability < (8, 9):
-        return found, ""
-    if version < (12, 4):
-        return found, f"fp8: the driver speaks CUDA {version[0]}.{version[1]}, fp8 takes 12.4 (driver 550)"
-    return {**found, "gpu_proof_89.ptx": (operands.FP8,)}, ""
-
-
 class _GpuProof:
-    def __init__(self, gpu: cuda.Gpu, seed: int, limits: ProofLimits, step: Callable[[str], None]) -> None:
+    def __init__(self, gpu: Gpu, seed: int, limits: ProofLimits, step: Callable[[str], None]) -> None:
         self.gpu, self.seed, self.limits, self.step = gpu, seed, limits, step
         self.faults: List[Answer] = []
         self.missing: List[str] = []
@@ -98,17 +78,17 @@ class _GpuProof:
 
     def run(self, begun: float) -> Answer:
         gpu = self.gpu
-        self.sms = gpu.attribute(cuda.MULTIPROCESSORS)
+        self.sms = gpu.units
         free, total = gpu.memory()
         answer: Answer = {"name": gpu.name, "pci": gpu.pci, "seed": self.seed, "sms": self.sms, "free": free,
                           "total": total, "capability": list(gpu.capability)}  # fmt: skip
-        there, why = texts(gpu.capability, gpu.driver.version())
+        there, why = gpu.texts()
         if not there:
             return {**answer, "unsupported": why}
         kinds: List[operands.TensorKind] = []
         for number, (name, of_text) in enumerate(there.items()):
             self.step(f"loading {name}")
-            gpu.load(read(name), [*(kind.kernel for kind in of_text), *(PLAIN_KERNELS if number == 0 else ())])
+            gpu.load(name, [*(kind.kernel for kind in of_text), *(PLAIN_KERNELS if number == 0 else ())])
             kinds += [kind for kind in of_text if not self.limits.kinds or kind.name in self.limits.kinds]
         absent = set(self.limits.kinds) - {kind.name for kind in kinds}
         if absent:
@@ -155,7 +135,7 @@ class _GpuProof:
         seen, wrong = (struct.unpack(f"<{SMS}I", self.gpu.get(counts, SMS * 4)) for counts in (self.seen, self.wrong))
         took_part = sum(1 for count in seen if count)
         if took_part < self.sms:
-            self.missing.append(f"{kernel} ran on {took_part} of {self.sms} SMs")
+            self.missing.append(f"{kernel} ran on {took_part} of {self.sms} {self.gpu.unit}s")
         bad = {str(sm): count for sm, count in enumerate(wrong) if count}
         return {"sms": bad} if bad else {}
 
@@ -177,7 +157,7 @@ class _GpuProof:
                     return found
                 begun = time.monotonic()
                 found = self._on_every_sm(kind.kernel, blocks, given, sums, c_uint(rounds))
-                done = blocks * (cuda.THREADS // 32) * rounds * kind.operations
+                done = blocks * (THREADS // kind.lanes) * rounds * kind.operations
                 self._rate(kind.name, done, time.monotonic() - begun)
             return found
         finally:
@@ -191,13 +171,13 @@ class _GpuProof:
         return self._on_every_sm("units", self.sms * PER_SM, c_uint(UNITS_ROUNDS), c_uint(start), *ends)
 
     def _shared(self, seed: int) -> Mapping[str, Any]:
-        size = self.gpu.attribute(cuda.SHARED_BYTES)
+        size = self.gpu.shared_bytes
         self.gpu.allow_shared("shared_memory", size)
         words = (c_uint(size // 4), c_uint(SHARED_ROUNDS), c_uint(seed & NO_SM))
         return self._on_every_sm("shared_memory", self.sms * 2, *words, shared=size)
 
     def _cache(self, seed: int) -> Mapping[str, Any]:
-        size = self.gpu.attribute(cuda.L2_BYTES) * 6 // 10 // 4096 * 4096
+        size = self.gpu.l2_bytes * 6 // 10 // 4096 * 4096
         if not size:
             return {}
         place = self.gpu.allocate(size)
@@ -222,12 +202,16 @@ class _GpuProof:
         place: Optional[c_ulonglong] = None
         while place is None:
             if size < LEAST:
-                raise cuda.CudaError("cuMemAlloc_v2", 2, f"{max(free, 0) >> 20} MiB of memory are free")
+                raise DriverError(
+                    self.gpu.driver.name_of("cuMemAlloc_v2"),
+                    OUT_OF_MEMORY,
+                    f"{max(free, 0) >> 20} MiB of memory are free",
+                )
             size = size >> 21 << 21
             try:
                 place = self.gpu.allocate(size)
-            except cuda.CudaError as error:
-                if error.code != 2:
+            except DriverError as error:
+                if error.code != OUT_OF_MEMORY:
                     raise
                 size -= max(size // 8, 2 << 20)  # in pieces, or another process was quicker
         try:

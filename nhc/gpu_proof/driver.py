@@ -6,28 +6,41 @@ Calls and numbers: NVIDIA, CUDA Driver API. Only what the proof needs is here.
 from __future__ import annotations
 
 import ctypes
+import os
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
 
-from nhc.light import TYPE_CHECKING
+from nhc.data.reader import read
+from nhc.gpu_proof import operands
+from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Sequence, Tuple, Union
+    from typing import Any, Callable, Dict, List, Sequence, Tuple, Union
 
     from typing_extensions import TypeAlias
 
     Scalar: TypeAlias = "Union[c_int, c_uint, c_ulonglong, ctypes.c_double]"
 
-LIBRARY = "libcuda.so.1"
 THREADS = 256
 """Threads of a block, as in nhc/data/gpu_proof.cu."""
 
-# CUdevice_attribute and CUfunction_attribute
-MULTIPROCESSORS, L2_BYTES, MAJOR, MINOR, SHARED_BYTES = 16, 38, 75, 76, 97
 DYNAMIC_SHARED = 8
+"""CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES"""
+OUT_OF_MEMORY, ALREADY = 2, 704
+"""CUDA_ERROR_OUT_OF_MEMORY and _PEER_ACCESS_ALREADY_ENABLED; HIP has the same numbers."""
 
 
-class CudaError(Exception):
-    """A call of the driver failed: which, its CUresult, and that result's name."""
+class Attributes(NamedTuple):
+    """The numbers by which a library is asked for what a device is like."""
+
+    units: int
+    l2: int
+    shared: int
+    major: int
+    minor: int
+
+
+class DriverError(Exception):
+    """A call of the driver failed: which, its number, and that number's name."""
 
     def __init__(self, call: str, code: int, name: str) -> None:
         super().__init__(f"{call}: {name} ({code})")
@@ -35,37 +48,62 @@ class CudaError(Exception):
 
 
 class NoDriver(Exception):
-    """libcuda.so.1 cannot be loaded, or lacks a call that the proof needs: one line."""
+    """A library cannot be loaded, or lacks a call that the proof needs: one line."""
+
+
+def load_library(names: Sequence[str]) -> ctypes.CDLL:
+    """The first of these that can be loaded. Raises NoDriver."""
+    why = ""
+    for name in names:
+        try:
+            return ctypes.CDLL(name)
+        except OSError as error:
+            why = why or f"{name} cannot be loaded: {error}"
+    raise NoDriver(why)
 
 
 class Driver:
     """The library, initialized. `step` is called with the name of each call that may hang.
 
-    Raises NoDriver, CudaError.
+    Raises NoDriver, DriverError.
     """
 
-    def __init__(self, step: Callable[[str], None]) -> None:
-        step("loading libcuda")
-        try:
-            self._library = ctypes.CDLL(LIBRARY)
-        except OSError as error:
-            raise NoDriver(f"{LIBRARY} cannot be loaded: {error}") from None
-        step("cuInit")
+    libraries: Tuple[str, ...] = ("libcuda.so.1",)
+    """What it is called: the first that can be loaded is taken."""
+
+    def __init__(self, step: Callable[[str], None], visible: str) -> None:
+        self.show(visible)
+        step(f"loading {self.libraries[0].partition('.')[0]}")
+        self.library = load_library(self.libraries)
+        step(self.name_of("cuInit"))
         self.call("cuInit", c_uint(0))
 
+    def show(self, visible: str) -> None:
+        """Let this process see the GPUs of these names alone."""
+        os.environ.update(CUDA_DEVICE_ORDER="PCI_BUS_ID", CUDA_VISIBLE_DEVICES=visible)
+
+    def name_of(self, call: str) -> str:
+        """What this library calls a call of libcuda's."""
+        return call
+
     def call(self, name: str, *arguments: object) -> None:
-        """One call of the driver. Raises CudaError for any result but 0, NoDriver where the library lacks the call."""
+        """One call of the driver, by libcuda's name.
+
+        Raises DriverError for any result but 0, NoDriver where the library lacks the call.
+        """
+        name = self.name_of(name)
         try:
-            function = getattr(self._library, name)
+            function = getattr(self.library, name)
         except AttributeError:
-            raise NoDriver(f"{LIBRARY} has no {name}: the driver is too old") from None
+            raise NoDriver(f"{self.libraries[0]} has no {name}: the driver is too old") from None
         code = function(*arguments)
         if code:
-            raise CudaError(name, code, self._name(code))
+            raise DriverError(name, code, self.error_name(code))
 
-    def _name(self, code: int) -> str:
+    def error_name(self, code: int) -> str:
+        """What the library calls the result of a call."""
         text = c_char_p()
-        self._library.cuGetErrorName(c_int(code), byref(text))
+        self.library.cuGetErrorName(c_int(code), byref(text))
         return (text.value or b"unknown error").decode(errors="replace")
 
     def number(self, name: str, *arguments: object) -> int:
@@ -74,8 +112,9 @@ class Driver:
         self.call(name, byref(value), *arguments)
         return value.value
 
-    def devices(self) -> int:
-        return self.number("cuDeviceGetCount")
+    def gpus(self) -> List[Gpu]:
+        """Those that this process is to prove, each with a context; the last is the one that calls mean."""
+        return [Gpu(self, ordinal) for ordinal in range(self.number("cuDeviceGetCount"))]
 
     def version(self) -> Tuple[int, int]:
         """The newest CUDA that the driver speaks: (12, 4) for 12040."""
@@ -84,28 +123,52 @@ class Driver:
 
 
 class Gpu:
-    """A GPU (or an instance of one, under MIG) and a context on it, current in this thread. Raises CudaError.
+    """A GPU (or an instance of one, under MIG) and a context on it, current in this thread. Raises DriverError.
 
     `close` gives everything back; the end of the process does, too.
     """
 
+    attributes = Attributes(units=16, l2=38, shared=97, major=75, minor=76)
+    """CUdevice_attribute"""
+    unit = "SM"
+
     def __init__(self, driver: Driver, ordinal: int = 0) -> None:
         self.driver = driver
-        self.device = c_int(driver.number("cuDeviceGet", c_int(ordinal)))
         self._kernels: Dict[str, c_void_p] = {}
-        self.context = c_void_p()
-        driver.call("cuDevicePrimaryCtxRetain", byref(self.context), self.device)
+        self._texts: List[bytes] = []
+        self.device = self.open(ordinal)
         self.use()
+
+    def open(self, ordinal: int) -> c_int:
+        """Take the GPU of this number; what the library calls it."""
+        device = c_int(self.driver.number("cuDeviceGet", c_int(ordinal)))
+        self._context = c_void_p()
+        self.driver.call("cuDevicePrimaryCtxRetain", byref(self._context), device)
+        return device
 
     def use(self) -> None:
         """Make this GPU the one that the next calls mean."""
-        self.driver.call("cuCtxSetCurrent", self.context)
+        self.driver.call("cuCtxSetCurrent", self._context)
 
     def close(self) -> None:
         self.driver.call("cuDevicePrimaryCtxRelease_v2", self.device)
 
     def attribute(self, number: int) -> int:
         return self.driver.number("cuDeviceGetAttribute", c_int(number), self.device)
+
+    @property
+    def units(self) -> int:
+        """Its multiprocessors, or compute units."""
+        return self.attribute(self.attributes.units)
+
+    @property
+    def l2_bytes(self) -> int:
+        return self.attribute(self.attributes.l2)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory that a block may have."""
+        return self.attribute(self.attributes.shared)
 
     @property
     def name(self) -> str:
@@ -122,7 +185,11 @@ class Gpu:
 
     @property
     def capability(self) -> Tuple[int, int]:
-        return self.attribute(MAJOR), self.attribute(MINOR)
+        return self.attribute(self.attributes.major), self.attribute(self.attributes.minor)
+
+    def texts(self) -> Tuple[Dict[str, Tuple[operands.TensorKind, ...]], str]:
+        """The texts with kernels that this GPU and driver take, each with its kinds, and why not more."""
+        return operands.texts(self.capability, self.driver.version())
 
     def memory(self) -> Tuple[int, int]:
         """Bytes of memory: free, and in all."""
@@ -130,10 +197,15 @@ class Gpu:
         self.driver.call("cuMemGetInfo_v2", byref(free), byref(total))
         return free.value, total.value
 
-    def load(self, ptx: str, names: Sequence[str]) -> None:
-        """Load a text, which the driver translates for this GPU (or takes from its cache), and find its kernels."""
+    def code(self, name: str) -> bytes:
+        """A text as the driver takes it: PTX, which it translates for this GPU or takes from its cache."""
+        return read(name).encode()
+
+    def load(self, name: str, names: Sequence[str]) -> None:
+        """Load a text, and find its kernels."""
         module = c_void_p()
-        self.driver.call("cuModuleLoadData", byref(module), c_char_p(ptx.encode()))
+        self._texts.append(self.code(name))  # the driver may read it again
+        self.driver.call("cuModuleLoadData", byref(module), c_char_p(self._texts[-1]))
         for name in names:
             function = c_void_p()
             self.driver.call("cuModuleGetFunction", byref(function), module, c_char_p(name.encode()))
@@ -187,6 +259,27 @@ class Gpu:
             "cuLaunchKernel", self._kernels[kernel], c_uint(blocks), one, one, c_uint(THREADS), one, one,
             c_uint(shared), None, pointers, None,
         )  # fmt: skip
+        self.wait()
+
+    def reaches(self, other: Gpu) -> bool:
+        """Whether it reads and writes the other's memory by itself."""
+        return bool(self.driver.number("cuDeviceCanAccessPeer", self.device, other.device))
+
+    def reach(self, other: Gpu) -> None:
+        """Let it do so from now on."""
+        self.use()
+        try:
+            self.enable_peer(other)
+        except DriverError as error:
+            if error.code != ALREADY:
+                raise
+
+    def enable_peer(self, other: Gpu) -> None:
+        self.driver.call("cuCtxEnablePeerAccess", other._context, c_uint(0))
+
+    def copy_to(self, other: Gpu, target: c_ulonglong, place: c_ulonglong, size: int) -> None:
+        """Copy from this GPU's memory into another's, which it reaches, and wait for the end."""
+        self.driver.call("cuMemcpyPeer", target, other._context, place, self._context, c_size_t(size))
         self.wait()
 
     def wait(self) -> None:

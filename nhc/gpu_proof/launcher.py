@@ -15,7 +15,7 @@ import time
 
 from nhc.gpu_proof import operands
 from nhc.gpu_proof.device import NO_SM, ProofLimits, prove
-from nhc.gpu_proof.driver import CudaError, Driver, NoDriver
+from nhc.gpu_proof.driver import Driver, DriverError, NoDriver
 from nhc.gpu_proof.running import NAME
 from nhc.light import TYPE_CHECKING
 from nhc.system import children
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     Answer: TypeAlias = Dict[str, Any]
     Step: TypeAlias = Callable[[str], None]
+    Open: TypeAlias = Callable[[Step], Driver]
 
 ENDING = 1.0
 """Seconds that a killed process gets to be gone; one that stays is stuck in the kernel, and is left there."""
@@ -35,13 +36,13 @@ ENDING = 1.0
 class _Process:
     """One GPU's process: what it said last, and its answer."""
 
-    def __init__(self, visible: str, work: Callable[[Driver, Step], Any]) -> None:
+    def __init__(self, opened: Open, work: Callable[[Driver, Step], Any]) -> None:
         self.begun = time.monotonic()
         self.step = "starting"
         self.answer: Any = None
         self._status = -1
         self._text = b""
-        self.pid, [(self.fd, write)] = children.fork(lambda pipe: _child(pipe[1], visible, work))
+        self.pid, [(self.fd, write)] = children.fork(lambda pipe: _child(pipe[1], opened, work))
         os.close(write)
 
     def read(self) -> bool:
@@ -84,7 +85,7 @@ class _Process:
         return True
 
 
-def _child(fd: int, visible: str, work: Callable[[Driver, Step], Any]) -> None:
+def _child(fd: int, opened: Open, work: Callable[[Driver, Step], Any]) -> None:
     """In the new process: nothing of the caller's stays open, so that nobody waits for one that hangs."""
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
@@ -95,7 +96,6 @@ def _child(fd: int, visible: str, work: Callable[[Driver, Step], Any]) -> None:
             name.write(NAME)
     except OSError:
         pass  # no /proc, or a kernel that refuses it: the proof does not need it
-    os.environ.update(CUDA_DEVICE_ORDER="PCI_BUS_ID", CUDA_VISIBLE_DEVICES=visible)
 
     def send(said: Answer) -> None:
         os.write(fd, json.dumps(said).encode() + b"\n")
@@ -108,8 +108,8 @@ def _child(fd: int, visible: str, work: Callable[[Driver, Step], Any]) -> None:
         send({"step": name})
 
     try:
-        answer = work(Driver(step), step)
-    except CudaError as error:
+        answer = work(opened(step), step)
+    except DriverError as error:
         answer = {"error": {"step": last, "call": error.call, "code": error.code, "name": error.name}}
     except NoDriver as error:
         answer = {"error": {"step": last, "driver": str(error)}}
@@ -133,21 +133,34 @@ def _all(work: Sequence[_Process], timeout: float) -> List[Any]:
     return [process.end() for process in work]
 
 
+def _opener(visible: str, architecture: str) -> Open:
+    """What loads the library for these GPUs: HIP's where they have an architecture."""
+    if not architecture:
+        return lambda step: Driver(step, visible)
+    from nhc.gpu_proof.hip import HipDriver
+
+    return lambda step: HipDriver(step, visible, architecture)
+
+
 def carry_out(request: Answer) -> Answer:
     """Prove the GPUs of a request; the answer has `gpus` in the request's order, and `pairs`.
 
     A request has `gpus` (each with `visible`, its name in CUDA_VISIBLE_DEVICES, and `seconds` and `memory` as in
-    ProofLimits), `kinds`, `thorough`, `seed`, `pairs` (whether to copy between them) and `timeout` in seconds.
+    ProofLimits), `kinds`, `thorough`, `seed`, `pairs` (whether to copy between them) and `timeout` in seconds. One for
+    AMD's GPUs has their `architecture` besides, and their PCI addresses as names.
     """
     seed, kinds = int(request["seed"]), tuple(request["kinds"])
-    for kind in (*operands.WARP_KINDS, operands.FP8):  # once, for all processes: they inherit it
+    architecture = request.get("architecture", "")
+    for kind in operands.MFMA.get(
+        architecture, (*operands.WARP_KINDS, operands.FP8)
+    ):  # once, for all processes: they inherit it
         if not kinds or kind.name in kinds:
             operands.problem(kind, seed)
 
     def one(gpu: Answer) -> _Process:
         spoil = int(request.get("spoil", NO_SM))
         limits = ProofLimits(float(gpu["seconds"]), int(gpu["memory"]), kinds, bool(request["thorough"]), spoil)
-        return _Process(gpu["visible"], lambda driver, step: prove(driver, seed, limits, step))
+        return _Process(_opener(gpu["visible"], architecture), lambda driver, step: prove(driver, seed, limits, step))
 
     timeout = float(request["timeout"])
     found = _all([one(gpu) for gpu in request["gpus"]], timeout)
@@ -157,7 +170,8 @@ def carry_out(request: Answer) -> Answer:
     if request["pairs"] and len(able) > 1:
         from nhc.gpu_proof import pairs
 
-        [copies] = _all([_Process(",".join(able), lambda driver, step: pairs.prove(driver, seed, step))], timeout)
+        together = _opener(",".join(able), architecture)
+        [copies] = _all([_Process(together, lambda driver, step: pairs.prove(driver, seed, step))], timeout)
     return {"gpus": found, "pairs": copies}
 
 

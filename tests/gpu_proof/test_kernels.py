@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nhc.gpu_proof import device, operands, patterns
+from nhc.gpu_proof import operands, patterns
 from nhc_ptx.compile import DATA, TEXTS, assemble, installed
 from tests.support.require import need
 
@@ -53,6 +53,21 @@ def test_every_generation_takes_its_text_without_spilling_registers(name, archit
     assert [line for line in spilled if "0 bytes spill stores, 0 bytes spill loads" not in line] == []
 
 
+@pytest.mark.thorough
+def test_amds_own_compiler_makes_machine_code_of_the_source():
+    """hiprtc needs no GPU. Debian 12 has that of ROCm 5.2, which knows gfx90a and none of the newer ones."""
+    program = (
+        "import sys; from nhc.gpu_proof import hip; from nhc.gpu_proof.driver import load_library;"
+        "sys.stdout.buffer.write(hip.compiled(load_library(hip.HipDriver.libraries), 'gfx90a'))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, cwd=ROOT, check=False)
+    need("hiprtc", done.returncode == 0, done.stderr.decode().strip()[-300:])
+    names = {kind.kernel for kind in operands.MFMA["gfx90a"]} | {"units", "shared_memory", "cache", *patterns.KERNELS}
+
+    assert done.stdout.startswith(b"\x7fELF")
+    assert [name for name in names if f"{name}.kd\0".encode() not in done.stdout] == []
+
+
 @pytest.mark.parametrize(("name", "version"), [("70", "7.8"), ("80", "7.8"), ("89", "8.4")])
 def test_the_texts_are_old_enough_for_the_drivers_they_name(name, version):
     assert f".version {version}\n" in (DATA / f"gpu_proof_{name}.ptx").read_text()
@@ -78,7 +93,9 @@ def test_the_source_and_the_host_count_alike(constant, value):
 
 
 @pytest.mark.parametrize(
-    "kind", [*operands.WARP_KINDS, operands.FP8, operands.WMMA], ids=lambda kind: f"{kind.name}-{kind.columns}"
+    "kind",
+    [*operands.WARP_KINDS, operands.FP8, operands.WMMA, *operands.MFMA["gfx942"]],
+    ids=lambda kind: f"{kind.name}-{kind.columns}",
 )
 def test_sums_stay_exact_in_the_shortest_accumulator(kind):
     """14 bits: what Hopper's tensor cores keep of an fp8 product (arXiv 2412.19437)."""
@@ -92,7 +109,7 @@ def test_a_seed_decides_the_operands():
 
 @pytest.mark.parametrize("capability", [(7, 0), (7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (10, 3), (12, 0)])
 def test_every_generation_has_its_texts(capability):
-    there, why = device.texts(capability, (12, 4))
+    there, why = operands.texts(capability, (12, 4))
 
     assert there
     assert not why

@@ -1,4 +1,4 @@
-"""A libcuda.so.1 of our own making, which carries out the GPU proof's kernels on the processor (cuda.c)."""
+"""Libraries of our own making, which carry out the GPU proof's kernels on the processor: cuda.c, and hip.c upon it."""
 
 import shutil
 import subprocess
@@ -10,10 +10,10 @@ HERE = Path(__file__).resolve().parent
 FLAGS = ("-std=c11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC")
 
 
-def build(directory: Path) -> Path:
-    """Compile the library into a directory, for LD_LIBRARY_PATH."""
+def build(directory: Path, source: str = "cuda.c", library: str = "libcuda.so.1") -> Path:
+    """Compile a library into a directory, for LD_LIBRARY_PATH."""
     compiler = shutil.which("cc") or shutil.which("gcc")
-    need("cc", compiler, "the fake CUDA driver is built from C")
+    need("cc", compiler, "the fake driver is built from C")
     assert compiler
-    subprocess.run([compiler, *FLAGS, "-o", str(directory / "libcuda.so.1"), str(HERE / "cuda.c"), "-lm"], check=True)
+    subprocess.run([compiler, *FLAGS, "-o", str(directory / library), str(HERE / source), "-lm"], check=True)
     return directory

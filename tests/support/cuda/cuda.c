@@ -57,14 +57,18 @@ static Result fate(const char *call) {
 }
 #define FATE() do { Result code_ = fate(__func__); if (code_) return code_; } while (0)
 
-Result cuInit(unsigned flags) {
-  (void)flags;
+static void read_words(void) {
   const char *said = getenv("FAKE_CUDA");
   snprintf(text, sizeof text, "%s", said ? said : "");
   for (char *at = strtok(text, " "); at && word_count < 64; at = strtok(NULL, " ")) words[word_count++] = at;
   sms = whole("sms", 4); version = whole("version", 12040);
   capability = whole("capability", 90); peers = whole("peers", 1);
   memory_size = (size_t)whole("memory", 512) << 20; used = (size_t)whole("used", 0) << 20;
+}
+
+Result cuInit(unsigned flags) {
+  (void)flags;
+  read_words();
   const char *shown = getenv("CUDA_VISIBLE_DEVICES"); /* NUMBER, or GPU-b100000NUMBER-..., MIG-b100000NUMBER-... */
   for (const char *at = shown; at && *at; at = strchr(at, ',') ? strchr(at, ',') + 1 : "")
     visible[seen_gpus++] = atoi(isdigit((unsigned char)*at) || strlen(at) < 12 ? at : at + 11);
