@@ -168,11 +168,19 @@ class Hub:
             try:
                 queue.put_nowait(event)
             except asyncio.QueueFull:
-                self._viewers.discard(queue)
                 self.dropped += 1
-                while not queue.empty():
-                    queue.get_nowait()
-                queue.put_nowait(None)
+                self._let_go(queue)
+
+    def _let_go(self, queue: asyncio.Queue[Optional[StreamMessage]]) -> None:
+        self._viewers.discard(queue)
+        while not queue.empty():
+            queue.get_nowait()
+        queue.put_nowait(None)
+
+    async def end_streams(self, _app: object) -> None:
+        """The server ends: it would wait for its streams, and these do not end by themselves."""
+        for queue in list(self._viewers):
+            self._let_go(queue)
 
     @property
     def viewers(self) -> int:

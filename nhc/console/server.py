@@ -77,6 +77,7 @@ class Server:
             if added.resource is not None:
                 scopes[route.method, added.resource.canonical] = route.scope
         app.on_response_prepare.append(add_headers)
+        app.on_shutdown.append(self.hub.end_streams)
         app.cleanup_ctx.append(self._reading)
         return app
 

@@ -100,7 +100,8 @@ class Running:
 
     def stop(self):
         self.loop.call_soon_threadsafe(self.task.cancel)
-        self.thread.join(60)
+        self.thread.join(50)  # a stream that it waited for would hold it up for 60
+        assert not self.thread.is_alive(), "the console has not ended"
 
     def ask(self, method, path, body=None, who=None, **headers):
         """Status, value (JSON or text) and headers of one request."""

@@ -370,6 +370,14 @@ def test_a_timeline_shows_gaps_as_gaps(console, site):
     assert console.ask("GET", "/api/node/b1/timeline?from=x")[0] == 409
 
 
+def test_an_open_page_does_not_hold_up_the_end_of_the_console(site):
+    found = settings(free_ports(1)[0])
+    running = Running(found, StoreSource(site.store, found.stale), site.store)
+    with stream_of(running) as stream:
+        running.stop()
+        assert b"letters" not in stream.read(), "it ends"
+
+
 def test_the_stream_tells_what_changes_and_resumes(console, site):
     stream = urllib.request.urlopen(f"http://{console.address}/api/stream", timeout=60)
     assert next_event(stream)[0] == "resync"

@@ -10,8 +10,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from nhc.ports.adapter import REMEDY_OWNER, Effect, Mark
+from nhc.ports.adapter import REMEDY_OWNER, AdapterError, Effect, Mark
 from nhc.ports.marks import mark_text
+from nhc_adapters.kubernetes.nodes.following import SYNC
 from nhc_adapters.kubernetes.nodes.marks import OUT_OF_SERVICE
 from nhc_adapters.kubernetes.plugin import Adapter
 from tests.support.http_server import Handler, serving
@@ -157,6 +158,15 @@ def test_without_the_right_to_watch_nodes_are_listed(cluster):
     assert not {one.name: one for one in cluster.adapter.nodes()}["n001"].available
     rounds(cluster, 3)
     assert cluster.asked["watch"] == watched == 2
+
+
+def test_without_the_right_to_list_nodes_it_is_said_at_once(cluster):
+    cluster.unreadable.add("nodes")
+    began = time.monotonic()
+    for _round in range(2):
+        with pytest.raises(AdapterError, match="403"):
+            cluster.adapter.nodes()
+    assert time.monotonic() - began < SYNC / 2
 
 
 def test_a_silent_watch_is_not_believed(cluster):

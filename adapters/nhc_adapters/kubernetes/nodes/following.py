@@ -43,6 +43,7 @@ class FollowedNodes:
     def _failed(self, cause: str) -> None:
         if cause:
             self._stop.set()
+            self._reflector.synced.set()  # nobody waits for what will not come; `following` is false from here on
 
     def all(self) -> List[Dict[str, Any]]:
         """The node objects. Where the watch is not sure to be up to date, they are listed. Raises AdapterError."""
