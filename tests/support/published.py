@@ -41,7 +41,7 @@ def published(name: str) -> Dict[str, Any]:
 
 
 def install(client: Client, definitions: Sequence[Dict[str, Any]]) -> None:
-    """Have the API server serve these kinds, unless it was asked before; returns once each can be listed."""
+    """Have the API server serve these kinds, unless it was asked before; returns once each is there for clients."""
     wanted = [one for one in definitions if _key(client, one) not in SERVED]
     for one in wanted:
         client.post(DEFINITIONS, one)
@@ -71,12 +71,17 @@ def _is_there(client: Client, one: Dict[str, Any]) -> bool:
 
 
 def _is_served(client: Client, one: Dict[str, Any]) -> bool:
+    """It can be listed, and the server names it, which it may do later: clients ask for the names first."""
     spec = one["spec"]
+    group, plural = spec["group"], spec["names"]["plural"]
     try:
         for version in spec["versions"]:
-            client.get(f"/apis/{spec['group']}/{version['name']}/{spec['names']['plural']}", limit="1")
+            path = f"/apis/{group}/{version['name']}"
+            client.get(f"{path}/{plural}", limit="1")
+            if plural not in {kind["name"] for kind in client.get(path)["resources"]}:
+                return False
+        return group in {named["name"] for named in client.get("/apis")["groups"]}
     except ApiError as error:
         if error.status != 404:
             raise
         return False
-    return True

@@ -309,12 +309,12 @@ def test_conditions_named_as_draino_is_told_are_the_only_ones_that_count(kube: K
 
 def test_no_wrong_node_is_marked_and_none_missed_in_a_storm_with_restarts(kube: Kube) -> None:
     chance = random.Random(7)
-    nodes = [kube.node(f"n{number:02}", fake=False) for number in range(60)]
+    nodes = [kube.node(f"n{number:02}", fake=False) for number in range(30)]
     heal(kube, *nodes)
     state = dict.fromkeys(nodes, "True")
     ours = Running(kube, settings(kube))
     ours.start()
-    for number in range(2000):
+    for number in range(600):
         name = chance.choice(nodes)
         kind, status = chance.choice(
             [("NhcHealthy", "False"), ("NhcHealthy", "True"), ("NhcHealthy", "Unknown"), ("Other", "True")]
@@ -322,7 +322,7 @@ def test_no_wrong_node_is_marked_and_none_missed_in_a_storm_with_restarts(kube: 
         if kind == "NhcHealthy":
             state[name] = status
         kube.set_condition(name, kind, status, "Xid79" if status == "False" else "Test", "check_gpu_lost: gone")
-        if number % 400 == 399:
+        if number % 120 == 119:
             ours.close()
             ours = Running(kube, settings(kube))
             ours.start()

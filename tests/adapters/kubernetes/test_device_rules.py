@@ -15,7 +15,7 @@ import pytest
 from nhc.policy.decide import Policy
 from nhc.policy.devices import DEVICE, DeviceSettings
 from nhc.policy.limits import Limit
-from nhc_adapters.kubernetes.api.client import MERGE_PATCH, node_path
+from nhc_adapters.kubernetes.api.client import MERGE_PATCH, namespaced, node_path
 from nhc_adapters.kubernetes.controller.controller import Controller
 from nhc_adapters.kubernetes.controller.http_server import metrics
 from nhc_adapters.kubernetes.devices.rules import NO_EXECUTE, NO_SCHEDULE, TAINT
@@ -375,6 +375,8 @@ sys.exit(main(sys.argv[1:]))
             process.kill()
             process.wait()
     assert process.returncode == -signal.SIGKILL, (tmp_path / "log").read_text()
+    lease = namespaced(cluster.kube.namespace, "leases", "nhc-controller", "apis/coordination.k8s.io/v1")
+    cluster.kube.admin.patch(lease, {"spec": {"leaseDurationSeconds": 1}}, MERGE_PATCH)  # not the 15 of the dead one
     with running(cluster, devices=DeviceRuleSettings(KEEP, NO_EXECUTE)):
         cluster.fail(node, 3)
         until(lambda: cluster.out(node) == {"gpu-3": NO_EXECUTE}, 60)
