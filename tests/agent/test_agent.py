@@ -123,7 +123,7 @@ def test_sigterm_at_any_point_leaves_files_whole(agent, tmp_path):
 @pytest.mark.slow
 def test_a_hung_check_holds_up_nobody(agent, tmp_path):
     good = flag(tmp_path)
-    agent.configure(f"* |every 300ms, timeout 5s| sleep 60\n{wants(good, '100ms')}")
+    agent.configure(f"* |every 300ms, timeout 8s| sleep 60\n{wants(good, '100ms')}")
     agent.start(wait=False)
     until(lambda: agent.get("/livez")[0] == 200)
     assert agent.get("/healthz")[0] == 503  # the checks of the first round are not all there yet
@@ -132,7 +132,7 @@ def test_a_hung_check_holds_up_nobody(agent, tmp_path):
     good.unlink()
     began = time.monotonic()
     until(lambda: [p for p in agent.report()["results"] if p["check"] == "check_file_test" and p["verdict"] == "CRIT"])
-    assert time.monotonic() - began < 4  # and not when the hung one is given up
+    assert time.monotonic() - began < 7  # and not when the hung one is given up
     slow = next(result for result in agent.report()["results"] if result["check"] == "sleep")
     assert (slow["verdict"], slow["reason"]) == ("UNKNOWN", "CheckTimeout")
 

@@ -382,7 +382,7 @@ def test_where_a_source_never_answers_its_other_tasks_are_not_tried_one_after_th
     done = in_turn([pipe, *numbered(3), lambda: "other"], ["gpu"] * 4 + [""], {0: 0.3})
 
     assert [one.how for one in done] == ["timeout", "source-hung", "source-hung", "source-hung", "done"]
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 30
 
 
 def test_a_task_that_hangs_once_the_source_has_answered_costs_itself_alone(tmp_path):

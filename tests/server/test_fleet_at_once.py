@@ -116,14 +116,16 @@ def test_a_year_is_pruned_while_reports_come_in(tmp_path):
 
         worker = threading.Thread(target=work)
         worker.start()
+        begun = time.monotonic()
         try:
             done = prune(store, Keep(), now, segments=str(tmp_path / "old"), by="test", with_evidence=False)
         finally:
+            whole = time.monotonic() - begun
             end.set()
             worker.join(60)
         assert done.rows["report_history"] > 60_000
         assert took
-        assert max(took) < 5.0, max(took)
+        assert max(took) < max(1.0, whole / 3), (max(took), whole)
         with store.read() as connection:
             oldest = connection.scalar(sa.select(sa.func.min(schema.report_history.c.started)))
             seen = verify(connection, store.anchor)
