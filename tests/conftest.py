@@ -59,17 +59,16 @@ def pytest_collection():
 #: What is started or built once for all its tests, and so has one process of several (pytest-xdist's groups): the
 #: longest first. Everything else is shared out by files. A name is a folder, a file, a session's fixture or a marker.
 TOGETHER = {
-    # What writes to the kernel's log, of which a machine has one, and Ansible, whose machines read it as their own.
+    # What writes to the kernel's log, of which a machine has one, and the machines, which read it as their own.
     "kernel log": (
         "systemd",
-        "npd",
         "tests/checks/test_kmsg.py",
         "tests/kernlog/test_sequences_kmsg.py",
         "tests/drills/test_on_node.py",
-        "tests/ansible/",
+        "tests/ansible/test_fleet_check.py",
     ),
     "slurm": ("running_cluster",),
-    "packages": ("tests/packaging/",),
+    "packages": ("release",),
     "slurm's hooks": ("hooked",),
 }
 

@@ -45,7 +45,9 @@ class JobCorner:
         self.kube, self.store = kube, store
         self.nodes = [kube.node(f"n{number}", fake=False) for number in (1, 2, 3)]
         kube.ready(*self.nodes)
-        self.controller = KubernetesJobController({"namespaces": kube.namespace}, client=kube.strict())
+        client = kube.strict()
+        client.retry_for = 2.0  # a failed pod's log is asked for, and no kubelet of these nodes will ever give it
+        self.controller = KubernetesJobController({"namespaces": kube.namespace}, client=client)
         self.loop = JobLoop(store, parse(settings), {"kubernetes": self.controller})
         self.operator = Operator(kube.client(kube.plane.token), kube.namespace)
         self.said = []
