@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from typing import Any
 
 from nhc.host import Host
@@ -28,7 +27,7 @@ def test_a_real_slurm_answers_and_says_what_it_thinks_of_a_node(cluster: Any) ->
 
 def test_a_slurm_that_is_gone_is_a_warning(cluster: Any) -> None:
     host = Host(settings={"SLURM_CONF": str(cluster.conf)})
-    cluster.kill("slurmctld", signal.SIGKILL)
+    cluster.lose_controller()
     try:
         found = judge(host, "check_scheduler_ping -r slurm")
         assert (found.verdict, found.reason) == (Verdict.WARN, "SchedulerSilent"), found

@@ -23,7 +23,7 @@ from tests.support.ssh import sshd
 from tests.support.waiting import until
 
 NODE = "n2"
-KILLS = int(os.environ.get("NHC_KILLS", "5"))
+KILLS = int(os.environ.get("NHC_KILLS", "3"))
 """50 take some minutes."""
 SIZE = 200_000
 

@@ -29,7 +29,7 @@ from tests.support.waiting import until
 ROOT = Path(__file__).resolve().parents[2]
 NODES = ["n1", "n2", "n3", "n4", "n5"]
 MINE = "NHC-GATE:"
-KILLS = int(os.environ.get("NHC_KILLS", "8"))
+KILLS = int(os.environ.get("NHC_KILLS", "5"))
 """50 take some minutes."""
 
 # Prints what nhc/data/triad.c prints. It waits while `hold` is there, is slow where `slow` is, dies where `dies` is.
@@ -396,7 +396,7 @@ def test_persons_open_and_close_gates(node, cluster):
 def test_a_scheduler_that_does_not_answer_is_said_and_nothing_is_tested(node, cluster):
     one = node("n1")
     away = one.settings.read_text().replace(str(cluster.conf), "/nonexistent/slurm.conf")
-    away = away.replace("[adapter]", '[adapter]\ntimeout = "2s"')
+    away = away.replace("[adapter]", '[adapter]\ntimeout = "1s"')
     one.settings.write_text(away)
     said = one.gate("boot", "--apply", status=1)
     assert "the scheduler does not answer" in said
@@ -407,7 +407,7 @@ def test_a_scheduler_that_does_not_answer_is_said_and_nothing_is_tested(node, cl
 
 def test_boot_waits_for_a_controller_that_comes_back(node, cluster):
     one = node("n1")
-    cluster.kill("slurmctld")
+    cluster.lose_controller()
     words = [*one.argv("boot", "--apply"), "--patience", "90s"]
     boot = subprocess.Popen(words, env=one.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:

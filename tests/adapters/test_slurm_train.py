@@ -22,7 +22,7 @@ from tests.support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 NODES = ["t1", "t2", "t3", "t4"]
-KILLS = int(os.environ.get("NHC_KILLS", "8"))
+KILLS = int(os.environ.get("NHC_KILLS", "5"))
 """50 take some minutes."""
 EXTRA = "RebootProgram=/bin/true\nResumeTimeout=60\n"
 CODE = "import sys; from nhc.cli.main import main; sys.exit(main(sys.argv[1:]))"

@@ -123,7 +123,7 @@ def test_a_node_that_cannot_be_reached_is_never_drained_nor_resumed(slurm, clust
 
 
 def test_a_controller_that_is_down_is_one_line_and_3(slurm, cluster):
-    cluster.kill("slurmctld")
+    cluster.lose_controller()
     done = slurm.check("--from", "slurm")
     assert (done.returncode, len(done.stderr.splitlines())) == (3, 1)
     assert "--from slurm: " in done.stderr

@@ -21,6 +21,7 @@ from tests.support.waiting import until
 
 NEEDED = ("slurmctld", "slurmd", "scontrol", "sinfo", "sbatch", "munged")
 ROOT_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+PATIENT = "MessageTimeout=10\n"
 
 
 def missing() -> List[str]:
@@ -81,7 +82,7 @@ class Cluster:
             SlurmctldParameters=enable_configless
             SlurmctldTimeout=120
             SlurmdTimeout=300
-            MessageTimeout=10
+            {PATIENT.strip()}
             BatchStartTimeout=10
             KillWait=2
             UnkillableStepTimeout=30
@@ -118,7 +119,7 @@ class Cluster:
         self.start_controller()
         for name in self.nodes:
             self.start_node(name)
-        self._wait("slurmd", lambda: all(self.state(name) == "idle" for name in self.nodes))
+        self._wait("slurmd", lambda: not self._not_idle())
 
     def _wait(self, daemon: str, ready: Callable[[], Any], seconds: float = 60.0) -> None:
         """Wait for a daemon; one that does not come is named with the end of its log."""
@@ -134,6 +135,7 @@ class Cluster:
         return "\n".join(said) or f"{daemon} wrote nothing"
 
     def start_controller(self) -> None:
+        self.conf.write_text(self.conf.read_text().replace("MessageTimeout=1\n", PATIENT))
         self._start("slurmctld", ["slurmctld", "-D", "-f", str(self.conf)])
         self._wait("slurmctld", self.answers)
 
@@ -190,19 +192,26 @@ class Cluster:
         daemon.send_signal(number)
         daemon.wait(60)
 
+    def lose_controller(self) -> None:
+        """Kill slurmctld until `start_controller`: until then a command asks for it a second long, not ten."""
+        self.kill("slurmctld")
+        self.conf.write_text(self.conf.read_text().replace(PATIENT, "MessageTimeout=1\n"))
+
     def stop(self) -> None:
         """End every daemon, the nodes first. A job's own processes go with its slurmd's session's step daemons."""
         if self.daemons.get("slurmctld"):
             with contextlib.suppress(subprocess.TimeoutExpired):  # a controller that hangs is ended below all the same
                 self.run("scancel", "--full", "--user=root", check=False)
-        for name in sorted(self.daemons, key=lambda name: (name == "munged", name == "slurmctld")):
-            daemon = self.daemons.pop(name)
-            daemon.terminate()
-            try:
-                daemon.wait(20)
-            except subprocess.TimeoutExpired:
-                daemon.kill()
-                daemon.wait(60)
+        for names in (set(self.daemons) - {"slurmctld", "munged"}, {"slurmctld"}, {"munged"}):
+            ending = [self.daemons.pop(name) for name in names & set(self.daemons)]
+            for daemon in ending:
+                daemon.terminate()
+            for daemon in ending:
+                try:
+                    daemon.wait(20)
+                except subprocess.TimeoutExpired:
+                    daemon.kill()
+                    daemon.wait(60)
 
     # Commands.
 
@@ -230,8 +239,15 @@ class Cluster:
         By a list of all: whether processors are in use is counted anew only where all nodes are asked for, and a node
         asked for by itself stays `drng` or `mix` after its job (_slurm_rpc_dump_node_single, src/slurmctld/proc_req.c).
         """
+        return self._states().get(node, "")
+
+    def _states(self) -> Dict[str, str]:
         lines = self.run("sinfo", "-h", "-N", "-p", "work", "-o", "%N %t").stdout.splitlines()
-        return next((state for name, state in map(str.split, lines) if name == node), "")
+        return dict(line.split() for line in lines)
+
+    def _not_idle(self) -> List[str]:
+        states = self._states()
+        return [name for name in self.nodes if states.get(name) != "idle"]
 
     def reason(self, node: str) -> str:
         """Its reason without who set it and when."""
@@ -257,9 +273,10 @@ class Cluster:
             until(self._end_jobs, 60, what="jobs to end")
 
         def idle() -> bool:
-            for name in self.nodes:
+            away = self._not_idle()
+            for name in away:
                 self._bring_back(name)
-            return all(self.state(name) == "idle" for name in self.nodes)
+            return not away
 
         until(
             idle, 120, what="all nodes to be idle", said=lambda: {name: self.show(name)["State"] for name in self.nodes}
