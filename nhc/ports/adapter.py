@@ -309,10 +309,11 @@ class MarksDevices(Protocol):
     It marks as the same owner, and by the same rules, as it marks nodes.
     """
 
-    def device_states(self) -> Sequence[DeviceState]:
+    def device_states(self, nodes: Optional[Sequence[str]] = None) -> Sequence[DeviceState]:
         """Each accelerator that can be marked, and each that carries a mark, of the nodes that `nodes` has read last.
 
-        Raises AdapterError.
+        With `nodes` only of these, and read anew: something is about to be done to them. Without, it may be what a
+        watch has kept. Raises AdapterError.
         """
         ...
 

@@ -73,12 +73,12 @@ class Actuators:
         """Raises AdapterError."""
         return self.marker.nodes(names)
 
-    def device_states(self) -> List[DeviceState]:
-        """The accelerators that can be marked alone, of the nodes that were read last; none where the adapter marks
-        nodes alone. Raises AdapterError.
+    def device_states(self, nodes: Optional[Sequence[str]] = None) -> List[DeviceState]:
+        """The accelerators that can be marked alone, of the nodes that were read last, or of these as they are at this
+        moment; none where the adapter marks nodes alone. Raises AdapterError.
         """
         marker: object = self.marker
-        return list(marker.device_states()) if isinstance(marker, MarksDevices) else []
+        return list(marker.device_states(nodes)) if isinstance(marker, MarksDevices) else []
 
     def mark(self, cases: Sequence[EpisodeCase], now: float) -> Dict[int, Applied]:
         """Set the marks of these episodes, those of nodes in one call; by episode.

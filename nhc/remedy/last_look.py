@@ -81,7 +81,8 @@ def held_back(
     """Those that are not to be sent after all, and why; "" where somebody has changed the row. Raises StoreError."""
     try:
         states = {one.name: one for one in actuators.states([order.node for order in orders])}
-        devices = actuators.device_states() if any(order.about.known for order in orders) else []
+        alone = [order.node for order in orders if order.about.known]
+        devices = actuators.device_states(alone) if alone else []
         blind = ""
     except AdapterError as error:
         states, devices, blind = {}, [], f"the cluster cannot be asked about its nodes: {printable(str(error))}"

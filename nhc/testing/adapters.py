@@ -113,6 +113,7 @@ class AdapterContract:
             (JobMessages, "tell_job", ("7", "text")),
             (OtherJobs, "other_jobs", ("n1", "user", "7")),
             (Power, "repair", (Operation.REBOOT, ["n1"], "why")),
+            (MarksDevices, "device_states", (["n1"],)),
             (MarksDevices, "mark_device", ("n1", DeviceId("0000:3b:00.0"), Mark("why"))),
             (MarksDevices, "clear_device", ("n1", DeviceId("0000:3b:00.0"))),
         ):

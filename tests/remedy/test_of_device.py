@@ -208,7 +208,7 @@ def test_an_adapter_that_marks_nodes_alone_marks_the_node(gpus):
 
 
 def test_devices_that_cannot_be_read_move_nothing(gpus, monkeypatch):
-    def fails(_marker):
+    def fails(_marker, _nodes=None):
         raise AdapterError("the server does not answer")
 
     with monkeypatch.context() as away:

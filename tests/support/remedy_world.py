@@ -320,8 +320,9 @@ class FakeMarker(MadeUpScheduler[Node]):
 class FakeCluster(FakeMarker):
     """One that marks devices, too."""
 
-    def device_states(self) -> List[DeviceState]:
-        return [one for node in self.world.nodes.values() if not node.gone for one in node.devices.values()]
+    def device_states(self, nodes: Optional[Sequence[str]] = None) -> List[DeviceState]:
+        known = [one for one in self.world.nodes.values() if not one.gone and (nodes is None or one.name in nodes)]
+        return [device for node in known for device in node.devices.values()]
 
     def mark_device(self, node: str, device: DeviceId, mark: Mark) -> Applied:
         self.world.boundary("before a device is marked")

@@ -205,9 +205,11 @@ class Adapter(Kubernetes):
 
     # Single devices (nhc.ports.adapter: MarksDevices).
 
-    def device_states(self) -> Sequence[DeviceState]:
+    def device_states(self, nodes: Optional[Sequence[str]] = None) -> Sequence[DeviceState]:
         """The devices that ResourceSlices name, of the nodes that were read last; as `nhc.ports.adapter`."""
-        return self._marker().states(self._shown, [name for name, shown in self._shown.items() if shown.plugin])
+        known = [name for name in self._shown if nodes is None or name in nodes]
+        plugins = [name for name in known if self._shown[name].plugin]
+        return self._marker().states(known, plugins, anew=nodes is not None)
 
     def mark_device(self, node: str, device: DeviceId, mark: Mark) -> Applied:
         """Take one device out by DeviceTaintRules; as `nhc.ports.adapter`."""
@@ -296,6 +298,8 @@ class Adapter(Kubernetes):
     def close(self) -> None:
         """End its connections."""
         self._followed.close()
+        if self._devices is not None:
+            self._devices.close()
         self._others.close()
         super().close()
 

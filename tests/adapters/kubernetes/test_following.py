@@ -10,15 +10,20 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from nhc.model import DeviceId
 from nhc.ports.adapter import REMEDY_OWNER, AdapterError, Effect, Mark
 from nhc.ports.marks import mark_text
+from nhc_adapters.kubernetes.devices.rules import DeviceApi, rule_body
+from nhc_adapters.kubernetes.devices.slices import SliceDevice
 from nhc_adapters.kubernetes.nodes.following import SYNC
 from nhc_adapters.kubernetes.nodes.marks import OUT_OF_SERVICE
 from nhc_adapters.kubernetes.plugin import Adapter
+from tests.support.dra import device
 from tests.support.http_server import Handler, serving
 from tests.support.waiting import until
 
 NODES = 50
+DEVICE_KINDS = ("resourceslices", "devicetaintrules", "resourceclaims")
 
 
 def node(number, version=1, **spec):
@@ -40,8 +45,10 @@ class Cluster:
     def __init__(self):
         self.nodes = {one["metadata"]["name"]: one for one in map(node, range(NODES))}
         self.asked, self.sent, self.may_watch = Counter(), Counter(), True
+        self.devices = {kind: [] for kind in DEVICE_KINDS}
         self.pods_of, self.patches, self.unreadable = [], [], set()
-        self.events = queue.Queue()
+        self.queues = {kind: queue.Queue() for kind in ("nodes", *DEVICE_KINDS)}
+        self.events = self.queues["nodes"]
 
     def change(self, number, version, **spec):
         changed = node(number, version, **spec)
@@ -58,7 +65,9 @@ def handler(cluster):
             query = parse_qs(where.query)
             kind = where.path.rsplit("/", 1)[-1]
             if "watch" in query:
-                return self.watch()
+                return self.watch(kind)
+            if where.path.startswith("/apis/resource.k8s.io"):
+                return self.about_devices(kind, query)
             if kind == "pods":
                 cluster.pods_of.append(query["fieldSelector"][0].partition("spec.nodeName=")[2])
             if kind not in ("nodes", "pods", *cluster.nodes):
@@ -73,12 +82,25 @@ def handler(cluster):
             cluster.sent[what] += len(body)
             return self.answer(200, body)
 
+        def about_devices(self, kind, query):
+            resources = [{"name": name} for name in DEVICE_KINDS]
+            items = cluster.devices.get(kind, [])
+            if "fieldSelector" in query:
+                name = query["fieldSelector"][0].partition("spec.nodeName=")[2]
+                items = [one for one in items if one["spec"].get("nodeName", "") == name]
+            found = {"metadata": {"resourceVersion": "1"}, "items": items}
+            found = {"resource.k8s.io": {"versions": [{"version": "v1"}]}, "v1": {"resources": resources}}.get(
+                kind, found
+            )
+            cluster.asked[kind] += 1
+            return self.answer(200, json.dumps(found))
+
         def do_PATCH(self):  # noqa: N802
             body = self.rfile.read(int(self.headers["Content-Length"]))
             cluster.patches.append((urlsplit(self.path).path.rsplit("/", 1)[-1], json.loads(body)))
             self.answer(200, json.dumps(cluster.nodes[cluster.patches[-1][0]]))
 
-        def watch(self):
+        def watch(self, kind):
             cluster.asked["watch"] += 1
             if not cluster.may_watch:
                 return self.answer(
@@ -88,7 +110,7 @@ def handler(cluster):
             self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
             while True:
-                event = cluster.events.get()
+                event = cluster.queues[kind].get()
                 if event is None:
                     return None
                 data = json.dumps(event).encode() + b"\n"
@@ -111,7 +133,8 @@ def cluster(tmp_path, monkeypatch):
         found.adapter = Adapter({"NHC_KUBECONFIG": str(tmp_path / "config")})
         yield found
         found.adapter._followed.close()
-        found.events.put(None)
+        for events in found.queues.values():
+            events.put(None)
         found.adapter.close()
 
 
@@ -283,3 +306,78 @@ def test_a_node_that_is_silent_again_stays_out_of_service_for_its_volumes(cluste
     cluster.adapter.nodes()
     cluster.adapter.tidy()
     assert [name for name, _ops in cluster.patches] == ["n004"]
+
+
+def gpu(number, minor):
+    return DeviceId(f"0000:{minor:02x}:00.0", f"GPU-{number}-{minor}")
+
+
+def with_devices(cluster):
+    """Eight GPUs a node, each given to a claim but those of the first node."""
+    cluster.devices["resourceslices"] = [
+        {"metadata": {"name": f"s{number}", "resourceVersion": "1"},
+         "spec": {"driver": "gpu.nvidia.com", "nodeName": f"n{number:03}", "pool": {"name": f"n{number:03}"},
+                  "devices": [device(f"gpu-{minor}", gpu(number, minor)) for minor in range(8)]}}
+        for number in range(NODES)
+    ]  # fmt: skip
+    cluster.devices["resourceclaims"] = [claim(number) for number in range(1, NODES)]
+
+
+def claim(number, version=1):
+    held = [{"driver": "gpu.nvidia.com", "pool": f"n{number:03}", "device": f"gpu-{minor}"} for minor in range(8)]
+    metadata = {"namespace": "jobs", "name": f"c{number}", "resourceVersion": str(version)}
+    return {"metadata": metadata, "status": {"allocation": {"devices": {"results": held}}}}
+
+
+def device_rounds(cluster, count):
+    for _round in range(count):
+        cluster.adapter.nodes()
+        cluster.adapter.condition_reports()
+        found = cluster.adapter.device_states()
+        cluster.adapter.tidy()
+    return found
+
+
+def test_devices_are_followed_and_what_is_about_to_be_repaired_is_read_anew(cluster):
+    with_devices(cluster)
+    device_rounds(cluster, 2)
+    until(lambda: cluster.asked["watch"] == 4)
+    before = cluster.asked.copy()
+    found = device_rounds(cluster, 20)
+    assert cluster.asked == before  # four watches, and nothing else
+    assert (len(found), [one.node for one in found if not one.busy]) == (8 * NODES, ["n000"] * 8)
+
+    cluster.devices["resourceclaims"][0] = claim(0, 2)  # n001's has ended, and n000 was given work
+    (one, *_seven) = cluster.adapter.device_states(["n000"])
+    assert one.busy
+    asked = {kind: cluster.asked[kind] - before[kind] for kind in DEVICE_KINDS}
+    assert asked == {"resourceslices": 2, "devicetaintrules": 1, "resourceclaims": 1}  # of this node, and of none
+    cluster.queues["resourceclaims"].put({"type": "DELETED", "object": claim(1)})
+    cluster.queues["resourceclaims"].put({"type": "ADDED", "object": claim(0, 2)})
+    until(lambda: {one.node for one in cluster.adapter.device_states() if not one.busy} == {"n001"})
+
+
+def test_what_a_standing_rule_costs_does_not_grow_with_the_cluster(cluster):
+    with_devices(cluster)
+    one = SliceDevice("n007", "gpu.nvidia.com", "n007", "gpu-3", gpu(7, 3))
+    mark = Mark("check_gpu_ecc: broken", owner=REMEDY_OWNER)
+    rule = rule_body(DeviceApi("v1", "v1"), one, one.device, "u7", mark, "GpuEcc", ("report",))
+    rule["metadata"].update(resourceVersion="1", uid="r1")
+    cluster.devices["devicetaintrules"] = [rule]
+    cluster.adapter.owner = REMEDY_OWNER
+    device_rounds(cluster, 2)
+    until(lambda: cluster.asked["watch"] == 4)
+    before = cluster.asked.copy()
+    (out,) = [one for one in device_rounds(cluster, 10) if one.mark is not None]
+    assert (out.node, out.device) == ("n007", gpu(7, 3))
+    assert cluster.asked - before == {"devicetaintrules": 10, "resourceslices": 20}
+
+
+def test_without_the_right_to_watch_devices_are_listed(cluster):
+    with_devices(cluster)
+    cluster.may_watch = False
+    device_rounds(cluster, 2)
+    until(lambda: cluster.adapter._devices._stop.is_set())
+    cluster.devices["resourceclaims"].append(claim(0))
+    assert all(one.busy for one in device_rounds(cluster, 3))
+    assert cluster.asked["watch"] <= 8  # each collection was tried twice

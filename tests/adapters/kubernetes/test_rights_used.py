@@ -108,9 +108,12 @@ USED: Dict[str, Dict[str, Tuple[str, str]]] = {
     },
     "nhc-remedy-devices": {
         "list resourceslices.resource.k8s.io": ("devices/watch.py", "self.client.items(self.api.slice_path(),"),
-        "list resourceclaims.resource.k8s.io": ("devices/marker.py", "self.client.items(api.claim_path())"),
+        "watch resourceslices.resource.k8s.io": ("devices/watch.py", "self.client, api.slice_path(), self._take_slice"),
+        "list resourceclaims.resource.k8s.io": ("devices/watch.py", "self.client.items(self.api.claim_path())"),
+        "watch resourceclaims.resource.k8s.io": ("devices/watch.py", "self.client, api.claim_path(), self._take_claim"),
         "get devicetaintrules.resource.k8s.io": ("devices/rules.py", "self.client.get(self.api.rule_path(rule.name))"),
         "list devicetaintrules.resource.k8s.io": ("devices/watch.py", "self.client.items(self.api.rule_path()"),
+        "watch devicetaintrules.resource.k8s.io": ("devices/watch.py", "self.client, api.rule_path(), self._take_rule"),
         "create devicetaintrules.resource.k8s.io": ("devices/rules.py", "self.client.post(self.api.rule_path(), body)"),
         "patch devicetaintrules.resource.k8s.io": ("devices/rules.py", "self.client.patch(self.api.rule_path("),
         "delete devicetaintrules.resource.k8s.io": ("devices/rules.py", "self.client.delete(self.api.rule_path("),

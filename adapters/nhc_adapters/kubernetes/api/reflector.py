@@ -16,6 +16,9 @@ from nhc_adapters.kubernetes.api.client import WATCH_IDLE, Client
 from nhc_adapters.kubernetes.api.errors import Gone, Unreachable
 from nhc_adapters.kubernetes.api.watch_events import JsonObject
 
+FRESH = 90.0
+"""Seconds without an answer of the server after which a copy may be old: its bookmarks come each minute."""
+
 Trim = Callable[[Mapping[str, Any]], JsonObject]
 Changed = Callable[[str, Optional[JsonObject]], None]
 
@@ -54,6 +57,11 @@ class Reflector:
         self._idle, self._retry, self._clock = idle, retry, monotonic
         self._lock = threading.RLock()
         self._version = ""
+
+    @property
+    def current(self) -> bool:
+        """Whether `objects` is as the server has it, but for a moment."""
+        return self.synced.is_set() and not self.error and self._clock() - self.last_answer < FRESH
 
     def move(self, path: str) -> None:
         """The collection is served under another path from now on: read whole there where following failed."""

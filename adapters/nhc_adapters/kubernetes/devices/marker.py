@@ -1,11 +1,14 @@
 """Devices of a cluster's nodes as `nhc.ports.adapter.MarksDevices` has them, for the remedy loop.
 
-What is read is as new as the call: the loop acts minutes apart, and a driver may have named its devices anew meanwhile.
+A command that asks once gets what is read then. A loop that asks each round gets what a watch has kept since. What is
+about to be marked, cleared or repaired is read anew: a watch may be behind.
 """
 
 from __future__ import annotations
 
-from typing import Any, Container, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
+import threading
+import time
+from typing import Any, Callable, Container, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from nhc.model import DeviceId
 from nhc.ports.adapter import Applied, DeviceState, Effect, Mark, NodeState
@@ -27,6 +30,7 @@ from nhc_adapters.kubernetes.devices.slices import PhysicalDevice, agree
 from nhc_adapters.kubernetes.devices.watch import DeviceWatch
 from nhc_adapters.kubernetes.nodes.accelerators import device_plugin
 from nhc_adapters.kubernetes.nodes.evidence import REPORT
+from nhc_adapters.kubernetes.nodes.following import AGAIN, SYNC
 from nhc_adapters.kubernetes.nodes.own_marks import HOLD, annotations_of
 from nhc_adapters.kubernetes.nodes.vocabulary import label_value
 
@@ -36,18 +40,31 @@ GONE = "no ResourceSlice has {} of this node"
 class DeviceMarker:
     """Takes devices out and gives them back as `owner`."""
 
-    def __init__(self, client: Client, owner: str) -> None:
-        self.client, self.owner = client, owner
+    def __init__(self, client: Client, owner: str, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self.client, self.owner, self._clock = client, owner, monotonic
         self._api: Optional[DeviceApi] = None
+        self._watch = DeviceWatch(client)
+        """What is followed, where anything is."""
+        self._stop = threading.Event()
+        self._stop.set()
+        self._began = float("-inf")
+        self._asked = False
 
-    def states(self, nodes: Iterable[str], plugins: Iterable[str] = ()) -> List[DeviceState]:
-        """The devices of these nodes that can be marked, or are. Where a device plugin gives a node's devices out
-        (`plugins`), none can. Raises AdapterError.
+    def states(self, nodes: Sequence[str], plugins: Iterable[str] = (), anew: bool = False) -> List[DeviceState]:
+        """The devices of these nodes that can be marked, or are; `anew`: as they are at this moment. Where a device
+        plugin gives a node's devices out (`plugins`), none can. Raises AdapterError.
         """
-        watch, found, without = self._read(), [], set(plugins)
+        if not anew and self._asked and self._stop.is_set() and self._clock() - self._began > AGAIN:
+            self._follow()
+        self._asked = True
+        watch = None if anew else self._followed()
+        if watch is None:
+            watch = self._read(nodes if anew else None)
+            watch.load_claims()
+        found, without = [], set(plugins)
         if watch.api is None:
             return []
-        held, others = self._held(watch.api), _marks(watch.others)
+        held, others = watch.held, _marks(watch.others)
         for node in nodes:
             left = watch.rules(node)
             for one in watch.slices.physical(node):
@@ -102,7 +119,7 @@ class DeviceMarker:
         if effect is Effect.CHANGED:
             writer = RuleWriter(self.client, watch.api)
             for rule in rules:
-                writer.delete(rule)
+                self._delete(writer, rule)
         return Applied(node, effect, why)
 
     def tidy(self, nodes: Iterable[str], well: Container[str]) -> List[Tuple[str, str]]:
@@ -111,12 +128,12 @@ class DeviceMarker:
 
         The controller does so for its rules alone. Raises AdapterError.
         """
-        watch, wanted = self._read(()), set(nodes)
+        wanted, followed = set(nodes), self._followed()
+        if followed is not None and not self._own(followed, wanted):
+            return []
+        watch = self._read(())
         said: List[Tuple[str, str]] = []
-        own_of: Dict[str, List[DeviceRule]] = {}
-        for rule in watch.rules():
-            if rule.node in wanted and not rule.dry and rule.mark.owner == self.owner:
-                own_of.setdefault(rule.node, []).append(rule)
+        own_of = self._own(watch, wanted)
         if watch.api is None or not own_of:
             return []
         watch.load_slices(own_of)
@@ -124,7 +141,7 @@ class DeviceMarker:
         for node, own in own_of.items():
             ended = [rule for rule in own if not rule.out and node in well]
             for rule in ended:
-                writer.delete(rule)
+                self._delete(writer, rule)
             said += [(node, f"{rule.slice_name} is well: its released rule goes") for rule in ended]
             out = [rule for rule in own if rule.out]
             for device in dict.fromkeys(rule.device for rule in out):
@@ -143,11 +160,49 @@ class DeviceMarker:
             body = rule_body(writer.api, name, known.device, uid, mark, _reason(mark), sources)
             before = standing.get(rule_name(name))
             if before is not None and before.node_uid != uid:
-                writer.delete(before)  # of a node that was deleted and made anew: the cluster would delete it, too
+                self._delete(
+                    writer, before
+                )  # of a node that was deleted and made anew: the cluster would delete it, too
                 before = None
-            before = before or read_rule(writer.create(body))
+            if before is None:
+                made = writer.create(body)
+                self._watch.take(made)
+                before = read_rule(made)
             if before is not None and not (before.out and _text(before.mark) == _text(mark)):
-                writer.renew(before, body)
+                self._watch.take(writer.renew(before, body))
+
+    def _delete(self, writer: RuleWriter, rule: DeviceRule) -> None:
+        writer.delete(rule)
+        self._watch.gone(rule.name)
+
+    def _own(self, watch: DeviceWatch, nodes: Container[str]) -> Dict[str, List[DeviceRule]]:
+        """Our own rules about devices of these nodes, by node."""
+        found: Dict[str, List[DeviceRule]] = {}
+        for rule in watch.rules():
+            if rule.node in nodes and not rule.dry and rule.mark.owner == self.owner:
+                found.setdefault(rule.node, []).append(rule)
+        return found
+
+    def _followed(self) -> Optional[DeviceWatch]:
+        """What is followed, if it is sure to be up to date."""
+        return self._watch if not self._stop.is_set() and self._watch.current else None
+
+    def _follow(self) -> None:
+        self._stop = stop = threading.Event()
+        self._began = self._clock()
+
+        def failed(_what: str, cause: str) -> None:
+            if cause:  # the right to watch may be missing
+                stop.set()
+
+        self._watch = DeviceWatch(self.client, report=failed, api=self._api, everything=True)
+        threading.Thread(target=self._watch.run, args=(stop,), name="nhc-kubernetes-devices", daemon=True).start()
+        while not (stop.is_set() or self._watch.settled.is_set()) and self._clock() - self._began < SYNC:
+            stop.wait(0.02)
+
+    def close(self) -> None:
+        """Follow no longer."""
+        self._stop.set()
 
     def _read(self, nodes: Optional[Sequence[str]] = None) -> DeviceWatch:
         """All rules, and the devices of these nodes, or of all."""
@@ -175,19 +230,6 @@ class DeviceMarker:
         hold = next((rule.hold for rule in rules if rule.hold), "") or annotations_of(item).get(HOLD, "")
         shown = f"{HOLD}: {hold}" if hold else ""
         return NodeState(node, "free" if mark is None else "tainted", mark is None, mark=mark, hold=shown)
-
-    def _held(self, api: DeviceApi) -> Set[Tuple[str, str, str]]:
-        """The devices that were given to claims: a pod may start on a claim's device as long as the claim has it.
-
-        Who only watches a device (adminAccess) does not work on it.
-        """
-        held: Set[Tuple[str, str, str]] = set()
-        for claim in self.client.items(api.claim_path()):
-            allocation: Dict[str, Any] = (claim.get("status") or {}).get("allocation") or {}
-            for one in (allocation.get("devices") or {}).get("results") or ():
-                if not one.get("adminAccess"):
-                    held.add((str(one.get("driver")), str(one.get("pool")), str(one.get("device"))))
-        return held
 
 
 def _marks(others: Sequence[Mapping[str, Any]]) -> List[Tuple[Mapping[str, Any], Mark]]:

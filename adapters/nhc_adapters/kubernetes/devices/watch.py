@@ -1,10 +1,10 @@
-"""What a cluster's devices are, and which rules of ours stand: followed while a controller runs, or read once."""
+"""What a cluster's devices are, and which rules stand: followed while a controller or a loop runs, or read once."""
 
 from __future__ import annotations
 
 import threading
 import time
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from nhc.ports.adapter import AdapterError
 from nhc_adapters.kubernetes.api.client import Client
@@ -22,7 +22,9 @@ PATIENT = 20.0
 
 
 class DeviceWatch:
-    """`changed` is called with the name of each node whose devices or rules changed. Without `api` it is asked for."""
+    """`changed` is called with the name of each node whose devices or rules changed. Without `api` it is asked for.
+    `everything` follows others' rules and the claims, too.
+    """
 
     def __init__(
         self,
@@ -30,15 +32,17 @@ class DeviceWatch:
         changed: Callable[[str], None] = lambda node: None,
         report: Callable[[str, str], None] = lambda what, cause: None,
         api: Optional[DeviceApi] = None,
+        everything: bool = False,
     ) -> None:
         self.client, self._changed, self._report = client, changed, report
         self.api = api
         self.slices = Slices()
-        self.others: List[Mapping[str, Any]] = []
-        """The rules that are not ours, where these were loaded."""
         self.settled = threading.Event()
         """Whether it is known what the cluster has, or that it cannot be known."""
+        self._everything = everything
         self._rules: Dict[str, DeviceRule] = {}
+        self._others: Dict[str, Mapping[str, Any]] = {}
+        self._claims: Dict[str, Sequence[Tuple[str, str, str]]] = {}
         self._versions: Dict[str, int] = {}
         self._following: List[Reflector] = []
         self._loaded = False
@@ -55,6 +59,25 @@ class DeviceWatch:
         """Our rules, of one node where it is named, by name."""
         found = [rule for rule in list(self._rules.values()) if not node or rule.node == node]
         return sorted(found, key=lambda rule: rule.name)
+
+    @property
+    def current(self) -> bool:
+        """Whether what is followed is as the cluster has it, but for a moment."""
+        if self.api is None:
+            return self.settled.is_set()
+        return bool(self._following) and all(one.current for one in self._following)
+
+    @property
+    def others(self) -> List[Mapping[str, Any]]:
+        """The rules that are not ours, where these were loaded or everything is followed."""
+        return list(self._others.values())
+
+    @property
+    def held(self) -> Set[Tuple[str, str, str]]:
+        """The names of the devices that were given to claims: a pod may start on a claim's device as long as the claim
+        has it. Known where claims were loaded or everything is followed.
+        """
+        return {one for devices in list(self._claims.values()) for one in devices}
 
     def take(self, item: Mapping[str, Any]) -> None:
         """A rule as a write of ours returned it: newer than what is followed, for a moment."""
@@ -76,7 +99,12 @@ class DeviceWatch:
         found = list(self.client.items(self.api.rule_path())) if self.api is not None else []
         for item in found:
             self.take(item)
-        self.others = [item for item in found if str(item["metadata"]["name"]) not in self._rules]
+
+    def load_claims(self) -> None:
+        """Read the claims once. The rules come first. Raises AdapterError."""
+        if self.api is not None:
+            for item in self.client.items(self.api.claim_path()):
+                self._take_claim(f"{item['metadata'].get('namespace')}/{item['metadata']['name']}", trim_claim(item))
 
     def load_slices(self, nodes: Optional[Iterable[str]] = None) -> None:
         """Read the devices of these nodes once, or of all. The rules come first. Raises AdapterError."""
@@ -122,10 +150,17 @@ class DeviceWatch:
             report=lambda cause: self._report("following the ResourceSlices", cause),
         )  # fmt: skip
         rules = Reflector(
-            self.client, api.rule_path(), self._take_rule, trim=trim_rule, selector=SELECTOR,
+            self.client, api.rule_path(), self._take_rule, trim=trim_rule,
+            selector="" if self._everything else SELECTOR,
             report=lambda cause: self._report("following the DeviceTaintRules", cause),
         )  # fmt: skip
-        self._following = [slices, rules]
+        following = [slices, rules]
+        if self._everything:
+            following.append(Reflector(
+                self.client, api.claim_path(), self._take_claim, trim=trim_claim,
+                report=lambda cause: self._report("following the ResourceClaims", cause),
+            ))  # fmt: skip
+        self._following = following
         threads = [threading.Thread(target=one.run, args=(stop,), daemon=True) for one in self._following]
         for thread in threads:
             thread.start()
@@ -137,10 +172,10 @@ class DeviceWatch:
             stop.wait(1.0)
         self._all_changed()
         while not stop.wait(LOOK_AGAIN):
-            if slices.error or rules.error:
-                self._ask_again(slices, rules)
+            if any(one.error for one in following):
+                self._ask_again()
 
-    def _ask_again(self, slices: Reflector, rules: Reflector) -> None:
+    def _ask_again(self) -> None:
         """Follow what the cluster serves now: an upgrade may have taken away the versions that were followed."""
         try:
             api = find_api(self.client)
@@ -149,8 +184,8 @@ class DeviceWatch:
         if api != self.api:
             self.api = api
             if api is not None:
-                slices.move(api.slice_path())
-                rules.move(api.rule_path())
+                for one, path in zip(self._following, (api.slice_path(), api.rule_path(), api.claim_path())):
+                    one.move(path)
             self._all_changed()
 
     def _all_changed(self) -> None:
@@ -171,9 +206,31 @@ class DeviceWatch:
             self._rules[name] = after
         else:
             self._rules.pop(name, None)
+        if item is not None and after is None:
+            self._others[name] = item
+        else:
+            self._others.pop(name, None)
         if item is not None:
             self._versions[name] = version
         else:
             self._versions.pop(name, None)
         for node in {one.node for one in (before, after) if one is not None}:
             self._changed(node)
+
+    def _take_claim(self, name: str, item: Optional[Mapping[str, Any]]) -> None:
+        if item is not None and item["held"]:
+            self._claims[name] = item["held"]
+        else:
+            self._claims.pop(name, None)
+
+
+def trim_claim(item: Mapping[str, Any]) -> Dict[str, Any]:
+    """What is kept of a ResourceClaim: the devices that it holds. Who only watches one (adminAccess) does not."""
+    allocation = (item.get("status") or {}).get("allocation") or {}
+    results = (allocation.get("devices") or {}).get("results") or ()
+    held = [
+        (str(one.get("driver")), str(one.get("pool")), str(one.get("device")))
+        for one in results if not one.get("adminAccess")
+    ]  # fmt: skip
+    metadata = {key: item["metadata"].get(key) for key in ("namespace", "name", "resourceVersion")}
+    return {"metadata": metadata, "held": held}

@@ -15,8 +15,6 @@ from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.reflector import Reflector
 
 NODES = "/api/v1/nodes"
-FRESH = 90.0
-"""Seconds without a word from the server after which nodes are listed again: its bookmarks come each minute."""
 SYNC = 60.0
 """Seconds in which the first list is awaited."""
 AGAIN = 600.0
@@ -74,9 +72,7 @@ class FollowedNodes:
     @property
     def following(self) -> bool:
         """Whether `all` gives what the watch has kept, and not a new list."""
-        kept = self._reflector
-        fresh = self._clock() - kept.last_answer < FRESH
-        return fresh and kept.synced.is_set() and not kept.error and not self._stop.is_set()
+        return self._reflector.current and not self._stop.is_set()
 
 
 def _nothing(_name: str, _node: Optional[Mapping[str, object]]) -> None:
