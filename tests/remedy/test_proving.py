@@ -322,5 +322,6 @@ def test_the_proof_of_one_device_over_ssh(tmp_path, node):
     (result,) = json.loads(text)["results"]
     assert (result["check"], result["verdict"]) == ("check_gpu_proof", "SKIP")
     assert "check_gpu_proof -d GPU-3 -s 7" in result["line"]
+    assert " --profile none -t 60s " in (node.place / "words").read_text()  # else others' lines, and 30 seconds
     with pytest.raises(AdapterError, match="not the name of a device"):
         node.runner().prove(order._replace(device=DeviceId("x; reboot")))

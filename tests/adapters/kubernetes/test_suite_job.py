@@ -15,12 +15,13 @@ from typing import Any, Dict, Iterator, List, Sequence
 
 import pytest
 
+from nhc.model import DeviceId
 from nhc.ports.adapter import AdapterError
 from nhc.ports.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
-from nhc.ports.suites import SuiteOrder
+from nhc.ports.suites import DeviceProof, ProvesDevices, SuiteOrder
 from nhc.remedy.actuators import Actuators
 from nhc.remedy.controller import RemedyController
-from nhc.remedy.proving import SuiteProver
+from nhc.remedy.proving import SuiteProver, read_proof
 from nhc.remedy.remedy_file import parse
 from nhc.remedy.repairers import RepairerEntry, Repairers
 from nhc.remedy.settings import RepairerSettings
@@ -288,6 +289,23 @@ def test_a_log_that_may_not_be_read_is_said_and_nothing_is_run_again(site: Site,
     assert "pods/log" in missing[0]
 
 
+def test_a_job_proves_one_gpu_of_a_node_that_works_on(site: Site) -> None:
+    """A machine without a GPU says that it has none, under this check's name: that proves nothing."""
+    runner: object = site.runner()
+    assert isinstance(runner, ProvesDevices)
+    order = DeviceProof(Machine(site.node, INSTANCE), DeviceId("0000:3b:00.0", "GPU-3"), 7, 60.0)
+    text = runner.prove(order)
+    assert read_proof(text, order).passed is None
+    (result,) = json.loads(text)["results"]
+    assert (result["check"], result["verdict"]) == ("check_gpu_proof", "SKIP")
+    assert result["line"] == "check_gpu_proof -d GPU-3 -s 7"
+    (job,) = site.jobs()
+    assert job["spec"]["template"]["spec"]["nodeName"] == site.node
+    with pytest.raises(AdapterError, match="not the name of a device"):
+        runner.prove(order._replace(device=DeviceId("x; reboot")))
+    assert len(site.jobs()) == 1
+
+
 ORDER = SuiteOrder(Machine("n1"), "quick", 1000.25, 60.0)
 PLACE = JobPlace("nhc-system", "image")
 
@@ -298,6 +316,9 @@ def test_a_job_is_named_by_its_node_suite_and_time() -> None:
     assert len(names) == 5
     assert job_name(ORDER._replace(seconds=5.0), 1) == job_name(ORDER, 1)
     assert all(len(name) <= 63 for name in names)
+    proof = DeviceProof(Machine("n1"), DeviceId("0000:3b:00.0"), 7, 60.0)
+    proofs = [proof, proof._replace(seed=8), proof._replace(device=DeviceId("0000:4b:00.0"))]
+    assert len({job_name(one, 1) for one in proofs} | names) == 8
 
 
 def test_the_pod_is_the_gates() -> None:

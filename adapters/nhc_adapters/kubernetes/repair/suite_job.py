@@ -1,18 +1,20 @@
-"""The Job that runs a suite of deep checks on one node: what it is made of, and what is read from it. Pure.
+"""The Job that runs a suite of deep checks, or proves a GPU, on a node: what it is made of, what is read from it. Pure.
 
 The pod is the gate's (adapters/kubernetes/overlays/gate): privileged, with the node's processes and network, and with
-the node's own /var/lib/nhc, where `nhc deep run` keeps its reports.
+the node's own /var/lib/nhc, where `nhc deep run` keeps its reports. The pod sees all GPUs of the node, and proves one
+by its UUID: its rule keeps work away from it. With a claim it would wait for the scheduler and for the DRA driver.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Union
 
-from nhc.ports.suites import SuiteOrder
+from nhc.ports.suites import PROOF, DeviceProof, SuiteOrder
 from nhc_adapters.kubernetes.repair.jobs import read_job
 from nhc_adapters.kubernetes.repair.pinned_job import JobPlace, PinnedJob, pinned_job
+from nhc_adapters.node.suite import InstalledNhc
 
 COMPONENT = CONTAINER = "suite"
 ORDER = "nhc/suite-order"
@@ -23,6 +25,9 @@ ENDING = 60
 """Seconds that the program has to end its tools, as for a gate."""
 
 
+SuiteJobOrder = Union[SuiteOrder, DeviceProof]
+
+
 class SuiteProgram(NamedTuple):
     """What runs the suite: the command in the image, and the pod's RuntimeClass where it needs one."""
 
@@ -30,21 +35,35 @@ class SuiteProgram(NamedTuple):
     runtime_class: str = ""
 
 
-def order_key(order: SuiteOrder) -> str:
+def name_of(order: SuiteJobOrder) -> str:
+    """What is run."""
+    return order.suite if isinstance(order, SuiteOrder) else PROOF
+
+
+def order_key(order: SuiteJobOrder) -> str:
     """The same for the same run: who asks again, after a restart too, finds the Job that is there."""
-    words = f"{order.machine.node}\n{order.suite}\n{order.since:.3f}"
+    which = f"{order.since:.3f}" if isinstance(order, SuiteOrder) else f"{order.device}\n{order.seed}"
+    words = f"{order.machine.node}\n{name_of(order)}\n{which}"
     return hashlib.sha256(words.encode()).hexdigest()
 
 
-def job_name(order: SuiteOrder, number: int) -> str:
+def job_name(order: SuiteJobOrder, number: int) -> str:
     """The Job of a run; `number` counts those that could not tell."""
     return f"nhc-suite-{order_key(order)[:24]}-{number}"
 
 
-def manifest(order: SuiteOrder, place: JobPlace, program: SuiteProgram, number: int) -> Dict[str, Any]:
-    """The Job of a run."""
+def command(order: SuiteJobOrder, nhc: str) -> List[str]:
+    """What the container runs. Raises AdapterError."""
+    if isinstance(order, SuiteOrder):
+        return [nhc, "deep", "run", order.suite, "--adapter", "kubernetes", "-n", order.machine.node, "-f", "json",
+                "-q", "--since", f"{order.since:.0f}", "--timeout", f"{order.seconds:.0f}s"]  # fmt: skip
+    return ["/bin/sh", "-c", InstalledNhc(nhc).proof(order)]
+
+
+def manifest(order: SuiteJobOrder, place: JobPlace, program: SuiteProgram, number: int) -> Dict[str, Any]:
+    """The Job of a run. Raises AdapterError."""
     node = order.machine.node
-    notes = {ORDER: order_key(order), "nhc/node": node, "nhc/suite": order.suite}
+    notes = {ORDER: order_key(order), "nhc/node": node, "nhc/suite": name_of(order)}
     env: List[Dict[str, Any]] = [
         # Else the node would count as busy because of this very pod.
         {"name": "NHC_KUBE_OWN_POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
@@ -53,8 +72,7 @@ def manifest(order: SuiteOrder, place: JobPlace, program: SuiteProgram, number: 
     ]
     container = {
         "name": CONTAINER, "env": env,
-        "command": [program.nhc, "deep", "run", order.suite, "--adapter", "kubernetes", "-n", node, "-f", "json", "-q",
-                    "--since", f"{order.since:.0f}", "--timeout", f"{order.seconds:.0f}s"],
+        "command": command(order, program.nhc),
         "volumeMounts": [
             {"name": "state", "mountPath": "/var/lib/nhc"}, {"name": "run", "mountPath": "/run/nhc"},
             {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 (collectives within the node)

@@ -1,13 +1,13 @@
-"""A suite on another node by a Job that is pinned to it: `nhc deep run` in a pod, without SSH.
+"""A suite, or the proof of one GPU, on another node by a Job that is pinned to it: nhc in a pod, without SSH.
 
     [verify.job]
     image = "registry.example.com/nhc@sha256:..."   # this nhc with the suite's tools
     namespace = "nhc-system"                        # must allow privileged pods
     runtime-class = "nvidia"
 
-The Job's name is made of the node, the suite and `since`: it is created once, and whoever asks again (another
-controller, after a restart) follows the one that runs or reads the one that has ended. One that could not tell makes
-room for a next number, at most TRIES. The report is the pod's log: a termination message holds 4,096 bytes of it.
+The Job's name is made of the node, the suite and `since`, or the GPU and the seed: it is created once, and whoever asks
+again (another controller, after a restart) follows the one that runs or reads the one that has ended. A Job that could
+not tell makes room for a next number, at most TRIES. The report is the pod's log: a termination message is too small.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 from nhc.model import printable
 from nhc.ports.adapter import AdapterError
 from nhc.ports.repair import Answer, Right
-from nhc.ports.suites import SuiteOrder
+from nhc.ports.suites import DeviceProof, SuiteOrder
 from nhc_adapters.kubernetes.controller.rights import ClusterRight
 from nhc_adapters.kubernetes.repair.cluster import CONFLICT, Object, RepairCluster
 from nhc_adapters.kubernetes.repair.jobs import is_active, read_job
@@ -30,9 +30,11 @@ from nhc_adapters.kubernetes.repair.suite_job import (
     ORDER,
     STARTING,
     SuiteEnd,
+    SuiteJobOrder,
     SuiteProgram,
     job_name,
     manifest,
+    name_of,
     order_key,
     read_end,
     report_in,
@@ -61,7 +63,7 @@ class _SuiteRead(NamedTuple):
 
 
 class SuiteJobs:
-    """As `nhc.ports.suites.SuiteRunner`. Safe to use from several threads."""
+    """As `nhc.ports.suites.SuiteRunner` and `ProvesDevices`. Safe to use from several threads."""
 
     def __init__(
         self, settings: Mapping[str, str], environ: Optional[Mapping[str, str]] = None, timeout: float = 30.0,
@@ -79,9 +81,16 @@ class SuiteJobs:
 
     def run(self, order: SuiteOrder) -> str:
         """The report. Raises AdapterError."""
-        node, suite = order.machine.node, order.suite
-        if not _SUITE.fullmatch(suite):
-            raise AdapterError(f"{printable(suite, 60)!r} is not a suite's name")
+        if not _SUITE.fullmatch(order.suite):
+            raise AdapterError(f"{printable(order.suite, 60)!r} is not a suite's name")
+        return self._report(order)
+
+    def prove(self, order: DeviceProof) -> str:
+        """The report of a proof of one device. Raises AdapterError."""
+        return self._report(order)
+
+    def _report(self, order: SuiteJobOrder) -> str:
+        node, suite = order.machine.node, name_of(order)
         until = self._clock() + order.seconds + STARTING + 2 * ENDING
         said = ""
         for number in range(1, TRIES + 1):
@@ -103,14 +112,14 @@ class SuiteJobs:
 
     # The Job.
 
-    def _find(self, order: SuiteOrder, name: str) -> Optional[Object]:
+    def _find(self, order: SuiteJobOrder, name: str) -> Optional[Object]:
         """Raises AdapterError where the name is taken by what is none of this run."""
         found = self.cluster.job(self.place.namespace, name)
         if found is not None and (found["metadata"].get("annotations") or {}).get(ORDER) != order_key(order):
-            raise AdapterError(f"the name {name} is taken by a Job that is not this run of {order.suite}")
+            raise AdapterError(f"the name {name} is taken by a Job that is not this run of {name_of(order)}")
         return found
 
-    def _create(self, order: SuiteOrder, number: int, name: str) -> Object:
+    def _create(self, order: SuiteJobOrder, number: int, name: str) -> Object:
         """The Job, created now or a moment ago by another. Raises AdapterError."""
         # The machine's boot is another than the one that was judged: the repair came in between.
         self.cluster.compare_ready(order.machine._replace(boot_id=""))
@@ -124,7 +133,7 @@ class SuiteJobs:
             raise AdapterError(f"the Job {name} was there, and is gone")
         return found
 
-    def _follow(self, order: SuiteOrder, name: str, until: float) -> Object:
+    def _follow(self, order: SuiteJobOrder, name: str, until: float) -> Object:
         """The Job, once it has ended. An API server that does not answer is waited for. Raises AdapterError."""
         said = ""
         while True:
