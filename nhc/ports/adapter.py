@@ -293,13 +293,15 @@ class Marker(NodeSource, Protocol):
 
 class DeviceState(NamedTuple):
     """What a cluster says of one accelerator of a node. `busy`: work holds it. `mark` is what takes it out, by
-    whomever; None where new work is given it.
+    whomever; None where new work is given it. `disputed`: reasons that its driver says are no fault of it, each with
+    what the driver says. A fault that stands on these alone is left to a person.
     """
 
     node: str
     device: DeviceId
     busy: bool = False
     mark: Optional[Mark] = None
+    disputed: Tuple[Tuple[str, str], ...] = ()
 
 
 @port

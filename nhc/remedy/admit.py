@@ -101,8 +101,9 @@ def _admit(
         return Admission(node, everything, refused="the cluster cannot be asked about its devices")
     first = tuple(sorted(found, key=lambda one: (one.began, one.cause)))
     own = tuple(one for one in first if one.device.same(alone))
-    if own and of_device.can_be_marked(alone, (devices or {}).get(node, ())):
-        return Admission(node, own, about=alone)
+    beside = (devices or {}).get(node, ())
+    if own and of_device.can_be_marked(alone, beside):
+        return Admission(node, own, refused=of_device.disputed(everything, alone, beside), about=alone)
     return Admission(node, first)
 
 

@@ -42,6 +42,13 @@ def can_be_marked(about: DeviceId, devices: Iterable[DeviceState]) -> bool:
     return any(one.device.same(about) for one in devices)
 
 
+def disputed(faults: Iterable[NodeFault], about: DeviceId, devices: Iterable[DeviceState]) -> str:
+    """Why nothing is begun about a device: its driver says that none of its faults is one; "" where it does not."""
+    reasons = {one.reason for one in faults if one.device.same(about)}
+    against = {reason: why for one in devices if one.device.same(about) for reason, why in one.disputed}
+    return against[min(reasons)] if reasons and reasons <= against.keys() else ""
+
+
 def strangers(faults: Iterable[NodeFault], about: DeviceId) -> List[NodeFault]:
     """The faults of an episode that are not this device's: it has become the node's."""
     return [one for one in faults if not one.device.same(about)]

@@ -441,3 +441,17 @@ def test_killed_anywhere_it_sends_each_repair_once_and_leaves_no_mark(gpus, cure
     if rows(gpus)[-1].state == "returned":
         assert marks(gpus) == []
         assert gpus.nodes["n1"].available
+
+
+def test_a_fault_that_the_driver_disputes_begins_nothing_and_another_beside_it_does(gpus):
+    devices = gpus.nodes["n1"].devices
+    against = (("Xid79", "its driver says that this is the application's"),)
+    devices[GPUS[3].pci] = devices[GPUS[3].pci]._replace(disputed=against)
+    gpus.fall_sick("n1", broken(reason="Xid79"))
+    controller = loop(gpus)
+    gpus.run(controller, 3)
+    assert (rows(gpus), marks(gpus), gpus.marked) == ([], [], [])
+    assert any(against[0][1] in one.why for one in controller.round().waiting)
+    gpus.fall_sick("n1", broken(reason="GpuEcc"))
+    gpus.run(controller, 14)
+    assert [one.state for one in rows(gpus)] == ["returned"]

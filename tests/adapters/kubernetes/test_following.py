@@ -357,6 +357,15 @@ def test_devices_are_followed_and_what_is_about_to_be_repaired_is_read_anew(clus
     until(lambda: {one.node for one in cluster.adapter.device_states() if not one.busy} == {"n001"})
 
 
+def test_what_a_driver_says_against_a_fault_stands_beside_its_device(cluster):
+    with_devices(cluster)
+    taint = {"key": "gpu.nvidia.com/xid", "value": "109", "effect": "None"}
+    cluster.devices["resourceslices"][7]["spec"]["devices"][3]["taints"] = [taint]
+    (one,) = [one for one in device_rounds(cluster, 1) if one.disputed]
+    assert (one.node, one.device) == ("n007", gpu(7, 3))
+    assert dict(one.disputed)["Xid109"].endswith("gpu.nvidia.com/xid=109 (None); nhc says that Xid 109 is fatal")
+
+
 def test_what_a_standing_rule_costs_does_not_grow_with_the_cluster(cluster):
     with_devices(cluster)
     one = SliceDevice("n007", "gpu.nvidia.com", "n007", "gpu-3", gpu(7, 3))

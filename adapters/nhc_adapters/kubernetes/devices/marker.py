@@ -28,6 +28,7 @@ from nhc_adapters.kubernetes.devices.rules import (
 )
 from nhc_adapters.kubernetes.devices.slices import PhysicalDevice, agree
 from nhc_adapters.kubernetes.devices.watch import DeviceWatch
+from nhc_adapters.kubernetes.devices.witness import disputed, shown, taints_of
 from nhc_adapters.kubernetes.nodes.accelerators import device_plugin
 from nhc_adapters.kubernetes.nodes.evidence import REPORT
 from nhc_adapters.kubernetes.nodes.following import AGAIN, SYNC
@@ -72,7 +73,7 @@ class DeviceMarker:
                 left = [rule for rule in left if not agree(rule.device, one.device)]
                 busy = any(name.selects in held for name in one.names)
                 if mark is not None or node not in without:
-                    found.append(DeviceState(node, one.device, busy, mark))
+                    found.append(DeviceState(node, one.device, busy, mark, _disputed(one)))
             for device in dict.fromkeys(rule.device for rule in left):  # its driver starts anew
                 rules = [rule for rule in left if rule.device == device]
                 mark = self._mark(rules)
@@ -230,6 +231,13 @@ class DeviceMarker:
         hold = next((rule.hold for rule in rules if rule.hold), "") or annotations_of(item).get(HOLD, "")
         shown = f"{HOLD}: {hold}" if hold else ""
         return NodeState(node, "free" if mark is None else "tainted", mark is None, mark=mark, hold=shown)
+
+
+def _disputed(one: PhysicalDevice) -> Tuple[Tuple[str, str], ...]:
+    """As `DeviceState.disputed`."""
+    taints = taints_of(one)
+    said = shown(taints)
+    return tuple((reason, f"its driver says {said}; {why}") for reason, why in disputed(taints).items())
 
 
 def _marks(others: Sequence[Mapping[str, Any]]) -> List[Tuple[Mapping[str, Any], Mark]]:

@@ -8,8 +8,7 @@ Source: kubernetes-sigs/dra-driver-nvidia-gpu, cmd/gpu-kubelet-plugin (device_he
 
 from __future__ import annotations
 
-import re
-from typing import List, NamedTuple, Optional, Sequence
+from typing import Dict, List, NamedTuple, Optional, Sequence
 
 from nhc.kernlog.match import FATAL
 from nhc.kernlog.xid import find_xid
@@ -19,8 +18,6 @@ from nhc_adapters.kubernetes.devices.slices import DriverTaint, PhysicalDevice, 
 
 XID, LOST, UNMONITORED = "gpu.nvidia.com/xid", "gpu.nvidia.com/gpu-lost", "gpu.nvidia.com/unmonitored"
 STOPS_WORK = ("NoSchedule", "NoExecute")
-_XID = re.compile(r"Xid(\d+)")
-
 CHECK = "kubernetes_device_taint"
 """The check of what a driver says of its devices."""
 
@@ -50,8 +47,7 @@ def hear(devices: Sequence[PhysicalDevice], faults: Sequence[DeviceFault]) -> Li
     """What the drivers of a node say of its devices, one a device with taints of theirs."""
     found = []
     for one in devices:
-        taints = list(dict.fromkeys(taint for name in one.names for taint in name.taints))
-        known = [taint for taint in taints if taint.key in (XID, LOST, UNMONITORED)]
+        known = taints_of(one)
         if not known:
             continue
         ours = next((fault for fault in faults if agree(fault.device, one.device)), None)
@@ -59,8 +55,19 @@ def hear(devices: Sequence[PhysicalDevice], faults: Sequence[DeviceFault]) -> Li
     return found
 
 
+def taints_of(device: PhysicalDevice) -> List[DriverTaint]:
+    """The taints of a device that are a witness's."""
+    taints = dict.fromkeys(taint for name in device.names for taint in name.taints)
+    return [taint for taint in taints if taint.key in (XID, LOST, UNMONITORED)]
+
+
+def shown(taints: Sequence[DriverTaint]) -> str:
+    """Taints for a person."""
+    return ", ".join(f"{one.key}{f'={one.value}' if one.value else ''} ({one.effect})" for one in taints)
+
+
 def _weigh(device: DeviceId, taints: Sequence[DriverTaint], ours: Optional[DeviceFault]) -> Testimony:
-    said = ", ".join(f"{one.key}{f'={one.value}' if one.value else ''} ({one.effect})" for one in taints)
+    said = shown(taints)
     fatal = [one for one in taints if one.effect in STOPS_WORK]
     if ours is not None:
         against = "" if fatal else _milder(taints, ours)
@@ -70,11 +77,15 @@ def _weigh(device: DeviceId, taints: Sequence[DriverTaint], ours: Optional[Devic
 
 def _milder(taints: Sequence[DriverTaint], ours: DeviceFault) -> str:
     """How a driver that calls an Xid the application's contradicts a fault of ours that stands on this Xid alone."""
-    codes = {code[1] for one in ours.results for code in [_XID.fullmatch(one.outcome.reason)] if code}
-    if len(codes) != len({one.outcome.reason for one in ours.results}):
-        return ""  # it stands on something else besides
-    milder = codes & {one.value for one in taints if one.key == XID}
-    return f"nhc says that Xid {min(milder)} is fatal" if codes and codes == milder else ""
+    against, reasons = disputed(taints), {one.outcome.reason for one in ours.results}
+    return against[min(reasons)] if reasons and reasons <= against.keys() else ""
+
+
+def disputed(taints: Sequence[DriverTaint]) -> Dict[str, str]:
+    """The reasons of faults that a driver says are an application's, each with what nhc says."""
+    if any(one.effect in STOPS_WORK for one in taints):
+        return {}
+    return {f"Xid{one.value}": f"nhc says that Xid {one.value} is fatal" for one in taints if one.key == XID}
 
 
 def _harsher(fatal: Sequence[DriverTaint]) -> str:
