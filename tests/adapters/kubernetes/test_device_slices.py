@@ -13,6 +13,7 @@ from nhc.policy.decide import Decision, Policy
 from nhc.policy.devices import DeviceFault
 from nhc.policy.limits import Limit
 from nhc.ports.adapter import Mark, NodeState, Operation
+from nhc.ports.marks import TAG, read_mark_text
 from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.controller.device_rounds import DeviceRounds, Unit
 from nhc_adapters.kubernetes.controller.device_view import DeviceView, NodeDevices
@@ -276,6 +277,13 @@ def test_a_condition_names_the_devices_that_its_faults_are_about() -> None:
     assert text.endswith("bad (and 2 more) [action: reset-device]")
 
 
+def test_a_reader_that_knows_no_device_tags_finds_the_action_of_a_message_of_any_length() -> None:
+    for text in ("bad", "x" * 2000):
+        mark = read_mark_text(f"{TAG} {message(failure(ONE, text=text))}")
+        assert mark is not None
+        assert mark.action is Action.RESET_DEVICE
+
+
 def test_one_fault_of_the_node_leaves_the_condition_the_nodes() -> None:
     assert read_device_tags(message(failure(ONE), failure(TWO, scope=Scope.NODE)))[1] == ()
     assert "[device: " not in message(failure(DeviceId(minor="3")))
@@ -285,6 +293,7 @@ def test_a_long_message_keeps_its_tags_and_a_tag_that_was_cut_off_means_the_node
     whole = message(failure(ONE, text="x" * 2000))
     assert len(whole) <= MESSAGE_LIMIT
     assert read_device_tags(whole)[1][0].device == ONE
+    assert read_device_tags(whole.replace(" GpuEcc reset-device]", " GpuEcc"))[1] == ()
     assert read_device_tags(whole[:-1])[1] == ()
     assert read_device_tags("[device: - - GpuEcc none]")[1] == ()
     assert read_device_tags(f"[device: {ONE.pci} {ONE.uuid} GpuEcc explode]")[1] == ()

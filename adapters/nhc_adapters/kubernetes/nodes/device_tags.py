@@ -1,8 +1,8 @@
-"""The devices that a condition's faults speak of, at the end of its message: `[device: PCI UUID REASON ACTION]`.
+"""The devices that a condition's faults speak of, near the end of its message: `[device: PCI UUID REASON ACTION]`.
 
 An agent may write its node's conditions and nothing else, so that is where it says which device is meant. A condition
 has tags only where each of its faults is one device's: one that speaks of the node, or a tag that was cut off, leaves
-the whole of it the node's.
+the whole of it the node's. `[action: ACTION]` is last: who knows no device tags looks for it there.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ ROOM = 640
 """Characters for all tags of a message: eight devices with all that is known of them."""
 
 _TAG = re.compile(r" ?\[device: (\S+) (\S+) ([A-Za-z0-9_]+) ([a-z-]+)\]$")
+_ACTION = re.compile(r" ?\[action: [a-z-]+\]$")
 _BROKEN = re.compile(r" ?\[device: ")
 _MORE = re.compile(r" \(and \d+ more\)(?=$| \[action: )")
 
@@ -48,7 +49,9 @@ def device_tags(failures: Sequence[CheckResult]) -> str:
 def read_device_tags(message: str) -> Tuple[str, Tuple[TaggedDevice, ...]]:
     """A message without its tags, and the devices that they name; none where one of them makes no sense."""
     found: List[TaggedDevice] = []
-    text, sound = message, True
+    last = _ACTION.search(message)
+    action_tag = last[0] if last else ""
+    text, sound = message[: len(message) - len(action_tag)], True
     tag = _TAG.search(text)
     while tag:
         pci, uuid, reason, action = ("" if part == "-" else part for part in tag.groups())
@@ -59,7 +62,7 @@ def read_device_tags(message: str) -> Tuple[str, Tuple[TaggedDevice, ...]]:
         tag = _TAG.search(text)
     if _BROKEN.search(text):  # cut off, or in the words of a fault: which devices are meant is not known
         return message, ()
-    return text, tuple(found) if sound else ()
+    return text + action_tag, tuple(found) if sound else ()
 
 
 def without_count(why: str) -> str:

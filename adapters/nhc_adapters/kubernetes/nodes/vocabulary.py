@@ -169,9 +169,9 @@ def _condition(one: ConditionRule, covered: Sequence[CheckResult]) -> Condition:
     message = printable(describe(worst)) + (f" (and {len(problems) - 1} more)" if len(problems) > 1 else "")
     if not bad:
         return Condition(one.type, UNKNOWN, worst.outcome.reason or "Unknown", message)
-    if worst.outcome.action is not Action.NONE:
-        message += f" [action: {worst.outcome.action.value}]"
     tags = device_tags(bad)
+    if worst.outcome.action is not Action.NONE:
+        tags += f" [action: {worst.outcome.action.value}]"
     message = printable(message, MESSAGE_LIMIT - len(tags)) + tags
     return Condition(one.type, one.bad, one.bad_reason or worst.outcome.reason or "CheckFailed", message)
 
