@@ -52,7 +52,7 @@ from nhc_adapters.kubernetes.sink.reporter import Reporter
 __all__ = ["Cluster", "DrainRules", "drain", "make", "read", "release_device", "replace", "uncordon"]
 
 DONE, FAILED, USAGE, UNUSABLE = 0, 1, 2, 3
-WORDS = {Operation.MARK: "mark", Operation.CLEAR: "clear", Operation.REBOOT: "reboot", Operation.REPLACE: "replace"}
+VERBS = {Operation.MARK: "mark", Operation.CLEAR: "clear", Operation.REBOOT: "reboot", Operation.REPLACE: "replace"}
 
 
 def guarded(cluster: Cluster, work: Callable[[], int]) -> int:
@@ -151,8 +151,8 @@ def show_round(done: RoundResult, settings: ControllerSettings, fleet: Fleet, fo
         applied = effects.get((one.node, one.operation))
         how = "would " if applied is None else "" if applied.effect is Effect.CHANGED else f"{applied.effect.value}: "
         note = f" ({applied.message})" if applied is not None and applied.message else ""
-        lines.append(f"{how}{WORDS[one.operation]} {one.node}: {printable(one.because)}{note}")
-    lines += [f"not {WORDS[w.operation]} {w.node}: {printable(w.why)}" for w in done.withheld]
+        lines.append(f"{how}{VERBS[one.operation]} {one.node}: {printable(one.because)}{note}")
+    lines += [f"not {VERBS[w.operation]} {w.node}: {printable(w.why)}" for w in done.withheld]
     sick = len(fleet.sick())
     lines.append(
         f"{len(fleet.states)} nodes, {sick} sick, {fleet.unknown()} unknown, {len(fleet.marked())} marked before"

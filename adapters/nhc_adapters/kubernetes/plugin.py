@@ -25,7 +25,14 @@ from nhc.ports.repair import Claim, Machine, Request, Right
 from nhc_adapters.kubernetes.api.access import find
 from nhc_adapters.kubernetes.api.client import READ_TIMEOUT, Client, node_path
 from nhc_adapters.kubernetes.api.events import NORMAL, WARNING, EventRecorder, flush_quietly
-from nhc_adapters.kubernetes.controller.judge import ALL_OFFERED, NEVER, NOT_TAKEN_BACK, Accelerators, judge, said_at
+from nhc_adapters.kubernetes.controller.judge import (
+    ALL_OFFERED,
+    NEVER,
+    NOT_TAKEN_BACK,
+    Accelerators,
+    judge,
+    reported_at,
+)
 from nhc_adapters.kubernetes.devices.marker import DeviceMarker
 from nhc_adapters.kubernetes.nodes.accelerators import device_plugin, expected_accelerators, offered_before
 from nhc_adapters.kubernetes.nodes.adapter import IN_FLIGHT, Kubernetes
@@ -262,7 +269,7 @@ class Adapter(Kubernetes):
             report = judged.report
             failures = [(cause_of(one), kind) for one, kind in zip(report.failures(), judged.types)]
             since = {cause: conditions[kind].since for cause, kind in failures if kind in conditions}
-            at = said_at(judged, conditions, now)
+            at = reported_at(judged, conditions, now)
             boot = self._boots.of(report.host, report.boot_id, at, now)
             standing = frozenset(cause for cause, kind in failures if kind in NEVER_STALE)
             # That a mark's own source has not been taken back says nothing of the node: whoever marked it clears it.

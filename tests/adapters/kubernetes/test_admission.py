@@ -163,7 +163,7 @@ def test_conditions_are_ours_or_refused(kube: Kube, agent: tuple[Client, str]) -
     def says(kind: str, status: str) -> Condition:
         return Condition(kind, status, "Test", "", time.time(), time.time())
 
-    types = sorted({one.type for name in known() for one in load(name).said})
+    types = sorted({one.type for name in known() for one in load(name).conditions})
     write_conditions(client, mine, [says(kind, "False") for kind in types])
 
     assert {kind for kind in types if kube.condition(mine, kind) is None} == set()

@@ -265,7 +265,7 @@ def failure(identity: DeviceId, reason: str = "GpuEcc", scope: Scope = Scope.DEV
 
 
 def message(*results: CheckResult) -> str:
-    found = {one.type: one for one in conditions_of(Report("n1", "b", 0.0, 0.0, results), load("nhc").said)}
+    found = {one.type: one for one in conditions_of(Report("n1", "b", 0.0, 0.0, results), load("nhc").conditions)}
     return found["NhcHealthy"].message
 
 

@@ -22,7 +22,7 @@ from nhc.state import gate_record as record
 from nhc.timestamps import utc
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC
 from nhc_adapters.kubernetes.gates import autoscalers
-from nhc_adapters.kubernetes.gates.plan import CONDITION, GATE, TAINT, Words, condition_of, plan
+from nhc_adapters.kubernetes.gates.plan import CONDITION, GATE, TAINT, GateMarks, condition_of, plan
 from nhc_adapters.kubernetes.nodes.view import node_state
 from nhc_adapters.kubernetes.nodes.vocabulary import NodeTaint
 from tests.adapters.kubernetes.test_manifests import SYSTEM
@@ -322,7 +322,7 @@ def an_object(**more: Any) -> dict[str, Any]:
 def test_only_a_word_that_lets_in_of_this_boot_opens(state: str, boot: str) -> None:
     manifest = condition_of(GateNews(state, "quick", "why", 1_800_000_000.0, boot))
     node = an_object(spec=BORN, conditions=[{**manifest.manifest(), "lastTransitionTime": utc(1.8e9)}])
-    found = plan(node, GROUP, Words(), 1_800_000_100.0)
+    found = plan(node, GROUP, GateMarks(), 1_800_000_100.0)
     opens = found is not None and found.what == "open"
     assert opens is (state in ("passed", "opened") and boot == "b1")
 
@@ -333,15 +333,15 @@ def adoption(**more: Any) -> dict[str, Any]:
 
 
 def test_a_fleet_that_works_is_adopted_as_it_is() -> None:
-    found = plan(adoption(), GROUP, Words(), 1_800_000_100.0)
+    found = plan(adoption(), GROUP, GateMarks(), 1_800_000_100.0)
     assert found is not None
     assert (found.what, found.why) == ("note", "adopted as it is by anna: in service since May")
-    found = plan(adoption(spec=BORN), GROUP, Words(), 1_800_000_100.0)  # held before the order came
+    found = plan(adoption(spec=BORN), GROUP, GateMarks(), 1_800_000_100.0)  # held before the order came
     assert found is not None
     assert found.what == "open"
     word = condition_of(GateNews("failed", "quick", "wrong sums", 1_800_000_000.0, "b1")).manifest()
     bad = adoption(spec=BORN, conditions=[{**word, "lastTransitionTime": utc(1.8e9)}])
-    found = plan(bad, GROUP, Words(), 1_800_000_100.0)
+    found = plan(bad, GROUP, GateMarks(), 1_800_000_100.0)
     assert found is None or found.what == "show"
 
 
@@ -354,7 +354,7 @@ def test_ceilings_see_a_node_behind_its_gate() -> None:
 
 def test_a_hold_of_an_operator_is_left_alone() -> None:
     node = an_object(metadata={"annotations": {"nhc/hold": "memory test"}})
-    assert plan(node, GROUP, Words(), 1.0) is None
+    assert plan(node, GROUP, GateMarks(), 1.0) is None
 
 
 # With the rights that the manifests give, and no more.

@@ -82,7 +82,7 @@ def test_every_error_of_a_neuron_device_is_its_condition_from_an_old_log(error: 
     host = FakeHost({"/var/log/dmesg.0": log})
     judged = check_kmsg(host, source("dmesg=/var/log/dmesg.0"))
     results = tuple(CheckResult("check_kmsg", one) for one in ([judged] if isinstance(judged, Outcome) else judged))
-    found = {one.type: one for one in conditions_of(Report("n", "b", 1.0, 0.0, results), load("neuron").said)}
+    found = {one.type: one for one in conditions_of(Report("n", "b", 1.0, 0.0, results), load("neuron").conditions)}
     assert (found["NeuronHealth"].status, found["NeuronHealth"].reason) == ("True", f"NeuronHasError_{error}")
 
 

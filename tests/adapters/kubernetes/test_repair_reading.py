@@ -11,7 +11,7 @@ from nhc.ports.repair import Rung
 from nhc_adapters.kubernetes.repair.cluster import machine_of, read_node
 from nhc_adapters.kubernetes.repair.jobs import read_job
 from nhc_adapters.kubernetes.repair.pinned_job import label_of
-from nhc_adapters.kubernetes.repair.requests_on_nodes import REQUEST, WORDS, answer, asked
+from nhc_adapters.kubernetes.repair.requests_on_nodes import REQUEST, RUNGS, answer, asked
 from nhc_adapters.kubernetes.repair.shown_on_nodes import SHOWN, of_kured, of_node
 
 TEXT = st.text(max_size=30)
@@ -41,7 +41,7 @@ def test_a_node_is_read(node: Any) -> None:
 def test_a_request_is_one_of_the_known_words_or_none(node: Any, words: str) -> None:
     node["metadata"].setdefault("annotations", {})[REQUEST] = words
     found = asked(node, ("nhc",))
-    known = words.strip().split(" ")[0].lower() in WORDS
+    known = words.strip().split(" ")[0].lower() in RUNGS
     if found.request is not None:
         assert known
         assert found.request.rung not in (Rung.ESCALATE, Rung.POWER_CYCLE)
@@ -49,7 +49,7 @@ def test_a_request_is_one_of_the_known_words_or_none(node: Any, words: str) -> N
         assert bool(found.problem) == bool(words.strip())
 
 
-@given(NODES, st.sampled_from(sorted(WORDS)), TEXT)
+@given(NODES, st.sampled_from(sorted(RUNGS)), TEXT)
 def test_an_answer_makes_the_same_words_a_new_request(node: Any, words: str, text: str) -> None:
     notes = node["metadata"].setdefault("annotations", {})
     notes.pop("nhc/answered", None)

@@ -18,7 +18,7 @@ from nhc_adapters.kubernetes.nodes.conditions import Condition
 from nhc_adapters.kubernetes.nodes.marks import Treatment
 from nhc_adapters.kubernetes.nodes.vocabulary import NodeTaint, conditions_of, label_value, parse_taint
 from nhc_adapters.kubernetes.nodes.vocabulary_file import BadVocabulary, known, load
-from nhc_adapters.kubernetes.sink.reporter import said_by
+from nhc_adapters.kubernetes.sink.reporter import condition_rules
 
 LABEL = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
 
@@ -28,7 +28,7 @@ def report(*results: tuple[str, Outcome]) -> Report:
 
 
 def said(names: str, *results: tuple[str, Outcome]) -> dict[str, Condition]:
-    found = conditions_of(report(*results), said_by([load(name) for name in names.split()]))
+    found = conditions_of(report(*results), condition_rules([load(name) for name in names.split()]))
     return {condition.type: condition for condition in found}
 
 
@@ -42,7 +42,7 @@ def test_every_vocabulary_that_is_shipped_can_be_read_and_says_where_it_is_from(
 
 
 def test_every_check_is_of_one_family_in_nhcs_own_words() -> None:
-    families = [one for one in load("nhc").said if one.type != "NhcHealthy"]
+    families = [one for one in load("nhc").conditions if one.type != "NhcHealthy"]
     found = {
         check.name: [one.type for one in families if one.covers(CheckResult(check.name, ok()))] for check in find_all()
     }

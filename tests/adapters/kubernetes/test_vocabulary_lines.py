@@ -179,7 +179,7 @@ def said(made: NodeSink, found: list[CheckResult]) -> dict[str, Condition]:
 
 
 def all_conditions() -> list[tuple[str, ConditionRule]]:
-    return [(name, one) for name in known() for one in load(name).said]
+    return [(name, one) for name in known() for one in load(name).conditions]
 
 
 @pytest.mark.parametrize(("name", "one"), all_conditions(), ids=lambda value: getattr(value, "type", value))
@@ -203,7 +203,7 @@ def test_what_a_vocabulary_knows_from_the_kernel_log_is_well_before_anything_was
     """As node-problem-detector has it: `NeuronHasNoError` stands there from the start."""
     for name, types in {
         "neuron": {"NeuronHealth"},
-        "npd": {one.type for one in load("npd").said if not one.checks},
+        "npd": {one.type for one in load("npd").conditions if not one.checks},
     }.items():
         assert {kind: one.status for kind, one in said(sink(name), kernel()).items()} == dict.fromkeys(types, FALSE)
 
@@ -214,7 +214,7 @@ def test_another_programs_hang_is_no_deadlock_of_the_kernel() -> None:
 
 
 def test_every_finding_of_the_kernel_log_has_a_family() -> None:
-    families = [one for one in load("nhc").said if one.type != "NhcHealthy"]
+    families = [one for one in load("nhc").conditions if one.type != "NhcHealthy"]
     homeless = {}
     for row in rows():
         if row.severity in (FATAL, DEGRADED) or row.kind in ("xid", "sxid", "neuron"):

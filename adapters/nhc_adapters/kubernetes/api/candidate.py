@@ -63,8 +63,8 @@ class LeaseCandidate:
         self._client.close()
 
     def _keep(self) -> None:
-        self.lease.keep(self._stop, lambda _held: None, self._told)
+        self.lease.keep(self._stop, lambda _held: None, self._report)
 
-    def _told(self, cause: str) -> None:
+    def _report(self, cause: str) -> None:
         self._cause = cause
         self._asked.set()

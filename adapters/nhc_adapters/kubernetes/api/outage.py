@@ -23,7 +23,7 @@ class Outages:
         self._what = what
         self._lock = threading.Lock()
         self._standing: Dict[str, str] = {}
-        self._told: Set[str] = set()
+        self._reported: Set[str] = set()
         self._since = 0.0
 
     def failed(self, what: str, cause: object) -> None:
@@ -33,8 +33,8 @@ class Outages:
             if not self._standing:
                 self._since = self._clock()
             self._standing[what] = text
-            new = text not in self._told
-            self._told.add(text)
+            new = text not in self._reported
+            self._reported.add(text)
         if new:
             self._log(f"{what} fails: {text}")
 
@@ -44,7 +44,7 @@ class Outages:
             if self._standing.pop(what, None) is None or self._standing:
                 return
             lasted = self._clock() - self._since
-            self._told.clear()
+            self._reported.clear()
         self._log(f"{self._what or what} works again after {show_seconds(lasted)}")
 
     def report(self, what: str, cause: str) -> None:

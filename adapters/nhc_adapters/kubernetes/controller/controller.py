@@ -32,7 +32,7 @@ from nhc_adapters.kubernetes.nodes.drains import Drains
 from nhc_adapters.kubernetes.nodes.known_types import strangers
 from nhc_adapters.kubernetes.nodes.view import trim
 
-WORDS = {
+EVENT_REASONS = {
     Operation.MARK: "NhcMarked",
     Operation.CLEAR: "NhcCleared",
     Operation.REBOOT: "NhcReboot",
@@ -118,7 +118,7 @@ class Controller:
         if self.devices is not None:
             self._thread("devices", self._follow_devices)
         self._thread("rights", lambda: self.rights.run(self.stop))
-        self._thread("lease", lambda: self.lease.keep(self.stop, self._led, self._lease_told))
+        self._thread("lease", lambda: self.lease.keep(self.stop, self._led, self._report_lease))
         self._thread("rounds", self._rounds)
         self._thread("events", self._send_events)
         if self.settings.podlogs.namespaces:
@@ -190,7 +190,7 @@ class Controller:
     def _changed(self, name: str, node: Optional[Mapping[str, Any]]) -> None:
         self.fleet.changed(name, node)
 
-    def _lease_told(self, cause: str) -> None:
+    def _report_lease(self, cause: str) -> None:
         where = f"{self.lease.namespace}/{self.lease.name}"
         self.outages.report(f"holding the Lease {where}", cause)
 
@@ -257,7 +257,9 @@ class Controller:
                 self.log(f"{one.node}: {operation.value}: {why}")
                 kind = NORMAL if operation is Operation.CLEAR else WARNING
                 node, _slash, device = one.node.partition("/")
-                self.recorder.say(kind, node, WORDS[operation], f"{device}: {why}" if device else why, self._uid(node))
+                self.recorder.say(
+                    kind, node, EVENT_REASONS[operation], f"{device}: {why}" if device else why, self._uid(node)
+                )
             elif one.effect is not Effect.UNCHANGED:
                 self.log(f"{one.node}: {operation.value} {one.effect.value}: {one.message}")
         if self.recorder.waiting:

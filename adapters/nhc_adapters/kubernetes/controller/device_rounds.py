@@ -249,7 +249,7 @@ class DeviceRounds:
         sources = self.view.nodes[unit.node].sources
         standing = {rule.name: rule for rule in unit.rules}
         agreed = next((one for one in self.view.nodes[unit.node].testimonies if agree(one.device, unit.device)), None)
-        witness = agreed.said if agreed is not None and agreed.agreed else ""
+        witness = agreed.text if agreed is not None and agreed.agreed else ""
         for name in physical.names:
             body = rule_body(writer.api, name, unit.device, uid, mark, _reason(fault), sources, witness)
             before = standing.get(rule_name(name))

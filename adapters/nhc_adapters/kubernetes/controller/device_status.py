@@ -39,7 +39,7 @@ def device_rows(rounds: DeviceRounds, node: str, withheld: Mapping[str, str]) ->
         if row is None:
             row = _row(Unit(node, one.device, ()), "")
             rows.append(row)
-        row["driver"] = one.said
+        row["driver"] = one.text
     for row in rows:
         row["whole_node"] = known.why_node
     return rows

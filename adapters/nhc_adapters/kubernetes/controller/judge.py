@@ -212,7 +212,7 @@ def judge(
     )
 
 
-def said_at(judged: Judgement, conditions: Mapping[str, Condition], now: float) -> float:
+def reported_at(judged: Judgement, conditions: Mapping[str, Condition], now: float) -> float:
     """When what a judgement says was said (Unix time).
 
     A failure is as new as its newest condition, health as old as its oldest: an agent that renews a part proves a part.

@@ -30,7 +30,7 @@ class _Node:
     def __init__(self) -> None:
         self.matcher = Matcher()
         self.state: LogState = {}
-        self.said = False
+        self.reported = False
 
 
 class KernelLogs:
@@ -65,11 +65,11 @@ class KernelLogs:
         for name, node in sorted(touched.items()):
             condition = condition_of(node.state, self.acknowledged(name), now)
             if condition.status == TRUE and dict(condition.findings) == dict(self.standing(name)):
-                node.said = True
+                node.reported = True
                 continue  # nothing new: what was said of it stays as it was said
-            if condition.status == TRUE or node.said:
+            if condition.status == TRUE or node.reported:
                 said[name] = condition
-            node.said = condition.status == TRUE
+            node.reported = condition.status == TRUE
         return said
 
     def _recalled(self, name: str, now: float) -> _Node:
@@ -82,7 +82,7 @@ class KernelLogs:
                 found = node.state.get("findings", {}).get(key)
                 if found is not None:
                     found["severity"] = FATAL  # as it was judged, whatever else there was then
-        node.said = bool(node.state.get("findings"))
+        node.reported = bool(node.state.get("findings"))
         return node
 
 

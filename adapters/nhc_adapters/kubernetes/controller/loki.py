@@ -119,7 +119,7 @@ class Loki:
     """Lines set aside since the start: they name no node, or make no sense."""
     labels: Tuple[str, ...] = ()
     """The labels of a stream that names no node."""
-    _told: Dict[LogLine, None] = field(default_factory=dict)
+    _reported: Dict[LogLine, None] = field(default_factory=dict)
     _counted: int = 0
     """Up to when lines set aside have been counted: the overlap asks for the same ones again."""
     _overlap: bool = False
@@ -150,7 +150,7 @@ class Loki:
             if not fresh:
                 raise
         oldest = self.since - OVERLAP
-        self._told = {line: None for line in self._told if line.when >= oldest}
+        self._reported = {line: None for line in self._reported if line.when >= oldest}
         return fresh
 
     def _read(self, begin: int, end: int, pages: int, fresh: List[LogLine]) -> Tuple[int, int]:
@@ -160,8 +160,8 @@ class Loki:
             pages -= 1
             self._set_aside(page)
             for line in page.lines:
-                if line not in self._told:
-                    self._told[line] = None
+                if line not in self._reported:
+                    self._reported[line] = None
                     fresh.append(line)
             if page.entries < PAGE or not page.last:
                 return end, pages

@@ -89,7 +89,7 @@ class LokiWatch:
         self._unsaid: Dict[str, Condition] = {}
         self._leading = False
         self._saved = 0.0
-        self._aside_told = False
+        self._aside_reported = False
 
     def run(self, stop: threading.Event) -> None:
         """Until `stop` is set. For a thread of its own."""
@@ -148,9 +148,9 @@ class LokiWatch:
             self._saved = self.clock()
 
     def _tell_set_aside(self) -> None:
-        if not self.loki.aside or self._aside_told:
+        if not self.loki.aside or self._aside_reported:
             return
-        self._aside_told = True
+        self._aside_reported = True
         labels = ", ".join(self.loki.labels) or "none"
         self.log(
             f"Loki: {self.loki.aside} lines set aside: their streams have no label {self.loki.node_label!r} that names "

@@ -200,9 +200,9 @@ class Reader:
                 for pod in self.client.items(namespaced(namespace, "pods")):
                     fresh += self._read(pod, patterns)
             except AdapterError as error:
-                self._told(namespace, str(error))
+                self._report(namespace, str(error))
             else:
-                self._told(namespace, "")
+                self._report(namespace, "")
         # Errors of the same job arrive over some time: the last few looks are weighed together.
         nodes = {one.ending.node for one in fresh}
         self._met = (self._met + fresh)[-1000:]
@@ -214,7 +214,7 @@ class Reader:
         blamed = blame(self._met, self.rules, self.acknowledged)
         return {node: said for node, said in blamed.items() if node in nodes}
 
-    def _told(self, namespace: str, cause: str) -> None:
+    def _report(self, namespace: str, cause: str) -> None:
         """Why pods cannot be looked at, once for each cause, and that they can be again."""
         known = self._failing.get(namespace, "")
         self._failing[namespace] = cause

@@ -18,8 +18,8 @@ from nhc_adapters.kubernetes.controller.device_rounds import LATER, DeviceRound,
 from nhc_adapters.kubernetes.controller.device_view import DeviceView
 from nhc_adapters.kubernetes.controller.judge import Accelerators, Judgement, judge
 from nhc_adapters.kubernetes.controller.ledger import ClusterLedger
+from nhc_adapters.kubernetes.controller.node_updates import NodeUpdates
 from nhc_adapters.kubernetes.controller.settings import ControllerSettings
-from nhc_adapters.kubernetes.controller.tending import Tending
 from nhc_adapters.kubernetes.devices.watch import DeviceWatch
 from nhc_adapters.kubernetes.nodes.accelerators import asked_for, expected_accelerators
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
@@ -74,11 +74,11 @@ class Fleet:
     _ours: Set[str] = field(default_factory=set)
     _said: Set[Tuple[str, Operation, str]] = field(default_factory=set)
     _short: Dict[str, float] = field(default_factory=dict)
-    _tending: Tending = field(init=False)
+    _updates: NodeUpdates = field(init=False)
     _soonest: float = float("inf")
 
     def __post_init__(self) -> None:
-        self._tending = Tending(self.settings, self.adapter, self.allowed_now, self.retry, self.log)
+        self._updates = NodeUpdates(self.settings, self.adapter, self.allowed_now, self.retry, self.log)
 
     def attend_devices(self, watch: DeviceWatch, client: Client) -> None:
         """Take single devices out, where the settings ask for it."""
@@ -136,7 +136,7 @@ class Fleet:
             self.judged.pop(name, None)
             self.states.pop(name, None)
             self._short.pop(name, None)
-            self._tending.forget(name)
+            self._updates.forget(name)
             return
         settings = self.settings
         judgement = judge(
@@ -221,7 +221,7 @@ class Fleet:
             return RoundResult()
         rules = self.devices.round(names, self.states, now) if self.devices is not None else DeviceRound()
         if self.settings.apply:
-            names = self._tending.tend(names, self.judged, self.objects, now)
+            names = self._updates.write(names, self.judged, self.objects, now)
         decision = self.decide(now, names)
         self._note_withheld(decision.withheld, now)
         withheld = (*rules.withheld, *decision.withheld)

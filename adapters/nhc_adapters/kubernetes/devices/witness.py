@@ -28,7 +28,7 @@ class Testimony(NamedTuple):
     """
 
     device: DeviceId
-    said: str
+    text: str
     fatal: bool
     against: str = ""
     agreed: bool = False
@@ -37,9 +37,9 @@ class Testimony(NamedTuple):
         """As a result of the node's report: worth a person's attention, and never what takes it out."""
         reason = "DriverTaintContradicted" if self.against else "DriverTaint"
         if self.agreed:
-            text = f"{self.device}: its driver agrees: {self.said}"
+            text = f"{self.device}: its driver agrees: {self.text}"
         else:
-            text = f"{self.device}: its driver says {self.said}; {self.against or 'nhc has found nothing on it'}"
+            text = f"{self.device}: its driver says {self.text}; {self.against or 'nhc has found nothing on it'}"
         return CheckResult(CHECK, warn(reason, text)._replace(scope=Scope.DEVICE, device=self.device))
 
 
@@ -67,12 +67,12 @@ def shown(taints: Sequence[DriverTaint]) -> str:
 
 
 def _weigh(device: DeviceId, taints: Sequence[DriverTaint], ours: Optional[DeviceFault]) -> Testimony:
-    said = shown(taints)
+    text = shown(taints)
     fatal = [one for one in taints if one.effect in STOPS_WORK]
     if ours is not None:
         against = "" if fatal else _milder(taints, ours)
-        return Testimony(device, said, bool(fatal), against, agreed=bool(fatal))
-    return Testimony(device, said, bool(fatal), _harsher(fatal))
+        return Testimony(device, text, bool(fatal), against, agreed=bool(fatal))
+    return Testimony(device, text, bool(fatal), _harsher(fatal))
 
 
 def _milder(taints: Sequence[DriverTaint], ours: DeviceFault) -> str:
@@ -101,5 +101,5 @@ def contradicted(testimonies: Sequence[Testimony], device: DeviceId) -> str:
     """Why nothing is done about a fault of ours on a device: its driver says otherwise; "" where it does not."""
     for one in testimonies:
         if one.against and agree(one.device, device):
-            return f"its driver says {one.said}; {one.against}"
+            return f"its driver says {one.text}; {one.against}"
     return ""

@@ -170,8 +170,8 @@ def vocabularies(found: Installation) -> Iterator[DoctorFinding]:
     spoken: Dict[str, str] = {}
     for agent in found.agents:
         for one in _spoken(found, agent):
-            for said in one.said:
-                spoken.setdefault(said.type, one.name)
+            for rule in one.conditions:
+                spoken.setdefault(rule.type, one.name)
     rivals: Dict[Tuple[str, str], List[str]] = {}
     for node in found.nodes:
         for manager, types in _writers(node).items():

@@ -24,7 +24,7 @@ from nhc_adapters.kubernetes.gates.plan import (
     ORDER,
     TAINT,
     Change,
-    Words,
+    GateMarks,
     condition_of,
     held,
     plan,
@@ -52,7 +52,7 @@ class KubernetesGate:
             taint = parse_taint(table.text("taint", f"{TAINT}:NoSchedule"))
         except ValueError as error:
             raise table.error("taint", str(error)) from None
-        self.words = Words(taint, table.flag("hyperpod", False))
+        self.marks = GateMarks(taint, table.flag("hyperpod", False))
         given = settings.get("kubeconfig", "") or (environ or {}).get("KUBECONFIG", "")
         self.client = Client(find(given, settings.get("context", "")), read_timeout=timeout)
         self._conditions: Optional[NodeConditions] = None
@@ -70,7 +70,7 @@ class KubernetesGate:
         pods = sort_pods(pods_on(self.client, node), DrainRules())
         running = [pod for pod in pods.evict if pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")]
         other = "somebody has cordoned it" if cordoned(found) else ""
-        tainted = held(found, self.words)
+        tainted = held(found, self.marks)
         return GateStanding(
             tainted, bool(running or pods.block), "" if tainted else other, max(closed, ordered), opened,
             "tainted" if tainted else other or "schedulable", order == GateOrder.ADOPT.value,
@@ -81,7 +81,7 @@ class KubernetesGate:
         found = self.client.find(node_path(node))
         if found is None:
             return Applied(node, Effect.FAILED, "there is no such node")
-        if held(found, self.words):
+        if held(found, self.marks):
             return Applied(node, Effect.UNCHANGED, "held already")
         return Applied(node, Effect.UNCHANGED, "nhc gate sync has to set the taint")
 
@@ -105,7 +105,7 @@ class KubernetesGate:
         for node in self.client.items("/api/v1/nodes"):
             name = str(node["metadata"]["name"])
             group = next((one for one in groups if one.contains(name)), None)
-            change = plan(node, group, self.words, time.time()) if group is not None else None
+            change = plan(node, group, self.marks, time.time()) if group is not None else None
             if group is None or change is None:
                 continue
             failed = self._change(name, node, group) if apply else ""
@@ -116,7 +116,7 @@ class KubernetesGate:
         """Carry a change out, planned anew where somebody wrote in between; what kept it from being done."""
 
         def ops(seen: Node) -> List[Op]:
-            change: Optional[Change] = plan(seen, group, self.words, time.time())
+            change: Optional[Change] = plan(seen, group, self.marks, time.time())
             return change.ops if change is not None else []
 
         try:
@@ -141,4 +141,4 @@ class KubernetesGate:
 
     def limits(self) -> List[GateLimit]:
         """What autoscalers do to nodes whose gate takes long."""
-        return autoscalers.limits(self.client, self.words.taint)
+        return autoscalers.limits(self.client, self.marks.taint)

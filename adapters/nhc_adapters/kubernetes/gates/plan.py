@@ -21,7 +21,7 @@ from nhc_adapters.kubernetes.nodes.view import GATE
 from nhc_adapters.kubernetes.nodes.vocabulary import NodeTaint
 
 CONDITION = "NhcGatePassed"
-"""The node's own word: True lets work in."""
+"""The node's own verdict: True lets work in."""
 TAINT = "startup-taint.cluster-autoscaler.kubernetes.io/nhc-gate"
 """A prefix that cluster-autoscaler knows: the node counts as not ready yet, and no other is bought for its pods."""
 ORDER = "nhc/gate-order"
@@ -39,14 +39,14 @@ _TAIL = re.compile(r" \[boot: ([0-9A-Za-z-]*)\] \[at: ([0-9TZ:.-]+)\]$")
 _ORDER = re.compile(r"(open|close|adopt) (\S+) by (.*)")
 
 
-class Words(NamedTuple):
+class GateMarks(NamedTuple):
     """What the gate is called: its taint, and whether HyperPod's labels and taint say the same."""
 
     taint: NodeTaint = NodeTaint(TAINT)
     hyperpod: bool = False
 
 
-class GateWord(NamedTuple):
+class GateVerdict(NamedTuple):
     """What the node's gate last said: its state, when, and in which boot."""
 
     state: str
@@ -78,12 +78,12 @@ class Change(NamedTuple):
 
 
 def condition_of(news: GateNews) -> Condition:
-    """The node's word as a condition."""
+    """The node's verdict as a condition."""
     text = f"{news.suite}: {printable(news.why, 600)} [boot: {news.boot_id}] [at: {utc(news.at)}]"
     return Condition(CONDITION, STATUS[news.state], REASONS[news.state], text)
 
 
-def read_word(node: Node) -> Optional[GateWord]:
+def read_verdict(node: Node) -> Optional[GateVerdict]:
     """What the node's gate said, None where it said nothing that makes sense."""
     found = read_conditions(node).get(CONDITION)
     if found is None or found.reason not in _STATES:
@@ -91,7 +91,7 @@ def read_word(node: Node) -> Optional[GateWord]:
     tail, state = _TAIL.search(found.message), _STATES[found.reason]
     if tail is None or found.status != STATUS[state]:
         return None
-    return GateWord(state, from_utc(tail[2]), tail[1], found.message[: tail.start()])
+    return GateVerdict(state, from_utc(tail[2]), tail[1], found.message[: tail.start()])
 
 
 def read_known(node: Node) -> GateNotes:
@@ -125,9 +125,9 @@ def facts(node: Node) -> Dict[str, str]:
     return {name: value for name, value in found.items() if value}
 
 
-def held(node: Node, words: Words) -> bool:
+def held(node: Node, marks: GateMarks) -> bool:
     """Whether the gate's taint is on the node, whoever put it there: its kubelet, a NodePool, or we."""
-    return any((one.key, one.effect) == (words.taint.key, words.taint.effect) for one in taints_of(node))
+    return any((one.key, one.effect) == (marks.taint.key, marks.taint.effect) for one in taints_of(node))
 
 
 def why_closed(node: Node, group: GroupOfNodes, known: GateNotes) -> str:
@@ -147,65 +147,65 @@ def why_closed(node: Node, group: GroupOfNodes, known: GateNotes) -> str:
 
 
 def proved(node: Node, group: GroupOfNodes, known: GateNotes) -> bool:
-    """Whether the node's word is one of a suite that passed, in this boot where boots count, since it was closed."""
-    word = read_word(node)
-    if word is None or not word.lets_in or word.at < int(known.closed):
+    """Whether the node's verdict is one of a suite that passed, in this boot where boots count, since it was closed."""
+    verdict = read_verdict(node)
+    if verdict is None or not verdict.lets_in or verdict.at < int(known.closed):
         return False
     boot = facts(node).get("bootID", "")
-    return "start" not in group.on or not boot or word.boot == boot
+    return "start" not in group.on or not boot or verdict.boot == boot
 
 
-def plan(node: Node, group: GroupOfNodes, words: Words, now: float) -> Optional[Change]:
+def plan(node: Node, group: GroupOfNodes, marks: GateMarks, now: float) -> Optional[Change]:
     """The next change of a node's gate, None where all is as it should be."""
     if HOLD in annotations_of(node):
         return None
-    known, word = read_known(node), read_word(node)
+    known, verdict = read_known(node), read_verdict(node)
     order, ordered, by = read_order(node)
     newer = ordered > max(known.opened, known.closed)
     good = proved(node, group, known)
-    if held(node, words):
+    if held(node, marks):
         if order == "open" and ordered >= int(known.closed) and newer:
-            return _open(node, words, known, now, f"opened by {by}", "opened")
-        if order == "adopt" and newer and not known.seen and (word is None or word.state == "held"):
-            return _open(node, words, known, now, f"adopted as it is by {by}", "opened")
-        if good and word is not None and not (order == "close" and newer):
-            return _open(node, words, known, now, word.why, word.state)
-        return _show(node, words, known, word)
+            return _open(node, marks, known, now, f"opened by {by}", "opened")
+        if order == "adopt" and newer and not known.seen and (verdict is None or verdict.state == "held"):
+            return _open(node, marks, known, now, f"adopted as it is by {by}", "opened")
+        if good and verdict is not None and not (order == "close" and newer):
+            return _open(node, marks, known, now, verdict.why, verdict.state)
+        return _show(node, marks, known, verdict)
     if order == "close" and newer:
-        return _close(node, words, known, now, f"closed by {by}")
+        return _close(node, marks, known, now, f"closed by {by}")
     if not known.seen and order == "adopt":
         return _note(node, known, now, f"adopted as it is by {by}")
     why = why_closed(node, group, known)
-    fresh = good and word is not None and word.at > known.opened
+    fresh = good and verdict is not None and verdict.at > known.opened
     if why and not fresh:
-        return _close(node, words, known, now, why)
+        return _close(node, marks, known, now, why)
     if why or not known.seen:
         return _note(node, known, now, why or "no gate is asked for on new nodes")
-    if word is not None and not word.lets_in and word.at > known.opened:
-        return _close(node, words, known, now, word.why)
+    if verdict is not None and not verdict.lets_in and verdict.at > known.opened:
+        return _close(node, marks, known, now, verdict.why)
     return None
 
 
-def _open(node: Node, words: Words, known: GateNotes, now: float, why: str, state: str) -> Change:
+def _open(node: Node, marks: GateMarks, known: GateNotes, now: float, why: str, state: str) -> Change:
     patch = Patch(node)
-    gone = {str(words.taint), *known.taints}
-    ours = (words.taint.key, words.taint.effect)
+    gone = {str(marks.taint), *known.taints}
+    ours = (marks.taint.key, marks.taint.effect)
     patch.leave_taints([one for one in taints_of(node) if str(one) not in gone and (one.key, one.effect) != ours])
     _drop_hyperpod(node, patch, known)
     patch.labels[GATE] = state
     known = GateNotes(facts(node), now, 0.0)
-    if words.hyperpod:
+    if marks.hyperpod:
         known = _hyperpod(patch, known, {"node-health-status": "Schedulable", "deep-health-check-status": "Passed"})
     patch.annotations[GATE] = _text(known)
     return Change("open", why, patch.ops())
 
 
-def _close(node: Node, words: Words, known: GateNotes, now: float, why: str) -> Change:
+def _close(node: Node, marks: GateMarks, known: GateNotes, now: float, why: str) -> Change:
     patch = Patch(node)
-    taints = [*taints_of(node), words.taint]
+    taints = [*taints_of(node), marks.taint]
     patch.labels[GATE] = "held"
     known = GateNotes(known.seen, known.opened, now, known.labels, known.taints)
-    if words.hyperpod:
+    if marks.hyperpod:
         if not any((one.key, one.effect) == (HYPERPOD_TAINT.key, HYPERPOD_TAINT.effect) for one in taints):
             taints.append(HYPERPOD_TAINT)
             known = known._replace(taints=(str(HYPERPOD_TAINT),))
@@ -217,18 +217,22 @@ def _close(node: Node, words: Words, known: GateNotes, now: float, why: str) -> 
     return Change("close", why, patch.ops())
 
 
-def _show(node: Node, words: Words, known: GateNotes, word: Optional[GateWord]) -> Optional[Change]:
-    """The state of a gate that stays closed, as a label; a failed one in HyperPod's words."""
+def _show(node: Node, marks: GateMarks, known: GateNotes, verdict: Optional[GateVerdict]) -> Optional[Change]:
+    """The state of a gate that stays closed, as a label; a failed one in HyperPod's marks."""
     patch = Patch(node)
-    current = word is not None and word.at >= int(known.closed)
-    state = word.state if word is not None and current and not word.lets_in else "held"
+    current = verdict is not None and verdict.at >= int(known.closed)
+    state = verdict.state if verdict is not None and current and not verdict.lets_in else "held"
     patch.labels[GATE] = state
-    if words.hyperpod:
+    if marks.hyperpod:
         status = "Failed" if state in ("failed", "could-not-tell") else "InProgress"
         known = _hyperpod(patch, known, {"node-health-status": "Unschedulable", "deep-health-check-status": status})
         patch.annotations[GATE] = _text(known)
     ops = patch.ops()
-    return Change("show", word.why if word is not None else "its gate has not said anything yet", ops) if ops else None
+    return (
+        Change("show", verdict.why if verdict is not None else "its gate has not said anything yet", ops)
+        if ops
+        else None
+    )
 
 
 def _note(node: Node, known: GateNotes, now: float, why: str) -> Change:

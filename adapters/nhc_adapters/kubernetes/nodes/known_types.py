@@ -23,7 +23,7 @@ def known_types(spoken: Sequence[Vocabulary] = ()) -> FrozenSet[str]:
     """All condition types that we know of."""
     found = {*KUBELET, *NPD, *CLUSTER_SIDE}
     for one in (*spoken, *(load(name) for name in known())):
-        found |= {said.type for said in one.said} | {fault.type for fault in one.faults}
+        found |= {rule.type for rule in one.conditions} | {fault.type for fault in one.faults}
     return frozenset(found)
 
 
@@ -31,7 +31,7 @@ def bad_statuses(faults: Iterable[Fault], spoken: Sequence[Vocabulary] = ()) -> 
     """Each condition type with the statuses of it that are bad, as far as we know."""
     found = {(fault.type, fault.status) for fault in faults} | {(kind, "True") for kind in CLUSTER_SIDE}
     for one in (*spoken, *(load(name) for name in known())):
-        found |= {(said.type, said.bad) for said in one.said}
+        found |= {(rule.type, rule.bad) for rule in one.conditions}
     return frozenset(found)
 
 

@@ -37,7 +37,7 @@ from nhc_adapters.kubernetes.nodes.own_marks import (
     we_cordoned,
 )
 from nhc_adapters.kubernetes.nodes.view import unheard
-from nhc_adapters.kubernetes.nodes.vocabulary import NodeTaint, StateWords, Vocabulary, fill, label_value, read_taint
+from nhc_adapters.kubernetes.nodes.vocabulary import NodeTaint, StateFields, Vocabulary, fill, label_value, read_taint
 
 ATTEMPTS = 8
 
@@ -60,7 +60,7 @@ class Treatment:
 
     def state(
         self, name: str, mark: Mark, reasons: Sequence[str] = (), types: Sequence[str] = (), repair: str = ""
-    ) -> StateWords:
+    ) -> StateFields:
         """What all vocabularies together put on a node in one state, places filled in.
 
         `repair` is the operation that a vocabulary's trigger value asks the platform for; none by default.
@@ -80,7 +80,7 @@ class Treatment:
                     labels[key] = label_value(fill(value, mark, trigger, reasons, types))
                 for key, value in state.annotations.items():
                     annotations[key] = fill(value, mark, trigger, reasons, types)
-        return StateWords(tuple(taints), labels, annotations)
+        return StateFields(tuple(taints), labels, annotations)
 
     def knows(self, name: str) -> bool:
         return any(name in vocabulary.states for vocabulary in self.vocabularies)

@@ -110,7 +110,7 @@ class Foreign:
 
 
 @dataclass(frozen=True)
-class StateWords:
+class StateFields:
     """What a node carries in one state. Values hold places such as {reason}."""
 
     taints: Tuple[NodeTaint, ...] = ()
@@ -122,9 +122,9 @@ class StateWords:
 class Vocabulary:
     name: str
     summary: str
-    said: Tuple[ConditionRule, ...]
+    conditions: Tuple[ConditionRule, ...]
     faults: Tuple[Fault, ...]
-    states: Mapping[str, StateWords]
+    states: Mapping[str, StateFields]
     foreign: Tuple[Foreign, ...]
     triggers: Mapping[str, str]
     verdict: str = ""
@@ -135,13 +135,13 @@ class Vocabulary:
         return self.triggers.get(repair) or self.triggers.get("", "")
 
 
-def conditions_of(report: Report, said: Sequence[ConditionRule]) -> List[Condition]:
+def conditions_of(report: Report, rules: Sequence[ConditionRule]) -> List[Condition]:
     """The conditions that a report asks for. UNKNOWN where a covered check could not tell, and nothing is CRIT.
 
     A condition that no result of the report belongs to is left out, since nobody judged it.
     """
     found = []
-    for one in said:
+    for one in rules:
         covered = [result for result in report.results if one.covers(result) and result.verdict is not Verdict.SKIP]
         judged = covered or any(_judges(one, result) for result in report.results)
         if not judged:

@@ -19,7 +19,7 @@ from nhc_adapters.kubernetes.nodes.vocabulary import (
     ConditionRule,
     Fault,
     Foreign,
-    StateWords,
+    StateFields,
     Vocabulary,
     read_taint,
 )
@@ -100,7 +100,7 @@ class _VocabularyReader:
         return Vocabulary(
             self.text(raw, "name", ""),
             self.text(raw, "summary", "", ""),
-            tuple(self.said(one, f"conditions[{n}]") for n, one in enumerate(self.objects(raw, "conditions", ""))),
+            tuple(self.condition(one, f"conditions[{n}]") for n, one in enumerate(self.objects(raw, "conditions", ""))),
             tuple(self.fault(one, f"faults[{n}]") for n, one in enumerate(self.objects(raw, "faults", ""))),
             {name: self.state(one, f"states.{name}") for name, one in states.items()},
             tuple(
@@ -117,7 +117,7 @@ class _VocabularyReader:
             self.text(raw, "verdict", "", ""),
         )
 
-    def said(self, raw: Mapping[str, Any], place: str) -> ConditionRule:
+    def condition(self, raw: Mapping[str, Any], place: str) -> ConditionRule:
         bad = self.text(raw, "bad", place, TRUE)
         if bad not in (TRUE, FALSE):
             raise self.fail(f"{place}.bad", "True or False", bad)
@@ -146,7 +146,7 @@ class _VocabularyReader:
             raise self.fail(f"{place}.for", "a duration, as in 10m", written) from None
         return Fault(self.text(raw, "type", place), self.text(raw, "status", place, TRUE), lasting, Action(action))
 
-    def state(self, raw: object, place: str) -> StateWords:
+    def state(self, raw: object, place: str) -> StateFields:
         if not isinstance(raw, dict):
             raise self.fail(place, "an object", raw)
         taints = []
@@ -167,4 +167,4 @@ class _VocabularyReader:
                         f"{place}.{kind}.{key}", f"text with places among {', '.join(sorted(PLACES))}", value
                     )
             maps[kind] = pairs
-        return StateWords(tuple(taints), maps["labels"], maps["annotations"])
+        return StateFields(tuple(taints), maps["labels"], maps["annotations"])

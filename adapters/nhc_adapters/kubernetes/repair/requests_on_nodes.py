@@ -30,7 +30,7 @@ HYPERPOD = {
 }
 SOURCES = ("nhc", "hyperpod")
 
-WORDS = {rung.value: rung for rung in RUNG_OF.values() if rung is not Rung.ESCALATE}
+RUNGS = {rung.value: rung for rung in RUNG_OF.values() if rung is not Rung.ESCALATE}
 
 
 class RequestRead(NamedTuple):
@@ -47,7 +47,7 @@ def asked(node: Mapping[str, Any], sources: Sequence[str]) -> RequestRead:
         rung, device = _read(words)
         if rung is None:
             name = str(node.get("metadata", {}).get("name", ""))
-            known = ", ".join(WORDS)
+            known = ", ".join(RUNGS)
             return RequestRead(None, f"{name}: {REQUEST}: {printable(words, 60)!r} is not one of {known}")
         return RequestRead(Request(rung, _key(node, words), printable(f"{REQUEST}={words}", 100), device))
     hyperpod = asks_hyperpod(node) if "hyperpod" in sources else None
@@ -64,7 +64,7 @@ def asks_hyperpod(node: Mapping[str, object]) -> Optional[Rung]:
 
 def _read(words: str) -> Tuple[Optional[Rung], str]:
     rung, _space, device = words.partition(" ")
-    found = WORDS.get(rung.lower())
+    found = RUNGS.get(rung.lower())
     wrong = device and (found not in (Rung.RESET_DEVICE, Rung.RESTART_APP) or len(device.split()) != 1)
     return (None, "") if wrong else (found, device.strip())
 

@@ -25,11 +25,11 @@ RETRY = 1.0
 RETRY_LIMIT = 30.0
 
 
-def said_by(vocabularies: Iterable[Vocabulary]) -> List[ConditionRule]:
+def condition_rules(vocabularies: Iterable[Vocabulary]) -> List[ConditionRule]:
     """The conditions of several vocabularies; the first that names a type defines it."""
     found: Dict[str, ConditionRule] = {}
     for vocabulary in vocabularies:
-        for one in vocabulary.said:
+        for one in vocabulary.conditions:
             found.setdefault(one.type, one)
     return list(found.values())
 
@@ -48,7 +48,7 @@ class Reporter:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.client, self.node, self.log = client, node, log
-        self.said = said_by(vocabularies)
+        self.rules = condition_rules(vocabularies)
         self.conditions = NodeConditions(client, node, heartbeat, clock)
         self.recorder = EventRecorder(client, "nhc-agent", host=node, clock=clock)
         self.error = ""
@@ -66,7 +66,7 @@ class Reporter:
 
     def submit(self, report: Report) -> None:
         """The newest report. Returns at once."""
-        self.say(conditions_of(report, self.said))
+        self.say(conditions_of(report, self.rules))
 
     def say(self, conditions: Iterable[Condition]) -> None:
         """Conditions as they are now, made elsewhere."""
@@ -87,7 +87,7 @@ class Reporter:
         with self._lock:
             if not self._adopted:
                 before = dict(self.conditions.standing)
-                standing = self.conditions.adopt(one.type for one in self.said)
+                standing = self.conditions.adopt(one.type for one in self.rules)
                 # What was so before we came is no event; what differs from it is.
                 self._tell((standing.get(kind), now) for kind, now in before.items())
                 self._adopted = True
@@ -104,7 +104,7 @@ class Reporter:
 
     def _tell(self, turned: Iterable[Turn]) -> None:
         """Events of what turned bad, and of what was bad and has recovered."""
-        bad = {one.type: one.bad for one in self.said}
+        bad = {one.type: one.bad for one in self.rules}
         for before, now in turned:
             is_bad = now.status == bad.get(now.type)
             was_bad = before is not None and before.status == bad.get(now.type)

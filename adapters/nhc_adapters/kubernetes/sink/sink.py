@@ -77,7 +77,7 @@ class NodeSink:
     def standing(self) -> List[Standing]:
         """The faults that this node's conditions, of our types, tell of already."""
         node = self.client.get(node_path(self.node))
-        bad = {one.type: one.bad for one in self.reporter.said}
+        bad = {one.type: one.bad for one in self.reporter.rules}
         return [
             Standing(found.type, found.reason, found.message, found.since)
             for kind, found in read_conditions(node).items()
@@ -108,8 +108,8 @@ class NodeSink:
         self.client.close()
 
     def _conditions(self, delivery: Delivery) -> List[Condition]:
-        bad: Dict[str, str] = {one.type: one.bad for one in self.reporter.said}
-        found = conditions_of(delivery.report, self.reporter.said)
+        bad: Dict[str, str] = {one.type: one.bad for one in self.reporter.rules}
+        found = conditions_of(delivery.report, self.reporter.rules)
         if not delivery.complete:
             found = [one for one in found if one.status == bad[one.type]]
         else:
@@ -126,7 +126,7 @@ class NodeSink:
         """
         standing = self.reporter.conditions.standing
         ended = []
-        for one in self.reporter.said:
+        for one in self.reporter.rules:
             known = standing.get(one.type)
             if one.type not in shown and known is not None and known.status == one.bad:
                 good = TRUE if one.bad == FALSE else FALSE

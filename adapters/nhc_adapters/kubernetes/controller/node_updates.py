@@ -35,7 +35,7 @@ AFTER_FAILURE = 30.0
 
 
 @dataclass
-class Tending:
+class NodeUpdates:
     """`allowed` says whether we may act now, `retry` has a node looked at again at a time."""
 
     settings: ControllerSettings
@@ -50,20 +50,20 @@ class Tending:
         """A node is gone."""
         self._silenced.discard(name)
 
-    def tend(
+    def write(
         self, names: Sequence[str], judged: Mapping[str, Judgement], objects: Mapping[str, Node], now: float
     ) -> List[str]:
         """Write what is to be written on these nodes. Returns those that are still to be decided on."""
         back: List[str] = []
         texts: Dict[str, Dict[str, Optional[str]]] = {}
-        said: Dict[str, List[Condition]] = {}
+        conditions: Dict[str, List[Condition]] = {}
         for name in names:
             judgement, node = judged.get(name), objects.get(name)
             if judgement is None or node is None:
                 continue
             parts = [one for one in (self._silence(name, node, judgement, now), _offered(node, judgement, now)) if one]
             if parts:
-                said[name] = parts
+                conditions[name] = parts
             if read_own_mark(node) is not None and released(node):
                 back.append(name)
                 continue
@@ -71,7 +71,7 @@ class Tending:
             changed = {**ended, **self._sources(node, judgement)}
             if changed:
                 texts[name] = changed
-        self._say(said, now)
+        self._set_conditions(conditions, now)
         if not back and not texts:
             return list(names)
         if not self.allowed():
@@ -101,19 +101,19 @@ class Tending:
             return {}
         return {SOURCE: " ".join(judgement.sources)}
 
-    def _say(self, said: Mapping[str, Sequence[Condition]], now: float) -> None:
-        if not said:
+    def _set_conditions(self, conditions: Mapping[str, Sequence[Condition]], now: float) -> None:
+        if not conditions:
             return
         if not self.allowed():
-            for name in said:
+            for name in conditions:
                 self.retry(name, now + 0.5)
             return
-        for applied in self.adapter.say(said):
+        for applied in self.adapter.say(conditions):
             if applied.effect is Effect.FAILED:
                 self.log(f"{applied.node}: {applied.message}")
                 self.retry(applied.node, now + AFTER_FAILURE)
                 continue
-            for one in said[applied.node]:
+            for one in conditions[applied.node]:
                 self.log(f"{applied.node}: {one.type}={one.status}: {one.message}")
                 if one.type == self.settings.verdict:
                     self._silenced.add(applied.node)
@@ -137,5 +137,5 @@ def _offered(node: Node, judgement: Judgement, now: float) -> Optional[Condition
     status = TRUE if offer.short else FALSE
     same = standing is not None and standing.status == status
     since = standing.since if same and standing is not None else now
-    said = Condition(ALLOCATABLE, status, offer.reason, offer.message, since, now)
-    return None if said.says_the_same(standing) else said
+    judged = Condition(ALLOCATABLE, status, offer.reason, offer.message, since, now)
+    return None if judged.says_the_same(standing) else judged
