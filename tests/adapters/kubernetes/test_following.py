@@ -15,6 +15,7 @@ from nhc.ports.adapter import REMEDY_OWNER, AdapterError, Effect, Mark
 from nhc.ports.marks import mark_text
 from nhc_adapters.kubernetes.devices.rules import DeviceApi, rule_body
 from nhc_adapters.kubernetes.devices.slices import SliceDevice
+from nhc_adapters.kubernetes.devices.watch import DeviceWatch
 from nhc_adapters.kubernetes.nodes.following import SYNC
 from nhc_adapters.kubernetes.nodes.marks import OUT_OF_SERVICE
 from nhc_adapters.kubernetes.plugin import Adapter
@@ -56,6 +57,25 @@ class Cluster:
         self.events.put({"type": "MODIFIED", "object": changed})
 
 
+def about_devices(cluster, path, query):
+    """The status and the body of what is asked for of resource.k8s.io."""
+    kind = path.rsplit("/", 1)[-1]
+    if "/resourceslices/" in path:
+        cluster.asked["slice"] += 1
+        found = next((one for one in cluster.devices["resourceslices"] if one["metadata"]["name"] == kind), None)
+        return (200, json.dumps(found)) if found else (404, json.dumps({"kind": "Status", "message": "not found"}))
+    cluster.asked[kind] += 1
+    if kind == "resource.k8s.io":
+        return 200, json.dumps({"versions": [{"version": "v1"}]})
+    if kind == "v1":
+        return 200, json.dumps({"resources": [{"name": name} for name in DEVICE_KINDS]})
+    items = cluster.devices[kind]
+    if "fieldSelector" in query:
+        name = query["fieldSelector"][0].partition("spec.nodeName=")[2]
+        items = [one for one in items if one["spec"].get("nodeName", "") == name]
+    return 200, json.dumps({"metadata": {"resourceVersion": "1"}, "items": items})
+
+
 def handler(cluster):
     class Api(Handler):
         protocol_version = "HTTP/1.1"
@@ -67,7 +87,7 @@ def handler(cluster):
             if "watch" in query:
                 return self.watch(kind)
             if where.path.startswith("/apis/resource.k8s.io"):
-                return self.about_devices(kind, query)
+                return self.answer(*about_devices(cluster, where.path, query))
             if kind == "pods":
                 cluster.pods_of.append(query["fieldSelector"][0].partition("spec.nodeName=")[2])
             if kind not in ("nodes", "pods", *cluster.nodes):
@@ -81,19 +101,6 @@ def handler(cluster):
             cluster.asked[what] += 1
             cluster.sent[what] += len(body)
             return self.answer(200, body)
-
-        def about_devices(self, kind, query):
-            resources = [{"name": name} for name in DEVICE_KINDS]
-            items = cluster.devices.get(kind, [])
-            if "fieldSelector" in query:
-                name = query["fieldSelector"][0].partition("spec.nodeName=")[2]
-                items = [one for one in items if one["spec"].get("nodeName", "") == name]
-            found = {"metadata": {"resourceVersion": "1"}, "items": items}
-            found = {"resource.k8s.io": {"versions": [{"version": "v1"}]}, "v1": {"resources": resources}}.get(
-                kind, found
-            )
-            cluster.asked[kind] += 1
-            return self.answer(200, json.dumps(found))
 
         def do_PATCH(self):  # noqa: N802
             body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -380,6 +387,34 @@ def test_what_a_standing_rule_costs_does_not_grow_with_the_cluster(cluster):
     (out,) = [one for one in device_rounds(cluster, 10) if one.mark is not None]
     assert (out.node, out.device) == ("n007", gpu(7, 3))
     assert cluster.asked - before == {"devicetaintrules": 10, "resourceslices": 20}
+
+
+def test_before_a_rule_a_nodes_slices_are_read_by_name_and_listed_where_one_is_gone_or_new(cluster):
+    with_devices(cluster)
+    slices = cluster.devices["resourceslices"]
+    for one in slices:
+        one["spec"]["pool"].update(generation=1, resourceSliceCount=1)
+    watch = DeviceWatch(cluster.adapter.client, api=DeviceApi("v1", "v1"))
+    watch.load_slices()
+
+    def renewed():
+        before = cluster.asked.copy()
+        watch.renew("n007")
+        return dict(cluster.asked - before)
+
+    slices[7]["spec"]["devices"] = [device("gpu-0", gpu(7, 3))]  # its driver has named them anew
+    assert renewed() == {"slice": 1}
+    assert [one.device for one in watch.slices.names("n007")] == [gpu(7, 3)]
+    second = json.loads(json.dumps(slices[7]))
+    second["metadata"]["name"], second["spec"]["devices"] = "t7", [device("gpu-1", gpu(7, 4))]
+    for one in (slices[7], second):
+        one["spec"]["pool"].update(generation=2, resourceSliceCount=2)
+    slices.append(second)
+    assert renewed() == {"slice": 1, "resourceslices": 1}
+    assert renewed() == {"slice": 2}
+    del slices[7]
+    assert renewed() == {"slice": 2, "resourceslices": 1}
+    assert [one.device for one in watch.slices.names("n007")] == [gpu(7, 4)]
 
 
 def test_without_the_right_to_watch_devices_are_listed(cluster):

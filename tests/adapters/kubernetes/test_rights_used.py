@@ -55,6 +55,7 @@ USED: Dict[str, Dict[str, Tuple[str, str]]] = {
         "patch configmaps": ("controller/ledger.py", 'client.patch(namespaced(self.namespace, "configmaps"'),
     },
     "nhc-devices": {
+        "get resourceslices.resource.k8s.io": ("devices/watch.py", "self.client.find(api.slice_path(name))"),
         "list resourceslices.resource.k8s.io": ("devices/watch.py", "self.client.items(self.api.slice_path(),"),
         "watch resourceslices.resource.k8s.io": ("devices/watch.py", "self.client, api.slice_path(), self._take_slice"),
         "get devicetaintrules.resource.k8s.io": ("devices/rules.py", "self.client.get(self.api.rule_path(name))"),

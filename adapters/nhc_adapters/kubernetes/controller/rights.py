@@ -89,7 +89,7 @@ def of_controller(settings: ControllerSettings) -> List[ClusterRight]:
 def _devices() -> Tuple[ClusterRight, ...]:
     slices, rules = "to know the devices of DRA drivers ([devices] keep)", "to take a device out ([devices] keep)"
     return (
-        *(ClusterRight(verb, "resourceslices", RESOURCE, purpose=slices) for verb in ("list", "watch")),
+        *(ClusterRight(verb, "resourceslices", RESOURCE, purpose=slices) for verb in ("get", "list", "watch")),
         *(ClusterRight(verb, "devicetaintrules", RESOURCE, purpose=rules) for verb in ("get", "list", "watch")),
         *(ClusterRight(verb, "devicetaintrules", RESOURCE, purpose=rules, acting=True)
           for verb in ("create", "patch", "delete")),

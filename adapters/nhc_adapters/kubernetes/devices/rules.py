@@ -61,8 +61,9 @@ class DeviceApi(NamedTuple):
         path = f"/apis/{GROUP}/{self.rules}/devicetaintrules"
         return f"{path}/{quote(name, safe='')}" if name else path
 
-    def slice_path(self) -> str:
-        return f"/apis/{GROUP}/{self.slices}/resourceslices"
+    def slice_path(self, name: str = "") -> str:
+        path = f"/apis/{GROUP}/{self.slices}/resourceslices"
+        return f"{path}/{quote(name, safe='')}" if name else path
 
     def claim_path(self) -> str:
         return f"/apis/{GROUP}/{self.slices}/resourceclaims"

@@ -157,6 +157,11 @@ class Slices:
         for item in items:
             self.put(str(item["metadata"]["name"]), item)
 
+    def published(self, node: str) -> List[str]:
+        """The names of the slices that tell of a node."""
+        with self._lock:
+            return sorted(self._nodes.get(node, ()))
+
     def names(self, node: str) -> Sequence[SliceDevice]:
         """The devices of a node under all their names, of each pool's newest generation."""
         return self._of(node)[0]
@@ -202,6 +207,17 @@ def _discard(table: Dict[Any, Set[str]], key: object, name: str) -> None:
 
 def _nodes(item: Optional[Mapping[str, Any]]) -> Set[str]:
     return {one.node for one in item["devices"]} if item is not None else set()
+
+
+def whole(items: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether these are all slices that their pools have, as far as they know it themselves."""
+    newest: Dict[Pool, List[int]] = {}
+    for item in items:
+        newest.setdefault(_pool(item), []).append(_generation(item))
+    return all(
+        newest[_pool(item)].count(_generation(item)) == item["pool"].get("resourceSliceCount")
+        for item in items if _generation(item) == max(newest[_pool(item)])
+    )  # fmt: skip
 
 
 def _pool(item: Mapping[str, Any]) -> Pool:

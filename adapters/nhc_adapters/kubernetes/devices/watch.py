@@ -8,9 +8,10 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Seque
 
 from nhc.ports.adapter import AdapterError
 from nhc_adapters.kubernetes.api.client import Client
+from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.api.reflector import Reflector
 from nhc_adapters.kubernetes.devices.rules import SELECTOR, DeviceApi, DeviceRule, find_api, read_rule, trim_rule
-from nhc_adapters.kubernetes.devices.slices import Slices, trim_slice
+from nhc_adapters.kubernetes.devices.slices import Slices, trim_slice, whole
 
 LOOK_AGAIN = 300.0
 """Seconds after which a cluster without DeviceTaintRules, or without those that were followed, is asked anew: it may
@@ -119,11 +120,29 @@ class DeviceWatch:
         self._loaded = True
 
     def renew(self, node: str) -> None:
-        """Read a node's devices anew: the watch of the nodes may be ahead of the slices'. Raises AdapterError."""
-        if self.api is not None:
+        """Read a node's devices anew: the watch of the nodes may be ahead of the slices'. Raises AdapterError.
+
+        The slices that are known are read by name, which etcd answers at once. A list waits for the API server's cache
+        to catch up with etcd, and that is asked every 100 ms only (k8s.io/apiserver, progressRequestPeriod). So it is
+        read where a slice is gone, or where a pool has more slices than are known.
+        """
+        if self.api is not None and not self._renew_known(node, self.api):
             pages = list(self.client.pages(self.api.slice_path(), fieldSelector=f"spec.nodeName={node}"))
             found = [trim_slice(item) for page in pages for item in page.get("items") or ()]
             self.slices.replace(node, found, int(pages[0]["metadata"]["resourceVersion"]))
+
+    def _renew_known(self, node: str, api: DeviceApi) -> bool:
+        names = self.slices.published(node)
+        try:
+            answers = [self.client.find(api.slice_path(name)) for name in names]
+        except ApiError:  # the right to get them may be missing
+            return False
+        found = [trim_slice(item) for item in answers if item is not None]
+        if not found or len(found) < len(names) or not whole(found):
+            return False
+        for name, item in zip(names, found):
+            self.slices.put(name, item)
+        return True
 
     def run(self, stop: threading.Event) -> None:
         """Follow until `stop` is set. For a thread of its own."""
