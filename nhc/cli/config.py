@@ -9,11 +9,12 @@ import click
 
 from nhc.exit_status import EXIT_UNKNOWN
 from nhc.language import trust
-from nhc.language.loader import validate
+from nhc.language.loader import validate, without_lines
 from nhc.language.setting_rules import problem
-from nhc.language.site_settings import site_settings
+from nhc.language.site_settings import host_names, site_settings
 from nhc.language.targets import Targets, external_matcher
 from nhc.light import TYPE_CHECKING
+from nhc.matching.node_ranges import expand, fold
 from nhc.matching.nodeset import Undecided
 from nhc.planning.local import SCRIPTS
 from nhc.planning.profiles import problem_of
@@ -28,13 +29,19 @@ if TYPE_CHECKING:
 @click.argument("files", metavar="[FILE]...", nargs=-1)
 @click.option("--scripts", multiple=True, metavar="DIR", help=f"The site's own checks. Default: {SCRIPTS}.")
 @click.option("-n", "--node", default=None, metavar="NAME", help="Only the lines that apply to this node.")
-def check(files: Tuple[str, ...], scripts: Tuple[str, ...], node: Optional[str]) -> None:
+@click.option("--nodes", "node_set", default="", metavar="SET", help="Name those of these nodes that no line is for.")
+def check(files: Tuple[str, ...], scripts: Tuple[str, ...], node: Optional[str], node_set: str) -> None:
     """Validate configuration files and directories without running anything.
 
     Every line is read, whatever node it is for, and every problem is named with its file, line and column: checks
-    that do not exist, arguments that do not fit, targets that cannot be read. Exit status: 0 fine, 2 not.
+    that do not exist, arguments that do not fit, targets that cannot be read. Exit status: 0 fine, 1 no line is for one
+    of the nodes of --nodes, 2 not fine.
     """
-    raise SystemExit(check_command(files, scripts, node))
+    try:
+        nodes = expand(node_set)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--nodes") from None
+    raise SystemExit(check_command(files, scripts, node, nodes))
 
 
 @click.command()
@@ -50,8 +57,12 @@ def match(name: str, pattern: Optional[str]) -> None:
     raise SystemExit(match_command(name, pattern))
 
 
-def check_command(files: Sequence[str], scripts: Sequence[str] = (), hostname: Optional[str] = None) -> int:
-    """Validate configurations: every line, or with `hostname` the lines for that node. Exit status 0 or 2.
+def check_command(
+    files: Sequence[str], scripts: Sequence[str] = (), hostname: Optional[str] = None, nodes: Sequence[str] = ()
+) -> int:
+    """Validate configurations: every line, or with `hostname` the lines for that node. Exit status 0, 1 or 2.
+
+    1: no line is for one of `nodes`. Of this node's own configuration it is said of this node, without a status.
 
     `scripts` are the directories of the site's own checks. What is not given is this node's own
     (`nhc.language.site_settings`).
@@ -73,8 +84,12 @@ def check_command(files: Sequence[str], scripts: Sequence[str] = (), hostname: O
         print(f"{site.path}: {said}", file=sys.stderr)
     if found.problems or site.note or wrong:
         return 2
+    own = [] if files or nodes or hostname else [host_names()["HOSTNAME"]]
+    missing = without_lines(files or (site.config,), nodes or own, site.settings, where)
+    if missing:
+        print(f"no line is for {fold(missing)}: hooks check nothing there", file=sys.stderr)
     print(f"{_count(found.lines, 'line')}, {_count(found.checks, 'check')}: fine")
-    return 0
+    return int(bool(missing and nodes))
 
 
 def match_command(name: str, pattern: Optional[str] = None) -> int:

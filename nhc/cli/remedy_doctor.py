@@ -12,6 +12,9 @@ from nhc.cli.common_options import FORMAT
 from nhc.cli.option_groups import GroupedCommand
 from nhc.cli.remedy_options import SETTINGS, STORE, carried_out, show, table
 from nhc.cli.remedy_site import site_of
+from nhc.language.loader import without_lines
+from nhc.language.site_settings import site_settings
+from nhc.matching.node_ranges import fold
 from nhc.model import printable
 from nhc.policy.bounds import MARK, REPAIRS
 from nhc.policy.devices import DEVICE
@@ -65,7 +68,7 @@ def _doctor(path: Optional[str], url: Optional[str], form: str) -> int:
 
 def examine(site: RemedySite, settings: RemedySettings) -> List[Examined]:
     """Everything that is looked at."""
-    found = [_store(site), _adapter(site), *_adapter_rights(site), *_groups(site)]
+    found = [_store(site), _adapter(site), *_adapter_rights(site), *_groups(site), *_lines(site)]
     for name, rights, error in site.actuators.repairers.rights():
         if error:
             found.append(Examined(f"repairer {name}", False, error))
@@ -172,6 +175,23 @@ def _groups(site: RemedySite) -> List[Examined]:
     except (AdapterError, StoreError):
         return []  # which is said of the adapter and the store
     return [Examined("groups", False, line) for line in lines]
+
+
+def _lines(site: RemedySite) -> List[Examined]:
+    """Nodes that no line of this machine's nhc.conf is for, where it has one: the nodes may have another."""
+    own = site_settings()
+    paths = own.paths(())
+    try:
+        names = [state.name for state in site.marker.nodes()] if paths else []
+    except AdapterError:
+        return []  # which is said of the adapter
+    if not names:
+        return []
+    missing = without_lines(paths, names, own.settings, own.scripts_directories(()))
+    if not missing:
+        return [Examined("checks", True, f"{own.config} has a line for each node")]
+    nodes = printable(fold(missing), 300)
+    return [Examined("checks", None, f"no line of this machine's {own.config} is for {nodes}")]
 
 
 def _suite_rights(site: RemedySite, settings: RemedySettings) -> List[Examined]:

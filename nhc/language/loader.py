@@ -108,6 +108,22 @@ def validate(
     return Validation(tuple(problems), builder.lines, len(builder.items), builder.scripts.notes)
 
 
+def without_lines(
+    paths: Sequence[str], nodes: Sequence[str], settings: Mapping[str, str] = {}, scripts_dirs: Sequence[str] = ()
+) -> List[str]:
+    """Those of the nodes that no line with a check is for: hooks never check them."""
+    scripts, targets = _scan(scripts_dirs), Targets()
+    found = []
+    for node in nodes:
+        builder = PlanBuilder(node, settings, scripts, targets=targets)
+        for path in paths:
+            builder.path(path)
+        if not builder.items:
+            found.append(node)
+    targets.close()
+    return found
+
+
 def origins(
     paths: Sequence[str], hostname: str, scripts_dirs: Sequence[str] = (), settings: Mapping[str, str] = {}
 ) -> Dict[str, Tuple[str, int]]:

@@ -56,6 +56,19 @@ def test_for_one_node_only_its_lines_are_read(tmp_path: Path) -> None:
     assert nhc("check", str(path), "--node", "login1").returncode == 2
 
 
+def test_nodes_that_no_line_is_for_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "nhc.conf"
+    path.write_text("* || X=1\ngpu* || include more\nlogin1 || check_cmd_status true\n")
+    (tmp_path / "more").write_text("{gpu[1-3]} || check_cmd_status true\n")
+
+    done = nhc("check", str(path), "--nodes", "gpu[1-5],login[1-2]")
+
+    assert (done.returncode, done.stdout) == (1, "4 lines, 2 checks: fine\n")
+    assert done.stderr == "no line is for gpu[4-5],login2: hooks check nothing there\n"
+    assert nhc("check", str(path), "--nodes", "gpu[1-3]").returncode == 0
+    assert "--nodes" in nhc("check", str(path), "--nodes", "gpu[1-").stderr
+
+
 def test_a_missing_file_is_an_error() -> None:
     done = nhc("check", "/no/such/nhc.conf")
 
