@@ -115,6 +115,7 @@ def ask(options: Dict[str, Any]) -> JobWhy:
     ended = record.ended if record else None
     clues = logs.clues() + (record_clues(record) if record else [])
     clues += _kernel(options["kernel_logs"], nodes, witnesses)
+    clues += _memory(job, nodes, logs)
     done: Tuple[str, ...] = ()
     if options["store_url"]:
         found, done = _store(options["store_url"], job, nodes or _named(clues), ended or logs.last, witnesses)
@@ -231,6 +232,16 @@ def _kernel(named: Sequence[str], nodes: Sequence[str], witnesses: List[Witness]
     elif nodes and set(nodes) - read and "" not in read:
         witnesses.append(Witness("kernel log", f"not of {', '.join(sorted(set(nodes) - read)[:8])}"))
     return clues
+
+
+def _memory(job: str, nodes: Sequence[str], logs: JobLogs) -> List[Clue]:
+    """What the job's control group on this machine counts: it is there within the job, and until its last step ends."""
+    from nhc.facts import job_memory
+    from nhc.host import Host
+
+    events = job_memory.of_job(Host(), job)
+    here = logs.node(os.uname().nodename)
+    return why_nodes.memory_clues(here if here in nodes else "", events) if events is not None else []
 
 
 def _named(clues: Sequence[Clue]) -> Tuple[str, ...]:

@@ -25,8 +25,9 @@ from nhc.jobs.log_catalogue import (
     UNKNOWN,
 )  # fmt: skip
 
-LOG, RECORD, KERNEL, CHECKS = "log", "scheduler", "kernel log", "checks"
-"""The witnesses: the job's log, the scheduler's record, a node's kernel log, a node's checks in the store."""
+LOG, RECORD, KERNEL, CHECKS, CGROUP = "log", "scheduler", "kernel log", "checks", "cgroup"
+"""The witnesses: the job's log, the scheduler's record, a node's kernel log, a node's checks in the store, what the
+kernel counts in the job's control group."""
 ESTABLISHED, SUPPORTED, NOT_KNOWN = "established", "supported", "unknown"
 """How sure: by an authority's record or two witnesses, by one witness, not at all."""
 SKEW = 5.0
@@ -91,7 +92,7 @@ def decide(clues: Sequence[Clue], ended: Optional[float] = None) -> JobVerdict:
     initiating = [clue for clue in clues if clue.role == INITIATING]
     logged = [clue for clue in initiating if clue.witness == LOG]
     recorded = [clue for clue in initiating if clue.witness == RECORD]
-    nodes = [clue for clue in initiating if clue.witness in (KERNEL, CHECKS)]
+    nodes = [clue for clue in initiating if clue.witness in (KERNEL, CHECKS, CGROUP)]
     dead = next((clue for clue in recorded if clue.cause == NODE), None)
     if dead is not None:
         return _verdict(NODE, ESTABLISHED, dead, *_near(nodes, dead, NODE))
@@ -220,6 +221,13 @@ def _precedes(one: Clue, other: Clue) -> bool:
     return one.at is not None and other.at is not None and one.at < other.at - SKEW
 
 
+def _in_time(clue: Clue, event: Clue) -> bool:
+    """Whether what a node shows is of the event's time. The job's control group counts nothing of before the job."""
+    if clue.witness == CGROUP:
+        return True
+    return clue.at is not None and event.at is not None and event.at - BEFORE <= clue.at <= event.at + AFTER
+
+
 def _near(nodes: Sequence[Clue], event: Clue, cause: str) -> List[Clue]:
     """What the nodes show of a cause about the time of an event, on its node where that is known, the earliest first.
 
@@ -227,9 +235,7 @@ def _near(nodes: Sequence[Clue], event: Clue, cause: str) -> List[Clue]:
     """
     found = []
     for clue in nodes:
-        if clue.cause != cause or clue.at is None or event.at is None:
-            continue
-        if not event.at - BEFORE <= clue.at <= event.at + AFTER:
+        if clue.cause != cause or not _in_time(clue, event):
             continue
         elsewhere = event.node and clue.node and clue.node != event.node
         if elsewhere and (cause in (PROGRAM, MEMORY) or not _precedes(clue, event)):

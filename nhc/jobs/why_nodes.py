@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Iterable, List, Optional, Tuple
 
 from nhc.jobs.log_catalogue import INITIATING, MEMORY, NETWORK, NODE, PROGRAM, STORAGE, UNKNOWN
-from nhc.jobs.why import CHECKS, KERNEL, Clue
+from nhc.jobs.why import CGROUP, CHECKS, KERNEL, Clue
 
 if TYPE_CHECKING:
+    from nhc.facts.job_memory import MemoryEvents
     from nhc.kernlog.match import Match
 
 NETWORK_KINDS = ("mlx5", "efa", "ena", "infiniband", "net")
@@ -55,6 +56,16 @@ def _cause(kind: str, severity: str) -> str:
     if kind in NETWORK_KINDS:
         return NETWORK
     return STORAGE if kind in STORAGE_KINDS else UNKNOWN
+
+
+def memory_clues(node: str, events: MemoryEvents) -> List[Clue]:
+    """What the kernel counts in the job's control group. A limit that was reached without a kill is no cause."""
+    if not events.at_limit and not events.killed:
+        return []
+    killed = "1 process" if events.killed == 1 else f"{events.killed} processes"
+    text = f"at its memory limit {events.at_limit} times, {killed} killed for it"
+    return [Clue(CGROUP, MEMORY if events.killed else UNKNOWN, INITIATING, "memory.events", text,
+                 where=f"{events.path}/memory.events", node=node)]  # fmt: skip
 
 
 def check_clue(node: str, check: str, reason: str, message: str, critical: bool, at: Optional[float]) -> Clue:

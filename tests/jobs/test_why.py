@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nhc.facts.job_memory import MemoryEvents
 from nhc.jobs.log_catalogue import CASCADE, INITIATING
-from nhc.jobs.why import CHECKS, KERNEL, LOG, RECORD, Clue, decide
+from nhc.jobs.why import CGROUP, CHECKS, KERNEL, LOG, RECORD, Clue, decide
 from nhc.jobs.why_logs import JobLogs, RankPlace
-from nhc.jobs.why_nodes import kernel_clues, shared
+from nhc.jobs.why_nodes import kernel_clues, memory_clues, shared
 from nhc.jobs.why_record import places, record_clues
 from nhc.model import CheckResult, Outcome, Report, Verdict
 from nhc.ports.job_ends import JobEndRecord
@@ -104,8 +105,26 @@ def test_what_a_node_shows_without_a_time_decides_nothing():
     assert decide([kernel("node")._replace(at=None), logged("gpu")], AT).cause == "unknown"
 
 
+@pytest.mark.parametrize(
+    ("events", "others", "cause"),
+    [
+        (MemoryEvents("g", 31, 2), [logged("unknown", kind="killed")], "memory"),
+        (MemoryEvents("g", 31, 2), [logged("unknown", kind="killed")._replace(at=None)], "memory"),
+        (MemoryEvents("g", 31, 2), [recorded("unknown")._replace(text="it was ended by signal 9")], "memory"),
+        # what the kernel killed is not what a traceback speaks of; a limit that was reached kills nobody
+        (MemoryEvents("g", 31, 2), [logged("program")], "program"),
+        (MemoryEvents("g", 31, 0), [logged("unknown", kind="killed")], "unknown"),
+        (MemoryEvents("g", 0, 0), [logged("unknown", kind="killed")], "unknown"),
+    ],
+)
+def test_what_the_kernel_counts_of_the_jobs_memory_decides_a_bare_kill(events, others, cause):
+    found = memory_clues("", events)
+    assert len(found) == bool(events.at_limit)
+    assert decide([*others, *found], AT).cause == cause
+
+
 CLUES = st.lists(st.builds(
-    Clue, st.sampled_from([LOG, RECORD, KERNEL, CHECKS]),
+    Clue, st.sampled_from([LOG, RECORD, KERNEL, CHECKS, CGROUP]),
     st.sampled_from(["program", "memory", "time", "disk", "node", "gpu", "network", "storage", "scheduler", "unknown"]),
     st.sampled_from([INITIATING, CASCADE]), st.just("k"), st.just("t"), st.none() | st.floats(AT - 9000, AT + 9000),
     st.integers(0, 9), st.sampled_from(["a:1", "b:2"]), st.sampled_from(["", "n1", "n2"]),
