@@ -160,7 +160,7 @@ def test_a_cluster_that_refuses_to_say_what_it_serves_does_not_hold_up_the_nodes
     thread = threading.Thread(target=watch.run, args=(stop,))
     thread.start()
     try:
-        assert watch.settled.wait(10)
+        assert watch.settled.wait(60)
         assert "no discovery for you" in said[0]
         assert watch.why_not()
     finally:
@@ -220,7 +220,7 @@ def test_an_upgrade_that_takes_the_versions_away_that_are_followed_is_followed(m
             changed.get()
         server.version = "v1"
         until(lambda: not watch.why_not() and names(watch.slices.find("n1", ONE)) == ["v1"])
-        assert changed.get(timeout=10) == "n1"
+        assert changed.get(timeout=60) == "n1"
     finally:
         server.stop.set()
         thread.join()

@@ -158,7 +158,7 @@ def test_the_work_of_a_namespace_that_ends_by_itself_is_waited_for(kube: Kube, t
         made.mark({sick: Mark("check_gpu_xid: Xid 95")})
         for _more in range(3):
             said = made.evict([sick])[sick]
-        until(lambda left=left: kube.pods() == left, 20)
+        until(lambda left=left: kube.pods() == left)
         assert ("the work of its namespace is waited for" in said) is bool(left)
         made.close()
 

@@ -125,7 +125,7 @@ def test_what_is_left_of_our_mark_is_taken_off_a_node_that_a_person_uncordoned(b
     loop.sick()
     loop.until(lambda: loop.rows() and loop.rows()[0][0].state == "draining")
     loop.kube.plane.kubectl("uncordon", loop.node)
-    loop.until(lambda: "nhc/mark" not in loop.meta()["annotations"], 20)
+    loop.until(lambda: "nhc/mark" not in loop.meta()["annotations"], 60)
     node = loop.kube.get(loop.node)
     assert [one for one in node["spec"].get("taints") or () if "nhc" in one["key"]] == []
     assert {"nhc/set", "nhc/source"}.isdisjoint(node["metadata"]["annotations"])
@@ -134,10 +134,10 @@ def test_what_is_left_of_our_mark_is_taken_off_a_node_that_a_person_uncordoned(b
     assert [row.state for row, _tries in loop.rows()] == ["withdrawn"]
     assert not loop.kube.get(loop.node)["spec"].get("unschedulable")
     loop.healthy()
-    loop.until(lambda: "nhc/overruled" not in loop.meta()["annotations"], 20)
+    loop.until(lambda: "nhc/overruled" not in loop.meta()["annotations"], 60)
     until(lambda: time.time() > (loop.rows()[0][0].ended or 0) + 1.0)  # a condition's times are whole seconds
     loop.sick()
-    loop.until(lambda: len(loop.rows()) == 2, 20)
+    loop.until(lambda: len(loop.rows()) == 2, 60)
 
 
 def gpus(loop: Loop, capacity: int, allocatable: int) -> None:
@@ -158,7 +158,7 @@ def test_a_node_that_gives_out_none_of_its_gpus_is_not_returned(begun: Callable[
     loop.kubelet.rebooted = rebooted
     loop.sick()
     loop.until(lambda: loop.rows() and loop.rows()[0][0].state == "verifying")
-    until(lambda: loop.round() or "could not tell" in loop.controller.round().waiting[0].why, 20)
+    until(lambda: loop.round() or "could not tell" in loop.controller.round().waiting[0].why, 60)
     assert loop.rows()[0][0].state == "verifying"
     gpus(loop, 8, 8)
     loop.until(loop.ended)
