@@ -1,8 +1,8 @@
 """Results of deep checks that wait for the server, in a folder of their own below the spool of the agent's sink.
 
 `nhc deep run --server` puts each report there before it sends it, and sends what waits there, the oldest first. The
-agent takes over what is left; on a node without an agent the next run sends it. One process at a time uses the folder;
-its bounds are the sink's own, `spool-size` and `spool-age`.
+agent takes over what is left, and what the last suite before a job found. On a node without an agent the next run
+sends what is left. One process at a time uses the folder; its bounds are the sink's own, `spool-size` and `spool-age`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,10 @@ from contextlib import contextmanager
 from typing import Iterator
 
 from nhc.agent.spool import Spool
+from nhc.render.json import parse
+from nhc.server import push
+from nhc.state import kept_suite
+from nhc.state.store import State
 
 NAME = "deep"
 LOOK = 0.1
@@ -69,3 +73,20 @@ def take_over(into: Spool) -> None:
         if waiting.lost:
             into.count_lost(waiting.lost)
             waiting.forget_lost(waiting.lost)
+
+
+def take_suite(into: Spool, state: State, node: str, last: bytes, now: float) -> bytes:
+    """Put what the last suite before a job found into the spool, unless it is `last`; returns it.
+
+    After a restart of the agent it is sent again, which changes nothing at the server. Raises OSError.
+    """
+    kept = kept_suite.kept(state)
+    if kept and kept != last:
+        try:
+            report = parse(kept.decode())
+        except (ValueError, RecursionError):
+            return kept  # it was cut off: the next suite replaces it
+        suite = kept_suite.suite_name(report.labels.get("suite", ""))
+        if suite:  # the scheduler may call the node otherwise
+            into.add(push.to_text(push.Pushed(report._replace(host=node), not report.not_run, now, suite)), now)
+    return kept

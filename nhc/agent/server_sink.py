@@ -17,12 +17,13 @@ import threading
 import time
 from typing import Callable, List, Mapping, NamedTuple, Optional, Tuple
 
-from nhc.agent.deep_spool import FolderInUse, take_over
+from nhc.agent.deep_spool import FolderInUse, take_over, take_suite
 from nhc.agent.server_push import Hopeless, NotNow, PushAnswer, Pusher, PushSettings
 from nhc.agent.spool import Spool
 from nhc.model import NAMELESS, Report, printable
 from nhc.ports.sinks import Delivery, Standing
 from nhc.server import push
+from nhc.state.store import State
 
 BATCH = 50
 """Reports of a spool in one push."""
@@ -75,6 +76,7 @@ class ServerSink:
         self._pending: List[_Unsent] = []
         self._answered: Optional[_Answered] = None
         self._last: Optional[Tuple[object, float]] = None
+        self._state, self._suite = State(), b""
         self._ending = False
         self._problem = ""
         self._wait = 0.0
@@ -255,9 +257,13 @@ class ServerSink:
             del self._pending[:-PENDING]
 
     def _take_over_deep(self) -> None:
-        """Send what a run of deep checks could not; while another process is at it, at the next report."""
+        """Send what a run of deep checks could not, and what a suite before a job found.
+
+        While another process is at it, at the next report.
+        """
         try:
             if self._spool is not None:
+                self._suite = take_suite(self._spool, self._state, self._node, self._suite, self._clock())
                 take_over(self._spool)
         except FolderInUse:
             pass

@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import click
 
-from nhc.cli.deep_delivery import push_settings, suite_name, to_server, to_store
+from nhc.cli.deep_delivery import push_settings, to_server, to_store
 from nhc.cli.durations import DURATION
 from nhc.cli.gate import status as on_unknown
 from nhc.cli.option_groups import GroupedCommand, OfferedChoice, under
@@ -30,6 +30,7 @@ from nhc.light import TYPE_CHECKING
 from nhc.model import printable
 from nhc.plugins import NoAdapter, open_adapter
 from nhc.ports.adapter import AdapterError, NodeSource
+from nhc.state.kept_suite import suite_name
 from nhc.state.store import State
 from nhc.units import show_seconds
 
@@ -180,7 +181,7 @@ def _show(
         report = report._replace(labels={**report.labels, **hyperpod.labels(report)})
     problems = [runner.keep(report, where), _log(ran, wanted, options["hyperpod_log"], name)]
     if options["store"]:
-        problems.append(to_store(report, suite_name(wanted.suite), options["store"]))
+        problems.append(to_store([report], suite_name(wanted.suite), options["store"]))
     if server is not None:
         problems.append(to_server(report, suite_name(wanted.suite), server))
     for problem in filter(None, problems):

@@ -5,9 +5,8 @@ So each node's last deep verdict has an age there. A delivery that fails is repo
 
 from __future__ import annotations
 
-import os
 import time
-from typing import Callable, List
+from typing import Callable, List, Sequence
 
 from nhc.cli.options import UsageError
 from nhc.light import TYPE_CHECKING
@@ -28,13 +27,8 @@ IN_USE = 60.0
 take longer."""
 
 
-def suite_name(suite: str) -> str:
-    """What verdicts of a suite are filed under: its name, or a file's without folder and ending."""
-    return os.path.basename(suite).removesuffix(".conf").lower() or suite
-
-
-def to_store(report: Report, suite: str, url: str) -> str:
-    """Keep a report in a store; why it could not be, "" where it was."""
+def to_store(reports: Sequence[Report], suite: str, url: str) -> str:
+    """Keep reports of a suite in a store; why they could not be, "" where they were."""
     try:
         from nhc.store import deep
         from nhc.store.errors import StoreError
@@ -45,7 +39,8 @@ def to_store(report: Report, suite: str, url: str) -> str:
         store = opened(load(url=url), create=False)
         try:
             with store.write() as connection:
-                deep.add_report(connection, report, suite)
+                for report in reports:
+                    deep.add_report(connection, report, suite)
         finally:
             store.close()
     except (StoreError, SettingsError) as error:

@@ -143,6 +143,7 @@ FANOUT = 4096
 @_shown("-q", "--quiet", is_flag=True, help="Leave out what is well.")
 @_shown("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True,
         help="auto: on a terminal.")  # fmt: skip
+@_after("--store", metavar="URL", default="", help="With --suite: keep what it measured in this store, too.")
 @_after("--max-unhealthy", metavar="LIMIT", callback=_share, help="Exit 0 while at most this many nodes (5) or this "
         "share (2%) are CRIT or UNKNOWN.")  # fmt: skip
 @_after("--mark", metavar="ADAPTER", help="Hand the reports to slurm, kubernetes, ...: shows what would be marked.")

@@ -64,7 +64,9 @@ def run(options: SweepOptions) -> int:
     except OSError as error:
         _say(f"{error.filename}: {error.strerror}")
         failed = True
-    for line in (*notes, *filter(None, [history.warning])):
+    if options["store"]:
+        notes.append(store_results(history, number, options["suite"], options["store"]))
+    for line in filter(None, (*notes, history.warning)):
         _say(line)
     status = exit_status(picture, options["max_unhealthy"])
     if interrupted and waiting:
@@ -76,6 +78,21 @@ def run(options: SweepOptions) -> int:
         status = _worse(status, marking(history, number, options))
     history.close()
     return status
+
+
+def store_results(history: SweepHistory, number: int, suite: str, url: str) -> str:
+    """Keep in a store what a suite found of the nodes that a sweep reached; why it could not be, "" where it was."""
+    from nhc.cli.deep_delivery import to_store
+    from nhc.fleet.history import HistoryError
+    from nhc.fleet.node_result import REACH
+    from nhc.state.kept_suite import suite_name
+
+    try:
+        reports = [report for report, _extra in history.reports(number)]
+    except HistoryError as error:
+        return f"{error}: the results are not in the store"
+    reached = [report for report in reports if not all(result.check == REACH for result in report.results)]
+    return to_store(reached, suite_name(suite), url)
 
 
 def _say(line: str) -> None:

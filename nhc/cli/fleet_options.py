@@ -183,6 +183,8 @@ def _suite(options: SweepOptions) -> str:
     """The suite that nodes are to run, "" for their configuration. Raises UsageProblem where both are asked for."""
     suite = options["suite"]
     if not suite:
+        if options["store"]:
+            raise UsageProblem("--store keeps what a suite measured: it goes with --suite")
         return ""
     beside = [f"--{name}" for name in ("config", "scripts", "profile", "check", "tag", "context") if options[name]]  # type: ignore[literal-required]
     if beside:

@@ -146,11 +146,12 @@ def results(settings: GateSettings, suite: str, say: Callable[[str], None]) -> C
         return lambda report: None
 
     def keep(report: str) -> None:
-        from nhc.cli.deep_delivery import suite_name, to_store
+        from nhc.cli.deep_delivery import to_store
         from nhc.render.json import parse
+        from nhc.state.kept_suite import suite_name
 
         try:
-            said = to_store(parse(report), suite_name(suite), settings.store)
+            said = to_store([parse(report)], suite_name(suite), settings.store)
         except (ValueError, RecursionError) as error:
             said = f"the suite's report cannot be read: {error}: it is not in the store"
         if said:

@@ -54,6 +54,7 @@ class SweepOptions(TypedDict):
     no_history: bool
     quiet: bool
     color: str
+    store: str
     max_unhealthy: Optional[Tuple[Optional[int], float]]
     mark: Optional[str]
     apply: bool

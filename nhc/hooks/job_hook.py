@@ -81,7 +81,7 @@ def run(hook: str, settings: Dict[str, str], environ: Mapping[str, str]) -> int:
     if context == PROLOG and "NHC_PROLOG_SUITE" in everything:
         from nhc.hooks.prejob import with_suite
 
-        report = with_suite(report, everything, environ)
+        report = with_suite(report, everything, environ, state)
     if age > 0 and devices is None:
         from nhc.hooks.recent import remember
 

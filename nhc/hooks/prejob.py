@@ -12,6 +12,8 @@ from nhc.model import CheckResult, Report, Verdict, crit, describe, printable, u
 if TYPE_CHECKING:
     from typing import Mapping
 
+    from nhc.state.store import State
+
 SUITE, BUDGET, UNTOLD = "NHC_PROLOG_SUITE", "NHC_PROLOG_SUITE_TIME", "NHC_PROLOG_SUITE_UNKNOWN"
 USUAL = "15s"
 MOST = 60.0
@@ -23,12 +25,15 @@ ITSELF = "nhc_prolog_suite"
 KEPT = ("HOME", "LD_LIBRARY_PATH")
 
 
-def with_suite(report: Report, settings: Mapping[str, str], environ: Mapping[str, str]) -> Report:
-    """The report with the results of the suite that the settings name; the report itself where they name none."""
+def with_suite(report: Report, settings: Mapping[str, str], environ: Mapping[str, str], state: State) -> Report:
+    """The report with the results of the suite that the settings name; the report itself where they name none.
+
+    What the suite found stays in `state`, for the agent.
+    """
     suite = settings.get(SUITE, "")
     if not suite or report.verdict in (Verdict.CRIT, Verdict.UNKNOWN):
         return report
-    found = _run(suite, report.host, settings, environ)
+    found = _run(suite, report.host, settings, environ, state)
     unsure = [one for one in found if one.verdict is Verdict.UNKNOWN]
     bad = any(one.verdict is Verdict.CRIT for one in found)
     if unsure and not bad and settings.get(UNTOLD, "admit") == "refuse":
@@ -37,8 +42,11 @@ def with_suite(report: Report, settings: Mapping[str, str], environ: Mapping[str
     return report._replace(results=(*report.results, *found))
 
 
-def _run(suite: str, node: str, settings: Mapping[str, str], environ: Mapping[str, str]) -> tuple[CheckResult, ...]:
+def _run(
+    suite: str, node: str, settings: Mapping[str, str], environ: Mapping[str, str], state: State
+) -> tuple[CheckResult, ...]:
     from nhc.render.json import parse
+    from nhc.state import kept_suite
     from nhc.system import process
     from nhc.system.own_command import own_command
     from nhc.units import seconds
@@ -72,4 +80,5 @@ def _run(suite: str, node: str, settings: Mapping[str, str], environ: Mapping[st
         return itself(said[-1] if said else f"it ended with status {done.status} and no report")
     if report.host != node or report.labels.get("suite") != suite or not report.results:
         return itself("its report is of another run, or judged nothing")
+    kept_suite.keep(state, done.stdout)
     return report.results

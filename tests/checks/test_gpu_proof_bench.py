@@ -1,6 +1,7 @@
 """bench/gpu_proof.py on fakes of the driver: what it measures and writes, and what it says where nothing is proved."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -29,7 +30,11 @@ def test_it_writes_what_a_proof_costs_and_how_fast_the_gpus_were(nvml, tmp_path)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     library = build(tmp_path)
-    env = nvml.environment(nvml.scenario("h100"))
+    smi = tmp_path / "bin/nvidia-smi"
+    smi.parent.mkdir()
+    smi.write_text("#!/bin/sh\n[ \"$1\" = -q ] || echo 'NVIDIA H100 80GB HBM3, 580.159.04'\n")
+    smi.chmod(0o755)
+    env = {**nvml.environment(nvml.scenario("h100")), "PATH": f"{smi.parent}:{os.environ['PATH']}"}
     lines = [f"LD_LIBRARY_PATH={library}", "FAKE_CUDA=memory=420", "check_gpu_proof -t 100ms -m 80M -d 0-1 --alone"]
     told = [word for line in lines for word in ("--line", line)]
     argv = [*BENCH, "--json", str(tmp_path / "out/figures.json"), *told, "--", "--root", str(node)]
@@ -43,3 +48,7 @@ def test_it_writes_what_a_proof_costs_and_how_fast_the_gpus_were(nvml, tmp_path)
     assert set(found["rates"]) == {"gpu0", "gpu1"}
     assert "proof_bf16 TFLOPS" in found["rates"]["gpu0"]
     assert "proof of all GPUs, wall seconds" in done.stdout
+    assert found["machine"] == "1 x NVIDIA H100 80GB HBM3, 580.159.04"
+    assert 0 < found["nvidia_smi_q_s"] < 60
+    assert found["reading_s"] > 0
+    assert "checks that read the GPUs, against the " in done.stdout

@@ -1,11 +1,17 @@
 """`nhc deep history`: what was found of a node, of a board wherever it was, and how its rates went."""
 
 import json
+import zlib
 
 import pytest
 
+from nhc.cli.fleet_check import store_results
 from nhc.cli.main import main
 from nhc.exit_status import EXIT_HEALTHY, EXIT_USAGE
+from nhc.fleet.history import SweepHistory
+from nhc.fleet.node_result import REACH
+from nhc.model import CheckResult, DeviceId, Metric, Report, Scope, ok, unknown
+from nhc.render.json import to_dict
 from nhc.store import deep
 from nhc.store.deep import DeepResult
 from tests.support.new_store import new_store
@@ -48,6 +54,25 @@ def test_the_rates_of_a_board_are_one_row(kept, capsys):
 
     [board] = json.loads(asked(capsys, "--serial", "1650", "--rates", "--format", "json", "--store", kept)[1])
     assert (board["serial"], board["median"], board["last"]) == ("1650", 700.0, 600.0)
+
+
+def test_what_a_sweep_measured_of_a_board_is_in_its_history(kept, capsys):
+    board = DeviceId("0000:0f:00.0", "GPU-1", "", "1650")
+    proved = ok("all right", target="gpu3", metrics=(Metric("proof_bf16", 650.0, "TFLOPS"),))._replace(
+        scope=Scope.DEVICE, device=board
+    )
+    silent = CheckResult(REACH, unknown("ConnectTimeout", "no answer"))
+    sweep = SweepHistory("")
+    number = sweep.begin("nhc fleet check", "1", 1e9 + 180, 2)
+    for node, result in (("gpu003", CheckResult("check_gpu_proof", proved)), ("gpu004", silent)):
+        line = json.dumps(to_dict(Report(node, "b", 1e9 + 180, 1.0, (result,))))
+        sweep.add(number, node, int(result.verdict), 1.0, zlib.compress(line.encode()))
+    sweep.end(number)
+
+    assert store_results(sweep, number, "prejob", kept) == ""
+    [row] = json.loads(asked(capsys, "--serial", "1650", "--rates", "--format", "json", "--store", kept)[1])
+    assert (row["node"], row["last"]) == ("gpu003", 650.0)
+    assert "gpu004" not in asked(capsys, "gpu004", "--store", kept)[1]
 
 
 def test_a_history_is_of_a_node_or_of_a_board(kept, capsys):

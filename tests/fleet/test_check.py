@@ -119,16 +119,19 @@ def test_the_other_transports_say_the_same(fleet, few, fine, transport):
 
 
 def test_a_suite_runs_on_nodes_with_nothing_installed(fleet, few):
-    done = fleet.check("-F", few, "-w", "gpu01", "--suite", "prejob", "-f", "jsonl")  # all nodes here are one machine
+    wanted = ("--suite", "prejob", "-f", "jsonl", "--store", "sqlite:////no/store.db")
+    done = fleet.check("-F", few, "-w", "gpu01", *wanted)  # all nodes here are one machine
 
     report = json.loads(done.stdout)
     assert (report["host"], report["labels"]["suite"]) == ("gpu01", "prejob")
     assert {result["check"] for result in report["results"]} >= {"check_gpu_lost", "check_gpu_proof"}
     assert done.returncode == 3  # this node has no GPU: nothing was proved
+    assert "the results are not in the store" in done.stderr
 
 
 @pytest.mark.parametrize("words", [
     ["-w", "gpu01", "--suite", "prejob", "--check", "check_fs_mount"], ["-w", "gpu01", "--suite", "../x"],
+    ["-w", "gpu01", "--store", "sqlite:////x"],
     ["-w", "gpu[01-"], ["-w", "gpu01", "-c", "/no/such.conf"], ["-i", "/no/such/inventory"], [],
     ["-w", "gpu01", "--apply"], ["-w", "gpu01", "--max-unhealthy", "many"], ["-w", "gpu01", "--mark", "slurmm"],
     ["-w", "gpu01", "--node-dir", "relative"], ["-w", "gpu01", "--timeout", "soon"], ["--from", "nobody"],

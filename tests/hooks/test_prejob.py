@@ -6,6 +6,9 @@ import pytest
 
 from nhc.hooks import prejob
 from nhc.model import CheckResult, Report, Verdict, crit, ok
+from nhc.render.json import parse
+from nhc.state import kept_suite
+from nhc.state.store import State
 from tests.adapters.test_slurm_gate import TOOL
 
 GOOD = Report("n1", "b", 1.0, 0.1, (CheckResult("check_x", ok("fine")),))
@@ -23,7 +26,8 @@ def suite(tmp_path):
 
 def judged(place, report=GOOD, **settings):
     environ = {"NHC_DEEP_DIR": f"{place}/deep", "NHC_STATE_DIR": f"{place}/state"}
-    return prejob.with_suite(report, {"NHC_PROLOG_SUITE": f"{place}/suite.conf", **settings}, environ)
+    state = State(environ["NHC_STATE_DIR"])
+    return prejob.with_suite(report, {"NHC_PROLOG_SUITE": f"{place}/suite.conf", **settings}, environ, state)
 
 
 def runs(place):
@@ -34,6 +38,8 @@ def test_a_node_that_passes_lets_the_job_in(suite):
     found = judged(suite)
     assert found.verdict is Verdict.OK
     assert [one.check for one in found.results] == ["check_x", "check_deep_triad"]
+    [result] = parse(kept_suite.kept(State(f"{suite}/state")).decode()).results  # for the agent
+    assert result.outcome.metrics[0].name == "host_triad"
 
 
 def test_a_slow_node_is_refused(suite):
@@ -71,4 +77,4 @@ def test_settings_that_make_no_sense_keep_no_job_out_and_are_said(suite, setting
 
 
 def test_without_the_setting_nothing_runs(suite):
-    assert prejob.with_suite(GOOD, {}, {}) is GOOD
+    assert prejob.with_suite(GOOD, {}, {}, State(f"{suite}/state")) is GOOD

@@ -1,6 +1,7 @@
 """`nhc deep run` brings its results into the store: straight, and through a real server as the agent pushes."""
 
 import itertools
+import json
 import os
 import signal
 import subprocess
@@ -14,8 +15,11 @@ from nhc.agent.server_sink import ServerSink
 from nhc.cli.deep_delivery import push_settings, to_server
 from nhc.model import Verdict
 from nhc.ports.sinks import Delivery
+from nhc.render.json import to_dict
 from nhc.server import push
 from nhc.settings import settings_file
+from nhc.state import kept_suite
+from nhc.state.store import State
 from nhc.store import deep, nodes
 from tests.support.intake import OK, XID, Server, report
 from tests.support.waiting import until
@@ -162,8 +166,11 @@ def test_results_wait_while_the_server_is_killed_and_go_with_the_next_run(away):
     assert away.arrived() == [1.0, 2.0, 3.0, 4.0]
 
 
-def test_the_agent_sends_what_a_run_could_not(away):
+def test_the_agent_sends_what_a_run_could_not_and_what_the_last_prolog_found(away, monkeypatch):
+    monkeypatch.setenv("NHC_STATE_DIR", f"{away.place}/state")
     away.send()
+    found = report("n1.site", away.begin + 2, (OK,))._replace(labels={"suite": "/etc/nhc/prejob.conf"})
+    kept_suite.keep(State(), json.dumps(to_dict(found)))
     lines = []
     sink = away.sink(lines)
     try:
@@ -173,7 +180,7 @@ def test_the_agent_sends_what_a_run_could_not(away):
         sink.deliver(Delivery(report("n1", boot="b2"), True))
         assert away.kept() == 0
         away.server.start()
-        until(lambda: away.arrived() == [1.0], 60)
+        until(lambda: away.arrived() == [1.0, 2.0], 60)
         assert lines == []
     finally:
         sink.close()
