@@ -1,4 +1,5 @@
-"""The doors of many cells in forks of one process: `python -m tests.faults.forked`, cells as JSON in, endings out.
+"""The doors of many cells in forks of one process: `python -m tests.faults.forked`, which answers each line of cells
+with a line of their endings, both JSON.
 
 A door spends most of its time on importing what is not nhc's (SQLAlchemy takes 0.2 s). This process has that loaded,
 and nothing of nhc's; each fork sets its fault, and carries out the launcher to the interpreter's own end. Faults that
@@ -144,17 +145,19 @@ def carry_out(cells: list[Cell]) -> Optional[Cell]:
             elif one.cell.waits and ready(pid):
                 os.kill(pid, signal.SIGTERM)
                 running[pid] = one._replace(cell=one.cell._replace(waits=False))
-    json.dump(endings, sys.stdout)
+    print(json.dumps(endings), flush=True)
     return None
 
 
 def main() -> None:
     for name in LIBRARIES:
         importlib.import_module(name)
-    cell = carry_out([Cell(*each) for each in json.load(sys.stdin)])
-    if cell is not None:
-        sys.argv = ["under", cell.fault, cell.launcher, *cell.words]
-        under.main()
+    for line in sys.stdin:
+        cell = carry_out([Cell(*each) for each in json.loads(line)])
+        if cell is not None:
+            sys.argv = ["under", cell.fault, cell.launcher, *cell.words]
+            under.main()
+            return
 
 
 if __name__ == "__main__":
