@@ -18,7 +18,7 @@ from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.controller.device_rounds import DeviceRounds, Unit
 from nhc_adapters.kubernetes.controller.device_view import DeviceView, NodeDevices
 from nhc_adapters.kubernetes.controller.ledger import ClusterLedger
-from nhc_adapters.kubernetes.devices.rules import DeviceApi, read_rule, rule_body, rule_name
+from nhc_adapters.kubernetes.devices.rules import DeviceApi, RuleWriter, read_rule, rule_body, rule_name
 from nhc_adapters.kubernetes.devices.settings import DeviceRuleSettings
 from nhc_adapters.kubernetes.devices.slices import (
     DriverTaint,
@@ -316,6 +316,33 @@ def test_a_rule_is_read_back_and_one_that_is_not_ours_is_not() -> None:
         assert read_rule({**body, "metadata": {**body["metadata"], **change}}) is None
     theirs = {**body["spec"], "taint": {"key": "example.com/x", "effect": "NoSchedule"}}
     assert read_rule({**body, "spec": theirs}) is None
+
+
+class Written:
+    """A rule whose status the eviction controller writes between our look and our first act."""
+
+    def __init__(self, body: dict[str, Any]) -> None:
+        self.body, self.version, self.sent = body, 1, []  # type: ignore[var-annotated]
+
+    def get(self, path: str) -> dict[str, Any]:
+        return {**self.body, "metadata": {**self.body["metadata"], "uid": "r", "resourceVersion": str(self.version)}}
+
+    def delete(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        self.sent.append(body["preconditions"]["resourceVersion"])
+        self.version += 1 if self.version == 1 else 0
+        if self.sent[-1] != str(self.version):
+            raise ApiError(409, "Conflict", "the version is another")
+        return {}
+
+
+def test_a_rule_whose_status_was_just_written_is_deleted_all_the_same() -> None:
+    one = SliceDevice("n1", "gpu.nvidia.com", "p", "gpu-0", ONE)
+    api = DeviceApi("v1", "v1")
+    client = Written(rule_body(api, one, ONE, "u", Mark("check_gpu_ecc: bad", since=10.0), "GpuEcc", ["A=True"]))
+    rule = read_rule(client.get(""))
+    assert rule is not None
+    assert RuleWriter(client, api).delete(rule)  # type: ignore[arg-type]
+    assert client.sent == ["1", "2"]
 
 
 # Another witness.

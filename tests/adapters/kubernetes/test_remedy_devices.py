@@ -292,7 +292,7 @@ def test_a_claim_makes_its_device_busy_and_every_name_of_a_device_goes_out(clust
     assert one.mark is not None
     assert one.mark.owner == REMEDY_OWNER
     cluster.drivers[node].withdraw()
-    assert [one.device.pci for one in adapter.device_states()] == [gpu(node, 2).pci]  # while its driver starts anew
+    until(lambda: [one.device.pci for one in adapter.device_states()] == [gpu(node, 2).pci])  # its driver starts anew
     cluster.drivers[node].publish([device(f"gpu-{3 - minor}", gpu(node, minor)) for minor in range(4)])
     adapter.tidy()
     assert set(cluster.out(node)) == {"gpu-1", "gpu-2-mig-0"}

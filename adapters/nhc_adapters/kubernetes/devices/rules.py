@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 from urllib.parse import quote
 
 from nhc.model import DeviceId, printable
@@ -227,13 +227,17 @@ class RuleWriter:
         change: Dict[str, Any] = {
             "metadata": {
                 "uid": rule.uid,
-                "resourceVersion": self._version(rule),
                 "labels": body["metadata"]["labels"],
                 "annotations": {**texts, RELEASED: None},
             },
             "spec": {"taint": {"value": taint["value"], "effect": effect}},
         }
-        return self.client.patch(self.api.rule_path(rule.name), change, MERGE_PATCH, fieldManager=MANAGER)
+
+        def send(version: str) -> Dict[str, Any]:
+            change["metadata"]["resourceVersion"] = version
+            return self.client.patch(self.api.rule_path(rule.name), change, MERGE_PATCH, fieldManager=MANAGER)
+
+        return self._as_it_stands(rule, send)
 
     def change(self, rule: DeviceRule, effect: str, **annotations: str) -> Dict[str, Any]:
         """Give a rule another effect, and annotations (by name, with `_` for `-`). Raises AdapterError."""
@@ -250,13 +254,27 @@ class RuleWriter:
     def delete(self, rule: DeviceRule) -> bool:
         """Delete this very rule. False where it is gone already. Raises AdapterError."""
         try:
-            body = {"preconditions": {"uid": rule.uid, "resourceVersion": self._version(rule)}}
-            self.client.delete(self.api.rule_path(rule.name), body)
+            self._as_it_stands(
+                rule,
+                lambda version: self.client.delete(
+                    self.api.rule_path(rule.name), {"preconditions": {"uid": rule.uid, "resourceVersion": version}}
+                ),
+            )
         except ApiError as error:
             if error.status != 404:
                 raise
             return False
         return True
+
+    def _as_it_stands(self, rule: DeviceRule, send: Callable[[str], Dict[str, Any]]) -> Dict[str, Any]:
+        """Send a change of the version that stands, again where the eviction controller has just written its status."""
+        for _again in range(2):
+            try:
+                return send(self._version(rule))
+            except ApiError as error:
+                if error.status != 409:
+                    raise
+        return send(self._version(rule))
 
     def _version(self, rule: DeviceRule) -> str:
         """The version of a rule that is still its owner's: the remedy loop takes the controller's rules over, and what
