@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from typing import Callable, Optional, Tuple
 
 from nhc.jobs.decide import JobStep
+from nhc.jobs.owner_mail import OwnerMail
 from nhc.model import printable
 from nhc.ports.jobs import JobController, JobOrder, JobView
 from nhc.ports.repair import Answer, Sent
-from nhc.store import audit, jobs
+from nhc.store import audit, jobs, outbox
 from nhc.store.database import Fence, Store
 from nhc.store.jobs import JobEnd, JobRestart, WatchedJob
+
+MAILS = 1000
+"""Mails to owners that wait in the store while no notices run, above which there are no more."""
 
 
 class JobActuators:
@@ -80,10 +85,14 @@ class JobActuators:
                 outcome=outcome, sent=sent,
             )  # fmt: skip
 
-    def keep_end(self, row: WatchedJob, end: JobEnd) -> None:
-        """Write down why a run failed."""
+    def keep_end(self, row: WatchedJob, end: JobEnd, mail: Optional[OwnerMail]) -> None:
+        """Write down why a run failed, and with it the mail to the job's owner: so there is one for a run."""
+        now = self.clock()
         with self.store.write(self.fence) as connection:
-            jobs.keep_end(connection, end, self.clock(), self.actor, row.text())
+            new = jobs.keep_end(connection, end, now, self.actor, row.text())
+            if new and mail is not None and len(outbox.waiting(connection, outbox.OWNERS, MAILS)) < MAILS:
+                text = json.dumps(mail._asdict(), ensure_ascii=False)
+                outbox.add(connection, outbox.owner_key(mail.to), outbox.OWNERS, outbox.OWNER, text, now)
 
     def left(self, row: WatchedJob, why: str) -> None:
         """Why a job is not restarted, in the audit log."""

@@ -34,7 +34,7 @@ class JobLoop:
         self.settings, self.controllers, self.publish = settings, dict(controllers), publish
         self.actuators = JobActuators(store, fence, ACTOR, clock)
         self._down = DownNodes()
-        self._ends = RunEnds(self.actuators)
+        self._ends = RunEnds(self.actuators, settings.mail_domains)
         self._time = KeptClock(store, ACTOR, fence, clock, monotonic)
         self._uncounted: Optional[float] = None
 

@@ -10,9 +10,11 @@ import os
 import pwd
 from typing import Dict, List, Optional, Sequence, Tuple
 
+from nhc.jobs import owner_mail
 from nhc.jobs.acting import JobActuators
 from nhc.jobs.judge import JobNodeFault, RunFinding, RunJudgement
 from nhc.jobs.log_catalogue import GPU, INITIATING, LIMITS, NODE, PROGRAM, UNKNOWN
+from nhc.jobs.owner_mail import OwnerMail
 from nhc.jobs.why import CHECKS, ESTABLISHED, SKEW, Clue, JobVerdict, dated, decide
 from nhc.jobs.why_logs import JobLogs
 from nhc.jobs.why_record import places, record_clues
@@ -39,8 +41,8 @@ _FAILED = (RunFinding.INFRASTRUCTURE, RunFinding.APPLICATION, RunFinding.UNCLEAR
 class RunEnds:
     """How runs ended that failed: read once, kept in the store and for the lifetime of this process."""
 
-    def __init__(self, actuators: JobActuators) -> None:
-        self._actuators = actuators
+    def __init__(self, actuators: JobActuators, mail_domains: Sequence[str] = ()) -> None:
+        self._actuators, self._domains = actuators, mail_domains
         self._known: Dict[Tuple[JobName, str], JobEnd] = {}
         self._unread: Dict[Tuple[JobName, str], float] = {}
         self._left = A_ROUND
@@ -102,15 +104,24 @@ class RunEnds:
             return None
         if record is None:
             return None
-        end = run_end(record, [fault for fault in faults if fault.node in found.nodes])
+        end, lines = run_end(record, [fault for fault in faults if fault.node in found.nodes])
         end = end._replace(job=row.id, run=found.run, ended=end.ended or job.ended or self._actuators.clock())
         if writes and row.id:
-            self._actuators.keep_end(row, end)
+            self._actuators.keep_end(row, end, self._mail(record, row, end, lines))
         return end
 
+    def _mail(self, record: JobEndRecord, row: WatchedJob, end: JobEnd, lines: Sequence[str]) -> Optional[OwnerMail]:
+        to = owner_mail.address(record.mail, record.user or row.user, self._domains)
+        if not to or not owner_mail.is_due(end.cause, end.sure):
+            return None
+        return OwnerMail(to, row.text(), end.run, (f"job {row.text()}: {lines[0]}", *lines[1:]), end.ended)
 
-def run_end(record: JobEndRecord, faults: Sequence[JobNodeFault]) -> JobEnd:
-    """Why this run ended, beside these faults of its nodes. `ended` is 0.0 where the record does not say it."""
+
+def run_end(record: JobEndRecord, faults: Sequence[JobNodeFault]) -> Tuple[JobEnd, List[str]]:
+    """Why this run ended, beside these faults of its nodes, and the three lines that say it.
+
+    `ended` is 0.0 where the record does not say it.
+    """
     logs = JobLogs(record.nodes, places(record))
     nodes: Dict[str, str] = {}
     for log in record.logs:
@@ -123,8 +134,9 @@ def run_end(record: JobEndRecord, faults: Sequence[JobNodeFault]) -> JobEnd:
     first = verdict.first
     node = (first.node or nodes.get(first.where.rpartition(":")[0], "")) if first is not None else ""
     cause = UNKNOWN if verdict.cause == GPU else verdict.cause
-    return JobEnd(0, "", cause, verdict.sure, summary(JobWhy("", verdict))[0], node, verdict.restart,
-                  own_fault(verdict, node, faults), record.gpus, record.started, record.ended or 0.0)  # fmt: skip
+    lines = summary(JobWhy("", verdict))
+    return JobEnd(0, "", cause, verdict.sure, lines[0], node, verdict.restart, own_fault(verdict, node, faults),
+                  record.gpus, record.started, record.ended or 0.0), lines  # fmt: skip
 
 
 def own_fault(verdict: JobVerdict, node: str, faults: Sequence[JobNodeFault]) -> str:

@@ -8,6 +8,7 @@ from typing import Mapping, NamedTuple, Optional, Tuple
 
 from nhc.jobs.decide import RESEND
 from nhc.jobs.judge import EvidenceRules
+from nhc.jobs.owner_mail import DOMAIN
 from nhc.policy.limits import Rate, read_rate
 from nhc.settings import settings_file
 from nhc.settings.settings_file import SettingsError, Table
@@ -52,7 +53,10 @@ class RestartLimits(NamedTuple):
 
 
 class RestartSettings(NamedTuple):
-    """All of it. `ignore` are checks whose problems never count as the infrastructure's; `every` is between rounds."""
+    """All of it. `ignore` are checks whose problems never count as the infrastructure's; `every` is between rounds.
+
+    `mail_domains`: the owner of a job gets mail where his address is in one of them; none: nobody gets any.
+    """
 
     path: str = PATH
     store: str = where.DEFAULT
@@ -63,6 +67,7 @@ class RestartSettings(NamedTuple):
     rules: EvidenceRules = EvidenceRules()
     ignore: Tuple[str, ...] = ()
     controllers: Tuple[JobControllerSettings, ...] = ()
+    mail_domains: Tuple[str, ...] = ()
 
     def counts(self, check: str) -> bool:
         """Whether a critical problem from this check counts as an infrastructure fault."""
@@ -97,12 +102,21 @@ def _read(file: Table) -> RestartSettings:
         limits=_limits(file.table("limits")),
         rules=_rules(evidence),
         ignore=evidence.texts("ignore"),
+        mail_domains=_domains(file.table("owners")),
         controllers=tuple(_controller(name, one) for name, one in file.table("controllers").tables().items()),
     )
     file.finish()
     if not found.controllers:
         raise SettingsError(f"{file.path}: controllers: missing: who runs the jobs? [controllers.slurm], for example")
     return found
+
+
+def _domains(table: Table) -> Tuple[str, ...]:
+    domains = tuple(one.lower() for one in table.texts("mail-domains"))
+    for one in domains:
+        if not DOMAIN.fullmatch(one):
+            raise table.wrong("mail-domains", "domains such as example.org")
+    return domains
 
 
 def _limits(table: Table) -> RestartLimits:

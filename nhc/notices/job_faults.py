@@ -24,11 +24,17 @@ NO_NODE = "none"
 
 
 class JobNoticeSettings(NamedTuple):
-    """`tell` names the events that notices are sent about; empty for none. Times in seconds."""
+    """`tell` names the events that notices are sent about; empty for none. Times in seconds.
+
+    `owners` is the channel by which owners get the mails about their jobs, "" for none.
+    """
 
     tell: Tuple[str, ...] = (GIVEN_UP, HELD)
     held_for: float = 900.0
     restarted_for: float = 600.0
+    owners: str = ""
+    per_owner: int = 4
+    per_hour: int = 200
 
 
 def read(connection: Connection, settings: JobNoticeSettings, now: float) -> List[StandingFault]:

@@ -49,14 +49,15 @@ class MailChannel(NamedTuple):
 
     def deliver(self, notice: Notice, exchange: Exchange) -> None:
         """Raises SendLater, SendRefused."""
-        message = payload(notice, self.sender, self.to)
+        to = (notice.to,) if notice.to else self.to
+        message = payload(notice, self.sender, to)
         try:
             with _MailServer(self, exchange) as server:
                 if self.tls == "starttls":
                     server.starttls(context=ssl.create_default_context())
                 if self.user:
                     server.login(self.user, self.password)
-                server.send_message(message, self.sender, list(self.to))
+                server.send_message(message, self.sender, list(to))
         except smtplib.SMTPRecipientsRefused as error:
             codes = [code for code, _ in error.recipients.values()]
             if all(code >= 500 for code in codes):

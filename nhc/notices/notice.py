@@ -14,7 +14,8 @@ OPEN, UPDATE, REPEAT, REFRESH, RESOLVED, TEST = "open", "update", "repeat", "ref
 
 class Notice(NamedTuple):
     """One message. Times are Unix seconds. `cluster`, `check`, `reason` and `place` never change within an incident;
-    everything else may. `number` tells the occurrences of one incident apart.
+    everything else may. `number` tells the occurrences of one incident apart. `to` is the address of the one person
+    that it is for, "" for those whom the channel's settings name.
     """
 
     kind: str
@@ -33,6 +34,7 @@ class Notice(NamedTuple):
     at: float
     flaps: int = 0
     link: str = ""
+    to: str = ""
 
     @property
     def resolved(self) -> bool:
@@ -46,6 +48,8 @@ class Notice(NamedTuple):
     @property
     def title(self) -> str:
         """One line."""
+        if self.to:
+            return self.message.partition("\n")[0]
         what = "Resolved" if self.resolved else "Test" if self.kind == TEST else self.verdict
         where = f" in {self.place}" if self.place else ""
         nodes = "1 node" if self.affected == 1 else f"{self.affected} nodes"
@@ -54,6 +58,8 @@ class Notice(NamedTuple):
     @property
     def text(self) -> str:
         """Several lines."""
+        if self.to:
+            return self.message
         lines = [self.message, f"Nodes: {self.nodes}", f"Check: {self.check}", f"Since: {utc(self.began)}"]
         if self.action:
             lines.append(f"Action: {self.action}")

@@ -11,7 +11,7 @@ import random
 import time
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Set, Tuple
 
-from nhc.notices import incidents, job_faults, notice
+from nhc.notices import incidents, job_faults, notice, owners
 from nhc.notices.channel_thread import ChannelRound, ChannelThread
 from nhc.notices.incidents import StandingFault
 from nhc.notices.notice import OPEN, REFRESH, RESOLVED
@@ -107,6 +107,7 @@ class NoticeService:
                     if _wanted(channel, one, busy, len(waiting) > MOST):
                         outbox.add(connection, one.key, channel.name, one.kind, notice.dump(one), now)
                         queued += 1
+            queued += owners.hand_over(connection, settings.jobs, settings.cluster, now)
             outbox.forget(connection, now - settings.keep)
         return queued, done.withheld
 

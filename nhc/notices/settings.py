@@ -91,6 +91,9 @@ def read(file: Table) -> NoticesSettings:
         channels={name: _channel(name, table) for name, table in file.table("channels").tables().items()},
     )
     file.finish()
+    owners = found.jobs.owners
+    if owners and (owners not in found.channels or found.channels[owners].kind != "mail"):
+        raise file.table("jobs").wrong("owners", "the name of a channel of the kind mail")
     return found
 
 
@@ -100,6 +103,9 @@ def _jobs(table: Table) -> JobNoticeSettings:
         table.choices("tell", {word: word for word in JOB_EVENTS}, jobs.tell),
         table.seconds("held-for", jobs.held_for, most=DAY),
         table.seconds("restarted-for", jobs.restarted_for, most=DAY),
+        table.text("owners"),
+        table.count("most-per-owner", jobs.per_owner, least=1),
+        table.count("most-to-owners", jobs.per_hour, least=1),
     )
 
 

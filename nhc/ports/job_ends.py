@@ -23,7 +23,7 @@ class JobEndRecord(NamedTuple):
 
     `tasks` is the number of its tasks, 0 where nobody says; they are on `nodes` in blocks, which is Slurm's default.
     `gpus` is how many GPUs it had in all, 0 where nobody says. `missing` says what could not be read of it, one line
-    each.
+    each. `mail` is where its user has the scheduler write to, an address or a user's name, "" where nobody says.
     """
 
     job: JobName
@@ -38,6 +38,7 @@ class JobEndRecord(NamedTuple):
     running: bool = False
     missing: Tuple[str, ...] = ()
     gpus: int = 0
+    mail: str = ""
 
 
 @port

@@ -245,13 +245,15 @@ def outcomes_since(connection: Connection, since: float) -> Dict[str, int]:
 # Why runs failed.
 
 
-def keep_end(connection: Connection, end: JobEnd, now: float, by: str, job: str) -> None:
-    """Write down why a run failed, with its audit row. What is there already stays."""
+def keep_end(connection: Connection, end: JobEnd, now: float, by: str, job: str) -> bool:
+    """Write down why a run failed, with its audit row; whether that is new. What is there already stays."""
     values = end._replace(why=printable(end.why, MESSAGE_LIMIT), own_fault=printable(end.own_fault, MESSAGE_LIMIT))
     made = insert_into(connection, job_ends).values(values._asdict()).on_conflict_do_nothing().returning(job_ends.c.run)
-    if connection.execute(made).first() is not None:
-        detail = {"job": job, "run": end.run, "cause": end.cause, "sure": end.sure, "why": values.why}
-        audit.append(connection, now, by, "job.why", node=end.node, detail=detail)
+    if connection.execute(made).first() is None:
+        return False
+    detail = {"job": job, "run": end.run, "cause": end.cause, "sure": end.sure, "why": values.why}
+    audit.append(connection, now, by, "job.why", node=end.node, detail=detail)
+    return True
 
 
 def ends(connection: Connection, job: int) -> List[JobEnd]:

@@ -6,6 +6,7 @@ keep their order. A message that neither succeeds nor is refused within its time
 
 from __future__ import annotations
 
+import hashlib
 from typing import Dict, List, NamedTuple, Optional, Sequence
 
 import sqlalchemy as sa
@@ -15,6 +16,10 @@ from nhc.model import printable
 from nhc.store.notice_tables import incidents, outbox
 
 SENT, REFUSED, DROPPED = "sent", "refused", "dropped"
+OWNERS = "@job-owners"
+"""No channel: what the job loop leaves here for the owners of jobs, until a round of the notices gives it to one."""
+OWNER = "owner"
+"""The kind of such a message. Its key is the person's: `owner_key`."""
 ERROR_LIMIT = 300
 CHUNK = 500
 """Keys in one statement: older SQLite takes 999 parameters."""
@@ -87,9 +92,22 @@ def postpone_channel(connection: Connection, message: Message, due: float, error
     connection.execute(rest.values(due=due))
 
 
+def owner_key(address: str) -> str:
+    """What stands for a person in the outbox."""
+    return f"owner-{hashlib.sha256(address.lower().encode()).hexdigest()[:32]}"
+
+
+def owners_since(connection: Connection, channel: str, since: float) -> Dict[str, int]:
+    """How many messages were given to a channel for each person since a time, by key."""
+    mine = sa.and_(outbox.c.channel == channel, outbox.c.kind == OWNER, outbox.c.made > since)
+    asked = sa.select(outbox.c.key, sa.func.count()).where(mine).group_by(outbox.c.key)
+    return {str(row[0]): int(row[1]) for row in connection.execute(asked)}
+
+
 def made_since(connection: Connection, since: float) -> int:
-    """How many incidents a notice was sent about since a time. Refreshes do not count."""
-    asked = sa.select(sa.func.count(sa.distinct(outbox.c.key))).where(outbox.c.made > since, outbox.c.kind != "refresh")
+    """How many incidents a notice was sent about since a time. Refreshes and mails to owners do not count."""
+    counts_not = outbox.c.kind.in_(("refresh", OWNER))
+    asked = sa.select(sa.func.count(sa.distinct(outbox.c.key))).where(outbox.c.made > since, ~counts_not)
     return int(connection.scalar(asked) or 0)
 
 

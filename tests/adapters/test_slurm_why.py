@@ -57,10 +57,11 @@ def test_a_program_that_fails_by_itself_is_the_program(cluster, script, said, de
 
 @pytest.mark.slow
 def test_a_job_that_its_user_cancelled_is_a_persons(cluster):
-    number = submit(cluster, SLEEPS)
+    number = submit(cluster, SLEEPS, "--mail-user=ann@example.org", "--mail-type=TIME_LIMIT_50")
     until(lambda: cluster.job(number)["JobState"] == "RUNNING", what="it to run")
     cluster.run("scancel", number)
     over(cluster, number, "CANCELLED")
+    assert SlurmJobs({}, cluster.env, 60.0).end(number).mail == "ann@example.org"
 
     status, found = why(cluster, number)
 

@@ -1,17 +1,19 @@
 """Why a run failed is read once and kept; a program that failed by itself is left alone though a node was faulty."""
 
+import json
 import os
 import pwd
 
 import pytest
 
 from nhc.jobs import metrics
+from nhc.jobs.owner_mail import address, is_due
 from nhc.ports.adapter import AdapterError
 from nhc.ports.job_ends import JobEndRecord, JobLogText
 from nhc.ports.jobs import LossCause, Phase
-from nhc.store import jobs
+from nhc.store import jobs, outbox
 from nhc.timestamps import utc
-from tests.support.job_world import World
+from tests.support.job_world import SETTINGS, World
 
 TRACEBACK = """Traceback (most recent call last):
   File "/train.py", line 3, in <module>
@@ -24,7 +26,7 @@ CUDA = "[rank0]: torch.AcceleratorError: CUDA error: an illegal memory access wa
 class Recorded(World):
     """A scheduler that keeps how its jobs ended. `logs` are by node; `asked` counts who asks."""
 
-    logs, asked, refuses = {}, 0, False
+    logs, asked, refuses, mail = {}, 0, False, ""
 
     def end(self, job):
         self.asked += 1
@@ -33,7 +35,7 @@ class Recorded(World):
         view = self._job(self.bodies[job])
         logs = tuple(JobLogText(f"{node}.log", "", text, -1, node) for node, text in self.logs.items())
         return JobEndRecord(view.job, "FAILED", view.nodes, view.started, view.ended, view.losses, logs, "user",
-                            gpus=16)  # fmt: skip
+                            gpus=16, mail=self.mail)  # fmt: skip
 
 
 @pytest.fixture
@@ -104,6 +106,64 @@ def test_a_run_whose_node_was_lost_is_the_nodes(recorded):
 
     [end] = ends(recorded)
     assert (end.cause, end.sure, end.node, end.restart) == ("node", "established", "n1", "may")
+
+
+def mails(world):
+    with world.plain.read() as connection:
+        return [json.loads(one.content) for one in outbox.waiting(connection, outbox.OWNERS)]
+
+
+def test_the_owner_gets_one_mail_for_a_run_that_its_node_failed_and_none_for_a_guess(store):
+    world = Recorded(store, settings=f'{SETTINGS}\n[owners]\nmail-domains = ["example.org"]\n')
+    world.mail = "ann"
+    body = world.submit()
+    world.rounds(1)
+    world.fail(body, LossCause.NODE, "n1", "its node failed")
+    world.rounds(3)
+    world.begin()
+    world.rounds(3)
+    [mail] = mails(world)
+    assert (mail["to"], mail["run"]) == ("ann@example.org", ends(world)[0].run)
+    assert [line.partition(":")[0] for line in mail["lines"]] == [f"job batch/{body.name}", "by", "restart"]
+    assert mail["lines"][0].startswith(f"job batch/{body.name}: the node (established): its node failed, n1 at ")
+
+    guess = world.submit("guess", wants=1)
+    world.rounds(1)
+    world.fail(guess, LossCause.EXIT, "n2", "exit status 1")
+    world.rounds(12)
+    assert len(ends(world)) == 2
+    assert len(mails(world)) == 1
+
+
+def test_nobody_gets_mail_unless_the_site_says_so(recorded):
+    recorded.mail = "ann@example.org"
+    body = recorded.submit()
+    recorded.rounds(1)
+    recorded.fail(body, LossCause.NODE, "n1", "its node failed")
+    recorded.rounds(2)
+    assert len(ends(recorded)) == 1
+    assert mails(recorded) == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "user", "to"),
+    [
+        ("", "ann", "ann@a.org"), ("bob", "ann", "bob@a.org"), ("Bob@B.org", "ann", "Bob@b.org"), ("", "", ""),
+        ("x@elsewhere.org", "ann", ""), ("x@a.org,y@a.org", "ann", ""), ("x@a.org\nBcc: y", "ann", ""),
+        ("-f@a.org", "ann", ""), ("x@sub.a.org", "ann", ""), ("@a.org", "ann", ""),
+    ],
+)  # fmt: skip
+def test_an_owners_address_is_one_of_the_sites_domains(asked, user, to):
+    assert address(asked, user, ("a.org", "b.org")) == to
+    assert address(asked, user, ()) == ""
+
+
+def test_a_guess_is_not_mailed():
+    due = [(cause, sure) for cause in ("node", "memory", "program", "unknown")
+           for sure in ("established", "supported", "unknown") if is_due(cause, sure)]  # fmt: skip
+    assert due == [("node", sure) for sure in ("established", "supported", "unknown")] + [
+        ("memory", "established"), ("program", "established")
+    ]  # fmt: skip
 
 
 def test_logs_that_decide_nothing_are_read_for_a_few_jobs_a_round(recorded):

@@ -1,13 +1,16 @@
 """A store of each kind, and a receiver on loopback whose answers a test chooses."""
 
 import contextlib
+import email
 import threading
 
 import pytest
+from aiosmtpd.controller import Controller
 
 from nhc.store.connect import open_store
 from tests.support.http_server import Handler, serving
 from tests.support.new_store import new_store
+from tests.support.ports import free_port
 from tests.support.postgresql import postgresql  # noqa: F401 (a fixture)
 
 
@@ -65,3 +68,26 @@ def receiver():
     with serving(Answers) as server:
         made.url = f"http://127.0.0.1:{server.server_port}"
         yield made
+
+
+class Mailbox:
+    """A handler of aiosmtpd that keeps what came."""
+
+    def __init__(self):
+        self.mails, self.answers = [], []
+
+    async def handle_DATA(self, server, session, envelope):  # noqa: N802 (aiosmtpd's name)
+        if self.answers:
+            return self.answers.pop(0)
+        self.mails.append(email.message_from_bytes(envelope.content))
+        return "250 OK"
+
+
+@pytest.fixture
+def mailbox():
+    box = Mailbox()
+    controller = Controller(box, hostname="127.0.0.1", port=free_port())
+    controller.start()
+    box.port = controller.port
+    yield box
+    controller.stop()

@@ -8,7 +8,7 @@ import pytest
 from nhc.notices import settings as notices_settings
 from nhc.notices.service import NoticeService
 from nhc.settings.settings_file import SettingsError
-from nhc.store import jobs
+from nhc.store import jobs, outbox
 
 
 @pytest.fixture
@@ -51,6 +51,58 @@ def save(store, row, restart, now, state, outcome=""):
 
 
 LLAMA = "job PyTorchJob/team/llama"
+
+
+OWNERS = (
+    '[channels.m]\nkind = "mail"\nhost = "127.0.0.1"\nport = {port}\ntls = "none"\nfrom = "nhc@example.org"\n'
+    'to = ["ops@example.org"]\n'
+)
+
+
+def left(store, now, *people):
+    """What the job loop leaves for these owners, a run for each."""
+    with store.write() as connection:
+        for number, to in enumerate(people):
+            lines = [f"job batch/{number}: the node (established): Xid 79, n1\\nBcc: x", "by: scheduler", "restart: no"]
+            mail = {"to": to, "job": f"batch/{number}", "run": "0", "lines": lines, "ended": now}
+            outbox.add(connection, outbox.owner_key(to), outbox.OWNERS, outbox.OWNER, json.dumps(mail), now)
+
+
+def test_owners_get_their_mail_by_a_real_server_within_their_bounds(store, mailbox):
+    now = [time.time()]
+    text = OWNERS.format(port=mailbox.port) + '[jobs]\nowners = "m"\nmost-per-owner = 2\nmost-to-owners = 3\n'
+    service = NoticeService(store, notices_settings.parse(text), lambda: now[0], lambda: 0.5)
+    ann, bob = "ann@example.org", "bob@example.org"
+    left(store, now[0], ann, ann, ann, bob, bob)
+    service.round()
+    assert [mail["To"] for mail in mailbox.mails] == [ann, ann, bob]
+    first = mailbox.mails[0]
+    assert (first["Cc"], first["Bcc"], "ops@example.org" in str(first)) == (None, None, False)
+    assert first["Subject"].startswith("job batch/0: the node (established): Xid 79, n1")
+    assert first.get_payload().splitlines()[1:3] == ["by: scheduler", "restart: no"]
+    assert len({mail["Message-ID"] for mail in mailbox.mails}) == 3
+    service.round()
+    assert len(mailbox.mails) == 3, "what is over the bound is dropped, not put off"
+    now[0] += 3601
+    left(store, now[0], ann)
+    left(store, now[0] - 90000, bob)
+    service.round()
+    assert [mail["To"] for mail in mailbox.mails[3:]] == [ann]
+    service.close()
+
+
+def test_mails_to_owners_go_nowhere_where_the_notices_name_no_channel(store, told):
+    left(store, told.now[0], "ann@example.org")
+    assert told(1) == []
+    with store.read() as connection:
+        assert outbox.waiting(connection, outbox.OWNERS) == []
+
+
+@pytest.mark.parametrize("name", ["nobody", "am"])
+def test_owners_are_written_to_by_a_channel_of_mail_alone(name):
+    text = f'[jobs]\nowners = "{name}"\n[channels.am]\nkind = "alertmanager"\nurl = "http://a"\n'
+    with pytest.raises(SettingsError, match=r"jobs.owners\S* .*a channel of the kind mail"):
+        notices_settings.parse(text)
 
 
 def test_a_job_that_is_given_up_is_told_of_until_it_runs_anew(store, told):

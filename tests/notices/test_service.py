@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import email
 import json
 import os
 import re
@@ -17,7 +16,6 @@ from shutil import which
 
 import pytest
 import urllib3
-from aiosmtpd.controller import Controller
 from standardwebhooks.webhooks import Webhook
 
 from nhc.model import Action, CheckResult, Outcome, Report, Verdict
@@ -420,29 +418,6 @@ def test_a_real_alertmanager_has_one_alert_keeps_it_and_ends_it(store, alertmana
     assert again["endsAt"] > ends, "it is said again before it would end"
     fleet.recover("n1", "n2")
     assert alerts(alertmanager) == []
-
-
-class Mailbox:
-    """A handler of aiosmtpd that keeps what came."""
-
-    def __init__(self):
-        self.mails, self.answers = [], []
-
-    async def handle_DATA(self, server, session, envelope):  # noqa: N802 (aiosmtpd's name)
-        if self.answers:
-            return self.answers.pop(0)
-        self.mails.append(email.message_from_bytes(envelope.content))
-        return "250 OK"
-
-
-@pytest.fixture
-def mailbox():
-    box = Mailbox()
-    controller = Controller(box, hostname="127.0.0.1", port=free_port())
-    controller.start()
-    box.port = controller.port
-    yield box
-    controller.stop()
 
 
 def test_a_real_mail_server_gets_one_thread(store, mailbox):

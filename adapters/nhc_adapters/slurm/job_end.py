@@ -75,7 +75,7 @@ def _from_controller(job: SlurmJob, down: Mapping[str, str]) -> JobEndRecord:
     return JobEndRecord(view.job, job["JobState"], nodes, _seconds(job["StartTime"]), ended, tuple(losses),
                         tuple(JobLogText(path.rpartition("/")[2], path) for path in paths), job["User"],
                         int(job["NumTasks"] or 0), job["JobState"] not in (*_ENDED, "COMPLETING"),
-                        gpus=job.gpus)  # fmt: skip
+                        gpus=job.gpus, mail=job["MailUser"])  # fmt: skip
 
 
 def _accounted(command: Commands, name: str) -> Tuple[Optional[JobEndRecord], str]:

@@ -60,6 +60,7 @@ _FIELDS = {
     "Tres": r"^   (?:Alloc)?TRES=(\S+)",
     "StdErr": r"^   StdErr=(.+)",
     "StdOut": r"^   StdOut=(.+)",
+    "MailUser": r"^   MailUser=(\S+)",
     "Comment": r"^   Comment=(.*)",
     "AdminComment": r"^   AdminComment=(.*)",
 }
