@@ -537,12 +537,30 @@ def test_a_hundred_thousand_nodes_in_one_picture(browser):
         assert "101 CRIT" in browser.find_element("tag name", "canvas").get_attribute("aria-label")
         assert browser.execute_script("return document.querySelector('canvas').height") < 2400
         # A sick node is seen: red pixels are there, though a cell is three wide.
-        red = browser.execute_script(
+        # In each of these cells there is a cross, for eyes that see no colour: where a corner of it is white, so is the
+        # place below and beside it, and between the two it is red.
+        red, crosses = browser.execute_script(
             "const c = document.querySelector('canvas');"
             "const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;"
-            "let n = 0; for (let i = 0; i < d.length; i += 4) if (d[i] === 0xb3 && d[i+1] === 0x14) n++; return n"
+            "const red = (i) => d[i] === 0xb3 && d[i+1] === 0x14;"
+            "const white = (i) => d[i] === 255 && d[i+1] === 255 && d[i+2] === 255 && d[i+3] === 255;"
+            "const row = 4 * c.width; let n = 0, x = 0;"
+            "for (let i = 0; i < d.length; i += 4) {"
+            "  if (red(i)) n++;"
+            "  if (white(i) && white(i + row + 4) && red(i + 4) && red(i + row)) x++;"
+            "} return [n, x]"
         )
         assert red >= 101 * 20
+        assert crosses >= 101
+        shown = "return document.querySelector('.map [role=status]').textContent"
+        press = "document.querySelector(`.map button[aria-label='${arguments[0]}']`).click();" + shown
+        assert browser.execute_script(shown) == ""
+        first = browser.execute_script(press, "Zoom in")
+        second = browser.execute_script(press, "The next part")
+        assert (" to " in first, " to " in second, first != second) == (True, True, True)
+        assert browser.execute_script("return document.querySelector('canvas').dataset.drawn") == "100000"
+        assert browser.execute_script(press, "The part before") == first
+        assert browser.execute_script(press, "Zoom out") == ""
     finally:
         large.stop()
 
@@ -553,3 +571,29 @@ def test_what_the_page_loads_is_its_own(at, browser):
     assert loaded
     assert {json.dumps(name.partition("/")[0]) for name in loaded} == {'"http:"'}
     assert {name.split("/")[2] for name in loaded} == {browser.execute_script("return location.host")}
+
+
+def test_repairs_alike_are_agreed_to_by_typing_their_set(at, browser, running):
+    with running.site.store.write() as connection:
+        made = [
+            episodes.open_episode(
+                connection, node, "check_gpu_lost|GpuLost|", action="reboot", state="awaiting-approval",
+                now=running.site.now, by="nhc", rung="reboot",
+            )[0].id
+            for node in ("a3", "a4")
+        ]  # fmt: skip
+    log_in(browser, running)
+    at("needs")
+    browser.execute_script("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    form = browser.find_element("css selector", "section[aria-label='Agree to reboot of a[3-4], GpuLost'] form")
+    for typed, said in (("a3", "type the set of nodes, a[3-4]"), ("a[3-4]", "approved by olga for 2 nodes, a[3-4].")):
+        form.find_element("name", "confirm").clear()
+        form.find_element("name", "confirm").send_keys(typed)
+        form.find_element("tag name", "button").click()
+        browsers.until_script(
+            browser,
+            f"return [...document.querySelectorAll('[role=alert]')].some((one) => one.textContent.includes('{said}'))",
+            said,
+        )
+    with running.site.store.read() as connection:
+        assert [attempts.decisions(connection, one)[0].decision for one in made] == ["approved", "approved"]

@@ -76,7 +76,7 @@ async function show(scroll = 0) {
 }
 
 function put(made) {
-  main.replaceChildren(...made.content);
+  main.replaceChildren(...made.content.flat(Infinity));
   page.screen = made;
   page.shown = Date.now();
   made.ready?.();

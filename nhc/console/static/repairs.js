@@ -28,7 +28,7 @@ export async function needs() {
       el("h2", {}, "Left to a person"), episodeTable("nhc remedy release NODE gives a node back to the loop", value.left.map((one) => ({ ...one, ended: null })), value.at, "None."), left(value.left_left_out) ?? ""] : "",
     el("h2", {}, "CRIT, and nothing is planned"), causeTable("On nodes without an episode or a hold", value.unplanned, value.at, "None."), left(value.unplanned_left_out) ?? "",
     el("h2", {}, "Nodes without a fresh report"), el("p", {}, value.silent.count ? [link("/view/nodes?show=sn", howMany(value.silent.count)), ": ", setLink(value.silent.nodes)] : "None."),
-  ].flat() };
+  ] };
 }
 
 export async function episodes(_rest, query) {
