@@ -7,15 +7,15 @@ A report that says what its node's newest says already, figures aside, is sent a
 
     {"at": 61.5, "seq": 68000, "complete": true, "unchanged": DIGEST, "started": 61.0, "elapsed": 0.5, "results": [...]}
 
-DIGEST is what the server answered to the whole report, and `results` are the problems alone. A server whose store has
+DIGEST is what the server answered to the whole report, and `results` are the problems alone, left out where there are
+none. Its times are of milliseconds. A server whose store has
 another digest of the node answers `"whole": true`, takes nothing, and is sent the whole.
 
 `at` is when the node was so (Unix time); its report begins with its oldest result. `seq` counts the milliseconds of
 this boot (CLOCK_BOOTTIME) until the report was made, and until the push was sent: no clock that is set changes the
-order of reports, and the difference says how old one is. `suite` is there in a report of
-deep checks: it says what they found, and nothing of how the node is now. `lost` counts reports that the
-agent could not keep while the server was away. The reader takes nothing on trust: the bytes are bounded before and
-after they are unpacked.
+order of reports, and the difference says how old one is. `suite` is there in a report of deep checks: it says what they
+found, and nothing of how the node is now. `lost`, where it is there, counts reports that the agent could not keep while
+the server was away. The reader takes nothing on trust: the bytes are bounded before and after they are unpacked.
 """
 
 from __future__ import annotations
@@ -86,11 +86,12 @@ def to_text(pushed: Pushed) -> str:
 def to_unchanged_text(pushed: Pushed, digest: str) -> str:
     """A report that says what the server has under `digest`: its times and its problems."""
     report = pushed.report
+    results = [to_result(result) for result in report.results if result.is_problem]
     return json.dumps(
         {
-            "at": pushed.at, "complete": pushed.complete, "seq": pushed.seq, "unchanged": digest,
-            "started": report.started, "elapsed": round(report.elapsed, 6),
-            "results": [to_result(result) for result in report.results if result.is_problem],
+            "at": round(pushed.at, 3), "complete": pushed.complete, "seq": pushed.seq, "unchanged": digest,
+            "started": round(report.started, 3), "elapsed": round(report.elapsed, 3),
+            **({"results": results} if results else {}),
         },
         separators=(",", ":"),
     )  # fmt: skip
@@ -98,8 +99,8 @@ def to_unchanged_text(pushed: Pushed, digest: str) -> str:
 
 def pack(node: str, texts: Sequence[str], lost: int = 0, boot: str = "", seq: int = 0) -> bytes:
     """A push of reports as `to_text` made them."""
-    sent = {"boot": boot, "seq": seq} if boot and seq else {}
-    head = json.dumps({"nhc": "push", "schema": SCHEMA, "node": node, "lost": lost, **sent}, separators=(",", ":"))
+    sent = {**({"lost": lost} if lost else {}), **({"boot": boot, "seq": seq} if boot and seq else {})}
+    head = json.dumps({"nhc": "push", "schema": SCHEMA, "node": node, **sent}, separators=(",", ":"))
     body = f'{head[:-1]},"reports":[{",".join(texts)}]}}'.encode()
     packer = zlib.compressobj(6, zlib.DEFLATED, 31)  # 31: as gzip
     return packer.compress(body) + packer.flush()

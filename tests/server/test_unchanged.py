@@ -66,6 +66,16 @@ def test_what_did_not_change_is_a_tenth_of_the_bytes_and_moves_every_time(agent)
     assert short * 3 < whole  # these sixty differ in a number alone; bench/intake.py has the ratio of ordinary ones
 
 
+def test_an_unchanged_push_has_identifiers_and_times_and_little_else():
+    boot = "0f7d2c3e-1111-4222-8333-444455556666"
+    one = push.Pushed(report(boot=boot, results=SIXTY), True, 1763913600.1234567, seq=123456789)
+    text = push.to_unchanged_text(one, "a6d6ba52382b86d7dd6d8d377c17b8b0")
+    body = push.pack("node-012345.example.org", [text], 0, boot, 123456799)
+    assert len(body) < 215
+    parsed = push.parse(push.unpack(body, 10_000))
+    assert (parsed.lost, parsed.reports[0].at, parsed.reports[0].report.results) == (0, 1763913600.123, ())
+
+
 def test_a_problem_that_lasts_is_kept_with_the_text_that_it_has_now(agent):
     agent.pushed((OK, XID))
     later = XID._replace(outcome=XID.outcome._replace(message="it fell off the bus twice"))
