@@ -78,19 +78,19 @@ lock: $(UV)  ## take the newest libraries into the packages
 	$(LOCK) --python-version 3.9 packaging/node.in -o packaging/node.txt
 	$(LOCK) --python-version 3.11 packaging/build.in -o packaging/build.txt
 	$(LOCK) --python-version 3.11 pyproject.toml -c packaging/node.txt -o packaging/libraries.txt \
-	  $(foreach extra,agent aws console fleet kubernetes remedy,--extra $(extra))
+	  $(foreach extra,aws console fleet kubernetes remedy,--extra $(extra))
 
 # The oldest libraries that the extras take, in an environment of its own.
 LOWEST := build/lowest
-LOWEST_EXTRAS := agent,console,fleet,kubernetes,remedy
+LOWEST_EXTRAS := console,fleet,kubernetes,remedy
 lowest: $(UV)  ## the rooms that use the extras' libraries, with the oldest versions of these that pyproject.toml takes
 	mkdir -p build
 	$(UV) pip compile --quiet --no-header --resolution lowest-direct --python-version 3.11 pyproject.toml \
-	  $(foreach extra,agent console fleet kubernetes remedy,--extra $(extra)) -o build/lowest.txt
+	  $(foreach extra,console fleet kubernetes remedy,--extra $(extra)) -o build/lowest.txt
 	$(UV) venv --quiet --clear --python 3.11 $(LOWEST)
 	$(UV) pip install --quiet --python $(LOWEST)/bin/python -c build/lowest.txt -e ".[$(LOWEST_EXTRAS)]" \
 	  aiosmtpd hypothesis jsonschema pytest pytest-xdist selenium standardwebhooks
-	$(LOWEST)/bin/python -m pytest -p no:cacheprovider $(or $(PYTEST_ARGS),tests/agent/test_otel.py tests/console/test_server.py \
+	$(LOWEST)/bin/python -m pytest -p no:cacheprovider $(or $(PYTEST_ARGS),tests/console/test_server.py \
 	  tests/fleet/test_login.py tests/jobs tests/notices tests/rounds tests/server tests/store tests/top)
 
 # SUITE=trixie tries Debian's next release.

@@ -13,13 +13,13 @@ from nhc import __version__
 
 DISTRIBUTION = "nodehealth"
 
-EXTRAS = ("fleet", "ansible", "kubernetes", "agent", "nvhcd", "remedy", "console", "aws", "azure", "oci", "gcp")
+EXTRAS = ("fleet", "ansible", "kubernetes", "nvhcd", "remedy", "console", "aws", "azure", "oci", "gcp")
 """The optional parts that pyproject.toml names, each with the libraries that it needs."""
 
 PACKAGED = "/usr/share/nodehealth/"
 """Where the deb and rpm packages have nhc's code; the libraries of BUNDLED are a package beside it."""
 
-BUNDLED = ("agent", "aws", "console", "fleet", "kubernetes", "remedy")
+BUNDLED = ("aws", "console", "fleet", "kubernetes", "remedy")
 """The extras whose libraries nodehealth-libs has: those of packaging/libraries.txt, as `make lock` writes it."""
 
 

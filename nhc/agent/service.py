@@ -32,6 +32,8 @@ from nhc.state.store import State
 
 SAVE_AFTER = 1.0
 HOUSEKEEPING = 2.0
+SHARE_A_PROCESS = ("server", "otel")
+"""Sinks that speak HTTP by nhc's own client, which one process loads once. Every other sink has its own process."""
 
 
 def node_name(settings: AgentSettings, host: Host) -> str:
@@ -106,8 +108,7 @@ class Agent:
         self._start_monitors()
         gc.collect()
         gc.freeze()  # rounds are forks: what is never collected is never copied
-        for name, make in self._makes.items():
-            self.add_sink(name, make)
+        self._start_sinks()
         self.publisher.emit("agent.started", {"version": __version__, "checks": len(self.items)})
         self.loop.after(HOUSEKEEPING, self._keep_house)
         self.tick()
@@ -126,14 +127,16 @@ class Agent:
         if self.monitors and self.sources.follower:
             self.monitors.start(self.host, self.loop, self.publisher, self.changed, self.sources.follower)
 
-    def add_sink(self, name: str, make: Make) -> None:
-        """Start a sink."""
-        local = name == "local"
-        handle = SinkHandle(
-            name, make, self.loop, self.state_bytes, self.log, None if local else self.kernel.stood, not local
-        )
-        self.publisher.sinks[name] = handle
-        handle.start()
+    def _start_sinks(self) -> None:
+        sharing: List[SinkHandle] = []
+        for name, make in self._makes.items():
+            local = name == "local"
+            self.publisher.sinks[name] = SinkHandle(
+                name, make, self.loop, self.state_bytes, self.log, None if local else self.kernel.stood, not local,
+                sharing if name in SHARE_A_PROCESS else None,
+            )  # fmt: skip
+        for handle in self.publisher.sinks.values():
+            handle.start()
 
     def stop(self) -> None:
         """End: no new rounds, those under way are ended, what is known is kept and delivered."""

@@ -14,13 +14,16 @@ import signal
 import sys
 import time
 from collections import deque
-from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, Optional
 
 from nhc.agent.check_round import become_child
 from nhc.agent.event_loop import READ, WRITE, Loop
-from nhc.agent.sink_process import LENGTH, MOST_EVENTS, Make, SinkProcess
+from nhc.agent.sink_process import LENGTH, MOST_EVENTS, Make, SinkProcess, run_all
 from nhc.ports.sinks import Event, Standing
-from nhc.system.children import fork
+from nhc.system.children import FAILED, fork
+
+if TYPE_CHECKING:
+    from nhc.system.children import Pipe
 
 BATCH = 100
 """Events sent at a time."""
@@ -32,7 +35,10 @@ CLOSING_TIMEOUT = 5.0
 
 
 class SinkHandle:
-    """The agent's side of one sink. `state` says how the node is, as bytes of JSON, whenever it is asked."""
+    """The agent's side of one sink. `state` says how the node is, as bytes of JSON, whenever it is asked.
+
+    Sinks of one list `together` share a process: those of them that have none when one starts are started with it.
+    """
 
     def __init__(
         self,
@@ -43,7 +49,10 @@ class SinkHandle:
         log: Callable[[str], None],
         standing: Optional[Callable[[str, List[Standing]], None]] = None,
         wants_state: bool = True,
+        together: Optional[List[SinkHandle]] = None,
     ) -> None:
+        self._together = [] if together is None else together
+        self._together.append(self)
         self.name, self.make, self.loop, self.state, self.log = name, make, loop, state, log
         self.standing = standing
         self.wants_state = wants_state
@@ -74,29 +83,42 @@ class SinkHandle:
 
     def start(self) -> None:
         """Start the sink's process. Called while this process has one thread, as it always has."""
+        if self.pid:
+            return  # another that it shares its process with was sooner
+        handles = [one for one in self._together if not one.pid]
         sys.stdout.flush()
         sys.stderr.flush()
 
-        def child(down: Tuple[int, int], up: Tuple[int, int]) -> None:
-            become_child([down[0], up[1]])
-            SinkProcess(self.make, down[0], up[1]).run()
+        def child(*pipes: Pipe) -> None:
+            ends = [(down[0], up[1]) for down, up in zip(pipes[::2], pipes[1::2])]
+            become_child([end for pair in ends for end in pair])
+            run_all([SinkProcess(one.make, *pair) for one, pair in zip(handles, ends)])
 
         try:
-            pid, ((down_read, down_write), (up_read, up_write)) = fork(child, pipes=2)
+            pid, pipes = fork(child, pipes=2 * len(handles))
         except OSError as error:
             self._gone(f"cannot be started: {error.strerror}")
             return
-        os.close(down_read)
-        os.close(up_write)
-        os.set_blocking(down_write, False)
-        os.set_blocking(up_read, False)
-        self.pid, self._out, self._in = pid, down_write, up_read
+        for one, down, up in zip(handles, pipes[::2], pipes[1::2]):
+            os.close(down[0])
+            os.close(up[1])
+            one._started(pid, down[1], up[0])
+
+        def ended(status: int) -> None:
+            for one in handles:
+                one._ended(pid, status)
+
+        self.loop.child(pid, ended)
+
+    def _started(self, pid: int, writing: int, reading: int) -> None:
+        os.set_blocking(writing, False)
+        os.set_blocking(reading, False)
+        self.pid, self._out, self._in = pid, writing, reading
         self._began = self.loop.clock()
         self._buffer, self._said = b"", bytearray()
         self._stale, self._asked = self.wants_state, False
         self.problem = "starting"
-        self.loop.watch(up_read, lambda _events: self._listen(), READ)
-        self.loop.child(pid, lambda status: self._ended(pid, status))
+        self.loop.watch(reading, lambda _events: self._listen(), READ)
 
     def changed(self) -> None:
         """The state is another: send it when there is room."""
@@ -161,6 +183,8 @@ class SinkHandle:
                 self.standing(self.name, [Standing(*one) for one in said["standing"]])
             self._asked = True
             self._write()
+        if "ended" in said and not self._closing:
+            self._ended(self.pid, FAILED << 8)
 
     def _ended(self, pid: int, status: int) -> None:
         if pid != self.pid:

@@ -1,16 +1,22 @@
-"""A sink's process: takes what the agent sends, delivers the newest, tries again."""
+"""A sink's process: takes what the agent sends, delivers the newest, tries again.
+
+Sinks that share a process have a thread each. One that cannot be made, or breaks, ends alone, and the agent starts it
+in another process.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
 import select
 import signal
 import struct
+import threading
 import time
 from collections import deque
-from typing import Any, Callable, Deque, Dict, List, NoReturn, Optional, Tuple
+from typing import Any, Callable, Deque, Dict, List, Optional, Sequence, Tuple
 
 from nhc.agent.event_loop import READ
 from nhc.model import Report, printable
@@ -55,14 +61,15 @@ class SinkProcess:
             self.over = True
 
     def run(self) -> None:
-        """Until the agent closes the pipe."""
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the agent says when, by closing the pipe
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        """Until the agent closes the pipe. What breaks the sink is said and raised."""
         try:
-            sink = self.make(lambda line: self.say(log=printable(line, 1000)))
+            self._run()
         except Exception as error:
             self.say(problem=printable(f"{type(error).__name__}: {error}", 500))
-            self._leave(3)
+            raise
+
+    def _run(self) -> None:
+        sink = self.make(lambda line: self.say(log=printable(line, 1000)))
         gc.freeze()
         gc.enable()  # this process stays; a round's does not, for which the fork was made
         wait = RETRY[0]
@@ -163,8 +170,25 @@ class SinkProcess:
         self.new = True
         return True
 
-    def _leave(self, status: int) -> NoReturn:
-        os._exit(status)
+    def run_beside_others(self) -> None:
+        """`run` in a thread; its end is said."""
+        with contextlib.suppress(Exception):
+            self.run()
+        self.say(ended=True)
+
+
+def run_all(sinks: Sequence[SinkProcess]) -> None:
+    """Run the sinks of this process until all have ended."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the agent says when, by closing the pipe
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if len(sinks) == 1:
+        sinks[0].run()
+        return
+    threads = [threading.Thread(target=one.run_beside_others, name=f"sink-{place}") for place, one in enumerate(sinks)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 def _error_text(error: BaseException) -> str:

@@ -40,6 +40,8 @@ class Written:
             raise AdapterError("away")
         if order == "no thread":
             raise RuntimeError("can't start new thread")
+        if order == "break":
+            raise ValueError("a mistake of the sink's own")
         if order == "die":
             os._exit(9)
         if order == "hang":
@@ -274,3 +276,59 @@ def test_a_sink_that_can_start_no_thread_tries_again(sink):
     assert sink.handle.restarts == 0
     sink.order("")
     sink.until(lambda: sink.events() == [1])
+
+
+@pytest.fixture
+def shared(sink, tmp_path):
+    """Two more sinks that share a process; what each is given lies in a directory of its own."""
+    together, handles = [], {}
+    for name in ("left", "right"):
+        (tmp_path / name).mkdir()
+        handles[name] = SinkHandle(
+            name, lambda log, place=tmp_path / name: Written(place), sink.loop, sink.state, sink.log, together=together
+        )
+    for handle in handles.values():
+        handle.start()
+    yield handles["left"], handles["right"]
+    for handle in handles.values():
+        handle.close()
+    for handle in handles.values():
+        handle.wait(time.monotonic() + 20)
+
+
+def test_sinks_that_share_a_process_do_not_wait_for_one_another(shared, sink, tmp_path):
+    left, right = shared
+    assert left.pid == right.pid != sink.handle.pid
+    sink.until(lambda: not left.problem and not right.problem)
+    (tmp_path / "left" / "order").write_text("hang")
+    left.publish([{"event": "e", "n": 1}])
+    right.publish([{"event": "e", "n": 2}])
+    sink.until(lambda: '"events": [2]' in (tmp_path / "right" / "told").read_text())
+    assert "[1]" not in (tmp_path / "left" / "told").read_text()
+    (tmp_path / "left" / "order").write_text("")
+    sink.until(lambda: "[1]" in (tmp_path / "left" / "told").read_text())
+
+
+def test_a_sink_that_breaks_leaves_the_others_of_its_process_alone(shared, sink, tmp_path):
+    left, right = shared
+    sink.until(lambda: not left.problem and not right.problem)
+    both = right.pid
+    (tmp_path / "left" / "order").write_text("break")
+    left.publish([{"event": "e", "n": 1}])
+    sink.until(lambda: left.restarts)
+    (tmp_path / "left" / "order").write_text("")
+    sink.until(lambda: left.pid and not left.problem)
+    assert (left.pid != both, right.pid, right.restarts) == (True, both, 0)
+    os.kill(both, signal.SIGKILL)
+    sink.until(lambda: right.restarts and right.pid and not right.problem)
+    assert (left.restarts, right.restarts) == (1, 1)
+
+
+def test_sinks_whose_process_dies_share_the_next(shared, sink):
+    left, right = shared
+    sink.until(lambda: not left.problem and not right.problem)
+    os.kill(left.pid, signal.SIGKILL)
+    sink.until(lambda: left.restarts and right.restarts)
+    sink.until(lambda: left.pid and not left.problem and not right.problem)
+    assert left.pid == right.pid
+    assert (left.restarts, right.restarts) == (1, 1)

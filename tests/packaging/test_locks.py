@@ -8,7 +8,7 @@ from nhc.settings import toml_text
 from nhc_release import stage
 from nhc_release.source import ROOT
 
-EXTRAS = ("agent", "aws", "console", "fleet", "kubernetes", "remedy")
+EXTRAS = ("aws", "console", "fleet", "kubernetes", "remedy")
 PROJECT = toml_text.parse((ROOT / "pyproject.toml").read_text())["project"]
 _REQUIRED = re.compile(r"(?P<name>[A-Za-z0-9_.-]+)(\[[^]]*\])?(?P<bounds>[^;]*)")
 

@@ -743,7 +743,7 @@ def test_what_the_containerfile_copies_is_what_the_package_needs(tmp_path: Path)
         (metadata,) = [content.read(name).decode() for name in names if name.endswith(".dist-info/METADATA")]
     assert {"nhc/hosts/container.py", "nhc_adapters/kubernetes/sink/reporter.py"} <= set(names)
     assert any(name.endswith(".data/scripts/nhc") for name in names)
-    assert all(f"Provides-Extra: {extra}" in metadata for extra in ("agent", "console", "kubernetes", "remedy"))
+    assert all(f"Provides-Extra: {extra}" in metadata for extra in ("console", "kubernetes", "remedy"))
     assert 'ENTRYPOINT ["nhc"]' in steps
 
 
