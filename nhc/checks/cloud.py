@@ -37,10 +37,12 @@ def check_cloud_maintenance(
     interruption and rebalance recommendation (IMDSv2), Google's maintenance-event, upcoming-maintenance and
     preempted, Azure's scheduled events of this machine, Oracle's timeMaintenanceRebootDue where its service tells
     it. The message says what will be done and how soon. WARN within two weeks; CRIT where it stops the instance
-    within 15 minutes or is doing so, as no work should begin there (EC2 reclaims spot instances after two
-    minutes, Azure reboots after fifteen). A pause, a live migration and a recommendation stay WARN. Nothing is
-    approved or acknowledged. SKIP where the firmware names no such cloud: nothing is asked then. UNKNOWN where
-    the service does not answer; Azure's takes up to two minutes when it is first asked.
+    within 15 minutes or is doing so, as no work should begin there (EC2 reclaims spot instances after two minutes,
+    Azure reboots after fifteen). The reason is CloudReclaim where the cloud takes the instance away (spot,
+    preemption, deletion): the remedy loop then repairs nothing, and calls nobody. A pause, a live migration and a
+    recommendation stay WARN. Nothing is approved or acknowledged. SKIP where the firmware names no such cloud:
+    nothing is asked then. UNKNOWN where the service does not answer; Azure's takes up to two minutes when it is first
+    asked.
 
     Example: * || check_cloud_maintenance -c 1h
     """
@@ -82,7 +84,8 @@ def _outcome(each: Announcement, now: float, crit_at: float) -> Outcome:
     message = f"{each.what} ({each.code}): {when}"
     if each.detail:
         message += f" [{each.detail}]"
+    reason = "CloudReclaim" if each.reclaim else "CloudMaintenance"
     soon = each.running or each.starts is None or each.starts - now <= crit_at
     if crit_at and soon and not each.mild:
-        return crit("CloudMaintenance", message, target=each.code, metrics=metrics, action=Action.NONE)
-    return warn("CloudMaintenance", message, target=each.code, metrics=metrics)
+        return crit(reason, message, target=each.code, metrics=metrics, action=Action.NONE)
+    return warn(reason, message, target=each.code, metrics=metrics)

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 class Announcement(NamedTuple):
     """What the cloud will do to this instance. `starts` is Unix time, None where it is not known or has begun.
 
-    `code` is the cloud's own word; `mild` says that the instance goes on (a pause, a live migration, an advice).
+    `code` is the cloud's own word; `mild` says that the instance goes on (a pause, a live migration, an advice),
+    `reclaim` that the cloud takes it away: another machine, if any, comes in its place.
     """
 
     code: str
@@ -31,6 +32,7 @@ class Announcement(NamedTuple):
     running: bool = False
     mild: bool = False
     detail: str = ""
+    reclaim: bool = False
 
 
 class BadAnswer(ValueError):
@@ -126,9 +128,11 @@ def _aws(said: Dict[str, List[Any]]) -> Tuple[Announcement, ...]:
         if not isinstance(event, dict) or "action" not in event:
             raise BadAnswer(f"the metadata service's spot notice has no action: {spot[:60]!r}")
         found.append(Announcement(f"spot-{event['action']}", f"the spot instance is reclaimed ({event['action']})",
-                                  moment(event.get("time"))))  # fmt: skip
+                                  moment(event.get("time")), reclaim=True))  # fmt: skip
     if _body(said, "rebalance") is not None:
-        found.append(Announcement("rebalance", "the spot instance is likely to be reclaimed soon", mild=True))
+        found.append(
+            Announcement("rebalance", "the spot instance is likely to be reclaimed soon", mild=True, reclaim=True)
+        )
     return tuple(found)
 
 
@@ -159,7 +163,7 @@ def _gcp(said: Dict[str, List[Any]]) -> Tuple[Announcement, ...]:
                 moment(keys.get("windowstarttime") or keys.get("starttime")), status == "ONGOING", detail=words,
             ))  # fmt: skip
     if (_body(said, "preempted") or "").strip() == "TRUE":
-        found.append(Announcement("preempted", "the instance is being preempted", running=True))
+        found.append(Announcement("preempted", "the instance is being preempted", running=True, reclaim=True))
     return tuple(found)
 
 
@@ -187,6 +191,7 @@ def _azure(said: Dict[str, List[Any]]) -> Tuple[Announcement, ...]:
         found.append(Announcement(
             code, _AZURE.get(code, "maintenance"), moment(event.get("NotBefore")),
             event.get("EventStatus") == "Started", code == "Freeze", str(event.get("Description", "")),
+            code in ("Preempt", "Terminate"),
         ))  # fmt: skip
     return tuple(found)
 

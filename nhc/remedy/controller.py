@@ -15,6 +15,7 @@ from nhc.model import printable
 from nhc.policy.bounds import MARK, BegunAction, may_mark
 from nhc.policy.breaker import opens
 from nhc.ports.adapter import ConditionReport, NodeStep
+from nhc.remedy import reclaim
 from nhc.remedy.actuators import Actuators
 from nhc.remedy.admit import Admission
 from nhc.remedy.cases import Written
@@ -28,6 +29,7 @@ from nhc.remedy.records import Records
 from nhc.remedy.settings import RemedySettings
 from nhc.store import holds
 from nhc.store.database import Fence, Store
+from nhc.store.episodes import Episode
 
 
 class RemedyRound(NamedTuple):
@@ -99,9 +101,9 @@ class RemedyController(Passes):
                 pass  # who does not lead any more writes nothing on nodes either
             self.observer.problems += self.actuators.answer(base.requests.answered)
         would: List[Would] = []
-        opened = 0
+        opened: Sequence[Episode] = ()
         if apply and marking is Mode.ON:
-            opened = len(self.records.admit(base.admissions, now))
+            opened = self.records.admit(base.admissions, now)
         elif marking is not Mode.OFF:
             would = self._would_mark(base)
         self._breaker(base, apply, opened)
@@ -113,8 +115,8 @@ class RemedyController(Passes):
         if apply:
             self.observer.problems += self.actuators.show(self._steps(moved, held, now))
         return RemedyRound(
-            now, opened, tuple(moved), (*waiting, *held), tuple(would), (*jumped, *self.problems()), self._decisions,
-            self.monotonic() - ticks,
+            now, len(opened), tuple(moved), (*waiting, *held), tuple(would), (*jumped, *self.problems()),
+            self._decisions, self.monotonic() - ticks,
         )  # fmt: skip
 
     def _steps(self, moved: Sequence[Written], held: Sequence[Waiting], now: float) -> List[NodeStep]:
@@ -160,12 +162,15 @@ class RemedyController(Passes):
                 break
         return moved, held
 
-    def _breaker(self, base: Base, apply: bool, opened: int) -> None:
+    def _breaker(self, base: Base, apply: bool, opened: Sequence[Episode]) -> None:
         """Open the breaker where too much is wrong at once, the episodes that were opened now among it."""
         if base.states is None:
             return  # without the nodes nobody knows how many there are
         seen = base.counted.seen
-        why = opens(self.settings.breaker, seen._replace(sick=seen.sick + opened))
+        why = opens(
+            self.settings.breaker,
+            seen._replace(sick=seen.sick + sum(not reclaim.of_cause(row.cause) for row in opened)),
+        )
         if why and apply:
             open_breaker(self.store, self.records.fence, self.records.actor, why, base.now)
 

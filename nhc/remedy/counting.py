@@ -13,6 +13,7 @@ from nhc.policy.breaker import NAME, BreakerInput, BreakerSettings
 from nhc.ports.adapter import REMEDY_OWNER, DeviceState, NodeState
 from nhc.ports.marks import out_by_nhc
 from nhc.remedy import detail as details
+from nhc.remedy import reclaim
 from nhc.remedy.cases import EpisodeCase, state_of
 from nhc.remedy.machine import OUT, AttemptStatus, EpisodeState
 from nhc.store import attempts, ended_episodes, holds, nodes
@@ -87,8 +88,10 @@ def count(
     """
     usage = Usage(fleet.groups, fleet.sizes)
     since = now - longest(bounds, breaker)
+    states = list(states)
     out: Set[str] = {case.episode.node for case in cases if case.state in OUT}
     out |= {state.name for state in states if out_by_nhc(state)}
+    out -= taken_away(cases, states)
     out |= {one.node for one in devices if one.mark is not None and one.mark.owner == REMEDY_OWNER}
     for node in out:
         usage.count_out(node)
@@ -115,12 +118,21 @@ def count(
     states_of = {row.id: EpisodeState(row.state) for row in known}
     closed = holds.breakers(connection).get(NAME)
     begun = closed.since if closed is not None else 0.0
-    sick = {row.node for row in known if row.train is None and row.opened > max(now - breaker.within, begun)}
+    sick = {
+        row.node for row in known
+        if row.train is None and row.opened > max(now - breaker.within, begun) and not reclaim.of_cause(row.cause)
+    }  # fmt: skip
     seen = BreakerInput(
         usage.size((FLEET, "")), len(sick), _blind(connection, fleet, now, max_age),
         _repairs([one for one in found if one.written > begun], states_of),
     )  # fmt: skip
     return Counted(usage, seen)
+
+
+def taken_away(cases: Iterable[EpisodeCase], states: Iterable[NodeState]) -> Set[str]:
+    """The nodes that are silent because the cloud has taken their machines away: not the loop took them out."""
+    silent = {state.name for state in states if state.silence is not None}
+    return {case.episode.node for case in cases if case.detail.reclaimed and case.episode.node in silent}
 
 
 def _repairs(found: Sequence[attempts.Attempt], states: Mapping[int, EpisodeState]) -> List[bool]:

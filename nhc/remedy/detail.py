@@ -33,7 +33,8 @@ class Detail(NamedTuple):
     marked. `kept_out` is when our mark was set anew, or seen, on a node that was replaced. `ended_by` is the event that
     ended the episode. `evidence` is when it was collected before the mark. `moved` is when its work was let go
     elsewhere. `cancelled` is when it was seen that a person has cancelled the last repair, `failed` what
-    its repairer said when it had failed.
+    its repairer said when it had failed. `reclaimed` is the boot id of the machine that the cloud takes away, "?" where
+    nobody knows it, until a report takes that back.
     Of maintenance: `why` says what it is for, `hold` is the number of the hold that keeps repairs off the node,
     `put_back` is why the node is put back with nothing done to it.
     Of one accelerator: `about` names it while the episode is about it alone; `widened` is the one that the node's mark
@@ -76,6 +77,7 @@ class Detail(NamedTuple):
     moved: float = 0.0
     cancelled: float = 0.0
     failed: str = ""
+    reclaimed: str = ""
     why: str = ""
     hold: int = 0
     put_back: str = ""

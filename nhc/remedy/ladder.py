@@ -21,6 +21,8 @@ REQUEST = "request"
 
 MARK = "mark"
 """The `source` of a fault that is read off a mark of ours, set by a hook or a sync."""
+RECLAIM = "CloudReclaim"
+"""The reason of a machine that the cloud takes away (`nhc.remedy.reclaim`)."""
 UNREPORTED = frozenset({REQUEST, MARK})
 """Sources of faults that no report shows: a repair for one does not wait for a fresh report."""
 

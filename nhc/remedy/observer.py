@@ -120,7 +120,8 @@ class Observer:
             faults = [fault for one in found.values() for fault in one.faults if fault.node in known]
             cases = self.records.cases(connection)
             rows = [case.episode for case in cases]
-            silent = [state for state in states or () if state.silence is not None]
+            away = counting.taken_away(cases, states or ())
+            silent = [state for state in states or () if state.silence is not None and state.name not in away]
             common = silence.shared(silent, self.fleet.groups, self.fleet.sizes, self.settings.silence)
             others = self.records.note_others(connection)
             silences = self._silences(connection, silent, own, [*cases, *others], now)

@@ -9,7 +9,7 @@ from typing import Callable, Dict, List, NamedTuple, Sequence, Tuple
 
 from nhc.policy.bounds import MARK, BegunAction
 from nhc.ports.repair import Sighting
-from nhc.remedy import steps
+from nhc.remedy import reclaim, steps
 from nhc.remedy.acting import Performer
 from nhc.remedy.actuators import Actuators
 from nhc.remedy.cases import EpisodeCase, Written, changes
@@ -155,6 +155,8 @@ class Passes:
     def _alarm(self, move: Move, time: SteadyTime) -> Move:
         """A wait that is too long alarms once: an event in the audit log, and a metric."""
         since = move.detail.waiting_since or move.detail.entered
+        if move.bound == reclaim.BOUND:
+            return move  # whether another machine comes, and when, is the cloud's to say
         if move.detail.alarmed or not since or time.elapsed(since) <= self.settings.stalled:
             return move
         return move._replace(detail=move.detail._replace(alarmed=time.now))

@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.ports.repair import Rung
-from nhc.remedy.ladder import NodeFault
+from nhc.remedy.ladder import RECLAIM, NodeFault
 from nhc.remedy.silence import NOT_READY, SILENT
 
 
@@ -27,9 +27,11 @@ class ReasonSettings(NamedTuple):
 DEFAULTS: Tuple[ReasonSettings, ...] = (
     ReasonSettings(SILENT, 300.0, Rung.POWER_CYCLE),
     ReasonSettings(NOT_READY, 300.0, Rung.REBOOT),
+    ReasonSettings(RECLAIM, 0.0),
 )
 """Silent nodes: 300 s is what medik8s' NodeHealthCheck waits, and slurm.conf's SlurmdTimeout; GKE's auto-repair waits
-10 minutes, EKS' node repair 30. A node that nothing hears can be asked for nothing: begin with its power."""
+10 minutes, EKS' node repair 30. A node that nothing hears can be asked for nothing: begin with its power. A machine
+that the cloud takes away is gone before anything has settled."""
 
 
 def of_reason(reason: str, given: Sequence[ReasonSettings]) -> ReasonSettings:

@@ -15,7 +15,7 @@ from nhc.policy.bounds import MARK, Held
 from nhc.ports.adapter import REMEDY_OWNER, Effect, Mark
 from nhc.ports.marks import may_mark
 from nhc.ports.repair import Rung
-from nhc.remedy import after_repair
+from nhc.remedy import after_repair, reclaim
 from nhc.remedy.ladder import REQUEST, UNREPORTED, Mode, NodeFault, Tried, missing, next_rung
 from nhc.remedy.last_look import taken
 from nhc.remedy.machine import CANCELLABLE, MARKED_BY_US, EpisodeEvent, EpisodeState
@@ -30,8 +30,9 @@ TAKEN_BACK = "the person who asked for it has taken that back"
 
 def step(view: EpisodeView, scene: Scene) -> Move:
     """What happens next to an episode; Move.event is None where it waits, and `detail.waiting` then says for what."""
-    found = not_ours(view, scene) or _widened(view) or _recovered(view, scene)
-    return found if found is not None else _STEPS[view.state](view, scene)
+    view = reclaim.noted(view)
+    found = not_ours(view, scene) or _widened(view) or _recovered(view, scene) or reclaim.step(view, scene)
+    return found or reclaim.left_to_nobody(view, scene, _STEPS[view.state](view, scene))
 
 
 # What holds in several states.
@@ -49,9 +50,11 @@ def not_ours(view: EpisodeView, scene: Scene) -> Optional[Move]:
     if view.node is None:
         if replaced and view.state in (EpisodeState.VERIFYING, EpisodeState.RETURNING):
             return None
-        return go(view, EpisodeEvent.NODE_GONE, "the cluster does not know the node any more")
+        why = "the cluster does not know the node any more"
+        return go(view, EpisodeEvent.NODE_GONE, f"{reclaim.gone(view.detail)}{why}")
     if view.detail.uid and view.node.uid and view.detail.uid != view.node.uid and not replaced:
-        return go(view, EpisodeEvent.NODE_GONE, "the node was deleted, and registered anew")
+        why = "the node was deleted, and registered anew"
+        return go(view, EpisodeEvent.NODE_GONE, f"{reclaim.gone(view.detail)}{why}")
     if view.state not in MARKED_BY_US & CANCELLABLE or after_repair.unmarked(view) or view.detail.successor:
         return None
     lost = taken(view.node)

@@ -17,6 +17,7 @@ class EndedEpisode(NamedTuple):
     id: int
     version: int
     node: str
+    cause: str
     state: str
     opened: float
     train: Optional[int]

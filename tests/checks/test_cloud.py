@@ -139,7 +139,9 @@ def planned(ahead, status="PENDING"):
 )  # fmt: skip
 def test_what_each_cloud_announces(node, cloud, answers, verdict, said):
     found = judge(node(cloud, answers), "check_cloud_maintenance")
-    assert (found.verdict, found.reason) == (verdict, "CloudMaintenance" if said else found.reason), found
+    taken = "reclaimed" in said or said in ("preempted", "deleted")
+    reason = "CloudReclaim" if taken else "CloudMaintenance" if said else found.reason
+    assert (found.verdict, found.reason) == (verdict, reason), found
     assert said in found.message
 
 

@@ -1,0 +1,86 @@
+"""Machines that the cloud takes away: a spot interruption, a preemption. Pure.
+
+Nothing is repaired on a machine that is about to go, and no person is called for it. The mark keeps new work off it.
+Its episode waits until the cluster has the node no more, or another machine reports under its name: that one is proved
+before the mark is cleared, and its faults are its own. EC2 gives two minutes, Google and Azure give thirty seconds.
+"""
+
+from __future__ import annotations
+
+from typing import Optional
+
+from nhc.remedy.detail import Detail
+from nhc.remedy.ladder import RECLAIM, NodeFault
+from nhc.remedy.machine import CANCELLABLE, EpisodeEvent, EpisodeState
+from nhc.remedy.moves import fresh, go, stay
+from nhc.remedy.view import EpisodeView, Move, Scene
+
+BOUND = "reclaimed"
+BY_CLOUD = "reclaimed by the cloud"
+
+_WAITS = CANCELLABLE - {EpisodeState.MARKING, EpisodeState.VERIFYING}
+"""States from which a repair would begin."""
+_NO_PERSON = frozenset({EpisodeState.DETECTED, EpisodeState.MARKING, EpisodeState.VERIFYING})
+"""States in which a wait that is too long would call a person."""
+
+
+def is_reclaim(fault: NodeFault) -> bool:
+    """Whether a fault is that the cloud takes the machine away, and the settings ask for nothing else (`begin`)."""
+    return fault.reason == RECLAIM and not fault.begin
+
+
+def of_cause(cause: str) -> bool:
+    """Whether the cause of an episode is one."""
+    return f"|{RECLAIM}|" in cause
+
+
+def noted(view: EpisodeView) -> EpisodeView:
+    """The view with the boot of the machine that is taken away in its detail, for as long as no other has its name."""
+    detail, health = view.detail, view.health
+    announced = _announced(view)
+    if announced is not None:
+        detail = detail._replace(reclaimed=announced.boot or detail.reclaimed or "?")
+    elif health is not None and health.boot and health.boot == detail.reclaimed:
+        detail = detail._replace(reclaimed="")  # the cloud has taken its notice back
+    elif _other_machine(view):
+        detail = detail._replace(disproved=0.0)  # what its suite has shown was of the machine that is gone
+    return view._replace(detail=detail)
+
+
+def step(view: EpisodeView, scene: Scene) -> Optional[Move]:
+    """The wait for a machine that is taken away, and the end of it; None where the ladder goes on."""
+    if view.state not in _WAITS:
+        return None
+    announced = _announced(view)
+    if announced is not None:
+        return stay(view, scene, BOUND, f"{announced.message}: nothing is repaired")
+    if _other_machine(view) and fresh(view.health, scene):
+        return go(view, EpisodeEvent.NODE_GONE, f"{BY_CLOUD}: another machine has its name, and faults of its own")
+    return None
+
+
+def left_to_nobody(view: EpisodeView, scene: Scene, move: Move) -> Move:
+    """The move, or the wait in place of one that would call a person to a machine that is taken away."""
+    announced = _announced(view)
+    if announced is None or move.event is not EpisodeEvent.GIVEN_UP or view.state not in _NO_PERSON:
+        return move
+    return stay(view, scene, BOUND, announced.message)
+
+
+def gone(detail: Detail) -> str:
+    """What is put before the reason of an end, where the cloud has taken the machine away."""
+    return f"{BY_CLOUD}: " if detail.reclaimed else ""
+
+
+def _announced(view: EpisodeView) -> Optional[NodeFault]:
+    """The notice, while no later report says that the node is healthy."""
+    health = view.health
+    found = next((one for one in view.detail.faults if is_reclaim(one)), None)
+    if found is not None and health is not None and health.healthy and health.at > found.seen:
+        return None
+    return found
+
+
+def _other_machine(view: EpisodeView) -> bool:
+    health, before = view.health, view.detail.reclaimed
+    return bool(before and health is not None and health.boot and health.boot != before)
