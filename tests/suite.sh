@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The tests in two parts, each shared by processes: what starts no service, with its files in memory; then what does.
+# The tests in two parts, each shared by processes: what starts no service, then what does. Their files are in memory.
 #
 #   tests/suite.sh quick|whole [PYTEST ARGUMENT...]
 #
@@ -24,31 +24,34 @@ first=first many=$jobs show=()
 "$python" -m compileall -q nhc adapters
 export PYTHONDONTWRITEBYTECODE=
 
-# Tests write a hundred thousand small files, and a disk takes ten times as long for them. The path is short because a
-# socket's has at most 107 bytes; other users' processes enter it; programs are started from it.
-if [ "$(df --output=avail -B1M /dev/shm 2>/dev/null | tail -n1)" -ge 1024 ] 2>/dev/null && memory=$(mktemp -d -p /dev/shm q.XXXX); then
+# Tests write a hundred thousand small files, and a disk takes ten times as long for them; and a database's commit waits
+# for it. The path is short because a socket's has at most 107 bytes; other users' processes enter it; programs are
+# started from it.
+room=$(df --output=avail -B1M /dev/shm 2>/dev/null | tail -n1)
+if [ "${room:-0}" -ge 1024 ] 2>/dev/null && memory=$(mktemp -d -p /dev/shm q.XXXX); then
   if ! { chmod 755 "$memory" && printf '#!/bin/sh\n' >"$memory/try" && chmod 755 "$memory/try" && "$memory/try"; } 2>/dev/null; then
     rm -rf "$memory" && memory=''
   fi
 fi
 
-part() { # part NAME PYTEST-ARGUMENT...: 0 where every test passed, or none belongs to this part
+part() { # part NAME MEGABYTES PYTEST-ARGUMENT...: with its files in memory where there is so much room
   local name=$1 status
-  shift
-  "$python" -m pytest -q --part "$name" -n "$jobs" "$@"
+  if [ -n "$memory" ] && [ "$room" -ge "$2" ]; then
+    shift 2
+    mkdir -p "$memory/t" && TMPDIR=$memory/t "$python" -m pytest -q --part "$name" --basetemp="$memory/p" "$@"
+  else
+    shift 2
+    "$python" -m pytest -q --part "$name" "$@"
+  fi
   status=$?
   [ $status -ne 5 ] || return 0
   [ $status -eq 0 ] || echo "the $name part: pytest ended with status $status" >>"$failed"
 }
 
-if [ -n "$memory" ]; then
-  mkdir "$memory/t" && TMPDIR=$memory/t part "$first" -n "$many" --basetemp="$memory/p" --dist loadfile "${show[@]}" "$@"
-else
-  part "$first" -n "$many" --dist loadfile "${show[@]}" "$@"
-fi
+part "$first" 1024 -n "$many" --dist loadfile "${show[@]}" "$@"
 # What starts a service waits for it half of its time: one process more than there are cores to keep busy.
 # In the order of collecting: what is started or built once for all its tests first (TOGETHER in tests/conftest.py).
-[ "$what" = quick ] || part slow -n $((jobs + 1)) --dist loadgroup --no-loadscope-reorder "$@"
+[ "$what" = quick ] || part slow 8192 -n $((jobs + 1)) --dist loadgroup --no-loadscope-reorder "$@"
 
 [ -s "$failed" ] || exit 0
 echo "Not everything passed:"

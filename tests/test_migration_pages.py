@@ -62,7 +62,7 @@ def test_explain_and_a_configuration_say_what_their_name_is_here(tmp_path):
 )  # fmt: skip
 def test_every_condition_of_the_vocabulary_is_in_its_guide(guide, vocabulary):
     text = (ROOT / "docs" / guide).read_text()
-    assert [rule.type for rule in load(vocabulary).said if f"`{rule.type}`" not in text] == []
+    assert [rule.type for rule in load(vocabulary).conditions if f"`{rule.type}`" not in text] == []
 
 
 def test_keys_of_settings_that_guides_name_are_in_the_examples():
