@@ -1,4 +1,4 @@
-"""The mail to the owner of a job whose run failed: whether he gets one, at which address, and what it says. Pure.
+"""The mail to the owner of a job whose run failed: whether they get one, at which address, and what it says. Pure.
 
 It is left in the store's outbox, and `nhc notices run` sends it (`nhc.notices.owners`).
 """
@@ -33,7 +33,7 @@ def is_due(cause: str, sure: str) -> bool:
 def address(asked: str, user: str, domains: Sequence[str]) -> str:
     """The owner's address, "" where there is none in one of the domains: users must not have others written to.
 
-    `asked` is where he has his scheduler write to. A name without a domain is one of the first domain.
+    `asked` is where they have the scheduler write to. A name without a domain is one of the first domain.
     """
     local, at, domain = (asked or user).rpartition("@")
     if not at:

@@ -55,7 +55,7 @@ class RestartLimits(NamedTuple):
 class RestartSettings(NamedTuple):
     """All of it. `ignore` are checks whose problems never count as the infrastructure's; `every` is between rounds.
 
-    `mail_domains`: the owner of a job gets mail where his address is in one of them; none: nobody gets any.
+    `mail_domains`: the owner of a job gets mail where their address is in one of them; none: nobody gets any.
     """
 
     path: str = PATH

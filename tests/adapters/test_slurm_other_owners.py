@@ -68,7 +68,7 @@ def test_with_clustermgtd_a_mark_keeps_its_evidence_and_is_the_replacement(clust
         until(lambda: time.time() > since + 3, what="some rounds to pass")
         assert cluster.state(NODE) == "idle", "the loop leaves the owner's new machine alone"
         rows, tried, _whats = service.states()
-        assert (len(rows), tried) == (1, [])
+        assert (rows[-1].state, tried) == ("withdrawn", []), "nothing is left to a person"
         assert {"slurm/slurm-node.txt", "nhc/report.json"} <= set(service.evidence)
 
         service.report("boot2", sick=True, action=Action.REPLACE)

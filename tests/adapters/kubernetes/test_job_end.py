@@ -86,11 +86,13 @@ def test_a_rank_that_raised_is_the_cause_and_the_others_follow(api):
     server, client = api
     server.pods = [pod("llama-worker-0", "n1"), pod("llama-worker-1", "n2", index="1")]
     server.logs = {"llama-worker-0": "Connection closed by peer [10.0.0.2]:3123\n", "llama-worker-1": TRACEBACK}
+    server.pods[1]["metadata"]["annotations"] = {"nhc/mail": "ann@example.org"}
 
     record = read_end(client, "PyTorchJob/team/llama", "default")
     found = verdict(record)
 
     assert (record.job.text(), record.nodes) == ("PyTorchJob/team/llama", ("n1", "n2"))
+    assert record.mail == "ann@example.org"
     assert (found.cause, found.what, found.clues[0].rank) == ("program", "KeyError: 'lr'", 1)
 
 

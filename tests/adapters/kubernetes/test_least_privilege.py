@@ -68,7 +68,7 @@ def judged(place: Path, capabilities: list[str]) -> dict[str, str]:
     (place / "nhc.conf").write_text(CHECKS)
     subprocess.run(["runc", "spec"], cwd=place, check=True, capture_output=True)
     spec = json.loads((place / "config.json").read_text())
-    script = f"exec {sys.executable} -m nhc check local -c {place}/nhc.conf -f json --all"
+    script = f"exec {sys.executable} -m nhc check local -c /run/given/nhc.conf -f json --all"
     spec["process"].update(terminal=False, args=["/bin/sh", "-c", script], noNewPrivileges=True)
     spec["process"]["env"] += [
         f"PYTHONPATH={ROOT}:{ROOT / 'adapters'}", "NHC_ROOT=/mnt", "NHC_STATE_DIR=/run/nhc", "NHC_MUTES=/nope",
@@ -80,6 +80,7 @@ def judged(place: Path, capabilities: list[str]) -> dict[str, str]:
     spec["mounts"] = [one for one in spec["mounts"] if not one["destination"].startswith("/sys")] + [
         {"destination": "/mnt", "type": "none", "source": "/", "options": ["rbind", "ro", "rslave"]},
         {"destination": "/run", "type": "tmpfs", "source": "tmpfs", "options": ["mode=755"]},
+        {"destination": "/run/given", "type": "none", "source": str(place), "options": ["bind", "ro"]},
     ]
     (place / "config.json").write_text(json.dumps(spec))
     done = subprocess.run(

@@ -16,7 +16,7 @@ from nhc.ports.jobs import JobLoss, JobName
 from nhc_adapters.kubernetes.api.client import Client, namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError, Unreachable
 from nhc_adapters.kubernetes.jobs.end_events import event_losses, event_selectors
-from nhc_adapters.kubernetes.jobs.kinds import get, moment
+from nhc_adapters.kubernetes.jobs.kinds import MAIL, get, moment
 from nhc_adapters.kubernetes.jobs.pods import is_living, losses, nodes_of
 
 LABELS = {
@@ -70,10 +70,11 @@ def _record(client: Client, job: JobName, pods: Sequence[Mapping[str, Any]]) -> 
     phases = sorted({str(get(pod, "status", "phase") or "") for pod in pods})
     started = [at for at in (moment(get(pod, "status", "startTime")) for pod in pods) if at is not None]
     logs, missing = _logs(client, job.namespace, pods)
+    mail = next((str(to) for pod in pods for to in [get(pod, "metadata", "annotations", MAIL)] if to), "")
     missing += unread + ([] if pods else ["its pods are gone, and their logs with them"])
     return JobEndRecord(job, "/".join(phases), nodes_of(pods), min(started, default=None),
                         None if running else max((loss.at for loss in lost), default=None), tuple(lost), tuple(logs),
-                        "", 0, running, tuple(missing), _gpus(pods))  # fmt: skip
+                        "", 0, running, tuple(missing), _gpus(pods), mail)  # fmt: skip
 
 
 def _losses(client: Client, job: JobName, pods: Sequence[Mapping[str, Any]]) -> Tuple[List[JobLoss], List[str]]:

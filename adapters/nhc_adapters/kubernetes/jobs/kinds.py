@@ -11,6 +11,8 @@ WISH = "nhc/restart"
 """Annotation of a job's user: restart it after infrastructure faults, at most so often ("3"; "" or "true": the site's
 number)."""
 CHECKPOINT = "nhc/checkpoint"
+MAIL = "nhc/mail"
+"""Annotation of a job's user, on its pods: where they are written to about why the job failed."""
 NUMBER = "nhc/restarts"
 """Annotation of ours: the number of our newest restart."""
 HELD = "nhc/held"
