@@ -29,11 +29,17 @@ from nhc.store import nodes, reports
 from nhc.store.connect import open_store
 from nhc.store.database import Store
 from nhc.store.intake import Incoming
+from nhc.store.retention import Keep, Pruned, prune
 
 STALE = 30.0
 """Seconds after which a report of the made-up fleet is not believed."""
 TICK = 1.0
 """Seconds between two steps of the made-up fleet."""
+HOUR = 3600.0
+KEEP = Keep(*[HOUR] * len(Keep._fields))
+"""What is over an hour old is deleted: a demonstration of days is as large as one of an hour, its repairs aside."""
+FORGET = 600.0
+"""Seconds between two times that the rest is deleted."""
 
 
 class Demo(NamedTuple):
@@ -74,6 +80,11 @@ def step(demo: Demo, faults: float) -> int:
     return len(demo.controller.round().ended)
 
 
+def forget(demo: Demo, directory: str, now: float) -> Pruned:
+    """Delete what is older than KEEP. Raises StoreError."""
+    return prune(demo.store, KEEP, now, segments=f"{directory}/audit", by="nhc demo", with_evidence=False)
+
+
 def play(count: int, seed: int, faults: float, listen: str, tell: Callable[[str], None], in_terminal: bool) -> None:
     """Until Ctrl-C, or until `nhc top` ends where it is shown in the terminal instead of a browser.
 
@@ -87,8 +98,12 @@ def play(count: int, seed: int, faults: float, listen: str, tell: Callable[[str]
         def live() -> None:
             try:
                 step(demo, 12.0)  # a fleet that has been running for a while
+                forgot = time.monotonic()
                 while not stop.wait(TICK):
                     step(demo, faults * TICK / 60)
+                    if time.monotonic() - forgot > FORGET:
+                        forgot = time.monotonic()
+                        forget(demo, directory, time.time())
             except Exception as error:  # shown by the main thread, which ends
                 trouble.append(error)
 

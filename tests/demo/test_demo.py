@@ -5,17 +5,22 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from nhc.check import find
+from nhc.demo import play
 from nhc.demo.fleet import BY_PERSONS, KINDS, SWITCH, DemoFleet
 from nhc.model import Verdict
 from nhc.planning.runbooks import find as runbook
 from nhc.ports.adapter import Mark
 from nhc.ports.repair import LADDER, Machine, Order, Rung, Stage
+from nhc.store import audit
+from nhc.store.schema import report_history
 from tests.support.ports import free_ports
 from tests.support.waiting import until
 
@@ -51,6 +56,24 @@ def test_faults_come_nodes_are_repaired_and_nothing_is_left(tmp_path):
     assert "60 made-up nodes" in said
     assert "Traceback" not in said
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.thorough
+def test_what_is_over_an_hour_old_is_deleted(tmp_path):
+    demo = play.make(str(tmp_path), 20, 1, "127.0.0.1:0")
+    try:
+        for _ in range(4):
+            play.step(demo, 10.0)
+        assert play.forget(demo, str(tmp_path), time.time()).rows["report_history"] == 0
+        gone = play.forget(demo, str(tmp_path), time.time() + play.HOUR)
+        assert gone.rows["report_history"] > 0
+        assert gone.segment
+        with demo.store.read() as connection:
+            assert connection.scalar(sa.select(sa.func.count()).select_from(report_history)) == 0
+            assert len(audit.entries(connection, limit=1000)) <= 2  # that it was deleted, and archived
+    finally:
+        demo.controller.actuators.close()
+        demo.store.close()
 
 
 @pytest.mark.slow
