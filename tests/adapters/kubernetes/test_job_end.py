@@ -47,6 +47,9 @@ def page(events, query):
     return {"items": found[start : start + most] if most else found, "metadata": rest}
 
 
+DEAD_KUBELET = '{"message": "Get https://10.0.0.7:10250/containerLogs/...: no route to host"}'
+
+
 @pytest.fixture
 def api():
     """An API server; `pods` and `logs` are what it has, a log of None is refused."""
@@ -59,7 +62,8 @@ def api():
             self.asked.append(self.path)
             if url.path.endswith("/log"):
                 text = self.logs.get(url.path.split("/")[-2])
-                self.answer(403 if text is None else 200, text or '{"message": "forbidden"}')
+                refused = 500 if text == DEAD_KUBELET else 403
+                self.answer(refused if text in (None, DEAD_KUBELET) else 200, text or '{"message": "forbidden"}')
                 return
             if url.path.endswith("/events"):
                 query = {name: value for name, [value] in parse_qs(url.query).items()}
@@ -73,6 +77,16 @@ def api():
     Api.pods, Api.logs, Api.events, Api.asked = [], {}, [], []
     with serving(Api) as server:
         yield Api, Client(Access(f"http://127.0.0.1:{server.server_port}"), retry_for=0.1)
+
+
+def test_a_log_that_a_dead_kubelet_keeps_is_asked_for_once(api):
+    server, client = api
+    client.retry_for = 60.0
+    server.pods = [pod("llama-0", "n1", "OOMKilled", 137)]
+    server.logs = {"llama-0": DEAD_KUBELET}
+    record = read_end(client, "team/llama", "default")
+    assert len([path for path in server.asked if "/log" in path]) == 1
+    assert "no route to host" in record.missing[0]
 
 
 def verdict(record):

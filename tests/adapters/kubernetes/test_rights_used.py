@@ -90,7 +90,7 @@ USED: Dict[str, Dict[str, Tuple[str, str]]] = {
         **KUEUE, "patch workloads.kueue.x-k8s.io": ("jobs/kueue.py", 'client.patch(path, {"spec": {"active"'),
     },
     "nhc-jobs-logs": {
-        "get pods/log": ("jobs/job_end.py", "client.text(path, container=container"),
+        "get pods/log": ("jobs/job_end.py", "client.text(path, retry=False, container=container"),
         "list events": ("jobs/job_end.py", 'client.items(namespaced(job.namespace, "events"), fieldSelector=selector)'),
     },
     "nhc-remedy": {

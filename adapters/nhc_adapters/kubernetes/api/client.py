@@ -154,9 +154,9 @@ class Client:
         """
         return _decoded(self._request(method, path, body, content_type, query, retry))
 
-    def text(self, path: str, **query: str) -> str:
-        """What is no JSON: a pod's log."""
-        return self._request("GET", path, query=query).decode(errors="replace")
+    def text(self, path: str, *, retry: bool = True, **query: str) -> str:
+        """What is no JSON: a pod's log. With `retry` off, an answer is final: 5xx is also what a dead kubelet costs."""
+        return self._request("GET", path, query=query, retry=retry).decode(errors="replace")
 
     def date(self) -> str:
         """The server's clock, as the Date header of an answer has it. Raises Unreachable."""

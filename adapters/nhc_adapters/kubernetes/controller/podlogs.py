@@ -251,4 +251,4 @@ def pod_log(client: Client, ending: Ending) -> str:
     query = {"container": ending.container, "tailLines": str(TAIL), "limitBytes": str(TAIL_BYTES)}
     if ending.previous:
         query["previous"] = "true"
-    return client.text(f"{namespaced(ending.namespace, 'pods', ending.pod)}/log", **query)
+    return client.text(f"{namespaced(ending.namespace, 'pods', ending.pod)}/log", retry=True, **query)

@@ -102,7 +102,7 @@ def _logs(client: Client, namespace: str, pods: Sequence[Mapping[str, Any]]) -> 
         for container in [str(one.get("name")) for one in get(pod, "spec", "containers") or ()]:
             path = f"{namespaced(namespace, 'pods', name)}/log"
             try:
-                text = client.text(path, container=container, limitBytes=LOG_BYTES, tailLines=LOG_LINES)
+                text = client.text(path, retry=False, container=container, limitBytes=LOG_BYTES, tailLines=LOG_LINES)
             except (ApiError, Unreachable) as error:
                 missing[f"the log of {name}: {error}"] = None
                 if isinstance(error, Unreachable) or error.status in REFUSED:
