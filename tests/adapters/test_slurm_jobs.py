@@ -90,7 +90,8 @@ class JobSite:
             job = self.cluster.job(number)
             return job if all(job.get(name, "").startswith(value) for name, value in fields.items()) else None
 
-        return until(like, 60, every=0.3, what=f"job {number} to be {fields}")
+        said = lambda: (self.said, self.waiting(), self.cluster.job(number))  # noqa: E731
+        return until(like, 60, every=0.3, what=f"job {number} to be {fields}", said=said)
 
     def restarts(self):
         number = self.row().id

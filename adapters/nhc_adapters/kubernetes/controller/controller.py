@@ -122,9 +122,10 @@ class Controller:
         self._thread("rounds", self._rounds)
         self._thread("events", self._send_events)
         if self.settings.podlogs.namespaces:
-            self._thread("podlogs", lambda: self.detections.read_pods(self.stop))
+            self._thread("podlogs", lambda: self._read_logs(self.detections.read_pods))
         if self.loki is not None:
-            self._thread("loki", self._read_loki)
+            loki = self.loki
+            self._thread("loki", lambda: self._read_logs(loki.run))
 
     def run(self) -> None:
         """Work until `stop` is set."""
@@ -306,8 +307,7 @@ class Controller:
         if self.devices is not None:
             self.devices.run(self.stop)
 
-    def _read_loki(self) -> None:
+    def _read_logs(self, read: Callable[[threading.Event], None]) -> None:
         while not self.stop.is_set() and not self.nodes.synced.wait(0.5):
-            continue  # a line of a node that is not known yet would be lost
-        if self.loki is not None:
-            self.loki.run(self.stop)
+            continue  # what is found of a node that is not known yet would be lost
+        read(self.stop)
