@@ -3,6 +3,7 @@ skip is a failure where everything must be there."""
 
 import gc
 import os
+import re
 import resource
 import signal
 
@@ -77,6 +78,10 @@ TOGETHER = {
 ONE_BY_ONE = ("tests/faults/test_matrix.py", "tests/remedy/test_properties.py")
 
 
+#: What pytest-xdist puts behind a test's id: the group's name, `_together`'s.
+GROUP = re.compile(rf"@(?:tests/.*|{'|'.join(TOGETHER)})$")
+
+
 #: The parts of the suite (--part): `make quick` runs `quick`, `make test` runs `first` and then `slow`.
 PARTS = {
     "quick": lambda item: not (item.get_closest_marker("slow") or item.get_closest_marker("thorough")),
@@ -143,7 +148,8 @@ def pytest_collection_finish(session):
 
 
 class FailedTests:
-    """Names what fails as it fails, and why in one line, in the file that tests/suite.sh shows last."""
+    """Names what fails as it fails, and why in one line, in the file that tests/suite.sh shows last; beside it, in
+    PATH.ids, are the names alone, without pytest-xdist's groups: what is to be run again."""
 
     def __init__(self, path):
         self.path = path
@@ -159,6 +165,8 @@ class FailedTests:
     def _write(self, how, report):
         with open(self.path, "a") as file:
             file.write(f"{how} {report.nodeid}: {_why(report)}\n")
+        with open(f"{self.path}.ids", "a") as file:
+            file.write(f"{GROUP.sub('', report.nodeid)}\n")
 
 
 @pytest.fixture
