@@ -404,6 +404,7 @@ def strangers_written(name, tree):
     ]
 
 
+@pytest.mark.thorough
 def test_no_attribute_is_written_from_another_module(ours):
     found = failing(lambda name: strangers_written(name, ours.modules[name].tree))
     assert found == {}, "give the classes methods that say what is meant"
@@ -617,6 +618,7 @@ def test_a_dear_module_for_the_version_is_seen(tree, tmp_path):
     assert "json" in banned_in_version(tmp_path, tree("nhc/exit_status.py", "import json"))
 
 
+@pytest.mark.thorough
 def test_a_class_has_a_name_of_its_own(ours):
     places = {}
     for name, module in ours.modules.items():

@@ -289,6 +289,7 @@ def readers(path):
                 yield node.lineno
 
 
+@pytest.mark.thorough
 def test_every_reader_is_bounded_or_reads_what_is_ours():
     found = {
         str(path.relative_to(ROOT)): list(readers(path))

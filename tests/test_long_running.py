@@ -48,6 +48,7 @@ def test_collections_are_off_only_in_what_judges_this_node_once():
     assert not one_shot("nhc.agent.main", [])
 
 
+@pytest.mark.thorough
 def test_nobody_else_switches_collections_off():
     found = set()
     for path in (*ROOT.glob("nhc/**/*.py"), *ROOT.glob("adapters/**/*.py")):

@@ -42,6 +42,7 @@ def test_a_name_of_theirs_is_answered_as_its_guide_does(theirs, ours, page):
     assert any(named in row for row in rows), rows
 
 
+@pytest.mark.thorough
 def test_explain_and_a_configuration_say_what_their_name_is_here(tmp_path):
     said = nhc("explain", "check_nccl_allreduce").stderr
     assert "check_nccl_allreduce (here it is check_deep_collective: docs/migration-azure.md)" in said

@@ -86,6 +86,7 @@ def in_catalogue() -> list[str]:
     return sorted({*found, *(f"NeuronHasError_{code}" for code in NEURON)})
 
 
+@pytest.mark.thorough
 def test_every_reason_of_the_code_has_a_runbook():
     known = set(runbooks.reasons())
     found = in_code()
@@ -150,6 +151,7 @@ FIRST = {Action.REBOOT.value: r"[Rr]eboot", Action.RESET_DEVICE.value: r"[Rr]ese
 POWER_CYCLE = re.compile(r"[Pp]ower(?: cycle|-cycle| the \w+ off| it off| off and on)")
 
 
+@pytest.mark.thorough
 def test_a_runbook_asks_for_the_suggested_repair_before_a_harder_one():
     """A person follows the runbook, the loop the action: both begin at the same rung of the ladder and go up."""
     asked, harder = [], []

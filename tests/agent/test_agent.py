@@ -40,6 +40,7 @@ def verdict(agent):
     return agent.report()["verdict"]
 
 
+@pytest.mark.thorough
 def test_a_fault_is_news_once_and_its_end_once(agent, tmp_path):
     good = flag(tmp_path)
     agent.configure(wants(good))

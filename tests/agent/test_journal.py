@@ -114,6 +114,7 @@ def test_a_line_that_may_mean_something_wakes_a_check_and_others_do_not(ended):
     assert woken[1] - woken[0] >= 0.35, "the line between is nothing to a check"
 
 
+@pytest.mark.thorough
 def test_a_storm_of_faults_asks_for_few_rounds(ended):
     played = Played(f"i=0; while [ $i -lt 3000 ]; do echo '{XID}'; i=$((i+1)); done; exec sleep 60")
     woken = []

@@ -173,6 +173,7 @@ def stream_of(console, **headers):
 
 
 @pytest.mark.parametrize("end", ["logout", "the session's", "the token's"])
+@pytest.mark.thorough
 def test_a_stream_ends_with_what_let_it_in(console, site, end):
     cookie = log_in(console, "olga")
     register = console.server.settings.register
@@ -378,6 +379,7 @@ def test_an_open_page_does_not_hold_up_the_end_of_the_console(site):
         assert b"letters" not in stream.read(), "it ends"
 
 
+@pytest.mark.thorough
 def test_the_stream_tells_what_changes_and_resumes(console, site):
     stream = urllib.request.urlopen(f"http://{console.address}/api/stream", timeout=60)
     assert next_event(stream)[0] == "resync"
@@ -415,6 +417,7 @@ def wait_event(stream, kind):
             return number, data
 
 
+@pytest.mark.thorough
 def test_a_store_that_is_away_leaves_the_last_picture_and_says_so(console, site, monkeypatch):
     from nhc.store.errors import StoreError
 

@@ -53,6 +53,7 @@ def post(page, number, what, who, **changes):
     return page.ask("POST", f"/api/episode/{number}/{what}", form, who)
 
 
+@pytest.mark.thorough
 def test_what_is_agreed_to_on_the_page_is_done(world, page):
     controller = world.controller(ONE)
     number = until_it_waits(world, controller)

@@ -72,6 +72,7 @@ def test_without_a_rule_or_while_only_watching_no_job_waits(hook, settings):
     ("sleep 20", "status 124"), ("kill -9 $$", "status 137"), ("exec /no/such/python", "status 127"),
 ])  # fmt: skip
 @pytest.mark.parametrize(("settings", "held"), [(RULE, 0), ('NHC_DEEP_DUE="--on-unknown refuse"\n', 1)])
+@pytest.mark.thorough
 def test_what_could_not_be_told_goes_by_the_choice_of_the_site(hook, body, said, settings, held):
     status, logged, _asked = hook.run(body, settings)
     assert status == held
@@ -84,6 +85,7 @@ def test_a_healthy_answer_is_silent(hook):
 
 
 @pytest.mark.parametrize(("choice", "status"), [("tell", 3), ("admit", 0), ("refuse", 1)])
+@pytest.mark.thorough
 def test_a_store_that_does_not_answer_goes_by_the_choice(tmp_path, choice, status):
     with closing(sqlite3.connect(tmp_path / "store.db")) as other, other:
         other.execute("create table somebody_elses (id int)")

@@ -15,6 +15,7 @@ from nhc.fleet.transport import Node, Trouble
 TASK = node_session.SweepTask(None, Site(None, ()), seconds=3.0, login=0.5)
 
 
+@pytest.mark.thorough
 def test_what_a_process_is_late_is_no_time_on_its_clock():
     lateness = Lateness()
     lateness.start()
@@ -30,6 +31,7 @@ def test_what_a_process_is_late_is_no_time_on_its_clock():
     assert late <= steady
 
 
+@pytest.mark.thorough
 def test_its_clock_does_not_leap_while_the_lateness_is_noted():
     """However long the thread that notes it is kept waiting, at whichever line."""
     lateness, seen, enough = Lateness(), [], threading.Event()

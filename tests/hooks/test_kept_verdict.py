@@ -217,6 +217,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("what", CHANGES)
+@pytest.mark.thorough
 def test_the_full_way_takes_no_report_of_another_configuration(node, what):
     marked(node)
     CHANGES[what](node)

@@ -68,6 +68,7 @@ def test_a_healthy_prolog_loads_nothing_that_acts(tmp_path):
     assert {name for name in modules if name.partition(".")[0] in ("nhc", "nhc_adapters")} == PROLOG
 
 
+@pytest.mark.thorough
 def test_a_prolog_that_fails_says_which_machine_the_node_is(tmp_path):
     (tmp_path / "nhc.conf").write_text("* || check_file_test -d /no/such/directory\n")
     assert "nhc.facts.machine_identity" in prolog(tmp_path)[1]

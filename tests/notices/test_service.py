@@ -231,6 +231,7 @@ def test_one_exchange_has_one_deadline_for_all_of_it(store, kind):
     assert threading.active_count() < 20
 
 
+@pytest.mark.thorough
 def test_a_slow_channel_holds_up_no_other_and_keeps_its_own_messages(store, receiver, secret):
     with dripping() as port:
         fleet = Fleet(
@@ -289,6 +290,7 @@ ECHOES = {
 
 @pytest.mark.parametrize("kind", ECHOES)
 @pytest.mark.parametrize("status_code", [400, 503])
+@pytest.mark.thorough
 def test_a_receiver_that_repeats_the_request_has_no_secret_in_log_store_or_status(
     store, receiver, secret, kind, status_code
 ):

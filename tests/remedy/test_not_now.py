@@ -48,6 +48,7 @@ def test_after_its_own_deadline_it_is_for_a_person_and_nothing_harder_follows(wo
 
 
 @pytest.mark.parametrize("at", ["marked", "recheck"])
+@pytest.mark.thorough
 def test_whether_it_is_possible_is_asked_again_where_nobody_could_say(world, at):
     world.fall_sick("n1")
     raised = []

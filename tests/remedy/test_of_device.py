@@ -117,6 +117,7 @@ def test_work_that_stays_leaves_the_device_to_a_person(gpus):
     assert marks(gpus) == [GPUS[3].pci]
 
 
+@pytest.mark.thorough
 def test_a_reset_that_does_not_help_makes_it_the_nodes(gpus):
     gpus.fall_sick("n1", broken(cure=Rung.REBOOT))
     gpus.run(loop(gpus), 30)
@@ -170,6 +171,7 @@ def test_what_else_fails_makes_it_the_nodes(gpus, other):
     assert gpus.nodes["n1"].available
 
 
+@pytest.mark.thorough
 def test_a_second_device_waits_where_three_are_the_nodes_fault(gpus):
     gpus.fall_sick("n1", broken())
     controller = loop(gpus, "most = 3\n")
@@ -335,6 +337,7 @@ def test_a_person_who_releases_the_node_has_its_device_proved_and_given_back(gpu
     assert (gpus.sent, gpus.marked, marks(gpus)) == ([], [], [])
 
 
+@pytest.mark.thorough
 def test_a_node_that_a_train_has_out_is_repaired_as_a_whole_and_given_back(gpus):
     """The train leaves it to the loop with its mark, which nobody else takes off."""
     node = gpus.nodes["n0"]
@@ -383,6 +386,7 @@ def test_a_device_that_fails_beside_one_that_was_left_to_a_person_is_repaired_al
     assert (gpus.marked, marks(gpus)) == ([], [GPUS[3].pci])
 
 
+@pytest.mark.thorough
 def test_a_device_that_was_left_to_a_person_stays_theirs_when_another_has_come_back(gpus):
     devices = gpus.nodes["n1"].devices
     devices[GPUS[3].pci] = devices[GPUS[3].pci]._replace(busy=True)

@@ -120,6 +120,7 @@ def go_on(world):
 
 
 @pytest.mark.parametrize("happens", [hold_fleet, open_breaker, give_work])
+@pytest.mark.thorough
 def test_what_comes_between_the_last_look_and_the_call_holds_the_call(world, happens):
     """A provider may take its time over many machines; who says stop in those minutes means the calls that follow."""
     world.fall_sick("n1")
@@ -315,6 +316,7 @@ class Unmarked(Node):
         super().marked(mark._replace(owner=OWNER) if mark is not None else None, available)
 
 
+@pytest.mark.thorough
 def test_where_marks_keep_no_owner_a_repair_of_two_calls_is_finished_and_the_mark_set_anew_once_a_state(world):
     world.nodes["n1"] = Unmarked("n1")
     controller, repairer = sized(world)

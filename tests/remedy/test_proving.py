@@ -261,6 +261,7 @@ def fails(world):
 DEVICE = '[devices]\nkeep = "device"\n[verify]\nhealthy-for = "2s"\ngrace = "0s"\n'
 
 
+@pytest.mark.thorough
 def test_a_device_comes_back_after_three_proofs_with_numbers_of_their_own(world):
     fails(world)
     runner = DeviceRunner()
@@ -273,6 +274,7 @@ def test_a_device_comes_back_after_three_proofs_with_numbers_of_their_own(world)
 @pytest.mark.parametrize("bad", [
     crit("GpuProofWrong", "wrong results", target="gpu3"), warn("GpuProofFlaky", "wrong once", target="gpu3"),
 ])  # fmt: skip
+@pytest.mark.thorough
 def test_one_proof_of_three_that_fails_makes_it_the_nodes(world, bad):
     fails(world)
     runner = DeviceRunner([ok("well", target="gpu3"), bad])
@@ -281,6 +283,7 @@ def test_one_proof_of_three_that_fails_makes_it_the_nodes(world, bad):
     assert world.marked == ["n0"]
 
 
+@pytest.mark.thorough
 def test_a_proof_that_cannot_tell_gives_nothing_back(world):
     fails(world)
     runner = DeviceRunner([unknown("GpuProofHeld", "another program has it", target="gpu3")] * 9)
@@ -289,6 +292,7 @@ def test_a_proof_that_cannot_tell_gives_nothing_back(world):
     assert world.device_marks == [("n0", GPU3.pci, True)]
 
 
+@pytest.mark.thorough
 def test_a_runner_that_proves_no_device_is_named(world):
     class Suites:
         def run(self, order):

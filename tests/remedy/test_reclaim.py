@@ -65,6 +65,7 @@ STATES = {
 
 
 @pytest.mark.parametrize("state", STATES)
+@pytest.mark.thorough
 def test_a_notice_in_any_step_ends_the_repair_and_the_next_machine_is_proved(world, state):
     settings, prepare, more = STATES[state]
     prepare(world)
@@ -104,6 +105,7 @@ def test_a_notice_alone_marks_the_node_at_once_and_ends_with_it(world):
     assert "reclaimed by the cloud: the cluster does not know the node any more" in row.detail
 
 
+@pytest.mark.thorough
 def test_the_next_machine_has_a_ladder_of_its_own(world):
     """It fails from its first report on: what was tried on the one before says nothing of it."""
     controller = world.controller()

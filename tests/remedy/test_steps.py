@@ -202,6 +202,7 @@ def test_a_far_jump_of_the_clock_opens_the_breaker_and_deadlines_begin_anew(worl
 
 @pytest.mark.parametrize("seconds", [30.0, 600.0, 7200.0])
 @pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.thorough
 def test_a_clock_set_forward_proves_no_node_healthy(world, seconds, restarted):
     settings = '[verify]\nhealthy-for = "2m"\ngrace = "0s"\n[sources]\nsettle = "0s"\nmax-age = "3h"'
     world.fall_sick("n1")

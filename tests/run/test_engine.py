@@ -168,6 +168,7 @@ def test_what_tells_of_one_moment_counts_at_the_second_look(checks, state, tmp_p
     assert [look("Hot", strikes=3), look("Hot", strikes=3), look("Hot", strikes=3)] == ["WARN", "WARN", "CRIT"]
 
 
+@pytest.mark.thorough
 def test_a_time_out_that_is_a_sample_counts_when_the_next_look_hangs_too(checks, state, tmp_path):
     @checks("hang", timeout=0.2, on_timeout="crit", samples=("CheckTimeout",))
     def _(host):
@@ -183,6 +184,7 @@ def test_a_time_out_that_is_a_sample_counts_when_the_next_look_hangs_too(checks,
     assert [look(False), look(True)] == ["OK", "WARN"], "it answered in between"
 
 
+@pytest.mark.thorough
 def test_a_line_sets_its_own_deadline_and_a_check_can_ask_for_more(checks, state):
     @checks("slow", opt("-t", "timeout", seconds, "how long", 0.1), timeout=0.2)
     def _(host, timeout):

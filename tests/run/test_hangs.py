@@ -67,6 +67,7 @@ def items(frozen):
     return [built_in("check_test_fine"), built_in("check_test_touch"), built_in("check_test_fine")]
 
 
+@pytest.mark.thorough
 def test_a_check_in_d_state_is_named_abandoned_and_remembered(frozen, checks, tmp_path):
     state = State(str(tmp_path / "state"))
     report = run(Plan(tuple(items(frozen))), FakeHost(), state=state)

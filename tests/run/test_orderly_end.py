@@ -85,6 +85,7 @@ def test_a_deadline_lets_the_tool_clean_up(tmp_path, limits):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.thorough
 def test_a_signal_lets_the_tool_clean_up(tmp_path, number):
     run = start(tmp_path, TIDY)
     pid = int(appears(tmp_path / "pid"))
@@ -95,6 +96,7 @@ def test_a_signal_lets_the_tool_clean_up(tmp_path, number):
     assert gone(pid)
 
 
+@pytest.mark.thorough
 def test_the_tool_of_a_killed_run_is_ended_as_well(tmp_path):
     run = start(tmp_path, TIDY)
     pid = int(appears(tmp_path / "pid"))

@@ -78,6 +78,7 @@ def test_a_command_that_begins_as_the_supervisor_ends_is_ended_too(tmp_path):
     until(lambda: not sleepers([mark]))
 
 
+@pytest.mark.thorough
 def test_a_worker_that_hangs_by_itself_does_not_outlive_its_supervisor_for_long(tmp_path, monkeypatch):
     monkeypatch.setattr(worker, "ORPHAN", 0.2)
     fifo, told = tmp_path / "fifo", tmp_path / "pid"
@@ -103,6 +104,7 @@ def test_a_worker_that_hangs_by_itself_does_not_outlive_its_supervisor_for_long(
     until(lambda: not is_alive(orphan))
 
 
+@pytest.mark.thorough
 def test_a_shell_that_waits_for_its_turn_is_not_cut_off(monkeypatch):
     """The alarm is for a task, not for the time until the next one."""
     monkeypatch.setattr(worker, "ORPHAN", 0.0)

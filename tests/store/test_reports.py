@@ -332,6 +332,7 @@ def test_hostile_words_are_kept_harmless(store):
     assert problem.check == "[2J '); DROP TABLE nodes; --"
 
 
+@pytest.mark.thorough
 def test_more_problems_than_anybody_reads_are_bounded_the_worst_kept(store):
     many = [result("check_x", Verdict.WARN, "R", f"t{at}") for at in range(2000)]
     take(store, report(NOW, *many, XID))
@@ -415,6 +416,7 @@ MINUTES = st.tuples(st.sampled_from(["OK", "WARN", "CRIT"]), st.integers(1, 9), 
 
 @given(minutes=st.lists(MINUTES, min_size=2, max_size=12))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25, deadline=None)
+@pytest.mark.thorough
 def test_a_node_stands_the_same_whether_unchanged_reports_come_whole_or_not(tmp_path_factory, minutes):
     """Two stores see one node: one every report whole, the other what an agent sends."""
     known, seen = "", []

@@ -229,6 +229,7 @@ def test_a_certificate_that_cannot_be_read_is_named(tmp_path):
         Tls(certificate=f"{tmp_path}/empty").context()
 
 
+@pytest.mark.thorough
 def test_an_address_that_swallows_packets_leaves_time_for_the_next(monkeypatch, wire):
     """As a name with IPv6 and IPv4 does on a network that drops one of them: here a listener whose queue is full."""
     server = wire(ok(b"x", b"Connection: close\r\n"))

@@ -28,6 +28,7 @@ def breaker(world):
 
 
 @pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.thorough
 def test_a_busy_node_is_not_rebooted_because_the_clock_was_set(world, restarted):
     line = Line(world, FORCED)
     line.begin()
@@ -68,6 +69,7 @@ def test_a_node_that_is_verified_is_neither_failed_nor_returned_by_a_step(world)
     assert world.ticks - before >= 60.0
 
 
+@pytest.mark.thorough
 def test_a_train_stops_for_failures_after_the_clock_was_set_back(world):
     line = Line(world, PLAN.replace("first = 1", "first = 0") + "[stop]\nfailures = 0\n")
     assert line.plan.failures == Limit(0)

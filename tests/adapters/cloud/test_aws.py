@@ -248,6 +248,7 @@ def hyperpod(fake, **more):
     return Machine(f"hyperpod-{one}", HYPERPOD + one, **more)
 
 
+@pytest.mark.thorough
 def test_hyperpods_own_recovery_holds_ours_only_where_we_would_act(fake):
     fake.recovery = "Automatic"
     assert list(claims(repairer(fake, hyperpod="api"), hyperpod(fake))) == ["hyperpod"]

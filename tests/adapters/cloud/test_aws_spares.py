@@ -116,6 +116,7 @@ def test_a_dry_run_says_what_would_be_added_and_adds_nothing(there):
     assert (there.fake.calls, there.rows(), there.whats()) == ([], [], [])
 
 
+@pytest.mark.thorough
 def test_a_node_is_added_watched_and_kept(there):
     assert there.swap()[0][:2] == ("swap-in", Effect.CHANGED)
     (one,) = there.added()

@@ -108,6 +108,7 @@ def test_a_report_that_is_cut_proves_nothing(aws, runner, order):
         ("AccessDenied", "may not run it"), ("InProgress", "has not ended: InProgress"),
     ],
 )  # fmt: skip
+@pytest.mark.thorough
 def test_every_other_end_says_what_it_means(aws, runner, order, details, said):
     aws.command_ends = details
     with pytest.raises(AdapterError, match=said):
@@ -122,6 +123,7 @@ def test_what_somebody_cancelled_is_not_sent_again(aws, runner, order):
     assert aws.calls == ["SendCommand"]
 
 
+@pytest.mark.thorough
 def test_a_run_that_is_under_way_is_followed_and_one_that_has_ended_is_asked_for_again(aws, runner, order):
     """After a lost answer, or by another controller: on every page of the list."""
     aws.page = 1

@@ -114,6 +114,7 @@ def test_what_a_status_proves(wire, status, body, headers, kind, later):
 
 
 @pytest.mark.parametrize("then", ["close", "reset", "silent", "drip"])
+@pytest.mark.thorough
 def test_no_whole_answer_is_ambiguous_after_one_request_and_in_time(wire, then):
     server = wire(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf", then)
     began = time.monotonic()

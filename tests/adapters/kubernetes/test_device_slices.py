@@ -206,6 +206,7 @@ class Upgraded:
             raise ApiError(404, "NotFound", "the server could not find the requested resource")
 
 
+@pytest.mark.thorough
 def test_an_upgrade_that_takes_the_versions_away_that_are_followed_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nhc_adapters.kubernetes.devices.watch.LOOK_AGAIN", 0.05)
     server, changed = Upgraded("v1beta2"), queue.Queue[str]()
