@@ -10,6 +10,7 @@ import json
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.model import CheckResult, Report, Verdict, describe, printable
+from nhc.system.protobuf import fields, integer, text
 
 CONTEXTS = ("prolog", "epilog")
 """The groups of `--group` that are contexts of configuration lines."""
@@ -121,59 +122,16 @@ def chosen(report: Report, groups: Sequence[str], contexts: Mapping[str, Sequenc
     return found
 
 
-# The messages of the service, in the wire form of Protocol Buffers: `args` is field 1, repeated, of a request.
+# The messages of the service: `args` is field 1, repeated, of a request.
 
 
 def read_request(data: bytes) -> List[str]:
     """The words of a HealthCheckRequest; fields that are not known are passed over. Raises ValueError."""
-    words: List[str] = []
-    at = 0
-    while at < len(data):
-        key, at = _number(data, at)
-        field, kind = key >> 3, key & 7
-        if kind == 0:
-            _ignored, at = _number(data, at)
-        elif kind == 2:
-            size, at = _number(data, at)
-            if at + size > len(data):
-                raise ValueError("a field is cut off")
-            if field == 1:
-                words.append(data[at : at + size].decode())
-            at += size
-        elif kind in (1, 5):
-            at += 8 if kind == 1 else 4
-        else:
-            raise ValueError(f"a field of kind {kind}")
-    if at > len(data):
-        raise ValueError("a field is cut off")
-    return words
+    return [value.decode() for number, value in fields(data) if number == 1 and isinstance(value, bytes)]
 
 
 def write_answer(said: HealthAnswer) -> bytes:
     """A HealthCheckResponse: success 1, exit_code 2, output 3, error 4; what is zero or empty is left out."""
-    found = b"\x08\x01" if said.success else b""
-    found += (b"\x10" + _varint(said.exit_code)) if said.exit_code else b""
-    for key, text in ((b"\x1a", said.output), (b"\x22", said.error)):
-        data = text.encode()
-        found += key + _varint(len(data)) + data if data else b""
-    return found
-
-
-def _number(data: bytes, at: int) -> Tuple[int, int]:
-    found = shift = 0
-    while at < len(data) and shift < 70:
-        byte = data[at]
-        found |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:
-            return found, at
-    raise ValueError("a number is cut off")
-
-
-def _varint(number: int) -> bytes:
-    found = bytearray()
-    while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
-        number >>= 7
-    found.append(number)
-    return bytes(found)
+    found = integer(1, said.success) if said.success else b""
+    found += integer(2, said.exit_code) if said.exit_code else b""
+    return found + b"".join(text(number, value) for number, value in ((3, said.output), (4, said.error)) if value)

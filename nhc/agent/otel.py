@@ -19,12 +19,12 @@ from urllib.parse import unquote, urlsplit
 
 from nhc import __version__
 from nhc.agent.otlp import Signal
-from nhc.agent.protobuf import double, fixed64, integer, message, text
 from nhc.model import Verdict
 from nhc.ports.adapter import AdapterError
 from nhc.ports.sinks import Delivery, Event, Standing
 from nhc.settings.settings_file import SettingsError, of
 from nhc.system.http_client import Tls
+from nhc.system.protobuf import double, fixed64, integer, message, text
 from nhc.timestamps import from_utc
 
 _SEVERITY = {"CRIT": (17, "ERROR"), "UNKNOWN": (13, "WARN"), "WARN": (13, "WARN"), "OK": (9, "INFO")}

@@ -11,11 +11,11 @@ import zlib
 from typing import Callable, Dict, Mapping, Union
 
 from nhc import __version__
-from nhc.agent import protobuf
 from nhc.model import printable
 from nhc.ports.adapter import AdapterError
 from nhc.system.exchange import Exchange
 from nhc.system.http_client import HttpAnswer, HttpClient, HttpError, Tls
+from nhc.system.protobuf import fields
 
 PROTOBUF = "application/x-protobuf"
 """The encoding that every receiver takes: VictoriaMetrics and VictoriaLogs answer JSON with 400."""
@@ -113,7 +113,7 @@ def _data(answer: HttpAnswer) -> bytes:
 
 def _fields(data: object) -> Dict[int, Union[int, bytes]]:
     try:
-        return protobuf.fields(data) if isinstance(data, bytes) else {}
+        return dict(fields(data)) if isinstance(data, bytes) else {}
     except ValueError:
         return {}
 

@@ -11,10 +11,11 @@ import time
 
 from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.system.plain_http import NoHttpResponse, left
+from nhc.system.protobuf import fields
 
 if TYPE_CHECKING:
     import socket
-    from typing import Any, Dict, List, Optional, Tuple
+    from typing import Any, Dict, Optional, Tuple
 
 VERSIONS = ("runtime.v1", "runtime.v1alpha2")
 """The services that runtimes offer; the older one was all that containerd 1.5 had."""
@@ -73,35 +74,6 @@ def grpc_status(block: bytes) -> Optional[int]:
             value = block[at + len(name) + 1 : at + len(name) + 1 + length]
             return int(value) if length < 4 and value.isdigit() else None
     return None
-
-
-def fields(data: bytes) -> List[Tuple[int, Any]]:
-    """A protobuf message as (number, value): whole numbers, or bytes. Raises ValueError."""
-    found: List[Tuple[int, Any]] = []
-    at = 0
-    while at < len(data):
-        key, at = _varint(data, at)
-        if key & 7 == 0:
-            value, at = _varint(data, at)
-            found.append((key >> 3, value))
-            continue
-        size, at = _varint(data, at) if key & 7 == 2 else ({1: 8, 5: 4}.get(key & 7, -1), at)
-        if size < 0 or at + size > len(data):
-            raise ValueError("not a protobuf message")
-        found.append((key >> 3, data[at : at + size]))
-        at += size
-    return found
-
-
-def _varint(data: bytes, at: int) -> Tuple[int, int]:
-    value = 0
-    for place in range(10):
-        if at + place >= len(data):
-            break
-        value |= (data[at + place] & 0x7F) << (7 * place)
-        if data[at + place] < 0x80:
-            return value, at + place + 1
-    raise ValueError("not a protobuf message")
 
 
 def parse_status(message: bytes) -> Tuple[RuntimeCondition, ...]:

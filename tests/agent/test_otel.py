@@ -5,11 +5,12 @@ import gzip
 import pytest
 
 from nhc import __version__
-from nhc.agent import events, protobuf
+from nhc.agent import events
 from nhc.agent.otel import Otel
 from nhc.model import CheckResult, Metric, Report, crit, ok
 from nhc.ports.adapter import AdapterError
 from nhc.ports.sinks import Delivery
+from nhc.system import protobuf
 from tests.support.http_server import Reply, answering, serving
 from tests.support.ports import free_ports
 from tests.support.require import need
@@ -201,7 +202,7 @@ def test_numbers_are_written_and_read_as_protobuf_has_them(collector):
         assert (point.as_int, point.flags, point.time_unix_nano) == (number, 7, 9)
     whole = collector.response(partial_success={"rejected_log_records": 300, "error_message": "x" * 200})
     written = whole.SerializeToString()
-    inner = protobuf.fields(protobuf.fields(written)[1])
+    inner = dict(protobuf.fields(dict(protobuf.fields(written))[1]))
     assert inner == {1: 300, 2: b"x" * 200}
     for length in range(1, len(written)):
         with pytest.raises(ValueError, match="cut"):

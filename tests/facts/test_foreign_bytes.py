@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nhc.facts import acs, bmc, buddyinfo, certificates, cloud, crashes, cri, limits, ping, scheduler, swaps
+from nhc.system import protobuf
 
 WORDS = ["1", "1a", "|", " | ", "13/99/2024", "Pre-Init", "25:61:61", "Asserted", "ECC", "\n"]
 NEAR_SEL = st.lists(st.sampled_from(WORDS))
@@ -22,7 +23,7 @@ SAID = st.tuples(st.sampled_from([0, 200, 404, 503]), JSON.map(json.dumps)).map(
 
 @given(st.binary(max_size=400))
 def test_bytes(data):
-    for parse in (certificates.parse_x509, cri.fields, cri.parse_status, cri.parse_version):
+    for parse in (certificates.parse_x509, protobuf.fields, cri.parse_status, cri.parse_version):
         try:
             parse(data)
         except ValueError:
