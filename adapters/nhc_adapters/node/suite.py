@@ -14,8 +14,9 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from typing import Mapping, NamedTuple, Optional, Tuple
+from typing import List, Mapping, NamedTuple, Optional, Tuple
 
+from nhc.model import printable
 from nhc.ports.adapter import AdapterError
 from nhc.ports.repair import Machine
 from nhc.ports.suites import PROOF, DeviceProof, SuiteOrder
@@ -33,6 +34,14 @@ _DEVICE = re.compile(r"[A-Za-z0-9:.-]+")
 _SUITE = re.compile(r"[A-Za-z0-9_./-]+")
 
 
+def suite_words(order: SuiteOrder, *more: str) -> List[str]:
+    """The arguments of nhc for a suite on the node that it runs on, with `more` options. Raises AdapterError."""
+    if not _SUITE.fullmatch(order.suite) or order.suite.startswith("-"):
+        raise AdapterError(f"{printable(order.suite, 60)!r} is not a suite's name")
+    return ["deep", "run", order.suite, *more, "-n", order.machine.node, "-f", "json", "-q",
+            "--since", f"{order.since:.0f}", "--timeout", f"{order.seconds:.0f}s"]  # fmt: skip
+
+
 class InstalledNhc(NamedTuple):
     """nhc as it is installed on a node: the lines that a shell there runs. `before` stands in front of the program."""
 
@@ -41,11 +50,7 @@ class InstalledNhc(NamedTuple):
 
     def suite(self, order: SuiteOrder) -> str:
         """Raises AdapterError."""
-        if not _SUITE.fullmatch(order.suite) or order.suite.startswith("-"):
-            raise AdapterError(f"{order.suite!r} is not a suite's name")
-        words = ["deep", "run", order.suite, "-n", order.machine.node, "-f", "json", "-q",
-                 "--since", f"{order.since:.0f}", "--timeout", f"{order.seconds:.0f}s"]  # fmt: skip
-        return shlex.join([*self.before, self.program, *words])
+        return shlex.join([*self.before, self.program, *suite_words(order)])
 
     def proof(self, order: DeviceProof) -> str:
         """Raises AdapterError."""

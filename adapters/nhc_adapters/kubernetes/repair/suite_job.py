@@ -14,7 +14,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Uni
 from nhc.ports.suites import PROOF, DeviceProof, SuiteOrder
 from nhc_adapters.kubernetes.repair.jobs import read_job
 from nhc_adapters.kubernetes.repair.pinned_job import JobPlace, PinnedJob, pinned_job
-from nhc_adapters.node.suite import InstalledNhc
+from nhc_adapters.node.suite import InstalledNhc, suite_words
 
 COMPONENT = CONTAINER = "suite"
 ORDER = "nhc/suite-order"
@@ -55,8 +55,7 @@ def job_name(order: SuiteJobOrder, number: int) -> str:
 def command(order: SuiteJobOrder, nhc: str) -> List[str]:
     """What the container runs. Raises AdapterError."""
     if isinstance(order, SuiteOrder):
-        return [nhc, "deep", "run", order.suite, "--adapter", "kubernetes", "-n", order.machine.node, "-f", "json",
-                "-q", "--since", f"{order.since:.0f}", "--timeout", f"{order.seconds:.0f}s"]  # fmt: skip
+        return [nhc, *suite_words(order, "--adapter", "kubernetes")]
     return ["/bin/sh", "-c", InstalledNhc(nhc).proof(order)]
 
 

@@ -12,7 +12,6 @@ not tell makes room for a next number, at most TRIES. The report is the pod's lo
 
 from __future__ import annotations
 
-import re
 import time
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
@@ -39,6 +38,7 @@ from nhc_adapters.kubernetes.repair.suite_job import (
     read_end,
     report_in,
 )
+from nhc_adapters.node.suite import suite_words
 from nhc_adapters.repair.calls import CallFailed
 from nhc_adapters.repair.settings import AdapterSettings
 
@@ -52,7 +52,6 @@ LOG = 10 << 20
 VERDICTS = (0, 1)
 """Exit statuses of `nhc deep run` that are verdicts: good, bad."""
 UNSURE = 3
-_SUITE = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./-]*")
 
 
 class _SuiteRead(NamedTuple):
@@ -81,8 +80,7 @@ class SuiteJobs:
 
     def run(self, order: SuiteOrder) -> str:
         """The report. Raises AdapterError."""
-        if not _SUITE.fullmatch(order.suite):
-            raise AdapterError(f"{printable(order.suite, 60)!r} is not a suite's name")
+        suite_words(order)  # a name that is none is refused before the cluster is asked
         return self._report(order)
 
     def prove(self, order: DeviceProof) -> str:
