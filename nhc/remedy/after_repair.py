@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, FrozenSet
+from typing import FrozenSet
 
 from nhc.model import Verdict
 from nhc.ports.marks import clears_later
@@ -89,8 +89,8 @@ def _cancelled(view: EpisodeView, scene: Scene) -> Move:
     if not since or (bare(view) and not theirs and not overdue):
         return stay(view, scene, "mark", f"{why}: the mark is set again")
     left = "it could not be kept out of service" if overdue else "the node stays out of service for a person"
-    kept: Dict[str, float] = {"marked": 0.0} if overdue else {}
-    return go(view, EpisodeEvent.GIVEN_UP, f"{why}: {left}", **kept)._replace(ends=AttemptStatus.FAILED)
+    marked = 0.0 if overdue else view.detail.marked
+    return go(view, EpisodeEvent.GIVEN_UP, f"{why}: {left}", marked=marked)._replace(ends=AttemptStatus.FAILED)
 
 
 def _never_arrived(view: EpisodeView, scene: Scene, before: FrozenSet[str], limit: float) -> bool:

@@ -111,7 +111,7 @@ class RemedyController(Passes):
         moved, held = self._passes(base, apply, would)
         if apply and marking is Mode.ON and base.states is not None:
             self._tidy()  # after the episodes have seen that their mark was undone
-            self._notice_put_back(base)
+            moved += self._put_back(base)
         if apply:
             self.observer.problems += self.actuators.show(self._steps(moved, held, now))
         return RemedyRound(
@@ -140,16 +140,17 @@ class RemedyController(Passes):
             pass
         self.observer.problems += self.actuators.tidy()
 
-    def _notice_put_back(self, base: Base) -> None:
+    def _put_back(self, base: Base) -> List[Written]:
         """What was left to a person is so no more where they have put the node back. The nodes are read anew: what the
         round began with may be older than the end of an episode.
         """
         here = self.observer.fleet.names.here
         rows = [row for row in self.records.left_out() if row.ended is not None and row.ended < base.now]
         names = {here(row.node) for row in rows} & {one.name for one in base.states or () if one.available}
-        if names:
-            available = {one.name for one in self.observer.states(sorted(names)) or () if one.available}
-            self.records.put_back([row for row in rows if here(row.node) in available], base.now)
+        if not names:
+            return []
+        available = {one.name for one in self.observer.states(sorted(names)) or () if one.available}
+        return self._tell(self.records.put_back([row for row in rows if here(row.node) in available], base.now))
 
     def _passes(self, base: Base, apply: bool, would: List[Would]) -> Tuple[List[Written], List[Waiting]]:
         moved: List[Written] = []

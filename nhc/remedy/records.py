@@ -140,24 +140,23 @@ class Records:
         with self.store.read() as connection:
             return [row for row in ended_episodes.left_to_persons(connection) if _left_out(row)]
 
-    def put_back(self, rows: Sequence[Episode], now: float) -> None:
-        """End what was left to persons, where they have put the nodes back into service.
+    def put_back(self, rows: Sequence[Episode], now: float) -> List[Written]:
+        """End what was left to persons, where they have put the nodes back into service; the moves, as they are stored.
 
-        An ended episode stays as it is: one that says so follows it, as one follows with `nhc remedy release`.
+        An ended episode stays as it is: one whose mark was lost follows it, as one follows with `nhc remedy release`.
         """
-        end = Detail(entered=now, because=PUT_BACK, ended_by=EpisodeEvent.MARK_LOST.value).text()
-        step = EpisodeStep(self.actor, "episode.withdrawn", {"because": PUT_BACK})
+        found: List[Written] = []
+        detail = Detail(entered=now)
+        lost = Move(EpisodeEvent.MARK_LOST, detail, PUT_BACK)
         for chunk in chunks(rows):
             opening = [
-                OpeningEpisode(one.node, one.cause, one.action, EpisodeState.DETECTED.value, because={"after": one.id})
+                OpeningEpisode(one.node, one.cause, one.action, EpisodeState.MARKED.value, because={"after": one.id})
                 for one in chunk
             ]
             with self.store.write(self.fence) as connection, audit.together(connection):
-                for row in episodes.open_episodes(connection, opening, now=now, by=self.actor):
-                    episodes.save_step(
-                        connection, row, step, now=now, state=EpisodeState.WITHDRAWN.value, ended=now,
-                        outcome=PUT_BACK, detail=end,
-                    )  # fmt: skip
+                opened = episodes.open_episodes(connection, opening, now=now, by=self.actor)
+                found += self._save(connection, [(EpisodeCase(row, detail), lost) for row in opened], now, {})
+        return found
 
     def save(
         self, moves: Sequence[Tuple[EpisodeCase, Move]], now: float, sightings: Dict[int, Sighting]

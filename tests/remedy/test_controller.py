@@ -89,8 +89,9 @@ def test_a_node_that_a_person_puts_back_is_left_to_nobody_any_more(world):
     assert left(world) == ["n1"]
     world.nodes["n1"].sick = {}
     world.operator_puts_back("n1")
-    world.run(controller, 1)
+    (done,) = world.run(controller, 1)
     assert left(world) == []
+    assert [one.case.state.value for one in done.moved] == ["withdrawn"], "shown as every step is"
     assert [(one.state, one.outcome) for one in all_episodes(world)][-1] == (
         "withdrawn", "somebody put the node back into service"
     )  # fmt: skip
