@@ -36,6 +36,7 @@ reset-device = "5m"
 reload-driver = "5m"
 reboot = "5m"
 power-cycle = "5m"
+replace = "5m"
 [limits]
 first-run = "100%"
 attempts = 30
