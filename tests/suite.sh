@@ -20,7 +20,7 @@ trap 'exit 130' INT TERM
 export NHC_FAILED_TESTS=$failed
 broken=0 # 1 where pytest did not come to its end
 first=first many=$jobs show=()
-[ "$what" = whole ] || first=quick many=$((jobs + 1)) show=(--durations=10 --durations-min=1) # what should be thorough
+[ "$what" = whole ] || first=quick many=$((jobs + 1)) show=(--durations=10 --durations-min=0.3) # what should be thorough
 
 # Hundreds of tests start nhc: each would compile what it imports where nothing compiled is kept.
 # The tests' own compiled files are kept too: without them half of collecting is to compile assertions again.

@@ -324,6 +324,7 @@ def test_circles_are_found():
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [["a", "b", "c"]]
 
 
+@pytest.mark.thorough
 def test_every_exception_is_used(ours):
     assert unused_exceptions(ours) == []
 
@@ -464,6 +465,7 @@ def banned_in_version(base, root=ROOT):
     return (LOCAL_PATH_BANNED | {"re", "typing", "json"}) & loaded
 
 
+@pytest.mark.thorough
 def test_check_local_loads_only_cheap_modules(tmp_path):
     assert banned_in_check_local(tmp_path) == set()
 
@@ -600,12 +602,14 @@ def tree(tmp_path):
     return change
 
 
+@pytest.mark.thorough
 def test_a_dear_module_on_the_local_path_is_seen(tree, tmp_path):
     root = tree("nhc/units.py", "import logging")
     assert "logging" in banned_in_check_local(tmp_path, root)
     assert banned_in_version(tmp_path, root) == set()
 
 
+@pytest.mark.thorough
 def test_a_dear_module_in_the_waiting_process_alone_is_seen(tree, tmp_path):
     assert banned_in_check_local(tmp_path, tree("nhc/run/supervisor.py", "import fnmatch")) >= {"fnmatch"}
 
@@ -614,6 +618,7 @@ def test_a_dear_module_in_a_family_is_seen(tree, tmp_path):
     assert "subprocess" in banned_in_family("fs", tmp_path, tree("nhc/checks/fs.py", "import subprocess"))
 
 
+@pytest.mark.thorough
 def test_a_dear_module_for_the_version_is_seen(tree, tmp_path):
     assert "json" in banned_in_version(tmp_path, tree("nhc/exit_status.py", "import json"))
 

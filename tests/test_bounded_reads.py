@@ -92,6 +92,7 @@ def test_the_middle_of_an_endless_line_is_nobody_s_message(host, monkeypatch):
     assert not any((Verdict.CRIT, "Xid79") in run for run in seen)
 
 
+@pytest.mark.thorough
 def test_what_one_run_does_not_read_is_said(host, monkeypatch):
     monkeypatch.setattr(kmsg, "TAIL", 100_000)
     reasons(host)
@@ -181,6 +182,7 @@ def endless(request, tmp_path):
     return str(path)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("reader", READERS)
 def test_no_reader_takes_what_has_no_end(reader, endless):
     """Each refuses with its own error of one line, which its command shows, and none waits."""

@@ -495,6 +495,7 @@ def targets() -> set[str]:
     }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("target", sorted(targets()))
 def test_a_target_of_make_is_there(target):
     assert subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, check=False).returncode == 0

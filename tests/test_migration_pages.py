@@ -28,6 +28,7 @@ def test_every_check_that_a_guide_names_is_one_of_ours(page):
     assert unknown == set()
 
 
+@pytest.mark.thorough
 def test_what_is_called_theirs_is_not_ours_and_what_is_ours_is():
     assert OURS.isdisjoint(THEIRS)
     assert [name for name in THEIRS if runbook(name)] == []

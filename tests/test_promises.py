@@ -17,6 +17,7 @@ def names_in(path):
     return {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("page", PAGES)
 def test_every_test_that_a_page_names_is_there(page):
     cited = CITED.findall((ROOT / page).read_text())

@@ -111,6 +111,7 @@ OF_THE_NODE = {
 """Of GPU checks: what is counted over all devices, or is of the driver."""
 
 
+@pytest.mark.thorough
 def test_each_fault_of_a_gpu_check_speaks_of_a_device_or_is_known_not_to():
     rows = [row[0] for row in table("scopes.tsv")]
     assert len(set(rows)) == len(rows)
@@ -186,6 +187,7 @@ def test_every_action_of_a_catalogue_has_its_template():
         assert {f"{kind}:{row[3] or 'none'}" for row in table(file)} <= set(templates)
 
 
+@pytest.mark.thorough
 def test_explain_tells_a_reason_as_it_stands_in_a_report():
     said = nhc("explain", "Xid79").stdout
     assert "fatal" in said.splitlines()[0]
@@ -203,6 +205,7 @@ def test_explain_tells_a_reason_as_it_stands_in_a_report():
     assert (told["reason"], told["action"]) == ("GpuCountMismatch", "inspect")
 
 
+@pytest.mark.thorough
 def test_a_reason_that_there_is_not_is_answered_with_the_nearest():
     done = nhc("explain", "GpuCountMismach")
     assert done.returncode == 2

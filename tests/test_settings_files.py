@@ -32,6 +32,7 @@ def test_it_is_one_line(tmp_path, load, content, said):
     assert str(raised.value) == f"{path}: {said}"
 
 
+@pytest.mark.thorough
 def test_the_command_ends_as_with_any_mistake(tmp_path):
     path = tmp_path / "agent.toml"
     path.write_bytes(b"\xff\xfe")

@@ -68,6 +68,7 @@ def test_the_files_are_those_that_would_be_made_now():
     assert (ROOT / "docs" / "alerts.md").read_text() == alerts.document()
 
 
+@pytest.mark.thorough
 def test_promtool_takes_the_rules_without_a_word_of_complaint(promtool):
     run = subprocess.run(
         [promtool, "check", "rules", "--lint=all", "--lint-fatal", str(HERE / "alerts.json")],
@@ -77,6 +78,7 @@ def test_promtool_takes_the_rules_without_a_word_of_complaint(promtool):
     assert f"{len(ALERTS)} rules found" in run.stdout
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("one", ALERTS, ids=lambda one: one.name)
 def test_each_alert_can_be_acted_on(one, existing):
     assert one.severity in ("critical", "warning", "info")

@@ -108,6 +108,7 @@ def order(world):
     return Order("0b1f", "17", 1, world.machine, world.rung, "GpuLost: gpu3")
 
 
+@pytest.mark.thorough
 def test_every_session_is_closed_again(make):
     world = make(Rung.REBOOT)
 
@@ -119,6 +120,7 @@ def test_every_session_is_closed_again(make):
     assert world.bmc.opened == 0
 
 
+@pytest.mark.thorough
 def test_a_power_that_is_cut_is_off_before_it_is_on(make):
     world = make(Rung.POWER_CYCLE, kinds=("On", "ForceOff"))
     before = world.repairer.look(world.machine)
@@ -134,6 +136,7 @@ def test_a_power_that_is_cut_is_off_before_it_is_on(make):
     assert world.repairer.progress(order(world), sent, before).stage is Stage.DONE
 
 
+@pytest.mark.thorough
 def test_a_controller_that_offers_nothing_fit_is_refused(make):
     world = make(Rung.POWER_CYCLE, kinds=("On", "Nmi"))
 
@@ -160,6 +163,7 @@ def test_a_user_without_the_privilege_is_seen_by_the_doctor(make):
     assert [(right.granted, right.message) for right in world.repairer.rights()] == [(False, "nhc has Login")]
 
 
+@pytest.mark.thorough
 def test_a_wrong_password_is_refused_and_not_shown(make, tmp_path):
     world = make(Rung.REBOOT)
     (tmp_path / "password").write_text("wrong horse")
@@ -268,6 +272,7 @@ def test_a_repair_that_redfish_has_not_says_so():
         Redfish({}).look(Machine("n1"))
 
 
+@pytest.mark.thorough
 def test_a_controller_with_a_name_of_its_own_loses_no_session_and_its_task_is_seen(tmp_path):
     """Controllers write a host name that only they have into Location; each session that stays open is one of a few."""
     world = RedfishWorld(tmp_path, Rung.REBOOT, tasks=True)

@@ -43,6 +43,7 @@ def test_a_job_that_was_submitted_twice_runs_its_test_once(launched: Path) -> No
     assert launcher.finished("s1", "k1") == (3, "it's\n")
 
 
+@pytest.mark.thorough
 def test_an_output_without_an_end_is_read_to_a_limit(launched: Path) -> None:
     """More than that was an error, which the sweep took for a launcher that does not answer, for ever."""
     run(launched)

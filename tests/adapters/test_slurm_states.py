@@ -176,6 +176,7 @@ def test_json_that_is_not_slurms_is_an_error_and_no_node(value):
         parse_json_nodes(value)
 
 
+@pytest.mark.thorough
 @given(st.text(st.characters(blacklist_categories=["Cs"]), max_size=80))
 def test_a_reason_survives_sinfo_and_scontrol_alike(reason):
     shown = " ".join(reason.split())

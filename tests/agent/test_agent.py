@@ -21,6 +21,8 @@ from tests.agent.conftest import ROOT
 from tests.support.require import need
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.thorough
+
 SCHEMA = json.loads((ROOT / "docs/event.schema.json").read_text())
 
 
@@ -40,7 +42,6 @@ def verdict(agent):
     return agent.report()["verdict"]
 
 
-@pytest.mark.thorough
 def test_a_fault_is_news_once_and_its_end_once(agent, tmp_path):
     good = flag(tmp_path)
     agent.configure(wants(good))
@@ -62,7 +63,6 @@ def test_a_fault_is_news_once_and_its_end_once(agent, tmp_path):
     assert "nhc_node_verdict 1\n" in metrics
 
 
-@pytest.mark.thorough
 def test_a_restart_neither_ends_a_fault_nor_tells_it_again(agent, tmp_path):
     agent.configure(wants(tmp_path / "never"))
     agent.start()
@@ -105,7 +105,6 @@ def session(leader):
     return found
 
 
-@pytest.mark.thorough
 def test_sigterm_at_any_point_leaves_files_whole(agent, tmp_path):
     agent.configure(wants(tmp_path / "never", "50ms"))
     draw = random.Random(7)
@@ -158,7 +157,6 @@ def test_the_boot_window_raises_nothing_and_the_kernel_log_all_the_same(agent, t
     until(lambda: verdict(agent) == "CRIT")
 
 
-@pytest.mark.thorough
 def test_a_bad_configuration_is_refused_and_the_old_one_kept(agent, tmp_path):
     good = flag(tmp_path)
     agent.configure(wants(good))
@@ -180,7 +178,6 @@ def test_a_bad_configuration_is_refused_and_the_old_one_kept(agent, tmp_path):
     assert agent.status()["config_problems"] == []
 
 
-@pytest.mark.thorough
 def test_a_check_that_is_configured_no_more_ends_its_fault(agent, tmp_path):
     agent.configure(wants(tmp_path / "never") + wants(flag(tmp_path)))
     agent.start()
@@ -190,7 +187,6 @@ def test_a_check_that_is_configured_no_more_ends_its_fault(agent, tmp_path):
     until(lambda: verdict(agent) == "OK")
 
 
-@pytest.mark.thorough
 def test_paused_means_that_nothing_runs_and_health_says_so(agent, tmp_path):
     good = flag(tmp_path)
     agent.configure(wants(good, "50ms"))
@@ -209,7 +205,6 @@ def test_paused_means_that_nothing_runs_and_health_says_so(agent, tmp_path):
     until(lambda: verdict(agent) == "CRIT")
 
 
-@pytest.mark.thorough
 def test_a_check_under_way_when_a_pause_comes_is_ended_and_its_result_is_no_news(agent, tmp_path):
     started = tmp_path / "started"
     script = tmp_path / "slow"
@@ -234,7 +229,6 @@ def test_a_check_under_way_when_a_pause_comes_is_ended_and_its_result_is_no_news
     until(started.exists)
 
 
-@pytest.mark.thorough
 def test_a_check_asked_for_now_answers_with_its_result(agent, tmp_path):
     good = flag(tmp_path)
     agent.configure(wants(good, "1h"))
@@ -280,7 +274,6 @@ def test_each_mute_is_a_note_in_its_report(agent, tmp_path):
     assert note.endswith(" by alice: disk on order")
 
 
-@pytest.mark.thorough
 def test_only_its_owner_may_open_the_socket(agent, tmp_path):
     agent.configure(wants(flag(tmp_path)))
     agent.start()
@@ -330,7 +323,6 @@ def test_a_mistake_in_the_settings_is_one_clear_line(agent, text, said):
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.thorough
 def test_who_holds_connections_open_keeps_nobody_from_an_answer(agent, tmp_path):
     agent.configure(wants(flag(tmp_path)))
     agent.start()
@@ -362,7 +354,6 @@ def test_http_tells_strangers_nothing_else(agent, tmp_path):
     assert agent.get("/healthz")[0] == 200
 
 
-@pytest.mark.thorough
 def test_a_full_disk_stops_nothing_and_what_was_kept_is_written_when_there_is_room(agent, tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
@@ -407,7 +398,6 @@ def rounds(agent):
     )
 
 
-@pytest.mark.thorough
 @pytest.mark.usefixtures("kernel_log_alone")
 def test_a_kernel_line_waits_neither_for_a_round_nor_for_the_store_of_findings(agent, tmp_path):
     """The round that judges the log is under way and does not end; the store is locked by a process that is stopped."""
@@ -439,7 +429,6 @@ def test_a_kernel_line_waits_neither_for_a_round_nor_for_the_store_of_findings(a
     assert len([p for p in agent.events("problem") if p["target"] == device]) == 2
 
 
-@pytest.mark.thorough
 @pytest.mark.usefixtures("kernel_log_alone")
 def test_a_kernel_line_is_an_event_at_once_and_stays_until_it_is_acknowledged(agent, tmp_path):
     need("kmsg", os.access(kernel_ring.KMSG, os.W_OK), "this user may not write to the kernel log")

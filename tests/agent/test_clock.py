@@ -11,6 +11,8 @@ from nhc.agent.settings import AgentSettings
 from nhc.state.store import State
 from nhc.testing.fake_host import FakeHost
 
+pytestmark = pytest.mark.thorough
+
 YEAR = 365 * 86400
 
 
@@ -71,7 +73,6 @@ def test_a_step_of_the_clock_runs_nothing_and_stops_nothing(made, step):
     assert rounds_of(agent) == 2
 
 
-@pytest.mark.thorough
 def test_a_pause_is_as_long_as_it_was_to_be_whatever_the_clock_says(made):
     agent = made()
     agent.start()
@@ -87,7 +88,6 @@ def test_a_pause_is_as_long_as_it_was_to_be_whatever_the_clock_says(made):
     assert rounds_of(agent) == 2
 
 
-@pytest.mark.thorough
 def test_what_fails_within_the_boot_window_is_judged_when_it_ends(made):
     agent = made()
     agent.host.system.uptime = 20.0
@@ -120,7 +120,6 @@ def test_another_boot_forgets_what_checks_said_and_a_restart_does_not(made):
     assert latest_report.report(third.view()).results == ()
 
 
-@pytest.mark.thorough
 def test_a_round_that_cannot_be_started_is_said_once_and_tried_again(made, monkeypatch):
     agent = made()
     agent.start()

@@ -37,6 +37,7 @@ def answering(tmp_path):
         thread.join(60)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 @pytest.mark.parametrize("answer", [{"version": "0"}, [], 7, {"error": "not now"}], ids=str)
 def test_an_answer_that_lacks_something_is_one_line(answering, words, answer):

@@ -104,6 +104,7 @@ def test_it_ends_with_the_agent():
     assert len(played.started) == 1
 
 
+@pytest.mark.thorough
 def test_a_line_that_may_mean_something_wakes_a_check_and_others_do_not(ended):
     played = Played("echo the newest; sleep 0.2; echo usb 1-1: new device; sleep 0.2; echo a frob broke; exec sleep 60")
     woken = []
@@ -127,6 +128,7 @@ def test_a_storm_of_faults_asks_for_few_rounds(ended):
     assert len(woken) <= 3
 
 
+@pytest.mark.thorough
 def test_faults_of_applications_are_told_as_they_come_and_not_what_stood_there_before(ended):
     """They leave no finding: a check that is woken has nothing to say of them."""
     oom = "Nov 22 05:35:16 n1 kernel: Memory cgroup out of memory: Killed process {} (train) total-vm:1kB"

@@ -233,6 +233,7 @@ def test_a_plugin_s_defaults_and_its_rules_own_times(tmp_path):
     assert (second.timeout, second.every, monitor.limit) == (5.0, 30.0, 80)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("body", "verdict", "message"),
     [

@@ -99,6 +99,7 @@ def test_garbage_is_refused_and_never_breaks_the_reader(data):
         assert all(isinstance(word, str) for word in read_request(data))
 
 
+@pytest.mark.thorough
 @given(st.lists(st.text(max_size=300), max_size=5))
 def test_a_request_is_read_as_protocol_buffers_write_it(words):
     other = b"\x10\x96\x01" + b"\x1a\x02hi" + b"\x25\0\0\0\0"  # fields that a later version may add
@@ -249,6 +250,7 @@ def threads_of(pid):
     return len(list(Path(f"/proc/{pid}/task").iterdir()))
 
 
+@pytest.mark.thorough
 def test_one_look_at_the_scheduler_serves_all_who_ask(tmp_path, monkeypatch):
     pytest.importorskip("grpc")
     from nhc import plugins

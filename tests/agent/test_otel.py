@@ -113,6 +113,7 @@ def test_news_are_logs_and_verdicts_metrics(collector, monkeypatch):
     assert about == {"check": "check_x", "target": "gpu3", "name": "left", "unit": "1"}
 
 
+@pytest.mark.thorough
 def test_metrics_go_with_their_own_rhythm(collector):
     sink = started(collector, logs=False, every="0.1s")
     sink.deliver(delivery(ok(metrics=(Metric("free", 5.5, "B"),)), FAULT))

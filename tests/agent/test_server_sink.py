@@ -253,6 +253,7 @@ def test_a_spool_with_rubbish_in_it_gives_what_is_whole(tmp_path):
     assert Spool(str(tmp_path), 1 << 20, 1000.0).lost == 1
 
 
+@pytest.mark.thorough
 @given(
     steps=st.lists(st.tuples(st.sampled_from(["add", "take", "restart", "wait"]), st.integers(1, 400)), max_size=40),
     size=st.integers(4096, 20_000),

@@ -121,6 +121,7 @@ def unreachable(tmp_path):
     return path
 
 
+@pytest.mark.thorough
 def test_a_sink_says_first_what_stood_before_us(unreachable, sink):
     sink.handle.start()
     sink.tell(1)
@@ -140,6 +141,7 @@ def test_news_come_once_in_order(sink):
     assert sink.events() == list(range(20))
 
 
+@pytest.mark.thorough
 def test_what_could_not_be_delivered_is_delivered_when_it_can(sink):
     sink.order("fail")
     sink.tell(1)
@@ -150,6 +152,7 @@ def test_what_could_not_be_delivered_is_delivered_when_it_can(sink):
     sink.until(lambda: sink.handle.problem == "")
 
 
+@pytest.mark.thorough
 def test_what_a_sink_keeps_itself_is_not_told_again(sink):
     sink.order("keep")
     sink.tell(1)
@@ -160,6 +163,7 @@ def test_what_a_sink_keeps_itself_is_not_told_again(sink):
     assert sink.events() == [1, 2]
 
 
+@pytest.mark.thorough
 def test_a_sink_that_dies_is_started_anew_and_told_what_is_so(sink):
     sink.until(sink.told)
     sink.order("die")
@@ -172,6 +176,7 @@ def test_a_sink_that_dies_is_started_anew_and_told_what_is_so(sink):
     assert "status 9" in sink.logged[0]
 
 
+@pytest.mark.thorough
 def test_a_sink_that_hangs_costs_a_bounded_memory_and_gets_the_newest(sink):
     sink.until(sink.told)
     sink.order("hang")
@@ -188,6 +193,7 @@ def test_a_sink_that_hangs_costs_a_bounded_memory_and_gets_the_newest(sink):
     assert sink.events() == sorted(sink.events())
 
 
+@pytest.mark.thorough
 def test_a_sink_that_does_not_end_is_ended(sink):
     sink.until(sink.told)
     sink.order("hang")
@@ -200,6 +206,7 @@ def test_a_sink_that_does_not_end_is_ended(sink):
     assert sink.handle.pid == 0
 
 
+@pytest.mark.thorough
 def test_a_sink_that_finds_no_descriptor_is_started_when_there_is_one_again(sink, tmp_path):
     """The descriptors run out for real; the sink's process has died meanwhile."""
     sink.until(sink.told)
@@ -225,6 +232,7 @@ def test_a_sink_that_finds_no_descriptor_is_started_when_there_is_one_again(sink
     sink.until(lambda: not sink.handle.dead)
 
 
+@pytest.mark.thorough
 def test_a_sink_that_gets_no_process_is_started_when_it_gets_one(sink):
     """The limit is a real one: a cgroup's pids.max would end in the same error of the same call."""
     need("root", os.geteuid() == 0, "to be another user, whom limits hold")
@@ -268,6 +276,7 @@ one.wait(time.monotonic() + 2)
 """
 
 
+@pytest.mark.thorough
 def test_a_sink_that_can_start_no_thread_tries_again(sink):
     sink.until(sink.told)
     sink.order("no thread")

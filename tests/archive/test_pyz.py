@@ -99,6 +99,7 @@ def test_the_built_in_default_is_in_the_archive(archive, python, tmp_path):
     assert "1 result (1 OK)" in done.stdout
 
 
+@pytest.mark.thorough
 def test_modules_come_out_of_the_compiled_piece_with_their_sources(archive, tmp_path):
     script = (
         f"import runpy, sys\nsys.argv = ['x', '--version']\n"
@@ -126,6 +127,7 @@ def test_the_same_inputs_give_the_same_bytes(archive, tmp_path):
     assert again.read_bytes() == archive.read_bytes()
 
 
+@pytest.mark.thorough
 def test_the_archives_directory_stays_short(archive):
     """zipimport reads all of it at each start: a compiled module must not be an entry of its own."""
     with zipfile.ZipFile(archive) as opened:

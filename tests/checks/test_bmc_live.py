@@ -10,6 +10,8 @@ from nhc.model import Verdict
 from tests.support.ipmi_sim import IpmiSimulator
 from tests.support.judge import judge, judge_all
 
+pytestmark = pytest.mark.thorough
+
 AC_LOST = (0x08, 0x51, 0x6F, 0x03)
 AC_BACK = (0x08, 0x51, 0xEF, 0x03)
 ECC = (0x0C, 0x87, 0x6F, 0x01)
@@ -44,7 +46,6 @@ def log(controller, kind, number, direction, data):
     subprocess.run([controller, "raw", "0x0a", "0x44", *map(hex, record)], check=True, capture_output=True)
 
 
-@pytest.mark.thorough
 def test_what_a_real_ipmitool_prints_is_understood(controller, node):
     assert judge(node, "check_bmc_sel").verdict is Verdict.OK
 
@@ -59,7 +60,6 @@ def test_what_a_real_ipmitool_prints_is_understood(controller, node):
     assert [o.reason for o in judge_all(node, "check_bmc_sel")] == ["SelFatal"]
 
 
-@pytest.mark.thorough
 def test_a_real_log_that_runs_full(controller, node):
     for _ in range(10):
         log(controller, *AC_BACK)

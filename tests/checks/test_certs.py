@@ -115,6 +115,7 @@ def openssls_end(data, tmp_path):
     return end.replace(tzinfo=datetime.timezone.utc).timestamp()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("days", [1, 365, 20000])
 def test_what_openssl_made_is_read_as_openssl_reads_it(x509, tmp_path, days):
     key, certificate = x509(days)
@@ -133,6 +134,7 @@ def test_years_of_two_digits_are_of_1950_to_2049(x509):
 KUBELET = "/var/lib/kubelet/pki/kubelet-client-current.pem"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("days", "passed", "options", "expected"),
     [(365, 0, "", Verdict.OK), (365, 340, "", Verdict.OK), (365, 352, "", Verdict.WARN), (365, 366, "", Verdict.CRIT),
@@ -147,6 +149,7 @@ def test_the_kubelets_certificate_as_its_end_comes_near(x509, days, passed, opti
     assert found.metrics[0].name == "certificate_time_left"
 
 
+@pytest.mark.thorough
 def test_a_chain_ends_with_its_first_certificate_unless_all_are_asked_for(x509):
     host = FakeHost({"/c": x509(365)[1] + x509(3)[1]})
     host.system.now = time.time() + 5 * DAY
@@ -154,6 +157,7 @@ def test_a_chain_ends_with_its_first_certificate_unless_all_are_asked_for(x509):
     assert [o.reason for o in judge_all(host, "check_tls_cert -a /c")] == ["CertificateExpired"]
 
 
+@pytest.mark.thorough
 def test_no_certificate_and_files_that_are_none(x509):
     assert judge(FakeHost(), "check_tls_cert").verdict is Verdict.SKIP
     assert judge(FakeHost(), "check_tls_cert /c").reason == "CertificateMissing"

@@ -99,6 +99,7 @@ def test_only_a_text_with_shell_signs_is_given_to_bash(line, argv):
     assert host.system.ran == [argv]
 
 
+@pytest.mark.thorough
 @given(st.text(), st.lists(st.text()))
 def test_any_text_makes_a_command_or_none(line, words):
     command = command_of(words, line)
@@ -111,6 +112,7 @@ def test_values_are_not_taken_for_signs(value):
     assert _filled("%m-%c", {"%m": value, "%c": "c"}) == f"{value}-c"
 
 
+@pytest.mark.thorough
 def test_real_pipes_statuses_and_deadlines():
     host = Host()
 

@@ -118,6 +118,7 @@ def test_what_the_command_line_asks_for():
     assert asked_at_boot(["hugepagesz=junk", "hugepages=4", "hugepages="], None) == {}
 
 
+@pytest.mark.thorough
 @given(st.lists(st.text(max_size=12) | st.sampled_from(["hugepages=1,2", "hugepages=²", "hugepagesz=1G"])))
 def test_no_command_line_is_too_strange(words):
     asked_at_boot(words, 2048)

@@ -51,6 +51,7 @@ def collective(busbw, text=samples.NCCL):
     return text
 
 
+@pytest.mark.thorough
 def test_a_collective_is_judged_by_its_row(node):
     [found] = node("check_deep_collective", "all_reduce_perf", samples.NCCL, settings=AZURE)
     assert found.verdict is OK
@@ -149,6 +150,7 @@ def test_a_collective_without_proof_is_never_good(node, text, verdict, reason):
     assert told(node("check_deep_collective", "all_reduce_perf", text)) == (verdict, reason)
 
 
+@pytest.mark.thorough
 def test_a_collective_that_ended_badly_is_never_good(node):
     assert told(node("check_deep_collective", "all_reduce_perf", samples.NCCL, status=3)) == (UNKNOWN, "DeepToolFailed")
     assert told(node("check_deep_collective", "x", "")) == (SKIP, "CommandMissing")
@@ -158,6 +160,7 @@ def test_a_collective_that_ended_badly_is_never_good(node):
     assert told(node("check_deep_collective", "x", "", settings={**RUN, "NHC_DEEP_REQUIRE": "dcgmi"}))[0] is SKIP
 
 
+@pytest.mark.thorough
 def test_outside_of_a_run_nothing_is_loaded(node):
     for line in ("check_deep_collective", "check_deep_nvbandwidth", "check_deep_gemm", "check_deep_dcgm"):
         assert told(node(line, "all_reduce_perf", samples.NCCL, settings={})) == (UNKNOWN, "DeepNotAlone")
@@ -187,6 +190,7 @@ def test_copies_by_pcie_are_held_to_their_link(node, h2d, verdict):
     assert bandwidths(node, samples.nvbandwidth(h2d=h2d)) == ({verdict: EIGHT} if verdict else {})
 
 
+@pytest.mark.thorough
 def test_a_copy_within_a_gpu_is_held_to_a_copy(node):
     """A healthy H100 gave 1,490 GB/s; DCGM's triad of 1,905 is no copy."""
     whole = samples.nvbandwidth()
@@ -195,6 +199,7 @@ def test_a_copy_within_a_gpu_is_held_to_a_copy(node):
     assert bandwidths(node, whole.replace("1400.00", "1100.00")) == {CRIT: EIGHT}
 
 
+@pytest.mark.thorough
 def test_a_gpu_that_is_behind_its_peers_is_named(node):
     whole = json.loads(samples.nvbandwidth())
     for case in whole["nvbandwidth"]["testcases"]:
@@ -216,6 +221,7 @@ def peer_copies(gpus, slow):
     return json.dumps(whole)
 
 
+@pytest.mark.thorough
 def test_of_slow_copies_between_gpus_the_common_one_is_named(node):
     assert bandwidths(node, peer_copies(8, lambda row, column: 3 in (row, column)), settings=AZURE) == {CRIT: {"gpu3"}}
     assert bandwidths(node, peer_copies(8, lambda row, column: row == 3), settings=AZURE) == {CRIT: {"gpu3"}}
@@ -248,6 +254,7 @@ def test_a_bandwidth_without_proof_is_never_good(node, text, reason):
 PATTERN = " Invalid value when checking the pattern at 0x7f2a40000010\n Current offset [ 16 / 536870912 ]\n"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "text",
     [
@@ -270,6 +277,7 @@ def test_copied_data_that_is_wrong_is_critical_at_once(node, text):
 # dcgmi diag
 
 
+@pytest.mark.thorough
 def test_diagnostics_of_each_version(node):
     [found] = node("check_deep_dcgm -r 2", "dcgmi", samples.dcgm4())
     assert (found.verdict, found.message) == (OK, "DCGM 4.6.0: software, memory, pcie passed on 8 GPUs")
@@ -363,6 +371,7 @@ def burnt(node, text, line="check_deep_gemm -e torch -t 60s", **more):
     return node(line, "python3", text, **more)
 
 
+@pytest.mark.thorough
 def test_a_burn_finds_the_gpu_that_computes_wrongly(node):
     assert told(burnt(node, samples.gemm(tflops=724))) == (OK, "")
     for bad in ({"wrong": 2}, {"changed": 1}, {"nan": 9}, {"hash": "bb"}):
@@ -374,6 +383,7 @@ def test_a_burn_finds_the_gpu_that_computes_wrongly(node):
     assert len([one for one in half if one.verdict is CRIT]) == 8
 
 
+@pytest.mark.thorough
 def test_a_burn_holds_a_gpu_to_the_median_of_its_peers(node):
     def worst_of(**more):
         found = burnt(node, samples.gemm(tflops=724, **more))
@@ -413,6 +423,7 @@ def test_a_burn_without_proof_is_never_good(node, text, reason):
     assert told(burnt(node, text, line="check_deep_gemm -e torch -t 60s -f none")) == (UNKNOWN, reason)
 
 
+@pytest.mark.thorough
 def test_without_torch_another_burn_is_used_or_the_reason_said(node):
     text = samples.GPU_BURN.format(errors=0, verdict="OK")
     found = node("check_deep_gemm -t 60s -f none", "gpu_burn", text, python3=[1, "", "No module named torch", False])

@@ -172,6 +172,7 @@ def test_memory_bandwidth(host, tmp_path):
     assert (outcome.reason, outcome.message) == ("DeepTable", f"{table}:1: expected: expected a number, not 'much'")
 
 
+@pytest.mark.thorough
 def test_arrays_that_do_not_hold_what_they_must(host, tmp_path):
     tool("cc")
     from nhc.data.reader import read
@@ -282,6 +283,7 @@ def test_a_disk_without_room(host, small):
     assert (outcome.verdict, outcome.reason) == (UNKNOWN, "DeepNoRoom")
 
 
+@pytest.mark.thorough
 def test_a_disk_that_fills_up_meanwhile(host, small):
     """Somebody else writes as well: fio's own error says so."""
     tool("fio")

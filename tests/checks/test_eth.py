@@ -134,6 +134,7 @@ def test_best_supported_mode():
     assert parse_ethtool_best("Settings for eth0:\n\tSupported link modes:   Not reported\n") is None
 
 
+@pytest.mark.thorough
 @given(st.text())
 def test_parser_never_fails(text):
     parse_ethtool_best(text)

@@ -39,6 +39,7 @@ def run(nvml, scenario, *lines, seconds=20, kernel=()):
     return json.loads(ended.stdout)
 
 
+@pytest.mark.thorough
 def test_a_whole_run_on_a_healthy_machine(nvml):
     found = run(nvml, nvml.scenario("h100"), "check_gpu_count 8", "check_gpu_ecc", "check_nvlink_status")
 

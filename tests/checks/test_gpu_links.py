@@ -1,5 +1,7 @@
 """NVLink, XGMI and peer-to-peer."""
 
+import pytest
+
 from nhc.model import Action, Verdict
 
 
@@ -64,6 +66,7 @@ def test_a_new_replay_is_critical(nvml):
     assert outcome.evidence == ("gpu2 NVLink 5 replay: +1 (total 41)",)
 
 
+@pytest.mark.thorough
 def test_few_crc_errors_warn_and_a_hundred_a_second_are_critical(nvml):
     few = only(nvml.one("h100", "check_nvlink_errors", then=["2.link.5.crc_flit 5999"]))
     many = only(nvml.one("h100", "check_nvlink_errors", then=["2.link.5.crc_flit 6000"]))
@@ -71,6 +74,7 @@ def test_few_crc_errors_warn_and_a_hundred_a_second_are_critical(nvml):
     assert (few.verdict, many.verdict) == (Verdict.WARN, Verdict.CRIT)
 
 
+@pytest.mark.thorough
 def test_nvlink_5_counts_are_read_from_field_values(nvml):
     recovery = only(nvml.one("b200", "check_nvlink_errors", then=["4.field.214.17 u64 1"]))
     assert "NVLink 17: 1 recoveries failed" in recovery.message

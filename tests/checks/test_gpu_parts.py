@@ -59,6 +59,7 @@ def calls(nvml, tmp_path, *lines, machine="h100"):
     return collections.Counter(file.read_text().split())
 
 
+@pytest.mark.thorough
 def test_the_default_checks_ask_for_what_they_judge_and_nothing_else(nvml, tmp_path):
     """8 GPUs with 18 links each. A second start of the library would count each device twice."""
     counted = calls(nvml, tmp_path, *DEFAULT)
@@ -76,12 +77,14 @@ def test_the_default_checks_ask_for_what_they_judge_and_nothing_else(nvml, tmp_p
         assert not counted[asked], asked
 
 
+@pytest.mark.thorough
 def test_the_checksums_of_the_inforom_are_read_for_their_check_alone(nvml, tmp_path):
     assert calls(nvml, tmp_path, "check_gpu_inforom", "check_gpu_lost")["nvmlDeviceValidateInforom"] == 8
     (tmp_path / "calls").unlink()
     assert not calls(nvml, tmp_path, "check_gpu_inforom -q", "check_gpu_lost")["nvmlDeviceValidateInforom"]
 
 
+@pytest.mark.thorough
 def test_what_the_kernel_log_is_judged_beside_is_asked_in_its_own_run(nvml, tmp_path):
     file = tmp_path / "calls"
     xid = "NVRM: Xid (PCI:0000:0f:00): 94, pid=1, name=python, Contained: SM (0x1). RST: No, D-RST: No"
@@ -109,6 +112,7 @@ print(first.devices[0].power.limit, first.devices[0].pcie.width, more.devices[0]
 """
 
 
+@pytest.mark.thorough
 def test_who_reads_more_than_was_asked_asks_again_and_loses_nothing(nvml, tmp_path):
     file = tmp_path / "calls"
     ended = subprocess.run(

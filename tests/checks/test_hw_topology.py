@@ -175,6 +175,7 @@ def test_azures_bare_line_takes_the_file_that_nccl_uses(files, settings, verdict
     assert (outcome.verdict, message in outcome.message) == (verdict, True), outcome.message
 
 
+@pytest.mark.thorough
 def test_the_configuration_names_nccls_file(tmp_path):
     """In a shell line too, whose variables the check sees as the shell has them."""
     lines = "* || export NCCL_TOPO_FILE=/none/a\n* || check_hw_topology\n* || [ -d / ] && NCCL_TOPO_FILE=/none/b\n"

@@ -294,6 +294,7 @@ def test_a_fault_seen_in_time_does_not_fade_with_hours(machine):
 # The real kernel log
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("kernel_log_alone")
 def test_a_fault_written_into_the_real_log_is_found_once_and_ends_with_its_drill(tmp_path):
     need("/dev/kmsg", os.geteuid() == 0 and os.access("/dev/kmsg", os.R_OK | os.W_OK), "it needs root")
@@ -316,6 +317,7 @@ def test_a_fault_written_into_the_real_log_is_found_once_and_ends_with_its_drill
     assert run() == []
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("kernel_log_alone")
 def test_two_processes_at_once_count_each_line_once(tmp_path):
     need("/dev/kmsg", os.geteuid() == 0 and os.access("/dev/kmsg", os.R_OK | os.W_OK), "it needs root")
@@ -455,6 +457,7 @@ class Rebooted(Machine):
         self.host.system.uptime += seconds
 
 
+@pytest.mark.thorough
 def test_a_gpu_that_is_to_be_replaced_stays_so_across_restarts(tmp_path):
     machine = Rebooted(tmp_path / "run")
     for _time in range(5):
@@ -472,6 +475,7 @@ def test_a_gpu_that_is_to_be_replaced_stays_so_across_restarts(tmp_path):
     assert with_gpu(machine, recovery="", remap=CLEAN)[0].verdict is Verdict.OK
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("gpu", "verdict"), [({}, Verdict.OK), ({"fault": "lost"}, Verdict.CRIT), ({"recovery": "reboot"}, Verdict.CRIT)]
 )
@@ -485,6 +489,7 @@ def test_a_devices_fault_outlives_a_restart_that_clears_the_state_directory(tmp_
     assert with_gpu(machine, **gpu)[0].verdict is verdict, "and the loss of its state"
 
 
+@pytest.mark.thorough
 def test_a_gpu_that_could_not_be_asked_after_a_restart_is_asked_again(tmp_path):
     machine = Rebooted(tmp_path / "run")
     machine.says(XID79)
@@ -495,6 +500,7 @@ def test_a_gpu_that_could_not_be_asked_after_a_restart_is_asked_again(tmp_path):
     assert with_gpu(machine)[0].verdict is Verdict.OK
 
 
+@pytest.mark.thorough
 def test_what_was_acknowledged_does_not_count_again_when_the_state_is_lost(tmp_path):
     machine = Rebooted(tmp_path / "run")
     machine.says(XID79, XID.format(95))
@@ -544,6 +550,7 @@ RULE = {
 }  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_reasons_of_others_hide_no_other_finding(tmp_path):
     """Neuron's codes have underscores, and a site's rules have reasons of its own: every finding is in the report."""
     (tmp_path / "rules.json").write_text(json.dumps(RULE))

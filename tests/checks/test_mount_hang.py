@@ -36,6 +36,7 @@ def dead_mount(tmp_path):
     ctypes.CDLL(None).umount2(point.encode(), _DETACH)
 
 
+@pytest.mark.thorough
 @pytest.mark.service
 def test_a_mount_that_never_answers_is_critical_and_named_within_its_deadline(dead_mount, tmp_path):
     config = tmp_path / "nhc.conf"

@@ -162,6 +162,7 @@ def test_no_tables_and_no_criteria_are_unknown():
     assert (outcome.verdict, outcome.message) == (Verdict.UNKNOWN, "No match criteria supplied.")
 
 
+@pytest.mark.thorough
 def test_a_real_listener_is_found_with_its_program():
     with open("/proc/self/comm", encoding="ascii") as file:
         me = file.read().strip()
@@ -256,6 +257,7 @@ def test_ping_that_gets_nothing_back_or_cannot_be_read():
     assert judge(FakeHost({}, {"ping": "?"}), "check_net_ping -a 1 a").verdict is Verdict.UNKNOWN
 
 
+@pytest.mark.thorough
 def test_a_real_ping_is_understood():
     need("ping", shutil.which("ping"), "package iputils-ping")
     found = judge(Host(), "check_net_ping -c 3 -i 0.2 -w 10 -a 5s -m 5s -l 0 127.0.0.1")

@@ -79,6 +79,7 @@ def release(host, pid=50):
     os.close(os.open(host.path(f"/proc/{pid}/cmdline"), os.O_RDWR | os.O_NONBLOCK))
 
 
+@pytest.mark.thorough
 def test_a_process_that_hangs_holds_nothing_up_and_is_known_by_its_name():
     host = hung(SSHD)
 
@@ -87,6 +88,7 @@ def test_a_process_that_hangs_holds_nothing_up_and_is_known_by_its_name():
     release(host)
 
 
+@pytest.mark.thorough
 def test_a_miss_is_unknown_where_a_process_hangs_that_could_be_it():
     host = hung(SSHD)
 

@@ -188,6 +188,7 @@ def test_an_active_unit_whose_program_is_called_otherwise_runs():
     assert see("-d ssh ssh", INIT, SSHD_TITLE, **given).verdict is Verdict.CRIT
 
 
+@pytest.mark.thorough
 def test_a_miss_is_unknown_and_nothing_done_where_a_process_hangs():
     host = node(INIT, Process(50, "/usr/sbin/httpd", state="D", name="thing"))
     os.unlink(host.path("/proc/50/cmdline"))

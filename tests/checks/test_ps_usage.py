@@ -202,6 +202,7 @@ def test_processes_that_cannot_be_listed_are_unknown():
     assert judge("check_ps_cpu 1", host).verdict is Verdict.UNKNOWN
 
 
+@pytest.mark.thorough
 def test_a_hanging_process_over_the_limit_that_may_be_meant_is_unknown():
     host = node(INIT, Process(50, "/opt/wrf", uid=12345, cpu=900, state="D", name="thing"))
     os.unlink(host.path("/proc/50/cmdline"))

@@ -66,6 +66,7 @@ def containerd(tmp_path_factory):
     process.wait(60)
 
 
+@pytest.mark.thorough
 def test_a_real_containerd_is_ready_and_its_network_is_not(containerd):
     host = Host(str(containerd))
     (containerd / "etc/kubernetes").mkdir(parents=True, exist_ok=True)
@@ -154,6 +155,7 @@ READY = ("RuntimeReady", True, "")
 NETWORK = ("NetworkReady", True, "")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("speak", "expected"),
     [

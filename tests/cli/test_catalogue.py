@@ -98,6 +98,7 @@ def test_every_command_has_help(words, _where, capsys):
     assert len(options) < 12 or len(headings) > 2, "too many options for one list"
 
 
+@pytest.mark.thorough
 def test_help_and_mistakes():
     assert "check" in nhc("--help").stdout
     done = nhc("chekc")
@@ -106,6 +107,7 @@ def test_help_and_mistakes():
     assert nhc("--version").stdout.startswith("nhc ")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_scripts(shell):
     done = nhc("completion", shell)
@@ -113,6 +115,7 @@ def test_completion_scripts(shell):
     assert "_NHC_COMPLETE" in done.stdout
 
 
+@pytest.mark.thorough
 def test_completion_completes_commands_options_and_checks():
     def complete(words, last):
         env = {
@@ -131,6 +134,7 @@ def test_the_application_lists_what_it_has():
     assert list(application.list_commands(None)) == list(COMMANDS)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
@@ -144,6 +148,7 @@ def test_completion_completes_values(words, offered):
     assert offered <= {line.partition(",")[2] for line in done.stdout.splitlines()}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("option", "kind"), [("-c", "file"), ("-o", "file"), ("--scripts", "dir")])
 def test_completion_leaves_files_to_the_shell(option, kind):
     words = f"nhc check local {option} /etc/ho"

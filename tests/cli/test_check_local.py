@@ -78,6 +78,7 @@ def test_wrong_usage_is_one_clear_line(local, words, said):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.thorough
 def test_the_run_stops_at_its_first_failure_unless_all_are_asked_for(local):
     first = local(BAD)
     assert "check_fs_mount_rw" not in first.stdout
@@ -85,6 +86,7 @@ def test_the_run_stops_at_its_first_failure_unless_all_are_asked_for(local):
     assert "check_fs_mount_rw" in local(BAD, "--all").stdout
 
 
+@pytest.mark.thorough
 def test_json_fits_the_published_schema(local):
     schema = json.loads((ROOT / "docs/report.schema.json").read_text())
     for text in (GOOD, BAD, UNSURE):
@@ -116,6 +118,7 @@ def test_prometheus_format_is_what_promtool_reads(local):
     assert len(series) == len(set(series)), "a series must not stand twice"
 
 
+@pytest.mark.thorough
 def test_checks_are_chosen_by_name_pattern_and_tag(local):
     assert "3 results" in local(BAD.replace("900TB", "1k"), "--check", "check_*").stdout
     done = local(BAD, "--check", "check_fs_*")
@@ -127,6 +130,7 @@ def test_checks_are_chosen_by_name_pattern_and_tag(local):
     assert "no configured check matches --tag nothing" in done.stderr
 
 
+@pytest.mark.thorough
 def test_output_replaces_a_file_whole(local, tmp_path):
     target = tmp_path / "report.json"
     target.write_text("old")
@@ -139,6 +143,7 @@ def test_output_replaces_a_file_whole(local, tmp_path):
     assert "/nowhere/report: No such file or directory" in done.stderr
 
 
+@pytest.mark.thorough
 def test_quiet_and_verbose(local):
     assert local(GOOD, "-q").stdout == ""
     quiet = local(BAD, "-q").stdout.splitlines()
@@ -147,12 +152,14 @@ def test_quiet_and_verbose(local):
     assert "nhc.conf:2" in local(BAD, "-v").stdout
 
 
+@pytest.mark.thorough
 def test_evidence_is_shown_on_request(local):
     text = "* || check_cmd_status -r 0 false\n* || /bin/ls /nowhere\n"
     assert "cannot access" not in local(text, "-a").stdout
     assert "cannot access" in local(text, "-a", "--evidence").stdout
 
 
+@pytest.mark.thorough
 def test_a_targets_name_can_be_given(local):
     text = "gpu* || check_hw_mem_free 1k\n"
     assert local(text).returncode == 2
@@ -161,12 +168,14 @@ def test_a_targets_name_can_be_given(local):
     assert done.stdout.rstrip().splitlines()[-1].startswith("gpu042: OK")
 
 
+@pytest.mark.thorough
 def test_context_lines(local):
     text = "* || check_hw_mem_free 1k\n* |context prolog| check_hw_physmem 900TB\n"
     assert "1 result " in local(text, "--context", "epilog").stdout
     assert local(text, "--context", "prolog").returncode == 1
 
 
+@pytest.mark.thorough
 def test_a_fresh_report_is_used_again_only_for_the_same_question(local, tmp_path):
     marker = tmp_path / "ran"
     text = f"* || sh -c 'echo x >> {marker}'\n"
@@ -175,6 +184,7 @@ def test_a_fresh_report_is_used_again_only_for_the_same_question(local, tmp_path
     assert marker.read_text().count("x") == 3
 
 
+@pytest.mark.thorough
 def test_the_embedded_default_runs_on_this_machine(tmp_path):
     done = nhc("check", "local", "--all", "--format", "json", state=tmp_path)
     assert done.returncode in (0, 1, 3), done.stderr
@@ -184,6 +194,7 @@ def test_the_embedded_default_runs_on_this_machine(tmp_path):
     assert not broken
 
 
+@pytest.mark.thorough
 def test_a_changed_configuration_is_read_again(local):
     assert local(GOOD).returncode == 0
     assert local(GOOD).returncode == 0
@@ -191,6 +202,7 @@ def test_a_changed_configuration_is_read_again(local):
     assert local(GOOD).returncode == 0
 
 
+@pytest.mark.thorough
 def test_a_damaged_plan_cache_is_no_obstacle(tmp_path):
     config = tmp_path / "nhc.conf"
     config.write_text(GOOD)
@@ -215,6 +227,7 @@ def test_a_reader_that_leaves_early_is_no_traceback(tmp_path):
     assert done.stderr == ""
 
 
+@pytest.mark.thorough
 def test_colour_and_progress_only_on_a_terminal(local, tmp_path):
     assert "\033" not in local(BAD).stdout
     assert "\033[1;31mCRIT" in local(BAD, "--color", "always").stdout
@@ -288,6 +301,7 @@ def test_help_lists_every_option():
         assert option.flags[-1] in done.stdout
 
 
+@pytest.mark.thorough
 def test_two_runs_at_once_both_finish_and_say_so(tmp_path):
     config = tmp_path / "nhc.conf"
     fifo = tmp_path / "fifo"
@@ -311,6 +325,7 @@ def test_two_runs_at_once_both_finish_and_say_so(tmp_path):
     assert "another nhc run" not in out
 
 
+@pytest.mark.thorough
 def test_a_deadline_of_weeks_is_a_deadline(tmp_path):
     """poll(2) counts milliseconds in 31 bits: 25 days do not fit."""
     config = tmp_path / "nhc.conf"
@@ -330,6 +345,7 @@ def test_a_context_that_there_is_not_is_wrong_usage():
     assert "did you mean prolog?" in done.stderr
 
 
+@pytest.mark.thorough
 def test_make_check_prints_what_the_same_by_hand_prints(tmp_path):
     """But for what time changes; the numbers of lines and of results are the same."""
     (tmp_path / "bin").mkdir()

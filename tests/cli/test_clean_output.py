@@ -71,6 +71,7 @@ def classify(tmp_path, *words):
     return subprocess.run(argv, env=env, capture_output=True, check=True, timeout=60).stdout.decode()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("words", [(), ("-f", "json")])
 def test_log_classify_prints_no_line_as_it_is(tmp_path, words):
     said = classify(tmp_path, *words)
@@ -79,6 +80,7 @@ def test_log_classify_prints_no_line_as_it_is(tmp_path, words):
         assert [json.loads(line)["code"] for line in said.splitlines()] == ["79", ""]
 
 
+@pytest.mark.thorough
 def test_everything_that_prints_does_so_through_the_streams():
     """No module writes to the descriptors themselves, or to what lies behind the streams."""
     around = []

@@ -17,6 +17,7 @@ def nhc(*argv: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, input=stdin, capture_output=True, text=True, cwd=ROOT)
 
 
+@pytest.mark.thorough
 def test_a_good_configuration_is_fine(tmp_path: Path) -> None:
     path = tmp_path / "nhc.conf"
     path.write_text("# comment\n* || X=1\n* || check_cmd_status true\nlogin* || probe | cat\n")
@@ -26,6 +27,7 @@ def test_a_good_configuration_is_fine(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "3 lines, 2 checks: fine\n", "")
 
 
+@pytest.mark.thorough
 def test_every_problem_is_named_with_its_place(tmp_path: Path) -> None:
     path = tmp_path / "nhc.conf"
     path.write_text("login* || check_cmd_statsu true\n* || check_cmd_status -r x true\n")
@@ -40,6 +42,7 @@ def test_every_problem_is_named_with_its_place(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.thorough
 def test_a_sites_own_check_is_known(tmp_path: Path) -> None:
     (tmp_path / "nhc.conf").write_text("* || check_site_thing\n")
     (tmp_path / "site.nhc").write_text("check_site_thing() { :; }\n")
@@ -48,6 +51,7 @@ def test_a_sites_own_check_is_known(tmp_path: Path) -> None:
     assert nhc("check", str(tmp_path / "nhc.conf"), "--scripts", str(tmp_path)).returncode == 0
 
 
+@pytest.mark.thorough
 def test_for_one_node_only_its_lines_are_read(tmp_path: Path) -> None:
     path = tmp_path / "nhc.conf"
     path.write_text("login* || check_nonsense\n")
@@ -56,6 +60,7 @@ def test_for_one_node_only_its_lines_are_read(tmp_path: Path) -> None:
     assert nhc("check", str(path), "--node", "login1").returncode == 2
 
 
+@pytest.mark.thorough
 def test_nodes_that_no_line_is_for_are_named(tmp_path: Path) -> None:
     path = tmp_path / "nhc.conf"
     path.write_text("* || X=1\ngpu* || include more\nlogin1 || check_cmd_status true\n")
@@ -75,6 +80,7 @@ def test_a_missing_file_is_an_error() -> None:
     assert (done.returncode, done.stderr) == (2, "/no/such/nhc.conf: No such file or directory\n")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "pattern", "status"), [("n05", "{n[01-10],login}", 0), ("n11", "{n[01-10]}", 1), ("n1", "!n*", 1)]
 )

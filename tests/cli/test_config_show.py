@@ -8,6 +8,8 @@ import pytest
 
 from tests.support.run import nhc
 
+pytestmark = pytest.mark.thorough
+
 CONF = """\
 * || TIMEOUT=45
 * || check_fs_mount_rw -f /

@@ -60,6 +60,7 @@ def test_every_line_holds_on_the_node_that_wrote_it(tmp_path):
     assert {"check_hw_cpuinfo", "check_hw_physmem", "check_fs_mount_rw"} <= {result["check"] for result in results}
 
 
+@pytest.mark.thorough
 def test_it_writes_where_lbnl_nhc_does_and_says_so(tmp_path):
     done = nhc("genconf", "-D", tmp_path, "-n", "nhc-cron", "-H", "{gpu[01-04]}", state=tmp_path / "state")
 
@@ -69,6 +70,7 @@ def test_it_writes_where_lbnl_nhc_does_and_says_so(tmp_path):
     assert "\n{gpu[01-04]} || check_hw_cpuinfo " in text
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("words", "said"), [
     (("-H", "/gpu(/"), "-H: "), (("-H", "a || b"), "-H: "), (("-b", "("), "-b: "),
     (("-c", "/no/such/dir/x"), "/no/such/dir/x: "),

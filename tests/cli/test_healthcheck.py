@@ -46,6 +46,7 @@ def test_a_failure_is_logged_printed_and_ends_with_1(health):
     assert health.log.read_text().startswith(said)
 
 
+@pytest.mark.thorough
 def test_all_checks_counts_failures(health):
     done = health(BAD + GOOD + BAD, "-a")
     assert done.returncode == 2
@@ -91,6 +92,7 @@ def test_help(health):
     assert "-l LOGSPEC" in done.stdout
 
 
+@pytest.mark.thorough
 def test_a_single_check_is_evaluated_and_nothing_is_marked(health, tmp_path):
     helper = tmp_path / "helper"
     helper.write_text(f"#!/bin/sh\ntouch {tmp_path / 'marked'}\n")
@@ -108,6 +110,7 @@ def test_the_name_chooses_files(health):
     assert "ERROR:  nhc-cron:  Health check failed:" in done.stdout
 
 
+@pytest.mark.thorough
 def test_quiet_verbose_and_the_log_target(health):
     assert health(BAD, "-q").stdout == ""
     done = health(GOOD, "-v", "-l", "-")
@@ -128,6 +131,7 @@ def test_a_timeout_in_the_file_counts(health):
     assert "timed out" in done.stdout
 
 
+@pytest.mark.thorough
 def test_quotes_in_a_message_reach_the_sites_own_helper_unharmed(health, tmp_path):
     """The original builds a shell line of the message: a quote breaks it, and worse."""
     helper = tmp_path / "helper"
@@ -159,6 +163,7 @@ def test_a_log_that_cannot_be_written_does_not_hide_the_verdict(health):
     assert "Health check failed" in done.stdout
 
 
+@pytest.mark.thorough
 def test_site_scripts_are_loaded(health):
     (health.confdir / "scripts").mkdir()
     (health.confdir / "scripts" / "site.nhc").write_text(
@@ -170,6 +175,7 @@ def test_site_scripts_are_loaded(health):
     assert "check_site:  not bad" in done.stdout
 
 
+@pytest.mark.thorough
 def test_detached_mode_answers_with_the_last_verdict(health, tmp_path):
     text = BAD
     first = health(text, "DETACHED_MODE=1")
@@ -189,6 +195,7 @@ def test_detached_mode_answers_with_the_last_verdict(health, tmp_path):
     assert "no data found" in third.stdout
 
 
+@pytest.mark.thorough
 def test_grid_engines_load_sensor_protocol(health):
     done = health(BAD, "NHC_RM=sge", stdin="\n\nquit\n")
     host = os.uname().nodename
@@ -252,6 +259,7 @@ def test_a_configuration_without_a_line_for_this_node_says_so(health):
     assert "no line of the configuration is for" in done.stdout
 
 
+@pytest.mark.thorough
 def test_watch_only_tells_the_log_and_no_scheduler(health):
     """Torque marks a node whose health check prints ERROR, and others by its status."""
     done = health("* || NHC_WATCH_ONLY=1\n" + BAD, "OFFLINE_NODE=touch", "NHC_RM=none", mark="")

@@ -32,6 +32,7 @@ def program(tmp_path):
     return path
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "line",
     [
@@ -55,6 +56,7 @@ def test_commands_of_checks_are_found_where_the_configuration_says(health, progr
     assert (done.returncode, done.stdout) == (0, "")
 
 
+@pytest.mark.thorough
 def test_a_message_has_the_words_that_it_had(health):
     text = (
         "* || check_file_test -f /none\n* || die 1 on its own\n* || sh -c 'exit 7'\n* || f() { die 1 'f:  in f'; }; f\n"
@@ -75,6 +77,7 @@ def test_a_wrapper_fails_under_its_own_name(health):
     assert done.stdout == "ERROR:  nhc:  Health check failed:  check_mine:  no there.\n"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("setting", "name"), [("HOSTNAME=n1.example", "n1.example"), ("HOSTNAME=n1", "n1")])
 def test_a_helper_program_is_told_the_hosts_name_as_ever(health, program, tmp_path, setting, name):
     """PBS knows nodes by full names; a site that wants short ones has said so with HOSTNAME=$HOSTNAME_S."""

@@ -29,6 +29,7 @@ def prolog(tmp_path):
     return run
 
 
+@pytest.mark.thorough
 def test_the_checks_are_told_which_gpus_are_the_jobs(prolog, tmp_path):
     seen = tmp_path / "seen"
     text = f"* || sh -c 'echo \"$NHC_DEVICES\" > {seen}'\n"
@@ -68,6 +69,7 @@ def traces(tmp_path):
     return {path.name[4:] for path in tmp_path.glob("ran-*")}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("module", "ran"),
     [("prolog", {"prolog"}), ("epilog", {"epilog"}), ("healthcheck", {"healthcheck", "watched"})],
@@ -113,6 +115,7 @@ def test_only_where_it_is_named_is_a_profile_run_by_a_hook(tmp_path, module):
         assert ("remapping a row of its memory failed" in done.stdout + done.stderr) is bool(more)
 
 
+@pytest.mark.thorough
 def test_a_file_of_the_hooks_own_is_all_it_runs_unless_it_names_a_profile(prolog, tmp_path, profile):
     own = tmp_path / "etc/nhc-prolog.conf"
     own.write_text("* || check_file_test -d /\n")
@@ -123,6 +126,7 @@ def test_a_file_of_the_hooks_own_is_all_it_runs_unless_it_names_a_profile(prolog
     assert traces(tmp_path) == {"prolog"}
 
 
+@pytest.mark.thorough
 def test_a_profile_that_there_is_not_lets_the_job_start_and_is_told(prolog):
     done = prolog("* || NHC_PROFILE=dgx-h10\n* || check_file_test -d /nowhere\n")
     assert done.returncode == 0

@@ -10,6 +10,8 @@ from nhc.store.jobs import WatchedJob
 from tests.support.new_store import new_store
 from tests.support.run import nhc
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture
 def settings(tmp_path):
@@ -28,7 +30,6 @@ def settings(tmp_path):
     return path
 
 
-@pytest.mark.thorough
 def test_status_lists_jobs_and_nodes_that_fail_many(settings):
     done = nhc("job", "status", "-s", settings)
     assert done.returncode == 0
@@ -39,7 +40,6 @@ def test_status_lists_jobs_and_nodes_that_fail_many(settings):
     ]
 
 
-@pytest.mark.thorough
 def test_status_shows_one_job_with_its_restarts_and_nodes(settings):
     done = nhc("job", "status", "team/llama", "-f", "json", "-s", settings)
     value = json.loads(done.stdout)
@@ -52,7 +52,6 @@ def test_status_shows_one_job_with_its_restarts_and_nodes(settings):
     assert "  failed on n1  " in text
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
@@ -65,14 +64,12 @@ def test_a_name_that_names_no_job_or_several_is_one_line(settings, words, status
     assert (done.returncode, done.stderr) == (status, f"nhc job {words[0]}: {said}\n")
 
 
-@pytest.mark.thorough
 def test_forget_lets_a_job_use_its_nodes_again(settings):
     done = nhc("job", "forget", "team/llama", "n1", "-s", settings, "--by", "ann")
     assert (done.returncode, done.stdout) == (0, "PyTorchJob/team/llama: 1 nodes forgotten\n")
     assert "failed on" not in nhc("job", "status", "team/llama", "-s", settings).stdout
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("content", "said"),
     [
@@ -91,7 +88,6 @@ def test_a_mistake_in_the_settings_names_its_place(tmp_path, content, said):
     assert (done.returncode, done.stderr) == (2, f"nhc job run: {path}{said}\n")
 
 
-@pytest.mark.thorough
 def test_a_controller_that_is_none_or_its_setting_is_one_line(tmp_path):
     path = tmp_path / "jobs.toml"
     for line, said in (("[controllers.pbs]", "there is no job controller called 'pbs'"),
@@ -103,7 +99,6 @@ def test_a_controller_that_is_none_or_its_setting_is_one_line(tmp_path):
         assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.thorough
 def test_submit_and_step_say_what_they_need(tmp_path):
     assert nhc("job", "submit").stderr == (
         "nhc job submit: say what to submit: words for sbatch, or -f FILE for Kubernetes\n"

@@ -55,6 +55,7 @@ def launch(tmp_path, installation):
     return run
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("door", DOORS)
 def test_an_error_that_nobody_foresaw_is_a_line_and_a_status(door, installation, launch, tmp_path):
     words, module, status = DOORS[door]
@@ -98,6 +99,7 @@ def test_a_crash_file_is_bounded(tmp_path, monkeypatch):
     assert b"words: SITE=... --flag\n" in content("nhc", ValueError("x"))
 
 
+@pytest.mark.thorough
 def test_the_file_is_not_written_where_it_cannot_be(launch, installation, tmp_path):
     path = installation / "nhc" / "run" / "engine.py"
     whole = path.read_text()
@@ -120,6 +122,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("how", BROKEN)
 @pytest.mark.parametrize(("text", "status"), [("* || check_file_test -f /no/such\n", 1),
                                               ("* || check_file_test -d /\n", 0),
@@ -137,6 +140,7 @@ def test_streams_that_take_nothing_change_no_health_check(launch, tmp_path, how,
     assert (marked.read_text().split()[0] if marked.exists() else "") == {0: "on", 1: "off", 3: ""}[status]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("how", BROKEN)
 @pytest.mark.parametrize("hook", ["prolog", "epilog"])
 def test_streams_that_take_nothing_change_no_hook(launch, tmp_path, how, hook):

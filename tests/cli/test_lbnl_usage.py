@@ -47,6 +47,7 @@ def test_what_is_no_command_line_of_lbnl_nhcs(words):
     assert answer(words, {}) is None
 
 
+@pytest.mark.thorough
 def test_it_is_wrong_usage_one_line_and_nothing_on_standard_output():
     for words, environ in ((["-a"], {}), ([], {"SLURMD_NODENAME": "n1"})):
         done = nhc(*words, env=environ)
@@ -55,6 +56,7 @@ def test_it_is_wrong_usage_one_line_and_nothing_on_standard_output():
         assert "HealthCheckProgram=/usr/libexec/nhc/slurm-healthcheck" in done.stderr
 
 
+@pytest.mark.thorough
 def test_nhc_alone_is_no_healthy_node():
     assert nhc().returncode == 2
     assert nhc("-h").returncode == 0

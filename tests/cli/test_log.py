@@ -116,6 +116,7 @@ def test_rules_of_node_problem_detector_apply(log, tmp_path, capsys):
     assert str(rules) in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 def test_a_flood_of_different_lines_stays_bounded():
     folder = LineFolder(Matcher(), limit=100)
     folder.feed("".join(f"[ 1.0] nfs: server host{index} not responding, still trying\n" for index in range(1000)))
@@ -206,6 +207,7 @@ def test_the_list_shows_what_stands(memory, capsys):
     assert json.loads(capsys.readouterr().out.splitlines()[0])["key"] == "xid/79/0000:3b:00.0"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("keys", "options", "left"),
     [
@@ -241,6 +243,7 @@ def test_an_acknowledgement_that_cannot_be_kept_is_an_error(tmp_path, capsys):
     assert "not" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("kernel_log_alone")
 def test_a_drill_on_the_real_kernel_log_from_end_to_end(tmp_path, monkeypatch, capsys):
     need("/dev/kmsg", os.geteuid() == 0 and os.access("/dev/kmsg", os.R_OK | os.W_OK), "it needs root")

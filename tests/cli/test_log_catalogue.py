@@ -7,6 +7,8 @@ import pytest
 from nhc.kernlog.catalogue import rows
 from tests.support.run import nhc
 
+pytestmark = pytest.mark.thorough
+
 
 def known(word):
     return json.loads(nhc("log", "catalogue", word, "--format", "json").stdout)

@@ -10,6 +10,8 @@ import pytest
 
 from tests.support.run import ROOT
 
+pytestmark = pytest.mark.thorough
+
 ZONE = "/sys/class/thermal/thermal_zone0"
 WRITTEN = '''\
 """Thermal zones stay below their critical temperature."""
@@ -105,7 +107,6 @@ def test_what_it_writes_passes_the_linter(checkout):
         assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.thorough
 def test_a_second_check_of_a_family_gets_a_module_of_its_own(checkout):
     for name, family in (("check_thermal_zones", "thermal"), ("check_thermal_trips", "thermal_trips")):
         assert run(checkout, "-m", "nhc", "new", "check", name).returncode == 0

@@ -11,6 +11,8 @@ import pytest
 from tests.cli.test_remedy import site  # noqa: F401 (a fixture)
 from tests.support.require import need
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).resolve().parents[2]
 JOBS = 'store = "{url}"\n[controllers.none]\ntype = "slurm"\ntimeout = "2s"\nconf = "/nowhere"\n'
 NOTICES = 'store = "{url}"\n[channels.mail]\nkind = "alertmanager"\nurl = "http://127.0.0.1:1"\n'
@@ -38,7 +40,6 @@ def _run(empty, *words):
     return done
 
 
-@pytest.mark.thorough
 def test_the_doctor_says_that_there_is_no_store_and_makes_none(empty):
     done = _run(empty, "remedy", "doctor", "-s", empty.settings)
     assert (done.returncode, done.stderr) == (0, "")
@@ -48,7 +49,6 @@ def test_the_doctor_says_that_there_is_no_store_and_makes_none(empty):
     assert "knows 3 nodes" in done.stdout
 
 
-@pytest.mark.thorough
 def test_a_dry_run_plans_without_a_store_and_makes_none(empty):
     from nhc.model import Action
 
@@ -59,7 +59,6 @@ def test_a_dry_run_plans_without_a_store_and_makes_none(empty):
     assert f"nhc remedy run: {empty.url} is not there yet: taken as empty, and not made" in done.stderr
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("words", "file", "text"),
     [
@@ -77,7 +76,6 @@ def test_a_command_that_only_looks_makes_no_store(empty, words, file, text):
     assert f"{empty.url} is not there yet" in done.stdout + done.stderr
 
 
-@pytest.mark.thorough
 def test_a_command_over_what_a_store_holds_names_the_command_that_makes_one(empty):
     done = _run(empty, "remedy", "episodes", "-s", empty.settings)
     assert (done.returncode, done.stdout) == (3, "")
@@ -87,7 +85,6 @@ def test_a_command_over_what_a_store_holds_names_the_command_that_makes_one(empt
     )
 
 
-@pytest.mark.thorough
 def test_a_store_that_root_makes_in_a_service_s_directory_is_the_service_s(tmp_path):
     need("root", os.geteuid() == 0, "to make files in another user's directory")
     service = pwd.getpwnam("nobody")

@@ -2,9 +2,12 @@
 
 import json
 
+import pytest
+
 from tests.support.run import nhc
 
 
+@pytest.mark.thorough
 def test_show_and_list():
     shown = nhc("profile", "show", "dgx-h100")
     listed = nhc("profile", "list", "aws-p5*")
@@ -15,6 +18,7 @@ def test_show_and_list():
     assert "Amazon EC2 p5.48xlarge" in listed.stdout
 
 
+@pytest.mark.thorough
 def test_wrong_names_are_told():
     wrong = nhc("profile", "show", "dgx-h10")
     none = nhc("profile", "list", "ibm-*")
@@ -24,6 +28,7 @@ def test_wrong_names_are_told():
     assert "no profile matches 'ibm-*'" in none.stderr
 
 
+@pytest.mark.thorough
 def test_detect_says_what_it_found(tmp_path):
     found = nhc("profile", "detect", "--format", "json", "--no-metadata", state=tmp_path)
 
@@ -33,6 +38,7 @@ def test_detect_says_what_it_found(tmp_path):
     assert nhc("profile", "show", "auto", state=tmp_path).returncode == found.returncode
 
 
+@pytest.mark.thorough
 def test_check_local_judges_by_a_profile(tmp_path):
     site = tmp_path / "nhc.conf"
     site.write_text("* || check_hw_mem_free 1k\n* || check_gpu_count\n")
@@ -58,6 +64,7 @@ def test_check_local_with_a_wrong_profile_is_a_usage_error(tmp_path):
     assert "did you mean dgx-h100?" in done.stderr
 
 
+@pytest.mark.thorough
 def test_the_example_configuration_is_valid():
     from tests.support.run import ROOT
 

@@ -17,6 +17,8 @@ from nhc.store.connect import open_store
 from tests.support.new_store import new_store
 from tests.support.slurmrest import FakeSlurmRest
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -91,7 +93,6 @@ def site(tmp_path):
         rest.shutdown()
 
 
-@pytest.mark.thorough
 def test_a_dry_run_shows_the_plan_and_changes_nothing(site):
     site.report("n1", ("GpuLost", Action.REBOOT))
     status, out, _ = site.nhc("run", "--dry-run")
@@ -107,7 +108,6 @@ def test_a_dry_run_shows_the_plan_and_changes_nothing(site):
     store.close()
 
 
-@pytest.mark.thorough
 def test_one_round_marks_and_says_why_it_goes_no_further(site):
     site.report("n1", ("GpuLost", Action.REBOOT))
     site.write('mark = "on"')
@@ -129,7 +129,6 @@ def test_one_round_marks_and_says_why_it_goes_no_further(site):
     assert (status, "no repair is left on the ladder: nhc remedy release n1\n" in out) == (0, True)
 
 
-@pytest.mark.thorough
 def test_one_round_for_cron_waits_for_the_evidence_that_it_has_begun_to_collect(site):
     """What is collected in the background ends with the process: each run began anew, and none came to a repair."""
     site.report("n1", ("GpuLost", Action.REBOOT))
@@ -146,7 +145,6 @@ def test_one_round_for_cron_waits_for_the_evidence_that_it_has_begun_to_collect(
     assert "ipmi" in [one["name"] for one in json.loads(out)["evidence"]]
 
 
-@pytest.mark.thorough
 def test_release_proves_a_node_and_brings_it_back(site):
     site.report("n1", ("GpuLost", Action.REBOOT))
     site.write('mark = "on"', '[verify]\nhealthy-for = "0s"\n')
@@ -167,7 +165,6 @@ def test_release_proves_a_node_and_brings_it_back(site):
     assert site.nhc("release", "n1")[0] == 2
 
 
-@pytest.mark.thorough
 def test_hold_abort_and_the_breaker(site):
     site.report("n1", ("GpuLost", Action.REBOOT))
     site.write('mark = "on"')
@@ -196,7 +193,6 @@ def test_hold_abort_and_the_breaker(site):
     assert site.nhc("hold", "n2", "--why", "x", "--until", "yesterday")[0] == 2
 
 
-@pytest.mark.thorough
 def test_the_loop_runs_serves_metrics_and_ends_with_a_signal(site):
     site.report("n1", ("GpuLost", Action.REBOOT))
     site.write('mark = "on"')
@@ -218,7 +214,6 @@ def test_the_loop_runs_serves_metrics_and_ends_with_a_signal(site):
     assert "leads as" in err
 
 
-@pytest.mark.thorough
 def test_simulate_shows_what_another_policy_would_do(site):
     for name in ("n1", "n2"):
         site.report(name, ("GpuLost", Action.REBOOT), at=1_700_000_000.0)
@@ -235,7 +230,6 @@ def test_simulate_shows_what_another_policy_would_do(site):
     assert site.nhc("simulate", "--policy", str(other))[0] == 3  # the store has no history
 
 
-@pytest.mark.thorough
 def test_doctor_names_what_is_missing(site):
     site.write('mark = "on"\nreboot = "on"')
     status, out, _ = site.nhc("doctor")
@@ -250,7 +244,6 @@ def test_doctor_names_what_is_missing(site):
     }  # fmt: skip
 
 
-@pytest.mark.thorough
 def test_doctor_walks_one_node_for_each_repairer_up_to_its_call(site):
     from nhc.store import nodes
     from tests.support.redfish import Controller
@@ -290,7 +283,6 @@ nodes = "gpu*"
     bmc.close()
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("words", "text", "status", "said"),
     [
@@ -327,7 +319,6 @@ def test_mistakes_are_one_line(site, words, text, status, said):
     assert len(found[2].strip().splitlines()) == 1
 
 
-@pytest.mark.thorough
 def test_without_settings_one_line_says_so_and_what_to_do():
     argv = [sys.executable, "-m", "nhc", "remedy", "run", "--once"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60, cwd=ROOT)
@@ -335,7 +326,6 @@ def test_without_settings_one_line_says_so_and_what_to_do():
     assert "there is no /etc/nhc/remedy.toml: name the settings with -s" in done.stderr
 
 
-@pytest.mark.thorough
 def test_status_counts_the_clusters_nodes_where_the_store_has_none(site):
     site.store().close()
     status, out, _ = site.nhc("status")

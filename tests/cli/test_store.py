@@ -128,6 +128,7 @@ def test_a_changed_row_is_found(nhc, tmp_path, url):  # noqa: F811
     assert (status, "audit: row 1 was changed" in out) == (1, True)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("text", "said"),
     [

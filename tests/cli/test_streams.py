@@ -38,11 +38,13 @@ def test_a_closed_stream_changes_nothing(shell, closed):
     assert ("check_fs_mount" in done.stdout) == (">&- 2" not in closed and closed != ">&-")
 
 
+@pytest.mark.thorough
 def test_a_reader_that_has_gone_does_not_make_the_node_unhealthy(shell):
     done = shell("mkfifo f; (exec 3<f) & exec 4>f; wait; $NHC >&4; echo $?")
     assert (done.stdout, done.stderr) == ("0\n", "")
 
 
+@pytest.mark.thorough
 def test_a_report_that_cannot_be_printed_is_one_line_and_status_2(shell):
     done = shell("$NHC > /dev/full")
     assert done.returncode == 2

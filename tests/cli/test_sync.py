@@ -7,6 +7,8 @@ import pytest
 
 from tests.support.run import ROOT, nhc
 
+pytestmark = pytest.mark.thorough
+
 MODULE = '''
 import json, os
 from nhc.ports.adapter import Applied, Effect, NodeState
@@ -125,7 +127,6 @@ def test_what_cannot_be_used_is_one_line(site, adapter, words, says):
     assert said.stderr.count("\n") == 1
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_a_bound_on_groups_that_no_node_is_in_is_one_line(site, form):
     policy = site.base / "policy.toml"
@@ -154,7 +155,6 @@ def local(site, form, *words):
     return site.nhc("check", "local", "-c", config, "--profile", "none", "-f", form, *words)
 
 
-@pytest.mark.thorough
 def test_a_packages_format_prints_the_report(site):
     assert (local(site, "brief").stdout, local(site, "brief").returncode) == ("OK of 1\n", 0)
     out = site.base / "out"

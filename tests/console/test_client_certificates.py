@@ -14,6 +14,8 @@ from tests.console.conftest import Running
 from tests.server.test_tls import keys, make  # noqa: F401 (a fixture)
 from tests.support.ports import free_ports
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture
 def secure(site, keys):  # noqa: F811
@@ -49,14 +51,12 @@ def asked(running, directory, who, method, path, body):
 HOLD = {"scope": "node", "name": "a1", "why": "a new board", "until": "3600", "confirm": "1"}
 
 
-@pytest.mark.thorough
 def test_a_certificate_is_a_person(secure):
     me = json.loads(secure("anna").data)
     assert "anna" in json.dumps(me)
     assert secure("anna", "POST", "/api/hold", HOLD).status == 200
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("who", ["", "n1", "lying"])
 def test_who_shows_none_or_another_s_is_nobody(secure, who):
     """A certificate counts by its common name alone, not by further names that it carries."""
@@ -64,13 +64,11 @@ def test_who_shows_none_or_another_s_is_nobody(secure, who):
     assert secure(who, "POST", "/api/hold", HOLD).status in (401, 403)
 
 
-@pytest.mark.thorough
 def test_the_same_name_by_another_authority_does_not_come_in(secure):
     with pytest.raises(HttpError):
         secure("other-anna")
 
 
-@pytest.mark.thorough
 def test_the_console_s_own_certificate_is_checked_by_our_client(secure, site, keys):  # noqa: F811
     lines = f'[tls]\ncertificate = "{keys}/server.crt"\nkey = "{keys}/server.key"\n'
     found = parse(f'listen = "127.0.0.1:{free_ports(1)[0]}"\n{lines}')

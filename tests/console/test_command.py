@@ -7,8 +7,9 @@ import pytest
 from tests.support.new_store import new_store
 from tests.support.run import ROOT, nhc
 
+pytestmark = pytest.mark.thorough
 
-@pytest.mark.thorough
+
 @pytest.mark.parametrize(("text", "words", "status", "said"), [
     ("", ("--store", "sqlite:////no/such/store.db"), 3, "/no/such/store.db"),
     ('store = "sqlite:////no/such/store.db"', (), 3, "/no/such/store.db"),
@@ -27,7 +28,6 @@ def test_what_cannot_be_shown_is_one_line(tmp_path, text, words, status, said):
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.thorough
 def test_an_address_that_is_taken_cannot_be_had(tmp_path):
     new_store(str(tmp_path), anchor="").close()
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -28,6 +28,7 @@ def tested(site):
     return site
 
 
+@pytest.mark.thorough
 def test_groups_by_age_and_who_is_due(tested, console):
     seen = console.ask("GET", "/api/deep?fact=rack")[1]
 
@@ -53,6 +54,7 @@ def test_the_map_is_coloured_by_the_last_deep_verdict(tested, console):
     assert console.ask("GET", "/api/deep/letters")[1]["letters"] == "ocwnsnnn"
 
 
+@pytest.mark.thorough
 def test_the_lists_are_bounded_and_say_so(tested, console, monkeypatch):
     monkeypatch.setattr(deep_coverage, "ROWS", 1)  # before the first view is made
     seen = console.ask("GET", "/api/deep?fact=rack")[1]

@@ -84,6 +84,7 @@ class Statements:
         self.count += 1
 
 
+@pytest.mark.thorough
 def test_who_looks_waits_for_nothing_that_the_background_has_read(site):
     now, snapshot = [site.now], StoreSource(site.store, 600).snapshot()
     keep(site, result("a1", "OK", site.now - DAY))
@@ -134,5 +135,6 @@ def test_where_the_background_is_late_a_store_that_cannot_be_read_is_told(site):
         reader.latest()
 
 
+@pytest.mark.thorough
 def test_the_console_reads_before_anybody_asks(console, site):
     until(lambda: console.server.deep._verdicts.read > 0, what="the background's first look")

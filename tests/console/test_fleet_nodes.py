@@ -4,6 +4,7 @@ import asyncio
 import json
 import random
 
+import pytest
 import sqlalchemy as sa
 
 from nhc.console import sources
@@ -159,6 +160,7 @@ class Given:
         return None
 
 
+@pytest.mark.thorough
 def test_viewers_get_what_changed_in_a_layout_and_not_the_whole():
     async def go():
         source = Given()
@@ -181,6 +183,7 @@ def test_viewers_get_what_changed_in_a_layout_and_not_the_whole():
     assert list(large_one) == ["layout"]
 
 
+@pytest.mark.thorough
 def test_a_step_of_a_repair_is_sent_also_with_another_layout():
     async def go():
         source = Given()
@@ -194,6 +197,7 @@ def test_a_step_of_a_repair_is_sent_also_with_another_layout():
     assert asyncio.run(go()) == ["event: beat", "event: episodes", "event: layout"]
 
 
+@pytest.mark.thorough
 def test_a_fleet_that_nobody_looks_at_is_read_less_often(monkeypatch):
     monkeypatch.setattr("nhc.console.hub.RESTING", 1e6)
 

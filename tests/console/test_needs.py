@@ -36,6 +36,7 @@ def service(site, node):
     return standing.out_of(source(site).snapshot().standing.get(node, ()))
 
 
+@pytest.mark.thorough
 def test_a_node_that_the_loop_gave_up_is_listed_until_a_person_gives_it_back(site):
     first = episode(site, "b2", "escalated", ended=site.now, at=1, marked=site.now - 5)
     assert [one["id"] for one in seen(site)["left"]] == [first.id]

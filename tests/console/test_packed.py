@@ -30,6 +30,7 @@ def large(site):
     running.stop()
 
 
+@pytest.mark.thorough
 def test_an_answer_is_packed_once_for_all_viewers(large, monkeypatch):
     packed = []
     compress = gzip.compress
@@ -54,12 +55,14 @@ def test_an_answer_is_packed_once_for_all_viewers(large, monkeypatch):
     assert {len(names) for _coding, names in found} == {408}
 
 
+@pytest.mark.thorough
 def test_who_does_not_take_gzip_gets_the_same_plain(large):
     status, value, headers = large.ask("GET", "/api/layout", Accept_Encoding="identity")
     assert (status, headers["Content-Encoding"], headers["Vary"]) == (200, None, "Accept-Encoding")
     assert len(value["names"]) == 408
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("path", ["/api/fleet", "/api/needs"])
 def test_trouble_is_told_with_the_old_snapshot(large, path):
     assert large.ask("GET", path)[1]["trouble"] == ""

@@ -41,6 +41,7 @@ def address(route, site):
     return path
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("who", [None, *ROLES])
 def test_every_route_is_closed_to_those_without_its_right(console, site, who):
     """All routes with all roles: what is answered is what the table of rights says, and nothing else."""
@@ -96,6 +97,7 @@ def test_the_own_page_can(console, site):
         assert status == 200, value
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1", "127.0.0.1:1", ""])
 def test_a_name_that_was_rebound_to_loopback_is_refused(console, host):
     assert console.ask("GET", "/api/fleet", Host=host)[0] == 403
@@ -205,6 +207,7 @@ def test_every_answer_forbids_what_a_page_could_be_tricked_into(console):
                 assert headers[name] == value, path
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["../server.py", "..%2fserver.py", "x.js", "console.html", "%00.js"])
 def test_no_other_file_is_served(console, name):
     assert console.ask("GET", f"/static/{name}")[0] == 404
@@ -213,6 +216,7 @@ def test_no_other_file_is_served(console, name):
 # What is shown.
 
 
+@pytest.mark.thorough
 def test_the_fleet_is_a_letter_a_node(console):
     layout = console.ask("GET", "/api/layout")[1]
     fleet = console.ask("GET", "/api/fleet")[1]
@@ -223,11 +227,13 @@ def test_the_fleet_is_a_letter_a_node(console):
     assert [layout["values"]["rack"][place] for place in layout["places"]["rack"]][::4] == ["r-a", "r-b"]
 
 
+@pytest.mark.thorough
 def test_stale_is_stale_and_never_healthy(console, site):
     console.server.source.clock = lambda: site.now + 3600
     until(lambda: console.ask("GET", "/api/fleet")[1]["letters"] == "sssssssn", what="the states to be stale")
 
 
+@pytest.mark.thorough
 def test_problems_are_folded_by_cause(console):
     (cause,) = console.ask("GET", "/api/causes")[1]["causes"]
 
@@ -236,6 +242,7 @@ def test_problems_are_folded_by_cause(console):
     assert sum(cause["trend"]) == 2
 
 
+@pytest.mark.thorough
 def test_a_node_is_shown_with_its_problems_and_its_evidence_to_those_who_may(console):
     seen = console.ask("GET", "/api/node/b1", who="olga")[1]
     assert seen["problems"][0]["reason"] == "GpuFallenOffBus"
@@ -334,6 +341,7 @@ def test_nobody_waits_for_a_count_that_is_made_ahead(site):
     assert len(made) == 5
 
 
+@pytest.mark.thorough
 def test_the_console_has_counted_before_anybody_asks(console):
     until(lambda: "offenders" in console.server.hub._counts, what="the background's first count")
 
@@ -349,6 +357,7 @@ def test_a_count_that_failed_is_made_anew(site):
     assert asyncio.run(story()) == [{"n": 1}, {"n": 1}]
 
 
+@pytest.mark.thorough
 def test_a_view_of_one_snapshot_is_made_once_for_all_who_look(console, monkeypatch):
     from nhc.console import screens
 
@@ -462,6 +471,7 @@ def decide(console, site, who, **changes):
     return console.ask("POST", f"/api/episode/{site.episode.id}/decision", decision(console, site, **changes), who)
 
 
+@pytest.mark.thorough
 def test_a_repair_is_agreed_to_once_by_each_person_and_written_down(console, site):
     assert decide(console, site, "olga")[0] == 200
     assert decide(console, site, "olga")[0] == 503  # the store: it takes another person
@@ -497,6 +507,7 @@ def decided(site):
         return sorted(one.node for one in found if attempts.decisions(connection, one.id))
 
 
+@pytest.mark.thorough
 def test_several_repairs_alike_are_agreed_to_by_one_confirmation_of_the_set(console, site, alike):
     status, value, _headers = agree_to_all(console, confirm="b[1-2]")
     assert (status, "type the set of nodes, b[1-3]" in value["error"]) == (409, True)
@@ -533,6 +544,7 @@ def test_repairs_that_differ_are_not_one_set(console, site, alike):
     assert (status, "not alike" in value["error"]) == (409, True)
 
 
+@pytest.mark.thorough
 def test_a_problem_has_its_next_step_and_whether_its_node_is_in_service(console, site, alike):
     def waiting():
         (cause,) = console.ask("GET", "/api/causes")[1]["causes"]
@@ -545,6 +557,7 @@ def test_a_problem_has_its_next_step_and_whether_its_node_is_in_service(console,
     assert [(row["node"], row["person"], row["out"]) for row in rows] == [("b1", True, False), ("b2", True, False)]
 
 
+@pytest.mark.thorough
 def test_a_reason_is_explained_as_nhc_explain_does(console):
     sections = console.ask("GET", "/api/explain/GpuLost")[1]["sections"]
     assert [heading for heading, _text in sections[1:3]] == ["What it means", "Likely causes"]
@@ -552,6 +565,7 @@ def test_a_reason_is_explained_as_nhc_explain_does(console):
     assert console.ask("GET", "/api/explain/NoSuchThing")[0] == 404
 
 
+@pytest.mark.thorough
 def test_the_history_of_the_fleet_has_what_stood_and_what_was_repaired(console, site):
     with site.store.write() as connection:
         one = episodes.get(connection, site.episode.id)
@@ -566,6 +580,7 @@ def test_the_history_of_the_fleet_has_what_stood_and_what_was_repaired(console, 
     assert console.ask("GET", "/api/history?days=2")[0] == 409
 
 
+@pytest.mark.thorough
 def test_the_history_of_the_fleet_has_no_maintenance_among_its_repairs(console, site):
     with site.store.write() as connection:
         trains.create(
@@ -613,6 +628,7 @@ def test_a_decision_that_is_not_clear_is_refused(console, site, changes, said):
         assert attempts.decisions(connection, site.episode.id) == []
 
 
+@pytest.mark.thorough
 def test_a_person_decides_about_their_own_nodes_alone(console, site):
     assert decide(console, site, "nina")[1]["error"] == "nina may decide nothing about b1"
     assert console.ask("POST", "/api/hold", hold("b1"), "nina")[0] == 409
@@ -647,6 +663,7 @@ def test_the_audit_is_for_those_who_audit(console, site):
     assert console.ask("GET", "/api/audit", who="olga")[0] == 403
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("body", "kind"),
     [
@@ -692,6 +709,7 @@ def test_who_is_at_the_other_end_of_the_socket_is_asked_of_the_kernel(site, tmp_
     assert '"roles":["admin","operator"]' in said
 
 
+@pytest.mark.thorough
 def test_a_proxy_that_runs_as_root_is_no_administrator(site, tmp_path):
     path = tmp_path / "console.sock"
     running = Running(parse(f'listen = "unix:{path}"\n'), StoreSource(site.store, 600), site.store)

@@ -86,6 +86,7 @@ def test_two_persons_are_two_whichever_way_each_came(world, page):
     ]  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_what_is_refused_on_the_page_goes_to_a_person(world, page):
     controller = world.controller(ONE)
     number = until_it_waits(world, controller)
@@ -96,6 +97,7 @@ def test_what_is_refused_on_the_page_goes_to_a_person(world, page):
     assert (newest(world).state, newest(world).outcome, world.sent) == ("escalated", "olga refused reboot", [])
 
 
+@pytest.mark.thorough
 def test_what_is_aborted_on_the_page_is_left_alone(world, page):
     controller = world.controller(ONE)
     number = until_it_waits(world, controller)
@@ -114,6 +116,7 @@ def test_what_is_aborted_on_the_page_is_left_alone(world, page):
     assert "I look at it myself" in last.detail
 
 
+@pytest.mark.thorough
 def test_an_abort_while_a_repair_is_under_way_says_that_it_is_not_taken_back(world, page):
     world.fall_sick("n1")
     controller = world.controller()
@@ -130,6 +133,7 @@ def test_an_abort_while_a_repair_is_under_way_says_that_it_is_not_taken_back(wor
     assert post(page, number, "abort", "adam")[1]["error"] == f"episode {number} has ended already: aborted"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("who", "changes", "said"),
     [

@@ -7,6 +7,8 @@ from nhc.store.deep import DeepResult
 from nhc.store.jobs import WatchedJob
 from nhc.store.maintenance_tables import spares
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture
 def busy(site):

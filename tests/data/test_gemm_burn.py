@@ -11,6 +11,8 @@ import pytest
 from nhc.data.reader import read
 from nhc.facts.tools import gemm
 
+pytestmark = pytest.mark.thorough
+
 TORCH = '''
 """As much of torch as the burn uses, over lists of floats. FAULT makes one device compute wrongly."""
 import os, random, struct, math, time
@@ -108,7 +110,6 @@ def burn(tmp_path):
     return run
 
 
-@pytest.mark.thorough
 def test_devices_that_compute_alike(burn):
     done, found = burn()
     assert (done.returncode, found.ended, found.engine, found.size) == (0, True, "torch", 8)
@@ -119,7 +120,6 @@ def test_devices_that_compute_alike(burn):
     )
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(("fault", "seen"), [("always", "wrong"), ("later", "changed"), ("nan", "nan")])
 def test_a_device_that_computes_wrongly(burn, fault, seen):
     """Always wrong in the same way: bits stay the same, the row sums and the other devices tell."""
@@ -131,14 +131,12 @@ def test_a_device_that_computes_wrongly(burn, fault, seen):
         assert (one.changed, one.wrong, one.nan) == (0, 0, 0)
 
 
-@pytest.mark.thorough
 def test_each_product_is_compared_not_the_last_of_a_few(burn):
     """One product of all is wrong, the third of a window of eight."""
     _, found = burn("once")
     assert [one.changed for one in found.devices] == [0, 1, 0]
 
 
-@pytest.mark.thorough
 def test_a_device_that_fails_and_a_node_without_gpus(burn):
     _, found = burn("crash")
     assert [one.device for one in found.devices] == [0, 2]

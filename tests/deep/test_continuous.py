@@ -126,6 +126,7 @@ def world_of(**more):
     return world
 
 
+@pytest.mark.thorough
 def test_one_run_tests_each_node_once_a_share_at_a_time(site):
     world = world_of(slow=["n05"])
     site.run(world)
@@ -134,6 +135,7 @@ def test_one_run_tests_each_node_once_a_share_at_a_time(site):
     assert [len(found.nodes) for _number, found in site.passed] == [4, 4, 4]
 
 
+@pytest.mark.thorough
 def test_nodes_with_work_are_left_out_and_tested_in_the_next_run(site):
     world = world_of()
     world.taken = {"n01", "n02"}
@@ -144,6 +146,7 @@ def test_nodes_with_work_are_left_out_and_tested_in_the_next_run(site):
     assert set(site.verdicts()) == set(site.nodes)
 
 
+@pytest.mark.thorough
 def test_when_the_window_closes_what_runs_is_ended_and_the_rest_waits(site):
     world = world_of()
     sleeps = world.sleep
@@ -171,6 +174,7 @@ def test_a_pass_that_was_killed_is_gone_on_with_first(site):
     assert len(world.launched) == len(set(world.launched))
 
 
+@pytest.mark.thorough
 def test_a_pass_of_another_launcher_is_left_to_it(site):
     world = world_of()
     world.dies_after = 0
@@ -209,6 +213,7 @@ def test_what_a_killed_pass_left_running_is_ended_outside_of_the_window(site):
         assert {row.state for row in deep.newest_sweeps(connection)} == {"stopped"}
 
 
+@pytest.mark.thorough
 def test_a_launcher_that_is_away_as_the_window_closes_is_asked_again(site):
     local = time.localtime(NOW)
     text = f"{local.tm_hour:02}:{local.tm_min:02}-{(local.tm_hour + 1) % 24:02}:{local.tm_min:02}"
@@ -235,6 +240,7 @@ def test_a_launcher_that_is_away_as_the_window_closes_is_asked_again(site):
         assert {row.state for row in deep.newest_sweeps(connection)} <= {"done", "stopped"}
 
 
+@pytest.mark.thorough
 def test_for_ever_means_that_who_grows_old_is_tested_again(site):
     world, looks = world_of(), []
     sleeps = world.sleep
@@ -268,6 +274,7 @@ def test_a_pass_that_somebody_stops_ends_all(site):
         site.run(world, forever=True)
 
 
+@pytest.mark.thorough
 def test_who_cannot_be_told_does_not_keep_the_others_waiting(site):
     with site.store.write() as connection:
         deep.add(connection, [DeepResult(node, SUITE, "group", "", None, "", "OK", "", NOW - 10 * DAY)

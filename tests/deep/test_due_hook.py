@@ -93,6 +93,7 @@ def test_a_store_that_does_not_answer_goes_by_the_choice(tmp_path, choice, statu
     assert (done.returncode, len(done.stderr.splitlines())) == (status, 1), done.stderr
 
 
+@pytest.mark.thorough
 def test_a_small_job_does_not_even_load_the_library_of_the_store():
     done = nhc("deep", "due", "-n", "n[1-8]", "--more-than", "8", env={"PYTHONVERBOSE": "1"})
     assert (done.returncode, done.stdout) == (0, "")
@@ -100,6 +101,7 @@ def test_a_small_job_does_not_even_load_the_library_of_the_store():
     assert "import 'sqlalchemy" not in done.stderr
 
 
+@pytest.mark.thorough
 def test_the_owner_is_told_only_of_a_job():
     done = nhc("deep", "due", "-n", "n[1-8]", "--tell-job")
     assert (done.returncode, "SLURM_JOB_ID" in done.stderr) == (2, True)

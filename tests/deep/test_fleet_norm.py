@@ -117,6 +117,7 @@ def test_wrong_numbers_and_runs_without_an_end_are_left_out(bad):
     assert remark.startswith("odd: left out, ")
 
 
+@pytest.mark.thorough
 def test_nhc_deep_calibrate_writes_a_table_that_checks_read(tmp_path):
     (tmp_path / "reports").mkdir()
     for number in range(11):

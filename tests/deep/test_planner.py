@@ -382,6 +382,7 @@ def test_a_flaky_node_never_passes_without_word_of_its_bad_tests():
 fleets = st.builds(cluster, st.integers(2, 90), st.integers(2, 20))
 
 
+@pytest.mark.thorough
 @given(fleets, st.data(), st.integers(0, 10**6))
 def test_no_node_stands_in_two_tests_of_a_round_and_every_sweep_ends(fleet, data, seed):
     nodes, topology = fleet
@@ -401,6 +402,7 @@ def test_no_node_stands_in_two_tests_of_a_round_and_every_sweep_ends(fleet, data
         assert rounds <= 4 * len(nodes) + 20
 
 
+@pytest.mark.thorough
 @given(st.integers(0, 10**6), st.integers(24, 200), st.integers(1, 4))
 @settings(max_examples=60)
 def test_without_chance_the_culprits_are_found_and_nobody_else(seed, count, bad):
@@ -475,6 +477,7 @@ def first_tests(played):
     return first, proven
 
 
+@pytest.mark.thorough
 @given(st.integers(0, 10**6), st.integers(8, 120), st.data())
 @settings(max_examples=60)
 def test_suspects_meet_proven_partners_in_their_order_and_the_verdict_is_the_same(seed, count, data):
@@ -497,6 +500,7 @@ def test_suspects_meet_proven_partners_in_their_order_and_the_verdict_is_the_sam
     assert played.judgement.nodes == plain.judgement.nodes
 
 
+@pytest.mark.thorough
 @given(fleets, st.data(), st.integers(0, 10**6))
 def test_whoever_is_suspect_and_whatever_is_broken_every_node_is_tested_and_the_sweep_ends(fleet, data, seed):
     nodes, topology = fleet

@@ -113,6 +113,7 @@ def gone(run, within=60.0):
     return True
 
 
+@pytest.mark.thorough
 def test_a_run_leaves_a_report_and_nothing_else(place):
     done = deep(place, "run", suite(place, "check_file_test -e /etc/passwd"), "--adapter", "none", "-f", "json")
     report = json.loads(done.stdout)
@@ -153,6 +154,7 @@ def test_a_signal_ends_the_tool_in_its_own_way_and_puts_everything_back(place, n
     assert not [one for one in os.listdir(place / "deep") if one.startswith("scratch")]
 
 
+@pytest.mark.thorough
 def test_a_signal_while_a_service_is_being_stopped_starts_all_of_them_again(place):
     for name in ("active-monitor", "slow-monitor"):
         (place / name).touch()
@@ -241,6 +243,7 @@ def test_wrong_suites_are_one_line_each(place):
     assert not (place / "deep").exists()
 
 
+@pytest.mark.thorough
 def test_a_damaged_journal_stops_everything(place):
     (place / "deep").mkdir()
     (place / "deep" / journal.NAME).write_text('{"run": 1')
@@ -250,6 +253,7 @@ def test_a_damaged_journal_stops_everything(place):
     assert len(done.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.thorough
 def test_a_deep_line_is_run_by_nothing_else(place):
     config = place / "nhc.conf"
     config.write_text("* || check_deep_cpu -t 1s\n* |context prolog healthcheck agent| check_deep_disk\n* || check_file_test -e /etc/passwd\n"
@@ -512,6 +516,7 @@ def test_settings_are_put_back_in_order():
         gpu_settings.parse("Unable to determine the device handle")
 
 
+@pytest.mark.thorough
 def test_settings_that_cannot_be_read_stop_a_run(place):
     (place / "bin" / "nvidia-smi").write_text("#!/bin/sh\necho broken >&2\nexit 9\n")
     done = deep(place, "run", suite(place, "check_file_test -e /etc/passwd"), "--adapter", "none")

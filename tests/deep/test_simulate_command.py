@@ -58,6 +58,7 @@ def test_who_is_convicted_by_chance_is_said_and_is_a_failure():
     assert "convicted by mistake none" not in done.stdout
 
 
+@pytest.mark.thorough
 def test_the_same_seed_plays_the_same():
     words = ("--nodes", "300", "--noise", "0.03", "-f", "json", "--seed")
     assert simulate(*words, "5").stdout == simulate(*words, "5").stdout != simulate(*words, "6").stdout

@@ -17,6 +17,8 @@ from nhc.ports.adapter import AdapterError
 from nhc.ports.group_launch import GroupOrder
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.thorough
+
 SSH = '#!/bin/sh\nfor word; do :; done\nexec /bin/sh -c "$word"\n'
 ENDLESS = (
     "#!/usr/bin/env python3\nimport sys, time\nsys.stdout.write('x' * (4 << 20))\nsys.stdout.flush()\ntime.sleep(60)\n"
@@ -85,7 +87,6 @@ def test_a_node_whose_line_has_no_end_is_not_idle(tmp_path, ssh):
     assert time.monotonic() - began < 60  # at once, and not when the time for an answer is over
 
 
-@pytest.mark.thorough
 def test_the_output_that_is_written_is_bounded_and_can_be_read(tmp_path, ssh):
     settings = {"python": str(program(tmp_path / "python", TALKER)), "state": str(tmp_path / "state")}
     launcher = SshLauncher(settings, ssh)
@@ -110,7 +111,6 @@ def test_why_a_test_ended_and_what_it_left_is_told(tmp_path, ssh):
         launcher.finish("s")
 
 
-@pytest.mark.thorough
 def test_a_result_that_cannot_be_written_is_the_reason(tmp_path, ssh):
     settings = {"python": str(program(tmp_path / "python", TALKER)), "state": str(tmp_path / "state")}
     launcher = SshLauncher(settings, ssh)

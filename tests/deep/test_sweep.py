@@ -201,6 +201,7 @@ def failed(found):
     return {node for node, one in found.nodes.items() if one is NodeStanding.FAILED}
 
 
+@pytest.mark.thorough
 def test_the_culprit_is_found_and_kept_with_its_verdict(case):
     world = World(slow=["n03"])
     found = case.run(world)
@@ -212,6 +213,7 @@ def test_the_culprit_is_found_and_kept_with_its_verdict(case):
     assert last == {**dict.fromkeys(case.nodes, "OK"), "n03": "CRIT"}
 
 
+@pytest.mark.thorough
 def test_an_output_that_cannot_be_read_holds_up_no_other_test_and_its_own_for_a_while(case):
     world = World(slow=["n03"])
     plain = world.finished
@@ -229,6 +231,7 @@ def test_an_output_that_cannot_be_read_holds_up_no_other_test_and_its_own_for_a_
     assert [row.why for row in lost] == ["what became of it cannot be read: /shared/output: Permission denied"]
 
 
+@pytest.mark.thorough
 def test_why_a_test_left_no_marker_is_kept_with_it_where_the_launcher_knows(case):
     world = World(preempt=1.0)
     world.why = "n03: process 17 (train) is work"
@@ -236,6 +239,7 @@ def test_why_a_test_left_no_marker_is_kept_with_it_where_the_launcher_knows(case
     assert {row.why for row in case.rows()} == {"n03: process 17 (train) is work: it left no completion marker"}
 
 
+@pytest.mark.thorough
 def test_a_first_round_that_real_work_took_whole_is_run_again(case):
     world = World(slow=["n03"], preempt=1.0)
     begin = world.launch
@@ -280,6 +284,7 @@ def test_preempted_tests_convict_nobody(tmp_path_factory, seed):
     case.store.close()
 
 
+@pytest.mark.thorough
 def test_a_bounded_share_is_under_test_at_once(tmp_path):
     case, world = Case(tmp_path, most=0.25), World(slow=["n03"])
     assert failed(case.run(world)) == {"n03"}
@@ -287,6 +292,7 @@ def test_a_bounded_share_is_under_test_at_once(tmp_path):
     case.store.close()
 
 
+@pytest.mark.thorough
 def test_no_more_power_is_drawn_at_once_than_is_allowed(tmp_path):
     nodes = cluster(16, 8)[0]
     watts = {node: 10_000.0 if number % 2 else 4_000.0 for number, node in enumerate(nodes)}
@@ -297,6 +303,7 @@ def test_no_more_power_is_drawn_at_once_than_is_allowed(tmp_path):
     case.store.close()
 
 
+@pytest.mark.thorough
 def test_a_test_that_draws_too_much_alone_is_run_by_itself(tmp_path):
     case, world = Case(tmp_path, watts=tuple((node, 9e9) for node in cluster(16, 8)[0]), power=1.0), World()
     assert set(case.run(world).nodes.values()) == {NodeStanding.PASSED}
@@ -307,6 +314,7 @@ def test_a_test_that_draws_too_much_alone_is_run_by_itself(tmp_path):
 RAILS = Rules(rails=("mlx5_0", "mlx5_1", "mlx5_2"))
 
 
+@pytest.mark.thorough
 def test_the_rail_of_a_bad_node_is_named_by_runs_that_are_held_to_it(tmp_path):
     case, world = Case(tmp_path, rules=RAILS), World()
     world.slow_rails = {("n03", "mlx5_1")}
@@ -437,6 +445,7 @@ def test_one_that_was_paused_while_it_launched_writes_nothing(case):
     leader.release()
 
 
+@pytest.mark.thorough
 def test_rows_and_keys_are_those_of_the_tests(case):
     case.run(World())
     rows = case.rows()
@@ -450,6 +459,7 @@ def test_a_plan_that_makes_no_sense_is_refused_in_one_line(text):
         read_plan(text)
 
 
+@pytest.mark.thorough
 def test_a_clock_that_is_set_gives_no_running_test_up(case):
     world = World(slow=["n03"])
     plain, steps = world.finished, [86400.0, -86400.0]

@@ -153,6 +153,7 @@ def test_the_same_seed_gives_the_same_faults():
     assert faults(3) != faults(4)
 
 
+@pytest.mark.thorough
 def test_faults_that_wait_for_a_person_leave_room_for_others():
     fleet = DemoFleet(500, 1, Ticks())
     for _ in range(200):
@@ -170,6 +171,7 @@ def test_every_kind_of_fault_can_be_mended_or_is_for_a_person():
     assert {kind.verdict for kind in KINDS} == {Verdict.CRIT, Verdict.WARN}
 
 
+@pytest.mark.thorough
 def test_whatever_it_shows_can_be_explained():
     """Every check and reason that a report of the made-up fleet has, good ones too."""
     fleet = DemoFleet(200, 1, Ticks())

@@ -15,6 +15,7 @@ def test_vendors_and_devices_of_the_index():
     assert parse_index(text) == {(0x10DE, 0x2330), (0x15B3, 0x1021)}
 
 
+@pytest.mark.thorough
 @given(st.text())
 def test_any_text_is_an_index_of_what_can_be_read(text):
     for vendor, device in parse_index(text):

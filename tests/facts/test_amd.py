@@ -96,6 +96,7 @@ CHECKS = (
 )  # fmt: skip
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("check", CHECKS)
 def test_a_healthy_node_passes(check):
     found = check(FakeHost(tree()))
@@ -104,12 +105,14 @@ def test_a_healthy_node_passes(check):
     assert {outcome.verdict for outcome in found} == {Verdict.OK}
 
 
+@pytest.mark.thorough
 def test_the_count_with_azures_word_for_amd():
     host = FakeHost(tree())
     assert check_gpu_count(host, 8, "amd").verdict is Verdict.OK
     assert only(check_gpu_count(FakeHost(tree(GPUS[:7])), 8, "amd")).reason == "GpuCountMismatch"
 
 
+@pytest.mark.thorough
 def test_what_the_vendor_does_not_tell_is_skipped():
     host = FakeHost(tree())
 
@@ -117,6 +120,7 @@ def test_what_the_vendor_does_not_tell_is_skipped():
     assert check_nvlink_status(host)[0].verdict is Verdict.SKIP
 
 
+@pytest.mark.thorough
 def test_a_gpu_without_its_driver_is_missing():
     host = FakeHost(tree())
     host.remove(f"/sys/bus/pci/devices/{GPUS[3]}/driver")
@@ -125,6 +129,7 @@ def test_a_gpu_without_its_driver_is_missing():
     assert only(check_gpu_lost(host)).target == GPUS[3]
 
 
+@pytest.mark.thorough
 def test_a_driver_that_is_not_loaded():
     files = {path: text for path, text in tree().items() if not path.startswith("/sys/module")}
 
@@ -135,6 +140,7 @@ def test_a_driver_that_is_not_loaded():
     )  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_a_gpu_the_compute_driver_does_not_show_is_critical():
     files = {path: text for path, text in tree().items() if not path.startswith(f"{KFD}/4/")}
 
@@ -143,6 +149,7 @@ def test_a_gpu_the_compute_driver_does_not_show_is_critical():
     assert (outcome.verdict, outcome.reason) == (Verdict.CRIT, "GpuFailed")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("block", "text", "reason"),
     [
@@ -157,6 +164,7 @@ def test_ras_counts(block, text, reason):
     assert (only(check_gpu_ecc(host)).reason, only(check_gpu_ecc(host)).target) == (reason, "gpu2")
 
 
+@pytest.mark.thorough
 def test_bad_pages():
     pages = "0x027f5d43 : 0x00001000 : R\n0x027f5d4b : 0x00001000 : P\n"
     host = FakeHost({**tree(), f"/sys/bus/pci/devices/{GPUS[1]}/ras/gpu_vram_bad_pages": pages})
@@ -164,6 +172,7 @@ def test_bad_pages():
     assert only(check_gpu_retired_pages(host)).reason == "GpuRetiredPagePending"
 
 
+@pytest.mark.thorough
 def test_a_missing_xgmi_link():
     host = FakeHost(tree())
     host.remove(f"{KFD}/1/io_links/4/properties")  # from the first GPU to the fifth
@@ -174,6 +183,7 @@ def test_a_missing_xgmi_link():
     assert only(check_gpu_links(host)).reason == "LinkDown"
 
 
+@pytest.mark.thorough
 def test_a_gpu_that_did_not_join_the_hive():
     """It has no hive and no links of its own, which must not pass for a GPU that has no XGMI."""
     files = {path: text for path, text in tree().items() if not path.startswith(f"{KFD}/3/io_links")}
@@ -185,6 +195,7 @@ def test_a_gpu_that_did_not_join_the_hive():
     assert "0 of 7 up" in outcome.message
 
 
+@pytest.mark.thorough
 def test_gpus_without_xgmi_are_skipped():
     files = tree()
     for place in range(8):
@@ -193,12 +204,14 @@ def test_gpus_without_xgmi_are_skipped():
     assert check_gpu_xgmi(FakeHost(files))[0].verdict is Verdict.SKIP
 
 
+@pytest.mark.thorough
 def test_gpus_of_a_hive_joined_by_pcie_only():
     host = FakeHost({**tree(), f"{KFD}/1/io_links/4/properties": "type 2\nnode_from 1\nnode_to 5\n"})
 
     assert only(check_gpu_xgmi(host)).target == "gpu0"
 
 
+@pytest.mark.thorough
 def test_xgmi_errors():
     path = f"/sys/bus/pci/devices/{GPUS[6]}/ras/xgmi_wafl_err_count"
     assert only(check_gpu_xgmi(FakeHost({**tree(), path: "ue: 1\nce: 0\n"}))).verdict is Verdict.CRIT
@@ -207,6 +220,7 @@ def test_xgmi_errors():
     assert not bad(check_gpu_xgmi(corrected, corrected=3))
 
 
+@pytest.mark.thorough
 def test_the_file_that_reading_clears_is_left_alone():
     host = FakeHost({**tree(), f"/sys/bus/pci/devices/{GPUS[0]}/xgmi_error": "2\n"})
     read = []
@@ -218,6 +232,7 @@ def test_the_file_that_reading_clears_is_left_alone():
     assert not [path for path in read if path.endswith("xgmi_error")]
 
 
+@pytest.mark.thorough
 def test_heat_power_and_link():
     base = f"/sys/bus/pci/devices/{GPUS[7]}"
     hot = FakeHost({**tree(), f"{base}/hwmon/hwmon11/temp3_input": "105000\n"})
@@ -247,6 +262,7 @@ def test_throttling_by_the_share_of_the_last_minute(form, counter, reason):
     assert [(o.reason, o.target) for o in found] == ([(reason, "gpu1")] if reason else [])
 
 
+@pytest.mark.thorough
 def test_throttling_of_an_mi200_is_a_state():
     data = bytearray(120)
     data[0:4] = struct.pack("<HBB", 120, 1, 3)

@@ -40,6 +40,7 @@ def test_configuration_space(data):
     acs.parse_port(data)
 
 
+@pytest.mark.thorough
 @given(st.text(max_size=200) | NEAR_SEL.map("".join))
 def test_texts(text):
     for parse in (bmc.parse_sensors, bmc.parse_events, buddyinfo.parse_buddyinfo, buddyinfo.parse_unmovable,

@@ -91,6 +91,7 @@ def test_damaged_memory_is_no_crash_and_no_growth():
         assert grow(host, 240, at=10 * DAY, window=DAY) == 24
 
 
+@pytest.mark.thorough
 def test_memory_stays_small_however_often_it_runs():
     host = host_at(0)
     for minute in range(3000):

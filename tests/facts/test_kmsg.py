@@ -155,6 +155,7 @@ def test_times_are_on_the_wall():
     assert record.when == host.time() - host.monotonic() + 3
 
 
+@pytest.mark.thorough
 def test_the_real_kernel_log_gives_a_line_once():
     need("/dev/kmsg", os.geteuid() == 0 and os.access("/dev/kmsg", os.R_OK | os.W_OK), "it needs root")
     host = Host()

@@ -1,3 +1,4 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,6 +54,7 @@ def escape(text):
     return "".join(f"\\{ord(c):03o}" if c in " \t\n\\" else c for c in text)
 
 
+@pytest.mark.thorough
 @given(st.lists(st.tuples(*[st.text(st.characters(exclude_categories=["Cs"]), min_size=1)] * 4)))
 def test_what_the_kernel_escapes_comes_back(fields):
     text = "".join(" ".join(escape(field) for field in mount) + " 0 0\n" for mount in fields)

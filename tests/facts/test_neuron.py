@@ -76,6 +76,7 @@ def test_a_healthy_node_passes(check):
     assert {outcome.verdict for outcome in found} == {Verdict.OK}
 
 
+@pytest.mark.thorough
 def test_the_count():
     assert check_gpu_count(host(), 16).verdict is Verdict.OK
     outcome = only(check_gpu_count(host(tree(15), listing(count=15)), 16))
@@ -113,6 +114,7 @@ def test_hardware_errors_of_a_core():
     assert "core1_hw_error 2" in outcome.message
 
 
+@pytest.mark.thorough
 def test_links_whose_state_is_not_told_are_never_called_up():
     assert check_gpu_links(host())[0].verdict is Verdict.SKIP
     assert check_gpu_links(host(), 4)[0].verdict is Verdict.SKIP

@@ -33,6 +33,7 @@ def test_name_with_blanks_and_parentheses_ends_at_the_last_one():
     assert not found.kernel_thread
 
 
+@pytest.mark.thorough
 @given(st.text(max_size=300))
 def test_stat_parser_raises_nothing_but_value_error(text):
     try:

@@ -124,6 +124,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.thorough
 @given(st.dictionaries(st.sampled_from(sorted(GOOD)), json_values), json_values, json_values)
 def test_whatever_a_node_sends_is_a_clean_report_or_trouble(changed, verdict, number):
     result = {**GOOD["results"][0], "message": str(verdict), "elapsed": number, "evidence": [str(number)],

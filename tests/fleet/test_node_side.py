@@ -52,6 +52,7 @@ def trouble(asked: node_session.SweepTask, node: Node = NODE) -> Trouble:
     return found.value
 
 
+@pytest.mark.thorough
 def test_what_is_sent_is_kept_for_this_user_alone_and_sent_once(tmp_path):
     first, second = ask(task(tmp_path / "kept")), ask(task(tmp_path / "kept"))
     assert first.pushed == len(ECHO.blob)
@@ -66,6 +67,7 @@ def test_the_check_is_told_the_node_s_name_and_its_deadline(tmp_path):
     assert "/usr/sbin" in path.split(":")  # a login that is not a shell has no sbin on its path
 
 
+@pytest.mark.thorough
 def test_a_bundle_that_was_changed_on_the_node_is_sent_again(tmp_path):
     ask(task(tmp_path / "kept"))
     kept = tmp_path / "kept" / ECHO.digest / "nhc.pyz"
@@ -77,6 +79,7 @@ def test_a_bundle_that_was_changed_on_the_node_is_sent_again(tmp_path):
     assert ask(task(tmp_path / "kept")).pushed
 
 
+@pytest.mark.thorough
 def test_a_directory_that_others_can_write_to_is_refused(tmp_path):
     open_parent = tmp_path / "open"
     open_parent.mkdir()
@@ -107,6 +110,7 @@ def test_a_name_that_leaves_its_directory_is_refused(tmp_path):
     assert not (tmp_path / "kept" / "escaped").exists()
 
 
+@pytest.mark.thorough
 def test_old_bundles_go(tmp_path):
     for number in range(12):
         ask(task(tmp_path / "kept", archive(f"print({number})")))
@@ -115,6 +119,7 @@ def test_old_bundles_go(tmp_path):
     assert (tmp_path / "kept" / archive("print(11)").digest).is_dir()
 
 
+@pytest.mark.thorough
 def test_a_python_that_is_too_old_names_one_that_is_not(tmp_path):
     """A python3 that says it is 3.6 is asked once, and the newer one beside it does the work."""
     bin_directory = tmp_path / "bin"
@@ -140,6 +145,7 @@ def test_a_python_that_is_too_old_names_one_that_is_not(tmp_path):
     assert (found.reason, "3.6.8" in found.message) == ("OldPython", True)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("version", "how"), [("SAME", "installed"), ("0.0.1", "pushed")])
 def test_the_node_s_own_nhc_is_used_where_it_is_the_same_version(tmp_path, version, how):
     from nhc import __version__
@@ -199,6 +205,7 @@ def test_neither_the_program_nor_a_password_is_an_argument(tmp_path):
     assert "!" not in command
 
 
+@pytest.mark.thorough
 def test_two_sweeps_that_push_at_once_both_get_their_report(tmp_path):
     import threading
 

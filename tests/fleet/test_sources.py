@@ -31,6 +31,7 @@ def test_node_sets_add_up_less_what_is_excluded():
     assert names(sets=("gpu[01-03]", "login,gpu02"), exclude=("gpu01",)) == ["gpu02", "gpu03", "login"]
 
 
+@pytest.mark.thorough
 def test_set_operators_and_groups_are_clustershell_s(tmp_path, monkeypatch):
     groups = tmp_path / "clustershell" / "groups.conf.d"
     groups.mkdir(parents=True)

@@ -114,6 +114,7 @@ def test_what_openssh_refuses_is_refused_in_one_line(tmp_path):
     assert Path(file).exists()
 
 
+@pytest.mark.thorough
 def test_a_sweep_loads_no_invoke_and_a_match_exec_reads_nothing_of_its_input(tmp_path):
     file = tmp_path / "config"
     file.write_text('Match exec "cat; test %h = gpu1"\n  Port 2230\n')

@@ -35,6 +35,7 @@ def test_generated_inputs_hold(name):
     holds()
 
 
+@pytest.mark.thorough
 def test_a_failure_is_found_and_made_small(monkeypatch):
     """The kit itself: a target that refuses a digit is told by one digit, the same for the same seed."""
 

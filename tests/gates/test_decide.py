@@ -64,6 +64,7 @@ def test_work_comes_in_only_by_a_verdict_a_person_or_the_policy(rules: GateRules
         assert record.state.lets_in
 
 
+@pytest.mark.thorough
 @given(RULES, SEEN)
 def test_a_verdict_of_another_boot_or_another_machine_opens_nothing(rules: GateRules, seen: GateView) -> None:
     if seen.record is None or decide(rules, seen).step not in OPENS:

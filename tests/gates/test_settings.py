@@ -91,6 +91,7 @@ ANY = st.recursive(
 )
 
 
+@pytest.mark.thorough
 @given(st.one_of(st.text(), ANY.map(json.dumps)))
 def test_what_is_no_record_is_one_line(text: str) -> None:
     with pytest.raises(BadRecord, match=r"gate\.json"):

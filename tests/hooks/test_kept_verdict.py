@@ -14,6 +14,8 @@ from nhc.state.store import State
 from tests.support.require import need
 from tests.support.run import ROOT
 
+pytestmark = pytest.mark.thorough
+
 WRAPPER = (ROOT / "adapters/slurm/prolog.sh").read_text()
 
 
@@ -217,7 +219,6 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("what", CHANGES)
-@pytest.mark.thorough
 def test_the_full_way_takes_no_report_of_another_configuration(node, what):
     marked(node)
     CHANGES[what](node)

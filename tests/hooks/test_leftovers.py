@@ -92,6 +92,7 @@ def proof_of(uid, used):
     return host
 
 
+@pytest.mark.thorough
 def test_memory_of_nhcs_own_proof_is_not_the_jobs():
     def used(_argv, _stdin):
         """The proof ends a moment after it was seen."""
@@ -179,6 +180,7 @@ def sleeper(ignoring_term=False):
     return process
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("ignoring_term", [False, True])
 def test_a_process_is_ended_even_if_it_ignores_sigterm(ignoring_term):
     with sleeper(ignoring_term) as process:
@@ -197,6 +199,7 @@ def test_a_later_process_of_the_same_pid_is_not_signalled():
         process.kill()
 
 
+@pytest.mark.thorough
 def test_what_survives_is_reported():
     with sleeper() as process:
         left = leftovers.process(Host(), str(process.pid), os.getuid(), "7")

@@ -34,6 +34,7 @@ def runs(place):
     return (place / "runs").exists()
 
 
+@pytest.mark.thorough
 def test_a_node_that_passes_lets_the_job_in(suite):
     found = judged(suite)
     assert found.verdict is Verdict.OK
@@ -42,6 +43,7 @@ def test_a_node_that_passes_lets_the_job_in(suite):
     assert result.outcome.metrics[0].name == "host_triad"
 
 
+@pytest.mark.thorough
 def test_a_slow_node_is_refused(suite):
     (suite / "slow").touch()
     assert judged(suite).verdict is Verdict.CRIT
@@ -64,6 +66,7 @@ def test_a_prolog_that_refuses_already_runs_no_suite(suite):
     assert not runs(suite)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "settings",
     [{"NHC_PROLOG_SUITE": "nowhere"}, {"NHC_PROLOG_SUITE_TIME": "soon"}, {"NHC_PROLOG_SUITE_TIME": "10m"},

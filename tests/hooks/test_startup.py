@@ -58,6 +58,7 @@ def prolog(directory):
     return int(status), set(modules)
 
 
+@pytest.mark.thorough
 def test_a_healthy_prolog_loads_nothing_that_acts(tmp_path):
     (tmp_path / "nhc.conf").write_text("* || check_file_test -d /\n")
     settle(tmp_path / "nhc.conf")

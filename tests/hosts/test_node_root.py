@@ -77,12 +77,14 @@ def test_mounts_are_the_node_s_also_those_made_later(node: Node, judge: Any) -> 
     assert [result["verdict"] for result in found.results if result["check"] == "check_fs_mount_rw"] == ["OK", "OK"]
 
 
+@pytest.mark.thorough
 def test_a_file_system_that_only_the_container_has_is_no_file_system_of_the_node(judge: Any) -> None:
     found = judge("* || check_fs_mount /host\n* || check_file_test -e /etc/only-in-the-container\n")
     assert found.verdict("check_fs_mount") == "CRIT"
     assert found.verdict("check_file_test") == "CRIT"
 
 
+@pytest.mark.thorough
 def test_a_mount_made_after_the_container_needs_no_propagation(node: Node, tmp_path: Path) -> None:
     new = node.scratch / "new"
     checks = f"* || check_file_test -e {new}/there\n* || check_fs_mount {new}\n"
@@ -95,11 +97,13 @@ def test_a_mount_made_after_the_container_needs_no_propagation(node: Node, tmp_p
         assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.thorough
 def test_a_mount_that_the_node_made_read_only_is(node: Node, judge: Any) -> None:
     node.sh(f"mkdir {node.scratch}/ro && mount -t tmpfs ro {node.scratch}/ro && mount -o remount,ro {node.scratch}/ro")
     assert judge(f"* || check_fs_mount_rw {node.scratch}/ro\n").verdict("check_fs_mount_rw") == "CRIT"
 
 
+@pytest.mark.thorough
 def test_names_are_the_node_s(node: Node, judge: Any) -> None:
     node.sh(f"touch {node.scratch}/owned && chown 4711 {node.scratch}/owned")
 
@@ -109,11 +113,13 @@ def test_names_are_the_node_s(node: Node, judge: Any) -> None:
     assert found.verdict("check_file_stat") == "OK"
 
 
+@pytest.mark.thorough
 def test_processes_are_the_node_s(judge: Any) -> None:
     found = judge("* || check_ps_service -f 'sleep 3600' sleep\n* || check_ps_daemon no-such-daemon\n")
     assert found.verdict("check_ps_daemon") == "CRIT"
 
 
+@pytest.mark.thorough
 def test_links_are_followed_as_the_node_means_them(node: Node, judge: Any) -> None:
     """An absolute link read from the container would lead to a file of the container's."""
     node.sh(f"echo of-the-node > {node.scratch}/target; ln -s {node.scratch}/target {node.scratch}/link; "
@@ -126,6 +132,7 @@ def test_links_are_followed_as_the_node_means_them(node: Node, judge: Any) -> No
     assert found.verdict("check_file_test") == "CRIT"
 
 
+@pytest.mark.thorough
 def test_lines_of_shell_and_programs_run_on_the_node(node: Node, judge: Any) -> None:
     node.sh(f"echo node > {node.scratch}/marker; printf '#!/bin/sh\\nfindmnt -no OPTIONS / | grep -q rw\\n' > "
             f"{node.scratch}/program; chmod +x {node.scratch}/program")  # fmt: skip
@@ -138,6 +145,7 @@ def test_lines_of_shell_and_programs_run_on_the_node(node: Node, judge: Any) -> 
     assert found.of("nhc")["reason"] == "CommandMissing"
 
 
+@pytest.mark.thorough
 def test_a_site_s_script_that_lies_in_the_container_alone_runs_on_the_node(node: Node, judge: Any) -> None:
     node.sh(f"echo scripted > {node.scratch}/seen")
     script = f'check_site() {{ [[ "$(<{node.scratch}/seen)" == "$1" ]] || {{ die 1 "not seen"; return 1; }}; }}\n'
@@ -159,12 +167,14 @@ def test_a_hung_command_on_the_node_is_ended_with_all_that_it_started(node: Node
     until(lambda: node.run("pgrep", "-f", "sleep 424[23]", check=False).stdout == "")
 
 
+@pytest.mark.thorough
 def test_a_command_that_cannot_be_executed_is_unknown(node: Node, judge: Any) -> None:
     node.sh(f"echo '#!/no/such/interpreter' > {node.scratch}/broken; chmod +x {node.scratch}/broken")
     found = judge(f"* || {node.scratch}/broken\n")
     assert found.of("broken")["reason"] == "CommandUnusable"
 
 
+@pytest.mark.thorough
 def test_the_container_s_libraries_stay_out_of_the_node_s_programs(node: Node, tmp_path: Path) -> None:
     checks = f'* || [[ -z "$LD_LIBRARY_PATH$PYTHONPATH" ]]\n* || sh -c \'[ -z "$LD_LIBRARY_PATH" ]\' {node.name}\n'
     with pod.container(node, tmp_path / "pod", ["nhc", "check", "local", "--all", "--profile", "none"],
@@ -186,6 +196,7 @@ def test_where_the_node_s_namespace_cannot_be_entered_commands_run_below_its_roo
     assert host.system._enter[0].endswith("chroot")
 
 
+@pytest.mark.thorough
 def test_a_path_leads_where_it_would_with_that_root(tmp_path: Path) -> None:
     """Every path of four names, against the answer of a process that has this root."""
     possible()
@@ -211,6 +222,7 @@ def test_links_that_go_round_end_and_lead_nowhere_else(tmp_path: Path) -> None:
     assert container_paths.resolve(str(tmp_path), "/one", follow=False) == "/one"
 
 
+@pytest.mark.thorough
 def test_a_directory_that_is_no_node_s_root_is_refused(tmp_path: Path) -> None:
     for root in (tmp_path, tmp_path / "missing"):
         with pytest.raises(BadRoot, match=str(root)):
@@ -223,6 +235,7 @@ def test_a_directory_that_is_no_node_s_root_is_refused(tmp_path: Path) -> None:
     assert "NHC_ROOT" in done.stderr
 
 
+@pytest.mark.thorough
 def test_a_report_of_another_root_is_no_fresh_answer(tmp_path: Path) -> None:
     """`--max-age` must not answer for the node what was found of the container."""
     config = tmp_path / "nhc.conf"
@@ -293,6 +306,7 @@ def test_a_container_judges_as_the_node_itself_does(node: Node, judge: Any, tmp_
     assert {verdict for _line, verdict, *_rest in expected} >= {"OK", "CRIT"}
 
 
+@pytest.mark.thorough
 def test_a_container_that_shares_little_with_its_node_still_judges_the_node(node: Node, tmp_path: Path) -> None:
     """Host name, sockets and processes are the node's without hostNetwork, too."""
     with socket.socket() as listener:
@@ -306,6 +320,7 @@ def test_a_container_that_shares_little_with_its_node_still_judges_the_node(node
             assert "simnode: OK: 2 " in container.said()
 
 
+@pytest.mark.thorough
 def test_without_the_right_to_enter_the_node_commands_run_below_its_root(node: Node, tmp_path: Path) -> None:
     node.sh(f"echo seen > {node.scratch}/below; mkdir {node.scratch}/small; "
             f"mount -t tmpfs -o size=1m small {node.scratch}/small")  # fmt: skip
@@ -321,6 +336,7 @@ def test_without_the_right_to_enter_the_node_commands_run_below_its_root(node: N
         assert "simnode: OK: 4 " in container.said()
 
 
+@pytest.mark.thorough
 def test_without_that_right_and_without_the_node_s_network_its_name_is_its_file_s(node: Node, tmp_path: Path) -> None:
     script = "hostname pod-1; exec setpriv --bounding-set -sys_ptrace nhc check local --all"
     apart = ["unshare", "--uts", "--net", "sh", "-c", script]

@@ -22,6 +22,7 @@ from tests.support.run import nhc
 NODES = sorted(path.parent for path in (Path(__file__).parents[1] / "nodes").glob("*/machine.json"))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("node", NODES, ids=lambda path: path.name)
 def test_a_recorded_machine_gives_its_golden_report(node):
     golden = json.loads((node / "report.json").read_text())
@@ -30,6 +31,7 @@ def test_a_recorded_machine_gives_its_golden_report(node):
     assert report == golden
 
 
+@pytest.mark.thorough
 def test_a_healthy_machine_passes_the_quick_suite_on_its_first_day():
     """A real H100, and tools as they printed: it was convicted by the best figures of other machines and tools."""
     done = nhc("replay", str(Path(__file__).parents[1] / "nodes" / "h100-deep-quick"))
@@ -69,6 +71,7 @@ def test_a_deep_recording_replays_although_free_memory_changed_meanwhile(tmp_pat
     assert judged_line(again, line) == [recorded]
 
 
+@pytest.mark.thorough
 def test_the_lost_gpu_is_found_by_each_witness():
     report = judge(str(Path(__file__).parents[1] / "nodes" / "h100-xid79"))
     found = {result.check for result in report.failures()}
@@ -91,6 +94,7 @@ def config(tmp_path):
     return path
 
 
+@pytest.mark.thorough
 def test_record_then_replay_gives_the_same_verdicts(config, tmp_path):
     kept = tmp_path / "kept"
     done = nhc("record", kept, "-c", config, state=tmp_path / "state")
@@ -114,6 +118,7 @@ def test_record_then_replay_gives_the_same_verdicts(config, tmp_path):
     assert (done.returncode, done.stdout) == (0, "")
 
 
+@pytest.mark.thorough
 def test_a_recording_names_nobody_and_replays_the_same(tmp_path):
     config = tmp_path / "nhc.conf"
     config.write_text(
@@ -134,6 +139,7 @@ def test_a_recording_names_nobody_and_replays_the_same(tmp_path):
         assert ("password hush" in content or '"hush"' in content) == bool(raw)
 
 
+@pytest.mark.thorough
 def test_a_recording_holds_the_lines_of_the_nodes_type(config, tmp_path):
     profile = tmp_path / "type.conf"
     profile.write_text("# A type\n* || check_hw_physmem 900TB 900TB\n* || check_hw_mem_free 2k\n")
@@ -145,6 +151,7 @@ def test_a_recording_holds_the_lines_of_the_nodes_type(config, tmp_path):
     assert nhc("replay", "--compare", tmp_path / "kept", state=tmp_path / "state").returncode == 0
 
 
+@pytest.mark.thorough
 def test_replay_judges_by_another_configuration(config, tmp_path):
     kept = tmp_path / "kept"
     nhc("record", kept, "-c", config, state=tmp_path / "state")
@@ -155,6 +162,7 @@ def test_replay_judges_by_another_configuration(config, tmp_path):
     assert len(json.loads(done.stdout)["results"]) == 1
 
 
+@pytest.mark.thorough
 def test_a_changed_file_shows_as_a_difference(config, tmp_path):
     kept = tmp_path / "kept"
     nhc("record", kept, "-c", config, state=tmp_path / "state")
@@ -167,6 +175,7 @@ def test_a_changed_file_shows_as_a_difference(config, tmp_path):
     assert "-> CRIT" in done.stdout
 
 
+@pytest.mark.thorough
 def test_a_directory_in_use_is_not_written_into(config, tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "precious").write_text("data")
@@ -176,12 +185,14 @@ def test_a_directory_in_use_is_not_written_into(config, tmp_path):
     assert (tmp_path / "full" / "precious").read_text() == "data"
 
 
+@pytest.mark.thorough
 def test_a_profile_that_there_is_not_is_one_clear_line(config, tmp_path):
     done = nhc("record", tmp_path / "kept", "-c", config, "--profile", "nosuch")
     assert done.returncode == 2
     assert "--profile: there is no profile 'nosuch'" in done.stderr
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
@@ -217,6 +228,7 @@ def test_differences_name_the_check_and_both_verdicts():
     assert line.endswith("-> no result")
 
 
+@pytest.mark.thorough
 def test_a_recording_keeps_what_the_node_remembers_of_a_log_that_was_rotated(tmp_path):
     log, config = tmp_path / "dmesg", tmp_path / "nhc.conf"
     config.write_text(f"* || check_kmsg --source dmesg={log}\n")

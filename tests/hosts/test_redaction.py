@@ -27,6 +27,7 @@ def redactor(*texts, host="gpu017.hpc.example.edu", users=(), path=""):
     return made
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("node", NODES, ids=lambda path: path.name)
 def test_a_redacted_machine_gives_the_same_verdicts(node, tmp_path):
     kept = shutil.copytree(node, tmp_path / "kept")

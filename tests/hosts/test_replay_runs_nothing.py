@@ -94,11 +94,13 @@ def test_a_hostile_recording_starts_nothing(hostile, tmp_path):
         assert reasons.count("TargetUndecided") >= 3
 
 
+@pytest.mark.thorough
 def test_every_recorded_machine_is_judged_under_the_lock():
     done = locked_down("replay", "--compare", KEPT)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+@pytest.mark.thorough
 def test_a_shell_line_gives_its_recorded_outcome(tmp_path):
     """What a shell made of a line on the node comes back word for word, without its secrets, and is not run again."""
     count, secret = tmp_path / "count", tmp_path / "secret"
@@ -131,6 +133,7 @@ def test_no_path_leads_out_of_the_recorded_tree(path):
     assert os.path.realpath(host.path(path)).startswith(str(KEPT / "root"))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("damage", "said"),
     [

@@ -106,6 +106,7 @@ def test_kubernetes_takes_an_affinity(fleet):
     assert terms[0]["matchExpressions"][0]["values"] == ["n5", "n6"]
 
 
+@pytest.mark.thorough
 def test_a_store_that_is_not_there_is_one_line(tmp_path):
     done = nhc("job", "nodes", "-n", "2", "--store", f"sqlite:///{tmp_path}/none.db")
     assert (done.returncode, len(done.stderr.splitlines())) == (3, 1)

@@ -52,6 +52,7 @@ def test_the_restart_is_written_before_the_job_is_touched(world):
     assert seen == [("hold", "job.hold"), ("release", "job.releasing")]
 
 
+@pytest.mark.thorough
 def test_an_exit_on_healthy_nodes_is_left_alone_and_said_once(world):
     body = world.submit()
     world.rounds(1)
@@ -78,6 +79,7 @@ def test_an_exit_beside_a_critical_problem_is_the_infrastructures(world):
     assert restarts(world)[0].why == "n1: GpuLost: gone"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("cause", "final"), [(LossCause.LIMIT, "over its memory"), (LossCause.CANCELLED, "by its user")]
 )
@@ -91,6 +93,7 @@ def test_what_the_job_or_its_user_did_is_no_fault_of_a_node(world, cause, final)
     assert world.acts == []
 
 
+@pytest.mark.thorough
 def test_a_problem_long_after_the_failure_or_of_another_node_counts_for_nothing(world):
     body = world.submit()
     world.rounds(1)
@@ -103,6 +106,7 @@ def test_a_problem_long_after_the_failure_or_of_another_node_counts_for_nothing(
     assert world.acts == []
 
 
+@pytest.mark.thorough
 def test_a_check_that_the_settings_ignore_is_no_evidence(store):
     world = World(store, settings=SETTINGS.replace('window = "3m"', 'window = "3m"\nignore = ["check_fs_*"]'))
     body = world.submit()
@@ -114,6 +118,7 @@ def test_a_check_that_the_settings_ignore_is_no_evidence(store):
     assert world.acts == []
 
 
+@pytest.mark.thorough
 def test_a_restart_waits_until_enough_healthy_nodes_exist(world):
     body = world.submit(wants=3)
     world.rounds(1)
@@ -147,6 +152,7 @@ def test_a_kind_that_cannot_be_kept_off_nodes_waits_until_they_are_out_of_servic
     assert body.nodes == ("n1", "n2")
 
 
+@pytest.mark.thorough
 def test_the_limit_holds_and_is_said_once(world):
     body = world.submit(wants=1, max_restarts=1)
     world.rounds(1)
@@ -283,6 +289,7 @@ def test_a_hold_on_the_fleet_keeps_restarts_from_beginning_and_from_ending(world
     assert body.phase is Phase.RUNNING
 
 
+@pytest.mark.thorough
 def test_the_rate_of_the_fleet_holds(store):
     world = World(store, count=40, settings=SETTINGS.replace("1000 per 1h", "2 per 1h"))
     bodies = [world.submit(f"j{number}", wants=1) for number in range(5)]
@@ -319,6 +326,7 @@ def test_a_job_that_ended_before_anybody_watched_it_is_not_taken_up(world):
     assert world.acts == []
 
 
+@pytest.mark.thorough
 def test_a_refused_call_is_tried_until_patience_ends(world):
     body = world.submit()
     world.rounds(1)
@@ -348,6 +356,7 @@ def test_a_scheduler_that_is_away_is_said_and_nothing_follows_from_it(world):
     assert body.phase is Phase.RUNNING
 
 
+@pytest.mark.thorough
 def test_a_running_job_on_a_faulty_node_is_left_unless_the_settings_say_otherwise(store):
     world = World(store, settings=SETTINGS.replace('window = "3m"', 'window = "3m"\nrunning = "5m"'))
     body = world.submit()
@@ -388,6 +397,7 @@ def test_a_call_may_not_take_so_long_that_it_is_sent_again_while_it_is_under_way
         parse(SETTINGS + '\n[controllers.late]\ntype = "slurm"\ntimeout = "90s"\n')
 
 
+@pytest.mark.thorough
 def test_after_the_clock_was_set_forward_the_rate_of_the_fleet_still_holds(store):
     world = World(store, count=40, settings=SETTINGS.replace("1000 per 1h", "2 per 1h"))
     bodies = [world.submit(f"j{number}", wants=1) for number in range(5)]
@@ -404,6 +414,7 @@ def test_after_the_clock_was_set_forward_the_rate_of_the_fleet_still_holds(store
     assert len({act.job for act in world.acts}) == 4
 
 
+@pytest.mark.thorough
 def test_a_clock_that_was_set_makes_no_cooldown_shorter(store):
     world = World(store, settings=SETTINGS.replace('cooldown = "0s"', 'cooldown = "10m"'))
     assert world.settings.limits.cooldown == 600.0

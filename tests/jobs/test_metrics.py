@@ -1,5 +1,7 @@
 """The metrics of `nhc job run`: what the store holds and what the last round did, without a name of a job or a node."""
 
+import pytest
+
 from nhc.jobs import metrics
 from nhc.ports.jobs import LossCause
 from nhc.store import jobs
@@ -11,6 +13,7 @@ def page(world, totals):
     return metrics.render(world.store, done, totals, True).splitlines()
 
 
+@pytest.mark.thorough
 def test_a_restart_is_counted_from_its_hold_to_its_end(world):
     totals = metrics.JobTotals()
     body = world.submit("secret-name", wants=3)

@@ -113,6 +113,7 @@ def mails(world):
         return [json.loads(one.content) for one in outbox.waiting(connection, outbox.OWNERS)]
 
 
+@pytest.mark.thorough
 def test_the_owner_gets_one_mail_for_a_run_that_its_node_failed_and_none_for_a_guess(store):
     world = Recorded(store, settings=f'{SETTINGS}\n[owners]\nmail-domains = ["example.org"]\n')
     world.mail = "ann"
@@ -166,6 +167,7 @@ def test_a_guess_is_not_mailed():
     ]  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_logs_that_decide_nothing_are_read_for_a_few_jobs_a_round(recorded):
     bodies = [recorded.submit(f"j{number}", wants=1) for number in range(10)]
     recorded.rounds(1)
@@ -214,6 +216,7 @@ def test_a_record_that_cannot_be_read_changes_nothing(recorded):
     assert body.phase is Phase.RUNNING
 
 
+@pytest.mark.thorough
 def test_a_record_that_could_not_be_read_is_asked_for_again_one_a_round(recorded):
     bodies = [recorded.submit(f"j{number}", wants=1) for number in range(3)]
     recorded.rounds(1)

@@ -155,6 +155,7 @@ def as_json(value):
     return json.dumps(value).encode()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", [pickle.dumps, as_json])
 def test_who_has_not_come_to_the_collective_is_named(form):
     numbers = {rank: 57 if rank != 5 else 56 for rank in range(8)}
@@ -165,11 +166,13 @@ def test_who_has_not_come_to_the_collective_is_named(form):
     assert [one.node for one in found.suspects] == ["n3"]
 
 
+@pytest.mark.thorough
 def test_who_left_no_record_where_others_did_is_named():
     (lag,) = lags(records({rank: 57 for rank in range(8) if rank != 2}))
     assert (lag.rank, "left no flight record" in lag.why) == (2, True)
 
 
+@pytest.mark.thorough
 def test_records_that_agree_name_nobody():
     assert lags(records(dict.fromkeys(range(8), 57))) == []
     assert lags([]) == []
@@ -189,6 +192,7 @@ def test_a_pickle_that_would_run_something_is_refused(protocol):
     assert not Path("/tmp/nhc-flight-record-was-run").exists()
 
 
+@pytest.mark.thorough
 @given(st.binary(max_size=200))
 def test_whatever_a_file_holds_is_one_line(content):
     with pytest.raises(BadFlightRecord):
@@ -234,6 +238,7 @@ def test_a_record_that_cannot_be_loaded_in_time_is_refused():
         flight_record.read(content, 0, 2.0)
 
 
+@pytest.mark.thorough
 @given(st.integers(0, 400))
 def test_a_record_that_is_cut_off_is_refused(at):
     whole = pickle.dumps(a_record(0, 57))
@@ -266,6 +271,7 @@ def test_the_command_reads_a_log_and_records_and_keeps_the_order(tmp_path):
     assert "test first: nhc deep sweep -n n[1-4] --suspects n3\n" in printed.stdout
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("content", "status"),
     [("step 1 loss 2.0\nstep 2 loss 1.9\n", 0), ("hello\n", 3), ("", 3), ("step 3 loss nan\n", 1)],

@@ -131,6 +131,7 @@ CLUES = st.lists(st.builds(
 ), max_size=6)  # fmt: skip
 
 
+@pytest.mark.thorough
 @given(CLUES)
 def test_no_node_is_blamed_without_a_clue_that_names_one_and_no_cascade_is_a_cause(clues):
     verdict = decide(clues, AT)
@@ -169,6 +170,7 @@ def stamped(line, at):
     return f"{utc(at)} n1 kernel: {line}\n"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("xid", "answer", "sure", "status"),
     [
@@ -192,6 +194,7 @@ def test_the_kernels_log_decides_what_a_launch_failure_was(tmp_path, xid, answer
     assert [one["name"] for one in said["witnesses"] if not one["read"]] == ["scheduler", "checks"]
 
 
+@pytest.mark.thorough
 def test_a_rank_that_was_killed_beside_the_kernels_record_of_its_cgroup_is_the_memory_limits(tmp_path):
     now = time.time() - 60
     log, kern = tmp_path / "train.log", tmp_path / "n1.kern"
@@ -204,6 +207,7 @@ def test_a_rank_that_was_killed_beside_the_kernels_record_of_its_cgroup_is_the_m
     assert done.stdout.startswith("your limits (memory) (established): ContainerOom")
 
 
+@pytest.mark.thorough
 def test_a_kernel_log_may_come_on_standard_input(tmp_path):
     now = time.time() - 60
     (tmp_path / "train.log").write_text(f"{utc(now)} api.py:986] failed (exitcode: -9) local_rank: 0 (pid: 688)\n")
@@ -279,6 +283,7 @@ def test_findings_of_storage_that_several_nodes_share_are_said():
     assert said.endswith("on 2 nodes: n1, n2")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [

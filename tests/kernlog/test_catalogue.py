@@ -171,6 +171,7 @@ def test_the_record_that_firmware_kept_of_the_last_boot_is_not_news():
     assert matcher.judge("{1}[Hardware Error]: event severity: fatal").severity == "fatal"
 
 
+@pytest.mark.thorough
 def test_every_row_of_the_catalogue_can_be_used():
     import re
 

@@ -36,6 +36,7 @@ def test_a_fatal_line_stands_however_long_ago_it_was():
     assert standing(state) == {"xid/79/0000:3b:00.0": ("fatal", "reboot")}
 
 
+@pytest.mark.thorough
 def test_a_burst_is_one_finding_with_a_count():
     state = log(*[(xid(95), NOW + index / 1000) for index in range(20_000)])
     findings = current(state)

@@ -24,6 +24,7 @@ def test_live(scenario, tmp_path):
     node.stop()
 
 
+@pytest.mark.thorough
 def test_across_a_restart(scenario, tmp_path):
     lines, expected, files = scenario
     for cut in sorted({len(lines) * part // 5 for part in range(1, 5)}):

@@ -95,6 +95,7 @@ class TestLines:
             (), ("prolog", "epilog"), ("prolog", "epilog"), (),
         ]  # fmt: skip
 
+    @pytest.mark.thorough
     @given(st.text(alphabet=st.one_of(st.sampled_from("\\|# \n*'\"a"), st.characters()), max_size=60))
     def test_no_text_raises(self, text: str) -> None:
         for line in parse_text(text, "f"):
@@ -348,6 +349,7 @@ class TestFiles:
         (item,) = load_check(r"check_cmd_status 'a\\b' || true", "-e", HOST).items
         assert (item.kind, item.line, item.source) == (SHELL, r"check_cmd_status 'a\\b' || true", "-e")
 
+    @pytest.mark.thorough
     @given(st.text(max_size=60))
     def test_no_text_raises(self, text: str) -> None:
         plan(f"* || {text}")

@@ -96,6 +96,7 @@ def test_check_local_in_every_format(node):
         assert node.nhc("check", "local", "--format", form).returncode == 0, form
 
 
+@pytest.mark.thorough
 def test_a_configuration_that_is_named_has_the_variables_too(node):
     other = node.directory / "other.conf"
     other.write_text(CONFIG)
@@ -115,6 +116,7 @@ def test_config_match_check_and_show(node):
     assert variables["API_TOKEN"][0] == "(not shown)"
 
 
+@pytest.mark.thorough
 def test_the_hooks(node):
     """They print only what is wrong, and so fail where a variable or a matcher is not what it is elsewhere."""
     for name, words in (("prolog", ()), ("epilog", ()), ("healthcheck", ("LOGFILE=-",))):
@@ -163,6 +165,7 @@ def test_the_agent_and_what_changes_while_it_runs(node):
         assert agent.wait(60) == 0
 
 
+@pytest.mark.thorough
 def test_a_recording_has_no_secret_of_the_file(node):
     done = node.nhc("record", node.directory / "recording")
     assert done.returncode == 0, done.stderr
@@ -174,6 +177,7 @@ def test_a_recording_has_no_secret_of_the_file(node):
     assert [verdict for _source, verdict in results(replayed)][:2] == ["OK", "OK"]
 
 
+@pytest.mark.thorough
 def test_a_file_that_is_wrong_is_said_by_every_door(node):
     before = node.file.read_text()
     try:
@@ -187,6 +191,7 @@ def test_a_file_that_is_wrong_is_said_by_every_door(node):
         node.file.write_text(before)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -220,6 +225,7 @@ def test_a_command_that_fails_in_the_file_costs_no_variable(node, text, said):
         node.file.write_text(before)
 
 
+@pytest.mark.thorough
 def test_a_file_of_literals_costs_no_module_that_reads_a_shell(node):
     """The path before every job: see tests/support/startup.py."""
     config = node.directory / "quick.conf"

@@ -57,6 +57,7 @@ def test_some_of_them_do_need_to_be_cut():
             Targets().applies(NAME, pattern)
 
 
+@pytest.mark.thorough
 @given(st.text("ab", max_size=8), st.sampled_from(["/^(ab?)+$/", "/(a|b)*b{2}a*b*a*/", "*a*b*a*b*", "+(ab|a)"]))
 def test_what_looks_as_if_it_could_take_long_is_answered_alike(name, pattern):
     assert may_take_long(pattern, name)
@@ -183,6 +184,7 @@ def test_groups_and_set_operators_are_matched(groups):
         judge.close()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("target", "named"),
     [("{@site:nosuch}", "@site:nosuch"), ("{gpu01,@site:nosuch}", "@site:nosuch"), ("!{@site:nosuch}", "@site:nosuch"),
@@ -226,6 +228,7 @@ def test_a_range_by_mistake_takes_no_gigabytes(groups):
         Targets().applies("n5", "{n[0-9999999]!n[3]}")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("target", ["{@nosuch:rack1}", "{@broken:rack1}"])
 def test_a_source_that_fails_is_that_lines_unknown(groups, tmp_path, target):
     (tmp_path / "nhc.conf").write_text(f"{target} || check_fs_mount /no\n* || check_fs_mount /\n")
@@ -237,6 +240,7 @@ def test_a_source_that_fails_is_that_lines_unknown(groups, tmp_path, target):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.thorough
 def test_a_site_s_matcher_that_hangs_or_is_not_there_is_its_lines_unknown(tmp_path, monkeypatch):
     from nhc.language import external_matcher
 
@@ -251,6 +255,7 @@ def test_a_site_s_matcher_that_hangs_or_is_not_there_is_its_lines_unknown(tmp_pa
     assert Targets().applies("n2", "!<@rack1>", matcher)
 
 
+@pytest.mark.thorough
 def test_all_commands_of_matchers_share_a_time(monkeypatch):
     monkeypatch.setattr(targets, "OUTSIDE", 0.3)
     judge = Targets()

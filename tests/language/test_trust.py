@@ -107,6 +107,7 @@ def test_a_setting_allows_it(etc, mistake):
     assert (etc.parent / "ran").exists()
 
 
+@pytest.mark.thorough
 def test_a_run_that_was_allowed_allows_no_later_one(etc):
     everybody(etc)
     for words, ran in ((("NHC_ALLOW_WRITABLE_CONFIG=1",), True), ((), False)):

@@ -104,6 +104,7 @@ def files(tmp_path_factory):
     return str(directory)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("family", ["hw", "fs", "ps", "dmi", "file", "cmd"])
 def test_checks_judge_as_lbnl_nhc_does(family, files):
     host = node.host_for(family)

@@ -131,6 +131,7 @@ def test_a_problem_says_where() -> None:
     assert problem("!{n1,m[1-x]}") == ("'m[1-x]': '1-x' is not a range of numbers such as 01-99", 6)
 
 
+@pytest.mark.thorough
 @given(st.text(max_size=30), st.text(alphabet=st.sampled_from("a1[]{}()*?+!/\\-^$.|,:&@x09 "), max_size=20))
 @example("1" * 5000, "{n[1-9]}")
 @example("n" + "1" * 5000, "{n[1-9]}")
@@ -204,6 +205,7 @@ _LISTS = st.lists(st.one_of(_GROUPS, st.sampled_from(["login", "n5", "head.clust
 )
 
 
+@pytest.mark.thorough
 @settings(max_examples=60, deadline=None)
 @given(_LISTS, st.integers(0, 130), st.sampled_from([3, 4]))
 def test_ranges_are_clustershells(listed: str, number: int, width: int) -> None:
@@ -213,6 +215,7 @@ def test_ranges_are_clustershells(listed: str, number: int, width: int) -> None:
         assert nodeset_match(name, listed) is (name in names)
 
 
+@pytest.mark.thorough
 @settings(max_examples=80, deadline=None)
 @given(st.lists(st.builds(
     lambda prefix, number, width: f"{prefix}{number:0{width}d}",

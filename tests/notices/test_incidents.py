@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -128,6 +129,7 @@ def test_what_stands_is_repeated_and_what_forgets_is_refreshed():
     assert max(later - earlier for earlier, later in zip(at, at[1:])) <= 150
 
 
+@pytest.mark.thorough
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.sets(st.tuples(st.sampled_from("abc"), st.sampled_from(["r1", "r2", "r3", "r4", "r5"]))), max_size=40)

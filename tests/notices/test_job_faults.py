@@ -68,6 +68,7 @@ def left(store, now, *people):
             outbox.add(connection, outbox.owner_key(to), outbox.OWNERS, outbox.OWNER, json.dumps(mail), now)
 
 
+@pytest.mark.thorough
 def test_owners_get_their_mail_by_a_real_server_within_their_bounds(store, mailbox):
     now = [time.time()]
     text = OWNERS.format(port=mailbox.port) + '[jobs]\nowners = "m"\nmost-per-owner = 2\nmost-to-owners = 3\n'
@@ -105,6 +106,7 @@ def test_owners_are_written_to_by_a_channel_of_mail_alone(name):
         notices_settings.parse(text)
 
 
+@pytest.mark.thorough
 def test_a_job_that_is_given_up_is_told_of_until_it_runs_anew(store, told):
     said = "run 0.0: 3 of 3 restarts are used up (n1: GpuLost)"
     row = watched(store, told.now[0], left="limit", said=said)
@@ -117,6 +119,7 @@ def test_a_job_that_is_given_up_is_told_of_until_it_runs_anew(store, told):
     assert told(1) == []
 
 
+@pytest.mark.thorough
 def test_a_restart_that_is_held_for_too_long_is_told_of(store, told):
     row = watched(store, told.now[0])
     restart = save(store, row, begun(store, row, told.now[0]), told.now[0], jobs.HELD)
@@ -128,6 +131,7 @@ def test_a_restart_that_is_held_for_too_long_is_told_of(store, told):
     assert told(1) == [f"Resolved: JobHeld in {LLAMA}: 1 node"]
 
 
+@pytest.mark.thorough
 def test_a_restart_is_told_of_for_a_while_where_that_is_wanted(store, told):
     row = watched(store, told.now[0])
     save(store, row, begun(store, row, told.now[0]), told.now[0], jobs.ENDED, jobs.RESTARTED)
@@ -143,6 +147,7 @@ def test_a_word_that_is_none_is_a_mistake():
         notices_settings.parse('[jobs]\ntell = ["gone"]\n')
 
 
+@pytest.mark.thorough
 def test_a_job_that_failed_by_itself_is_told_of_with_its_user_and_why_where_that_is_asked_for(store, told):
     row = watched(store, told.now[0], user="ann", left="application", said="run 0.0: exit status 1")
     end = jobs.JobEnd(row.id, "0.0", "program", "supported", "your program (supported): KeyError: 'lr'", "n1", "no", "",
@@ -156,6 +161,7 @@ def test_a_job_that_failed_by_itself_is_told_of_with_its_user_and_why_where_that
     assert "another run" not in told.text
 
 
+@pytest.mark.thorough
 def test_a_job_that_somebody_else_has_taken_in_hand_has_not_failed_by_itself(store, told):
     watched(store, told.now[0], left="over", said="run 0.0: this run was restarted before, and its restart is over")
     assert told(1, 'tell = ["failed"]') == []

@@ -21,6 +21,8 @@ from tests.support.ports import free_port
 from tests.support.run import nhc
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.thorough
+
 LOST = CheckResult("check_gpu", Outcome(Verdict.CRIT, "GpuLost", "gpu3 is gone", action=Action.REBOOT))
 
 
@@ -83,7 +85,6 @@ def start():
         running.process.communicate(timeout=60)
 
 
-@pytest.mark.thorough
 def test_a_channel_that_is_away_is_seen_and_its_return_as_well(settings, receiver, start):
     receiver.default = (503, {"Retry-After": "1"}, b"")
     running = start(settings)
@@ -98,14 +99,12 @@ def test_a_channel_that_is_away_is_seen_and_its_return_as_well(settings, receive
     assert running.end()[0] == 0
 
 
-@pytest.mark.thorough
 def test_what_a_channel_refuses_is_lost(settings, receiver, start):
     receiver.default = (400, {}, b"no")
     text = start(settings).until('nhc_notices_lost_total{channel="am"} 1')
     assert 'nhc_notices_waiting{channel="am"} 0\n' in text
 
 
-@pytest.mark.thorough
 def test_of_two_over_one_store_the_second_stands_by(settings, start):
     first = start(settings)
     first.until("nhc_notices_leader 1")
@@ -116,7 +115,6 @@ def test_of_two_over_one_store_the_second_stands_by(settings, start):
     second.until("nhc_notices_leader 1")
 
 
-@pytest.mark.thorough
 def test_a_store_that_cannot_be_used_is_unhealthy(settings, tmp_path, start):
     running = start(settings)
     running.until("nhc_notices_leader 1")
@@ -133,7 +131,6 @@ def test_a_store_that_cannot_be_used_is_unhealthy(settings, tmp_path, start):
     assert "no such table: outbox" in said
 
 
-@pytest.mark.thorough
 def test_an_address_that_cannot_be_had_is_one_line(settings):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -196,6 +196,7 @@ def test_a_restart_between_the_outbox_and_the_answer_sends_again_and_loses_nothi
     assert len({headers["webhook-id"] for _, _, headers, _ in receiver.came}) == 1
 
 
+@pytest.mark.thorough
 def test_a_channel_that_is_away_holds_up_no_other(store, receiver, secret):
     fleet = Fleet(
         store,
@@ -325,6 +326,7 @@ def test_what_a_receiver_answers_is_kept_as_plain_words():
     assert len(cleaned("word " * 1000)) <= 120
 
 
+@pytest.mark.thorough
 def test_jira_has_one_issue_even_where_the_answer_is_lost(store, receiver, secret):
     issues = []
 
@@ -422,6 +424,7 @@ def test_a_real_alertmanager_has_one_alert_keeps_it_and_ends_it(store, alertmana
     assert alerts(alertmanager) == []
 
 
+@pytest.mark.thorough
 def test_a_real_mail_server_gets_one_thread(store, mailbox):
     mailbox.answers = ["451 try again"]
     fleet = Fleet(

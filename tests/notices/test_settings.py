@@ -24,6 +24,7 @@ def read(text):
     return notices_settings.parse(text, "notices.toml")
 
 
+@pytest.mark.thorough
 def test_the_example_says_what_the_defaults_are():
     found = notices_settings.load(str(ROOT / "conf" / "notices.toml.example"))
     assert found.pace == notices_settings.NoticeTiming()
@@ -75,6 +76,7 @@ def test_secrets_are_changed_one_after_the_other(secret):
     assert found.channels["a"].way.secrets == (b"new" * 8, b"old" * 8)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("words", [("run",), ("run", "--check-settings"), ("status",), ("test", "mail")])
 def test_without_settings_one_line_says_so_and_what_to_do(words):
     done = nhc("notices", *words)

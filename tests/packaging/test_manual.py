@@ -32,6 +32,7 @@ def below(table, *words):
             yield from below(inner, *words, name)
 
 
+@pytest.mark.thorough
 def test_every_command_has_a_page(made):
     wanted = {"nhc", *manpages.HOOKS, *("-".join(words) for words in below(COMMANDS, "nhc"))}
     assert {path.name for path in (made / "man1").iterdir()} == {f"{name}.1" for name in wanted}
@@ -69,10 +70,12 @@ def test_a_hooks_page_is_its_own_help(made):
     assert "-D DIR" in text
 
 
+@pytest.mark.thorough
 def test_the_same_commands_give_the_same_pages():
     assert manpages.pages(application, "1", EPOCH) == manpages.pages(application, "1", EPOCH)
 
 
+@pytest.mark.thorough
 @given(st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), max_size=40))
 def test_no_text_is_a_request(text):
     for line in manpages._line(text).splitlines():
@@ -80,6 +83,7 @@ def test_no_text_is_a_request(text):
         assert line.isascii()
 
 
+@pytest.mark.thorough
 def test_bash_completes(made):
     script = f"""
       source {made}/bash
@@ -92,6 +96,7 @@ def test_bash_completes(made):
     assert (done.stdout.split(), done.stderr) == (["approve"], "")
 
 
+@pytest.mark.thorough
 def test_fish_completes(made, tmp_path):
     need("fish", which("fish"), "apt-get install fish")
     environ = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "HOME": str(tmp_path)}

@@ -201,6 +201,7 @@ def test_a_kept_line_is_prepared_as_a_fresh_one(node):
     assert [job._replace(item=job.item._replace(declared=None)) for job in kept] == fresh
 
 
+@pytest.mark.thorough
 def test_with_a_kept_plan_the_supervisor_imports_no_check(tmp_path):
     """The workers import them, so that a library that hangs when it is imported hangs under a deadline.
 

@@ -9,6 +9,8 @@ import pytest
 
 from tests.support.run import ROOT, nhc
 
+pytestmark = pytest.mark.thorough
+
 MODULE = '''
 import sys
 from nhc.check import arg, check
@@ -86,7 +88,6 @@ def test_a_packages_check_is_one_of_ours_and_later_runs_do_not_search(site):
     assert site.judge()[0][3] == "1.0 searched=False"  # the plan was kept, and the worker imports the module
 
 
-@pytest.mark.thorough
 def test_an_upgrade_and_a_removal_are_seen(site):
     site.judge("check_site_lamp")
     site.install("1.1")
@@ -131,7 +132,6 @@ def test_one_that_cannot_be_loaded_is_unknown_with_one_line(site, module, entrie
     assert site.judge("check_site_lamp")[0][1] == "ok"
 
 
-@pytest.mark.thorough
 def test_lists_explanations_and_completion_know_it(site):
     listed = site.nhc("list", "--tag", "lamp").stdout
     assert listed == "check_site_lamp  The rack's lamp has its colour. A second sentence. [lamp-checks 1.0]\n"
@@ -212,7 +212,6 @@ source: a package
 '''
 
 
-@pytest.mark.thorough
 def test_a_package_explains_its_own_reasons_and_none_of_ours(site):
     site.install(module=MODULE + RUNBOOKS)
     told = json.loads(site.nhc("explain", "LampWrong", "--format", "json").stdout)

@@ -301,6 +301,7 @@ def test_the_type_from_a_service_to_a_profile(service, tmp_path):
     assert resolve("auto", host, ask=True).name == "azure-nd96asr_v4"
 
 
+@pytest.mark.thorough
 def test_a_service_that_hangs_is_given_up_within_its_deadline():
     import socket
 
@@ -311,6 +312,7 @@ def test_a_service_that_hangs_is_given_up_within_its_deadline():
         assert time.monotonic() - begin < 30, "it is silent for ever"
 
 
+@pytest.mark.thorough
 def test_a_service_that_trickles_is_given_up_within_its_deadline():
     import socket
 

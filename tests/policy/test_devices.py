@@ -73,6 +73,7 @@ names = st.sampled_from(["", "a", "b", "c"])
 devices = st.builds(DeviceId, names, names).filter(lambda one: one.known)
 
 
+@pytest.mark.thorough
 @given(st.lists(devices, min_size=1, max_size=6), st.randoms())
 def test_every_fault_is_counted_once(found: list[DeviceId], random):
     results = [fault(device, f"R{number}") for number, device in enumerate(found)]

@@ -34,6 +34,7 @@ def test_what_is_no_limit_is_refused(text):
         read_limit(text)
 
 
+@pytest.mark.thorough
 @given(st.text(max_size=20))
 def test_any_text_is_a_limit_and_a_rate_or_a_value_error(text):
     for read in (read_limit, read_rate):

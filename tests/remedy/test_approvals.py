@@ -38,6 +38,7 @@ def asked_for_another_device(world, controller):
     world.nodes["n1"].busy = False
 
 
+@pytest.mark.thorough
 def test_consent_to_one_device_is_none_to_another(world):
     controller = world.controller(ASKS)
     asked_for_another_device(world, controller)
@@ -57,6 +58,7 @@ def test_who_agreed_before_may_answer_the_new_question(world):
         assert len(audit.entries(connection, what="approval.approved")) == 2
 
 
+@pytest.mark.thorough
 def test_one_person_is_not_two(world):
     controller = world.controller("[approval]\nreboot = 2\nreplace = 0")
     world.fall_sick("n1")

@@ -21,6 +21,7 @@ def test_1_a_fault_that_is_told_again_and_again_stays_one_fault(world):
     assert len(all_episodes(world)) == 1
 
 
+@pytest.mark.thorough
 def test_2_a_mark_is_cleared_after_success_and_services_that_start_do_not_count(world):
     """aws/eks-node-monitoring-agent#266: never cleared after success; a race at boot set it."""
     world.fall_sick("n1")
@@ -43,6 +44,7 @@ def test_3_what_could_not_be_checked_is_never_repaired(world):
     assert (all_episodes(world), world.marked, world.sent) == ([], [], [])
 
 
+@pytest.mark.thorough
 def test_3b_an_unknown_verdict_before_the_repair_holds_it(world):
     world.fall_sick("n1")
     world.nodes["n1"].busy = True
@@ -112,6 +114,7 @@ def test_6_a_drain_that_does_not_end_is_escalated_or_forced_by_policy(world, for
         assert "work still runs" in last(world).outcome
 
 
+@pytest.mark.thorough
 def test_7_a_stalled_repair_alarms_once(world):
     """aws/karpenter-provider-aws#8629: nodes stay in disruption for days."""
     world.fall_sick("n1")
@@ -122,6 +125,7 @@ def test_7_a_stalled_repair_alarms_once(world):
     assert whats.count("episode.stalled") == 1
 
 
+@pytest.mark.thorough
 def test_8_an_event_that_is_played_again_repairs_nothing(world):
     """NVIDIA/NVSentinel#1280: a stale event that was replayed rebooted a node that had been returned."""
     world.fall_sick("n1")
@@ -150,6 +154,7 @@ def test_9_every_attempt_ends(world, mood):
     assert len(set(world.sendings("n1"))) == len(world.sendings("n1"))
 
 
+@pytest.mark.thorough
 def test_11_a_repair_says_who_why_and_which_episode(world):
     """NVSentinel#1688: a reboot leaves no trace on the node."""
     world.fall_sick("n1")
@@ -162,6 +167,7 @@ def test_11_a_repair_says_who_why_and_which_episode(world):
     assert (orders[0].because, orders[0].episode) == ("GpuBroken: it is broken", str(last(world).id))
 
 
+@pytest.mark.thorough
 def test_12_an_open_breaker_stops_marks_and_repairs_but_never_a_clear(world):
     """NVSentinel PR #1852: a tripped breaker kept recovered nodes cordoned."""
     world.fall_sick("n1")
@@ -190,6 +196,7 @@ def test_13_a_node_that_an_operator_put_back_is_left_alone(world):
     assert len(all_episodes(world)) == 1  # and it is not begun again for the same fault
 
 
+@pytest.mark.thorough
 def test_13b_a_node_that_an_operator_took_out_is_theirs(world):
     world.fall_sick("n1")
     world.nodes["n1"].busy = True
@@ -203,6 +210,7 @@ def test_13b_a_node_that_an_operator_took_out_is_theirs(world):
     assert world.nodes["n1"].mark.owner == "bob"
 
 
+@pytest.mark.thorough
 def test_14_the_first_start_takes_one_node_out(store):
     """planetlabs/draino#54: all nodes were cordoned at the first start."""
     world = World(store, 8)
@@ -225,6 +233,7 @@ def test_15_a_node_that_recovers_for_a_while_is_not_repaired_for_ever(world):
     assert "3 repairs within" in last(world).outcome
 
 
+@pytest.mark.thorough
 def test_16_a_node_that_is_healthy_again_is_not_repaired(world):
     """medik8s/self-node-remediation#159: fencing went on after the node was healthy."""
     world.fall_sick("n1")
@@ -238,6 +247,7 @@ def test_16_a_node_that_is_healthy_again_is_not_repaired(world):
     assert (last(world).state, world.sent, world.nodes["n1"].available) == ("returned", [], True)
 
 
+@pytest.mark.thorough
 def test_17_a_restarted_controller_finishes_what_it_began(world):
     """kubereboot/kured#63: a node stayed out of service after the reboot."""
     world.fall_sick("n1")
@@ -248,6 +258,7 @@ def test_17_a_restarted_controller_finishes_what_it_began(world):
     assert world.sendings("n1") == [Rung.REBOOT]
 
 
+@pytest.mark.thorough
 def test_18_a_step_that_fails_keeps_the_mark(world):
     """cybozu-go/neco#2298: one failed eviction, and the node was uncordoned and begun again."""
     world.fall_sick("n1")
@@ -262,6 +273,7 @@ def test_18_a_step_that_fails_keeps_the_mark(world):
     assert (world.marked, world.cleared, last(world).state) == (["n1"], ["n1"], "returned")
 
 
+@pytest.mark.thorough
 def test_two_actors_are_never_at_one_node(world):
     """Section 1.7 of the facts: the platform's own repair is looked for right before ours."""
     world.fall_sick("n1")
@@ -274,6 +286,7 @@ def test_two_actors_are_never_at_one_node(world):
     assert world.sendings("n1") == [Rung.REBOOT]
 
 
+@pytest.mark.thorough
 def test_a_verdict_is_worth_nothing_when_it_is_old(world):
     world.fall_sick("n1")
     world.nodes["n1"].silent = True

@@ -27,6 +27,7 @@ def tried(world, number):
         return [(one.rung, one.outcome or one.state) for one in attempts.attempts_of(connection, number)]
 
 
+@pytest.mark.thorough
 def test_a_fault_becomes_a_returned_node(world):
     world.fall_sick("n1")
     world.run(world.controller(), 20)
@@ -82,6 +83,7 @@ def test_what_nothing_cures_is_given_to_a_person_with_all_that_was_tried(world):
     assert len(all_episodes(world)) == 1
 
 
+@pytest.mark.thorough
 def test_a_node_that_a_person_puts_back_is_left_to_nobody_any_more(world):
     world.fall_sick("n1")
     controller = world.controller('[actions]\nmark = "on"\n')
@@ -114,6 +116,7 @@ def test_a_dry_round_writes_nothing_and_says_what_it_would_do(world):
     assert [(one.node, one.action) for one in found.would] == [("n1", "mark")]
 
 
+@pytest.mark.thorough
 def test_only_marking_is_enabled_then_the_repair_is_left_to_a_person(world):
     world.fall_sick("n1")
     world.run(world.controller('[actions]\nmark = "on"\n'), 5)

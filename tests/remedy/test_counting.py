@@ -1,11 +1,14 @@
 """What bounds, holds and the breaker are counted from: nodes by the cluster's names, groups as they are now."""
 
+import pytest
+
 from nhc.ports.repair import Rung
 from nhc.store import holds, nodes, reports
 from nhc.store.intake import Incoming
 from tests.support.remedy_world import Node
 
 
+@pytest.mark.thorough
 def test_a_node_that_has_just_joined_counts_in_its_rack_at_once(world):
     """The fleet's groups are remembered for ten minutes; a bound on racks holds in those, too."""
     for node in world.nodes.values():
@@ -24,6 +27,7 @@ def test_a_node_that_has_just_joined_counts_in_its_rack_at_once(world):
     assert world.marked == ["n0"]
 
 
+@pytest.mark.thorough
 def test_a_sick_node_whose_rack_is_told_late_counts_there(world):
     """Agents bring the rack with their first report, which may come after the loop has begun."""
     with world.plain.write() as connection:
@@ -49,6 +53,7 @@ def test_a_hold_under_the_name_that_the_store_has_holds_the_node(world):
     assert (world.marked, world.sent) == ([], [])
 
 
+@pytest.mark.thorough
 def test_nodes_that_the_cluster_has_no_more_are_not_blind(world):
     """A fleet whose nodes are replaced by others: what is gone is silent for ever, and must not stop the loop."""
     gone = [world.report_of(Node(f"old{number}"), world.now - 86400.0) for number in range(20)]

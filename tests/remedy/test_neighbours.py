@@ -63,6 +63,7 @@ def test_more_groups_than_a_round_asks_about_wait_for_the_next():
     assert found.shared == {f"n{GROUPS}-0": "its neighbours are asked in the next round"}
 
 
+@pytest.mark.thorough
 def test_no_node_is_repaired_while_its_rack_does_not_answer_and_one_is_when_it_does(store):
     world = World(store, 8)
     world.report()

@@ -28,6 +28,7 @@ def test_a_repair_that_is_throttled_again_and_again_stays_the_same_repair(world)
     assert (world.sendings("n1"), last(world).state) == ([Rung.REBOOT], "returned")
 
 
+@pytest.mark.thorough
 def test_the_other_sides_pause_is_kept(world):
     world.fall_sick("n1")
     world.lose = ["throttled"]
@@ -83,6 +84,7 @@ def test_a_missing_right_is_for_a_person_by_its_name(world):
     assert "the right ec2:DescribeInstances is missing" in last(world).outcome
 
 
+@pytest.mark.thorough
 def test_a_repair_that_we_may_not_send_is_not_followed_by_a_harder_one(world):
     world.fall_sick("n1")
     world.lose = ["denied"]
@@ -111,6 +113,7 @@ def test_another_repairer_of_the_same_repair_is_asked_meanwhile():
     assert (ability.again, ability.why) == (45.0, "r0: no such machine; r1: throttled; r2: no")
 
 
+@pytest.mark.thorough
 def test_who_agreed_to_a_throttled_repair_is_not_asked_again(world):
     world.fall_sick("n1")
     world.lose = ["throttled", "throttled"]
@@ -144,6 +147,7 @@ def test_a_loop_that_died_right_after_its_call_sends_nothing_more(world, shows_o
     assert (world.sendings("n1"), last(world).state) == ([Rung.REBOOT], "returned")
 
 
+@pytest.mark.thorough
 def test_a_report_that_has_grown_old_by_then_repairs_nothing(world):
     world.fall_sick("n1")
     world.nodes["n1"].busy = True
@@ -163,6 +167,7 @@ def test_a_report_that_has_grown_old_by_then_repairs_nothing(world):
     assert (world.sendings("n1"), last(world).state) == ([Rung.REBOOT], "returned")
 
 
+@pytest.mark.thorough
 def test_a_device_that_stays_in_use_is_reached_by_a_reboot(world):
     """The machine itself stands in the way: that is a fact about it, from which the harder repair follows."""
     from nhc.ports.repair import Answer, Sent

@@ -58,6 +58,7 @@ def marks(world, node="n1"):
     return [one.device.pci for one in world.nodes[node].devices.values() if one.mark is not None]
 
 
+@pytest.mark.thorough
 def test_one_device_is_taken_out_reset_proved_and_given_back(gpus):
     gpus.nodes["n1"].busy = True  # seven at work
     gpus.fall_sick("n1", broken())
@@ -83,6 +84,7 @@ def test_a_dry_run_names_the_device_that_would_be_marked(gpus):
     assert done.would == (("n1", f"mark {GPUS[3].pci}", "gpu3 is broken"),)
 
 
+@pytest.mark.thorough
 def test_two_names_of_one_device_are_one_reset(gpus):
     gpus.fall_sick("n1", broken())
     by_log = Sickness(Action.RESET_DEVICE, Rung.RESET_DEVICE, "Xid48", GPUS[3].pci, device=DeviceId(GPUS[3].pci))
@@ -92,6 +94,7 @@ def test_two_names_of_one_device_are_one_reset(gpus):
     assert len(gpus.sent) == 1
 
 
+@pytest.mark.thorough
 def test_work_on_the_device_is_waited_for_and_other_work_is_not_asked_to_leave(gpus):
     gpus.nodes["n1"].busy = True
     devices = gpus.nodes["n1"].devices
@@ -108,6 +111,7 @@ def test_work_on_the_device_is_waited_for_and_other_work_is_not_asked_to_leave(g
     assert evicted == []
 
 
+@pytest.mark.thorough
 def test_work_that_stays_leaves_the_device_to_a_person(gpus):
     devices = gpus.nodes["n1"].devices
     devices[GPUS[3].pci] = devices[GPUS[3].pci]._replace(busy=True)
@@ -127,6 +131,7 @@ def test_a_reset_that_does_not_help_makes_it_the_nodes(gpus):
     assert (gpus.marked, gpus.cleared, marks(gpus)) == (["n1"], ["n1"], [])
 
 
+@pytest.mark.thorough
 def test_a_reset_that_cannot_be_done_makes_it_the_nodes(gpus):
     gpus.can = lambda _node, rung, _device: "MIG instances are there" if rung is Rung.RESET_DEVICE else ""
     gpus.fall_sick("n1", broken())
@@ -135,12 +140,14 @@ def test_a_reset_that_cannot_be_done_makes_it_the_nodes(gpus):
     assert (gpus.marked, marks(gpus)) == (["n1"], [])
 
 
+@pytest.mark.thorough
 def test_a_harder_repair_that_is_not_enabled_leaves_the_others_at_work(gpus):
     gpus.fall_sick("n1", broken(cure=Rung.ESCALATE, action=Action.INSPECT))
     gpus.run(loop(gpus), 5)
     assert (rows(gpus)[0].state, gpus.sent, gpus.marked, marks(gpus)) == ("escalated", [], [], [GPUS[3].pci])
 
 
+@pytest.mark.thorough
 def test_a_proof_that_fails_gives_nothing_back(gpus):
     proofs = Proofs(gpus)
     proofs.wrong = True
@@ -152,6 +159,7 @@ def test_a_proof_that_fails_gives_nothing_back(gpus):
     assert gpus.marked == ["n1"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("other", [
     Sickness(Action.REBOOT, Rung.REBOOT, "FsReadOnly", "/"), broken(5),
 ])  # fmt: skip
@@ -183,6 +191,7 @@ def test_a_second_device_waits_where_three_are_the_nodes_fault(gpus):
     assert (gpus.marked, marks(gpus)) == ([], [])
 
 
+@pytest.mark.thorough
 def test_a_cluster_that_cannot_mark_this_device_has_its_node_marked(gpus):
     del gpus.nodes["n1"].devices[GPUS[3].pci]
     gpus.fall_sick("n1", broken())
@@ -190,6 +199,7 @@ def test_a_cluster_that_cannot_mark_this_device_has_its_node_marked(gpus):
     assert gpus.marked == ["n1"]
 
 
+@pytest.mark.thorough
 def test_a_device_that_goes_before_it_is_marked_has_its_node_marked(gpus):
     def gone(what):
         if what == "before a device is marked":
@@ -201,6 +211,7 @@ def test_a_device_that_goes_before_it_is_marked_has_its_node_marked(gpus):
     assert gpus.marked == ["n1"]
 
 
+@pytest.mark.thorough
 def test_an_adapter_that_marks_nodes_alone_marks_the_node(gpus):
     gpus.fall_sick("n1", broken())
     controller = loop(gpus)
@@ -209,6 +220,7 @@ def test_an_adapter_that_marks_nodes_alone_marks_the_node(gpus):
     assert (gpus.marked, gpus.cleared) == (["n1"], ["n1"])
 
 
+@pytest.mark.thorough
 def test_devices_that_cannot_be_read_move_nothing(gpus, monkeypatch):
     def fails(_marker, _nodes=None):
         raise AdapterError("the server does not answer")
@@ -232,12 +244,14 @@ def test_devices_that_cannot_be_read_move_nothing(gpus, monkeypatch):
     assert [one.state for one in rows(gpus)] == ["returned"]
 
 
+@pytest.mark.thorough
 def test_without_the_setting_it_is_the_node_as_ever(gpus):
     gpus.fall_sick("n1", broken())
     gpus.run(gpus.controller(), 12)
     assert (gpus.marked, gpus.device_marks) == (["n1"], [])
 
 
+@pytest.mark.thorough
 def test_a_mark_of_somebody_else_on_the_device_is_left(gpus):
     devices = gpus.nodes["n1"].devices
     theirs = Mark("mine", owner="bob")
@@ -248,6 +262,7 @@ def test_a_mark_of_somebody_else_on_the_device_is_left(gpus):
     assert devices[GPUS[3].pci].mark == theirs
 
 
+@pytest.mark.thorough
 def test_who_takes_our_mark_off_has_the_device_in_hand(gpus):
     devices = gpus.nodes["n1"].devices
     devices[GPUS[3].pci] = devices[GPUS[3].pci]._replace(busy=True)
@@ -259,6 +274,7 @@ def test_who_takes_our_mark_off_has_the_device_in_hand(gpus):
     assert ([one.state for one in rows(gpus)], gpus.sent) == (["withdrawn"], [])
 
 
+@pytest.mark.thorough
 def test_a_node_that_somebody_takes_out_is_left_with_its_device(gpus):
     devices = gpus.nodes["n1"].devices
     devices[GPUS[3].pci] = devices[GPUS[3].pci]._replace(busy=True)
@@ -274,6 +290,7 @@ def test_a_node_that_somebody_takes_out_is_left_with_its_device(gpus):
     assert [one.rung for one in gpus.sent] == [Rung.RESET_DEVICE]
 
 
+@pytest.mark.thorough
 def test_a_device_that_the_hook_has_marked_is_taken_over(gpus):
     devices = gpus.nodes["n1"].devices
     devices[GPUS[3].pci] = devices[GPUS[3].pci]._replace(mark=Mark("by the controller", owner=OWNER))
@@ -283,6 +300,7 @@ def test_a_device_that_the_hook_has_marked_is_taken_over(gpus):
     assert marks(gpus) == []
 
 
+@pytest.mark.thorough
 def test_work_that_comes_back_at_the_last_moment_keeps_the_reset_unsent(gpus):
     devices = gpus.nodes["n1"].devices
 
@@ -296,6 +314,7 @@ def test_work_that_comes_back_at_the_last_moment_keeps_the_reset_unsent(gpus):
     assert gpus.sent == []
 
 
+@pytest.mark.thorough
 def test_a_hold_and_an_abort_hold_for_a_device(gpus):
     with gpus.write() as connection:
         holds.hold(connection, "node", "n1", by="amy", why="mine", now=gpus.now)
@@ -313,6 +332,7 @@ def test_a_hold_and_an_abort_hold_for_a_device(gpus):
     assert len(gpus.sent) == 1
 
 
+@pytest.mark.thorough
 def test_a_device_counts_as_its_node_against_the_bounds(gpus):
     for name in ("n0", "n1", "n2"):
         gpus.fall_sick(name, broken())
@@ -321,6 +341,7 @@ def test_a_device_counts_as_its_node_against_the_bounds(gpus):
     assert len([one for one in gpus.device_marks if one[2]]) == 2
 
 
+@pytest.mark.thorough
 def test_a_person_who_releases_the_node_has_its_device_proved_and_given_back(gpus):
     devices = gpus.nodes["n1"].devices
     devices[GPUS[3].pci] = devices[GPUS[3].pci]._replace(busy=True)
@@ -360,6 +381,7 @@ def test_a_node_that_a_train_has_out_is_repaired_as_a_whole_and_given_back(gpus)
     assert (node.available, marks(gpus, "n0")) == (True, [])
 
 
+@pytest.mark.thorough
 def test_a_train_that_takes_the_node_meanwhile_makes_it_the_nodes(gpus):
     devices = gpus.nodes["n1"].devices
     devices[GPUS[3].pci] = devices[GPUS[3].pci]._replace(busy=True)
@@ -374,6 +396,7 @@ def test_a_train_that_takes_the_node_meanwhile_makes_it_the_nodes(gpus):
     assert (node.available, marks(gpus)) == (True, [])
 
 
+@pytest.mark.thorough
 def test_a_device_that_fails_beside_one_that_was_left_to_a_person_is_repaired_alone(gpus):
     gpus.fall_sick("n1", broken(cure=Rung.ESCALATE, action=Action.INSPECT))
     controller = loop(gpus, "most = 3\n")
@@ -406,6 +429,7 @@ def test_a_device_that_was_left_to_a_person_stays_theirs_when_another_has_come_b
     assert ([one.state for one in rows(gpus)][2:], marks(gpus)) == (["returned"], [])
 
 
+@pytest.mark.thorough
 def test_a_device_that_waited_is_repaired_after_another_was_left_to_a_person(gpus):
     devices = gpus.nodes["n1"].devices
     devices[GPUS[3].pci] = devices[GPUS[3].pci]._replace(busy=True)
@@ -416,6 +440,7 @@ def test_a_device_that_waited_is_repaired_after_another_was_left_to_a_person(gpu
     assert [one.device for one in gpus.sent] == [GPUS[5].pci]
 
 
+@pytest.mark.thorough
 def test_a_device_that_is_left_to_a_person_counts_on_against_the_bounds(gpus):
     for name in ("n0", "n1", "n2"):
         gpus.fall_sick(name, broken(cure=Rung.ESCALATE, action=Action.INSPECT))
@@ -447,6 +472,7 @@ def test_killed_anywhere_it_sends_each_repair_once_and_leaves_no_mark(gpus, cure
         assert gpus.nodes["n1"].available
 
 
+@pytest.mark.thorough
 def test_a_fault_that_the_driver_disputes_begins_nothing_and_another_beside_it_does(gpus):
     devices = gpus.nodes["n1"].devices
     against = (("Xid79", "its driver says that this is the application's"),)

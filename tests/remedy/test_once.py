@@ -12,13 +12,14 @@ from nhc.remedy.settings import RepairerSettings
 from nhc.store import attempts, audit, episodes, holds, schema
 from tests.support.remedy_world import FakeMarker, FakeRepairer, Killed, Node, Sickness, World
 
+pytestmark = pytest.mark.thorough
+
 
 def last(world, node="n1"):
     with world.read() as connection:
         return episodes.list_episodes(connection, node=node)[-1]
 
 
-@pytest.mark.thorough
 def test_an_attempt_written_after_the_clock_was_set_back_is_known(world):
     """A machine's clock ran ahead and is set right between a fault and its repair, whose answer is lost besides."""
     world.nodes["n1"].busy = True
@@ -120,7 +121,6 @@ def go_on(world):
 
 
 @pytest.mark.parametrize("happens", [hold_fleet, open_breaker, give_work])
-@pytest.mark.thorough
 def test_what_comes_between_the_last_look_and_the_call_holds_the_call(world, happens):
     """A provider may take its time over many machines; who says stop in those minutes means the calls that follow."""
     world.fall_sick("n1")
@@ -167,7 +167,6 @@ def test_no_machine_is_looked_at_for_which_no_bound_has_room(store):
     assert len(looked) <= 8
 
 
-@pytest.mark.thorough
 def test_a_fault_that_the_newest_report_does_not_name_any_more_decides_nothing(world):
     """A new fault joins an episode by the very report that says that the old one is gone, and the old one was worse."""
     world.nodes["n1"].busy = True
@@ -185,7 +184,6 @@ def test_a_fault_that_the_newest_report_does_not_name_any_more_decides_nothing(w
     )  # fmt: skip
 
 
-@pytest.mark.thorough
 def test_a_start_time_is_no_boot_id(world):
     """A cloud shows when a machine was launched, a report its boot id: that the two differ is no effect of a reboot."""
     world.boot_shown = lambda node: f"2026-11-22T10:0{node.boot}:00+00:00"
@@ -256,7 +254,6 @@ def test_what_a_call_without_an_answer_is_known_by_is_kept(world):
     assert set(repairer.asked) == {("reboot", "reboot of n1")}
 
 
-@pytest.mark.thorough
 def test_a_repair_is_not_watched_under_the_name_of_the_one_before(world):
     controller, repairer = sized(world)
     world.fall_sick("n1", Sickness(Action.REBOOT, Rung.REPLACE))
@@ -316,7 +313,6 @@ class Unmarked(Node):
         super().marked(mark._replace(owner=OWNER) if mark is not None else None, available)
 
 
-@pytest.mark.thorough
 def test_where_marks_keep_no_owner_a_repair_of_two_calls_is_finished_and_the_mark_set_anew_once_a_state(world):
     world.nodes["n1"] = Unmarked("n1")
     controller, repairer = sized(world)

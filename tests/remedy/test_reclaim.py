@@ -12,6 +12,8 @@ from tests.remedy.test_controller import all_episodes, last
 from tests.support.new_store import store  # noqa: F401 (a fixture)
 from tests.support.remedy_world import Sickness, World
 
+pytestmark = pytest.mark.thorough
+
 NOTICE = Sickness(Action.NONE, Rung.ESCALATE, "CloudReclaim", "spot-terminate", "check_cloud_maintenance")
 ONE = "[bounds.fleet]\nout = 0\n"
 DAY = 86400.0
@@ -65,7 +67,6 @@ STATES = {
 
 
 @pytest.mark.parametrize("state", STATES)
-@pytest.mark.thorough
 def test_a_notice_in_any_step_ends_the_repair_and_the_next_machine_is_proved(world, state):
     settings, prepare, more = STATES[state]
     prepare(world)
@@ -105,7 +106,6 @@ def test_a_notice_alone_marks_the_node_at_once_and_ends_with_it(world):
     assert "reclaimed by the cloud: the cluster does not know the node any more" in row.detail
 
 
-@pytest.mark.thorough
 def test_the_next_machine_has_a_ladder_of_its_own(world):
     """It fails from its first report on: what was tried on the one before says nothing of it."""
     controller = world.controller()

@@ -75,6 +75,7 @@ def test_a_paused_leader_sends_nothing_after_it_has_lost(shared):
     second.release()
 
 
+@pytest.mark.thorough
 def test_the_pages_show_what_the_loop_is_at(world):
     world.fall_sick("n1")
     done = world.controller().round()

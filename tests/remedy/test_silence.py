@@ -29,6 +29,7 @@ def cured(world, name, seconds=120.0):
     world.come_back(name)
 
 
+@pytest.mark.thorough
 def test_a_dead_node_is_power_cycled_after_its_own_wait_and_returned_when_it_reports(store):
     world = World(store, 8)
     world.report()
@@ -45,6 +46,7 @@ def test_a_dead_node_is_power_cycled_after_its_own_wait_and_returned_when_it_rep
     assert world.sendings("n1") == [Rung.POWER_CYCLE]
 
 
+@pytest.mark.thorough
 def test_a_node_that_is_heard_again_must_still_report_that_it_is_healthy(store):
     world = World(store, 8)
     world.report()
@@ -61,6 +63,7 @@ def test_a_node_that_is_heard_again_must_still_report_that_it_is_healthy(store):
     assert (last(world).state, world.sent) == ("returned", [])
 
 
+@pytest.mark.thorough
 def test_a_node_of_which_no_report_ever_came_is_returned_by_its_scheduler_alone(store):
     world = World(store, 8)
     controller = world.controller()
@@ -87,6 +90,7 @@ def test_what_comes_back_by_itself_is_left_alone(world):
     assert controller.round().would == ()
 
 
+@pytest.mark.thorough
 def test_a_rack_that_falls_silent_is_not_four_nodes(store):
     world = World(store, 40)
     world.report()
@@ -103,6 +107,7 @@ def test_a_rack_that_falls_silent_is_not_four_nodes(store):
     assert {one.node for one in world.sent} == {"n20"}
 
 
+@pytest.mark.thorough
 def test_nodes_that_fall_silent_one_after_another_are_faults_of_their_own(store):
     world = World(store, 40)
     world.report()
@@ -114,6 +119,7 @@ def test_nodes_that_fall_silent_one_after_another_are_faults_of_their_own(store)
     assert {row.node for row in all_episodes(world)} == {"n4", "n5"}
 
 
+@pytest.mark.thorough
 def test_a_repair_is_held_when_the_rest_of_the_rack_dies_before_it_is_sent(store):
     world = World(store, 40)
     world.report()
@@ -130,6 +136,7 @@ def test_a_repair_is_held_when_the_rest_of_the_rack_dies_before_it_is_sent(store
     assert "fell silent together" in waits(world, controller)["n4"]
 
 
+@pytest.mark.thorough
 def test_more_silent_nodes_than_the_limit_are_the_networks_fault(store):
     world = World(store, 40)
     world.report()
@@ -144,6 +151,7 @@ def test_more_silent_nodes_than_the_limit_are_the_networks_fault(store):
     )
 
 
+@pytest.mark.thorough
 def test_a_machine_that_is_powered_off_is_for_a_person_who_may_have_switched_it_off(store):
     world = World(store, 8)
     world.report()
@@ -157,6 +165,7 @@ def test_a_machine_that_is_powered_off_is_for_a_person_who_may_have_switched_it_
     assert "the machine is off: somebody may have switched it off" in last(world).outcome
 
 
+@pytest.mark.thorough
 def test_a_machine_without_power_is_switched_on_where_the_settings_say_so(store):
     world = World(store, 8)
     world.report()
@@ -169,6 +178,7 @@ def test_a_machine_without_power_is_switched_on_where_the_settings_say_so(store)
     assert world.sendings("n1") == [Rung.POWER_CYCLE]
 
 
+@pytest.mark.thorough
 def test_a_node_whose_agent_still_reports_is_rebooted_and_not_returned_before_its_scheduler_hears_it(store):
     world = World(store, 8)
     world.report()
@@ -220,6 +230,7 @@ def test_a_silent_node_that_somebody_else_took_out_is_theirs(store):
     assert all_episodes(world) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("begin", "sent"), [("reboot", [Rung.REBOOT]), ("escalate", []), ("ignore", [])])
 def test_where_the_ladder_begins_is_the_sites_to_say(store, begin, sent):
     world = World(store, 8)
@@ -230,6 +241,7 @@ def test_where_the_ladder_begins_is_the_sites_to_say(store, begin, sent):
     assert bool(all_episodes(world)) is (begin != "ignore")
 
 
+@pytest.mark.thorough
 def test_a_reason_has_its_own_wait_and_its_own_first_repair(store):
     world = World(store, 8)
     world.report()
@@ -241,6 +253,7 @@ def test_a_reason_has_its_own_wait_and_its_own_first_repair(store):
     assert world.sendings("n1") == [Rung.REPLACE]
 
 
+@pytest.mark.thorough
 def test_a_fault_that_counts_for_nothing_keeps_no_node_out(store):
     world = World(store, 8)
     world.report()

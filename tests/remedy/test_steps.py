@@ -42,6 +42,7 @@ def test_two_persons_must_agree_and_one_is_not_two(world):
         decide(world, episode.id, by="eve", agree=True, why="", now=world.now)
 
 
+@pytest.mark.thorough
 def test_a_refusal_gives_the_node_to_a_person(world):
     world.fall_sick("n1")
     controller = world.controller(APPROVAL)
@@ -52,6 +53,7 @@ def test_a_refusal_gives_the_node_to_a_person(world):
     assert world.sent == []
 
 
+@pytest.mark.thorough
 def test_an_approval_that_nobody_gives_is_an_escalation(world):
     world.fall_sick("n1")
     controller = world.controller('[approval]\nreboot = 1\nexpires = "10m"')
@@ -60,6 +62,7 @@ def test_an_approval_that_nobody_gives_is_an_escalation(world):
     assert (last(world).state, world.sent) == ("escalated", [])
 
 
+@pytest.mark.thorough
 def test_an_abort_while_a_repair_is_under_way_ends_the_attempt_and_sends_nothing_more(world):
     world.fall_sick("n1")
     controller = world.controller()
@@ -74,6 +77,7 @@ def test_an_abort_while_a_repair_is_under_way_ends_the_attempt_and_sends_nothing
     assert (last(world).id, last(world).state) == (done.episode, "returned")
 
 
+@pytest.mark.thorough
 def test_an_abort_between_the_writing_and_the_sending_stops_the_sending(world):
     world.fall_sick("n1")
     controller = world.controller()
@@ -92,6 +96,7 @@ def test_an_abort_between_the_writing_and_the_sending_stops_the_sending(world):
     assert (world.sent, last(world).state) == ([], "aborted")
 
 
+@pytest.mark.thorough
 def test_a_replacement_is_watched_until_the_new_node_is_healthy(world):
     world.fall_sick("n1", Sickness(Action.REPLACE, Rung.REPLACE))
     controller = world.controller()
@@ -108,6 +113,7 @@ def test_a_replacement_is_watched_until_the_new_node_is_healthy(world):
     assert "n1" not in world.cleared
 
 
+@pytest.mark.thorough
 def test_a_replacement_that_never_comes_is_an_escalation(world):
     world.fall_sick("n1", Sickness(Action.REPLACE, Rung.REPLACE))
     controller = world.controller('[verify]\nhealthy-for = "1m"\ndeadline = "10m"')
@@ -120,6 +126,7 @@ def test_a_replacement_that_never_comes_is_an_escalation(world):
     assert last(world).outcome == "no node has joined whose machine is n1b within 600 s"
 
 
+@pytest.mark.thorough
 def test_a_repair_of_two_calls_sends_the_second_after_the_first_is_proved(world):
     world.fall_sick("n1", Sickness(cure=Rung.POWER_CYCLE))
     controller = world.controller('[actions]\nmark = "on"\nreboot = "off"\npower-cycle = "on"')
@@ -145,6 +152,7 @@ def test_a_repair_of_two_calls_sends_the_second_after_the_first_is_proved(world)
     assert (world.sendings("n1"), last(world).state) == ([Rung.POWER_CYCLE], "returned")
 
 
+@pytest.mark.thorough
 def test_a_hold_on_a_group_keeps_the_loop_off_until_it_ends(world):
     world.fall_sick("n1")
     with world.plain.write() as connection:
@@ -157,6 +165,7 @@ def test_a_hold_on_a_group_keeps_the_loop_off_until_it_ends(world):
     assert last(world).state == "returned"
 
 
+@pytest.mark.thorough
 def test_a_breaker_is_closed_by_a_person_alone(world):
     with world.plain.write() as connection:
         holds.set_breaker(connection, "remedy", "open", by="loop", why="x", now=world.now)
@@ -170,6 +179,7 @@ def test_a_breaker_is_closed_by_a_person_alone(world):
     assert last(world).state == "returned"
 
 
+@pytest.mark.thorough
 def test_quiet_hours_hold_a_repair_and_not_the_mark(world):
     world.fall_sick("n1")
     controller = world.controller('[quiet-hours]\nhours = ["daily 00:00-24:00"]')
@@ -178,6 +188,7 @@ def test_quiet_hours_hold_a_repair_and_not_the_mark(world):
     assert "quiet-hours: no reboot in the quiet hours daily 00:00-24:00" in waiting(world, controller)["n1"]
 
 
+@pytest.mark.thorough
 def test_a_gpu_off_its_bus_is_rebooted_and_the_reset_is_named_as_skipped(world):
     world.fall_sick("n1", Sickness(Action.RESET_DEVICE, Rung.REBOOT, "Xid79", "gpu3"))
     world.run(world.controller(), 20)
@@ -187,6 +198,7 @@ def test_a_gpu_off_its_bus_is_rebooted_and_the_reset_is_named_as_skipped(world):
     assert [one.rung for one in read(last(world).detail).skipped] == [Rung.RESET_DEVICE, Rung.RELOAD_DRIVER]
 
 
+@pytest.mark.thorough
 def test_a_far_jump_of_the_clock_opens_the_breaker_and_deadlines_begin_anew(world):
     world.fall_sick("n1")
     world.duration = 1200.0
@@ -219,6 +231,7 @@ def test_a_clock_set_forward_proves_no_node_healthy(world, seconds, restarted):
     assert world.ticks - proved_since >= 120.0
 
 
+@pytest.mark.thorough
 def test_the_wait_of_an_episode_goes_on_where_each_round_is_a_process_of_its_own(world):
     world.fall_sick("n1")
     world.nodes["n1"].busy = True
@@ -247,6 +260,7 @@ def test_a_clock_set_back_does_not_make_a_wait_longer_than_itself(world):
     assert world.sendings("n1") == [Rung.REBOOT]
 
 
+@pytest.mark.thorough
 def test_an_episode_whose_detail_is_damaged_stops_and_is_named(world):
     import sqlalchemy as sa
 
@@ -286,6 +300,7 @@ def gathered(world, tmp_path, sources, budget=EvidenceBudget(1000, 30.0)):  # no
         return evidence.of_episode(connection, last(world).id), gatherer
 
 
+@pytest.mark.thorough
 def test_secrets_are_cut_out_of_texts_before_they_are_kept(world, tmp_path):
     line = b"mount -o password=hunter2 \xff token: abc"
     rows, _gatherer = gathered(world, tmp_path, [("node", Source(("kernel.txt", line)))])
@@ -293,6 +308,7 @@ def test_secrets_are_cut_out_of_texts_before_they_are_kept(world, tmp_path):
     assert kept == b"mount -o password=[redacted] \xff token: [redacted]"
 
 
+@pytest.mark.thorough
 def test_evidence_is_kept_before_the_repair_and_a_failure_is_said(world, tmp_path):
     rows, gatherer = gathered(world, tmp_path, [
         ("bmc", Source(("sel.txt", b"log"), ("same.txt", b"log"))), ("cloud", Source(fails="no console")),
@@ -333,6 +349,7 @@ def test_evidence_is_collected_before_the_mark_where_the_mark_costs_the_machine(
         assert evidence.of_episode(connection, last(world).id)[0].name == "node/kernel.txt"
 
 
+@pytest.mark.thorough
 def test_evidence_that_a_killed_process_wrote_down_is_not_written_twice(world, tmp_path):
     """The process dies between the rows and the next step: what comes after it collects for the same attempt."""
     source = Source(("x", b"1"), ("x", b"2"))
@@ -355,12 +372,14 @@ def test_evidence_that_a_killed_process_wrote_down_is_not_written_twice(world, t
     assert world.sendings("n1") == [Rung.REBOOT]
 
 
+@pytest.mark.thorough
 def test_evidence_is_cut_to_its_budget(world, tmp_path):
     rows, _ = gathered(world, tmp_path, [("a", Source(("x", b"y" * 2000), ("z", b"z"))), ("b", Source(("q", b"q")))])
     assert [(one.name, one.size, one.cut) for one in rows] == [("a/x", 1000, True), ("b", 0, False)]
     assert "was spent" in rows[1].message
 
 
+@pytest.mark.thorough
 def test_evidence_that_hangs_does_not_hold_the_repair_for_ever(world, tmp_path):
     hangs = threading.Event()
     rows, _ = gathered(world, tmp_path, [("bmc", Source(("x", b"1"), hangs=hangs))], EvidenceBudget(1000, 0.2))
@@ -393,6 +412,7 @@ def test_a_machine_is_described_by_the_store_and_the_settings(world):
     assert repairers.can("n1", Rung.REBOOT, "").why == "no repairer is set up for reboot on this node"
 
 
+@pytest.mark.thorough
 def test_a_mark_of_a_hook_is_repaired_too(world):
     from nhc.ports.adapter import Mark
 
@@ -425,6 +445,7 @@ def test_evidence_without_a_row_is_kept_no_longer_than_that_which_has_one(tmp_pa
     assert left == {name for name, what in names.items() if what not in ("a stray", "half-written")}
 
 
+@pytest.mark.thorough
 def test_evidence_is_collected_once_while_a_person_holds_the_node(world, tmp_path):
     """Held in that state for a day, it would be collected anew in every round."""
     held = threading.Event()
@@ -451,6 +472,7 @@ def test_evidence_is_collected_once_while_a_person_holds_the_node(world, tmp_pat
     assert last(world).state == "returned"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("known_by", ["store", "name"])
 def test_a_replacement_that_is_named_as_a_machine_is_followed_to_its_node(world, known_by):
     """Clouds name instances, and the loop judges nodes: i-0new joins as n1b."""
@@ -474,6 +496,7 @@ def test_a_replacement_that_is_named_as_a_machine_is_followed_to_its_node(world,
     assert (last(world).state, "n1" in world.cleared) == ("returned", False)
 
 
+@pytest.mark.thorough
 def test_a_machine_that_is_stopped_and_started_stays_its_node(world):
     """EC2's stop and start names the same instance: the node keeps its name."""
     from nhc.store import nodes
@@ -512,6 +535,7 @@ def test_the_fuller_provider_id_counts_where_both_name_one_machine(world):
     assert repairers.machine("n1").provider_id == "i-0def"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("said", [Stage.FAILED, Stage.CANCELLED])
 def test_what_was_said_of_a_repair_that_came_after_all_is_not_said_of_the_next(world, said):
     """Slurm gives a reboot up, and the machine boots all the same: the fault is there still."""

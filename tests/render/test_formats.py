@@ -36,6 +36,7 @@ def report(*results, notes=()):
     return Report("node001", "boot", 1_700_000_000.5, 0.25, results, notes, version="1.0")
 
 
+@pytest.mark.thorough
 @given(REPORTS)
 def test_json_comes_back_as_it_went(original):
     back = wire.parse(wire.render(original))

@@ -7,6 +7,8 @@ import re
 import subprocess
 from shutil import which
 
+import pytest
+
 from nhc.model import Action, CheckResult, Metric, Outcome, Report, Verdict
 from nhc.render import prometheus
 from tests.support.require import need
@@ -70,6 +72,7 @@ def test_the_values_of_one_target_are_bounded():
     assert len(series(text, "nhc_check_value")) == 32
 
 
+@pytest.mark.thorough
 def test_every_unit_of_a_built_in_check_has_a_base_unit():
     found = set()
     for path in (ROOT / "nhc" / "checks").glob("*.py"):

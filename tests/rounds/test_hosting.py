@@ -96,6 +96,7 @@ def hosted(tmp_path):
         signal.signal(number, handler)
 
 
+@pytest.mark.thorough
 def test_one_that_cannot_use_its_store_holds_up_no_other_and_a_signal_ends_all(hosted):
     def away(_work):
         raise StoreError("the store is away")
@@ -112,6 +113,7 @@ def test_one_that_cannot_use_its_store_holds_up_no_other_and_a_signal_ends_all(h
     assert again.rounds == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_one_that_fails_ends_all(hosted, capsys):
     def fails(_work):

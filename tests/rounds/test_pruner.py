@@ -59,6 +59,7 @@ def test_for_a_year_the_store_stays_as_large_as_what_it_keeps(store, tmp_path):
     assert mine.failed == 0
 
 
+@pytest.mark.thorough
 def test_several_processes_prune_once_a_day_together(store, tmp_path):
     clock = Clock()
     first, second = pruner(store, tmp_path, clock), pruner(store, tmp_path, clock)

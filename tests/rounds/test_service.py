@@ -74,6 +74,7 @@ def test_a_problem_is_said_once_while_it_lasts_and_again_when_it_is_back(store, 
     assert lines(capsys)[1:] == ["slurm is away", "would restart 7"] * 2
 
 
+@pytest.mark.thorough
 def test_the_pages_say_how_the_last_round_ended(store, capsys):
     ends = (RoundEnd(), RoundEnd(unhealthy="half a view"), StoreError("the store is away"), AdapterError("no lease"),
             LeadershipLost("n2 leads"), RoundEnd(), RoundEnd())  # fmt: skip

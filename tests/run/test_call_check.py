@@ -56,6 +56,7 @@ def test_a_foreign_reason_costs_no_verdict(word, reason, message):
     assert (found.verdict, found.reason, found.message) == (Verdict.CRIT, reason, message)
 
 
+@pytest.mark.thorough
 @given(st.text(max_size=300))
 def test_every_word_has_a_reason_that_every_format_takes(word):
     key = reason_key(word)

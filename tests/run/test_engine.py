@@ -134,6 +134,7 @@ def test_without_check_all_the_run_ends_at_its_first_failure(checks, state, tmp_
     assert len(judge(state, item("ok"), item("bad"), item("ok"), item("bad")).results) == 4
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("on_timeout", "verdict"), [("crit", "CRIT"), ("unknown", "UNKNOWN")])
 def test_a_hang_means_what_its_check_says(checks, state, tmp_path, on_timeout, verdict):
     os.mkfifo(tmp_path / "fifo")
@@ -149,6 +150,7 @@ def test_a_hang_means_what_its_check_says(checks, state, tmp_path, on_timeout, v
     assert report.elapsed < 30, "nobody ever writes to it"
 
 
+@pytest.mark.thorough
 def test_what_tells_of_one_moment_counts_at_the_second_look(checks, state, tmp_path):
     @checks("sample", samples=("Hot",))
     def _(host):
@@ -195,6 +197,7 @@ def test_a_line_sets_its_own_deadline_and_a_check_can_ask_for_more(checks, state
     assert told(report) == [("slow", "UNKNOWN"), ("slow", "OK"), ("slow", "OK")]
 
 
+@pytest.mark.thorough
 def test_the_runs_deadline_names_what_did_not_run(checks, state, tmp_path):
     os.mkfifo(tmp_path / "fifo")
 
@@ -210,6 +213,7 @@ def test_the_runs_deadline_names_what_did_not_run(checks, state, tmp_path):
     assert report.elapsed < 30, "each may take a minute"
 
 
+@pytest.mark.thorough
 def test_strikes_count_failures_in_a_row(checks, state, tmp_path):
     @checks("flaky")
     def _(host):
@@ -224,6 +228,7 @@ def test_strikes_count_failures_in_a_row(checks, state, tmp_path):
     assert seen == [("WARN", 1), ("WARN", 2), ("OK", 0), ("WARN", 1), ("WARN", 2), ("CRIT", 3), ("CRIT", 3), ("OK", 0)]
 
 
+@pytest.mark.thorough
 def test_strikes_are_counted_per_target(checks, state):
     @checks("gpus")
     def _(host):

@@ -85,6 +85,7 @@ def test_a_check_in_d_state_is_named_abandoned_and_remembered(frozen, checks, tm
     assert list(state.load("stuck").values()) == [record], "no second process was added"
 
 
+@pytest.mark.thorough
 def test_a_command_in_d_state_is_remembered_too(frozen, checks, tmp_path):
     state = State(str(tmp_path / "state"))
     line = Item(COMMAND, "touch", "touch frozen", argv=("touch", str(frozen / "other")), timeout=0.4)
@@ -97,6 +98,7 @@ def test_a_command_in_d_state_is_remembered_too(frozen, checks, tmp_path):
     assert again.results[0].outcome.reason == "CheckStuck"
 
 
+@pytest.mark.thorough
 def test_the_callers_pipe_closes_although_a_process_stays_behind(frozen, checks, tmp_path):
     """slurmd, sshd and node-problem-detector read our output to its end: an abandoned process must not hold it."""
     script = (

@@ -65,6 +65,7 @@ def verdicts(done):
     return {result["line"]: result["verdict"] for result in json.loads(done.stdout)["results"]}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("processes", [1, 2, 3, 4])
 def test_a_run_that_may_start_few_processes_or_none(limited, processes):
     done = limited(resource.RLIMIT_NPROC, processes)
@@ -77,6 +78,7 @@ def test_a_run_that_may_start_few_processes_or_none(limited, processes):
         assert done.returncode == 3
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("descriptors", [4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16, 20, 40, 64])
 def test_a_run_with_few_descriptors(limited, descriptors):
     """With three, Python cannot open the program."""
@@ -90,6 +92,7 @@ def test_a_run_with_few_descriptors(limited, descriptors):
     assert {line for line, verdict in verdicts(done).items() if verdict == "CRIT"} <= {FAILS}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mebibytes", [16, 20, 24, 32, 40, 64])
 def test_a_run_with_little_memory(limited, mebibytes):
     done = limited(resource.RLIMIT_AS, mebibytes << 20)
@@ -102,6 +105,7 @@ def test_a_run_with_little_memory(limited, mebibytes):
     assert {line for line, verdict in verdicts(done).items() if verdict == "CRIT"} <= {FAILS}
 
 
+@pytest.mark.thorough
 def test_a_detached_health_check_that_cannot_be_forked_says_so(tmp_path):
     need("root", os.geteuid() == 0, "a limit of processes holds for others than root alone")
 

@@ -53,6 +53,7 @@ LATE = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("late", LATE)
 @pytest.mark.parametrize(
     "slow",
@@ -66,6 +67,7 @@ def test_what_may_change_something_begins_when_the_line_above_has_ended(lines, s
     assert lines.trace() == ["one", "two"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("late", LATE)
 @pytest.mark.parametrize("first", ["* || {say} one 0.2 1\n", "* || check_file_test -f /no/such\n",
                                    "* || check_cmd_status -t 5 {say} one 0.2 1\n",
@@ -83,12 +85,14 @@ def test_a_failure_that_is_only_a_strike_stops_nothing(lines):
     assert lines.trace() == ["two"]
 
 
+@pytest.mark.thorough
 def test_a_line_that_looks_sees_what_the_line_above_it_did(lines):
     report = lines.run("* || sh -c 'sleep 0.2; touch {tmp}/there'\n* || check_file_test -f {tmp}/there\n"
                          "* || sleep 0.2; touch {tmp}/too\n* || check_file_test -f {tmp}/too\n")  # fmt: skip
     assert report.verdict is Verdict.OK
 
 
+@pytest.mark.thorough
 def test_a_hung_line_above_is_waited_for_until_its_deadline_and_no_longer():
     def make(_notify, _completed):
         def work(number):
@@ -105,6 +109,7 @@ def test_a_hung_line_above_is_waited_for_until_its_deadline_and_no_longer():
     assert done[2].value[1] >= done[1].value[1]
 
 
+@pytest.mark.thorough
 def test_lines_that_only_look_overlap_between_those_that_change():
     begun = mmap.mmap(-1, 5)
     beside = {0: 1, 1: 0, 3: 4, 4: 3}
@@ -127,6 +132,7 @@ def test_lines_that_only_look_overlap_between_those_that_change():
     assert spans[4][0] < spans[3][1]
 
 
+@pytest.mark.thorough
 def test_lines_in_turn_stay_in_one_worker_however_long_each_takes():
     """What one of them gathered is there for the next; and no process is started only to wait."""
 
@@ -148,6 +154,7 @@ def test_many_lines_that_change_run_in_order():
     assert sorted(one.value[1] for one in done) == [one.value[1] for one in done]
 
 
+@pytest.mark.thorough
 def test_a_worker_killed_while_it_waits_for_its_turn_is_named():
     others = set(_children(os.getpid()))  # daemons of other tests
 
@@ -173,6 +180,7 @@ def test_a_worker_killed_while_it_waits_for_its_turn_is_named():
     assert done[2].value == "killed by SIGKILL"
 
 
+@pytest.mark.thorough
 def test_a_serial_worker_that_ends_between_its_tasks_is_replaced(tmp_path):
     """Its next order goes to another one, and the run goes on."""
 
@@ -226,6 +234,7 @@ def test_an_order_that_its_worker_is_not_there_to_read_goes_to_another(monkeypat
     assert struck
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("pair", [(signal.SIGTERM, signal.SIGHUP), (signal.SIGTERM, signal.SIGINT),
                                   (signal.SIGHUP, signal.SIGTERM), (signal.SIGINT, signal.SIGINT),
                                   (signal.SIGINT, signal.SIGTERM)])  # fmt: skip
@@ -280,6 +289,7 @@ print(len(left), [open(f"/proc/{pid}/stat").read()[:60] for pid in left])
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("text", [
     "* || check_file_test -d /\n",
     "* || true; [ -d / ]\n",

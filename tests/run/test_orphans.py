@@ -38,6 +38,7 @@ def signals_as_in_a_shell():
         signal.signal(number, signal.SIG_DFL)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGKILL])
 @pytest.mark.parametrize("lines", [["sleep {0}"], ["check_cmd_status -t 600 sleep {0}"], ["true; sleep {0} | cat"]])
 def test_commands_end_with_the_run(number, lines, tmp_path):
@@ -53,6 +54,7 @@ def test_commands_end_with_the_run(number, lines, tmp_path):
     until(lambda: not sleepers(marks))
 
 
+@pytest.mark.thorough
 def test_a_command_that_begins_as_the_supervisor_ends_is_ended_too(tmp_path):
     mark, told = f"{os.getpid()}.5", tmp_path / "pid"
 

@@ -457,6 +457,7 @@ class TestSessions:
         session.close()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("line", ["[[ -d / ] && true", "if true; then", "true && || false", "( true"])
 def test_a_line_that_bash_cannot_parse_is_unknown_and_config_check_says_so(tmp_path: Path, line: str) -> None:
     plan = load_text(f"* || {line}\n* || check_file_test -d /\n", "nhc.conf", "n1", {})
@@ -499,6 +500,7 @@ def test_the_output_of_a_command_is_a_variable_of_later_lines(tmp_path: Path) ->
     assert "returned by" in report.results[6].outcome.message, "the check failed, and the line saw its output"
 
 
+@pytest.mark.thorough
 def test_a_process_substitution_is_the_shells_own_file(tmp_path):
     """`<(command)` is /dev/fd/N, of the shell and not of the process that reads it."""
     lines = [

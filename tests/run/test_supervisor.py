@@ -98,6 +98,7 @@ def hang_fifo(path):
     return work
 
 
+@pytest.mark.thorough
 def test_a_hung_open_is_cut_at_its_deadline_and_the_rest_is_intact(tmp_path):
     os.mkfifo(tmp_path / "fifo")
     works = numbered(20)
@@ -117,6 +118,7 @@ def test_several_hangs_cost_one_deadline_not_their_sum(tmp_path):
     assert wall < 4.5, "five seconds one after the other"
 
 
+@pytest.mark.thorough
 def test_a_deadlock_in_native_code_that_holds_the_interpreter_lock():
     def deadlock():
         libc = ctypes.PyDLL(None)
@@ -129,6 +131,7 @@ def test_a_deadlock_in_native_code_that_holds_the_interpreter_lock():
     assert wall < 30
 
 
+@pytest.mark.thorough
 def test_a_worker_that_ignores_signals_and_stops_itself():
     def stop():
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -146,6 +149,7 @@ def test_a_crash_is_named():
     assert done[1].value == 1
 
 
+@pytest.mark.thorough
 def test_the_run_deadline_ends_everything(tmp_path):
     os.mkfifo(tmp_path / "fifo")
     works = [hang_fifo(tmp_path / "fifo"), *numbered(2), hang_fifo(tmp_path / "fifo")]
@@ -154,6 +158,7 @@ def test_the_run_deadline_ends_everything(tmp_path):
     assert wall < 30, "each may take a minute"
 
 
+@pytest.mark.thorough
 def test_serial_tasks_run_in_one_process_after_all_that_stand_before_them(tmp_path):
     log = tmp_path / "log"
 
@@ -173,6 +178,7 @@ def test_serial_tasks_run_in_one_process_after_all_that_stand_before_them(tmp_pa
     assert done[1].value == done[3].value
 
 
+@pytest.mark.thorough
 def test_a_hung_serial_task_does_not_take_the_next_one_along(tmp_path):
     os.mkfifo(tmp_path / "fifo")
     done, wall = supervise([lambda: 0, hang_fifo(tmp_path / "fifo"), lambda: 2], {1: 0.3}, serial={0, 1, 2})
@@ -180,6 +186,7 @@ def test_a_hung_serial_task_does_not_take_the_next_one_along(tmp_path):
     assert wall < 30
 
 
+@pytest.mark.thorough
 def test_stop_keeps_earlier_results_and_starts_nothing_later(tmp_path):
     started = tmp_path / "started"
 
@@ -193,6 +200,7 @@ def test_stop_keeps_earlier_results_and_starts_nothing_later(tmp_path):
     assert not started.exists()
 
 
+@pytest.mark.thorough
 def test_commands_overlap(tmp_path):
     def command():
         """It ends when all six have begun."""
@@ -211,6 +219,7 @@ def test_commands_overlap(tmp_path):
     assert values(done) == [0] * 6
 
 
+@pytest.mark.thorough
 def test_killing_a_worker_kills_its_commands(tmp_path):
     pidfile = tmp_path / "pid"
 
@@ -261,6 +270,7 @@ def test_a_node_without_processes_to_spare_is_told_task_by_task(monkeypatch):
     assert len(os.listdir("/proc/self/fd")) == before
 
 
+@pytest.mark.thorough
 def test_a_relief_that_cannot_be_forked_only_costs_time(monkeypatch):
     forks = iter([os.fork])
 
@@ -284,6 +294,7 @@ def test_a_run_without_descriptors_to_spare_is_told_task_by_task(monkeypatch):
     assert [(one.how, one.value) for one in done] == [("no-worker", "Too many open files")] * 2
 
 
+@pytest.mark.thorough
 def test_workers_that_end_at_once_are_not_forked_for_ever(monkeypatch):
     monkeypatch.setattr("nhc.run.supervisor.quiet", lambda *_: os._exit(1))
     done, elapsed = supervise(numbered(2), serial=[1])
@@ -292,6 +303,7 @@ def test_workers_that_end_at_once_are_not_forked_for_ever(monkeypatch):
     assert elapsed < 30
 
 
+@pytest.mark.thorough
 def test_a_command_that_dies_a_moment_after_its_worker_is_not_called_stuck(monkeypatch):
     alive = chain([True] * 4, repeat(False))
     monkeypatch.setattr("nhc.system.process_identity.is_alive", lambda _process: next(alive))
@@ -360,6 +372,7 @@ def slow_start(opened=[]):  # noqa: B006 (the process's own: what a library that
     return os.getpid(), first
 
 
+@pytest.mark.thorough
 def test_tasks_of_one_source_are_done_by_one_worker_and_hold_up_no_others():
     works = [slow_start, slow_start, os.getpid, slow_start, os.getpid]
     done = values(in_turn(works, ["gpu", "gpu", "", "gpu", ""]))
@@ -375,6 +388,7 @@ def test_a_line_that_changes_something_ends_a_row_of_one_source():
     assert followers(tasks) == {2: 3}
 
 
+@pytest.mark.thorough
 def test_where_a_source_never_answers_its_other_tasks_are_not_tried_one_after_the_other(tmp_path):
     os.mkfifo(tmp_path / "fifo")
     pipe = hang_fifo(tmp_path / "fifo")
@@ -385,6 +399,7 @@ def test_where_a_source_never_answers_its_other_tasks_are_not_tried_one_after_th
     assert time.monotonic() - begin < 30
 
 
+@pytest.mark.thorough
 def test_a_task_that_hangs_once_the_source_has_answered_costs_itself_alone(tmp_path):
     os.mkfifo(tmp_path / "fifo")
     done = in_turn([os.getpid, hang_fifo(tmp_path / "fifo"), os.getpid, os.getpid], ["gpu"] * 4, {1: 0.3})

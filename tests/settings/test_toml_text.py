@@ -101,6 +101,7 @@ def quoted(text):
     return json.dumps(text, ensure_ascii=False)
 
 
+@pytest.mark.thorough
 @given(TABLES)
 def test_the_lines_are_those_that_the_keys_were_written_on(value):
     expected: dict = {}

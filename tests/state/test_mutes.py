@@ -40,6 +40,7 @@ def mute(node, *more, check="check_hw_physmem", until="3d"):
     return done
 
 
+@pytest.mark.thorough
 def test_a_muted_failure_is_a_warning_that_says_who_why_and_until_when(node):
     assert node("check", "local", "-c", node.conf).returncode == 1
     mute(node)
@@ -55,6 +56,7 @@ def test_a_muted_failure_is_a_warning_that_says_who_why_and_until_when(node):
     assert any("check_hw_physmem is muted until" in note for note in report["notes"])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("module", ["prolog", "epilog", "healthcheck"])
 def test_it_holds_in_every_hook(node, module):
     def hook():
@@ -122,6 +124,7 @@ def test_it_ends_by_itself_and_by_unmute(node):
     assert "is not muted here" in again.stderr
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -164,6 +167,7 @@ def test_only_what_is_muted_changes():
         assert found.judge(name, outcome) is outcome
 
 
+@pytest.mark.thorough
 def test_the_local_path_loads_nothing_more_where_nothing_is_muted(node):
     code = "import sys; from nhc.cli.prolog import main; main(); print('nhc.state.mutes' in sys.modules)"
     import os

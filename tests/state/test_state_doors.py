@@ -62,6 +62,7 @@ def conf(tmp_path):
     return path
 
 
+@pytest.mark.thorough
 def test_check_local_gives_its_verdict_and_says_what_is_lost(unusable, conf):
     for text, status in ((SICK, 1), (WELL, 0)):
         conf.write_text(text)
@@ -71,6 +72,7 @@ def test_check_local_gives_its_verdict_and_says_what_is_lost(unusable, conf):
         assert any(str(unusable) in note for note in notes), notes
 
 
+@pytest.mark.thorough
 def test_the_health_check_marks_a_sick_node(unusable, conf, tmp_path):
     marker = tmp_path / "marked"
     helper = tmp_path / "offline"
@@ -82,6 +84,7 @@ def test_the_health_check_marks_a_sick_node(unusable, conf, tmp_path):
     assert "check_file_test" in marker.read_text()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("module", ["prolog", "epilog"])
 def test_a_hook_ends_by_its_rule(unusable, conf, module, tmp_path):
     """Nothing marks here (no resource manager): the job starts, and no traceback is in the way."""
@@ -174,6 +177,7 @@ def test_what_killed_runs_left_half_written_is_swept(conf, tmp_path):
     assert {path.name for path in state.glob("*.tmp")} == {ours, other}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["strikes.json", "stuck.json", "last.json", "run.lock", "strikes.lock"])
 @pytest.mark.parametrize("kind", ["directory", "fifo", "huge", "loop"])
 def test_a_file_of_another_kind_stops_nobody(conf, tmp_path, name, kind):

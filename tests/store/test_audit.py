@@ -171,6 +171,7 @@ def test_an_anchor_that_is_no_file_is_not_waited_for(store, tmp_path):
     assert any("/anchor: not a file" in one for one in mistakes(store))
 
 
+@pytest.mark.thorough
 def test_anothers_anchor_does_not_pass(store, tmp_path):
     fill(store, 1)
     other = open_store(str(tmp_path / "other.db"), anchor=str(tmp_path / "anchor"))
@@ -188,6 +189,7 @@ def test_a_line_torn_by_a_crash_is_said_and_spoils_no_other(store, tmp_path):
     assert said.endswith("anchor:2: damaged")
 
 
+@pytest.mark.thorough
 def test_many_who_write_at_once_make_one_chain(store):
     threads = [threading.Thread(target=fill, args=(store, 10)) for _ in range(4)]
     [thread.start() for thread in threads]

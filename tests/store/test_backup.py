@@ -86,6 +86,7 @@ def test_a_store_is_backed_up_while_it_is_used_and_restored(kind, tmp_path, requ
     assert run("nhc store verify", places, target)[0] == 0
 
 
+@pytest.mark.thorough
 def test_an_anchor_that_is_newer_than_the_restored_store_is_noticed(tmp_path):
     url, anchor = f"sqlite:///{tmp_path}/store.db", str(tmp_path / "store.db.anchor")
     store = open_store(url, anchor=anchor)

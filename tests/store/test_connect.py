@@ -12,6 +12,7 @@ from nhc.store.database import VERSION_TABLE, connect
 from nhc.store.errors import StoreError
 
 
+@pytest.mark.thorough
 def test_the_migrations_make_what_the_schema_says(store):
     assert migrate.differences(store) == []
     assert (migrate.known()[0], migrate.known()[-1]) == (schema.FIRST, schema.REVISION)
@@ -35,6 +36,7 @@ def everything(store):
         }  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_the_migrations_make_what_the_models_would(url, tmp_path, request):
     migrated = open_store(url, anchor=str(tmp_path / "anchor"))
     sqlite = url.startswith("sqlite:")
@@ -53,6 +55,7 @@ def test_a_second_open_finds_the_same_store(store, url, tmp_path):
     again.close()
 
 
+@pytest.mark.thorough
 def test_two_who_open_a_new_store_at_once_share_it(url, tmp_path):
     ids, ready = [], threading.Barrier(4)
 
@@ -110,6 +113,7 @@ def test_an_empty_database_is_not_filled_unless_asked(url):
         open_store(url, create=False)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("url", "said"),
     [
@@ -135,6 +139,7 @@ def test_a_file_that_is_no_database_is_said_so(tmp_path):
         open_store(str(tmp_path / "store.db"))
 
 
+@pytest.mark.thorough
 def test_the_file_is_its_owners_alone(tmp_path):
     os.umask(os.umask(0o022))
     open_store(str(tmp_path / "deep" / "store.db")).close()
@@ -154,6 +159,7 @@ def test_a_body_that_raises_leaves_nothing_behind(store):
         assert connection.execute(sa.select(schema.breaker)).all() == []
 
 
+@pytest.mark.thorough
 def test_a_writer_waits_for_another_and_no_update_is_lost(store):
     with store.write() as connection:
         connection.execute(sa.insert(schema.leader).values(name="x", number=0, since=1.0))

@@ -289,6 +289,7 @@ def test_a_report_of_any_size_is_kept_so_that_it_can_be_read_again(store):
     assert len(nodes._text(kept)) < 2 * report_bounds.KEPT
 
 
+@pytest.mark.thorough
 def test_results_of_deep_checks_are_bounded_too(store):
     many = [result(f"check_{number}", Verdict.WARN, "Slow", "gpu0", "\U0001f600" * 9000) for number in range(9000)]
     one = Incoming(report(NOW, *many), "agent", NOW, suite="burn-in")

@@ -13,6 +13,7 @@ from tests.store.test_reports import NOW, XID, report, result, take
 DAY = 86400.0
 
 
+@pytest.mark.thorough
 def test_old_rows_go_and_young_ones_stay(store, tmp_path, monkeypatch):
     monkeypatch.setattr(retention, "CHUNK", 3)  # several rounds
     for day in range(10):
@@ -47,6 +48,7 @@ def test_old_rows_go_and_young_ones_stay(store, tmp_path, monkeypatch):
     assert not any(again.rows.values())
 
 
+@pytest.mark.thorough
 def test_the_history_of_a_node_whose_problem_comes_and_goes_stays_bounded(store, tmp_path, monkeypatch):
     monkeypatch.setattr(retention, "NEWEST", 20)
     monkeypatch.setattr(retention, "CHUNK", 7)

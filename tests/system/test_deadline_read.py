@@ -46,6 +46,7 @@ def test_files_are_cut_to_the_limit(tree):
     assert read_each(str(tree), ["a"], "cmdline", limit=4) == {"a": b"this"}
 
 
+@pytest.mark.thorough
 def test_what_holds_us_up_is_none_and_the_rest_is_read(tree):
     for name in "ceh":
         hold(tree, name)
@@ -61,6 +62,7 @@ def test_what_holds_us_up_is_none_and_the_rest_is_read(tree):
         release(tree, name)
 
 
+@pytest.mark.thorough
 def test_what_held_us_up_is_not_tried_again_until_it_lets_go(tree):
     hold(tree, "c")
     read_each(str(tree), list("abcd"), "cmdline")
@@ -96,6 +98,7 @@ def test_a_job_of_hundreds_that_hangs_costs_about_a_second(tmp_path):
     assert settled(lambda: all(reader.finished for reader in readers))
 
 
+@pytest.mark.thorough
 def test_no_threads_beyond_a_limit_are_left_behind(tree, monkeypatch):
     monkeypatch.setattr(deadline_read, "STUCK_LIMIT", 1)
     hold(tree, "a")

@@ -220,6 +220,7 @@ def test_a_proxy_that_opens_no_tunnel_proves_that_nothing_was_sent(wire):
     assert "Secret" not in server.requests[0]
 
 
+@pytest.mark.thorough
 def test_a_certificate_that_cannot_be_read_is_named(tmp_path):
     for tls in (Tls(ca=f"{tmp_path}/none"), Tls(certificate=f"{tmp_path}/none")):
         with pytest.raises(CertificateRefused, match=f"{tmp_path}/none: No such file"):

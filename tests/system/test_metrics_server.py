@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import urllib.request
 
+import pytest
+
 from nhc.system.metrics_server import Pages, serve
 
 
+@pytest.mark.thorough
 def test_the_answer_names_no_version():
     pages = Pages()
     pages.update("metric 1\n", "")

@@ -32,6 +32,7 @@ def test_a_signal_wakes_the_wait_and_every_later_one(stop, number):
     assert time.monotonic() - began < 150
 
 
+@pytest.mark.thorough
 def test_more_signals_than_the_pipe_holds_do_not_block(stop):
     for _ in range(70_000):  # a pipe holds 65,536 bytes: pipe(7)
         signal.raise_signal(signal.SIGTERM)

@@ -5,6 +5,8 @@ import pytest
 from nhc.store import holds
 from tests.support.train_world import PLAN, Line, plan_of
 
+pytestmark = pytest.mark.thorough
+
 QUIET = '[quiet-hours]\nhours = ["daily 08:00-09:00"]\nactions = ["reboot"]\n'
 ONE = "[bounds.fleet]\nout = 1\nrepairing = 1"
 

@@ -51,6 +51,7 @@ def test_a_busy_node_is_not_rebooted_because_the_clock_was_set(world, restarted)
     assert world.sent != []
 
 
+@pytest.mark.thorough
 def test_a_node_that_is_verified_is_neither_failed_nor_returned_by_a_step(world):
     line = Line(world, PLAN)
     line.begin()

@@ -135,6 +135,7 @@ def test_a_node_that_is_sick_after_the_work_is_the_loops(world):
     assert world.nodes["n0"].available
 
 
+@pytest.mark.thorough
 def test_the_loop_keeps_off_a_node_of_a_train(world):
     line = Line(world, PLAN.replace('grace = "0s"', 'grace = "10m"'))
     line.begin()
@@ -187,6 +188,7 @@ def test_whatever_the_answer_is_nothing_is_begun_twice(world, mood):
     assert line.states()["n0"] == after
 
 
+@pytest.mark.thorough
 def test_a_node_that_an_operator_puts_back_is_left(world):
     line = Line(world)
     line.begin()
@@ -197,6 +199,7 @@ def test_a_node_that_an_operator_puts_back_is_left(world):
     assert (line.states()["n0"], world.sendings("n0")) == ("withdrawn", [])
 
 
+@pytest.mark.thorough
 def test_a_mark_that_hooks_clear_on_a_node_of_a_train_becomes_the_trains_own(world):
     line = Line(world)
     line.begin()
@@ -235,6 +238,7 @@ def test_a_node_is_put_back_once_the_scheduler_has_seen_its_reboot_end(world):
     assert all(node.available for node in world.nodes.values())
 
 
+@pytest.mark.thorough
 def test_a_person_who_ends_the_hold_takes_the_node(world):
     line = Line(world)
     line.begin()
@@ -258,6 +262,7 @@ def test_an_open_breaker_begins_nothing_and_still_puts_back(world):
     assert (line.states()["n0"], len(world.sent)) == ("returned", 1)
 
 
+@pytest.mark.thorough
 def test_an_aborted_train_finishes_what_it_began(world):
     line = Line(world)
     line.begin()

@@ -140,6 +140,7 @@ def test_kills_lost_answers_and_operators_in_any_order(kills, moods, others):
         assert left == []
 
 
+@pytest.mark.thorough
 @given(
     st.integers(1, 60), st.integers(0, 5), st.integers(1, 9), st.integers(1, 3), st.integers(1, 8)
 )  # fmt: skip

@@ -32,6 +32,7 @@ def order(of, rung=Rung.REBOOT):
     return Order("6b1f0a52-5f3c-4b57-9a3f-1f0e2d3c4b5a", "17", 1, of, rung, "GpuFallenOffBus")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("wrong", ["throttled", "error"])
 def test_a_read_that_failed_is_no_fact_about_the_machine(cloud, wrong):
     cloud.repairer.look(cloud.machine)  # it has its token by now
@@ -46,6 +47,7 @@ def test_a_read_that_failed_is_no_fact_about_the_machine(cloud, wrong):
     assert cloud.calls() == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["aws", "azure", "google"])
 def test_a_read_that_is_not_allowed_names_the_right(kind):
     """Oracle tells those who may not look that there is nothing."""

@@ -107,12 +107,14 @@ def test_what_cannot_be_stopped_and_started_is_said(fake, instance, why):
     assert fake.calls == []
 
 
+@pytest.mark.thorough
 def test_a_member_of_a_group_is_not_stopped(fake):
     assert "would replace an instance that is stopped" in repairer(fake).can(
         machine(fake.instance("workers")), Rung.POWER_CYCLE
     )
 
 
+@pytest.mark.thorough
 def test_within_the_grace_period_nothing_is_sent_and_the_time_is_told(fake):
     launched = datetime.now(timezone.utc) - timedelta(seconds=100)
     one = fake.instance("workers", LaunchTime=launched)
@@ -136,6 +138,7 @@ def test_a_call_that_the_group_ignored_is_a_failure_in_the_end(fake):
     assert (seen.stage, "ignored" in seen.message) == (Stage.FAILED, True)
 
 
+@pytest.mark.thorough
 def test_a_group_without_capacity_is_said_while_it_goes_on(fake):
     one = fake.instance("workers")
     mine, fake.capacity = repairer(fake), False
@@ -152,6 +155,7 @@ def test_a_group_without_capacity_is_said_while_it_goes_on(fake):
     assert (seen.stage, seen.replacement) == (Stage.DONE, list(fake.instances)[-1])
 
 
+@pytest.mark.thorough
 def test_two_replaced_at_a_time_do_not_both_claim_the_same_new_one(fake):
     ones = [fake.instance("workers"), fake.instance("workers")]
     mine = repairer(fake)
@@ -164,6 +168,7 @@ def test_two_replaced_at_a_time_do_not_both_claim_the_same_new_one(fake):
     assert len({one.replacement for one in seen}) == 2
 
 
+@pytest.mark.thorough
 def test_standby_keeps_the_machine(fake):
     one = fake.instance("workers")
     mine = repairer(fake, in_group="standby")
@@ -185,6 +190,7 @@ def test_an_impaired_machine_is_reported_to_aws(fake):
     assert mine.progress(todo, sent, mine.look(machine(one))).stage is Stage.DONE
 
 
+@pytest.mark.thorough
 def test_starting_an_instance_that_lost_its_start_is_sent_again_by_the_loop_alone(fake):
     one = fake.instance()
     mine, todo = repairer(fake), order(machine(one), Rung.POWER_CYCLE)
@@ -214,6 +220,7 @@ def test_nobody_else_acts_on_a_machine_that_nobody_has_claimed(fake):
     assert repairer(fake).claims(machine(fake.instance("workers"))) == []
 
 
+@pytest.mark.thorough
 def test_other_actors_are_found(fake):
     one = fake.instance("workers", tags={"eks:cluster-name": "prod", "eks:nodegroup-name": "gpus"})
     mine, fake.node_repair = repairer(fake), True
@@ -259,6 +266,7 @@ def test_hyperpods_own_recovery_holds_ours_only_where_we_would_act(fake):
     assert claims(repairer(fake, hyperpod="api"), asked) == {}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("code", "answer", "later"),
     [
@@ -309,6 +317,7 @@ def test_an_operators_words_ask_for_a_repair_once(fake, labels, reason, rung):
 # Rights, evidence.
 
 
+@pytest.mark.thorough
 def test_rights_that_are_missing_are_named(fake):
     fake.instance()
     fake.denied = True
@@ -319,6 +328,7 @@ def test_rights_that_are_missing_are_named(fake):
     assert fake.calls == []
 
 
+@pytest.mark.thorough
 def test_the_console_is_evidence_and_its_end_is_kept(fake):
     of = machine(fake.instance())
     pieces = {piece.name: piece for piece in repairer(fake).evidence(of, EvidenceBudget())}

@@ -134,6 +134,7 @@ def test_a_node_is_added_watched_and_kept(there):
     assert there.whats() == ["spare.entering", "spare.added", "spare.in-service", "spare.kept"]
 
 
+@pytest.mark.thorough
 def test_a_lost_answer_is_asked_again_with_the_same_token_and_adds_no_second_node(there):
     there.fake.next_fault = "lost"
     assert there.swap()[0][1] is Effect.FAILED
@@ -156,6 +157,7 @@ def test_a_token_that_may_have_ended_is_asked_no_more(there):
     assert (effect, there.fake.nodes[one]["Logical"] in message, there.fake.calls) == (Effect.FAILED, True, [ADD])
 
 
+@pytest.mark.thorough
 def test_a_node_that_returns_before_the_answer_ends_it_and_nothing_is_added_or_deleted(there):
     there.fake.next_fault = "lost"
     there.swap()
@@ -165,6 +167,7 @@ def test_a_node_that_returns_before_the_answer_ends_it_and_nothing_is_added_or_d
     assert (there.fake.calls, there.whats()[-1]) == ([ADD], "spare.lost")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("how", ["throttled", "denied", "InstanceGroupNotFound", "InvalidInstanceGroupStatus"])
 def test_a_refusal_leaves_nothing_and_the_next_round_begins_anew(there, how):
     if how == "throttled":
@@ -202,6 +205,7 @@ def test_the_group_never_grows_above_its_limit_nor_the_pool_above_most(there):
     assert (there.fake.calls, "may be in service" in there.waits()["n2"]) == ([ADD], True)
 
 
+@pytest.mark.thorough
 def test_one_failure_adds_one_node_even_where_its_node_came_back_for_a_moment(there):
     there.swap()
     with there.store.write() as connection:
@@ -213,6 +217,7 @@ def test_one_failure_adds_one_node_even_where_its_node_came_back_for_a_moment(th
     assert (there.swap(), "already" in there.waits()["n1"], there.fake.calls) == ([], True, [ADD])
 
 
+@pytest.mark.thorough
 def test_a_node_that_does_not_come_up_is_said_and_no_other_is_added(there):
     there.swap()
     (one,) = there.added()
@@ -221,6 +226,7 @@ def test_a_node_that_does_not_come_up_is_said_and_no_other_is_added(there):
     assert (effect, "the lifecycle script failed" in message, there.fake.calls) == (Effect.FAILED, True, [ADD])
 
 
+@pytest.mark.thorough
 def test_a_pool_that_was_changed_while_a_node_comes_is_not_asked_elsewhere(there):
     there.fake.next_fault = "lost"
     there.swap()
@@ -229,6 +235,7 @@ def test_a_pool_that_was_changed_while_a_node_comes_is_not_asked_elsewhere(there
     assert there.fake.calls == [ADD]
 
 
+@pytest.mark.thorough
 def test_exactly_the_added_node_is_deleted_when_it_is_idle(deleting):
     node = deleting.joins()
     before = set(deleting.fake.nodes)
@@ -244,6 +251,7 @@ def test_exactly_the_added_node_is_deleted_when_it_is_idle(deleting):
     assert (deleting.rows(), deleting.whats()[-1], deleting.fake.calls) == ([], "spare.deleted", [ADD, DELETE])
 
 
+@pytest.mark.thorough
 def test_a_host_name_is_the_name_in_slurm(deleting):
     node = deleting.joins()
     (one,) = deleting.added()
@@ -266,6 +274,7 @@ def test_a_busy_node_is_left_and_keeps_its_place(deleting):
     assert deleting.fake.calls == [ADD, DELETE]
 
 
+@pytest.mark.thorough
 def test_work_that_starts_at_the_last_moment_stops_the_deletion(deleting):
     node = deleting.joins()
     deleting.returns()
@@ -278,6 +287,7 @@ def test_work_that_starts_at_the_last_moment_stops_the_deletion(deleting):
     assert (deleting.fake.calls, node.available) == ([ADD], True)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("why", ["unknown", "marked by another"])
 def test_a_node_of_which_it_is_not_known_that_it_is_free_is_not_deleted(deleting, why):
     node = deleting.joins()
@@ -304,6 +314,7 @@ def test_a_refused_deletion_returns_the_node_and_a_lost_answer_is_looked_at_firs
     assert deleting.fake.calls == [ADD, DELETE, DELETE], "the one that was lost is not sent again"
 
 
+@pytest.mark.thorough
 def test_a_policy_that_became_keep_returns_the_node(deleting):
     node = deleting.joins()
     deleting.returns()

@@ -67,6 +67,7 @@ def runner(aws, tmp_path):
     return made
 
 
+@pytest.mark.thorough
 def test_the_limits_and_the_words_of_a_command(aws, runner, order, tmp_path):
     odd = order._replace(machine=order.machine._replace(node="n1;$(reboot)"))
     runner().run(odd)
@@ -77,11 +78,13 @@ def test_the_limits_and_the_words_of_a_command(aws, runner, order, tmp_path):
     assert args[-2:] == ["--timeout", "600s"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("says", "status", "passed"), [(GOOD, 0, True), (BAD, 1, False), (report(), 3, None)])
 def test_a_verdict_is_read_whatever_its_exit_status(runner, order, says, status, passed):
     assert read(runner(says, status).run(order), order).passed is passed
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("says", "status", "said"),
     [("", 2, "ended with 2: no such suite"), ("", 127, "ended with 127"), ("ha", 0, "ended with 0"), ("", 0, "with 0")],
@@ -91,6 +94,7 @@ def test_what_is_no_report_proves_nothing(runner, order, says, status, said):
         runner(says, status, "no such suite").run(order)
 
 
+@pytest.mark.thorough
 def test_a_report_that_is_cut_proves_nothing(aws, runner, order):
     large = report(*(CheckResult(f"check_{n}", ok(str(hash((n, "salt")) ** 9))) for n in range(900)))
     with pytest.raises(AdapterError, match="longer than the 24000 characters"):
@@ -115,6 +119,7 @@ def test_every_other_end_says_what_it_means(aws, runner, order, details, said):
         runner().run(order)
 
 
+@pytest.mark.thorough
 def test_what_somebody_cancelled_is_not_sent_again(aws, runner, order):
     aws.command_ends = "Cancelled"
     for _ in range(2):
@@ -142,12 +147,14 @@ def test_a_run_that_is_under_way_is_followed_and_one_that_has_ended_is_asked_for
     assert runner().run(order._replace(since=order.since + 9))
 
 
+@pytest.mark.thorough
 def test_a_throttled_look_and_a_lost_one_are_looked_at_again(aws, runner, order):
     aws.next_reads = ["", "", "throttled", "error"]  # of the instance, of the commands, and of the invocation
     assert read(runner().run(order), order).passed is True
     assert aws.calls == ["SendCommand"]
 
 
+@pytest.mark.thorough
 def test_another_machine_and_one_without_the_tag_are_sent_nothing(aws, runner, order):
     machine = order.machine
     hyperpod = machine._replace(
@@ -167,12 +174,14 @@ def test_another_machine_and_one_without_the_tag_are_sent_nothing(aws, runner, o
     assert aws.calls == ["SendCommand"]
 
 
+@pytest.mark.thorough
 def test_a_device_is_proved(runner, order, tmp_path):
     proof = DeviceProof(order.machine, DeviceId(pci="0000:4e:00.0"), 7, 60.0)
     assert json.loads(runner().prove(proof))["host"] == "n1"
     assert (tmp_path / "args").read_text().split()[:4] == ["check", "local", "-c", "/dev/stdin"]
 
 
+@pytest.mark.thorough
 def test_the_rights_are_tried_and_the_policy_grants_every_call(aws, runner, order):
     found = {right.name: right.granted for right in runner(tag="nhc=managed").rights()}
     assert found == {

@@ -337,6 +337,7 @@ def test_lines_of_the_last_hour_are_read_at_the_first_look_and_older_ones_are_no
     assert [line.text for line in Loki(loki.url, "{}").look()] == ["young"]
 
 
+@pytest.mark.thorough
 def test_a_quiet_cluster_asks_for_no_more_each_day(loki: FakeLoki) -> None:
     now = [time.time()]
     asking = Loki(loki.url, "{}", clock=lambda: now[0])
@@ -352,6 +353,7 @@ def test_a_quiet_cluster_asks_for_no_more_each_day(loki: FakeLoki) -> None:
     assert [line.text for line in asking.look()] == ["at last"]
 
 
+@pytest.mark.thorough
 def test_a_server_that_allows_less_is_asked_for_less_and_nothing_is_lost(loki: FakeLoki) -> None:
     loki.max_query_length = 1800
     now = [time.time()]

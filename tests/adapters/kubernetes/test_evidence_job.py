@@ -163,6 +163,7 @@ def line(name: str, content: bytes, **more: Any) -> str:
     return json.dumps({"piece": name, "content": base64.b64encode(zlib.compress(content)).decode(), **more})
 
 
+@pytest.mark.thorough
 def test_the_pieces_of_a_log_are_unpacked_within_the_budget() -> None:
     log = "\n".join((
         "a warning of Python", line("kernel.txt", b"a" * 60), line("passwd", b"root"), "{broken",
@@ -193,6 +194,7 @@ def test_no_log_is_more_than_its_budget(lines: List[str], size: int) -> None:
     assert set(found.content) <= set(NAMES)
 
 
+@pytest.mark.thorough
 def test_the_program_keeps_to_the_size_and_says_what_it_cannot_give(tmp_path: Path) -> None:
     gpus = GpuNode(tmp_path / "node")
     gpus.gpus(2)

@@ -213,6 +213,7 @@ def test_events_that_may_not_be_read_are_said(api):
     assert missing.startswith("its Events: ")
 
 
+@pytest.mark.thorough
 def test_events_of_other_reasons_are_not_asked_for_and_those_of_one_reason_are_bounded(api):
     server, client = api
     server.pods = [labelled(pod("llama-x", "n1", code=143), **JOB)]

@@ -294,6 +294,7 @@ conditions = st.lists(
 )
 
 
+@pytest.mark.thorough
 @given(conditions)
 def test_no_condition_makes_the_judge_fail(found: list[dict[str, Any]]) -> None:
     judge(node(*found), HEALTHY, NOW, verdict="NhcHealthy")

@@ -156,6 +156,7 @@ def gate(tmp_path: Path) -> Any:
     return run
 
 
+@pytest.mark.thorough
 def test_the_gate_before_a_job_says_what_it_could_not_read_and_a_choice_decides(gate: Any) -> None:
     unread = "* || check_kmsg --source dmesg=/proc/1/environ\n"  # nobody but its owner may read that
     admitted = gate(unread)
@@ -168,6 +169,7 @@ def test_the_gate_before_a_job_says_what_it_could_not_read_and_a_choice_decides(
     assert gate(unread, "tell").returncode == 3
 
 
+@pytest.mark.thorough
 def test_the_gate_before_a_job_stops_sick_nodes_and_its_own_mistakes_whatever_the_choice(
     gate: Any, tmp_path: Path
 ) -> None:

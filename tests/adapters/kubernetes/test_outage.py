@@ -36,6 +36,7 @@ def said_of(url: str) -> str:
     return str(caught.value).removeprefix(f"{url}: ")
 
 
+@pytest.mark.thorough
 def test_nobody_there_no_such_name_and_silence_are_three_things(deaf: int) -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))  # bound and not listening: nobody else gets the port

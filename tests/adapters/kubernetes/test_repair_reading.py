@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,6 +28,7 @@ NODES = st.fixed_dictionaries({
 })  # fmt: skip
 
 
+@pytest.mark.thorough
 @given(NODES)
 def test_a_node_is_read(node: Any) -> None:
     for claim in of_node(node, karpenter_repairs=True):
@@ -66,6 +68,7 @@ def test_an_answer_makes_the_same_words_a_new_request(node: Any, words: str, tex
     assert answer(node, first, "late", True) == [], "another request stands by now"
 
 
+@pytest.mark.thorough
 @given(st.text(max_size=300))
 def test_any_node_has_a_label(name: str) -> None:
     assert len(label_of(name)) <= 63

@@ -169,6 +169,7 @@ def rights(rules: Any) -> Iterator[str]:
                 yield from (f"{verb} {resource}{'.' if group else ''}{group}" for verb in rule["verbs"])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("role", sorted(USED))
 def test_each_right_of_a_role_is_used_and_each_that_is_used_is_given(role: str) -> None:
     assert shipped()[role] == set(USED[role])

@@ -116,6 +116,7 @@ def test_one_fault_that_two_conditions_tell_of_is_named_once() -> None:
 # Values.
 
 
+@pytest.mark.thorough
 @given(st.text(max_size=200))
 def test_any_text_becomes_a_label_value_that_the_api_takes(text: str) -> None:
     value = label_value(text)

@@ -182,6 +182,7 @@ def all_conditions() -> list[tuple[str, ConditionRule]]:
     return [(name, one) for name in known() for one in load(name).conditions]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "one"), all_conditions(), ids=lambda value: getattr(value, "type", value))
 def test_a_condition_is_raised_by_a_real_line_and_cleared_when_it_is_gone(
     name: str, one: ConditionRule, nvml: Nvml

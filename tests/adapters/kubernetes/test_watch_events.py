@@ -53,6 +53,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.thorough
 @given(JSON)
 def test_any_json_is_an_event_or_an_error_of_the_adapter(value: object) -> None:
     with contextlib.suppress(AdapterError):
