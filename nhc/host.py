@@ -104,6 +104,16 @@ class Host:
         except OSError:
             return default
 
+    def number(self, path: str) -> Optional[int]:
+        """The whole number that a small file holds, None where it cannot be read or holds something else."""
+        text = self.read_or(path)
+        return int(text) if text.isascii() and text.isdigit() and len(text) <= 20 else None  # 2**64 has 20 digits
+
+    def numbers(self, directory: str, names: Sequence[str]) -> Dict[str, int]:
+        """Those of the named files in a directory that hold a whole number, by name."""
+        found = ((name, self.number(f"{directory}/{name}")) for name in names)
+        return {name: number for name, number in found if number is not None}
+
     def lines(self, path: str) -> List[str]:
         return self.read(path).splitlines()
 
@@ -124,6 +134,13 @@ class Host:
         """Names in a directory, sorted."""
         return sorted(os.listdir(self.path(path)))
 
+    def names(self, path: str) -> List[str]:
+        """Names in a directory, sorted; none where it cannot be listed."""
+        try:
+            return self.listdir(path)
+        except OSError:
+            return []
+
     def peek(self, path: str) -> Optional[str]:
         """One name in a directory, None where it is empty: asks the file system without listing it all."""
         with os.scandir(self.path(path)) as entries:
@@ -138,6 +155,13 @@ class Host:
 
     def readlink(self, path: str) -> str:
         return os.readlink(self.path(path))
+
+    def link_name(self, path: str) -> str:
+        """The last part of what a link points to, as a device's driver; "" where there is no such link."""
+        try:
+            return self.readlink(path).rpartition("/")[2]
+        except OSError:
+            return ""
 
     def realpath(self, path: str) -> str:
         """`path` with symbolic links followed, links that leave the root included only as text."""

@@ -6,7 +6,7 @@ from nhc.check import arg, check, rest
 from nhc.checks.ib import NO_PORT
 from nhc.facts import carrier
 from nhc.facts.history import amount, growth
-from nhc.facts.ib_counters import EFA_LAYER, number, read_counters
+from nhc.facts.ib_counters import EFA_LAYER, read_counters
 from nhc.facts.infiniband import Port, ports
 from nhc.facts.kmsg import boot_time
 from nhc.host import Host
@@ -82,7 +82,7 @@ def _counted(host: Host, found: Sequence[Port], window: float) -> Dict[str, Tupl
         value = read_counters(host, port, ("link_downed",)).get("link_downed")
         if value is not None:
             downed[_label(port)] = float(value)
-        lost = number(host.read_or(f"/sys/class/net/{port.netdev}/carrier_down_count")) if port.netdev else None
+        lost = host.number(f"/sys/class/net/{port.netdev}/carrier_down_count") if port.netdev else None
         if lost is not None:
             carriers[_label(port)] = float(lost)
     counts: Dict[str, Tuple[int, str]] = {}

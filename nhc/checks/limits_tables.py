@@ -31,7 +31,7 @@ def check_limits_conntrack(host: Host, warn_at: float = 80.0, crit_at: float = 9
     base = "/proc/sys/net/netfilter"
     if not host.exists(f"{base}/nf_conntrack_max"):
         return skip("NoConntrack", "this node's kernel does not track connections")
-    used, limit = (limits.number(host, f"{base}/nf_conntrack_{name}") for name in ("count", "max"))
+    used, limit = (host.number(f"{base}/nf_conntrack_{name}") for name in ("count", "max"))
     if used is None or limit is None:
         return unknown("BadData", f"no numbers in {base}/nf_conntrack_count and nf_conntrack_max")
     if limit == 0:
@@ -56,7 +56,7 @@ def check_limits_neighbours(host: Host, warn_at: float = 80.0, crit_at: float = 
         path = f"/proc/sys/net/{family}/neigh/default/gc_thresh3"
         if not statistics or not host.exists(path):
             continue
-        used, limit = limits.parse_neighbours(statistics), limits.number(host, path)
+        used, limit = limits.parse_neighbours(statistics), host.number(path)
         if used is None or not limit:
             outcomes.append(unknown("BadData", f"/proc/net/stat/{cache}_cache or {path} has no number", target=family))
             continue

@@ -113,7 +113,7 @@ def check_pcie_aer(
     """
     counters = pcie.aer(host)
     if not counters:
-        if not pcie.addresses(host):
+        if not host.names(pcie.DEVICES):
             return skip("NoPci", "no PCI bus on this node")
         if virtual(host):
             return skip("NoAer", "this virtual machine's PCI devices have no error counters")

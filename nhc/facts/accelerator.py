@@ -9,37 +9,25 @@ from __future__ import annotations
 from nhc.facts.accelerator_values import Inventory, Source
 from nhc.facts.pci import accelerator_functions, switch_functions
 from nhc.host import Host
-from nhc.light import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from typing import Callable, Dict
 
 ANSWER = 4.0
 """Seconds that drivers have to answer one who can go on without them. NVML of eight GPUs answers within one or two."""
 
 
-def _vendors() -> Dict[str, Callable[[Host], Source]]:
-    def nvidia(host: Host) -> Source:
+VENDORS = ("nvidia", "amd", "neuron", "gaudi")
+
+
+def _source(vendor: str, host: Host) -> Source:
+    """What a vendor's driver says. A node imports only what its own devices need."""
+    if vendor == "nvidia":
         from nhc.facts.nvidia import nvidia as gather
-
-        return gather(host)
-
-    def amd(host: Host) -> Source:
+    elif vendor == "amd":
         from nhc.facts.amd import amd as gather
-
-        return gather(host)
-
-    def neuron(host: Host) -> Source:
+    elif vendor == "neuron":
         from nhc.facts.neuron import neuron as gather
-
-        return gather(host)
-
-    def gaudi(host: Host) -> Source:
+    else:
         from nhc.facts.gaudi import gaudi as gather
-
-        return gather(host)
-
-    return {"nvidia": nvidia, "amd": amd, "neuron": neuron, "gaudi": gaudi}
+    return gather(host)
 
 
 def accelerators(host: Host) -> Inventory:
@@ -67,7 +55,7 @@ def asked(host: Host) -> Inventory:
     if not functions:
         return Inventory()
     present = {function.vendor_name for function in functions}
-    sources = tuple(gather(host) for vendor, gather in _vendors().items() if vendor in present)
+    sources = tuple(_source(vendor, host) for vendor in VENDORS if vendor in present)
     return Inventory(functions, sources, host.fact(switch_functions), host.parts)
 
 
@@ -83,9 +71,9 @@ def answering(host: Host) -> Inventory:
     if not host.knows(answering):
         from nhc.system.children import ask_child
 
-        found = ask_child(lambda: accelerators(host), ANSWER)
-        if isinstance(found, Inventory):
-            host.know(asked, found)
-            return found
+        answer = ask_child(lambda: accelerators(host), ANSWER)
+        if isinstance(answer, Inventory):
+            host.know(asked, answer)
+            return answer
         host.know(answering, None)
     raise OSError(5, "the accelerators' drivers gave no answer")

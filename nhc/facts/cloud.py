@@ -63,7 +63,7 @@ def ask(cloud: str, base: Optional[str], deadline: float) -> Dict[str, List[Any]
     """Status and body of each question, or [0, PROBLEM], as plain values for a recording, within `deadline` seconds."""
     base, until = base or cloud_metadata.BASE, time.monotonic() + deadline
     try:
-        headers = cloud_metadata.aws_session(base, until) if cloud == "aws" else cloud_metadata.HEADERS[cloud]
+        headers = cloud_metadata.headers(cloud, base, until)
     except NoHttpResponse as error:
         return {name: [0, str(error)] for name, _ in _PATHS[cloud]}
     found: Dict[str, List[Any]] = {}

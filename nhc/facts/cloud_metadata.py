@@ -13,47 +13,44 @@ from nhc.system import plain_http
 from nhc.system.plain_http import NoHttpResponse
 
 if TYPE_CHECKING:
-    from typing import Dict, Optional, Tuple
+    from typing import Dict, Optional
 
-__all__ = ["BASE", "DEADLINE", "NoHttpResponse", "ask", "aws_session", "instance_type", "request"]
+__all__ = ["BASE", "DEADLINE", "NoHttpResponse", "ask", "headers", "instance_type", "request"]
 
 BASE = "http://169.254.169.254"
 DEADLINE = 0.8
 """Seconds for everything together, a session token included."""
 
-# Cloud: path, headers, what the answer looks like before its last slash is cut off.
 # Sources: EC2's, Compute Engine's, Azure's and OCI's documentation of their metadata services.
-_QUESTIONS: Dict[str, Tuple[str, Dict[str, str]]] = {
-    "aws": ("/latest/meta-data/instance-type", {}),
-    "gcp": ("/computeMetadata/v1/instance/machine-type", {"Metadata-Flavor": "Google"}),
-    "azure": ("/metadata/instance/compute/vmSize?api-version=2021-02-01&format=text", {"Metadata": "true"}),
-    "oci": ("/opc/v2/instance/shape", {"Authorization": "Bearer Oracle"}),
+_TYPE_PATHS: Dict[str, str] = {
+    "aws": "/latest/meta-data/instance-type",
+    "gcp": "/computeMetadata/v1/instance/machine-type",
+    "azure": "/metadata/instance/compute/vmSize?api-version=2021-02-01&format=text",
+    "oci": "/opc/v2/instance/shape",
 }
-_SESSION = "/latest/api/token"
-HEADERS: Dict[str, Dict[str, str]] = {
+_HEADERS: Dict[str, Dict[str, str]] = {
     "gcp": {"Metadata-Flavor": "Google"},
     "azure": {"Metadata": "true"},
     "oci": {"Authorization": "Bearer Oracle"},
 }
-"""What each service asks for beside the path, so that no program reads it by mistake; EC2 has a session."""
 
 
-def aws_session(base: str, until: float) -> Dict[str, str]:
-    """The headers of a session of IMDSv2; the first version answers without, where it is still allowed.
+def headers(cloud: str, base: str, until: float) -> Dict[str, str]:
+    """What a service asks for beside the path, so that no program reads it by mistake. Raises NoHttpResponse.
 
-    Raises NoHttpResponse.
+    EC2 asks for a session of IMDSv2; the first version answers without, where it is still allowed.
     """
-    token = request("PUT", f"{base}{_SESSION}", {"X-aws-ec2-metadata-token-ttl-seconds": "60"}, until)
+    if cloud != "aws":
+        return _HEADERS[cloud]
+    token = request("PUT", f"{base}/latest/api/token", {"X-aws-ec2-metadata-token-ttl-seconds": "60"}, until)
     return {"X-aws-ec2-metadata-token": token}
 
 
 def instance_type(cloud: str, base: str = BASE, deadline: float = DEADLINE) -> str:
     """What `cloud` calls this machine's type (`p5.48xlarge`, `Standard_ND96isr_H100_v5`). Raises NoHttpResponse."""
     until = time.monotonic() + deadline
-    path, headers = _QUESTIONS[cloud]
-    if cloud == "aws":
-        headers = aws_session(base, until)
-    answer = request("GET", f"{base}{path}", headers, until).rsplit("/", 1)[-1].strip()
+    answer = request("GET", f"{base}{_TYPE_PATHS[cloud]}", headers(cloud, base, until), until)
+    answer = answer.rsplit("/", 1)[-1].strip()
     if not answer or len(answer) > 100 or not answer.replace(".", "").replace("-", "").replace("_", "").isalnum():
         raise NoHttpResponse(f"the answer is not the name of a machine type: {answer[:60]!r}")
     return answer

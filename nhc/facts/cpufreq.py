@@ -26,10 +26,7 @@ class FrequencyPolicy(NamedTuple):
 
 def policy_names(host: Host) -> Tuple[str, ...]:
     """None where the kernel does not scale frequencies: virtual machines, or the firmware does it."""
-    try:
-        names = [name for name in host.listdir(POLICIES) if name[:6] == "policy" and name[6:].isdigit()]
-    except OSError:
-        return ()
+    names = [name for name in host.names(POLICIES) if name[:6] == "policy" and name[6:].isdigit()]
     return tuple(sorted(names, key=lambda name: int(name[6:])))
 
 

@@ -6,7 +6,7 @@ from nhc.host import Host
 from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from typing import List, Optional, Tuple
+    from typing import Iterable, List, Optional, Tuple
 
 CONTROLLERS = "/sys/devices/system/edac/mc"
 
@@ -22,10 +22,7 @@ class Module(NamedTuple):
 
 def controllers(host: Host) -> Tuple[str, ...]:
     """The memory controllers with a driver (`mc0`); none where there is no EDAC."""
-    try:
-        return tuple(name for name in host.listdir(CONTROLLERS) if name[:2] == "mc" and name[2:].isdigit())
-    except OSError:
-        return ()
+    return tuple(name for name in host.names(CONTROLLERS) if name[:2] == "mc" and name[2:].isdigit())
 
 
 def modules(host: Host) -> Tuple[Module, ...]:
@@ -34,46 +31,36 @@ def modules(host: Host) -> Tuple[Module, ...]:
     for controller in controllers(host):
         base = f"{CONTROLLERS}/{controller}"
         mine = _modules_of(host, controller, base)
-        rest = [
-            None if total is None else max(0, total - sum(getattr(module, field) or 0 for module in mine))
-            for field, total in (
-                ("corrected", _number(host, f"{base}/ce_count")),
-                ("uncorrected", _number(host, f"{base}/ue_count")),
-            )
-        ]
+        corrected = _rest(host.number(f"{base}/ce_count"), (module.corrected for module in mine))
+        uncorrected = _rest(host.number(f"{base}/ue_count"), (module.uncorrected for module in mine))
         found += mine
-        if not mine or rest != [0, 0]:
-            found.append(Module(controller, "", rest[0], rest[1]))
+        if not mine or (corrected, uncorrected) != (0, 0):
+            found.append(Module(controller, "", corrected, uncorrected))
     return tuple(found)
+
+
+def _rest(total: Optional[int], counts: Iterable[Optional[int]]) -> Optional[int]:
+    """What a controller counted beyond its modules."""
+    return None if total is None else max(0, total - sum(count or 0 for count in counts))
 
 
 def _modules_of(host: Host, controller: str, base: str) -> List[Module]:
     """DIMMs (or ranks, as some drivers call them); on kernels before 3.6 csrows."""
-    found: List[Module] = []
-    names = host.listdir(base)
-    for name in names:
-        if name.startswith(("dimm", "rank")) and name[4:].isdigit():
-            at = f"{base}/{name}"
-            label = host.read_or(f"{at}/dimm_label")
-            found.append(
-                Module(f"{controller}/{name}", label, _number(host, f"{at}/dimm_ce_count"),
-                       _number(host, f"{at}/dimm_ue_count"))
-            )  # fmt: skip
-    if found:
-        return found
-    for name in names:
-        if name.startswith("csrow") and name[5:].isdigit():
-            at = f"{base}/{name}"
-            label = host.read_or(f"{at}/ch0_dimm_label")
-            found.append(
-                Module(f"{controller}/{name}", label, _number(host, f"{at}/ce_count"), _number(host, f"{at}/ue_count"))
-            )
-    return found
-
-
-def _number(host: Host, path: str) -> Optional[int]:
-    text = host.read_or(path)
-    return int(text) if text.isascii() and text.isdigit() else None
+    listed = host.listdir(base)
+    names = [name for name in listed if name.startswith(("dimm", "rank")) and name[4:].isdigit()]
+    label, prefix = "dimm_label", "dimm_"
+    if not names:
+        names = [name for name in listed if name.startswith("csrow") and name[5:].isdigit()]
+        label, prefix = "ch0_dimm_label", ""
+    return [
+        Module(
+            f"{controller}/{name}",
+            host.read_or(f"{base}/{name}/{label}"),
+            host.number(f"{base}/{name}/{prefix}ce_count"),
+            host.number(f"{base}/{name}/{prefix}ue_count"),
+        )
+        for name in names
+    ]
 
 
 _ARRAY = "/sys/firmware/dmi/entries/16-0/raw"

@@ -7,8 +7,8 @@ hw_counters (all below the device before Linux 5.14).
 
 from __future__ import annotations
 
-from nhc.facts.ib_counters import EFA_LAYER, adapter, device_counters, read_counters
-from nhc.facts.infiniband import Port, ports
+from nhc.facts.ib_counters import EFA_LAYER, adapter, read_counters
+from nhc.facts.infiniband import CLASS, Port, ports
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING, NamedTuple
 
@@ -42,16 +42,14 @@ def devices(host: Host) -> Tuple[Port, ...]:
 def counters(host: Host, port: Port) -> Dict[str, int]:
     """The counters that the driver has; newer adapters have more."""
     names = (*TRAFFIC, *TROUBLE)
-    return {**device_counters(host, port.device, names), **read_counters(host, port, names, "hw_counters")}
+    of_device = host.numbers(f"{CLASS}/{port.device}/hw_counters", names)  # since Linux 5.14
+    return {**of_device, **read_counters(host, port, names, "hw_counters")}
 
 
 def functions(host: Host) -> int:
     """How many adapters are on the PCI bus, whether or not the driver shows them (Amazon's efa0 to efa3)."""
-    try:
-        text = host.read("/proc/bus/pci/devices")
-    except OSError:
-        return 0
-    return sum(1 for line in text.splitlines() if line.split("\t", 2)[1:2] in IDS)
+    lines = host.read_or("/proc/bus/pci/devices").splitlines()
+    return sum(line.split("\t", 2)[1:2] in IDS for line in lines)
 
 
 IDS = (["1d0fefa0"], ["1d0fefa1"], ["1d0fefa2"], ["1d0fefa3"])

@@ -37,32 +37,25 @@ class Interface(NamedTuple):
         return self.driver not in ("virtio_net", "xen_netfront", "vif", "veth", "hv_netvsc") or self.speed is not None
 
 
-def _number(text: str) -> Optional[int]:
-    return int(text) if re.fullmatch(r"-?\d{1,18}", text) else None
-
-
 def interface(host: Host, name: str) -> Optional[Interface]:
     """One interface, None where there is none of that name."""
     base = f"{NET}/{name}"
     if "/" in name or name in ("", ".", "..") or not host.isdir(base):
         return None
     carrier = host.read_or(f"{base}/carrier")  # EINVAL while the interface is down
-    speed = _number(host.read_or(f"{base}/speed"))
+    speed = host.number(f"{base}/speed") or 0  # -1: unknown
     flags = host.read_or(f"{base}/flags", "0x0")
-    try:
-        driver = host.readlink(f"{base}/device/driver").rsplit("/", 1)[-1]
-    except OSError:
-        driver = ""
-    if driver == "" and host.exists(f"{base}/device") and host.read_or(f"{base}/device/modalias").startswith("virtio:"):
+    driver = host.link_name(f"{base}/device/driver")
+    if not driver and host.read_or(f"{base}/device/modalias").startswith("virtio:"):
         driver = "virtio_net"
     return Interface(
         name=name,
-        up=bool(int(flags, 16) & _IFF_UP) if re.fullmatch(r"0x[0-9a-f]+", flags) else False,
+        up=re.fullmatch(r"0x[0-9a-f]+", flags) is not None and bool(int(flags, 16) & _IFF_UP),
         carrier=carrier == "1" if carrier in ("0", "1") else None,
-        speed=speed if speed is not None and speed > 0 and speed < 4294967295 else None,  # -1: unknown
+        speed=speed if 0 < speed < 4294967295 else None,
         duplex=host.read_or(f"{base}/duplex"),
-        losses=_number(host.read_or(f"{base}/carrier_down_count")),
-        gains=_number(host.read_or(f"{base}/carrier_up_count")),
+        losses=host.number(f"{base}/carrier_down_count"),
+        gains=host.number(f"{base}/carrier_up_count"),
         bond=host.isdir(f"{base}/bonding"),
         driver=driver,
     )
@@ -70,20 +63,14 @@ def interface(host: Host, name: str) -> Optional[Interface]:
 
 def interfaces(host: Host) -> Tuple[Interface, ...]:
     """The Ethernet ports of this node and bonds of them; no virtual functions, bridges, VLANs or tunnels."""
-    try:
-        names = host.listdir(NET)
-    except OSError:
-        return ()
     found = []
-    for name in names:
+    for name in host.names(NET):
         base = f"{NET}/{name}"
         if host.read_or(f"{base}/type") != _ETHERNET or host.exists(f"{base}/device/physfn"):
             continue
         if host.exists(f"{base}/device") or host.isdir(f"{base}/bonding"):
-            each = interface(host, name)
-            if each:
-                found.append(each)
-    return tuple(found)
+            found.append(interface(host, name))
+    return tuple(port for port in found if port)
 
 
 COUNTERS = ("rx_packets", "tx_packets", "rx_errors", "tx_errors", "rx_crc_errors", "rx_missed_errors")
@@ -91,12 +78,7 @@ COUNTERS = ("rx_packets", "tx_packets", "rx_errors", "tx_errors", "rx_crc_errors
 
 def statistics(host: Host, name: str) -> Dict[str, int]:
     """The counters that could be read, by name."""
-    found = {}
-    for counter in COUNTERS:
-        value = _number(host.read_or(f"{NET}/{name}/statistics/{counter}"))
-        if value is not None:
-            found[counter] = value
-    return found
+    return host.numbers(f"{NET}/{name}/statistics", COUNTERS)
 
 
 _MODE = re.compile(r"(\d+)base\S*")

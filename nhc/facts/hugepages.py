@@ -25,12 +25,8 @@ class Pool(NamedTuple):
 
 def pools(host: Host) -> Tuple[Pool, ...]:
     """The pools by size, smallest first; none where the kernel has no huge pages. Raises ValueError for junk."""
-    try:
-        names = host.listdir(POOLS)
-    except OSError:
-        return ()
     found = []
-    for name in names:
+    for name in host.names(POOLS):
         match = re.fullmatch(r"hugepages-(\d+)kB", name)
         if match:
             leaves = ("nr_hugepages", "free_hugepages", "resv_hugepages")
@@ -54,7 +50,7 @@ def asked_at_boot(words: Sequence[str], default: Optional[int]) -> Dict[int, int
     size = default
     for word in words:
         name, _, value = word.partition("=")
-        if name == "default_hugepagesz" or name == "hugepagesz":
+        if name in ("default_hugepagesz", "hugepagesz"):
             try:
                 size = size_kb(value)
             except ValueError:
@@ -62,7 +58,7 @@ def asked_at_boot(words: Sequence[str], default: Optional[int]) -> Dict[int, int
         elif name == "hugepages" and size:
             counts = [part.rpartition(":")[2] for part in value.split(",")]
             if all(count.isascii() and count.isdigit() for count in counts):
-                asked[size] = sum(int(count) for count in counts)
+                asked[size] = sum(map(int, counts))
     return asked
 
 

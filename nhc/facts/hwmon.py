@@ -28,28 +28,20 @@ class Alarm(NamedTuple):
 def alarms(host: Host) -> Tuple[Alarm, ...]:
     """Every alarm that could be read. A sensor of a device that sleeps gives an error and is left out."""
     found: List[Alarm] = []
-    try:
-        chips = host.listdir(HWMON)
-    except OSError:
-        return ()
-    for chip in chips:
+    for chip in host.names(HWMON):
         base = f"{HWMON}/{chip}"
-        try:
-            names = host.listdir(base)
-        except OSError:
-            continue
-        for name in names:
+        for name in host.names(base):
             match = _ALARM.fullmatch(name)
             text = host.read_or(f"{base}/{name}") if match else ""
             if match and text in ("0", "1"):
                 label = host.read_or(f"{base}/{match[1]}_label") or match[1]
                 driver = host.read_or(f"{base}/name") or chip
-                reading = _shown(match[2], host.read_or(f"{base}/{match[1]}_input")) if text == "1" else ""
+                reading = _with_unit(match[2], host.read_or(f"{base}/{match[1]}_input")) if text == "1" else ""
                 found.append(Alarm(f"{driver} ({chip})", label, match[2], match[3], text == "1", reading))
     return tuple(found)
 
 
-def _shown(kind: str, value: str) -> str:
+def _with_unit(kind: str, value: str) -> str:
     """A reading with its unit: sysfs has thousandths of degrees, volts and amperes, millionths of watts."""
     if not re.fullmatch(r"-?\d{1,12}", value):
         return ""

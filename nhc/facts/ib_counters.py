@@ -7,14 +7,12 @@ Documentation/ABI/stable/sysfs-class-infiniband lists both.
 
 from __future__ import annotations
 
-import re
-
 from nhc.facts.infiniband import CLASS, Port, ports
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from typing import Dict, Optional, Sequence, Tuple
+    from typing import Dict, Sequence, Tuple
 
 CEILING: Dict[str, int] = {
     "symbol_error": 0xFFFF,
@@ -35,8 +33,6 @@ CEILING: Dict[str, int] = {
 EFA_LAYER = "Unknown"
 """What sysfs calls the link layer of Amazon's Elastic Fabric Adapter, which is neither InfiniBand nor Ethernet."""
 
-_COUNT = re.compile(r"\d{1,20}")
-
 
 class RdmaAdapter(NamedTuple):
     """An RDMA device as it describes itself; a field is empty where it says nothing.
@@ -52,47 +48,17 @@ class RdmaAdapter(NamedTuple):
     driver: str
 
 
-def number(text: str) -> Optional[int]:
-    """A counter's value; None for text that is none (`N/A (no PMA)`)."""
-    text = text.strip()
-    return int(text) if _COUNT.fullmatch(text) else None
-
-
 def read_counters(host: Host, port: Port, names: Sequence[str], group: str = "counters") -> Dict[str, int]:
-    """Those of the named counters that the port has and that could be read."""
-    base = f"{CLASS}/{port.device}/ports/{port.port}/{group}"
-    found: Dict[str, int] = {}
-    for name in names:
-        value = number(host.read_or(f"{base}/{name}"))
-        if value is not None:
-            found[name] = value
-    return found
-
-
-def device_counters(host: Host, device: str, names: Sequence[str]) -> Dict[str, int]:
-    """Counters that a driver keeps for a device as a whole (EFA's, since Linux 5.14)."""
-    found: Dict[str, int] = {}
-    for name in names:
-        value = number(host.read_or(f"{CLASS}/{device}/hw_counters/{name}"))
-        if value is not None:
-            found[name] = value
-    return found
+    """Those of the named counters that the port has and that could be read (not `N/A (no PMA)`)."""
+    return host.numbers(f"{CLASS}/{port.device}/ports/{port.port}/{group}", names)
 
 
 def adapter(host: Host, device: str) -> RdmaAdapter:
     base = f"{CLASS}/{device}"
-    try:
-        driver = host.readlink(f"{base}/device/driver").rsplit("/", 1)[-1]
-    except OSError:
-        driver = ""
-    return RdmaAdapter(
-        device,
-        host.read_or(f"{base}/fw_ver"),
-        host.read_or(f"{base}/board_id"),
-        host.read_or(f"{base}/hca_type"),
-        host.read_or(f"{base}/node_guid"),
-        driver,
+    firmware, board, model, guid = (
+        host.read_or(f"{base}/{x}") for x in ("fw_ver", "board_id", "hca_type", "node_guid")
     )
+    return RdmaAdapter(device, firmware, board, model, guid, host.link_name(f"{base}/device/driver"))
 
 
 def adapters(host: Host) -> Tuple[RdmaAdapter, ...]:
@@ -103,12 +69,8 @@ def adapters(host: Host) -> Tuple[RdmaAdapter, ...]:
 def gids(host: Host, port: Port, limit: int = 256) -> Dict[int, str]:
     """The port's addresses by index, the empty ones left out."""
     base = f"{CLASS}/{port.device}/ports/{port.port}/gids"
-    try:
-        names = host.listdir(base)
-    except OSError:
-        return {}
     found: Dict[int, str] = {}
-    for index in sorted(int(name) for name in names if name.isdigit())[:limit]:
+    for index in sorted(int(name) for name in host.names(base) if name.isdigit())[:limit]:
         gid = host.read_or(f"{base}/{index}")
         if gid.replace(":", "").strip("0"):
             found[index] = gid

@@ -69,10 +69,7 @@ def ports(host: Host) -> Tuple[Port, ...]:
         return ()
     found: List[Port] = []
     for device in sorted(devices, key=_natural):
-        try:
-            names = host.listdir(f"{CLASS}/{device}/ports")
-        except OSError:  # the device went away between the two calls
-            continue
+        names = host.names(f"{CLASS}/{device}/ports")  # none where the device went away between the two calls
         numbers = sorted(int(name) for name in names if name.isdigit())
         found.extend(_port(host, device, number) for number in numbers)
     return tuple(found)
@@ -101,13 +98,9 @@ def _netdev(host: Host, device: str, number: int) -> str:
     direct = host.read_or(f"{CLASS}/{device}/ports/{number}/gid_attrs/ndevs/0")
     if direct:
         return direct
-    directory = f"{CLASS}/{device}/device/net"
-    try:
-        names = host.listdir(directory)
-    except OSError:
-        return ""
-    at_port = [name for name in names if host.read_or(f"{directory}/{name}/dev_port", "0") == str(number - 1)]
-    return at_port[0] if at_port else ""
+    directory, place = f"{CLASS}/{device}/device/net", str(number - 1)
+    names = host.names(directory)
+    return next((name for name in names if host.read_or(f"{directory}/{name}/dev_port", "0") == place), "")
 
 
 def _natural(name: str) -> Tuple[Tuple[int, str], ...]:

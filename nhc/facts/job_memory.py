@@ -29,9 +29,9 @@ def of_job(host: Host, job: str) -> Optional[MemoryEvents]:
     """The counts of a job of Slurm on this node, None where its group is not there."""
     for path in _groups(host, job) if job.isascii() and job.isdigit() else ():
         text = host.read_or(f"{path}/memory.events")
-        found = parse_events(path, text) if text else None
-        if found is not None:
-            return found
+        events = parse_events(path, text) if text else None
+        if events is not None:
+            return events
     return None
 
 
@@ -50,11 +50,7 @@ def parse_events(path: str, text: str) -> Optional[MemoryEvents]:
 def _groups(host: Host, job: str) -> Iterator[str]:
     """Where the job's group may lie: where this process is in the job, else below slurmd's scope, of each slurmd."""
     own = next((line[3:] for line in host.read_or("/proc/self/cgroup").splitlines() if line.startswith("0::")), "")
-    before, found, _ = f"{own}/".partition(f"/job_{job}/")
-    if found:
+    before, within, _ = f"{own}/".partition(f"/job_{job}/")
+    if within:
         yield f"{CGROUP}{before}/job_{job}"
-    try:
-        names = host.listdir(SLURM)
-    except OSError:
-        return
-    yield from (f"{SLURM}/{name}/job_{job}" for name in names if name.endswith("slurmstepd.scope"))
+    yield from (f"{SLURM}/{name}/job_{job}" for name in host.names(SLURM) if name.endswith("slurmstepd.scope"))

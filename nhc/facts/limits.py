@@ -19,11 +19,6 @@ class TaskGroup(NamedTuple):
     limit: int
 
 
-def number(host: Host, path: str) -> Optional[int]:
-    text = host.read_or(path)
-    return int(text) if text.isascii() and text.isdigit() else None
-
-
 def parse_neighbours(text: str) -> Optional[int]:
     """The entries of a neighbour table: the first column of /proc/net/stat/*_cache, hexadecimal, alike on all CPUs."""
     lines = text.splitlines()
@@ -39,10 +34,7 @@ def task_groups(host: Host) -> Tuple[TaskGroup, ...]:
     """The limited groups at the top and in system.slice; none without cgroup v2."""
     found = []
     for parent, prefix in ((CGROUP, ""), (f"{CGROUP}/system.slice", "system.slice/")):
-        try:
-            names = [name for name in host.listdir(parent) if "." in name and host.isdir(f"{parent}/{name}")]
-        except OSError:
-            continue
+        names = [name for name in host.names(parent) if "." in name and host.isdir(f"{parent}/{name}")]
         limits = host.read_each(parent, names, "pids.max")
         used = host.read_each(parent, [name for name in names if (limits.get(name) or "").strip().isdigit()],
                               "pids.current")  # fmt: skip

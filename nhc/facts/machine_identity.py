@@ -149,7 +149,7 @@ def ask(cloud: str, base: str = "") -> Dict[str, str]:
     base, until = base or cloud_metadata.BASE, time.monotonic() + cloud_metadata.DEADLINE
     found: Dict[str, str] = {}
     try:
-        headers = cloud_metadata.aws_session(base, until) if cloud == "aws" else cloud_metadata.HEADERS[cloud]
+        headers = cloud_metadata.headers(cloud, base, until)
         for name, path in _PATHS[cloud]:
             answer = cloud_metadata.request("GET", f"{base}{path}", headers, until).strip()
             if answer.isprintable() and len(answer) <= 500:

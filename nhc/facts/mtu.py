@@ -30,20 +30,12 @@ def sized(host: Host, name: str) -> Optional[Sized]:
     base = f"{NET}/{name}"
     if "/" in name or name in ("", ".", "..") or not host.isdir(base):
         return None
-    text = host.read_or(f"{base}/mtu")
-    try:
-        lower = tuple(entry[6:] for entry in host.listdir(base) if entry.startswith("lower_"))
-    except OSError:
-        lower = ()
+    lower = tuple(entry[6:] for entry in host.names(base) if entry.startswith("lower_"))
     kind = "bond" if host.isdir(f"{base}/bonding") else parse_kind(host.read_or(f"{base}/uevent"))
-    return Sized(name, int(text) if text.isascii() and text.isdigit() else None, kind, lower)
+    return Sized(name, host.number(f"{base}/mtu"), kind, lower)
 
 
 def stacked(host: Host) -> Tuple[Sized, ...]:
     """The bonds and VLANs of this node."""
-    try:
-        names = [name for name in host.listdir(NET) if name != "bonding_masters"]
-    except OSError:
-        return ()
-    found = (sized(host, name) for name in names)
-    return tuple(each for each in found if each is not None and each.kind in ("bond", "vlan"))
+    found = (sized(host, name) for name in host.names(NET) if name != "bonding_masters")
+    return tuple(interface for interface in found if interface and interface.kind in ("bond", "vlan"))

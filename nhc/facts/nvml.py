@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing import AbstractSet, Any, Callable, Dict, List, Optional
 
     from nhc.facts.nvml_binding import Binding, FieldValue, Handle, Plain
+
 GPU_IS_LOST = 15
 BINDING_MISSING = -1
 """The code for "nvidia-ml-py is not installed": NVML's own codes are not negative."""
@@ -44,29 +45,28 @@ class _Queries:
             return {"error": int(error.value)}
 
     def device(self, index: int, asks: Callable[[str], bool]) -> Dict[str, Plain]:
-        found: Dict[str, Plain] = {"index": index}
+        answers: Dict[str, Plain] = {"index": index}
         try:
             handle = self.nvml.nvmlDeviceGetHandleByIndex(index)
         except self.nvml.NVMLError as error:
-            return {"index": index, "error": int(error.value)}
+            return {**answers, "error": int(error.value)}
         try:
             for part, queries in (("", ALWAYS), *PARTS.items()):
                 if not part or asks(part):
                     for key, function, arguments in queries:
-                        found[key] = self.ask(function, handle, *arguments)
-            fields = self.fields(handle, DEVICE_FIELDS)
-            found["fields"] = fields
+                        answers[key] = self.ask(function, handle, *arguments)
+            fields = answers["fields"] = self.fields(handle, DEVICE_FIELDS)
             if asks("clocks"):
-                found["reasons"] = self._reasons(handle)
+                answers["reasons"] = self._reasons(handle)
             if asks("errors"):
-                found["sram"] = self._sram(handle)
+                answers["sram"] = self._sram(handle)
             if asks("fabric"):
-                found["fabric"] = self._fabric(handle)
+                answers["fabric"] = self._fabric(handle)
             if asks("links") or asks("link_errors"):
-                found["links"] = self._links(handle, fields.get("link_count"), asks("link_errors"))
+                answers["links"] = self._links(handle, fields.get("link_count"), asks("link_errors"))
         except _Lost:
-            found["error"] = GPU_IS_LOST
-        return found
+            answers["error"] = GPU_IS_LOST
+        return answers
 
     def fields(self, handle: Handle, wanted: Dict[str, int], scope: int = 0) -> Dict[str, Plain]:
         """Several field values in one call; NVML answers for each apart."""
@@ -133,11 +133,9 @@ class _Queries:
                 link["remote_type"] = self.ask("nvmlDeviceGetNvLinkRemoteDeviceType", handle, number)
                 link["remote"] = self.ask("nvmlDeviceGetNvLinkRemotePciInfo", handle, number)
             links.append(link)
-            if not errors:
-                continue
-            for name, counter in LINK_COUNTERS:
+            for name, counter in LINK_COUNTERS if errors else ():
                 link[name] = self.ask("nvmlDeviceGetNvLinkErrorCounter", handle, number, counter)
-            if isinstance(link["replay"], dict):
+            if isinstance(link.get("replay"), dict):
                 link.update(self.fields(handle, LINK_FIELDS, number))
         return links
 
@@ -207,7 +205,20 @@ def snapshot(parts: Optional[AbstractSet[str]] = None) -> Dict[str, Plain]:
 
 def inforom() -> Dict[str, Plain]:
     """Whether each device's InfoROM is whole: 0, or NVML's code. Reads flash, so it is asked for apart."""
-    return _each_device(lambda reader, handle: reader.ask("nvmlDeviceValidateInforom", handle))
+
+    def read(nvml: Binding) -> Dict[str, Plain]:
+        reader = _Queries(nvml)
+        answers: List[Plain] = []
+        for index in range(nvml.nvmlDeviceGetCount()):
+            try:
+                answers.append(reader.ask("nvmlDeviceValidateInforom", nvml.nvmlDeviceGetHandleByIndex(index)))
+            except nvml.NVMLError as error:
+                answers.append({"error": int(error.value)})
+            except _Lost:
+                answers.append({"error": GPU_IS_LOST})
+        return {"devices": answers}
+
+    return _loaded(read)
 
 
 def peers() -> Dict[str, Plain]:
@@ -234,21 +245,5 @@ def peers() -> Dict[str, Plain]:
             return [[0 if a is b else state(a, b, capability) for b in handles] for a in handles]
 
         return {"read": matrix(0), "nvlink": matrix(2)}
-
-    return _loaded(read)
-
-
-def _each_device(query: Callable[[_Queries, Handle], Plain]) -> Dict[str, Plain]:
-    def read(nvml: Binding) -> Dict[str, Plain]:
-        reader = _Queries(nvml)
-        answers: List[Plain] = []
-        for index in range(nvml.nvmlDeviceGetCount()):
-            try:
-                answers.append(query(reader, nvml.nvmlDeviceGetHandleByIndex(index)))
-            except nvml.NVMLError as error:
-                answers.append({"error": int(error.value)})
-            except _Lost:
-                answers.append({"error": GPU_IS_LOST})
-        return {"devices": answers}
 
     return _loaded(read)

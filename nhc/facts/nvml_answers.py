@@ -6,9 +6,11 @@ from nhc.facts.nvml_codes import ABSENT, NOT_SUPPORTED, error_code, error_text
 from nhc.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Dict, List, Mapping, Optional
+    from typing import Dict, List, Mapping, Optional, Type, TypeVar
 
     from nhc.facts.nvml_binding import Plain
+
+    T = TypeVar("T")
 
 
 class NvmlAnswers:
@@ -30,43 +32,26 @@ class NvmlAnswers:
 
     def whole(self, key: str, area: str) -> Optional[int]:
         """A whole number."""
-        value = self.get(key, area)
-        if value is None or isinstance(value, int):
-            return value
-        self._odd(key, area)
-        return None
+        return self._of_type(int, key, area)
 
     def text(self, key: str, area: str) -> Optional[str]:
         """A text."""
-        value = self.get(key, area)
-        if value is None or isinstance(value, str):
-            return value
-        self._odd(key, area)
-        return None
+        return self._of_type(str, key, area)
 
     def table(self, key: str, area: str) -> NvmlAnswers:
         """A structure's members; none where it was not read."""
-        value = self.get(key, area)
-        if value is not None and not isinstance(value, dict):
-            self._odd(key, area)
-        return NvmlAnswers(value if isinstance(value, dict) else {}, self.unread)
+        return NvmlAnswers(self._of_type(dict, key, area) or {}, self.unread)
 
     def entries(self, key: str, area: str) -> Optional[List[Plain]]:
         """A list."""
-        value = self.get(key, area)
-        if value is None or isinstance(value, list):
-            return value
-        self._odd(key, area)
-        return None
+        return self._of_type(list, key, area)
 
     def wholes(self, key: str, area: str, count: int) -> Optional[List[int]]:
         """So many whole numbers."""
-        found = self.entries(key, area)
-        if found is None:
-            return None
-        numbers = [one for one in found if isinstance(one, int)]
-        if len(numbers) == len(found) == count:
-            return numbers
+        entries = self.entries(key, area)
+        numbers = [entry for entry in entries or () if isinstance(entry, int)]
+        if entries is None or len(numbers) == len(entries) == count:
+            return None if entries is None else numbers
         self._odd(key, area)
         return None
 
@@ -74,6 +59,13 @@ class NvmlAnswers:
         """A field value (`nhc.facts.nvml.DEVICE_FIELDS`)."""
         fields = self.answers.get("fields")
         return NvmlAnswers(fields, self.unread).whole(key, area) if isinstance(fields, dict) else None
+
+    def _of_type(self, kind: Type[T], key: str, area: str) -> Optional[T]:
+        value = self.get(key, area)
+        if value is None or isinstance(value, kind):
+            return value
+        self._odd(key, area)
+        return None
 
     def _odd(self, key: str, area: str) -> None:
         self.unread.setdefault(area, f"NVML's answer for {key} makes no sense")

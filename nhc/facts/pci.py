@@ -88,19 +88,12 @@ def _wanted(vendor: int, device: int) -> bool:
 
 def _functions(host: Host) -> Tuple[PciFunction, ...]:
     """Every function of a vendor that makes accelerators."""
-    try:
-        listed = parse_index(host.read(INDEX))
-    except OSError:
-        listed = set()  # no such file in some containers: the directory tells
+    listed = parse_index(host.read_or(INDEX))  # no such file in some containers: the directory tells
     if listed and not any(_wanted(*each) for each in listed):
         return ()
     vendors: FrozenSet[int] = frozenset(v for v, d in listed if _wanted(v, d)) or frozenset(_VENDORS)
     found = []
-    try:
-        addresses = host.listdir(DEVICES)
-    except OSError:
-        return ()
-    for address in addresses:
+    for address in host.names(DEVICES):
         base = f"{DEVICES}/{address}"
         vendor = _hex(host.read_or(f"{base}/vendor"))
         if vendor not in vendors:
@@ -109,7 +102,11 @@ def _functions(host: Host) -> Tuple[PciFunction, ...]:
         if not _wanted(vendor, device):
             continue
         class_code = _hex(host.read_or(f"{base}/class")) >> 8
-        found.append(PciFunction(address, vendor, device, class_code, _driver(host, base), _numa(host, base)))
+        driver, numa = (
+            host.link_name(f"{base}/driver"),
+            host.number(f"{base}/numa_node"),
+        )  # -1: the firmware says nothing
+        found.append(PciFunction(address, vendor, device, class_code, driver, numa))
     return tuple(found)
 
 
@@ -118,18 +115,6 @@ def _hex(text: str) -> int:
         return int(text, 16)
     except ValueError:
         return -1
-
-
-def _driver(host: Host, base: str) -> str:
-    try:
-        return host.readlink(f"{base}/driver").rsplit("/", 1)[-1]
-    except OSError:
-        return ""
-
-
-def _numa(host: Host, base: str) -> Optional[int]:
-    text = host.read_or(f"{base}/numa_node", "-1")
-    return int(text) if text.isdigit() else None  # -1: the firmware says nothing
 
 
 def accelerator_functions(host: Host) -> Tuple[PciFunction, ...]:
@@ -160,8 +145,8 @@ def link_speed(host: Host, address: str) -> LinkSpeed:
     base = f"{DEVICES}/{address}"
 
     def width(name: str) -> Optional[int]:
-        text = host.read_or(f"{base}/{name}")
-        return int(text) if text.isdigit() and 0 < int(text) <= 32 else None
+        lanes = host.number(f"{base}/{name}")
+        return lanes if lanes and lanes <= 32 else None
 
     return LinkSpeed(
         generation(host.read_or(f"{base}/current_link_speed")),

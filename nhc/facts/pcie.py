@@ -65,14 +65,6 @@ def parse_aer(text: str) -> Dict[str, int]:
     return found
 
 
-def addresses(host: Host) -> Tuple[str, ...]:
-    """The PCI functions of this node; none where there is no PCI bus."""
-    try:
-        return tuple(host.listdir(DEVICES))
-    except OSError:
-        return ()
-
-
 def _class(host: Host, address: str) -> int:
     try:
         return int(host.read_or(f"{DEVICES}/{address}/class", "0"), 16) >> 16
@@ -88,15 +80,14 @@ def _upstream(host: Host, address: str) -> Optional[str]:
 
 def _asleep(host: Host, base: str) -> bool:
     """Whether the device is runtime-suspended: its link may be down by design."""
-    return host.read_or(f"{base}/power/runtime_status") == "suspended" or host.read_or(
-        f"{base}/power_state"
-    ).startswith("D3")
+    status, state = host.read_or(f"{base}/power/runtime_status"), host.read_or(f"{base}/power_state")
+    return status == "suspended" or state.startswith("D3")
 
 
 def links(host: Host) -> Tuple[PcieDeviceLink, ...]:
     """The links of all devices that have one, one per device (functions share it), bridges left out."""
     found: Dict[str, PcieDeviceLink] = {}
-    for address in addresses(host):
+    for address in host.names(DEVICES):
         base, slot = f"{DEVICES}/{address}", address.rpartition(".")[0]
         base_class = _class(host, address)
         best_width = parse_width(host.read_or(f"{base}/max_link_width"))
@@ -109,19 +100,12 @@ def links(host: Host) -> Tuple[PcieDeviceLink, ...]:
             port_speed = parse_speed(host.read_or(f"{DEVICES}/{port}/max_link_speed"))
             best_width = min(best_width, port_width) if port_width else best_width
             best_speed = min(best_speed, port_speed) if port_speed else best_speed
-        width = parse_width(host.read_or(f"{base}/current_link_width"))
         found[slot] = PcieDeviceLink(
-            address, base_class, host.read_or(f"{base}/vendor"), host.read_or(f"{base}/device"), _driver(host, base),
-            parse_speed(host.read_or(f"{base}/current_link_speed")), width, best_speed, best_width,
+            address, base_class, host.read_or(f"{base}/vendor"), host.read_or(f"{base}/device"),
+            host.link_name(f"{base}/driver"), parse_speed(host.read_or(f"{base}/current_link_speed")),
+            parse_width(host.read_or(f"{base}/current_link_width")), best_speed, best_width,
         )  # fmt: skip
     return tuple(found.values())
-
-
-def _driver(host: Host, base: str) -> str:
-    try:
-        return host.readlink(f"{base}/driver").rsplit("/", 1)[-1]
-    except OSError:
-        return ""
 
 
 def aer(host: Host) -> Dict[str, Dict[str, int]]:
@@ -130,7 +114,7 @@ def aer(host: Host) -> Dict[str, Dict[str, int]]:
     A function whose errors are not counted is left out.
     """
     found: Dict[str, Dict[str, int]] = {}
-    names = addresses(host)
+    names = host.names(DEVICES)
     for severity in ("fatal", "nonfatal", "correctable"):
         for address, text in host.read_each(DEVICES, names, f"aer_dev_{severity}").items():
             counts = parse_aer(text or "")

@@ -9,11 +9,11 @@ from nhc.light import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from typing import List, Tuple
 
+    from typing_extensions import TypeAlias
+
+_Piece: TypeAlias = "Tuple[int, int, str]"
+
 _PIECE = re.compile(r"\d+|[A-Za-z]+|~|\^")
-
-
-def _pieces(version: str) -> List[str]:
-    return _PIECE.findall(version)
 
 
 def compare(left: str, right: str) -> int:
@@ -23,46 +23,29 @@ def compare(left: str, right: str) -> int:
     newer than letters, letters as text, `~` older than the end (a release candidate), `^` newer than it.
     Debian's rules (deb-version(7)) differ only in how they order punctuation.
     """
-    epochs = [int(v.partition(":")[0]) if ":" in v and v.partition(":")[0].isdigit() else 0 for v in (left, right)]
-    if epochs[0] != epochs[1]:
-        return -1 if epochs[0] < epochs[1] else 1
-    bodies = [v.partition(":")[2] if ":" in v else v for v in (left, right)]
-    # A version and its release are two numbers: 1.2-9 is older than 1.2.1-1.
-    halves = [body.partition("-") for body in bodies]
-    for place in (0, 2):
-        if place == 2 and not all(half[1] for half in halves):
-            return 0  # one of them names no release: any will do
-        found = _compare_part(halves[0][place], halves[1][place])
-        if found:
-            return found
-    return 0
+    ours, theirs = _parts(left), _parts(right)
+    if len(ours) != len(theirs):
+        ours, theirs = ours[:2], theirs[:2]  # one of them names no release: any will do
+    return (ours > theirs) - (ours < theirs)
 
 
-def _compare_part(left: str, right: str) -> int:
-    ours, theirs = _pieces(left), _pieces(right)
-    for mine, other in zip(ours, theirs):
-        if mine == other:
-            continue
-        order = _rank(mine) - _rank(other)
-        if order:
-            return -1 if order < 0 else 1
-        if mine[0].isdigit():
-            if int(mine) != int(other):
-                return -1 if int(mine) < int(other) else 1
-            continue
-        return -1 if mine < other else 1
-    if len(ours) == len(theirs):
-        return 0
-    longer, sign = (ours, 1) if len(ours) > len(theirs) else (theirs, -1)
-    return -sign if longer[min(len(ours), len(theirs))] == "~" else sign
+def _parts(version: str) -> List[List[_Piece]]:
+    """Epoch, version and, where it is named, release: two numbers, as 1.2-9 is older than 1.2.1-1."""
+    epoch, colon, rest = version.partition(":")
+    number, dash, release = (rest if colon else version).partition("-")
+    parts = [epoch if colon and epoch.isdigit() else "0", number, *([release] if dash else [])]
+    return [[*map(_ordered, _PIECE.findall(part)), _END] for part in parts]
 
 
-def _rank(piece: str) -> int:
-    if piece == "~":
-        return 0
-    if piece == "^":
-        return 1
-    return 3 if piece[0].isdigit() else 2
+def _ordered(piece: str) -> _Piece:
+    """A piece of a version as it compares with others: by its kind, then as a number or as text."""
+    if piece.isdigit():
+        return 4, int(piece), ""
+    return {"~": 0, "^": 2}.get(piece, 3), 0, piece
+
+
+_END: _Piece = (1, 0, "")
+"""What stands behind the last piece: `~` is older than it, everything else newer."""
 
 
 class Requirement(NamedTuple):
@@ -112,9 +95,9 @@ def package_requirement(text: str) -> PackageRequirement:
         raise ValueError(f"{text!r} is not a package requirement (as munge, slurm>=23.11 or ucx=1.15.*)")
     versions = []
     for part in (match[2] or "").split(",") if match[2] else ():
-        found = requirement(part)
-        if found.operator == "glob":
+        wanted = requirement(part)
+        if wanted.operator == "glob":
             raise ValueError(f"{part!r} in {text!r} lacks one of >= <= > < =")
-        wild = found.operator == "=" and any(letter in found.value for letter in "*?[")
-        versions.append(Requirement("glob", found.value) if wild else found)
+        wild = wanted.operator == "=" and any(letter in wanted.value for letter in "*?[")
+        versions.append(wanted._replace(operator="glob") if wild else wanted)
     return PackageRequirement(match[1], tuple(versions))

@@ -73,26 +73,25 @@ def parse(text: str) -> Diagnostic:
     """What `dcgmi diag -j` printed. Raises ValueError."""
     whole = json_object(text)
     if isinstance(whole.get("iterations"), list):
-        runs = [_one(_root(one)) for one in whole["iterations"]]
+        runs = [_diagnostic(_root(iteration)) for iteration in whole["iterations"]]
         if not runs:
             raise ValueError("no iteration in it")
         results = tuple(result for run in runs for result in run.results)
         return runs[0]._replace(results=results, trouble="; ".join(run.trouble for run in runs if run.trouble))
-    return _one(_root(whole))
+    return _diagnostic(_root(whole))
 
 
 def _root(value: object) -> Tuple[int, Dict[str, Any]]:
     for generation, name in ((4, "DCGM Diagnostic"), (3, "DCGM GPU Diagnostic")):
-        found = value.get(name) if isinstance(value, dict) else None
-        if isinstance(found, dict):
-            return generation, found
+        root = value.get(name) if isinstance(value, dict) else None
+        if isinstance(root, dict):
+            return generation, root
     raise ValueError("neither a DCGM Diagnostic nor a DCGM GPU Diagnostic")
 
 
-def _one(found: Tuple[int, Dict[str, Any]]) -> Diagnostic:
-    generation, root = found
-    meta = root.get("metadata") if isinstance(root.get("metadata"), dict) else root
-    assert isinstance(meta, dict)
+def _diagnostic(run: Tuple[int, Dict[str, Any]]) -> Diagnostic:
+    generation, root = run
+    meta: Dict[str, Any] = root["metadata"] if isinstance(root.get("metadata"), dict) else root
     version, driver = str(meta.get("version", "")), str(meta.get("Driver Version Detected", ""))
     trouble = str(root.get("runtime_error", "") or "")
     categories = root.get("test_categories")
@@ -101,24 +100,20 @@ def _one(found: Tuple[int, Dict[str, Any]]) -> Diagnostic:
             return Diagnostic(generation, version, driver, (), (), trouble)
         raise ValueError("no test_categories")
     results = tuple(result for category in categories for result in _category(category))
-    return Diagnostic(generation, version, driver, results, _gpus(root), trouble, _device_ids(root))
+    gpus = tuple(gpu["entity_id"] for gpu in _gpus(root) if isinstance(gpu.get("entity_id"), int))
+    return Diagnostic(generation, version, driver, results, gpus, trouble, _device_ids(root))
 
 
-def _gpus(root: Dict[str, Any]) -> Tuple[int, ...]:
-    found: List[int] = []
-    for group in root.get("entity_groups") or ():
-        if isinstance(group, dict) and group.get("entity_group") == "GPU":
-            found += [one["entity_id"] for one in group.get("entities") or () if isinstance(one.get("entity_id"), int)]
-    return tuple(found)
+def _gpus(root: Dict[str, Any]) -> List[Dict[str, Any]]:
+    """The GPUs among the entities that DCGM 4 lists."""
+    groups = [group for group in root.get("entity_groups") or () if isinstance(group, dict)]
+    return [gpu for group in groups if group.get("entity_group") == "GPU" for gpu in group.get("entities") or ()]
 
 
 def _device_ids(root: Dict[str, Any]) -> Tuple[str, ...]:
     """The PCI device ids of the GPUs: DCGM 4 names them by entity, DCGM 3 at the top."""
-    found = [str(word) for word in root.get("GPU Device IDs") or () if isinstance(word, str)]
-    for group in root.get("entity_groups") or ():
-        if isinstance(group, dict) and group.get("entity_group") == "GPU":
-            found += [str(one["device_id"]) for one in group.get("entities") or () if one.get("device_id")]
-    return tuple(dict.fromkeys(found))
+    listed = [word for word in root.get("GPU Device IDs") or () if isinstance(word, str)]
+    return tuple(dict.fromkeys([*listed, *(str(gpu["device_id"]) for gpu in _gpus(root) if gpu.get("device_id"))]))
 
 
 def _category(category: object) -> Iterator[DiagResult]:
@@ -130,7 +125,7 @@ def _category(category: object) -> Iterator[DiagResult]:
             raise ValueError("a test without a name")
         results = test.get("results")
         called = _NAMES.get(test["name"].lower(), test["name"].lower())
-        found = [one for result in results or () for one in _results(result, called, name)]
+        found = [parsed for result in results or () for parsed in _results(result, called, name)]
         summary = test.get("test_summary")
         if isinstance(summary, dict) and "status" in summary:
             graded = _status(summary["status"])
@@ -146,9 +141,9 @@ def _results(result: object, test: str, category: str) -> Iterator[DiagResult]:
     if not isinstance(result, dict):
         raise ValueError(f"a result of {test} is no object")
     info = result.get("info", ())
-    said = (info,) if isinstance(info, str) else tuple(str(line) for line in info or ())
+    lines = (info,) if isinstance(info, str) else tuple(str(line) for line in info or ())
     for entity in _entities(result):
-        yield DiagResult(test, category, entity, _status(result.get("status")), _errors(result), said)
+        yield DiagResult(test, category, entity, _status(result.get("status")), _errors(result), lines)
 
 
 def _entities(result: Dict[str, Any]) -> List[str]:
@@ -161,27 +156,26 @@ def _entities(result: Dict[str, Any]) -> List[str]:
 
 
 def _status(word: object) -> str:
-    found = str(word).strip().lower()
-    if found not in STATUSES:
+    status = str(word).strip().lower()
+    if status not in STATUSES:
         raise ValueError(f"status {str(word)[:40]!r}")
-    return found
+    return status
 
 
 def _errors(result: Dict[str, Any]) -> Tuple[DiagError, ...]:
     warnings = result.get("warnings") or ()
     if isinstance(warnings, str):  # before DCGM 3.1
         warnings = [warnings]
-    found = []
-    for one in warnings:
-        if isinstance(one, dict):
-            number = one.get("error_id")
+    errors = []
+    for warning in warnings:
+        if isinstance(warning, dict):
+            number, severity = warning.get("error_id"), warning.get("error_severity")
             known = number if isinstance(number, int) else None
-            severity = one.get("error_severity")
             graded = severity if isinstance(severity, int) and severity else SEVERITY_OF.get(known or 0, UNKNOWN)
-            found.append(DiagError(known, graded, str(one.get("warning", ""))))
+            errors.append(DiagError(known, graded, str(warning.get("warning", ""))))
         else:
-            found.append(DiagError(None, UNKNOWN, str(one)))
-    return tuple(found)
+            errors.append(DiagError(None, UNKNOWN, str(warning)))
+    return tuple(errors)
 
 
 _NAMES = {
