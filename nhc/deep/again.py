@@ -35,25 +35,26 @@ def merge(first: Sequence[CheckResult], second: Sequence[CheckResult], why_not: 
         for result in second
         if result.verdict is Verdict.UNKNOWN
     }
-    found = [
-        _confirmed(one, seen.get(_key(one)), unsure.get((one.source, one.line), why_not)) if slow(one) else one
-        for one in first
-    ]
-    return found + [one for one in second if one.verdict is Verdict.CRIT and not slow(one)]
+    confirmed = [
+        _confirmed(result, seen.get(_key(result)), unsure.get((result.source, result.line), why_not))
+        if slow(result) else result
+        for result in first
+    ]  # fmt: skip
+    return confirmed + [result for result in second if result.verdict is Verdict.CRIT and not slow(result)]
 
 
-def _confirmed(one: CheckResult, other: Optional[CheckResult], why_not: str) -> CheckResult:
-    said = one.outcome.message
-    if other is not None and slow(other):
-        return one._replace(outcome=one.outcome._replace(message=f"{said}; measured again: {_figure(other)}"))
-    if other is not None and other.verdict in (Verdict.OK, Verdict.WARN):
-        said = f"{said}; measured again it was {_figure(other)}"
-    elif other is None and not why_not:
-        said = f"{said}; measured again it was not slow"
+def _confirmed(first: CheckResult, second: Optional[CheckResult], why_not: str) -> CheckResult:
+    message = first.outcome.message
+    if second is not None and slow(second):
+        return first._replace(outcome=first.outcome._replace(message=f"{message}; measured again: {_figure(second)}"))
+    if second is not None and second.verdict in (Verdict.OK, Verdict.WARN):
+        message = f"{message}; measured again it was {_figure(second)}"
+    elif second is None and not why_not:
+        message = f"{message}; measured again it was not slow"
     else:
-        said = f"{said}; it could not be measured again: {why_not or (other.outcome.message if other else '')}"
-    doubted = one.outcome._replace(verdict=Verdict.WARN, message=said, action=Action.NONE)
-    return one._replace(outcome=doubted)
+        message = f"{message}; it could not be measured again: {why_not or (second.outcome.message if second else '')}"
+    doubted = first.outcome._replace(verdict=Verdict.WARN, message=message, action=Action.NONE)
+    return first._replace(outcome=doubted)
 
 
 def _key(result: CheckResult) -> Key:

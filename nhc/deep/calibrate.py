@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Dict, Iterable, List, Sequence, Tuple
 
+from nhc.checks.deep import SLOW
 from nhc.deep.fleet_norm import Proposal, Sample
 from nhc.facts.expected import COLUMNS, format_row
 from nhc.model import Report
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from nhc.store.deep import DeepResult
 
 LARGEST = 64 << 20
+UNFINISHED = ("NotRun", "DeepNodeBusy")
+"""Reasons of results of a run that did not come to its end."""
 
 
 class BadInput(ValueError):
@@ -23,14 +26,11 @@ class BadInput(ValueError):
 
 def reports(paths: Sequence[str]) -> List[Report]:
     """The reports in these files, and in the *.json of these directories. Raises BadInput."""
-    found: List[Report] = []
+    names: List[str] = []
     for path in paths:
-        names = [path]
-        if os.path.isdir(path):
-            names = sorted(f"{path}/{name}" for name in os.listdir(path) if name.endswith(".json"))
-        for name in names:
-            found += _read(name)
-    return found
+        inside = os.path.isdir(path)
+        names += sorted(f"{path}/{name}" for name in os.listdir(path) if name.endswith(".json")) if inside else [path]
+    return [report for name in names for report in _read(name)]
 
 
 def _read(path: str) -> List[Report]:
@@ -45,12 +45,11 @@ def _read(path: str) -> List[Report]:
         raise BadInput(f"{path}: not a report as nhc deep run -f json writes it: {error}") from None
 
 
-SLOW = "DeepSlow"
-"""The reason of results whose speed was called bad: figures like any other, or a floor that is wrong would stay."""
-
-
 def _left_out(report: Report) -> str:
-    """Why the figures of a report are not used, "" where they are: numbers that are wrong, or a run without its end."""
+    """Why the figures of a report are not used, "" where they are: numbers that are wrong, or a run without its end.
+
+    Speeds that were called bad are figures like any other, or a floor that is wrong would stay.
+    """
     bad = [result.outcome for result in report.failures() if result.outcome.reason != SLOW]
     if bad:
         return f"not healthy: {bad[0].message or bad[0].reason}"
@@ -60,17 +59,14 @@ def _left_out(report: Report) -> str:
     return ""
 
 
-UNFINISHED = ("NotRun", "DeepNodeBusy")
-
-
-def samples(found: Iterable[Report]) -> Tuple[List[Sample], List[str]]:
+def samples(listed: Iterable[Report]) -> Tuple[List[Sample], List[str]]:
     """The figures of nodes that are not faulty, and a remark on each report that is left out.
 
     A node that was called slow is not left out: among its peers it stands out, or the floor was wrong.
     """
     kept: List[Sample] = []
     remarks: List[str] = []
-    for report in found:
+    for report in listed:
         why = _left_out(report)
         if why:
             remarks.append(f"{report.host}: left out, {why}"[:200])
@@ -95,10 +91,10 @@ def samples_of(rows: Iterable[DeepResult]) -> Tuple[List[Sample], List[str]]:
         runs.setdefault((row.node, row.suite, row.at), []).append((row, _about(row)))
     kept: List[Sample] = []
     remarks: List[str] = []
-    for (node, _suite, at), found in runs.items():
-        bad = [row for row, about in found if row.verdict == "CRIT" and about.get("reason") != SLOW]
-        cut_short = [row for row, about in found if about.get("reason") in UNFINISHED]
-        kind = next((about["kind"] for _row, about in found if about.get("kind")), "")
+    for (node, _suite, at), results in runs.items():
+        bad = [row for row, about in results if row.verdict == "CRIT" and about.get("reason") != SLOW]
+        cut_short = [row for row, about in results if about.get("reason") in UNFINISHED]
+        kind = next((about["kind"] for _row, about in results if about.get("kind")), "")
         if bad or cut_short or not kind:
             why = (
                 f"not healthy: {bad[0].message}" if bad
@@ -107,7 +103,7 @@ def samples_of(rows: Iterable[DeepResult]) -> Tuple[List[Sample], List[str]]:
             )  # fmt: skip
             remarks.append(f"{node}: left out, {why}"[:200])
             continue
-        for row, _ in found:
+        for row, _ in results:
             check, colon, metric = row.test.partition(":")
             if colon and check.startswith("check_deep_") and row.value is not None:
                 kept.append(Sample(node, kind, metric, row.unit, row.value, row.device, at))
@@ -117,10 +113,10 @@ def samples_of(rows: Iterable[DeepResult]) -> Tuple[List[Sample], List[str]]:
 def _about(row: DeepResult) -> Dict[str, str]:
     """What a row says of its node's kind and its verdict's reason."""
     try:
-        found = parse_json(row.versions)
+        values = parse_json(row.versions)
     except ValueError:
         return {}
-    return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
+    return {str(name): str(value) for name, value in values.items()} if isinstance(values, dict) else {}
 
 
 def table(proposal: Proposal) -> str:

@@ -51,13 +51,13 @@ def window(text: str, now: float) -> SweepWindow:
     """`22:00-06:00` each day, or a duration from now on, as `4h`; "" for always. Raises ValueError."""
     if not text:
         return SweepWindow()
-    found = _CLOCK.fullmatch(text)
-    if found is None:
+    clock = _CLOCK.fullmatch(text)
+    if clock is None:
         try:
             return SweepWindow(now + seconds_of(text))
         except ValueError:
             raise ValueError(f"{text!r} is neither HH:MM-HH:MM nor a duration, as 22:00-06:00 or 4h") from None
-    begin, end = int(found[1]) * 60 + int(found[2]), int(found[3]) * 60 + int(found[4])
+    begin, end = int(clock[1]) * 60 + int(clock[2]), int(clock[3]) * 60 + int(clock[4])
     if begin == end:
         raise ValueError(f"{text!r} begins when it ends")
     return SweepWindow(begin=begin, end=end)
@@ -77,9 +77,9 @@ def chosen(
     waiting = [node for node in order if max(newest.get(node, 0.0), tried.get(node, 0.0)) <= now - fresh]
     if not waiting:
         return ()
-    some = waiting[: max(LEAST, most)]
-    some += [node for node in order if node not in set(some)][: max(0, LEAST - len(some))]
-    return tuple(sorted(some)) if len(some) >= 2 else ()
+    picked = waiting[: max(LEAST, most)]
+    picked += [node for node in order if node not in set(picked)][: max(0, LEAST - len(picked))]
+    return tuple(sorted(picked)) if len(picked) >= 2 else ()
 
 
 class Endless(NamedTuple):
@@ -117,18 +117,18 @@ def run(
         plan = read(row.plan if row else "")
         tried.update(dict.fromkeys(plan.nodes, now))
         try:
-            found = Sweeper(store, number, plan, launcher, leader, around._replace(until=closes)).run()
+            judgement = Sweeper(store, number, plan, launcher, leader, around._replace(until=closes)).run()
         except SweepStopped as stopped:
             if not stopped.by_window:
                 raise
-            found = stopped.judgement
+            judgement = stopped.judgement
         except AdapterError as error:
             if not wanted.forever:
                 raise
             around.say(f"sweep {number} could not be ended, and is looked after again: {error}")
             around.sleep(wanted.pause)
             continue
-        passed(number, found)
+        passed(number, judgement)
 
 
 def _open_one(store: Store, launcher: str) -> Optional[int]:
@@ -149,15 +149,15 @@ def _next(
         return None
     with store.read() as connection:
         last = deep.last_conclusive(connection, plan.nodes, [SUITE])
-    some = chosen(plan.nodes, idle, last, tried, fresh=wanted.fresh, most=plan.at_once, now=now)
-    if not some:
+    picked = chosen(plan.nodes, idle, last, tried, fresh=wanted.fresh, most=plan.at_once, now=now)
+    if not picked:
         return None
     part = plan._replace(
-        token=uuid.uuid4().hex[:16], nodes=some, most=1.0, continuous=True,
-        topology=plan.topology._replace(path={n: p for n, p in plan.topology.path.items() if n in set(some)}),
-        watts=tuple((node, watts) for node, watts in plan.watts if node in set(some)),
+        token=uuid.uuid4().hex[:16], nodes=picked, most=1.0, continuous=True,
+        topology=plan.topology._replace(path={n: p for n, p in plan.topology.path.items() if n in set(picked)}),
+        watts=tuple((node, watts) for node, watts in plan.watts if node in set(picked)),
     )  # fmt: skip
     with store.write() as connection:
         row = deep.begin_sweep(connection, write(part), launcher=wanted.launcher, by=wanted.by, now=now)
-    around.say(f"sweep {row.id}: {len(some)} of {len(idle)} idle nodes, the oldest verdicts first")
+    around.say(f"sweep {row.id}: {len(picked)} of {len(idle)} idle nodes, the oldest verdicts first")
     return row.id

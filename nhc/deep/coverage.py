@@ -20,25 +20,25 @@ JUDGED = (Verdict.OK, Verdict.WARN, Verdict.CRIT)
 
 def _of_devices(check: str) -> bool:
     """Whether a check tests accelerators under load; one that only reads what they say tests nothing."""
-    found = find(check) if check.startswith(("check_deep_", "check_gpu_proof")) else None
-    return found is not None and "gpu" in found.tags
+    known = find(check) if check.startswith(("check_deep_", "check_gpu_proof")) else None
+    return known is not None and "gpu" in known.tags
 
 
 def missing(results: Sequence[CheckResult]) -> List[str]:
     """What was skipped because it is not installed, one line each."""
-    skipped = (one.outcome.message for one in results if one.verdict is Verdict.SKIP and one.outcome.reason == MISSING)
-    return list(dict.fromkeys(skipped))
+    skipped = (result.outcome for result in results if result.verdict is Verdict.SKIP)
+    return list(dict.fromkeys(outcome.message for outcome in skipped if outcome.reason == MISSING))
 
 
 def unjudged(results: Sequence[CheckResult]) -> List[str]:
     """The metrics that were measured and held to nothing, with their devices: `hbm copy (gpu0, gpu1)`."""
-    found: Dict[str, List[str]] = {}
+    devices: Dict[str, List[str]] = {}
     for result in results:
         outcome = result.outcome
         if outcome.verdict is Verdict.OK and UNJUDGED in outcome.message and outcome.metrics:
             name = outcome.metrics[0].name.replace("_", " ")
-            found.setdefault(name, []).extend([outcome.target] if outcome.target else [])
-    return [f"{name} ({', '.join(targets)})" if targets else name for name, targets in found.items()]
+            devices.setdefault(name, []).extend([outcome.target] if outcome.target else [])
+    return [f"{name} ({', '.join(targets)})" if targets else name for name, targets in devices.items()]
 
 
 def unproved(results: Sequence[CheckResult], devices: Sequence[str]) -> List[str]:
@@ -46,8 +46,8 @@ def unproved(results: Sequence[CheckResult], devices: Sequence[str]) -> List[str
 
     A result without a device is of all of them.
     """
-    load = [one for one in results if _of_devices(one.check)]
-    tested = {one.outcome.target for one in load if one.verdict in JUDGED}
+    load = [result for result in results if _of_devices(result.check)]
+    tested = {result.outcome.target for result in load if result.verdict in JUDGED}
     if not load or "" in tested:
         return []
     return [device for device in devices if not any(_is_of(target, device) for target in tested)]
@@ -55,10 +55,11 @@ def unproved(results: Sequence[CheckResult], devices: Sequence[str]) -> List[str
 
 def untested(results: Sequence[CheckResult], devices: Sequence[str]) -> List[Outcome]:
     """The devices, by their labels, on which no test of the suite ran since tools are missing: UNKNOWN each."""
-    skipped = missing([one for one in results if _of_devices(one.check)])
-    said = "; ".join(skipped)
-    found = unproved(results, devices) if skipped else []
-    return [unknown(UNTESTED, f"{device}: no test ran on it: {said}", target=device) for device in found]
+    skipped = missing([result for result in results if _of_devices(result.check)])
+    return [
+        unknown(UNTESTED, f"{device}: no test ran on it: {'; '.join(skipped)}", target=device)
+        for device in (unproved(results, devices) if skipped else ())
+    ]
 
 
 def _is_of(target: str, device: str) -> bool:
@@ -68,9 +69,6 @@ def _is_of(target: str, device: str) -> bool:
 
 def notes(results: Sequence[CheckResult]) -> List[str]:
     """What a reader of the report has to know beside its verdict."""
-    said = []
-    if missing(results):
-        said.append(f"not tested: {'; '.join(missing(results))}")
-    if unjudged(results):
-        said.append(f"measured and not judged: {'; '.join(unjudged(results))} (nhc deep calibrate)")
-    return said
+    skipped, figures = "; ".join(missing(results)), "; ".join(unjudged(results))
+    lines = [f"not tested: {skipped}"] if skipped else []
+    return lines + ([f"measured and not judged: {figures} (nhc deep calibrate)"] if figures else [])

@@ -53,13 +53,13 @@ def due(nodes: Sequence[str], last: LastVerdicts, rule: DeepRule, now: float) ->
     if not rule.asks(nodes):
         return ()
     by_node = _by_node(last, rule.suites)
-    found = (_of_node(name, by_node.get(name, []), rule, now) for name in sorted(set(nodes)))
-    return tuple(one for one in found if one is not None)
+    verdicts = (_of_node(name, by_node.get(name, []), rule, now) for name in sorted(set(nodes)))
+    return tuple(entry for entry in verdicts if entry is not None)
 
 
 def newest_of(last: LastVerdicts) -> Mapping[str, float]:
     """When each node's newest verdict was."""
-    return {node: max(one.at for one in some) for node, some in _by_node(last, ()).items()}
+    return {node: max(verdict.at for verdict in verdicts) for node, verdicts in _by_node(last, ()).items()}
 
 
 def oldest_first(nodes: Sequence[str], last: LastVerdicts, tried: Mapping[str, float]) -> List[str]:
@@ -72,11 +72,11 @@ def oldest_first(nodes: Sequence[str], last: LastVerdicts, tried: Mapping[str, f
 
 
 def _by_node(last: LastVerdicts, suites: Sequence[str]) -> Mapping[str, List[LastVerdict]]:
-    found: dict[str, List[LastVerdict]] = {}
-    for (node, suite), one in last.items():
+    by_node: dict[str, List[LastVerdict]] = {}
+    for (node, suite), verdict in last.items():
         if not suites or suite in suites:
-            found.setdefault(node, []).append(one)
-    return found
+            by_node.setdefault(node, []).append(verdict)
+    return by_node
 
 
 def _of_node(node: str, verdicts: Sequence[LastVerdict], rule: DeepRule, now: float) -> Optional[Due]:
@@ -87,16 +87,16 @@ def _of_node(node: str, verdicts: Sequence[LastVerdict], rule: DeepRule, now: fl
     newest: Optional[LastVerdict] = None
     best: Optional[LastVerdict] = None
     failed: Optional[LastVerdict] = None
-    for one in verdicts:
-        if one.verdict == _CRIT:
-            if failed is None and one.age(now) < younger:
-                failed = one
-        elif one.at > believed:
+    for verdict in verdicts:
+        if verdict.verdict == _CRIT:
+            if failed is None and verdict.age(now) < younger:
+                failed = verdict
+        elif verdict.at > believed:
             continue
-        elif best is None or one.at > best.at:
-            best = one
-        if newest is None or one.at > newest.at:
-            newest = one
+        elif best is None or verdict.at > best.at:
+            best = verdict
+        if newest is None or verdict.at > newest.at:
+            newest = verdict
     if newest is None:
         later = show_seconds(round(verdicts[0].at - now))
         return Due(node, f"has no deep verdict but one of {verdicts[0].suite} that is dated {later} from now")

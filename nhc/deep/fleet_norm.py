@@ -8,7 +8,8 @@ MARGIN of the median always pass: a spread that is no wider than that is normal 
 from __future__ import annotations
 
 import math
-from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from statistics import median
+from typing import Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 from nhc.facts.expected import UNITS, Expected
 
@@ -52,15 +53,6 @@ class FigureStanding(NamedTuple):
     why: str
 
 
-def median(values: Sequence[float]) -> float:
-    """The middle value. Raises ValueError for none."""
-    if not values:
-        raise ValueError("no values")
-    ordered = sorted(values)
-    middle = len(ordered) // 2
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
-
-
 def norm(samples: Iterable[Sample]) -> Optional[Norm]:
     """What these samples of one kind and metric say; None where none of them is a number."""
     kept = [sample for sample in samples if math.isfinite(sample.value)]
@@ -72,18 +64,18 @@ def norm(samples: Iterable[Sample]) -> Optional[Norm]:
     return Norm(len({sample.node for sample in kept}), len(values), middle, mad, min(values), max(values))
 
 
-def place(value: float, found: Optional[Norm], at_least: bool = True) -> FigureStanding:
+def place(value: float, peers: Optional[Norm], at_least: bool = True) -> FigureStanding:
     """Judge one figure by its peers. With too few of them, or no number, it is unknown."""
-    if found is None or found.nodes < LEAST:
-        return FigureStanding(0.0, "unknown", f"{found.nodes if found else 0} nodes of its kind, {LEAST} are needed")
+    if peers is None or peers.nodes < LEAST:
+        return FigureStanding(0.0, "unknown", f"{peers.nodes if peers else 0} nodes of its kind, {LEAST} are needed")
     if not math.isfinite(value):
         return FigureStanding(0.0, "unknown", "no number")
-    spread = max(found.mad / SCALE, abs(found.median) * MARGIN / -OUT)
+    spread = max(peers.mad / SCALE, abs(peers.median) * MARGIN / -OUT)
     if spread == 0:
         return FigureStanding(0.0, "unknown", "its peers all reached 0")
-    z = (value - found.median) / spread * (1 if at_least else -1)
+    z = (value - peers.median) / spread * (1 if at_least else -1)
     verdict = "out" if z < OUT else "look" if z < LOOK else "well"
-    return FigureStanding(z, verdict, f"{value:g}, its {found.nodes} peers {found.median:g}")
+    return FigureStanding(z, verdict, f"{value:g}, its {peers.nodes} peers {peers.median:g}")
 
 
 def latest(samples: Iterable[Sample]) -> List[Sample]:
@@ -115,17 +107,14 @@ def propose(samples: Iterable[Sample], when: str, least: int = LEAST) -> Proposa
             groups.setdefault((sample.kind, sample.metric, sample.unit), []).append(sample)
     rows: List[Expected] = []
     remarks: List[str] = []
-    for (kind, metric, unit), found in sorted(groups.items()):
+    for (kind, metric, unit), figures in sorted(groups.items()):
         at_least = unit != "us"
-        first = norm(found)
-        odd = [one for one in found if place(one.value, first, at_least).verdict == "out"]
-        remarks += [
-            f"{kind}: {one.node} {one.target}: {metric} {one.value:g} {unit} stands out and is left out".replace(
-                " :", ":"
-            )
-            for one in odd
-        ]
-        kept = norm(one for one in found if one not in odd)
+        first = norm(figures)
+        odd = [figure for figure in figures if place(figure.value, first, at_least).verdict == "out"]
+        for figure in odd:
+            device = f"{figure.node} {figure.target}".rstrip()
+            remarks.append(f"{kind}: {device}: {metric} {figure.value:g} {unit} stands out and is left out")
+        kept = norm(figure for figure in figures if figure not in odd)
         if kept is None or kept.nodes < least or kept.median <= 0:
             nodes = kept.nodes if kept else 0
             remarks.append(f"{kind}: {metric}: {nodes} healthy nodes, {least} are needed: no row")
@@ -134,10 +123,6 @@ def propose(samples: Iterable[Sample], when: str, least: int = LEAST) -> Proposa
         tolerance = min(max(FLOOR_TOLERANCE, math.ceil(share * 100) / 100), MOST_TOLERANCE)
         source = f"calibrated {when} on {kept.nodes} nodes, {kept.figures} figures"
         spread = round(min((kept.most - kept.least) / kept.median, 0.99), 3)
-        rows.append(Expected(kind, metric, at_least, _rounded(kept.median), unit, tolerance, 0, source, spread))
+        expected = float(f"{kept.median:.4g}")
+        rows.append(Expected(kind, metric, at_least, expected, unit, tolerance, 0, source, spread))
     return Proposal(tuple(rows), tuple(remarks))
-
-
-def _rounded(value: float) -> float:
-    """Four significant digits."""
-    return float(f"{value:.4g}")

@@ -31,15 +31,15 @@ class GpuSettings(NamedTuple):
 
 def parse(text: str) -> Tuple[GpuSettings, ...]:
     """What nvidia-smi --query-gpu printed as CSV without header and units. Raises ValueError."""
-    found = []
+    gpus = []
     for line in text.splitlines():
         if not line.strip():
             continue
         cells = [cell.strip() for cell in line.split(",")]
         if len(cells) != len(QUERY) or not cells[0].startswith(("GPU-", "MIG-")):
             raise ValueError(f"not a line of nvidia-smi: {line[:80]!r}")
-        found.append(GpuSettings(*("" if cell in ABSENT else cell for cell in cells)))
-    return tuple(found)
+        gpus.append(GpuSettings(*("" if cell in ABSENT else cell for cell in cells)))
+    return tuple(gpus)
 
 
 def read(host: Host) -> Tuple[GpuSettings, ...]:
@@ -57,19 +57,19 @@ def commands(before: GpuSettings, now: Optional[GpuSettings]) -> List[Tuple[str,
     if now is None or before == now:
         return []
     gpu = ("nvidia-smi", "-i", before.uuid)
-    found: List[Tuple[str, ...]] = []
-    if before.mig and before.mig != now.mig:
-        found.append((*gpu, "-mig", "1" if before.mig == "Enabled" else "0"))
-    if before.persistence and before.persistence != now.persistence:
-        found.append((*gpu, "-pm", "1" if before.persistence == "Enabled" else "0"))
-    if before.compute in COMPUTE and before.compute != now.compute:
-        found.append((*gpu, "-c", COMPUTE[before.compute]))
-    if before.power_limit and before.power_limit != now.power_limit:
-        found.append((*gpu, "-pl", before.power_limit))
+    settings = (
+        ("-mig", before.mig, now.mig, "1" if before.mig == "Enabled" else "0"),
+        ("-pm", before.persistence, now.persistence, "1" if before.persistence == "Enabled" else "0"),
+        ("-c", before.compute, now.compute, COMPUTE.get(before.compute, "")),
+        ("-pl", before.power_limit, now.power_limit, before.power_limit),
+    )
+    argvs: List[Tuple[str, ...]] = [
+        (*gpu, option, value) for option, was, there, value in settings if was and value and was != there
+    ]
     clocks = (before.memory_clock, before.graphics_clock)
     if all(clocks) and clocks != (now.memory_clock, now.graphics_clock):
-        found.append((*gpu, "-ac", ",".join(clocks)))
-    return found
+        argvs.append((*gpu, "-ac", ",".join(clocks)))
+    return argvs
 
 
 def put_back(host: Host, before: Tuple[GpuSettings, ...]) -> Tuple[List[str], List[str]]:
@@ -79,18 +79,18 @@ def put_back(host: Host, before: Tuple[GpuSettings, ...]) -> Tuple[List[str], Li
     if not before:
         return done, failed
     try:
-        now: Dict[str, GpuSettings] = {one.uuid: one for one in read(host)}
+        now: Dict[str, GpuSettings] = {gpu.uuid: gpu for gpu in read(host)}
     except (OSError, ValueError) as error:
         return done, [f"the settings of the GPUs cannot be read: {error}"]
-    for one in before:
-        if one.uuid not in now:
-            failed.append(f"{one.uuid} is gone: its settings cannot be put back")
-        for argv in commands(one, now.get(one.uuid)):
+    for gpu in before:
+        if gpu.uuid not in now:
+            failed.append(f"{gpu.uuid} is gone: its settings cannot be put back")
+        for argv in commands(gpu, now.get(gpu.uuid)):
             try:
                 ended = host.run(list(argv), TIMEOUT)
-                said = (ended.stderr or ended.stdout).strip()[:200]
-                fine = not ended.status and not ended.timed_out
+                complaint = (ended.stderr or ended.stdout).strip()[:200]
+                succeeded = not ended.status and not ended.timed_out
             except OSError as error:
-                said, fine = str(error.strerror), False
-            (done if fine else failed).append(f"{' '.join(argv)}{'' if fine else f': {said}'}")
+                complaint, succeeded = str(error.strerror), False
+            (done if succeeded else failed).append(f"{' '.join(argv)}{'' if succeeded else f': {complaint}'}")
     return done, failed

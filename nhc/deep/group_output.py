@@ -6,6 +6,7 @@ size that was asked for, every value checked, the last line, and data that trave
 
 from __future__ import annotations
 
+from statistics import median
 from typing import NamedTuple, Optional, Sequence, Tuple
 
 from nhc.checks.deep_collective import NETWORKS, unproven, wrong_values
@@ -42,31 +43,30 @@ class MeasuredGroup(NamedTuple):
 def read(done: GroupOutput, nodes: Sequence[str], asked: AskedMeasurement, rail: str = "") -> MeasuredGroup:
     """What a run says. With a `rail` it must have gone by that one alone, where the way has to be proved."""
     try:
-        found = collective.parse(done.output)
+        printed = collective.parse(done.output)
     except ValueError as error:
-        said = "the tool was ended" if done.status >= KILLED else f"the output cannot be read: {error}"
-        return MeasuredGroup(None, why=f"{said} (status {done.status})")
+        reason = "the tool was ended" if done.status >= KILLED else f"the output cannot be read: {error}"
+        return MeasuredGroup(None, why=f"{reason} (status {done.status})")
     ranks = asked.tasks * len(nodes)
-    hosts = {rank.host.partition(".")[0] for rank in found.ranks}
+    hosts = {rank.host.partition(".")[0] for rank in printed.ranks}
     missing = tuple(node for node in nodes if node.partition(".")[0] not in hosts) if hosts else ()
-    wrong = wrong_values(found)
+    wrong = wrong_values(printed)
     if wrong:
         return MeasuredGroup(None, GroupOutcome.BAD, wrong)
     if done.status >= KILLED:
         return MeasuredGroup(None, why=f"the tool was ended (status {done.status})", missing=missing)
-    if found.broken and found.headers == 1 and len(found.ranks) == ranks:
-        return MeasuredGroup(None, GroupOutcome.BAD, found.broken)
-    row = found.row(asked.size)
-    why = unproven(asked.collective, asked.size, ranks, found, row)
+    if printed.broken and printed.headers == 1 and len(printed.ranks) == ranks:
+        return MeasuredGroup(None, GroupOutcome.BAD, printed.broken)
+    row = printed.row(asked.size)
+    why = unproven(asked.collective, asked.size, ranks, printed, row)
     if why or row is None:
-        said = f"; {found.failures[0]}" if found.failures else ""
-        return MeasuredGroup(None, why=f"no proof that the test ran: {why}{said}", missing=missing)
+        failure = f"; {printed.failures[0]}" if printed.failures else ""
+        return MeasuredGroup(None, why=f"no proof that the test ran: {why}{failure}", missing=missing)
     if done.status:
         return MeasuredGroup(None, why=f"the tool ended with status {done.status}")
     path = collective.transport(done.output)
-    names = path.names
-    if asked.fabric and (path.fell_back or not names & NETWORKS):
-        by = f"by {', '.join(sorted(names))}" if names else "in a way that nothing says (no NCCL INFO lines)"
+    if asked.fabric and (path.fell_back or not path.names & NETWORKS):
+        by = f"by {', '.join(sorted(path.names))}" if path.names else "in a way that nothing says (no NCCL INFO lines)"
         return MeasuredGroup(None, why=f"the data travelled {by}, not by the fabric")
     stray = strayed(done.output, rail) if asked.fabric else ""
     return MeasuredGroup(None, why=stray) if stray else MeasuredGroup(row.busbw)
@@ -75,18 +75,13 @@ def read(done: GroupOutput, nodes: Sequence[str], asked: AskedMeasurement, rail:
 def judged(values: Sequence[float], value: float, floor: float, share: float) -> Tuple[GroupOutcome, str]:
     """Whether a figure is good: against the floor, or, where that is 0, a share of the median of all such figures."""
     if floor:
-        return (
-            (GroupOutcome.GOOD, "")
-            if value >= floor
-            else (GroupOutcome.BAD, f"{value:g} GB/s, at least {floor:g} expected")
-        )
-    if len(values) < FEW:
+        least, why = floor, f"at least {floor:g} expected"
+    elif len(values) < FEW:
         return GroupOutcome.UNKNOWN, f"{value:g} GB/s: {len(values)} figures are too few to compare with: give a floor"
-    ordered = sorted(values)
-    middle = (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
-    if value >= share * middle:
-        return GroupOutcome.GOOD, ""
-    return GroupOutcome.BAD, f"{value:g} GB/s, below {share:.0%} of the median {middle:g}"
+    else:
+        middle = median(values)
+        least, why = share * middle, f"below {share:.0%} of the median {middle:g}"
+    return (GroupOutcome.GOOD, "") if value >= least else (GroupOutcome.BAD, f"{value:g} GB/s, {why}")
 
 
 FEW = 4

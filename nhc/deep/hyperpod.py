@@ -7,10 +7,11 @@ or four around the level. Tools that read those logs and labels go on working wi
 from __future__ import annotations
 
 import json
-import time
 from typing import Dict, List, Mapping, Sequence, Tuple
 
+from nhc.checks.deep import SLOW
 from nhc.model import Action, CheckResult, Outcome, Report, Verdict, printable
+from nhc.timestamps import utc
 
 SUITES = ("instancestress", "instanceconnectivity")
 LOG = "/var/log/aws/clusters/sagemaker-deep-health-check.log"
@@ -24,7 +25,6 @@ _NAMES = {
     "check_deep_dcgm": "dcgm test", "check_deep_efa": "EFA loopback test", "check_deep_collective": "nccl test",
     "check_deep_nccom": "nccom test", "check_deep_cpu": "hardware stress test",
 }  # fmt: skip
-
 
 HARD_FLOOR = 0.75
 """Share of a threshold below which a confirmed slow result asks for another instance; above it a person looks."""
@@ -48,12 +48,12 @@ def labels(report: Report) -> Dict[str, str]:
     if report.verdict is not Verdict.CRIT:
         return {STATUS: "Failed", HEALTH: "Unschedulable"}
     bad = [result.outcome for result in report.failures()]
-    reboots = all(one.action in (Action.REBOOT, Action.RESET_DEVICE) for one in bad)
+    reboots = all(outcome.action in (Action.REBOOT, Action.RESET_DEVICE) for outcome in bad)
     pending = "PendingReboot" if reboots else "PendingReplacement"
     first = report.failures()[0]
     return {
         STATUS: "Failed",
-        HEALTH: "Unschedulable" if all(_may_be_right(one) for one in bad) else f"Unschedulable{pending}",
+        HEALTH: "Unschedulable" if all(_may_be_right(outcome) for outcome in bad) else f"Unschedulable{pending}",
         TYPES: "DeepHealthCheckFailed",
         REASONS: first.outcome.reason,
     }
@@ -61,45 +61,44 @@ def labels(report: Report) -> Dict[str, str]:
 
 def _may_be_right(outcome: Outcome) -> bool:
     """Whether a result is only slow, and not below the hard floor of what it is held to."""
-    if outcome.reason != "DeepSlow":
+    if outcome.reason != SLOW:
         return False
     seen = _figures(outcome)
     pairs = [(value, seen[f"{name}_threshold"]) for name, value in seen.items() if f"{name}_threshold" in seen]
     return not any(value < HARD_FLOOR * threshold for value, threshold in pairs)
 
 
-def _line(when: float, said: str, gap: str = "    ") -> str:
-    return f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(when))}{gap}info{gap}{said}"
+def _line(when: float, text: str, gap: str = "    ") -> str:
+    return f"{utc(when)}{gap}info{gap}{text}"
 
 
 def begin_line(when: float, arguments: str) -> str:
     """The line before the stress test."""
-    said = f"Executing Hardware stress check with command: stress-ng, and args: [{arguments}]"
-    return _line(when, said, " ")
+    return _line(when, f"Executing Hardware stress check with command: stress-ng, and args: [{arguments}]", " ")
 
 
 def lines(report: Report, instance_type: str, region: str) -> List[str]:
     """What HyperPod's log would have of this run, in its order; a JSON line for each fault. Times are the run's."""
-    found: List[str] = []
+    written: List[str] = []
     if busy(report):
-        return found
+        return written
     when = report.started
     for result in report.results:
         if result.check == "check_deep_cpu":
-            found.append(begin_line(when, _stress_arguments(result)))
+            written.append(begin_line(when, _stress_arguments(result)))
         when += result.elapsed
         if result.verdict in (Verdict.OK, Verdict.WARN):
-            found += _passed(when, result)
+            written += _passed(when, result)
         elif result.verdict in (Verdict.CRIT, Verdict.UNKNOWN):
-            found.append(error(when, result, instance_type, region))
-    return found
+            written.append(error(when, result, instance_type, region))
+    return written
 
 
 def _stress_arguments(result: CheckResult) -> str:
     """The stressors of the line, as stress-ng takes them."""
-    words = result.line.split()
-    chosen = words[words.index("-s") + 1] if "-s" in words[:-1] else "cpu=0"
-    length = words[words.index("-t") + 1].rstrip("s") if "-t" in words[:-1] else "60"
+    arguments = result.line.split()
+    chosen = arguments[arguments.index("-s") + 1] if "-s" in arguments[:-1] else "cpu=0"
+    length = arguments[arguments.index("-t") + 1].rstrip("s") if "-t" in arguments[:-1] else "60"
     stressors = " ".join(f"--{part.replace('=', ' ')}" for part in chosen.split(","))
     return f"{stressors} --timeout {length} --metrics"
 
@@ -146,12 +145,9 @@ def _efa(outcome: Outcome) -> str:
 
 
 def _ranks(outcome: Outcome) -> int:
-    words = outcome.message.split()
-    return (
-        int(words[words.index("ranks") - 1])
-        if "ranks" in words[1:] and words[words.index("ranks") - 1].isdigit()
-        else 0
-    )
+    fields = outcome.message.split()
+    before = fields[fields.index("ranks") - 1] if "ranks" in fields[1:] else ""
+    return int(before) if before.isdigit() else 0
 
 
 def nccl_summary(outcome: Outcome, devices: int, nodes: int) -> str:
@@ -176,15 +172,14 @@ def error(when: float, result: CheckResult, instance_type: str, region: str) -> 
     where = f"Region: {region}, InstanceType: {instance_type}."
     if result.verdict is Verdict.UNKNOWN:
         name = _NAMES.get(result.check, result.check)
-        said = f"Encountered Unknownerror. Replace the Instance. {where} ERROR:Crash detected in {name}"
-    elif outcome.reason == "DeepSlow" and floor is not None:
+        message = f"Encountered Unknownerror. Replace the Instance. {where} ERROR:Crash detected in {name}"
+    elif outcome.reason == SLOW and floor is not None:
         figure = next((value for name, value in seen.items() if not name.endswith("_threshold")), 0.0)
         tool = "NCCL Test" if result.check == "check_deep_collective" else _NAMES.get(result.check, result.check)
-        said = (
+        message = (
             f"Encountered FaultyInstance. Replace the Instance. {where} ERROR:Bandwidth has less than threshold: "
             f"Expected minimum threshold :{floor:g},{tool} output Bw: {figure:g}"
         )
     else:
-        said = f"Encountered FaultyInstance. Replace the Instance. {where} ERROR:{printable(outcome.message, 500)}"
-    stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when))
-    return json.dumps({"level": "error", "ts": stamp, "msg": said}, ensure_ascii=False)
+        message = f"Encountered FaultyInstance. Replace the Instance. {where} ERROR:{printable(outcome.message, 500)}"
+    return json.dumps({"level": "error", "ts": utc(when), "msg": message}, ensure_ascii=False)

@@ -52,30 +52,40 @@ def devices(host: Host, allowed: Sequence[str] = ()) -> Occupancy:
     unseen: List[str] = []
     known = set()
     for pid in (name for name in host.listdir("/proc") if name.isdigit() and int(name) != os.getpid()):
+        held: Optional[List[str]] = None
         try:
             held = _held(host, pid)
         except PermissionError:
-            comm = host.read_or(f"/proc/{pid}/comm")
-            if not _of_kernel(host, pid) and not any(fnmatchcase(comm, pattern) for pattern in patterns):
-                unseen.append(f"process {pid} ({printable(comm, 40) or '?'})")
-            continue
+            if _of_kernel(host, pid):
+                continue
         except OSError:
             continue
         comm = host.read_or(f"/proc/{pid}/comm")
-        if held and not any(fnmatchcase(comm, pattern) for pattern in patterns):
+        if held == [] or any(fnmatchcase(comm, pattern) for pattern in patterns):
+            continue
+        if held is None:
+            unseen.append(_process(pid, comm))
+        else:
             known.add(int(pid))
-            more = f" and {len(held) - 1} more" if len(held) > 1 else ""
-            busy.append(Occupant(f"{held[0]}{more}", f"process {pid} ({printable(comm, 40) or '?'})"))
+            busy.append(Occupant(_some(held), _process(pid, comm)))
     for device in accelerators(host).devices:
         for process in device.processes or ():
             allowed_here = any(fnmatchcase(process.name.rpartition("/")[2], pattern) for pattern in patterns)
             if process.pid not in known and not allowed_here:  # a zombie, or one of another pid namespace, counts
-                busy.append(Occupant(device.label, f"process {process.pid} ({printable(process.name, 40) or '?'})"))
+                busy.append(Occupant(device.label, _process(process.pid, process.name)))
     if unseen and any(host.glob(pattern) for pattern in DEVICES):
-        more = f" and {len(unseen) - 1} more" if len(unseen) > 1 else ""
         what = "which files it holds open may not be seen (that takes root with CAP_SYS_PTRACE)"
-        busy.append(Occupant(what, f"{unseen[0]}{more}"))
+        busy.append(Occupant(what, _some(unseen)))
     return Occupancy(tuple(busy))
+
+
+def _process(pid: object, name: str) -> str:
+    return f"process {pid} ({printable(name, 40) or '?'})"
+
+
+def _some(names: Sequence[str], most: int = 1) -> str:
+    """The first of these, and how many more there are."""
+    return f"{', '.join(names[:most])}{f' and {len(names) - most} more' if len(names) > most else ''}"
 
 
 def _of_kernel(host: Host, pid: str) -> bool:
@@ -90,7 +100,7 @@ def _held(host: Host, pid: str) -> List[str]:
     Without CAP_SYS_PTRACE, as in a container, the kernel lists the descriptors of another process and refuses to say
     what they are.
     """
-    found = []
+    held = []
     for fd in host.listdir(f"/proc/{pid}/fd"):
         try:
             target = host.readlink(f"/proc/{pid}/fd/{fd}")
@@ -99,8 +109,8 @@ def _held(host: Host, pid: str) -> List[str]:
         except OSError:
             continue  # closed meanwhile
         if target.startswith("/dev/") and any(fnmatchcase(target, pattern) for pattern in DEVICES):
-            found.append(target)
-    return sorted(set(found))
+            held.append(target)
+    return sorted(set(held))
 
 
 def scheduler(source: NodeSource, node: str, environ: Mapping[str, str]) -> Occupancy:
@@ -130,8 +140,7 @@ def judge(
         return Occupancy((Occupant("the scheduler", why),))
     job = _job(environ)
     if job and beside:
-        more = f" and {len(beside) - SHOWN} more" if len(beside) > SHOWN else ""
-        who = f"job {', '.join(beside[:SHOWN])}{more} runs on {node} beside job {job}, in which this runs"
+        who = f"job {_some(beside, SHOWN)} runs on {node} beside job {job}, in which this runs"
         return Occupancy((Occupant("the scheduler", who),))
     if job:
         note = f"runs as job {job}: the job must have the whole node (--exclusive)"

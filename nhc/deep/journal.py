@@ -92,7 +92,7 @@ def read(where: str) -> Optional[RestoreJournal]:
         return RestoreJournal(
             str(value["run"]), str(value["boot"]), str(value["suite"]), float(value["began"]), str(value["scratch"]),
             tuple(str(name) for name in value["stopped"]),
-            tuple(GpuSettings(**{key: str(word) for key, word in gpu.items()}) for gpu in value["gpus"]),
+            tuple(GpuSettings(**{key: str(text) for key, text in gpu.items()}) for gpu in value["gpus"]),
             str(value["path"]),
         )  # fmt: skip
     except FileNotFoundError:
@@ -103,13 +103,13 @@ def read(where: str) -> Optional[RestoreJournal]:
         raise JournalError(f"{path} is damaged ({error}): look what it wants put back, then remove it") from None
 
 
-def stop_service(host: Host, name: str) -> Optional[str]:
-    """Stop a service that runs; why it could not be, None where it was stopped."""
+def systemctl(host: Host, verb: str, name: str) -> str:
+    """Start or stop a service; why it could not be, "" where it was."""
     try:
-        done = host.run(["systemctl", "stop", "--", name], SERVICE_TIMEOUT)
+        done = host.run(["systemctl", verb, "--", name], SERVICE_TIMEOUT)
     except OSError as error:
-        return f"{name}: {error.strerror}"
-    return f"{name}: {done.stderr.strip()[:200] or f'status {done.status}'}" if done.status else None
+        return str(error.strerror)
+    return done.stderr.strip()[:200] or f"status {done.status}" if done.status else ""
 
 
 def is_active(host: Host, name: str) -> bool:
@@ -134,8 +134,8 @@ def restore(host: Host, where: str, journal: RestoreJournal) -> Tuple[List[str],
         done += put
         failed += not_put
         for name in journal.stopped:
-            problem = _start(host, name)
-            (failed if problem else done).append(problem or f"{name} started")
+            why = systemctl(host, "start", name)
+            (failed if why else done).append(f"{name} cannot be started: {why}" if why else f"{name} started")
     if journal.scratch and os.path.isdir(journal.scratch) and not os.path.islink(journal.scratch):
         shutil.rmtree(journal.scratch, ignore_errors=True)
         if os.path.isdir(journal.scratch):
@@ -148,11 +148,3 @@ def restore(host: Host, where: str, journal: RestoreJournal) -> Tuple[List[str],
         except OSError as error:
             failed.append(f"{where}/{NAME}: {error.strerror}")
     return done, failed
-
-
-def _start(host: Host, name: str) -> str:
-    try:
-        ended = host.run(["systemctl", "start", "--", name], SERVICE_TIMEOUT)
-    except OSError as error:
-        return f"{name} cannot be started: {error.strerror}"
-    return f"{name} cannot be started: {ended.stderr.strip()[:200]}" if ended.status else ""

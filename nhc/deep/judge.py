@@ -31,7 +31,7 @@ from nhc.deep.planner import hopeless
 def judge(nodes: Sequence[str], topology: Topology, results: Sequence[GroupResult], rules: Rules) -> SweepJudgement:
     """What the results say. Asked in the middle of a sweep it says what is certain by then."""
     names = sorted(set(nodes))
-    if hopeless(names, results) or (results and all(one.seen is GroupOutcome.UNKNOWN for one in results)):
+    if hopeless(names, results) or (results and all(result.seen is GroupOutcome.UNKNOWN for result in results)):
         return SweepJudgement((_nothing_ran(results),), dict.fromkeys(names, NodeStanding.NOT_TESTED))
     court = _Court(names, topology, results, rules)
     court.pairs(Layer.LEAF, names)
@@ -57,8 +57,8 @@ def _nothing_ran(results: Sequence[GroupResult]) -> Blame:
 
 def _most_frequent_reason(results: Iterable[GroupResult]) -> str:
     """What the tests gave as their reason most often."""
-    said = Counter(result.why for result in results if result.why).most_common(1)
-    return f"; most said: {said[0][0]}" if said else ""
+    frequent = Counter(result.why for result in results if result.why).most_common(1)
+    return f"; most said: {frequent[0][0]}" if frequent else ""
 
 
 def _times(count: int) -> str:
@@ -159,12 +159,12 @@ class _Court:
 
     def _by_path(self, seen: PairEvidence) -> DefaultDict[Path, List[Pair]]:
         """The bad pairs over each path, sorted."""
-        found: DefaultDict[Path, List[Pair]] = defaultdict(list)
+        pairs: DefaultDict[Path, List[Pair]] = defaultdict(list)
         for pair in sorted(seen.bad_pairs):
             path = path_of(pair, self.topology)
             if path is not None:
-                found[path].append(pair)
-        return found
+                pairs[path].append(pair)
+        return pairs
 
     def _path(self, leaves: Tuple[str, ...], what: str, pairs: Sequence[Pair], seen: PairEvidence) -> None:
         self.spared.update(node for pair in pairs for node in pair if not seen.proven(node))
@@ -183,9 +183,9 @@ class _Court:
     def _node(self, layer: Layer, node: str, accusers: Sequence[str]) -> None:
         self.guilty.add(node)
         where = "" if layer is Layer.LEAF else " across leaves"
-        shown = ", ".join(accusers[:4])
+        named = ", ".join(accusers[:4])
         self.blames.append(Blame(
-            Culprit.NODE, (node,), f"{node}: bad{where} with {len(accusers)} proven partners ({shown})",
+            Culprit.NODE, (node,), f"{node}: bad{where} with {len(accusers)} proven partners ({named})",
             self._behind(layer, [node]),
         ))  # fmt: skip
 
@@ -208,7 +208,7 @@ class _Court:
 
     def _behind(self, layer: Layer, nodes: Sequence[str], both: bool = False) -> Tuple[str, ...]:
         of_each = [self._bad.get((layer, node), []) for node in sorted(set(nodes))]
-        numbers = set.intersection(*map(set, of_each)) if both else {number for one in of_each for number in one}
+        numbers = set.intersection(*map(set, of_each)) if both else set().union(*of_each)
         return tuple(self.results[number].test.name for number in sorted(numbers)[:10])
 
     def rails(self) -> None:
@@ -279,35 +279,35 @@ class _Court:
             if result.seen is GroupOutcome.UNKNOWN:
                 for node in result.test.nodes:
                     cut_short[node].append(result)
-        found: Dict[str, NodeStanding] = {}
+        standings: Dict[str, NodeStanding] = {}
         for node in self.names:
             if node in self.guilty:
-                found[node] = NodeStanding.SUSPECT if self.doubted else NodeStanding.FAILED
+                standings[node] = NodeStanding.SUSPECT if self.doubted else NodeStanding.FAILED
             elif (
                 inside.proven(node)
                 and settled(inside, node, bad)
                 and not (across.bad.get(node) and not across.proven(node))
             ):
-                found[node] = NodeStanding.PASSED
+                standings[node] = NodeStanding.PASSED
             elif node in inside.bad or node in across.bad:
-                found[node] = NodeStanding.SUSPECT
+                standings[node] = NodeStanding.SUSPECT
                 if node not in self.spared:
                     self._unclear(node)
             else:
-                found[node] = NodeStanding.NOT_TESTED
+                standings[node] = NodeStanding.NOT_TESTED
                 self._silent(node, inside, cut_short[node])
-        self._unsteady(found)
-        return found
+        self._unsteady(standings)
+        return standings
 
     def _unexplained(self) -> Dict[Pair, int]:
         """How often pairs were bad without a faulty node, a link, a leaf or a path that explains it."""
-        found: DefaultDict[Pair, int] = defaultdict(int)
+        times_of: DefaultDict[Pair, int] = defaultdict(int)
         for seen in self.evidence.values():
             for pair, times in sorted(seen.bad_pairs.items()):
                 path = path_of(pair, self.topology) if seen is self.evidence[Layer.ACROSS] else None
                 if not self._explained(pair) and pair not in self.links and path not in self.broken:
-                    found[pair] += times
-        return found
+                    times_of[pair] += times
+        return times_of
 
     def _unsteady(self, standings: Dict[str, NodeStanding]) -> None:
         """Nodes that passed in spite of bad tests: with as many partners as convict a node, one is suspect."""

@@ -10,8 +10,8 @@ from nhc.planning import node_type
 
 def kinds(host: Host, ask: bool = True) -> List[str]:
     """Names for this node, the most exact first. `ask` lets a cloud's metadata service be asked, once a boot."""
-    found, _new = node_type.known(host, ask)
-    return [*found.names, *_processors(host)]
+    known, _new = node_type.known(host, ask)
+    return [*known.names, *_processors(host)]
 
 
 def _processors(host: Host) -> List[str]:

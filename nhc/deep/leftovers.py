@@ -24,33 +24,33 @@ KILLED = 5.0
 """Seconds that a killed process gets to disappear."""
 
 
-def marked(run: str, proc: str = "/proc") -> List[KnownProcess]:
+def marked(run: str) -> List[KnownProcess]:
     """The processes of a run that are there now, without this one and what it descends from."""
     mark = f"{RUN}={run}".encode()
     own = _ancestors()
-    found: List[KnownProcess] = []
-    for name in os.listdir(proc):
+    processes: List[KnownProcess] = []
+    for name in os.listdir("/proc"):
         if not name.isdigit() or int(name) in own:
             continue
         try:
-            if mark not in read_bytes(f"{proc}/{name}/environ", LARGEST).split(b"\0"):
+            if mark not in read_bytes(f"/proc/{name}/environ", LARGEST).split(b"\0"):
                 continue
         except OSError:
             continue
         process = identify(int(name))
         if process is not None:
-            found.append(process)
-    return found
+            processes.append(process)
+    return processes
 
 
 def _ancestors() -> List[int]:
-    found: List[int] = []
+    pids: List[int] = []
     pid = os.getpid()
-    while pid > 1 and pid not in found:
-        found.append(pid)
-        seen = read_stat(pid)
-        pid = seen.parent if seen else 0
-    return found
+    while pid > 1 and pid not in pids:
+        pids.append(pid)
+        process = read_stat(pid)
+        pid = process.parent if process else 0
+    return pids
 
 
 def end(run: str, grace: float = GRACE) -> List[str]:

@@ -185,7 +185,7 @@ def _rails(
     for node in sorted(guilty):
         leaf = topology.leaf(node)
         asked[leaf] += 1
-        rail = next((one for one in rules.rails if _rail_is_open(seen[node, one], rules)), None)
+        rail = next((name for name in rules.rails if _rail_is_open(seen[node, name], rules)), None)
         if rail is None or (leaf in blamed and asked[leaf] > FEW):
             continue
         other = free.of(leaf)
@@ -197,7 +197,7 @@ def _rails(
 
 
 def _rail_is_open(seen: Sequence[GroupOutcome], rules: Rules) -> bool:
-    return len(seen) <= rules.retries and all(one is GroupOutcome.UNKNOWN for one in seen)
+    return len(seen) <= rules.retries and all(outcome is GroupOutcome.UNKNOWN for outcome in seen)
 
 
 def _scale(sound: Sequence[str], results: Sequence[GroupResult], rules: Rules) -> Optional[Round]:

@@ -13,16 +13,12 @@ from typing import Callable, Dict, FrozenSet, Sequence, Tuple
 
 def _hca(rail: str) -> Tuple[str, ...]:
     # Without NCCL_CROSS_NIC=0 rings may change rails between nodes; there is but one here, and it says so.
-    return (f"NCCL_IB_HCA=={rail}", f"UCX_NET_DEVICES={_port(rail)}", "NCCL_CROSS_NIC=0")
+    return (f"NCCL_IB_HCA=={rail}", f"UCX_NET_DEVICES={rail if ':' in rail else f'{rail}:1'}", "NCCL_CROSS_NIC=0")
 
 
 def _interface(rail: str) -> Tuple[str, ...]:
     return ("NCCL_IB_DISABLE=1", f"NCCL_SOCKET_IFNAME=={rail}", f"UCX_NET_DEVICES={rail}",
             f"OMPI_MCA_btl_tcp_if_include={rail}")  # fmt: skip
-
-
-def _port(rail: str) -> str:
-    return rail if ":" in rail else f"{rail}:1"
 
 
 WAYS: Dict[str, Callable[[str], Tuple[str, ...]]] = {"hca": _hca, "interface": _interface}
@@ -37,20 +33,20 @@ def held(argv: Sequence[str], rail: str, way: str) -> Tuple[str, ...]:
     """The command that runs on this rail alone; as it is where there is none. Raises KeyError for an unknown way."""
     if not rail:
         return tuple(argv)
-    words = WAYS[way](rail)
+    variables = WAYS[way](rail)
     # env(1) takes the last of a name: what is asked for comes after what the command sets itself.
     if argv and argv[0] == "env":
-        at = next((place for place, word in enumerate(argv[1:], 1) if "=" not in word), len(argv))
-        return (*argv[:at], *words, *argv[at:])
-    return ("env", *words, *argv)
+        at = next((place for place, argument in enumerate(argv[1:], 1) if "=" not in argument), len(argv))
+        return (*argv[:at], *variables, *argv[at:])
+    return ("env", *variables, *argv)
 
 
 def used(output: str) -> FrozenSet[str]:
     """The adapters or interfaces that NCCL names: `NET/IB : Using [0]mlx5_3:1/RoCE [RO]; OOB eth0:10.0.0.1<0>`."""
-    found = set()
+    adapters = set()
     for match in _USING.finditer(output):
-        found.update(_DEVICE.findall(match[1].partition("OOB")[0]))
-    return frozenset(found)
+        adapters.update(_DEVICE.findall(match[1].partition("OOB")[0]))
+    return frozenset(adapters)
 
 
 def strayed(output: str, rail: str) -> str:

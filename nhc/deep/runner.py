@@ -112,25 +112,25 @@ def _locked(
     view = look(wanted, host, environ)
     notes += view.notes
     if view.busy and not wanted.force:
-        results = tuple(_itself(unknown("DeepNodeBusy", f"the node is not free: {one}")) for one in view.busy)
+        results = tuple(_itself(unknown("DeepNodeBusy", f"the node is not free: {occupant}")) for occupant in view.busy)
         return Ran(_report(wanted, host, started, begun, results, notes), (), 0)
-    for one in view.busy:
-        wanted.say(f"--force: this disturbs {one.who} ({one.what})")
-        notes.append(f"--force: this disturbed {one.who} ({one.what})")
+    for occupant in view.busy:
+        wanted.say(f"--force: this disturbs {occupant.who} ({occupant.what})")
+        notes.append(f"--force: this disturbed {occupant.who} ({occupant.what})")
     begin = _prepare(wanted, host, started, where)
-    found: Optional[Report] = None
+    judged: Optional[Report] = None
     try:
         begin = _stop_services(wanted, host, where, begin, notes)
-        found = _judge(wanted, host, state, begin)
+        judged = _judge(wanted, host, state, begin)
     except SignalToEnd:
         pass
     finally:
         signals.hold()
         done, failed = journal.restore(host, where, _written(where, begin))
     notes += [f"put back: {line}" for line in done if not line.endswith(" ended")]
-    results = () if found is None else found.results
-    if found is not None:
-        notes += found.notes
+    results = () if judged is None else judged.results
+    if judged is not None:
+        notes += judged.notes
     if signals.number:
         missing = len(wanted.plan.items) - len({result.source + result.line for result in results})
         why = f"the run was ended by signal {signals.number}; {max(missing, 0)} checks have no result"
@@ -158,10 +158,10 @@ def look(wanted: RunRequest, host: Host, environ: Mapping[str, str]) -> idle.Occ
     if wanted.source is None:
         return idle.Occupancy(seen.busy, (*seen.notes, "no scheduler was asked: nothing keeps work away from the node"))
     try:
-        said = idle.scheduler(wanted.source, wanted.known_as or wanted.node, environ)
+        scheduler = idle.scheduler(wanted.source, wanted.known_as or wanted.node, environ)
     except AdapterError as error:
-        said = idle.Occupancy((idle.Occupant("the scheduler", f"it cannot be asked: {error}"),))
-    return idle.Occupancy((*seen.busy, *said.busy), (*seen.notes, *said.notes))
+        scheduler = idle.Occupancy((idle.Occupant("the scheduler", f"it cannot be asked: {error}"),))
+    return idle.Occupancy((*seen.busy, *scheduler.busy), (*seen.notes, *scheduler.notes))
 
 
 def _prepare(wanted: RunRequest, host: Host, started: float, where: str) -> RestoreJournal:
@@ -174,18 +174,9 @@ def _prepare(wanted: RunRequest, host: Host, started: float, where: str) -> Rest
                 f"the settings of the GPUs cannot be read, so that nothing could be put back: {error}"
             ) from None
         gpus = ()
-    name = uuid.uuid4().hex
     scratch = f"{where}/scratch-{int(started)}-{os.getpid()}"
-    begin = RestoreJournal(
-        name,
-        host.read_or("/proc/sys/kernel/random/boot_id"),
-        wanted.suite,
-        started,
-        scratch,
-        (),
-        gpus,
-        host.setting("PATH") if "PATH" in host.settings else "",
-    )
+    boot, path = host.read_or("/proc/sys/kernel/random/boot_id"), host.settings.get("PATH", "")
+    begin = RestoreJournal(uuid.uuid4().hex, boot, wanted.suite, started, scratch, (), gpus, path)
     journal.write(where, begin)
     try:
         os.mkdir(scratch, 0o700)
@@ -207,9 +198,9 @@ def _stop_services(
             continue
         begin = begin._replace(stopped=(*begin.stopped, name))
         journal.write(where, begin)
-        problem = journal.stop_service(host, name)
-        if problem:
-            notes.append(f"{STOP}: {problem}")
+        why = journal.systemctl(host, "stop", name)
+        if why:
+            notes.append(f"{STOP}: {name}: {why}")
     return begin
 
 
@@ -232,8 +223,7 @@ def _judge(wanted: RunRequest, host: Host, state: State, begin: RestoreJournal) 
         took[result.line] = max(took.get(result.line, 0.0), result.elapsed)
     state.update(TIMES, lambda memory: memory.update(took))
     results = _again(wanted, plan, host, state, report.results, until)
-    devices = _devices(host)
-    results += tuple(_itself(one) for one in coverage.untested(results, devices))
+    results += tuple(map(_itself, coverage.untested(results, _devices(host))))
     return report._replace(results=results, notes=(*report.notes, *coverage.notes(results)))
 
 
@@ -277,13 +267,8 @@ def _own(wanted: RunRequest, begin: RestoreJournal) -> Plan:
 
 def estimate(items: Sequence[Item], state: State) -> List[ExpectedCheck]:
     """How long each line may take: as long as it took here last, else the time that it is to load the node."""
-    kept = state.load(TIMES)
-    steps = []
-    for item in items:
-        last = kept.get(item.line)
-        known = float(last) if isinstance(last, (int, float)) else USUAL + duration(item)
-        steps.append(ExpectedCheck(item.name, known))
-    return steps
+    last = {line: float(took) for line, took in state.load(TIMES).items() if isinstance(took, (int, float))}
+    return [ExpectedCheck(item.name, last.get(item.line, USUAL + duration(item))) for item in items]
 
 
 def duration(item: Item) -> float:
@@ -292,12 +277,12 @@ def duration(item: Item) -> float:
     if check is None:
         return 0.0
     try:
-        words = check.parse(item.argv[1:])
-        value = words.get("duration", 0.0)
+        options = check.parse(item.argv[1:])
+        value = options.get("duration", 0.0)
     except ValueError:
         return 0.0
     if item.name == "check_deep_dcgm":
-        return LEVELS.get(words.get("run", ""), LEVELS["2"])
+        return LEVELS.get(options.get("run", ""), LEVELS["2"])
     return float(value) if isinstance(value, (int, float)) else 0.0
 
 
@@ -336,7 +321,7 @@ def keep(report: Report, where: str) -> Optional[str]:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         path = f"{folder}/{name}-{report.labels['suite'].replace('/', '_')}.json"
         whole_file.write(path, render(report).encode(), 0o600)
-        for old in sorted(one for one in os.listdir(folder) if one.endswith(".json"))[:-KEPT]:
+        for old in sorted(entry for entry in os.listdir(folder) if entry.endswith(".json"))[:-KEPT]:
             os.unlink(f"{folder}/{old}")
     except OSError as error:
         return f"{folder}: {error.strerror}: the report is not kept"
@@ -354,10 +339,10 @@ def kept(where: str, suite: str, node: str, since: float) -> Optional[Report]:
         return None
     for name in names:
         try:
-            found = parse(read_text(f"{folder}/{name}", KEPT_SIZE))
+            report = parse(read_text(f"{folder}/{name}", KEPT_SIZE))
         except (OSError, ValueError, RecursionError):
             continue
-        judged = found.verdict not in (Verdict.UNKNOWN, Verdict.SKIP)
-        if judged and found.host == node and found.labels.get("suite") == suite and found.started > since:
-            return found
+        judged = report.verdict not in (Verdict.UNKNOWN, Verdict.SKIP)
+        if judged and report.host == node and report.labels.get("suite") == suite and report.started > since:
+            return report
     return None

@@ -54,12 +54,12 @@ def read_settings(given: Mapping[str, str]) -> SshSettings:
     unknown = sorted(set(given) - set(KNOWN))
     if unknown:
         raise SettingError(printable(unknown[0], 60), f"no such setting: {', '.join(KNOWN)}")
-    words: Dict[str, Tuple[str, ...]] = {}
+    split: Dict[str, Tuple[str, ...]] = {}
     name = "grace"
     try:
         grace = seconds_of(given.get(name, "10s"))
         for name in ("ssh-options", "mpi-args", "work", "allow"):
-            words[name] = tuple(shlex.split(given.get(name, "")))
+            split[name] = tuple(shlex.split(given.get(name, "")))
     except ValueError as error:
         raise SettingError(name, str(error)) from None
     state, directory = given.get("state", f"{journal.directory()}/sweeps"), given.get("directory", "/var/lib/nhc/deep")
@@ -69,9 +69,9 @@ def read_settings(given: Mapping[str, str]) -> SshSettings:
     config = given.get("ssh-config", "")
     ssh = ("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3", *(("-F", config) if config else ()))
     return SshSettings(
-        state, directory, (*ssh, *words["ssh-options"]), given.get("mpirun", "mpirun"), words["mpi-args"],
-        given.get("rsh", "ssh -a -o BatchMode=yes"), given.get("python", "python3"), grace, words["work"],
-        words["allow"],
+        state, directory, (*ssh, *split["ssh-options"]), given.get("mpirun", "mpirun"), split["mpi-args"],
+        given.get("rsh", "ssh -a -o BatchMode=yes"), given.get("python", "python3"), grace, split["work"],
+        split["allow"],
     )  # fmt: skip
 
 
@@ -108,18 +108,18 @@ class GuardSession:
                     return None
                 raise
             if not some:
-                said = (self._stream.complaint().strip().splitlines() or ["the guard ended without a word"])[-1]
-                raise Trouble("Ended", printable(said, 200))
+                complaint = (self._stream.complaint().strip().splitlines() or ["the guard ended without a word"])[-1]
+                raise Trouble("Ended", printable(complaint, 200))
             self._rest += some
             if len(self._rest) > LINE and b"\n" not in self._rest:
                 self._rest = b""
                 raise Trouble("BadAnswer", f"what answers is no guard: a line of more than {show_size(LINE / 1024)}")
         line, _, self._rest = self._rest.partition(b"\n")
         try:
-            found = parse_json(line.decode(errors="replace"))
+            value = parse_json(line.decode(errors="replace"))
         except ValueError:
             return {}  # what a login script prints
-        return found if isinstance(found, dict) else {}
+        return value if isinstance(value, dict) else {}
 
     def tell(self, **what: object) -> None:
         """Say something to the guard. Raises Trouble."""

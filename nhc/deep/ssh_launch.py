@@ -104,15 +104,15 @@ class SshLauncher:
         """The files that were written when the tool had ended."""
         place = self._place(sweep, key)
         try:
-            words = read_text(f"{place}/marker", 4096).split()
+            marker = read_text(f"{place}/marker", 4096).split()
             output = read_text(f"{place}/output", OUTPUT_LIMIT, "replace")
         except FileNotFoundError:
             return None
         except (OSError, UnicodeDecodeError) as error:
             raise AdapterError(f"{place}: {error}") from None
-        if len(words) != 2 or words[0] != sweep or not words[1].isdigit():
+        if len(marker) != 2 or marker[0] != sweep or not marker[1].isdigit():
             return None
-        return GroupOutput(int(words[1]), output)
+        return GroupOutput(int(marker[1]), output)
 
     def failure(self, sweep: str, key: str) -> str:
         """What the test's guards said, or why they could not be reached, where it was this process that ran it."""
@@ -195,15 +195,15 @@ class GroupRun:
             self._fail(f"{node}: {trouble.message}")
             return
         try:
-            self._watch(session)
-            self._leave(session)
+            if not self._watch(session):
+                self._leave(session)
         except Trouble as trouble:
             self._fail(f"{node}: {trouble.message}")
         finally:
             session.close()
 
-    def _watch(self, session: GuardSession) -> None:
-        """Until the test is over. Raises Trouble."""
+    def _watch(self, session: GuardSession) -> bool:
+        """Until the test is over; whether the guard has left. Raises Trouble."""
         ordered, spoke = False, time.monotonic()
         while not self._over.is_set():
             if self.going and not ordered and session.node == self.order.nodes[0]:
@@ -213,9 +213,9 @@ class GroupRun:
                 spoke = time.monotonic()
                 session.tell(alive=True)
             answer = session.answer(LOOK) or {}
-            for word in ("busy", "taken"):
-                if word in answer:
-                    self._fail(f"{session.node}: {answer[word]}")
+            for key in ("busy", "taken"):
+                if key in answer:
+                    self._fail(f"{session.node}: {answer[key]}")
             if "ready" in answer:
                 with self._lock:
                     self._ready.add(session.node)
@@ -225,8 +225,18 @@ class GroupRun:
             if isinstance(answer.get("end"), int):
                 self._write(int(str(answer["end"])))
                 self._over.set()
-            if "left" in answer:
+            if self._has_left(session, answer):
                 self._fail(f"{session.node}: {answer.get('why')}")
+                return True
+        return False
+
+    def _has_left(self, session: GuardSession, answer: Mapping[str, object]) -> bool:
+        """Whether this is a guard's last answer: it names the processes that it could not end."""
+        pids = answer.get("left")
+        if pids:
+            names = " ".join(map(str, pids)) if isinstance(pids, list) else "of it"
+            self.left.append(f"{session.node}: processes {names} do not end")
+        return "left" in answer
 
     def _keep(self, text: str) -> None:
         """Some of the tool's output. A character that UTF-8 does not have becomes a question mark."""
@@ -240,11 +250,7 @@ class GroupRun:
         session.tell(quit=True)
         until = time.monotonic() + self._settings.grace + KILLED
         while time.monotonic() < until:
-            answer = session.answer(LOOK) or {}
-            if "left" in answer:
-                if answer["left"]:
-                    pids = " ".join(map(str, answer["left"])) if isinstance(answer["left"], list) else "of it"
-                    self.left.append(f"{session.node}: processes {pids} do not end")
+            if self._has_left(session, session.answer(LOOK) or {}):
                 return
 
     def _fail(self, why: str) -> None:

@@ -50,11 +50,8 @@ def shipped() -> Dict[str, str]:
     """The text of each suite that comes with nhc, by its name in small letters."""
     from nhc.data.reader import read
 
-    found: Dict[str, str] = {}
-    for part in f"\n{read(BUNDLE)}".split(f"\n{MARK}")[1:]:
-        name, _, text = part.partition("\n")
-        found[name.strip()] = text
-    return found
+    parts = (part.partition("\n") for part in f"\n{read(BUNDLE)}".split(f"\n{MARK}")[1:])
+    return {name.strip(): text for name, _, text in parts}
 
 
 def join(fragments: Mapping[str, str]) -> str:
@@ -64,36 +61,36 @@ def join(fragments: Mapping[str, str]) -> str:
 
 def suites(host: Host) -> Dict[str, Suite]:
     """Every suite there is, the site's own first. Raises OSError for a file of the site's that cannot be read."""
-    found = {name: Suite(_written(name, text), text, f"suite {name}") for name, text in shipped().items()}
+    known = {name: Suite(_written(name, text), text, f"suite {name}") for name, text in shipped().items()}
     try:
         own = [name for name in host.ours.listdir(SITE) if name.endswith(".conf") and name[0] != "."]
     except OSError:
         own = []
     for name in own:
-        path = f"{SITE}/{name}"
-        found[name[: -len(".conf")].lower()] = Suite(name[: -len(".conf")], host.ours.read(path), path)
-    return found
+        path, title = f"{SITE}/{name}", name[: -len(".conf")]
+        known[title.lower()] = Suite(title, host.ours.read(path), path)
+    return known
 
 
 def _written(name: str, text: str) -> str:
     """A suite's name as its first line writes it: `InstanceStress`."""
-    word = text.lstrip("\n# ").partition(":")[0]
-    return word if word.lower() == name else name
+    title = text.lstrip("\n# ").partition(":")[0]
+    return title if title.lower() == name else name
 
 
 def find(name: str, host: Host) -> Suite:
     """The suite called `name`, or in that file. Raises NoSuite, OSError."""
     if "/" in name or name.endswith(".conf"):
         return Suite(os.path.basename(name).rpartition(".conf")[0] or name, host.ours.read(name), name)
-    there = suites(host)
-    found = there.get(name.lower())
-    if found is None:
+    known = suites(host)
+    suite = known.get(name.lower())
+    if suite is None:
         from difflib import get_close_matches
 
-        near = get_close_matches(name.lower(), [*there, OWN], 1)
+        near = get_close_matches(name.lower(), [*known, OWN], 1)
         hint = f" (did you mean {near[0]}?)" if near else ""
         raise NoSuite(f"there is no suite {name!r}{hint}; nhc deep list shows them")
-    return found._replace(name=name)
+    return suite._replace(name=name)
 
 
 def plan_of(name: str, host: Host, node: str, state: State) -> Plan:

@@ -95,7 +95,7 @@ class Sweeper:
             step = next_round(self._plan.nodes, self._plan.topology, results(rows), self._plan.rules,
                               self._plan.suspects)  # fmt: skip
             if step is None:
-                return self._end(rows)
+                return self._close(DONE, rows, "")
             turn = max((row.turn for row in rows), default=0) + 1
             with self._store.write(self._leader.sure()) as connection:
                 deep.plan_tests(connection, [row_of(self._number, turn, test) for test in step.tests])
@@ -174,10 +174,10 @@ class Sweeper:
         now, test = self._around.clock(), planned_test(row)
         done = self._launcher.finished(self._plan.token, key(test))
         if done is not None:
-            found = read_output(done, test.nodes, self._plan.asked, test.rail)
-            state = MEASURED if found.value is not None else found.seen.value
+            measured = read_output(done, test.nodes, self._plan.asked, test.rail)
+            state = MEASURED if measured.value is not None else measured.seen.value
             self._save(row._replace(
-                state=state, value=found.value, why=found.why, missing=" ".join(found.missing), ended=now
+                state=state, value=measured.value, why=measured.why, missing=" ".join(measured.missing), ended=now
             ))  # fmt: skip
             return True
         if job is not None:
@@ -227,7 +227,7 @@ class Sweeper:
                 self._unknown(row, f"it cannot be launched: {failed[-1]}")
                 continue
             busy.update(test.nodes)
-            self._one(row, test)
+            self._launch_test(row, test)
 
     def _say_busy(self, nodes: List[str]) -> None:
         """Say why a node is waited for, once for each reason: a host key that differs is seen at once."""
@@ -244,7 +244,7 @@ class Sweeper:
         """Where not all tests may run at once, those of the first suspects go first; else they go by name."""
         return min(self._places.get(node, len(self._places)) for node in row.nodes.split())
 
-    def _one(self, row: SweepTest, test: GroupTest) -> None:
+    def _launch_test(self, row: SweepTest, test: GroupTest) -> None:
         argv = held(self._plan.argv, test.rail, self._plan.rail_by)
         order = GroupOrder(key(test), test.nodes, argv, self._plan.asked.tasks, self._plan.seconds)
         try:
@@ -278,40 +278,37 @@ class Sweeper:
             value = f" {row.value:g} GB/s" if row.value is not None else ""
             self._around.say(f"{row.name}: {row.state}{value}{f': {row.why}' if row.why else ''}")
 
-    def _end(self, rows: List[SweepTest]) -> SweepJudgement:
-        return self._close(DONE, rows, "")
-
     def _close(self, state: str, rows: List[SweepTest], why: str) -> SweepJudgement:
         """Judge, and keep the findings and each tested node's verdict."""
-        found = judge(self._plan.nodes, self._plan.topology, results(rows), self._plan.rules)
+        judgement = judge(self._plan.nodes, self._plan.topology, results(rows), self._plan.rules)
         now = self._around.clock()
         with self._store.write(self._leader.sure()) as connection:
-            deep.end_sweep(connection, self._number, state, findings(found), why, now)
-            deep.add(connection, _verdicts(self._number, found, now, whole=state == DONE))
+            deep.end_sweep(connection, self._number, state, findings(judgement), why, now)
+            deep.add(connection, _verdicts(self._number, judgement, now, whole=state == DONE))
         try:
             self._launcher.finish(self._plan.token)
         except AdapterError as error:
             self._around.say(f"not all that the sweep left could be taken away: {error}")
-        return found
+        return judgement
 
 
-def findings(found: SweepJudgement) -> str:
+def findings(judgement: SweepJudgement) -> str:
     """A judgement as the store has it."""
-    blames = [{**blame._asdict(), "culprit": blame.culprit.value} for blame in found.blames]
-    return json.dumps({"blames": blames, "nodes": {node: one.value for node, one in found.nodes.items()}})
+    blames = [{**blame._asdict(), "culprit": blame.culprit.value} for blame in judgement.blames]
+    return json.dumps({"blames": blames, "nodes": {node: standing.value for node, standing in judgement.nodes.items()}})
 
 
 _WORDS = {NodeStanding.PASSED: "OK", NodeStanding.FAILED: "CRIT", NodeStanding.SUSPECT: "UNKNOWN"}
 
 
-def _verdicts(number: int, found: SweepJudgement, now: float, whole: bool) -> List[DeepResult]:
+def _verdicts(number: int, judgement: SweepJudgement, now: float, whole: bool) -> List[DeepResult]:
     """A row for each node that was tested. One that was not keeps its last verdict, and that verdict's age.
 
     Of a sweep that was stopped midway, only what is certain: a suspect might have been cleared by the next test.
     """
-    why = {blame.names[0]: blame.message for blame in reversed(found.blames) if len(blame.names) == 1}
+    why = {blame.names[0]: blame.message for blame in reversed(judgement.blames) if len(blame.names) == 1}
     return [
-        DeepResult(node, SUITE, "group", "", None, "", _WORDS[one], why.get(node, ""), now, sweep=number)
-        for node, one in found.nodes.items()
-        if one in _WORDS and (whole or one is not NodeStanding.SUSPECT)
+        DeepResult(node, SUITE, "group", "", None, "", _WORDS[standing], why.get(node, ""), now, sweep=number)
+        for node, standing in judgement.nodes.items()
+        if standing in _WORDS and (whole or standing is not NodeStanding.SUSPECT)
     ]

@@ -125,11 +125,11 @@ def planned_test(row: SweepTest) -> GroupTest:
 
 def results(rows: List[SweepTest]) -> List[GroupResult]:
     """What was seen so far. Tests without a result are left out."""
-    words = {seen.value for seen in GroupOutcome}
+    outcomes = {seen.value for seen in GroupOutcome}
     return [
         GroupResult(
             planned_test(row), GroupOutcome(row.state), row.value or 0.0, tuple(row.missing.split()), why=row.why
         )
         for row in rows
-        if row.state in words
+        if row.state in outcomes
     ]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from typing import DefaultDict, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import DefaultDict, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from nhc.deep.group_test import Topology
 from nhc.matching.node_ranges import expand
@@ -26,8 +26,8 @@ def slurm_conf(text: str, source: str = "topology.conf") -> Topology:
     parent: Dict[str, str] = {}
     leaf: Dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
-        words = line.partition("#")[0].split()
-        fields = {key.lower(): value for key, _, value in (word.partition("=") for word in words)}
+        pairs = (field.partition("=") for field in line.partition("#")[0].split())
+        fields = {key.lower(): value for key, _, value in pairs}
         name = fields.get("switchname") or fields.get("blockname")
         if not name:
             # AggregatedBlock is scontrol's: several blocks together, each of which has a line of its own.
@@ -58,7 +58,7 @@ def _upwards(switch: str, parent: Mapping[str, str], source: str) -> Tuple[str, 
 
 
 _SWITCH = re.compile(r'Switch\s+\d+\s+"([^"]+)"\s+#\s+"([^"]*)"')
-_PORT = re.compile(r'\[\d+\]\s+"H-[^"]+"\[\d+\](?:\([0-9a-f]+\))?\s+#\s+"([^"]+)"')
+_PORT = re.compile(r'\[\d+\]\s+"H-[^"]+"\[\d+\](?:\([0-9a-f]+\))?\s+#\s+"\s*([^"\s]+)')
 
 
 def ibnetdiscover(text: str, source: str = "ibnetdiscover") -> Topology:
@@ -75,7 +75,7 @@ def ibnetdiscover(text: str, source: str = "ibnetdiscover") -> Topology:
             continue
         port = _PORT.match(line.strip())
         if port and switch:
-            plugs[port[1].split()[0].lower()][switch] += 1
+            plugs[port[1].lower()][switch] += 1
         elif line and not line[0].isspace() and not line.startswith("["):
             switch = ""  # an adapter's own block, or a header
     if not plugs:
@@ -85,22 +85,23 @@ def ibnetdiscover(text: str, source: str = "ibnetdiscover") -> Topology:
 
 def from_file(text: str, source: str) -> Topology:
     """One line a node set: `n[1-32] spine1/leaf3`, `#` begins a comment. Raises BadTopology."""
-    found: Dict[str, Tuple[str, ...]] = {}
+    paths: Dict[str, Tuple[str, ...]] = {}
     for number, line in enumerate(text.splitlines(), 1):
-        words = line.partition("#")[0].split()
-        if not words:
+        fields = line.partition("#")[0].split()
+        if not fields:
             continue
-        if len(words) != 2 or not all(words[1].split("/")):
+        place = tuple(fields[-1].split("/"))
+        if len(fields) != 2 or not all(place):
             wanted = "a node set and its place, as n[1-32] spine1/leaf3"
             raise BadTopology(f"{source}:{number}: {line.strip()[:80]!r} is not {wanted}")
         try:
-            nodes = expand(words[0])
+            nodes = expand(fields[0])
         except ValueError as error:
             raise BadTopology(f"{source}:{number}: {error}") from None
         for node in nodes:
-            if found.setdefault(node, tuple(words[1].split("/"))) != tuple(words[1].split("/")):
-                raise BadTopology(f"{source}:{number}: {node} stands in {'/'.join(found[node])} already")
-    return Topology(found)
+            if paths.setdefault(node, place) != place:
+                raise BadTopology(f"{source}:{number}: {node} stands in {'/'.join(paths[node])} already")
+    return Topology(paths)
 
 
 def guess_and_read(text: str, source: str) -> Topology:
@@ -114,5 +115,4 @@ def guess_and_read(text: str, source: str) -> Topology:
 
 def not_placed(nodes: Iterable[str], topology: Topology) -> Sequence[str]:
     """The nodes that the topology does not know: they count as one leaf, and the sweep says so."""
-    known: Set[str] = set(topology.path)
-    return sorted(node for node in set(nodes) if node not in known)
+    return sorted(set(nodes) - set(topology.path))

@@ -57,6 +57,13 @@ for line in sys.stdin.buffer:
         break
 """
 
+LIMITED = """#!/usr/bin/env python3
+import json, sys
+sys.stdin.buffer.read(int(sys.stdin.buffer.readline()))
+print(json.dumps({"ready": True}), json.dumps({"left": [12, 34], "why": "the limit of 90 s has passed"}), sep="\\n")
+"""
+"""A guard that ends the test by itself: nobody told it to."""
+
 
 def program(path, text):
     path.write_text(text)
@@ -100,12 +107,17 @@ def test_the_output_that_is_written_is_bounded_and_can_be_read(tmp_path, ssh):
         launcher.finish("s")
 
 
-def test_why_a_test_ended_and_what_it_left_is_told(tmp_path, ssh):
-    settings = {"python": str(program(tmp_path / "python", TAKEN)), "state": str(tmp_path / "state")}
+@pytest.mark.parametrize(
+    ("guard", "why"),
+    [(TAKEN, "process 17 (train) is work"), (LIMITED, "the limit of 90 s has passed")],
+    ids=["taken", "limit"],
+)
+def test_why_a_test_ended_and_what_it_left_is_told(tmp_path, ssh, guard, why):
+    settings = {"python": str(program(tmp_path / "python", guard)), "state": str(tmp_path / "state")}
     launcher = SshLauncher(settings, ssh)
     launcher.launch("s", GroupOrder("k1", ("n1",), ("true",), 1, 60.0))
     until(lambda: not launcher.jobs("s"), 60)
-    assert launcher.failure("s", "k1") == "n1: process 17 (train) is work"
+    assert launcher.failure("s", "k1") == f"n1: {why}"
     assert launcher.failure("s", "k2") == ""
     with pytest.raises(AdapterError, match=r"^n1: processes 12 34 do not end$"):
         launcher.finish("s")

@@ -41,6 +41,7 @@ def test_ibnetdiscover():
         'Switch  41 "S-0ff08c43215bae48"  # "MF0;rmd70-0101-0919-01ib0:MQM8700/U1" enhanced port 0 lid 556 lmc 0\n'
         '[1]  "H-0ff08c4321664e96"[1](ff08c4321664e96)  # "RMD701091901003 ibp11s0f0" lid 1181 4xHDR s=4 w=2 v=4 e=4\n'
         '[2]  "S-0ff08c43215bae50"[3]  # "MF0;spine" lid 2 4xHDR\n'
+        '[3]  "H-0ff08c4321664e97"[1](ff08c4321664e97)  # " " lid 1182 4xHDR\n'  # an adapter that has no name yet
         "\n"
         'Ca  1 "H-0ff08c4321664e96"  # "RMD701091901003 ibp11s0f0"\n'
         '[1](ff08c4321664e96)  "S-0ff08c43215bae48"[1]  # lid 1181 lmc 0 "MF0" lid 556 4xHDR\n'
