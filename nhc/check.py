@@ -167,9 +167,9 @@ def find(name: str, search: bool = True) -> Optional[Check]:
     One that is not built in may be an installed package's. Without `search` only those count that the plan in force
     was made with (`nhc.check_index.OFFERED`). One that cannot be imported is a check too: it says so.
     """
-    found = REGISTRY.get(name)
-    if found is not None and not found.distribution:
-        return found
+    registered = REGISTRY.get(name)
+    if registered is not None and not registered.distribution:
+        return registered
     if not name.startswith("check_") or not name.isidentifier() or not name.isascii():
         return None
     return _built_in(name) or _offered(name, search)
@@ -203,7 +203,7 @@ def _unload(name: str) -> None:
     """Forget a package's check, and its modules, so that the next import reads what is installed now."""
     top = REGISTRY.pop(name).run.__module__.partition(".")[0]
     if top not in ("nhc", "nhc_adapters"):
-        for module in [one for one in sys.modules if one.partition(".")[0] == top]:
+        for module in [loaded for loaded in sys.modules if loaded.partition(".")[0] == top]:
             del sys.modules[module]
 
 
@@ -217,9 +217,9 @@ def _load(name: str, where: str, distribution: str) -> Check:
         why = "" if declared and declared.name == name else f"{where} is not declared as {name} with nhc.check.check"
     except (Exception, SystemExit) as error:
         declared, why = None, f"{module} cannot be imported: {type(error).__name__}: {error}".replace("\n", " ")
-    for one in [one for one in REGISTRY if not REGISTRY[one].run.__module__.startswith("nhc.checks.")]:
-        if one not in before:  # no package's module takes a name that is not its entry point's
-            del REGISTRY[one]
+    for key in REGISTRY.keys() - before.keys():
+        if not REGISTRY[key].run.__module__.startswith("nhc.checks."):
+            del REGISTRY[key]  # no package's module takes a name that is not its entry point's
     REGISTRY.update(before)
     if declared is None or why:
         declared = _broken(name, f"offered by {distribution}: {why}")
@@ -271,7 +271,7 @@ def _parse(params: Sequence[Param], argv: Sequence[str]) -> Dict[str, Any]:
             at, given = at + 1, given + 1
         if param.required and values[param.name] in (None, []):
             raise BadArguments(f"needs {param.name}: {param.help}", len(argv))
-    _in_order(params, values, argv)
+    _in_order(values, argv)
     if at < len(argv):
         plural = "" if len(positional) == 1 else "s"
         expected = f"at most {len(positional)} argument{plural}" if positional else "no arguments"
@@ -279,7 +279,7 @@ def _parse(params: Sequence[Param], argv: Sequence[str]) -> Dict[str, Any]:
     return values
 
 
-def _in_order(params: Sequence[Param], values: Dict[str, Any], argv: Sequence[str]) -> None:
+def _in_order(values: Mapping[str, Any], argv: Sequence[str]) -> None:
     """Raises BadArguments for a least value above the greatest: no node could pass. A greatest of 0 is no limit."""
     for low, high in (("min", "max"), ("least", "most")):
         if low in values and high in values:
@@ -317,10 +317,7 @@ def _parse_options(by_flag: Dict[str, Param], argv: Sequence[str], values: Dict[
                     raise BadArguments(f"Option {name} requires an argument.", at - 1)
                 value = argv[at]
             converted = _convert(param, value, at)
-            if param.many:
-                values[param.name].append(converted)
-            else:
-                values[param.name] = converted
+            values[param.name] = [*values[param.name], converted] if param.many else converted
         at += 1
     return at
 

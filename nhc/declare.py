@@ -31,10 +31,10 @@ def resolve(argv: Sequence[str]) -> Union[Outcome, Tuple[Check, Dict[str, Any]]]
 
 def declare(argv: Sequence[str]) -> Union[Outcome, Declared]:
     """What the declaration says, as values that can be kept."""
-    found = resolve(argv)
-    if isinstance(found, Outcome):
-        return found
-    check, arguments = found
+    resolved = resolve(argv)
+    if isinstance(resolved, Outcome):
+        return resolved
+    check, arguments = resolved
     timeout, own = _deadline(check, arguments)
     changes = check.changes or any(arguments[param.name] != param.default for param in check.params if param.changes)
     return Declared(

@@ -30,8 +30,8 @@ class BadRoot(Exception):
 
 def root_of(asked: str) -> str:
     """Where the root of the node to judge is: as asked, else $NHC_ROOT; "" for this process's own."""
-    found = (asked or os.environ.get("NHC_ROOT", "")).rstrip("/")
-    return os.path.abspath(found) if found else ""
+    root = (asked or os.environ.get("NHC_ROOT", "")).rstrip("/")
+    return os.path.abspath(root) if root else ""
 
 
 class Host:
@@ -151,7 +151,7 @@ class Host:
         from glob import glob
 
         skip = 0 if self.root == "/" else len(self.root)
-        return sorted(found[skip:] for found in glob(self.path(pattern)))
+        return sorted(path[skip:] for path in glob(self.path(pattern)))
 
     def readlink(self, path: str) -> str:
         return os.readlink(self.path(path))
@@ -165,11 +165,11 @@ class Host:
 
     def realpath(self, path: str) -> str:
         """`path` with symbolic links followed, links that leave the root included only as text."""
-        found = os.path.realpath(self.path(path))
+        resolved = os.path.realpath(self.path(path))
         if self.root == "/":
-            return found
+            return resolved
         base = os.path.realpath(self.root)
-        return found[len(base) :] or "/" if found.startswith(base) else found
+        return resolved[len(base) :] or "/" if resolved.startswith(base) else resolved
 
     def stat(self, path: str, follow: bool = True) -> Stat:
         return self.system.stat(path, follow)
@@ -200,8 +200,8 @@ class Host:
     def which(self, command: str) -> Optional[str]:
         """The path of a command that could be run, None where there is none."""
         added = () if "/" in command else process.added(self.settings.get("PATH", ""))
-        found = (self.system.which(f"{directory}/{command}") for directory in added)
-        return next(filter(None, found), None) or self.system.which(command)
+        paths = (self.system.which(f"{directory}/{command}") for directory in added)
+        return next(filter(None, paths), None) or self.system.which(command)
 
     # The clock, names, and this run's memory.
 
@@ -241,9 +241,7 @@ class Host:
 
     def anew(self, memory: Memory) -> Host:
         """The same host with nothing gathered yet, and another memory."""
-        twin = object.__new__(type(self))
-        twin.__dict__.update(self.__dict__, _facts={}, memory=memory)
-        return twin
+        return self._copy(_facts={}, memory=memory)
 
     def forget(self) -> None:
         """Drop the gathered facts: the agent does so before each round."""
@@ -251,16 +249,13 @@ class Host:
 
     def with_settings(self, settings: Mapping[str, str]) -> Host:
         """The same host and facts, seen under other settings."""
-        if settings == self.settings:
-            return self
-        twin = object.__new__(type(self))
-        twin.__dict__.update(self.__dict__, settings=settings)
-        return twin
+        return self if settings == self.settings else self._copy(settings=settings)
 
     def reading(self, parts: Optional[FrozenSet[str]]) -> Host:
-        """The same host and facts for who reads these parts of a slow source only; None for all of them."""
-        if parts == self.parts:
-            return self
+        """The same host and facts for a caller that reads only these parts of a slow source; None for all of them."""
+        return self if parts == self.parts else self._copy(parts=parts)
+
+    def _copy(self, **changes: Any) -> Host:
         twin = object.__new__(type(self))
-        twin.__dict__.update(self.__dict__, parts=parts)
+        twin.__dict__.update(self.__dict__, **changes)
         return twin

@@ -43,6 +43,6 @@ else:
         def __getattr__(self, name):
             import re
 
-            found = getattr(re.compile(self._pattern), name)
-            setattr(self, name, found)
-            return found
+            method = getattr(re.compile(self._pattern), name)
+            setattr(self, name, method)
+            return method

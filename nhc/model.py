@@ -134,12 +134,7 @@ def warn(
 
 
 def unknown(
-    reason: str,
-    message: str,
-    *,
-    target: str = "",
-    metrics: Tuple[Metric, ...] = (),
-    evidence: Tuple[str, ...] = (),
+    reason: str, message: str, *, target: str = "", metrics: Tuple[Metric, ...] = (), evidence: Tuple[str, ...] = ()
 ) -> Outcome:
     """The check could not tell."""
     return Outcome(Verdict.UNKNOWN, reason, message, target, metrics, Action.NONE, evidence)
@@ -247,12 +242,12 @@ def describe(result: CheckResult, colon: str = ": ") -> str:
     No name stands in front of what has none: a line that only a shell could read, or a message that begins with it.
     """
     outcome = result.outcome
-    said = outcome.message or outcome.reason or outcome.verdict.name
-    if outcome.target and outcome.target not in said:
-        said = f"{outcome.target}{colon}{said}"
-    if result.check == NAMELESS or outcome.reason == "CommandFailed" or said.startswith(f"{result.check}:"):
-        return said
-    return f"{result.check}{colon}{said}"
+    text = outcome.message or outcome.reason or outcome.verdict.name
+    if outcome.target and outcome.target not in text:
+        text = f"{outcome.target}{colon}{text}"
+    if result.check == NAMELESS or outcome.reason == "CommandFailed" or text.startswith(f"{result.check}:"):
+        return text
+    return f"{result.check}{colon}{text}"
 
 
 class Report(NamedTuple):
@@ -274,8 +269,8 @@ class Report(NamedTuple):
     @property
     def verdict(self) -> Verdict:
         """The worst of the results. SKIP alone, or nothing at all, is UNKNOWN: nothing was judged."""
-        found = max((result.verdict for result in self.results), default=Verdict.UNKNOWN)
-        return Verdict.UNKNOWN if found is Verdict.SKIP else found
+        worst_verdict = max((result.verdict for result in self.results), default=Verdict.UNKNOWN)
+        return Verdict.UNKNOWN if worst_verdict is Verdict.SKIP else worst_verdict
 
     def failures(self) -> Tuple[CheckResult, ...]:
         """The CRIT results, in the configuration's order."""

@@ -51,7 +51,7 @@ class NoAdapter(Exception):
     """There is no such adapter, or it cannot be loaded. One line for a person."""
 
 
-_found: Dict[str, Tuple[Stamp, Dict[str, Offer]]] = {}
+_searched: Dict[str, Tuple[Stamp, Dict[str, Offer]]] = {}
 
 
 def directories() -> Tuple[str, ...]:
@@ -65,16 +65,16 @@ def offers(group: str) -> Dict[str, Offer]:
     Asked again only when a directory has changed that packages are installed in.
     """
     stamp = [(path, os.stat(path).st_mtime_ns) for path in directories()]
-    kept = _found.get(group)
+    kept = _searched.get(group)
     if kept is None or kept[0] != stamp:
-        kept = _found[group] = (stamp, _search(group))
+        kept = _searched[group] = (stamp, _search(group))
     return kept[1]
 
 
 def _search(group: str) -> Dict[str, Offer]:
     from importlib import metadata
 
-    found: Dict[str, Offer] = {}
+    by_name: Dict[str, Offer] = {}
     for package in metadata.distributions():
         text = package.read_text("entry_points.txt") or ""
         if group not in text:  # most packages offer nothing, and parsing costs
@@ -85,8 +85,8 @@ def _search(group: str) -> Dict[str, Offer]:
         files = [os.path.join(str(directory), file) for file in ("METADATA", "entry_points.txt")] if directory else []
         for entry in package.entry_points:
             if entry.group == group:
-                found.setdefault(entry.name, Offer(entry.name, entry.value.strip(), name, tuple(files)))
-    return found
+                by_name.setdefault(entry.name, Offer(entry.name, entry.value.strip(), name, tuple(files)))
+    return by_name
 
 
 class PartKind:
@@ -198,10 +198,7 @@ SPARE_POOLS = PartKind(
 GATEKEEPERS = PartKind(
     "gatekeeper",
     "nhc.gatekeepers",
-    {
-        "slurm": "nhc_adapters.slurm.gate:SlurmGate",
-        "kubernetes": "nhc_adapters.kubernetes.gates.keeper:KubernetesGate",
-    },
+    {"slurm": "nhc_adapters.slurm.gate:SlurmGate", "kubernetes": "nhc_adapters.kubernetes.gates.keeper:KubernetesGate"},
 )
 """nhc.ports.gates.MakeGatekeeper: who keeps a node closed."""
 LIFECYCLE_HOOKS = PartKind(

@@ -31,16 +31,10 @@ def from_utc(text: object, default: float = 0.0) -> float:
     from calendar import timegm
 
     # strptime takes ten times as long, and the Kubernetes controller reads three of these a node.
-    written = str(text)
+    stamp = str(text)
     try:
-        return float(
-            timegm(
-                (
-                    int(written[:4]), int(written[5:7]), int(written[8:10]),
-                    int(written[11:13]), int(written[14:16]), int(written[17:19]),
-                )
-            )
-        )  # fmt: skip
+        return float(timegm((int(stamp[:4]), int(stamp[5:7]), int(stamp[8:10]),
+                             int(stamp[11:13]), int(stamp[14:16]), int(stamp[17:19]))))  # fmt: skip
     except (ValueError, OverflowError):
         return default
 
@@ -49,21 +43,19 @@ def from_iso(text: str) -> Optional[float]:
     """Unix time of an ISO 8601 or RFC 3339 date with its fraction; without a zone local time; None for others."""
     import re
 
-    found = re.fullmatch(
-        r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d+))?(?:(Z)|([+-])(\d\d):?(\d\d))?",
-        text,
-        re.ASCII,
+    match = re.fullmatch(
+        r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d+))?(?:(Z)|([+-])(\d\d):?(\d\d))?", text, re.ASCII
     )
-    if not found:
+    if not match:
         return None
-    year, month, day, hour, minute, second = (int(found[index]) for index in range(1, 7))
-    fraction = float(f"0.{found[7]}") if found[7] else 0.0
+    year, month, day, hour, minute, second = (int(match[index]) for index in range(1, 7))
+    fraction = float(f"0.{match[7]}") if match[7] else 0.0
     try:
-        if not (found[8] or found[9]):
+        if not (match[8] or match[9]):
             return time.mktime((year, month, day, hour, minute, second, 0, 0, -1)) + fraction
         from calendar import timegm
 
-        offset = (int(found[10]) * 3600 + int(found[11]) * 60) if found[9] else 0
-        return timegm((year, month, day, hour, minute, second)) + fraction - (offset if found[9] != "-" else -offset)
+        offset = (int(match[10]) * 3600 + int(match[11]) * 60) if match[9] else 0
+        return timegm((year, month, day, hour, minute, second)) + fraction - (offset if match[9] != "-" else -offset)
     except (ValueError, OverflowError):
         return None

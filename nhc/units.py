@@ -41,24 +41,24 @@ def one_of(words: Iterable[str]) -> Callable[[str], str]:
 def integer(value: str) -> int:
     """A whole decimal number, negative ones included; `08` is eight (never octal)."""
     try:
-        found = int(value, 10)
+        parsed = int(value, 10)
     except ValueError:
-        raise ValueError(f"{_shown(value)} is not a whole number") from None
-    return int(_bounded(found, value))
+        raise ValueError(f"{_quoted(value)} is not a whole number") from None
+    return int(_bounded(parsed, value))
 
 
 def whole(value: str) -> int:
     """A whole decimal number, 0 or more: how many of something there are."""
-    found = integer(value)
-    if found < 0:
+    parsed = integer(value)
+    if parsed < 0:
         raise ValueError(f"{value!r} is below 0: expected a whole number, 0 or more")
-    return found
+    return parsed
 
 
 def number(value: str) -> float:
     """A decimal number that is not negative."""
     if not _is_number(value):
-        raise ValueError(f"{_shown(value)} is not a number")
+        raise ValueError(f"{_quoted(value)} is not a number")
     return _bounded(float(value), value)
 
 
@@ -80,7 +80,7 @@ def _size(value: str) -> Tuple[float, str]:
     amount, unit = _apart(value)
     prefix = unit[:1] if unit[:1] in _POWER else ""
     if amount is None or unit[len(prefix) :] not in ("", "b", "ib"):
-        raise ValueError(f"{_shown(value)} is not a size (a number with k, M, G, T, P or E, as in 64GB)")
+        raise ValueError(f"{_quoted(value)} is not a size (a number with k, M, G, T, P or E, as in 64GB)")
     return amount, unit
 
 
@@ -88,7 +88,7 @@ def count(value: str) -> int:
     """A count, 1000-based: `10k` is 10000."""
     amount, unit = _apart(value)
     if amount is None or unit not in _POWER:
-        raise ValueError(f"{_shown(value)} is not a count (a number with k, M, G, T, P or E, as in 10k)")
+        raise ValueError(f"{_quoted(value)} is not a count (a number with k, M, G, T, P or E, as in 10k)")
     return int(_bounded(amount * 1000 ** _POWER[unit], value))
 
 
@@ -96,7 +96,7 @@ def seconds(value: str) -> float:
     """A duration in seconds: `90`, `500ms`, `2m`, `1.5h`, `1d`, `1w`."""
     amount, unit = _apart(value)
     if amount is None or unit not in _SECONDS:
-        raise ValueError(f"{_shown(value)} is not a duration (a number with ms, s, m, h, d or w, as in 10s)")
+        raise ValueError(f"{_quoted(value)} is not a duration (a number with ms, s, m, h, d or w, as in 10s)")
     return _bounded(amount * _SECONDS[unit], value, _LONGEST)
 
 
@@ -104,18 +104,18 @@ def percent(value: str) -> float:
     """A percentage, 0 to 100, the sign optional."""
     digits = value[:-1] if value.endswith("%") else value
     if not _is_number(digits) or float(digits) > 100:
-        raise ValueError(f"{_shown(value)} is not a percentage (0 to 100)")
+        raise ValueError(f"{_quoted(value)} is not a percentage (0 to 100)")
     return float(digits)
 
 
-def _bounded(found: float, value: str, most: float = _LARGEST) -> float:
+def _bounded(parsed: float, value: str, most: float = _LARGEST) -> float:
     """The number, where it is one that can be meant."""
-    if not -most <= found <= most:
-        raise ValueError(f"{_shown(value)} is too large")
-    return found
+    if not -most <= parsed <= most:
+        raise ValueError(f"{_quoted(value)} is too large")
+    return parsed
 
 
-def _shown(value: str) -> str:
+def _quoted(value: str) -> str:
     """What was written, as a message quotes it."""
     return repr(value if len(value) <= 60 else f"{value[:40]}...{value[-10:]}")
 

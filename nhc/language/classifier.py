@@ -116,10 +116,10 @@ class Classifier:
         return LineKind(BUILT_IN, named or argv[0], argv, error, offset)
 
     def _declared(self, name: str) -> Optional[check.Check]:
-        found = check.find(name)
-        if name.startswith("check_") and (found is None or found.distribution):
-            self.sought[name] = found
-        return found
+        declared = check.find(name)
+        if name.startswith("check_") and (declared is None or declared.distribution):
+            self.sought[name] = declared
+        return declared
 
     def value_of(self, name: str) -> Optional[str]:
         """A variable's value where no shell line before can have changed it."""
@@ -143,13 +143,13 @@ class Classifier:
         rest = split[1:] if exported else split
         if not rest:
             return None
-        found = [shell_words.assignment(word) for word in rest]
+        pairs = [shell_words.assignment(word) for word in rest]
         if exported:  # `export NAME` of a setting changes nothing: every setting reaches commands
             known = [word.text in self.settings and not self._shell_knows(word.text) for word in rest]
-            if not all(pair or name for pair, name in zip(found, known)):
+            if not all(pair or name for pair, name in zip(pairs, known)):
                 return None
-            return [pair for pair in found if pair]
-        return None if None in found else [pair for pair in found if pair]
+            return [pair for pair in pairs if pair]
+        return None if None in pairs else [pair for pair in pairs if pair]
 
     def _assign(self, pairs: List[Tuple[str, str]]) -> None:
         self.just_set = tuple(pairs)
@@ -191,5 +191,5 @@ class Classifier:
         first = line.replace("\t", " ").split(" ", 1)[0]
         if first in self.scripts.functions or first in self._functions - HELPERS:
             return first
-        found = re.search(_CHECK_NAME, line)
-        return found[0] if found else "shell"
+        match = re.search(_CHECK_NAME, line)
+        return match[0] if match else "shell"

@@ -23,19 +23,19 @@ TIMEOUT = 5.0
 
 def elements(settings: Mapping[str, str], name: str) -> Dict[int, str]:
     """A bash array as settings carry it: `NAME` holds `( a b )` or its first element, `NAME[3]` one element."""
-    found: Dict[int, str] = {}
+    by_index: Dict[int, str] = {}
     for key, value in settings.items():
         indexed = re.fullmatch(rf"{name}(?:\[(\d+)\])?", key)
         if not indexed:
             continue
         inside = re.fullmatch(r"\s*\((.*)\)\s*", value, re.DOTALL)
         if indexed[1] or not inside:
-            found[int(indexed[1] or 0)] = value
+            by_index[int(indexed[1] or 0)] = value
             continue
         for place, word in enumerate(shell_words.split(inside[1].replace("\n", " ")) or []):
             placed = re.fullmatch(r"\[(\d+)\]=(.*)", word.text, re.DOTALL)
-            found[int(placed[1]) if placed else place] = placed[2] if placed else word.text
-    return found
+            by_index[int(placed[1]) if placed else place] = placed[2] if placed else word.text
+    return by_index
 
 
 def matcher_from(settings: Mapping[str, str], host: Optional[Host] = None) -> Optional[External]:

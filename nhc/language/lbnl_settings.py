@@ -65,7 +65,7 @@ def parse_command_line(argv: Sequence[str], known: Mapping[str, str] = {}) -> Di
         evaluated = None
         if any(sign in match[2] for sign in "'\"$\\"):
             evaluated = split(word, {**known, **settings}.get)
-        pairs = [assignment(one) for one in evaluated or ()]
+        pairs = [assignment(part) for part in evaluated or ()]
         name, value = pairs[0] if len(pairs) == 1 and pairs[0] else (match[1], match[2])
         settings[name] = value
     return settings

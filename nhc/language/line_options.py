@@ -76,8 +76,8 @@ def near(word: str, known: Sequence[str]) -> str:
     """` (did you mean X?)`, empty where nothing known is like `word`."""
     from difflib import get_close_matches
 
-    found = get_close_matches(word, known, 1)
-    return f" (did you mean {found[0]}?)" if found else ""
+    close = get_close_matches(word, known, 1)
+    return f" (did you mean {close[0]}?)" if close else ""
 
 
 def _named(key: str, convert: Callable[[str], float], value: str) -> float:

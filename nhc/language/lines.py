@@ -65,7 +65,7 @@ def escape(text: str) -> str:
 
 def parse_text(text: str, file: str) -> List[RawLine]:
     """The lines of a configuration: comments, blank lines and lines without a target left out."""
-    found: List[RawLine] = []
+    lines: List[RawLine] = []
     contexts: Tuple[str, ...] = ()
     for number, logical, marks in _logical_lines(text.lstrip("\ufeff").replace("\0", "\ufffd")):
         stripped = logical.lstrip(" \t")
@@ -81,7 +81,7 @@ def parse_text(text: str, file: str) -> List[RawLine]:
                 trouble = context_comment([*named])  # empty for an ordinary comment that begins so
                 if trouble:
                     begin = len(logical) - len(stripped)
-                    found.append(RawLine(file, number, begin + 1, "", "", "", (), logical, begin,
+                    lines.append(RawLine(file, number, begin + 1, "", "", "", (), logical, begin,
                                          marks=marks, odd=True, trouble=trouble))  # fmt: skip
             continue
         line = parse_line(logical, file, number, contexts, marks)
@@ -91,22 +91,17 @@ def parse_text(text: str, file: str) -> List[RawLine]:
             )
         elif not line.check or "|" in line.target or not logical.isascii():
             line = line._replace(odd=True)
-        found.append(line)
-    return found
+        lines.append(line)
+    return lines
 
 
 def parse_line(
-    text: str,
-    file: str,
-    number: int,
-    contexts: Tuple[str, ...] = (),
-    marks: Tuple[Tuple[int, int, int], ...] = (),
+    text: str, file: str, number: int, contexts: Tuple[str, ...] = (), marks: Tuple[Tuple[int, int, int], ...] = ()
 ) -> RawLine:
     """Split one logical line at its first `||`, or at options of ours between single bars before that."""
-    include = _INCLUDE.match(text.lstrip(" \t"))
     bars = text.find("||")
     begin = len(text) - len(text.lstrip(" \t"))
-    if include and bars < 0:
+    if bars < 0 and _INCLUDE.match(text, begin):
         target, options, options_at, check_at = "*", "", 0, begin
     else:
         given = _OPTIONS.search(text)
@@ -130,7 +125,7 @@ def _logical_lines(text: str) -> List[Tuple[int, str, Tuple[Tuple[int, int, int]
     physical = [line[:-1] if line.endswith("\r") else line for line in text.split("\n")]
     if "\\" not in text:
         return [(number, line, ()) for number, line in enumerate(physical, 1)]
-    found: List[Tuple[int, str, Tuple[Tuple[int, int, int], ...]]] = []
+    lines: List[Tuple[int, str, Tuple[Tuple[int, int, int], ...]]] = []
     at = 0
     while at < len(physical):
         begin = at
@@ -152,8 +147,8 @@ def _logical_lines(text: str) -> List[Tuple[int, str, Tuple[Tuple[int, int, int]
             length += len(line)
             if not joined or at >= len(physical):
                 break
-        found.append((begin + 1, "".join(parts), tuple(marks)))
-    return found
+        lines.append((begin + 1, "".join(parts), tuple(marks)))
+    return lines
 
 
 def _pairs(line: str) -> List[int]:

@@ -21,7 +21,6 @@ from nhc.plan import Item, Plan
 if TYPE_CHECKING:
     from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
-
 __all__ = ["SETTINGS", "ConfigError", "Problem", "load", "load_check", "load_text", "parse_text", "validate"]
 
 
@@ -62,11 +61,7 @@ def load_text(
 
 
 def load_check(
-    check: str,
-    name: str,
-    hostname: str,
-    settings: Mapping[str, str] = {},
-    scripts_dirs: Sequence[str] = (),
+    check: str, name: str, hostname: str, settings: Mapping[str, str] = {}, scripts_dirs: Sequence[str] = ()
 ) -> Plan:
     """The plan of one check line without a target, taken as it is (LBNL NHC's `-e`)."""
     builder = PlanBuilder(hostname, settings, _scan(scripts_dirs))
@@ -104,7 +99,7 @@ def validate(
         builder.path(path)
     problems = [*builder.fatal, *builder.problems]
     order = {file: index for index, file in enumerate(builder.files)}
-    problems.sort(key=lambda found: (order.get(found.file, -1), found.line, found.column))
+    problems.sort(key=lambda problem: (order.get(problem.file, -1), problem.line, problem.column))
     return Validation(tuple(problems), builder.lines, len(builder.items), builder.scripts.notes)
 
 
@@ -113,15 +108,15 @@ def without_lines(
 ) -> List[str]:
     """Those of the nodes that no line with a check is for: hooks never check them."""
     scripts, targets = _scan(scripts_dirs), Targets()
-    found = []
+    missing = []
     for node in nodes:
         builder = PlanBuilder(node, settings, scripts, targets=targets)
         for path in paths:
             builder.path(path)
         if not builder.items:
-            found.append(node)
+            missing.append(node)
     targets.close()
-    return found
+    return missing
 
 
 def origins(

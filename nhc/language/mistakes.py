@@ -76,15 +76,15 @@ def without_check(text: str) -> Mistake:
 
 
 def _single_bar(text: str, bars: int) -> Mistake:
-    word = re.match(r"\|\s*([a-z-]*)", text[bars:])
-    if word and word[1] in OPTIONS:
-        return f"the bar before {word[1]!r} has no partner: expected TARGET |{word[1]} ...| CHECK", bars
+    option = re.match(r"\|\s*([a-z-]*)", text[bars:])
+    if option and option[1] in OPTIONS:
+        return f"the bar before {option[1]!r} has no partner: expected TARGET |{option[1]} ...| CHECK", bars
     return "a single bar: expected TARGET || CHECK", bars
 
 
 def _strange_option(text: str) -> Optional[Mistake]:
-    found = re.search(r"\|\s*([A-Za-z][\w-]*)[^|]*\|", text)
-    return (unknown_option(found[1]), found.start(1)) if found else None
+    match = re.search(r"\|\s*([A-Za-z][\w-]*)[^|]*\|", text)
+    return (unknown_option(match[1]), match.start(1)) if match else None
 
 
 def bars_in_target(target: str) -> Optional[Tuple[str, int]]:
@@ -213,7 +213,7 @@ def _known_options(declared: check.Check, given: List[Tuple[Optional[str], int]]
 def _mask(text: str) -> str:
     """The line with everything quoted, and `${...}`, blotted out; commands inside `$(...)` stay visible."""
     pattern = r"\\.|\$'(?:\\.|[^'\\])*'|'[^']*'|\$\{[^}]*\}|(?<!\S)#.*"
-    masked = re.sub(pattern, lambda found: "\1" * len(found[0]), text, flags=re.DOTALL)
+    masked = re.sub(pattern, lambda match: "\1" * len(match[0]), text, flags=re.DOTALL)
     out, depth, quoted = list(masked), 0, False
     for at, char in enumerate(masked):
         if char == '"':
@@ -234,7 +234,7 @@ def _simple_commands(text: str) -> Iterator[Tuple[int, str]]:
     if re.search(r"(?<!\w)(?:case|function)(?!\w)", masked):
         return
     start = 0
-    cuts = [(found.start(), found.end()) for found in _CUT.finditer(masked)] + [(len(text), len(text))]
+    cuts = [(match.start(), match.end()) for match in _CUT.finditer(masked)] + [(len(text), len(text))]
     for stop, following in cuts:
         defines = masked[stop:].startswith("()") or masked[:start].endswith("=(")
         piece = re.sub(r"\d*[<>].*", "", masked[start:stop], flags=re.DOTALL)
@@ -248,8 +248,8 @@ def _simple_commands(text: str) -> Iterator[Tuple[int, str]]:
 def _words(command: str, lookup: Lookup) -> List[Tuple[Optional[str], int]]:
     """The words after the first, and where they are; None for one that only a run can tell."""
     masked = _mask(command)
-    found: List[Tuple[Optional[str], int]] = []
+    words: List[Tuple[Optional[str], int]] = []
     for place in list(re.finditer(r"\S+", masked))[1:]:
         split = shell_words.split(command[place.start() : place.end()], lookup)
-        found.append((split[0].text if split and len(split) == 1 else None, place.start()))
-    return found
+        words.append((split[0].text if split and len(split) == 1 else None, place.start()))
+    return words

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 def with_offered(plan: Plan, classifier: Classifier) -> Plan:
     """The plan with the installed packages' checks that it names, and what changes when one comes, changes or goes."""
     there = offers(CHECKS)
-    used = [there[name] for name, found in classifier.sought.items() if found is not None and name in there]
-    offered = tuple((one.name, one.where, one.distribution) for one in used)
+    used = [there[name] for name, check in classifier.sought.items() if check is not None and name in there]
+    offered = tuple((offer.name, offer.where, offer.distribution) for offer in used)
     inputs = (*plan.inputs, *watched(offered)) if plan.inputs else ()  # without any it is not to be kept
     return plan._replace(inputs=inputs, offered=offered)
 

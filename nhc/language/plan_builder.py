@@ -65,7 +65,7 @@ class PlanBuilder:
         self._judge.close()
         if self.fatal or (strict and self.problems):
             raise ConfigError([*self.fatal, *self.problems])
-        notes = (*self.scripts.notes, *(found.show() for found in self.problems))
+        notes = (*self.scripts.notes, *(problem.show() for problem in self.problems))
         asked = self.external is not None or self._undecided or any("@" in target for target in self._targets)
         # Site scripts take defaults from the environment, so they decide too.
         inputs = () if asked or self.scripts.paths else (*self.inputs, *self.scripts.directories)
@@ -94,10 +94,8 @@ class PlanBuilder:
 
     def file(self, path: str, included: Optional[RawLine] = None) -> None:
         real = os.path.realpath(path)
-        if real in self._open:
-            self.fatal.append(
-                _problem(included, f"{path} includes itself") if included else Problem(path, 0, 0, "twice")
-            )
+        if included and real in self._open:
+            self.fatal.append(_problem(included, f"{path} includes itself"))
             return
         if real in self.files.values():
             again = f"{path} has been read already: not read again"
@@ -105,7 +103,7 @@ class PlanBuilder:
             return
         why = self._untrusted(path)
         if why:
-            self.fatal.append(_problem(included, f"{path}: {why}") if included else Problem(path, 0, 0, why))
+            self.fatal.append(_unusable(path, included, why))
             return
         try:
             text = read_text(path, errors="replace")
@@ -114,8 +112,7 @@ class PlanBuilder:
 
                 refuse_binary(text)
         except OSError as error:
-            message = error.strerror or str(error)
-            self.fatal.append(_problem(included, f"{path}: {message}") if included else Problem(path, 0, 0, message))
+            self.fatal.append(_unusable(path, included, error.strerror or str(error)))
             return
         self.files[path] = real
         self.inputs.append(path)
@@ -139,17 +136,17 @@ class PlanBuilder:
             self._include(line)
             return
         options = self._options(line)
-        found = self.classifier.classify(line.check)
-        if found.error:
-            self._wrong(line, f"{found.name}: {found.error}", line.check_offset + found.offset)
+        meaning = self.classifier.classify(line.check)
+        if meaning.error:
+            self._wrong(line, f"{meaning.name}: {meaning.error}", line.check_offset + meaning.offset)
         elif self.explain:
-            self._explain(line, found)
-        if not found.kind:
+            self._explain(line, meaning)
+        if not meaning.kind:
             self.origins.update((name, (line.file, line.line)) for name, _value in self.classifier.just_set)
-        if not found.kind and "=" in line.check and any(sign in line.check for sign in _RULED):
+        if not meaning.kind and "=" in line.check and any(sign in line.check for sign in _RULED):
             self._settings(line)
-        if found.kind:
-            self.items.append(self._item(line, found, options))
+        if meaning.kind:
+            self.items.append(self._item(line, meaning, options))
 
     def _odd(self, line: RawLine) -> bool:
         """Note what is odd about a line as it is written; whether it says so little that nothing is left to read."""
@@ -158,24 +155,24 @@ class PlanBuilder:
         if line.trouble and line.text.lstrip().startswith("#"):
             self._wrong(line, line.trouble, line.target_offset)  # it leaves nothing out
             return True
-        found: Optional[mistakes.Mistake] = None
+        mistake: Optional[mistakes.Mistake] = None
         if line.trouble:
-            found = line.trouble, line.target_offset
+            mistake = line.trouble, line.target_offset
         elif not line.check:
-            found = mistakes.without_check(line.text)
+            mistake = mistakes.without_check(line.text)
         else:
             bars = mistakes.bars_in_target(line.target)
-            found = (bars[0], bars[1] + line.target_offset) if bars else None
-        if found:
-            self._unread(line, *found)
+            mistake = (bars[0], bars[1] + line.target_offset) if bars else None
+        if mistake:
+            self._unread(line, *mistake)
             return True
-        found = mistakes.odd_character(line.text)
-        if found and found[1] < line.check_offset:  # in the target, which would then match no node
-            self._unread(line, *found)
+        mistake = mistakes.odd_character(line.text)
+        if mistake and mistake[1] < line.check_offset:  # in the target, which would then match no node
+            self._unread(line, *mistake)
             return True
-        if found:
-            self._wrong(line, *found)
-        return bool(found) and self.explain
+        if mistake:
+            self._wrong(line, *mistake)
+        return bool(mistake) and self.explain
 
     def _unread(self, line: RawLine, message: str, offset: int) -> None:
         """A line that says too little to run or leave out: its own result in a run, which so is not healthy."""
@@ -184,20 +181,22 @@ class PlanBuilder:
             return
         place = ":".join(map(str, (line.file, *line.position(offset))))
         names = [word for word in line.text.split() if word.startswith("check_")]
-        found = LineKind(UNDECIDED, (names or [NO_CHECK])[0], ("BadLine", f"{place}: {message}; the line was not run"))
-        self.items.append(self._item(line._replace(check=line.check or line.text.strip()), found, LineOptions()))
+        meaning = LineKind(
+            UNDECIDED, (names or [NO_CHECK])[0], ("BadLine", f"{place}: {message}; the line was not run")
+        )
+        self.items.append(self._item(line._replace(check=line.check or line.text.strip()), meaning, LineOptions()))
 
-    def _explain(self, line: RawLine, found: LineKind) -> None:
+    def _explain(self, line: RawLine, meaning: LineKind) -> None:
         """Note what a run says by an UNKNOWN of the line: for `nhc config check`, which runs nothing."""
         from nhc.language import mistakes
 
-        if found.kind == COMMAND and found.argv[0] == found.name:
-            wrong = mistakes.misspelt_program(found.name)
-            if found.name.startswith("check_"):
-                wrong = mistakes.unknown_check(found.name, self.scripts.functions)
+        if meaning.kind == COMMAND and meaning.argv[0] == meaning.name:
+            wrong = mistakes.misspelt_program(meaning.name)
+            if meaning.name.startswith("check_"):
+                wrong = mistakes.unknown_check(meaning.name, self.scripts.functions)
             if wrong:
                 self._wrong(line, wrong, line.check_offset)
-        elif found.kind == SHELL:
+        elif meaning.kind == SHELL:
             lookup, known = self.classifier.value_of, self.classifier.functions
             for wrong, at in mistakes.in_shell(line.check, known, lookup):
                 self._wrong(line, wrong, line.check_offset + at)
@@ -211,20 +210,20 @@ class PlanBuilder:
             if wrong:
                 self._wrong(line, wrong, line.check_offset)
 
-    def _item(self, line: RawLine, found: LineKind, options: LineOptions) -> Item:
+    def _item(self, line: RawLine, meaning: LineKind, options: LineOptions) -> Item:
         return Item(
-            found.kind,
-            found.name,
+            meaning.kind,
+            meaning.name,
             line.check,
             line.source if line.line else line.file,
-            found.argv,
+            meaning.argv,
             self.classifier.settings,
             options.timeout,
             options.every,
             options.on_timeout,
             options.strikes,
             options.tags,
-            (DEEP,) if found.name.startswith(DEEP_CHECKS) else options.contexts or line.contexts,
+            (DEEP,) if meaning.name.startswith(DEEP_CHECKS) else options.contexts or line.contexts,
         )
 
     def _applies(self, line: RawLine) -> bool:
@@ -259,8 +258,8 @@ class PlanBuilder:
         if self.explain and not noted:
             self._wrong(line, why, line.target_offset)
         message = f"{line.source}: {why}; the line was not run"
-        found = LineKind(UNDECIDED, line.check.split(None, 1)[0], ("TargetUndecided", message))
-        self.items.append(self._item(line, found, self._options(line)))
+        meaning = LineKind(UNDECIDED, line.check.split(None, 1)[0], ("TargetUndecided", message))
+        self.items.append(self._item(line, meaning, self._options(line)))
 
     def _include(self, line: RawLine) -> None:
         pattern = line.check[len("include") :].strip(" \t")
@@ -276,8 +275,8 @@ class PlanBuilder:
         from glob import glob
 
         self.inputs.append(os.path.dirname(path))
-        for found in sorted(glob(path)):
-            self.file(found, line)
+        for included in sorted(glob(path)):
+            self.file(included, line)
 
     def _options(self, line: RawLine) -> LineOptions:
         options = LineOptions()
@@ -299,3 +298,8 @@ class PlanBuilder:
 
 def _problem(line: RawLine, message: str) -> Problem:
     return Problem(line.file, *line.position(line.check_offset), message)
+
+
+def _unusable(path: str, included: Optional[RawLine], why: str) -> Problem:
+    """A file that cannot be read: the problem is at the line that includes it, if one does."""
+    return _problem(included, f"{path}: {why}") if included else Problem(path, 0, 0, why)

@@ -8,6 +8,6 @@ KINDS = (PROCESSES, GPU, SHM, TMP)
 
 INSTEAD = {
     "kubernetes": "no hook marks a Kubernetes node: the agent does, with [sinks.kubernetes] in agent.toml, or "
-    "`nhc kubernetes publish` (docs/kubernetes.md)",
+    "`nhc kubernetes publish` (docs/kubernetes.md)"
 }
 """Adapters that a hook cannot use, and what to use in their place. Their names are no resource managers of a node."""

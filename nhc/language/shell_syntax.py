@@ -28,9 +28,9 @@ def problem(line: str, run: Optional[Run] = None) -> str:
         return ""
     if done.timed_out:
         return ""
-    for said in done.stderr.splitlines():
+    for complaint in done.stderr.splitlines():
         # Some errors in [[ ]] leave the status 0.
-        text = said.partition("line ")[2].partition(": ")[2] or said.partition(": ")[2]
+        text = complaint.partition("line ")[2].partition(": ")[2] or complaint.partition(": ")[2]
         if done.status or "syntax error" in text:
             return text.strip()
     return ""

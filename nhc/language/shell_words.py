@@ -169,19 +169,19 @@ def _variable(text: str, at: int, lookup: Optional[Lookup]) -> Tuple[str, int]:
     """The value of the variable at `at`, or a dollar sign that begins none."""
     if not re.compile(_EXPANDS).match(text, at):
         return "$", at + 1
-    found = re.compile(_VARIABLE, re.ASCII).match(text, at)
-    value = lookup(found[1] or found[2]) if found and lookup else None
-    if found is None or value is None:
+    match = re.compile(_VARIABLE, re.ASCII).match(text, at)
+    value = lookup(match[1] or match[2]) if match and lookup else None
+    if match is None or value is None:
         raise _NeedsShell
-    return value or found[3] or "", found.end()
+    return value or match[3] or "", match.end()
 
 
 def assignment(word: Word) -> Optional[Tuple[str, str]]:
     """Name and value where the word is an assignment to a plain variable."""
-    found = _NAME.match(word.text)
-    if found is None or found.end() > word.literal:
+    match = _NAME.match(word.text)
+    if match is None or match.end() > word.literal:
         return None
-    return word.text[: found.end() - 1], word.text[found.end() :]
+    return word.text[: match.end() - 1], word.text[match.end() :]
 
 
 def assigns_only(text: str) -> bool:

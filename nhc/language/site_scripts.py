@@ -55,7 +55,9 @@ def replaced_in(name: str, text: str) -> FrozenSet[str]:
     """
     if not named_as_lbnls(name) or _SOURCES.search(text):
         return frozenset()
-    return frozenset(one for one in functions_in(text) if one in HELPERS or check.find(one, search=False))
+    return frozenset(
+        function for function in functions_in(text) if function in HELPERS or check.find(function, search=False)
+    )
 
 
 def scan(directories: Sequence[str]) -> Scripts:
@@ -94,7 +96,7 @@ def scan(directories: Sequence[str]) -> Scripts:
                 texts.append(text)
                 functions |= own
     text = "\n".join(texts)
-    assignments = tuple(found[0] for found in _TOP_LEVEL.finditer(text))
+    assignments = tuple(match[0] for match in _TOP_LEVEL.finditer(text))
     return Scripts(tuple(paths), frozenset(functions), text, assignments, tuple(notes), tuple(directories))
 
 
@@ -119,7 +121,7 @@ def defaults(scripts: Scripts, known: Dict[str, str], names: FrozenSet[str]) -> 
             computed.update(name for name in names if re.match(rf"(?:export\s+)?{name}=", line))
             continue
         for word in split:
-            found = shell_words.assignment(word)
-            if found and found[0] in names:
-                values[found[0]] = found[1]
+            pair = shell_words.assignment(word)
+            if pair and pair[0] in names:
+                values[pair[0]] = pair[1]
     return values, frozenset(computed)

@@ -57,10 +57,10 @@ def path_of(name: str = "nhc") -> str:
 
     Where both directories hold one, LBNL NHC's rule decides: Debian has /etc/default, others /etc/sysconfig.
     """
-    found = [f"{directory}/{name}" for directory in _DIRECTORIES if os.path.exists(f"{directory}/{name}")]
-    if len(found) > 1 and not os.path.exists("/etc/debian_version"):
-        return found[-1]
-    return found[0] if found else ""
+    paths = [f"{directory}/{name}" for directory in _DIRECTORIES if os.path.exists(f"{directory}/{name}")]
+    if len(paths) > 1 and not os.path.exists("/etc/debian_version"):
+        return paths[-1]
+    return paths[0] if paths else ""
 
 
 def host_names() -> Dict[str, str]:
@@ -75,7 +75,7 @@ def host_names() -> Dict[str, str]:
 
 
 def read(
-    path: str, known: Mapping[str, str], said: Optional[List[str]] = None, *, hook: bool = False
+    path: str, known: Mapping[str, str], complaints: Optional[List[str]] = None, *, hook: bool = False
 ) -> Dict[str, str]:
     """The variables that a settings file sets. Raises OSError, and ValueError where bash finds it wrong.
 
@@ -95,7 +95,7 @@ def read(
         return literals
     from nhc.language.sysconfig_file import read_sysconfig
 
-    return read_sysconfig(path, {**host_names(), **known}, said)
+    return read_sysconfig(path, {**host_names(), **known}, complaints)
 
 
 def site_settings() -> SiteSettings:
@@ -103,10 +103,10 @@ def site_settings() -> SiteSettings:
     path = path_of()
     if not path:
         return SiteSettings()
-    said: List[str] = []
+    complaints: List[str] = []
     try:
-        settings = read(path, {"NAME": "nhc", "CONFDIR": CONFDIR}, said)
-        return SiteSettings(path, settings, "".join(said[:1]))
+        settings = read(path, {"NAME": "nhc", "CONFDIR": CONFDIR}, complaints)
+        return SiteSettings(path, settings, "".join(complaints[:1]))
     except OSError as error:
         return SiteSettings(path, note=f"{path} is left out: {error.strerror or error}")
     except ValueError as error:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from typing import Dict, List, Mapping, Optional
 
 
-def read_sysconfig(path: str, known: Mapping[str, str] = {}, said: Optional[List[str]] = None) -> Dict[str, str]:
+def read_sysconfig(path: str, known: Mapping[str, str] = {}, complaints: Optional[List[str]] = None) -> Dict[str, str]:
     """The variables that a sysconfig file sets. One that does more than assign literals is read by bash.
 
     The file can use what is `known` by then: HOSTNAME, NAME, the command line's settings. A command in it that
@@ -26,7 +26,7 @@ def read_sysconfig(path: str, known: Mapping[str, str] = {}, said: Optional[List
             words = words[1:]
         pairs = [assignment(word) for word in words or ()]
         if words is None or None in pairs:
-            return _read_with_bash(path, known, said)
+            return _read_with_bash(path, known, complaints)
         settings.update(pair for pair in pairs if pair)
     return settings
 
@@ -40,7 +40,7 @@ done; unset nhc__i
 """Prints the arrays of external matchers, which no environment holds."""
 
 
-def _read_with_bash(path: str, known: Mapping[str, str], said: Optional[List[str]] = None) -> Dict[str, str]:
+def _read_with_bash(path: str, known: Mapping[str, str], complaints: Optional[List[str]] = None) -> Dict[str, str]:
     script = 'bash -n "$1" || exit 1; set -a; . "$1" >/dev/null; set +eu; ' + _ARRAYS + "exec env -0"
     env = {**known, "PATH": process.PATH}
     ended = process.run(["bash", "-c", script, "nhc", path], timeout=5.0, env=env)
@@ -49,8 +49,8 @@ def _read_with_bash(path: str, known: Mapping[str, str], said: Optional[List[str
         raise ValueError(f"{path}: bash has not read it within 5 s")
     if ended.status or not ended.stdout:
         raise ValueError(f"{path}: bash cannot read it: {complaint or f'it ends the shell with status {ended.status}'}")
-    if said is not None and complaint:
-        said.append(complaint.splitlines()[0])
+    if complaints is not None and complaint:
+        complaints.append(complaint.splitlines()[0])
     pairs = (entry.partition("=") for entry in ended.stdout.split("\0") if entry)
     ours = ("PWD", "SHLVL", "_", "OLDPWD")
     return {name: value for name, _, value in pairs if name not in ours and env.get(name) != value}

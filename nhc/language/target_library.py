@@ -51,7 +51,7 @@ class Library:
             if not self._pid:
                 self._start()
             _send(self._to, (what, pattern, name))
-            said = self._receive(begun + timeout)
+            answer = self._receive(begun + timeout)
         except (OSError, EOFError) as error:
             self.close()
             raise ListUnresolved(
@@ -59,10 +59,10 @@ class Library:
             ) from None
         finally:
             self._left -= time.monotonic() - begun
-        if said is None:
+        if answer is None:
             self.close()
             raise ListUnresolved(f"ClusterShell did not answer within {timeout:g} s")
-        good, value = said
+        good, value = answer
         if not good:
             raise ListUnresolved(value)
         return value
@@ -136,7 +136,10 @@ def _serve(asked: int, answers: int) -> NoReturn:
             os._exit(0)
         data = b""
         while len(data) < int.from_bytes(head, "big"):
-            data += os.read(asked, 65536)
+            piece = os.read(asked, 65536)
+            if not piece:  # whoever asked was killed in the middle of its question
+                os._exit(0)
+            data += piece
         signal.alarm(int(2 * TIMEOUT) + 1)
         answer = _answer(*marshal.loads(data))  # noqa: S302
         signal.alarm(0)

@@ -87,13 +87,13 @@ class Targets:
         With `every` also a list that may be meant as the glob that it is.
         """
         if needs_library(pattern):
-            found = self._resolved("problem", pattern)
+            mistake = self._resolved("problem", pattern)
         else:
-            found = self._bounded(lambda: problem(pattern)) if may_take_long(pattern, "") else problem(pattern)
-        if found is None:
+            mistake = self._bounded(lambda: problem(pattern)) if may_take_long(pattern, "") else problem(pattern)
+        if mistake is None:
             listed = _unbraced(pattern)
             return (listed.message(), 0) if listed and (listed.certain or every) else None
-        wrong: Tuple[str, int] = found
+        wrong: Tuple[str, int] = mistake
         return wrong
 
     def applies(self, name: str, pattern: str, external: Optional[External] = None) -> bool:
@@ -155,18 +155,18 @@ class Targets:
         os.close(writing)
         poll = select.poll()
         poll.register(reading, select.POLLIN)
-        said = os.read(reading, 65536) if poll.poll(int(timeout * 1000)) else b""
+        answer = os.read(reading, 65536) if poll.poll(int(timeout * 1000)) else b""
         os.close(reading)
-        if not said:
+        if not answer:
             from signal import SIGKILL
 
             os.kill(pid, SIGKILL)
         if reap(pid, 0.05) is None:
             leave_to_end(pid)
         self._left -= time.monotonic() - begun
-        if not said:
+        if not answer:
             raise Undecided(f"not decided within {timeout:g} s")
-        return marshal.loads(said)  # noqa: S302 (from a fork of this very process)
+        return marshal.loads(answer)  # noqa: S302 (from a fork of this very process)
 
 
 class OwnTargets(Targets):

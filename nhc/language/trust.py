@@ -61,12 +61,12 @@ def problem(path: str, *, strict: bool) -> str:
 
 def _writers(path: str, strict: bool) -> Optional[Tuple[str, str]]:
     """Who else can write there, and what mends it."""
-    found = os.stat(path)
-    mode = found.st_mode
+    info = os.stat(path)
+    mode = info.st_mode
     if mode & _OTHERS and not mode & _STICKY and not os.statvfs(path).f_flag & _READ_ONLY:
         return "everybody", "chmod o-w"
-    if strict and found.st_uid not in (0, os.geteuid()):
-        return f"user {found.st_uid}", "chown root"
-    if strict and mode & _GROUP and not mode & _STICKY and found.st_gid not in (0, os.getegid()):
-        return f"group {found.st_gid}", "chmod g-w"
+    if strict and info.st_uid not in (0, os.geteuid()):
+        return f"user {info.st_uid}", "chown root"
+    if strict and mode & _GROUP and not mode & _STICKY and info.st_gid not in (0, os.getegid()):
+        return f"group {info.st_gid}", "chmod g-w"
     return None

@@ -60,7 +60,7 @@ def unbraced(pattern: str) -> Optional[Unbraced]:
     return Unbraced(f"{negation}{{{text}}}{either}", why, certain)
 
 
-def differs(name: str, pattern: str, found: Unbraced) -> bool:
+def differs(name: str, pattern: str, listing: Unbraced) -> bool:
     """Whether the target applies to a node in one of its two readings and in the other not.
 
     A group's nodes are not asked for, as its source may run commands: it may hold any node.
@@ -68,7 +68,7 @@ def differs(name: str, pattern: str, found: Unbraced) -> bool:
     if _GROUP.fullmatch(pattern.lstrip("!")):
         return True
     text = pattern.lstrip("!")
-    meant = found.meant.lstrip("!")
+    meant = listing.meant.lstrip("!")
     listed = _BRACES.match(meant)
     as_list = nodeset_match(name, listed[1]) if listed else matcher(meant)(name)
     return as_list != matcher(text)(name)

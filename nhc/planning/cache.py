@@ -87,10 +87,10 @@ def code_path() -> str:
 
 def _stamp(path: str) -> Optional[Tuple[int, ...]]:
     try:
-        found = os.stat(path)
+        info = os.stat(path)
     except OSError:
         return None
-    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns
 
 
 def _encode(plan: Plan, key: str, stamps: Sequence[Any]) -> bytes:

@@ -50,23 +50,12 @@ def literal(word: str) -> bool:
 
 def groups(host: Host, dmi_match: str = DMI_MATCH) -> List[LineGroup]:
     """All groups for this node. A source that cannot be read leaves its lines out."""
-    makers = (
-        _processors,
-        _memory,
-        _filesystems,
-        _storage,
-        _ethernet,
-        _rdma,
-        _accelerators,
-        _pci,
-        _board,
-        _daemons,
-        _kernel,
-    )
-    made = [_tried(make, host) for make in makers]
-    made.append(_tried(lambda it: _firmware(it, dmi_match), host))
-    made.append(_tried(_offered, host))
-    return [group for group in made if group is not None and group.lines]
+    makers: Tuple[Callable[[Host], LineGroup], ...] = (
+        _processors, _memory, _filesystems, _storage, _ethernet, _rdma, _accelerators, _pci, _board, _daemons, _kernel,
+        lambda host: _firmware(host, dmi_match), _offered,
+    )  # fmt: skip
+    tried = [_tried(make, host) for make in makers]
+    return [group for group in tried if group is not None and group.lines]
 
 
 def _tried(make: Callable[[Host], LineGroup], host: Host) -> Optional[LineGroup]:
@@ -77,8 +66,8 @@ def _tried(make: Callable[[Host], LineGroup], host: Host) -> Optional[LineGroup]
 
 
 def _processors(host: Host) -> LineGroup:
-    found = host.fact(topology)
-    words = ["" if value is None else str(value) for value in found]
+    counts = host.fact(topology)
+    words = ["" if value is None else str(value) for value in counts]
     lines = ["check_hw_cpuinfo " + " ".join(word or "''" for word in words), "check_cpu_governor",
              "check_cpu_clocksource", "check_mce_events"]  # fmt: skip
     return LineGroup(
@@ -87,8 +76,8 @@ def _processors(host: Host) -> LineGroup:
 
 
 def _memory(host: Host) -> LineGroup:
-    found = host.fact(memory)
-    ram, swap = found.total, found.swap_total
+    sizes = host.fact(memory)
+    ram, swap = sizes.total, sizes.swap_total
     lines = [f"check_hw_physmem {ram // 1024}MB {ram // 1024}MB 3%"]
     lines.append(f"check_hw_swap {swap // 1024}MB {swap // 1024}MB 3%" if swap >= 1024 else "check_hw_swap 0 0")
     lines += ["check_hw_mem_free 64MB", "check_edac_errors", "check_oom_kills"]
@@ -146,10 +135,10 @@ def _filesystems(host: Host) -> LineGroup:
 
 def _limit(host: Host, point: str, inodes: bool) -> int:
     try:
-        found = host.statvfs(point)
+        space = host.statvfs(point)
     except OSError:
         return _FULL[0]
-    total, free = (found.inodes, found.inodes_available) if inodes else (found.size, found.available)
+    total, free = (space.inodes, space.inodes_available) if inodes else (space.size, space.available)
     return _FULL[0] if total and (total - free) * 100 / total < _FULL[0] - 3 else _FULL[1]
 
 
@@ -167,19 +156,19 @@ def _storage(host: Host) -> LineGroup:
 def _ethernet(host: Host) -> LineGroup:
     lines = []
     rdma = {port.netdev for port in host.fact(ports)}
-    for each in ethernet.interfaces(host):
-        lines.append(f"check_hw_eth {each.name}")
-        if each.up and each.carrier:
-            lines.append(f"check_eth_carrier {each.name}")
-            if each.has_speed and each.speed and not each.bond and each.name not in rdma:
-                lines.append(f"check_eth_speed -m {each.speed} {each.name}")
+    for interface in ethernet.interfaces(host):
+        lines.append(f"check_hw_eth {interface.name}")
+        if interface.up and interface.carrier:
+            lines.append(f"check_eth_carrier {interface.name}")
+            if interface.has_speed and interface.speed and not interface.bond and interface.name not in rdma:
+                lines.append(f"check_eth_speed -m {interface.speed} {interface.name}")
     about = ("Each port that has a link now must keep it, at the speed that it has now (in Mb/s).",)
     return LineGroup("Ethernet", about, (*lines, "check_eth_mtu", "check_eth_errors"))
 
 
 def _rdma(host: Host) -> LineGroup:
-    found = host.fact(ports)
-    up = [port for port in found if port.up and port.link_layer != EFA_LAYER]
+    every_port = host.fact(ports)
+    up = [port for port in every_port if port.up and port.link_layer != EFA_LAYER]
     lines = [f"check_hw_ib {p.rate_gbps:g} {p.name}" if p.rate_gbps else f"check_ib_state {p.name}" for p in up]
     for (kind, rate), alike in sorted(_alike(up).items()):
         lines.append(f"check_ib_ports -l {kind} {len(alike)} {rate:g}")
@@ -206,11 +195,11 @@ def _rdma(host: Host) -> LineGroup:
     return LineGroup("Fabric", about, tuple(lines))
 
 
-def _alike(found: List[Port]) -> Dict[Tuple[str, float], List[Port]]:
+def _alike(candidates: List[Port]) -> Dict[Tuple[str, float], List[Port]]:
     by_kind: Dict[Tuple[str, float], List[Port]] = {}
-    for port in found:
-        if port.rate_gbps and port.link_layer in ("InfiniBand", "Ethernet"):
-            kind = "ib" if port.link_layer == "InfiniBand" else "roce"
+    for port in candidates:
+        kind = {"InfiniBand": "ib", "Ethernet": "roce"}.get(port.link_layer)
+        if port.rate_gbps and kind:
             by_kind.setdefault((kind, port.rate_gbps), []).append(port)
     return by_kind
 
@@ -245,11 +234,10 @@ def _pci(host: Host) -> LineGroup:
     )
 
 
-# A daemon's process: what to call the service.
 _DAEMONS = (
     "sshd", "crond", "cron", "atd", "rsyslogd", "syslog-ng", "auditd", "chronyd", "ntpd", "ptp4l", "sssd", "nslcd",
     "nscd",
-    *(name for one in MANAGERS for name in one.daemons), "munged", "kubelet", "containerd", "dockerd",
+    *(name for manager in MANAGERS for name in manager.daemons), "munged", "kubelet", "containerd", "dockerd",
     "crio", "nvidia-persistenced", "nv-fabricmanager", "nv-hostengine", "rpcbind", "rpc.statd", "rpc.mountd",
     "automount",
     "mmfsd", "gssproxy", "irqbalance", "opensm", "rasdaemon", "mcelog", "smartd", "node_exporter", "dcgm-exporter",
@@ -302,13 +290,10 @@ def _kernel(host: Host) -> LineGroup:
 
 def _offered(host: Host) -> LineGroup:
     """The checks of installed packages that can be asked without arguments and only look."""
-    lines = []
-    for name in sorted(offers(CHECKS)):
-        check = find(name)
-        if check and check.distribution and not check.changes and not any(param.required for param in check.params):
-            lines.append(name)
-    return LineGroup("From installed packages", ("Checks that came with other packages: nhc explain tells which.",),
-                 tuple(lines))  # fmt: skip
+    checks = filter(None, map(find, sorted(offers(CHECKS))))
+    lines = [c.name for c in checks if c.distribution and not c.changes and not any(p.required for p in c.params)]
+    about = ("Checks that came with other packages: nhc explain tells which.",)
+    return LineGroup("From installed packages", about, tuple(lines))
 
 
 _PRIVATE = re.compile(r"serial|uuid|asset|guid|mac address|password", re.IGNORECASE)
@@ -318,17 +303,17 @@ _TYPES = {0: "BIOS", 1: "System", 2: "Base Board", 4: "Processor", 17: "Memory D
 def _firmware(host: Host, match: str) -> LineGroup:
     """Properties of the firmware's tables, without those that name this one machine."""
     try:
-        found = structures(host)
+        tables = structures(host)
     except (NoDmi, DmiUnreadable):
         return LineGroup("Firmware", (), ())
     wanted = re.compile(match)
     lines: Dict[str, None] = {}
-    for each in found:
-        if each.type not in _TYPES:
+    for table in tables:
+        if table.type not in _TYPES:
             continue
-        for line in each.lines:
+        for line in table.lines:
             value = line.rpartition(": ")[2].strip()
             if wanted.search(line) and not _PRIVATE.search(line) and literal(line) and value not in ("", "Unknown"):
-                lines[f"check_dmi_data_match -t {each.type} {quoted(line)}"] = None
+                lines[f"check_dmi_data_match -t {table.type} {quoted(line)}"] = None
     about = ("Firmware versions and speeds, so that a board that was exchanged or reset shows.",)
     return LineGroup("Firmware", about, tuple(lines))

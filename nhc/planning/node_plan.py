@@ -47,7 +47,7 @@ def node_plan(
     Raises ConfigError, NoProfile, and OSError for a profile's file.
     """
     scripts = [path for path in scripts if os.path.isdir(path)]
-    chosen = None if profile in (NONE, UNLESS_NAMED) else _resolved(profile, host, ask)
+    chosen = _resolved(profile, host, ask)
 
     def read() -> Plan:
         from nhc.language import loader
@@ -79,6 +79,8 @@ def node_plan(
 
 
 def _resolved(name: str, host: Host, ask: bool) -> Optional[Profile]:
+    if name in (NONE, UNLESS_NAMED):
+        return None
     from nhc.planning.profiles import resolve
 
     return resolve(name, host, ask)

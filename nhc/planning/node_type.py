@@ -100,21 +100,21 @@ def known(host: Host, ask: bool) -> Tuple[NodeType, bool]:
     A type found without asking is looked up again once asking is allowed.
     """
     boot = boot_id(host)
-    kept = _valid(host.memory.load(STORE), boot)
-    if kept is not None and (kept.asked or not ask or not kept.problem):
-        return kept, False
-    found = detect(host, ask)
-    remember(host, found)
-    return found, True
+    remembered = _valid(host.memory.load(STORE), boot)
+    if remembered is not None and (remembered.asked or not ask or not remembered.problem):
+        return remembered, False
+    detected = detect(host, ask)
+    remember(host, detected)
+    return detected, True
 
 
-def remember(host: Host, found: NodeType) -> None:
+def remember(host: Host, detected: NodeType) -> None:
     boot = boot_id(host)
 
     def change(stored: Dict[str, Any]) -> None:
         stored.clear()
-        stored.update(boot=boot, names=list(found.names), cloud=found.cloud, type=found.type, why=found.why,
-                      problem=found.problem, asked=found.asked)  # fmt: skip
+        stored.update(boot=boot, names=list(detected.names), cloud=detected.cloud, type=detected.type, why=detected.why,
+                      problem=detected.problem, asked=detected.asked)  # fmt: skip
 
     host.memory.update(STORE, change)
 

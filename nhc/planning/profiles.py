@@ -64,13 +64,13 @@ def resolve(name: str, host: Host, ask: bool = False) -> Optional[Profile]:
         if not host.ours.exists(name):
             raise NoProfile(f"{name}: no such file")
         return Profile(name.rsplit("/", 1)[-1].rsplit(".conf", 1)[0], name, "asked for")
-    found = _find(host, name.lower())
-    if found is None:
+    profile = _find(host, name.lower())
+    if profile is None:
         from difflib import get_close_matches
 
         near = get_close_matches(name.lower(), names(host), 1)
         raise NoProfile(f"there is no profile {name!r}" + (f" (did you mean {near[0]}?)" if near else ""))
-    return found._replace(why="asked for")
+    return profile._replace(why="asked for")
 
 
 def _automatic(host: Host, ask: bool) -> Optional[Profile]:
@@ -80,13 +80,13 @@ def _automatic(host: Host, ask: bool) -> Optional[Profile]:
 
     if not node_type.worth_a_look(host):
         return None
-    found, is_new = node_type.known(host, ask)
-    for index, name in enumerate(found.names):
+    node, is_new = node_type.known(host, ask)
+    for index, name in enumerate(node.names):
         profile = _find(host, name)
         if profile is not None:
-            exact = index == 0 and not found.problem
-            return profile._replace(why=found.why, note="" if exact or not is_new else _unknown(found, profile.name))
-    return Profile("", note=_unknown(found, "") if is_new else "")
+            exact = index == 0 and not node.problem
+            return profile._replace(why=node.why, note="" if exact or not is_new else _unknown(node, profile.name))
+    return Profile("", note=_unknown(node, "") if is_new else "")
 
 
 def _worth_a_look(host: Host) -> bool:
@@ -107,10 +107,10 @@ _VENDORS = ("10de", "1002", "1da3", "1d0f")
 """Who makes accelerators: NVIDIA, AMD, Habana, Amazon, as that file writes it (the second column's first half)."""
 
 
-def _unknown(found: Any, instead: str) -> str:
+def _unknown(node: Any, instead: str) -> str:
     """The note on a node whose type has no profile of its own."""
-    what = " ".join(word for word in (found.cloud, found.type) if word) or "this machine"
-    because = f" ({found.problem})" if found.problem else ""
+    what = " ".join(word for word in (node.cloud, node.type) if word) or "this machine"
+    because = f" ({node.problem})" if node.problem else ""
     if instead:
         return f"node type: no profile for {what}{because}; {instead} holds for its accelerators"
     return f"node type: no profile for {what}{because}; judged by the configuration alone (see nhc profile list)"
@@ -203,8 +203,6 @@ def _under(item: Item, settings: Any, last: bool = False) -> Item:
 
 def problem_of(value: str) -> str:
     """What is wrong with NHC_PROFILE, for `nhc config check`: a run that cannot find the profile says so itself."""
-    from nhc.host import Host
-
     if value in ("auto", ""):
         return ""
     try:

@@ -61,20 +61,22 @@ def brought() -> Brought:
 
     from nhc.check import find_all
 
-    found: Dict[str, Dict[str, str]] = {}
+    blocks_by_reason: Dict[str, Dict[str, str]] = {}
     problems: List[str] = []
     checks = sorted(find_all(), key=lambda check: bool(check.distribution))
     for module in dict.fromkeys(check.run.__module__ for check in checks):
         text = getattr(sys.modules.get(module), "RUNBOOKS", "")
         try:
-            found.update((name, fields) for name, fields in _parse(text).items() if name not in found)
+            blocks_by_reason.update(
+                (name, fields) for name, fields in _parse(text).items() if name not in blocks_by_reason
+            )
         except (AttributeError, ValueError) as error:
             problems.append(f"RUNBOOKS of {module}: {error}")  # the others' are not lost for it
-    return Brought(found, tuple(problems))
+    return Brought(blocks_by_reason, tuple(problems))
 
 
 def _parse(whole: str) -> Dict[str, Dict[str, str]]:
-    found: Dict[str, Dict[str, str]] = {}
+    blocks_by_reason: Dict[str, Dict[str, str]] = {}
     text = "\n".join(line for line in whole.split("\n") if not line.startswith("#"))
     for block in re.split(r"\n{2,}", text.strip()) if text.strip() else ():
         names, *lines = block.split("\n")
@@ -83,10 +85,10 @@ def _parse(whole: str) -> Dict[str, Dict[str, str]]:
             raise ValueError(f"{names[:60]}: expected {', '.join(FIELDS)}")
         for word in names.split():
             name, _, action = word.partition("=")
-            if name in found:
+            if name in blocks_by_reason:
                 raise ValueError(f"{name} has two runbooks")
-            found[name] = {**fields, "action": action or fields["action"]}
-    return found
+            blocks_by_reason[name] = {**fields, "action": action or fields["action"]}
+    return blocks_by_reason
 
 
 def find(asked: str) -> Optional[Runbook]:
@@ -94,14 +96,14 @@ def find(asked: str) -> Optional[Runbook]:
     return _find(asked, blocks()) or _find(asked, brought().blocks)
 
 
-def sections(found: Runbook) -> List[Tuple[str, str]]:
+def sections(runbook: Runbook) -> List[Tuple[str, str]]:
     """A runbook as headings with their texts, in the order in which they are read; the first heading is its title."""
-    about = ", ".join(word for word in (found.title, found.severity) if word)
-    parts = (("What it means", found.means), ("Likely causes", found.causes), ("What to do", found.do),
-             ("How to confirm the repair", found.confirm), ("Suggested action", found.action),
-             ("What it speaks of", _SPEAKS_OF[scope_of(found.reason)]),
-             ("Why nhc judges so", found.decision), ("Sources", found.source))  # fmt: skip
-    return [(f"{found.reason}{f': {about}' if about else ''}", ""), *(part for part in parts if part[1])]
+    about = ", ".join(word for word in (runbook.title, runbook.severity) if word)
+    parts = (("What it means", runbook.means), ("Likely causes", runbook.causes), ("What to do", runbook.do),
+             ("How to confirm the repair", runbook.confirm), ("Suggested action", runbook.action),
+             ("What it speaks of", _SPEAKS_OF[scope_of(runbook.reason)]),
+             ("Why nhc judges so", runbook.decision), ("Sources", runbook.source))  # fmt: skip
+    return [(f"{runbook.reason}{f': {about}' if about else ''}", ""), *(part for part in parts if part[1])]
 
 
 def explanation(name: str) -> List[Tuple[str, str]]:
@@ -110,15 +112,15 @@ def explanation(name: str) -> List[Tuple[str, str]]:
 
     from nhc.check import find as find_check
 
-    found = find(name)
-    if found is not None:
-        return sections(found)
+    runbook = find(name)
+    if runbook is not None:
+        return sections(runbook)
     check = find_check(name)
     return [(check.name, ""), ("What it judges", inspect.cleandoc(check.doc))] if check is not None else []
 
 
 def _find(asked: str, known: Dict[str, Dict[str, str]]) -> Optional[Runbook]:
-    name = {one.lower(): one for one in known if ":" not in one}.get(asked.lower(), asked)
+    name = {reason.lower(): reason for reason in known if ":" not in reason}.get(asked.lower(), asked)
     code = re.fullmatch(r"(?i)(s?xid)[ _-]?(\d+)", name)
     if code:
         kind = "SXid" if code[1].lower() == "sxid" else "Xid"
@@ -128,8 +130,8 @@ def _find(asked: str, known: Dict[str, Dict[str, str]]) -> Optional[Runbook]:
     if name not in known:
         return None
     title, severity, action = _catalogue().get(name, ("", "", ""))
-    made = Runbook(name, **known[name], title=title, severity=severity)
-    return made._replace(action=action) if action else made
+    runbook = Runbook(name, **known[name], title=title, severity=severity)
+    return runbook._replace(action=action) if action else runbook
 
 
 def reasons() -> List[str]:
@@ -153,15 +155,15 @@ def _numbered(kind: str, code: str, known: Dict[str, Dict[str, str]]) -> Optiona
     fields = known.get(f"{kind}{code}") or known.get(f"{kind}:{action or 'none'}")
     if fields is None:
         return None
-    made = Runbook(f"{kind}{code}", **fields, title=name, severity=severity, decision=decision)
-    return made._replace(action=action or "none")
+    runbook = Runbook(f"{kind}{code}", **fields, title=name, severity=severity, decision=decision)
+    return runbook._replace(action=action or "none")
 
 
 def _neuron(name: str, known: Dict[str, Dict[str, str]]) -> Optional[Runbook]:
-    found = _neuron_codes().get(name.partition("_")[2])
-    if found is None or f"Neuron:{found[1]}" not in known:
+    entry = _neuron_codes().get(name.partition("_")[2])
+    if entry is None or f"Neuron:{entry[1]}" not in known:
         return None
-    severity, action, meaning = found
+    severity, action, meaning = entry
     return Runbook(name, **known[f"Neuron:{action}"], title=meaning, severity=severity)._replace(action=action)
 
 
@@ -176,8 +178,8 @@ def _catalogue() -> Dict[str, Tuple[str, str, str]]:
     from nhc.checks.kmsg import reason_of
     from nhc.data.reader import table
 
-    found: Dict[str, Tuple[str, str, str]] = {}
+    entries: Dict[str, Tuple[str, str, str]] = {}
     for row in table("kernel.tsv"):
         if row[1] and row[2]:
-            found.setdefault(reason_of(row[0], row[1]), (row[7], row[2], row[3]))
-    return found
+            entries.setdefault(reason_of(row[0], row[1]), (row[7], row[2], row[3]))
+    return entries

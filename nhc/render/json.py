@@ -45,14 +45,14 @@ def _write(value: object, out: io.StringIO, line: str, step: str) -> None:
         return
     inner, between = line + step, ""
     out.write("{" if isinstance(value, dict) else "[")
-    for one in value:
+    for item in value:
         out.write(between + inner)
         between = ","
         if isinstance(value, dict):
-            out.write(f"{_scalar(one)}: ")
-            _write(value[one], out, inner, step)
+            out.write(f"{_scalar(item)}: ")
+            _write(value[item], out, inner, step)
         else:
-            _write(one, out, inner, step)
+            _write(item, out, inner, step)
     out.write(line + ("}" if isinstance(value, dict) else "]"))
 
 
@@ -181,7 +181,7 @@ def from_result(value: Any) -> CheckResult:
                 target,
                 tuple([_read_metric(metric) for metric in metrics]) if metrics else (),
                 action,
-                tuple([str(one) for one in evidence]) if evidence else (),
+                tuple([str(piece) for piece in evidence]) if evidence else (),
                 *(_read_about(value) if "scope" in value else ()),
             ),
             elapsed,
@@ -248,15 +248,15 @@ _LARGEST = 1 << 64
 
 
 def _get(value: Mapping[str, Any], name: str, kind: Any, default: Any = _REQUIRED) -> Any:
-    found = value.get(name, default)
-    if found is _REQUIRED:
+    field = value.get(name, default)
+    if field is _REQUIRED:
         raise ValueError(f"not a report: {name} is missing")
-    if type(found) is kind and kind is not int:  # a text, a list, an object: nearly all there is
-        return found
-    if not isinstance(found, kind) or isinstance(found, bool):
-        raise ValueError(f"not a report: {name} is {type(found).__name__}")
-    if isinstance(found, float) and not abs(found) < _ENDLESS:
-        raise ValueError(f"not a report: {name} is {found}")
-    if isinstance(found, int) and abs(found) > _LARGEST:
+    if type(field) is kind and kind is not int:  # a text, a list, an object: nearly all there is
+        return field
+    if not isinstance(field, kind) or isinstance(field, bool):
+        raise ValueError(f"not a report: {name} is {type(field).__name__}")
+    if isinstance(field, float) and not abs(field) < _ENDLESS:
+        raise ValueError(f"not a report: {name} is {field}")
+    if isinstance(field, int) and abs(field) > _LARGEST:
         raise ValueError(f"not a report: {name} is beyond all measure")  # float() would overflow on it
-    return found
+    return field

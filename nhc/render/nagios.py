@@ -24,10 +24,10 @@ def exit_status(report: Report) -> int:
 def render(report: Report) -> str:
     status = exit_status(report)
     bad = sorted((r for r in report.results if r.verdict > Verdict.OK), key=lambda r: r.verdict, reverse=True)
-    shown = [_clean(f"{r.check}{subject(r.outcome)}: {r.outcome.message}") for r in bad]
+    texts = [_clean(f"{r.check}{subject(r.outcome)}: {r.outcome.message}") for r in bad]
     passed = sum(result.verdict is Verdict.OK for result in report.results)
-    first = shown[0] if shown else f"{passed} checks passed"
-    more = f" (+{len(shown) - 1} more)" if len(shown) > 1 else ""
+    first = texts[0] if texts else f"{passed} checks passed"
+    more = f" (+{len(texts) - 1} more)" if len(texts) > 1 else ""
     data: Dict[str, str] = {}
     for result in report.results:
         for metric in result.outcome.metrics:
@@ -35,7 +35,7 @@ def render(report: Report) -> str:
             label = _clean(label).replace("'", "").replace("=", "")
             data[label] = f"'{label}'={metric.value:.12g}{_UNITS.get(metric.unit, '')}"
     lines = [f"NHC {_WORD[status]} - {first}{more}{' | ' + ' '.join(data.values()) if data else ''}"]
-    lines.extend(f"{r.verdict.name}: {text}" for r, text in zip(bad, shown))
+    lines.extend(f"{r.verdict.name}: {text}" for r, text in zip(bad, texts))
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -77,11 +77,11 @@ def render(report: Report) -> str:
         by_check.setdefault(result.check, []).append(result)
     values: Dict[str, Family] = {}
     for check, results in by_check.items():
-        shown = _verdicts(check, results, families)
+        targets = _verdicts(check, results, families)
         _problems(check, results, families)
         once = {result.source: result.elapsed for result in results}  # the results of one line share its time
         families["nhc_check_elapsed_seconds"].add(round(sum(once.values()), 6), check=check)
-        _values(check, results, shown, values)
+        _values(check, results, targets, values)
     return "".join(family.render() for family in (*families.values(), *(values[name] for name in sorted(values))))
 
 
@@ -91,11 +91,11 @@ def _verdicts(check: str, results: List[CheckResult], families: Dict[str, Family
     for result in results:
         target = result.outcome.target
         worst[target] = max(worst.get(target, Verdict.SKIP), result.verdict)
-    shown = sorted(worst, key=lambda target: (-worst[target], target))[:TARGETS]
-    for target in shown:
+    targets = sorted(worst, key=lambda target: (-worst[target], target))[:TARGETS]
+    for target in targets:
         families["nhc_check_verdict"].add(worst[target], check=check, target=target)
     families["nhc_check_targets"].add(len(worst), check=check)
-    return set(shown)
+    return set(targets)
 
 
 def _problems(check: str, results: List[CheckResult], families: Dict[str, Family]) -> None:
@@ -109,11 +109,11 @@ def _problems(check: str, results: List[CheckResult], families: Dict[str, Family
     families["nhc_check_problems"].add(len(worst), check=check)
 
 
-def _values(check: str, results: List[CheckResult], shown: Set[str], values: Dict[str, Family]) -> None:
+def _values(check: str, results: List[CheckResult], targets: Set[str], values: Dict[str, Family]) -> None:
     taken: Dict[str, Set[Tuple[str, str]]] = {}
     for result in results:
         target = result.outcome.target
-        if target not in shown:
+        if target not in targets:
             continue
         names = taken.setdefault(target, set())
         for metric in result.outcome.metrics:
@@ -130,5 +130,5 @@ def _value(metric: Metric) -> Tuple[str, float]:
     known = UNITS.get(metric.unit)
     if known is not None:
         return f"nhc_check_value{known[0]}", metric.value if known[1] == 1.0 else metric.value * known[1]
-    word = "".join(each if each.isascii() and each.isalnum() else "_" for each in metric.unit)
-    return f"nhc_check_value_unit_{word}", metric.value
+    suffix = "".join(each if each.isascii() and each.isalnum() else "_" for each in metric.unit)
+    return f"nhc_check_value_unit_{suffix}", metric.value

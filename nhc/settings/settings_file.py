@@ -118,7 +118,7 @@ class Table:
             return default
         value = self._value[key]
         if not isinstance(value, bool):
-            raise self.error(key, f"{_shown(value)} is neither true nor false")
+            raise self.error(key, f"{_quoted(value)} is neither true nor false")
         return value
 
     def text(self, key: str, default: str = "") -> str:
@@ -199,7 +199,7 @@ class Table:
         if key not in self:
             return tuple(default)
         value = self._value[key]
-        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise self.wrong(key, "a list of texts")
         return tuple(value)
 
@@ -231,9 +231,9 @@ class Table:
     def list_of_tables(self, key: str) -> List[Table]:
         """The tables [[key]], in order; messages count them from 1."""
         value = self._value[key] if key in self else []
-        if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
             raise self.wrong(key, f"a list of tables, [[{key}]] each")
-        return [self._take(one, (*self._where, key, number)) for number, one in enumerate(value)]
+        return [self._take(item, (*self._where, key, number)) for number, item in enumerate(value)]
 
     def raw(self) -> Mapping[str, object]:
         """All of it as it stands, for one who reads it by rules of their own; nothing in it is unknown then."""
@@ -250,7 +250,7 @@ class Table:
 
     def wrong(self, key: str, expected: str) -> SettingsError:
         """`FILE:LINE: KEY: VALUE is not EXPECTED`, to be raised."""
-        return self.error(key, f"{_shown(self._value.get(key))} is not {expected}")
+        return self.error(key, f"{_quoted(self._value.get(key))} is not {expected}")
 
     def error(self, key: str, problem: str) -> SettingsError:
         """`FILE:LINE: KEY: PROBLEM`, to be raised."""
@@ -280,7 +280,7 @@ class Table:
 
     def _chosen(self, key: str, value: object, choices: Mapping[str, T]) -> T:
         if not isinstance(value, str) or value not in choices:
-            raise self.error(key, f"{_shown(value)} is not one of {', '.join(choices)}")
+            raise self.error(key, f"{_quoted(value)} is not one of {', '.join(choices)}")
         return choices[value]
 
     def _measured(
@@ -291,17 +291,17 @@ class Table:
             return default
         if isinstance(self._value[key], bool):
             raise self.wrong(key, expected)
-        found = self.converted(key, convert, default)
-        self._bounded(key, found, least, most, show)
-        return found
+        value = self.converted(key, convert, default)
+        self._bounded(key, value, least, most, show)
+        return value
 
     def _bounded(
-        self, key: str, found: float, least: Optional[float], most: Optional[float], show: Callable[[float], str]
+        self, key: str, value: float, least: Optional[float], most: Optional[float], show: Callable[[float], str]
     ) -> None:
-        if least is not None and found < least:
-            raise self.error(key, f"{_shown(self._value[key])} is too small: expected {show(least)} or more")
-        if most is not None and found > most:
-            raise self.error(key, f"{_shown(self._value[key])} is too large: expected {show(most)} or less")
+        if least is not None and value < least:
+            raise self.error(key, f"{_quoted(self._value[key])} is too small: expected {show(least)} or more")
+        if most is not None and value > most:
+            raise self.error(key, f"{_quoted(self._value[key])} is too large: expected {show(most)} or less")
 
 
 def _plain(value: float) -> str:
@@ -312,7 +312,7 @@ def _bytes(value: float) -> str:
     return show_size(value / 1024) if value >= 1024 else f"{value:.0f} bytes"
 
 
-def _shown(value: object) -> str:
+def _quoted(value: object) -> str:
     """A value as a message quotes it: not all of a long one, and on one line."""
     text = str(value).lower() if isinstance(value, bool) else repr(value)
     return text if len(text) <= 80 else f"{text[:60]}...{text[-10:]}"

@@ -40,13 +40,13 @@ def parse(text: str) -> Dict[str, Any]:
 _TWICE = re.compile(r"Cannot declare \((.*?),?\) twice(?: \(at line (\d+).*)?")
 
 
-def _plain(said: str) -> str:
+def _plain(message: str) -> str:
     """A parser's words. It names a table that stands twice as a tuple of its parts."""
-    found = _TWICE.match(said)
-    if not found:
-        return said
-    name = ".".join(part.strip().strip("'") for part in found[1].split(","))
-    where = f"line {found[2]}: " if found[2] else ""
+    match = _TWICE.match(message)
+    if not match:
+        return message
+    name = ".".join(part.strip().strip("'") for part in match[1].split(","))
+    where = f"line {match[2]}: " if match[2] else ""
     return f"{where}the table [{name}] stands a second time: a table may stand once, so put its keys together"
 
 
@@ -62,7 +62,7 @@ def lines(text: str) -> Dict[Path, int]:
 
     A key within an inline table ({ key = 1 }) is not named: it stands where the table does.
     """
-    found: Dict[Path, int] = {}
+    places: Dict[Path, int] = {}
     counts: Dict[Path, int] = {}  # of the tables [[NAME]]
     prefix: Path = ()
     statement: List[Tuple[str, str]] = []  # what was read since the statement began
@@ -71,7 +71,7 @@ def lines(text: str) -> Dict[Path, int]:
     for match in _TOKEN.finditer(text):
         kind, piece = str(match.lastgroup), match[0]
         if piece == "\n" and depth == 0:
-            prefix = _note(statement, prefix, begun, found, counts)
+            prefix = _note(statement, prefix, begun, places, counts)
             statement = []
         elif kind != "skip" and piece != "\n":
             begun = begun if statement else line
@@ -79,12 +79,12 @@ def lines(text: str) -> Dict[Path, int]:
             if kind == "sign":
                 depth += (piece in "[{") - (piece in "]}")
         line += piece.count("\n")
-    _note(statement, prefix, begun, found, counts)
-    return found
+    _note(statement, prefix, begun, places, counts)
+    return places
 
 
 def _note(
-    statement: List[Tuple[str, str]], prefix: Path, line: int, found: Dict[Path, int], counts: Dict[Path, int]
+    statement: List[Tuple[str, str]], prefix: Path, line: int, places: Dict[Path, int], counts: Dict[Path, int]
 ) -> Path:
     """Note the line of one statement's keys. The table that the statements below belong to."""
     header = statement[:1] == [("sign", "[")]
@@ -98,13 +98,13 @@ def _note(
             parts.append(_key(piece))
     for number, part in enumerate(parts):
         path += (part,)
-        found.setdefault(path, line)
+        places.setdefault(path, line)
         last = number == len(parts) - 1
         count = counts.get(path, 0)
         if several and last:
             counts[path] = count + 1
             path += (count,)
-            found[path] = line
+            places[path] = line
         elif count and (header or not last):  # what follows belongs to the latest
             path += (count - 1,)
     return path if header else prefix

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import time
 
@@ -220,6 +221,20 @@ def test_a_group_whose_command_hangs_is_given_up_with_all_that_it_started(groups
         time.sleep(0.02)
     assert judge.applies("gpu07", "{@rack1}"), "the next list gets another process"
     judge.close()
+
+
+def test_the_process_for_lists_ends_where_its_asker_is_killed_in_the_middle_of_a_question():
+    library = target_library.Library()
+    library._start()
+    os.write(library._to, (100).to_bytes(4, "big") + b"half of it")
+    os.close(library._to)
+    deadline = time.monotonic() + 60
+    while os.waitpid(library._pid, os.WNOHANG) == (0, 0):
+        if time.monotonic() > deadline:
+            os.kill(library._pid, signal.SIGKILL)
+            pytest.fail("it reads for ever")
+        time.sleep(0.005)
+    os.close(library._from)
 
 
 @pytest.mark.slow
