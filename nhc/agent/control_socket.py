@@ -1,7 +1,7 @@
 """`nhc agent status|pause|resume|check|ack|reload`: a Unix socket that only the agent's user may open.
 
-One line of JSON is asked, one answered. The mode of the socket keeps others out; the kernel's word for who has
-connected is asked as well.
+A question is one line of JSON, and so is the answer. The mode of the socket keeps other users out; the agent also asks
+the kernel who has connected.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from nhc.agent.service import Agent
 from nhc.agent.sockets import Connection, SocketServer, listen_unix
 from nhc.model import Verdict, describe, printable
 from nhc.state.store import default_directory
+from nhc.system.bounded_read import parse_json
 
 LIMIT = 65536
 LONGEST = 600.0
@@ -41,7 +42,7 @@ class Control:
     def __init__(self, loop: Loop, agent: Agent, path: str) -> None:
         self.loop, self.agent, self.path = loop, agent, path
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        self.server = SocketServer(loop, listen_unix(path), self._heard, LIMIT)
+        self.server = SocketServer(loop, listen_unix(path), self._answer, LIMIT)
         self._inode = os.stat(path).st_ino
 
     def close(self) -> None:
@@ -52,7 +53,7 @@ class Control:
         except OSError:
             pass
 
-    def _heard(self, peer: Connection) -> None:
+    def _answer(self, peer: Connection) -> None:
         line, end, _rest = bytes(peer.received).partition(b"\n")
         if not end:
             return
@@ -60,7 +61,7 @@ class Control:
             _send(peer, {"error": "only the agent's own user may ask"})
             return
         try:
-            asked = json.loads(line)
+            asked = parse_json(line)
             do = getattr(self, f"_do_{asked['do']}", None)
         except (ValueError, KeyError, TypeError):
             _send(peer, {"error": "not understood"})
@@ -70,7 +71,7 @@ class Control:
             return
         try:
             do(peer, asked)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             _send(peer, {"error": f"not understood: {error}"})
 
     def _do_status(self, peer: Connection, _asked: Question) -> None:
@@ -120,8 +121,11 @@ class _Waiter:
     def __init__(self, agent: Agent, peer: Connection, keys: Set[str]) -> None:
         self.agent, self.peer, self.keys = agent, peer, keys
         self.left = set(keys)
-        # A run that was under way when the question came is not the answer to it.
-        self.running = {key for key in keys if key in _busy(agent)}
+        # A run that was under way when the question came is not the answer to it; one that the question has just
+        # started is.
+        before = agent.host.monotonic() - 0.01
+        began = {key: agent.schedule.entries[key].running for key in keys}
+        self.running = {key for key, at in began.items() if at is not None and at < before}
         agent.call_with_rounds(self)
 
     def __call__(self, finished: Finished) -> None:
@@ -135,6 +139,7 @@ class _Waiter:
                 self.agent.schedule.hurry(key, self.agent.host.monotonic())
             else:
                 self.left.discard(key)
+        self.left.intersection_update(self.agent.items)  # a reload may have dropped some: nothing will judge those
         if self.left and self.peer.fd >= 0:
             return
         self.agent.call_no_more(self)
@@ -142,14 +147,6 @@ class _Waiter:
 
         order = [key for key in self.agent.items if key in self.keys]
         _send(self.peer, {"results": [to_result(result) for result in self.agent.board.results(order)]})
-
-
-def _busy(agent: Agent) -> Set[str]:
-    """What ran before it was asked for; what the question itself has started is not among it."""
-    now = agent.host.monotonic()
-    return {
-        key for key, entry in agent.schedule.entries.items() if entry.running is not None and entry.running < now - 0.01
-    }
 
 
 def status(node: NodeView) -> AgentStatus:
@@ -160,7 +157,7 @@ def status(node: NodeView) -> AgentStatus:
     checks: List[CheckStatus] = []
     for key, item in node.items.items():
         entry, row = entries[key], node.board.rows.get(key)
-        results = row.shown(node.board.recover) if row else []
+        results = row.report_results(node.board.recover) if row else []
         verdict = max((result.verdict for result in results), default=None)
         checks.append(
             {
@@ -191,7 +188,7 @@ def status(node: NodeView) -> AgentStatus:
              "reason": result.outcome.reason, "target": printable(result.outcome.target)}
             for result in report.results if result.verdict > Verdict.OK
         ],
-        "inherited": [f"condition/{one.reason}" for one in node.kernel.inherited],
+        "inherited": [f"condition/{fault.reason}" for fault in node.kernel.inherited],
         "kernel_log": {
             "live": bool(follower and follower.live),
             "records": follower.records if follower else 0,
@@ -223,7 +220,7 @@ def _texts(asked: Question, name: str) -> List[str]:
     value = asked.get(name, [])
     if not isinstance(value, list):
         raise ValueError(f"{name}: not a list")
-    return [str(one) for one in value]
+    return [str(item) for item in value]
 
 
 def _send(peer: Connection, answer: Answer) -> None:

@@ -67,9 +67,9 @@ def take_over(into: Spool) -> None:
         return
     with deep_spool(into.directory, into.size, into.age) as waiting:
         while len(waiting):
-            for one, text in zip(*waiting.oldest(SOME)):
-                into.add(text, one.at)
-                waiting.remove([one])
+            for file, text in zip(*waiting.oldest(SOME)):
+                into.add(text, file.at)
+                waiting.remove([file])
         if waiting.lost:
             into.count_lost(waiting.lost)
             waiting.forget_lost(waiting.lost)

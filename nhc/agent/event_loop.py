@@ -41,21 +41,21 @@ class Loop:
         self.complain = complain
         self.failures = 0
         self._poll = select.poll()
-        self._readers: Dict[int, Callable[[int], None]] = {}
+        self._readers: Dict[int, Callable[[int], object]] = {}
         self._timers: List[Tuple[float, int, Timer]] = []
         self._idle_timers = 0
         """Cancelled timers that are still in `_timers`, at most."""
         self._serial = 0
         self._running = False
         self._children: Dict[int, Callable[[int], None]] = {}
-        self._signals: Dict[int, Callback] = {}
+        self._signals: Dict[int, Callable[[], object]] = {}
         self._pending: List[int] = []
         self._wake = -1
 
     # Descriptors.
 
-    def watch(self, fd: int, callback: Callable[[int], None], events: int = READ) -> None:
-        """Call `callback(events)` when `fd` is ready; again for the same descriptor changes what for."""
+    def watch(self, fd: int, callback: Callable[[int], object], events: int = READ) -> None:
+        """Call `callback(events)` when `fd` is ready; a second call for a descriptor replaces the first."""
         self._readers[fd] = callback
         self._poll.register(fd, events)
 
@@ -75,7 +75,7 @@ class Loop:
         return self.at(self.clock() + seconds, callback)
 
     def _timer_cancelled(self) -> None:
-        """Let cancelled timers go once they are most: a thousand connections a second set one each, for ten seconds."""
+        """Drop cancelled timers once they are the majority: a thousand connections a second set one each, for 10 s."""
         self._idle_timers += 1
         if self._idle_timers > 64 and self._idle_timers * 2 > len(self._timers):
             self._timers = [entry for entry in self._timers if entry[2].callback is not None]
@@ -84,7 +84,7 @@ class Loop:
 
     # Signals and children.
 
-    def signals(self, handlers: Mapping[int, Callback]) -> None:
+    def signals(self, handlers: Mapping[int, Callable[[], object]]) -> None:
         """Call these from the loop when the signals come."""
         reading, writing = os.pipe()
         for fd in (reading, writing):
@@ -111,7 +111,7 @@ class Loop:
         self._children[pid] = ended
 
     def reap(self) -> None:
-        """Take in every ended child, those that were only left to us (as process 1 of a container) included."""
+        """Reap every ended child, also orphans that became ours because we are process 1 of a container."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -156,11 +156,11 @@ class Loop:
         now = self.clock()
         while self._timers and self._timers[0][0] <= now:
             timer = heapq.heappop(self._timers)[2]
-            due, timer.callback = timer.callback, None  # done: to cancel it later is nothing
+            due, timer.callback = timer.callback, None  # done: cancelling it later does nothing
             if due:
                 self._call(due)
 
-    def _call(self, callback: Callable[..., None], *arguments: Any) -> None:
+    def _call(self, callback: Callable[..., object], *arguments: Any) -> None:
         try:
             callback(*arguments)
         except Exception as error:

@@ -1,7 +1,7 @@
 """journald, live: one `journalctl --follow` for each thing that is followed, started anew when it ends.
 
 What the kernel says is not filed from here: journald has no number that tells what a check has read already. A line
-that may mean something has the check run at once, which reads from its own cursor: nothing twice, nothing missed,
+that may mean something makes the check run at once. The check reads from its own cursor: nothing twice, nothing missed,
 and a journalctl that lags, or dies, costs time and no finding.
 """
 
@@ -30,7 +30,7 @@ APART = 0.5
 
 
 class Journalctl:
-    """One child. `words` are its options when it is started, `take` gets the whole lines that it writes.
+    """One child. `options` gives its options when it is started, `take` gets the whole lines that it writes.
 
     `report` is called with why nothing can be read, and "" once something is.
     """
@@ -39,11 +39,11 @@ class Journalctl:
         self,
         loop: Loop,
         host: Host,
-        words: Callable[[], Sequence[str]],
+        options: Callable[[], Sequence[str]],
         take: Callable[[List[bytes]], None],
         report: Callable[[str], None],
     ) -> None:
-        self.loop, self.host, self.words, self.take, self.report = loop, host, words, take, report
+        self.loop, self.host, self.options, self.take, self.report = loop, host, options, take, report
         self.pid = 0
         self._fd = -1
         self._rest = b""
@@ -61,7 +61,7 @@ class Journalctl:
         if program is None:
             self._failed("journalctl is not installed")
             return
-        argv = ["journalctl", "--follow", "--no-pager", "--quiet", *self.words()]
+        argv = ["journalctl", "--follow", "--no-pager", "--quiet", *self.options()]
         opened: List[int] = []
         try:
             opened += os.pipe()
@@ -112,10 +112,7 @@ class Journalctl:
     def _watch(self) -> None:
         self._timer = None
         if self._fd >= 0:
-            self.loop.watch(self._fd, self._ready)
-
-    def _ready(self, _events: int) -> None:
-        self._read()
+            self.loop.watch(self._fd, lambda _events: self._read())
 
     def _read(self) -> bool:
         """Take one chunk in; whether there was one."""
@@ -189,7 +186,7 @@ class KernelJournal:
         """Begin, or go on with these texts."""
         self.needles = needles
         if self._child is None:
-            self._child = Journalctl(self.loop, self.host, self._words, self._take, self._told)
+            self._child = Journalctl(self.loop, self.host, self._options, self._take, self._note_problem)
             self._child.start()
 
     def close(self) -> None:
@@ -201,12 +198,12 @@ class KernelJournal:
             self._timer = None
         self.problem = ""
 
-    def _words(self) -> Sequence[str]:
-        # The newest line there is shows that it follows: whatever came before that, the check reads now.
+    def _options(self) -> Sequence[str]:
+        # The newest line shows that journalctl follows: what came before that line, the check reads now.
         self._fresh = True
         return ("--dmesg", "--boot", "--lines=1", "--output=short")
 
-    def _told(self, problem: str) -> None:
+    def _note_problem(self, problem: str) -> None:
         if problem and problem != self.problem:
             self.log(f"journald: {problem}: the kernel log is read with each round until it is followed again")
         self.problem = problem
@@ -220,20 +217,20 @@ class KernelJournal:
             wait = self._woke + APART - self.loop.clock()
             self._timer = self.loop.after(max(0.0, wait), self._wake)
         if newest_before and known and text.startswith(known[0]):
-            del known[0]  # said before we came
+            del known[0]  # logged before this agent followed
         apps = self._app_faults(known)
         if apps:
             self._apps(apps)
 
     def _app_faults(self, lines: Sequence[str]) -> List[Match]:
-        """What these lines of `--output=short` ("Nov 22 05:35:16 host kernel: ...") say of applications."""
-        found = []
+        """The faults of applications in these lines of `--output=short` ("Nov 22 05:35:16 host kernel: ...")."""
+        faults = []
         for line in dict.fromkeys(lines):
-            _stamp, kernel, said = line.partition(" kernel: ")  # another name there is a program's that wrote to kmsg
-            match = self._matcher.judge(said) if kernel else None
+            _stamp, kernel, text = line.partition(" kernel: ")  # another name there is a program's that wrote to kmsg
+            match = self._matcher.judge(text) if kernel else None
             if match is not None and match.severity == APP:
-                found.append(match)
-        return found
+                faults.append(match)
+        return faults
 
     def _wake(self) -> None:
         self._timer, self._woke = None, self.loop.clock()

@@ -13,7 +13,7 @@ from nhc.plan import Item
 
 
 def judge_round(node: NodeView, finished: Finished) -> List[ProblemChange]:
-    """Enter the results of a round that has ended. Returns which problems began, changed or ended.
+    """Enter the results of a round that has ended. Returns the problems that began, changed or ended.
 
     After a round that came to nothing, a check's last result stands until the check is overdue.
     """

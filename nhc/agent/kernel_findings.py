@@ -6,11 +6,13 @@ import os
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Sequence, Set, Tuple
 
 from nhc.agent import agent_plan
-from nhc.agent.acks import end_findings
 from nhc.agent.problems import Board, Place, ProblemChange
 from nhc.agent.schedule import Schedule
 from nhc.host import Host
+from nhc.kernlog.findings import current
+from nhc.kernlog.match import address
 from nhc.kernlog.source import STORE
+from nhc.kernlog.store import acknowledge, load, stores
 from nhc.light import NamedTuple
 from nhc.model import CheckResult, Outcome, Verdict, ok, printable
 from nhc.plan import Item
@@ -24,8 +26,8 @@ if TYPE_CHECKING:
 
 INHERITED = "check_kmsg"
 ASKED = 2.0
-"""Seconds that a device has to say what a fault of it means; then the fault is told as the log has it: a driver that
-hangs is no sign of health."""
+"""Seconds that a device has to say what a fault of it means. Then the fault is published as the log has it: a driver
+that hangs is no sign of health."""
 AGAIN = 0.2
 """Seconds after new lines of the log in which a round judges all of it."""
 
@@ -79,7 +81,7 @@ class KernelLog:
 
     def results(self) -> List[CheckResult]:
         """Faults that stood before the agent, as results."""
-        return self._muted([_inherited(one) for one in self.inherited])
+        return self._muted([_inherited(fault) for fault in self.inherited])
 
     def _muted(self, results: List[CheckResult]) -> List[CheckResult]:
         return applied(self._host, mutes_path(), results)
@@ -89,7 +91,7 @@ class KernelLog:
         self.seen_stamp = self.stamp()
         if self.inherited:
             reasons = self._reasons()
-            self.inherited = [one for one in self.inherited if one.reason not in reasons]
+            self.inherited = [fault for fault in self.inherited if fault.reason not in reasons]
 
     def look(self) -> None:
         """Whether another process has changed the store (acknowledged, checked by hand), or a device is silent."""
@@ -120,40 +122,43 @@ class KernelLog:
     def judged(self, item: Item, results: Sequence[CheckResult], began: float) -> List[CheckResult]:
         """A round's results for the item that the live log speaks for, as the log has them now.
 
-        The round saw the findings as they were after it `began`. What has been found since stays told, and what has
-        ended since does not come back.
+        The round saw the findings as they were after it `began`. Findings that came since stay published, and those
+        that ended since do not come back.
         """
-        if all(one.verdict is not Verdict.UNKNOWN for one in results):
+        if all(result.verdict is not Verdict.UNKNOWN for result in results):
             answered = {key: count for key, (count, since) in self._asked.items() if since < began}
             self._answered.update(answered)
             self._asked = {key: value for key, value in self._asked.items() if key not in answered}
         store = self._findings()
         places = _places(store)
-        known_results = [one for one in results if one.verdict in (Verdict.OK, Verdict.UNKNOWN) or _is_of(one, places)]
+        of_no_finding = (Verdict.OK, Verdict.UNKNOWN)
+        known_results = [result for result in results if result.verdict in of_no_finding or _is_of(result, places)]
         added = self._muted(self._added(item, store, known_results))
         if not added:
             return known_results
-        return [*(one for one in known_results if one.verdict is not Verdict.OK or one.outcome.metrics), *added]
+        return [*(row for row in known_results if row.verdict is not Verdict.OK or row.outcome.metrics), *added]
 
     def _added(self, item: Item, store: LogState, known_results: Sequence[CheckResult]) -> List[CheckResult]:
         """Results for findings that no result covers yet, without those that a device is being asked about."""
         from nhc.checks.kmsg import ignored, outcome
-        from nhc.kernlog.findings import current, eased
+        from nhc.kernlog.findings import eased
         from nhc.kernlog.node_context import beside_node
 
         ignore = agent_plan.arguments(item).get("ignore", ())
-        known = {(one.outcome.target, one.outcome.reason) for one in known_results}
-        pairs = [(key, eased(one)) for key, one in current(store, (), self._host.time()) if not ignored(one, ignore)]
+        known = {(result.outcome.target, result.outcome.reason) for result in known_results}
+        standing = current(store, (), self._host.time())
+        pairs = [(key, eased(finding)) for key, finding in standing if not ignored(finding, ignore)]
         pairs = self._without_asked([pair for pair in pairs if _place(pair[1]) not in known])
         try:
             pairs, _gone = beside_node(self._host.anew(State(self._state.directory, 0.0)), store, pairs)
         except OSError as error:
             self._log(f"findings of the kernel log: {error.strerror}: a round judges them")
             return []
-        return [self._result(item, one) for one in {_place(one): outcome(one) for _key, one in pairs}.values()]
+        by_place = {_place(finding): outcome(finding) for _key, finding in pairs}
+        return [self._result(item, judged) for judged in by_place.values()]
 
     def _without_asked(self, pairs: Sequence[Tuple[str, Finding]]) -> List[Tuple[str, Finding]]:
-        """Findings, those left out whose meaning a device is being asked for or has told a round of."""
+        """The findings without those whose device a round is asking, or has asked, what they mean."""
         now = self._host.monotonic()
         asked: Dict[str, Tuple[int, float]] = {}
         known: List[Tuple[str, Finding]] = []
@@ -181,14 +186,14 @@ class KernelLog:
     def end(self, keys: Sequence[str], device: str, everything: bool, by: str, note: str) -> List[str]:
         """End findings of the kernel log, and faults that stood before the agent. Returns what ended."""
         ended = end_findings(self._state, keys, device, everything, by, note, self._host.time())
-        for one in list(self.inherited):
-            if everything or f"condition/{one.reason}" in keys:
-                self.inherited.remove(one)
-                ended.append(f"condition/{one.reason}")
+        for fault in list(self.inherited):
+            if everything or f"condition/{fault.reason}" in keys:
+                self.inherited.remove(fault)
+                ended.append(f"condition/{fault.reason}")
         return ended
 
     def stood(self, sink: str, standing: List[Standing]) -> None:
-        """A sink tells what stood where it writes before we came.
+        """A sink reports the faults that stood where it writes before this agent started.
 
         An agent that was restarted within this boot, and asked the sink before, knows better. One that was not keeps
         what only the kernel log could tell; what a check looks at itself is judged before anything is cleared.
@@ -197,12 +202,12 @@ class KernelLog:
             return
         self.adopted.add(sink)
         booted = self._host.time() - self._host.monotonic()
-        known = {one.reason for one in self.inherited} | self._reasons()
-        for one in standing:
-            if one.reason not in known and one.since >= booted - 60.0 and agent_plan.is_kernel_reason(one.reason):
-                known.add(one.reason)
-                self.inherited.append(one)
-                self._log(f"{one.type}={one.reason} stood on this node before: it stands until it is acknowledged")
+        known = {fault.reason for fault in self.inherited} | self._reasons()
+        for fault in standing:
+            if fault.reason not in known and fault.since >= booted - 60.0 and agent_plan.is_kernel_reason(fault.reason):
+                known.add(fault.reason)
+                self.inherited.append(fault)
+                self._log(f"{fault.type}={fault.reason} stood on this node before: it stands until it is acknowledged")
         if standing:
             self._listener.changed()
 
@@ -213,10 +218,23 @@ class KernelLog:
         """What changes when a store of findings does, of /dev/kmsg or of another source."""
         try:
             with os.scandir(self._state.directory) as entries:
-                stores = [one for one in entries if one.name.startswith(STORE) and one.name.endswith(".json")]
-                return sorted((one.name, one.inode(), one.stat().st_mtime_ns) for one in stores)
+                files = [entry for entry in entries if entry.name.startswith(STORE) and entry.name.endswith(".json")]
+                return sorted((file.name, file.inode(), file.stat().st_mtime_ns) for file in files)
         except OSError:
             return None
+
+
+def end_findings(
+    state: State, keys: Sequence[str], device: str, everything: bool, by: str, note: str, now: float
+) -> List[str]:
+    """End the findings that are named, for as long as `nhc ack` does; returns their keys."""
+    wanted = address(device) if device else ""
+    chosen: Dict[str, List[Tuple[str, Finding]]] = {}
+    for store in stores(state, STORE):
+        for key, finding in current(load(state, store)):
+            if everything or key in keys or (wanted and finding["device"] == wanted):
+                chosen.setdefault(store, []).append((key, finding))
+    return acknowledge(state, chosen, by, note, now)
 
 
 def _asks_device(finding: Finding) -> bool:
@@ -243,7 +261,7 @@ def _is_of(result: CheckResult, places: Set[Place]) -> bool:
     return (outcome.target, outcome.reason) in places or outcome.reason.startswith("KernelLog")
 
 
-def _inherited(one: Standing) -> CheckResult:
-    message = f"{one.message} (stood before this agent; nothing has shown it to be gone)"
-    outcome = Outcome(Verdict.CRIT, one.reason, printable(message, 1000))
-    return CheckResult(INHERITED, outcome, 0.0, "the agent", f"condition/{one.reason}")
+def _inherited(fault: Standing) -> CheckResult:
+    message = f"{fault.message} (stood before this agent; nothing has shown it to be gone)"
+    outcome = Outcome(Verdict.CRIT, fault.reason, printable(message, 1000))
+    return CheckResult(INHERITED, outcome, 0.0, "the agent", f"condition/{fault.reason}")

@@ -1,7 +1,7 @@
 """What the live kernel log's records mean, filed in the store of findings, which is not the agent's alone.
 
-`check_kmsg`, `nhc check local` and `nhc ack` share it, under its lock: whoever reads a record first files it, and
-nobody files it twice. A finding does not wait for the lock, which a stopped process can hold: `standing` has it.
+`check_kmsg`, `nhc check local` and `nhc ack` share it, under its lock: the first reader of a record files it, and
+nobody files it twice. A finding does not wait for the lock, which a stopped process can hold: `standing` shows it.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ class Filing:
             self.first = first
         self.last = last if self.last is None else max(self.last, last)
 
-    def file(self, said: Sequence[Record]) -> None:
+    def file(self, records: Sequence[Record]) -> None:
         """Put what the records mean into the store, those left out that a check has read already.
 
         Never waits: another process that holds the store's lock may be stopped. New findings are reported all the same.
         """
-        self._waiting.extend(said)
+        self._waiting.extend(records)
         del self._waiting[:-WAITING]
         changed: List[Optional[bool]] = []
 
@@ -75,7 +75,7 @@ class Filing:
             self._noted = self.last
         elif self._retry is None:
             self._retry = self.loop.after(UNREAD if filed else LOCKED, self._file_again)
-        if changed[-1] if filed and changed[-1] is not None else said:
+        if changed[-1] if filed and changed[-1] is not None else records:
             self.found()
 
     def _advance(self, store: LogState) -> Optional[bool]:
@@ -100,7 +100,7 @@ class Filing:
         return cursor
 
     def standing(self) -> LogState:
-        """The store of findings as it is with what could not be filed yet."""
+        """The store of findings, with the records that could not be filed yet."""
         store = load(self.state, STORE)
         if self._waiting and self._advance(store) is None:
             store = {"boot": self.boot, "cursor": (self.first or 0) - 1}

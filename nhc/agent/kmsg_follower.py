@@ -15,7 +15,7 @@ from typing import Callable, Dict, List, Optional, Sequence
 from nhc.agent.event_loop import Loop, Timer
 from nhc.agent.kmsg_filing import Filing
 from nhc.facts.kernel_lines import Record, parse_record
-from nhc.facts.kmsg import boot_time
+from nhc.facts.kmsg import boot_time, ring_records
 from nhc.host import Host
 from nhc.kernlog.catalogue import Matcher
 from nhc.kernlog.match import APP, Match
@@ -27,6 +27,8 @@ BATCH = 4096
 """Records read before anything else gets its turn."""
 PAUSE = 0.003
 """Seconds between batches while records come in crowds: the kernel's ring holds far more than come in that time."""
+AGAIN = 5.0
+"""Seconds between two tries to open a log that failed."""
 CROWD = 16
 ALIKE = 8
 """Records of one text that are judged in a batch: a driver that repeats itself says nothing new."""
@@ -51,7 +53,7 @@ class Follower:
     ) -> None:
         self.loop, self.host, self.found, self.log = loop, host, found, log
         self.readers = readers
-        """Told of every record, parsed: what reads with its own rules."""
+        """Called with every record, parsed: readers that have rules of their own."""
         self.records = 0
         self.lost = 0
         self.problem = ""
@@ -59,7 +61,8 @@ class Follower:
         self._fd = -1
         self._gap = False
         self._handed = (0, 0)
-        self._pause: Optional[Timer] = None
+        self._timer: Optional[Timer] = None
+        """When reading goes on, after a crowd of records or after the log failed."""
         self._matcher = Matcher("")
         self._apps: Callable[[List[Match]], None] = lambda matches: None
 
@@ -69,6 +72,7 @@ class Follower:
 
     def start(self) -> bool:
         """Begin at the end of the log; what stood in it before is for a round of check_kmsg. False where it cannot."""
+        self.close()
         try:
             self._fd = os.open(self.host.path(KMSG), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             last = _pass_over(self._fd)
@@ -91,8 +95,9 @@ class Follower:
         self.loop.watch(fd, lambda _events: self.read())
 
     def close(self) -> None:
-        if self._pause:
-            self._pause.cancel()
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
         if self._fd >= 0:
             self.loop.forget(self._fd)
             os.close(self._fd)
@@ -131,10 +136,10 @@ class Follower:
             self._judge(raws)
         if len(raws) >= CROWD and self._fd >= 0:
             self.loop.forget(self._fd)
-            self._pause = self.loop.after(PAUSE, self._again)
+            self._timer = self.loop.after(PAUSE, self._again)
 
     def _again(self) -> None:
-        self._pause = None
+        self._timer = None
         if self._fd >= 0:
             self.loop.watch(self._fd, lambda _events: self.read())
             self.read()
@@ -144,11 +149,13 @@ class Follower:
         self.problem = f"{KMSG}: {error.strerror}"
         self.log(f"{self.problem}: followed again in 5 s")
         self.close()
-        self.loop.after(5.0, self._resume)
+        self._timer = self.loop.after(AGAIN, self._resume)
 
     def _resume(self) -> None:
-        if self._fd < 0 and self.start():
+        if self.start():
             self.found()
+        else:
+            self._timer = self.loop.after(AGAIN, self._resume)
 
     def _count_gap(self, raws: List[bytes]) -> None:
         if raws:
@@ -164,15 +171,13 @@ class Follower:
     def _judge(self, raws: List[bytes]) -> None:
         text = b"".join(raws).decode(errors="replace")
         if self.readers:
-            began = boot_time(self.host)
-            records = [record for record in map(parse_record, _split(text)) if record is not None]
-            records = [record._replace(when=began + (record.since_boot or 0.0)) for record in records]
+            records = ring_records(self.host, _split(text))
             for reader in self.readers:
                 reader(records)
-        said = self._candidates(text)
-        if said:
-            self.findings.file(said)
-            apps = self._app_faults(said)
+        candidates = self._candidates(text)
+        if candidates:
+            self.findings.file(candidates)
+            apps = self._app_faults(candidates)
             if apps:
                 self._apps(apps)
 
@@ -180,7 +185,7 @@ class Follower:
         """The records that the catalogue may know, few of each wording."""
         began = 0.0
         alike: Dict[str, int] = {}
-        found: List[Record] = []
+        records: List[Record] = []
         for start, end, _numbers in self._matcher.candidates(text):
             record = parse_record(text[start:end])
             if record is None:
@@ -190,8 +195,8 @@ class Follower:
                 continue
             alike[record.text] = times + 1
             began = began or boot_time(self.host)
-            found.append(record._replace(when=began + (record.since_boot or 0.0)))
-        return found
+            records.append(record._replace(when=began + (record.since_boot or 0.0)))
+        return records
 
     def _app_faults(self, records: Sequence[Record]) -> List[Match]:
         judged = (self._matcher.judge(record.text) for record in records)

@@ -45,17 +45,10 @@ def run(read_settings: Callable[[], AgentSettings], host: Optional[Host] = None)
         agent = Agent(
             settings, host, state, loop, complain, read_settings, npd_monitors.load(settings), sinks(settings, node)
         )
-    except (SettingsError, BadConfig) as error:
+    except (SettingsError, BadConfig, AdapterError, BadRoot) as error:
         complain(str(error))
         return 2
-    except (AdapterError, BadRoot) as error:
-        complain(str(error))
-        return 2
-    loop.signals({
-        signal.SIGTERM: agent.stop,
-        signal.SIGINT: agent.stop,
-        signal.SIGHUP: lambda: _reload(agent),
-    })  # fmt: skip
+    loop.signals({signal.SIGTERM: agent.stop, signal.SIGINT: agent.stop, signal.SIGHUP: agent.reload})
     control: Optional[Control] = None
     http: Optional[Http] = None
     try:
@@ -79,10 +72,6 @@ def run(read_settings: Callable[[], AgentSettings], host: Optional[Host] = None)
     return _end(agent, control, http, 0)
 
 
-def _reload(agent: Agent) -> None:
-    agent.reload()
-
-
 def _end(agent: Agent, control: Optional[Control], http: Optional[Http], status: int) -> int:
     agent.stop()
     if http:
@@ -94,20 +83,20 @@ def _end(agent: Agent, control: Optional[Control], http: Optional[Http], status:
 
 def sinks(settings: AgentSettings, node: str) -> Dict[str, Make]:
     """What makes each sink, in its own process. Raises SettingsError where a name means nothing."""
-    found: Dict[str, Make] = {}
+    makes: Dict[str, Make] = {}
     if settings.events or settings.history:
-        found["local"] = lambda log: _local(settings, log)
+        makes["local"] = lambda log: _local(settings, log)
     for name, table in settings.sinks.items():
         if name == "otel":
-            found[name] = _otel(table, node, settings)
+            makes[name] = _otel(table, node, settings)
             continue
         problem = _what_keeps_from_loading(name)
         if problem:
             raise SettingsError(f"{settings.path}: sinks.{name}: {problem}")
-        found[name] = _named(name, table, node)
+        makes[name] = _named(name, table, node)
     if settings.nvhcd is not None:
-        found["serve.nvhcd"] = _nvhcd(settings.nvhcd, node, settings.socket or default_socket(settings.state))
-    return found
+        makes["serve.nvhcd"] = _nvhcd(settings.nvhcd, node, settings.socket or default_socket(settings.state))
+    return makes
 
 
 def _nvhcd(settings: NvhcdSettings, node: str, control: str) -> Make:
@@ -120,7 +109,7 @@ def _nvhcd(settings: NvhcdSettings, node: str, control: str) -> Make:
 
 
 def _what_keeps_from_loading(name: str) -> str:
-    """Why there is no such sink, "" where there is. Found out in a process of its own.
+    """Why there is no such sink, "" where there is one. A child looks.
 
     What a sink needs (an HTTP client, TLS) is 10 MB that the agent, and each round that it forks, does without.
     """
@@ -134,7 +123,7 @@ def _what_keeps_from_loading(name: str) -> str:
 
     try:
         pid, ((reading, writing),) = fork(child)
-    except OSError as error:  # it is found out when the sink is started, which is tried again and again
+    except OSError as error:  # starting the sink, which is tried again and again, will show it
         complain(f"sinks.{name}: whether there is such a sink cannot be found out now: {error.strerror}")
         return ""
     os.close(writing)
@@ -145,20 +134,20 @@ def _what_keeps_from_loading(name: str) -> str:
 
 
 def _named(name: str, settings: Mapping[str, object], node: str) -> Make:
-    def begin(log: Callable[[str], None]) -> Sink:
+    def make(log: Callable[[str], None]) -> Sink:
         made: Sink = sink(name)(dict(settings), node, log)
         return made
 
-    return begin
+    return make
 
 
 def _otel(table: Mapping[str, object], node: str, settings: AgentSettings) -> Make:
-    def begin(log: Callable[[str], None]) -> Sink:
+    def make(log: Callable[[str], None]) -> Sink:
         from nhc.agent.otel import Otel
 
         return Otel(table, node, settings.labels, log)
 
-    return begin
+    return make
 
 
 def _local(settings: AgentSettings, log: Callable[[str], None]) -> Sink:

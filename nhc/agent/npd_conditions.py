@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple, cast
 
 from nhc.agent.npd_config import Default
+from nhc.light import NamedTuple
 from nhc.model import printable
 from nhc.ports.sinks import EventDetails, NodeCondition
 from nhc.timestamps import utc_milliseconds
@@ -19,11 +20,12 @@ TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
 MESSAGE = 1024
 
 
-class RuleStatus:
+class RuleStatus(NamedTuple):
     """What one rule says of its condition."""
 
-    def __init__(self, status: str, reason: str, message: str) -> None:
-        self.status, self.reason, self.message = status, reason, message
+    status: str
+    reason: str
+    message: str
 
 
 class RuleConditions:
@@ -39,24 +41,20 @@ class RuleConditions:
         self.defaults: Dict[str, Default] = {}
         self.sources: Dict[str, str] = {}
         self.rules: Dict[str, List[str]] = {}
-        self.said: Dict[str, RuleStatus] = {}
+        self.statuses: Dict[str, RuleStatus] = {}
         self.standing: Dict[str, NodeCondition] = {}
         self.gauges: Dict[Tuple[str, str], float] = {}
-        self._told: Dict[str, str] = {}
+        self._published: Dict[str, str] = {}
 
-    def connect(
-        self,
-        emit: Callable[[str, EventDetails], None],
-        count: Callable[[str, str, int], None],
-    ) -> None:
+    def connect(self, emit: Callable[[str, EventDetails], None], count: Callable[[str, str, int], None]) -> None:
         """From now on events go to `emit`, and problems are counted by `count`."""
         self.emit, self.count = emit, count
 
     def define(self, defaults: Sequence[Default], source: str) -> None:
-        for one in defaults:
-            self.defaults.setdefault(one.type, one)
-            self.sources.setdefault(one.type, source)
-            self.standing.setdefault(one.type, self._entry(one.type, FALSE, one.reason, one.message))
+        for default in defaults:
+            self.defaults.setdefault(default.type, default)
+            self.sources.setdefault(default.type, source)
+            self.standing.setdefault(default.type, self._entry(default.type, FALSE, default.reason, default.message))
 
     def rule(self, name: str, condition: str, reason: str, metrics: bool) -> None:
         """A permanent rule, by a name that is its own."""
@@ -67,13 +65,13 @@ class RuleConditions:
 
     def say(self, name: str, condition: str, status: str, reason: str, message: str) -> bool:
         """What one rule says now. Returns whether the condition changed its status or its reason."""
-        self.said[name] = RuleStatus(status, reason, printable(message, MESSAGE))
+        self.statuses[name] = RuleStatus(status, reason, printable(message, MESSAGE))
         return self._settle(condition)
 
     def end(self, condition: str) -> bool:
         """An acknowledgement: what the rules said of this condition is over. Returns whether it stood."""
         for name in self.rules.get(condition, ()):
-            self.said.pop(name, None)
+            self.statuses.pop(name, None)
         if condition not in self.standing or self.standing[condition]["status"] == FALSE:
             return False
         self._settle(condition)
@@ -84,32 +82,29 @@ class RuleConditions:
         if metrics:
             self.count("", reason, 1)
         text = printable(message, MESSAGE)
-        if every or self._told.get(name) != text:
-            self._told[name] = text
+        if every or self._published.get(name) != text:
+            self._published[name] = text
             self.emit("log.event", {"type": source, "reason": reason, "severity": "warn", "message": text})
 
     def over(self, name: str) -> None:
         """A temporary problem that is not there this time."""
-        self._told.pop(name, None)
-
-    def shown(self) -> List[NodeCondition]:
-        return list(self.standing.values())
+        self._published.pop(name, None)
 
     def _settle(self, condition: str) -> bool:
         default = self.defaults[condition]
-        words = [self.said[name] for name in self.rules.get(condition, ()) if name in self.said]
-        bad = next((word for word in words if word.status == TRUE), None)
-        dim = next((word for word in words if word.status == UNKNOWN), None)
+        statuses = [self.statuses[name] for name in self.rules.get(condition, ()) if name in self.statuses]
+        bad = next((rule for rule in statuses if rule.status == TRUE), None)
+        unknown = next((rule for rule in statuses if rule.status == UNKNOWN), None)
         if bad:
-            status, reason, message = TRUE, bad.reason, bad.message
-        elif dim:
-            status, reason, message = UNKNOWN, default.reason, dim.message
+            status, reason, message = bad
+        elif unknown:
+            status, reason, message = UNKNOWN, default.reason, unknown.message
         else:
             status, reason, message = FALSE, default.reason, default.message
         before = self.standing[condition]
         for kind, known in self.gauges:
             if kind == condition:
-                self.gauges[kind, known] = float(any(w.status == TRUE and w.reason == known for w in words))
+                self.gauges[kind, known] = float(any(rule[:2] == (TRUE, known) for rule in statuses))
         if (before["status"], before["reason"]) == (status, reason):
             if before["message"] == message:
                 return False
@@ -119,10 +114,10 @@ class RuleConditions:
         if status == TRUE:
             self.count(condition, reason, 1)
         source = self.sources.get(condition, "")
-        self.emit(
-            "condition.changed",
-            {"type": condition, "status": status, "reason": reason, "message": message, "source": source},
-        )
+        details: EventDetails = {
+            "type": condition, "status": status, "reason": reason, "message": message, "source": source,
+        }  # fmt: skip
+        self.emit("condition.changed", details)
         return True
 
     def _entry(self, condition: str, status: str, reason: str, message: str) -> NodeCondition:
@@ -138,24 +133,24 @@ class RuleConditions:
 
     def dump(self) -> Dict[str, Any]:
         return {
-            "said": {name: [word.status, word.reason, word.message] for name, word in self.said.items()},
+            "said": {name: list(rule) for name, rule in self.statuses.items()},
             "standing": self.standing,
         }
 
     def load(self, kept: Mapping[str, object]) -> None:
         """Take over what `dump` gave before a restart, as far as the rules are still there."""
         names = {name for known in self.rules.values() for name in known}
-        said, standing = kept.get("said"), kept.get("standing")
-        for name, word in said.items() if isinstance(said, dict) else ():
-            if name in names and isinstance(word, list) and len(word) == 3 and all(isinstance(w, str) for w in word):
-                self.said[name] = RuleStatus(*word)
+        statuses, standing = kept.get("said"), kept.get("standing")
+        for name, rule in statuses.items() if isinstance(statuses, dict) else ():
+            if name in names and isinstance(rule, list) and len(rule) == 3 and all(isinstance(x, str) for x in rule):
+                self.statuses[name] = RuleStatus(*rule)
         for condition, entry in standing.items() if isinstance(standing, dict) else ():
             if condition in self.standing and isinstance(entry, dict) and set(entry) == set(self.standing[condition]):
                 self.standing[condition] = cast("NodeCondition", {key: str(value) for key, value in entry.items()})
-        for condition in self.standing:
-            emit, count = self.emit, self.count
-            self.emit, self.count = (lambda _what, _more: None), (lambda _kind, _reason, _times: None)
-            try:
+        emit, count = self.emit, self.count
+        self.connect(lambda _what, _more: None, lambda _kind, _reason, _times: None)
+        try:
+            for condition in self.standing:
                 self._settle(condition)
-            finally:
-                self.emit, self.count = emit, count
+        finally:
+            self.connect(emit, count)

@@ -9,8 +9,8 @@ from nhc.agent.journal_follower import Journalctl
 from nhc.agent.npd_conditions import TRUE, RuleConditions
 from nhc.agent.npd_config import LogMonitor
 from nhc.facts.journal import FIELDS, same_entry
-from nhc.facts.kernel_lines import Record, parse_journal, parse_line, parse_record
-from nhc.facts.kmsg import boot_time, log_tail, rotated_to, unread
+from nhc.facts.kernel_lines import Record, parse_journal, parse_line
+from nhc.facts.kmsg import log_tail, ring_records, rotated_to, unread
 from nhc.host import Host
 from nhc.kernlog.npd_rules import PERMANENT, needle
 
@@ -55,9 +55,9 @@ class LogReader:
             for line in lines:
                 self._last = [*self._last[-(span - 1) :], line] if span > 1 else [line]
                 for rule, text, suffix, name in rules:
-                    said = self._match(rule, text, line)
-                    if said:
-                        changed |= self._hit(rule, name, f"{said}; {suffix}" if suffix else said)
+                    message = self._match(rule, text, line)
+                    if message:
+                        changed |= self._hit(rule, name, f"{message}; {suffix}" if suffix else message)
         elif span > 1:
             self._last = [*self._last, *lines][-(span - 1) :]
         if changed:
@@ -73,8 +73,7 @@ class LogReader:
         hit = rule.pattern.search(block)
         if hit is None or hit.end() <= len(block) - len(line) - 1:
             return ""
-        begin = block.rfind("\n", 0, hit.start()) + 1
-        return block[begin:]
+        return block[block.rfind("\n", 0, hit.start()) + 1 :]
 
     def _hit(self, rule: Any, name: str, message: str) -> bool:
         if rule.type == PERMANENT:
@@ -85,26 +84,18 @@ class LogReader:
         return False
 
 
-class KernelCatchUp:
-    """What the kernel's ring held before the live log was followed: read once, from a record number on."""
-
-    def __init__(self, host: Host, readers: Sequence[LogReader]) -> None:
-        self.host, self.readers = host, readers
-
-    def read(self, after: int) -> int:
-        """Returns the number of the last record there was."""
-        try:
-            raws = self.host.system.kernel_log(after)
-        except OSError as error:
-            for reader in self.readers:
-                reader.problem = f"/dev/kmsg: {error.strerror}"
-            return after
-        began = boot_time(self.host)
-        records = [record for record in map(parse_record, raws) if record is not None]
-        records = [record._replace(when=began + (record.since_boot or 0.0)) for record in records]
-        for reader in self.readers:
-            reader.read(records)
-        return records[-1].number if records else after
+def catch_up(host: Host, readers: Sequence[LogReader], after: int) -> int:
+    """Have readers read what the kernel's ring holds behind record number `after`. Returns the last record's number."""
+    try:
+        raws = host.system.kernel_log(after)
+    except OSError as error:
+        for reader in readers:
+            reader.problem = f"/dev/kmsg: {error.strerror}"
+        return after
+    records = ring_records(host, raws)
+    for reader in readers:
+        reader.read(records)
+    return records[-1].number if records else after
 
 
 class FileFollower:
@@ -136,38 +127,37 @@ class FileFollower:
             self.reader.problem = f"{path}: {error.strerror}"
 
     def _follow(self, path: str) -> None:
-        found = self.host.stat(path)
+        stat = self.host.stat(path)
         if self.cursor is None and not self.reader.monitor.lookback:
-            self.cursor = (found.ino, found.size)
+            self.cursor = (stat.ino, stat.size)
             return
-        inode, offset = self.cursor or (found.ino, max(0, found.size - CHUNK))
+        inode, offset = self.cursor or (stat.ino, max(0, stat.size - CHUNK))
         before = ""
-        if inode != found.ino:
+        if inode != stat.ino:
             rotated = rotated_to(self.host, path, inode)
             before = log_tail(self.host, rotated, offset, CHUNK)[0] if rotated else ""
             offset = 0
-        elif found.size < offset:
+        elif stat.size < offset:
             offset = 0
-        if found.size == offset and not before:
-            self.cursor = (found.ino, offset)
+        if stat.size == offset and not before:
+            self.cursor = (stat.ino, offset)
             return
         text, end, left_out = log_tail(self.host, path, offset, CHUNK)
-        first, self.cursor = self.cursor is None, (found.ino, end)
-        if not first or left_out >= CHUNK:  # the rest of the line that a first read begins in is nobody's loss
+        first, self.cursor = self.cursor is None, (stat.ino, end)
+        if not first or left_out >= CHUNK:  # a first read may begin within a line: its rest does not count
             self.left_out += left_out
         now = self.host.time()
         lines = f"{before}{text}".split("\n")
-        self.reader.read([record for line in lines if line for record in [self._record(line, now)]])
+        self.reader.read([self._record(line, now) for line in lines if line])
 
     def _record(self, line: str, now: float) -> Record:
         """A line as the monitor's own expressions take it apart; where they do not fit, as syslog writes it."""
         record = parse_line(line, now)
         if self._message is None:
             return record
-        found = self._message.search(line)
-        if not found:
+        match = self._message.search(line)
+        if not match:
             return record._replace(text=line)
-        text = _last(found)
         stamp = self._stamp.search(line) if self._stamp else None
         when = None
         if stamp:
@@ -176,12 +166,12 @@ class FileFollower:
 
             written = _last(stamp)
             when = from_iso(written) or bsd_time(written, now)
-        return record._replace(text=text, when=when)
+        return record._replace(text=_last(match), when=when)
 
 
-def _last(found: Match[str]) -> str:
-    """What the last of an expression's groups has, the whole where it has none: logwatchers/filelog/translator.go."""
-    return next((group for group in reversed(found.groups()) if group is not None), found[0])
+def _last(match: Match[str]) -> str:
+    """What an expression's last group matched, the whole where it has none: logwatchers/filelog/translator.go."""
+    return next((group for group in reversed(match.groups()) if group is not None), match[0])
 
 
 class JournalFollower:
@@ -189,7 +179,7 @@ class JournalFollower:
 
     def __init__(self, loop: Loop, host: Host, reader: LogReader, cursor: str = "") -> None:
         self.reader, self.cursor = reader, cursor
-        self._child = Journalctl(loop, host, self._words, self._take, self._told)
+        self._child = Journalctl(loop, host, self._options, self._take, self._note_problem)
 
     @property
     def place(self) -> str:
@@ -203,14 +193,14 @@ class JournalFollower:
     def close(self) -> None:
         self._child.close()
 
-    def _words(self) -> List[str]:
+    def _options(self) -> List[str]:
         identifier = self.reader.monitor.options.get("source", "")
-        words = ["--no-tail", "--output=json", f"--output-fields={FIELDS}"]
-        words += [f"--identifier={identifier}"] if identifier else []
+        options = ["--no-tail", "--output=json", f"--output-fields={FIELDS}"]
+        options += [f"--identifier={identifier}"] if identifier else []
         # From the cursor on, not after it: where its entry is gone, journalctl leaves out the one that came next.
-        return [*words, f"--cursor={self.cursor}" if self.cursor else f"--since=@{int(max(self.reader.since, 0))}"]
+        return [*options, f"--cursor={self.cursor}" if self.cursor else f"--since=@{int(max(self.reader.since, 0))}"]
 
-    def _told(self, problem: str) -> None:
+    def _note_problem(self, problem: str) -> None:
         self.reader.problem = problem
 
     def _take(self, lines: Sequence[bytes]) -> None:

@@ -9,7 +9,7 @@ from nhc.agent.event_loop import Loop
 from nhc.agent.kmsg_follower import Follower
 from nhc.agent.npd_conditions import FALSE, TRUE, UNKNOWN, RuleConditions
 from nhc.agent.npd_config import LogMonitor, PluginMonitor, PluginRule, load_log_monitor, load_plugin_monitor
-from nhc.agent.npd_logs import FileFollower, JournalFollower, KernelCatchUp, LogReader
+from nhc.agent.npd_logs import FileFollower, JournalFollower, LogReader, catch_up
 from nhc.agent.publisher import Publisher
 from nhc.agent.settings import AgentSettings
 from nhc.host import Host
@@ -21,6 +21,7 @@ from nhc.settings.settings_file import SettingsError
 
 if TYPE_CHECKING:
     from nhc.agent.npd_stats import Stats
+    from nhc.facts.kernel_lines import Record
     from nhc.prometheus_family import Family
 
 CHECK = "check_npd_plugin"
@@ -53,24 +54,25 @@ class Monitors:
         self._seeds: Dict[str, int] = {}
         self.conditions_kept = RuleConditions(self._clock, self._seed)
         self._host: Optional[Host] = None
-        self._tell: Optional[Callable[[], None]] = None
-        self.readers: List[LogReader] = []
+        self._on_change: Optional[Callable[[], None]] = None
         self.followers: List[Union[FileFollower, JournalFollower]] = []
         self._kernel: List[LogReader] = []
         self.number = -1
         """The last record of the kernel's log that the rules have seen."""
         self.cursors: Dict[str, str] = {}
         """Where each monitor of journald's has read to, before a restart: a cursor, or @ and a time."""
+        self._items: List[Item] = []
         self._plugins: Dict[str, Tuple[PluginMonitor, PluginRule, str]] = {}
-        for monitor in logs:
+        monitors: Sequence[Union[LogMonitor, PluginMonitor]] = (*logs, *plugins)
+        for monitor in monitors:
             self.conditions_kept.define(monitor.conditions, monitor.source)
-        for other in plugins:
-            self.conditions_kept.define(other.conditions, other.source)
         self.readers = [LogReader(monitor, self.conditions_kept, self._changed) for monitor in logs]
         for plugin in plugins:
             for number, rule in enumerate(plugin.rules, 1):
                 name = f"{plugin.path}#{number}"
-                self._plugins[key_of(_item(plugin, rule, number))] = (plugin, rule, name)
+                item = _item(plugin, rule, number)
+                self._items.append(item)
+                self._plugins[key_of(item)] = (plugin, rule, name)
                 if rule.type == PERMANENT:
                     self.conditions_kept.rule(name, rule.condition, rule.reason, plugin.metrics)
                 elif plugin.metrics:
@@ -88,7 +90,7 @@ class Monitors:
 
     def items(self) -> List[Item]:
         """The plugins, as checks of the agent's own."""
-        return [_item(plugin, rule, number) for plugin in self.plugins for number, rule in enumerate(plugin.rules, 1)]
+        return self._items
 
     def owns(self, key: str) -> bool:
         """Whether a check is one of the plugins."""
@@ -103,7 +105,7 @@ class Monitors:
         kmsg: Optional[Follower],
     ) -> None:
         """Begin to follow the logs. `changed` is called when a condition is another; `kmsg` follows the kernel's."""
-        self._host, self._tell = host, changed
+        self._host, self._on_change = host, changed
         self.conditions_kept.connect(publisher.emit, publisher.count_problem)
         for reason in self._seeds:
             publisher.count_problem("", reason, 0)
@@ -123,11 +125,11 @@ class Monitors:
             if self.number >= 0:  # read so far before a restart: what came since is new, however long ago
                 for reader in kernel:
                     reader.begin_at(booted + reader.monitor.delay)
-            self.number = KernelCatchUp(host, kernel).read(self.number)
+            self.number = catch_up(host, kernel, self.number)
             for reader in kernel:
                 reader.begin_at(booted + reader.monitor.delay)
             self._kernel = kernel
-            kmsg.tell_every_record(self._heard)
+            kmsg.tell_every_record(self._read_ring)
 
     def _journal(self, host: Host, loop: Loop, reader: LogReader, booted: float) -> JournalFollower:
         """As with the kernel's own: what came since the last read before a restart is new, however long ago."""
@@ -147,8 +149,8 @@ class Monitors:
             follower.close()
         self.followers.clear()
 
-    def _heard(self, records: Any) -> None:
-        """Records of the kernel's log, those left out that were read from the ring before."""
+    def _read_ring(self, records: Sequence[Record]) -> None:
+        """Have the rules read records of the kernel's log, without those that `catch_up` has read."""
         fresh = [record for record in records if record.number > self.number]
         if fresh:
             self.number = fresh[-1].number
@@ -156,11 +158,11 @@ class Monitors:
                 reader.read(fresh)
 
     def _changed(self) -> None:
-        if self._tell:
-            self._tell()
+        if self._on_change:
+            self._on_change()
 
     def judged(self, finished: Finished) -> None:
-        """A round is over: what its plugins said."""
+        """Enter what the plugins of a round reported."""
         changed = False
         for key in finished.keys:
             known = self._plugins.get(key)
@@ -182,7 +184,7 @@ class Monitors:
             self._changed()
 
     def ack(self, condition: str) -> bool:
-        """End a condition that a log rule has set; a plugin's ends when that says so. Returns whether it stood."""
+        """End a condition that a log rule has set; only the plugin itself ends a plugin's. Returns whether it stood."""
         plugins = {name for _plugin, _rule, name in self._plugins.values()}
         if any(name in plugins for name in self.conditions_kept.rules.get(condition, ())):
             return False
@@ -199,7 +201,7 @@ class Monitors:
     # What the agent shows.
 
     def conditions(self) -> List[NodeCondition]:
-        return self.conditions_kept.shown()
+        return list(self.conditions_kept.standing.values())
 
     def gauges(self) -> Dict[Tuple[str, str], float]:
         return self.conditions_kept.gauges
@@ -218,8 +220,8 @@ class Monitors:
         return {**self.conditions_kept.dump(), "number": self.number, "cursors": self._places()}
 
     def _places(self) -> Dict[str, str]:
-        found = {each.reader.monitor.path: each.place for each in self.followers if isinstance(each, JournalFollower)}
-        return {**self.cursors, **found}
+        journals = (follower for follower in self.followers if isinstance(follower, JournalFollower))
+        return {**self.cursors, **{journal.reader.monitor.path: journal.place for journal in journals}}
 
     def load(self, kept: Mapping[str, object]) -> None:
         number = kept.get("number")
@@ -229,6 +231,7 @@ class Monitors:
         self.conditions_kept.load(kept)
 
     def take_over(self, before: Monitors) -> None:
+        """Go on from the monitors of the configuration before, and end those."""
         before.close()
         self.load(before.dump())
 

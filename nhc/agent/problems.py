@@ -1,6 +1,6 @@
 """Finds problems that begin and problems that end; a state that only goes on is neither.
 
-Pure. For each check the board holds what its last run said and which problems stand. A problem is a target
+Pure. For each check the board holds what its last run found and which problems stand. A problem is a target
 with a reason. It begins with the run that finds it (the engine has counted its strikes by then) and ends after
 `recover` runs in a row that judged its target and did not find it. A run that could not tell neither begins a
 fault nor ends one.
@@ -44,15 +44,15 @@ class StandingProblem:
 
 
 class CheckRow:
-    """One check: what its last run said, and what stands."""
+    """One check: what its last run found, and what stands."""
 
     def __init__(self) -> None:
         self.results: Tuple[CheckResult, ...] = ()
         self.problems: Dict[Place, StandingProblem] = {}
         self.at = 0.0
 
-    def shown(self, recover: int) -> List[CheckResult]:
-        """The row as a report has it: what stands, then what the last run said besides."""
+    def report_results(self, recover: int) -> List[CheckResult]:
+        """What a report shows of the row: what stands, then what else the last run found."""
         found = {_place(result) for result in self.results if result.verdict > Verdict.OK}
         standing = [
             problem.result if place in found and not problem.passes else _held(problem, recover)
@@ -138,7 +138,7 @@ class Board:
 
     def results(self, keys: Iterable[str]) -> List[CheckResult]:
         """What a report of these checks holds, in their order."""
-        return [r for key in keys if key in self.rows for r in self.rows[key].shown(self.recover)]
+        return [r for key in keys if key in self.rows for r in self.rows[key].report_results(self.recover)]
 
     def problems(self) -> List[Tuple[str, StandingProblem]]:
         return [(key, problem) for key, row in self.rows.items() for problem in row.problems.values()]

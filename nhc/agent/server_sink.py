@@ -79,7 +79,8 @@ class ServerSink:
         self._state, self._suite = State(), b""
         self._ending = False
         self._problem = ""
-        self._wait = 0.0
+        self._until = 0.0
+        """When, on the monotonic clock, the next push may go."""
         self._spool: Optional[Spool] = None
         self._lost = self._seq = 0
         self._seq_lock = threading.Lock()
@@ -96,17 +97,17 @@ class ServerSink:
     def deliver(self, delivery: Delivery) -> None:
         """Take a report, unless one that says the same was taken a moment ago."""
         now = self._clock()
-        said = (_gist(delivery.report), delivery.complete)
-        if self._last is not None and self._last[0] == said and 0 <= now - self._last[1] < self._settings.every * 0.95:
+        gist = (_gist(delivery.report), delivery.complete)
+        if self._last is not None and self._last[0] == gist and 0 <= now - self._last[1] < self._settings.every * 0.95:
             return
-        self._last = (said, now)
+        self._last = (gist, now)
         self._boot = delivery.report.boot_id
         pushed = push.Pushed(delivery.report, delivery.complete, now, seq=self._next_seq())
-        waiting = _Unsent(pushed, push.to_text(pushed))
+        unsent = _Unsent(pushed, push.to_text(pushed))
         with self._changed:
             self._take_over_deep()
-            self._pending.append(waiting)
-            if len(self._pending) > 1 or self._wait:  # the one before has not gone yet
+            self._pending.append(unsent)
+            if len(self._pending) > 1 or self._left():  # the one before has not gone yet
                 self._store_pending(now)
             self._changed.notify()
 
@@ -131,15 +132,12 @@ class ServerSink:
         failures = 0
         while True:
             with self._changed:
-                while not self._ending and (self._wait or not (self._pending or self._spool)):
-                    if self._wait:
-                        self._changed.wait(self._wait)
-                        if self._waited():
-                            break
-                    else:
-                        self._changed.wait()
-                if self._ending and (self._wait or not (self._pending or self._spool)):
-                    return
+                left = self._left()
+                while left or not (self._pending or self._spool):
+                    if self._ending:
+                        return
+                    self._changed.wait(left or None)
+                    left = self._left()
             try:
                 self._push_some()
             except NotNow as error:
@@ -148,20 +146,17 @@ class ServerSink:
                 self._trouble(str(error))
                 with self._changed:
                     self._until = time.monotonic() + max(error.after, 0.0) + random.uniform(most / 2, most)  # noqa: S311
-                    self._wait = self._until - time.monotonic()
                     self._store_pending(self._clock())
             else:
                 failures = 0
                 self._trouble("")
 
-    _until = 0.0
-
-    def _waited(self) -> bool:
-        self._wait = max(0.0, self._until - time.monotonic())
-        return not self._wait
+    def _left(self) -> float:
+        """Seconds until the next push may go."""
+        return max(0.0, self._until - time.monotonic())
 
     def _push_some(self, count: int = BATCH) -> None:
-        """One push: of the spool first, which is older. What the server takes for hopeless is tried one by one."""
+        """One push: of the spool first, which is older. Reports of a push that the server refuses go one by one."""
         with self._changed:
             spool = self._spool
             if spool is not None:
@@ -169,7 +164,7 @@ class ServerSink:
             files, texts = spool.oldest(count) if spool is not None else ([], [])
             held = self._pending[: count - len(texts)] if not spool or len(spool) == len(files) else []
             short = "" if texts else self._unchanged(held)
-            texts = [short] if short else texts + [waiting.text for waiting in held]
+            texts = [short] if short else texts + [unsent.text for unsent in held]
             lost = (spool.lost if spool is not None else 0) + self._lost
         if not texts:
             return
@@ -208,10 +203,10 @@ class ServerSink:
                 if spool is not None:
                     spool.forget_lost(reported)
             # Some may lie in the spool by now: they are sent once more, which changes nothing there.
-            self._pending = [waiting for waiting in self._pending if not any(waiting is sent for sent in held)]
+            self._pending = [unsent for unsent in self._pending if not any(unsent is sent for sent in held)]
 
     def _unchanged(self, held: List[_Unsent]) -> str:
-        """What stands for one report of which the server has all but figures, "" where it is to be sent whole."""
+        """The short form of one report of which the server has all but figures, "" where it is to be sent whole."""
         last = self._answered
         if last is None or len(held) != 1 or time.monotonic() >= last.until:
             return ""
@@ -257,9 +252,9 @@ class ServerSink:
             del self._pending[:-PENDING]
 
     def _take_over_deep(self) -> None:
-        """Send what a run of deep checks could not, and what a suite before a job found.
+        """Send what a run of deep checks could not send, and what a suite before a job found.
 
-        While another process is at it, at the next report.
+        While another process uses the folder, the next report tries again.
         """
         try:
             if self._spool is not None:
@@ -282,7 +277,7 @@ class ServerSink:
 
 
 def _gist(report: Report) -> object:
-    """What a report says, figures aside."""
+    """What a report says without its figures."""
     return report.boot_id, frozenset(
         (
             result.check, result.outcome.target, result.outcome.reason, result.verdict, result.outcome.action,

@@ -37,7 +37,7 @@ CLOSING_TIMEOUT = 5.0
 class SinkHandle:
     """The agent's side of one sink. `state` says how the node is, as bytes of JSON, whenever it is asked.
 
-    Sinks of one list `together` share a process: those of them that have none when one starts are started with it.
+    Sinks of one list `together` share a process: when one starts, those of them that have no process start with it.
     """
 
     def __init__(
@@ -65,12 +65,12 @@ class SinkHandle:
         self._stale = wants_state
         self._out = self._in = -1
         self._buffer = b""
-        self._said = bytearray()
+        self._received = bytearray()
         self._backoff = BACKOFF[0]
         self._failures = 0  # in a row, without a message from it in between
         self._began = 0.0
         self._closing = False
-        self._asked = False  # whether it has said what stood before us: until then it is sent nothing
+        self._asked = False  # whether it has reported the faults that stood before: until then it is sent nothing
 
     @property
     def dead(self) -> str:
@@ -84,29 +84,29 @@ class SinkHandle:
     def start(self) -> None:
         """Start the sink's process. Called while this process has one thread, as it always has."""
         if self.pid:
-            return  # another that it shares its process with was sooner
-        handles = [one for one in self._together if not one.pid]
+            return  # a sink that it shares its process with has started it
+        handles = [handle for handle in self._together if not handle.pid]
         sys.stdout.flush()
         sys.stderr.flush()
 
         def child(*pipes: Pipe) -> None:
             ends = [(down[0], up[1]) for down, up in zip(pipes[::2], pipes[1::2])]
             become_child([end for pair in ends for end in pair])
-            run_all([SinkProcess(one.make, *pair) for one, pair in zip(handles, ends)])
+            run_all([SinkProcess(handle.make, *pair) for handle, pair in zip(handles, ends)])
 
         try:
             pid, pipes = fork(child, pipes=2 * len(handles))
         except OSError as error:
             self._gone(f"cannot be started: {error.strerror}")
             return
-        for one, down, up in zip(handles, pipes[::2], pipes[1::2]):
+        for handle, down, up in zip(handles, pipes[::2], pipes[1::2]):
             os.close(down[0])
             os.close(up[1])
-            one._started(pid, down[1], up[0])
+            handle._started(pid, down[1], up[0])
 
         def ended(status: int) -> None:
-            for one in handles:
-                one._ended(pid, status)
+            for handle in handles:
+                handle._ended(pid, status)
 
         self.loop.child(pid, ended)
 
@@ -115,7 +115,7 @@ class SinkHandle:
         os.set_blocking(reading, False)
         self.pid, self._out, self._in = pid, writing, reading
         self._began = self.loop.clock()
-        self._buffer, self._said = b"", bytearray()
+        self._buffer, self._received = b"", bytearray()
         self._stale, self._asked = self.wants_state, False
         self.problem = "starting"
         self.loop.watch(reading, lambda _events: self._listen(), READ)
@@ -164,33 +164,32 @@ class SinkHandle:
         if not data:
             self.loop.forget(self._in)
             return
-        self._said += data
-        while b"\n" in self._said:
-            line, _, rest = bytes(self._said).partition(b"\n")
-            self._said = bytearray(rest)
+        self._received += data
+        *lines, self._received = self._received.split(b"\n")
+        for line in lines:
             self._take_message(json.loads(line))
 
-    def _take_message(self, said: Dict[str, Any]) -> None:
-        if "log" in said:
-            self.log(f"{self.name}: {said['log']}")
-        if "problem" in said:
-            self.problem = str(said["problem"])
+    def _take_message(self, message: Dict[str, Any]) -> None:
+        if "log" in message:
+            self.log(f"{self.name}: {message['log']}")
+        if "problem" in message:
+            self.problem = str(message["problem"])
             if not self.problem:
                 self._backoff = BACKOFF[0]
-        if "standing" in said:
+        if "standing" in message:
             self._failures = 0
             if self.standing:
-                self.standing(self.name, [Standing(*one) for one in said["standing"]])
+                self.standing(self.name, [Standing(*fault) for fault in message["standing"]])
             self._asked = True
             self._write()
-        if "ended" in said and not self._closing:
+        if "ended" in message and not self._closing:
             self._ended(self.pid, FAILED << 8)
 
     def _ended(self, pid: int, status: int) -> None:
+        if pid == self.pid:
+            self._listen()  # what it wrote last; it may have said there that it ends
         if pid != self.pid:
             return
-        if self._in in self.loop._readers:
-            self._listen()
         for fd in (self._in, self._out):
             self.loop.forget(fd)
             os.close(fd)
@@ -204,18 +203,18 @@ class SinkHandle:
         self._failures += 1
         if self._began and self.loop.clock() - self._began > BACKOFF[1]:
             self._backoff = BACKOFF[0]
-        before = self.problem.partition(" (")[0]  # what it said last; not what was said of the tries before
+        before = self.problem.partition(" (")[0]  # its last message, without those of the tries before
         self.problem = f"{problem}{f' ({before})' if before and before != problem else ''}"
         self.log(f"{self.name}: {self.problem}; tried again in {self._backoff:.0f} s")
         self.loop.after(self._backoff, self.start)
         self._backoff = min(self._backoff * 2, BACKOFF[1])
 
     def close(self) -> None:
-        """Let it deliver what was sent and end. `wait` takes it in."""
+        """Let it deliver what was sent and end. `wait` reaps it."""
         self._closing = True
         if self._out >= 0:
             self._write()
-            if self._buffer:  # what did not go in one piece goes now, or not at all
+            if self._buffer:  # the rest of a message goes now, or not at all
                 ready = select.poll()
                 ready.register(self._out, WRITE)
                 until = time.monotonic() + 1.0

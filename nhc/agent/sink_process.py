@@ -54,14 +54,15 @@ class SinkProcess:
         self.over = False
         self.problem: Optional[str] = None
 
-    def say(self, **words: Any) -> None:
+    def say(self, **message: Any) -> None:
+        """Send the agent a message."""
         try:
-            os.write(self.writing, json.dumps(words).encode() + b"\n")
+            os.write(self.writing, json.dumps(message).encode() + b"\n")
         except OSError:
             self.over = True
 
     def run(self) -> None:
-        """Until the agent closes the pipe. What breaks the sink is said and raised."""
+        """Until the agent closes the pipe. An exception of the sink is reported to the agent, and raised."""
         try:
             self._run()
         except Exception as error:
@@ -81,12 +82,12 @@ class SinkProcess:
                 self._trouble(_error_text(error))
                 self._take(wait)
                 wait = min(wait * 2, RETRY[1])
-        self.say(standing=[list(one) for one in standing or ()])
+        self.say(standing=[list(fault) for fault in standing or ()])
         wait = 0.0
         problem = getattr(sink, "problem", None)  # of a sink that writes in its own time (nhc.ports.sinks.BufferedSink)
         while not self.over or (self.new and not wait):
             if wait or problem is None:
-                self._take(wait if wait else None)
+                self._take(wait or None)
             else:
                 self._take(LOOK, until_new=True)
             if not self.new:
@@ -123,7 +124,7 @@ class SinkProcess:
             self.say(problem=printable(problem, 500))
 
     def _take(self, wait: Optional[float], until_new: bool = False) -> None:
-        """Take in what there is; with `wait` for that long (or `until_new`), without it until there is something."""
+        """Take in what has come: with `wait` for that long (or `until_new`), without it until something comes."""
         poll = select.poll()
         poll.register(self.reading, READ)
         until = None if wait is None else time.monotonic() + wait
@@ -152,14 +153,14 @@ class SinkProcess:
         end = 2 * size + head + body
         if len(self.buffer) < end:
             return False
-        said = json.loads(bytes(self.buffer[size : size + head]))
-        for event in said["events"]:
+        message = json.loads(bytes(self.buffer[size : size + head]))
+        for event in message["events"]:
             if len(self.events) >= MOST_EVENTS:
                 self.events.popleft()
                 self.lost += 1
             self.events.append(event)
-        self.lost += said["lost"] - self.lost_before
-        self.lost_before = said["lost"]
+        self.lost += message["lost"] - self.lost_before
+        self.lost_before = message["lost"]
         if body:
             state = json.loads(bytes(self.buffer[2 * size + head : end]))
             self.report = from_dict(state["report"])
@@ -171,7 +172,7 @@ class SinkProcess:
         return True
 
     def run_beside_others(self) -> None:
-        """`run` in a thread; its end is said."""
+        """`run` in a thread; the agent gets a message of its end."""
         with contextlib.suppress(Exception):
             self.run()
         self.say(ended=True)
@@ -184,7 +185,7 @@ def run_all(sinks: Sequence[SinkProcess]) -> None:
     if len(sinks) == 1:
         sinks[0].run()
         return
-    threads = [threading.Thread(target=one.run_beside_others, name=f"sink-{place}") for place, one in enumerate(sinks)]
+    threads = [threading.Thread(target=sink.run_beside_others, name=f"sink-{n}") for n, sink in enumerate(sinks)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -192,5 +193,5 @@ def run_all(sinks: Sequence[SinkProcess]) -> None:
 
 
 def _error_text(error: BaseException) -> str:
-    """An adapter says it in its own words; of other errors the kind is named too."""
+    """An adapter's own text; of another error its type as well."""
     return str(error) if isinstance(error, AdapterError) else f"{type(error).__name__}: {error}"

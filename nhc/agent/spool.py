@@ -33,13 +33,15 @@ class Spool:
         self.directory, self.size, self.age = directory, size, age
         os.makedirs(directory, mode=0o700, exist_ok=True)
         self._files: List[Kept] = []
+        self._number = 0
         for name in sorted(os.listdir(directory)):
             path = f"{directory}/{name}"
+            stamp, _, number = name.removesuffix(SUFFIX).partition("-")
             if name.endswith(".tmp"):
                 os.unlink(path)
-            elif name.endswith(SUFFIX) and name.partition("-")[0].isdigit():
-                self._files.append(Kept(name, os.stat(path).st_size, int(name.partition("-")[0]) / 1000))
-        self._number = max((int(one.name.partition("-")[2][: -len(SUFFIX)]) for one in self._files), default=0)
+            elif name.endswith(SUFFIX) and stamp.isdecimal() and number.isdecimal():
+                self._files.append(Kept(name, os.stat(path).st_size, int(stamp) / 1000))
+                self._number = max(self._number, int(number))
         self.lost = self._read_lost()
         """Reports dropped and not yet reported to the server."""
 
@@ -47,7 +49,7 @@ class Spool:
         return len(self._files)
 
     def add(self, text: str, now: float) -> None:
-        """Keep one report; what is too old or too much goes first. Raises OSError: nothing of it is kept then."""
+        """Keep one report, and drop what is then too old or too much. Raises OSError: nothing of it is kept then."""
         data = zlib.compress(text.encode(), 6)
         self._number += 1
         name = f"{max(0, int(now * 1000)):015d}-{self._number:09d}{SUFFIX}"
@@ -57,15 +59,15 @@ class Spool:
         self.trim(now)
 
     def trim(self, now: float) -> None:
-        """Drop what is older than may be, or stamped by a clock that was wrong, and the oldest of what is too much."""
-        drop = [one for one in self._files if now - one.at > self.age]
-        rest = self._files[len(drop) :] if drop else self._files
-        total = sum(one.size for one in rest)
-        for one in rest[:-1]:
+        """Drop reports that are too old, or stamped by a clock that was wrong; then the oldest beyond the size."""
+        drop = [file for file in self._files if now - file.at > self.age]
+        rest = self._files[len(drop) :]
+        total = sum(file.size for file in rest)
+        for file in rest[:-1]:
             if total <= self.size:
                 break
-            drop.append(one)
-            total -= one.size
+            drop.append(file)
+            total -= file.size
         if drop:
             self.count_lost(len(drop))
             self.remove(drop)
@@ -74,29 +76,29 @@ class Spool:
         """The first so many reports; a damaged one is dropped and counted."""
         files: List[Kept] = []
         texts: List[str] = []
-        for one in self._files[:count]:
+        for file in self._files[:count]:
             try:
                 unpacker = zlib.decompressobj()
-                text = unpacker.decompress(read_bytes(f"{self.directory}/{one.name}"), LARGEST).decode()
+                text = unpacker.decompress(read_bytes(f"{self.directory}/{file.name}"), LARGEST).decode()
                 if not unpacker.eof or not text.startswith("{"):
                     raise ValueError("cut")
             except (OSError, ValueError, zlib.error):
                 self.count_lost(1)
-                self.remove([one])
+                self.remove([file])
                 continue
-            files.append(one)
+            files.append(file)
             texts.append(text)
         return files, texts
 
     def remove(self, files: List[Kept]) -> None:
         """Forget reports."""
-        gone = {one.name for one in files}
+        gone = {file.name for file in files}
         for name in gone:
             try:
                 os.unlink(f"{self.directory}/{name}")
             except OSError:
                 pass  # at worst it is sent once more, which changes nothing there
-        self._files = [one for one in self._files if one.name not in gone]
+        self._files = [file for file in self._files if file.name not in gone]
 
     def count_lost(self, count: int) -> None:
         """So many reports are lost."""

@@ -12,7 +12,7 @@ from nhc.host import Host
 from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from typing import List, Optional, Tuple
+    from typing import Iterable, List, Optional, Tuple
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 TAIL = 64 << 20
@@ -44,20 +44,22 @@ def boot_time(host: Host) -> float:
 def read_kmsg(host: Host, after: Optional[int]) -> Batch:
     """What /dev/kmsg holds after record number `after`, all of it for None. Raises OSError."""
     raws = host.system.kernel_log(-1 if after is None else after)
-    began = boot_time(host)
-    records: List[Record] = []
+    records = ring_records(host, raws)
     lost, last = 0, after
-    for raw in raws:
-        record = parse_record(raw)
-        if record is None:
-            continue
+    for record in records:
         if last is not None and record.number > last + 1:
             lost += record.number - last - 1
         elif last is None and record.number > 0:
             lost += record.number  # the ring had wrapped before the first read of this boot
         last = record.number
-        records.append(record._replace(when=began + (record.since_boot or 0.0)))
     return Batch(records, last, lost)
+
+
+def ring_records(host: Host, raws: Iterable[str]) -> List[Record]:
+    """The records of /dev/kmsg in these texts, each with its Unix time; a text in another form is left out."""
+    began = boot_time(host)
+    parsed = (parse_record(raw) for raw in raws)
+    return [record._replace(when=began + (record.since_boot or 0.0)) for record in parsed if record is not None]
 
 
 def read_file(host: Host, path: str, cursor: object, keep_all: bool = False) -> Batch:

@@ -1,9 +1,11 @@
+import os
 import socket
 
 import pytest
 
 from nhc.agent.event_loop import Loop
 from nhc.agent.kmsg_follower import ALIKE, Follower
+from nhc.host import Host
 from nhc.kernlog.read import followed, read_log
 from nhc.kernlog.source import STORE, LogSource
 from nhc.state.store import State
@@ -177,3 +179,45 @@ def test_a_store_that_lacks_lines_from_before_the_follower_is_brought_up_to_date
     assert log.follower.hand_over() is None
     log.check()
     assert log.follower.hand_over() == (1, 0)
+
+
+@pytest.fixture
+def ring(tmp_path):
+    """A FIFO in the place of /dev/kmsg, with a descriptor that keeps it open for writing."""
+    path = tmp_path / "dev" / "kmsg"
+    path.parent.mkdir()
+
+    def make():
+        os.mkfifo(path)
+        return os.open(path, os.O_RDWR)
+
+    def end(writer):
+        path.unlink()
+        os.close(writer)
+
+    return make, end
+
+
+def test_a_log_that_failed_is_opened_again_unless_it_is_not_to_be_followed_any_more(ring, tmp_path):
+    make, end = ring
+    now, starts = [0.0], []
+    loop = Loop(clock=lambda: now[0])
+    follower = Follower(loop, Host(str(tmp_path)), State(str(tmp_path / "s")), lambda: starts.append(now[0]), str)
+
+    def turn():
+        now[0] += 5.0
+        loop.once(0.0)
+        return follower.live
+
+    writer = make()
+    assert follower.start()
+    end(writer)
+    assert [turn(), turn(), turn()] == [False, False, False]
+    writer = make()
+    assert turn()
+    assert starts == [20.0]
+    end(writer)
+    loop.once(0.0)
+    follower.close()
+    os.close(make())
+    assert not turn()

@@ -88,7 +88,7 @@ class Heard:
         self.reader.read([Record(line) for line in lines])
 
     def standing(self):
-        (entry,) = self.conditions.shown()
+        (entry,) = self.conditions.standing.values()
         return entry["status"], entry["reason"], entry["message"]
 
 

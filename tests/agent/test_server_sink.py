@@ -246,6 +246,7 @@ def test_a_spool_with_rubbish_in_it_gives_what_is_whole(tmp_path):
     (tmp_path / names[1]).write_bytes(b"damaged")
     (tmp_path / "000-1.report.tmp").write_bytes(b"half")
     (tmp_path / "notes.txt").write_text("a person's")
+    (tmp_path / "2026-november.report").write_text("a person's as well")
     again = Spool(str(tmp_path), 1 << 20, 1000.0)
     assert again.oldest(10)[1] == ['{"n": 0}', '{"n": 2}']
     assert again.lost == 1

@@ -341,3 +341,15 @@ def test_sinks_whose_process_dies_share_the_next(shared, sink):
     sink.until(lambda: left.pid and not left.problem and not right.problem)
     assert left.pid == right.pid
     assert (left.restarts, right.restarts) == (1, 1)
+
+
+def test_a_message_of_its_end_that_is_read_when_the_process_is_reaped_ends_a_sink_once(shared, sink, tmp_path):
+    left, right = shared
+    sink.until(lambda: not left.problem and not right.problem)
+    for handle in shared:
+        (tmp_path / handle.name / "order").write_text("break")
+        handle.publish([{"event": "e", "n": 1}])
+    os.waitid(os.P_PID, left.pid, os.WEXITED | os.WNOWAIT)
+    sink.loop.reap()
+    assert [line for line in sink.logged if "a bug" in line] == []
+    assert (left.restarts, right.restarts) == (1, 1)

@@ -218,7 +218,7 @@ STORES = ["kernel-log", "kernel-log-acks", "agent", "report-agent", "report-prol
 @pytest.mark.parametrize("value", [5, "text", [5], [[1, 2, 3]], {"a": 5}, {"a": {"b": None}}, {"a": [5]}, None, 1e308],
                          ids=repr)  # fmt: skip
 def test_files_of_the_wrong_shape_stop_no_check_and_no_agent(tmp_path, value):
-    from nhc.agent.acks import end_findings
+    from nhc.agent.kernel_findings import end_findings
     from nhc.agent.sockets import ask
     from nhc.cli.ack import standing
     from nhc.host import Host
