@@ -85,7 +85,7 @@ def serve(server: ServerSettings, settings: StoreSettings, stop: Optional[StopSi
 
     store = opened(settings)
     try:
-        serving.serve(server, store, settings.pace, settings.pruning(), stop)
+        serving.serve(server, store, settings.pace, settings.prune, stop)
     finally:
         store.close()
 

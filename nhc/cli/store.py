@@ -222,14 +222,16 @@ def prune(path: str, url: str, apply: bool, evidence: str) -> None:
 
         store, now = opened(settings, create=False), time.time()
         with_files = bool(directory) and os.path.isdir(directory)
-        counts = due(store, settings.keep, now)
+        counts = due(store, settings.prune.keep, now)
         if not with_files and counts.pop("evidence", 0):
             where = f"{directory} is no directory here" if directory else "no remedy.toml here names this store"
             print(f"evidence: left, {printable(where)}: nhc remedy run prunes it, or --evidence DIR", file=sys.stderr)
         if not apply:
             print("would go: " + _counted(counts.items()))
             return EXIT_HEALTHY
-        done = delete(store, settings.keep, now, segments=settings.segments, by=who(), with_evidence=with_files)
+        done = delete(
+            store, settings.prune.keep, now, segments=settings.prune.segments, by=who(), with_evidence=with_files
+        )
         print("gone: " + _counted(done.rows.items()))
         if with_files and done.files:
             print(f"evidence: {evidence_files.delete(directory, done.files, now)} files deleted in {directory}")

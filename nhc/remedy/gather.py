@@ -162,9 +162,7 @@ class Gatherer:
         with self.store.read() as connection:
             lost = evidence.unnamed(connection, [name for name in old if "." not in name])
         half = [name for name in old if "." in name]
-        return evidence_files.delete(self.directory, lost, now) + evidence_files.delete_half_written(
-            self.directory, half, now
-        )
+        return evidence_files.delete(self.directory, [*lost, *half], now)
 
     def delete(self, gone: Sequence[str]) -> None:
         """Delete the files of evidence that no row names any more."""

@@ -33,7 +33,7 @@ class RemedyRounds:
         self.site, self.publish, self.apply, self.once = site, publish, apply, once
         self.totals = metrics.Totals()
         self.last: Optional[RemedyRound] = None
-        keep = store_settings.load(url=site.settings.store).pruning()
+        keep = store_settings.load(url=site.settings.store).prune
         self.pruner = Pruner(site.store, keep, "nhc remedy", log=log, forget=site.gatherer.delete)
         self.expired = 0.0
 

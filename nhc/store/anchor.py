@@ -61,7 +61,7 @@ class Anchor:
                 else:
                     os.close(self._open())
             except OSError as error:
-                self.problem = self._said(error)
+                self.problem = self._problem_of(error)
                 raise StoreError(f"{self.problem}: nothing was written") from None
             self.problem = ""
 
@@ -71,7 +71,7 @@ class Anchor:
             try:
                 self._append(head)
             except OSError as error:
-                self._owed, self.problem = head, self._said(error)
+                self._owed, self.problem = head, self._problem_of(error)
         if self.syslog:
             import syslog
 
@@ -88,7 +88,7 @@ class Anchor:
                 elif words:
                     yield Anchored(number, "", 0, "")
 
-    def _said(self, error: OSError) -> str:
+    def _problem_of(self, error: OSError) -> str:
         return f"the audit's anchor {self.path}: {error.strerror or error}"
 
     def _open(self) -> int:

@@ -16,9 +16,9 @@ from sqlalchemy.engine import Connection
 
 from nhc.model import printable
 from nhc.store import audit
-from nhc.store.episodes import BATCH, MESSAGE_LIMIT, REPAIR, Episode
+from nhc.store.episodes import MESSAGE_LIMIT, REPAIR, Episode
 from nhc.store.errors import Conflict
-from nhc.store.schema import approvals, attempts, episodes
+from nhc.store.schema import approvals, attempts, batches, episodes
 
 
 class AttemptState(str, Enum):
@@ -75,39 +75,11 @@ class Approval(NamedTuple):
     reason: str
 
 
-def write_attempt(
-    connection: Connection,
-    episode: Episode,
-    *,
-    rung: str,
-    repairer: str,
-    key: str,
-    now: float,
-    by: str,
-    device: str = "",
-    before: str = "{}",
-) -> Attempt:
-    """Write down that a call is about to be sent; commit before sending. Numbers count from 1 within an episode.
-
-    Raises Conflict where the episode has an attempt that has not ended: one at a time.
-    """
-    rows = standing(connection, [episode.id]).get(episode.id, [])
-    unfinished = [row.number for row in rows if row.state != AttemptState.ENDED.value]
-    if unfinished:
-        raise Conflict(f"episode {episode.id} of {episode.node}: attempt {unfinished[0]} has not ended")
-    attempt = next_attempt(
-        episode, rows, rung=rung, repairer=repairer, key=key, now=now, device=device, before=before
-    )  # fmt: skip
-    (written,) = insert_all(connection, [attempt])
-    record_written(connection, written, now, by)
-    return written
-
-
 def next_attempt(
     episode: Episode, earlier: Sequence[Attempt], *, rung: str, repairer: str, key: str, now: float, device: str,
     before: str,
 ) -> Attempt:  # fmt: skip
-    """The attempt that follows an episode's earlier ones; `insert_all` gives it its number in the table."""
+    """The attempt that follows an episode's `earlier` ones, numbered from 1; `insert_all` gives it its id."""
     number = max((one.number for one in earlier), default=0) + 1
     return Attempt(
         0, episode.id, number, episode.node, rung, device, repairer, key, AttemptState.WRITTEN.value, "", "", "",
@@ -116,7 +88,9 @@ def next_attempt(
 
 
 def insert_all(connection: Connection, new: Sequence[Attempt]) -> List[Attempt]:
-    """Insert attempts with one statement; `record_written` is to follow for each, in the same transaction."""
+    """Write down that calls are about to be sent, with one statement; commit before sending. `record_written` is to
+    follow for each, in the same transaction.
+    """
     if not new:
         return []
     values = [{name: value for name, value in one._asdict().items() if name != "id"} for one in new]
@@ -222,12 +196,6 @@ def attempts_of_open(connection: Connection) -> List[Attempt]:
     return sorted((Attempt._make(row) for row in found), key=lambda one: one.id)
 
 
-def unfinished(connection: Connection) -> List[Attempt]:
-    """Every attempt that has not ended: what a restart has to look after first."""
-    asked = sa.select(attempts).where(attempts.c.state != AttemptState.ENDED.value).order_by(attempts.c.id)
-    return [Attempt._make(row) for row in connection.execute(asked)]
-
-
 def decide(
     connection: Connection,
     episode: Episode,
@@ -240,7 +208,7 @@ def decide(
     decision: str,
     now: float,
     reason: str = "",
-) -> Approval:
+) -> None:
     """Write down what a person decided of an attempt: `approved` or `refused`, once for each time that it is asked.
 
     What the same person decided of an earlier question stays in the audit log alone. Raises Conflict where the question
@@ -262,23 +230,20 @@ def decide(
     connection.execute(sa.insert(approvals).values(values))
     recorded = {"number": number, "rung": rung, "evidence": evidence_digest, "reason": values["reason"]}
     audit.append(connection, now, by, f"approval.{decision}", node=episode.node, episode=episode.id, detail=recorded)
-    return Approval._make(connection.execute(sa.select(approvals).where(same)).one())
 
 
-def decisions(connection: Connection, episode: int, number: Optional[int] = None) -> List[Approval]:
-    """What persons decided of an episode, or of one of its attempts, in their order."""
-    found = decisions_of(connection, [episode]).get(episode, [])
-    return [one for one in found if number is None or one.attempt_number == number]
+def decisions(connection: Connection, episode: int) -> List[Approval]:
+    """What persons decided of an episode, in their order."""
+    return decisions_of(connection, [episode]).get(episode, [])
 
 
 def decisions_of(connection: Connection, episodes: Sequence[int]) -> Dict[int, List[Approval]]:
     """The same of several episodes, by their numbers."""
-    found: Dict[int, List[Approval]] = {}
-    for begin in range(0, len(episodes), BATCH):
-        some = {"episodes": list(episodes[begin : begin + BATCH])}
-        for row in connection.execute(_DECISIONS, some):
-            found.setdefault(row.episode, []).append(Approval._make(row))
-    return found
+    decided: Dict[int, List[Approval]] = {}
+    for numbers in batches(episodes):
+        for row in connection.execute(_DECISIONS, {"episodes": numbers}):
+            decided.setdefault(row.episode, []).append(Approval._make(row))
+    return decided
 
 
 def _change(connection: Connection, attempt: Attempt, after: Attempt) -> None:

@@ -49,7 +49,7 @@ class Store:
         self.engine, self.name, self.anchor = engine, name, anchor
         self.id = ""
         self.stands_in: Optional[str] = None
-        """Where it is kept, if it is an empty store in place of one that is not there yet."""
+        """Where it is kept, if it is an empty store in place of one that is not there yet; deleted by `close`."""
 
     def identify(self, store: str) -> None:
         """Its own name for itself, which the anchor of its audit log bears as well."""

@@ -16,9 +16,8 @@ from nhc.model import Report, Verdict, printable
 from nhc.store.deep_tables import deep_results, sweep_tests, sweeps
 from nhc.store.episodes import MESSAGE_LIMIT
 from nhc.store.errors import Conflict
+from nhc.store.schema import batches
 
-CHUNK = 500
-"""Rows of one statement: SQLite takes 32766 parameters."""
 PLANNED, RUNNING, MEASURED = "planned", "running", "measured"
 """The states of a test before its result; afterwards its state is what was seen: good, bad or unknown.
 
@@ -176,10 +175,11 @@ def last_conclusive(
         telling = telling.where(deep_results.c.suite.in_(list(suites)))
     if since:
         telling = telling.where(deep_results.c.at >= since)
-    names = None if nodes is None else sorted(set(nodes))
-    for at in range(0, 1 if names is None else len(names), CHUNK):
-        some = telling if names is None else telling.where(deep_results.c.node.in_(names[at : at + CHUNK]))
-        inner = some.subquery()
+    chosen = [telling] if nodes is None else [
+        telling.where(deep_results.c.node.in_(names)) for names in batches(sorted(set(nodes)))
+    ]  # fmt: skip
+    for query in chosen:
+        inner = query.subquery()
         newest = sa.func.row_number().over(
             partition_by=(inner.c.node, inner.c.suite), order_by=inner.c.at.desc()
         )  # fmt: skip
@@ -228,11 +228,7 @@ def since(connection: Connection, then: float) -> List[DeepResult]:
 def begin_sweep(connection: Connection, plan: str, *, launcher: str, by: str, now: float) -> StoredSweep:
     """A new sweep, open."""
     values = {"state": OPEN, "by": by, "launcher": launcher, "began": now, "updated": now, "plan": plan}
-    made = connection.execute(sa.insert(sweeps).values(values).returning(sweeps.c.id)).one()
-    found = sweep(connection, made.id)
-    if found is None:
-        raise Conflict(f"sweep {made.id} is gone")
-    return found
+    return StoredSweep._make(connection.execute(sa.insert(sweeps).values(values).returning(sweeps)).one())
 
 
 def sweep(connection: Connection, number: int) -> Optional[StoredSweep]:
@@ -272,8 +268,8 @@ def ask_to_stop(connection: Connection, number: int, why: str, now: float) -> No
 
 def plan_tests(connection: Connection, tests: Sequence[SweepTest]) -> None:
     """Write down a round's tests, before one of them is launched."""
-    for at in range(0, len(tests), CHUNK):
-        connection.execute(sa.insert(sweep_tests), [test._asdict() for test in tests[at : at + CHUNK]])
+    if tests:
+        connection.execute(sa.insert(sweep_tests), [test._asdict() for test in tests])
 
 
 def tests_of(connection: Connection, number: int) -> List[SweepTest]:

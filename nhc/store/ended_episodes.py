@@ -7,8 +7,8 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from nhc.store.episodes import BATCH, REPAIR, Episode
-from nhc.store.schema import LEFT, episodes
+from nhc.store.episodes import REPAIR, Episode
+from nhc.store.schema import LEFT, batches, episodes
 
 
 class EndedEpisode(NamedTuple):
@@ -33,12 +33,11 @@ def since(connection: Connection, at: float) -> List[EndedEpisode]:
 
 def details(connection: Connection, numbers: Sequence[int]) -> Dict[int, str]:
     """The details of episodes, by their numbers."""
-    found: Dict[int, str] = {}
-    for begin in range(0, len(numbers), BATCH):
-        some = episodes.c.id.in_(numbers[begin : begin + BATCH])
-        rows = connection.execute(sa.select(episodes.c.id, episodes.c.detail).where(some))
-        found.update({row.id: row.detail for row in rows})
-    return found
+    texts: Dict[int, str] = {}
+    for batch in batches(numbers):
+        rows = connection.execute(sa.select(episodes.c.id, episodes.c.detail).where(episodes.c.id.in_(batch)))
+        texts.update({row.id: row.detail for row in rows})
+    return texts
 
 
 def outcomes(connection: Connection, since: float) -> Dict[str, int]:
@@ -64,7 +63,7 @@ def left_to_persons(connection: Connection) -> List[Episode]:
 
 
 def repeated(connection: Connection, since: float, limit: int) -> List[Tuple[str, int]]:
-    """The nodes that had more than one, with how many, the most first."""
+    """The nodes of which more than one repair has ended, with how many, the most first."""
     # By an expression: by the column itself, SQLite reads the episodes of all time in the order of their nodes.
     node, count = episodes.c.node.concat(""), sa.func.count()
     asked = sa.select(node, count).where(REPAIR, episodes.c.ended >= since).group_by(node).having(count > 1)

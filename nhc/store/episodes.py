@@ -7,20 +7,17 @@ episode: the second gets a Conflict, reads again and decides again.
 
 from __future__ import annotations
 
-from typing import List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Union
+from typing import List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 
 from nhc.model import printable
 from nhc.store import audit
 from nhc.store.errors import Conflict
-from nhc.store.schema import episodes, insert_into
+from nhc.store.schema import batches, episodes, insert_into
 
 MESSAGE_LIMIT = 4000
-BATCH = 500
-"""Rows that one statement names: SQLite before 3.32 takes 999 values."""
 REPAIR = episodes.c.train.is_(None)
 """What an episode is that is no maintenance."""
 
@@ -31,7 +28,7 @@ AWAITING = "awaiting-approval"
 
 
 class Episode(NamedTuple):
-    """One row. `due` is when it has to be looked at next; `detail` is JSON that only the remedy loop reads.
+    """One row. `detail` is JSON that only the remedy loop reads; nothing sets `due` any more.
 
     `train` is None for the repair of a fault; maintenance has its train's number, and the wave that the node is in.
     """
@@ -70,6 +67,7 @@ class OpeningEpisode(NamedTuple):
     state: str
     detail: str = "{}"
     because: Mapping[str, object] = {}
+    rung: str = ""
 
 
 class EpisodeChange(NamedTuple):
@@ -84,32 +82,25 @@ def open_episodes(connection: Connection, opening: Sequence[OpeningEpisode], *, 
     """Open episodes with one statement; those that were opened now. One that is open stays as it is."""
     values = [
         {"node": one.node, "cause": printable(one.cause, MESSAGE_LIMIT), "action": one.action, "state": one.state,
-         "opened": now, "updated": now, "detail": one.detail}
+         "rung": one.rung, "opened": now, "updated": now, "detail": one.detail}
         for one in opening
     ]  # fmt: skip
     if not values:
         return []
-    rows = connection.execute(_unless_open(connection).returning(episodes), values)
-    found = {(row.node, row.cause): Episode._make(row) for row in rows}
+    unless_open = insert_into(connection, episodes).on_conflict_do_nothing(
+        index_elements=["node", "cause"], index_where=episodes.c.ended.is_(None)
+    )
+    rows = connection.execute(unless_open.returning(episodes), values)
+    new = {(row.node, row.cause): Episode._make(row) for row in rows}
     opened = []
     with audit.together(connection):
         for one, value in zip(opening, values):
-            row = found.pop((one.node, str(value["cause"])), None)
+            row = new.pop((one.node, str(value["cause"])), None)
             if row is not None:
-                _record_opening(connection, row, one.because, now, by)
+                recorded = {"cause": row.cause, "action": row.action, "state": row.state, **one.because}
+                audit.append(connection, now, by, "episode.opened", node=row.node, episode=row.id, detail=recorded)
                 opened.append(row)
     return opened
-
-
-def _unless_open(connection: Connection) -> Union[postgresql.Insert, sqlite.Insert]:
-    return insert_into(connection, episodes).on_conflict_do_nothing(
-        index_elements=["node", "cause"], index_where=episodes.c.ended.is_(None)
-    )
-
-
-def _record_opening(connection: Connection, row: Episode, because: Mapping[str, object], now: float, by: str) -> None:
-    recorded = {"cause": row.cause, "action": row.action, "state": row.state, **because}
-    audit.append(connection, now, by, "episode.opened", node=row.node, episode=row.id, detail=recorded)
 
 
 def open_episode(
@@ -122,32 +113,25 @@ def open_episode(
     now: float,
     by: str,
     rung: str = "",
-    due: Optional[float] = None,
     detail: str = "{}",
-    because: Optional[Mapping[str, object]] = None,
+    because: Mapping[str, object] = {},
 ) -> Tuple[Episode, bool]:
     """The open episode of a node and cause, and whether it was opened now; one that is open stays as it is."""
-    cause = printable(cause, MESSAGE_LIMIT)
-    values = {
-        "node": node, "cause": cause, "action": action, "state": state, "rung": rung, "opened": now, "updated": now,
-        "due": due, "detail": detail,
-    }  # fmt: skip
-    row = connection.execute(_unless_open(connection).returning(episodes), values).first()
-    if row is None:
-        standing = sa.and_(episodes.c.node == node, episodes.c.cause == cause, episodes.c.ended.is_(None))
-        found = connection.execute(sa.select(episodes).where(standing)).first()
-        if found is None:  # it ended in between
-            raise Conflict(f"the episode of {node} ended at this moment")
-        return Episode._make(found), False
-    episode = Episode._make(row)
-    _record_opening(connection, episode, because or {}, now, by)
-    return episode, True
+    opening = OpeningEpisode(node, cause, action, state, detail, because, rung)
+    opened = open_episodes(connection, [opening], now=now, by=by)
+    if opened:
+        return opened[0], True
+    same = sa.and_(episodes.c.node == node, episodes.c.cause == printable(cause, MESSAGE_LIMIT))
+    row = connection.execute(sa.select(episodes).where(same, episodes.c.ended.is_(None))).first()
+    if row is None:  # it ended in between
+        raise Conflict(f"the episode of {node} ended at this moment")
+    return Episode._make(row), False
 
 
 def save_step(
     connection: Connection, episode: Episode, step: EpisodeStep, *, now: float, **changes: Optional[str | float]
 ) -> Episode:
-    """Change an episode (`state`, `rung`, `action`, `due`, `ended`, `outcome`, `detail`) and write the step down.
+    """Change an episode (`state`, `rung`, `action`, `ended`, `outcome`, `detail`) and write the step down.
 
     Raises Conflict where somebody else changed it since it was read.
     """
@@ -170,18 +154,18 @@ def change_all(connection: Connection, changes: Sequence[EpisodeChange], now: fl
     """Change episodes with one statement; they as they are after it. `lock_as_read` has locked them, and `record` is to
     follow for each in the same transaction.
     """
-    found = []
+    changed = []
     for change in changes:
-        strange = set(change.changes) - {"state", "rung", "action", "due", "ended", "outcome", "detail"}
+        strange = set(change.changes) - {"state", "rung", "action", "ended", "outcome", "detail"}
         if strange:
             raise TypeError(f"an episode has no {', '.join(sorted(strange))} to change")
         before = change.episode
-        found.append(before._replace(**change.changes, updated=now, version=before.version + 1))  # type: ignore[arg-type]
-    if found:
+        changed.append(before._replace(**change.changes, updated=now, version=before.version + 1))  # type: ignore[arg-type]
+    if changed:
         connection.execute(_UPDATE, [
-            {"number": after.id, **{f"new_{name}": getattr(after, name) for name in _CHANGED}} for after in found
+            {"number": after.id, **{f"new_{name}": getattr(after, name) for name in _CHANGED}} for after in changed
         ])  # fmt: skip
-    return found
+    return changed
 
 
 def record(connection: Connection, change: EpisodeChange, after: Episode, now: float) -> None:
@@ -196,7 +180,7 @@ def record(connection: Connection, change: EpisodeChange, after: Episode, now: f
     audit.append(connection, now, step.actor, step.what, node=before.node, episode=before.id, detail=recorded)
 
 
-_CHANGED = ("action", "state", "rung", "updated", "due", "ended", "outcome", "detail", "version")
+_CHANGED = ("action", "state", "rung", "updated", "ended", "outcome", "detail", "version")
 _UPDATE = (
     sa.update(episodes).where(episodes.c.id == sa.bindparam("number"))
     .values({name: sa.bindparam(f"new_{name}") for name in _CHANGED})
@@ -227,11 +211,10 @@ def list_episodes(
     *,
     node: str = "",
     is_open: Optional[bool] = None,
-    due_by: Optional[float] = None,
     ended_since: Optional[float] = None,
     limit: int = 0,
 ) -> List[Episode]:
-    """Episodes, the oldest first: of a node, open or ended ones, those due, those that ended since. `limit` 0 is all.
+    """Episodes, the oldest first: of a node, open or ended ones, those that ended since. `limit` 0 is all.
 
     With a limit it is the newest ones that are kept.
     """
@@ -240,8 +223,6 @@ def list_episodes(
         asked = asked.where(episodes.c.node == node)
     if is_open is not None:
         asked = asked.where(episodes.c.ended.is_(None) if is_open else episodes.c.ended.is_not(None))
-    if due_by is not None:
-        asked = asked.where(sa.or_(episodes.c.due.is_(None), episodes.c.due <= due_by))
     if ended_since is not None:
         asked = asked.where(episodes.c.ended >= ended_since)
     if limit:
@@ -255,12 +236,12 @@ def list_episodes(
 def newest_of(connection: Connection, nodes: Sequence[str], limit: int) -> List[Episode]:
     """The newest so many episodes of each of these nodes, the oldest first."""
     place = sa.func.row_number().over(partition_by=episodes.c.node, order_by=episodes.c.id.desc()).label("place")
-    found: List[Episode] = []
-    for begin in range(0, len(nodes), BATCH):
-        placed = sa.select(episodes, place).where(REPAIR, episodes.c.node.in_(nodes[begin : begin + BATCH])).subquery()
+    newest: List[Episode] = []
+    for names in batches(nodes):
+        placed = sa.select(episodes, place).where(REPAIR, episodes.c.node.in_(names)).subquery()
         asked = sa.select(*(placed.c[name] for name in Episode._fields)).where(placed.c.place <= limit)
-        found += [Episode._make(row) for row in connection.execute(asked.order_by(placed.c.id))]
-    return found
+        newest += [Episode._make(row) for row in connection.execute(asked.order_by(placed.c.id))]
+    return newest
 
 
 def by_need(connection: Connection, *, is_open: Optional[bool] = None, limit: int, offset: int = 0) -> List[Episode]:

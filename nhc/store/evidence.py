@@ -10,10 +10,7 @@ from sqlalchemy.engine import Connection
 from nhc.model import printable
 from nhc.store.database import Store
 from nhc.store.episodes import MESSAGE_LIMIT, Episode
-from nhc.store.schema import evidence
-
-CHUNK = 1000
-"""Rows of one statement: neither database takes any number of parameters."""
+from nhc.store.schema import BATCH, batches, evidence
 
 
 class StoredEvidence(NamedTuple):
@@ -78,18 +75,18 @@ def forget_expired(store: Store, now: float) -> Forgotten:
     count, files = 0, []
     while True:
         with store.write() as connection:
-            over = expired(connection, now, CHUNK)
+            over = expired(connection, now, BATCH)
             files += forget(connection, over) if over else []
         count += len(over)
-        if len(over) < CHUNK:
+        if len(over) < BATCH:
             return Forgotten(count, files)
 
 
 def unnamed(connection: Connection, digests: Sequence[str]) -> List[str]:
     """Those of these digests that no row names, in order."""
     named = set()
-    for at in range(0, len(digests), CHUNK):
-        asked = sa.select(evidence.c.sha256).where(evidence.c.sha256.in_(digests[at : at + CHUNK])).distinct()
+    for batch in batches(digests):
+        asked = sa.select(evidence.c.sha256).where(evidence.c.sha256.in_(batch)).distinct()
         named |= {str(row.sha256) for row in connection.execute(asked)}
     return sorted(set(digests) - named)
 

@@ -15,23 +15,22 @@ from typing import Iterable, Iterator, List
 FRESH = 3600.0
 """Seconds: the least that evidence.keep may be. So the file of an expired row is fresh only where its content was met
 again."""
-_DIGEST = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[0-9a-f]{64}(\.\d+\.\d+)?")
 """Of a file of evidence; with a process and a thread while it is written."""
 
 
-def delete(directory: str, digests: Iterable[str], now: float) -> int:
-    """Delete the files of these digests, which no row names any more; how many went.
+def delete(directory: str, names: Iterable[str], now: float) -> int:
+    """Delete files of evidence by their names: of digests that no row names any more, and half-written ones, which
+    never got their own name. How many went.
 
-    Only regular files, and only where their name says they are: what is no digest is never part of a path, and no
+    Only regular files, and only where their name says they are: what is no such name is never part of a path, and no
     symbolic link is followed out of the directory. What cannot be deleted is left.
     """
     gone = 0
-    for digest in digests:
-        if not _DIGEST.fullmatch(digest):
-            continue
-        with suppress(OSError):
-            gone += _delete(f"{directory}/{digest[:2]}", digest, now)
+    for name in names:
+        if _NAME.fullmatch(name):
+            with suppress(OSError):
+                gone += _delete(f"{directory}/{name[:2]}", name, now)
     return gone
 
 
@@ -45,16 +44,6 @@ def strays(directory: str, before: float) -> Iterator[str]:
                 with suppress(OSError):
                     if _NAME.fullmatch(one.name) and one.stat(follow_symlinks=False).st_mtime < before:
                         yield one.name
-
-
-def delete_half_written(directory: str, names: Iterable[str], now: float) -> int:
-    """Delete what was written under a temporary name and never got its own; how many went."""
-    gone = 0
-    for name in names:
-        if _NAME.fullmatch(name) and not _DIGEST.fullmatch(name):
-            with suppress(OSError):
-                gone += _delete(f"{directory}/{name[:2]}", name, now)
-    return gone
 
 
 def _listed(directory: str) -> List[os.DirEntry[str]]:

@@ -46,33 +46,32 @@ def hold(
     if scope not in SCOPES or bool(name) == (scope == "fleet"):
         raise ValueError(f"{scope} {name!r}: a hold is for a node or a group by name, or for the fleet")
     values = {"scope": scope, "name": name, "by": by, "why": printable(why, MESSAGE_LIMIT), "made": now, "until": until}
-    made = connection.execute(sa.insert(holds).values(values).returning(holds.c.id)).one()
+    made = Hold._make(connection.execute(sa.insert(holds).values(values).returning(holds)).one())
     recorded = {"scope": scope, "name": name, "why": values["why"], "until": until}
     audit.append(connection, now, by, "hold.set", node=name if scope == "node" else "", detail=recorded)
-    return Hold._make(connection.execute(sa.select(holds).where(holds.c.id == made.id)).one())
+    return made
 
 
 def release(connection: Connection, scope: str, name: str, *, by: str, now: float, why: str = "") -> List[Hold]:
     """End the holds on a node, a group or the fleet; those that were ended now."""
-    mine = sa.and_(holds.c.scope == scope, holds.c.name == name, holds.c.ended.is_(None))
-    standing = [Hold._make(row) for row in connection.execute(sa.select(holds).where(mine).order_by(holds.c.id))]
-    if standing:
-        connection.execute(sa.update(holds).where(mine).values(ended=now))
-        recorded = {"scope": scope, "name": name, "why": printable(why, MESSAGE_LIMIT), "ended": len(standing)}
-        audit.append(connection, now, by, "hold.released", node=name if scope == "node" else "", detail=recorded)
-    return [one._replace(ended=now) for one in standing]
+    return _end(connection, sa.and_(holds.c.scope == scope, holds.c.name == name), by, now, why)
 
 
 def end(connection: Connection, number: int, *, by: str, now: float, why: str = "") -> bool:
     """End one hold by its number; whether it was in force. Others on the same node stay."""
-    mine = sa.and_(holds.c.id == number, holds.c.ended.is_(None))
-    row = connection.execute(sa.select(holds).where(mine)).first()
-    if row is None:
-        return False
-    connection.execute(sa.update(holds).where(mine).values(ended=now))
-    recorded = {"scope": row.scope, "name": row.name, "why": printable(why, MESSAGE_LIMIT), "ended": 1}
-    audit.append(connection, now, by, "hold.released", node=row.name if row.scope == "node" else "", detail=recorded)
-    return True
+    return bool(_end(connection, holds.c.id == number, by, now, why))
+
+
+def _end(connection: Connection, which: sa.ColumnElement[bool], by: str, now: float, why: str) -> List[Hold]:
+    """End those holds of one scope and name that are not ended yet, with one row of the audit log."""
+    mine = sa.and_(which, holds.c.ended.is_(None))
+    standing = [Hold._make(row) for row in connection.execute(sa.select(holds).where(mine).order_by(holds.c.id))]
+    if standing:
+        connection.execute(sa.update(holds).where(mine).values(ended=now))
+        scope, name = standing[0].scope, standing[0].name
+        recorded = {"scope": scope, "name": name, "why": printable(why, MESSAGE_LIMIT), "ended": len(standing)}
+        audit.append(connection, now, by, "hold.released", node=name if scope == "node" else "", detail=recorded)
+    return [hold._replace(ended=now) for hold in standing]
 
 
 def in_force(connection: Connection, now: float) -> List[Hold]:

@@ -151,7 +151,7 @@ def list_jobs(connection: Connection, *, controller: str = "", is_open: Optional
 
 
 def find(connection: Connection, name: str) -> List[WatchedJob]:
-    """The jobs that a person's word names: `17`, `llama`, `team/llama`, `PyTorchJob/team/llama`; the newest first."""
+    """The jobs that a person names so: `17`, `llama`, `team/llama`, `PyTorchJob/team/llama`; the newest first."""
     *before, last = name.split("/")
     asked = sa.select(jobs).where(jobs.c.name == last).order_by(jobs.c.id.desc())
     found = [WatchedJob._make(row) for row in connection.execute(asked)]
@@ -180,7 +180,7 @@ def begin(
     }  # fmt: skip
     try:
         with connection.begin_nested():
-            made = connection.execute(sa.insert(job_restarts).values(values).returning(job_restarts.c.id)).one()
+            made = connection.execute(sa.insert(job_restarts).values(values).returning(job_restarts)).one()
     except sa.exc.IntegrityError:
         raise Conflict(f"{job.text()}: run {run} has a restart already") from None
     if nodes:
@@ -188,7 +188,7 @@ def begin(
         connection.execute(insert_into(connection, job_nodes).on_conflict_do_nothing(), pairs)
     detail = {"job": job.text(), "number": values["number"], "why": values["why"], "exclude": list(exclude)}
     audit.append(connection, now, by, "job.hold", node=nodes[0] if nodes else "", detail=detail)
-    return _restart(connection, made.id)
+    return JobRestart._make(made)
 
 
 def save(
@@ -196,20 +196,20 @@ def save(
     outcome: str = "", sent: Optional[float] = None,
 ) -> JobRestart:  # fmt: skip
     """The next state of a restart, from the one it was read in. Raises Conflict where another changed it since."""
-    values: Dict[str, object] = {"state": state, "updated": now, "message": printable(message, MESSAGE_LIMIT)}
-    values["sent"] = sent
+    values = {"state": state, "updated": now, "message": printable(message, MESSAGE_LIMIT), "sent": sent}
     if state == ENDED:
         values.update(outcome=outcome, ended=now, sent=row.sent)
     mine = sa.and_(
         job_restarts.c.id == row.id, job_restarts.c.state == row.state, job_restarts.c.updated == row.updated
     )
-    if not connection.execute(sa.update(job_restarts).where(mine).values(values)).rowcount:
+    after = connection.execute(sa.update(job_restarts).where(mine).values(values).returning(job_restarts)).first()
+    if after is None:
         raise Conflict(f"{job.text()}: restart {row.number} has changed")
     if state != row.state:
         what = f"job.{outcome if state == ENDED else state}"
         detail = {"job": job.text(), "number": row.number, "message": printable(message, MESSAGE_LIMIT)}
         audit.append(connection, now, by, what, detail=detail)
-    return _restart(connection, row.id)
+    return JobRestart._make(after)
 
 
 def restarts(connection: Connection, job: int) -> List[JobRestart]:
@@ -307,7 +307,3 @@ def offenders(connection: Connection, since: float) -> List[Tuple[str, int]]:
     count = sa.func.count(sa.distinct(job_nodes.c.job))
     asked = sa.select(job_nodes.c.node, count).where(job_nodes.c.at >= since).group_by(job_nodes.c.node)
     return [(str(row[0]), int(row[1])) for row in connection.execute(asked.order_by(count.desc(), job_nodes.c.node))]
-
-
-def _restart(connection: Connection, number: int) -> JobRestart:
-    return JobRestart._make(connection.execute(sa.select(job_restarts).where(job_restarts.c.id == number)).one())

@@ -13,9 +13,8 @@ from sqlalchemy.engine import Connection
 from nhc.model import Report, printable
 from nhc.render.json import from_dict, to_dict
 from nhc.store.errors import StoreError
-from nhc.store.problems import CHUNK
 from nhc.store.report_bounds import KEPT, bounded_labels, fitted
-from nhc.store.schema import insert_into, nodes, report_history
+from nhc.store.schema import BATCH, batches, insert_into, nodes, report_history
 
 GROUPS = ("rack", "leaf", "nvlink_domain", "zone", "pool", "instance_group")
 """The labels that say with which others a node shares its fate."""
@@ -106,15 +105,13 @@ def list_nodes(
     *,
     verdicts: Sequence[str] = (),
     silent_since: Optional[float] = None,
-    after: str = "",
-    limit: int = 0,
 ) -> List[StoredNode]:
-    """Nodes by name: these, of these verdicts, whose last report came in before `silent_since`; after a name."""
-    if names is not None and len(names) > CHUNK:
+    """Nodes by name: these, of these verdicts, whose last report came in before `silent_since`."""
+    if names is not None and len(names) > BATCH:
         return [
             row
-            for at in range(0, len(names), CHUNK)
-            for row in list_nodes(connection, names[at : at + CHUNK], verdicts=verdicts, silent_since=silent_since)
+            for batch in batches(names)
+            for row in list_nodes(connection, batch, verdicts=verdicts, silent_since=silent_since)
         ]
     asked = sa.select(*_SHOWN).order_by(nodes.c.node)
     if names is not None:
@@ -123,9 +120,7 @@ def list_nodes(
         asked = asked.where(nodes.c.verdict.in_(verdicts))
     if silent_since is not None:
         asked = asked.where(nodes.c.received_at < silent_since)
-    if after:
-        asked = asked.where(nodes.c.node > after)
-    return [StoredNode._make(row) for row in connection.execute(asked.limit(limit) if limit else asked)]
+    return [StoredNode._make(row) for row in connection.execute(asked)]
 
 
 class SeenNode(NamedTuple):
@@ -189,11 +184,11 @@ def latest(connection: Connection, names: Sequence[str]) -> Dict[str, Report]:
 
 def latest_packed(connection: Connection, names: Sequence[str]) -> Dict[str, bytes]:
     """The same as `pack` packed them."""
-    found: Dict[str, bytes] = {}
-    for at in range(0, len(names), CHUNK):
-        asked = sa.select(nodes.c.node, nodes.c.report).where(nodes.c.node.in_(names[at : at + CHUNK]))
-        found.update({row.node: bytes(row.report) for row in connection.execute(asked) if row.report is not None})
-    return found
+    packed: Dict[str, bytes] = {}
+    for batch in batches(names):
+        asked = sa.select(nodes.c.node, nodes.c.report).where(nodes.c.node.in_(batch))
+        packed.update({row.node: bytes(row.report) for row in connection.execute(asked) if row.report is not None})
+    return packed
 
 
 def history(

@@ -14,6 +14,7 @@ from sqlalchemy.engine import Connection
 
 from nhc.model import printable
 from nhc.store.notice_tables import incidents, outbox
+from nhc.store.schema import batches
 
 SENT, REFUSED, DROPPED = "sent", "refused", "dropped"
 OWNERS = "@job-owners"
@@ -21,8 +22,6 @@ OWNERS = "@job-owners"
 OWNER = "owner"
 """The kind of such a message. Its key is the person's: `owner_key`."""
 ERROR_LIMIT = 300
-CHUNK = 500
-"""Keys in one statement: older SQLite takes 999 parameters."""
 
 
 class Message(NamedTuple):
@@ -58,9 +57,8 @@ def all_incidents(connection: Connection) -> Dict[str, str]:
 
 def save_incidents(connection: Connection, changed: Dict[str, str], gone: Sequence[str], now: float) -> None:
     """Write those that changed; forget those that are over."""
-    keys = [*changed, *gone]
-    for at in range(0, len(keys), CHUNK):
-        connection.execute(sa.delete(incidents).where(incidents.c.key.in_(keys[at : at + CHUNK])))
+    for keys in batches([*changed, *gone]):
+        connection.execute(sa.delete(incidents).where(incidents.c.key.in_(keys)))
     if changed:
         rows = [{"key": key, "content": content, "seen": now} for key, content in changed.items()]
         connection.execute(sa.insert(incidents), rows)

@@ -11,10 +11,7 @@ from sqlalchemy.engine import Connection
 
 from nhc.model import DeviceId, Scope, speaks_of
 from nhc.store.intake import Findings, ReportedProblem, ends
-from nhc.store.schema import problems
-
-CHUNK = 500
-"""Names in one question: SQLite takes 32,766 parameters, older ones 999."""
+from nhc.store.schema import BATCH, batches, problems
 
 
 class StoredProblem(NamedTuple):
@@ -97,9 +94,9 @@ class Going:
 
     def save(self) -> None:
         """Write everything that has changed: ends first, so that what began again finds its place free."""
+        here = problems.c.id == sa.bindparam("b_id")
         ended = [{"b_id": row.id, "ended": row.ended} for row in self._changed.values() if row.ended is not None]
         if ended:
-            here = problems.c.id == sa.bindparam("b_id")
             self.connection.execute(sa.update(problems).where(here).values(ended=sa.bindparam("ended")), ended)
         names = ("verdict", "action", "message", "source", "seen", "scope", "device")
         seen = [
@@ -108,15 +105,12 @@ class Going:
             if row.ended is None
         ]
         if seen:
-            here = problems.c.id == sa.bindparam("b_id")
             change = sa.update(problems).where(here).values({name: sa.bindparam(name) for name in names})
             self.connection.execute(change, seen)
         if self._new:
-            rows = []
-            for problem in self._new.values():
-                row = problem._asdict()
-                del row["id"]
-                rows.append(row)
+            rows = [
+                {name: value for name, value in row._asdict().items() if name != "id"} for row in self._new.values()
+            ]
             self.connection.execute(sa.insert(problems), rows)
 
 
@@ -126,15 +120,13 @@ def list_problems(
     nodes: Optional[Sequence[str]] = None,
     is_open: Optional[bool] = True,
     since: Optional[float] = None,
-    limit: int = 0,
 ) -> List[StoredProblem]:
     """Problems by node and time: those that are open (None: all), that were so at or after `since`, of these nodes."""
-    if nodes is not None and len(nodes) > CHUNK:
-        parts = (nodes[at : at + CHUNK] for at in range(0, len(nodes), CHUNK))
+    if nodes is not None and len(nodes) > BATCH:
         return [
             row
-            for part in parts
-            for row in list_problems(connection, nodes=part, is_open=is_open, since=since, limit=limit)
+            for batch in batches(nodes)
+            for row in list_problems(connection, nodes=batch, is_open=is_open, since=since)
         ]
     asked = sa.select(problems).order_by(problems.c.node, problems.c.began, problems.c.id)
     if nodes is not None:
@@ -143,7 +135,7 @@ def list_problems(
         asked = asked.where(problems.c.ended.is_(None) if is_open else problems.c.ended.is_not(None))
     if since is not None:
         asked = asked.where(sa.or_(problems.c.ended.is_(None), problems.c.ended >= since))
-    return [StoredProblem._make(row) for row in connection.execute(asked.limit(limit) if limit else asked)]
+    return [StoredProblem._make(row) for row in connection.execute(asked)]
 
 
 def newest_of(connection: Connection, node: str, since: float, until: float, limit: int) -> List[StoredProblem]:
@@ -155,8 +147,8 @@ def newest_of(connection: Connection, node: str, since: float, until: float, lim
 
 
 def _open_ones(connection: Connection, names: Sequence[str]) -> List[StoredProblem]:
-    found = []
-    for at in range(0, len(names), CHUNK):
-        asked = sa.select(problems).where(problems.c.node.in_(names[at : at + CHUNK]), problems.c.ended.is_(None))
-        found += [StoredProblem._make(row) for row in connection.execute(asked)]
-    return found
+    rows = []
+    for nodes in batches(names):
+        asked = sa.select(problems).where(problems.c.node.in_(nodes), problems.c.ended.is_(None))
+        rows += [StoredProblem._make(row) for row in connection.execute(asked)]
+    return rows

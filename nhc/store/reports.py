@@ -23,9 +23,9 @@ from nhc.store.intake import (
     refusal,
 )
 from nhc.store.nodes import DescribedNode, latest_packed, merged, pack, unpack
-from nhc.store.problems import CHUNK, Going
+from nhc.store.problems import Going
 from nhc.store.report_bounds import fitted, is_large
-from nhc.store.schema import insert_into, nodes, report_history
+from nhc.store.schema import batches, insert_into, nodes, report_history
 
 
 class Received(NamedTuple):
@@ -151,8 +151,8 @@ def _known(connection: Connection, names: set[str]) -> Dict[str, KnownNode]:
 def _locked(connection: Connection, names: Sequence[str]) -> Dict[str, KnownNode]:
     found = {}
     columns = [nodes.c[name] for name in KnownNode._fields]
-    for at in range(0, len(names), CHUNK):
-        asked = sa.select(*columns).where(nodes.c.node.in_(names[at : at + CHUNK]))
+    for batch in batches(names):
+        asked = sa.select(*columns).where(nodes.c.node.in_(batch))
         for row in connection.execute(asked.order_by(nodes.c.node).with_for_update()):
             found[row.node] = KnownNode._make(row)
     return found
@@ -199,8 +199,8 @@ def _described(connection: Connection, changed: Dict[str, Incoming]) -> Dict[str
     names, found = sorted(changed), {}
     standing: Dict[str, DescribedNode] = {}
     columns = [nodes.c[name] for name in DescribedNode._fields]
-    for at in range(0, len(names), CHUNK):
-        asked = sa.select(nodes.c.node, *columns).where(nodes.c.node.in_(names[at : at + CHUNK]))
+    for batch in batches(names):
+        asked = sa.select(nodes.c.node, *columns).where(nodes.c.node.in_(batch))
         standing.update({row.node: DescribedNode(*row[1:]) for row in connection.execute(asked)})
     for name in names:
         before = standing.get(name, DescribedNode({}, {}, {}))

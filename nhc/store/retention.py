@@ -119,21 +119,9 @@ def prune(
 
     Raises StoreError; what was deleted until then stays deleted.
     """
-    rows = {
-        "deep_results": _some(store, deep_results, _old_results(now - keep.deep)),
-        "sweep_tests": _some(store, sweep_tests, sweep_tests.c.sweep.in_(_old_sweeps(now - keep.deep))),
-        "report_history": _old(store, report_history, report_history.c.started, now - keep.history),
-        "coverage": _old(store, coverage, coverage.c.ended, now - keep.history),
-        "problems": _old(store, problems, problems.c.ended, now - keep.problems),
-        "tokens": _old(store, tokens, tokens.c.ended, now - keep.tokens),
-        "jobs": _old(store, jobs, jobs.c.ended, now - keep.jobs),  # with their restarts and nodes
-    }
+    rows = {table.name: _some(store, table, which) for table, which in _old(keep, now, with_results=False)}
     for crowd in _CROWDS:
         rows[crowd.table.name] += _thin(store, crowd)
-    # Last: its tests and results name it. One that a result still names stays.
-    rows["sweeps"] = _some(store, sweeps, sweeps.c.id.in_(_old_sweeps(now - keep.deep)))
-    for table, which in _of_trains(now - keep.trains):
-        rows[table.name] = _some(store, table, which)
     files: List[str] = []
     if with_evidence:
         rows["evidence"], files = evidence.forget_expired(store, now)
@@ -149,15 +137,7 @@ def due(store: Store, keep: Keep, now: float) -> Dict[str, int]:
     young = sa.select(sa.func.min(audit_table.c.seq)).where(audit_table.c.at >= now - keep.audit).scalar_subquery()
     newest = sa.select(sa.func.max(audit_table.c.seq)).scalar_subquery()
     counted = (
-        ("report_history", report_history.c.started < now - keep.history),
-        ("coverage", coverage.c.ended < now - keep.history),
-        ("problems", problems.c.ended < now - keep.problems),
-        ("tokens", tokens.c.ended < now - keep.tokens),
-        ("jobs", jobs.c.ended < now - keep.jobs),
-        ("deep_results", _old_results(now - keep.deep)),
-        ("sweep_tests", sweep_tests.c.sweep.in_(_old_sweeps(now - keep.deep, with_results=True))),
-        ("sweeps", sweeps.c.id.in_(_old_sweeps(now - keep.deep, with_results=True))),
-        *((table.name, which) for table, which in _of_trains(now - keep.trains)),
+        *((table.name, which) for table, which in _old(keep, now, with_results=True)),
         ("evidence", evidence_table.c.expires <= now),
         ("audit", audit_table.c.seq < sa.func.coalesce(young, newest)),
     )
@@ -174,10 +154,22 @@ def due(store: Store, keep: Keep, now: float) -> Dict[str, int]:
         return found
 
 
-def _of_trains(before: float) -> List[Tuple[sa.Table, sa.ColumnElement[bool]]]:
-    """What there is of trains that ended before that, but for their names: none is used twice."""
-    old = sa.select(trains.c.id).where(trains.c.ended < before)
+def _old(keep: Keep, now: float, with_results: bool) -> List[Tuple[sa.Table, sa.ColumnElement[bool]]]:
+    """What is older than it is kept, in the order in which it is deleted: first the rows that name others.
+
+    Of trains everything goes but their names: none is used twice. `with_results`: see `_old_sweeps`.
+    """
+    old_results, old_sweeps = _old_results(now - keep.deep), _old_sweeps(now - keep.deep, with_results)
+    old = sa.select(trains.c.id).where(trains.c.ended < now - keep.trains)
     return [
+        (report_history, report_history.c.started < now - keep.history),
+        (coverage, coverage.c.ended < now - keep.history),
+        (problems, problems.c.ended < now - keep.problems),
+        (tokens, tokens.c.ended < now - keep.tokens),
+        (jobs, jobs.c.ended < now - keep.jobs),  # with their restarts and nodes
+        (deep_results, old_results),
+        (sweep_tests, sweep_tests.c.sweep.in_(old_sweeps)),
+        (sweeps, sweeps.c.id.in_(old_sweeps)),
         (attempts, attempts.c.episode.in_(sa.select(episodes.c.id).where(episodes.c.train.in_(old)))),
         (train_approvals, train_approvals.c.train.in_(old)),
         (episodes, episodes.c.train.in_(old)),
@@ -260,17 +252,12 @@ def _old_results(before: float) -> sa.ColumnElement[bool]:
     return sa.and_(deep_results.c.at < before, sa.not_(kept))
 
 
-def _old_sweeps(before: float, with_results: bool = False) -> sa.Select[Tuple[int]]:
+def _old_sweeps(before: float, with_results: bool) -> sa.Select[Tuple[int]]:
     """The sweeps that ended before that and that no result names; `with_results`: none that stays names."""
     named = sa.select(deep_results.c.sweep).where(deep_results.c.sweep.is_not(None))
     if with_results:
         named = named.where(sa.not_(_old_results(before)))
     return sa.select(sweeps.c.id).where(sweeps.c.ended < before, sweeps.c.id.not_in(named))
-
-
-def _old(store: Store, table: sa.Table, column: sa.Column[float], before: float) -> int:
-    """Delete the rows whose time is before that; those that have none yet stay."""
-    return _some(store, table, column < before)
 
 
 def _some(store: Store, table: sa.Table, which: sa.ColumnElement[bool]) -> int:

@@ -6,7 +6,7 @@ changed by `nhc.store.migrations` alone; a test holds that both say the same.
 
 from __future__ import annotations
 
-from typing import Union
+from typing import Iterator, Sequence, TypeVar, Union
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
@@ -16,6 +16,11 @@ FIRST = "0100"
 """The schema of the first release. Lower numbers are of nhc while it was written: nothing migrates those."""
 REVISION = "0100"
 """The newest migration: the schema that this nhc reads and writes."""
+
+BATCH = 500
+"""Rows or keys in one statement: a database takes so many parameters at most."""
+
+T = TypeVar("T")
 
 metadata = sa.MetaData()
 
@@ -36,6 +41,11 @@ def text_column(name: str) -> sa.Column[str]:
 def insert_into(connection: Connection, table: sa.Table) -> Union[postgresql.Insert, sqlite.Insert]:
     """An INSERT that can say what becomes of a row that is there already: both databases have it, SQL has not."""
     return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)
+
+
+def batches(keys: Sequence[T]) -> Iterator[Sequence[T]]:
+    """So many of them at a time as one statement takes."""
+    return (keys[begin : begin + BATCH] for begin in range(0, len(keys), BATCH))
 
 
 store = sa.Table(

@@ -20,8 +20,6 @@ from nhc.store.errors import NoStore, StoreError
 from nhc.store.intake import IntakeSettings
 from nhc.store.retention import DAY, Keep, PruneSettings
 
-SEGMENTS = f"{where.DIRECTORY}/audit"
-
 
 class StoreSettings(NamedTuple):
     """All of it. `url` may hold a password, and is never shown as it is.
@@ -33,14 +31,8 @@ class StoreSettings(NamedTuple):
     anchor_of: str = ""
     anchor: str = ""
     syslog: bool = False
-    segments: str = SEGMENTS
     pace: IntakeSettings = IntakeSettings()
-    keep: Keep = Keep()
-    every: float = DAY
-
-    def pruning(self) -> PruneSettings:
-        """What prunes by itself goes by this."""
-        return PruneSettings(self.keep, self.segments, self.every)
+    prune: PruneSettings = PruneSettings()
 
 
 def load(path: str = "", url: str = "") -> StoreSettings:
@@ -56,28 +48,23 @@ def load(path: str = "", url: str = "") -> StoreSettings:
 
 def _read(file: settings_file.Table) -> StoreSettings:
     reports, keep = file.table("reports"), file.table("keep")
+    default = PruneSettings()
     found = StoreSettings(
         url=file.secret("url", where.DEFAULT),
         anchor_of=file.secret("url", ""),
         anchor=file.text("audit-anchor"),
         syslog=file.flag("audit-syslog"),
-        segments=file.text("audit-archive", SEGMENTS),
         pace=IntakeSettings(
             future=reports.seconds("future", 300.0, least=1.0),
             gap=reports.seconds("gap", 600.0, least=1.0),
             refresh=reports.seconds("refresh", 300.0, least=1.0),
             note=reports.seconds("note", DAY, least=1.0),
         ),
-        keep=Keep(
-            history=keep.seconds("history", 90 * DAY, least=DAY),
-            problems=keep.seconds("problems", 365 * DAY, least=DAY),
-            audit=keep.seconds("audit", 365 * DAY, least=DAY),
-            tokens=keep.seconds("tokens", 365 * DAY, least=DAY),
-            deep=keep.seconds("deep", 180 * DAY, least=DAY),
-            trains=keep.seconds("trains", 365 * DAY, least=DAY),
-            jobs=keep.seconds("jobs", 365 * DAY, least=DAY),
+        prune=PruneSettings(
+            Keep(*(keep.seconds(name, age, least=DAY) for name, age in default.keep._asdict().items())),
+            file.text("audit-archive", default.segments),
+            keep.seconds("every", default.every, least=0.0),
         ),
-        every=keep.seconds("every", DAY, least=0.0),
     )
     file.finish()
     return found

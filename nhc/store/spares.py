@@ -5,7 +5,7 @@ A node has at most one spare that stands in for it: the table's index says so. A
 
 from __future__ import annotations
 
-from typing import List, NamedTuple, Optional
+from typing import Dict, List, NamedTuple, Optional
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -63,24 +63,25 @@ def begin(
 
 def save(connection: Connection, row: SpareInUse, state: str, *, by: str, why: str, now: float) -> SpareInUse:
     """Change a spare's state. Raises Conflict where somebody else changed it since it was read."""
-    same = sa.and_(spares.c.node == row.node, spares.c.version == row.version)
-    values = {"state": state, "why": printable(why, MESSAGE_LIMIT), "updated": now, "version": row.version + 1}
-    if connection.execute(sa.update(spares).where(same).values(values)).rowcount != 1:
-        raise Conflict(f"spare {row.node} was changed by another")
-    audit.append(connection, now, by, f"spare.{state}", node=row.node, episode=row.episode or 0,
-                 detail={"pool": row.pool, "stands_for": row.stands_for, "why": values["why"]})  # fmt: skip
-    return row._replace(state=state, why=str(values["why"]), updated=now, version=row.version + 1)
+    after = row._replace(state=state, why=printable(why, MESSAGE_LIMIT))
+    return _update(connection, row, after, f"spare.{state}", {"why": after.why}, by, now)
 
 
 def added(connection: Connection, row: SpareInUse, token: str, *, by: str, now: float) -> SpareInUse:
     """Write down the id of the node that was added. Raises Conflict."""
+    return _update(connection, row, row._replace(token=token), ADDED, {"id": token}, by, now)
+
+
+def _update(
+    connection: Connection, row: SpareInUse, after: SpareInUse, what: str, detail: Dict[str, str], by: str, now: float
+) -> SpareInUse:
+    after = after._replace(updated=now, version=row.version + 1)
     same = sa.and_(spares.c.node == row.node, spares.c.version == row.version)
-    values = {"token": token, "updated": now, "version": row.version + 1}
-    if connection.execute(sa.update(spares).where(same).values(values)).rowcount != 1:
+    if connection.execute(sa.update(spares).where(same).values(after._asdict())).rowcount != 1:
         raise Conflict(f"spare {row.node} was changed by another")
-    audit.append(connection, now, by, ADDED, node=row.node, episode=row.episode or 0,
-                 detail={"pool": row.pool, "stands_for": row.stands_for, "id": token})  # fmt: skip
-    return row._replace(token=token, updated=now, version=row.version + 1)
+    audit.append(connection, now, by, what, node=row.node, episode=row.episode or 0,
+                 detail={"pool": row.pool, "stands_for": row.stands_for, **detail})  # fmt: skip
+    return after
 
 
 def end(connection: Connection, row: SpareInUse, *, by: str, why: str, now: float, what: str = "spare.waiting") -> None:

@@ -54,7 +54,7 @@ def create(
         raise Conflict(f"there is a train {name} already")
     values = {"name": name, "state": state, "by": by, "why": printable(why, MESSAGE_LIMIT), "digest": digest,
               "plan": plan, "made": now, "updated": now}  # fmt: skip
-    made = connection.execute(sa.insert(trains).values(values).returning(trains.c.id)).one()
+    made = Train._make(connection.execute(sa.insert(trains).values(values).returning(trains)).one())
     rows = [
         {"train": made.id, "node": node, "wave": number, "state": node_state, "cause": f"train|{name}|",
          "action": "maintenance", "opened": now, "updated": now}
@@ -65,9 +65,7 @@ def create(
         connection.execute(sa.insert(episodes), rows)
     recorded = {"train": name, "why": values["why"], "nodes": len(rows), "waves": len(waves), "digest": digest}
     audit.append(connection, now, by, "train.created", detail=recorded)
-    found = get(connection, name)
-    assert found is not None
-    return found
+    return made
 
 
 def get(connection: Connection, name: str) -> Optional[Train]:

@@ -7,6 +7,7 @@ from nhc.store import deep
 from nhc.store.deep import DeepResult, SweepTest
 from nhc.store.deep_rates import rates
 from nhc.store.errors import Conflict
+from nhc.store.schema import BATCH
 
 
 def result(node, verdict, at, suite="quick", test="check_deep_gemm"):
@@ -141,7 +142,7 @@ def test_the_last_verdict_that_could_tell_is_not_hidden_by_a_run_that_could_not(
 
 
 def test_the_last_verdict_of_more_nodes_than_one_statement_takes(store):
-    names = [f"n{number}" for number in range(deep.CHUNK + 3)]
+    names = [f"n{number}" for number in range(BATCH + 3)]
     with store.write() as connection:
         deep.add(connection, [result(name, "OK", 1.0) for name in names])
         assert {node for node, _suite in deep.last_conclusive(connection, names)} == set(names)

@@ -309,7 +309,6 @@ def test_a_described_node_without_a_report_is_counted(store):
         assert nodes.counts(connection) == {"": 1, "OK": 1}
         assert [one.node for one in nodes.list_nodes(connection, verdicts=["OK"])] == ["n2"]
         assert [one.node for one in nodes.list_nodes(connection, silent_since=NOW + 99)] == ["n2"]
-        assert [one.node for one in nodes.list_nodes(connection, after="n1")] == ["n2"]
 
 
 @pytest.mark.thorough
