@@ -24,7 +24,7 @@ from nhc.ports.marks import cause_of
 from nhc.ports.repair import Claim, Machine, Request, Right
 from nhc_adapters.kubernetes.api.access import find
 from nhc_adapters.kubernetes.api.client import READ_TIMEOUT, Client, node_path
-from nhc_adapters.kubernetes.api.events import NORMAL, WARNING, EventRecorder, flush_quietly
+from nhc_adapters.kubernetes.api.events import NORMAL, WARNING, EventRecorder
 from nhc_adapters.kubernetes.controller.judge import (
     ALL_OFFERED,
     NEVER,
@@ -185,12 +185,12 @@ class Adapter(Kubernetes):
                 kind = WARNING if one.alarm else NORMAL
                 self._events.say(kind, one.node, reason, f"episode {one.episode}: {one.why}", uid)
         problems: List[str] = []
-        flush_quietly(self._events, problems.append)
+        self._events.flush_quietly(problems.append)
         last = {one.node: one for one in steps}
         over = {name: one.ends and not one.alarm for name, one in last.items()}
 
         def show(name: str) -> Applied:
-            return self._apply(name, lambda node: plan_step(node, None if over[name] else last[name]), [], None)
+            return self._apply(name, lambda node: plan_step(node, None if over[name] else last[name]))
 
         done = self._each([name for name in last if name in self._shown], show)
         return problems + [f"{one.node}: the step is not shown: {one.message}" for one in done

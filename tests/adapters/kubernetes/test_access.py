@@ -5,9 +5,15 @@ from __future__ import annotations
 import base64
 import json
 import os
+import shutil
+import ssl
 import stat
+import subprocess
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Iterator, Sequence
 
 import pytest
 
@@ -15,7 +21,9 @@ from nhc.ports.adapter import AdapterError
 from nhc_adapters.kubernetes.api.access import SERVICE_ACCOUNT, find, from_kubeconfig, in_cluster
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.credentials import TOKEN_AGE, TokenFile
+from nhc_adapters.kubernetes.api.errors import ApiError
 from tests.support.kube import Kube
+from tests.support.require import need
 
 
 def kubeconfig(tmp_path: Path, user: dict[str, Any] | None = None, **cluster: Any) -> Path:
@@ -200,3 +208,64 @@ def test_private_keys_do_not_stay_on_disk(tmp_path: Path, monkeypatch: pytest.Mo
     home.mkdir()
     from_kubeconfig(str(kubeconfig(home, data))).tls()
     assert os.listdir(tmp_path) == ["home"]
+
+
+@contextmanager
+def tls_server(directory: Path, names: Sequence[str]) -> Iterator[tuple[str, list[bytes]]]:
+    """An API server, as `server`, that answers 401 to every certificate but the last of `names`, as for one that has
+    expired. Each name is a certificate and a key, signed by itself.
+    """
+    for name in ("server", *names):
+        options = ("-addext", "subjectAltName=IP:127.0.0.1", "-subj", f"/CN={name}", "-nodes", "-days", "2")
+        key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-keyout", f"{name}.key", "-out", f"{name}.crt")
+        subprocess.run(["openssl", "req", "-x509", *key, *options], cwd=directory, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(directory / "server.crt", directory / "server.key")
+    context.verify_mode = ssl.CERT_OPTIONAL
+    for name in names:
+        context.load_verify_locations(directory / f"{name}.crt")
+    good = ssl.PEM_cert_to_DER_cert((directory / f"{names[-1]}.crt").read_text())
+    shown: list[bytes] = []
+
+    class Api(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            shown.append(self.connection.getpeercert(binary_form=True) or b"")  # type: ignore[attr-defined]
+            self.send_response(200 if shown[-1] == good else 401)
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Api)
+    server.daemon_threads = True
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"https://127.0.0.1:{server.server_port}", shown
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_a_certificate_that_was_replaced_is_used_once_the_old_one_is_refused(tmp_path: Path) -> None:
+    """The API server asks for a certificate without judging it, and answers 401 to one that has expired."""
+    need("openssl", shutil.which("openssl"))
+    with tls_server(tmp_path, ("old", "new")) as (url, shown):
+        for kind in ("crt", "key"):
+            shutil.copy(tmp_path / f"old.{kind}", tmp_path / f"client.{kind}")
+        user = {"client-certificate": "client.crt", "client-key": "client.key"}
+        where = kubeconfig(tmp_path, user, server=url, **{"certificate-authority": "server.crt"})
+        client = Client(from_kubeconfig(str(where)), retry_for=0.1)
+        with pytest.raises(ApiError, match="401"):
+            client.get("/version")
+        for kind in ("crt", "key"):
+            shutil.copy(tmp_path / f"new.{kind}", tmp_path / f"client.{kind}")
+
+        assert client.get("/version") == {}
+
+        client.close()
+    assert len(set(shown)) == 2

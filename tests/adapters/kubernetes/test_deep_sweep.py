@@ -385,6 +385,28 @@ def test_what_a_reading_of_settings_gives() -> None:
     )
 
 
+class OneNode:
+    """The API server's answers about one node with a taint, and no pods."""
+
+    def find(self, path: str) -> dict[str, Any]:
+        taint = {"key": "dedicated", "value": "research", "effect": "NoSchedule"}
+        ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+        return {"metadata": {"name": path.rpartition("/")[2]}, "spec": {"taints": [taint]}, "status": ready}
+
+    def items(self, path: str, **query: str) -> list[dict[str, Any]]:
+        return []
+
+
+@pytest.mark.parametrize(
+    ("tolerations", "idle"),
+    [("dedicated=training:NoSchedule", set()), ("dedicated=research:NoSchedule", {"n1"}), ("dedicated", {"n1"})],
+)
+def test_a_node_whose_taint_has_another_value_is_not_idle(tolerations: str, idle: set[str]) -> None:
+    """A test's pod would wait there for ever."""
+    launcher = KubernetesLauncher({"image": "x", "tolerations": tolerations}, OneNode())  # type: ignore[arg-type]
+    assert launcher.idle(["n1"]) == idle
+
+
 # With an operator.
 
 FAKE_MPI = """#!/bin/sh

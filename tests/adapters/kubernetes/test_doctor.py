@@ -18,7 +18,7 @@ from nhc_adapters.kubernetes.doctor import services
 from nhc_adapters.kubernetes.doctor.controller import _allows
 from nhc_adapters.kubernetes.doctor.doctor import examine, sick
 from nhc_adapters.kubernetes.doctor.installation import Installation
-from nhc_adapters.kubernetes.doctor.node_selector import chooses
+from nhc_adapters.kubernetes.nodes.scheduling import chooses
 from tests.adapters.kubernetes.conftest import MANIFESTS
 from tests.adapters.kubernetes.test_commands import nhc as nhc_fixture
 from tests.support.kube import Kube

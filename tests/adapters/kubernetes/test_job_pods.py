@@ -80,3 +80,13 @@ def test_what_we_put_into_an_affinity_is_taken_out_and_nothing_else():
     assert keep_off(theirs, ["a"], hosts) != theirs
     assert fitting([node("a"), node("b")], {"spec": {"affinity": keep_off(None, ["a"], hosts)}}, ()) == {"b"}
     assert fitting([node("a"), node("b")], {"spec": {"affinity": keep_off(None, ["a"], hosts)}}, ["a"]) == {"a", "b"}
+
+
+def test_an_empty_term_chooses_no_node_before_and_after():
+    """As the scheduler has it: a condition of ours in such a term would let the job onto nearly all nodes."""
+    terms = [{}, {"matchExpressions": [{"key": "kind", "operator": "In", "values": ["h100"]}]}]
+    theirs = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    nodes = [node(name, labels={"kubernetes.io/hostname": name, "kind": "h100"}) for name in "ab"] + [node("c")]
+    assert fitting(nodes, {"spec": {"affinity": theirs}}, ()) == {"a", "b"}
+    assert fitting(nodes, {"spec": {"affinity": keep_off(theirs, ["a"], {})}}, ()) == {"b"}
+    assert without(keep_off(theirs, ["a"], {}), ["a"], {}) == theirs

@@ -74,11 +74,11 @@ def test_several_that_fail_for_one_cause_are_one_line_and_the_last_that_works_ag
         outages.failed("the nodes", "connection refused")
         outages.failed("the Lease", "connection refused")
     outages.failed("the nodes", "503: starting")
-    outages.well("the Lease")
+    outages.works("the Lease")
     assert outages.standing() == {"the nodes": "503: starting"}
     now[0] = 200.0
-    outages.well("the nodes")
-    outages.well("the nodes")
+    outages.works("the nodes")
+    outages.works("the nodes")
     assert said == [
         "the nodes fails: connection refused",
         "the nodes fails: 503: starting",

@@ -19,7 +19,7 @@ PATCH_CONDITIONS = ("nodes/conditions.py", 'client.patch(f"{node_path(node)}/sta
 LIST_PODS = ("nodes/drain.py", 'client.items("/api/v1/pods"')
 EVICT = ("nodes/drain.py", "self.client.post(path, body, retry=False)")
 LEASE = {
-    "create leases.coordination.k8s.io": ("api/lease.py", 'self.client.post(namespaced(self.namespace, "leases"'),
+    "create leases.coordination.k8s.io": ("api/lease.py", "self.client.post(self._path(), body)"),
     "get leases.coordination.k8s.io": ("api/lease.py", "self.client.get(path)"),
     "update leases.coordination.k8s.io": ("api/lease.py", "self.client.put(path, lease)"),
 }
@@ -44,7 +44,7 @@ USED: Dict[str, Dict[str, Tuple[str, str]]] = {
     "nhc-agent": {"get nodes": ("sink/sink.py", "self.client.get(node_path(self.node))"),
                   "patch nodes/status": PATCH_CONDITIONS},
     "nhc-gate": {"list pods": LIST_PODS},
-    "nhc-events": {"create events": ("api/events.py", 'self.client.post(namespaced(self.namespace, "events"), body)'),
+    "nhc-events": {"create events": ("api/events.py", 'self.client.post(namespaced(self.namespace, "events"), '),
                    "patch events": ("api/events.py", 'self.client.patch(namespaced(self.namespace, "events"')},
     "nhc-controller": {
         "get nodes": GET_NODE, "list nodes": LIST_NODES, "watch nodes": ("api/reflector.py", "self.client.watch("),

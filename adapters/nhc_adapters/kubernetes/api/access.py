@@ -23,14 +23,13 @@ from nhc_adapters.kubernetes.api.credentials import Credentials, Program, TokenF
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 """Where the kubelet puts a pod's credentials."""
 
-
 IN_CLUSTER = "in-cluster"
 """The `source` of a pod's own account."""
 
 
 @dataclass
 class Access:
-    """One cluster seen by one user. `token` gives the bearer token of this moment, None for certificates."""
+    """One cluster seen by one user."""
 
     server: str
     namespace: str = "default"
@@ -52,7 +51,7 @@ class Access:
         return self.credentials.header() if self.credentials else ""
 
     def forget(self) -> None:
-        """The server refused what we showed: ask for credentials anew."""
+        """The server refused our credentials: ask for new ones."""
         if self.credentials:
             self.credentials.forget()
 
@@ -73,11 +72,9 @@ class Access:
         return context
 
     def _load_certificate(self, context: ssl.SSLContext) -> None:
-        cert, key = self.cert, self.key
-        if self.credentials is not None:
-            given = self.credentials.certificate()
-            if given is not None:
-                self.cert_data, self.key_data = given
+        pair = self.credentials.certificate() if self.credentials is not None else None
+        if pair is not None:
+            self.cert_data, self.key_data = pair
         if self.cert_data:  # ssl reads certificates from files only; these live as long as the call
             with tempfile.TemporaryDirectory(prefix="nhc-") as directory:
                 paths = []
@@ -86,9 +83,9 @@ class Access:
                     path.touch(mode=0o600)
                     path.write_bytes(data)
                     paths.append(str(path))
-                context.load_cert_chain(paths[0], paths[1])
-        elif cert:
-            context.load_cert_chain(cert, key or None)
+                context.load_cert_chain(*paths)
+        elif self.cert:
+            context.load_cert_chain(self.cert, self.key or None)
 
 
 def find(kubeconfig: str = "", context: str = "") -> Access:
@@ -99,11 +96,10 @@ def find(kubeconfig: str = "", context: str = "") -> Access:
     named = kubeconfig or os.environ.get("KUBECONFIG", "")
     if named:
         # kubectl merges a list of files; we read the first that exists, which is what a list is used for.
-        paths = [path for path in named.split(os.pathsep) if path]
-        existing = [path for path in paths if os.path.exists(path)]
-        if not existing:
+        path = next((path for path in named.split(os.pathsep) if os.path.exists(path)), None)
+        if path is None:
             raise AdapterError(f"kubeconfig {named}: no such file")
-        return from_kubeconfig(existing[0], context)
+        return from_kubeconfig(path, context)
     if os.environ.get("KUBERNETES_SERVICE_HOST") and os.path.exists(f"{SERVICE_ACCOUNT}/token"):
         return in_cluster()
     usual = os.path.expanduser("~/.kube/config")
@@ -141,7 +137,7 @@ def from_kubeconfig(path: str, context: str = "") -> Access:
         text = read_text(path)
         config = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 (both are the safe one)
     except (OSError, ValueError, yaml.YAMLError) as error:
-        raise AdapterError(f"{path}: {_one_line(error)}") from None
+        raise AdapterError(f"{path}: {' '.join(str(error).split())}") from None
     if not isinstance(config, dict):
         raise AdapterError(f"{path}: not a kubeconfig (expected a mapping)")
     name = context or config.get("current-context") or ""
@@ -208,7 +204,3 @@ def _decoded(path: str, section: Mapping[str, object], key: str) -> bytes:
         return base64.b64decode(str(section.get(key) or ""), validate=True)
     except ValueError:
         raise AdapterError(f"{path}: {key} is not base64") from None
-
-
-def _one_line(error: object) -> str:
-    return " ".join(str(error).split())

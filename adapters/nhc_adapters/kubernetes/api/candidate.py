@@ -1,7 +1,7 @@
 """A Lease of Kubernetes as what decides who leads a store (`nhc.rounds.leader.Candidate`).
 
-A round of the loop takes longer than a Lease lasts, so a thread of its own renews it. Whoever loses it writes nothing
-more once another has begun: each write carries the leader's number in the store.
+A round of the loop takes longer than a Lease lasts, so a thread of its own renews it. A process that has lost the
+Lease writes nothing more once another has begun: each write carries the leader's number in the store.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from nhc_adapters.kubernetes.api.lease import Lease
 from nhc_adapters.repair.settings import AdapterSettings
 
 FIRST = 10.0
-"""Seconds that the first answer of the API server is waited for."""
+"""Seconds to wait for the first answer of the API server."""
 
 
 class LeaseCandidate:
-    """One process among those who may hold a Lease.
+    """One of the processes that may hold a Lease.
 
     Settings: `namespace` (the pod's own), `name` (nhc-remedy), `kubeconfig`, `context`.
     """
@@ -41,7 +41,7 @@ class LeaseCandidate:
         """Take the Lease or keep it. Raises AdapterError while the API server cannot be asked."""
         if self._thread is None:
             self._stop.clear()
-            self._thread = threading.Thread(target=self._keep, name="nhc-lease", daemon=True)
+            self._thread = threading.Thread(target=self._renew, name="nhc-lease", daemon=True)
             self._thread.start()
         self._asked.wait(FIRST)
         if self.lease.held():
@@ -62,7 +62,7 @@ class LeaseCandidate:
             thread.join(FIRST)
         self._client.close()
 
-    def _keep(self) -> None:
+    def _renew(self) -> None:
         self.lease.keep(self._stop, lambda _held: None, self._report)
 
     def _report(self, cause: str) -> None:

@@ -38,14 +38,14 @@ CONNECT_TIMEOUT = 5.0
 READ_TIMEOUT = 30.0
 
 WATCH_IDLE = 90.0
-"""Seconds of silence after which a watch is taken for dead. With bookmarks, the server speaks every minute or so."""
+"""Seconds of silence after which a watch counts as dead. The server sends a bookmark about once a minute."""
 
 PAGE = 500
 """Objects asked for at a time: a real node's object is 20 kB, so a page is about 10 MB on the wire."""
 
 RETRIED = frozenset({429, 500, 502, 503, 504})
 
-# A peer that vanished without a word is noticed in half a minute, with data under way or without.
+# A peer that has vanished is noticed in half a minute, with data under way or without.
 _KEEPALIVE = [
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15),
@@ -96,13 +96,13 @@ class Client:
             "maxsize": self._connections,
             "block": False,
             "retries": False,
-            "ssl_context": self.access.tls(),
             "socket_options": [*HTTPConnection.default_socket_options, *_KEEPALIVE],
         }
+        context = self.access.tls()
+        if context is not None:
+            options["ssl_context"] = context
         if self.access.server_name:
             options.update(assert_hostname=self.access.server_name, server_hostname=self.access.server_name)
-        if options["ssl_context"] is None:
-            del options["ssl_context"]
         if self.access.proxy:
             return urllib3.ProxyManager(self.access.proxy, **options)
         return urllib3.PoolManager(**options)
@@ -155,7 +155,7 @@ class Client:
         return _decoded(self._request(method, path, body, content_type, query, retry))
 
     def text(self, path: str, *, retry: bool = True, **query: str) -> str:
-        """What is no JSON: a pod's log. With `retry` off, an answer is final: 5xx is also what a dead kubelet costs."""
+        """A pod's log, or another text. With `retry` off, an answer is final: a dead kubelet's log gives 5xx, too."""
         return self._request("GET", path, query=query, retry=retry).decode(errors="replace")
 
     def date(self) -> str:
@@ -187,7 +187,7 @@ class Client:
                 failure = api_error(status, headers, answer)
                 if status == 401 and not asked_anew:
                     asked_anew = True
-                    self.access.forget()
+                    self._log_in_again()
                     continue
                 if not retry or status not in RETRIED:
                     raise failure
@@ -195,13 +195,22 @@ class Client:
             except urllib3.exceptions.HTTPError as error:
                 failure = Unreachable(f"{self.access.server}: {plain(error)}")
                 if isinstance(error, urllib3.exceptions.SSLError):
-                    with self._lock:  # certificates may have been rotated under us
-                        before, self._manager = self._manager, self._open()
-                    before.clear()
+                    self._reconnect()  # certificates may have been rotated under us
             attempt += 1
             wait = max(wait, _backoff(attempt))
             if time.monotonic() + wait > deadline or self.stopping.wait(wait):
                 raise failure
+
+    def _log_in_again(self) -> None:
+        """After a 401, which the API server also answers to a client certificate that has expired."""
+        self.access.forget()
+        self._reconnect()
+
+    def _reconnect(self) -> None:
+        """Open the next connections anew, with the certificates as they are now."""
+        with self._lock:
+            before, self._manager = self._manager, self._open()
+        before.clear()
 
     def _send(
         self, method: str, path: str, data: Optional[bytes], content_type: str, query: Optional[Mapping[str, str]]
@@ -217,7 +226,7 @@ class Client:
         return response.status, response.headers, response.data
 
     def _url(self, path: str, query: Optional[Mapping[str, str]]) -> str:
-        return f"{self.access.server}{path}?{urlencode(query)}" if query else f"{self.access.server}{path}"
+        return f"{self.access.server}{path}" + (f"?{urlencode(query)}" if query else "")
 
     def _headers(self, content_type: str) -> Dict[str, str]:
         headers = {"Accept": "application/json", "User-Agent": self._agent, **self.access.headers}
@@ -270,14 +279,14 @@ class Client:
             if response.status >= 300:
                 error = api_error(response.status, response.headers, response.read())
                 if response.status == 401:
-                    self.access.forget()
+                    self._log_in_again()
                 raise Gone(error.message) if response.status == 410 else error
             yield from read_events(response.read_chunked())
         except urllib3.exceptions.HTTPError as error:
             raise Unreachable(f"{self.access.server}: {plain(error)}") from None
         finally:
             if response is not None:
-                response.close()  # never back to the pool: what is left unread would be the next answer
+                response.close()  # never back to the pool: the next request would read the rest as its answer
                 response.release_conn()
 
 

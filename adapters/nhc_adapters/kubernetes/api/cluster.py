@@ -1,4 +1,4 @@
-"""The cluster that a command talks to, and where the command writes what it has to say."""
+"""The cluster that a command talks to, and where the command writes its output."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ class Cluster:
         self.out.write(f"{line}\n")
         self.out.flush()
 
-    def complain(self, what: object) -> None:
-        self.err.write(f"nhc kubernetes: {what}\n")
+    def complain(self, problem: object) -> None:
+        self.err.write(f"nhc kubernetes: {problem}\n")

@@ -1,6 +1,6 @@
-"""How we prove who we are: a bearer token, a file of one that somebody keeps fresh, or a program that prints one.
+"""How we prove who we are: a bearer token, a file with one that somebody keeps fresh, or a program that prints one.
 
-None outlives its replacement: each is asked anew when it runs out, and after a 401.
+Each is read again when it runs out, and after a 401.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from nhc.system.bounded_read import read_bytes
 from nhc.timestamps import from_utc
 
 TOKEN_AGE = 60.0
-"""Seconds after which a token file is read again. The kubelet rotates at 80 % of a life of at least 600 s."""
+"""Seconds after which a token file is read again. The kubelet rotates a token of at least 600 s after 80 % of them."""
 
 EXEC_TIMEOUT = 60.0
 """Seconds that a credential program may take; the clouds' own need a few."""
@@ -38,7 +38,7 @@ class Credentials:
         return None
 
     def forget(self) -> None:
-        """Nothing to ask anew."""
+        """Do nothing: this token never changes."""
 
 
 class TokenFile(Credentials):
@@ -58,7 +58,7 @@ class TokenFile(Credentials):
             except (OSError, ValueError) as error:
                 if self._read_at is None:
                     raise AdapterError(f"token file {self.path}: {error}") from None
-                token = ""  # unreadable for a moment: what we have may still be good
+                token = ""  # unreadable for a moment: the last token may still be good
             if token:
                 self._header = f"Bearer {token}"
             self._read_at = now
@@ -114,8 +114,8 @@ class Program(Credentials):
         info: Dict[str, Any] = {"interactive": False}
         if self._cluster is not None:
             info["cluster"] = self._cluster
-        asked = {"apiVersion": self._version, "kind": "ExecCredential", "spec": info}
-        environment = {**os.environ, **self._env, "KUBERNETES_EXEC_INFO": json.dumps(asked)}
+        request = {"apiVersion": self._version, "kind": "ExecCredential", "spec": info}
+        environment = {**os.environ, **self._env, "KUBERNETES_EXEC_INFO": json.dumps(request)}
         try:
             done = subprocess.run(
                 self._argv,

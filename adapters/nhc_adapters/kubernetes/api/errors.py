@@ -38,14 +38,14 @@ class Unreachable(AdapterError):
 
 
 def api_error(status: int, headers: Mapping[str, str], answer: bytes) -> ApiError:
-    """The error that an answer with this status means: the server's own words where it is a Status."""
+    """The error of an answer with this status, in the server's own words where the answer is a Status object."""
     reason, message = "", printable(answer[:200].decode(errors="replace"), 200)
     details: Mapping[str, Any] = {}
     try:
-        said = json.loads(answer)
-        reason = str(said.get("reason") or "")
-        message = printable(str(said.get("message") or ""), 400) or message
-        details = said.get("details") or {}
+        value = json.loads(answer)
+        reason = str(value.get("reason") or "")
+        message = printable(str(value.get("message") or ""), 400) or message
+        details = value.get("details") or {}
     except (ValueError, AttributeError):
         pass  # a proxy's page, not the server's Status
     try:
@@ -59,26 +59,23 @@ def plain(error: Exception) -> str:
     """A network error as one line: urllib3 nests them three deep and names objects.
 
     Nobody there ("connection refused"), no such name ("no such host") and silence ("no answer in time") are three
-    things, and are mended in three places.
+    faults, which are mended in three places.
     """
-    seen: Optional[BaseException] = error
-    while seen is not None:
-        kind = _kind(seen)
+    innermost: BaseException = error
+    cause: Optional[BaseException] = error
+    while cause is not None:
+        kind = _kind(cause)
         if kind:
             return kind
-        if isinstance(seen, urllib3.exceptions.MaxRetryError) and seen.reason is not None:
-            seen = seen.reason
-            continue
-        following = seen.__cause__ or seen.__context__
-        if following is None:
-            break
-        seen = following
-    return printable(str(seen) or type(seen).__name__, 160)
+        innermost = cause
+        reason = cause.reason if isinstance(cause, urllib3.exceptions.MaxRetryError) else None
+        cause = reason or cause.__cause__ or cause.__context__
+    return printable(str(innermost) or type(innermost).__name__, 160)
 
 
 def _kind(error: BaseException) -> str:
     if isinstance(error, urllib3.exceptions.NewConnectionError):
-        return ""  # its cause says which; urllib3 1.26 and 2 count it among the timeouts, which it is not
+        return ""  # its cause says which; urllib3 1.26 and 2 count it as a timeout, which it is not
     if isinstance(error, (urllib3.exceptions.ReadTimeoutError, urllib3.exceptions.ConnectTimeoutError, TimeoutError)):
         return "no answer in time"
     return printable(network_problem(error), 160)

@@ -12,7 +12,7 @@ import os
 import time
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
-from typing import Any, Callable, Deque, Dict, Mapping, Optional, Tuple
+from typing import Any, Callable, Deque, Dict, Optional, Tuple
 
 from nhc.model import printable
 from nhc.ports.adapter import AdapterError
@@ -37,7 +37,6 @@ Key = Tuple[str, ...]
 class _Seen:
     name: str
     count: int
-    first: float
     last: float
 
 
@@ -55,7 +54,7 @@ class _Bucket:
 
 @dataclass
 class EventRecorder:
-    """Says things about nodes. `component` is who speaks, as `kubectl describe node` shows it."""
+    """Sends events about nodes. `component` is their source, as `kubectl describe node` shows it."""
 
     client: Client
     component: str = "nhc"
@@ -64,7 +63,7 @@ class EventRecorder:
     clock: Callable[[], float] = time.time
     queue: int = QUEUE
     dropped: int = 0
-    """Events that a flood or a long outage cost."""
+    """Events that were lost to a flood or a long outage."""
     refused: str = ""
     """Why the server takes no events from us, "" while it does."""
     _seen: OrderedDict[Key, _Seen] = field(default_factory=OrderedDict)
@@ -81,9 +80,8 @@ class EventRecorder:
             self.dropped += 1
             return
         if len(self._queue) >= self.queue:
-            self._queue.popleft()
-            self.dropped += 1
-        # A name chosen now: sent again after a broken connection, the create says "exists" and is done.
+            self._drop_first()
+        # The name is chosen now: where a create is sent again after a broken connection, the answer is "exists".
         name = f"{node[:200]}.{int(now * 1e6):x}{os.urandom(3).hex()}"
         self._queue.append((key, name, message, uid, now))
 
@@ -91,8 +89,7 @@ class EventRecorder:
     def waiting(self) -> int:
         return len(self._queue)
 
-    def drop_first(self) -> None:
-        """Give up the oldest queued event."""
+    def _drop_first(self) -> None:
         self._queue.popleft()
         self.dropped += 1
 
@@ -105,6 +102,22 @@ class EventRecorder:
             self._queue.popleft()
             sent += 1
         return sent
+
+    def flush_quietly(self, warn: Optional[Callable[[str], None]] = None, limit: int = QUEUE) -> None:
+        """Send what is queued, at most so many; what the server refuses outright is dropped with a warning."""
+        while self._queue:
+            try:
+                self.flush(limit)
+                return
+            except ApiError as error:
+                if error.status not in (400, 403, 404, 422):
+                    return
+                self._drop_first()
+                known, self.refused = self.refused, str(error) if error.status == 403 else ""
+                if warn is not None and (not known or known != self.refused):
+                    warn(f"event refused: {error}")
+            except AdapterError:
+                return
 
     def _aggregate(self, kind: str, node: str, reason: str, message: str, now: float) -> Tuple[Key, str]:
         group = (kind, node, reason)
@@ -130,7 +143,6 @@ class EventRecorder:
         return True
 
     def _send(self, key: Key, name: str, message: str, uid: str, when: float) -> None:
-        kind, node, reason, _text = key
         seen = self._seen.get(key)
         if seen is not None and when - seen.last <= SAME_WITHIN:
             change = {"count": seen.count + 1, "lastTimestamp": utc(when), "message": message}
@@ -143,23 +155,20 @@ class EventRecorder:
                 seen.count += 1
                 seen.last = when
                 return
-        body = self._manifest(name, kind, node, reason, message, uid, when)
         try:
-            self.client.post(namespaced(self.namespace, "events"), body)
+            self.client.post(namespaced(self.namespace, "events"), self._manifest(key, name, message, uid, when))
         except ApiError as error:
             if error.status != 409:
                 raise
-        _bounded(self._seen, key, _Seen(name, 1, when, when))
+        _bounded(self._seen, key, _Seen(name, 1, when))
 
-    def _manifest(
-        self, name: str, kind: str, node: str, reason: str, message: str, uid: str, when: float
-    ) -> Dict[str, Any]:
-        about: Mapping[str, str] = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid or node}
+    def _manifest(self, key: Key, name: str, message: str, uid: str, when: float) -> Dict[str, Any]:
+        kind, node, reason, _text = key
         return {
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": {"name": name, "namespace": self.namespace},
-            "involvedObject": dict(about),
+            "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid or node},
             "type": kind,
             "reason": reason,
             "message": message,
@@ -178,22 +187,3 @@ def _bounded(kept: OrderedDict[Any, Any], key: object, value: object) -> Any:
     while len(kept) > REMEMBERED:
         kept.popitem(last=False)
     return value
-
-
-def flush_quietly(recorder: EventRecorder, warn: Optional[Callable[[str], None]] = None, limit: int = QUEUE) -> None:
-    """Send what is queued, at most so many; what the server refuses outright is dropped with a warning."""
-    while recorder.waiting:
-        try:
-            recorder.flush(limit)
-        except ApiError as error:
-            if error.status in (400, 403, 404, 422):
-                recorder.drop_first()
-                known, recorder.refused = recorder.refused, str(error) if error.status == 403 else ""
-                if warn is not None and (not known or known != recorder.refused):
-                    warn(f"event refused: {error}")
-                continue
-            return
-        except AdapterError:
-            return
-        else:
-            return

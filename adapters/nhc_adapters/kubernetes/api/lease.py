@@ -23,7 +23,7 @@ GROUP = "apis/coordination.k8s.io/v1"
 
 
 def identity() -> str:
-    """Who we are among the candidates: the pod's name, and something that no restart shares."""
+    """Who we are among the candidates: the pod's name, and a part that differs after each restart."""
     return f"{os.environ.get('POD_NAME') or socket.gethostname()}_{uuid.uuid4().hex[:8]}"
 
 
@@ -65,7 +65,7 @@ class Lease:
         """Take or renew the Lease if that can be done now. Returns whether it is ours; raises AdapterError."""
         # The time before the request: the Lease is ours from when the server wrote it, which is later.
         now = self._clock()
-        path = namespaced(self.namespace, "leases", self.name, GROUP)
+        path = self._path(self.name)
         if self._lease is not None and self._renew(path, now):
             return True
         lease = self.client.find(path)
@@ -103,11 +103,11 @@ class Lease:
         return True
 
     def release(self) -> None:
-        """Give it up, so that the next need not wait. Best effort."""
+        """Give it up, so that the next holder need not wait. Best effort."""
         if not self.held():
             return
         self._renewed, self._lease = float("-inf"), None
-        path = namespaced(self.namespace, "leases", self.name, GROUP)
+        path = self._path(self.name)
         try:
             lease = self.client.get(path)
             if (lease.get("spec") or {}).get("holderIdentity") != self.holder:
@@ -120,7 +120,7 @@ class Lease:
     def keep(
         self, stop: threading.Event, changed: Callable[[bool], None], report: Callable[[str], None] = lambda cause: None
     ) -> None:
-        """Hold the Lease until `stop`, telling `changed` of every gain and loss. For a thread of its own.
+        """Hold the Lease until `stop`; `changed` is called at every gain and loss. For a thread of its own.
 
         `report` is called after each attempt with why it failed, "" where it did not.
         """
@@ -140,21 +140,23 @@ class Lease:
             changed(False)
 
     def _create(self, now: float) -> bool:
-        spec = self._spec({}, "")
         body = {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
             "metadata": {"name": self.name, "namespace": self.namespace},
-            "spec": spec,
+            "spec": self._spec({}, ""),
         }
         try:
-            made = self.client.post(namespaced(self.namespace, "leases", group=GROUP), body)
+            made = self.client.post(self._path(), body)
         except ApiError as error:
             if error.status == 409:
                 return False
             raise
         self._won(now, made)
         return True
+
+    def _path(self, name: str = "") -> str:
+        return namespaced(self.namespace, "leases", name, GROUP)
 
     def _won(self, now: float, lease: Dict[str, Any]) -> None:
         self._lease, self._renewed = lease, now
@@ -169,8 +171,6 @@ class Lease:
             "holderIdentity": self.holder,
             "leaseDurationSeconds": max(1, round(self.duration)),
             "renewTime": now,
-            "acquireTime": utc_microseconds(time.time())
-            if moved or not before.get("acquireTime")
-            else before["acquireTime"],
+            "acquireTime": now if moved else before.get("acquireTime") or now,
             "leaseTransitions": int(before.get("leaseTransitions") or 0) + (1 if moved and holder else 0),
         }

@@ -1,7 +1,7 @@
 """Outages, logged once: a line when a cause is new, and a line when all works again.
 
-Several threads meet the same outage at the same time, and each tries again for as long as it lasts. A log that
-repeats it says less than one that names the cause once, and says when it ended.
+Several threads meet the same outage at the same time, and each tries again for as long as it lasts. The log names the
+cause once, and says when it ended.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Log = Callable[[str], None]
 
 
 class Outages:
-    """What fails now, by what it is that fails. Safe to use from several threads."""
+    """The activities that fail now, each with its cause. Safe to use from several threads."""
 
     def __init__(self, log: Log, what: str = "", monotonic: Callable[[], float] = time.monotonic) -> None:
         self._log, self._clock = log, monotonic
@@ -38,7 +38,7 @@ class Outages:
         if new:
             self._log(f"{what} fails: {text}")
 
-    def well(self, what: str) -> None:
+    def works(self, what: str) -> None:
         """`what` works. The end of an outage is logged when nothing fails any more."""
         with self._lock:
             if self._standing.pop(what, None) is None or self._standing:
@@ -48,11 +48,11 @@ class Outages:
         self._log(f"{self._what or what} works again after {show_seconds(lasted)}")
 
     def report(self, what: str, cause: str) -> None:
-        """What a follower says of itself: "" while it works."""
+        """`what` fails because of `cause`, or works where that is ""."""
         if cause:
             self.failed(what, cause)
         else:
-            self.well(what)
+            self.works(what)
 
     def standing(self) -> Dict[str, str]:
         """What fails now, and why."""

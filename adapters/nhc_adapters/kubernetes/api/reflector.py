@@ -1,8 +1,7 @@
 """A local copy of a collection that follows the server: list once, then watch, and list again when it asks for that.
 
-What survives is bounded: objects are trimmed before they are kept. A watch that breaks goes on from where it
-was; a version that the server no longer has (410) means a new list, out of which what vanished meanwhile is
-reported as deleted.
+Objects are trimmed before they are kept, so that memory is bounded. A watch that breaks goes on from where it was. A
+version that the server no longer has (410) means a new list; objects that are missing from it are reported as deleted.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class Reflector:
         self.lists = 0
         """How often the whole collection was read."""
         self.error = ""
-        """What went wrong last, "" while all is well."""
+        """Why following fails, "" while it works."""
         self.last_answer = float("-inf")
         """When the server last said anything, on the monotonic clock."""
         self._changed, self._trim = changed, trim
@@ -60,11 +59,11 @@ class Reflector:
 
     @property
     def current(self) -> bool:
-        """Whether `objects` is as the server has it, but for a moment."""
+        """Whether `objects` is as the server had it a moment ago."""
         return self.synced.is_set() and not self.error and self._clock() - self.last_answer < FRESH
 
     def move(self, path: str) -> None:
-        """The collection is served under another path from now on: read whole there where following failed."""
+        """The collection is served under another path from now on; after a failure it is listed there."""
         self.path = path
 
     def run(self, stop: threading.Event) -> None:
@@ -93,7 +92,7 @@ class Reflector:
                 stop.wait(0.0 if failures == 1 else min(self._retry * 2 ** (failures - 2), 30.0))
 
     def put(self, item: Mapping[str, object]) -> None:
-        """Take in an object that a write of ours returned, unless something newer is here already, or it is gone."""
+        """Take in an object that a write of ours returned, unless a newer one is here already, or it is gone."""
         with self._lock:
             if _key(item) in self.objects:
                 self._keep(item)

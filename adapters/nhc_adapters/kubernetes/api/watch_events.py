@@ -42,14 +42,14 @@ def read_events(chunks: Iterable[bytes]) -> Iterator[WatchEvent]:
 def _event(line: bytes) -> WatchEvent:
     try:
         event = parse_json(line)
-        kind, found = str(event["type"]), event["object"]
+        kind, item = str(event["type"]), event["object"]
     except (ValueError, KeyError, TypeError):
         raise Unreachable("the watch sent something that is no event") from None
-    if not isinstance(found, dict):
+    if not isinstance(item, dict):
         raise Unreachable("the watch sent an event without an object")
     if kind != "ERROR":
-        return WatchEvent(kind, found)
-    code = found.get("code")
+        return WatchEvent(kind, item)
+    code = item.get("code")
     if code == 410:
-        raise Gone(str(found.get("message", "")))
-    raise ApiError(code if isinstance(code, int) else 500, str(found.get("reason", "")), str(found))
+        raise Gone(str(item.get("message", "")))
+    raise ApiError(code if isinstance(code, int) else 500, str(item.get("reason", "")), str(item))

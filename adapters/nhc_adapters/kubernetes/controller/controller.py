@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from nhc.ports.adapter import AdapterError, Effect, Operation
 from nhc_adapters.kubernetes.api.client import Client
-from nhc_adapters.kubernetes.api.events import NORMAL, WARNING, EventRecorder, flush_quietly
+from nhc_adapters.kubernetes.api.events import NORMAL, WARNING, EventRecorder
 from nhc_adapters.kubernetes.api.lease import Lease
 from nhc_adapters.kubernetes.api.outage import Outages
 from nhc_adapters.kubernetes.api.reflector import Reflector
@@ -144,7 +144,7 @@ class Controller:
                 thread.join(10.0)
         if self.fleet.devices is not None:
             self.fleet.devices.close()
-        flush_quietly(self.recorder)
+        self.recorder.flush_quietly()
         self.nodes.client.close()
         self.adapter.close()
 
@@ -229,7 +229,7 @@ class Controller:
                     self.ledger.load()
                     loaded = True
                 self._after(self.fleet.round())
-                self.outages.well("this round")
+                self.outages.works("this round")
             except AdapterError as error:
                 # Nothing was done that is not written down; what changed is looked at again.
                 loaded = False
@@ -300,7 +300,7 @@ class Controller:
             self._events.clear()
             while self.recorder.waiting and not self.stop.is_set():
                 # In small helpings: a thousand marks must not wait for a thousand events.
-                flush_quietly(self.recorder, self.log, EVENTS_AT_ONCE)
+                self.recorder.flush_quietly(self.log, EVENTS_AT_ONCE)
                 self.stop.wait(EVENTS_PAUSE)
 
     def _follow_devices(self) -> None:

@@ -22,7 +22,7 @@ from nhc_adapters.kubernetes.nodes.conditions import (
     read_conditions,
     write_conditions,
 )
-from nhc_adapters.kubernetes.nodes.marks import Op, Patch, apply
+from nhc_adapters.kubernetes.nodes.marks import apply, plan_annotations
 from nhc_adapters.kubernetes.nodes.own_marks import annotations_of
 
 Node = Mapping[str, Any]
@@ -115,13 +115,7 @@ class Detections:
 
     def _annotate(self, name: str, condition: Condition) -> None:
         places = dict(condition.findings) if condition.status == TRUE else {}
-
-        def plan(node: Node) -> List[Op]:
-            patch = Patch(node)
-            patch.annotations.update(record(node, condition.type, places))
-            return patch.ops()
-
-        apply(self.client, name, plan)
+        apply(self.client, name, lambda node: plan_annotations(node, record(node, condition.type, places)))
 
     def _with_boot(self, node: Node, said: Condition) -> Condition:
         boot = boot_of(node)
@@ -149,13 +143,7 @@ class Detections:
 def acknowledge_on(client: Client, name: str, kinds: Iterable[str], now: float) -> None:
     """Acknowledge on a node all findings of these conditions. Raises AdapterError."""
     wanted = tuple(kinds)
-
-    def plan(node: Node) -> List[Op]:
-        patch = Patch(node)
-        patch.annotations.update(acknowledge(node, wanted, now))
-        return patch.ops()
-
-    apply(client, name, plan)
+    apply(client, name, lambda node: plan_annotations(node, acknowledge(node, wanted, now)))
 
 
 def boot_of(node: Node) -> str:

@@ -112,7 +112,7 @@ class LokiWatch:
             self.outages.failed("reading Loki", error)
             lines = []
         else:
-            self.outages.well("reading Loki")
+            self.outages.works("reading Loki")
         self._tell_set_aside()
         said = {**self._unsaid, **self.logs.take(lines, self.clock())}
         failed = set(self.say(said)) if said else set()
@@ -132,7 +132,7 @@ class LokiWatch:
         except AdapterError as error:
             self.outages.failed("reading how far Loki was read", error)
             return False
-        self.outages.well("reading how far Loki was read")
+        self.outages.works("reading how far Loki was read")
         now = int(self.clock() * SECOND)
         self.loki.go_on_from(min(max(since, now - OLDEST), now) if since else 0)
         self._leading = True
@@ -144,7 +144,7 @@ class LokiWatch:
         except AdapterError as error:
             self.outages.failed("writing how far Loki was read", error)
         else:
-            self.outages.well("writing how far Loki was read")
+            self.outages.works("writing how far Loki was read")
             self._saved = self.clock()
 
     def _tell_set_aside(self) -> None:

@@ -122,7 +122,7 @@ def _wants_accelerator(spec: Mapping[str, Any]) -> bool:
     for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
         resources = container.get("resources") or {}
         for name in (*(resources.get("limits") or {}), *(resources.get("requests") or {})):
-            if "/" in name and is_accelerator(name):
+            if is_accelerator(name):
                 return True
     return False
 

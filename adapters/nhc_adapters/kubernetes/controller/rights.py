@@ -153,7 +153,7 @@ class RightsWatch:
         except AdapterError as error:
             self.outages.failed("asking for rights", error)
             return
-        self.outages.well("asking for rights")
+        self.outages.works("asking for rights")
         for right in found:
             if right not in self.missing:
                 later = "" if self.apply or not right.acting else " [once apply = true]"

@@ -34,7 +34,7 @@ from nhc_adapters.kubernetes.deep.manifests import (
     owner_name,
 )
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
-from nhc_adapters.kubernetes.nodes.own_marks import cordoned, taints_of
+from nhc_adapters.kubernetes.nodes.scheduling import takes_pods
 from nhc_adapters.kubernetes.nodes.view import hold, workload
 
 BUSY_BY_NODE = 20
@@ -63,23 +63,9 @@ class KubernetesLauncher:
         """Ready nodes that take pods, of whose devices nobody has or waits for one."""
         wanted = set(nodes)
         objects = self._cluster.objects(list(nodes) if len(nodes) <= BUSY_BY_NODE else None)
-        found = [str(node["metadata"]["name"]) for node in objects if self._takes_pods(node)]
-        open_ones = wanted.intersection(found)
-        return frozenset(open_ones - self._taken(sorted(open_ones)))
-
-    def _takes_pods(self, node: Mapping[str, Any]) -> bool:
-        ready = any(one.get("type") == "Ready" and one.get("status") == "True"
-                    for one in node.get("status", {}).get("conditions") or ())  # fmt: skip
-        tolerated = {(one["key"], one.get("effect", "")) for one in self.settings.tolerations}
-        bare = {key for key, effect in tolerated if not effect}
-        kept_off = [
-            taint
-            for taint in taints_of(node)
-            if taint.effect != "PreferNoSchedule"
-            and taint.key not in bare
-            and (taint.key, taint.effect) not in tolerated
-        ]
-        return ready and not cordoned(node) and not hold(node) and not kept_off
+        free = [node for node in objects if takes_pods(node, self.settings.tolerations) and not hold(node)]
+        candidates = wanted.intersection(str(node["metadata"]["name"]) for node in free)
+        return frozenset(candidates - self._taken(sorted(candidates)))
 
     def _taken(self, nodes: Sequence[str]) -> FrozenSet[str]:
         running = "status.phase!=Succeeded,status.phase!=Failed"

@@ -18,9 +18,9 @@ from nhc_adapters.kubernetes.doctor.installation import (
     names,
     pod_spec_of,
 )
-from nhc_adapters.kubernetes.doctor.node_selector import chooses, keys
 from nhc_adapters.kubernetes.nodes.accelerators import is_accelerator
 from nhc_adapters.kubernetes.nodes.conditions import read_conditions
+from nhc_adapters.kubernetes.nodes.scheduling import chooses, keys
 from nhc_adapters.kubernetes.nodes.vocabulary import Vocabulary
 from nhc_adapters.kubernetes.nodes.vocabulary_file import BadVocabulary, load
 
@@ -220,7 +220,7 @@ def _writers(node: Mapping[str, Any]) -> Dict[str, Set[str]]:
 
 def _accelerators(node: Mapping[str, Any]) -> bool:
     capacity = (node.get("status") or {}).get("capacity") or {}
-    return any("/" in name and is_accelerator(name) and str(count) != "0" for name, count in capacity.items())
+    return any(is_accelerator(name) and str(count) != "0" for name, count in capacity.items())
 
 
 def _name(item: Mapping[str, Any]) -> str:

@@ -33,7 +33,7 @@ from nhc_adapters.kubernetes.gates.plan import (
 )
 from nhc_adapters.kubernetes.nodes.conditions import NodeConditions
 from nhc_adapters.kubernetes.nodes.drain import DrainRules, pods_on, sort_pods
-from nhc_adapters.kubernetes.nodes.marks import Op, Patch, apply
+from nhc_adapters.kubernetes.nodes.marks import Op, apply, plan_annotations
 from nhc_adapters.kubernetes.nodes.own_marks import Node, cordoned
 from nhc_adapters.kubernetes.nodes.vocabulary import parse_taint
 from nhc_adapters.repair.settings import AdapterSettings
@@ -130,13 +130,7 @@ class KubernetesGate:
         if self.client.find(node_path(node)) is None:
             return Applied(node, Effect.FAILED, "there is no such node")
         text = f"{what.value} {utc_milliseconds(time.time())} by {printable(by, 60)}: {printable(why, 200)}"
-
-        def ops(seen: Node) -> List[Op]:
-            patch = Patch(seen)
-            patch.annotations[ORDER] = text
-            return patch.ops()
-
-        apply(self.client, node, ops)
+        apply(self.client, node, lambda seen: plan_annotations(seen, {ORDER: text}))
         return Applied(node, Effect.CHANGED, "carried out by the next nhc gate sync")
 
     def limits(self) -> List[GateLimit]:

@@ -31,10 +31,11 @@ from nhc_adapters.kubernetes.jobs.job_end import read_end
 from nhc_adapters.kubernetes.jobs.kinds import HELD, NOTE, NUMBER, RELEASED, JobKind, Object, get, name_of, notes_of
 from nhc_adapters.kubernetes.jobs.manifest import made_anew
 from nhc_adapters.kubernetes.jobs.patching import annotate, change, path_of
-from nhc_adapters.kubernetes.jobs.placement import PlaceOrder, avoid, avoided, hostnames_of, in_service, put
+from nhc_adapters.kubernetes.jobs.placement import PlaceOrder, avoid, avoided, hostnames_of, put
 from nhc_adapters.kubernetes.jobs.reading import KINDS, JobReader
 from nhc_adapters.kubernetes.jobs.submit import kind_of, wished
 from nhc_adapters.kubernetes.jobs.view import number_of
+from nhc_adapters.kubernetes.nodes.scheduling import takes_pods
 from nhc_adapters.repair.settings import AdapterSettings
 
 KNOWN = ("kubeconfig", "context", "namespaces", "kinds")
@@ -168,7 +169,7 @@ class KubernetesJobController:
         found = child_jobs.read(self.client, job)
         if child_jobs.can_be_placed(found):
             child_jobs.keep_off(self.client, found, where)
-        elif any(name_of(node) in where.exclude and in_service(node) for node in nodes):
+        elif any(name_of(node) in where.exclude and takes_pods(node) for node in nodes):
             raise AdapterError("its Jobs are not all there and suspended, so it cannot be kept off nodes yet")
 
     def _command(self, body: Dict[str, Any]) -> None:

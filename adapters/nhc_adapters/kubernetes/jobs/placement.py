@@ -6,10 +6,10 @@ import copy
 import json
 from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Sequence
 
-from nhc_adapters.kubernetes.jobs.kinds import AVOIDS, JobKind, Object, conditions_of, get, name_of, notes_of
+from nhc_adapters.kubernetes.jobs.kinds import AVOIDS, JobKind, Object, get, name_of, notes_of
+from nhc_adapters.kubernetes.nodes.scheduling import REQUIRED, chooses, takes_pods
 
 HOSTNAME = "kubernetes.io/hostname"
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def without(affinity: object, ours: Iterable[str], hostnames: Mapping[str, str]) -> Any:
@@ -19,17 +19,18 @@ def without(affinity: object, ours: Iterable[str], hostnames: Mapping[str, str])
         return affinity
     changed: Dict[str, Any] = copy.deepcopy(dict(affinity))
     terms = get(changed, "nodeAffinity", REQUIRED, "nodeSelectorTerms")
+    if terms == [{"matchExpressions": [row]}]:
+        del changed["nodeAffinity"][REQUIRED]
+        if not changed["nodeAffinity"]:
+            del changed["nodeAffinity"]
+        return changed or None
     for term in terms if isinstance(terms, list) else []:
         rows = term.get("matchExpressions") or []
         if row in rows:  # a row that its user wrote in the same words stands before ours
             del rows[len(rows) - 1 - rows[::-1].index(row)]
-        if not rows:
-            term.pop("matchExpressions", None)
-    if isinstance(terms, list) and not any(terms):
-        del changed["nodeAffinity"][REQUIRED]
-        if not changed["nodeAffinity"]:
-            del changed["nodeAffinity"]
-    return changed or None
+            if not rows:
+                del term["matchExpressions"]
+    return changed
 
 
 def _row(nodes: Iterable[str], hostnames: Mapping[str, str]) -> Dict[str, Any]:
@@ -38,16 +39,20 @@ def _row(nodes: Iterable[str], hostnames: Mapping[str, str]) -> Dict[str, Any]:
 
 
 def keep_off(affinity: object, nodes: Sequence[str], hostnames: Mapping[str, str]) -> Any:
-    """An affinity that keeps pods off these nodes as well. Terms are alternatives: each gets the condition."""
+    """An affinity that keeps pods off these nodes as well. Terms are alternatives: each gets the condition, but for an
+    empty one, which chooses no node, and would choose nearly all.
+    """
     if not nodes:
         return affinity
     changed: Dict[str, Any] = copy.deepcopy(dict(affinity)) if isinstance(affinity, Mapping) else {}
     required = changed.setdefault("nodeAffinity", {}).setdefault(REQUIRED, {})
     terms = required.setdefault("nodeSelectorTerms", [])
     if not terms:
-        terms.append({})
+        terms.append({"matchExpressions": [_row(nodes, hostnames)]})
+        return changed
     for term in terms:
-        term.setdefault("matchExpressions", []).append(_row(nodes, hostnames))
+        if term.get("matchExpressions") or term.get("matchFields"):
+            term.setdefault("matchExpressions", []).append(_row(nodes, hostnames))
     return changed
 
 
@@ -107,60 +112,7 @@ def hostnames_of(nodes: Sequence[Mapping[str, Any]]) -> Dict[str, str]:
 
 def fitting(nodes: Sequence[Mapping[str, Any]], pod: Mapping[str, object], ours: Iterable[str]) -> FrozenSet[str]:
     """The nodes in service that a pod's selector, affinity and tolerations allow; `ours` in its affinity aside."""
-    spec = get(pod, "spec") or {}
-    affinity = without(spec.get("affinity"), ours, hostnames_of(nodes))
-    terms = get(affinity, "nodeAffinity", REQUIRED, "nodeSelectorTerms")
-    return frozenset(
-        name_of(node)
-        for node in nodes
-        if in_service(node, spec.get("tolerations") or ())
-        and all(get(node, "metadata", "labels", key) == one for key, one in (spec.get("nodeSelector") or {}).items())
-        and (not isinstance(terms, list) or any(_matches(node, term) for term in terms))
-    )
-
-
-def in_service(node: Mapping[str, object], tolerations: Sequence[Mapping[str, Any]] = ()) -> bool:
-    """Whether it is Ready, and lets such a pod in."""
-    if (
-        "Ready" not in conditions_of(node)
-        or get(node, "spec", "unschedulable")
-        or get(node, "metadata", "deletionTimestamp")
-    ):
-        return False
-    taints = [one for one in get(node, "spec", "taints") or () if one.get("effect") in ("NoSchedule", "NoExecute")]
-    return all(any(_tolerates(one, taint) for one in tolerations) for taint in taints)
-
-
-def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
-    if toleration.get("effect") not in (None, "", taint.get("effect")):
-        return False
-    if not toleration.get("key"):
-        return toleration.get("operator") == "Exists"
-    same = toleration.get("operator") == "Exists" or toleration.get("value", "") == taint.get("value", "")
-    return toleration["key"] == taint.get("key") and same
-
-
-def _matches(node: Mapping[str, Any], term: Mapping[str, Any]) -> bool:
-    rows: List[Mapping[str, Any]] = list(term.get("matchExpressions") or ())
-    fields = list(term.get("matchFields") or ())
-    labels = get(node, "metadata", "labels") or {}
-    named = {"metadata.name": name_of(node)}
-    return all(_holds(labels, row) for row in rows) and all(_holds(named, row) for row in fields)
-
-
-def _holds(labels: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
-    value, operator = labels.get(str(row.get("key"))), row.get("operator")
-    values: Sequence[Any] = row.get("values") or ()
-    if operator == "In":
-        return value in values
-    if operator == "NotIn":
-        return value not in values
-    if operator == "Exists":
-        return value is not None
-    if operator == "DoesNotExist":
-        return value is None
-    try:
-        mine, theirs = int(str(value)), int(str(values[0]))
-    except (ValueError, IndexError):
-        return False
-    return mine > theirs if operator == "Gt" else mine < theirs
+    spec = dict(get(pod, "spec") or {})
+    spec["affinity"] = without(spec.get("affinity"), ours, hostnames_of(nodes))
+    tolerations = spec.get("tolerations") or ()
+    return frozenset(name_of(node) for node in nodes if takes_pods(node, tolerations) and chooses(spec, node))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc_adapters.kubernetes.nodes.conditions import TRUE, read_conditions
+from nhc_adapters.kubernetes.nodes.own_marks import annotations_of, labels_of
 
 GRACE = 600.0
 """Seconds for which too few may be allocatable: twice what the kubelet waits for a plugin to come back."""
@@ -47,15 +48,15 @@ def look(node: Mapping[str, Any], expected: Expected, asked: bool = False) -> Op
         registered = _count(capacity.get(resource)) or 0
         if not registered:
             if asked and count:
-                said = f"0 of {count} {resource} can be given out: its device plugin is not registered"
-                return DeviceOffer(True, NOT_REGISTERED, said, ready.since)
+                message = f"0 of {count} {resource} can be given out: its device plugin is not registered"
+                return DeviceOffer(True, NOT_REGISTERED, message, ready.since)
             continue
-        found = _count(allocatable.get(resource, "0"))
-        if found is None:
+        offered = _count(allocatable.get(resource, "0"))
+        if offered is None:
             continue
         judged = True
-        if found < count:
-            return DeviceOffer(True, SHORT, f"{found} of {count} {resource} can be given out", ready.since)
+        if offered < count:
+            return DeviceOffer(True, SHORT, f"{offered} of {count} {resource} can be given out", ready.since)
     return DeviceOffer(False, GOOD, "all accelerators can be given out", ready.since) if judged else None
 
 
@@ -66,51 +67,49 @@ def _count(text: object) -> Optional[int]:
         return None
 
 
-def offered(node: Mapping[str, Any]) -> str:
+def offer_text(node: Mapping[str, Any]) -> str:
     """How many accelerators a node has registered now, as the annotation OFFERED keeps them; "" for none.
 
-    A kubelet that starts anew has registered none until their plugin has come: nothing else tells then what is missing.
+    A kubelet that starts anew has registered none until their plugin has come: only this then says what is missing.
     """
     capacity = (node.get("status") or {}).get("capacity") or {}
-    found = {name: _count(count) for name, count in capacity.items() if "/" in name and is_accelerator(name)}
-    return ",".join(f"{name}={count}" for name, count in sorted(found.items()) if count)
+    counts = {name: _count(count) for name, count in capacity.items() if is_accelerator(name)}
+    return ",".join(f"{name}={count}" for name, count in sorted(counts.items()) if count)
 
 
 def offered_before(node: Mapping[str, Any]) -> Dict[str, int]:
     """How many accelerators a marked node had registered when it was marked; {} where that is not known."""
-    said = (node.get("metadata", {}).get("annotations") or {}).get(OFFERED, "")
-    pairs = (part.partition("=") for part in said.split(",") if part)
+    pairs = (part.partition("=") for part in annotations_of(node).get(OFFERED, "").split(",") if part)
     return {name: int(count) for name, _equals, count in pairs if count.isdigit()}
 
 
 def asked_for(node: Mapping[str, Any], configured: Mapping[str, Mapping[str, int]]) -> Mapping[str, int]:
     """What the settings expect of a node of this instance type by name, nothing where they do not say."""
-    labels = node.get("metadata", {}).get("labels") or {}
-    return configured.get(labels.get("node.kubernetes.io/instance-type", "")) or configured.get("*") or {}
+    return configured.get(labels_of(node).get("node.kubernetes.io/instance-type", "")) or configured.get("*") or {}
 
 
 def expected_accelerators(
     node: Mapping[str, Any], configured: Mapping[str, Mapping[str, int]]
 ) -> List[Tuple[str, int]]:
-    """How many accelerators a node should have: by its instance type as configured, else as it shows itself.
+    """How many accelerators a node should have: by its instance type as configured, else by its own status.
 
-    A device that its plugin finds unhealthy stays in `capacity`; the count that GPU feature discovery wrote is
-    believed where it is higher.
+    A device that its plugin finds unhealthy stays in `capacity`. The count that GPU feature discovery wrote counts
+    where it is higher.
     """
     chosen = asked_for(node, configured)
     if chosen:
         return list(chosen.items())
-    labels = node.get("metadata", {}).get("labels") or {}
-    found = []
+    gpus = str(labels_of(node).get("nvidia.com/gpu.count", ""))
+    expected = []
     for resource, count in (node.get("status", {}).get("capacity") or {}).items():
-        if "/" not in resource or not is_accelerator(resource) or not str(count).isdigit():
+        if not is_accelerator(resource) or not str(count).isdigit():
             continue
         wanted = int(str(count))
-        if resource == "nvidia.com/gpu" and str(labels.get("nvidia.com/gpu.count", "")).isdigit():
+        if resource == "nvidia.com/gpu" and gpus.isdigit():
             # With sharing, one GPU is given out several times; then capacity is the larger number.
-            wanted = max(wanted, int(labels["nvidia.com/gpu.count"]))
-        found.append((resource, wanted))
-    return sorted(found)
+            wanted = max(wanted, int(gpus))
+        expected.append((resource, wanted))
+    return sorted(expected)
 
 
 def device_plugin(node: Mapping[str, Any]) -> str:
@@ -122,9 +121,9 @@ def device_plugin(node: Mapping[str, Any]) -> str:
 
 
 def is_accelerator(resource: str) -> bool:
-    domain, _, name = resource.partition("/")
-    return (domain in {
+    domain, slash, name = resource.partition("/")
+    return (bool(slash) and not name.startswith("hostdev") and domain in {
         "nvidia.com", "amd.com", "gpu.intel.com", "habana.ai", "google.com", "huawei.com",
-    } and not name.startswith("hostdev")) or resource in {
+    }) or resource in {
         "aws.amazon.com/neuron", "aws.amazon.com/neuroncore", "aws.amazon.com/neurondevice",
     }  # fmt: skip

@@ -10,19 +10,19 @@ from nhc.ports.marks import may_clear, may_mark
 from nhc_adapters.kubernetes.api.client import Client, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError, Unreachable
 from nhc_adapters.kubernetes.nodes.conditions import CLUSTER_SIDE, Condition, write_conditions
-from nhc_adapters.kubernetes.nodes.evidence import REPORT, read_sources, source_types
+from nhc_adapters.kubernetes.nodes.evidence import REPORT, SOURCE, read_sources, source_types
 from nhc_adapters.kubernetes.nodes.manual import read_manual
 from nhc_adapters.kubernetes.nodes.marks import (
     Facts,
     Op,
-    Patch,
+    Plan,
     Treatment,
     apply,
     clear_patch,
+    plan_annotations,
     plan_clear,
     plan_mark,
     plan_move_work,
-    plan_sources,
     plan_work_back,
 )
 from nhc_adapters.kubernetes.nodes.overruled import OVERRULED, Bad, overrule
@@ -40,9 +40,16 @@ ALL_FOREIGN = ("konduktor", "hyperpod", "nvsentinel", "aks")
 
 def foreign_marks(spoken: Sequence[Vocabulary] = ()) -> Tuple[Foreign, ...]:
     """How others' marks look, those of the spoken vocabularies first."""
-    found: List[Foreign] = [one for vocabulary in spoken for one in vocabulary.foreign]
-    found += [one for name in ALL_FOREIGN for one in load(name).foreign]
-    return tuple(dict.fromkeys(found))
+    vocabularies = (*spoken, *map(load, ALL_FOREIGN))
+    return tuple(dict.fromkeys(mark for vocabulary in vocabularies for mark in vocabulary.foreign))
+
+
+class _Declined(Exception):
+    """Raised by a plan that is to change nothing on its node: with which effect, and why."""
+
+    def __init__(self, effect: Effect, why: str) -> None:
+        super().__init__(why)
+        self.effect, self.why = effect, why
 
 
 class Kubernetes:
@@ -54,7 +61,6 @@ class Kubernetes:
         treatment: Optional[Treatment] = None,
         *,
         topologies: Sequence[str] = TOPOLOGIES,
-        in_flight: int = IN_FLIGHT,
         selector: str = "",
     ) -> None:
         self.client = client
@@ -70,7 +76,6 @@ class Kubernetes:
         """The uid of the pod that we are, which is no work of others."""
         self.changed: Dict[str, Dict[str, Any]] = {}
         """Node objects as the last operation left them, by name: newer than any watch for a moment."""
-        self._in_flight = in_flight
         self._pool: Optional[ThreadPoolExecutor] = None
         self._unreachable: List[Unreachable] = []
 
@@ -96,18 +101,18 @@ class Kubernetes:
         """The node objects themselves, by name."""
         if names is None:
             query = {"labelSelector": self.selector} if self.selector else {}
-            found = list(self.client.items("/api/v1/nodes", **query))
+            nodes = list(self.client.items("/api/v1/nodes", **query))
         else:
-            asked = self._each(sorted(set(names)), lambda name: self.client.find(node_path(name)))
-            found = [node for node in asked if node is not None]
-        return sorted(found, key=lambda node: str(node["metadata"]["name"]))
+            answers = self._each(sorted(set(names)), lambda name: self.client.find(node_path(name)))
+            nodes = [node for node in answers if node is not None]
+        return sorted(nodes, key=lambda node: str(node["metadata"]["name"]))
 
     def _busy(self, names: Sequence[str], dead: FrozenSet[str]) -> FrozenSet[str]:
         running = "status.phase!=Succeeded,status.phase!=Failed"
-        found = self._each(
+        pods_of_each = self._each(
             names, lambda name: list(self.client.items("/api/v1/pods", fieldSelector=f"{running},spec.nodeName={name}"))
         )
-        pods = [pod for some in found for pod in some]
+        pods = [pod for pods in pods_of_each for pod in pods]
         others = [pod for pod in workload(pods, dead) if not self.own_pod or pod["metadata"].get("uid") != self.own_pod]
         return frozenset(str(pod.get("spec", {}).get("nodeName") or "") for pod in others)
 
@@ -128,11 +133,10 @@ class Kubernetes:
         controller does not clear it when its condition is good: the component that marks by reports does. A mark that
         the remedy loop has set or taken over is its own: the controller neither clears it nor drains for it.
         """
-        objects, given = objects or {}, facts or {}
+        objects, evidence = objects or {}, facts or {}
 
-        def one(name: str) -> Applied:
+        def mark_node(name: str) -> Applied:
             mark = marks[name]._replace(owner=self.owner)
-            refused: List[Applied] = []
 
             def plan(node: Mapping[str, object]) -> List[Op]:
                 state = self.state(node)
@@ -142,18 +146,17 @@ class Kubernetes:
                 effect, why = may_mark(state, wanted)
                 if read_own_mark(node) is not None and released(node):
                     effect, why = Effect.REFUSED, "somebody put it back by hand; the mark's remains are to be taken off"
-                refused[:] = [] if effect is Effect.CHANGED else [Applied(name, effect, why)]
                 sources = read_sources(node)
                 reported = Facts(sources=tuple(dict.fromkeys((*sources, REPORT))))
-                if effect is Effect.UNCHANGED and name not in given and reported.sources != sources:
-                    return plan_sources(node, reported.sources)
+                if effect is Effect.UNCHANGED and name not in evidence and reported.sources != sources:
+                    return plan_annotations(node, {SOURCE: " ".join(reported.sources)})
                 if effect is not Effect.CHANGED:
-                    return []
-                return plan_mark(node, wanted, self.treatment, given.get(name) or reported)
+                    raise _Declined(effect, why)
+                return plan_mark(node, wanted, self.treatment, evidence.get(name) or reported)
 
-            return self._apply(name, plan, refused, objects.get(name))
+            return self._apply(name, plan, objects.get(name))
 
-        return self._together(list(marks), one)
+        return self._together(list(marks), mark_node)
 
     def clear(
         self, names: Sequence[str], seen: Optional[Iterable[NodeState]] = None, *, judged: bool = False
@@ -164,120 +167,91 @@ class Kubernetes:
         found itself, in pod logs or Loki.
         """
 
-        def one(name: str) -> Applied:
-            refused: List[Applied] = []
+        def plan(node: Mapping[str, object]) -> List[Op]:
+            effect, why = may_clear(self.state(node), self.owner)
+            theirs = sorted(source_types(read_sources(node)) & set(CLUSTER_SIDE))
+            if theirs and not judged and effect is Effect.CHANGED:
+                effect, why = Effect.REFUSED, f"marked for {theirs[0]}, of which no report speaks"
+            if effect is not Effect.CHANGED:
+                raise _Declined(effect, why)
+            return plan_clear(node, self.treatment)
 
-            def plan(node: Mapping[str, object]) -> List[Op]:
-                effect, why = may_clear(self.state(node), self.owner)
-                theirs = sorted(source_types(read_sources(node)) & set(CLUSTER_SIDE))
-                if theirs and not judged and effect is Effect.CHANGED:
-                    effect, why = Effect.REFUSED, f"marked for {theirs[0]}, of which no report speaks"
-                refused[:] = [] if effect is Effect.CHANGED else [Applied(name, effect, why)]
-                return plan_clear(node, self.treatment) if effect is Effect.CHANGED else []
-
-            return self._apply(name, plan, refused, None)
-
-        return self._together(list(dict.fromkeys(names)), one)
+        return self._together(list(dict.fromkeys(names)), lambda name: self._apply(name, plan))
 
     def repairs(self) -> FrozenSet[Operation]:
-        """The operations that one of the spoken vocabularies has a word for, by which a platform does them."""
-        spoken = {word for vocabulary in self.treatment.vocabularies for word in vocabulary.triggers}
-        return frozenset(operation for operation in (Operation.REBOOT, Operation.REPLACE) if operation.value in spoken)
+        """The operations that one of the spoken vocabularies can ask a platform for."""
+        triggers = {trigger for vocabulary in self.treatment.vocabularies for trigger in vocabulary.triggers}
+        return frozenset(
+            operation for operation in (Operation.REBOOT, Operation.REPLACE) if operation.value in triggers
+        )
 
     def repair(self, operation: Operation, names: Sequence[str], because: str) -> List[Applied]:
         """Ask the platform to reboot or replace nodes that carry our mark. Raises AdapterError."""
         if operation not in self.repairs():
             raise AdapterError(f"none of the vocabularies in use can ask for a {operation.value}")
 
-        def one(name: str) -> Applied:
-            refused: List[Applied] = []
+        def plan(node: Mapping[str, object]) -> List[Op]:
+            state = self.state(node)
+            if state.hold or state.available or state.mark is None or not state.mark.ours:
+                raise _Declined(Effect.REFUSED, state.hold or "our mark does not keep it out")
+            mark = state.mark if state.mark.action.value == operation.value else state.mark._replace(why=because)
+            return plan_mark(node, mark, self.treatment, repair=operation.value)
 
-            def plan(node: Mapping[str, object]) -> List[Op]:
-                state = self.state(node)
-                if state.hold or state.available or state.mark is None or not state.mark.ours:
-                    refused[:] = [Applied(name, Effect.REFUSED, state.hold or "our mark does not keep it out")]
-                    return []
-                mark = state.mark if state.mark.action.value == operation.value else state.mark._replace(why=because)
-                return plan_mark(node, mark, self.treatment, repair=operation.value)
-
-            return self._apply(name, plan, refused, None)
-
-        return self._together(list(dict.fromkeys(names)), one)
+        return self._together(list(dict.fromkeys(names)), lambda name: self._apply(name, plan))
 
     def release(self, names: Sequence[str], bad: Bad, now: float, by: str = "") -> List[Applied]:
-        """Back in service by a person's word: our marks go, and what is bad is overruled until it has ended once.
+        """Back in service by a person's decision: our marks go, and what is bad is overruled until it has ended once.
 
-        Whoever uncordoned a node (`kubectl uncordon`) has said so already; then this takes off what is left, unless the
-        node has been marked anew since it was seen. `by` names who asks for it without having done that.
+        A person who uncordoned a node (`kubectl uncordon`) has decided so; then this takes off what is left, unless the
+        node has been marked anew since it was seen. `by` names a person who asks for it without having uncordoned it.
         """
 
-        def one(name: str) -> Applied:
-            refused: List[Applied] = []
+        def plan(node: Mapping[str, object]) -> List[Op]:
+            state = self.state(node)
+            if read_own_mark(node) is None:
+                raise _Declined(*may_clear(state))
+            if not by and not released(node):
+                raise _Declined(Effect.REFUSED, "nobody has put it back: the mark is a new one")
+            if state.hold and read_manual(node) is None:
+                raise _Declined(Effect.REFUSED, f"left alone: {state.hold}")
+            patch = clear_patch(node, self.treatment)
+            left = overrule(node, bad | set(map(_pair, read_sources(node))), now, by)
+            patch.annotations[OVERRULED] = left.text() if left is not None else None
+            return patch.ops()
 
-            def plan(node: Mapping[str, object]) -> List[Op]:
-                state = self.state(node)
-                if read_own_mark(node) is None:
-                    effect, why = may_clear(state)
-                    refused[:] = [Applied(name, effect, why)]
-                    return []
-                if not by and not released(node):
-                    refused[:] = [Applied(name, Effect.REFUSED, "nobody has put it back: the mark is a new one")]
-                    return []
-                held = "" if read_manual(node) is not None else state.hold
-                refused[:] = [Applied(name, Effect.REFUSED, f"left alone: {held}")] if held else []
-                if held:
-                    return []
-                patch = clear_patch(node, self.treatment)
-                left = overrule(node, bad | set(map(_pair, read_sources(node))), now, by)
-                patch.annotations[OVERRULED] = left.text() if left is not None else None
-                return patch.ops()
+        return self._together(list(dict.fromkeys(names)), lambda name: self._apply(name, plan))
 
-            return self._apply(name, plan, refused, None)
-
-        return self._together(list(dict.fromkeys(names)), one)
-
-    def say(self, said: Mapping[str, Sequence[Condition]]) -> List[Applied]:
+    def say(self, conditions: Mapping[str, Sequence[Condition]]) -> List[Applied]:
         """Write conditions; by node."""
 
-        def one(name: str) -> Applied:
+        def write(name: str) -> Applied:
             try:
-                write_conditions(self.client, name, said[name])
+                write_conditions(self.client, name, conditions[name])
             except AdapterError as error:
                 return Applied(name, Effect.FAILED, str(error))
             return Applied(name, Effect.CHANGED)
 
-        return list(self._each(list(said), one))
+        return self._each(list(conditions), write)
 
     def move_work(self, names: Sequence[str]) -> List[Applied]:
         """Let the work of dead nodes start elsewhere; as `nhc.ports.adapter.MovesWork`."""
-        return self._together(list(names), lambda name: self._apply(name, plan_move_work, [], None))
+        return self._together(list(names), lambda name: self._apply(name, plan_move_work))
 
     def work_back(self, names: Sequence[str]) -> List[Applied]:
-        """Let work run again on nodes that are heard again."""
-        return self._together(list(names), lambda name: self._apply(name, plan_work_back, [], None))
+        """Let work run again on nodes whose kubelet is heard again."""
+        return self._together(list(names), lambda name: self._apply(name, plan_work_back))
 
     def annotate(self, texts: Mapping[str, Mapping[str, Optional[str]]]) -> List[Applied]:
         """Set or remove (None) annotations of ours; by node."""
+        return self._together(
+            list(texts), lambda name: self._apply(name, lambda node: plan_annotations(node, texts[name]))
+        )
 
-        def one(name: str) -> Applied:
-            def plan(node: Mapping[str, object]) -> List[Op]:
-                patch = Patch(node)
-                patch.annotations.update(texts[name])
-                return patch.ops()
-
-            return self._apply(name, plan, [], None)
-
-        return self._together(list(texts), one)
-
-    def _apply(
-        self,
-        name: str,
-        plan: Callable[[Mapping[str, Any]], List[Op]],
-        refused: List[Applied],
-        seen: Optional[Mapping[str, Any]],
-    ) -> Applied:
+    def _apply(self, name: str, plan: Plan, seen: Optional[Mapping[str, Any]] = None) -> Applied:
         try:
             after = apply(self.client, name, plan, seen)
+        except _Declined as declined:
+            return Applied(name, declined.effect, declined.why)
         except ApiError as error:
             if error.status == 404:
                 return Applied(name, Effect.FAILED, "not a node that the cluster knows")
@@ -285,16 +259,16 @@ class Kubernetes:
         except Unreachable as error:
             self._unreachable.append(error)
             return Applied(name, Effect.FAILED, str(error))
-        if after is not None:
-            self.changed[name] = after
-            return Applied(name, Effect.CHANGED)
-        return refused[0] if refused else Applied(name, Effect.UNCHANGED, "already so")
+        if after is None:
+            return Applied(name, Effect.UNCHANGED, "already so")
+        self.changed[name] = after
+        return Applied(name, Effect.CHANGED)
 
     def _together(self, names: Sequence[str], work: Callable[[str], Applied]) -> List[Applied]:
         """Several nodes at a time. Raises Unreachable when the server answered for none of them."""
         self._unreachable.clear()
         applied = self._each(names, work)
-        if self._unreachable and all(one.effect is Effect.FAILED for one in applied):
+        if self._unreachable and all(result.effect is Effect.FAILED for result in applied):
             raise self._unreachable[0]
         return applied
 
@@ -302,7 +276,7 @@ class Kubernetes:
         if len(names) < 2:
             return [work(name) for name in names]
         if self._pool is None:  # threads are made as they are needed, up to the limit, and stay
-            self._pool = ThreadPoolExecutor(self._in_flight, thread_name_prefix="nhc-kubernetes")
+            self._pool = ThreadPoolExecutor(IN_FLIGHT, thread_name_prefix="nhc-kubernetes")
         return list(self._pool.map(work, names))
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""In which boot of its node a condition was said. A node's object has the kubelet's boot id; conditions have none."""
+"""In which boot of its node a condition was written. A node's object has a boot id, conditions have none."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class BootsSeen:
         self._seen: Dict[str, _Boot] = {}
 
     def of(self, node: str, boot: str, at: float, now: float) -> str:
-        """The boot in which something was said at `at`, on a node whose kubelet says `boot` now; "" where it may have
+        """The boot in which a condition was written at `at`, on a node whose boot is `boot` now; "" where it may have
         been the one before.
         """
         before = self._seen.get(node)

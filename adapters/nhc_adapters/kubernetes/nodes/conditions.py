@@ -1,4 +1,4 @@
-"""Node conditions: what a node says of itself, written so that nobody else's condition is touched.
+"""Node conditions: a node's own status, written so that nobody else's condition is touched.
 
 A strategic merge patch of `nodes/status` merges the list of conditions by their `type`, so a patch that holds
 only ours leaves the kubelet's, node-problem-detector's and everybody's alone, whatever they write meanwhile.
@@ -10,7 +10,7 @@ look new.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
 
 from nhc.model import printable
@@ -26,23 +26,23 @@ MESSAGE_LIMIT = 1024
 TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
 
 JOB_ERROR = "NhcJobDeviceError"
-"""A device error in the log of a pod that failed on the node: the controller says it, from pod logs."""
+"""A device error in the log of a pod that failed on the node: the controller writes it, from pod logs."""
 
 KERNEL_LOG = "NhcKernelLogFault"
-"""A fatal line of the node's kernel: the controller says it, from Loki."""
+"""A fatal line of the node's kernel: the controller writes it, from Loki."""
 
 ALLOCATABLE = "NhcAllocatableProblem"
-"""Fewer accelerators can be given out than should be: the controller says it, from the node's status."""
+"""Fewer accelerators can be given out than should be: the controller writes it, from the node's status."""
 
 CLUSTER_SIDE = (JOB_ERROR, KERNEL_LOG, ALLOCATABLE)
-"""The conditions that the controller itself sets. It says each once, when it changes."""
+"""The conditions that the controller itself sets. It writes each once, when it changes."""
 
 
 @dataclass(frozen=True)
 class Condition:
-    """One node condition. `since` and `seen` are Unix times: of the last change of status, and of the last word.
+    """One node condition. `since` and `seen` are Unix times: of the last change of status, and of the last heartbeat.
 
-    `renewed` is false for one without a heartbeat, whose writer says it once. `findings` are what a condition of the
+    `renewed` is false for one without a heartbeat, which its writer writes once. `findings` are what a condition of the
     controller's own stands on, each a place and a time (Unix); they are kept beside it (`acknowledged`).
     """
 
@@ -79,13 +79,13 @@ Turn = Tuple[Optional[Condition], Condition]
 
 def read_conditions(node: Mapping[str, object]) -> Dict[str, Condition]:
     """The conditions on a node object, by type; entries that are not understood are left out."""
-    found: Dict[str, Condition] = {}
+    conditions: Dict[str, Condition] = {}
     status = node.get("status")
     for entry in (status.get("conditions") if isinstance(status, dict) else None) or ():
         if not isinstance(entry, dict) or not entry.get("type"):
             continue
         since = from_utc(entry.get("lastTransitionTime"))
-        found[str(entry["type"])] = Condition(
+        conditions[str(entry["type"])] = Condition(
             str(entry["type"]),
             str(entry.get("status", UNKNOWN)),
             str(entry.get("reason") or ""),
@@ -94,7 +94,7 @@ def read_conditions(node: Mapping[str, object]) -> Dict[str, Condition]:
             from_utc(entry.get("lastHeartbeatTime"), since),
             bool(entry.get("lastHeartbeatTime")),
         )
-    return found
+    return conditions
 
 
 def write_conditions(client: Client, node: str, conditions: Iterable[Condition]) -> Dict[str, Any]:
@@ -107,8 +107,8 @@ def write_conditions(client: Client, node: str, conditions: Iterable[Condition])
 class NodeConditions:
     """The conditions that one agent keeps on one node.
 
-    `say` what is so, as often as wanted; `flush` writes when something changed or the heartbeat is due. What
-    could not be written is not lost and not queued: the next flush writes what is so then.
+    `say` takes the conditions as they are now, as often as wanted; `flush` writes when something changed or the
+    heartbeat is due. After a failure, the next flush writes the conditions of that time.
     """
 
     client: Client
@@ -122,42 +122,42 @@ class NodeConditions:
     _flushed: Optional[float] = None
 
     def adopt(self, types: Iterable[str]) -> Dict[str, Condition]:
-        """Take over what stands on the node under these types; returns it. Raises AdapterError."""
+        """Take over the node's conditions of these types; returns them. Raises AdapterError."""
         node = self.client.get(node_path(self.node))
         self.uid = str(node.get("metadata", {}).get("uid", ""))
         wanted = set(types)
-        standing = {kind: found for kind, found in read_conditions(node).items() if kind in wanted}
+        standing = {kind: condition for kind, condition in read_conditions(node).items() if kind in wanted}
         self._written.update(standing)
-        # What is already wanted was said by this process, which knows better than its predecessor; but a
-        # status that did not change did not change now.
-        for kind, found in standing.items():
+        # This process knows better than its predecessor; but a status that is the same has not changed just now.
+        for kind, condition in standing.items():
             newer = self._wanted.get(kind)
             if newer is None:
-                self._wanted[kind] = found
-            elif newer.status == found.status:
-                self._wanted[kind] = _at(newer, found.since, newer.seen)
+                self._wanted[kind] = condition
+            elif newer.status == condition.status:
+                self._wanted[kind] = replace(newer, since=condition.since)
         return standing
 
     def say(self, conditions: Iterable[Condition]) -> List[Turn]:
-        """State what is so now. Returns what turned: the status before (None at first) and the condition now."""
+        """Take the conditions as they are now. Returns those whose status changed, after the one before (or None)."""
         now = self.clock()
         turned: List[Turn] = []
         for condition in conditions:
             before = self._wanted.get(condition.type)
             same = before is not None and before.status == condition.status
-            self._wanted[condition.type] = _at(condition, before.since if same and before else now, now)
+            since = before.since if same and before else now
+            self._wanted[condition.type] = replace(condition, since=since, seen=now)
             if not same:
                 turned.append((before, self._wanted[condition.type]))
         return turned
 
     @property
     def standing(self) -> Mapping[str, Condition]:
-        """What is so, as last said."""
+        """The conditions by type, as `say` took them last."""
         return self._wanted
 
     def changed(self) -> bool:
-        """Whether the node says something else than we do."""
-        return any(not found.says_the_same(self._written.get(kind)) for kind, found in self._wanted.items())
+        """Whether a condition differs from what is written on the node."""
+        return any(not condition.says_the_same(self._written.get(kind)) for kind, condition in self._wanted.items())
 
     def due(self) -> bool:
         """Whether `flush` would write."""
@@ -166,17 +166,12 @@ class NodeConditions:
         return self.changed() or self._flushed is None or self.monotonic() - self._flushed >= self.heartbeat
 
     def flush(self) -> bool:
-        """Write what is so, if that is due. Returns whether it was written. Raises AdapterError."""
+        """Write the conditions, if that is due. Returns whether they were written. Raises AdapterError."""
         if not self.due():
             return False
         now = self.clock()
-        current = [_at(found, found.since or now, now) for found in self._wanted.values()]
+        current = [replace(wanted, since=wanted.since or now, seen=now) for wanted in self._wanted.values()]
         write_conditions(self.client, self.node, current)
-        for condition in current:
-            self._written[condition.type] = condition
+        self._written.update((condition.type, condition) for condition in current)
         self._flushed = self.monotonic()
         return True
-
-
-def _at(condition: Condition, since: float, seen: float) -> Condition:
-    return Condition(condition.type, condition.status, condition.reason, condition.message, since, seen)

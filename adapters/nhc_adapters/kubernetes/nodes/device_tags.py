@@ -33,8 +33,7 @@ def device_tags(failures: Sequence[CheckResult]) -> str:
     """The tags of a condition with these faults, one a device; "" where they are the node's."""
     tags: List[str] = []
     seen: List[DeviceId] = []
-    for one in failures:
-        outcome = one.outcome
+    for outcome in (result.outcome for result in failures):
         if outcome.scope is not Scope.DEVICE or not outcome.device.known or not outcome.reason:
             return ""
         if any(outcome.device.same(other) for other in seen):
@@ -48,21 +47,19 @@ def device_tags(failures: Sequence[CheckResult]) -> str:
 
 def read_device_tags(message: str) -> Tuple[str, Tuple[TaggedDevice, ...]]:
     """A message without its tags, and the devices that they name; none where one of them makes no sense."""
-    found: List[TaggedDevice] = []
+    devices: List[TaggedDevice] = []
     last = _ACTION.search(message)
     action_tag = last[0] if last else ""
     text, sound = message[: len(message) - len(action_tag)], True
-    tag = _TAG.search(text)
-    while tag:
+    while tag := _TAG.search(text):
         pci, uuid, reason, action = ("" if part == "-" else part for part in tag.groups())
         sound = sound and bool(pci or uuid) and action in {known.value for known in Action}
         if sound:
-            found.insert(0, TaggedDevice(DeviceId(pci, uuid), reason, Action(action)))
+            devices.insert(0, TaggedDevice(DeviceId(pci, uuid), reason, Action(action)))
         text = text[: tag.start()]
-        tag = _TAG.search(text)
-    if _BROKEN.search(text):  # cut off, or in the words of a fault: which devices are meant is not known
+    if _BROKEN.search(text):  # cut off, or part of a fault's text: which devices are meant is not known
         return message, ()
-    return text + action_tag, tuple(found) if sound else ()
+    return text + action_tag, tuple(devices) if sound else ()
 
 
 def without_count(why: str) -> str:

@@ -1,10 +1,9 @@
 """Drain a node through the Eviction API: budgets are honoured, and what blocks the drain is reported.
 
-Evicted is what somebody will start again or asked to lose. Left alone are the kubelet's own pods (mirror
-pods) and a DaemonSet's, which would come straight back. A pod that nobody controls, or that keeps data in an
-emptyDir, is evicted only when asked for (`force`, `empty_dir`); an emptyDir that the pod itself names in
-`cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes` may be lost. A pod marked
-`cluster-autoscaler.kubernetes.io/safe-to-evict: "false"` or with a protected annotation never.
+A drain leaves the kubelet's own pods (mirror pods) alone, and those of a DaemonSet, which would come straight back. It
+evicts a pod that has no controller, or keeps data in an emptyDir, only when asked for (`force`, `empty_dir`); an
+emptyDir that the pod itself names in `cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes` may be lost. It
+never evicts a pod with `cluster-autoscaler.kubernetes.io/safe-to-evict: "false"` or with a protected annotation.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.nodes.own_marks import COLLECTS
 
 DEADLINE = 1800.0
-"""Seconds after which a drain is given up, with what is left said."""
+"""Seconds after which a drain is given up; the result names what is left."""
 
 BUDGET_WAIT = 5.0
 """Seconds between two tries of an eviction that a budget forbids: kubectl's and draino's pause."""
@@ -58,7 +57,9 @@ class DrainRules:
 
 @dataclass(frozen=True)
 class DrainProgress:
-    """How far a drain has come. `blocked` says of each pod that cannot go, why."""
+    """How far a drain has come. `blocked` gives the reason of each pod that cannot go. `left` is -1 where pods cannot
+    be read.
+    """
 
     node: str
     evicted: int
@@ -76,8 +77,8 @@ class DrainProgress:
     def line(self) -> str:
         return self._line(f" after {self.elapsed:.0f} s")
 
-    def shown(self) -> str:
-        """The line without the time, to tell whether anything has changed."""
+    def state(self) -> str:
+        """The line without the time: it differs once anything has changed."""
         return self._line("")
 
     def _line(self, after: str) -> str:
@@ -85,7 +86,7 @@ class DrainProgress:
             return f"{self.node}: {self.evicted} evicted, the rest cannot be seen{after}; {self.error}"
         text = f"{self.node}: {self.evicted} evicted, {self.left} left{after}"
         if self.blocked:
-            name, why = sorted(self.blocked.items())[0]
+            name, why = min(self.blocked.items())
             more = f" (and {len(self.blocked) - 1} more)" if len(self.blocked) > 1 else ""
             text += f"; waits for {name}: {why}{more}"
         return text + (f"; {self.error}" if self.error else "")
@@ -119,7 +120,7 @@ def sort_pods(pods: Sequence[Mapping[str, Any]], rules: DrainRules) -> Sorted:
             leave[name] = "ours, and only reads"
         elif controller is not None and controller.get("kind") == "DaemonSet" and not finished:
             leave[name] = f"of DaemonSet {controller.get('name')}"
-        elif any(fnmatchcase(str(metadata.get("namespace")), one) for one in rules.waits) and not finished:
+        elif any(fnmatchcase(str(metadata.get("namespace")), pattern) for pattern in rules.waits) and not finished:
             block[name] = "ends by itself: the work of its namespace is waited for"
         elif any(_annotated(annotations, wanted) for wanted in rules.protected) and not finished:
             block[name] = "protected by its annotation"
@@ -167,29 +168,27 @@ class Drain:
         self._waits: Dict[str, str] = {}
 
     def step(self) -> DrainProgress:
-        """Look at the node, evict what can go now, and say how it stands. Never raises AdapterError."""
+        """Look at the node, evict what can go now, and report the progress. Never raises AdapterError."""
         elapsed = self._clock() - self._begin
+        late = elapsed >= self.rules.deadline
         try:
-            found = sort_pods(pods_on(self.client, self.node, self.rules.selector), self.rules)
-            for pod in found.evict if elapsed < self.rules.deadline else ():
+            pods = sort_pods(pods_on(self.client, self.node, self.rules.selector), self.rules)
+            for pod in pods.evict if not late else ():
                 self._evict(pod)
         except AdapterError as error:
             # No right to see pods: waiting would not bring it. All else may pass.
-            over = elapsed >= self.rules.deadline or (isinstance(error, ApiError) and error.status in (401, 403))
+            over = late or (isinstance(error, ApiError) and error.status in (401, 403))
             return DrainProgress(self.node, len(self._evicted), -1, elapsed, {}, over, str(error))
-        found = self._without_refused(found)
-        present = {str(pod["metadata"].get("uid")) for pod in found.evict}
+        pods = self._without_refused(pods)
+        present = {_uid(pod) for pod in pods.evict}
         gone = sum(1 for uid in self._evicted if uid not in present)
-        waits = {pod_name(pod): self._waits[uid] for pod in found.evict if (uid := _uid(pod)) in self._waits}
-        if not found.evict:
-            if found.block:
-                left = len(found.block)
-                return DrainProgress(self.node, gone, left, elapsed, found.block, True, f"{left} may not be evicted")
-            return DrainProgress(self.node, gone, 0, elapsed, {}, True)
-        left = len(found.evict) + len(found.block)
-        if elapsed >= self.rules.deadline:
-            return DrainProgress(self.node, gone, left, elapsed, {**found.block, **waits}, True, "deadline passed")
-        return DrainProgress(self.node, gone, left, elapsed, {**found.block, **waits})
+        waits = {pod_name(pod): self._waits[uid] for pod in pods.evict if (uid := _uid(pod)) in self._waits}
+        left = len(pods.evict) + len(pods.block)
+        error_text = ""
+        if left:
+            error_text = f"{left} may not be evicted" if not pods.evict else "deadline passed" if late else ""
+        done = late or not pods.evict
+        return DrainProgress(self.node, gone, left, elapsed, {**pods.block, **waits}, done, error_text)
 
     def run(self, stop: Optional[threading.Event] = None, poll: float = POLL) -> Iterator[DrainProgress]:
         """Every step until it is done, or `stop` is set."""
@@ -200,13 +199,11 @@ class Drain:
             if progress.done or stop.wait(poll):
                 return
 
-    def _without_refused(self, found: Sorted) -> Sorted:
-        """What the server refuses for good is in the way: no waiting helps."""
-        if not self._refused:
-            return found
-        evict = tuple(pod for pod in found.evict if _uid(pod) not in self._refused)
-        refused = {pod_name(pod): self._refused[_uid(pod)] for pod in found.evict if _uid(pod) in self._refused}
-        return Sorted(evict, found.leave, {**found.block, **refused})
+    def _without_refused(self, pods: Sorted) -> Sorted:
+        """A pod whose eviction the server refuses for good is in the way: no waiting helps."""
+        evict = tuple(pod for pod in pods.evict if _uid(pod) not in self._refused)
+        refused = {pod_name(pod): self._refused[_uid(pod)] for pod in pods.evict if _uid(pod) in self._refused}
+        return Sorted(evict, pods.leave, {**pods.block, **refused})
 
     def _evict(self, pod: Mapping[str, Any]) -> None:
         metadata, uid = pod["metadata"], _uid(pod)
@@ -225,10 +222,8 @@ class Drain:
             "deleteOptions": {"preconditions": {"uid": uid}},
         }
         if self.rules.grace is not None:
-            asked = pod.get("spec", {}).get("terminationGracePeriodSeconds")
-            body["deleteOptions"]["gracePeriodSeconds"] = min(
-                self.rules.grace, self.rules.grace if asked is None else int(asked)
-            )
+            asked = pod.get("spec", {}).get("terminationGracePeriodSeconds", self.rules.grace)
+            body["deleteOptions"]["gracePeriodSeconds"] = min(self.rules.grace, int(asked))
         path = f"{namespaced(metadata['namespace'], 'pods', metadata['name'])}/eviction"
         try:
             self.client.post(path, body, retry=False)

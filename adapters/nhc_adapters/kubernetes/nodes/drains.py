@@ -19,7 +19,7 @@ from nhc.timestamps import from_utc, utc
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.nodes.drain import Drain, DrainProgress, DrainRules
 from nhc_adapters.kubernetes.nodes.manual import read_manual
-from nhc_adapters.kubernetes.nodes.marks import Op, Patch, apply
+from nhc_adapters.kubernetes.nodes.marks import Op, apply, plan_annotations
 from nhc_adapters.kubernetes.nodes.own_marks import DRAIN, annotations_of, read_own_mark, released
 
 AT_ONCE = 10
@@ -32,7 +32,7 @@ DRAINING, DONE, FAILED, CANCELLED = "draining", "done", "failed", "cancelled"
 
 
 def read_drain(node: Mapping[str, object]) -> str:
-    """The state of our drain as the node says it, "" where there is none."""
+    """The state of our drain by the node's annotation, "" where there is none."""
     try:
         return str(json.loads(annotations_of(node).get(DRAIN, "{}")).get("state", ""))
     except (ValueError, AttributeError):
@@ -43,19 +43,18 @@ def begun(node: Mapping[str, object], now: float) -> float:
     """When the drain that is under way on a node began (Unix time), `now` where none is."""
     if read_drain(node) != DRAINING:
         return now
-    since = from_utc(json.loads(annotations_of(node)[DRAIN]).get("since"), now)
-    return min(since, now)
+    return min(from_utc(json.loads(annotations_of(node)[DRAIN]).get("since"), now), now)
 
 
 def note(progress: DrainProgress, state: str, since: float) -> str:
     """The annotation's text."""
-    said: Dict[str, Any] = {"state": state, "since": utc(since), "evicted": progress.evicted, "left": progress.left}
+    value: Dict[str, Any] = {"state": state, "since": utc(since), "evicted": progress.evicted, "left": progress.left}
     if progress.blocked:
-        name, why = sorted(progress.blocked.items())[0]
-        said["waits"] = printable(f"{name}: {why}", 200)
+        name, why = min(progress.blocked.items())
+        value["waits"] = printable(f"{name}: {why}", 200)
     if progress.error:
-        said["error"] = printable(progress.error, 200)
-    return json.dumps(said, separators=(",", ":"))
+        value["error"] = printable(progress.error, 200)
+    return json.dumps(value, separators=(",", ":"))
 
 
 def _drains_here(node: Mapping[str, object]) -> bool:
@@ -107,7 +106,7 @@ class Drains:
         return sorted(self._running)
 
     def close(self) -> None:
-        """Stop waiting; the next leader continues drains that are under way."""
+        """End the threads; the next leader continues drains that are under way."""
         self._stop.set()
         with self._lock:
             for cancelled in self._running.values():
@@ -147,10 +146,7 @@ class Drains:
 
     def _write(self, name: str, text: str) -> None:
         def plan(node: Mapping[str, object]) -> List[Op]:
-            if read_own_mark(node) is None:
-                return []  # cleared meanwhile: nothing of ours is to come back
-            patch = Patch(node)
-            patch.annotations[DRAIN] = text
-            return patch.ops()
+            # Cleared meanwhile: nothing of ours is to come back.
+            return plan_annotations(node, {DRAIN: text}) if read_own_mark(node) is not None else []
 
         apply(self.client, name, plan)

@@ -1,7 +1,7 @@
-"""On whose word a mark stands, and whether that word was taken back: no evidence is not health.
+"""The sources of a mark, and whether each of them has said that its fault is gone: no evidence is not health.
 
 Each mark keeps its sources on its node (`nhc/source`): the conditions it was set for. It is cleared when each of
-them says, freshly and positively, that its fault is gone. A condition that is missing, Unknown or not renewed says
+them says, freshly and positively, that its fault is gone. A condition that is missing, Unknown or not renewed proves
 nothing.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, FrozenSet, Iterable, List, Mapping, Optional, Tuple
 
 from nhc_adapters.kubernetes.nodes.conditions import CLUSTER_SIDE, UNKNOWN, Condition
+from nhc_adapters.kubernetes.nodes.own_marks import annotations_of
 from nhc_adapters.kubernetes.nodes.vocabulary import Fault
 
 SOURCE = "nhc/source"
@@ -22,11 +23,11 @@ OPERATOR = "operator"
 """The source of a mark that a person set (`nhc kubernetes drain`)."""
 
 SILENT_AFTER = 900.0
-"""Seconds without a heartbeat after which nothing that was said counts: three heartbeats."""
+"""Seconds without a heartbeat after which a condition no longer counts: three heartbeats."""
 
 NEVER_STALE = frozenset({"Ready", "MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable", *CLUSTER_SIDE})
-"""Conditions whose heartbeat tells nothing: the node controller speaks for a silent kubelet, and the network's and
-the controller's own are said once."""
+"""Conditions whose heartbeat proves nothing: the node controller writes those of a silent kubelet, and the network's
+and our controller's own are written once."""
 
 
 def source_of(fault: Fault) -> str:
@@ -35,8 +36,7 @@ def source_of(fault: Fault) -> str:
 
 def read_sources(node: Mapping[str, Any]) -> Tuple[str, ...]:
     """The sources of our mark as its node keeps them; none for a mark of before there were sources."""
-    said = (node.get("metadata", {}).get("annotations") or {}).get(SOURCE, "")
-    return tuple(dict.fromkeys(said.split()))
+    return tuple(dict.fromkeys(annotations_of(node).get(SOURCE, "").split()))
 
 
 def source_types(sources: Iterable[str]) -> FrozenSet[str]:
@@ -45,7 +45,7 @@ def source_types(sources: Iterable[str]) -> FrozenSet[str]:
 
 
 def fresh(condition: Condition, now: float, silent_after: float = SILENT_AFTER) -> bool:
-    """Whether what a condition says still counts."""
+    """Whether a condition is new enough to count."""
     return condition.type in NEVER_STALE or not condition.renewed or now - condition.seen <= silent_after
 
 
@@ -73,6 +73,6 @@ def unsettled(
 def sources_now(
     crit: Iterable[str], before: Iterable[str], conditions: Mapping[str, Condition], now: float, silent_after: float
 ) -> List[str]:
-    """The sources that a mark stands on: what is bad now, and what it was set for and was not taken back."""
+    """The sources that a mark stands on: what is bad now, and what it was set for and has not ended."""
     kept = [source for source in before if unsettled(source, conditions, now, silent_after) is not None]
     return [*dict.fromkeys([*kept, *crit])]

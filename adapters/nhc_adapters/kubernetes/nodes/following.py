@@ -1,6 +1,6 @@
 """All nodes of a cluster for a process that asks for them every round: listed once, then watched.
 
-A node's object is 20 kB, most of it images and managed fields: without these, and compressed, it is kept in one or two.
+A node's object is 20 kB, most of it images and managed fields: without these, and compressed, it takes one or two.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import json
 import threading
 import time
 import zlib
-from typing import Any, Callable, Dict, List, Mapping, Optional
+from typing import Any, Callable, Dict, List, Mapping
 
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.reflector import Reflector
@@ -22,7 +22,7 @@ AGAIN = 600.0
 
 
 class FollowedNodes:
-    """`all` lists the first time, for a command that asks once; who asks again gets what a watch has kept since."""
+    """`all` lists the nodes the first time, for a command that asks once. After that a watch follows them."""
 
     def __init__(self, client: Client, selector: str = "", monotonic: Callable[[], float] = time.monotonic) -> None:
         self._client, self._clock, self._selector = client, monotonic, selector
@@ -34,14 +34,14 @@ class FollowedNodes:
 
     def _new(self) -> Reflector:
         return Reflector(
-            self._client, NODES, _nothing, trim=_packed, selector=self._selector, monotonic=self._clock,
-            report=self._failed,
+            self._client, NODES, lambda _name, _node: None, trim=_packed, selector=self._selector,
+            monotonic=self._clock, report=self._failed,
         )  # fmt: skip
 
     def _failed(self, cause: str) -> None:
         if cause:
             self._stop.set()
-            self._reflector.synced.set()  # nobody waits for what will not come; `following` is false from here on
+            self._reflector.synced.set()  # so that nobody waits for it; `following` is false from here on
 
     def all(self) -> List[Dict[str, Any]]:
         """The node objects. Where the watch is not sure to be up to date, they are listed. Raises AdapterError."""
@@ -49,7 +49,7 @@ class FollowedNodes:
             self._follow()
         self._asked = True
         if self.following:
-            return [_unpacked(one) for one in list(self._reflector.objects.values())]
+            return [_unpacked(node) for node in list(self._reflector.objects.values())]
         return list(self._client.items(NODES, **self._query))
 
     def _follow(self) -> None:
@@ -73,10 +73,6 @@ class FollowedNodes:
     def following(self) -> bool:
         """Whether `all` gives what the watch has kept, and not a new list."""
         return self._reflector.current and not self._stop.is_set()
-
-
-def _nothing(_name: str, _node: Optional[Mapping[str, object]]) -> None:
-    return
 
 
 def _packed(node: Mapping[str, Any]) -> Dict[str, Any]:

@@ -1,7 +1,7 @@
 """What a person does to nodes by hand: take them out and drain them, return them. Each returns its exit status.
 
-A person's word stands: a drain by hand has an owner and an end, and no controller undoes it; a node returned to service
-stays in service until what was bad has ended once.
+A person's decision stands: a drain by hand has an owner and an end, and no controller undoes it; a node returned to
+service stays in service until its faults of that time have ended once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from nhc.ports.adapter import Effect, Mark
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.cluster import Cluster
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
-from nhc_adapters.kubernetes.nodes.drain import Drain, DrainProgress, DrainRules, pods_on, sort_pods
+from nhc_adapters.kubernetes.nodes.drain import Drain, DrainRules, pod_name, pods_on, sort_pods
 from nhc_adapters.kubernetes.nodes.evidence import OPERATOR, read_sources
 from nhc_adapters.kubernetes.nodes.known_types import bad_statuses
 from nhc_adapters.kubernetes.nodes.manual import MANUAL, Manual, read_manual
@@ -46,16 +46,16 @@ def drain(
     now = time.time()
     manual = Manual(by or user(), now, None if lasting is None else now + lasting)
     mark = Mark(why or f"drained by {manual.by}", since=now)
-    found = {str(node["metadata"]["name"]): node for node in adapter.objects(list(names))}
+    nodes = {str(node["metadata"]["name"]): node for node in adapter.objects(list(names))}
     facts = {
-        name: Facts(sources=[OPERATOR, *(one for one in read_sources(node) if one != OPERATOR)], manual=manual)
-        for name, node in found.items()
+        name: Facts(sources=list(dict.fromkeys([OPERATOR, *read_sources(node)])), manual=manual)
+        for name, node in nodes.items()
     }
-    states = {state.name: state for state in adapter.nodes(list(found))}
-    known = [name for name in dict.fromkeys(names) if not _drained_already(cluster, adapter, found.get(name), manual)]
-    for name in (name for name in dict.fromkeys(names) if name not in known):
-        failed |= not drain_one(cluster, client, name, rules, lambda: True)
-    for applied in adapter.mark(dict.fromkeys(known, mark), facts=facts):
+    states = {state.name: state for state in adapter.nodes(list(nodes))}
+    drained = {name: _drained_already(cluster, adapter, nodes.get(name), manual) for name in dict.fromkeys(names)}
+    for name in (name for name, already in drained.items() if already):
+        failed |= not drain_one(cluster, client, name, rules)
+    for applied in adapter.mark({name: mark for name, already in drained.items() if not already}, facts=facts):
         if applied.effect is Effect.FAILED:
             cluster.complain(f"{applied.node}: {applied.message}")
             failed = True
@@ -63,17 +63,17 @@ def drain(
         if applied.effect is Effect.REFUSED:
             state = states.get(applied.node)
             if state is None or state.available or state.hold:
-                # New pods would come as fast as the old ones go; and who holds a node wants it as it is.
+                # New pods would come as fast as the old ones go; and a node on hold is to stay as it is.
                 cluster.complain(f"{applied.node}: not drained: {applied.message}")
                 failed = True
                 continue
             cluster.say(f"{applied.node}: not marked: {applied.message}")
-        failed |= not drain_one(cluster, client, applied.node, rules, lambda: True)
+        failed |= not drain_one(cluster, client, applied.node, rules)
     return FAILED if failed else DONE
 
 
 def _drained_already(cluster: Cluster, adapter: Kubernetes, node: Optional[Mapping[str, Any]], asked: Manual) -> bool:
-    """Whether a drain by hand keeps a node out already: it may be gone on with, and its owner may give it an end."""
+    """Whether a drain by hand keeps a node out already: this one continues it, and its owner may give it an end."""
     before = read_manual(node) if node is not None else None
     if node is None or before is None or not before.stands(asked.since):
         return False
@@ -89,44 +89,45 @@ def _drained_already(cluster: Cluster, adapter: Kubernetes, node: Optional[Mappi
 
 def known_nodes(cluster: Cluster, adapter: Kubernetes, names: Sequence[str]) -> Tuple[List[str], bool]:
     """The nodes that there are, and whether some are not: each of those is a line."""
-    found = {str(node["metadata"]["name"]) for node in adapter.objects(names)}
-    missing = [name for name in dict.fromkeys(names) if name not in found]
+    there = {str(node["metadata"]["name"]) for node in adapter.objects(names)}
+    missing = [name for name in dict.fromkeys(names) if name not in there]
     for name in missing:
         cluster.complain(f"{name}: there is no such node")
-    return [name for name in dict.fromkeys(names) if name in found], bool(missing)
+    return [name for name in dict.fromkeys(names) if name in there], bool(missing)
 
 
 def _show(cluster: Cluster, client: Client, names: Sequence[str], rules: DrainRules) -> int:
     """What a drain would do."""
     known, failed = known_nodes(cluster, Kubernetes(client), names)
     for name in known:
-        found = sort_pods(pods_on(client, name, rules.selector), rules)
-        for pod in found.evict:
-            cluster.say(f"would evict {pod['metadata']['namespace']}/{pod['metadata']['name']} from {name}")
-        for title, pods in (("leave", found.leave), ("in the way", found.block)):
-            for pod_name, reason in sorted(pods.items()):
-                cluster.say(f"{title}: {pod_name}: {reason}")
+        pods = sort_pods(pods_on(client, name, rules.selector), rules)
+        for pod in pods.evict:
+            cluster.say(f"would evict {pod_name(pod)} from {name}")
+        for title, reasons in (("leave", pods.leave), ("in the way", pods.block)):
+            for pod_text, reason in sorted(reasons.items()):
+                cluster.say(f"{title}: {pod_text}: {reason}")
     cluster.say("Nothing was changed: say --apply to carry this out.")
     return FAILED if failed else DONE
 
 
-def drain_one(cluster: Cluster, client: Client, name: str, rules: DrainRules, allowed: Callable[[], bool]) -> bool:
+def drain_one(
+    cluster: Cluster, client: Client, name: str, rules: DrainRules, allowed: Callable[[], bool] = lambda: True
+) -> bool:
     """Evict one node's pods. Whether all that had to go are gone."""
-    last: Optional[DrainProgress] = None
-    shown = ""
+    state, clean = "", False
     for progress in Drain(client, name, rules).run():
-        if progress.shown() != shown:
-            shown = progress.shown()
+        if progress.state() != state:
+            state = progress.state()
             cluster.say(progress.line())
-        last = progress
+        clean = progress.clean
         if not allowed():
             cluster.complain(f"{name}: lost the lease in the middle of the drain")
             return False
-    return last is not None and last.clean
+    return clean
 
 
 def uncordon(cluster: Cluster, names: Sequence[str], by: str = "") -> int:
-    """Back in service, whatever the conditions say: our marks go, and what is bad is overruled until it has ended."""
+    """Back in service, whatever the conditions: our marks go, and what is bad is overruled until it has ended."""
     adapter = Kubernetes(cluster.client())
     failed = False
     for applied in adapter.release(names, bad_statuses(()), time.time(), by or user()):
@@ -136,7 +137,7 @@ def uncordon(cluster: Cluster, names: Sequence[str], by: str = "") -> int:
 
 
 def user() -> str:
-    """Who asks, as the system knows the user."""
+    """The name of the user who asks, "" for a user without one."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a container's user need not have a name

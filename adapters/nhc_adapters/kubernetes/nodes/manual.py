@@ -8,6 +8,7 @@ from typing import Any, Dict, Mapping, Optional
 
 from nhc.model import printable
 from nhc.timestamps import from_utc, utc
+from nhc_adapters.kubernetes.nodes.own_marks import annotations_of
 
 MANUAL = "nhc/drained-by"
 """Annotation: who drained this node by hand, since when, and until when."""
@@ -29,22 +30,19 @@ class Manual:
 
     def text(self) -> str:
         """The annotation's text."""
-        said: Dict[str, Any] = {"by": printable(self.by, 120), "since": utc(self.since)}
+        value: Dict[str, Any] = {"by": printable(self.by, 120), "since": utc(self.since)}
         if self.until is not None:
-            said["until"] = utc(self.until)
-        return json.dumps(said, separators=(",", ":"))
+            value["until"] = utc(self.until)
+        return json.dumps(value, separators=(",", ":"))
 
 
 def read_manual(node: Mapping[str, Any]) -> Optional[Manual]:
-    """Who drained this node by hand, None where nobody did. What makes no sense is somebody's all the same."""
-    said = (node.get("metadata", {}).get("annotations") or {}).get(MANUAL)
-    if said is None:
+    """Who drained this node by hand, None where nobody did. An annotation that makes no sense is somebody's, too."""
+    text = annotations_of(node).get(MANUAL)
+    if text is None:
         return None
     try:
-        raw = json.loads(said)
-        until = from_utc(raw["until"], float("nan")) if "until" in raw else None
-        if until != until:
-            until = None
-        return Manual(str(raw.get("by", "")), from_utc(raw.get("since")), until)
+        raw = json.loads(text)
+        return Manual(str(raw.get("by", "")), from_utc(raw.get("since")), from_utc(raw.get("until")) or None)
     except (ValueError, TypeError, AttributeError):
         return Manual("", 0.0)

@@ -9,7 +9,7 @@ that somebody changed meanwhile is theirs.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.model import printable
 from nhc.ports.adapter import Mark, NodeStep
@@ -17,7 +17,7 @@ from nhc.ports.marks import mark_text
 from nhc.timestamps import utc
 from nhc_adapters.kubernetes.api.client import JSON_PATCH, Client, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError
-from nhc_adapters.kubernetes.nodes.accelerators import OFFERED, offered
+from nhc_adapters.kubernetes.nodes.accelerators import OFFERED, offer_text
 from nhc_adapters.kubernetes.nodes.evidence import REPORT, SOURCE
 from nhc_adapters.kubernetes.nodes.manual import MANUAL, Manual
 from nhc_adapters.kubernetes.nodes.own_marks import (
@@ -47,10 +47,7 @@ Plan = Callable[[Node], List[Op]]
 
 @dataclass(frozen=True)
 class Treatment:
-    """What marking a node does to it.
-
-    `vocabularies` give taints, labels and annotations.
-    """
+    """What marking a node does to it. `vocabularies` give taints, labels and annotations."""
 
     vocabularies: Tuple[Vocabulary, ...] = ()
     cordon: bool = True
@@ -114,29 +111,23 @@ class Patch:
 
     def ops(self) -> List[Op]:
         """The operations, the test first; empty where nothing would change."""
-        found: List[Op] = []
+        ops: List[Op] = []
         for kind, wanted in (("labels", self.labels), ("annotations", self.annotations)):
             standing = self.node.get("metadata", {}).get(kind)
             changed = {key: value for key, value in wanted.items() if (standing or {}).get(key) != value}
             if changed and standing is None:
-                found.append({"op": "add", "path": f"/metadata/{kind}", "value": {}})
+                ops.append({"op": "add", "path": f"/metadata/{kind}", "value": {}})
             for key, value in sorted(changed.items()):
-                path = f"/metadata/{kind}/{escape(key)}"
-                if value is None:
-                    if standing is not None and key in standing:
-                        found.append({"op": "remove", "path": path})
-                else:
-                    found.append({"op": "add", "path": path, "value": value})
-        found += self._taint_ops()
+                path = f"/metadata/{kind}/{_escape(key)}"
+                ops.append({"op": "remove", "path": path} if value is None else _add(path, value))
+        ops += self._taint_ops()
         if self.unschedulable is not None and self.unschedulable != cordoned(self.node):
-            if self.unschedulable:
-                found.append({"op": "add", "path": "/spec/unschedulable", "value": True})
-            else:
-                found.append({"op": "remove", "path": "/spec/unschedulable"})
-        if not found:
+            path = "/spec/unschedulable"
+            ops.append(_add(path, True) if self.unschedulable else {"op": "remove", "path": path})
+        if not ops:
             return []
         version = self.node.get("metadata", {}).get("resourceVersion")
-        return [{"op": "test", "path": "/metadata/resourceVersion", "value": version}, *found]
+        return [{"op": "test", "path": "/metadata/resourceVersion", "value": version}, *ops]
 
     def _taint_ops(self) -> List[Op]:
         standing = self.node.get("spec", {}).get("taints") or []
@@ -149,7 +140,11 @@ class Patch:
             return []
         if not kept:
             return [{"op": "remove", "path": "/spec/taints"}]
-        return [{"op": "add", "path": "/spec/taints", "value": kept}]
+        return [_add("/spec/taints", kept)]
+
+
+def _add(path: str, value: object) -> Op:
+    return {"op": "add", "path": path, "value": value}
 
 
 def plan_mark(
@@ -175,7 +170,7 @@ def plan_mark(
     for taint in wanted.taints:
         if taint not in standing:
             # One key and effect hold one value: another's value there is theirs, and ours would replace it.
-            if any((one.key, one.effect) == (taint.key, taint.effect) for one in standing):
+            if any((other.key, other.effect) == (taint.key, taint.effect) for other in standing):
                 continue
             taints.append(taint)
             own.hold_taints([*own.taints, str(taint)])
@@ -192,7 +187,7 @@ def plan_mark(
         own.hold_cordon()
     patch.annotations[MARK] = mark_text(mark, with_since=True)
     patch.annotations[SET] = own.text()
-    patch.annotations[OFFERED] = annotations_of(node).get(OFFERED) or offered(node) or None
+    patch.annotations[OFFERED] = annotations_of(node).get(OFFERED) or offer_text(node) or None
     if facts is not None:
         patch.annotations[SOURCE] = " ".join(facts.sources) or None
         patch.annotations[MANUAL] = facts.manual.text() if facts.manual is not None else None
@@ -201,10 +196,10 @@ def plan_mark(
     return patch.ops()
 
 
-def plan_sources(node: Node, sources: Sequence[str]) -> List[Op]:
-    """The patch that has a mark of ours stand on these sources, and leaves the rest of it."""
+def plan_annotations(node: Node, texts: Mapping[str, Optional[str]]) -> List[Op]:
+    """The patch that sets these annotations, and removes those that are None."""
     patch = Patch(node)
-    patch.annotations[SOURCE] = " ".join(sources)
+    patch.annotations.update(texts)
     return patch.ops()
 
 
@@ -251,12 +246,12 @@ def plan_step(node: Node, step: Optional[NodeStep]) -> List[Op]:
     return patch.ops()
 
 
-def plan_clear(node: Node, treatment: Treatment, state: str = "healthy") -> List[Op]:
+def plan_clear(node: Node, treatment: Treatment) -> List[Op]:
     """The patch that takes our mark off: only what we set, and only where it still is as we set it.
 
     An operator's own text comes back, and the cordon stays for it: it says that somebody wants the node out.
     """
-    return clear_patch(node, treatment, state).ops() if carries_ours(node) else []
+    return clear_patch(node, treatment).ops() if carries_ours(node) else []
 
 
 def carries_ours(node: Node) -> bool:
@@ -264,7 +259,7 @@ def carries_ours(node: Node) -> bool:
     return read_own_mark(node) is not None or SET in annotations_of(node)
 
 
-def clear_patch(node: Node, treatment: Treatment, state: str = "healthy") -> Patch:
+def clear_patch(node: Node, treatment: Treatment) -> Patch:
     """What `plan_clear` does, for more to be added."""
     own, patch = read_own(node), Patch(node)
     patch.leave_taints([taint for taint in taints_of(node) if str(taint) not in own.taints])
@@ -275,14 +270,14 @@ def clear_patch(node: Node, treatment: Treatment, state: str = "healthy") -> Pat
         for key, value in mine.items():
             if current.get(key) == value:
                 values[key] = None
-    wanted = treatment.state(state, Mark(""))
+    wanted = treatment.state("healthy", Mark(""))
     patch.labels.update(wanted.labels)
     patch.annotations.update(wanted.annotations)
     note = own.note if read_own_mark(node) is not None else annotations_of(node).get(MARK)
     if own.cordon and cordoned(node) and we_cordoned(node) and not note:
         patch.unschedulable = False
-    patch.annotations.update({MARK: note or None, SET: None, DRAIN: None, REPAIR: None, SOURCE: None, MANUAL: None})
-    patch.annotations.update({OFFERED: None, REMEDY: None})
+    patch.annotations.update(dict.fromkeys((SET, DRAIN, REPAIR, SOURCE, MANUAL, OFFERED, REMEDY)))
+    patch.annotations[MARK] = note or None
     patch.labels[REMEDY] = None
     return patch
 
@@ -301,7 +296,7 @@ def plan_state(node: Node, name: str, treatment: Treatment) -> List[Op]:
     return patch.ops()
 
 
-def escape(key: str) -> str:
+def _escape(key: str) -> str:
     """A key as a JSON pointer wants it (RFC 6901)."""
     return key.replace("~", "~0").replace("/", "~1")
 

@@ -1,4 +1,4 @@
-"""Faults that an operator overruled: uncordoning a marked node says "back in service", whatever its conditions say.
+"""Faults that an operator overruled: uncordoning a marked node puts it back in service, whatever its conditions.
 
 The conditions that were bad then are kept on the node (`nhc/overruled`). They do not mark it again until they have
 ended once. Another fault marks it: faults differ by reason, check and device, and by how many more stand beside them.
@@ -16,6 +16,7 @@ from nhc.timestamps import from_utc, utc
 from nhc_adapters.kubernetes.nodes.conditions import ALLOCATABLE, UNKNOWN, Condition, read_conditions
 from nhc_adapters.kubernetes.nodes.device_tags import read_device_tags
 from nhc_adapters.kubernetes.nodes.evidence import SILENT_AFTER, fresh
+from nhc_adapters.kubernetes.nodes.own_marks import annotations_of
 
 OVERRULED = "nhc/overruled"
 """Annotation: the faults that an operator overruled, by condition."""
@@ -29,7 +30,7 @@ _CHECK = re.compile(r"check_\w+(?=: )")
 
 
 class OverruledCondition(NamedTuple):
-    """One condition as it stood. `fault` is who is at fault and how; `more` how many faults it counted besides."""
+    """A condition at that time. `fault` says what is at fault and how; `more` how many other faults it counted."""
 
     fault: str
     more: int
@@ -44,7 +45,7 @@ class Overruled:
     by: str = ""
 
     def covers(self, condition: Condition) -> bool:
-        """Whether this bad condition tells of nothing but what was overruled."""
+        """Whether this bad condition shows nothing but what was overruled."""
         now, before = entry_of(condition), self.entries.get(condition.type)
         if now.fault in {entry.fault for entry in self.entries.values()}:
             return before is None or now.more <= before.more
@@ -57,14 +58,14 @@ class Overruled:
 
     def text(self) -> str:
         """The annotation's text."""
-        said: Dict[str, Any] = {"since": utc(self.since), "faults": {k: [*v] for k, v in self.entries.items()}}
+        value: Dict[str, Any] = {"since": utc(self.since), "faults": {k: [*v] for k, v in self.entries.items()}}
         if self.by:
-            said["by"] = self.by
-        return json.dumps(said, separators=(",", ":"), sort_keys=True)
+            value["by"] = self.by
+        return json.dumps(value, separators=(",", ":"), sort_keys=True)
 
 
 def entry_of(condition: Condition) -> OverruledCondition:
-    """Who is at fault in a condition that we wrote, by its words; of another's, its reason."""
+    """What is at fault in a condition that we wrote, by its message; of another's, its reason."""
     if condition.type == ALLOCATABLE:  # one more device that cannot be given out is another fault
         offered = _OFFERED.match(condition.message)
         if offered:
@@ -77,17 +78,17 @@ def entry_of(condition: Condition) -> OverruledCondition:
     if check:
         first, colon, _rest = why[check.end() + 2 :].partition(": ")
         target = first if colon and " " not in first else ""
-    words = [condition.reason, check[0] if check else "", target]
-    return OverruledCondition(" ".join(word for word in words if word), int(more[1]) if more else 0)
+    parts = (condition.reason, check[0] if check else "", target)
+    return OverruledCondition(" ".join(filter(None, parts)), int(more[1]) if more else 0)
 
 
 def read_overruled(node: Mapping[str, Any]) -> Optional[Overruled]:
     """What was overruled on this node, None where nothing was or the annotation makes no sense."""
-    said = (node.get("metadata", {}).get("annotations") or {}).get(OVERRULED)
-    if said is None:
+    text = annotations_of(node).get(OVERRULED)
+    if text is None:
         return None
     try:
-        raw = json.loads(said)
+        raw = json.loads(text)
         entries = {
             str(kind): OverruledCondition(str(fault), int(more)) for kind, (fault, more) in raw["faults"].items()
         }
@@ -113,22 +114,14 @@ def ended_since(
     before = read_overruled(node)
     if before is None:
         return {}
-    after = renewed(before, node, bad, now, silent_after)
-    if after is not None and after.entries == before.entries:
-        return {}
-    return {OVERRULED: after.text() if after is not None else None}
-
-
-def renewed(
-    overruled: Overruled, node: Mapping[str, object], bad: Bad, now: float, silent_after: float = SILENT_AFTER
-) -> Optional[Overruled]:
-    """What is still overruled: without what has ended, by a fresh and positive word. None where nothing is left."""
     conditions = read_conditions(node)
     entries: Dict[str, OverruledCondition] = {}
-    for kind, entry in overruled.entries.items():
+    for kind, entry in before.entries.items():
         condition = conditions.get(kind)
         if condition is None or condition.status == UNKNOWN or not fresh(condition, now, silent_after):
-            entries[kind] = entry
+            entries[kind] = entry  # only a fresh and positive condition ends a fault
         elif (kind, condition.status) in bad:
-            entries[kind] = entry_of(condition) if overruled.covers(condition) else entry
-    return Overruled(entries, overruled.since, overruled.by) if entries else None
+            entries[kind] = entry_of(condition) if before.covers(condition) else entry
+    if entries == before.entries:
+        return {} if entries else {OVERRULED: None}
+    return {OVERRULED: Overruled(entries, before.since, before.by).text() if entries else None}

@@ -1,4 +1,4 @@
-"""What stands on a node, and what of it is ours: our annotations, and what they say that we have set."""
+"""What a node carries, and which of it is ours: our annotations, and what we have set by their record."""
 
 from __future__ import annotations
 
@@ -61,23 +61,19 @@ class Own:
         self.taints = list(dict.fromkeys(taints))
 
     def text(self) -> str:
-        said: Dict[str, Any] = {"cordon": True} if self.cordon else {}
-        if self.note:
-            said["note"] = self.note
-        for name in ("taints", "labels", "annotations"):
-            if getattr(self, name):
-                said[name] = getattr(self, name)
-        return json.dumps(said, separators=(",", ":"), sort_keys=True)
+        """The annotation's text, without what is empty."""
+        value = {name: part for name, part in vars(self).items() if part}
+        return json.dumps(value, separators=(",", ":"), sort_keys=True)
 
 
 def read_own(node: Node) -> Own:
     """What we set on this node; nothing where the annotation is missing or makes no sense."""
-    said = annotations_of(node).get(SET)
-    if said is None:
+    text = annotations_of(node).get(SET)
+    if text is None:
         # A mark left by hand or by another tool in our name: the cordon goes with it.
         return Own(cordon=read_own_mark(node) is not None)
     try:
-        raw = json.loads(said)
+        raw = json.loads(text)
         return Own(
             raw.get("cordon") is True,
             str(raw.get("note", "")),
@@ -91,8 +87,8 @@ def read_own(node: Node) -> Own:
 
 def read_own_mark(node: Node) -> Optional[Mark]:
     """Our mark on this node, None where it carries none."""
-    said = annotations_of(node).get(MARK)
-    mark = read_mark_text(said) if said else None
+    text = annotations_of(node).get(MARK)
+    mark = read_mark_text(text) if text else None
     return mark if mark is not None and mark.ours else None
 
 
@@ -119,8 +115,7 @@ def released(node: Node) -> bool:
         return True
     if not own.taints or own.cordon:
         return False
-    standing = {str(taint) for taint in taints_of(node)}
-    return not any(taint in standing for taint in own.taints)
+    return {str(taint) for taint in taints_of(node)}.isdisjoint(own.taints)
 
 
 def we_cordoned(node: Node) -> bool:

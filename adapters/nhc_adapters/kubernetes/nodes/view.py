@@ -28,17 +28,6 @@ from nhc_adapters.kubernetes.nodes.own_marks import (
 )
 from nhc_adapters.kubernetes.nodes.vocabulary import Foreign, NodeTaint
 
-TOPOLOGIES = (
-    "topology.kubernetes.io/zone",
-    "cloud.google.com/gke-nodepool",
-    "eks.amazonaws.com/nodegroup",
-    "kubernetes.azure.com/agentpool",
-    "karpenter.sh/nodepool",
-    "oci.oraclecloud.com/node-pool",
-    "sagemaker.amazonaws.com/instance-group-name",
-)
-"""Labels that say which zone or pool a node is in; each with its value is a group with a ceiling of its own."""
-
 PLACES = {
     "topology.kubernetes.io/zone": "zone",
     "cloud.google.com/gke-nodepool": "pool",
@@ -58,8 +47,11 @@ PLACES = {
 """The kind of blast radius that a label names. Sources: Kubernetes' well-known labels, the clouds' documents of
 their node pools and topologies, NVIDIA topograph, GPU feature discovery."""
 
+TOPOLOGIES = tuple(label for label, kind in PLACES.items() if kind in ("zone", "pool", "instance_group"))
+"""Labels that say which zone or pool a node is in; each with its value is a group with a ceiling of its own."""
+
 LEAVING = ("ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler", "karpenter.sh/disrupted")
-"""Taints under which an autoscaler is taking the node away; the second only says that it might."""
+"""Taints under which an autoscaler takes the node away; under the second it may."""
 
 # Labels and annotations only where there are any: a JSON patch has to know whether it adds to a map or makes one.
 KEPT = ("name", "uid", "resourceVersion", "deletionTimestamp", "labels", "annotations")
@@ -74,9 +66,8 @@ def trim(node: Mapping[str, Any], types: FrozenSet[str]) -> Dict[str, Any]:
     everything = OVERRULED in annotations_of(node)
     types = types | source_types(read_sources(node))
     metadata, spec, status = node.get("metadata", {}), node.get("spec", {}), node.get("status", {})
-    kept = {key: metadata[key] for key in KEPT if key in metadata}
     return {
-        "metadata": kept,
+        "metadata": {key: metadata[key] for key in KEPT if key in metadata},
         "spec": {key: spec[key] for key in ("taints", "unschedulable", "providerID") if key in spec},
         "status": {
             "conditions": [
@@ -106,11 +97,11 @@ def node_state(
     """
     name = str(node.get("metadata", {}).get("name", ""))
     ready = read_conditions(node).get("Ready")
-    words = ["Ready" if ready and ready.status == "True" else "NotReady"]
+    flags = ["Ready" if ready and ready.status == TRUE else "NotReady"]
     if ready is not None and ready.status == UNKNOWN:
-        words.append("Unreachable")
+        flags.append("Unreachable")
     if cordoned(node):
-        words.append("SchedulingDisabled")
+        flags.append("SchedulingDisabled")
     ours, own, taints = read_own_mark(node), read_own(node), taints_of(node)
     theirs = read_foreign(node, foreign, own, taints)
     # What is left of a mark that somebody undid by hand keeps nobody out any more: it is taken off.
@@ -123,13 +114,13 @@ def node_state(
         mark = read_mark_text(annotations_of(node).get(MARK, "")) or Mark("cordoned, no reason given", owner="")
     return NodeState(
         name,
-        ",".join(words),
+        ",".join(flags),
         not out,
         busy,
         mark,
         hold(node),
         groups(node, topologies),
-        frozenset(word.upper() for word in words),
+        frozenset(flag.upper() for flag in flags),
         silence_of(ready),
         str(node.get("metadata", {}).get("uid") or ""),
         placed(node, places),
@@ -149,7 +140,7 @@ def _gate(labels: Mapping[str, str]) -> Optional[Mark]:
 
 
 def silence_of(ready: Optional[Condition]) -> Optional[Silence]:
-    """What the condition Ready says of the kubelet. Unknown is the node controller's word for one that is not heard."""
+    """What the condition Ready says of the kubelet. The node controller writes Unknown where it is not heard."""
     if ready is None or ready.status == TRUE:
         return None
     why = ready.message or ready.reason or f"Ready is {ready.status}"
@@ -161,18 +152,18 @@ def read_foreign(
 ) -> Optional[Mark]:
     """Somebody else's mark: one that a vocabulary describes and that we did not set ourselves."""
     labels = labels_of(node)
-    for one in foreign:
-        if one.taint:
+    for mark in foreign:
+        if mark.taint:
             for taint in taints:
-                if taint.key == one.taint and str(taint) not in own.taints:
-                    return Mark(f"taint {taint}", owner=one.owner)
-        elif one.label:
-            value = labels.get(one.label)
-            if value in one.values and own.labels.get(one.label) != value:
-                return Mark(f"label {one.label}={value}", owner=one.owner)
-        elif one.annotation in annotations_of(node) and cordoned(node) and not own.cordon:
+                if taint.key == mark.taint and str(taint) not in own.taints:
+                    return Mark(f"taint {taint}", owner=mark.owner)
+        elif mark.label:
+            value = labels.get(mark.label)
+            if value in mark.values and own.labels.get(mark.label) != value:
+                return Mark(f"label {mark.label}={value}", owner=mark.owner)
+        elif mark.annotation in annotations_of(node) and cordoned(node) and not own.cordon:
             # Such an annotation says who cordoned; without a cordon it says nothing.
-            return Mark(printable(annotations_of(node)[one.annotation], 120) or one.annotation, owner=one.owner)
+            return Mark(printable(annotations_of(node)[mark.annotation], 120) or mark.annotation, owner=mark.owner)
     return None
 
 
@@ -206,8 +197,8 @@ def placed(node: Mapping[str, Any], places: Mapping[str, str]) -> Tuple[Tuple[st
 
 def unheard(nodes: Sequence[Mapping[str, Any]]) -> FrozenSet[str]:
     """The nodes whose kubelet is not heard."""
-    found = ((node, silence_of(read_conditions(node).get("Ready"))) for node in nodes)
-    return frozenset(str(node["metadata"]["name"]) for node, one in found if one is not None and not one.heard)
+    silences = ((node, silence_of(read_conditions(node).get("Ready"))) for node in nodes)
+    return frozenset(str(node["metadata"]["name"]) for node, silence in silences if silence and not silence.heard)
 
 
 def workload(pods: Sequence[Mapping[str, Any]], dead: FrozenSet[str] = frozenset()) -> List[Mapping[str, Any]]:
@@ -215,7 +206,7 @@ def workload(pods: Sequence[Mapping[str, Any]], dead: FrozenSet[str] = frozenset
 
     On `dead` nodes a pod whose time to end is over is none either: no kubelet will ever say that it has ended.
     """
-    found, now = [], time.time()
+    working, now = [], time.time()
     for pod in pods:
         metadata = pod.get("metadata", {})
         if pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
@@ -227,5 +218,5 @@ def workload(pods: Sequence[Mapping[str, Any]], dead: FrozenSet[str] = frozenset
             continue
         if any(owner.get("kind") == "DaemonSet" for owner in metadata.get("ownerReferences") or ()):
             continue
-        found.append(pod)
-    return found
+        working.append(pod)
+    return working

@@ -59,7 +59,7 @@ class ConditionRule:
 
     A result belongs to it when its check or its reason matches, and its action where `actions` names some.
     `bad` is the status that means a problem. A CRIT result sets it; a WARN does where one of `lines` fits a line of
-    its evidence, since the detector whose word this is takes that line for the problem.
+    its evidence, since the detector whose condition this is reports that line as the problem.
     """
 
     type: str
@@ -72,6 +72,10 @@ class ConditionRule:
     good_message: str
     bad_reason: str = ""
     lines: Tuple[str, ...] = ()
+
+    def good(self) -> Condition:
+        """The condition of a node without the problem."""
+        return Condition(self.type, TRUE if self.bad == FALSE else FALSE, self.good_reason, self.good_message)
 
     def is_bad(self, result: CheckResult) -> bool:
         """Whether a result that it covers means the problem."""
@@ -140,40 +144,38 @@ def conditions_of(report: Report, rules: Sequence[ConditionRule]) -> List[Condit
 
     A condition that no result of the report belongs to is left out, since nobody judged it.
     """
-    found = []
-    for one in rules:
-        covered = [result for result in report.results if one.covers(result) and result.verdict is not Verdict.SKIP]
-        judged = covered or any(_judges(one, result) for result in report.results)
-        if not judged:
-            continue
-        found.append(_condition(one, covered))
-    return found
+    results = [result for result in report.results if result.verdict is not Verdict.SKIP]
+    conditions = []
+    for rule in rules:
+        covered = [result for result in results if rule.covers(result)]
+        if covered or any(_judges(rule, result) for result in results):
+            conditions.append(_condition(rule, covered))
+    return conditions
 
 
-def _judges(one: ConditionRule, result: CheckResult) -> bool:
-    """Whether this result speaks for the condition although it found nothing to file under it."""
-    if result.verdict is Verdict.SKIP:
-        return False
-    # A condition known by reasons alone (an Xid, a read-only file system) is judged by whoever reads the kernel
-    # log, whose good outcome has no reason.
-    return not one.checks and result.check.startswith(("check_kmsg", "check_kernel", "check_log", "check_dmesg"))
+def _judges(rule: ConditionRule, result: CheckResult) -> bool:
+    """Whether this result judges the condition although it belongs to none of its reasons.
+
+    A condition known by reasons alone (an Xid, a read-only file system) is judged by the checks that read the kernel
+    log, whose good outcome has no reason.
+    """
+    return not rule.checks and result.check.startswith(("check_kmsg", "check_kernel", "check_log", "check_dmesg"))
 
 
-def _condition(one: ConditionRule, covered: Sequence[CheckResult]) -> Condition:
-    bad = [result for result in covered if one.is_bad(result)]
-    unsure = [result for result in covered if result.verdict is Verdict.UNKNOWN]
-    problems = bad or unsure
+def _condition(rule: ConditionRule, covered: Sequence[CheckResult]) -> Condition:
+    bad = [result for result in covered if rule.is_bad(result)]
+    problems = bad or [result for result in covered if result.verdict is Verdict.UNKNOWN]
     if not problems:
-        return Condition(one.type, TRUE if one.bad == FALSE else FALSE, one.good_reason, one.good_message)
+        return rule.good()
     worst = max(problems, key=lambda result: result.verdict)
     message = printable(describe(worst)) + (f" (and {len(problems) - 1} more)" if len(problems) > 1 else "")
     if not bad:
-        return Condition(one.type, UNKNOWN, worst.outcome.reason or "Unknown", message)
+        return Condition(rule.type, UNKNOWN, worst.outcome.reason or "Unknown", message)
     tags = device_tags(bad)
     if worst.outcome.action is not Action.NONE:
         tags += f" [action: {worst.outcome.action.value}]"
     message = printable(message, MESSAGE_LIMIT - len(tags)) + tags
-    return Condition(one.type, one.bad, one.bad_reason or worst.outcome.reason or "CheckFailed", message)
+    return Condition(rule.type, rule.bad, rule.bad_reason or worst.outcome.reason or "CheckFailed", message)
 
 
 def fill(text: str, mark: Mark, trigger: str, reasons: Sequence[str], types: Sequence[str]) -> str:

@@ -26,6 +26,8 @@ from nhc_adapters.kubernetes.nodes.vocabulary import (
 
 DIRECTORY = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "data", "kubernetes")
 
+PARTS = {"name", "summary", "source", "conditions", "verdict", "faults", "states", "foreign", "triggers"}
+
 PLACES = frozenset({"why", "reason", "reasons", "types", "action", "trigger", "since", "compact", "details"})
 """What a value of a label or annotation may name in braces."""
 
@@ -81,38 +83,19 @@ class _VocabularyReader:
         return value
 
     def vocabulary(self, raw: Mapping[str, Any]) -> Vocabulary:
-        extra = set(raw) - {
-            "name",
-            "summary",
-            "source",
-            "conditions",
-            "verdict",
-            "faults",
-            "states",
-            "foreign",
-            "triggers",
-        }
-        if extra:
-            raise self.fail(sorted(extra)[0], "a part of a vocabulary", raw[sorted(extra)[0]])
+        extra = min(raw.keys() - PARTS, default=None)
+        if extra is not None:
+            raise self.fail(extra, "a part of a vocabulary", raw[extra])
         states = raw.get("states", {})
         if not isinstance(states, dict):
             raise self.fail("states", "an object", states)
         return Vocabulary(
             self.text(raw, "name", ""),
             self.text(raw, "summary", "", ""),
-            tuple(self.condition(one, f"conditions[{n}]") for n, one in enumerate(self.objects(raw, "conditions", ""))),
-            tuple(self.fault(one, f"faults[{n}]") for n, one in enumerate(self.objects(raw, "faults", ""))),
-            {name: self.state(one, f"states.{name}") for name, one in states.items()},
-            tuple(
-                Foreign(
-                    self.text(one, "owner", f"foreign[{n}]"),
-                    self.text(one, "taint", f"foreign[{n}]", ""),
-                    self.text(one, "label", f"foreign[{n}]", ""),
-                    self.text(one, "annotation", f"foreign[{n}]", ""),
-                    self.texts(one, "values", f"foreign[{n}]"),
-                )
-                for n, one in enumerate(self.objects(raw, "foreign", ""))
-            ),
+            tuple(self.condition(row, f"conditions[{n}]") for n, row in enumerate(self.objects(raw, "conditions", ""))),
+            tuple(self.fault(row, f"faults[{n}]") for n, row in enumerate(self.objects(raw, "faults", ""))),
+            {name: self.state(fields, f"states.{name}") for name, fields in states.items()},
+            tuple(self.foreign(row, f"foreign[{n}]") for n, row in enumerate(self.objects(raw, "foreign", ""))),
             {str(key): str(value) for key, value in (raw.get("triggers") or {}).items()},
             self.text(raw, "verdict", "", ""),
         )
@@ -135,10 +118,15 @@ class _VocabularyReader:
             self.texts(raw, "lines", place),
         )
 
+    def foreign(self, raw: Mapping[str, object], place: str) -> Foreign:
+        taint, label, annotation = (self.text(raw, key, place, "") for key in ("taint", "label", "annotation"))
+        return Foreign(self.text(raw, "owner", place), taint, label, annotation, self.texts(raw, "values", place))
+
     def fault(self, raw: Mapping[str, object], place: str) -> Fault:
         action = self.text(raw, "action", place, Action.INSPECT.value)
-        if action not in {one.value for one in Action}:
-            raise self.fail(f"{place}.action", f"one of {', '.join(one.value for one in Action)}", action)
+        known = [action.value for action in Action]
+        if action not in known:
+            raise self.fail(f"{place}.action", f"one of {', '.join(known)}", action)
         written = raw.get("for", 0)
         try:
             lasting = seconds(str(written))
@@ -150,10 +138,10 @@ class _VocabularyReader:
         if not isinstance(raw, dict):
             raise self.fail(place, "an object", raw)
         taints = []
-        for number, one in enumerate(self.objects(raw, "taints", place)):
-            taint = read_taint(one)
+        for number, row in enumerate(self.objects(raw, "taints", place)):
+            taint = read_taint(row)
             if taint.effect not in EFFECTS or not KEY.fullmatch(taint.key):
-                raise self.fail(f"{place}.taints[{number}]", "a taint with key, value and effect", one)
+                raise self.fail(f"{place}.taints[{number}]", "a taint with key, value and effect", row)
             taints.append(taint)
         maps: Dict[str, Dict[str, str]] = {}
         for kind in ("labels", "annotations"):

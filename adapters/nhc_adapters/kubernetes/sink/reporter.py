@@ -14,7 +14,7 @@ from typing import Callable, Dict, Iterable, List, Optional, Sequence
 from nhc.model import Report
 from nhc.ports.adapter import AdapterError
 from nhc_adapters.kubernetes.api.client import Client
-from nhc_adapters.kubernetes.api.events import NORMAL, WARNING, EventRecorder, flush_quietly
+from nhc_adapters.kubernetes.api.events import NORMAL, WARNING, EventRecorder
 from nhc_adapters.kubernetes.api.outage import Outages
 from nhc_adapters.kubernetes.nodes.conditions import HEARTBEAT, UNKNOWN, Condition, NodeConditions, Turn
 from nhc_adapters.kubernetes.nodes.vocabulary import ConditionRule, Vocabulary, conditions_of
@@ -92,7 +92,7 @@ class Reporter:
                 self._tell((standing.get(kind), now) for kind, now in before.items())
                 self._adopted = True
             self.conditions.flush()
-            flush_quietly(self.recorder, self.log)
+            self.recorder.flush_quietly(self.log)
 
     def close(self, wait: float = 5.0) -> None:
         """Write what is still to be written, for at most so long, and end."""
@@ -128,7 +128,7 @@ class Reporter:
                 self.error = str(error)
                 wait = min(max(RETRY, wait * 2), RETRY_LIMIT)
             else:
-                self._outages.well(WRITING)
+                self._outages.works(WRITING)
                 self.error, wait = "", 0.0
 
     def _until_due(self) -> float:

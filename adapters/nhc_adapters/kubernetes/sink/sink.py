@@ -18,7 +18,7 @@ from nhc.settings.settings_file import SettingsError, of
 from nhc_adapters.kubernetes.api import access
 from nhc_adapters.kubernetes.api.client import Client, node_path
 from nhc_adapters.kubernetes.api.events import NORMAL, WARNING
-from nhc_adapters.kubernetes.nodes.conditions import FALSE, HEARTBEAT, TRUE, Condition, read_conditions
+from nhc_adapters.kubernetes.nodes.conditions import HEARTBEAT, Condition, read_conditions
 from nhc_adapters.kubernetes.nodes.vocabulary import Vocabulary, conditions_of
 from nhc_adapters.kubernetes.nodes.vocabulary_file import load
 from nhc_adapters.kubernetes.sink.reporter import Reporter
@@ -129,6 +129,5 @@ class NodeSink:
         for one in self.reporter.rules:
             known = standing.get(one.type)
             if one.type not in shown and known is not None and known.status == one.bad:
-                good = TRUE if one.bad == FALSE else FALSE
-                ended.append(Condition(one.type, good, one.good_reason, one.good_message))
+                ended.append(one.good())
         return ended
