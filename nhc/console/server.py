@@ -23,9 +23,9 @@ from nhc.console.snapshot import Snapshot
 from nhc.console.sources import FleetSource, SourceError
 from nhc.store.database import Store
 from nhc.store.errors import StoreError
-from nhc.system.web_listener import listening, listening_at
+from nhc.system.web_listener import OpenConnections, listening, listening_at
 from nhc.system.web_refusals import WebRefusals
-from nhc.system.web_server import BoundedServer, open_connections
+from nhc.system.web_server import BoundedServer
 
 BODY_LIMIT = 64 << 10
 """Bytes of a request; a form of ours has some hundred."""
@@ -121,7 +121,7 @@ async def serve(console: Server, ready: Callable[[str], None]) -> None:
     """Until it is cancelled. `ready` gets the address. Raises OSError where it cannot listen."""
     listen, bounds = console.settings.listen, console.settings.bounds
     refusals = WebRefusals("nhc console")
-    connections = open_connections(bounds, refusals)
+    connections = OpenConnections(bounds, refusals)
     server = BoundedServer(console.app(), bounds, refusals, connections)
     try:
         if listen.startswith("unix:"):

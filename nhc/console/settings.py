@@ -12,7 +12,7 @@ from nhc.console.access import Person, PersonToken, Register, Role
 from nhc.settings import settings_file
 from nhc.settings.settings_file import SettingsError, Table
 from nhc.store import where
-from nhc.system.web_bounds import WebBounds
+from nhc.system.web_listener import WebBounds
 
 DEFAULT_LISTEN = "127.0.0.1:9810"
 ROLES = {role.value: role for role in Role}

@@ -13,6 +13,7 @@ import re
 from nhc.kernlog.match import FATAL, INFO, Match
 from nhc.kernlog.source import OTHER, SYSLOG_FILES, BadRules, LogSource
 from nhc.light import TYPE_CHECKING, NamedTuple
+from nhc.matching.patterns import CLASSES
 from nhc.model import Action
 from nhc.system.bounded_read import parse_json, read_text
 
@@ -25,11 +26,7 @@ BUFFER = 10
 """The detector's default of lines that a pattern can span."""
 
 _FLAGS = re.compile(r"\(\?([imsU]*)(?:-([imsU]+))?([:)])")
-_CLASSES = {
-    "alpha": "a-zA-Z", "digit": "0-9", "alnum": "a-zA-Z0-9", "upper": "A-Z", "lower": "a-z", "space": r"\t\n\v\f\r ",
-    "blank": r"\t ", "punct": r"!-/:-@\[-`{-~", "print": " -~", "graph": "!-~", "cntrl": r"\x00-\x1f\x7f",
-    "xdigit": "0-9A-Fa-f", "word": r"\w", "ascii": r"\x00-\x7f",
-}  # fmt: skip
+_CLASSES = {**CLASSES, "ascii": r"\x00-\x7f"}
 
 
 class Rule(NamedTuple):

@@ -1,7 +1,7 @@
 """Whether two explanations of a mark tell of the same cause: the same words, whatever figures stand in them.
 
 A reason such as `check_fs_free: / has only 93848 kB free` is a new text at every run while nothing new has happened.
-Set anew each time it would cost a call to the scheduler, and `sinfo -R` would forget since when the node is out.
+Setting it each time would cost a call to the scheduler, and `sinfo -R` would forget since when the node is out.
 """
 
 from __future__ import annotations

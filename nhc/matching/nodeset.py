@@ -65,22 +65,22 @@ def mcheck(string: str, pattern: str, external: Optional[External] = None) -> bo
     if negated:
         pattern = pattern[1:]
     if external is not None and not _delimited(pattern, "/", "/") and not _delimited(pattern, "{", "}"):
-        found = external(string, pattern)
-        if found is not None:
-            return found != negated
+        verdict = external(string, pattern)
+        if verdict is not None:
+            return verdict != negated
     return matcher(pattern)(string) != negated
 
 
 def matcher(pattern: str) -> Matcher:
     """The function that tells whether a string matches `pattern`, kept for the next time it is asked for."""
-    found = _matchers.get(pattern)
-    if found is None:
+    known = _matchers.get(pattern)
+    if known is None:
         try:
-            found = _compile(pattern)
+            known = _compile(pattern)
         except ValueError:
-            found = _nothing
-        _matchers[pattern] = found
-    return found
+            known = _nothing
+        _matchers[pattern] = known
+    return known
 
 
 def problem(pattern: str) -> Optional[Tuple[str, int]]:
@@ -187,7 +187,7 @@ def _library_names(listed: str) -> Container[str]:
 
 
 def unknown_group(pattern: str) -> Optional[Tuple[str, int]]:
-    """What to say of a node group that nobody is in and that its source does not list, and where; else None.
+    """What is wrong with a node group that nobody is in and that its source does not list, and where; else None.
 
     ClusterShell takes an unknown group for an empty one. One that is listed may be empty now: that is no mistake. For a
     match string that `needs_library` and that `resolve` could read: it asks the groups' sources.
@@ -196,22 +196,22 @@ def unknown_group(pattern: str) -> Optional[Tuple[str, int]]:
 
     from ClusterShell.NodeSet import NodeSet, std_group_resolver
 
-    for word in finditer(r"@((?:[\w.-]+:)?)([\w.+*-]+)(?![\[\w.+*-])", pattern):
-        source, group = word[1].rstrip(":"), word[2]
-        if "*" in group or len(NodeSet(word[0])):
+    for match in finditer(r"@((?:[\w.-]+:)?)([\w.+*-]+)(?![\[\w.+*-])", pattern):
+        source, group = match[1].rstrip(":"), match[2]
+        if "*" in group or len(NodeSet(match[0])):
             continue
         try:
             known = std_group_resolver().grouplist(source or None)
         except Exception:  # a source need not be able to list its groups
             known = ()
         if group not in known:
-            return f"{word[0]} holds no node: there is no such group, or nobody is in it", word.start()
+            return f"{match[0]} holds no node: there is no such group, or nobody is in it", match.start()
     return None
 
 
 def split_groups(listed: str) -> List[Tuple[str, int]]:
     """The comma groups of a list and where they begin; commas inside brackets do not separate."""
-    found: List[Tuple[str, int]] = []
+    groups: List[Tuple[str, int]] = []
     begin = depth = 0
     for at, char in enumerate(listed):
         if char == "[":
@@ -219,10 +219,10 @@ def split_groups(listed: str) -> List[Tuple[str, int]]:
         elif char == "]":
             depth -= 1
         elif char == "," and depth == 0:
-            found.append((listed[begin:at], begin))
+            groups.append((listed[begin:at], begin))
             begin = at + 1
-    found.append((listed[begin:], begin))
-    return [(text.strip(" \t"), at + len(text) - len(text.lstrip(" \t"))) for text, at in found]
+    groups.append((listed[begin:], begin))
+    return [(text.strip(" \t"), at + len(text) - len(text.lstrip(" \t"))) for text, at in groups]
 
 
 def parse_names(text: str, offset: int) -> Names:
@@ -248,10 +248,10 @@ def parse_names(text: str, offset: int) -> Names:
 
 
 def _parse_span(span: str, text: str, offset: int) -> Span:
-    found = _SPAN.fullmatch(span)
-    if found is None:
+    match = _SPAN.fullmatch(span)
+    if match is None:
         raise BadRange(f"{text!r}: {span!r} is not a range of numbers such as 01-99", offset)
-    low, high = found[1], found[2] or found[1]
+    low, high = match[1], match[2] or match[1]
     zeros = any(number[0] == "0" and len(number) > 1 for number in (low, high))
     width = max(len(low), len(high)) if zeros or len(low) == len(high) else 0
     first, last = sorted((int(low), int(high)))

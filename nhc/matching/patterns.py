@@ -18,38 +18,16 @@ if TYPE_CHECKING:
 Matcher: TypeAlias = "Callable[[str], bool]"
 
 CLASSES = {
-    "alpha": "a-zA-Z",
-    "digit": "0-9",
-    "alnum": "a-zA-Z0-9",
-    "upper": "A-Z",
-    "lower": "a-z",
-    "space": " \\t\\n\\r\\f\\v",
-    "blank": " \\t",
-    "punct": "!-/:-@\\[-`{-~",
-    "print": " -~",
-    "graph": "!-~",
-    "cntrl": "\\x00-\\x1f\\x7f",
-    "xdigit": "0-9A-Fa-f",
-    "word": "\\w",
-}
+    "alpha": "a-zA-Z", "digit": "0-9", "alnum": "a-zA-Z0-9", "upper": "A-Z", "lower": "a-z", "space": r" \t\n\r\f\v",
+    "blank": r" \t", "punct": r"!-/:-@\[-`{-~", "print": " -~", "graph": "!-~", "cntrl": r"\x00-\x1f\x7f",
+    "xdigit": "0-9A-Fa-f", "word": r"\w",
+}  # fmt: skip
+"""POSIX' classes of ASCII characters, as they stand within a bracket of Python's `re`."""
 
 _INTERVAL = re.compile(r"\{(\d*)(?:(,)(\d*))?\}", re.ASCII)
 _DUP_MAX = 32767  # RE_DUP_MAX of the GNU C library
 
-_GNU_ESCAPES = {
-    "w": r"\w",
-    "W": r"\W",
-    "s": r"\s",
-    "S": r"\S",
-}
-_GNU_ANCHORS = {
-    "<": r"\b(?=\w)",
-    ">": r"\b(?<=\w)",
-    "b": r"\b",
-    "B": r"\B",
-    "`": r"\A",
-    "'": r"\Z",
-}
+_GNU_ANCHORS = {"<": r"\b(?=\w)", ">": r"\b(?<=\w)", "b": r"\b", "B": r"\B", "`": r"\A", "'": r"\Z"}
 
 
 class BadPattern(ValueError):
@@ -126,8 +104,8 @@ def _escape(pattern: str, at: int) -> Tuple[str, bool]:
     char = pattern[at + 1]
     if char in _GNU_ANCHORS:
         return _GNU_ANCHORS[char], False
-    if char in _GNU_ESCAPES:
-        return _GNU_ESCAPES[char], True
+    if char in "wWsS":
+        return f"\\{char}", True
     if char in "123456789":
         return f"(?:\\{char})", True
     return re.escape(char), True
@@ -285,8 +263,8 @@ def _ends(elements: Tuple[Element, ...], string: str, starts: Set[int]) -> Set[i
         if element == STAR:
             reached.update(range(min(starts), len(string) + 1) if starts else ())
         elif isinstance(element, str):
-            one = re.compile(element, re.DOTALL | re.ASCII)
-            reached.update(at + 1 for at in starts if at < len(string) and one.fullmatch(string[at]))
+            match = re.compile(element, re.DOTALL | re.ASCII).fullmatch
+            reached.update(at + 1 for at in starts if at < len(string) and match(string[at]))
         else:
             reached = _group_ends(element, string, starts)
         starts = reached

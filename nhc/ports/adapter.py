@@ -81,17 +81,16 @@ class NodeState(NamedTuple):
     """What a scheduler says of one node.
 
     `shown` is its state in the scheduler's own words, `flags` the same as a set of upper-case words.
-    `available` says that it takes new work, `busy` that work runs on it; where all nodes were asked for, an adapter may
-    call each node busy that is available. `mark` is the reason set on it, by
-    whomever. `hold` says why nhc must not change its state now (it reboots, it is powered down, it is
-    reserved for maintenance), "" where it may. `groups` are the partitions, queues or pools it is in.
-    `silence` says that the node died or its daemon did; None where it is heard, and where its absence is somebody's
-    intention (powered down, being rebooted). `uid` names this registration of the node: after a node was deleted, one
-    that registers under its name has another; "" where the other side has none. `placed` says where the node is, as
-    far as the other side knows: the kind and the name of each blast radius (zone, pool, rack, leaf, nvlink_domain).
-    `absent` says that there is no machine now (powered down, not part of the cluster yet): a share of the fleet is a
-    share of the nodes that are there. `returns` says that it is out only until it is heard again, whatever mark it
-    carries: its scheduler puts it back then by itself.
+    `available` says that it takes new work, `busy` that work runs on it; where all nodes were asked for, an adapter
+    may call each node busy that is available. `mark` is the reason set on it, by whomever. `hold` says why nhc must
+    not change its state now (it reboots, it is powered down, it is reserved for maintenance), "" where it may.
+    `groups` are the partitions, queues or pools it is in. `silence` says that the node died or its daemon did; None
+    where it is heard, and where its absence is somebody's intention (powered down, being rebooted). `uid` names this
+    registration of the node: after a node was deleted, one that registers under its name has another; "" where the
+    other side has none. `placed` says where the node is, as far as the other side knows: the kind and the name of each
+    blast radius (zone, pool, rack, leaf, nvlink_domain). `absent` says that there is no machine now (powered down, not
+    part of the cluster yet): a share of the fleet is a share of the nodes that are there. `returns` says that it is
+    out only until it is heard again, whatever mark it carries: its scheduler puts it back then by itself.
     """
 
     name: str
@@ -164,7 +163,6 @@ class NodeSource(Protocol):
 
         Raises AdapterError.
         """
-        ...
 
 
 class ConditionReport(NamedTuple):
@@ -190,7 +188,6 @@ class ConditionReports(Protocol):
 
         Raises AdapterError.
         """
-        ...
 
 
 @port
@@ -202,7 +199,6 @@ class Evicts(Protocol):
 
         Called again until nothing runs. Raises AdapterError.
         """
-        ...
 
 
 class NodeStep(NamedTuple):
@@ -228,7 +224,6 @@ class ShowsSteps(Protocol):
 
     def show_steps(self, steps: Sequence[NodeStep]) -> List[str]:
         """Show these steps on their nodes, in their order; one line for each that could not be shown. Never raises."""
-        ...
 
 
 @port
@@ -239,7 +234,6 @@ class MovesWork(Protocol):
         """Let the work of these silent nodes start elsewhere. Their machines are proved to be off or to have restarted:
         nothing of it can run there any more. It is undone when the node is heard again. Raises AdapterError.
         """
-        ...
 
 
 @port
@@ -251,7 +245,6 @@ class Tidies(Protocol):
 
         One that has nothing left of ours is not among the results. Raises AdapterError.
         """
-        ...
 
 
 class MakeAdapter(Protocol):
@@ -267,7 +260,6 @@ class MakeAdapter(Protocol):
 
         `timeout` is in seconds, for one question or operation. Raises AdapterError where the settings make no sense.
         """
-        ...
 
 
 @port
@@ -284,11 +276,9 @@ class Marker(NodeSource, Protocol):
 
     def mark(self, marks: Mapping[str, Mark], seen: Optional[Iterable[NodeState]] = None) -> List[Applied]:
         """Take nodes out of service. Marking again changes nothing, or the reason where that is new."""
-        ...
 
     def clear(self, names: Sequence[str], seen: Optional[Iterable[NodeState]] = None) -> List[Applied]:
         """Return nodes to service that carry our mark; every other node stays as it is."""
-        ...
 
 
 class DeviceState(NamedTuple):
@@ -317,17 +307,14 @@ class MarksDevices(Protocol):
         With `nodes` only of these, and read anew: something is about to be done to them. Without, it may be what a
         watch has kept. Raises AdapterError.
         """
-        ...
 
     def mark_device(self, node: str, device: DeviceId, mark: Mark) -> Applied:
         """Take it out of service. Marking again changes nothing, or the reason. REFUSED where the mark is somebody
         else's, or where this accelerator cannot be marked. Raises AdapterError.
         """
-        ...
 
     def clear_device(self, node: str, device: DeviceId) -> Applied:
         """Take our mark off; UNCHANGED where there is none, REFUSED where it is another's. Raises AdapterError."""
-        ...
 
 
 @port
@@ -336,11 +323,9 @@ class Power(Protocol):
 
     def repairs(self) -> FrozenSet[Operation]:
         """Which of REBOOT and REPLACE it can do."""
-        ...
 
     def repair(self, operation: Operation, names: Sequence[str], because: str) -> List[Applied]:
         """Reboot or replace nodes, once the work on them has ended. Raises AdapterError."""
-        ...
 
 
 @port
@@ -368,12 +353,8 @@ class OtherJobs(Protocol):
 
         Nothing of theirs may be cleaned up or disturbed. Raises AdapterError.
         """
-        ...
 
 
 def read_mark(source: NodeSource, name: str) -> Optional[Mark]:
     """The mark on one node, None where it carries none or is not known."""
-    for state in source.nodes([name]):
-        if state.name == name:
-            return state.mark
-    return None
+    return next((state.mark for state in source.nodes([name]) if state.name == name), None)

@@ -47,19 +47,15 @@ class Gatekeeper(Protocol):
 
     def standing(self, node: str) -> Optional[GateStanding]:
         """How the scheduler has the node, None where it knows no such node."""
-        ...
 
     def hold(self, node: str, why: str) -> Applied:
         """Keep new work away. UNCHANGED where it is so already, REFUSED where somebody else has taken the node out."""
-        ...
 
     def release(self, node: str) -> Applied:
         """Let work in again: only where the gate's own mark is what keeps it out."""
-        ...
 
     def publish(self, node: str, news: GateNews) -> None:
         """Show what the gate came to where the scheduler's users look."""
-        ...
 
 
 class GateLimit(NamedTuple):
@@ -81,7 +77,6 @@ class HasLimits(Protocol):
 
     def limits(self) -> List[GateLimit]:
         """Every limit that applies. Raises AdapterError."""
-        ...
 
 
 class GroupOfNodes(NamedTuple):
@@ -108,7 +103,6 @@ class KeepsCluster(Protocol):
 
     def keep(self, groups: Sequence[GroupOfNodes], *, apply: bool) -> List[Turn]:
         """One round: close the gates of new and changed nodes, open those whose suite passed. Raises AdapterError."""
-        ...
 
 
 class GateOrder(str, Enum):
@@ -125,7 +119,6 @@ class TakesOrders(Protocol):
 
     def order(self, node: str, what: GateOrder, why: str, by: str) -> Applied:
         """Leave an order where the node's gate reads it. Raises AdapterError."""
-        ...
 
 
 class LifecycleHook(Protocol):
@@ -133,19 +126,15 @@ class LifecycleHook(Protocol):
 
     def waits(self) -> str:
         """What the cloud has this instance as, where it waits at this hook; "" where it does not."""
-        ...
 
     def heartbeat(self) -> None:
         """Ask for more time."""
-        ...
 
     def complete(self, passed: bool) -> str:
         """Let the instance into service, or give it up. What was said, for the log."""
-        ...
 
     def limits(self) -> List[GateLimit]:
         """How long the cloud waits, and what it does then."""
-        ...
 
 
 class MakeGatekeeper(Protocol):
@@ -155,4 +144,3 @@ class MakeGatekeeper(Protocol):
         self, settings: Mapping[str, str], environ: Optional[Mapping[str, str]] = None, timeout: float = 30.0
     ) -> Gatekeeper:
         """Raises AdapterError where the settings make no sense."""
-        ...

@@ -39,7 +39,6 @@ class SaysWhyBusy(Protocol):
 
     def why_busy(self, node: str) -> str:
         """One line, "" where nothing is known."""
-        ...
 
 
 class Launcher(Protocol):
@@ -50,31 +49,24 @@ class Launcher(Protocol):
 
     def idle(self, nodes: Sequence[str]) -> FrozenSet[str]:
         """Those of the nodes on which nothing runs and on which a test may be started now."""
-        ...
 
     def launch(self, sweep: str, order: GroupOrder) -> str:
         """Start a test; its handle. Where the answer is lost the test may have been started: `jobs` shows it."""
-        ...
 
     def jobs(self, sweep: str) -> Dict[str, GroupJob]:
         """The tests of a sweep that wait or run, by key."""
-        ...
 
     def finished(self, sweep: str, key: str) -> Optional[GroupOutput]:
         """What a test left, None where it has no completion marker."""
-        ...
 
     def failure(self, sweep: str, key: str) -> str:
         """Why a test that has gone left no completion marker, "" where the launcher does not know."""
-        ...
 
     def end(self, handle: str) -> None:
         """Take a test back or end it."""
-        ...
 
     def finish(self, sweep: str) -> None:
         """The sweep is over: remove what nobody needs any more. Asked for twice it does nothing more.
 
         Raises AdapterError that names what could not be taken away or ended.
         """
-        ...

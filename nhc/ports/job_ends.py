@@ -47,4 +47,3 @@ class JobEnds(Protocol):
 
     def end(self, job: str) -> Optional[JobEndRecord]:
         """The record of the job that a person calls so, None where there is none. Raises AdapterError."""
-        ...

@@ -135,37 +135,30 @@ class JobController(Protocol):
 
     def jobs(self) -> Sequence[JobView]:
         """The jobs that asked to be restarted, and those that show a restart of ours. Raises AdapterError."""
-        ...
 
     def look(self, job: JobName) -> Optional[JobView]:
         """One job now, None where there is none of that name and uid. Raises AdapterError."""
-        ...
 
     def manifest(self, job: JobView) -> str:
         """What `release` makes the job anew from after `hold` has taken it away. Raises AdapterError.
 
         "" where a job that ended for good cannot be made anew.
         """
-        ...
 
     def hold(self, order: JobOrder) -> Sent:
         """Stop the job and keep it from starting. Sent again it changes nothing. Never raises for what others do."""
-        ...
 
     def release(self, order: JobOrder) -> Sent:
         """Let it start, kept off the nodes to avoid. Sent again it changes nothing. Never raises for what others do."""
-        ...
 
     def healthy(self, order: JobOrder) -> FrozenSet[str]:
         """The nodes in service on which the job of a held restart may run, busy or not; those to avoid among them.
 
         Raises AdapterError.
         """
-        ...
 
     def node_faults(self, names: Sequence[str]) -> Mapping[str, str]:
         """Those of the nodes that are down or lost for their cluster now, and why. Raises AdapterError."""
-        ...
 
 
 @port
@@ -203,7 +196,6 @@ class JobSubmits(Protocol):
 
     def submit(self, submission: Submission) -> Submitted:
         """Submit, each job once. Never raises for what others do."""
-        ...
 
 
 class MakeJobController(Protocol):
@@ -219,4 +211,3 @@ class MakeJobController(Protocol):
 
         Raises AdapterError where the settings make no sense.
         """
-        ...

@@ -49,7 +49,7 @@ def mark_of(report: Report) -> Optional[Mark]:
 
 def most_drastic(failures: Sequence[CheckResult]) -> CheckResult:
     """The failure that suggests the most drastic repair, the first of several. Raises ValueError for none."""
-    return max(failures, key=lambda one: DRASTIC.index(one.outcome.action))
+    return max(failures, key=lambda failure: DRASTIC.index(failure.outcome.action))
 
 
 def cause_of(result: CheckResult) -> str:
@@ -81,9 +81,9 @@ def may_change(mark: Mark, owner: str = OWNER) -> bool:
 def may_mark(state: Optional[NodeState], mark: Mark) -> Tuple[Effect, str]:
     """Whether to set `mark` on a node: CHANGED says yes.
 
-    The rules: a node that is not known, or held, is left; one that somebody else took
-    out keeps their reason, even where they gave none; a mark that waits for a proof is nobody else's; our own mark is
-    refreshed when its cause is new, not when a figure in its text is.
+    The rules: a node that is not known, or held, is left; one that somebody else took out keeps their reason, even
+    where they gave none; nobody else replaces a mark that waits for a proof; our own mark is refreshed when its cause
+    is new, not when a figure in its text is.
     """
     if state is None:
         return Effect.FAILED, "not a node that the scheduler knows"
@@ -172,11 +172,11 @@ def mark_text(mark: Mark, with_since: bool = False) -> str:
 
 
 def read_mark_text(text: str, owner: str = "", since: Optional[float] = None) -> Optional[Mark]:
-    """The mark that a reason says, ours where it begins with one of the tags; None for an empty reason."""
+    """The mark in a reason's text, ours where it begins with one of the tags; None for an empty reason."""
     text = printable(text).strip()
     if not text:
         return None
-    ours = next((one for one, tag in TAGS.items() if f"{text} ".startswith(f"{tag} ")), "")
+    ours = next((known for known, tag in TAGS.items() if f"{text} ".startswith(f"{tag} ")), "")
     if not ours:
         return Mark(text, since=since, owner="" if owner in OURS else owner)
     why, action = text[len(TAGS[ours]) :].strip(), Action.NONE

@@ -201,29 +201,24 @@ class Repairer(Protocol):
         A reason is a fact about the machine: the next harder repair follows from it. So where the fact cannot be had,
         it raises: RightMissing, AskLater, or another AdapterError, which counts as AskLater.
         """
-        ...
 
     def look(self, machine: Machine) -> Sighting:
         """What is seen of the machine now. Raises AdapterError where nothing can be seen."""
-        ...
 
     def send(self, order: Order) -> Sent:
         """Send one call, once. The identity of the machine is compared before: another machine is REFUSED.
 
         Never raises for what the other side does.
         """
-        ...
 
     def progress(self, order: Order, sent: Sent, before: Sighting) -> Progress:
         """What became of an order; `before` was seen before it was sent. Asks only, changes nothing.
 
         Raises AdapterError where nothing can be seen now: that is no failure of the repair.
         """
-        ...
 
     def rights(self) -> Sequence[Right]:
         """The permissions it needs, each tried without effect where the provider allows that."""
-        ...
 
 
 @port
@@ -237,7 +232,6 @@ class Completes(Protocol):
         as long as `progress` says HALFWAY: the call changes nothing on a machine where it took effect already. Never
         raises for what the other side does. The answer replaces `sent` in what follows.
         """
-        ...
 
 
 @port
@@ -251,11 +245,9 @@ class RunsCommands(Protocol):
         became of it: DONE where it ended with 0. The order's rung is not carried out. Never raises for what the node
         does.
         """
-        ...
 
     def can_run(self, machine: Machine) -> str:
         """Why no command can be run on this machine, "" where one can. Asks nobody."""
-        ...
 
 
 class Claim(NamedTuple):
@@ -272,7 +264,6 @@ class OtherActors(Protocol):
 
     def claims(self, machine: Machine) -> Sequence[Claim]:
         """Everybody else who acts on, or has announced to act on, this machine. Raises AdapterError."""
-        ...
 
 
 class Request(NamedTuple):
@@ -294,7 +285,6 @@ class Requests(Protocol):
 
     def requested(self, machine: Machine) -> Optional[Request]:
         """What is asked for, None where nothing is. Reads the machine's labels and settings; asks nobody."""
-        ...
 
 
 @port
@@ -305,14 +295,12 @@ class NodeRequests(Protocol):
         """What is asked of the nodes that `nodes` has read last; and what is written there that makes no sense, one
         line each. Asks nobody.
         """
-        ...
 
     def answer(self, node: str, request: Request, text: str, returned: bool) -> str:
         """Take a request off its node, with the answer; "" or why that is not so. Nothing where another stands by now.
 
         `returned` says whether the node is back in service.
         """
-        ...
 
 
 @port
@@ -321,7 +309,6 @@ class HasRights(Protocol):
 
     def rights(self) -> Sequence[Right]:
         """Each permission, tried without effect. Raises AdapterError."""
-        ...
 
 
 @port
@@ -330,7 +317,6 @@ class KnowsMachines(Protocol):
 
     def machines(self) -> Mapping[str, Machine]:
         """The machines of the nodes that `nodes` has read last, by node. Asks nobody."""
-        ...
 
 
 class Exhibit(NamedTuple):
@@ -358,7 +344,6 @@ class EvidenceSource(Protocol):
 
     def evidence(self, machine: Machine, budget: EvidenceBudget) -> Iterator[Exhibit]:
         """Pieces of evidence, the most telling first. Raises AdapterError where there is none to be had."""
-        ...
 
 
 class MakeRepairer(Protocol):
@@ -374,4 +359,3 @@ class MakeRepairer(Protocol):
 
         `timeout` is in seconds, for one call. Raises SettingError where one of the settings makes no sense.
         """
-        ...

@@ -90,13 +90,11 @@ class Sink(Protocol):
 
     def standing(self) -> List[Standing]:
         """The faults that stand there already. Asked once, before anything is delivered. Raises AdapterError."""
-        ...
 
     def deliver(self, delivery: Delivery) -> None: ...
 
     def close(self) -> None:
         """Deliver what is under way, for a few seconds at most, and end."""
-        ...
 
 
 class BufferedSink(Sink, Protocol):
@@ -104,4 +102,3 @@ class BufferedSink(Sink, Protocol):
 
     def problem(self) -> str:
         """What keeps it from writing, "" while all is written. Cheap: asked every few seconds."""
-        ...

@@ -14,15 +14,12 @@ class SparePool(Protocol):
 
     def waiting(self) -> List[str]:
         """The nodes that wait now, sorted. Raises AdapterError."""
-        ...
 
     def into_service(self, node: str) -> Applied:
         """Let a spare take work; UNCHANGED where it waits no more. Never raises for what the other side does."""
-        ...
 
     def back(self, node: str) -> Applied:
         """Let a node wait as a spare again; FAILED while work runs on it, UNCHANGED where it waits already."""
-        ...
 
 
 class AddedPhase(str, Enum):
@@ -62,27 +59,21 @@ class CapacityPool(Protocol):
 
     def name(self) -> str:
         """What nodes are added to."""
-        ...
 
     def room(self) -> int:
         """How many more nodes it may have. Raises AdapterError."""
-        ...
 
     def add(self, token: str) -> str:
         """Ask for one node; its id. The same token never makes a second one. Raises AddFailed."""
-        ...
 
     def find(self, added: str) -> AddedNode:
         """The node with this id. Raises AdapterError."""
-        ...
 
     def launched(self, since: float) -> List[str]:
         """Ids of nodes that were launched since then (Unix time), for a person. Raises AdapterError."""
-        ...
 
     def delete(self, added: str) -> Applied:
         """Delete this node. REFUSED where it surely was not begun, FAILED where that is not known. Never raises."""
-        ...
 
 
 SpareSource = Union[SparePool, CapacityPool]
@@ -96,4 +87,3 @@ class MakeSparePool(Protocol):
         timeout: float = 30.0,
     ) -> SpareSource:  # fmt: skip
         """`settings` are its table in the settings of spares. Raises AdapterError."""
-        ...

@@ -29,7 +29,6 @@ class SuiteRunner(Protocol):
 
         Raises nhc.ports.adapter.AdapterError where there is none: the node was not reached, or could not begin.
         """
-        ...
 
 
 class DeviceProof(NamedTuple):
@@ -50,7 +49,6 @@ class ProvesDevices(Protocol):
 
         Raises nhc.ports.adapter.AdapterError where there is none.
         """
-        ...
 
 
 class MakeSuiteRunner(Protocol):
@@ -58,7 +56,6 @@ class MakeSuiteRunner(Protocol):
 
     def __call__(self, settings: Mapping[str, str], environ: Optional[Mapping[str, str]] = None) -> SuiteRunner:
         """Raises nhc.ports.adapter.AdapterError where the settings make no sense."""
-        ...
 
 
 PROOF = "check_gpu_proof"

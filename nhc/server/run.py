@@ -20,9 +20,8 @@ from nhc.store.errors import StoreError
 from nhc.store.intake import IntakeSettings
 from nhc.store.retention import PruneSettings
 from nhc.system.stop_signals import StopSignals
-from nhc.system.web_bounds import WebBounds
-from nhc.system.web_listener import listening
-from nhc.system.web_server import BoundedServer, open_connections
+from nhc.system.web_listener import OpenConnections, WebBounds, listening
+from nhc.system.web_server import BoundedServer
 
 LOOK = 2.0
 """Seconds between two looks at the store and the tokens: so long a revoked token stays good."""
@@ -69,7 +68,7 @@ async def _serve(
     tokens.refresh()
     writer = Writer(store, pace, counters, settings.waiting)
     bounds = WebBounds(settings.connections, settings.connections_each, settings.slow)
-    connections = open_connections(bounds, counters)
+    connections = OpenConnections(bounds, counters)
     intake = Intake(settings, tokens, writer, counters, connections)
     context = tls(settings)
     end = asyncio.Event()

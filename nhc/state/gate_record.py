@@ -90,15 +90,15 @@ def parse(text: str, where: str) -> GateRecord:
     try:
         value = parse_json(text)
         marks = value["marks"]
-        found = GateRecord(**{**value, "state": GateState(value["state"])})
-        if not isinstance(marks, dict) or not all(isinstance(one, str) for one in marks.values()):
+        record = GateRecord(**{**value, "state": GateState(value["state"])})
+        if not isinstance(marks, dict) or not all(isinstance(mark, str) for mark in marks.values()):
             raise ValueError("marks are not texts by name")
         for name, kind in _KINDS.items():
-            if not isinstance(getattr(found, name), kind):
-                raise ValueError(f"{name} is {getattr(found, name)!r}")
+            if not isinstance(getattr(record, name), kind):
+                raise ValueError(f"{name} is {getattr(record, name)!r}")
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise BadRecord(f"{where}: is not the record of a gate: {error}") from None
-    return found
+    return record
 
 
 def write(where: str, record: GateRecord) -> None:

@@ -1,8 +1,7 @@
 """Checks that somebody has muted on this node until a date, and what that makes of their results.
 
 A muted failure is WARN, and says who muted it, why and until when: it takes no node out, and nobody takes it for
-healthy. When the date has passed the mute has ended, without anybody doing anything. The file is JSON, for people and
-configuration management alike:
+healthy. The mute ends by itself at its date. The file is JSON, for people and configuration management alike:
 
     {"schema": 1, "mutes": [{"check": "check_gpu_ecc", "target": "gpu3", "until": 1798761600,
                              "why": "board on order", "by": "alice", "since": 1798000000}]}
@@ -58,8 +57,8 @@ class Mutes(NamedTuple):
             return outcome
         for mute in self.mutes:
             if mute.covers(check, outcome.target):
-                said = f"{outcome.message or outcome.reason} ({mute.show()})"
-                return outcome._replace(verdict=Verdict.WARN, message=said, action=Action.NONE)
+                message = f"{outcome.message or outcome.reason} ({mute.show()})"
+                return outcome._replace(verdict=Verdict.WARN, message=message, action=Action.NONE)
         return outcome
 
 
@@ -94,10 +93,10 @@ def _mute(entry: object, place: int) -> Mute:
         raise ValueError(f"mute {place}: expected an object")
     texts: Dict[str, str] = {}
     for key in ("check", "why", "by", "target"):
-        found = entry.get(key, "")
-        if not isinstance(found, str) or (key in ("check", "why") and not found):
+        text = entry.get(key, "")
+        if not isinstance(text, str) or (key in ("check", "why") and not text):
             raise ValueError(f"mute {place}: {key}: expected text")
-        texts[key] = found
+        texts[key] = text
     times = [entry.get("until"), entry.get("since", 0)]
     if not all(isinstance(when, (int, float)) and not isinstance(when, bool) and 0 <= when < 1e11 for when in times):
         raise ValueError(f"mute {place}: until and since: expected Unix times in seconds")
@@ -108,19 +107,15 @@ def render(mutes: Sequence[Mute]) -> str:
     """The file's text."""
     import json
 
-    return json.dumps({"schema": SCHEMA, "mutes": [dict(mute._asdict()) for mute in mutes]}, indent=2) + "\n"
+    return json.dumps({"schema": SCHEMA, "mutes": [mute._asdict() for mute in mutes]}, indent=2) + "\n"
 
 
 def notes(host: Host, path: str) -> Tuple[str, ...]:
     """What a report made outside a run of the engine says of the mutes in force."""
-    text = host.read_or(path)
-    return read(text, host.time()).notes if text else ()
+    return read(host.read_or(path), host.time()).notes
 
 
 def applied(host: Host, path: str, results: Sequence[CheckResult]) -> List[CheckResult]:
     """Results that came about outside a run of the engine, as they count."""
-    text = host.read_or(path)
-    found = read(text, host.time()) if text else Mutes()
-    if not found.mutes:
-        return list(results)
-    return [result._replace(outcome=found.judge(result.check, result.outcome)) for result in results]
+    muted = read(host.read_or(path), host.time())
+    return [result._replace(outcome=muted.judge(result.check, result.outcome)) for result in results]

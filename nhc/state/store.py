@@ -61,7 +61,7 @@ class State:
 
     def load(self, name: str) -> Dict[str, Any]:
         """The object called `name`, empty where there is none."""
-        if not self._ready():
+        if not self.usable():
             return dict(self._memory.get(name, {}))
         if name in self._unsaved:  # what the file holds is older: the disk was full
             return self._unsaved[name]
@@ -94,7 +94,7 @@ class State:
     def save(self, name: str, value: Dict[str, Any]) -> None:
         """Replace the object called `name`, so that a reader sees the old one or the new one whole."""
         self._memory[name] = value
-        if not self._ready():
+        if not self.usable():
             return
         import json
 
@@ -108,7 +108,7 @@ class State:
 
     def load_bytes(self, name: str) -> bytes:
         """A cache file's content, empty where there is none: what it holds can always be made anew."""
-        if not self._ready():
+        if not self.usable():
             return b""
         try:
             return _read(f"{self.directory}/{name}")
@@ -120,7 +120,7 @@ class State:
 
         `most`: so many files of this kind (what the name has before its first `-`) are kept, those written last.
         """
-        if not self._ready():
+        if not self.usable():
             return
         try:
             whole_file.write(f"{self.directory}/{name}", content)
@@ -209,7 +209,7 @@ class State:
 
     def _lock(self, name: str, wait: bool) -> Tuple[int, bool]:
         """The lock's descriptor, -1 where there is none, and whether that is because another process holds it."""
-        if not self._ready():
+        if not self.usable():
             return -1, False
         path = f"{self.directory}/{name}.lock"
         try:
@@ -233,18 +233,14 @@ class State:
             self._lock_time -= 0.002
 
     def usable(self) -> bool:
-        """Whether anything can be kept here at all."""
-        return self._ready()
-
-    def _ready(self) -> bool:
-        """Whether the directory is there and nobody else could have put files into it."""
+        """Whether anything can be kept: the directory is there and nobody else could have put files into it."""
         if self._usable is None:
             try:
                 os.makedirs(self.directory, mode=0o700, exist_ok=True)
-                found = os.lstat(self.directory)
-                if not stat.S_ISDIR(found.st_mode) or found.st_uid not in (os.geteuid(), 0):
+                status = os.lstat(self.directory)
+                if not stat.S_ISDIR(status.st_mode) or status.st_uid not in (os.geteuid(), 0):
                     raise PermissionError(1, "not a directory of this user")
-                if found.st_mode & (stat.S_IWOTH | stat.S_IWGRP):  # plans that are kept here are run
+                if status.st_mode & (stat.S_IWOTH | stat.S_IWGRP):  # plans that are kept here are run
                     raise PermissionError(1, "others may write to it")
                 if not os.access(self.directory, os.W_OK):
                     raise PermissionError(13, "not writable")
@@ -263,16 +259,11 @@ def _read(path: str) -> bytes:
     """A file's content. Raises OSError, and ValueError for what is no file of ours; a FIFO holds nobody up."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
             raise ValueError("not a regular file")
-        if found.st_size > LARGEST:
-            raise ValueError(f"{found.st_size} bytes are more than nhc writes")
-        pieces: List[bytes] = []
-        while True:
-            piece = os.read(fd, 1 << 20)
-            if not piece:
-                return b"".join(pieces)
-            pieces.append(piece)
+        if status.st_size > LARGEST:
+            raise ValueError(f"{status.st_size} bytes are more than nhc writes")
+        return b"".join(iter(lambda: os.read(fd, 1 << 20), b""))
     finally:
         os.close(fd)

@@ -25,14 +25,13 @@ class Strikes:
 
     def judge(self, key: str, outcome: Outcome, needed: int) -> Tuple[Outcome, int]:
         """The outcome as it counts now, and which strike this is (0 when it is no failure)."""
-        row = f"{key} {outcome.target}".rstrip()
-        if outcome.verdict is Verdict.CRIT:
-            strike = min(self.before.get(row, 0) + 1, needed)
-            if strike < needed:
-                said = f"{outcome.message} (strike {strike} of {needed})"
-                return outcome._replace(verdict=Verdict.WARN, message=said), strike
-            return outcome, strike
-        return outcome, 0
+        if outcome.verdict is not Verdict.CRIT:
+            return outcome, 0
+        strike = min(self.before.get(f"{key} {outcome.target}".rstrip(), 0) + 1, needed)
+        if strike < needed:
+            message = f"{outcome.message} (strike {strike} of {needed})"
+            outcome = outcome._replace(verdict=Verdict.WARN, message=message)
+        return outcome, strike
 
     def note(self, key: str, result: CheckResult) -> None:
         """Remember what became of one result. UNKNOWN and SKIP neither add to a row nor end it."""
@@ -45,7 +44,7 @@ class Strikes:
                 self.passed.update(known for known in self.before if known.startswith(f"{key} "))
 
     def end_row(self, key: str) -> None:
-        """Note that a check returned, whatever it found: what it is said of as a whole, a hang, has ended."""
+        """Note that a check returned, whatever it found: a hang, which is of the check as a whole, has ended."""
         self.passed.add(key)
 
     def save(self) -> None:
@@ -61,6 +60,6 @@ class Strikes:
         self.state.update("strikes", change)
 
 
-def _count(found: object) -> int:
+def _count(value: object) -> int:
     """A row's length as it was remembered; 0 where that cannot be one."""
-    return found if isinstance(found, int) and 0 < found < 1 << 31 else 0
+    return value if isinstance(value, int) and 0 < value < 1 << 31 else 0

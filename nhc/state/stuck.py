@@ -45,10 +45,10 @@ class StuckChecks:
             from nhc.system.process_identity import identify  # only where something was stuck
 
             stuck = _read(record)
-            found = identify(stuck.process.pid) if stuck is not None else None
-            if stuck is None or found is None or found.start != stuck.process.start:
+            process = identify(stuck.process.pid) if stuck is not None else None
+            if stuck is None or process is None or process.start != stuck.process.start:
                 self.gone.add(key)
-            elif found.unkillable or not 0 <= time.time() - stuck.since < GRACE:
+            elif process.unkillable or not 0 <= time.time() - stuck.since < GRACE:
                 self.known[key] = stuck
 
     def get(self, key: str) -> Optional[StuckCheck]:

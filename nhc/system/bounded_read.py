@@ -41,7 +41,7 @@ def read_bytes(path: str, limit: int = LIMIT) -> bytes:
 
 
 def open_file(path: str) -> int:
-    """The descriptor of a regular file, for who reads it piece by piece. Raises OSError, also for what is no file."""
+    """The descriptor of a regular file, to be read piece by piece. Raises OSError, also for what is no file."""
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -53,7 +53,7 @@ def open_file(path: str) -> int:
 
 
 def read_text(path: str, limit: int = LIMIT, errors: str = "strict") -> str:
-    """The same as text. Raises OSError, and UnicodeDecodeError unless `errors` says what to do with other bytes."""
+    """What `read_bytes` reads, as text. Raises OSError; UnicodeDecodeError where `errors` is strict."""
     return read_bytes(path, limit).decode("utf-8", errors)
 
 
@@ -61,14 +61,7 @@ def read_head(path: str, limit: int) -> bytes:
     """The first `limit` bytes of a regular file. Raises OSError."""
     fd = open_file(path)
     try:
-        parts: List[bytes] = []
-        while limit:
-            data = os.read(fd, min(1 << 20, limit))
-            if not data:
-                break
-            parts.append(data)
-            limit -= len(data)
-        return b"".join(parts)
+        return _up_to(fd, limit)
     finally:
         os.close(fd)
 
@@ -96,17 +89,22 @@ def parse_json(text: Union[str, bytes]) -> Any:
         raise ValueError("nested too deep") from None
 
 
-def _to_the_end(fd: int, path: str, limit: int) -> bytes:
+def _up_to(fd: int, limit: int) -> bytes:
     parts: List[bytes] = []
-    size = 0
-    while True:
-        data = os.read(fd, min(1 << 20, limit + 1 - size))
+    while limit:
+        data = os.read(fd, min(1 << 20, limit))
         if not data:
-            return b"".join(parts)
+            break
         parts.append(data)
-        size += len(data)
-        if size > limit:
-            raise too_large(path, limit)
+        limit -= len(data)
+    return b"".join(parts)
+
+
+def _to_the_end(fd: int, path: str, limit: int) -> bytes:
+    data = _up_to(fd, limit + 1)
+    if len(data) > limit:
+        raise too_large(path, limit)
+    return data
 
 
 def _within(fd: int, path: str, limit: int) -> bytes:

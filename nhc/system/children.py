@@ -1,6 +1,6 @@
 """Children of this process: how one is started, and those on their way out.
 
-Nobody waits for these while there is a report to show. A parent that never looks, as a container's first process,
+Nobody waits for the latter while there is a report to show. A parent that never looks, as a container's first process,
 would keep each as a zombie; so a run reaps all it started.
 """
 
@@ -10,7 +10,7 @@ import os
 import time
 
 from nhc.light import TYPE_CHECKING
-from nhc.system.process import reaped
+from nhc.system.process import reaped, signal_group
 
 if TYPE_CHECKING:
     from typing import Callable, List, Optional, Sequence, Tuple
@@ -22,9 +22,8 @@ LET_GO = 0.25
 """Seconds given to workers to end by themselves: where a run is broken off, and before its process ends."""
 
 _ended: List[int] = []
-"""Workers on their way out, and as negative numbers the groups of killed commands. Nobody waits for them while there
-is a report to show; `reap_all` does before the process ends, and the next run of this process."""
-
+"""Workers on their way out, and as negative numbers the groups of killed commands: reaped by `reap_all` before this
+process ends, and by its next run."""
 
 FAILED = 3
 """Exit status of a child that ended with an exception."""
@@ -56,7 +55,7 @@ def fork(child: Callable[..., object], pipes: int = 1) -> Tuple[int, List[Pipe]]
 
 
 def ask_child(answer: Callable[[], object], timeout: float) -> object:
-    """What `answer` returns, called in a child that is killed after so many seconds. None where none came of it.
+    """What `answer` returns, called in a child that is killed after so many seconds; None if there is no whole answer.
 
     The child holds nothing that anybody waits for: a call into a driver can hang so that nothing ends it. Raises
     OSError where no process can be started.
@@ -92,10 +91,10 @@ def ask_child(answer: Callable[[], object], timeout: float) -> object:
         if reap(pid, LET_GO) is None:
             leave_to_end(pid)
     try:
-        found: object = pickle.loads(b"".join(parts))  # noqa: S301 (from our own fork)
+        value: object = pickle.loads(b"".join(parts))  # noqa: S301 (from our own fork)
     except (EOFError, pickle.UnpicklingError):  # it ended, or was ended, before its answer was whole
         return None
-    return found
+    return value
 
 
 def close_all_but(keep: Sequence[int]) -> None:
@@ -161,8 +160,4 @@ def reap(pid: int, timeout: float) -> Optional[int]:
 
 def kill(pid: int) -> None:
     """End a process and its group, as far as a signal can."""
-    for send in (os.killpg, os.kill):
-        try:
-            send(pid, 9)  # SIGKILL; `signal` makes enumerations of them: 0.3 ms
-        except (ProcessLookupError, PermissionError):
-            pass
+    signal_group(pid, 9)  # SIGKILL; `signal` makes enumerations of them: 0.3 ms

@@ -8,7 +8,7 @@ it, the read sleeps as well: this is how `ps` hangs on a node with a hung file s
 most processes in state D can be read without trouble.
 
 So the reads run in a thread, which costs one thread start for the whole scan. Where it stands still
-it is left behind, its file counts as held up, and another one goes on with the next file.
+it is left behind, its file counts as held up, and another thread goes on with the next file.
 """
 
 from __future__ import annotations
@@ -99,18 +99,18 @@ def read_each(
     read was held up. Returns within twice `stall` seconds more than the reads take, plus 5 ms for
     each file held up for the first time.
     """
-    found: Dict[str, Optional[bytes]] = {}
+    contents: Dict[str, Optional[bytes]] = {}
     left = list(names)
     if _held:
         for name in names:
             reader = _held.get(f"{directory}/{name}/{leaf}")
             if reader is not None and not reader.finished:
-                found[name] = None
-        left = [name for name in names if name not in found]
+                contents[name] = None
+        left = [name for name in names if name not in contents]
     stuck: List[_ReadingThread] = []
     while left:
         if len(stuck) == STUCK_LIMIT:
-            found.update(dict.fromkeys(left))
+            contents.update(dict.fromkeys(left))
             break
         reader = _ReadingThread(directory, left, leaf, limit)
         try:
@@ -118,18 +118,18 @@ def read_each(
         except RuntimeError:  # a limit of processes, which counts threads
             raise OSError(11, "no thread can be started", directory) from None
         at = _wait(reader, min(stall, SHORT_STALL) if stuck else stall)
-        found.update(list(reader.read.items()))
+        contents.update(list(reader.read.items()))
         if at == len(left):
             break
-        found[left[at]] = None
+        contents[left[at]] = None
         _held[f"{directory}/{left[at]}/{leaf}"] = reader
         stuck.append(reader)
         left = left[at + 1 :]
     deadline = time.monotonic() + stall
     for reader in stuck:  # on a busy machine a thread can stand still for a moment for no reason
         if reader.done.acquire(timeout=max(deadline - time.monotonic(), 0)):
-            found.update(reader.read)
-    return found
+            contents.update(reader.read)
+    return contents
 
 
 def _wait(reader: _ReadingThread, stall: float) -> int:
@@ -148,5 +148,5 @@ def _starved(thread: int) -> bool:
     """Whether a thread of this process is ready to run and has no processor (state R), or has not even begun."""
     from nhc.system.process_identity import read_stat
 
-    found = read_stat(os.getpid(), thread) if thread else None
-    return not thread if found is None else found.state == "R"
+    stat = read_stat(os.getpid(), thread) if thread else None
+    return not thread if stat is None else stat.state == "R"

@@ -1,7 +1,7 @@
-"""The signals that end a run: the first breaks it off once, those that follow change nothing.
+"""The signals that end a run: the first ends it, those that follow change nothing.
 
 systemd sends them in pairs (SIGTERM and SIGHUP where SendSIGHUP= is set), a terminal that closes sends SIGHUP while
-its user presses Ctrl-C. One that came while the first is being answered must not undo that.
+its user presses Ctrl-C. A second signal must not undo what the first has begun.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class SignalToEnd(BaseException):
-    """A signal to end has come, the one that this is made with."""
+    """The signal to end that this is made with has come."""
 
 
 class Signals:
@@ -29,7 +29,7 @@ class Signals:
         self._taken: List[Tuple[int, Any]] = []
 
     def take(self) -> None:
-        """From here on the first of them raises Ended."""
+        """From here on the first of them raises SignalToEnd."""
         for number in (_signal.SIGTERM, _signal.SIGHUP, _signal.SIGINT):
             before = _signal.getsignal(number)
             if before in (_signal.SIG_DFL, _signal.default_int_handler):
@@ -52,7 +52,7 @@ class Signals:
         self._raises = False
 
     def leave(self) -> None:
-        """Have them do again what they did before. The one that came, if any, is the caller's to act on."""
+        """Have them do again what they did before. The caller acts on the one that came, if any."""
         for number, before in self._taken:
             _signal.signal(number, before)
         self._taken = []

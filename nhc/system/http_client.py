@@ -83,10 +83,10 @@ class Tls(NamedTuple):
             if self.certificate:
                 made.load_cert_chain(self.certificate, self.key or None, password="")  # never ask at a terminal
         except OSError as error:  # ssl.SSLError is one
-            said = (
-                "holds no certificates, or not ours with its key" if isinstance(error, ssl.SSLError) else error.strerror
-            )
-            raise CertificateRefused(f"{path}: {said}") from None
+            reason = error.strerror
+            if isinstance(error, ssl.SSLError):
+                reason = "holds no certificates, or not ours with its key"
+            raise CertificateRefused(f"{path}: {reason}") from None
         return made
 
     def check(self, connection: ssl.SSLSocket) -> None:
@@ -100,7 +100,7 @@ class Tls(NamedTuple):
 
 
 class _Unverified(ssl.SSLContext):
-    """Takes any certificate: who asks compares its fingerprint, or was told not to look."""
+    """Takes any certificate: the caller compares its fingerprint, or asked for no verification."""
 
     def look_away(self) -> None:
         self.check_hostname = False
@@ -163,10 +163,10 @@ class HttpClient:
                 connection.close()
                 if answer is not None:
                     answer.close()
-        found: Dict[str, str] = {}
+        lower: Dict[str, str] = {}
         for name, value in answer.headers.items():
-            found.setdefault(name.lower(), value)
-        return HttpAnswer(answer.status, found, data)
+            lower.setdefault(name.lower(), value)
+        return HttpAnswer(answer.status, lower, data)
 
     def close(self) -> None:
         """End the connection that was kept."""
@@ -181,7 +181,7 @@ class HttpClient:
             if kept[0] == parts.scheme + parts.netloc and held is not None and not _readable(held):
                 exchange.hold(held)
                 return kept[1]
-            kept[1].close()  # what comes unasked is its end
+            kept[1].close()  # data that nobody asked for is its end
         secure = parts.scheme == "https"
         host, port = parts.hostname or "", parts.port or (443 if secure else 80)
         made = _Connection(exchange, host, port, self._tls if secure else None, self._unix)
@@ -313,7 +313,7 @@ _NAMES = {
 
 
 def network_problem(error: BaseException) -> str:
-    """What no connection is due to, "" for none of these: they are mended in different places."""
+    """Why there is no connection, "" for another cause: a person mends each of these in another place."""
     if isinstance(error, ConnectionRefusedError):
         return "connection refused: nothing listens there"
     if isinstance(error, socket.gaierror):

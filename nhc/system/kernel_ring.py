@@ -9,6 +9,7 @@ import os
 import stat
 
 from nhc.light import TYPE_CHECKING
+from nhc.system.bounded_read import open_file
 
 if TYPE_CHECKING:
     from typing import Iterable, Iterator, List, Tuple
@@ -73,10 +74,8 @@ def tail(path: str, offset: int, limit: int = TAIL_LIMIT) -> Tuple[str, int, int
     line that began before `offset`; a piece of `limit` bytes without a line's end. So a read always goes on behind
     it. Raises OSError, also for what is no regular file.
     """
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    fd = open_file(path)
     try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise OSError(22, "not a file", path)
         begin = _behind_hole(fd, offset)
         before = os.pread(fd, 1, begin - 1) if begin else b"\n"
         parts: List[bytes] = []
@@ -142,14 +141,10 @@ class Chunks:
             if _HOLE in data:
                 whole = len(data)
                 data = data.translate(None, b"\0")
-                self.left_out += whole - len(data)
-                if self.left_out > ENDLESS:
-                    raise OSError(27, f"{ENDLESS >> 30} GiB without a line that could be read")
+                self._leave_out(whole - len(data))
             if skipping:
                 at = data.find(b"\n") + 1
-                self.left_out += at or len(data)
-                if self.left_out > ENDLESS:
-                    raise OSError(27, f"{ENDLESS >> 30} GiB without a line that could be read")
+                self._leave_out(at or len(data))
                 if not at:
                     continue
                 data, skipping = data[at:], False
@@ -164,6 +159,11 @@ class Chunks:
                 rest, skipping = b"", True
         if rest:
             yield rest.decode(errors="replace")
+
+    def _leave_out(self, count: int) -> None:
+        self.left_out += count
+        if self.left_out > ENDLESS:
+            raise OSError(27, f"{ENDLESS >> 30} GiB without a line that could be read")
 
 
 def contents(path: str) -> Iterable[str]:

@@ -83,20 +83,18 @@ class System:
         return time.monotonic()
 
     def stat(self, path: str, follow: bool) -> Stat:
-        found = os.stat(self._below(path, follow), follow_symlinks=follow)
+        stat = os.stat(self._below(path, follow), follow_symlinks=follow)
         return Stat(
-            found.st_mode, found.st_uid, found.st_gid, found.st_size,
-            found.st_atime, found.st_mtime, found.st_ctime,
-            found.st_dev, found.st_ino, found.st_nlink, found.st_rdev,
+            stat.st_mode, stat.st_uid, stat.st_gid, stat.st_size, stat.st_atime, stat.st_mtime, stat.st_ctime,
+            stat.st_dev, stat.st_ino, stat.st_nlink, stat.st_rdev,
         )  # fmt: skip
 
     def statvfs(self, path: str) -> Filesystem:
-        found = os.statvfs(self._below(path))
-        unit = found.f_frsize or found.f_bsize
+        space = os.statvfs(self._below(path))
+        unit = space.f_frsize or space.f_bsize
         return Filesystem(
-            found.f_blocks * unit, found.f_bfree * unit, found.f_bavail * unit,
-            found.f_files, found.f_ffree, found.f_favail,
-            bool(found.f_flag & os.ST_RDONLY),
+            space.f_blocks * unit, space.f_bfree * unit, space.f_bavail * unit,
+            space.f_files, space.f_ffree, space.f_favail, bool(space.f_flag & os.ST_RDONLY),
         )  # fmt: skip
 
     def access(self, path: str, mode: int) -> bool:
@@ -162,8 +160,8 @@ class System:
         """The text of `directory/NAME/leaf` for each name that has one; None where the read was held up."""
         from nhc.system.deadline_read import read_each
 
-        found = read_each(self._below(directory), names, leaf)
-        return {name: None if data is None else data.decode(errors="replace") for name, data in found.items()}
+        contents = read_each(self._below(directory), names, leaf)
+        return {name: None if data is None else data.decode(errors="replace") for name, data in contents.items()}
 
     def ask(self, question: str, answer: Callable[[], Any]) -> Any:
         """What a library says, in plain JSON values: `answer()` asks it, `question` names it in a recording."""

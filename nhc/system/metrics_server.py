@@ -38,10 +38,6 @@ class Pages:
         return 404, "there are /metrics and /healthz\n"
 
 
-class _MetricsServer(ThreadingHTTPServer):
-    daemon_threads = True
-
-
 def serve(address: str, pages: Pages) -> ThreadingHTTPServer:
     """Serve until `shutdown`. Raises ValueError for what is no address, OSError where it cannot be listened on."""
     host, colon, port = address.rpartition(":")
@@ -66,6 +62,6 @@ def serve(address: str, pages: Pages) -> ThreadingHTTPServer:
         def log_message(self, format: str, *_arguments: object) -> None:
             return
 
-    server = _MetricsServer((host.strip("[]") if colon else "127.0.0.1", int(port)), MetricsHandler)
+    server = ThreadingHTTPServer((host.strip("[]") if colon else "127.0.0.1", int(port)), MetricsHandler)
     threading.Thread(target=server.serve_forever, name="nhc-metrics-http", daemon=True).start()
     return server

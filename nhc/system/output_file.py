@@ -59,12 +59,12 @@ def resolve(path: str) -> str:
         directory = os.path.realpath(os.path.dirname(at))
         at = f"{directory.rstrip('/')}/{os.path.basename(at)}"
         try:
-            found = os.lstat(at)
+            link = os.lstat(at)
         except FileNotFoundError:
             return at
-        if not stat.S_ISLNK(found.st_mode):
+        if not stat.S_ISLNK(link.st_mode):
             return at
-        if found.st_uid not in (0, os.geteuid()):
-            raise OSError(errno.ELOOP, f"a symbolic link of another user ({found.st_uid}): not followed")
+        if link.st_uid not in (0, os.geteuid()):
+            raise OSError(errno.ELOOP, f"a symbolic link of another user ({link.st_uid}): not followed")
         at = os.path.join(directory, os.readlink(at))
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))

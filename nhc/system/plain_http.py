@@ -17,7 +17,7 @@ _LIMIT = 65536
 
 
 class NoHttpResponse(Exception):
-    """The service did not tell; the text says why. `refused` where nothing listens there at all."""
+    """There is no answer; the text says why. `refused` where nothing listens there at all."""
 
     def __init__(self, text: str, refused: bool = False) -> None:
         super().__init__(text)

@@ -75,13 +75,13 @@ class KnownProcess(NamedTuple):
 
 def identify(pid: int) -> Optional[KnownProcess]:
     """The process that has this pid now, None when there is none."""
-    found = read_stat(pid)
-    if found is None or found.state in "ZX":  # a zombie is over
+    stat = read_stat(pid)
+    if stat is None or stat.state in "ZX":  # a zombie is over
         return None
-    return KnownProcess(pid, found.started, found.state == "D")
+    return KnownProcess(pid, stat.started, stat.state == "D")
 
 
 def is_alive(process: KnownProcess) -> bool:
     """Whether that very process, not a later one with its pid, is still there."""
-    found = identify(process.pid)
-    return found is not None and found.start == process.start
+    now = identify(process.pid)
+    return now is not None and now.start == process.start

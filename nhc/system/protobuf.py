@@ -41,13 +41,13 @@ def fields(data: bytes) -> List[Tuple[int, Any]]:
 
     Raises ValueError where it is no message.
     """
-    found: List[Tuple[int, Any]] = []
+    values: List[Tuple[int, Any]] = []
     at = 0
     while at < len(data):
         key, at = _read_varint(data, at)
         if key & 7 == 0:
             whole, at = _read_varint(data, at)
-            found.append((key >> 3, whole))
+            values.append((key >> 3, whole))
             continue
         size, at = _read_varint(data, at) if key & 7 == 2 else ({1: 8, 5: 4}.get(key & 7, -1), at)
         if size < 0:
@@ -55,9 +55,9 @@ def fields(data: bytes) -> List[Tuple[int, Any]]:
         if at + size > len(data):
             raise ValueError("not a protobuf message: it is cut off")
         value = data[at : at + size]
-        found.append((key >> 3, value if key & 7 == 2 else int.from_bytes(value, "little")))
+        values.append((key >> 3, value if key & 7 == 2 else int.from_bytes(value, "little")))
         at += size
-    return found
+    return values
 
 
 def _varint(value: int) -> bytes:

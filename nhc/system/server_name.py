@@ -1,4 +1,4 @@
-"""What our HTTP servers call themselves: nhc, without a version. Whoever looks for a known flaw is told none."""
+"""What our HTTP servers call themselves: nhc, without a version that would name known flaws."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ NAME = "nhc"
 
 
 def of_aiohttp() -> None:
-    """Every answer of aiohttp from here on, those to requests that no handler sees among them."""
+    """Name the server so in every answer of aiohttp from now on, also to requests that no handler sees."""
     from aiohttp import web_response
 
     web_response.SERVER_SOFTWARE = NAME  # type: ignore[attr-defined]

@@ -10,16 +10,11 @@ import os
 import signal
 
 from nhc.light import TYPE_CHECKING
+from nhc.system import process
 from nhc.system.process_identity import read_stat
 
 if TYPE_CHECKING:
     from typing import Callable, Optional
-
-
-def start_ticks(pid: int) -> int:
-    """When `pid` began, in clock ticks after boot; -1 where there is no such process."""
-    found = read_stat(pid)
-    return -1 if found is None else found.started
 
 
 def kill(pid: int, started: int, number: int) -> None:
@@ -28,21 +23,14 @@ def kill(pid: int, started: int, number: int) -> None:
     Raises ProcessLookupError when that is gone. With a pidfd (Linux 5.3) nothing can come between
     looking and sending; before that a few microseconds can.
     """
-    opener: Optional[Callable[[int], int]] = getattr(os, "pidfd_open", None)
-    sender: Optional[Callable[[int, int], None]] = getattr(signal, "pidfd_send_signal", None)
-    pidfd = -1
-    if opener and sender:
-        try:
-            pidfd = opener(pid)
-        except ProcessLookupError:
-            raise
-        except OSError:
-            pass
+    send: Optional[Callable[[int, int], None]] = getattr(signal, "pidfd_send_signal", None)
+    pidfd = process.pidfd(pid)
     try:
-        if start_ticks(pid) != started:
+        stat = read_stat(pid)
+        if stat is None or stat.started != started:
             raise ProcessLookupError(3, "no such process any more", str(pid))
-        if pidfd >= 0 and sender:
-            sender(pidfd, number)
+        if pidfd >= 0 and send:
+            send(pidfd, number)
         else:
             os.kill(pid, number)
     finally:

@@ -1,6 +1,6 @@
 """Arguments for OpenSSH's client wherever nhc runs it: a node gets a command, and nothing of the person who sends it.
 
-A sick or hostile node that gets the operator's agent can log in wherever the operator may, for as long as the check
+A broken or hostile node that gets the operator's agent can log in wherever the operator may, for as long as the check
 lasts. So an ssh_config that asks for it for every host (`ForwardAgent yes`) is overruled here, as are commands that it
 runs on this machine and forwardings of ports.
 """

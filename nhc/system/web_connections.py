@@ -1,4 +1,4 @@
-"""Connections that wait: who opens one and says nothing, or too slowly, loses it.
+"""Connections that wait: a client that sends nothing, or sends too slowly, loses its connection.
 
 aiohttp bounds how long a connection may be idle between two requests, not how long the head of one may take.
 """
@@ -30,15 +30,18 @@ class ConnectionLimits:
 
     def busy(self, request: BaseRequest) -> None:
         """A request has come in whole as far as its head."""
-        connection = self._of.get(request.transport) if request.transport is not None else None
+        connection = self._connection(request)
         if connection is not None:
             connection.disarm()
 
     def idle(self, request: BaseRequest) -> None:
         """It was answered: the next may come."""
-        connection = self._of.get(request.transport) if request.transport is not None else None
+        connection = self._connection(request)
         if connection is not None:
             connection.rest()
+
+    def _connection(self, request: BaseRequest) -> Optional[LimitedConnection]:
+        return self._of.get(request.transport) if request.transport is not None else None
 
 
 class LimitedConnection(asyncio.Protocol):

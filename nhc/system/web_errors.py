@@ -40,20 +40,20 @@ def logger(refusals: WebRefusals) -> logging.Logger:
     """The logger of the libraries of this server."""
     handler = OneLine(refusals)
     for name in ("asyncio", "aiohttp.server", "aiohttp.web", "aiohttp.internal"):
-        found = logging.getLogger(name)
-        found.handlers, found.propagate = [handler], False
+        library = logging.getLogger(name)
+        library.handlers, library.propagate = [handler], False
     return logging.getLogger("aiohttp.server")
 
 
 def complain(refusals: WebRefusals) -> Callable[[asyncio.AbstractEventLoop, Dict[str, object]], None]:
     """The event loop's handler of errors that nobody caught."""
 
-    def said(_loop: asyncio.AbstractEventLoop, context: Dict[str, object]) -> None:
+    def handle(_loop: asyncio.AbstractEventLoop, context: Dict[str, object]) -> None:
         error = context.get("exception")
         what = f"{type(error).__name__}: {error}" if isinstance(error, BaseException) else str(context.get("message"))
         refusals.mention("a connection", printable(what, 200), time.monotonic())
 
-    return said
+    return handle
 
 
 def guarded(handler: Handler, refusals: WebRefusals, limits: ConnectionLimits) -> Handler:
@@ -69,11 +69,12 @@ def guarded(handler: Handler, refusals: WebRefusals, limits: ConnectionLimits) -
         except web.HTTPException:
             raise
         except Exception as error:
-            status = 400 if isinstance(error, UnicodeError) else 500
-            why = "malformed" if status == 400 else "internal"
+            status, why, answer = 500, "internal", "internal error"
+            if isinstance(error, UnicodeError):
+                status, why, answer = 400, "malformed", "malformed"
             what = f"{status}: {type(error).__name__}: {error}"
             refusals.refuse(why, request.remote or "somebody", printable(what, 200), time.monotonic())
-            response = web.json_response({"error": "malformed" if status == 400 else "internal error"}, status=status)
+            response = web.json_response({"error": answer}, status=status)
             response.force_close()
             return response
         finally:

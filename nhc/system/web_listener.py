@@ -1,7 +1,7 @@
 """The socket that the server listens on: so many connections, and so many from one address, before TLS or HTTP begin.
 
-asyncio shows a connection of TLS to its protocol when the handshake is over; who is silent before that would hold a
-descriptor that nobody counts. So they are counted where they are accepted.
+asyncio shows a connection of TLS to its protocol when the handshake is over; a client that is silent before that would
+hold a descriptor that nobody counts. So connections are counted where they are accepted.
 """
 
 from __future__ import annotations
@@ -11,17 +11,26 @@ import ipaddress
 import os
 import socket
 import struct
+import time
 from collections import Counter
-from typing import Callable, List, Optional, Tuple
+from typing import Callable, List, NamedTuple, Optional, Tuple
 
 from nhc.system.web_refusals import WebRefusals
 
 
-class OpenConnections:
-    """All connections of one server, by address: `most` in all, `most_each` of one address."""
+class WebBounds(NamedTuple):
+    """How many connections may be open, how many of one address, and in how many seconds a head comes in whole."""
 
-    def __init__(self, most: int, most_each: int, refusals: WebRefusals, clock: Callable[[], float]) -> None:
-        self.most, self.most_each, self.refusals, self._clock = most, most_each, refusals, clock
+    connections: int = 5000
+    connections_each: int = 500
+    slow: float = 20.0
+
+
+class OpenConnections:
+    """All connections of one server, by address."""
+
+    def __init__(self, bounds: WebBounds, refusals: WebRefusals, clock: Callable[[], float] = time.monotonic) -> None:
+        self.most, self.most_each, self.refusals, self._clock = *bounds[:2], refusals, clock
         self._of: Counter[str] = Counter()
 
     def enter(self, address: str) -> bool:
@@ -58,9 +67,9 @@ class _Accepted(socket.socket):
 
     def close(self) -> None:
         super().close()
-        closed, self.closed = self.closed, None
-        if closed is not None:
-            closed()
+        callback, self.closed = self.closed, None
+        if callback is not None:
+            callback()
 
 
 class CountedListener(socket.socket):
@@ -102,20 +111,20 @@ def _user(connection: socket.socket) -> str:
 
 
 def listening_at(path: str, connections: OpenConnections, backlog: int = 1024) -> List[CountedListener]:
-    """A Unix socket that everybody may connect to: who it is, is asked of the kernel. Raises OSError."""
+    """A Unix socket that everybody may connect to: the kernel says who connected. Raises OSError."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
-    one = CountedListener(socket.AF_UNIX, socket.SOCK_STREAM)
-    one.connections = connections
+    listener = CountedListener(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.connections = connections
     try:
-        one.bind(path)
-        os.chmod(path, 0o666)  # noqa: S103 (who connects is asked of the kernel, not of the file's mode)
-        one.setblocking(False)
-        one.listen(backlog)
+        listener.bind(path)
+        os.chmod(path, 0o666)  # noqa: S103 (the kernel says who connects, not the file's mode)
+        listener.setblocking(False)
+        listener.listen(backlog)
     except BaseException:
-        one.close()
+        listener.close()
         raise
-    return [one]
+    return [listener]
 
 
 def listening(host: str, port: int, connections: OpenConnections, backlog: int = 1024) -> List[CountedListener]:
@@ -124,17 +133,17 @@ def listening(host: str, port: int, connections: OpenConnections, backlog: int =
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         for family, kind, proto, _name, address in addresses:
-            one = CountedListener(family, kind, proto)
-            one.connections = connections
-            made.append(one)
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener = CountedListener(family, kind, proto)
+            listener.connections = connections
+            made.append(listener)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
-                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            one.bind(address)
-            one.setblocking(False)
-            one.listen(backlog)
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listener.bind(address)
+            listener.setblocking(False)
+            listener.listen(backlog)
     except BaseException:
-        for one in made:
-            one.close()
+        for listener in made:
+            listener.close()
         raise
     return made

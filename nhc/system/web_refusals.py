@@ -1,4 +1,4 @@
-"""What a server of ours refuses: counted, and said at most once a minute for each reason and address."""
+"""What a server of ours refuses: counted, and logged at most once a minute for each reason and address."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from collections import Counter, OrderedDict
 from nhc.model import printable
 
 QUIET = 60.0
-"""Seconds in which the same refusal of the same peer is counted and not said again."""
+"""Seconds in which the same refusal of the same peer is counted and not logged again."""
 REMEMBERED = 10_000
+"""Peers and reasons whose last line is remembered."""
 
 
 class WebRefusals:
@@ -19,26 +20,25 @@ class WebRefusals:
         self._server, self._asked = server, asked
         self.refused: Counter[str] = Counter()
         self.connections = 0
-        self._said: OrderedDict[tuple[str, str], float] = OrderedDict()
+        self._logged: OrderedDict[tuple[str, str], float] = OrderedDict()
 
     def refuse(self, why: str, peer: str, detail: str, now: float) -> None:
-        """Count a refusal, and say it unless it was said of this peer a moment ago."""
+        """Count a refusal, and log it unless it was logged of this peer a moment ago."""
         self.refused[why] += 1
         self.once(why, peer, f"refused {self._asked} from {peer}: {detail}", now)
 
     def mention(self, peer: str, line: str, now: float) -> None:
-        """Say a line of a peer, unless one was said a moment ago."""
+        """Log a line about a peer, unless one was logged a moment ago."""
         self.once("", peer, f"{peer}: {line}", now)
 
     def once(self, why: str, peer: str, line: str, now: float) -> None:
-        """Say a line, unless one of this peer and reason was said a moment ago."""
-        quiet = now - self._said.pop((why, peer), float("-inf")) < QUIET
-        self._said[why, peer] = now
-        if quiet:
-            return
-        if len(self._said) > REMEMBERED:
-            self._said.popitem(last=False)
-        self.note(line)
+        """Log a line, unless one of this peer and reason was logged a moment ago."""
+        quiet = now - self._logged.pop((why, peer), float("-inf")) < QUIET
+        self._logged[why, peer] = now
+        if not quiet:
+            if len(self._logged) > REMEMBERED:
+                self._logged.popitem(last=False)
+            self.note(line)
 
     def count_connections(self, count: int) -> None:
         """So many more connections are open, or fewer."""

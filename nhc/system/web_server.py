@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import time
 from typing import List, Optional, Sequence
 
 from aiohttp import web
 
 from nhc.system import server_name, web_errors
-from nhc.system.web_bounds import WebBounds
 from nhc.system.web_connections import ConnectionLimits, LimitedConnection
-from nhc.system.web_listener import CountedListener, OpenConnections
+from nhc.system.web_listener import CountedListener, OpenConnections, WebBounds
 from nhc.system.web_refusals import WebRefusals
 
 KEEP_ALIVE = 75.0
@@ -46,12 +44,12 @@ class BoundedServer:
         inner = self._runner.server
         assert inner is not None
         inner.request_handler = web_errors.guarded(inner.request_handler, self._refusals, self._limits)
-        for one in sockets:
-            made = await loop.create_server(
-                lambda: LimitedConnection(self._limits, inner(), loop), sock=one, ssl=context, backlog=1024,
+        for listener in sockets:
+            server = await loop.create_server(
+                lambda: LimitedConnection(self._limits, inner(), loop), sock=listener, ssl=context, backlog=1024,
                 ssl_handshake_timeout=self._bounds.slow if context else None,
             )  # fmt: skip
-            self._listeners.append(made)
+            self._listeners.append(server)
 
     async def shut(self) -> None:
         """Take no more connections, and let what is under way end."""
@@ -64,8 +62,3 @@ class BoundedServer:
         for listener in self._listeners:
             listener.close()
         await self._runner.cleanup()
-
-
-def open_connections(bounds: WebBounds, refusals: WebRefusals) -> OpenConnections:
-    """The count of a server's connections."""
-    return OpenConnections(bounds.connections, bounds.connections_each, refusals, time.monotonic)
