@@ -78,9 +78,7 @@ def _run(settings: Dict[str, str], warnings: Sequence[str]) -> int:
 
 def _once(settings: Dict[str, str], warnings: Sequence[str]) -> int:
     """One run, with the output of the original."""
-    output = LbnlOutput(settings)
-    for warning in warnings:
-        output.log(f"WARNING:  {warning}")
+    output = LbnlOutput(settings, warnings)
     report = judge(settings, output)
     if report is None:
         return EXIT_USAGE

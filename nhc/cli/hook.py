@@ -56,18 +56,17 @@ def resolve(hook: str, words: List[str]) -> Dict[str, str]:
     Raises BadArgument for a word that is not understood.
     """
     settings = {"NAME": "nhc", "CONFDIR": "/etc/nhc", "MARK_OFFLINE": "1"}
+    options = {"-c": "CONFFILE", "-D": "CONFDIR", "-t": f"NHC_{hook.upper()}_TIMEOUT"}
     words = list(words)
     while words:
         word = words.pop(0)
         name, equals, value = word.partition("=")
         if word in ("-h", "--help"):
             settings["HELP"] = "1"
-        elif word[:2] in ("-c", "-D", "-t"):
+        elif word[:2] in options:
             if not word[2:] and not words:
                 raise BadArgument(f"option {word} needs a value")
-            settings[{"-c": "CONFFILE", "-D": "CONFDIR", "-t": f"NHC_{hook.upper()}_TIMEOUT"}[word[:2]]] = word[
-                2:
-            ] or words.pop(0)
+            settings[options[word[:2]]] = word[2:] or words.pop(0)
         elif equals and name.isidentifier():
             settings[name] = value
         else:

@@ -30,11 +30,7 @@ if TYPE_CHECKING:
 
 
 def after_report(
-    context: str,
-    report: Report,
-    environ: Mapping[str, str],
-    settings: Mapping[str, str],
-    state: Optional[State] = None,
+    context: str, report: Report, environ: Mapping[str, str], settings: Mapping[str, str], state: Optional[State] = None
 ) -> int:
     """Do what a report calls for in a hook, and return the hook's exit status.
 

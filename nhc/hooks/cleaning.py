@@ -27,9 +27,9 @@ TREE_TIMEOUT = 15.0
 """Seconds for one tree: what takes longer (millions of files, a user who goes on making them) stays, and is logged."""
 
 
-def clean(host: Host, found: Iterable[Leftover], grace: float = GRACE) -> List[Leftover]:
+def clean(host: Host, leftovers: Iterable[Leftover], grace: float = GRACE) -> List[Leftover]:
     """Remove these; what is still there afterwards."""
-    todo = list(found)
+    todo = list(leftovers)
     running = [left for left in todo if left.kind == PROCESSES]
     rest: List[Leftover] = end_processes(host, running, grace) if running else []
     for left in todo:

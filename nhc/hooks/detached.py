@@ -25,9 +25,8 @@ def run_detached(settings: Dict[str, str], warnings: Sequence[str]) -> int:
     from nhc.state.store import State
     from nhc.system.children import fork
 
-    kept = State().load("detached")
     try:
-        report: Optional[Report] = from_dict(kept["report"])
+        report: Optional[Report] = from_dict(State().load("detached")["report"])
     except (KeyError, ValueError):
         report = None
     if report is not None and report.boot_id != boot_id():
@@ -38,13 +37,11 @@ def run_detached(settings: Dict[str, str], warnings: Sequence[str]) -> int:
         null = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
             os.dup2(null, stream)
-        output = LbnlOutput(settings)
-        for warning in warnings:
-            output.log(f"WARNING:  {warning}")
-        found = judge(settings, output)
-        if found is not None:
-            tell(found, settings, output)
-            State().save("detached", {"report": to_dict(found)})
+        output = LbnlOutput(settings, warnings)
+        judged = judge(settings, output)
+        if judged is not None:
+            tell(judged, settings, output)
+            State().save("detached", {"report": to_dict(judged)})
             from nhc.system.children import reap_all
 
             reap_all()

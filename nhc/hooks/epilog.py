@@ -35,11 +35,7 @@ SYSTEM_UIDS = 999
 
 
 def epilog(
-    report: Report,
-    environ: Mapping[str, str],
-    settings: Mapping[str, str],
-    state: State,
-    host: Optional[Host] = None,
+    report: Report, environ: Mapping[str, str], settings: Mapping[str, str], state: State, host: Optional[Host] = None
 ) -> int:
     """Returns 0; UNHEALTHY where the node must be drained and could not be, so that Slurm does it."""
     host = host or Host(settings=settings)
@@ -47,8 +43,8 @@ def epilog(
     outcomes = after_job(report.host, environ, settings, host)
     tell_why(report.host, environ, settings)
     elapsed = time.monotonic() - begun
-    found = tuple(CheckResult("leftovers", outcome, elapsed, tags=("job",)) for outcome in outcomes)
-    report = report._replace(results=report.results + found)
+    results = tuple(CheckResult("leftovers", outcome, elapsed, tags=("job",)) for outcome in outcomes)
+    report = report._replace(results=report.results + results)
     for outcome in outcomes:
         log.warn(f"{report.host}: job {environ.get('SLURM_JOB_ID', '?')}: {outcome.message}")
     mark = mark_of(report)
@@ -83,34 +79,36 @@ def after_job(node: str, environ: Mapping[str, str], settings: Mapping[str, str]
     to_drain = _kinds(settings, "NHC_EPILOG_DRAIN", ())
     directories = settings.get("NHC_EPILOG_TMP", "/tmp").split()  # noqa: S108 (where users leave files)
     most = _number(settings.get("NHC_EPILOG_GPU_MB", ""), 1024.0)
-    found = find(host, (*wanted, *to_clean, *to_drain), int(uid), job, job_devices(environ), directories, most)
-    if any(not left.sure for left in found) and _has_other_jobs(node, environ, settings):
-        found = [left for left in found if left.sure]
+    leftovers = find(host, (*wanted, *to_clean, *to_drain), int(uid), job, job_devices(environ), directories, most)
+    if any(not left.sure for left in leftovers) and _has_other_jobs(node, environ, settings):
+        leftovers = [left for left in leftovers if left.sure]
     return [
-        outcome for kind in KINDS for outcome in _judge(host, kind, found, kind in to_clean, kind in to_drain, watching)
+        outcome
+        for kind in KINDS
+        for outcome in _judge(host, kind, leftovers, kind in to_clean, kind in to_drain, watching)
     ]
 
 
 def _judge(
-    host: Host, kind: str, found: Sequence[Leftover], clean: bool, drain: bool, watching: bool
+    host: Host, kind: str, leftovers: Sequence[Leftover], clean: bool, drain: bool, watching: bool
 ) -> Tuple[Outcome, ...]:
-    some = [left for left in found if left.kind == kind]
+    some = [left for left in leftovers if left.kind == kind]
     if not some:
         return ()
     evidence = tuple(left.what for left in some[:50])
     if clean and watching:
-        said = f"left by the job: {_show(some)} (watch only: otherwise it would be cleaned up)"
-        return (warn("LeftoversFound", said, target=kind, evidence=evidence),)
+        message = f"left by the job: {_show(some)} (watch only: otherwise it would be cleaned up)"
+        return (warn("LeftoversFound", message, target=kind, evidence=evidence),)
     if clean:
         from nhc.hooks.cleaning import clean as clean_up
 
         rest = clean_up(host, some)
         if not rest:
             return (Outcome(Verdict.OK, "", f"cleaned up after the job: {_show(some)}", kind, evidence=evidence),)
-        said = f"left by the job and not to be removed: {_show(rest)}"
-        return (crit("LeftoversRemain", said, target=kind, evidence=evidence),)
-    said = f"left by the job: {_show(some)}"
-    return ((crit if drain else warn)("LeftoversFound", said, target=kind, evidence=evidence),)
+        message = f"left by the job and not to be removed: {_show(rest)}"
+        return (crit("LeftoversRemain", message, target=kind, evidence=evidence),)
+    message = f"left by the job: {_show(some)}"
+    return ((crit if drain else warn)("LeftoversFound", message, target=kind, evidence=evidence),)
 
 
 def _show(some: Sequence[Leftover]) -> str:
@@ -136,11 +134,11 @@ def _has_other_jobs(node: str, environ: Mapping[str, str], settings: Mapping[str
 def _kinds(settings: Mapping[str, str], name: str, default: Sequence[str]) -> Tuple[str, ...]:
     if name not in settings:
         return tuple(default)
-    words = settings[name].replace(",", " ").split()
-    for word in words:
-        if word not in KINDS:
-            log.error(f"{name}: {word!r} is not one of {', '.join(KINDS)}")
-    return tuple(word for word in words if word in KINDS)
+    kinds = settings[name].replace(",", " ").split()
+    for kind in kinds:
+        if kind not in KINDS:
+            log.error(f"{name}: {kind!r} is not one of {', '.join(KINDS)}")
+    return tuple(kind for kind in kinds if kind in KINDS)
 
 
 def _system_uids(settings: Mapping[str, str]) -> int:

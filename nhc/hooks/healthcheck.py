@@ -72,8 +72,8 @@ def log_marking(report: Report, effect: Effect, message: str) -> None:
 
 def remembered_mark(state: State, node: str) -> Mapping[str, object]:
     """What is remembered of this node's mark."""
-    found = state.load(MEMORY).get(node)
-    return found if isinstance(found, dict) else {}
+    mark = state.load(MEMORY).get(node)
+    return mark if isinstance(mark, dict) else {}
 
 
 def remember_mark(state: State, report: Report, ours: bool, mark: Optional[Mark] = None) -> None:

@@ -70,15 +70,15 @@ def _leave_comment(
 
     if isinstance(failure, (ConfigError, NoProfile, BadArgument, Untrusted)):  # a person's mistake, not ours
         of = "arguments" if isinstance(failure, BadArgument) else "configuration"
-        said = f"the {context}'s {of} cannot be used, nothing is checked: {failure}"
-        error(said)
+        message = f"the {context}'s {of} cannot be used, nothing is checked: {failure}"
+        error(message)
     else:
         from nhc.hosts.redaction import secrets
         from nhc.run.crash_report import keep
 
-        said = secrets(f"internal error in the {context}: {type(failure).__name__}: {failure}")
+        message = secrets(f"internal error in the {context}: {type(failure).__name__}: {failure}")
         path = keep(f"nhc-{context}", failure)
-        error(f"{said}; please report it with {path}" if path else said)
+        error(f"{message}; please report it with {path}" if path else message)
     if context_of(context, environ).endswith("-slurmctld"):
         return  # the controller's machine is not the node
     from nhc.host import Host
@@ -95,7 +95,7 @@ def _leave_comment(
     _note(where, context, now - QUIET + AGAIN)
     adapter: object = None if watch_only(settings) else scheduler(environ, settings)
     if isinstance(adapter, Comments):
-        adapter.comment(name, f"NHC: {printable(said, 200)}")
+        adapter.comment(name, f"NHC: {printable(message, 200)}")
     _note(where, context, now)
 
 
@@ -138,13 +138,13 @@ def _notes_of(state: State, node: str) -> str:
 
 
 def _read(where: str) -> Dict[str, float]:
-    found = {}
+    notes = {}
     try:
         for name in os.listdir(where):
-            found[name] = os.stat(f"{where}/{name}").st_mtime
+            notes[name] = os.stat(f"{where}/{name}").st_mtime
     except OSError:
         pass  # no note, or another hook takes them away just now
-    return found
+    return notes
 
 
 def _note(where: str, name: str, at: float) -> None:

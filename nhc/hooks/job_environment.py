@@ -59,7 +59,12 @@ def deadline(context: str, settings: Mapping[str, str]) -> float:
 
 def watch_only(settings: Mapping[str, str]) -> bool:
     """Whether the site asks that hooks change nothing and only log what they would do (NHC_WATCH_ONLY=1)."""
-    return settings.get("NHC_WATCH_ONLY", "0").strip().lower() not in ("", "0", "no", "off", "false")
+    return is_on(settings, "NHC_WATCH_ONLY")
+
+
+def is_on(settings: Mapping[str, str], name: str) -> bool:
+    """Whether a switch is on: it is set, and not to 0, no, off, false or nothing."""
+    return settings.get(name, "0").strip().lower() not in ("", "0", "no", "off", "false")
 
 
 def node_name(environ: Mapping[str, str], settings: Mapping[str, str], hostname: str) -> str:
@@ -80,8 +85,8 @@ def node_name(environ: Mapping[str, str], settings: Mapping[str, str], hostname:
         pairs = Host().read_or(pairs)
     for line in pairs.splitlines():
         for pair in line.partition("#")[0].split():
-            host, found, name = pair.partition("=")
-            if found and host in (hostname, short):
+            host, equals, name = pair.partition("=")
+            if equals and host in (hostname, short):
                 return name
     return short
 
@@ -98,11 +103,9 @@ def target_name(environ: Mapping[str, str], hostname: str) -> str:
 def job_devices(environ: Mapping[str, str]) -> Optional[str]:
     """The GPUs of the job, as `0,2,3`; None where the job's part of the node is not known to the hook.
 
-    An empty text says that the job has no GPU although it runs under Slurm with GPUs configured: Slurm gives
-    no SLURM_JOB_GPUS then, which cannot be told from a node without any. So the answer is None as well.
+    Slurm sets no SLURM_JOB_GPUS for a job without GPUs, nor on a node without any: None for both.
     """
-    gpus = environ.get("SLURM_JOB_GPUS", "")
-    return ",".join(str(number) for number in _numbers(gpus)) if gpus and _numbers(gpus) else None
+    return ",".join(map(str, _numbers(environ.get("SLURM_JOB_GPUS", "")))) or None
 
 
 def _numbers(text: str) -> list[int]:

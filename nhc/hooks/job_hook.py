@@ -105,11 +105,10 @@ def _judge(
     from nhc.run.engine import run as run_plan
 
     size = job_size(os.environ)
-    if size:  # check_gate -a asks
-        sized = tuple(item._replace(settings={**item.settings, "NHC_JOB_NODES": size}) for item in plan.items)
-        plan = plan._replace(items=sized)
+    about_job = {"NHC_JOB_NODES": size} if size else {}  # check_gate -a asks
     if devices is not None:  # the GPU checks judge these alone
-        ours = tuple(item._replace(settings={**item.settings, "NHC_DEVICES": devices}) for item in plan.items)
-        plan = plan._replace(items=ours)
+        about_job["NHC_DEVICES"] = devices
+    if about_job:
+        plan = plan._replace(items=tuple(item._replace(settings={**item.settings, **about_job}) for item in plan.items))
     # The first failure decides, unless it may be one that does not concern this job.
     return run_plan(plan, host, state=state, check_all=devices is not None, deadline=limit, name=name)

@@ -9,7 +9,7 @@ from nhc.light import TYPE_CHECKING
 from nhc.model import CheckResult, describe, printable
 
 if TYPE_CHECKING:
-    from typing import Mapping
+    from typing import Mapping, Sequence
 
 
 def lbnl_text(result: CheckResult) -> str:
@@ -18,9 +18,9 @@ def lbnl_text(result: CheckResult) -> str:
 
 
 class LbnlOutput:
-    """Where the original's lines go: its log, the caller's standard output, syslog."""
+    """Where the original's lines go: its log, the caller's standard output, syslog. `warnings` go to the log first."""
 
-    def __init__(self, settings: Mapping[str, str]) -> None:
+    def __init__(self, settings: Mapping[str, str], warnings: Sequence[str] = ()) -> None:
         self.name = settings["NAME"]
         self.silent = settings["SILENT"] == "1"
         self._mute = False
@@ -33,6 +33,8 @@ class LbnlOutput:
                 self.fd = os.open(target.path, mode | os.O_NONBLOCK, 0o640)
             except OSError as error:
                 self._print(f"ERROR:  {self.name}:  Can't write {target.path}: {error.strerror}; logging here")
+        for warning in warnings:
+            self.log(f"WARNING:  {warning}")
 
     def log(self, text: str) -> None:
         if self.silent:
@@ -60,10 +62,10 @@ class LbnlOutput:
 
     def error(self, text: str) -> None:
         """A failure: logged, printed and sent to syslog."""
-        said = f"ERROR:  {self.name}:  {text}"
-        self.log(said)
+        line = f"ERROR:  {self.name}:  {text}"
+        self.log(line)
         if self.fd >= 0 and not self.silent and not self._mute:
-            self._print(said)
+            self._print(line)
         import syslog
 
         syslog.openlog(self.name, syslog.LOG_PID, syslog.LOG_DAEMON)

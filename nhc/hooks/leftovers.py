@@ -43,14 +43,8 @@ class Leftover(NamedTuple):
 
 def processes(host: Host, uid: int, job: str) -> List[Leftover]:
     """The user's processes that are this job's or nobody's."""
-    found = []
-    for pid in host.listdir("/proc"):
-        if not pid.isdigit():
-            continue
-        left = process(host, pid, uid, job)
-        if left is not None:
-            found.append(left)
-    return sorted(found, key=lambda left: int(left.name))
+    each = (process(host, pid, uid, job) for pid in host.listdir("/proc") if pid.isdigit())
+    return sorted(filter(None, each), key=lambda left: int(left.name))
 
 
 def process(host: Host, pid: str, uid: int, job: str) -> Optional[Leftover]:
@@ -70,40 +64,34 @@ def process(host: Host, pid: str, uid: int, job: str) -> Optional[Leftover]:
 
 def parse_environ(data: bytes) -> str:
     """SLURM_JOB_ID in a /proc/PID/environ, "" without one."""
-    for word in data.split(b"\0"):
-        if word.startswith(b"SLURM_JOB_ID="):
-            return word[13:].decode(errors="replace")
-    return ""
+    values = (variable[13:] for variable in data.split(b"\0") if variable.startswith(b"SLURM_JOB_ID="))
+    return next(values, b"").decode(errors="replace")
 
 
 def shared_memory(host: Host, uid: int) -> List[Leftover]:
     """The user's files in /dev/shm and System V segments that no process is attached to."""
-    found = [left._replace(kind=SHM) for left in files(host, "/dev/shm", uid)]  # noqa: S108 (that is the place)
+    leftovers = [left._replace(kind=SHM) for left in files(host, "/dev/shm", uid)]  # noqa: S108 (that is the place)
     try:
-        found += parse_sysvipc(host.read("/proc/sysvipc/shm"), uid)
+        leftovers += parse_sysvipc(host.read("/proc/sysvipc/shm"), uid)
     except OSError:
         pass  # a kernel without System V shared memory
-    return found
+    return leftovers
 
 
 def parse_sysvipc(text: str, uid: int) -> List[Leftover]:
     """Segments of /proc/sysvipc/shm that are the user's and attached nowhere."""
-    lines = [line.split() for line in text.splitlines()]
-    if not lines:
-        return []
-    found = []
-    for fields in lines[1:]:
-        row = dict(zip(lines[0], fields))
-        if row.get("uid") == str(uid) and row.get("nattch") == "0" and row.get("shmid", "").isdigit():
-            found.append(
-                Leftover(SHM, f"sysv:{row['shmid']}", f"shared memory segment {row['shmid']} ({row['size']} B)")
-            )
-    return found
+    heads, *lines = [line.split() for line in text.splitlines()] or [[]]
+    rows = [dict(zip(heads, fields)) for fields in lines]
+    return [
+        Leftover(SHM, f"sysv:{row['shmid']}", f"shared memory segment {row['shmid']} ({row['size']} B)")
+        for row in rows
+        if row.get("uid") == str(uid) and row.get("nattch") == "0" and row.get("shmid", "").isdigit()
+    ]
 
 
 def files(host: Host, directory: str, uid: int) -> List[Leftover]:
     """What the user owns directly in a directory, links not followed."""
-    found = []
+    leftovers = []
     try:
         names = host.listdir(directory)
     except OSError:
@@ -115,8 +103,8 @@ def files(host: Host, directory: str, uid: int) -> List[Leftover]:
         except OSError:
             continue
         if seen.uid == uid and not stat.S_ISSOCK(seen.mode):
-            found.append(Leftover(TMP, path, path, mark=f"{seen.dev}:{seen.ino}"))
-    return found
+            leftovers.append(Leftover(TMP, path, path, mark=f"{seen.dev}:{seen.ino}"))
+    return leftovers
 
 
 def gpu_memory(host: Host, devices: Optional[str], most: float) -> List[Leftover]:
@@ -132,11 +120,11 @@ def gpu_memory(host: Host, devices: Optional[str], most: float) -> List[Leftover
         done = host.run(argv, timeout=10.0)
         return parse_gpu_memory(done.stdout, most) if done.status == 0 else []
 
-    found = ask()
-    if found and not _proofs_ended(host):
+    leftovers = ask()
+    if leftovers and not _proofs_ended(host):
         log.info(f"GPU memory in use after the job is not judged: nhc's own proof of a GPU takes over {PROOF_WAIT:g} s")
         return []
-    return found and ask()  # a proof takes more than the bound, and may just have ended
+    return leftovers and ask()  # a proof takes more than the bound, and may just have ended
 
 
 def _proofs_ended(host: Host) -> bool:
@@ -152,7 +140,7 @@ def _proofs_ended(host: Host) -> bool:
 
 def parse_gpu_memory(text: str, most: float) -> List[Leftover]:
     """Lines of `index, MiB` above a bound. What is not a number (`[N/A]`, MIG's parents) says nothing."""
-    found = []
+    leftovers = []
     for line in text.splitlines():
         index, _comma, used = (part.strip() for part in line.partition(","))
         try:
@@ -160,8 +148,8 @@ def parse_gpu_memory(text: str, most: float) -> List[Leftover]:
         except ValueError:
             continue
         if above:
-            found.append(Leftover(GPU, index, f"{used} MiB of GPU {index} in use", sure=True))
-    return found
+            leftovers.append(Leftover(GPU, index, f"{used} MiB of GPU {index} in use", sure=True))
+    return leftovers
 
 
 def find(
@@ -174,14 +162,14 @@ def find(
     most: float,
 ) -> List[Leftover]:
     """Everything of these kinds, the sure ones and the others."""
-    found: List[Leftover] = []
+    leftovers: List[Leftover] = []
     if PROCESSES in kinds:
-        found += processes(host, uid, job)
+        leftovers += processes(host, uid, job)
     if SHM in kinds:
-        found += shared_memory(host, uid)
+        leftovers += shared_memory(host, uid)
     if TMP in kinds:
         for directory in directories:
-            found += files(host, directory, uid)
+            leftovers += files(host, directory, uid)
     if GPU in kinds:
-        found += gpu_memory(host, devices, most)
-    return found
+        leftovers += gpu_memory(host, devices, most)
+    return leftovers

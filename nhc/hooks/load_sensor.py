@@ -16,17 +16,15 @@ if TYPE_CHECKING:
 
 def run_load_sensor(settings: Dict[str, str], warnings: Sequence[str]) -> int:
     """Grid Engine's load sensor protocol: a report for every line on standard input, until `quit` or its end."""
-    output = LbnlOutput(settings)
-    for warning in warnings:
-        output.log(f"WARNING:  {warning}")
+    output = LbnlOutput(settings, warnings)
     gc.enable()  # a load sensor stays: `nhc.cli.main.entry` takes us for a run that is over in a moment
     for line in sys.stdin:
         if line.strip() == "quit":
             break
         report = judge(settings, output)
         name = helpers_name(report.host, settings) if report else ""
-        for said in load_values(report, name, watching(settings)):
-            print(said, flush=True)
+        for value in load_values(report, name, watching(settings)):
+            print(value, flush=True)
     return 0
 
 

@@ -50,11 +50,11 @@ def scheduler(environ: Mapping[str, str], settings: Mapping[str, str]) -> Option
         return None
     problem = INSTEAD.get(name, "")
     try:
-        found: Any = None if problem else open_adapter(name, {**settings, WORK_SETTING: "flags"}, environ, TIMEOUT)
+        adapter: Any = None if problem else open_adapter(name, {**settings, WORK_SETTING: "flags"}, environ, TIMEOUT)
         # Not isinstance(found, Marker): with a Protocol that loads the module `inspect`.
-        missing = [word for word in ("nodes", "mark", "clear") if not hasattr(found, word)]
+        missing = [method for method in ("nodes", "mark", "clear") if not hasattr(adapter, method)]
         if not problem and not missing:
-            marker: Marker = found
+            marker: Marker = adapter
             return marker
         problem = problem or f"the adapter {name} cannot {' and '.join(missing)}, so no hook can use it"
     except (NoAdapter, AdapterError) as error:
@@ -70,8 +70,8 @@ def take_out(
 
     `known` is what `nhc.hooks.healthcheck.remember_mark` keeps of the mark set last: its text and its cause.
     """
-    seen = [_with_cause(found, known) for found in adapter.nodes([node])]
-    state = next((found for found in seen if found.name == node), None)
+    seen = [_with_cause(node_state, known) for node_state in adapter.nodes([node])]
+    state = next((node_state for node_state in seen if node_state.name == node), None)
     effect, why = may_mark(state, mark)
     if effect is not Effect.CHANGED or state is None:
         return Applied(node, effect, why)
@@ -83,10 +83,10 @@ def take_out(
             bound = read_limit(MAX_DRAINED)
         if bound != Limit():
             everyone = adapter.nodes()
-            out, there = sum(map(out_by_nhc, everyone)), sum(not one.absent for one in everyone)
+            out, there = sum(map(out_by_nhc, everyone)), sum(not other.absent for other in everyone)
             if out >= bound.of(there):
-                said = f"{out} of {there} nodes are marked already, NHC_MAX_DRAINED is {bound.show()}"
-                return Applied(node, Effect.REFUSED, said)
+                message = f"{out} of {there} nodes are marked already, NHC_MAX_DRAINED is {bound.show()}"
+                return Applied(node, Effect.REFUSED, message)
     if watch_only(settings):
         return Applied(node, Effect.REFUSED, f"{WATCHING} marked")
     return audited(Operation.MARK, node, mark.why, lambda: adapter.mark({node: mark}, seen)[0])
@@ -102,7 +102,7 @@ def _with_cause(state: NodeState, known: Mapping[str, object]) -> NodeState:
 def put_back(adapter: Marker, node: str, settings: Mapping[str, str]) -> Applied:
     """Clear our mark from this node. Raises AdapterError."""
     seen = adapter.nodes([node])
-    state = next((found for found in seen if found.name == node), None)
+    state = next((node_state for node_state in seen if node_state.name == node), None)
     effect, why = may_clear(state)
     if effect is not Effect.CHANGED or state is None or state.mark is None:
         return Applied(node, effect, why)

@@ -33,13 +33,13 @@ def with_suite(report: Report, settings: Mapping[str, str], environ: Mapping[str
     suite = settings.get(SUITE, "")
     if not suite or report.verdict in (Verdict.CRIT, Verdict.UNKNOWN):
         return report
-    found = _run(suite, report.host, settings, environ, state)
-    unsure = [one for one in found if one.verdict is Verdict.UNKNOWN]
-    bad = any(one.verdict is Verdict.CRIT for one in found)
+    results = _run(suite, report.host, settings, environ, state)
+    unsure = [result for result in results if result.verdict is Verdict.UNKNOWN]
+    bad = any(result.verdict is Verdict.CRIT for result in results)
     if unsure and not bad and settings.get(UNTOLD, "admit") == "refuse":
         message = printable(describe(unsure[0]), 300)
-        found = (*found, CheckResult(ITSELF, crit("PrejobUntold", f"the suite {suite} could not tell: {message}")))
-    return report._replace(results=(*report.results, *found))
+        results = (*results, CheckResult(ITSELF, crit("PrejobUntold", f"the suite {suite} could not tell: {message}")))
+    return report._replace(results=(*report.results, *results))
 
 
 def _run(
@@ -62,11 +62,11 @@ def _run(
         return itself(f"{BUDGET}={settings[BUDGET]}: more than 0 and at most {MOST:g} seconds")
     if settings.get(UNTOLD, "admit") not in ("admit", "refuse"):
         return itself(f"{UNTOLD}={settings[UNTOLD]} is neither admit nor refuse")
-    words = ["deep", "run", suite, "-n", node, "--adapter", "none", "-f", "json", "-q", "--timeout", f"{budget:g}s"]
+    argv = ["deep", "run", suite, "-n", node, "--adapter", "none", "-f", "json", "-q", "--timeout", f"{budget:g}s"]
     env = {name: value for name, value in environ.items() if name in KEPT or name.startswith("NHC_")}
     process.give_time_to_end(ENDING)
     try:
-        done = process.run(own_command(words), timeout=budget + ENDING, env={"PATH": process.PATH, **env})
+        done = process.run(own_command(argv), timeout=budget + ENDING, env={"PATH": process.PATH, **env})
     except OSError as error:
         return itself(f"it cannot be started: {error.strerror}")
     finally:
@@ -76,8 +76,8 @@ def _run(
     try:
         report = parse(done.stdout)
     except (ValueError, RecursionError):
-        said = [line for line in done.stderr.splitlines() if line.strip()]
-        return itself(said[-1] if said else f"it ended with status {done.status} and no report")
+        complaints = [line for line in done.stderr.splitlines() if line.strip()]
+        return itself(complaints[-1] if complaints else f"it ended with status {done.status} and no report")
     if report.host != node or report.labels.get("suite") != suite or not report.results:
         return itself("its report is of another run, or judged nothing")
     kept_suite.keep(state, done.stdout)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 
 from nhc.hooks import log
-from nhc.hooks.job_environment import watch_only
+from nhc.hooks.job_environment import is_on, watch_only
 from nhc.light import TYPE_CHECKING
 from nhc.model import printable
 from nhc.system import process
@@ -27,13 +27,16 @@ KERNEL_LINES, KERNEL_BYTES = 200, 48 << 10
 def tell_why(node: str, environ: Mapping[str, str], settings: Mapping[str, str]) -> None:
     """Append the three lines, where the site asks for it."""
     job, uid = environ.get("SLURM_JOB_ID", ""), environ.get("SLURM_JOB_UID", "")
-    wanted = settings.get("NHC_EPILOG_WHY", "0").strip().lower() not in ("", "0", "no", "off", "false")
-    if not wanted or not job.isdigit() or not uid.isdigit() or uid == "0":
+    if not is_on(settings, "NHC_EPILOG_WHY") or not job.isdigit() or not uid.isdigit() or uid == "0":
         return
     if watch_only(settings):
         log.info(f"{node}: job {job}: watch only: otherwise its output would say why it ended")
         return
-    user = ["setpriv", "--reuid", uid, "--regid", _group(uid, environ), "--init-groups", "--no-new-privs"]
+    try:
+        user = ["setpriv", "--reuid", uid, "--regid", _group(uid, environ), "--init-groups", "--no-new-privs"]
+    except KeyError:
+        log.warn(f"{node}: job {job}: why it ended could not be told: this node knows no user {uid}")
+        return
     argv = [*user, sys.executable, "-m", "nhc", "job", "why", "--append", "--first-node", node, "--timeout", "10"]
     kept = {name: environ[name] for name in ("SLURM_CONF", "PYTHONPATH") if name in environ}
     kept["PATH"] = process.PATH
@@ -48,8 +51,8 @@ def tell_why(node: str, environ: Mapping[str, str], settings: Mapping[str, str])
         log.warn(f"{node}: job {job}: why it ended could not be told: {error.strerror}")
         return
     if done.status or done.timed_out:
-        said = printable(done.stderr.strip().rpartition("\n")[2], 300) or f"exit status {done.status}"
-        log.warn(f"{node}: job {job}: why it ended could not be told: {said}")
+        complaint = printable(done.stderr.strip().rpartition("\n")[2], 300) or f"exit status {done.status}"
+        log.warn(f"{node}: job {job}: why it ended could not be told: {complaint}")
 
 
 def _kernel_lines() -> Optional[str]:
@@ -62,12 +65,12 @@ def _kernel_lines() -> Optional[str]:
         return None
     if done.status or done.timed_out:
         return None
-    found = [done.stdout[start:end] for start, end, _numbers in Matcher().candidates(done.stdout)]
-    return "\n".join(found[-KERNEL_LINES:])[-KERNEL_BYTES:].encode("ascii", "replace").decode()
+    lines = [done.stdout[start:end] for start, end, _numbers in Matcher().candidates(done.stdout)]
+    return "\n".join(lines[-KERNEL_LINES:])[-KERNEL_BYTES:].encode("ascii", "replace").decode()
 
 
 def _group(uid: str, environ: Mapping[str, str]) -> str:
-    """The user's group: Slurm names it from 22.05 on, else the user's own."""
+    """The user's group: Slurm names it from 22.05 on, else the user's own. Raises KeyError for an unknown user."""
     gid = environ.get("SLURM_JOB_GID", "")
     if gid.isdigit():
         return gid

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from nhc.hooks import leftovers
 from nhc.hooks.cleaning import clean, end_processes, remove
 from nhc.hooks.epilog import after_job
+from nhc.hooks.tell_why import tell_why
 from nhc.host import Completed, Host, Stat
 from nhc.model import Verdict
 from nhc.testing.fake_host import FakeHost
@@ -165,6 +166,12 @@ def test_leftovers_drain_only_where_the_configuration_says_so(jobs):
 def test_a_misspelt_kind_is_said_and_left_out(jobs, capsys):
     assert after_job("n1", ENVIRON, {"NHC_EPILOG_FIND": "proceses"}, host_with((10, 1001, "a", "S", "7"))) == []
     assert "'proceses' is not one of processes, gpu, shm, tmp" in capsys.readouterr().err
+
+
+def test_a_user_whom_the_node_knows_no_more_costs_only_the_answer(capsys):
+    job = {"SLURM_JOB_ID": "7", "SLURM_JOB_UID": "3999999999"}
+    tell_why("n1", job, {"NHC_EPILOG_WHY": "1"})
+    assert "job 7: why it ended could not be told: this node knows no user 3999999999" in capsys.readouterr().err
 
 
 # Cleaning, on this machine: processes that this test started, files below its own directory.
