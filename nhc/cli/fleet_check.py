@@ -10,13 +10,15 @@ from nhc import __version__
 from nhc.cli import fleet_options
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN
 from nhc.fleet import summary
-from nhc.fleet.fold import nodes_of
 from nhc.fleet.history import SweepHistory, default_path
+from nhc.fleet.node_result import was_reached
 from nhc.fleet.progress import ProgressLine
 from nhc.fleet.summary import Picture, write_out
 from nhc.fleet.sweep_options import ReportOptions, SweepOptions
 from nhc.matching.node_ranges import fold
 from nhc.model import Verdict, printable
+from nhc.system.output_file import replace
+from nhc.units import show_number
 
 EXIT = {Verdict.SKIP: EXIT_UNKNOWN, Verdict.OK: EXIT_HEALTHY, Verdict.WARN: EXIT_HEALTHY,
         Verdict.UNKNOWN: EXIT_UNKNOWN, Verdict.CRIT: EXIT_UNHEALTHY}  # fmt: skip
@@ -70,7 +72,7 @@ def run(options: SweepOptions) -> int:
         _say(line)
     status = exit_status(picture, options["max_unhealthy"])
     if interrupted and waiting:
-        _say(f"interrupted: {nodes_of(len(waiting))} not judged: {fold(picture.not_judged)}")
+        _say(f"interrupted: {show_number(len(waiting), 'node')} not judged: {fold(picture.not_judged)}")
         status = 130
     elif failed:
         status = EXIT_UNKNOWN
@@ -84,24 +86,22 @@ def store_results(history: SweepHistory, number: int, suite: str, url: str) -> s
     """Keep in a store what a suite found of the nodes that a sweep reached; why it could not be, "" where it was."""
     from nhc.cli.deep_delivery import to_store
     from nhc.fleet.history import HistoryError
-    from nhc.fleet.node_result import REACH
     from nhc.state.kept_suite import suite_name
 
     try:
-        reports = [report for report, _extra in history.reports(number)]
+        reports = [report for report, _extra in history.reports(number) if was_reached(report)]
     except HistoryError as error:
         return f"{error}: the results are not in the store"
-    reached = [report for report in reports if not all(result.check == REACH for result in report.results)]
-    return to_store(reached, suite_name(suite), url)
+    return to_store(reports, suite_name(suite), url)
 
 
 def _say(line: str) -> None:
     print(f"nhc fleet check: {printable(line)}", file=sys.stderr)
 
 
-def _worse(one: int, other: int) -> int:
+def _worse(status: int, other: int) -> int:
     """The exit status that says more: 1 before 3 before 0."""
-    return max(one, other, key=(EXIT_HEALTHY, EXIT_UNKNOWN, EXIT_UNHEALTHY).index)
+    return max(status, other, key=(EXIT_HEALTHY, EXIT_UNKNOWN, EXIT_UNHEALTHY).index)
 
 
 def exit_status(picture: Picture, limit: Optional[Tuple[Optional[int], float]]) -> int:
@@ -119,11 +119,11 @@ def _show(options: SweepOptions, picture: Picture, history: SweepHistory, number
     far = picture.outliers() if options["outliers"] else []
     form = options["form"]
     if options["json_path"]:
-        summary.write_file(options["json_path"], lambda file: summary.write_json(file, picture, history, number, far))
+        replace(options["json_path"], lambda file: summary.write_json(file, picture, history, number, far))
     if options["html"]:
         from nhc.fleet.html import write_html
 
-        summary.write_file(options["html"], lambda file: write_html(file, picture, history, number, far))
+        replace(options["html"], lambda file: write_html(file, picture, history, number, far))
     if form == "json":
         summary.write_json(sys.stdout, picture, history, number, far)
     elif form == "text":
@@ -160,7 +160,7 @@ def again(options: ReportOptions) -> int:
 
     output = options["output"]
     if output and output != "-":
-        summary.write_file(output, write)
+        replace(output, write)
     else:
         write(sys.stdout)
         sys.stdout.flush()

@@ -95,9 +95,9 @@ def _fingerprint() -> str:
     made = hashlib.sha256(f"{sys.version} {sysconfig.get_platform()}".encode())
     roots: List[str] = []
     for name in ("nhc", "click", "pynvml", "nhc_adapters"):
-        found = importlib.util.find_spec(name)  # importing them would take as long as connecting to ten hosts
-        if found is not None and found.origin:
-            roots.append(found.origin if not found.submodule_search_locations else os.path.dirname(found.origin))
+        spec = importlib.util.find_spec(name)  # importing them would take as long as connecting to ten hosts
+        if spec is not None and spec.origin:
+            roots.append(spec.origin if not spec.submodule_search_locations else os.path.dirname(spec.origin))
     for root in roots:
         for path in sorted(_files(root)):
             info = os.stat(path)
@@ -121,10 +121,10 @@ def site(config: Sequence[str], scripts: Sequence[str], profile: str = "") -> Si
 
     Files that a configuration includes by a relative name travel with it; an absolute name is the node's own.
     """
-    found: Dict[str, bytes] = {}
+    contents: Dict[str, bytes] = {}
     options: List[str] = []
     for path in config:
-        config_files(os.path.abspath(path), found)
+        config_files(os.path.abspath(path), contents)
         options += ["--config", _there(path)]
     for directory in scripts:
         if not os.path.isdir(directory):
@@ -133,18 +133,18 @@ def site(config: Sequence[str], scripts: Sequence[str], profile: str = "") -> Si
         if not names:
             raise BadSite(f"{directory}: no *.nhc script in this directory")
         for name in names:
-            found[os.path.abspath(f"{directory}/{name}")] = _read(f"{directory}/{name}")
+            contents[os.path.abspath(f"{directory}/{name}")] = _read(f"{directory}/{name}")
         options += ["--scripts", _there(directory)]
     if profile and os.path.isfile(profile):
-        found[os.path.abspath(profile)] = _read(profile)
+        contents[os.path.abspath(profile)] = _read(profile)
         options += ["--profile", _there(profile)]
     elif profile:
         options += ["--profile", profile]
-    if not found:
+    if not contents:
         return Site(None, tuple(options))
-    if sum(map(len, found.values())) > LARGEST:
+    if sum(map(len, contents.values())) > LARGEST:
         raise BadSite(f"configuration and scripts are more than {LARGEST >> 20} MiB together: is this the right path?")
-    return Site(bundle({path.lstrip("/"): (0o600, content) for path, content in found.items()}), tuple(options))
+    return Site(bundle({path.lstrip("/"): (0o600, content) for path, content in contents.items()}), tuple(options))
 
 
 def _there(path: str) -> str:
@@ -161,7 +161,7 @@ def _read(path: str) -> bytes:
         raise BadSite(f"{path}: {error.strerror}") from None
 
 
-def config_files(path: str, found: Dict[str, bytes]) -> None:
+def config_files(path: str, contents: Dict[str, bytes]) -> None:
     """Add a configuration file or directory, and what it includes by relative names. Raises BadSite."""
     from nhc.language.lines import parse_text
 
@@ -171,14 +171,14 @@ def config_files(path: str, found: Dict[str, bytes]) -> None:
         if not todo:
             raise BadSite(f"{path}: no *.conf file in this directory")
     while todo:
-        one = os.path.normpath(todo.pop())
-        if one in found:
+        file = os.path.normpath(todo.pop())
+        if file in contents:
             continue
-        found[one] = _read(one)
-        for line in parse_text(found[one].decode(errors="replace"), one):
+        contents[file] = _read(file)
+        for line in parse_text(contents[file].decode(errors="replace"), file):
             words = line.check.split(None, 1)
             if len(words) == 2 and words[0] == "include" and not words[1].startswith("/"):
-                todo += _included(f"{os.path.dirname(one)}/{words[1].strip()}")
+                todo += _included(f"{os.path.dirname(file)}/{words[1].strip()}")
 
 
 def _included(pattern: str) -> Iterable[str]:

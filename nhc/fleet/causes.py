@@ -63,10 +63,10 @@ class Causes:
         causes: Dict[str, Cause] = {}
         for template, pairs in self._pairs(sorted(set(among))):
             pairs.sort(key=lambda pair: pair[0])
-            said = common([message for _index, message in pairs], [names[index] for index, _message in pairs])
+            summary = common([message for _index, message in pairs], [names[index] for index, _message in pairs])
             if template == OTHERS and len(pairs) > 1:
-                said += " (one of several)"
-            causes[template] = Cause(said, [names[index] for index, _message in pairs], self._actions[template])
+                summary += " (one of several)"
+            causes[template] = Cause(summary, [names[index] for index, _message in pairs], self._actions[template])
         return causes
 
     def _pairs(self, among: Sequence[int]) -> List[Tuple[str, List[Tuple[int, str]]]]:
@@ -77,11 +77,11 @@ class Causes:
             for template, (indices, messages) in self._found.items():
                 for index, message in zip(indices, messages):
                     self._by_node.setdefault(index, []).append((template, message))
-        found: Dict[str, List[Tuple[int, str]]] = {}
+        by_template: Dict[str, List[Tuple[int, str]]] = {}
         for index in among:
             for template, message in self._by_node.get(index, ()):
-                found.setdefault(template, []).append((index, message))
-        return [(template, found[template]) for template in sorted(found, key=list(self._found).index)]
+                by_template.setdefault(template, []).append((index, message))
+        return [(template, by_template[template]) for template in sorted(by_template, key=list(self._found).index)]
 
 
 def template_of(message: str, name: str) -> str:
@@ -105,10 +105,10 @@ def common(messages: Sequence[str], names: Sequence[str]) -> str:
     alike = [text for text in bare if _FIGURE.sub("#", text) == shape]
     columns = zip(*(_FIGURE.findall(text) for text in alike))
     pieces = _FIGURE.split(bare[0])
-    shown = pieces[0]
+    combined = pieces[0]
     for values, rest in zip(columns, pieces[1:]):
-        shown += _span(values) + rest
-    return printable(shown)
+        combined += _span(values) + rest
+    return printable(combined)
 
 
 def _span(values: Sequence[str]) -> str:

@@ -120,7 +120,7 @@ def _is_clean(result: Dict[str, Any]) -> bool:
 
 
 def _texts(values: List[Any], most: int, longest: int) -> bool:
-    return not values or (len(values) <= most and all(type(one) is str and len(one) <= longest for one in values))
+    return not values or (len(values) <= most and all(type(value) is str and len(value) <= longest for value in values))
 
 
 def _finding(result: Dict[str, Any], verdict: int) -> Finding:
@@ -149,5 +149,5 @@ def _take_metrics(result: Dict[str, Any], metrics: List[Number]) -> bool:
 
 def _bundle(source: str) -> str:
     """Where the node keeps the site's files, "" for a source of the node's own: it is shown as the site's own path."""
-    found = _DIGEST.search(source)
-    return source[: found.end()] if found else ""
+    match = _DIGEST.search(source)
+    return source[: match.end()] if match else ""

@@ -8,14 +8,13 @@ import json
 import sys
 from typing import Any, Dict, List, NamedTuple, Set, Tuple
 
+from nhc.fleet.fold import Problem
 from nhc.fleet.history import Sweep, SweepHistory, default_path
 from nhc.fleet.node_result import findings
 from nhc.fleet.summary import sweep_line
 from nhc.fleet.sweep_options import DiffOptions
 from nhc.matching.node_ranges import fold
 from nhc.model import Verdict
-
-Problem = Tuple[str, str, int, str]
 
 
 class NodeChange(NamedTuple):
@@ -57,11 +56,11 @@ def compare(history: SweepHistory, old: Sweep, new: Sweep) -> Diff:
 
 
 def _problems(history: SweepHistory, sweep: Sweep) -> Dict[str, Tuple[Verdict, Set[Problem]]]:
-    found: Dict[str, Tuple[Verdict, Set[Problem]]] = {}
+    by_host: Dict[str, Tuple[Verdict, Set[Problem]]] = {}
     for report, _extra in history.reports(sweep.id):
         problems = {(c, t, v, r) for c, t, v, r, _message, _action in findings(report) if v > Verdict.OK}
-        found[report.host] = (report.verdict, problems)
-    return found
+        by_host[report.host] = (report.verdict, problems)
+    return by_host
 
 
 def _worst_first(problems: Set[Problem]) -> Tuple[Problem, ...]:
@@ -76,11 +75,9 @@ def show(diff: Diff) -> str:
         alike.setdefault(tuple(change)[1:], []).append(change.node)
     for (old, new, begun, ended), nodes in sorted(alike.items(), key=lambda item: (-item[0][1], item[0][0], item[1])):
         moved = f"{old.name} -> {new.name}" if old is not new else f"still {new.name}"
-        said = [f"now {_problem(problem)}" for problem in begun] + [
-            f"no longer {_problem(problem)}" for problem in ended
-        ]
-        lines.append(f"{fold(nodes)}{f' ({len(nodes)})' if len(nodes) > 1 else ''} {moved}{': ' if said else ''}"
-                     + "; ".join(said))  # fmt: skip
+        changes = [*(f"now {_problem(problem)}" for problem in begun), *(f"no longer {_problem(p)}" for p in ended)]
+        lines.append(f"{fold(nodes)}{f' ({len(nodes)})' if len(nodes) > 1 else ''} {moved}{': ' if changes else ''}"
+                     + "; ".join(changes))  # fmt: skip
     if diff.came:
         lines.append(f"new nodes ({len(diff.came)}): {fold(diff.came)}")
     if diff.went:
@@ -117,9 +114,9 @@ def to_json(diff: Diff) -> Dict[str, Any]:
 def run(options: DiffOptions) -> int:
     """Carry out `nhc fleet diff`. Raises HistoryError."""
     history = SweepHistory(options["history"] or default_path(), create=False)
-    found = compare(history, history.find(options["old"]), history.find(options["new"]))
+    diff = compare(history, history.find(options["old"]), history.find(options["new"]))
     if options["form"] == "json":
-        sys.stdout.write(json.dumps(to_json(found), indent=1, ensure_ascii=False) + "\n")
+        sys.stdout.write(json.dumps(to_json(diff), indent=1, ensure_ascii=False) + "\n")
     else:
-        sys.stdout.write(show(found))
-    return 1 if found.worse else 0
+        sys.stdout.write(show(diff))
+    return 1 if diff.worse else 0

@@ -14,6 +14,7 @@ from nhc.fleet.clean_report import Finding
 from nhc.fleet.node_result import REACH
 from nhc.matching.node_ranges import fold
 from nhc.model import Verdict, printable
+from nhc.units import show_number
 
 COLOURS = {Verdict.SKIP: "2", Verdict.OK: "32", Verdict.WARN: "33", Verdict.UNKNOWN: "35", Verdict.CRIT: "31;1"}
 SHOWN = 5
@@ -38,9 +39,9 @@ class Fact(NamedTuple):
         """What is said of it: of several causes, how many nodes have each."""
         if len(self.causes) < 2:
             return self.causes[0].message if self.causes else ""
-        said = [f"{len(cause.nodes)} x {cause.message}" for cause in self.causes[:SHOWN]]
+        parts = [f"{len(cause.nodes)} x {cause.message}" for cause in self.causes[:SHOWN]]
         more = len(self.causes) - SHOWN
-        return "; ".join([*said, f"and {more} more causes"] if more > 0 else said)
+        return "; ".join([*parts, f"and {more} more causes"] if more > 0 else parts)
 
     @property
     def action(self) -> str:
@@ -78,8 +79,8 @@ class Folder:
             nodes = self._by_check.setdefault(problem, array("I"))
             if not nodes or nodes[-1] != index:
                 nodes.append(index)
-        found = tuple(sorted(problems, key=lambda problem: (-problem[2], problem)))
-        self._by_problems.setdefault((verdict, found), array("I")).append(index)
+        worst_first = tuple(sorted(problems, key=lambda problem: (-problem[2], problem)))
+        self._by_problems.setdefault((verdict, worst_first), array("I")).append(index)
 
     @property
     def total(self) -> int:
@@ -96,16 +97,16 @@ class Folder:
         """Nodes with the same problems together, the worst first; every problem of such a group is a Fact."""
         groups: List[Tuple[int, List[Fact]]] = []
         for (verdict, problems), indices in self._by_problems.items():
-            found = [self._fact(problem, indices) for problem in problems]
-            groups.append((verdict, found or [Fact(Verdict(verdict), self._sorted(indices))]))
+            facts = [self._fact(problem, indices) for problem in problems]
+            groups.append((verdict, facts or [Fact(Verdict(verdict), self._sorted(indices))]))
         # A node's verdict is that of its worst problem; SKIP alone is UNKNOWN.
         groups.sort(key=lambda group: (-group[0], -len(group[1][0].nodes), group[1][0].nodes[0]))
         return [group for _verdict, group in groups]
 
     def by_check(self) -> List[Fact]:
         """Each check's verdicts, the worst first, and the nodes that share each."""
-        found = [self._fact(problem, indices) for problem, indices in self._by_check.items()]
-        return sorted(found, key=lambda fact: (-fact.verdict, fact.check, fact.target, -len(fact.nodes)))
+        facts = [self._fact(problem, indices) for problem, indices in self._by_check.items()]
+        return sorted(facts, key=lambda fact: (-fact.verdict, fact.check, fact.target, -len(fact.nodes)))
 
     def _fact(self, problem: Problem, indices: array[int]) -> Fact:
         check, target, level, reason = problem
@@ -122,11 +123,6 @@ class Folder:
 # As text.
 
 
-def nodes_of(count: int) -> str:
-    """`1 node`, `3 nodes`."""
-    return f"{count} node{'' if count == 1 else 's'}"
-
-
 def show_by_node(groups: Sequence[Sequence[Fact]], colour: bool = False, quiet: bool = False) -> str:
     """Verdict and count first, then the nodes, then what is wrong with them and what would mend it."""
     lines: List[str] = []
@@ -134,7 +130,7 @@ def show_by_node(groups: Sequence[Sequence[Fact]], colour: bool = False, quiet: 
         verdict = max(fact.verdict for fact in group)
         if quiet and verdict <= Verdict.OK:
             continue
-        head = f"{paint(verdict, colour)} {nodes_of(len(group[0].nodes))} {fold(group[0].nodes)}"
+        head = f"{paint(verdict, colour)} {_count_and_names(group[0].nodes)}"
         if not group[0].check:
             lines.append(head)
         elif len(group) == 1:
@@ -153,7 +149,7 @@ def show_by_check(facts: Sequence[Fact], colour: bool = False, quiet: bool = Fal
         if (quiet and fact.verdict <= Verdict.OK) or (fact.verdict is Verdict.SKIP and not skipped):
             continue
         where = f"{fact.check} {fact.target}" if fact.target else fact.check
-        head = f"{paint(fact.verdict, colour)} {where}: {nodes_of(len(fact.nodes))} {fold(fact.nodes)}"
+        head = f"{paint(fact.verdict, colour)} {where}: {_count_and_names(fact.nodes)}"
         if fact.verdict <= Verdict.OK:
             lines.append(head)
         else:
@@ -169,15 +165,15 @@ def _problem_lines(head: str, fact: Fact, indent: str) -> List[str]:
         message = _cause_text(fact.causes[0]) if fact.causes else ""
         return [head + ": ".join(part for part in (what, message) if part)]
     lines = [f"{head}{what}"]
-    lines += [
-        f"{indent}{nodes_of(len(cause.nodes))} {fold(cause.nodes)}: {_cause_text(cause)}"
-        for cause in fact.causes[:SHOWN]
-    ]
+    lines += [f"{indent}{_count_and_names(cause.nodes)}: {_cause_text(cause)}" for cause in fact.causes[:SHOWN]]
     rest = [name for cause in fact.causes[SHOWN:] for name in cause.nodes]
     if rest:
-        more = len(fact.causes) - SHOWN
-        lines.append(f"{indent}{nodes_of(len(rest))} {fold(rest)}: {more} more cause{'' if more == 1 else 's'}")
+        lines.append(f"{indent}{_count_and_names(rest)}: {show_number(len(fact.causes) - SHOWN, 'more cause')}")
     return lines
+
+
+def _count_and_names(nodes: Sequence[str]) -> str:
+    return f"{show_number(len(nodes), 'node')} {fold(nodes)}"
 
 
 def _cause_text(cause: Cause) -> str:
@@ -191,5 +187,5 @@ def paint(verdict: Verdict, colour: bool) -> str:
 
 def counted(counts: Mapping[Verdict, int], colour: bool = False) -> str:
     """`1 CRIT, 127 OK`."""
-    found = [f"{count} {paint(verdict, colour)}" for verdict, count in counts.items() if count]
-    return ", ".join(found) or "none"
+    parts = [f"{count} {paint(verdict, colour)}" for verdict, count in counts.items() if count]
+    return ", ".join(parts) or "none"

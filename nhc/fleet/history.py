@@ -158,8 +158,8 @@ class SweepHistory:
             row = old.execute(f"select {_SWEEP} from sweep order by id desc limit 1").fetchone()  # noqa: S608 (our own columns)
             if row is not None:
                 self.db.execute(f"insert into sweep ({_SWEEP}) values (?, ?, ?, ?, ?, ?, ?)", row)  # noqa: S608
-                for one in old.execute("select * from result where sweep = ?", row[:1]):
-                    self.db.execute("insert or replace into result values (?, ?, ?, ?, ?)", one)
+                for result in old.execute("select * from result where sweep = ?", row[:1]):
+                    self.db.execute("insert or replace into result values (?, ?, ?, ?, ?)", result)
         except sqlite3.Error:
             pass
         old.close()
@@ -199,22 +199,22 @@ class SweepHistory:
         except (TypeError, ValueError, AttributeError) as error:
             raise HistoryError(f"{self.path}: damaged: {error}") from None
 
-    def find(self, word: str) -> Sweep:
+    def find(self, wanted: str) -> Sweep:
         """A sweep by its number; `last` is the newest, `last-1` the one before. Raises HistoryError."""
         sweeps = self.sweeps()
         if not sweeps:
             raise HistoryError(f"{self.path}: no sweep has been kept yet")
-        if word.isdigit():
-            found = [sweep for sweep in sweeps if sweep.id == int(word)]
+        if wanted.isdigit():
+            matches = [sweep for sweep in sweeps if sweep.id == int(wanted)]
         else:
-            name, _, back = word.partition("-")
+            name, _, back = wanted.partition("-")
             if name != "last" or (back and not back.isdigit()):
-                raise HistoryError(f"{word!r} is not a sweep: give a number, last or last-1")
+                raise HistoryError(f"{wanted!r} is not a sweep: give a number, last or last-1")
             place = len(sweeps) - 1 - int(back or 0)
-            found = sweeps[place : place + 1] if place >= 0 else []
-        if not found:
-            raise HistoryError(f"there is no sweep {word}: the history has {sweeps[0].id} to {sweeps[-1].id}")
-        return found[0]
+            matches = sweeps[place : place + 1] if place >= 0 else []
+        if not matches:
+            raise HistoryError(f"there is no sweep {wanted}: the history has {sweeps[0].id} to {sweeps[-1].id}")
+        return matches[0]
 
     def lines(self, sweep: int, nodes: Optional[Sequence[str]] = None) -> Iterator[Tuple[str, str]]:
         """Node and JSON line of every node, in the order of their names. Raises HistoryError."""
@@ -229,12 +229,12 @@ class SweepHistory:
         """The same, as JSON values. Raises HistoryError."""
         for node, line in self.lines(sweep):
             try:
-                found = json.loads(line)
+                record = json.loads(line)
             except ValueError as error:
                 raise self._damaged(sweep, node, error) from None
-            if not isinstance(found, dict):
+            if not isinstance(record, dict):
                 raise self._damaged(sweep, node, ValueError("not a report"))
-            yield found
+            yield record
 
     def reports(self, sweep: int) -> Iterator[Tuple[Report, Dict[str, Any]]]:
         """Every node's report, made safe to show, and what the sweep added to it. Raises HistoryError."""

@@ -70,7 +70,7 @@ def _write_data(file: TextIO, picture: Picture, history: SweepHistory, sweep: in
             "counts": {verdict.name: count for verdict, count in picture.folder.counts.items()},
             "missing": len(picture.not_judged) or picture.missing,
             "not_judged": fold(picture.not_judged),
-            "outliers": [one.to_page() for one in far[:OUTLIERS]],
+            "outliers": [outlier.to_page() for outlier in far[:OUTLIERS]],
             "outliers_more": max(0, len(far) - OUTLIERS),
             "problems": table.rows,
             "common": _COMMON,
@@ -84,7 +84,7 @@ def _write_data(file: TextIO, picture: Picture, history: SweepHistory, sweep: in
         if record is None:
             node = _node(json.loads(line), picture, table, whole)
         else:
-            node = _shown(record, picture) | {"fine": record["fine"]}
+            node = _page_node(record, picture) | {"fine": record["fine"]}
         file.write(comma + "\n" + _dump({key: value for key, value in node.items() if value != _COMMON.get(key)}))
         comma = ","
     file.write("]}")
@@ -138,23 +138,23 @@ def _edges(line: str) -> Any:
 
 
 def _node(record: Dict[str, Any], picture: Picture, table: _Table, whole: bool) -> Dict[str, Any]:
-    found = _shown(record, picture)
+    page_node = _page_node(record, picture)
     results: List[Tuple[int, Dict[str, Any]]] = []
-    well: List[Dict[str, Any]] = []
+    fine: List[Dict[str, Any]] = []
     for result in record["results"]:
         if result["verdict"] in ("OK", "SKIP"):
-            well.append({name: result[name] for name in ("check", "verdict", "target", "message")})
+            fine.append({name: result[name] for name in ("check", "verdict", "target", "message")})
             continue
-        place = table.place(result, found["name"])
+        place = table.place(result, page_node["name"])
         own = {name: result[name] for name in ("message", "evidence", "source", "line")}
         action = "" if result["action"] in _QUIET else result["action"]
         row = table.rows[place]
         own = {name: value for name, value in own.items() if value != row.get(name)}
         results.append((place, own if action == row["action"] else {**own, "action": action}))
-    return {**found, "results": results, "well": well if whole else [], "fine": len(well)}
+    return {**page_node, "results": results, "well": fine if whole else [], "fine": len(fine)}
 
 
-def _shown(record: Dict[str, Any], picture: Picture) -> Dict[str, Any]:
+def _page_node(record: Dict[str, Any], picture: Picture) -> Dict[str, Any]:
     extra = record["fleet"]
     node = Node(record["host"], groups=tuple(extra["groups"]), facts=extra["facts"])
     return {

@@ -41,9 +41,9 @@ def read(sources: Sequence[str], limit: str = "", facts: Sequence[str] = (), vau
     text, complaint = _ask(sources, limit, wanted, vault)
     nodes = [_node(json.loads(line), wanted) for line in text.splitlines() if line.startswith("{")]
     if not nodes:
-        said = _reason(complaint, sources)
+        reason = _reason(complaint, sources)
         where = f" that match {limit!r}" if limit else ""
-        raise InventoryError(f"{', '.join(sources)}: no hosts{where}{f': {said}' if said else ''}")
+        raise InventoryError(f"{', '.join(sources)}: no hosts{where}{f': {reason}' if reason else ''}")
     for warning in _warnings(complaint):
         print(f"{', '.join(sources)}: {warning}", file=sys.stderr)
     return nodes
@@ -64,9 +64,9 @@ def _ask(sources: Sequence[str], limit: str, facts: Sequence[str], vault: Sequen
     except (OSError, subprocess.TimeoutExpired) as error:
         raise InventoryError(f"{', '.join(sources)}: Ansible cannot read it: {error}") from None
     if done.returncode:
-        said = (_reason(done.stderr, sources) or "Ansible failed").removeprefix("ERROR! ")
-        hint = " (--vault-password-file FILE or --ask-vault-pass)" if "no vault secrets" in said and not vault else ""
-        raise InventoryError(f"{', '.join(sources)}: {said}{hint}")
+        reason = (_reason(done.stderr, sources) or "Ansible failed").removeprefix("ERROR! ")
+        hint = " (--vault-password-file FILE or --ask-vault-pass)" if "no vault secrets" in reason and not vault else ""
+        raise InventoryError(f"{', '.join(sources)}: {reason}{hint}")
     return done.stdout, done.stderr
 
 
@@ -78,9 +78,9 @@ def _python() -> str:
     """A Python that has ansible-core: this one, or the one that `ansible-inventory` runs with."""
     if importlib.util.find_spec("ansible") is not None:
         return sys.executable
-    found = shutil.which("ansible-inventory")
-    if found:
-        with open(found, encoding="utf-8", errors="replace") as file:
+    command = shutil.which("ansible-inventory")
+    if command:
+        with open(command, encoding="utf-8", errors="replace") as file:
             first = file.readline(4096)
         if first.startswith("#!") and "python" in first:
             words = first[2:].split()
@@ -98,10 +98,10 @@ def _reason(text: str, sources: Sequence[str]) -> str:
         # Each plugin says why it cannot read the file: YAML's word counts for what is called YAML, INI's otherwise.
         yaml = re.search(r"source [^ ]+\.(ya?ml|json)$", text, re.MULTILINE)
         liked = ("yaml",) if yaml or "ini" not in refusals else ("ini",)
-        said = next((refusals[name] for name in (*liked, *refusals) if name in refusals), "")
+        refusal = next((refusals[name] for name in (*liked, *refusals) if name in refusals), "")
         where = re.search(r"Origin: (/.*)", text)  # of a directory, the file
-        said = said.replace("Failed to parse inventory: ", "")
-        return printable(f"{said} ({where[1]})" if where and where[1] not in sources else said, 300)
+        refusal = refusal.replace("Failed to parse inventory: ", "")
+        return printable(f"{refusal} ({where[1]})" if where and where[1] not in sources else refusal, 300)
     text = re.sub(r"\s*\n(?!\[|ERROR)", " ", text.strip())
     lines = [line for line in text.splitlines() if "ERROR" in line] or _warnings(text)
     return printable(lines[0] if lines else text, 300)
@@ -117,16 +117,16 @@ def _warnings(text: str) -> List[str]:
 
 
 def _node(value: Mapping[str, Any], facts: Sequence[str]) -> Node:
-    found: Dict[str, Any] = dict(value["vars"])
+    variables: Dict[str, Any] = dict(value["vars"])
 
     def text(*names: str) -> str:
-        return next((str(found[name]) for name in names if str(found.get(name, ""))), "")
+        return next((str(variables[name]) for name in names if str(variables.get(name, ""))), "")
 
     port = text("ansible_port", "ansible_ssh_port")
     problem = printable(value.get("problem", ""))
     if port and not port.isdigit():
         problem = f"ansible_port is {port!r}"
-    become = found.get("ansible_become")
+    become = variables.get("ansible_become")
     if become is not None and not isinstance(become, bool):
         become = str(become).lower() in _TRUE
     method = text("ansible_become_method")
@@ -146,7 +146,7 @@ def _node(value: Mapping[str, Any], facts: Sequence[str]) -> Node:
         user=text("ansible_user", "ansible_ssh_user"),
         port=int(port) if port.isdigit() else 0,
         groups=tuple(printable(group, 100) for group in value["groups"]),
-        facts={name: printable(str(found[name]), 100) for name in facts if name in found},
+        facts={name: printable(str(variables[name]), 100) for name in facts if name in variables},
         identity=text("ansible_ssh_private_key_file", "ansible_private_key_file"),
         password=text("ansible_password", "ansible_ssh_pass"),
         python="" if python.startswith("auto") else python,

@@ -10,10 +10,10 @@ import sys
 from typing import Callable, Dict, List, Tuple
 
 from nhc.fleet.history import SweepHistory
-from nhc.fleet.node_result import REACH
+from nhc.fleet.node_result import was_reached
 from nhc.fleet.sweep_options import SweepOptions
 from nhc.matching.node_ranges import fold
-from nhc.model import Report, printable
+from nhc.model import printable
 from nhc.plugins import NoAdapter, open_adapter
 from nhc.policy.decide import Policy
 from nhc.policy.ledger import Ledger, LedgerError
@@ -49,7 +49,7 @@ def prepare(options: SweepOptions) -> MarkReports:
         raise BadMark(f"--mark {options['mark']}: this adapter knows nodes but cannot mark them")
 
     def mark(history: SweepHistory, number: int, given: SweepOptions) -> int:
-        reports = [report for report in map(from_dict, history.records(number)) if _judged(report)]
+        reports = list(filter(was_reached, map(from_dict, history.records(number))))
         ledger = Ledger(given["ledger_path"], "nhc fleet check")
         try:
             done = sync(marker, reports, settings.policy, ledger, apply=bool(given["apply"]) or settings.apply)
@@ -63,26 +63,21 @@ def prepare(options: SweepOptions) -> MarkReports:
     return mark
 
 
-def _judged(report: Report) -> bool:
-    """Whether the node said something itself: one that was not reached is left as it is, whatever the reason."""
-    return not all(result.check == REACH for result in report.results)
-
-
 def show(done: SyncResult, name: str) -> str:
     """One line for each reason: what is done, to which nodes, why."""
     fates = {(operation, applied.node): applied for operation, applied in done.applied}
     rows: Dict[Tuple[str, str], List[str]] = {}
     for planned in done.decision.operations:
         fate = fates.get((planned.operation, planned.node))
-        word, why = f"{'would ' if done.dry_run else ''}{planned.operation.value}", planned.because
+        action, why = f"{'would ' if done.dry_run else ''}{planned.operation.value}", planned.because
         if fate is not None and fate.effect is not Effect.CHANGED:
-            word = f"{'FAILED to' if fate.effect is Effect.FAILED else 'did not'} {planned.operation.value}"
+            action = f"{'FAILED to' if fate.effect is Effect.FAILED else 'did not'} {planned.operation.value}"
             why = fate.message
-        rows.setdefault((word, why), []).append(planned.node)
+        rows.setdefault((action, why), []).append(planned.node)
     for withheld in done.decision.withheld:
         if withheld.operation is not Operation.CLEAR:
             rows.setdefault((f"not {withheld.operation.value}", withheld.why), []).append(withheld.node)
-    lines = [f"{name}: {word}  {printable(fold(nodes))}  {printable(why)}" for (word, why), nodes in rows.items()]
+    lines = [f"{name}: {action}  {printable(fold(nodes))}  {printable(why)}" for (action, why), nodes in rows.items()]
     count = len(done.decision.operations)
     lines.append(
         f"{name}: {count} to do, dry run: nothing changed (--apply does it)"

@@ -100,26 +100,26 @@ def _bundle_prefix(report: Report) -> str:
 
 
 def _safe_result(result: CheckResult, prefix: str) -> CheckResult:
-    found = result.outcome
+    outcome = result.outcome
     source = result.source
     if prefix and source.startswith(prefix):
         source = source[len(prefix) :]
     return CheckResult(
         printable(result.check, 200) or "unnamed",
         Outcome(
-            found.verdict,
-            reason_key(found.reason) if found.reason else "",
-            printable(found.message, LONGEST),
-            printable(found.target, 255),
+            outcome.verdict,
+            reason_key(outcome.reason) if outcome.reason else "",
+            printable(outcome.message, LONGEST),
+            printable(outcome.target, 255),
             tuple(
                 Metric(printable(m.name, 100), float(m.value), printable(m.unit, 20))
-                for m in found.metrics[:METRICS]
+                for m in outcome.metrics[:METRICS]
                 if _is_number(m.value)
             ),
-            found.action,
-            tuple(printable(line, LONGEST) for line in found.evidence[:LINES]),
-            found.scope,
-            DeviceId(*(printable(name, 200) for name in found.device)),
+            outcome.action,
+            tuple(printable(line, LONGEST) for line in outcome.evidence[:LINES]),
+            outcome.scope,
+            DeviceId(*(printable(name, 200) for name in outcome.device)),
         ),
         _finite(result.elapsed),
         printable(source, 500),
@@ -142,6 +142,11 @@ def unreached(node: Node, trouble: Trouble, now: float, attempts: int = 1) -> Re
     message = printable(trouble.message, 600) + (f" (tried {attempts} times)" if attempts > 1 else "")
     outcome = unknown(trouble.reason, message)
     return Report(node.name, "", now, 0.0, (CheckResult(REACH, outcome),))
+
+
+def was_reached(report: Report) -> bool:
+    """Whether the report is the node's own. One of `unreached` says nothing of the node, whatever its reason."""
+    return not all(result.check == REACH for result in report.results)
 
 
 def to_json(result: NodeResult) -> Dict[str, Any]:

@@ -160,9 +160,9 @@ def _judge(session: Session, node: Node, task: SweepTask, login: float) -> NodeO
         talk = _Talk(stream, task.nonce)
         late = f"logged in, but no Python started within {task.login:g} s"
         try:
-            word, said = talk.line(login, "HungLogin", late)
+            word, answer = talk.line(login, "HungLogin", late)
         except Trouble as trouble:
-            refusal = _last_line(stream.complaint())
+            refusal = _last_line(stream.complaint(), 300)  # before it come sudo's lecture and "try again"
             if trouble.reason == "Truncated" and refusal and _sudo(node, task):
                 raise Trouble("SudoRefused", refusal) from None
             raise
@@ -170,59 +170,51 @@ def _judge(session: Session, node: Node, task: SweepTask, login: float) -> NodeO
             raise Trouble("NoPython", f"no Python there: looked for {', '.join(PYTHONS[:1] + PYTHONS[1:2])} and older")
         if word != "hello":
             raise Trouble("HostileOutput", "its answer is not nhc's")
-        hello = said
+        hello = answer
         deadline = time.monotonic() + task.seconds + 2 * GRACE
         late = f"no report within {task.seconds + 2 * GRACE:g} s"
         pushed = 0
-        while True:
-            word, said = talk.line(deadline, "HungCommand", late)
-            if word == "old":
-                raise _OldPython(said.get("python", ""), [name for name in said.get("others", "").split(",") if name])
-            if word == "need":
-                pushed += _push(stream, said.get("bundles", "").split(","), task, deadline)
-                continue
-            break
+        word, answer = talk.line(deadline, "HungCommand", late)
+        while word == "need":
+            pushed += _push(stream, answer.get("bundles", "").split(","), task, deadline)
+            word, answer = talk.line(deadline, "HungCommand", late)
+        if word == "old":
+            raise _OldPython(answer.get("python", ""), [name for name in answer.get("others", "").split(",") if name])
         if word == "failed":
-            reason = said.get("reason", "")
-            raise Trouble(_reason(reason), printable(said.get("message", ""), 300), passing=reason == "BadTransfer")
+            reason = answer.get("reason", "")
+            raise Trouble(_reason(reason), printable(answer.get("message", ""), 300), passing=reason == "BadTransfer")
         if word != "ran":
             raise Trouble("HostileOutput", "its answer is not nhc's")
-        return _answer(talk, said, hello, deadline, pushed, task)
+        return _answer(talk, answer, hello, deadline, pushed, task)
     finally:
         stream.close()
 
 
 def _answer(
-    talk: _Talk, said: Mapping[str, str], hello: Mapping[str, str], deadline: float, pushed: int, task: SweepTask
+    talk: _Talk, answer: Mapping[str, str], hello: Mapping[str, str], deadline: float, pushed: int, task: SweepTask
 ) -> NodeOutput:
-    size = said.get("size", "")
+    size = answer.get("size", "")
     if not size.isascii() or not size.isdigit() or len(size) > 9:
         raise Trouble("HostileOutput", "its answer has no size")
-    complaint = _complaint(said.get("stderr", ""))
-    why = said.get("why", "")
+    complaint = _last_line(answer.get("stderr", ""), 400).strip()
+    why = answer.get("why", "")
     if why == "OutputTooLarge" or int(size) > REPORT_LIMIT:
         raise Trouble("OutputTooLarge", f"its report is larger than {REPORT_LIMIT >> 20} MiB")
     if why:
         raise Trouble("HungCommand", f"nhc did not end within {task.seconds + GRACE:g} s and was killed there")
     report = talk.exactly(int(size), deadline)
-    status = said.get("status", "")
+    status = answer.get("status", "")
     if status == "2":
-        raise Trouble("BadConfiguration", _refusal(said.get("stderr", "")) or "nhc refused its configuration")
+        raise Trouble("BadConfiguration", _refusal(answer.get("stderr", "")) or "nhc refused its configuration")
     if not report.strip():
         raise Trouble("NoReport", f"nhc ended with status {printable(status, 10)}: {complaint or 'it said nothing'}")
     return NodeOutput(
         report.decode(errors="replace"),
         printable(hello.get("hostname", ""), 255),
         printable(hello.get("python", ""), 20),
-        "installed" if said.get("how") == "installed" else "pushed",
+        "installed" if answer.get("how") == "installed" else "pushed",
         pushed,
     )
-
-
-def _complaint(text: str) -> str:
-    """The last line of what a program said: of a traceback the end says what it was."""
-    lines = [line for line in text.splitlines() if line.strip()]
-    return printable(lines[-1], 400).strip() if lines else ""
 
 
 def _refusal(text: str) -> str:
@@ -252,10 +244,10 @@ def _push(stream: Stream, digests: Sequence[str], task: SweepTask, deadline: flo
     return size
 
 
-def _last_line(text: str) -> str:
-    """What sudo says last is why it refuses; before that come its lecture and "try again"."""
+def _last_line(text: str, limit: int) -> str:
+    """The last line of what a program printed, which says why it ended: of a traceback, too."""
     lines = [line for line in text.splitlines() if line.strip()]
-    return printable(lines[-1], 300) if lines else ""
+    return printable(lines[-1], limit) if lines else ""
 
 
 class _Talk:
@@ -276,8 +268,8 @@ class _Talk:
                 pairs = (word.partition("=") for word in words[1:])
                 return words[0] if words else "", {key: urllib.parse.unquote(value) for key, _, value in pairs}
             if len(self.buffer) > NOISE_LIMIT:
-                said = printable(self.buffer[:80].decode(errors="replace"))
-                raise Trouble("HostileOutput", f"it says something else than nhc's answer: {said}")
+                noise = printable(self.buffer[:80].decode(errors="replace"))
+                raise Trouble("HostileOutput", f"it says something else than nhc's answer: {noise}")
             self.buffer += self._more(deadline, reason, late)
 
     def exactly(self, size: int, deadline: float) -> bytes:
@@ -299,7 +291,7 @@ class _Talk:
             raise
         if data:
             return data
-        said = printable((self.stream.complaint() or self.buffer[-400:].decode(errors="replace")).strip()[-300:])
+        complaint = printable((self.stream.complaint() or self.buffer[-400:].decode(errors="replace")).strip()[-300:])
         # Without a word of the shell's it was the connection, a jump host's perhaps: that may pass.
-        text = f"the connection or the shell ended before the report{f': {said}' if said else ''}"
-        raise Trouble("Truncated", text, passing=not said)
+        text = f"the connection or the shell ended before the report{f': {complaint}' if complaint else ''}"
+        raise Trouble("Truncated", text, passing=not complaint)

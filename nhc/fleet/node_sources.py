@@ -46,45 +46,45 @@ def nodes(wanted: Wanted) -> List[Node]:
     A node set beside inventories (or --from) picks among their hosts: `-i hosts -w gpu[01-04]` is those four with
     their inventory's settings.
     """
-    found: Dict[str, Node] = {}
+    by_name: Dict[str, Node] = {}
     described = False
     if wanted.inventories:
         described = True
         try:
-            _add(found, read_inventory(wanted.inventories, wanted.limit, wanted.facts, wanted.vault))
+            _add(by_name, read_inventory(wanted.inventories, wanted.limit, wanted.facts, wanted.vault))
         except InventoryError as error:
             raise NodesError(str(error)) from None
     for source in wanted.sources:
         described = True
-        _add(found, from_adapter(source))
+        _add(by_name, from_adapter(source))
     for path in wanted.files:
-        _add(found, (Node(name) for name in from_file(path)))
+        _add(by_name, (Node(name) for name in from_file(path)))
     if wanted.everything:
-        _add(found, (Node(name) for name in every_node()))
+        _add(by_name, (Node(name) for name in every_node()))
     named: List[str] = []
-    for one in wanted.sets:
-        some = from_set(one)
-        if not some:
-            raise NodesError(f"-w {one}: no nodes in it")
-        named += some
+    for node_set in wanted.sets:
+        members = from_set(node_set)
+        if not members:
+            raise NodesError(f"-w {node_set}: no nodes in it")
+        named += members
     if described and named:
-        missing = [name for name in named if name not in found]
+        missing = [name for name in named if name not in by_name]
         if missing:
-            raise NodesError(f"{missing[0]} is not among the {len(found)} nodes of the inventory")
-        found = {name: found[name] for name in dict.fromkeys(named)}
+            raise NodesError(f"{missing[0]} is not among the {len(by_name)} nodes of the inventory")
+        by_name = {name: by_name[name] for name in dict.fromkeys(named)}
     else:
-        _add(found, (Node(name) for name in named))
-    for one in wanted.exclude:
-        for name in from_set(one):
-            found.pop(name, None)
-    if not found:
+        _add(by_name, (Node(name) for name in named))
+    for node_set in wanted.exclude:
+        for name in from_set(node_set):
+            by_name.pop(name, None)
+    if not by_name:
         raise NodesError("no nodes: name them with -w, -i, -a, --from or --file")
-    return list(found.values())
+    return list(by_name.values())
 
 
-def _add(found: Dict[str, Node], more: Iterable[Node]) -> None:
+def _add(by_name: Dict[str, Node], more: Iterable[Node]) -> None:
     for node in map(_showable, more):
-        found.setdefault(node.name, node)
+        by_name.setdefault(node.name, node)
 
 
 def _showable(node: Node) -> Node:
@@ -109,14 +109,14 @@ def from_set(text: str) -> List[str]:
 
 def _pieces(text: str) -> List[str]:
     """What stands between the commas that are in no brackets."""
-    found, depth = [""], 0
+    pieces, depth = [""], 0
     for char in text:
         depth += (char == "[") - (char == "]")
         if char == "," and depth <= 0:
-            found.append("")
+            pieces.append("")
         else:
-            found[-1] += char
-    return found
+            pieces[-1] += char
+    return pieces
 
 
 def _set(text: str) -> List[str]:
@@ -131,10 +131,10 @@ def _set(text: str) -> List[str]:
 
 def every_node() -> List[str]:
     """All nodes of ClusterShell's default group source (`clush -a`). Raises NodesError."""
-    found = _cluster_shell("-a", lambda sets: sets.fromall())
-    if not found:
+    names = _cluster_shell("-a", lambda sets: sets.fromall())
+    if not names:
         raise NodesError("-a: ClusterShell's default group source knows no nodes")
-    return found
+    return names
 
 
 def _cluster_shell(what: str, make: Callable[[Any], Iterable[str]]) -> List[str]:

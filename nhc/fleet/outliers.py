@@ -90,7 +90,7 @@ class Numbers:
 
 def outliers(numbers: Numbers, names: Sequence[str], far: float = FAR, peers: int = PEERS) -> List[Outlier]:
     """Every node and metric that stands out, the farthest first."""
-    found: List[Outlier] = []
+    far_off: List[Outlier] = []
     for (kind, metric), (indices, values) in numbers.values.items():
         if len(values) < peers:
             continue
@@ -105,5 +105,5 @@ def outliers(numbers: Numbers, names: Sequence[str], far: float = FAR, peers: in
             if abs(value - centre) > far * deviation
         ]
         if len(here) <= SPREAD * len(values):
-            found += here
-    return sorted(found, key=lambda one: (-abs(one.deviations), one.node, one.metric))
+            far_off += here
+    return sorted(far_off, key=lambda outlier: (-abs(outlier.deviations), outlier.node, outlier.metric))

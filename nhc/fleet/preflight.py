@@ -45,8 +45,8 @@ def look(asked: Asked) -> None:
         raise Wrong(f"--context {asked.context}: there is no such context (there are {', '.join(CONTEXTS)})")
     _profile(asked.profile)
     lines, problems = _lines(asked.config)
-    found, items = validate_lines(lines, asked.scripts)
-    problems += [one for one in map(_explained, found) if asked.scripts or not _may_be_a_nodes(one)]
+    complaints, items = validate_lines(lines, asked.scripts)
+    problems += [p for p in map(_explained, complaints) if asked.scripts or not _may_be_a_nodes(p)]
     if problems:
         more = [f"and {len(problems) - SHOWN} more problems"] if len(problems) > SHOWN else []
         raise Wrong("\n".join([*(problem.show() for problem in problems[:SHOWN]), *more]))
@@ -127,7 +127,7 @@ def _known_checks(asked: Asked, configured: Set[str]) -> None:
     known = configured | set(_built_in())
     for name in asked.checks:
         pattern = any(char in name for char in "*?[")
-        if any(fnmatchcase(one, name) for one in known) or (pattern and not asked.config):
+        if any(fnmatchcase(check, name) for check in known) or (pattern and not asked.config):
             continue  # what the nodes' own configuration has is not known here
         hint = "" if asked.config else "; where the nodes' own scripts define it, send those with --scripts"
         raise Wrong(f"--check {name}: no check has this name{_near(name, known)}{hint}")
@@ -152,9 +152,9 @@ def _near(name: str, known: Iterable[str]) -> str:
 def asked_of(options: Mapping[str, object]) -> Asked:
     """What `nhc fleet check` was asked, from its options."""
 
-    def words(name: str) -> List[str]:
+    def texts(name: str) -> List[str]:
         value = options[name]
-        return [str(one) for one in value] if isinstance(value, (list, tuple)) else []
+        return [str(item) for item in value] if isinstance(value, (list, tuple)) else []
 
-    return Asked(words("config"), words("scripts"), str(options["profile"]), words("check"), words("tag"),
+    return Asked(texts("config"), texts("scripts"), str(options["profile"]), texts("check"), texts("tag"),
                  str(options["context"]))  # fmt: skip

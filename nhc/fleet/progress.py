@@ -59,8 +59,8 @@ class ProgressLine:
     def show(self, done: int, counts: Mapping[Verdict, int], waiting: Collection[int]) -> None:
         """So many are done, with these verdicts; `waiting` are the places of those that are not."""
         if self.bar is not None:
-            words = (f"[{_STYLES[verdict]}]{count} {verdict.name}[/]" for verdict, count in counts.items() if count)
+            counted = (f"[{_STYLES[verdict]}]{count} {verdict.name}[/]" for verdict, count in counts.items() if count)
             awaited = ""
             if 0 < len(waiting) <= NAMED:
                 awaited = printable(f"waiting for {fold([self.names[place] for place in sorted(waiting)])}", 120)
-            self.bar.update(self.task, completed=done, counts=" ".join(words), awaited=awaited)
+            self.bar.update(self.task, completed=done, counts=" ".join(counted), awaited=awaited)

@@ -40,12 +40,6 @@ def arrival(index: int, done: node_result.NodeResult) -> Arrived:
     )  # fmt: skip
 
 
-def pack(index: int, done: node_result.NodeResult) -> bytes:
-    """A finished node as the pipe carries it."""
-    data = pickle.dumps(arrival(index, done), protocol=pickle.HIGHEST_PROTOCOL)
-    return LENGTH.pack(len(data)) + data
-
-
 def failed(node: Node, trouble: Trouble, seconds: float, attempts: int) -> node_result.NodeResult:
     """The result of a node that could not be judged."""
     return node_result.NodeResult(node, node_result.unreached(node, trouble, time.time(), attempts), seconds, attempts)
@@ -64,8 +58,8 @@ class Scarce(NamedTuple):
     most: int
 
 
-def pack_message(message: Union[Returned, Scarce]) -> bytes:
-    """A shard's message as the pipe carries it."""
+def pack(message: Union[Arrived, Returned, Scarce]) -> bytes:
+    """A finished node, or a shard's message, as the pipe carries it."""
     data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
     return LENGTH.pack(len(data)) + data
 

@@ -47,7 +47,7 @@ class Scarcity:
         """Fewer nodes at a time, since this process is late. It has what it needs for each, so nothing is told."""
         self.now, self._when = min(self.most, max(FEW, min(self.now, active) * 3 // 4)), now
 
-    def finished(self, now: float) -> None:
+    def finished(self) -> None:
         """A node was finished, so there is enough for some."""
         self._since = None
 

@@ -6,10 +6,10 @@ import json
 import os
 import sys
 import time
-from typing import Callable, Dict, Iterable, List, Mapping, Sequence, TextIO, Tuple
+from typing import Dict, Iterable, List, Mapping, Sequence, TextIO, Tuple
 
 from nhc.fleet.clean_report import Finding
-from nhc.fleet.fold import Folder, counted, nodes_of, show_by_check, show_by_node
+from nhc.fleet.fold import Folder, counted, show_by_check, show_by_node
 from nhc.fleet.history import Sweep, SweepHistory
 from nhc.fleet.node_result import findings, metrics
 from nhc.fleet.node_sources import group_of, kind_of
@@ -17,8 +17,8 @@ from nhc.fleet.outliers import Numbers, Outlier, outliers
 from nhc.fleet.transport import Node
 from nhc.matching.node_ranges import fold
 from nhc.model import Verdict, printable
-from nhc.system import output_file
 from nhc.timestamps import utc_milliseconds
+from nhc.units import show_number
 
 SHOWN = 20
 """Outliers shown as text; JSON has them all."""
@@ -39,11 +39,11 @@ class Picture:
         self.numbers = Numbers()
 
     def add(
-        self, index: int, verdict: int, found: Iterable[Finding],
+        self, index: int, verdict: int, findings: Iterable[Finding],
         numbers: Iterable[Tuple[str, str, str, str, float]], labels: Mapping[str, str],
     ) -> None:  # fmt: skip
         node = self.nodes[index]
-        self.folder.add(index, verdict, found)
+        self.folder.add(index, verdict, findings)
         self.numbers.add(index, kind_of(dict(node.facts), node.groups, dict(labels), node.name), numbers)
 
     def outliers(self) -> List[Outlier]:
@@ -82,18 +82,19 @@ def text(picture: Picture, far: Sequence[Outlier], by: str, colour: bool, quiet:
     """The folded results, outliers, and one line of summary."""
     folder = picture.folder
     if by == "check":
-        shown = show_by_check(folder.by_check(), colour, quiet, skipped)
+        lines = show_by_check(folder.by_check(), colour, quiet, skipped)
     else:
-        shown = show_by_node(folder.by_node(), colour, quiet)
+        lines = show_by_node(folder.by_node(), colour, quiet)
     if far:
-        shown += "Outliers, under every threshold or not:\n"
-        shown += "".join(f"    {one.node}: {one.show()}\n" for one in far[:SHOWN])
+        lines += "Outliers, under every threshold or not:\n"
+        lines += "".join(f"    {outlier.node}: {outlier.show()}\n" for outlier in far[:SHOWN])
         if len(far) > SHOWN:
-            shown += f"    and {len(far) - SHOWN} more (--format json has them)\n"
+            lines += f"    and {len(far) - SHOWN} more (--format json has them)\n"
     seconds = picture.ended - picture.started
     left = len(picture.not_judged) or picture.missing
     interrupted = f", {left} not judged (interrupted)" if left else ""
-    return f"{shown}{nodes_of(folder.total)}: {counted(folder.counts, colour)}{interrupted} in {seconds:.1f} s\n"
+    total = show_number(folder.total, "node")
+    return f"{lines}{total}: {counted(folder.counts, colour)}{interrupted} in {seconds:.1f} s\n"
 
 
 def write_json(file: TextIO, picture: Picture, history: SweepHistory, sweep: int, far: Sequence[Outlier]) -> None:
@@ -108,7 +109,7 @@ def write_json(file: TextIO, picture: Picture, history: SweepHistory, sweep: int
         "counts": {verdict.name: count for verdict, count in folder.counts.items()},
         "folded": [[fact.to_json() for fact in group] for group in folder.by_node()],
         "checks": [fact.to_json() for fact in folder.by_check()],
-        "outliers": [one.to_json() for one in far],
+        "outliers": [outlier.to_json() for outlier in far],
         "not_judged": fold(picture.not_judged),
     }
     beginning = json.dumps(head, indent=1, ensure_ascii=False, allow_nan=False)
@@ -118,11 +119,6 @@ def write_json(file: TextIO, picture: Picture, history: SweepHistory, sweep: int
         file.write(comma + line)
         comma = ",\n"
     file.write("\n]}\n")
-
-
-def write_file(path: str, write: Callable[[TextIO], None]) -> None:
-    """Replace a file whole; what is no file is written to. Raises OSError that names it."""
-    output_file.replace(path, write)
 
 
 def write_out(text: str) -> None:
@@ -149,4 +145,4 @@ def sweep_line(sweep: Sweep) -> str:
     took = "broken off" if sweep.ended is None else f"{sweep.ended - sweep.started:.1f} s"
     if sweep.interrupted:
         took += f", interrupted: {sweep.asked - done} of {sweep.asked} not judged"
-    return f"{sweep.id:5}  {when}  {nodes_of(done)}: {counted(counts)}  {took}  {sweep.command}"
+    return f"{sweep.id:5}  {when}  {show_number(done, 'node')}: {counted(counts)}  {took}  {sweep.command}"

@@ -32,23 +32,23 @@ def sweep(
     left: List[int] = list(range(len(nodes)))
     since = time.monotonic()
     shards = settings.shards or _cores()
-    said: Set[str] = set()
+    noted: Set[str] = set()
 
     def once(line: str) -> None:  # a limit is met anew with every try
-        if line not in said:
-            said.add(line)
+        if line not in noted:
+            noted.add(line)
             note(line)
 
     while left:
-        one = _Round(nodes, left, settings, min(shards, len(left)), once)
+        shards_round = _Round(nodes, left, settings, min(shards, len(left)), once)
         try:
-            yield from one.run()
+            yield from shards_round.run()
         finally:
-            one.end()
-        if one.finished:
+            shards_round.end()
+        if shards_round.finished:
             since = time.monotonic()
-        left = one.left()
-        if left and not one.finished:
+        left = shards_round.left()
+        if left and not shards_round.finished:
             if time.monotonic() - since > WAIT_FOR_ROOM:
                 break
             shards = 1  # several may take all there is and leave none for their own threads
@@ -141,15 +141,15 @@ class _Round:
                         del buffers[read]
                         continue
                     buffers[read] += data
-                    for said in unpack(buffers[read]):
-                        if isinstance(said, Scarce):
-                            self._short += said.most - said.least
-                        elif isinstance(said, Returned):
-                            self._returned += said.places
+                    for message in unpack(buffers[read]):
+                        if isinstance(message, Scarce):
+                            self._short += message.most - message.least
+                        elif isinstance(message, Returned):
+                            self._returned += message.places
                         else:
-                            self._missing.discard(said.place)
+                            self._missing.discard(message.place)
                             self.finished += 1
-                            yield said
+                            yield message
 
     def end(self) -> None:
         """End every shard, whatever it is at."""

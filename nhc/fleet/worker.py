@@ -17,7 +17,7 @@ from typing import Any, Callable, Dict, NoReturn, Optional, Sequence, Tuple
 
 from nhc.fleet import node_result, node_session
 from nhc.fleet.lateness import Lateness
-from nhc.fleet.result_frame import Returned, Scarce, failed, pack, pack_message
+from nhc.fleet.result_frame import Returned, Scarce, arrival, failed, pack
 from nhc.fleet.scarcity import Scarcity
 from nhc.fleet.transport import Node, OutOfResources, Session, Transport, Trouble
 
@@ -159,9 +159,9 @@ class _Shard:
                 tidied = self.finished
                 _tidy()
         if self.scarcity.waiting:
-            self._send(pack_message(Returned(tuple(self.scarcity.waiting))))
+            self._send(pack(Returned(tuple(self.scarcity.waiting))))
         if self.scarcity.least < self.fanout and self.finished:
-            self._send(pack_message(Scarce(self.scarcity.least, self.fanout)))
+            self._send(pack(Scarce(self.scarcity.least, self.fanout)))
 
     def _slow_down(self, now: float) -> None:
         """Do less at a time where this process was late for a share of the last second."""
@@ -227,7 +227,7 @@ class _Shard:
                 del self.active[index]
                 trouble = Trouble("Timeout", f"stuck while {run.stage}, given up")
                 spent = time.monotonic() - run.begin
-                self._send(pack(index, failed(self.nodes[index], trouble, spent, run.attempts)))
+                self._send(pack(arrival(index, failed(self.nodes[index], trouble, spent, run.attempts))))
 
     def _work(self, index: int, run: _NodeInHand) -> None:
         """What a worker does: one node after the other, until there are none or others have taken its place."""
@@ -246,7 +246,7 @@ class _Shard:
             except Exception as error:  # a defect of ours must not lose a node
                 trouble = Trouble("SweepError", f"{type(error).__name__}: {error}")
                 done = failed(self.nodes[index], trouble, time.monotonic() - run.begin, run.attempts)
-            frame = pack(index, done)
+            frame = pack(arrival(index, done))
             with self.changed:
                 if self.active.get(index) is not run:
                     return  # given up, and somebody else works in this one's place
@@ -254,7 +254,7 @@ class _Shard:
                 self.finished += 1
                 self._send(frame)
                 now = time.monotonic()
-                self.scarcity.finished(now)
+                self.scarcity.finished()
                 taken = self._take(now) if self._room(now) else None
                 if not self.active:
                     self.changed.notify()

@@ -17,10 +17,11 @@ from nhc.fleet import history
 from nhc.fleet.fold import show_by_check
 from nhc.fleet.html import write_html
 from nhc.fleet.node_result import NodeResult, line
-from nhc.fleet.summary import picture_of, write_file
+from nhc.fleet.summary import picture_of
 from nhc.fleet.transport import Node
 from nhc.model import Action, CheckResult, Report, crit, ok, unknown
 from nhc.render.page_parts import one_script, part
+from nhc.system.output_file import replace
 from tests.support import browser as browsers
 from tests.support.require import need
 
@@ -47,7 +48,7 @@ def page(tmp_path_factory):
     kept.end(number)
     picture = picture_of(kept, kept.find("last"))
     path = directory / "report.html"
-    write_file(str(path), lambda file: write_html(file, picture, kept, number, []))
+    replace(str(path), lambda file: write_html(file, picture, kept, number, []))
     kept.close()
     return path
 
@@ -197,7 +198,7 @@ def crowded(tmp_path_factory):
     kept.end(number, interrupted=True)
     picture = picture_of(kept, kept.find("last"))
     path = directory / "report.html"
-    write_file(str(path), lambda file: write_html(file, picture, kept, number, []))
+    replace(str(path), lambda file: write_html(file, picture, kept, number, []))
     told = show_by_check(picture.folder.by_check())
     kept.close()
     return path, told
@@ -290,7 +291,7 @@ def large(tmp_path_factory):
     kept.end(number)
     picture = picture_of(kept, kept.find("last"))
     path = directory / "report.html"
-    write_file(str(path), lambda file: write_html(file, picture, kept, number, []))
+    replace(str(path), lambda file: write_html(file, picture, kept, number, []))
     kept.close()
     return path
 
