@@ -15,6 +15,7 @@ from nhc.agent.npd_logs import CHUNK, FileFollower
 from nhc.agent.settings import load as load_settings
 from nhc.cli.log import classify_command
 from nhc.facts import kmsg
+from nhc.facts.history import BOOT_ID
 from nhc.fleet.node_sources import from_file
 from nhc.fleet.ssh.config import SshConfig
 from nhc.fleet.ssh.known_hosts import KnownHosts
@@ -45,7 +46,7 @@ def append(host, data, path=LOG):
 
 @pytest.fixture
 def host():
-    made = FakeHost({LOG: f"{HARMLESS}\n", kmsg.BOOT_ID: "b", "/proc/bus/pci/devices": ""})
+    made = FakeHost({LOG: f"{HARMLESS}\n", BOOT_ID: "b", "/proc/bus/pci/devices": ""})
     made.system.now, made.system.uptime = 1.7e9 + 60, 3600.0
     return made
 

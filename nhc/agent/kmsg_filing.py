@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from nhc.agent.event_loop import Loop, Timer
+from nhc.facts.history import boot_id
 from nhc.facts.kernel_lines import Record
-from nhc.facts.kmsg import boot_id
 from nhc.host import Host
 from nhc.kernlog.judge import take_in
 from nhc.kernlog.programs import origin

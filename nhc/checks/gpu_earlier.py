@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nhc import memory
 from nhc.facts.accelerator_values import Device, Inventory
+from nhc.facts.history import boot_id
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, warn
@@ -11,7 +12,6 @@ from nhc.model import Action, Metric, Outcome, crit, warn
 if TYPE_CHECKING:
     from typing import Any, Dict, Iterable, List
 
-BOOT_ID = "/proc/sys/kernel/random/boot_id"
 HAD = "accelerators-on-bus"
 """Memory of the accelerators that the PCI bus showed, of which boot and of which machine."""
 LOOKS = "gpu-corrected-errors"
@@ -32,7 +32,7 @@ def gone_from_bus(host: Host, inventory: Inventory) -> List[Outcome]:
     held = memory.recall(host.memory, HAD)
     if not here and not held:
         return []
-    boot, machine = host.read_or(BOOT_ID), host.read_or("/sys/class/dmi/id/product_uuid")
+    boot, machine = boot_id(host), host.read_or("/sys/class/dmi/id/product_uuid")
     listed = held.get("addresses")
     had = [one for one in listed if isinstance(one, str)] if isinstance(listed, list) else []
     missing = sorted(set(had) - set(here)) if held.get("machine") == machine and len(here) < len(had) else []
@@ -84,7 +84,7 @@ def _before_load(host: Host, device: Device) -> Iterable[Outcome]:
         return
     life += device.errors.sram_aggregate.uncorrected or 0
     fresh = (device.errors.dram.uncorrected or 0) + (device.errors.sram.uncorrected or 0)
-    boot, boards = host.read_or(BOOT_ID), memory.recall(host.memory, LIFE)
+    boot, boards = boot_id(host), memory.recall(host.memory, LIFE)
     held: Any = boards.get(device.id)
     known = isinstance(held, list) and len(held) == 3 and all(isinstance(one, int) for one in held[1:])
     base = life if not known else held[1] if held[0] == boot else held[2]

@@ -34,34 +34,33 @@ def check_mount_fstab(host: Host, ignore: Sequence[str] = ()) -> Union[Outcome, 
     """
     from fnmatch import fnmatchcase
 
+    entries = [entry for entry in fstab(host) if "noauto" not in entry.options]
+    swap = [entry for entry in entries if entry.type == "swap"]
     wanted = [
         entry
-        for entry in fstab(host)
-        if entry.type not in ("swap", "ignore")
-        and "noauto" not in entry.options
-        and not any(fnmatchcase(entry.point, each) for each in ignore)
+        for entry in entries
+        if entry.point.startswith("/")
+        and entry.type not in ("swap", "ignore")
+        and not any(fnmatchcase(entry.point, pattern) for pattern in ignore)
     ]
-    swap = [entry for entry in swaps.entries(host) if "noauto" not in entry.options]
     if not wanted and not swap:
         return skip("NothingExpected", "/etc/fstab names nothing to mount")
     found = table.mounts(host)
     outcomes = [outcome for outcome in (_judge(host, entry, found) for entry in wanted) if outcome]
     used = swaps.in_use(host) if swap else frozenset()
-    for each in swap:
-        place = swaps.device(each.source)
-        if place not in used and host.realpath(place) not in used:
-            message = f"{each.source} is swap in /etc/fstab and not in use"
-            outcomes.append(warn("SwapMissing", message, target=each.source, action=Action.INSPECT))
+    for entry in swap:
+        device = swaps.device(entry.source)
+        if device not in used and host.realpath(device) not in used:
+            message = f"{entry.source} is swap in /etc/fstab and not in use"
+            outcomes.append(warn("SwapMissing", message, target=entry.source, action=Action.INSPECT))
     return outcomes or ok(f"{len(wanted)} file system{'s' * (len(wanted) != 1)} of /etc/fstab mounted"
                           + (f", {len(swap)} swap in use" if swap else ""))  # fmt: skip
 
 
 def _judge(host: Host, entry: FstabEntry, found: Sequence[table.Mount]) -> Optional[Outcome]:
     """What is wrong with one line, None where nothing is."""
-    mount = table.at(found, entry.point)
-    if mount is None:
-        # /proc/mounts has the place without symbolic links.
-        mount = table.at(found, host.realpath(entry.point))
+    # /proc/mounts has the place without symbolic links.
+    mount = table.at(found, entry.point) or table.at(found, host.realpath(entry.point))
     evidence = (f"{entry.source} {entry.point} {entry.type} {','.join(entry.options)}",)
     if mount is None:
         say, optional = (warn, ", though it may be missing (nofail)") if "nofail" in entry.options else (crit, "")

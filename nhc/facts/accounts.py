@@ -47,13 +47,13 @@ def obstacle(host: Host, user: Account, path: str) -> Optional[str]:
     walked = ""
     for part in path.strip("/").split("/"):
         walked = f"{walked}/{part}"
-        found = host.stat(walked)
-        if user.uid == found.uid:
+        entry = host.stat(walked)
+        if user.uid == entry.uid:
             bit, who = stat.S_IXUSR, "its owner"
-        elif found.gid in user.groups:
-            bit, who = stat.S_IXGRP, f"its group {host.system.group_name(found.gid)}"
+        elif entry.gid in user.groups:
+            bit, who = stat.S_IXGRP, f"its group {host.system.group_name(entry.gid)}"
         else:
             bit, who = stat.S_IXOTH, "others"
-        if user.uid and stat.S_ISDIR(found.mode) and not found.mode & bit:
-            return f"{walked} ({stat.filemode(found.mode)} {host.system.user_name(found.uid)}) lets {who} not pass"
+        if user.uid and stat.S_ISDIR(entry.mode) and not entry.mode & bit:
+            return f"{walked} ({stat.filemode(entry.mode)} {host.system.user_name(entry.uid)}) lets {who} not pass"
     return None

@@ -65,8 +65,8 @@ _SENSOR = re.compile(r"(\S.*?)\s*\|\s*[0-9A-Fa-f]{1,4}h\s*\|\s*(\w+)\s*\|\s*(\d+
 
 def parse_sensors(text: str) -> Tuple[Sensor, ...]:
     """The lines of `sdr elist`; others are left out."""
-    found = (_SENSOR.fullmatch(line.strip()) for line in text.splitlines())
-    return tuple(Sensor(each[1], each[2].lower(), each[3], each[4]) for each in found if each)
+    matches = (_SENSOR.fullmatch(line.strip()) for line in text.splitlines())
+    return tuple(Sensor(match[1], match[2].lower(), match[3], match[4]) for match in matches if match)
 
 
 def parse_events(text: str) -> Tuple[BmcEvent, ...]:
@@ -86,11 +86,8 @@ def parse_events(text: str) -> Tuple[BmcEvent, ...]:
 
 def parse_log(text: str) -> EventLogInfo:
     """Raises BmcError where this is no `sel info`."""
-    values = {}
-    for line in text.splitlines():
-        name, colon, value = line.partition(":")
-        if colon:
-            values[name.strip()] = value.strip()
+    pairs = (line.partition(":") for line in text.splitlines())
+    values = {name.strip(): value.strip() for name, colon, value in pairs if colon}
     if "Entries" not in values:
         raise BmcError("ipmitool sel info tells no number of entries")
     used = values.get("Percent Used", "").rstrip("%")
@@ -109,8 +106,8 @@ def parse_lan(text: str) -> str:
     """The controller's own IPv4 address in what `ipmitool lan print` says of its first LAN channel (ipmitool(1)), ""
     where it has none. It is the one that a network reaches; the address in SMBIOS type 42 is the host's way to it.
     """
-    found = _LAN_ADDRESS.search(text)
-    return found[1] if found and any(part != "0" for part in found[1].split(".")) else ""
+    match = _LAN_ADDRESS.search(text)
+    return match[1] if match and match[1].strip("0.") else ""
 
 
 _DATE = re.compile(r"(\d\d)/(\d\d)/(\d{4}|\d\d) (\d\d):(\d\d):(\d\d)(?: (AM|PM))?(?: (\S+))?")
@@ -120,12 +117,12 @@ def event_time(text: str) -> Optional[float]:
     """Unix time of an event, its clock read as UTC: good to within a day. None for one without a time."""
     from calendar import timegm
 
-    found = _DATE.fullmatch(text)
-    if not found:
+    match = _DATE.fullmatch(text)
+    if not match:
         return None
-    month, day, year, hour, minute, second = (int(found[n]) for n in range(1, 7))
-    if found[7]:
-        hour = hour % 12 + (12 if found[7] == "PM" else 0)
+    month, day, year, hour, minute, second = (int(match[n]) for n in range(1, 7))
+    if match[7]:
+        hour = hour % 12 + (12 if match[7] == "PM" else 0)
     try:
         return float(timegm((year if year > 99 else 2000 + year, month, day, hour, minute, second)))
     except ValueError:  # a month of 13: a time, but of no clock
@@ -139,6 +136,6 @@ def run(host: Host, *words: str, timeout: float) -> str:
         raise BmcError(f"the controller did not answer ipmitool within {timeout:g} s")
     # With sensors that do not answer `sdr` ends in failure after all the others were printed.
     if ended.status and not ended.stdout.strip():
-        said = " ".join(ended.stderr.split())[:200]
-        raise BmcError(f"ipmitool {' '.join(words)}: {said or f'status {ended.status}'}")
+        reason = " ".join(ended.stderr.split())[:200] or f"status {ended.status}"
+        raise BmcError(f"ipmitool {' '.join(words)}: {reason}")
     return ended.stdout

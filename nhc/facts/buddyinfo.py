@@ -73,7 +73,5 @@ def nodes(host: Host) -> Tuple[FreeBlocks, ...]:
 
 def huge_order(host: Host) -> int:
     """The order of a transparent huge page: 9 on x86-64 (2 MiB of 4 KiB pages)."""
-    size = host.read_or("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size")
-    if not size.isdigit():
-        return 9
-    return max(0, (int(size) // host.system.sysconf("SC_PAGE_SIZE")).bit_length() - 1)
+    size = host.number("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size")
+    return 9 if size is None else max(0, (size // host.system.sysconf("SC_PAGE_SIZE")).bit_length() - 1)

@@ -70,7 +70,8 @@ def device_of(host: Host, target: str) -> DeviceId:
     if _ADDRESS.fullmatch(target):
         address = normal_address(target)
         functions = (*host.fact(accelerator_functions), *host.fact(switch_functions))
-        return by_address(host, address) if any(one.address == address for one in functions) else _NONE_KNOWN
+        there = any(function.address == address for function in functions)
+        return by_address(host, address) if there else _NONE_KNOWN
     label = _LABEL.fullmatch(target)
     if label is None or not host.knows(asked):
         return _NONE_KNOWN

@@ -72,13 +72,13 @@ def dmidecode(host: Host) -> str:
     DmiUnreadable where it failed, for example for want of root.
     """
     ended = host.run(["dmidecode"])
-    said = f"{ended.stdout}\n{ended.stderr}"
-    if "No SMBIOS nor DMI entry point found" in said:
+    output = f"{ended.stdout}\n{ended.stderr}"
+    if "No SMBIOS nor DMI entry point found" in output:
         raise NoDmi
     if ended.timed_out:
         raise DmiUnreadable("dmidecode timed out")
     if ended.status or "Handle 0x" not in ended.stdout:
-        reason = next((line.strip() for line in reversed(said.splitlines()) if line.strip()), "no output")
+        reason = next((line.strip() for line in reversed(output.splitlines()) if line.strip()), "no output")
         raise DmiUnreadable(f"dmidecode returned {ended.status}: {reason}")
     return ended.stdout
 

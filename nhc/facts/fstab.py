@@ -20,7 +20,7 @@ NETWORK = frozenset(
 
 
 class FstabEntry(NamedTuple):
-    """One line of /etc/fstab (fstab(5))."""
+    """One line of /etc/fstab (fstab(5)). `point` is `none` or the like where there is no mount point, as of swap."""
 
     source: str
     point: str
@@ -35,16 +35,15 @@ class FstabEntry(NamedTuple):
 
 
 def parse_fstab(text: str) -> Tuple[FstabEntry, ...]:
-    """The file systems that have a mount point. Lines with fewer than three fields are left out."""
-    found: List[FstabEntry] = []
+    """The entries. Lines with fewer than three fields are left out."""
+    entries: List[FstabEntry] = []
     for line in text.splitlines():
         fields = line.split()
-        if len(fields) < 3 or fields[0].startswith("#") or not fields[1].startswith("/"):
-            continue
-        options = tuple(fields[3].split(",")) if len(fields) > 3 else ("defaults",)
-        point = unescape(fields[1])
-        found.append(FstabEntry(unescape(fields[0]), point.rstrip("/") or "/", fields[2], options))
-    return tuple(found)
+        if len(fields) >= 3 and not fields[0].startswith("#"):
+            options = tuple(fields[3].split(",")) if len(fields) > 3 else ("defaults",)
+            point = unescape(fields[1]).rstrip("/") or "/"
+            entries.append(FstabEntry(unescape(fields[0]), point, fields[2], options))
+    return tuple(entries)
 
 
 def fstab(host: Host) -> Tuple[FstabEntry, ...]:

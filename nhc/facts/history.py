@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import TypeAlias
 
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _SAMPLES = 12  # a window's resolution: what happened longer ago than 13/12 of it no longer counts
 
 Sample: TypeAlias = "Tuple[float, Dict[str, float]]"
@@ -31,7 +32,7 @@ class Growth(NamedTuple):
 
 
 def boot_id(host: Host) -> str:
-    return host.read_or("/proc/sys/kernel/random/boot_id")
+    return host.read_or(BOOT_ID)
 
 
 def growth(
@@ -59,14 +60,13 @@ def growth(
 
 def amount(grown: Mapping[str, Growth], key: str) -> float:
     """The growth of one counter, 0 where nothing is known of it."""
-    found = grown.get(key)
-    return round(found.amount, 3) if found else 0.0
+    return round(grown[key].amount, 3) if key in grown else 0.0
 
 
 def _judge(
     samples: List[Sample], counters: Mapping[str, float], now: float, window: float, since_boot: bool
 ) -> Dict[str, Growth]:
-    found: Dict[str, Growth] = {}
+    judged: Dict[str, Growth] = {}
     for key, value in counters.items():
         series = [(at, values[key]) for at, values in samples if key in values] + [(now, value)]
         guesses = [_since(series, now, window)] if len(series) > 1 else []
@@ -75,8 +75,8 @@ def _judge(
             # average over the time since boot: the second run must not forget what the first one saw.
             guesses.append(_since([(0.0, 0.0), *series], now, window))
         if guesses:
-            found[key] = max(guesses)
-    return found
+            judged[key] = max(guesses)
+    return judged
 
 
 def _since(series: Sequence[Tuple[float, float]], now: float, window: float) -> Growth:

@@ -24,22 +24,22 @@ def parse_squeue(text: str) -> FrozenSet[str]:
 def parse_job_file(text: str) -> str:
     """The user of one of TORQUE's job files (`mom_priv/jobs/*.JB`), XML or not; "" where it names none."""
     if "<?xml" in text[:200]:
-        found = re.search(r"<euser[^>]*>\s*([^<\s]+)\s*</euser>", text)
+        match = re.search(r"<euser[^>]*>\s*([^<\s]+)\s*</euser>", text)
     else:
-        found = re.search(r"^PBS_O_LOGNAME=(\S+)", text, re.MULTILINE)
-    return found[1] if found else ""
+        match = re.search(r"^PBS_O_LOGNAME=(\S+)", text, re.MULTILINE)
+    return match[1] if match else ""
 
 
 def job_users(host: Host) -> FrozenSet[str]:
     """The users with jobs on this node. Raises JobsUnknown if that cannot be found out."""
-    found = resource_manager(host)
-    if found.unsure:
-        raise JobsUnknown(found.how)
-    if not found.name:
+    detected = resource_manager(host)
+    if detected.unsure:
+        raise JobsUnknown(detected.how)
+    if not detected.name:
         return frozenset()
-    read = {"slurm": _slurm, "pbs": _torque}.get(found.manager.lbnl if found.manager is not None else "")
+    read = {"slurm": _slurm, "pbs": _torque}.get(detected.manager.lbnl if detected.manager is not None else "")
     if read is None:
-        raise JobsUnknown(f"the jobs of resource manager {found.name} cannot be read (slurm and pbs can)")
+        raise JobsUnknown(f"the jobs of resource manager {detected.name} cannot be read (slurm and pbs can)")
     return read(host)
 
 
@@ -54,8 +54,8 @@ def _slurm(host: Host) -> FrozenSet[str]:
     if ended.timed_out:
         raise JobsUnknown(f"{argv[0]} did not answer within 10 s")
     if ended.status:
-        said = (ended.stderr or ended.stdout).strip().splitlines()
-        raise JobsUnknown(f"{argv[0]} returned {ended.status}{f': {said[-1]}' if said else ''}")
+        lines = (ended.stderr or ended.stdout).strip().splitlines()
+        raise JobsUnknown(f"{argv[0]} returned {ended.status}{f': {lines[-1]}' if lines else ''}")
     return parse_squeue(ended.stdout)
 
 

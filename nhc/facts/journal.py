@@ -1,15 +1,16 @@
 """The kernel's messages as journald kept them, read with journalctl: what is new, and whether some of it is gone.
 
-journald throws its oldest entries away as it needs room, and `journalctl --after-cursor` says nothing of it: it
-goes on with what is left, and leaves out the first entry of that, which it takes for the cursor's own. So it is
-asked from the cursor's place on, and what it shows there is compared with the cursor.
+journald deletes its oldest entries when it needs room. `journalctl --after-cursor` does not report this: it goes on
+with the entries that are left, and skips the first of them as if it were the cursor's own. So journalctl is asked with
+`--cursor`, which includes the cursor's own entry, and the first entry that it shows is compared with the cursor.
 """
 
 from __future__ import annotations
 
+from nhc.facts.history import boot_id
 from nhc.facts.kernel_lines import parse_journal
-from nhc.facts.kmsg import Batch, boot_id, boot_time, read_kmsg
-from nhc.host import Host
+from nhc.facts.kmsg import Batch, boot_time, read_kmsg
+from nhc.host import Completed, Host
 from nhc.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -26,12 +27,12 @@ def read_journal(host: Host, cursor: str, identifier: str = "") -> Batch:
     """What journald has of this boot's kernel (or of `identifier`) after `cursor`. Raises OSError."""
     what = ["-t", identifier] if identifier else ["-k"]
     end = _end(host) if cursor and _realtime(cursor) + STALE < host.time() else ""
-    said = _ask(host, *what, *([f"--cursor={cursor}"] if cursor else []))
-    if said is None:  # journald can make nothing of the cursor
+    lines = _ask(host, *what, *([f"--cursor={cursor}"] if cursor else []))
+    if lines is None:  # journald can make nothing of the cursor
         return read_journal(host, "", identifier)._replace(lost=-1)
     boot = boot_id(host).replace("-", "")
     lost, place, records = 0, cursor, []
-    for number, line in enumerate(said):
+    for number, line in enumerate(lines):
         entry = parse_journal(line, whole=not identifier)
         if entry is None:
             continue
@@ -43,7 +44,7 @@ def read_journal(host: Host, cursor: str, identifier: str = "") -> Batch:
         place = at or place
         if not of_boot or not boot or of_boot == boot:
             records.append(record._replace(kernel=True))
-    if cursor and not said:
+    if cursor and not lines:
         lost = _lost(host, cursor)
     if end and not records:
         place = end
@@ -53,10 +54,15 @@ def read_journal(host: Host, cursor: str, identifier: str = "") -> Batch:
 def _ask(host: Host, *words: str) -> Optional[List[str]]:
     """Journalctl's lines, None where it cannot use the cursor. Raises OSError."""
     done = host.run([*JOURNALCTL, *words], timeout=8.0)
+    if not done.timed_out and done.status and "cursor" in done.stderr:
+        return None
+    return _lines(done)
+
+
+def _lines(done: Completed) -> List[str]:
+    """What journalctl printed. Raises OSError where it failed."""
     if done.timed_out:
         raise OSError(110, "did not answer in time", "journalctl")
-    if done.status and "cursor" in done.stderr:
-        return None
     if done.status:
         raise OSError(5, (done.stderr.strip().splitlines() or [f"status {done.status}"])[-1], "journalctl")
     return done.stdout.splitlines()
@@ -69,7 +75,7 @@ def _end(host: Host) -> str:
 
 
 def _lost(host: Host, cursor: str) -> int:
-    """-1 where entries right after a place are gone (how many of them were the kernel's, nothing tells), else 0."""
+    """-1 if entries right after the cursor are gone, since nothing tells how many were the kernel's; else 0."""
     entry = next(map(parse_journal, _ask(host, "-n", "1", f"--cursor={cursor}") or ()), None)
     if entry is None:
         return -1  # not even the cursor's own entry is left
@@ -82,10 +88,10 @@ def _lost(host: Host, cursor: str) -> int:
         return -1
 
 
-def same_entry(one: str, other: str) -> bool:
+def same_entry(cursor: str, other: str) -> bool:
     """Whether two cursors name one entry. Its number changes as journald moves it from memory to disk, nothing else."""
-    first, second = _parts(one), _parts(other)
-    return one == other or ("x" in first and all(first.get(key) == second.get(key) for key in "bmtx"))
+    first, second = _parts(cursor), _parts(other)
+    return cursor == other or ("x" in first and all(first.get(key) == second.get(key) for key in "bmtx"))
 
 
 def _parts(cursor: str) -> Dict[str, str]:
@@ -115,8 +121,4 @@ def messages(host: Host, identifier: str, since: float, directory: str = "") -> 
             raise
         earliest = since - boot_time(host)
         return [record.text for record in read_kmsg(host, None).records if (record.since_boot or 0.0) >= earliest]
-    if done.timed_out:
-        raise OSError(110, "did not answer in time", "journalctl")
-    if done.status:
-        raise OSError(5, (done.stderr.strip().splitlines() or [f"status {done.status}"])[-1], "journalctl")
-    return done.stdout.splitlines()
+    return _lines(done)

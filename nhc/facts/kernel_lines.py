@@ -160,17 +160,17 @@ def _take_off(line: str) -> _Stamp:
     """The stamps of a line; of several of one kind the outermost, which the last collector wrote, gives the time."""
     end, values = 0, [""] * 8
     for _ in range(_STACKED):
-        found = re.match(_STAMP, line[end:] if end else line)
-        assert found is not None  # every part of the pattern is optional
-        if not found.end():
+        match = re.match(_STAMP, line[end:] if end else line)
+        assert match is not None  # every part of the pattern is optional
+        if not match.end():
             break
-        end += found.end()
-        tag = next((found[name] for name in _TAGS if found[name]), "")
-        full = found["full"] or ""
-        iso = found["iso"] or found["rfc"] or found["dmesg"] or found["boxed"] or _without_zone(full)
+        end += match.end()
+        tag = next((match[name] for name in _TAGS if match[name]), "")
+        full = match["full"] or ""
+        iso = match["iso"] or match["rfc"] or match["dmesg"] or match["boxed"] or _without_zone(full)
         new = (
-            "" if tag in _KERNEL_TAGS else tag, found["priority"], iso, found["unix"], found["bsd"] or found["dated"],
-            found["ctime"] or found["logread"], found["mono"], found["year"],
+            "" if tag in _KERNEL_TAGS else tag, match["priority"], iso, match["unix"], match["bsd"] or match["dated"],
+            match["ctime"] or match["logread"], match["mono"], match["year"],
         )  # fmt: skip
         values = [old or (value or "") for old, value in zip(values, new)]
         if line[end : end + 1] not in _NUMBERS and line[end : end + 3] not in _MONTHS:

@@ -14,7 +14,6 @@ from nhc.light import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from typing import Iterable, List, Optional, Tuple
 
-BOOT_ID = "/proc/sys/kernel/random/boot_id"
 TAIL = 64 << 20
 """Bytes of a log file that one run reads; the next goes on from there."""
 _PROBE = 65536
@@ -31,10 +30,6 @@ class Batch(NamedTuple):
     cursor: object
     lost: int = 0
     problem: str = ""
-
-
-def boot_id(host: Host) -> str:
-    return host.read_or(BOOT_ID)
 
 
 def boot_time(host: Host) -> float:
@@ -152,12 +147,12 @@ def log_tail(host: Host, path: str, offset: int, limit: int) -> Tuple[str, int, 
 
 def unread(path: str, left_out: int, behind: int) -> str:
     """A note about a file that was not read to its end; "" if only a line that is still written is missing."""
-    said = []
+    notes = []
     if left_out:
-        said.append(f"{left_out} bytes of {path} are no lines (a hole, a line without an end) and were not read")
+        notes.append(f"{left_out} bytes of {path} are no lines (a hole, a line without an end) and were not read")
     if behind > _PROBE:
-        said.append(f"{behind} bytes of {path} are still to be read: the next run goes on there")
-    return "; ".join(said)
+        notes.append(f"{behind} bytes of {path} are still to be read: the next run goes on there")
+    return "; ".join(notes)
 
 
 def _boot_offset(host: Host, path: str, size: int, began: float) -> int:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 
+from nhc.facts.history import boot_id
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 
@@ -85,30 +86,30 @@ def labels(host: Host, may_ask: bool = True) -> Dict[str, str]:
     return {name: value for name, value in found.items() if value}
 
 
-def _in_cloud(cloud: str, said: Dict[str, str], asset: str) -> Dict[str, str]:
-    zone = said.get("zone", "").rpartition("/")[2]  # Google's is projects/NUMBER/zones/ZONE
-    provider, which = "", said.get("id", "")
+def _in_cloud(cloud: str, answers: Dict[str, str], asset: str) -> Dict[str, str]:
+    zone = answers.get("zone", "").rpartition("/")[2]  # Google's is projects/NUMBER/zones/ZONE
+    provider, instance = "", answers.get("id", "")
     if cloud == "aws":
-        which = which or (asset if asset.startswith("i-") else "")
-        provider = f"aws:///{zone}/{which}" if which and zone else which
-    elif cloud == "gcp" and zone and said.get("project") and said.get("name"):
-        provider = f"gce://{said['project']}/{zone}/{said['name']}"
-    elif cloud == "azure" and which:
-        provider = f"azure://{which}"
+        instance = instance or (asset if asset.startswith("i-") else "")
+        provider = f"aws:///{zone}/{instance}" if instance and zone else instance
+    elif cloud == "gcp" and zone and answers.get("project") and answers.get("name"):
+        provider = f"gce://{answers['project']}/{zone}/{answers['name']}"
+    elif cloud == "azure" and instance:
+        provider = f"azure://{instance}"
     elif cloud == "oci":
-        provider = which
-    return {PROVIDER_ID: provider, ADDRESS: said.get("address", ""), ZONE: zone}
+        provider = instance
+    return {PROVIDER_ID: provider, ADDRESS: answers.get("address", ""), ZONE: zone}
 
 
 def _answers(host: Host, cloud: str, may_ask: bool) -> Dict[str, str]:
     """What the metadata service said in this boot, or on bare metal the controller; {} where it does not answer."""
-    boot, now = host.read_or("/proc/sys/kernel/random/boot_id"), host.time()
+    boot, now = boot_id(host), host.time()
     kept = host.memory.load(STORE)
-    said = kept.get("said")
-    if kept.get("boot") == boot and isinstance(said, dict):
+    earlier = kept.get("said")
+    if kept.get("boot") == boot and isinstance(earlier, dict):
         at = kept.get("at")
-        if said or (isinstance(at, (int, float)) and 0 <= now - at < ASK_AGAIN):
-            return {str(name): str(value) for name, value in said.items()}
+        if earlier or (isinstance(at, (int, float)) and 0 <= now - at < ASK_AGAIN):
+            return {str(name): str(value) for name, value in earlier.items()}
     if not may_ask:
         return {}
     answer: object = {}
@@ -119,14 +120,14 @@ def _answers(host: Host, cloud: str, may_ask: bool) -> Dict[str, str]:
             answer = _controller(host)
     except OSError:
         pass
-    found = {str(name): str(value) for name, value in answer.items()} if isinstance(answer, dict) else {}
+    answers = {str(name): str(value) for name, value in answer.items()} if isinstance(answer, dict) else {}
 
     def change(stored: Dict[str, Any]) -> None:
         stored.clear()
-        stored.update(boot=boot, at=now, said=found)
+        stored.update(boot=boot, at=now, said=answers)
 
     host.memory.update(STORE, change)
-    return found
+    return answers
 
 
 def _controller(host: Host) -> Dict[str, str]:

@@ -78,18 +78,14 @@ class Scan:
             return False
         size = self.STEPS[min(self.step, len(self.STEPS) - 1)]
         batch, self.left, self.step = self.left[:size], self.left[size:], self.step + 1
-        found = self.host.read_each("/proc", [str(pid) for pid in batch], "cmdline")
-        self.raw.update((pid, found[str(pid)]) for pid in batch if str(pid) in found)
+        lines = self.host.read_each("/proc", [str(pid) for pid in batch], "cmdline")
+        self.raw.update((pid, lines[str(pid)]) for pid in batch if str(pid) in lines)
         return True
-
-
-def scan(host: Host) -> Scan:
-    return Scan(host)
 
 
 def raw_command_lines(host: Host) -> Dict[int, Optional[str]]:
     """What /proc/PID/cmdline holds, for every process; None where it could not be read in time."""
-    lines = host.fact(scan)
+    lines = host.fact(Scan)
     while lines.more():
         pass
     return lines.raw
@@ -98,7 +94,7 @@ def raw_command_lines(host: Host) -> Dict[int, Optional[str]]:
 def command_lines(host: Host) -> Dict[int, str]:
     """The command line of every process that has one, but our own; kernel threads and zombies have none."""
     raw = host.fact(raw_command_lines)
-    ours = host.fact(scan).ours_too
+    ours = host.fact(Scan).ours_too
     return {pid: parse_cmdline(line) for pid, line in raw.items() if line and not ours(pid)}
 
 
@@ -139,7 +135,7 @@ def all_args(host: Host) -> Iterator[Tuple[int, str]]:
 
     Reads no further than it is asked to go.
     """
-    lines = host.fact(scan)
+    lines = host.fact(Scan)
     at = 0
     while True:
         for pid in list(lines.raw)[at:]:

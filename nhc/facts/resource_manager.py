@@ -81,13 +81,11 @@ MANAGERS: Tuple[Manager, ...] = (
         ping=("flux", "ping", "--count=1", "0"),
     ),
 )  # fmt: skip
-NAMES: Tuple[str, ...] = tuple(
-    word for one in MANAGERS for word in (one.name, *one.aliases, *one.adapters)
-)  # fmt: skip
+NAMES: Tuple[str, ...] = tuple(name for row in MANAGERS for name in (row.name, *row.aliases, *row.adapters))
 """What NHC_RM may say of them."""
-JOB_VARIABLES: Tuple[str, ...] = tuple(dict.fromkeys(one.job for one in MANAGERS))
-CALLERS: Tuple[str, ...] = tuple(dict.fromkeys(name for one in MANAGERS for name in one.callers))
-_ADAPTERS: Dict[str, str] = {"k8s": "kubernetes", **{alias: one.name for one in MANAGERS for alias in one.aliases}}
+JOB_VARIABLES: Tuple[str, ...] = tuple(dict.fromkeys(manager.job for manager in MANAGERS))
+CALLERS: Tuple[str, ...] = tuple(dict.fromkeys(name for manager in MANAGERS for name in manager.callers))
+_ADAPTERS: Dict[str, str] = {"k8s": "kubernetes", **{alias: row.name for row in MANAGERS for alias in row.aliases}}
 
 
 class Detected(NamedTuple):
@@ -100,13 +98,13 @@ class Detected(NamedTuple):
     @property
     def manager(self) -> Optional[Manager]:
         """Its row, None for an adapter that is of no manager that nhc knows."""
-        return next((one for one in MANAGERS if self.name == one.name or self.name in one.adapters), None)
+        return next((row for row in MANAGERS if self.name == row.name or self.name in row.adapters), None)
 
 
 def adapter_name(named: str) -> str:
     """The adapter that a word of NHC_RM means, "" for `none`."""
-    word = named.strip().lower()
-    return "" if word == "none" else _ADAPTERS.get(word, word)
+    name = named.strip().lower()
+    return "" if name == "none" else _ADAPTERS.get(name, name)
 
 
 def detect(environ: Mapping[str, str], settings: Mapping[str, str], host: Host) -> Detected:
@@ -114,21 +112,21 @@ def detect(environ: Mapping[str, str], settings: Mapping[str, str], host: Host) 
     named = settings.get("NHC_RM") or environ.get("NHC_RM", "")
     if named:
         return Detected(adapter_name(named), "NHC_RM")
-    alone = [one for one in MANAGERS if not one.kin]
-    for one in alone:
-        for variable in one.callers:
+    alone = [manager for manager in MANAGERS if not manager.kin]
+    for manager in alone:
+        for variable in manager.callers:
             if environ.get(variable):
-                return Detected(_kin(one, host), variable)
-    found = [one for one in alone if any(host.which(command) for command in one.commands)]
-    if not found:
+                return Detected(_kin(manager, host), variable)
+    installed = [manager for manager in alone if any(host.which(command) for command in manager.commands)]
+    if not installed:
         return Detected("", "no resource manager is installed")
-    if len(found) == 1:
-        return Detected(_kin(found[0], host), "its commands are installed")
+    if len(installed) == 1:
+        return Detected(_kin(installed[0], host), "its commands are installed")
     running = _running(host)
-    active = [one for one in found if running & {*one.daemons, *one.servers}]
+    active = [manager for manager in installed if running & {*manager.daemons, *manager.servers}]
     if len(active) == 1:
         return Detected(_kin(active[0], host), "its daemon runs")
-    return Detected("", f"{', '.join(one.name for one in found)} are installed: set NHC_RM", unsure=True)
+    return Detected("", f"{', '.join(manager.name for manager in installed)} are installed: set NHC_RM", unsure=True)
 
 
 def resource_manager(host: Host) -> Detected:
@@ -136,19 +134,15 @@ def resource_manager(host: Host) -> Detected:
     return detect(host.environ, host.settings, host)
 
 
-def lbnl_name(found: Detected) -> str:
+def lbnl_name(detected: Detected) -> str:
     """What LBNL NHC's scripts find in $NHC_RM; "none" for none."""
-    return found.manager.lbnl if found.manager is not None else found.name or "none"
+    return detected.manager.lbnl if detected.manager is not None else detected.name or "none"
 
 
 def _kin(manager: Manager, host: Host) -> str:
-    return next((one.name for one in MANAGERS if one.kin == manager.name and host.which(one.mark)), manager.name)
+    return next((kin.name for kin in MANAGERS if kin.kin == manager.name and host.which(kin.mark)), manager.name)
 
 
 def _running(host: Host) -> FrozenSet[str]:
     """The names of the processes that run, as the kernel keeps them (15 characters)."""
-    try:
-        pids = [name for name in host.listdir("/proc") if name.isdigit()]
-    except OSError:
-        return frozenset()
-    return frozenset(host.read_or(f"/proc/{pid}/comm") for pid in pids)
+    return frozenset(host.read_or(f"/proc/{pid}/comm") for pid in host.names("/proc") if pid.isdigit())

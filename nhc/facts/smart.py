@@ -48,7 +48,6 @@ class NvmeHealth(NamedTuple):
     critical_warning: int
     percentage_used: int
     available_spare: Optional[int]
-    spare_threshold: Optional[int]
     media_errors: int
     temperature: Optional[int]
 
@@ -83,8 +82,8 @@ def _int(value: object) -> Optional[int]:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _messages(found: Mapping[str, object]) -> str:
-    messages = (_map(each).get("string") for each in _list(_map(found.get("smartctl")).get("messages")))
+def _messages(answer: Mapping[str, object]) -> str:
+    messages = (_map(each).get("string") for each in _list(_map(answer.get("smartctl")).get("messages")))
     return "; ".join(str(message) for message in messages if message)
 
 
@@ -96,24 +95,24 @@ def parse_scan(text: str) -> Tuple[SmartDevice, ...]:
 
 def _opened(text: str) -> Dict[str, Any]:
     """What smartctl answers of one device. Raises SmartError where it could not talk to the device."""
-    found = _object(text)
-    status = _int(_map(found.get("smartctl")).get("exit_status"))
+    answer = _object(text)
+    status = _int(_map(answer.get("smartctl")).get("exit_status"))
     if status is None:
         raise SmartError("its output is not smartctl's")
     if status & 3:  # bit 0: command line, bit 1: the device did not open or identify (smartctl(8), EXIT STATUS)
-        raise SmartError(_messages(found) or f"smartctl ended with status {status}")
-    return found
+        raise SmartError(_messages(answer) or f"smartctl ended with status {status}")
+    return answer
 
 
 def parse_disk(text: str) -> DiskHealth:
     """`smartctl --json -H -A` of an ATA or SCSI disk. Raises SmartError."""
-    found = _opened(text)
-    passed = _map(found.get("smart_status")).get("passed")
-    if _map(found.get("smart_support")).get("available") is False:
+    answer = _opened(text)
+    passed = _map(answer.get("smart_status")).get("passed")
+    if _map(answer.get("smart_support")).get("available") is False:
         raise SmartError("the device has no SMART", unsupported=True)
     failing: List[str] = []
     counts: Dict[str, int] = {}
-    for each in _list(_map(found.get("ata_smart_attributes")).get("table")):
+    for each in _list(_map(answer.get("ata_smart_attributes")).get("table")):
         attribute = _map(each)
         number, raw = _int(attribute.get("id")), _int(_map(attribute.get("raw")).get("value"))
         if attribute.get("when_failed") == "now" and _map(attribute.get("flags")).get("prefailure") is not False:
@@ -121,53 +120,48 @@ def parse_disk(text: str) -> DiskHealth:
         if number in ATTRIBUTES and raw is not None:
             # Some vendors pack several counters into the six bytes: attribute 188 of Seagate holds three.
             counts[ATTRIBUTES[number]] = raw & 0xFFFF if number == 188 else raw & 0xFFFFFFFF
-    grown = _int(found.get("scsi_grown_defect_list"))
+    grown = _int(answer.get("scsi_grown_defect_list"))
     if grown is not None:
         counts["grown_defects"] = grown
     for name in ("read", "write", "verify"):
-        log = _map(_map(found.get("scsi_error_counter_log")).get(name))
+        log = _map(_map(answer.get("scsi_error_counter_log")).get(name))
         errors = _int(log.get("total_uncorrected_errors"))
         if errors is not None:
             counts[f"uncorrected_{name}_errors"] = errors
     if not isinstance(passed, bool):
         passed = None
     if passed is None and not counts and not failing:
-        raise SmartError(_messages(found) or "the device tells no SMART status", unsupported=not _messages(found))
-    return DiskHealth(
-        passed, str(found.get("model_name") or found.get("scsi_model_name") or ""), tuple(failing), counts
-    )
+        raise SmartError(_messages(answer) or "the device tells no SMART status", unsupported=not _messages(answer))
+    model = str(answer.get("model_name") or answer.get("scsi_model_name") or "")
+    return DiskHealth(passed, model, tuple(failing), counts)
 
 
 def parse_smartctl_nvme(text: str) -> NvmeHealth:
     """`smartctl --json -H -A` of an NVMe controller. Raises SmartError."""
-    found = _opened(text)
-    log = _map(found.get("nvme_smart_health_information_log"))
-    return _nvme(log, ("percentage_used", "available_spare", "available_spare_threshold"), 0)
+    log = _map(_opened(text).get("nvme_smart_health_information_log"))
+    return _nvme(log, ("percentage_used", "available_spare"), 0)
 
 
 def parse_nvme_cli(text: str) -> NvmeHealth:
     """`nvme smart-log -o json`, whose temperature is in kelvins. Raises SmartError."""
-    return _nvme(_object(text), ("percent_used", "avail_spare", "spare_thresh"), 273)
+    return _nvme(_object(text), ("percent_used", "avail_spare"), 273)
 
 
-def _nvme(log: Mapping[str, object], names: Tuple[str, str, str], zero: int) -> NvmeHealth:
+def _nvme(log: Mapping[str, object], names: Tuple[str, str], zero: int) -> NvmeHealth:
     warning = log.get("critical_warning")
     critical = _int(_map(warning).get("value")) if isinstance(warning, dict) else _int(warning)
     used, media, temperature = _int(log.get(names[0])), _int(log.get("media_errors")), _int(log.get("temperature"))
     if critical is None or used is None or media is None:
         raise SmartError("its health log is not complete")
-    spare, threshold = _int(log.get(names[1])), _int(log.get(names[2]))
-    return NvmeHealth(critical, used, spare, threshold, media, None if temperature is None else temperature - zero)
+    return NvmeHealth(
+        critical, used, _int(log.get(names[1])), media, None if temperature is None else temperature - zero
+    )
 
 
 def disks(host: Host) -> Tuple[str, ...]:
     """The block devices that could have SMART and are no NVMe: `sda`. Partitions are not listed here."""
-    try:
-        names = host.listdir("/sys/block")
-    except OSError:
-        return ()
-    wanted = (name for name in names if name.startswith(("sd", "hd")))
-    return tuple(name for name in wanted if host.read_or(f"/sys/block/{name}/removable") != "1")
+    names = (name for name in host.names("/sys/block") if name.startswith(("sd", "hd")))
+    return tuple(name for name in names if host.read_or(f"/sys/block/{name}/removable") != "1")
 
 
 class NvmeController(NamedTuple):
@@ -181,13 +175,9 @@ class NvmeController(NamedTuple):
 
 def nvme_controllers(host: Host) -> Tuple[NvmeController, ...]:
     base = "/sys/class/nvme"
-    try:
-        names = host.listdir(base)
-    except OSError:
-        return ()
     return tuple(
         NvmeController(name, *(host.read_or(f"{base}/{name}/{leaf}") for leaf in ("state", "transport", "model")))
-        for name in names
+        for name in host.names(base)
         if name[4:].isdigit()
     )
 

@@ -54,8 +54,8 @@ def _address(text: str) -> Tuple[str, ...]:
     packed = b"".join(words)
     if len(packed) == 4:
         return (f"{_socket.inet_ntop(_socket.AF_INET, packed)}:{number}",)
-    shown = _socket.inet_ntop(_socket.AF_INET6, packed)
-    forms = [f"{shown}:{number}", f"[{shown}]:{number}"]
+    address = _socket.inet_ntop(_socket.AF_INET6, packed)
+    forms = [f"{address}:{number}", f"[{address}]:{number}"]
     if not any(packed):
         forms.append(f"*:{number}")  # ss writes a socket so that takes both families
     return tuple(forms)
@@ -93,9 +93,9 @@ def parse_unix(text: str) -> List[Socket]:
         if len(fields) < 7:
             continue
         flags, kind, state = (int(fields[at], 16) for at in (3, 4, 5))
-        shown = "LISTENING" if flags & ACCEPTING and state == 1 else UNIX_STATES.get(state, "")
+        word = "LISTENING" if flags & ACCEPTING and state == 1 else UNIX_STATES.get(state, "")
         name = (fields[7] if len(fields) > 7 else "",)
-        found.append(Socket(("unix",), name, ("",), shown, UNIX_TYPES.get(kind, "UNKNOWN"), None, int(fields[6])))
+        found.append(Socket(("unix",), name, ("",), word, UNIX_TYPES.get(kind, "UNKNOWN"), None, int(fields[6])))
     return found
 
 

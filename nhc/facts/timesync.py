@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 
-from nhc.host import Host
+from nhc.host import Completed, Host
 from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -72,17 +72,15 @@ _VARIABLE = re.compile(r'(\w+)=("[^"]*"|[^,\n]*)')
 
 def parse_ntpq_rv(text: str) -> Optional[ClockState]:
     """The system variables of `ntpq -c rv`; None for anything else. ntpd's times are milliseconds."""
-    found = {match[1]: match[2].strip().strip('"') for match in _VARIABLE.finditer(text)}
-    if "stratum" not in found or "leap" not in found:
-        return None
+    variables = {match[1]: match[2].strip().strip('"') for match in _VARIABLE.finditer(text)}
     try:
-        leap, stratum = int(found["leap"], 2), int(found["stratum"])
-        offset = float(found["offset"]) / 1000
-        bound = abs(offset) + (float(found["rootdelay"]) / 2 + float(found["rootdisp"])) / 1000
+        leap, stratum = int(variables["leap"], 2), int(variables["stratum"])
+        offset = float(variables["offset"]) / 1000
+        bound = abs(offset) + (float(variables["rootdelay"]) / 2 + float(variables["rootdisp"])) / 1000
     except (KeyError, ValueError):
         return None
     evidence = " ".join(text.split())
-    return ClockState("ntpd", leap != 3 and stratum < 16, offset, bound, found.get("refid", ""), evidence)
+    return ClockState("ntpd", leap != 3 and stratum < 16, offset, bound, variables.get("refid", ""), evidence)
 
 
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)(us|µs|μs|ms|s|min|h|d|day|days|w|month|y)(?=[\s\d]|$)")
@@ -157,24 +155,21 @@ def _ask_kernel() -> Dict[str, int]:
 def clock_state(host: Host) -> ClockState:
     """Ask chronyd, then ntpd, then systemd-timesyncd, then the kernel. Raises NoTimeServiceError when none answers."""
     tools: Dict[str, str] = {}
-    if host.which("chronyc"):
-        answer = host.run(["chronyc", "-n", "-c", "tracking"], timeout=5)
-        state = parse_chronyc_tracking(answer.stdout)
-        if state:
-            return state
-        tools["chronyc"] = _complaint(answer.stdout + answer.stderr, answer.timed_out)
-    if host.which("ntpq"):
-        answer = host.run(["ntpq", "-n", "-c", "rv"], timeout=5)
-        state = parse_ntpq_rv(answer.stdout)
-        if state:
-            return state
-        tools["ntpq"] = _complaint(answer.stdout + answer.stderr, answer.timed_out)
+    for argv, parse in (
+        (("chronyc", "-n", "-c", "tracking"), parse_chronyc_tracking), (("ntpq", "-n", "-c", "rv"), parse_ntpq_rv),
+    ):  # fmt: skip
+        if host.which(argv[0]):
+            answer = host.run(argv, timeout=5)
+            state = parse(answer.stdout)
+            if state:
+                return state
+            tools[argv[0]] = _complaint(answer)
     shown: Dict[str, str] = {}
     if host.which("timedatectl"):
         answer = host.run(["timedatectl", "show"], timeout=5)
         shown = parse_properties(answer.stdout)
         if "NTPSynchronized" not in shown:
-            tools["timedatectl"] = _complaint(answer.stdout + answer.stderr, answer.timed_out)
+            tools["timedatectl"] = _complaint(answer)
         elif shown.get("NTP") == "yes":
             return _timesyncd_state(host, shown)
         else:
@@ -200,5 +195,5 @@ def _timesyncd_state(host: Host, shown: Dict[str, str]) -> ClockState:
     return ClockState("systemd-timesyncd", synchronized, offset, bound, status.get("Server", ""), evidence)
 
 
-def _complaint(text: str, timed_out: bool) -> str:
-    return "timed out" if timed_out else " ".join(text.split())[:200] or "no output"
+def _complaint(answer: Completed) -> str:
+    return "timed out" if answer.timed_out else " ".join((answer.stdout + answer.stderr).split())[:200] or "no output"

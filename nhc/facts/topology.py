@@ -111,8 +111,8 @@ def _address_of(host: Host, device: str) -> Optional[str]:
         return normal_address(device)
     match = re.fullmatch(r"(gpu|hpu|neuron)(\d+)", device)
     if match:
-        found = [d for d in accelerators(host).devices if d.label == device]
-        return found[0].pci or None if found else None
+        addresses = (each.pci or None for each in accelerators(host).devices if each.label == device)
+        return next(addresses, None)
     for kind in ("infiniband", "nvme", "net", "block"):
         link = f"/sys/class/{kind}/{device}/device"
         if host.exists(link):
@@ -126,10 +126,9 @@ def place(host: Host, device: str) -> Optional[DevicePlace]:
     address = _address_of(host, device)
     if address is None or not host.exists(f"{DEVICES}/{address}"):
         return None
-    text = host.read_or(f"{DEVICES}/{address}/numa_node", "-1")
     parts = host.realpath(f"{DEVICES}/{address}").split("/")
     bridges = tuple(part for part in parts if _ADDRESS.fullmatch(part) and part != address)
-    return DevicePlace(address, int(text) if text.isdigit() else None, bridges)
+    return DevicePlace(address, host.number(f"{DEVICES}/{address}/numa_node"), bridges)
 
 
 def places(host: Host, description: Description) -> Dict[str, Optional[DevicePlace]]:

@@ -14,7 +14,7 @@ import pytest
 from nhc.cli.ack import ack_command
 from nhc.cli.inject import FAULTS, inject_command, line_of
 from nhc.cli.log import LineFolder, classify_command
-from nhc.facts.kmsg import BOOT_ID
+from nhc.facts.history import BOOT_ID
 from nhc.kernlog.catalogue import Matcher
 from nhc.kernlog.read import read_log
 from nhc.kernlog.source import ACKS, STORE, LogSource

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc.facts import acs, bmc, buddyinfo, certificates, cloud, crashes, cri, limits, ping, scheduler, swaps
+from nhc.facts import acs, bmc, buddyinfo, certificates, cloud, crashes, cri, fstab, limits, ping, scheduler, swaps
 from nhc.system import protobuf
 
 WORDS = ["1", "1a", "|", " | ", "13/99/2024", "Pre-Init", "25:61:61", "Asserted", "ECC", "\n"]
@@ -45,7 +45,7 @@ def test_configuration_space(data):
 def test_texts(text):
     for parse in (bmc.parse_sensors, bmc.parse_events, buddyinfo.parse_buddyinfo, buddyinfo.parse_unmovable,
                   crashes.parse_record, limits.parse_neighbours, ping.parse_summary, scheduler.parse_slurm_ping,
-                  swaps.parse_swap_entries, swaps.parse_swaps, cloud.moment, bmc.event_time):  # fmt: skip
+                  fstab.parse_fstab, swaps.parse_swaps, cloud.moment, bmc.event_time):  # fmt: skip
         parse(text)
     for parse, wrong in ((certificates.parse_ssh, ValueError), (bmc.parse_log, bmc.BmcError)):
         try:

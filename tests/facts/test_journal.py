@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from nhc.facts.history import BOOT_ID
 from nhc.facts.journal import STALE, read_journal
 from nhc.facts.kernel_lines import parse_journal
-from nhc.facts.kmsg import BOOT_ID
 from nhc.host import Completed
 from nhc.testing.fake_host import FakeHost
 

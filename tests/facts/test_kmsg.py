@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nhc.facts import kmsg
+from nhc.facts.history import BOOT_ID
 from nhc.facts.kernel_lines import bsd_time, message, parse_journal, parse_line, parse_record
 from nhc.host import Host
 from nhc.system import kernel_ring
@@ -129,7 +130,7 @@ def test_kmsgs_escapes_are_read_back(text):
 
 
 def kmsg_host(*records):
-    host = FakeHost({kmsg.BOOT_ID: BOOT + "\n"})
+    host = FakeHost({BOOT_ID: BOOT + "\n"})
     host.system.kernel = [f"4,{number},{number * 1000000},-;{text}" for number, text in records]
     return host
 
@@ -271,7 +272,7 @@ def test_a_saved_dmesg_is_read_whole(host):
 
 @pytest.mark.parametrize("hours", [-12, -8, -3.5, 0, 5.75, 9, 14])
 def test_lines_that_a_daemon_stamped_in_another_zone_are_of_this_boot_where_the_kernels_stamp_says_so(hours):
-    host = FakeHost({kmsg.BOOT_ID: BOOT})
+    host = FakeHost({BOOT_ID: BOOT})
     host.system.now, host.system.uptime = NOW, 7200.0
     began = NOW - 7200.0
 
