@@ -22,12 +22,11 @@ from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.api.lease import Lease
 from nhc_adapters.kubernetes.controller.controller import Controller, kept_types
 from nhc_adapters.kubernetes.controller.detections import acknowledge_on
+from nhc_adapters.kubernetes.controller.device_rounds import RoundResult
 from nhc_adapters.kubernetes.controller.http_server import ControllerServer
-from nhc_adapters.kubernetes.controller.kernlogs import CONDITION as KERNEL_LOG
 from nhc_adapters.kubernetes.controller.ledger import ClusterLedger
-from nhc_adapters.kubernetes.controller.podlogs import CONDITION as JOB_ERROR
 from nhc_adapters.kubernetes.controller.reload import Fitting, WatchedSettings
-from nhc_adapters.kubernetes.controller.rounds import Fleet, RoundResult
+from nhc_adapters.kubernetes.controller.rounds import Fleet
 from nhc_adapters.kubernetes.controller.settings import ControllerSettings, make, read
 from nhc_adapters.kubernetes.controller.status import as_json, as_text, look
 from nhc_adapters.kubernetes.devices.hand import release_device
@@ -37,6 +36,8 @@ from nhc_adapters.kubernetes.nodes.conditions import (
     ALLOCATABLE,
     CLUSTER_SIDE,
     FALSE,
+    JOB_ERROR,
+    KERNEL_LOG,
     Condition,
     read_conditions,
     write_conditions,

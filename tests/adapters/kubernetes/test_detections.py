@@ -13,13 +13,11 @@ import pytest
 
 from nhc.timestamps import utc
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC, namespaced, node_path
-from nhc_adapters.kubernetes.controller.kernlogs import CONDITION as KERNEL_LOG
 from nhc_adapters.kubernetes.controller.kernlogs import KernelLogs
 from nhc_adapters.kubernetes.controller.loki import LogLine, Loki, LokiError, read_answer
-from nhc_adapters.kubernetes.controller.podlogs import CONDITION as JOB_ERROR
 from nhc_adapters.kubernetes.controller.podlogs import Ending, Met, PodLogs, Reader, blame, endings
 from nhc_adapters.kubernetes.controller.settings import LokiSettings
-from nhc_adapters.kubernetes.nodes.conditions import TRUE
+from nhc_adapters.kubernetes.nodes.conditions import JOB_ERROR, KERNEL_LOG, TRUE
 from tests.adapters.kubernetes.test_commands import nhc
 from tests.adapters.kubernetes.test_controller import heal, marked, running, settings
 from tests.support.http_server import Reply, Request, answering, serving
@@ -44,7 +42,7 @@ def pod(name: str = "p", code: int = 1, wants: str = "nvidia.com/gpu", **more: A
 
 
 def test_only_containers_that_had_an_accelerator_and_failed_are_looked_at() -> None:
-    assert [one.key for one in endings(pod())] == [("p", "c", 0)]
+    assert [one.place for one in endings(pod())] == ["p/c/0"]
     assert list(endings(pod(code=0))) == []
     assert list(endings(pod(wants="example.com/licence"))) == []
     assert list(endings(pod(state={"running": {}}))) == []

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC, node_path
-from nhc_adapters.kubernetes.controller.kernlogs import CONDITION as KERNEL_LOG
 from nhc_adapters.kubernetes.controller.reload import Fitting, WatchedSettings
 from nhc_adapters.kubernetes.controller.settings import LokiSettings
-from nhc_adapters.kubernetes.nodes.conditions import ALLOCATABLE
+from nhc_adapters.kubernetes.nodes.conditions import ALLOCATABLE, KERNEL_LOG
 from tests.adapters.kubernetes.test_commands import nhc, scope
 from tests.adapters.kubernetes.test_controller import cordoned, heal, marked, running, settings, sicken
 from tests.support.kube import Kube

@@ -9,9 +9,8 @@ import pytest
 
 from nhc.policy.limits import Limit
 from nhc.settings.settings_file import SettingsError
-from nhc_adapters.kubernetes.controller.kernlogs import CONDITION as KERNEL_LOG
-from nhc_adapters.kubernetes.controller.podlogs import CONDITION as JOB_ERROR
 from nhc_adapters.kubernetes.controller.settings import make, read
+from nhc_adapters.kubernetes.nodes.conditions import JOB_ERROR, KERNEL_LOG
 from tests.support.kube import REPOSITORY
 
 

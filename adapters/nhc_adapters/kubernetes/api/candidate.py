@@ -30,9 +30,9 @@ class LeaseCandidate:
     ) -> None:
         table = AdapterSettings(settings, ("namespace", "name", "kubeconfig", "context"), "leader")
         where = table.text("kubeconfig") or (environ or {}).get("KUBECONFIG", "")
-        found = access.find(where, table.text("context"))
-        self._client = Client(found, retry_for=0.0, connections=1, read_timeout=5.0, agent="nhc-remedy")
-        self.lease = Lease(self._client, table.text("namespace", found.namespace), table.text("name", "nhc-remedy"))
+        cluster = access.find(where, table.text("context"))
+        self._client = Client(cluster, retry_for=0.0, connections=1, read_timeout=5.0, agent="nhc-remedy")
+        self.lease = Lease(self._client, table.text("namespace", cluster.namespace), table.text("name", "nhc-remedy"))
         self._stop, self._asked = threading.Event(), threading.Event()
         self._thread: Optional[threading.Thread] = None
         self._cause = ""

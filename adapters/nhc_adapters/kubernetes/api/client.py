@@ -13,6 +13,7 @@ import random
 import socket
 import threading
 import time
+from collections import Counter
 from typing import Any, Dict, Iterator, List, Mapping, Optional, TypedDict, Union, cast
 from urllib.parse import quote, urlencode
 
@@ -83,7 +84,7 @@ class Client:
     ) -> None:
         self.access = access
         self.retry_for = retry_for
-        self.counts: Dict[str, int] = {}
+        self.counts: Counter[str] = Counter()
         self.stopping = threading.Event()
         self._timeout = urllib3.Timeout(connect=CONNECT_TIMEOUT, read=read_timeout)
         self._connections = connections
@@ -222,7 +223,7 @@ class Client:
             headers=self._headers(content_type if data is not None else ""),
             timeout=self._timeout,
         )
-        self.counts[method] = self.counts.get(method, 0) + 1
+        self.counts[method] += 1
         return response.status, response.headers, response.data
 
     def _url(self, path: str, query: Optional[Mapping[str, str]]) -> str:
@@ -268,7 +269,7 @@ class Client:
         query.update(watch="1", resourceVersion=version, allowWatchBookmarks="true", timeoutSeconds="300")
         response = None
         try:
-            self.counts["WATCH"] = self.counts.get("WATCH", 0) + 1
+            self.counts["WATCH"] += 1
             response = self._manager.request(
                 "GET",
                 self._url(path, query),

@@ -98,18 +98,18 @@ class Reflector:
                 self._keep(item)
 
     def _list(self) -> None:
-        found: Dict[str, JsonObject] = {}
+        listed: Dict[str, JsonObject] = {}
         version = ""
         for page in self.client.pages(self.path, **self.query):
             version = str(page.get("metadata", {}).get("resourceVersion", ""))
             for item in page.get("items") or ():
-                found[_key(item)] = self._trim(item)
+                listed[_key(item)] = self._trim(item)
         self.lists += 1
         with self._lock:
-            for key in [key for key in self.objects if key not in found]:
+            for key in [key for key in self.objects if key not in listed]:
                 del self.objects[key]
                 self._changed(key, None)
-            for key, item in found.items():
+            for key, item in listed.items():
                 if _version(self.objects.get(key)) != _version(item):
                     self.objects[key] = item
                     self._changed(key, item)

@@ -10,17 +10,19 @@ from __future__ import annotations
 import json
 from typing import Any, Dict, Iterable, List, Mapping, Optional
 
+from nhc_adapters.kubernetes.nodes.own_marks import annotations_of
+
 FINDINGS = "nhc/findings"
 """Annotation: the findings that the controller's conditions stand on, by condition: place and time (Unix)."""
 
 ACKNOWLEDGED = "nhc/acknowledged"
-"""Annotation: the same of findings that a person, or a restart of the node, has dealt with."""
+"""Annotation: the same for findings that a person, or a restart of the node, has dealt with."""
 
 ANY = "*"
 """The place of an acknowledgement that covers every place: of a condition that has no findings written down."""
 
 KEPT = 64
-"""Findings kept of each condition, the latest. An annotation is bounded, and so is what anybody acknowledges."""
+"""Findings kept of each condition, the latest: an annotation is bounded."""
 
 Places = Mapping[str, float]
 Annotations = Dict[str, Optional[str]]
@@ -28,13 +30,10 @@ Annotations = Dict[str, Optional[str]]
 
 def read_findings(node: Mapping[str, Any], annotation: str) -> Dict[str, Dict[str, float]]:
     """Findings by condition, place and time; nothing where the annotation is missing or makes no sense."""
-    said = (node.get("metadata", {}).get("annotations") or {}).get(annotation)
-    if said is None:
-        return {}
     try:
         return {
             str(kind): {str(place): float(when) for place, when in places.items()}
-            for kind, places in json.loads(said).items()
+            for kind, places in json.loads(annotations_of(node).get(annotation, "{}")).items()
         }
     except (ValueError, TypeError, AttributeError):
         return {}
@@ -52,22 +51,22 @@ def covers(acks: Places, place: str, when: float) -> bool:
 
 def record(node: Mapping[str, object], kind: str, places: Places) -> Annotations:
     """The annotation that has a condition stand on these findings; on none, where there are none."""
-    found = read_findings(node, FINDINGS)
-    found.pop(kind, None)
+    findings = read_findings(node, FINDINGS)
+    findings.pop(kind, None)
     if places:
-        found[kind] = _latest(places)
-    return {FINDINGS: _text(found)}
+        findings[kind] = _latest(places)
+    return {FINDINGS: _text(findings)}
 
 
 def acknowledge(node: Mapping[str, object], kinds: Iterable[str], now: float) -> Annotations:
     """The annotations after the findings of these conditions were acknowledged."""
-    found, acks = read_findings(node, FINDINGS), read_findings(node, ACKNOWLEDGED)
+    findings, acks = read_findings(node, FINDINGS), read_findings(node, ACKNOWLEDGED)
     for kind in kinds:
-        places = found.pop(kind, None) or {ANY: now}
+        places = findings.pop(kind, None) or {ANY: now}
         before = acks.get(kind, {})
         newer = {place: max(when, before.get(place, when)) for place, when in places.items()}
         acks[kind] = _latest({**before, **newer})
-    return {FINDINGS: _text(found), ACKNOWLEDGED: _text(acks)}
+    return {FINDINGS: _text(findings), ACKNOWLEDGED: _text(acks)}
 
 
 def _latest(places: Places) -> Dict[str, float]:
@@ -75,5 +74,5 @@ def _latest(places: Places) -> Dict[str, float]:
     return {place: places[place] for place in kept}
 
 
-def _text(found: Mapping[str, Places]) -> Optional[str]:
-    return json.dumps(found, separators=(",", ":"), sort_keys=True) if found else None
+def _text(findings: Mapping[str, Places]) -> Optional[str]:
+    return json.dumps(findings, separators=(",", ":"), sort_keys=True) if findings else None

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any, Callable, Dict, List, Mapping, Optional
+from collections import Counter
+from typing import Callable, List, Optional
 
 from nhc.ports.adapter import AdapterError, Effect, Operation
 from nhc_adapters.kubernetes.api.client import Client
@@ -18,11 +19,12 @@ from nhc_adapters.kubernetes.api.lease import Lease
 from nhc_adapters.kubernetes.api.outage import Outages
 from nhc_adapters.kubernetes.api.reflector import Reflector
 from nhc_adapters.kubernetes.controller.detections import Detections
+from nhc_adapters.kubernetes.controller.device_rounds import RoundResult
 from nhc_adapters.kubernetes.controller.kernlogs import KernelLogs
 from nhc_adapters.kubernetes.controller.ledger import ClusterLedger
 from nhc_adapters.kubernetes.controller.loki_watch import LokiWatch
 from nhc_adapters.kubernetes.controller.rights import RightsWatch
-from nhc_adapters.kubernetes.controller.rounds import Fleet, Log, RoundResult
+from nhc_adapters.kubernetes.controller.rounds import Fleet, Log
 from nhc_adapters.kubernetes.controller.settings import ControllerSettings
 from nhc_adapters.kubernetes.devices.watch import DeviceWatch
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
@@ -45,8 +47,7 @@ EVENTS_PAUSE = 0.2
 
 def kept_types(settings: ControllerSettings) -> frozenset[str]:
     """The condition types that decide anything."""
-    found = {fault.type for fault in settings.faults} | {"Ready", *CLUSTER_SIDE}
-    return frozenset(found | ({settings.verdict} if settings.verdict else set()))
+    return frozenset({"Ready", *CLUSTER_SIDE, settings.verdict, *(fault.type for fault in settings.faults)} - {""})
 
 
 class Controller:
@@ -75,14 +76,12 @@ class Controller:
         self.nodes = Reflector(
             watch_client or client,
             "/api/v1/nodes",
-            self._changed,
+            lambda name, _node: self.fleet.changed(name),
             trim=lambda node: trim(node, types),
             selector=settings.selector,
             report=lambda cause: self.outages.report("following the nodes", cause),
         )
-        self.fleet = Fleet(
-            settings, self.adapter, self.ledger, self.nodes.objects, clock, self.lease.held, log=self._say
-        )
+        self.fleet = Fleet(settings, self.adapter, self.ledger, self.nodes.objects, clock, self.lease.held, log=log)
         self.devices: Optional[DeviceWatch] = None
         if settings.devices.on:
             self.devices = DeviceWatch(watch_client or client, self.fleet.changed, self.outages.report)
@@ -91,7 +90,7 @@ class Controller:
         self.drains = Drains(
             client, settings.rules, self.nodes.objects.get, allowed=self.lease.held, ended=self._drained
         )
-        self.counts: Dict[str, int] = {}
+        self.counts: Counter[str] = Counter()
         self.leading = threading.Event()
         self._threads: List[threading.Thread] = []
         self._events = threading.Event()
@@ -116,7 +115,8 @@ class Controller:
         """Start all threads; returns at once."""
         self._thread("nodes", lambda: self.nodes.run(self.stop))
         if self.devices is not None:
-            self._thread("devices", self._follow_devices)
+            devices = self.devices
+            self._thread("devices", lambda: devices.run(self.stop))
         self._thread("rights", lambda: self.rights.run(self.stop))
         self._thread("lease", lambda: self.lease.keep(self.stop, self._led, self._report_lease))
         self._thread("rounds", self._rounds)
@@ -188,9 +188,6 @@ class Controller:
 
     # Nodes.
 
-    def _changed(self, name: str, node: Optional[Mapping[str, Any]]) -> None:
-        self.fleet.changed(name, node)
-
     def _report_lease(self, cause: str) -> None:
         where = f"{self.lease.namespace}/{self.lease.name}"
         self.outages.report(f"holding the Lease {where}", cause)
@@ -243,7 +240,7 @@ class Controller:
             self.fleet.wake.wait(max(self.fleet.due(self.clock()), 0.01))
 
     def _after(self, done: RoundResult) -> None:
-        """Tell what a round did."""
+        """Log a round, count it, and queue its events."""
         for name in list(self.adapter.changed):
             self.nodes.put(self.adapter.changed.pop(name))
         because = {(planned.node, planned.operation): planned.because for planned in done.operations}
@@ -251,29 +248,22 @@ class Controller:
             for planned in done.operations:
                 self.log(f"dry run: would {planned.operation.value} {planned.node}: {planned.because}")
             return
-        for operation, one in done.applied:
-            why = because.get((one.node, operation), "")
-            self._count(f"{operation.value}_{one.effect.value}")
-            if one.effect is Effect.CHANGED:
-                self.log(f"{one.node}: {operation.value}: {why}")
+        for operation, applied in done.applied:
+            why = because.get((applied.node, operation), "")
+            self.counts[f"{operation.value}_{applied.effect.value}"] += 1
+            if applied.effect is Effect.CHANGED:
+                self.log(f"{applied.node}: {operation.value}: {why}")
                 kind = NORMAL if operation is Operation.CLEAR else WARNING
-                node, _slash, device = one.node.partition("/")
-                self.recorder.say(
-                    kind, node, EVENT_REASONS[operation], f"{device}: {why}" if device else why, self._uid(node)
-                )
-            elif one.effect is not Effect.UNCHANGED:
-                self.log(f"{one.node}: {operation.value} {one.effect.value}: {one.message}")
+                node, _slash, device = applied.node.partition("/")
+                text = f"{device}: {why}" if device else why
+                self.recorder.say(kind, node, EVENT_REASONS[operation], text, self._uid(node))
+            elif applied.effect is not Effect.UNCHANGED:
+                self.log(f"{applied.node}: {operation.value} {applied.effect.value}: {applied.message}")
         if self.recorder.waiting:
             self._events.set()
 
-    def _say(self, line: str) -> None:
-        self.log(line)
-
     def _uid(self, name: str) -> str:
         return str((self.nodes.objects.get(name) or {}).get("metadata", {}).get("uid", ""))
-
-    def _count(self, what: str) -> None:
-        self.counts[what] = self.counts.get(what, 0) + 1
 
     # Drains.
 
@@ -286,7 +276,7 @@ class Controller:
                 self.drains.start(name)
 
     def _drained(self, name: str, progress: DrainProgress, state: str) -> None:
-        self._count(f"drain_{state}")
+        self.counts[f"drain_{state}"] += 1
         self.log(f"drain {state}: {progress.line()}")
         kind = NORMAL if progress.clean else WARNING
         self.recorder.say(kind, name, f"NhcDrain{state.capitalize()}", progress.line(), self._uid(name))
@@ -299,13 +289,9 @@ class Controller:
             self._events.wait(30.0)
             self._events.clear()
             while self.recorder.waiting and not self.stop.is_set():
-                # In small helpings: a thousand marks must not wait for a thousand events.
+                # A few at a time: a thousand marks must not wait for a thousand events.
                 self.recorder.flush_quietly(self.log, EVENTS_AT_ONCE)
                 self.stop.wait(EVENTS_PAUSE)
-
-    def _follow_devices(self) -> None:
-        if self.devices is not None:
-            self.devices.run(self.stop)
 
     def _read_logs(self, read: Callable[[threading.Event], None]) -> None:
         while not self.stop.is_set() and not self.nodes.synced.wait(0.5):

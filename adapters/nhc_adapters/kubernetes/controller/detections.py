@@ -1,6 +1,6 @@
 """What the cluster's side finds itself, written as conditions of its nodes: device errors in pod logs, kernel lines.
 
-A finding that stands is said once, whatever is read again; one that was acknowledged is not said at all.
+A finding that stands is written once, however often it is read; one that was acknowledged is not written.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.controller.acknowledged import FINDINGS, acknowledge, acknowledged, read_findings, record
 from nhc_adapters.kubernetes.controller.podlogs import Reader
 from nhc_adapters.kubernetes.controller.settings import ControllerSettings
+from nhc_adapters.kubernetes.nodes.boots import boot_id
 from nhc_adapters.kubernetes.nodes.conditions import (
     FALSE,
     JOB_ERROR,
@@ -42,7 +43,7 @@ class Detections:
     ) -> None:
         self.client, self.settings, self.objects = client, settings, objects
         self.held, self.clock, self.log = held, clock, log
-        self._unsaid: Dict[str, Condition] = {}
+        self._unwritten: Dict[str, Condition] = {}
 
     def read_pods(self, stop: threading.Event) -> None:
         """Look at pod logs until `stop` is set. For a thread of its own."""
@@ -60,14 +61,15 @@ class Detections:
 
         def standing(name: str) -> Mapping[str, float]:
             node = self.objects.get(name) or {}
-            said = read_conditions(node).get(kind)
-            return read_findings(node, FINDINGS).get(kind, {}) if said is not None and said.status == TRUE else {}
+            condition = read_conditions(node).get(kind)
+            is_bad = condition is not None and condition.status == TRUE
+            return read_findings(node, FINDINGS).get(kind, {}) if is_bad else {}
 
         return standing
 
     def say_of_pods(self, blamed: Mapping[str, Condition], excused: Mapping[str, Iterable[str]]) -> None:
         """Say what is new of the nodes that are blamed, and take it back where the job turned out to be at fault."""
-        said = self._unsaid
+        unwritten = self._unwritten
         for name, condition in blamed.items():
             node = self.objects.get(name)
             if node is None:
@@ -75,26 +77,28 @@ class Detections:
             standing = read_findings(node, FINDINGS).get(JOB_ERROR, {})
             if not set(condition.findings) <= set(standing.items()):
                 findings = tuple({**standing, **dict(condition.findings)}.items())
-                said[name] = replace(self._with_boot(node, condition), findings=findings)
+                boot = boot_id(node)[:8]
+                message = f"{condition.message} (boot {boot})" if boot else condition.message
+                unwritten[name] = replace(condition, message=message, findings=findings)
         for name, places in excused.items():
             standing = read_findings(self.objects.get(name) or {}, FINDINGS).get(JOB_ERROR, {})
-            if standing and name not in said and set(standing) <= set(places):
+            if standing and name not in unwritten and set(standing) <= set(places):
                 text = "the same job failed so on other nodes at the same time: the job is at fault"
-                said[name] = Condition(JOB_ERROR, FALSE, "JobAtFault", text)
-        failed = self.say(said)
-        self._unsaid = {name: condition for name, condition in said.items() if name in failed}
+                unwritten[name] = Condition(JOB_ERROR, FALSE, "JobAtFault", text)
+        failed = self.say(unwritten)
+        self._unwritten = {name: condition for name, condition in unwritten.items() if name in failed}
 
-    def say(self, found: Mapping[str, Condition]) -> List[str]:
+    def say(self, conditions: Mapping[str, Condition]) -> List[str]:
         """Write conditions of nodes that there are. Returns the nodes whose could not be written."""
         failed: List[str] = []
-        for name, condition in found.items():
+        for name, condition in conditions.items():
             node = self.objects.get(name)
             if node is None:
                 continue
             standing = read_conditions(node).get(condition.type)
             same = standing is not None and standing.status == condition.status
             if same and condition.status == FALSE:
-                continue  # why it ended, as by whose word, is not to be written over
+                continue  # why it ended, as by whom, is not to be written over
             known = read_findings(node, FINDINGS).get(condition.type, {})
             if condition.says_the_same(standing) and known == dict(condition.findings):
                 continue
@@ -117,18 +121,14 @@ class Detections:
         places = dict(condition.findings) if condition.status == TRUE else {}
         apply(self.client, name, lambda node: plan_annotations(node, record(node, condition.type, places)))
 
-    def _with_boot(self, node: Node, said: Condition) -> Condition:
-        boot = boot_of(node)
-        return replace(said, message=f"{said.message} (boot {boot})") if boot else said
-
-    def clear_after_restart(self, sick: Iterable[str]) -> None:
+    def clear_after_restart(self, crit: Iterable[str]) -> None:
         """A job's device error ends with the boot it was met in: the restart was the repair, and covers it for good."""
         if not (self.settings.podlogs.namespaces and self.settings.apply):
             return
         reporting = [name for name, node in list(self.objects.items()) if FINDINGS in annotations_of(node)]
-        for name in {*sick, *reporting}:
+        for name in {*crit, *reporting}:
             node = self.objects.get(name) or {}
-            standing, boot = read_conditions(node).get(JOB_ERROR), boot_of(node)
+            standing, boot = read_conditions(node).get(JOB_ERROR), boot_id(node)[:8]
             if standing is None or standing.status != TRUE or not boot or "(boot " not in standing.message:
                 continue
             if f"(boot {boot})" not in standing.message and self.held():
@@ -144,8 +144,3 @@ def acknowledge_on(client: Client, name: str, kinds: Iterable[str], now: float) 
     """Acknowledge on a node all findings of these conditions. Raises AdapterError."""
     wanted = tuple(kinds)
     apply(client, name, lambda node: plan_annotations(node, acknowledge(node, wanted, now)))
-
-
-def boot_of(node: Node) -> str:
-    """The first eight characters of a node's boot id."""
-    return str(((node.get("status") or {}).get("nodeInfo") or {}).get("bootID") or "")[:8]

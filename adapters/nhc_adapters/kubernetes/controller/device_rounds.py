@@ -40,6 +40,19 @@ def node_of(unit: str) -> str:
     return unit.partition("/")[0]
 
 
+def note_withheld(
+    withheld: Sequence[Withheld], before: Mapping[Tuple[str, Operation], str], log: Callable[[str], None],
+    retry: Callable[[str, float], None], when: float,
+) -> Dict[Tuple[str, Operation], str]:  # fmt: skip
+    """What is withheld now, with the reason. What was not `before` is logged; each node is looked at again then."""
+    reasons = {(unit, operation): why for unit, operation, why in withheld}
+    for (unit, operation), why in reasons.items():
+        if (unit, operation) not in before:
+            log(f"{unit}: {operation.value} withheld: {why}")
+        retry(node_of(unit), when)
+    return reasons
+
+
 class Unit(NamedTuple):
     """A device that a rule stands on, or should."""
 
@@ -59,12 +72,15 @@ class Unit(NamedTuple):
         return tuple(rule for rule in self.rules if rule.out)
 
 
-class DeviceRound(NamedTuple):
-    """What a round came to, as RoundResult has it."""
+class RoundResult(NamedTuple):
+    """What a round did. In a dry run `applied` is empty and `operations` are what would have been done."""
 
     operations: Tuple[PlannedOperation, ...] = ()
     applied: Tuple[Tuple[Operation, Applied], ...] = ()
     withheld: Tuple[Withheld, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.operations or self.withheld)
 
 
 @dataclass
@@ -92,17 +108,17 @@ class DeviceRounds:
         """The devices of a node that a rule stands on, or should."""
         known = self.view.nodes.get(node, NodeDevices())
         left = self.view.watch.rules(node)
-        found = []
+        units = []
         for physical, fault in known.faults:
             mine = tuple(rule for rule in left if agree(rule.device, physical.device))
             left = [rule for rule in left if rule not in mine]
-            found.append(Unit(node, physical.device, mine, fault, physical))
+            units.append(Unit(node, physical.device, mine, fault, physical))
         while left:
             mine = tuple(rule for rule in left if agree(rule.device, left[0].device))
             left = [rule for rule in left if rule not in mine]
             there = self.view.watch.slices.find(node, mine[0].device)
-            found.append(Unit(node, there.device if there is not None else mine[0].device, mine, None, there))
-        return found
+            units.append(Unit(node, there.device if there is not None else mine[0].device, mine, None, there))
+        return units
 
     def out(self) -> int:
         """How many devices rules of ours keep out."""
@@ -113,33 +129,33 @@ class DeviceRounds:
         standing = unit.standing
         hold = node.hold or next((f"nhc/hold: {rule.hold}" for rule in unit.rules if rule.hold), "")
         mark = standing[0].mark if standing else None
-        shown = f"taint {standing[0].effect}" if standing else "free"
-        return NodeState(unit.name, shown, not standing, False, mark, hold, node.groups, placed=node.placed)
+        text = f"taint {standing[0].effect}" if standing else "free"
+        return NodeState(unit.name, text, not standing, False, mark, hold, node.groups, placed=node.placed)
 
     def fleet(self, units: Sequence[Unit], states: Mapping[str, NodeState]) -> List[NodeState]:
         """All devices of the drivers that these units are of, those of nodes that are out among them."""
         known = {unit.name: unit for unit in units}
         drivers = {name.driver for unit in units if unit.physical for name in unit.physical.names}
         drivers |= {rule.driver for unit in units for rule in unit.rules}
-        found = []
+        others = []
         for node in self.view.watch.slices.nodes():
             state = states.get(node)
             if state is None:
                 continue
-            for one in self.view.watch.slices.physical(node):
-                name = f"{node}/{one.device}"
-                if name not in known and any(some.driver in drivers for some in one.names):
-                    found.append(state._replace(name=name, hold=""))
-        return found + [self.state(unit, states[unit.node]) for unit in units]
+            for physical in self.view.watch.slices.physical(node):
+                name = f"{node}/{physical.device}"
+                if name not in known and any(slice_device.driver in drivers for slice_device in physical.names):
+                    others.append(state._replace(name=name, hold=""))
+        return others + [self.state(unit, states[unit.node]) for unit in units]
 
     # A round.
 
-    def round(self, names: Iterable[str], states: Mapping[str, NodeState], now: float) -> DeviceRound:
+    def round(self, names: Iterable[str], states: Mapping[str, NodeState], now: float) -> RoundResult:
         """Decide about the devices of these nodes, and with them about those withheld before, and act. What is withheld
         alone costs no round: its node is due by itself. Raises AdapterError.
         """
         if self.view.watch.why_not():
-            return DeviceRound()
+            return RoundResult()
         looked, ruled = set(names), {rule.node for rule in self.view.watch.rules()}
         if any(name in ruled or self._faulty(name) for name in looked):
             looked |= {node_of(name) for name, _operation in self.withheld}
@@ -148,7 +164,7 @@ class DeviceRounds:
         concerned = sorted(name for name in looked if name in states and (name in ruled or self._faulty(name)))
         if not concerned:
             self._note((), now, looked)
-            return DeviceRound()
+            return RoundResult()
         if self._may_act(concerned, now):
             for name in concerned:
                 self._keep_to_names(name, now)
@@ -156,24 +172,26 @@ class DeviceRounds:
         decision = self.decide(units, states, now)
         self._note(decision.withheld, now, looked)
         if not self._may_act(concerned, now):
-            return DeviceRound(decision.operations, (), decision.withheld)
+            return RoundResult(decision.operations, (), decision.withheld)
         applied = self._act(units, decision.operations, now)
         for name in concerned:
             for unit in self.units(name):
                 self._guarded(name, now, partial(self._forget_released, unit, now))
             self._evictions(name, now)
-        return DeviceRound(decision.operations, tuple(applied), decision.withheld)
+        return RoundResult(decision.operations, tuple(applied), decision.withheld)
 
     def _act(
         self, units: Mapping[str, Unit], operations: Sequence[PlannedOperation], now: float
     ) -> List[Tuple[Operation, Applied]]:
         if operations:
             self.ledger.begin(operations, now)
-        applied = self._each(operations, lambda one: (one.operation, self._carry_out(units[one.node], one)))
-        for operation, one in applied:
-            if one.effect is Effect.FAILED:
-                self.ledger.undo(one.node, operation)
-                self.retry(node_of(one.node), self.clock() + AFTER_FAILURE)
+        applied = self._each(
+            operations, lambda planned: (planned.operation, self._carry_out(units[planned.node], planned))
+        )
+        for operation, result in applied:
+            if result.effect is Effect.FAILED:
+                self.ledger.undo(result.node, operation)
+                self.retry(node_of(result.node), self.clock() + AFTER_FAILURE)
             elif operation is Operation.CLEAR:  # there is room for what was withheld
                 for name, _operation in self.withheld:
                     self.retry(node_of(name), now)
@@ -188,15 +206,13 @@ class DeviceRounds:
         return False
 
     def _faulty(self, name: str) -> bool:
-        known = self.view.nodes.get(name)
-        return known is not None and bool(known.faults or known.contradicted)
+        known = self.view.nodes.get(name, NodeDevices())
+        return bool(known.faults or known.contradicted)
 
     def decide(self, units: Mapping[str, Unit], states: Mapping[str, NodeState], now: float) -> Decision:
         """What policy makes of these units, counted among all devices."""
-        everyone = [
-            *units.values(),
-            *(unit for node in self._others(units) for unit in self.units(node) if node in states),
-        ]
+        others = {rule.node for rule in self.view.watch.rules()} - {unit.node for unit in units.values()}
+        everyone = [*units.values(), *(unit for node in others if node in states for unit in self.units(node))]
         reports: Dict[str, Report] = {}
         for unit in units.values():
             released = [rule for rule in unit.rules if not rule.dry and rule.effect == NONE]
@@ -210,20 +226,17 @@ class DeviceRounds:
         protected = self.policy.bounds.protected
         bounds = self.policy.bounds._replace(protected=(*protected, *(f"{pattern}/*" for pattern in protected)))
         policy = self.policy._replace(repairs=frozenset(), bounds=bounds)
-        found = Decision((), ())
+        decision = Decision((), ())
         if reports:  # a driver's contradiction alone may stand for weeks
-            found = decide(reports, self.fleet(everyone, states), policy, self.ledger.history(), now)
+            decision = decide(reports, self.fleet(everyone, states), policy, self.ledger.history(), now)
         # The bounds count what they are given, and call it nodes.
-        withheld = [one._replace(why=one.why.replace(" nodes ", " devices ")) for one in found.withheld]
+        withheld = [one._replace(why=one.why.replace(" nodes ", " devices ")) for one in decision.withheld]
         contradicted = [
             Withheld(f"{node}/{physical.device}", Operation.MARK, against)
             for node in {unit.node for unit in units.values()} | set(self.view.nodes)
             for physical, _fault, against in self.view.nodes.get(node, NodeDevices()).contradicted
         ]
-        return Decision(found.operations, (*withheld, *contradicted))
-
-    def _others(self, units: Mapping[str, Unit]) -> Set[str]:
-        return {rule.node for rule in self.view.watch.rules()} - {unit.node for unit in units.values()}
+        return Decision(decision.operations, (*withheld, *contradicted))
 
     # Acting.
 
@@ -248,8 +261,9 @@ class DeviceRounds:
         uid = str(node["metadata"]["uid"])  # type: ignore[index]
         sources = self.view.nodes[unit.node].sources
         standing = {rule.name: rule for rule in unit.rules}
-        agreed = next((one for one in self.view.nodes[unit.node].testimonies if agree(one.device, unit.device)), None)
-        witness = agreed.text if agreed is not None and agreed.agreed else ""
+        testimonies = (heard for heard in self.view.nodes[unit.node].testimonies if agree(heard.device, unit.device))
+        testimony = next(testimonies, None)
+        witness = testimony.text if testimony is not None and testimony.agreed else ""
         for name in physical.names:
             body = rule_body(writer.api, name, unit.device, uid, mark, _reason(fault), sources, witness)
             before = standing.get(rule_name(name))
@@ -277,15 +291,13 @@ class DeviceRounds:
             node = self.objects.get(name)
             uid = str(node["metadata"]["uid"]) if node is not None else ""  # type: ignore[index]
             rules = [rule for rule in self.view.watch.rules(name) if rule.node_uid != uid]
-            if not rules:
-                continue
-
-            self._guarded(name, now, partial(self._remove_of_gone, name, rules))
+            if rules:
+                self._guarded(name, now, partial(self._remove_of_gone, name, rules))
 
     def _remove_of_gone(self, name: str, rules: Sequence[DeviceRule]) -> None:
-        found = self.client.find(node_path(name))  # it may be there, and not among those that we look after
+        item = self.client.find(node_path(name))  # it may be there, and not among those that we look after
         for rule in rules:
-            if found is None or str(found["metadata"]["uid"]) != rule.node_uid:
+            if item is None or str(item["metadata"]["uid"]) != rule.node_uid:
                 self.log(f"{name}: the node is gone: the rule of its {rule.slice_name} goes")
                 self._delete(rule)
 
@@ -313,19 +325,14 @@ class DeviceRounds:
         return RuleWriter(self.client, api)
 
     def _note(self, withheld: Sequence[Withheld], now: float, looked: Set[str]) -> None:
-        standing = {(one.node, one.operation): one.why for one in withheld}
-        for (unit, operation), why in standing.items():
-            if (unit, operation) not in self.withheld:
-                self.log(f"{unit}: {operation.value} withheld: {why}")
-            self.retry(node_of(unit), now + self.again)
         kept = {key: why for key, why in self.withheld.items() if node_of(key[0]) not in looked}
-        self.withheld = {**kept, **standing}
+        self.withheld = {**kept, **note_withheld(withheld, self.withheld, self.log, self.retry, now + self.again)}
 
     def _each(
         self, operations: Sequence[PlannedOperation], work: Callable[[PlannedOperation], Tuple[Operation, Applied]]
     ) -> List[Tuple[Operation, Applied]]:
         if len(operations) < 2:
-            return [work(one) for one in operations]
+            return [work(planned) for planned in operations]
         if self._pool is None:
             self._pool = ThreadPoolExecutor(IN_FLIGHT, thread_name_prefix="nhc-devices")
         return list(self._pool.map(work, operations))

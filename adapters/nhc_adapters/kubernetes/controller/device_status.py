@@ -22,7 +22,7 @@ def withheld_devices(rounds: DeviceRounds, states: Mapping[str, NodeState], now:
         decision = rounds.decide(units, states, now)
     except AdapterError as error:
         return dict.fromkeys(units, f"not known: {error}")
-    return {one.node: f"{one.operation.value}: {one.why}" for one in decision.withheld}
+    return {unit: f"{operation.value}: {why}" for unit, operation, why in decision.withheld}
 
 
 def device_rows(rounds: DeviceRounds, node: str, withheld: Mapping[str, str]) -> List[Row]:
@@ -34,24 +34,24 @@ def device_rows(rounds: DeviceRounds, node: str, withheld: Mapping[str, str]) ->
         unit = units.get(f"{node}/{physical.device}") or Unit(node, physical.device, (), fault, physical)
         rows = [row for row in rows if row["device"] != str(physical.device)]
         rows.append(_row(unit._replace(fault=fault), f"mark: {against}"))
-    for one in known.testimonies:
-        row = next((row for row in rows if row["device"] == str(one.device)), None)
+    for testimony in known.testimonies:
+        row = next((row for row in rows if row["device"] == str(testimony.device)), None)
         if row is None:
-            row = _row(Unit(node, one.device, ()), "")
+            row = _row(Unit(node, testimony.device, ()), "")
             rows.append(row)
-        row["driver"] = one.text
+        row["driver"] = testimony.text
     for row in rows:
         row["whole_node"] = known.why_node
     return rows
 
 
 def _row(unit: Unit, withheld: str) -> Row:
-    rule = next((one for one in unit.rules if not one.dry), None)
+    rule = next((entry for entry in unit.rules if not entry.dry), None)
     fault = unit.fault.results[0].outcome if unit.fault is not None else None
     return {
         "device": str(unit.device),
         "uuid": unit.device.uuid,
-        "names": [one.name for one in unit.physical.names] if unit.physical is not None else [],
+        "names": [entry.name for entry in unit.physical.names] if unit.physical is not None else [],
         "reason": fault.reason if fault is not None else rule.reason if rule is not None else "",
         "fault": fault.message if fault is not None else "",
         "effect": rule.effect if rule is not None else "",
@@ -69,8 +69,8 @@ def _row(unit: Unit, withheld: str) -> Row:
 def device_cells(row: Row, now: float) -> List[str]:
     """The row below its node's, in the columns of the text."""
     since = from_utc(row["marked_since"]) if row["marked_since"] else 0.0
-    shown = ("released", "would_evict", "withheld", "hold", "driver", "whole_node")
-    details = [row["mark"] or row["fault"], *(f"{key.replace('_', ' ')}: {row[key]}" for key in shown if row[key])]
+    keys = ("released", "would_evict", "withheld", "hold", "driver", "whole_node")
+    details = [row["mark"] or row["fault"], *(f"{key.replace('_', ' ')}: {row[key]}" for key in keys if row[key])]
     return [
         f"  {row['device']}",
         "CRIT" if row["fault"] else "-",
@@ -78,5 +78,5 @@ def device_cells(row: Row, now: float) -> List[str]:
         f"{show_seconds(max(now - since, 0.0))} ago" if since else "-",
         row["marked_by"] or "-",
         row["reason"] or "-",
-        "; ".join(one for one in details if one) or "-",
+        "; ".join(detail for detail in details if detail) or "-",
     ]

@@ -53,18 +53,18 @@ class DeviceView:
         if node is None:
             return judgement
         physical = self.watch.slices.physical(name)
-        found = split(judgement.report.results, self.settings.devices)
-        known.testimonies = hear(physical, found.devices)
+        faults = split(judgement.report.results, self.settings.devices)
+        known.testimonies = hear(physical, faults.devices)
         bad = set(judgement.types)
         known.sources = tuple(one for one in judgement.sources if one.partition("=")[0] in bad)
         results = judgement.report.results
-        if found.devices:
-            known.why_node = self._why_node(name, node, found.devices, now)
+        if faults.devices:
+            known.why_node = self._why_node(name, node, faults.devices, now)
             if not known.why_node:
-                self._sort(known, physical, found.devices)
+                self._sort(known, physical, faults.devices)
                 results = tuple(_lowered(one) for one in results)
         else:
-            known.why_node = found.why
+            known.why_node = faults.why
         results = (*results, *(one.result() for one in known.testimonies))
         if results == judgement.report.results:
             return judgement
@@ -76,14 +76,14 @@ class DeviceView:
     def _sort(self, known: NodeDevices, physical: Sequence[PhysicalDevice], faults: Sequence[DeviceFault]) -> None:
         """Put each fault with its device; one whose driver contradicts it is shown, and nothing is done."""
         for fault in faults:
-            one = next((one for one in physical if agree(one.device, fault.device)), None)
-            if one is None:
+            match = next((device for device in physical if agree(device.device, fault.device)), None)
+            if match is None:
                 continue  # its rule stands, and its driver starts anew
-            against = contradicted(known.testimonies, one.device)
+            against = contradicted(known.testimonies, match.device)
             if against:
-                known.contradicted = (*known.contradicted, (one, fault, against))
+                known.contradicted = (*known.contradicted, (match, fault, against))
             else:
-                known.faults = (*known.faults, (one, fault))
+                known.faults = (*known.faults, (match, fault))
 
     def _why_node(self, name: str, node: Mapping[str, Any], faults: Sequence[DeviceFault], now: float) -> str:
         """Why faults of devices take the node out, "" where rules for the devices can answer them."""
@@ -114,17 +114,17 @@ class DeviceView:
     def rule_report(
         self, rules: Sequence[DeviceRule], node: Optional[Mapping[str, Any]], name: str, now: float
     ) -> Report:
-        """How the device of these rules is, as far as it is not among the faults: good once all that its rule stands on
-        says so freshly, else unknown.
+        """How the device of these rules is, where it is not among the faults: good once all sources of its rule say so
+        freshly, else unknown.
         """
         device = rules[0].device
         why = next((text for rule in rules for text in self._held(rule, node or {}, now)), "")
-        result = CheckResult(STANDS, unknown(STANDS, why)) if why else _good(device)
-        return Report(name, "", now, 0.0, (result,))
+        outcome = unknown(STANDS, why) if why else ok(f"nothing is said against {device} any more")
+        return Report(name, "", now, 0.0, (CheckResult(STANDS, outcome),))
 
     def _held(self, rule: DeviceRule, node: Mapping[str, Any], now: float) -> List[str]:
         """Why a rule's sources do not say that its fault is gone."""
-        conditions, found = read_conditions(node), []
+        conditions, reasons = read_conditions(node), []
         for source in rule.sources or ("report",):
             why = unsettled(source, conditions, now, self.silent_after)
             condition = conditions.get(source.partition("=")[0])
@@ -133,12 +133,8 @@ class DeviceView:
                 others = tags and not any(agree(tag.device, rule.device) for tag in tags)
                 why = None if others and condition.status == source.partition("=")[2] else why
             if why is not None:
-                found.append(why)
-        return found
-
-
-def _good(device: DeviceId) -> CheckResult:
-    return CheckResult(STANDS, ok(f"nothing is said against {device} any more"))
+                reasons.append(why)
+        return reasons
 
 
 def _lowered(result: CheckResult) -> CheckResult:

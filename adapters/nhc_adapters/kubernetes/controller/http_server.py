@@ -110,8 +110,8 @@ def _answer(path: str, controller: Controller, watched: Optional[WatchedSettings
     if path == "/metrics":
         return 200, metrics(controller, watched)
     if path == "/healthz":
-        sick = controller.healthy()
-        return (503, f"{sick}\n") if sick else (200, "ok\n")
+        why = controller.healthy()
+        return (503, f"{why}\n") if why else (200, "ok\n")
     if path == "/readyz":
         why = controller.unready()
         return (503, f"{why}\n") if why else (200, "ok\n")

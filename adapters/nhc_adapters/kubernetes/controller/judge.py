@@ -1,8 +1,8 @@
 """Conditions read back: what a node's object says of its health, as a Report that nhc's policy understands.
 
 Pure. The rules are a list of Faults (a type, the status that is bad, for how long), from vocabularies or given
-in draino's own words (`GpuXid`, `GpuCount=True,10m`). Silence is not health: what nobody says or renews is UNKNOWN,
-and so is a marked node until the word that marked it was taken back. An UNKNOWN node is left as it is.
+as draino's arguments (`GpuXid`, `GpuCount=True,10m`). Silence is not health: a condition that is missing or not renewed
+is UNKNOWN, and so is a marked node until the conditions that it was marked for have ended. An UNKNOWN node stays.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from nhc.ports.marks import TAG, read_mark_text
 from nhc.units import seconds
 from nhc_adapters.kubernetes.nodes import accelerators
 from nhc_adapters.kubernetes.nodes.accelerators import DeviceOffer
+from nhc_adapters.kubernetes.nodes.boots import boot_id
 from nhc_adapters.kubernetes.nodes.conditions import (
     ALLOCATABLE,
     CLUSTER_SIDE,
@@ -55,14 +56,14 @@ _CHECK = re.compile(r"(check_\w+): (?=\S)")
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a node's conditions come to. `again` is when to look anew though nothing changes (Unix time)."""
+    """The judgement of a node by its conditions. `again` is when to look anew though nothing changes (Unix time)."""
 
     report: Report
     reasons: Tuple[str, ...] = ()
     types: Tuple[str, ...] = ()
     again: Optional[float] = None
     silent: bool = False
-    """Whether it is UNKNOWN because the condition that is renewed by the agent's life is not."""
+    """Whether it is UNKNOWN because the condition that a running agent renews is not renewed."""
     sources: Tuple[str, ...] = ()
     """What a mark that is set now stands on (`evidence.SOURCE`)."""
     offer: Optional[DeviceOffer] = None
@@ -115,9 +116,9 @@ class _Judging:
     def fault(self, condition: Condition, fault: Fault, since: float) -> None:
         """Judge a condition that is bad since then."""
         message, devices = read_device_tags(condition.message)
-        said = message or condition.reason or condition.type
-        mark = read_mark_text(f"{TAG} {said}")
-        why = mark.why if mark is not None else said
+        text = message or condition.reason or condition.type
+        mark = read_mark_text(f"{TAG} {text}")
+        why = mark.why if mark is not None else text
         due = since + fault.lasting
         if self.overruled is not None and self.overruled.covers(condition):
             self.add(fault.type, warn(condition.reason or fault.type, f"{why} ({self.overruled.line()})"))
@@ -135,14 +136,13 @@ class _Judging:
             if devices:
                 first = first._replace(scope=Scope.DEVICE, device=devices[0].device)
             self.failures.append(_Failure(_result(name, first), reason, fault.type, source_of(fault)))
-            for one in devices[1:]:
-                outcome = crit(one.reason, f"{one.device}: {one.reason}", action=one.action)
-                result = _result(fault.type, outcome._replace(scope=Scope.DEVICE, device=one.device))
-                self.failures.append(_Failure(result, one.reason, fault.type, source_of(fault)))
+            for tag in devices[1:]:
+                outcome = crit(tag.reason, f"{tag.device}: {tag.reason}", action=tag.action)
+                result = _result(fault.type, outcome._replace(scope=Scope.DEVICE, device=tag.device))
+                self.failures.append(_Failure(result, tag.reason, fault.type, source_of(fault)))
 
     def other(self, condition: Condition, fault: Fault) -> None:
         """Judge a condition that is not bad, or that nobody renews any more."""
-        said = condition.message or condition.reason or condition.type
         if not fresh(condition, self.now, self.silent_after):
             silence = f"{condition.type} was not renewed for {self.now - condition.seen:.0f} s"
             self.add(fault.type, unknown("NotRenewed", silence))
@@ -150,7 +150,8 @@ class _Judging:
         if condition.type not in CLUSTER_SIDE and condition.renewed:
             self.times.append(condition.seen + self.silent_after)
         if condition.status == UNKNOWN:
-            self.add(fault.type, unknown(condition.reason or "Unknown", said))
+            text = condition.message or condition.reason or condition.type
+            self.add(fault.type, unknown(condition.reason or "Unknown", text))
         else:
             self.add(fault.type, ok(condition.message))
 
@@ -191,20 +192,20 @@ def judge(
     voice = conditions.get(verdict) if verdict else None
     silent = voice is not None and now - voice.seen > silent_after
     if silent and voice is not None:
-        said = f"nothing heard from the node's agent for {now - voice.seen:.0f} s"
+        silence = f"nothing heard from the node's agent for {now - voice.seen:.0f} s"
         # What the cluster's side found itself stands, whatever became of the agent.
-        run.failures = [one for one in run.failures if one.type in CLUSTER_SIDE]
-        run.others = [_result(verdict, unknown("NoReport", said))]
+        run.failures = [failure for failure in run.failures if failure.type in CLUSTER_SIDE]
+        run.others = [_result(verdict, unknown("NoReport", silence))]
     ready = conditions.get("Ready")
     if ready is not None and ready.status == UNKNOWN and not run.failures:
         run.add("Ready", unknown("NodeStatusUnknown", ready.message or "the kubelet stopped reporting"))
     sources = _standing_mark(run, node, conditions)
-    results = (*(one.result for one in run.failures), *run.others)
-    report = Report(str(node.get("metadata", {}).get("name", "")), _boot(node), now, 0.0, results)
+    results = (*(failure.result for failure in run.failures), *run.others)
+    report = Report(str(node.get("metadata", {}).get("name", "")), boot_id(node), now, 0.0, results)
     return Judgement(
         report,
-        tuple(one.reason for one in run.failures),
-        tuple(one.type for one in run.failures),
+        tuple(failure.reason for failure in run.failures),
+        tuple(failure.type for failure in run.failures),
         min((at for at in run.times if at > now), default=None),
         silent,
         sources,
@@ -213,23 +214,21 @@ def judge(
 
 
 def reported_at(judged: Judgement, conditions: Mapping[str, Condition], now: float) -> float:
-    """When what a judgement says was said (Unix time).
+    """Of which time a judgement is (Unix time).
 
     A failure is as new as its newest condition, health as old as its oldest: an agent that renews a part proves a part.
-    What the kubelet and the API server say of the node is said now; what the controller said once is as old as that.
+    What the kubelet and the API server write of the node is of now; what the controller wrote once is as old as that.
     """
 
     def at(kind: str) -> float:
         condition = conditions.get(kind)
-        said_now = condition is None or kind == ALLOCATABLE or (kind in NEVER_STALE and kind not in CLUSTER_SIDE)
-        return now if condition is None or said_now else condition.seen
+        is_current = kind == ALLOCATABLE or (kind in NEVER_STALE and kind not in CLUSTER_SIDE)
+        return now if condition is None or is_current else condition.seen
 
     if judged.types:
         return max(at(kind) for kind in judged.types)
-    kinds = {one.check for one in judged.report.results}
-    said = [kind for kind in kinds if kind in conditions and kind not in CLUSTER_SIDE]
-    said = said or [kind for kind in kinds if kind in conditions]
-    return min((at(kind) for kind in said), default=now)
+    kinds = {result.check for result in judged.report.results} & conditions.keys()
+    return min((at(kind) for kind in kinds - set(CLUSTER_SIDE) or kinds), default=now)
 
 
 def _offer(
@@ -240,9 +239,10 @@ def _offer(
         return None
     offer = accelerators.look(node, wanted.expected, wanted.asked)
     standing = conditions.get(ALLOCATABLE)
-    stands = standing is not None and standing.status == TRUE
+    if standing is not None and standing.status != TRUE:
+        standing = None
     if offer is None:
-        if stands and standing is not None:
+        if standing is not None:
             run.add(ALLOCATABLE, unknown("CannotBeJudged", f"{standing.message}; nothing newer can be said"))
         return None
     if not offer.short:
@@ -251,7 +251,7 @@ def _offer(
     if read_own_mark(node) is not None and not released(node):
         # Within the grace it is no fault yet; a node that is out is not to be put back like that either.
         run.add(ALLOCATABLE, unknown(offer.reason, offer.message))
-    known = standing.since if stands and standing is not None else wanted.short_since
+    known = standing.since if standing is not None else wanted.short_since
     since = max(run.now if known is None else known, offer.since)
     fault = Fault(ALLOCATABLE, TRUE, wanted.grace)
     run.fault(Condition(ALLOCATABLE, TRUE, offer.reason, offer.message, since, run.now), fault, since)
@@ -266,13 +266,13 @@ def _switched_off(
     for kind in CLUSTER_SIDE:
         standing = conditions.get(kind)
         if standing is not None and kind not in on and standing.status != FALSE:
-            said = f"{standing.message or standing.reason}; its source is switched off here"
-            run.add(kind, unknown("SourceSwitchedOff", said))
+            text = f"{standing.message or standing.reason}; its source is switched off here"
+            run.add(kind, unknown("SourceSwitchedOff", text))
 
 
 def _standing_mark(run: _Judging, node: Mapping[str, object], conditions: Mapping[str, Condition]) -> Tuple[str, ...]:
-    """Hold a marked node until the sources of its mark take their word back. Returns what a mark stands on now."""
-    bad = [one.source for one in run.failures]
+    """Hold a marked node until the sources of its mark have ended. Returns the sources of a mark that is set now."""
+    bad = [failure.source for failure in run.failures]
     if read_own_mark(node) is None or released(node):
         return tuple(bad)
     before, manual = read_sources(node), read_manual(node)
@@ -280,7 +280,7 @@ def _standing_mark(run: _Judging, node: Mapping[str, object], conditions: Mappin
         if manual.until is not None:
             run.times.append(manual.until)
         if not manual.stands(run.now) and not source_types(before) and not run.failures:
-            # A person took it out and said until when: that is the word, and it needs no other.
+            # A person took it out and said until when: nothing else is needed to put it back.
             run.others = [_result("drain", ok(f"{manual.line()}, which is over"))]
     held = False
     for source in before:
@@ -289,15 +289,11 @@ def _standing_mark(run: _Judging, node: Mapping[str, object], conditions: Mappin
         if why is not None and source not in bad:
             run.add(source.partition("=")[0], unknown(NOT_TAKEN_BACK, why))
     if source_types(before) and not held:
-        # What it was marked for is taken back: that nobody ever said anything else of the node does not hold it.
-        run.others = [one for one in run.others if one.outcome.reason != NEVER]
+        # What it was marked for has ended: that nobody ever said anything else of the node does not hold it.
+        run.others = [result for result in run.others if result.outcome.reason != NEVER]
         run.others += [_result(kind, ok(f"{kind} is taken back")) for kind in sorted(source_types(before))]
     return tuple(sources_now(bad, before, conditions, run.now, run.silent_after))
 
 
 def _result(check: str, outcome: Any) -> CheckResult:
     return CheckResult(check, named(outcome))  # another agent's condition has whatever reason that agent chose
-
-
-def _boot(node: Mapping[str, Any]) -> str:
-    return str(((node.get("status") or {}).get("nodeInfo") or {}).get("bootID") or "")

@@ -21,7 +21,6 @@ from nhc_adapters.kubernetes.nodes.conditions import FALSE, KERNEL_LOG, TRUE, Co
 if TYPE_CHECKING:
     from nhc.kernlog.state_types import Finding, LogState
 
-CONDITION = KERNEL_LOG
 NODES = 20_000
 """Nodes remembered, those heard from last."""
 
@@ -34,7 +33,7 @@ class _Node:
 
 
 class KernelLogs:
-    """What the kernel logs of all nodes came to so far."""
+    """The faults in the kernel logs of all nodes so far."""
 
     def __init__(
         self,
@@ -61,33 +60,33 @@ class KernelLogs:
             if match is not None:
                 add(node.state, match, line.when / 1e9, now)
                 touched[line.node] = node
-        said = {}
+        changed = {}
         for name, node in sorted(touched.items()):
             condition = condition_of(node.state, self.acknowledged(name), now)
             if condition.status == TRUE and dict(condition.findings) == dict(self.standing(name)):
                 node.reported = True
                 continue  # nothing new: what was said of it stays as it was said
             if condition.status == TRUE or node.reported:
-                said[name] = condition
+                changed[name] = condition
             node.reported = condition.status == TRUE
-        return said
+        return changed
 
     def _recalled(self, name: str, now: float) -> _Node:
-        """A node as its condition has it: what stood before this process stands until a line or a person ends it."""
+        """A node by its condition: a finding of an earlier process stands until a line or a person ends it."""
         node = _Node()
         for key, when in self.standing(name).items():
             match = recall(key)
             if match is not None:
                 add(node.state, match, when, now)
-                found = node.state.get("findings", {}).get(key)
-                if found is not None:
-                    found["severity"] = FATAL  # as it was judged, whatever else there was then
+                finding = node.state.get("findings", {}).get(key)
+                if finding is not None:
+                    finding["severity"] = FATAL  # as it was judged, whatever else there was then
         node.reported = bool(node.state.get("findings"))
         return node
 
 
 def recall(key: str) -> Optional[Match]:
-    """What the catalogue has to say of a finding by its key alone, None for none of its own."""
+    """A finding as the catalogue describes it, by its key alone; None for one that it does not have."""
     kind, _, rest = key.partition("/")
     code, _, device = rest.partition("/")
     if kind in ("xid", "sxid") and code.isdigit():
@@ -115,7 +114,7 @@ def condition_of(state: LogState, acks: Optional[Mapping[str, float]] = None, no
     ]
     fatal: List[Finding] = [finding for _key, finding in standing]
     if not fatal:
-        return Condition(CONDITION, FALSE, "NoKernelLogFault", "no fault in the kernel log that stands")
+        return Condition(KERNEL_LOG, FALSE, "NoKernelLogFault", "no fault in the kernel log that stands")
     first = max(fatal, key=lambda finding: float(finding["last"]))
     more = f" (and {len(fatal) - 1} more)" if len(fatal) > 1 else ""
     device = f"{first['device']}: " if first["device"] else ""
@@ -123,7 +122,7 @@ def condition_of(state: LogState, acks: Optional[Mapping[str, float]] = None, no
     kind = "Xid" if first["kind"] == "xid" else "SXid" if first["kind"] == "sxid" else ""
     message = printable(f"{device}{first['message']}", 600)
     return Condition(
-        CONDITION,
+        KERNEL_LOG,
         TRUE,
         f"{kind}{first['code']}" or "KernelLogFault",
         f"{message}{more}{action}",

@@ -36,19 +36,17 @@ class ClusterLedger:
 
     def load(self) -> None:
         """Read the history anew, as after a change of leader. Raises AdapterError."""
-        found = self.client.find(namespaced(self.namespace, "configmaps", self.name))
-        if found is None:
-            self._past, self._version = [], ""
-            return
-        self._past = _read((found.get("data") or {}).get(KEY, ""))
-        self._version = str(found["metadata"]["resourceVersion"])
+        item = self.client.find(namespaced(self.namespace, "configmaps", self.name)) or {}
+        self._past = _read((item.get("data") or {}).get(KEY, ""))
+        self._version = str(item.get("metadata", {}).get("resourceVersion", ""))
 
     def history(self) -> List[Past]:
         return list(self._past)
 
     def begin(self, operations: Iterable[PlannedOperation], now: float) -> None:
         """Write down what is about to be done, before it is. Raises AdapterError: then nothing may be done."""
-        new = [Past(now, one.node, one.operation) for one in operations if one.operation in self.counted]
+        counted = self.counted
+        new = [Past(now, planned.node, planned.operation) for planned in operations if planned.operation in counted]
         if not new:
             return
         horizon = now - history_needed(self.policy)
@@ -76,12 +74,7 @@ class ClusterLedger:
 
 def _read(text: str) -> List[Past]:
     """Operations, one JSON list a line; a line that makes no sense is skipped."""
-    found = []
-    for line in text.splitlines():
-        past = _line(line)
-        if past is not None:
-            found.append(past)
-    return found
+    return [past for past in map(_line, text.splitlines()) if past is not None]
 
 
 def _line(line: str) -> Optional[Past]:

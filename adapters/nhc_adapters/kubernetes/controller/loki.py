@@ -77,7 +77,7 @@ def read_answer(answer: Any, node_label: str) -> Page:
         streams = [(dict(stream["stream"]), list(stream["values"])) for stream in answer["data"]["result"]]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise LokiError(f"an answer without {error}") from None
-    found: List[LogLine] = []
+    lines: List[LogLine] = []
     aside: List[int] = []
     labels: Tuple[str, ...] = ()
     entries = last = 0
@@ -94,10 +94,10 @@ def read_answer(answer: Any, node_label: str) -> Page:
                 continue
             last = max(last, when)
             if node and isinstance(text, str):
-                found.append(LogLine(str(node), when, text))
+                lines.append(LogLine(str(node), when, text))
             else:
                 aside.append(when)
-    return Page(tuple(sorted(found, key=lambda line: line.when)), entries, last, tuple(aside), labels)
+    return Page(tuple(sorted(lines, key=lambda line: line.when)), entries, last, tuple(aside), labels)
 
 
 @dataclass
@@ -184,10 +184,10 @@ class Loki:
         except HttpError as error:
             raise LokiError(f"{self.url}: {printable(str(error), 200)}") from None
         if answer.status != 200:
-            said = printable(answer.data[:160].decode(errors="replace"))
-            if answer.status == 400 and TOO_LONG in said and self.window > SMALLEST_WINDOW:
+            text = printable(answer.data[:160].decode(errors="replace"))
+            if answer.status == 400 and TOO_LONG in text and self.window > SMALLEST_WINDOW:
                 self.window = max(self.window // 2, SMALLEST_WINDOW)
-            raise LokiError(f"{self.url}: {answer.status} {said}")
+            raise LokiError(f"{self.url}: {answer.status} {text}")
         try:
             return parse_json(answer.data)
         except ValueError:

@@ -1,7 +1,7 @@
 """The controller's reader of Loki: asks, turns lines into conditions, and remembers how far the log was read.
 
 The place reached is kept in a ConfigMap, so that a restart or a new leader goes on where the last one ended. It is
-written only after the conditions were, so what was read but not yet said is read again.
+written only after the conditions were, so a line whose condition is not written yet is read again.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class Cursor:
 
     def load(self) -> int:
         """The place, 0 where none is known for this query. Raises AdapterError."""
-        found = self.client.find(namespaced(self.namespace, "configmaps", NAME)) or {}
+        item = self.client.find(namespaced(self.namespace, "configmaps", NAME)) or {}
         try:
-            said = json.loads((found.get("data") or {}).get(KEY, ""))
-            return int(said["since"]) if said["query"] == self.query else 0
+            value = json.loads((item.get("data") or {}).get(KEY, ""))
+            return int(value["since"]) if value["query"] == self.query else 0
         except (ValueError, KeyError, TypeError):
             return 0
 
@@ -64,7 +64,7 @@ class Cursor:
 class LokiWatch:
     """Looks at Loki while `held` says that we may act. `say` writes conditions.
 
-    Without `remember`, as in a dry run, the place reached is not written down: what was only shown is still to be said.
+    Without `remember`, as in a dry run, the place reached is not written down, since no condition was.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class LokiWatch:
         self.cursor = Cursor(client, namespace, asked.query)
         self.logs = KernelLogs() if logs is None else logs
         self.outages = Outages(log, "Loki")
-        self._unsaid: Dict[str, Condition] = {}
+        self._unwritten: Dict[str, Condition] = {}
         self._leading = False
         self._saved = 0.0
         self._aside_reported = False
@@ -114,24 +114,21 @@ class LokiWatch:
         else:
             self.outages.works("reading Loki")
         self._tell_set_aside()
-        said = {**self._unsaid, **self.logs.take(lines, self.clock())}
-        failed = set(self.say(said)) if said else set()
-        self._unsaid = {name: condition for name, condition in said.items() if name in failed}
-        if self.remember and not self._unsaid and (lines or self.clock() - self._saved >= WRITE_EVERY):
+        conditions = {**self._unwritten, **self.logs.take(lines, self.clock())}
+        failed = set(self.say(conditions)) if conditions else set()
+        self._unwritten = {name: condition for name, condition in conditions.items() if name in failed}
+        if self.remember and not self._unwritten and (lines or self.clock() - self._saved >= WRITE_EVERY):
             self._save()
 
     def _resume(self) -> bool:
         """Begin where the last leader ended. Whether that is known."""
         try:
             since = self.cursor.load()
-        except ApiError as error:
-            if error.status != 403:
+        except AdapterError as error:
+            if not isinstance(error, ApiError) or error.status != 403:
                 self.outages.failed("reading how far Loki was read", error)
                 return False
             since = 0  # the missing right is reported with all others
-        except AdapterError as error:
-            self.outages.failed("reading how far Loki was read", error)
-            return False
         self.outages.works("reading how far Loki was read")
         now = int(self.clock() * SECOND)
         self.loki.go_on_from(min(max(since, now - OLDEST), now) if since else 0)

@@ -61,9 +61,9 @@ class NodeUpdates:
             judgement, node = judged.get(name), objects.get(name)
             if judgement is None or node is None:
                 continue
-            parts = [one for one in (self._silence(name, node, judgement, now), _offered(node, judgement, now)) if one]
-            if parts:
-                conditions[name] = parts
+            parts = [self._silence(name, node, judgement, now), _offered(node, judgement, now)]
+            if any(parts):
+                conditions[name] = [part for part in parts if part is not None]
             if read_own_mark(node) is not None and released(node):
                 back.append(name)
                 continue
@@ -113,9 +113,9 @@ class NodeUpdates:
                 self.log(f"{applied.node}: {applied.message}")
                 self.retry(applied.node, now + AFTER_FAILURE)
                 continue
-            for one in conditions[applied.node]:
-                self.log(f"{applied.node}: {one.type}={one.status}: {one.message}")
-                if one.type == self.settings.verdict:
+            for condition in conditions[applied.node]:
+                self.log(f"{applied.node}: {condition.type}={condition.status}: {condition.message}")
+                if condition.type == self.settings.verdict:
                     self._silenced.add(applied.node)
 
     def _silence(self, name: str, node: Node, judgement: Judgement, now: float) -> Optional[Condition]:

@@ -1,8 +1,8 @@
 """Device errors that only a job sees: `invalid device ordinal` in the log of a pod that failed on a node.
 
-A device that is gone for CUDA may look well from outside, and the job that meets it says so as it dies. Only
-pods that asked for an accelerator count, only when they ended badly, and each ending once. Where one job fails
-so on several nodes at the same time, the job is at fault and not the nodes: then nobody is blamed.
+A device that is gone for CUDA may look good from outside; the job that meets it logs the error as it dies. Only pods
+that asked for an accelerator count, only when they ended badly, and each ending once. Where one job fails so on several
+nodes at the same time, the job is at fault and not the nodes: then no node is blamed.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from nhc_adapters.kubernetes.controller.acknowledged import covers
 from nhc_adapters.kubernetes.nodes.accelerators import is_accelerator
 from nhc_adapters.kubernetes.nodes.conditions import JOB_ERROR, TRUE, Condition
 
-CONDITION = JOB_ERROR
-
 PATTERNS = (
     # CUDA's cudaErrorInvalidDevice; Konduktor's one pattern.
     r"(?i)invalid device ordinal",
@@ -34,6 +32,8 @@ PATTERNS = (
     # the Neuron runtime: hardware errors 1200 to 1205
     r"\bNRT_EXEC_HW_ERR_\w+",
 )
+
+JOB_LABELS = ("jobset.sigs.k8s.io/jobset-name", "training.kubeflow.org/job-name", "batch.kubernetes.io/job-name")
 
 TAIL = 200
 """Lines read of a log. What killed a job stands at its end."""
@@ -78,10 +78,6 @@ class Ending:
         """Where, as an acknowledgement names it."""
         return f"{self.uid}/{self.container}/{self.restarts}"
 
-    @property
-    def key(self) -> Tuple[str, str, int]:
-        return (self.uid, self.container, self.restarts)
-
 
 @dataclass(frozen=True)
 class Met:
@@ -100,55 +96,51 @@ def endings(pod: Mapping[str, Any]) -> Iterator[Ending]:
     owners = metadata.get("ownerReferences") or ()
     owner = f"{owners[0].get('kind')}/{owners[0].get('name')}" if owners else f"Pod/{metadata.get('name')}"
     # A job's pods belong to one Job or JobSet, whatever made them.
-    for label in ("jobset.sigs.k8s.io/jobset-name", "training.kubeflow.org/job-name", "batch.kubernetes.io/job-name"):
-        value = (metadata.get("labels") or {}).get(label)
-        if value:
-            owner = f"{label}={value}"
-            break
-    for one in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
-        restarts = int(one.get("restartCount") or 0)
-        for state, previous in ((one.get("state"), False), (one.get("lastState"), True)):
+    labels = metadata.get("labels") or {}
+    owner = next((f"{label}={labels[label]}" for label in JOB_LABELS if labels.get(label)), owner)
+    for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+        restarts = int(container.get("restartCount") or 0)
+        for state, previous in ((container.get("state"), False), (container.get("lastState"), True)):
             ended = (state or {}).get("terminated")
             if not ended or not ended.get("exitCode"):
                 continue
             number = restarts - 1 if previous else restarts
             yield Ending(
                 str(metadata.get("namespace")), str(metadata.get("name")), str(metadata.get("uid")),
-                str(one.get("name")), str(node), owner, number, previous, from_utc(ended.get("finishedAt")),
+                str(container.get("name")), str(node), owner, number, previous, from_utc(ended.get("finishedAt")),
             )  # fmt: skip
 
 
 def _wants_accelerator(spec: Mapping[str, Any]) -> bool:
-    for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
-        resources = container.get("resources") or {}
-        for name in (*(resources.get("limits") or {}), *(resources.get("requests") or {})):
-            if is_accelerator(name):
-                return True
-    return False
+    containers = (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
+    return any(
+        is_accelerator(name)
+        for container in containers
+        for part in ("limits", "requests")
+        for name in (container.get("resources") or {}).get(part) or ()
+    )
 
 
 def find_line(log: str, patterns: Sequence[re.Pattern[str]]) -> str:
     """The first line of a log that one of the patterns finds, "" where there is none."""
-    for line in log.splitlines():
-        if any(pattern.search(line) for pattern in patterns):
-            return printable(line, 300)
-    return ""
+    lines = (line for line in log.splitlines() if any(pattern.search(line) for pattern in patterns))
+    return printable(next(lines, ""), 300)
 
 
 def of_the_job(met: Sequence[Met], rules: PodLogs) -> List[Met]:
     """The errors that are their job's own: it met some on too many nodes at about the same time. Pure."""
     jobs: Dict[str, List[Met]] = {}
-    for one in met:
-        jobs.setdefault(f"{one.ending.namespace}/{one.ending.owner}", []).append(one)
-    found = []
+    for error in met:
+        jobs.setdefault(f"{error.ending.namespace}/{error.ending.owner}", []).append(error)
+    excused = []
     for errors in jobs.values():
-        if len({one.ending.node for one in errors}) <= rules.spread:
+        if len({error.ending.node for error in errors}) <= rules.spread:
             continue
-        for one in errors:
-            near = {other.ending.node for other in errors if abs(other.ending.when - one.ending.when) <= rules.window}
+        for error in errors:
+            near = {other.ending.node for other in errors if abs(other.ending.when - error.ending.when) <= rules.window}
             if len(near) > rules.spread:
-                found.append(one)
-    return found
+                excused.append(error)
+    return excused
 
 
 def blame(
@@ -158,21 +150,21 @@ def blame(
 
     `acks` says what was acknowledged on a node, by place.
     """
-    excused = {one.ending.key for one in of_the_job(met, rules)}
-    found: Dict[str, List[Met]] = {}
-    for one in met:
-        ending = one.ending
-        if ending.key not in excused and not covers(acks(ending.node), ending.place, ending.when):
-            found.setdefault(ending.node, []).append(one)
+    excused = {error.ending.place for error in of_the_job(met, rules)}
+    by_node: Dict[str, List[Met]] = {}
+    for error in met:
+        ending = error.ending
+        if ending.place not in excused and not covers(acks(ending.node), ending.place, ending.when):
+            by_node.setdefault(ending.node, []).append(error)
     blamed = {}
-    for node, errors in sorted(found.items()):
-        if len({one.ending.uid for one in errors}) < rules.pods:
+    for node, errors in sorted(by_node.items()):
+        if len({error.ending.uid for error in errors}) < rules.pods:
             continue
-        first = max(errors, key=lambda one: one.ending.when)
-        said = f"pod {first.ending.namespace}/{first.ending.pod}: {first.line}"
+        first = max(errors, key=lambda error: error.ending.when)
+        text = f"pod {first.ending.namespace}/{first.ending.pod}: {first.line}"
         more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-        places = tuple((one.ending.place, one.ending.when) for one in errors)
-        blamed[node] = Condition(CONDITION, TRUE, "DeviceErrorInPodLog", said + more, findings=places)
+        places = tuple((error.ending.place, error.ending.when) for error in errors)
+        blamed[node] = Condition(JOB_ERROR, TRUE, "DeviceErrorInPodLog", text + more, findings=places)
     return blamed
 
 
@@ -187,7 +179,7 @@ class Reader:
     """Up to which time each place of a node was acknowledged."""
     excused: Dict[str, List[str]] = field(default_factory=dict)
     """Places whose errors turned out to be their job's own, by node."""
-    _seen: Dict[Tuple[str, str, int], None] = field(default_factory=dict)
+    _seen: Dict[str, None] = field(default_factory=dict)
     _failing: Dict[str, str] = field(default_factory=dict)
     _met: List[Met] = field(default_factory=list)
 
@@ -204,15 +196,15 @@ class Reader:
             else:
                 self._report(namespace, "")
         # Errors of the same job arrive over some time: the last few looks are weighed together.
-        nodes = {one.ending.node for one in fresh}
+        nodes = {met.ending.node for met in fresh}
         self._met = (self._met + fresh)[-1000:]
         if not fresh:
             return {}
         self.excused = {}
-        for one in of_the_job(self._met, self.rules):
-            self.excused.setdefault(one.ending.node, []).append(one.ending.place)
+        for met in of_the_job(self._met, self.rules):
+            self.excused.setdefault(met.ending.node, []).append(met.ending.place)
         blamed = blame(self._met, self.rules, self.acknowledged)
-        return {node: said for node, said in blamed.items() if node in nodes}
+        return {node: condition for node, condition in blamed.items() if node in nodes}
 
     def _report(self, namespace: str, cause: str) -> None:
         """Why pods cannot be looked at, once for each cause, and that they can be again."""
@@ -222,9 +214,9 @@ class Reader:
             self.warn(f"pods of {namespace}: {cause or 'looked at again'}")
 
     def _read(self, pod: Mapping[str, Any], patterns: Sequence[re.Pattern[str]]) -> List[Met]:
-        found = []
+        errors = []
         for ending in endings(pod):
-            if ending.key in self._seen:
+            if ending.place in self._seen:
                 continue
             try:
                 log = pod_log(self.client, ending)
@@ -237,11 +229,11 @@ class Reader:
             self._remember(ending)
             line = find_line(log, patterns)
             if line:
-                found.append(Met(ending, line))
-        return found
+                errors.append(Met(ending, line))
+        return errors
 
     def _remember(self, ending: Ending) -> None:
-        self._seen[ending.key] = None
+        self._seen[ending.place] = None
         while len(self._seen) > REMEMBERED:
             del self._seen[next(iter(self._seen))]
 

@@ -39,15 +39,15 @@ class WatchedSettings:
 
     def changed(self) -> Optional[ControllerSettings]:
         """New settings, None where the files say what is in force, or something that makes no sense."""
-        found = self._look()
+        signatures = self._look()
         asked = self.asked.is_set()
         # Refused ones are tried again now and then: what they lack may be a file that we do not watch, or a node.
         again = bool(self.refused) and time.monotonic() - self._tried >= AGAIN
-        if found == self._seen and not asked and not again:
+        if signatures == self._seen and not asked and not again:
             return None
         self._tried = time.monotonic()
         self.asked.clear()
-        self._seen = found
+        self._seen = signatures
         try:
             settings = self._read()
         except ValueError as error:  # SettingsError, BadVocabulary, and what the command line says of them
@@ -55,7 +55,7 @@ class WatchedSettings:
                 self._log(f"settings refused, the ones in force stay: {error}")
             self.refused = str(error)
             return None
-        self._seen = {path: found.get(path) or _signature(path) for path in settings.sources}
+        self._seen = {path: signatures.get(path) or _signature(path) for path in settings.sources}
         if self.refused:
             self._log("settings make sense again")
         self.refused = ""
@@ -79,10 +79,10 @@ def differences(before: ControllerSettings, after: ControllerSettings) -> List[s
 
 def _signature(path: str) -> Optional[Signature]:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)
+    return (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
 
 
 class Fitting:
@@ -102,7 +102,7 @@ class Fitting:
         """Whether a controller runs: what it starts with, it judges itself."""
         self._read, self._nodes, self._every, self._clock = read, nodes, every, monotonic
         self._asked: Tuple[Sequence[Fault], float] = ((), float("-inf"))
-        self._said = ""
+        self._refusal = ""
 
     def controller_started(self) -> None:
         """From now on new settings are compared with what the nodes know."""
@@ -115,9 +115,9 @@ class Fitting:
             faults, when = self._asked
             if faults != settings.faults or self._clock() - when >= self._every:
                 self._asked = (settings.faults, self._clock())
-                self._said = self._judge(settings)
-            if self._said:
-                raise SettingsError(self._said)
+                self._refusal = self._judge(settings)
+            if self._refusal:
+                raise SettingsError(self._refusal)
         return settings
 
     def _judge(self, settings: ControllerSettings) -> str:

@@ -21,7 +21,6 @@ RESOURCE = "resource.k8s.io"
 EVENTS = "default"
 """The namespace of events about nodes, which have none themselves."""
 
-
 AGAIN, SOON = 300.0, 10.0
 """Seconds between two askings: while all is granted, and while something is missing."""
 
@@ -59,7 +58,7 @@ class ClusterRight(NamedTuple):
 def of_controller(settings: ControllerSettings) -> List[ClusterRight]:
     """What the controller needs under these settings."""
     own = settings.namespace
-    found = [
+    rights = [
         *(ClusterRight(verb, "nodes", purpose="to follow the nodes") for verb in ("get", "list", "watch")),
         *_lease(own),
         ClusterRight("patch", "nodes", purpose="to mark and clear nodes", acting=True),
@@ -68,22 +67,22 @@ def of_controller(settings: ControllerSettings) -> List[ClusterRight]:
         ClusterRight("patch", "events", "", EVENTS, purpose="to count what was done again", acting=True),
     ]
     if settings.devices.on:
-        found += _devices()
+        rights += _devices()
     policy = settings.policy
     kept = {LEDGER: "to remember rates and repairs"} if policy.rates or policy.repairs else {}
     if settings.loki.url:
         kept[CURSORS] = "to remember how far Loki was read"
     if kept:
-        found.append(ClusterRight("create", "configmaps", "", own, purpose=", ".join(kept.values()), acting=True))
+        rights.append(ClusterRight("create", "configmaps", "", own, purpose=", ".join(kept.values()), acting=True))
     for name, purpose in kept.items():
-        found += [ClusterRight(verb, "configmaps", "", own, name, purpose, True) for verb in ("get", "patch")]
+        rights += [ClusterRight(verb, "configmaps", "", own, name, purpose, True) for verb in ("get", "patch")]
     if settings.treatment.drain or policy.repairs or settings.podlogs.namespaces:
-        found.append(ClusterRight("list", "pods", purpose="to see what runs on a node"))
+        rights.append(ClusterRight("list", "pods", purpose="to see what runs on a node"))
     if settings.treatment.drain:
-        found.append(ClusterRight("create", "pods/eviction", purpose="to drain nodes", acting=True))
+        rights.append(ClusterRight("create", "pods/eviction", purpose="to drain nodes", acting=True))
     for namespace in settings.podlogs.namespaces:
-        found.append(ClusterRight("get", "pods/log", "", namespace, purpose="[podlogs] namespaces"))
-    return found
+        rights.append(ClusterRight("get", "pods/log", "", namespace, purpose="[podlogs] namespaces"))
+    return rights
 
 
 def _devices() -> Tuple[ClusterRight, ...]:
@@ -124,7 +123,7 @@ def denied(client: Client, rights: Sequence[ClusterRight], account: str = "") ->
 
 
 class RightsWatch:
-    """Asks for rights at the start and now and then, and tells each missing one once, and when it is there."""
+    """Asks for rights at the start and now and then; logs each missing one once, and when it is granted."""
 
     def __init__(
         self, client: Client, settings: ControllerSettings, outages: Outages, log: Callable[[str], None]
@@ -149,19 +148,19 @@ class RightsWatch:
 
     def look(self) -> None:
         try:
-            found = denied(self.client, self.rights)
+            missing = denied(self.client, self.rights)
         except AdapterError as error:
             self.outages.failed("asking for rights", error)
             return
         self.outages.works("asking for rights")
-        for right in found:
+        for right in missing:
             if right not in self.missing:
                 later = "" if self.apply or not right.acting else " [once apply = true]"
                 self.log(f"{right.missing()}{later}")
         for right in self.missing:
-            if right not in found:
+            if right not in missing:
                 self.log(f"right granted: {right}")
-        self.missing = found
+        self.missing = missing
         self.asked.set()
 
 
@@ -178,10 +177,8 @@ def _granted(client: Client, right: ClusterRight, account: str) -> bool:
     spec: Dict[str, Any] = {"resourceAttributes": {key: value for key, value in asked.items() if value}}
     kind, path = "SelfSubjectAccessReview", REVIEW
     if account:
-        namespace = account.split(":")[2]
-        spec["user"] = account
-        groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
-        spec["groups"] = groups
+        own = f"system:serviceaccounts:{account.split(':')[2]}"
+        spec.update(user=account, groups=["system:serviceaccounts", own, "system:authenticated"])
         kind, path = "SubjectAccessReview", REVIEW.replace("self", "")
     answer = client.post(path, {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec})
     return bool((answer.get("status") or {}).get("allowed"))

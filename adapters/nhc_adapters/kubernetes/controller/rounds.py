@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from nhc.model import Verdict
-from nhc.policy.decide import Decision, Withheld, decide
+from nhc.policy.decide import Decision, decide
 from nhc.ports.adapter import Applied, Effect, Mark, NodeState, Operation, PlannedOperation
 from nhc_adapters.kubernetes.api.client import Client
-from nhc_adapters.kubernetes.controller.device_rounds import LATER, DeviceRound, DeviceRounds, node_of
+from nhc_adapters.kubernetes.controller.device_rounds import LATER, DeviceRounds, RoundResult, node_of, note_withheld
 from nhc_adapters.kubernetes.controller.device_view import DeviceView
 from nhc_adapters.kubernetes.controller.judge import Accelerators, Judgement, judge
 from nhc_adapters.kubernetes.controller.ledger import ClusterLedger
@@ -32,21 +32,9 @@ CHUNK = 200
 
 MAX_WAIT = 60.0
 AGAIN = 30.0
-"""Seconds after which what was withheld is thought over: a rate has room again, work has ended, and no node says so."""
+"""Seconds after which what was withheld is decided anew: a rate has room again, or work has ended."""
 
 Log = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class RoundResult:
-    """What a round came to. In a dry run `applied` is empty and `operations` are what would have been done."""
-
-    operations: Tuple[PlannedOperation, ...] = ()
-    applied: Tuple[Tuple[Operation, Applied], ...] = ()
-    withheld: Tuple[Withheld, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.operations or self.withheld)
 
 
 @dataclass
@@ -72,7 +60,7 @@ class Fleet:
     _again: Dict[str, float] = field(default_factory=dict)
     _sick: Set[str] = field(default_factory=set)
     _ours: Set[str] = field(default_factory=set)
-    _said: Set[Tuple[str, Operation, str]] = field(default_factory=set)
+    _announced: Set[Tuple[str, Operation, str]] = field(default_factory=set)
     _short: Dict[str, float] = field(default_factory=dict)
     _updates: NodeUpdates = field(init=False)
     _soonest: float = float("inf")
@@ -92,7 +80,7 @@ class Fleet:
     def allowed_now(self) -> bool:
         return self.allowed()
 
-    def changed(self, name: str, _node: Optional[Mapping[str, Any]] = None) -> None:
+    def changed(self, name: str) -> None:
         """A node is new, different or gone."""
         with self._lock:
             self._dirty.add(name)
@@ -112,7 +100,7 @@ class Fleet:
 
     def unknown(self) -> int:
         """How many nodes nothing certain is known of: they are left as they are."""
-        return sum(1 for one in list(self.judged.values()) if one.report.verdict is Verdict.UNKNOWN)
+        return sum(1 for judgement in list(self.judged.values()) if judgement.report.verdict is Verdict.UNKNOWN)
 
     def look(self, now: float) -> List[str]:
         """Judge the nodes that changed or are due; returns their names."""
@@ -219,15 +207,15 @@ class Fleet:
         names = self.look(now)
         if not names:
             return RoundResult()
-        rules = self.devices.round(names, self.states, now) if self.devices is not None else DeviceRound()
+        rules = self.devices.round(names, self.states, now) if self.devices is not None else RoundResult()
         if self.settings.apply:
             names = self._updates.write(names, self.judged, self.objects, now)
         decision = self.decide(now, names)
-        self._note_withheld(decision.withheld, now)
+        self.withheld = note_withheld(decision.withheld, self.withheld, self.log, self.retry, now + self.again)
         withheld = (*rules.withheld, *decision.withheld)
         if not self.settings.apply:
             planned = (*rules.operations, *decision.operations)
-            return RoundResult(tuple(one for one in planned if self._first(one)), (), withheld)
+            return RoundResult(tuple(filter(self._first, planned)), (), withheld)
         if decision.operations and not self.allowed():
             self._later(planned.node for planned in decision.operations)
             return RoundResult(rules.operations, rules.applied, withheld)
@@ -235,7 +223,8 @@ class Fleet:
         if decision.operations:
             self.ledger.begin(decision.operations, now)
         for operation in (Operation.CLEAR, Operation.MARK, Operation.REBOOT, Operation.REPLACE):
-            applied += self._carry_out(operation, [one for one in decision.operations if one.operation is operation])
+            wanted = [planned for planned in decision.operations if planned.operation is operation]
+            applied += self._carry_out(operation, wanted)
         return RoundResult((*rules.operations, *decision.operations), tuple(applied), withheld)
 
     def _carry_out(
@@ -248,20 +237,20 @@ class Fleet:
                 self.log(f"lost the lease: {len(operations) - begin} x {operation.value} left undone")
                 self._later(planned.node for planned in operations[begin:])
                 break
-            for one in self._act(operation, part):
-                done.append((operation, one))
-                if one.effect in (Effect.REFUSED, Effect.UNCHANGED):
-                    self.ledger.undo(one.node, operation)
-                elif one.effect is Effect.FAILED:
-                    self.retry(one.node, self.clock() + 5.0)
+            for result in self._act(operation, part):
+                done.append((operation, result))
+                if result.effect in (Effect.REFUSED, Effect.UNCHANGED):
+                    self.ledger.undo(result.node, operation)
+                elif result.effect is Effect.FAILED:
+                    self.retry(result.node, self.clock() + 5.0)
         return done
 
     def _act(self, operation: Operation, operations: Sequence[PlannedOperation]) -> List[Applied]:
-        names = [one.node for one in operations]
+        names = [planned.node for planned in operations]
         if operation is Operation.CLEAR:
             return self.adapter.clear(names, judged=True)
         if operation is Operation.MARK:
-            marks: Dict[str, Mark] = {one.node: one.mark for one in operations if one.mark is not None}
+            marks: Dict[str, Mark] = {planned.node: planned.mark for planned in operations if planned.mark is not None}
             facts = {name: _facts(self.judged[name]) for name in marks}
             return self.adapter.mark(marks, objects=self.objects, facts=facts)
         if operation not in self.adapter.repairs():
@@ -269,8 +258,8 @@ class Fleet:
                 Applied(name, Effect.REFUSED, f"no vocabulary in use can ask for a {operation.value}") for name in names
             ]
         applied = []
-        for one in operations:
-            applied += self.adapter.repair(operation, [one.node], one.because)
+        for planned in operations:
+            applied += self.adapter.repair(operation, [planned.node], planned.because)
         return applied
 
     def retry(self, name: str, when: float) -> None:
@@ -287,18 +276,10 @@ class Fleet:
     def _first(self, planned: PlannedOperation) -> bool:
         """Whether a dry run says this for the first time."""
         key = (planned.node, planned.operation, planned.because)
-        if key in self._said:
+        if key in self._announced:
             return False
-        self._said = {one for one in self._said if node_of(one[0]) in self.objects} | {key}
+        self._announced = {known for known in self._announced if node_of(known[0]) in self.objects} | {key}
         return True
-
-    def _note_withheld(self, withheld: Sequence[Withheld], now: float) -> None:
-        standing = {(one.node, one.operation): one.why for one in withheld}
-        for (node, operation), why in standing.items():
-            if (node, operation) not in self.withheld:
-                self.log(f"{node}: {operation.value} withheld: {why}")
-            self.retry(node, now + self.again)
-        self.withheld = standing
 
 
 def _facts(judgement: Judgement) -> Facts:

@@ -20,12 +20,12 @@ from nhc.policy.policy_file import PolicyFile
 from nhc.policy.policy_file import load as load_policy
 from nhc.settings import settings_file
 from nhc.settings.settings_file import SettingsError, Table
-from nhc_adapters.kubernetes.controller import kernlogs, podlogs
 from nhc_adapters.kubernetes.controller.judge import parse_fault
 from nhc_adapters.kubernetes.controller.loki import LOOKBACK
 from nhc_adapters.kubernetes.controller.podlogs import PATTERNS, PodLogs
 from nhc_adapters.kubernetes.devices.settings import DeviceRuleSettings, read_device_rules
 from nhc_adapters.kubernetes.nodes.accelerators import GRACE
+from nhc_adapters.kubernetes.nodes.conditions import JOB_ERROR, KERNEL_LOG
 from nhc_adapters.kubernetes.nodes.drain import DrainRules
 from nhc_adapters.kubernetes.nodes.evidence import SILENT_AFTER
 from nhc_adapters.kubernetes.nodes.marks import Treatment
@@ -77,7 +77,7 @@ class ControllerSettings:
     @property
     def verdict(self) -> str:
         """The condition whose heartbeat says that a node's agent lives, "" where no vocabulary names one."""
-        return next((one.verdict for one in self.vocabularies if one.verdict), "")
+        return next((vocabulary.verdict for vocabulary in self.vocabularies if vocabulary.verdict), "")
 
 
 class Details(TypedDict, total=False):
@@ -116,15 +116,15 @@ def make(
     except (BadVocabulary, ValueError) as error:
         raise SettingsError(str(error)) from None
     # Named faults stand alone, as draino's arguments do; without any, the vocabularies say what is one.
-    known = named or tuple(dict.fromkeys(fault for one in spoken for fault in one.faults))
+    known = named or tuple(dict.fromkeys(fault for vocabulary in spoken for fault in vocabulary.faults))
     settings = ControllerSettings(
         vocabularies=spoken, treatment=Treatment(spoken, cordon, taint, label, drain), faults=known, **details
     )
     # What the controller itself finds is a condition too, so that it outlives a restart and kubectl shows it.
     if settings.podlogs.namespaces:
-        known += (Fault(podlogs.CONDITION),)
+        known += (Fault(JOB_ERROR),)
     if settings.loki.url:
-        known += (Fault(kernlogs.CONDITION),)
+        known += (Fault(KERNEL_LOG),)
     return replace(settings, faults=known)
 
 

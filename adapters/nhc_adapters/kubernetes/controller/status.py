@@ -28,8 +28,8 @@ def look(fleet: Fleet, now: float) -> Tuple[List[Row], str]:
     """A row a node, and what could not be considered. Raises AdapterError where the nodes cannot be read."""
     names = fleet.look(now)
     decision, unknown = _decision(fleet, now, names)
-    withheld = {one.node: f"{one.operation.value}: {one.why}" for one in decision.withheld}
-    due = {one.node: one.operation.value for one in decision.operations}
+    withheld = {node: f"{operation.value}: {why}" for node, operation, why in decision.withheld}
+    due = {planned.node: planned.operation.value for planned in decision.operations}
     rows = [_row(fleet, name, withheld.get(name, ""), due.get(name, "")) for name in sorted(fleet.objects)]
     if fleet.devices is not None:
         devices = withheld_devices(fleet.devices, fleet.states, now)
@@ -48,15 +48,15 @@ def _decision(fleet: Fleet, now: float, names: Sequence[str]) -> Tuple[Decision,
 
 
 def _row(fleet: Fleet, name: str, withheld: str, due: str) -> Row:
-    found, judged, node = fleet.states[name], fleet.judged[name], fleet.objects[name]
-    mark, overruled = found.mark, read_overruled(node)
+    state, judged, node = fleet.states[name], fleet.judged[name], fleet.objects[name]
+    mark, overruled = state.mark, read_overruled(node)
     since = _since(fleet, node, judged)
     if since is None and mark is not None:
         since = mark.since
     return {
         "node": name,
         "verdict": judged.report.verdict.name,
-        "state": found.shown,
+        "state": state.shown,
         "since": utc(since) if since else "",
         "reasons": [result.outcome.reason for result in _shown_results(judged)],
         "details": [_detail(result) for result in _shown_results(judged)],
@@ -64,11 +64,11 @@ def _row(fleet: Fleet, name: str, withheld: str, due: str) -> Row:
         "mark": "" if mark is None else mark.why,
         "marked_since": "" if mark is None or not mark.since else utc(mark.since),
         "overruled": overruled.line() if overruled is not None else "",
-        "hold": found.hold,
+        "hold": state.hold,
         "withheld": withheld,
         "due": due,
         "drain": read_drain(node),
-        "groups": list(found.groups),
+        "groups": list(state.groups),
     }
 
 
@@ -121,7 +121,7 @@ def as_text(rows: Sequence[Row], fleet: Fleet, now: float, unknown: str = "") ->
     table = [list(HEADER)]
     for row in rows:
         if _worth_a_line(row):
-            table += [_cells(row, now), *(device_cells(one, now) for one in row.get("devices", ()))]
+            table += [_cells(row, now), *(device_cells(device, now) for device in row.get("devices", ()))]
     lines = _columns(table) if len(table) > 1 else []
     held = sum(1 for row in rows if row["withheld"])
     counts = f"{len(rows)} nodes, {len(fleet.sick())} sick, {len(fleet.marked())} marked by nhc"
@@ -134,13 +134,8 @@ def as_text(rows: Sequence[Row], fleet: Fleet, now: float, unknown: str = "") ->
 
 
 def _worth_a_line(row: Row) -> bool:
-    return bool(
-        row["verdict"] not in ("OK", "WARN")
-        or row["mark"]
-        or row["withheld"]
-        or row["drain"]
-        or row["overruled"]
-        or row.get("devices")
+    return row["verdict"] not in ("OK", "WARN") or any(
+        row.get(key) for key in ("mark", "withheld", "drain", "overruled", "devices")
     )
 
 
@@ -149,15 +144,8 @@ def _cells(row: Row, now: float) -> List[str]:
     details = list(row["details"])
     if row["mark"] and row["mark"] not in details:
         details.append(f"mark: {row['mark']}" if details else row["mark"])
-    for key, title in (
-        ("overruled", "faults"),
-        ("withheld", "withheld"),
-        ("hold", "hold"),
-        ("due", "due"),
-        ("drain", "drain"),
-    ):
-        if row[key]:
-            details.append(f"{title}: {row[key]}")
+    keys = ("overruled", "withheld", "hold", "due", "drain")
+    details += [f"{'faults' if key == 'overruled' else key}: {row[key]}" for key in keys if row[key]]
     return [
         row["node"],
         row["verdict"],

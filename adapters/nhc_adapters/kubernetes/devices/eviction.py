@@ -48,10 +48,10 @@ class Evictions:
             self._delete(left)
 
     def _ask(self, rule: DeviceRule, physical: Optional[PhysicalDevice]) -> None:
-        for one in physical.names if physical is not None else ():
-            if one.selects == rule.selects:
+        for name in physical.names if physical is not None else ():
+            if name.selects == rule.selects:
                 body = rule_body(
-                    self.writer.api, one, rule.device, rule.node_uid, rule.mark, rule.reason, rule.sources, dry=True
+                    self.writer.api, name, rule.device, rule.node_uid, rule.mark, rule.reason, rule.sources, dry=True
                 )
                 self.watch.take(self.writer.create(body))
 

@@ -56,4 +56,4 @@ def _release(cluster: Cluster, writer: RuleWriter, rule: DeviceRule, by: str) ->
 def rules_of(rules: Sequence[DeviceRule], name: str) -> List[DeviceRule]:
     """The rules about the device of this name, under all its names."""
     named = [rule for rule in rules if name.lower() in (rule.slice_name, rule.device.pci, rule.device.uuid.lower())]
-    return [rule for rule in rules if any(agree(rule.device, one.device) for one in named)]
+    return [rule for rule in rules if any(agree(rule.device, other.device) for other in named)]

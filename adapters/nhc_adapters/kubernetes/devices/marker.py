@@ -62,24 +62,25 @@ class DeviceMarker:
         if watch is None:
             watch = self._read(nodes if anew else None)
             watch.load_claims()
-        found, without = [], set(plugins)
+        states, without = [], set(plugins)
         if watch.api is None:
             return []
         held, others = watch.held, _marks(watch.others)
         for node in nodes:
             left = watch.rules(node)
-            for one in watch.slices.physical(node):
-                mark = self._mark([rule for rule in left if agree(rule.device, one.device)]) or _chosen(others, one)
-                left = [rule for rule in left if not agree(rule.device, one.device)]
-                busy = any(name.selects in held for name in one.names)
+            for physical in watch.slices.physical(node):
+                rules = [rule for rule in left if agree(rule.device, physical.device)]
+                left = [rule for rule in left if rule not in rules]
+                mark = self._mark(rules) or _chosen(others, physical)
+                busy = any(name.selects in held for name in physical.names)
                 if mark is not None or node not in without:
-                    found.append(DeviceState(node, one.device, busy, mark, _disputed(one)))
+                    states.append(DeviceState(node, physical.device, busy, mark, _disputed(physical)))
             for device in dict.fromkeys(rule.device for rule in left):  # its driver starts anew
                 rules = [rule for rule in left if rule.device == device]
                 mark = self._mark(rules)
                 if mark is not None:
-                    found.append(DeviceState(node, device, any(rule.selects in held for rule in rules), mark))
-        return found
+                    states.append(DeviceState(node, device, any(rule.selects in held for rule in rules), mark))
+        return states
 
     def mark(self, node: str, device: DeviceId, mark: Mark) -> Applied:
         """Take a device out by a rule for each of its names. Raises AdapterError."""
@@ -123,9 +124,9 @@ class DeviceMarker:
                 self._delete(writer, rule)
         return Applied(node, effect, why)
 
-    def tidy(self, nodes: Iterable[str], well: Container[str]) -> List[Tuple[str, str]]:
+    def tidy(self, nodes: Iterable[str], good: Container[str]) -> List[Tuple[str, str]]:
         """Have our own rules select the names that their devices have now, and delete those that a person has released
-        from a fault that has ended: their nodes are `well`. What was changed, each with its node.
+        from a fault that has ended: their nodes are among `good`. Returns what was changed, each with its node.
 
         The controller does so for its rules alone. Raises AdapterError.
         """
@@ -133,37 +134,36 @@ class DeviceMarker:
         if followed is not None and not self._own(followed, wanted):
             return []
         watch = self._read(())
-        said: List[Tuple[str, str]] = []
+        changes: List[Tuple[str, str]] = []
         own_of = self._own(watch, wanted)
         if watch.api is None or not own_of:
             return []
         watch.load_slices(own_of)
         writer = RuleWriter(self.client, watch.api)
         for node, own in own_of.items():
-            ended = [rule for rule in own if not rule.out and node in well]
+            ended = [rule for rule in own if not rule.out and node in good]
             for rule in ended:
                 self._delete(writer, rule)
-            said += [(node, f"{rule.slice_name} is well: its released rule goes") for rule in ended]
+            changes += [(node, f"{rule.slice_name} is well: its released rule goes") for rule in ended]
             out = [rule for rule in own if rule.out]
             for device in dict.fromkeys(rule.device for rule in out):
                 rules = [rule for rule in out if rule.device == device]
                 changed: List[str] = []
                 follow_names(writer, watch, watch.slices.find(node, device), rules, changed.append)
-                said += [(node, line) for line in changed]
-        return said
+                changes += [(node, line) for line in changed]
+        return changes
 
     def _write(
         self, writer: RuleWriter, known: PhysicalDevice, uid: str, mark: Mark, rules: Sequence[DeviceRule]
     ) -> None:
         standing = {rule.name: rule for rule in rules}
-        sources = tuple(dict.fromkeys((*(one for rule in rules for one in rule.sources), REPORT)))
+        sources = tuple(dict.fromkeys((*(source for rule in rules for source in rule.sources), REPORT)))
         for name in known.names:
             body = rule_body(writer.api, name, known.device, uid, mark, _reason(mark), sources)
             before = standing.get(rule_name(name))
             if before is not None and before.node_uid != uid:
-                self._delete(
-                    writer, before
-                )  # of a node that was deleted and made anew: the cluster would delete it, too
+                # Of a node that was deleted and made anew: the cluster would delete it, too.
+                self._delete(writer, before)
                 before = None
             if before is None:
                 made = writer.create(body)
@@ -178,11 +178,11 @@ class DeviceMarker:
 
     def _own(self, watch: DeviceWatch, nodes: Container[str]) -> Dict[str, List[DeviceRule]]:
         """Our own rules about devices of these nodes, by node."""
-        found: Dict[str, List[DeviceRule]] = {}
+        by_node: Dict[str, List[DeviceRule]] = {}
         for rule in watch.rules():
             if rule.node in nodes and not rule.dry and rule.mark.owner == self.owner:
-                found.setdefault(rule.node, []).append(rule)
-        return found
+                by_node.setdefault(rule.node, []).append(rule)
+        return by_node
 
     def _followed(self) -> Optional[DeviceWatch]:
         """What is followed, if it is sure to be up to date."""
@@ -224,39 +224,39 @@ class DeviceMarker:
     def _mark(self, rules: Sequence[DeviceRule]) -> Optional[Mark]:
         """The mark that keeps a device out: another's before ours, as that one is still to be taken over."""
         marks = [rule.mark for rule in rules if rule.out]
-        return min(marks, key=lambda one: one.owner == self.owner, default=None)
+        return min(marks, key=lambda mark: mark.owner == self.owner, default=None)
 
     def _state(self, node: str, item: Mapping[str, Any], rules: Sequence[DeviceRule]) -> NodeState:
         mark = self._mark(rules)
         hold = next((rule.hold for rule in rules if rule.hold), "") or annotations_of(item).get(HOLD, "")
-        shown = f"{HOLD}: {hold}" if hold else ""
-        return NodeState(node, "free" if mark is None else "tainted", mark is None, mark=mark, hold=shown)
+        text = f"{HOLD}: {hold}" if hold else ""
+        return NodeState(node, "free" if mark is None else "tainted", mark is None, mark=mark, hold=text)
 
 
-def _disputed(one: PhysicalDevice) -> Tuple[Tuple[str, str], ...]:
+def _disputed(physical: PhysicalDevice) -> Tuple[Tuple[str, str], ...]:
     """As `DeviceState.disputed`."""
-    taints = taints_of(one)
-    said = shown(taints)
-    return tuple((reason, f"its driver says {said}; {why}") for reason, why in disputed(taints).items())
+    taints = taints_of(physical)
+    text = shown(taints)
+    return tuple((reason, f"its driver says {text}; {why}") for reason, why in disputed(taints).items())
 
 
 def _marks(others: Sequence[Mapping[str, Any]]) -> List[Tuple[Mapping[str, Any], Mark]]:
     """What others' rules that keep devices out select, and what they say: whoever set one has it in hand."""
-    found = []
+    marks = []
     for item in others:
         spec, name = item.get("spec") or {}, str(item["metadata"]["name"])
         taint = spec.get("taint") or {}
         selector = spec.get("deviceSelector")
         if selector is not None and taint.get("effect") in (NO_SCHEDULE, NO_EXECUTE):
-            said = Mark(f"{taint.get('key')}={taint.get('value') or ''}", owner=f"the DeviceTaintRule {name}")
-            found.append((selector, said))
-    return found
+            mark = Mark(f"{taint.get('key')}={taint.get('value') or ''}", owner=f"the DeviceTaintRule {name}")
+            marks.append((selector, mark))
+    return marks
 
 
-def _chosen(others: Sequence[Tuple[Mapping[str, Any], Mark]], one: PhysicalDevice) -> Optional[Mark]:
+def _chosen(others: Sequence[Tuple[Mapping[str, Any], Mark]], physical: PhysicalDevice) -> Optional[Mark]:
     """The mark of another's rule that selects a device by one of its names; what a selector leaves out, it allows."""
     for selector, mark in others:
-        for name in one.names:
+        for name in physical.names:
             if all(selector.get(key) in (None, "", wanted) for key, wanted in name.selector.items()):
                 return mark
     return None

@@ -18,7 +18,7 @@ def follow_names(
     `rules` are those about one device of a node. Raises AdapterError.
     """
     standing = [rule for rule in rules if rule.out]
-    ours = {one.selects: one for one in physical.names} if physical is not None else {}
+    ours = {name.selects: name for name in physical.names} if physical is not None else {}
     if physical is not None and standing:
         first = standing[0]
         for selects in ours.keys() - {rule.selects for rule in standing}:
@@ -27,7 +27,7 @@ def follow_names(
             )
             watch.take(writer.create(body))
     for rule in rules:
-        names = {one.selects for one in watch.slices.names(rule.node)}
+        names = {name.selects for name in watch.slices.names(rule.node)}
         if rule.selects in names and rule.selects not in ours:
             log(f"{rule.node}: {rule.slice_name} is not {rule.device} any more: its rule goes")
             writer.delete(rule)

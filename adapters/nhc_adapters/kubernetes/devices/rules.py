@@ -72,12 +72,12 @@ class DeviceApi(NamedTuple):
 def find_api(client: Client) -> Optional[DeviceApi]:
     """The newest versions that the cluster serves, None where it serves no DeviceTaintRule. Raises AdapterError."""
     group = client.find(f"/apis/{GROUP}")
-    served = [str(one.get("version", "")) for one in (group or {}).get("versions") or ()]
+    served = [str(entry.get("version", "")) for entry in (group or {}).get("versions") or ()]
 
     def newest(resource: str, versions: Sequence[str]) -> str:
         for version in versions:
             listed = client.find(f"/apis/{GROUP}/{version}") if version in served else None
-            if any(one.get("name") == resource for one in (listed or {}).get("resources") or ()):
+            if any(entry.get("name") == resource for entry in (listed or {}).get("resources") or ()):
                 return version
         return ""
 
@@ -122,15 +122,15 @@ class DeviceRule(NamedTuple):
         return self.driver, self.pool, self.slice_name
 
 
-def rule_name(one: SliceDevice, dry: bool = False) -> str:
+def rule_name(device: SliceDevice, dry: bool = False) -> str:
     """A rule's name, for its node and device; a hash stands where that is too long, or two drivers might collide."""
     begin = DRY if dry else "nhc"
-    tail = hashlib.sha256(f"{one.node}/{one.driver}/{one.pool}/{one.name}".encode()).hexdigest()[:8]
-    return f"{begin}.{one.node[:160].strip('.-')}.{one.name[:63].strip('.-')}.{tail}"
+    tail = hashlib.sha256(f"{device.node}/{device.driver}/{device.pool}/{device.name}".encode()).hexdigest()[:8]
+    return f"{begin}.{device.node[:160].strip('.-')}.{device.name[:63].strip('.-')}.{tail}"
 
 
 def rule_body(
-    api: DeviceApi, one: SliceDevice, device: DeviceId, uid: str, mark: Mark, reason: str, sources: Sequence[str],
+    api: DeviceApi, name: SliceDevice, device: DeviceId, uid: str, mark: Mark, reason: str, sources: Sequence[str],
     witness: str = "", dry: bool = False,
 ) -> Dict[str, Any]:  # fmt: skip
     """A new rule for a device under one of its names. `uid` is its node's."""
@@ -138,11 +138,11 @@ def rule_body(
         "apiVersion": f"{GROUP}/{api.rules}",
         "kind": "DeviceTaintRule",
         "metadata": {
-            "name": rule_name(one, dry),
+            "name": rule_name(name, dry),
             "labels": {
                 "app.kubernetes.io/managed-by": MANAGER,
-                NODE: label_value(one.node),
-                NAME: label_value(one.name),
+                NODE: label_value(name.node),
+                NAME: label_value(name.name),
                 REASON: label_value(reason),
             },
             "annotations": {
@@ -151,10 +151,10 @@ def rule_body(
                 SOURCE: " ".join(sources),
                 **({WITNESS: witness} if witness else {}),
             },
-            "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": one.node, "uid": uid}],
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": name.node, "uid": uid}],
         },
         "spec": {
-            "deviceSelector": one.selector,
+            "deviceSelector": name.selector,
             "taint": {"key": TAINT, "value": label_value(reason), "effect": NONE if dry else NO_SCHEDULE},
         },
     }
@@ -175,21 +175,21 @@ def read_rule(item: Mapping[str, Any]) -> Optional[DeviceRule]:
         return None
     pci, uuid = ("" if one == "-" else one for one in pair)
     status = _eviction(item, int(metadata.get("generation") or 0))
-    said = _PODS.search(status)
+    pods = _PODS.search(status)
     return DeviceRule(
         str(metadata["name"]), str(owner.get("name", "")), str(owner.get("uid", "")), DeviceId(pci, uuid), driver,
         pool, slice_name, mark, str(taint.get("value") or ""), str(taint.get("effect", "")),
         tuple(str(annotations.get(SOURCE, "")).split()), str(annotations.get(RELEASED, "")),
         str(annotations.get(WOULD_EVICT, "")), str(annotations.get(HOLD, "")), str(metadata.get("uid", "")),
-        int(said[1]) if said else None, status,
+        int(pods[1]) if pods else None, status,
     )  # fmt: skip
 
 
 def _eviction(item: Mapping[str, Any], generation: int) -> str:
     """What the device taint eviction controller says of the rule as it is now."""
-    for one in (item.get("status") or {}).get("conditions") or ():
-        if one.get("type") == "EvictionInProgress" and int(one.get("observedGeneration") or 0) == generation:
-            return printable(str(one.get("message") or ""), 400)
+    for entry in (item.get("status") or {}).get("conditions") or ():
+        if entry.get("type") == "EvictionInProgress" and int(entry.get("observedGeneration") or 0) == generation:
+            return printable(str(entry.get("message") or ""), 400)
     return ""
 
 

@@ -28,7 +28,7 @@ class DeviceRuleSettings(NamedTuple):
 
 def read_device_rules(file: Table) -> DeviceRuleSettings:
     """The table `[devices]` of a settings file. Raises SettingsError."""
-    table, effects = file.table("devices"), {one: one for one in (NO_SCHEDULE, NO_EXECUTE)}
+    table, effects = file.table("devices"), {effect: effect for effect in (NO_SCHEDULE, NO_EXECUTE)}
     return DeviceRuleSettings(
         read_devices(file), table.choice("effect", effects, NO_SCHEDULE), table.count("evict-most", EVICT_MOST)
     )

@@ -62,15 +62,15 @@ class PhysicalDevice(NamedTuple):
 
 def pci_address(text: str) -> str:
     """An address as sysfs writes it (`0000:3b:00.0`), "" for what is none. NVIDIA's tools write 8 digits of domain."""
-    found = _ADDRESS.fullmatch(text.strip())
-    if not found:
+    match = _ADDRESS.fullmatch(text.strip())
+    if not match:
         return ""
-    return f"{int(found[1] or '0', 16):04x}:{found[2]}:{found[3]}.{found[4]}".lower()
+    return f"{int(match[1] or '0', 16):04x}:{match[2]}:{match[3]}.{match[4]}".lower()
 
 
-def agree(one: DeviceId, other: DeviceId) -> bool:
+def agree(device: DeviceId, other: DeviceId) -> bool:
     """Whether both surely name the same device: all that is known of both is equal, and something is."""
-    both = [(a, b) for a, b in ((one.pci, other.pci), (one.uuid, other.uuid)) if a and b]
+    both = [(a, b) for a, b in ((device.pci, other.pci), (device.uuid, other.uuid)) if a and b]
     return bool(both) and all(a == b for a, b in both)
 
 
@@ -87,7 +87,7 @@ def trim_slice(item: Mapping[str, Any]) -> Dict[str, Any]:
 
 
 def _devices(spec: Mapping[str, Any]) -> List[SliceDevice]:
-    found = []
+    devices = []
     for entry in spec.get("devices") or ():
         node = str(entry.get("nodeName") or spec.get("nodeName") or "")
         attributes = {key.rpartition("/")[2]: value for key, value in (entry.get("attributes") or {}).items()}
@@ -102,8 +102,8 @@ def _devices(spec: Mapping[str, Any]) -> List[SliceDevice]:
             )
             pool = str((spec.get("pool") or {}).get("name", ""))
             names = (node, str(spec.get("driver", "")), pool, str(entry.get("name", "")))
-            found.append(SliceDevice(*names, DeviceId(pci, uuid), taints))
-    return found
+            devices.append(SliceDevice(*names, DeviceId(pci, uuid), taints))
+    return devices
 
 
 def _text(value: Any) -> str:
@@ -128,8 +128,8 @@ class Slices:
                 return []  # the watch is behind what was read meanwhile
             before = self._slices.pop(name, None)
             touched: Set[str] = set()
-            for one in (before, item):
-                for other in self._pools.get(_pool(one), ()) if one is not None else ():
+            for either in (before, item):
+                for other in self._pools.get(_pool(either), ()) if either is not None else ():
                     # A new generation of a pool ends the one before, in whichever slices that is.
                     touched |= _nodes(self._slices.get(other))
             if before is not None:
@@ -177,14 +177,16 @@ class Slices:
 
     def find(self, node: str, device: DeviceId) -> Optional[PhysicalDevice]:
         """The physical device of a node, None where none, or more than one, may be meant."""
-        found = [one for one in self.physical(node) if agree(one.device, device)]
-        return found[0] if len(found) == 1 else None
+        matches = [physical for physical in self.physical(node) if agree(physical.device, device)]
+        return matches[0] if len(matches) == 1 else None
 
     def _of(self, node: str) -> Tuple[Tuple[SliceDevice, ...], Tuple[PhysicalDevice, ...]]:
         with self._lock:
             known = self._known.get(node)
             if known is None:
-                names = tuple(one for name in sorted(self._nodes.get(node, ())) for one in self._newest(name, node))
+                names = tuple(
+                    device for name in sorted(self._nodes.get(node, ())) for device in self._newest(name, node)
+                )
                 known = self._known[node] = (names, tuple(group(names)))
             return known
 
@@ -192,7 +194,7 @@ class Slices:
         """What a slice says of a node, unless its pool has a newer generation."""
         item = self._slices[name]
         newest = max(_generation(self._slices[other]) for other in self._pools[_pool(item)])
-        return [one for one in item["devices"] if one.node == node] if _generation(item) == newest else ()
+        return [device for device in item["devices"] if device.node == node] if _generation(item) == newest else ()
 
 
 def _version(item: Optional[Mapping[str, Any]]) -> int:
@@ -206,7 +208,7 @@ def _discard(table: Dict[Any, Set[str]], key: object, name: str) -> None:
 
 
 def _nodes(item: Optional[Mapping[str, Any]]) -> Set[str]:
-    return {one.node for one in item["devices"]} if item is not None else set()
+    return {device.node for device in item["devices"]} if item is not None else set()
 
 
 def whole(items: Sequence[Mapping[str, Any]]) -> bool:
@@ -231,19 +233,19 @@ def _generation(item: Mapping[str, Any]) -> int:
 def group(names: Sequence[SliceDevice]) -> List[PhysicalDevice]:
     """The names of one node's devices, by the physical device that each is."""
     groups: List[List[SliceDevice]] = []
-    for one in names:
-        related = [some for some in groups if any(_related(one.device, other.device) for other in some)]
-        groups = [some for some in groups if some not in related]
-        groups.append([*(other for some in related for other in some), one])
-    found = []
-    for some in groups:
-        addresses = {one.device.pci for one in some} - {""}
-        uuids = {one.device.uuid for one in some} - {""}
+    for name in names:
+        related = [group for group in groups if any(_related(name.device, other.device) for other in group)]
+        groups = [group for group in groups if group not in related]
+        groups.append([*(other for group in related for other in group), name])
+    devices = []
+    for group in groups:
+        addresses = {name.device.pci for name in group} - {""}
+        uuids = {name.device.uuid for name in group} - {""}
         if len(addresses) <= 1 and len(uuids) <= 1:
             device = DeviceId(next(iter(addresses), ""), next(iter(uuids), ""))
-            found.append(PhysicalDevice(device, tuple(sorted(some, key=lambda one: one.name))))
-    return found
+            devices.append(PhysicalDevice(device, tuple(sorted(group, key=lambda name: name.name))))
+    return devices
 
 
-def _related(one: DeviceId, other: DeviceId) -> bool:
-    return bool((one.pci and one.pci == other.pci) or (one.uuid and one.uuid == other.uuid))
+def _related(device: DeviceId, other: DeviceId) -> bool:
+    return bool((device.pci and device.pci == other.pci) or (device.uuid and device.uuid == other.uuid))

@@ -52,21 +52,22 @@ class DeviceWatch:
         """Why no device can be taken out by a rule, "" where it can."""
         if self.api is None:
             return "the cluster serves no DeviceTaintRule"
-        if not self._loaded and not (self._following and all(one.synced.is_set() for one in self._following)):
+        synced = [reflector.synced.is_set() for reflector in self._following]
+        if not self._loaded and not (synced and all(synced)):
             return "the cluster's devices cannot be read"
         return ""
 
     def rules(self, node: str = "") -> List[DeviceRule]:
         """Our rules, of one node where it is named, by name."""
-        found = [rule for rule in list(self._rules.values()) if not node or rule.node == node]
-        return sorted(found, key=lambda rule: rule.name)
+        rules = [rule for rule in list(self._rules.values()) if not node or rule.node == node]
+        return sorted(rules, key=lambda rule: rule.name)
 
     @property
     def current(self) -> bool:
         """Whether what is followed is as the cluster has it, but for a moment."""
         if self.api is None:
             return self.settled.is_set()
-        return bool(self._following) and all(one.current for one in self._following)
+        return bool(self._following) and all(reflector.current for reflector in self._following)
 
     @property
     def others(self) -> List[Mapping[str, Any]]:
@@ -78,7 +79,7 @@ class DeviceWatch:
         """The names of the devices that were given to claims: a pod may start on a claim's device as long as the claim
         has it. Known where claims were loaded or everything is followed.
         """
-        return {one for devices in list(self._claims.values()) for one in devices}
+        return {name for devices in list(self._claims.values()) for name in devices}
 
     def take(self, item: Mapping[str, Any]) -> None:
         """A rule as a write of ours returned it: newer than what is followed, for a moment."""
@@ -97,8 +98,7 @@ class DeviceWatch:
     def load_rules(self) -> None:
         """Read the rules once, and which are others'. Raises AdapterError."""
         self.api = self.api or find_api(self.client)
-        found = list(self.client.items(self.api.rule_path())) if self.api is not None else []
-        for item in found:
+        for item in self.client.items(self.api.rule_path()) if self.api is not None else ():
             self.take(item)
 
     def load_claims(self) -> None:
@@ -128,8 +128,8 @@ class DeviceWatch:
         """
         if self.api is not None and not self._renew_known(node, self.api):
             pages = list(self.client.pages(self.api.slice_path(), fieldSelector=f"spec.nodeName={node}"))
-            found = [trim_slice(item) for page in pages for item in page.get("items") or ()]
-            self.slices.replace(node, found, int(pages[0]["metadata"]["resourceVersion"]))
+            slices = [trim_slice(item) for page in pages for item in page.get("items") or ()]
+            self.slices.replace(node, slices, int(pages[0]["metadata"]["resourceVersion"]))
 
     def _renew_known(self, node: str, api: DeviceApi) -> bool:
         names = self.slices.published(node)
@@ -137,10 +137,10 @@ class DeviceWatch:
             answers = [self.client.find(api.slice_path(name)) for name in names]
         except ApiError:  # the right to get them may be missing
             return False
-        found = [trim_slice(item) for item in answers if item is not None]
-        if not found or len(found) < len(names) or not whole(found):
+        slices = [trim_slice(item) for item in answers if item is not None]
+        if not slices or len(slices) < len(names) or not whole(slices):
             return False
-        for name, item in zip(names, found):
+        for name, item in zip(names, slices):
             self.slices.put(name, item)
         return True
 
@@ -180,7 +180,7 @@ class DeviceWatch:
                 report=lambda cause: self._report("following the ResourceClaims", cause),
             ))  # fmt: skip
         self._following = following
-        threads = [threading.Thread(target=one.run, args=(stop,), daemon=True) for one in self._following]
+        threads = [threading.Thread(target=reflector.run, args=(stop,), daemon=True) for reflector in self._following]
         for thread in threads:
             thread.start()
         until = time.monotonic() + PATIENT
@@ -191,7 +191,7 @@ class DeviceWatch:
             stop.wait(1.0)
         self._all_changed()
         while not stop.wait(LOOK_AGAIN):
-            if any(one.error for one in following):
+            if any(reflector.error for reflector in following):
                 self._ask_again()
 
     def _ask_again(self) -> None:
@@ -203,8 +203,8 @@ class DeviceWatch:
         if api != self.api:
             self.api = api
             if api is not None:
-                for one, path in zip(self._following, (api.slice_path(), api.rule_path(), api.claim_path())):
-                    one.move(path)
+                for reflector, path in zip(self._following, (api.slice_path(), api.rule_path(), api.claim_path())):
+                    reflector.move(path)
             self._all_changed()
 
     def _all_changed(self) -> None:
@@ -221,26 +221,22 @@ class DeviceWatch:
             return  # the watch is behind what a write of ours returned
         before = self._rules.get(name)
         after = read_rule(item) if item is not None else None
-        if after is not None:
-            self._rules[name] = after
-        else:
-            self._rules.pop(name, None)
-        if item is not None and after is None:
-            self._others[name] = item
-        else:
-            self._others.pop(name, None)
-        if item is not None:
-            self._versions[name] = version
-        else:
-            self._versions.pop(name, None)
-        for node in {one.node for one in (before, after) if one is not None}:
+        _put(self._rules, name, after)
+        _put(self._others, name, item if after is None else None)
+        _put(self._versions, name, version if item is not None else None)
+        for node in {rule.node for rule in (before, after) if rule is not None}:
             self._changed(node)
 
     def _take_claim(self, name: str, item: Optional[Mapping[str, Any]]) -> None:
-        if item is not None and item["held"]:
-            self._claims[name] = item["held"]
-        else:
-            self._claims.pop(name, None)
+        _put(self._claims, name, (item or {}).get("held") or None)
+
+
+def _put(table: Dict[str, Any], name: str, value: object) -> None:
+    """Set an entry, or remove it (None)."""
+    if value is None:
+        table.pop(name, None)
+    else:
+        table[name] = value
 
 
 def trim_claim(item: Mapping[str, Any]) -> Dict[str, Any]:
@@ -248,8 +244,8 @@ def trim_claim(item: Mapping[str, Any]) -> Dict[str, Any]:
     allocation = (item.get("status") or {}).get("allocation") or {}
     results = (allocation.get("devices") or {}).get("results") or ()
     held = [
-        (str(one.get("driver")), str(one.get("pool")), str(one.get("device")))
-        for one in results if not one.get("adminAccess")
+        (str(result.get("driver")), str(result.get("pool")), str(result.get("device")))
+        for result in results if not result.get("adminAccess")
     ]  # fmt: skip
     metadata = {key: item["metadata"].get(key) for key in ("namespace", "name", "resourceVersion")}
     return {"metadata": metadata, "held": held}

@@ -29,7 +29,6 @@ class Testimony(NamedTuple):
 
     device: DeviceId
     text: str
-    fatal: bool
     against: str = ""
     agreed: bool = False
 
@@ -45,14 +44,14 @@ class Testimony(NamedTuple):
 
 def hear(devices: Sequence[PhysicalDevice], faults: Sequence[DeviceFault]) -> List[Testimony]:
     """What the drivers of a node say of its devices, one a device with taints of theirs."""
-    found = []
-    for one in devices:
-        known = taints_of(one)
+    testimonies = []
+    for physical in devices:
+        known = taints_of(physical)
         if not known:
             continue
-        ours = next((fault for fault in faults if agree(fault.device, one.device)), None)
-        found.append(_weigh(one.device, known, ours))
-    return found
+        ours = next((fault for fault in faults if agree(fault.device, physical.device)), None)
+        testimonies.append(_weigh(physical.device, known, ours))
+    return testimonies
 
 
 def taints_of(device: PhysicalDevice) -> List[DriverTaint]:
@@ -63,43 +62,42 @@ def taints_of(device: PhysicalDevice) -> List[DriverTaint]:
 
 def shown(taints: Sequence[DriverTaint]) -> str:
     """Taints for a person."""
-    return ", ".join(f"{one.key}{f'={one.value}' if one.value else ''} ({one.effect})" for one in taints)
+    return ", ".join(f"{taint.key}{f'={taint.value}' if taint.value else ''} ({taint.effect})" for taint in taints)
 
 
 def _weigh(device: DeviceId, taints: Sequence[DriverTaint], ours: Optional[DeviceFault]) -> Testimony:
     text = shown(taints)
-    fatal = [one for one in taints if one.effect in STOPS_WORK]
+    fatal = [taint for taint in taints if taint.effect in STOPS_WORK]
     if ours is not None:
-        against = "" if fatal else _milder(taints, ours)
-        return Testimony(device, text, bool(fatal), against, agreed=bool(fatal))
-    return Testimony(device, text, bool(fatal), _harsher(fatal))
+        return Testimony(device, text, "" if fatal else _milder(taints, ours), agreed=bool(fatal))
+    return Testimony(device, text, _harsher(fatal))
 
 
 def _milder(taints: Sequence[DriverTaint], ours: DeviceFault) -> str:
     """How a driver that calls an Xid the application's contradicts a fault of ours that stands on this Xid alone."""
-    against, reasons = disputed(taints), {one.outcome.reason for one in ours.results}
+    against, reasons = disputed(taints), {result.outcome.reason for result in ours.results}
     return against[min(reasons)] if reasons and reasons <= against.keys() else ""
 
 
 def disputed(taints: Sequence[DriverTaint]) -> Dict[str, str]:
     """The reasons of faults that a driver says are an application's, each with what nhc says."""
-    if any(one.effect in STOPS_WORK for one in taints):
+    if any(taint.effect in STOPS_WORK for taint in taints):
         return {}
-    return {f"Xid{one.value}": f"nhc says that Xid {one.value} is fatal" for one in taints if one.key == XID}
+    return {f"Xid{taint.value}": f"nhc says that Xid {taint.value} is fatal" for taint in taints if taint.key == XID}
 
 
 def _harsher(fatal: Sequence[DriverTaint]) -> str:
     """How a driver that calls an Xid fatal contradicts nhc's catalogue."""
-    if not fatal or any(one.key != XID for one in fatal):
+    if not fatal or any(taint.key != XID for taint in fatal):
         return ""
-    rows = [(one.value, find_xid(int(one.value))) for one in fatal if one.value.isdecimal()]
+    rows = [(taint.value, find_xid(int(taint.value))) for taint in fatal if taint.value.isdecimal()]
     milder = [code for code, row in rows if row is not None and row.severity != FATAL]
     return f"nhc says that Xid {milder[0]} is no fault of the device" if len(milder) == len(fatal) else ""
 
 
 def contradicted(testimonies: Sequence[Testimony], device: DeviceId) -> str:
     """Why nothing is done about a fault of ours on a device: its driver says otherwise; "" where it does not."""
-    for one in testimonies:
-        if one.against and agree(one.device, device):
-            return f"its driver says {one.text}; {one.against}"
+    for testimony in testimonies:
+        if testimony.against and agree(testimony.device, device):
+            return f"its driver says {testimony.text}; {testimony.against}"
     return ""

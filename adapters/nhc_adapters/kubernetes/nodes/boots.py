@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Dict, NamedTuple
+from typing import Any, Dict, Mapping, NamedTuple
+
+
+def boot_id(node: Mapping[str, Any]) -> str:
+    """The boot id that a node's kubelet has read, "" where it gives none."""
+    return str(((node.get("status") or {}).get("nodeInfo") or {}).get("bootID") or "")
 
 
 class _Boot(NamedTuple):
