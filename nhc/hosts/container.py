@@ -62,7 +62,7 @@ class NodeSystem(System):
         if chroot:
             ways.append((chroot, root))
         for way in ways:
-            # "/" is there and cannot be executed: whoever says so has entered.
+            # "/" is there and cannot be executed: a command that reports this has entered.
             if process.run([*way, "/"], timeout=5.0, env={"PATH": process.PATH}).status in _COULD_NOT_START:
                 return way
         return ()
@@ -85,8 +85,8 @@ class NodeSystem(System):
 
     def _below(self, path: str, follow: bool = True) -> str:
         """Where `path` of the node lies for this process, links followed as they are meant on the node."""
-        found = self.root + container_paths.resolve(self.root, path, follow)
-        return KMSG if path == KMSG and not os.path.exists(found) else found
+        real = self.root + container_paths.resolve(self.root, path, follow)
+        return KMSG if path == KMSG and not os.path.exists(real) else real
 
     # Commands.
 
@@ -118,9 +118,9 @@ class NodeSystem(System):
             raise FileNotFoundError(errno.ENOENT, "no such command", argv[0])
         tool, words = self.started(program, argv)
         done = process.run(words, timeout=timeout, env=env, stdin=stdin, watch=self.watch, during=during)
-        said = f"{os.path.basename(tool)}: "
-        if done.status in _COULD_NOT_START and done.stderr.startswith(said):
-            raise OSError(errno.ENOEXEC, done.stderr[len(said) :].strip() or os.strerror(errno.ENOEXEC), argv[0])
+        prefix = f"{os.path.basename(tool)}: "
+        if done.status in _COULD_NOT_START and done.stderr.startswith(prefix):
+            raise OSError(errno.ENOEXEC, done.stderr[len(prefix) :].strip() or os.strerror(errno.ENOEXEC), argv[0])
         return done
 
     # Names, as the node knows them: its name service may be a directory server's.
@@ -148,10 +148,10 @@ class NodeSystem(System):
         return self._entry("group", str(gid))[0]
 
     def resolve(self, name: str) -> List[str]:
-        found = [line.split()[0] for line in self._ask("getent", "--", "ahosts", name) if line.strip()]
-        if not found:
+        addresses = [line.split()[0] for line in self._ask("getent", "--", "ahosts", name) if line.strip()]
+        if not addresses:
             raise OSError(errno.ENOENT, "the node's resolver knows no such name", name)
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys(addresses))
 
     def _shares_name(self) -> bool:
         """Whether the kernel tells this process the node's host name.
@@ -234,7 +234,7 @@ class NodeHost(Host):
             head, _, last = head.rpartition("/")
             tail = f"/{last}{tail}"
         real = self.path(head)
-        return sorted(head + found[len(real) :] for found in glob(escape(real) + tail))
+        return sorted(head + path[len(real) :] for path in glob(escape(real) + tail))
 
 
 def _for_the_node(environ: Mapping[str, str]) -> Dict[str, str]:
@@ -242,8 +242,8 @@ def _for_the_node(environ: Mapping[str, str]) -> Dict[str, str]:
     return {name: value for name, value in environ.items() if not name.startswith(("LD_", "PYTHON"))}
 
 
-def _same(one: str, other: str) -> bool:
+def _same(first: str, second: str) -> bool:
     try:
-        return os.path.samestat(os.stat(one), os.stat(other))
+        return os.path.samefile(first, second)
     except OSError:
         return False

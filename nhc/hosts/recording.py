@@ -103,15 +103,15 @@ class RecordingSystem(System):
         """Outcomes of a shell line, which hold what it printed, without the secrets in them."""
         if isinstance(value, str):
             return self.recorder.shown(value)
-        return [self._shown(one) for one in value] if isinstance(value, (list, tuple)) else value
+        return [self._shown(item) for item in value] if isinstance(value, (list, tuple)) else value
 
     def read_each(self, directory: str, names: Sequence[str], leaf: str) -> Dict[str, Optional[str]]:
         """One answer a name: two workers list the processes at different moments."""
-        found = self.live.read_each(directory, names, leaf)
-        for name, text in found.items():
+        texts = self.live.read_each(directory, names, leaf)
+        for name, text in texts.items():
             kept = self.recorder.shown(text) if text else text
             self.recorder.answer(["read_each", directory, name, leaf], lambda kept=kept: kept)  # type: ignore[misc]
-        return found
+        return texts
 
 
 class RecordingHost(Host):
@@ -159,7 +159,8 @@ def finish(directory: str, plan: Plan, host: Host, name: str, started: Tuple[flo
     with open(f"{directory}/answers.json", "w", encoding="utf-8") as file:
         file.write("[\n" + ",\n".join(json.dumps(pair, ensure_ascii=False) for pair in pairs) + "\n]\n")
     os.unlink(f"{directory}/answers.jsonl")
-    _write_json(f"{directory}/machine.json", machine)
+    with open(f"{directory}/machine.json", "w", encoding="utf-8") as file:
+        file.write(json.dumps(machine, indent=1, ensure_ascii=False) + "\n")
     with open(f"{directory}/nhc.conf", "w", encoding="utf-8") as file:
         file.write("".join(f"{line}\n" for line in lines))
 
@@ -194,9 +195,3 @@ for _name in OF_SYSTEM:
     setattr(RecordingSystem, _name, _recorded(_name))
 for _name in OF_HOST:
     setattr(RecordingHost, _name, _recorded(_name))
-
-
-def _write_json(path: str, value: object) -> None:
-    with open(path, "w", encoding="utf-8") as file:
-        json.dump(value, file, indent=1, ensure_ascii=False)
-        file.write("\n")

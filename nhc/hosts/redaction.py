@@ -67,10 +67,10 @@ class Redactor:
 
     def learn(self, path: str, text: str) -> None:
         """Collect the serial numbers and the servers' names in a file (`path`), or in any other text."""
-        found = _SERIAL.findall(text)
+        serials = _SERIAL.findall(text)
         if _SERIAL_FILE.search(path):
-            found.append(text.strip())
-        for serial in found:
+            serials.append(text.strip())
+        for serial in serials:
             if len(serial) >= 5 and len(set(serial)) > 2 and any(map(str.isdigit, serial)) and serial not in _PUBLIC:
                 number = self._number("serial", serial)
                 mask = "9" if serial.isdigit() else "S"
@@ -109,9 +109,9 @@ class Redactor:
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, list):
-            return [self.value(one) for one in value]
+            return [self.value(item) for item in value]
         if isinstance(value, dict):
-            return {self.text(key): self.value(one) for key, one in value.items()}
+            return {self.text(key): self.value(item) for key, item in value.items()}
         return value
 
     def _name(self, name: str, kind: str) -> None:
@@ -126,22 +126,22 @@ class Redactor:
             self._counts[kind] = self._seen[kind, value] = self._counts.get(kind, 0) + 1
         return self._seen[kind, value]
 
-    def _uuid(self, found: Match[str]) -> str:
-        plain = found[0].replace("-", "").lower()
+    def _uuid(self, match: Match[str]) -> str:
+        plain = match[0].replace("-", "").lower()
         if len(set(plain)) < 4:
-            return found[0]
+            return match[0]
         made = f"{'0' * 12}4{'0' * 3}8{self._number('uuid', plain):015d}"
-        if "-" not in found[0]:
+        if "-" not in match[0]:
             return made
         return "-".join((made[:8], made[8:12], made[12:16], made[16:20], made[20:]))
 
-    def _mac(self, found: Match[str]) -> str:
-        plain = found[0].lower().replace("-", ":")
+    def _mac(self, match: Match[str]) -> str:
+        plain = match[0].lower().replace("-", ":")
         if plain.strip("0:") == "" or plain.strip("f:") == "":
-            return found[0]
+            return match[0]
         size = len(plain.split(":"))
         made = bytes([2]) + self._number("mac", plain).to_bytes(size - 1, "big")
-        return (found[1] or ":").join(f"{byte:02x}" for byte in made)
+        return (match[1] or ":").join(f"{byte:02x}" for byte in made)
 
     def _guid(self, value: int) -> int:
         """An InfiniBand GUID, which is also the lower half of a GID."""
@@ -149,9 +149,9 @@ class Redactor:
             return value
         return self._guids.setdefault(value, (2 << 56) + self._number("guid", value))
 
-    def _guid_number(self, found: Match[str]) -> str:
-        value = int(found[0], 16)
-        return f"0x{self._guids[value]:016x}" if value in self._guids else found[0]
+    def _guid_number(self, match: Match[str]) -> str:
+        value = int(match[0], 16)
+        return f"0x{self._guids[value]:016x}" if value in self._guids else match[0]
 
     def _v4_bytes(self, packed: bytes) -> bytes:
         """Another network of 10.0.0.0/8 for each /24; the last byte stays, so that neighbours are neighbours."""
@@ -159,9 +159,9 @@ class Redactor:
             return packed
         return bytes([10]) + self._number("net", packed[:3]).to_bytes(2, "big") + packed[3:]
 
-    def _v4(self, found: Match[str]) -> str:
-        parts = list(map(int, found.groups()))
-        return ".".join(map(str, self._v4_bytes(bytes(parts)))) if max(parts) < 256 else found[0]
+    def _v4(self, match: Match[str]) -> str:
+        parts = list(map(int, match.groups()))
+        return ".".join(map(str, self._v4_bytes(bytes(parts)))) if max(parts) < 256 else match[0]
 
     def _v6_bytes(self, packed: bytes) -> bytes:
         if packed[:12] == bytes(10) + b"\xff\xff":
@@ -171,15 +171,15 @@ class Redactor:
         prefix = packed[:8] if packed[0] == 0xFE or packed[:8] == bytes(8) else b"\x20\x01\x0d\xb8" + bytes(4)
         return prefix + self._guid(int.from_bytes(packed[8:], "big")).to_bytes(8, "big")
 
-    def _v6(self, found: Match[str]) -> str:
+    def _v6(self, match: Match[str]) -> str:
         import ipaddress
 
         try:
-            address = ipaddress.IPv6Address(found[0])
+            address = ipaddress.IPv6Address(match[0])
         except ValueError:
-            return found[0]
+            return match[0]
         made = ipaddress.IPv6Address(self._v6_bytes(address.packed))
-        return made.exploded if found[0] == address.exploded else made.compressed
+        return made.exploded if match[0] == address.exploded else made.compressed
 
     @staticmethod
     def _swapped(digits: str, change: Callable[[bytes], bytes]) -> str:
@@ -199,11 +199,11 @@ def texts_in(value: object) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):
-        for one in value:
-            yield from texts_in(one)
+        for item in value:
+            yield from texts_in(item)
     elif isinstance(value, dict):
-        for key, one in value.items():
-            yield from (f"{key}: {text}" for text in texts_in(str(one) if isinstance(one, int) else one))
+        for key, item in value.items():
+            yield from (f"{key}: {text}" for text in texts_in(str(item) if isinstance(item, int) else item))
 
 
 def redact_recording(directory: str, pairs: List[Any], machine: Dict[str, Any], lines: List[str]) -> List[Any]:
@@ -237,7 +237,7 @@ def redact_recording(directory: str, pairs: List[Any], machine: Dict[str, Any], 
 def _question(redactor: Redactor, question: Sequence[object]) -> List[Any]:
     """What was asked. The kernel's own paths are nobody's names."""
     kernels = ("/proc/", "/sys/", "/dev/")
-    words = [one if isinstance(one, str) and one.startswith(kernels) else redactor.value(one) for one in question]
+    words = [word if isinstance(word, str) and word.startswith(kernels) else redactor.value(word) for word in question]
     # The word after --password; getent's `passwd` is a table's name.
     for place in range(2, len(words)) if words[0] == "run" and words[1:2] != ["getent"] else ():
         if secrets(f"{words[place - 1]} {words[place]}") == f"{words[place - 1]} {CUT}":

@@ -51,13 +51,13 @@ class Replay:
 
     def recorded(self, kind: str) -> List[Tuple[str, Dict[str, Any]]]:
         """The objects that were recorded under this kind of question, each with its name."""
-        found: List[Tuple[str, Dict[str, Any]]] = []
+        objects: List[Tuple[str, Dict[str, Any]]] = []
         for text, answer in self.answers.items():
             question, value = json.loads(text), answer.get("value")
             plain = isinstance(question, list) and len(question) == 2 and isinstance(question[1], str)
             if plain and question[0] == kind and "/" not in question[1] and isinstance(value, dict):
-                found.append((question[1], value))
-        return found
+                objects.append((question[1], value))
+        return objects
 
     def host(self) -> Host:
         """A Host that answers as the recorded machine did."""
@@ -105,21 +105,21 @@ class ReplaySystem(System):
         return self.replay.ask(["ask", question])
 
     def _shell_line(self, question: str) -> List[Any]:
-        """The recorded outcomes of a shell line. It is never run: whoever sent the recording wrote it."""
+        """The recorded outcomes of a shell line. It is never run: the sender of the recording may have written it."""
         try:
             return [encode(decode(outcome)) for outcome in self.replay.ask(["ask", question])]
         except (OSError, TypeError, ValueError):
-            said = "a replay runs no shell line, and the recording has no outcome of this one"
-            return [encode(unknown("NotReplayed", said))]
+            message = "a replay runs no shell line, and the recording has no outcome of this one"
+            return [encode(unknown("NotReplayed", message))]
 
     def read_each(self, directory: str, names: Sequence[str], leaf: str) -> Dict[str, Optional[str]]:
-        found = {}
+        texts = {}
         for name in names:
             try:
-                found[name] = cast(Optional[str], self.replay.ask(["read_each", directory, name, leaf]))
+                texts[name] = cast(Optional[str], self.replay.ask(["read_each", directory, name, leaf]))
             except OSError:  # it was gone then, or was not asked about
                 continue
-        return found
+        return texts
 
     def kill(self, pid: int, started: int, number: int) -> None:
         """Nothing: the process was another machine's."""

@@ -22,13 +22,13 @@ def call(check: Check, arguments: Mapping[str, object], host: Host) -> List[Outc
     """Run a check; its outcomes, whatever happens."""
     try:
         returned = check.run(host, **arguments)
-        found = [returned] if isinstance(returned, Outcome) else list(returned)
-        for outcome in found:
+        outcomes = [returned] if isinstance(returned, Outcome) else list(returned)
+        for outcome in outcomes:
             if not isinstance(outcome, Outcome):
                 raise TypeError(f"{check.name} returned {outcome!r}, not an Outcome")
-        if any(outcome.verdict in (Verdict.WARN, Verdict.CRIT) for outcome in found):
-            found = _about(host, found)
-        return found or [unknown("NoOutcome", "the check returned nothing")]
+        if any(outcome.verdict in (Verdict.WARN, Verdict.CRIT) for outcome in outcomes):
+            outcomes = _about(host, outcomes)
+        return outcomes or [unknown("NoOutcome", "the check returned nothing")]
     except FileNotFoundError as error:
         if error.strerror == "no such command":
             return [unknown("CommandMissing", f"{error.filename} is not installed")]
@@ -39,14 +39,14 @@ def call(check: Check, arguments: Mapping[str, object], host: Host) -> List[Outc
         return [broken(check.name, error)]
 
 
-def _about(host: Host, found: List[Outcome]) -> List[Outcome]:
-    """With what each fault speaks of; as they are where that cannot be read, which loses no fault."""
+def _about(host: Host, outcomes: List[Outcome]) -> List[Outcome]:
+    """The outcomes with the device that each fault is of; unchanged where that cannot be read, which loses no fault."""
     from nhc.facts.device_identity import about  # only where there is a fault
 
     try:
-        return about(host, found)
+        return about(host, outcomes)
     except (OSError, ValueError):
-        return found
+        return outcomes
 
 
 def broken(name: str, error: BaseException) -> Outcome:
@@ -59,7 +59,7 @@ def broken(name: str, error: BaseException) -> Outcome:
 
 
 def shows_output(settings: Mapping[str, str]) -> bool:
-    """Whether what a line printed is kept although it passed: who asks for -v, -d or -e wants to read it."""
+    """Whether the output of a line that passed is kept: a user who asks for -v, -d or -e wants to read it."""
     return any(settings.get(name, "0") not in ("", "0") for name in ("VERBOSE", "DEBUG", "EVAL_LINE"))
 
 
@@ -85,9 +85,9 @@ def run_command(item: Item, host: Host, timeout: float) -> Outcome:
 
 
 def encode_all(name: str, outcomes: Sequence[Outcome]) -> List[Tuple[Any, ...]]:
-    """What a check returned, as `encode` makes it; one that holds what no outcome can is that check's bug.
+    """What a check returned, as `encode` makes it; an outcome that cannot be encoded is that check's bug.
 
-    The others stand: a value that one of them got wrong must not hide what else was found.
+    The others stand: a wrong value in one outcome must not hide the others.
     """
     return [_encoded(name, outcome) for outcome in outcomes]
 

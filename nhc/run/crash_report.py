@@ -21,16 +21,16 @@ LARGEST = 64 << 10
 
 def tell(command: str, error: BaseException) -> None:
     """Say in one line that nhc itself failed, and where the rest of it is. Never raises."""
-    said = f"{command}: internal error: {describe(error)}"
+    line = f"{command}: internal error: {describe(error)}"
     try:
         from nhc.hosts.redaction import secrets
 
-        said = secrets(said)
+        line = secrets(line)
         path = keep(command, error)
-        said += f"; please report it with {path}" if path else ""
+        line += f"; please report it with {path}" if path else ""
     except BaseException as second:  # no memory, no descriptor, a signal: the line is all there is
-        said += f" (no file of it could be kept: {type(second).__name__})"
-    write_line(said)
+        line += f" (no file of it could be kept: {type(second).__name__})"
+    write_line(line)
 
 
 def describe(error: BaseException) -> str:

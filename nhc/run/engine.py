@@ -64,7 +64,7 @@ class Job(NamedTuple):
 
 
 LOOKS = 2
-"""Looks that must find what tells of one moment only, where the line says nothing else."""
+"""Runs in a row that must find a fault of one moment, where the line says nothing else."""
 
 
 def run(
@@ -83,10 +83,10 @@ def run(
 ) -> Report:
     """Carry out `plan` on `host`.
 
-    Without `check_all` nothing that comes after the first CRIT, in the configuration's order, is
-    reported. `deadline` is the whole run's, in seconds (default: the plan's TIMEOUT, else 30; 0 for
-    none). `name` is what the node is called (default: the kernel's host name). `progress` gets the
-    number of checks done, of all, and the name of the last. `meanwhile` is called while the first checks run.
+    Without `check_all` nothing that comes after the first CRIT, in the configuration's order, is reported. `deadline`
+    is the whole run's, in seconds (default: the plan's TIMEOUT, else 30; 0 for none). `name` is what the node is called
+    (default: the kernel's host name). `progress` gets the number of checks done, of all, and the name of the last.
+    `meanwhile` is called while the first checks run.
     With `in_turn` every line begins when all above it have ended, so that a replay is the same each time: of two checks
     that read one log, the first reads what is new. With `grace` a command that is to end has that many seconds for it.
     With `identify` the report's labels say which machine the node is, for those who repair it.
@@ -185,7 +185,11 @@ def _sharing(jobs: Sequence[Job]) -> List[Job]:
 
 def _prepare_check(job: Job, host: Host) -> Job:
     item = job.item
-    declared = item.declared or _declare(item.argv)
+    declared: Union[Declared, Outcome, None] = item.declared
+    if declared is None:
+        from nhc.declare import declare  # what a kept plan knows; imports the check's family
+
+        declared = declare(item.argv)
     if isinstance(declared, Outcome):
         return job._replace(decided=declared)
     job = job._replace(
@@ -201,13 +205,6 @@ def _prepare_check(job: Job, host: Host) -> Job:
     if missing:
         job = job._replace(decided=unknown("CommandMissing", f"needs {', '.join(missing)}, which is not installed"))
     return job
-
-
-def _declare(argv: Sequence[str]) -> Union[Outcome, Declared]:
-    """What a kept plan would know. Imports the check's family."""
-    from nhc.declare import declare
-
-    return declare(argv)
 
 
 def _hang(job: Job, reason: str, message: str) -> Outcome:
@@ -226,7 +223,7 @@ def _supervise(
     meanwhile: Optional[Callable[[], None]],
     grace: float,
 ) -> List[TaskResult]:
-    """Run what is not decided yet; one Done for every job, in order."""
+    """Run what is not decided yet; one TaskResult for every job, in order."""
     open_jobs = [number for number, job in enumerate(jobs) if job.decided is None]
     ended = [TaskResult("decided") for _ in jobs]
     if not open_jobs:
@@ -295,8 +292,8 @@ def _call(argv: Sequence[str], host: Host) -> Sequence[Outcome]:
     """In a worker: find a check, which imports its family there, and call it."""
     from nhc.declare import resolve
 
-    found = resolve(argv)
-    return [found] if isinstance(found, Outcome) else call(*found, host)
+    resolved = resolve(argv)
+    return [resolved] if isinstance(resolved, Outcome) else call(*resolved, host)
 
 
 def _call_by_name(name: str, argv: Sequence[str], settings: Mapping[str, str], host: Host) -> Sequence[Outcome]:
@@ -315,8 +312,8 @@ def _on(job: Job) -> str:
 
 def _outcomes(job: Job, done: TaskResult, limit: float) -> List[Outcome]:
     """The outcomes of a job that has ended; a muted check's are those that its mute leaves."""
-    found = _ended(job, done, limit)
-    return found if job.muted is None else [job.muted.judge(job.item.name, outcome) for outcome in found]
+    outcomes = _ended(job, done, limit)
+    return outcomes if job.muted is None else [job.muted.judge(job.item.name, outcome) for outcome in outcomes]
 
 
 def _decided(job: Job) -> List[Outcome]:
@@ -352,10 +349,10 @@ def _shown(seconds: float) -> str:
 
 
 def _stamp(job: Job, outcome: Outcome, done: TaskResult, strikes: Strikes) -> CheckResult:
-    looks = job.strikes(outcome)
-    judged, strike = strikes.judge(job.key, outcome, looks)
+    needed = job.strikes(outcome)
+    judged, strike = strikes.judge(job.key, outcome, needed)
     tags = tuple(dict.fromkeys((*job.tags, *job.item.tags)))
-    needed = looks if looks > 1 else 0
+    needed = needed if needed > 1 else 0
     result = CheckResult(
         job.item.name, judged, done.elapsed, job.item.source, job.item.line, tags, strike if needed else 0, needed
     )

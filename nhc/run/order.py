@@ -31,9 +31,9 @@ class TaskOrder:
         self._ended = mmap.mmap(-1, len(changes))
         self._before: List[int] = []  # how many tasks must have ended before each one
         before = 0
-        for number, one in enumerate(changes):
-            self._before.append(number if one else before)
-            before = number + 1 if one else before
+        for number, may_change in enumerate(changes):
+            self._before.append(number if may_change else before)
+            before = number + 1 if may_change else before
         self._poll = poll
         self.wake, self.waker = os.pipe()
         os.set_blocking(self.wake, False)

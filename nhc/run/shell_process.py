@@ -72,7 +72,7 @@ class Bash:
         self._pidfd = process.pidfd(self.pid)
         self._status: Optional[int] = None
         self.asker = 0  # the process whose request is being answered
-        self._asker = 0  # who was answered last, until the answer has been read
+        self._answered = 0  # the process that was answered last, until it has read the answer
         self._kept = bytearray()
         self._asked = bytearray()
 
@@ -86,14 +86,14 @@ class Bash:
         while True:
             request = self._request()
             if request is not None:
-                asker, fields = int(request[0]), request[1:]
-                self.asker = asker
+                self.asker, fields = int(request[0]), request[1:]
                 if fields[0] in ("ready", "end"):
                     self._drain()
                     return LineEnd(int(fields[1]))
                 reply = answer(fields)
                 if reply is not None:
-                    self._reply(asker, reply)
+                    self._answered = self.asker
+                    self._write(self._replies, f"{self.asker} {reply}\0".encode(errors="surrogateescape"))
                 continue
             if self._status is None:
                 self._status = process.wait_status(self.pid)
@@ -101,9 +101,9 @@ class Bash:
                 if self._drain():
                     continue
                 return LineEnd(self._status, shell_gone=True)
-            if self._asker:
+            if self._answered:
                 self._settle()
-            for fd, _event in poll.poll(10 if self._pidfd < 0 or self._asker else 1000):
+            for fd, _event in poll.poll(10 if self._pidfd < 0 or self._answered else 1000):
                 if fd == process.lifeline:
                     process.orphaned(self.pid)
                 if fd == self._output:
@@ -141,17 +141,13 @@ class Bash:
         if self._watch:
             self._watch("ended", self.pid)
 
-    def _reply(self, asker: int, reply: str) -> None:
-        self._asker = asker
-        self._write(self._replies, f"{asker} {reply}\0".encode(errors="surrogateescape"))
-
     def _settle(self) -> None:
         """Where the process that asked last was killed before it read its answer, give its turn to the others."""
         unread = int.from_bytes(fcntl.ioctl(self._replies, termios.FIONREAD, bytes(4)), sys.byteorder)
         if not unread:
-            self._asker = 0
-        elif not _runs(self._asker):
-            self._asker = 0
+            self._answered = 0
+        elif not _runs(self._answered):
+            self._answered = 0
             self._write(self._turn, b"x")
 
     def _drain(self) -> bool:
@@ -243,8 +239,8 @@ def _runs(pid: int) -> bool:
     """Whether the process is there and has not ended; a killed one stays as a zombie until its parent looks."""
     from nhc.system.process_identity import read_stat
 
-    found = read_stat(pid)
-    return _alive(pid) if found is None else found.state not in "ZX"
+    stat = read_stat(pid)
+    return _alive(pid) if stat is None else stat.state not in "ZX"
 
 
 def _alive(pid: int) -> bool:

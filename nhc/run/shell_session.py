@@ -16,6 +16,7 @@ from nhc.data import reader
 from nhc.host import Host
 from nhc.language import shell_words
 from nhc.language.shell_names import SETTINGS
+from nhc.language.site_scripts import functions_in, replaced_in
 from nhc.light import TYPE_CHECKING
 from nhc.model import Outcome, Verdict, crit, ok, unknown
 from nhc.plan import SHELL, Item, Plan
@@ -23,9 +24,10 @@ from nhc.run.call_check import shows_output
 from nhc.run.shell_process import Bash, LineEnd
 from nhc.run.shell_variables import assignments, gather, presets, quote
 from nhc.system import process
+from nhc.system.bounded_read import read_text
 
 if TYPE_CHECKING:
-    from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+    from typing import Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
     from typing_extensions import TypeAlias
 
@@ -34,7 +36,7 @@ Call: TypeAlias = "Callable[[str, Sequence[str], Mapping[str, str]], Sequence[Ou
 
 EVIDENCE_LINES = 50
 _LENT = 128
-
+"""The lowest descriptor that is lent to the shell."""
 
 _DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/(\d{1,9})$|/dev/stdin$", re.ASCII)
 _CHECK_NAME = re.compile(r"\bcheck_\w+")
@@ -58,10 +60,10 @@ class ShellSession:
         self._past: List[Item] = []
         self._sent: Mapping[str, str] = {}
         self._failures = 0
-        self._loading = ""  # what the site's scripts said when they were loaded
+        self._loading = ""  # what the site's scripts printed while they were loaded
         self._outcomes: List[Outcome] = []
         self._at_script = ""  # the site's script that is being loaded
-        self._left_out: Dict[str, str] = {}  # those that end the shell, and what is to be said of it
+        self._left_out: Set[str] = set()  # those that end the shell
         self._pending: List[Outcome] = []
 
     def restore(self, items: Sequence[Item]) -> None:
@@ -125,7 +127,7 @@ class ShellSession:
         message = (
             f"{path} ended the shell with {how} while it was loaded: it is left out, and what it defines is missing"
         )
-        self._left_out[path] = message
+        self._left_out.add(path)
         self._pending.append(unknown("ScriptExited", message, evidence=_lines(output)))
 
     def _evaluate(self, item: Item) -> Tuple[LineEnd, str]:
@@ -141,7 +143,7 @@ class ShellSession:
         return ended, output
 
     def _answer(self, fields: Sequence[str]) -> Optional[str]:
-        """What a request of the shell's gets for an answer; None where it expects none."""
+        """The answer to a request of the shell; None where it expects none."""
         kind = fields[0]
         if kind == "load":
             self._at_script = fields[1]
@@ -155,13 +157,13 @@ class ShellSession:
                 self._outcomes.append(unknown("NoSuchCheck", f"there is no check called {argv[0]}"))
                 return "127"
             settings = dict(value.split("=", 1) for value in values)
-            found = self._call_with_descriptors(argv, settings)
-            self._outcomes.extend(found)
-            worst = max((outcome.verdict for outcome in found), default=Verdict.UNKNOWN)
+            outcomes = self._call_with_descriptors(argv, settings)
+            self._outcomes.extend(outcomes)
+            worst = max((outcome.verdict for outcome in outcomes), default=Verdict.UNKNOWN)
             if worst is Verdict.CRIT:
                 self._failures += 1
             status = {Verdict.CRIT: "1", Verdict.UNKNOWN: "3"}.get(worst, "0")
-            return f"{status} {_output_variable(argv, found)}".strip()
+            return f"{status} {_output_variable(argv, outcomes)}".strip()
         elif kind == "match":
             from nhc.matching.nodeset import mcheck
 
@@ -173,22 +175,22 @@ class ShellSession:
     def _call_with_descriptors(self, argv: Sequence[str], settings: Mapping[str, str]) -> List[Outcome]:
         """Call a check. A word such as /dev/fd/63, which a process substitution becomes, means the shell's own file."""
         assert self._shell is not None
-        open_here = {word: f"/proc/{self._shell.asker}/fd/{found[1] or 0}" for word in argv[1:]
-                     for found in [_DESCRIPTOR.match(word)] if found}  # fmt: skip
-        found = list(self._call(argv[0], [open_here.get(word, word) for word in argv[1:]], settings))
-        return [_renamed(outcome, open_here) for outcome in found] if open_here else found
+        open_here = {word: f"/proc/{self._shell.asker}/fd/{match[1] or 0}" for word in argv[1:]
+                     for match in [_DESCRIPTOR.match(word)] if match}  # fmt: skip
+        outcomes = self._call(argv[0], [open_here.get(word, word) for word in argv[1:]], settings)
+        return [_renamed(outcome, open_here) for outcome in outcomes]
 
     def _judge(self, item: Item, ended: LineEnd, output: str) -> List[Outcome]:
-        found = self._outcomes
-        bad = [outcome for outcome in found if outcome.verdict > Verdict.OK]
+        outcomes = self._outcomes
+        bad = [outcome for outcome in outcomes if outcome.verdict > Verdict.OK]
         evidence = _lines(output)
         if ended.status == 127:  # a script that did not load as it should explains what is missing
             evidence = (*_lines(self._loading), *evidence)[-EVIDENCE_LINES:]
-        if not any(outcome.verdict > Verdict.WARN for outcome in found) and ended.status:
+        if not any(outcome.verdict > Verdict.WARN for outcome in outcomes) and ended.status:
             bad.append(self._unparsed(item, evidence) or _failed(item, ended, evidence))
         if not bad:
-            found = found or [ok()]
-            return [found[0]._replace(evidence=evidence), *found[1:]] if shows_output(item.settings) else found
+            first, *others = outcomes or [ok()]
+            return [first._replace(evidence=evidence) if shows_output(item.settings) else first, *others]
         reasons = ("CheckFailed", "NoSuchCheck")
         return [outcome._replace(evidence=evidence) if outcome.reason in reasons else outcome for outcome in bad]
 
@@ -202,9 +204,10 @@ class ShellSession:
     def _preamble(self, lent: Sequence[int]) -> str:
         plan = self._plan
         scripts = list(zip(plan.scripts, _texts(plan.scripts)))
-        text = "\n".join([*(item.line for item in plan.items if item.kind == SHELL), *(one for _path, one in scripts)])
-        replaced = {path: _replaced(path, one) for path, one in scripts}
-        own = _own_functions(text) - frozenset(name for names in replaced.values() for name in names)
+        lines = [item.line for item in plan.items if item.kind == SHELL]
+        text = "\n".join([*lines, *(script for _path, script in scripts)])
+        replaced = {path: sorted(replaced_in(path.rpartition("/")[2], script)) for path, script in scripts}
+        own = functions_in(text) - frozenset(name for names in replaced.values() for name in names)
         stubs = [
             f'{name}() {{ nhc__call {name} "$@"; }}'
             for name in dict.fromkeys(_CHECK_NAME.findall(text))
@@ -282,14 +285,16 @@ def _lend(paths: Sequence[str]) -> List[int]:
     return lent
 
 
-def _output_variable(argv: Sequence[str], found: Sequence[Outcome]) -> str:
+def _output_variable(argv: Sequence[str], outcomes: Sequence[Outcome]) -> str:
     """The assignment that `check_cmd_output -O NAME` asks for: the output's lines as LBNL NHC splits them."""
     declared = check.find(argv[0])
     try:
         name = declared.parse(argv[1:]).get("variable") if declared else None
     except check.BadArguments:
         name = None
-    return f"{name}=( {' '.join(quote(line) for line in found[0].evidence if line)} )" if name and found else ""
+    if not name or not outcomes:
+        return ""
+    return f"{name}=( {' '.join(quote(line) for line in outcomes[0].evidence if line)} )"
 
 
 def _lines(output: str) -> Tuple[str, ...]:
@@ -304,9 +309,9 @@ def _message(text: str) -> str:
     if text.startswith("-e "):
         text = text[3:]
     text = text.replace("\\t", " ").replace("\\n", " ").strip()
-    found = _PREFIX.match(text)
-    if found and found[1].startswith("check_"):
-        text = text[found.end() :]
+    prefix = _PREFIX.match(text)
+    if prefix and prefix[1].startswith("check_"):
+        text = text[prefix.end() :]
     return text.strip() or "the check failed without saying why"
 
 
@@ -331,14 +336,12 @@ def _failed(item: Item, ended: LineEnd, evidence: Tuple[str, ...]) -> Outcome:
         return unknown("ShellDied", f"the line's shell was ended by signal {status - 128}", evidence=evidence)
     if status in (126, 127):
         reason = "CommandMissing" if status == 127 else "CommandUnusable"
-        said = next((line for line in reversed(evidence) if "command not found" in line), "")
-        return unknown(reason, f"Check {item.line} returned {status}{f': {said}' if said else ''}", evidence=evidence)
+        missing = next((f": {line}" for line in reversed(evidence) if "command not found" in line), "")
+        return unknown(reason, f"Check {item.line} returned {status}{missing}", evidence=evidence)
     return crit("CommandFailed", f"Check {item.line} returned {status}", evidence=evidence)
 
 
 def _texts(paths: Sequence[str]) -> List[str]:
-    from nhc.system.bounded_read import read_text
-
     texts = []
     for path in paths:
         try:
@@ -346,15 +349,3 @@ def _texts(paths: Sequence[str]) -> List[str]:
         except OSError:
             texts.append("")
     return texts
-
-
-def _replaced(path: str, text: str) -> List[str]:
-    from nhc.language.site_scripts import replaced_in
-
-    return sorted(replaced_in(path.rpartition("/")[2], text))
-
-
-def _own_functions(text: str) -> frozenset[str]:
-    from nhc.language.site_scripts import functions_in
-
-    return functions_in(text)

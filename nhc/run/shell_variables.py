@@ -92,14 +92,6 @@ def _hardware(host: Host) -> str:
     from nhc.facts.meminfo import memory
     from nhc.facts.netdev import interfaces
 
-    lines: List[str] = []
-
-    def attempt(make: Callable[[], List[str]]) -> None:
-        try:
-            lines.extend(make())
-        except (OSError, ValueError):
-            pass
-
     def cpus() -> List[str]:
         cpu = host.fact(topology)
         # Where the kernel does not say, LBNL NHC counts every thread as a socket and a core of its own.
@@ -107,27 +99,31 @@ def _hardware(host: Host) -> str:
         return [f"HW_SOCKETS={sockets} HW_CORES={cores} HW_THREADS={cpu.threads}"]
 
     def ram() -> List[str]:
-        found = host.fact(memory)
+        ram = host.fact(memory)
         return [
-            f"HW_RAM_TOTAL={found.total} HW_RAM_FREE={found.reclaimable}",
-            f"HW_SWAP_TOTAL={found.swap_total} HW_SWAP_FREE={found.swap_free}",
+            f"HW_RAM_TOTAL={ram.total} HW_RAM_FREE={ram.reclaimable}",
+            f"HW_SWAP_TOTAL={ram.swap_total} HW_SWAP_FREE={ram.swap_free}",
         ]
 
     def fabric() -> List[str]:
-        found = host.fact(ports)
+        links = host.fact(ports)
         return [
-            _list("HW_IB_STATE", (port.state for port in found)),
-            _list("HW_IB_PHYS_STATE", (port.phys_state for port in found)),
-            _list("HW_IB_RATE", ("" if port.rate_gbps is None else f"{port.rate_gbps:g}" for port in found)),
-            _list("HW_IB_DEV", (port.name for port in found)),
+            _list("HW_IB_STATE", (port.state for port in links)),
+            _list("HW_IB_PHYS_STATE", (port.phys_state for port in links)),
+            _list("HW_IB_RATE", ("" if port.rate_gbps is None else f"{port.rate_gbps:g}" for port in links)),
+            _list("HW_IB_DEV", (port.name for port in links)),
             f"HW_IB_UMAD_ABI_VER={quote(host.read_or('/sys/class/infiniband_mad/abi_version', '0'))}",
         ]
 
     def modules() -> List[str]:
         return [_list("HW_MODULES", (line.split(None, 1)[0] for line in host.lines("/proc/modules") if line.strip()))]
 
-    for make in (cpus, ram, fabric, modules, lambda: [_list("HW_ETH_DEV", host.fact(interfaces))]):
-        attempt(make)
+    lines: List[str] = []
+    for assign in (cpus, ram, fabric, modules, lambda: [_list("HW_ETH_DEV", host.fact(interfaces))]):
+        try:
+            lines.extend(assign())
+        except (OSError, ValueError):
+            continue
     return "\n".join(lines)
 
 
@@ -139,8 +135,7 @@ def _processes(host: Host) -> str:
     columns: Dict[str, List[Tuple[int, str]]] = {
         name: [] for name in ("USER", "UID", "PPID", "PCPU", "PMEM", "RSS", "VSZ", "TIME", "ARGS")
     }
-    found = sorted(host.fact(processes.stats).items())
-    for pid, process in found:
+    for pid, process in sorted(host.fact(processes.stats).items()):
         uid = processes.owner(host, pid)
         if uid is None:
             continue

@@ -46,10 +46,10 @@ BARREN = 3
 
 
 class Supervisor:
-    """Runs `tasks` and collects one Done for each.
+    """Runs `tasks` and collects one TaskResult for each.
 
     `factory` makes the work of ordinary workers, `serial_factory` that of the serial one. `finished` is
-    called with each task's number and Done as it ends, and returns True to stop: later tasks are then not
+    called with each task's number and result as it ends, and returns True to stop: later tasks are then not
     started, those already running (which only look) are cut short, earlier ones are still awaited. `deadline`
     bounds the whole, in seconds from now (0: no bound). `meanwhile` is called once the first worker is at work.
     With `grace` a worker that is to end has that many seconds to end its command in the command's own way.
@@ -86,7 +86,7 @@ class Supervisor:
         self.order: Optional[TaskOrder] = None
         self.first_open = 0  # no task before it is still to be decided
         self.barren = 0  # workers that ended before they claimed anything
-        self.emptied = False  # a worker found nothing left to claim: what seems unclaimed is claimed, and not yet said
+        self.emptied = False  # a worker found nothing left to claim: a task that seems unclaimed is claimed already
 
     def run(self) -> List[TaskResult]:
         """Carry everything out. Returns within a third of a second of the last deadline.
@@ -203,7 +203,7 @@ class Supervisor:
             return
         worker = next((w for w in self.workers.values() if w.serial), None) or self._start(serial=True)
         if worker and worker.task is None:
-            worker.give(number)  # one that has just ended is found out about, and another one started
+            worker.give(number)  # where it has just ended, its closed pipe shows it, and another worker is started
 
     def _expire(self) -> None:
         """End what is past its deadline."""

@@ -48,15 +48,15 @@ class Task(NamedTuple):
 def followers(tasks: Sequence[Task]) -> Dict[int, int]:
     """For each task that its worker goes on from, the next of its source: up to one that changes something."""
     last: Dict[str, int] = {}
-    found: Dict[int, int] = {}
+    following: Dict[int, int] = {}
     for number, task in enumerate(tasks):
         if task.serial or task.changes:
             last.clear()
         elif task.source:
             if task.source in last:
-                found[last[task.source]] = number
+                following[last[task.source]] = number
             last[task.source] = number
-    return found
+    return following
 
 
 class Tokens:

@@ -48,7 +48,7 @@ def unpacked(data: Union[bytes, bytearray]) -> int:
 
 
 class MayEndRun(Exception):
-    """Raised by a Work whose value may end the whole run: the worker says it and ends, which is heard at once."""
+    """Raised by a Work whose value may end the whole run: the worker sends it and ends, which wakes the supervisor."""
 
     def __init__(self, value: object) -> None:
         super().__init__()
@@ -72,9 +72,9 @@ def live(
     It must not outlive its supervisor for long, which may be killed. While it waits for a command it sees that its
     results have no reader any more (`process.lifeline`); any other hang is ended by the kernel's alarm.
 
-    A `serial` worker's orders come one by one as it finishes, so it must say so before it asks for more. The
-    others find all tokens there already, and tell both at once. `order` says when a task may begin. After a task comes
-    the one that `follows` it, where there is one; `first`, if not negative, comes before any token.
+    A `serial` worker's orders come one by one as it finishes, so it reports an end before it asks for more. The others
+    find all tokens there already, and report an end together with the next beginning. `order` says when a task may
+    begin. After a task comes the one that `follows` it, if any; `first`, if not negative, comes before any token.
     """
 
     def pack(*message: Any) -> bytes:
@@ -88,7 +88,7 @@ def live(
 
     process.hold_lifeline(results)
     work = make(lambda *message: send(pack(*message)), completed)
-    said = b""
+    unsent = b""
     more = True
     number = first
     while more:
@@ -98,30 +98,30 @@ def live(
             except BlockingIOError:  # the supervisor is taking the tokens back
                 break
             if len(token) < NUMBER:
-                said += b"" if serial else pack("emptied", -1)
+                unsent += b"" if serial else pack("emptied", -1)
                 break
             number = unpacked(token)
         if order is not None and not order.may_begin(number):
-            send(said + pack("waits", number))
-            said = b""
+            send(unsent + pack("waits", number))
+            unsent = b""
             if not order.wait(number, results, waker):
                 break
         begun = time.monotonic()
-        send(said + pack("begin", number, begun))
+        send(unsent + pack("begin", number, begun))
         _signal.setitimer(_signal.ITIMER_REAL, min(timeouts[number] + ORPHAN, 1e6))
         try:
             value = work(number)
         except MayEndRun as last:
             value, more = last.value, False
-        said = pack("done", number, value, time.monotonic() - begun)
+        unsent = pack("done", number, value, time.monotonic() - begun)
         if order is not None and more and not serial:
             order.end(number)
         if serial:
-            send(said)
-            said = b""
+            send(unsent)
+            unsent = b""
             _signal.setitimer(_signal.ITIMER_REAL, 0)  # its next order may be long in coming
         number = follows.get(number, -1)
-    send(said)
+    send(unsent)
     _signal.setitimer(_signal.ITIMER_REAL, 0)
     end = getattr(work, "end", None)
     if end:

@@ -86,8 +86,8 @@ class Worker:
 
     def take_abandoned(self) -> Optional[KnownProcess]:
         """The command that it could not end, once."""
-        found, self.abandoned = self.abandoned, None
-        return found
+        process, self.abandoned = self.abandoned, None
+        return process
 
     def is_held_up(self, now: float) -> bool:
         """Whether its task holds it up, so that it will not soon claim another."""
@@ -113,7 +113,7 @@ def find_late_commands(worker: Worker) -> bool:
 def release(workers: Sequence[Worker], grace: float) -> None:
     """Have workers end their commands in the commands' own way, within `grace` seconds: nobody reads their pipes now.
 
-    See `nhc.system.process.orphaned`. What each had said by then is taken in first.
+    See `nhc.system.process.orphaned`. The messages that each has sent are read first.
     """
     for worker in workers:
         find_late_commands(worker)
@@ -157,7 +157,7 @@ def kill_all(worker: Worker) -> None:
 def wait_for_rest(workers: Sequence[Worker]) -> List[Optional[KnownProcess]]:
     """What is left of killed workers and their commands after a moment: for each the worst that is, None for nothing.
 
-    Only uninterruptible sleep (`Process.unkillable`) keeps a killed process for good.
+    Only uninterruptible sleep (`KnownProcess.unkillable`) keeps a killed process for good.
     """
     from nhc.system.process_identity import identify, is_alive
 
@@ -172,8 +172,8 @@ def wait_for_rest(workers: Sequence[Worker]) -> List[Optional[KnownProcess]]:
     for worker in workers:
         if reap(worker.pid, 0.0) is None:
             leave_to_end(worker.pid)
-    found = [[identify(process.pid) or process for process in left[worker] if process] for worker in workers]
-    return [max(some, key=lambda process: process.unkillable, default=None) for some in found]
+    stay = [[identify(process.pid) or process for process in left[worker] if process] for worker in workers]
+    return [max(processes, key=lambda process: process.unkillable, default=None) for processes in stay]
 
 
 def cause_of_end(pid: int) -> str:
