@@ -91,7 +91,7 @@ def judging(nodes: int) -> None:
     odd = 0
     for found in figures.values():
         of_kind = norm(found)
-        odd += sum(place(sample.value, of_kind).verdict == "out" for sample in found)
+        odd += sum(place(sample.value, of_kind) == "out" for sample in found)
     spent = time.process_time() - began
     print(f"  {'placing':<18}{spent:8.2f} s  {count} figures, {odd} stand out")
     began = time.process_time()

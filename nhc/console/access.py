@@ -90,18 +90,14 @@ class Register(NamedTuple):
 
     def by_socket(self, user: str, groups: Iterable[str]) -> Person:
         """Who is at the other end of a Unix socket. root is an administrator of the machine, and of this page."""
-        found = self._known(self.users.get(user, user), f"socket, user {user}")
-        roles = set(found.roles)
-        for group in groups:
-            roles |= self.groups.get(group, frozenset())
-        if user == "root":
-            roles.add(Role.ADMIN)
-        return found._replace(name=found.name or user, roles=frozenset(roles), nodes=found.nodes or ("*",))
+        person = self._known(self.users.get(user, user), f"socket, user {user}")
+        roles = self._roles(person, groups) | ({Role.ADMIN} if user == "root" else frozenset())
+        return person._replace(name=person.name or user, roles=roles, nodes=person.nodes or ("*",))
 
     def by_token(self, token: str, now: float) -> Optional[Person]:
         """Whose token it is, None for nobody's. Every kept token is compared, each in the same time."""
         digest = hashlib.sha256(token.encode()).hexdigest()
-        mine = [one for one in self.tokens if hmac.compare_digest(one.sha256.lower(), digest)]
+        mine = [candidate for candidate in self.tokens if hmac.compare_digest(candidate.sha256.lower(), digest)]
         if not mine or (mine[0].ends is not None and mine[0].ends <= now):
             return None
         return self._known(mine[0].person, "token")
@@ -113,11 +109,8 @@ class Register(NamedTuple):
 
     def by_proxy(self, name: str, groups: Sequence[str]) -> Person:
         """Who a trusted proxy says it is."""
-        found = self._known(name, "proxy")
-        roles = set(found.roles)
-        for group in groups:
-            roles |= self.groups.get(group, frozenset())
-        return found._replace(name=name, roles=frozenset(roles), nodes=found.nodes or ("*",))
+        person = self._known(name, "proxy")
+        return person._replace(name=name, roles=self._roles(person, groups), nodes=person.nodes or ("*",))
 
     def by_loopback(self, *, person: bool) -> Person:
         """Who comes from this machine and has not said who: a person, or a service, which only reads the metrics.
@@ -126,6 +119,10 @@ class Register(NamedTuple):
         """
         roles = self.anyone if person else frozenset({Role.METRICS} if self.anyone else ())
         return Person("", roles, "loopback" if person else "loopback, a service or a proxy", ())
+
+    def _roles(self, person: Person, groups: Iterable[str]) -> FrozenSet[Role]:
+        """A person's own roles, and those of their groups."""
+        return person.roles.union(*(self.groups.get(group, frozenset()) for group in groups))
 
     def _known(self, name: str, door: str) -> Person:
         return self.people.get(name, NOBODY._replace(name=name))._replace(door=door)

@@ -37,16 +37,16 @@ class ActionRefused(Exception):
 def shown_digest(store: Store, number: int) -> str:
     """One digest of what an episode's page shows now: state, rung, evidence. Raises Missing, StoreError."""
     with store.read() as connection:
-        one = episodes.get(connection, number)
-        if one is None:
+        episode = episodes.get(connection, number)
+        if episode is None:
             raise Missing(f"there is no episode {number}")
-        return digest(connection, one)
+        return digest(connection, episode)
 
 
-def digest(connection: Connection, one: episodes.Episode) -> str:
+def digest(connection: Connection, episode: episodes.Episode) -> str:
     """The digest of what an episode shows now, within a transaction."""
-    pieces = [piece.sha256 for piece in evidence.of_episode(connection, one.id)]
-    text = json.dumps([one.id, one.node, one.cause, one.state, one.rung, sorted(pieces)])
+    pieces = [piece.sha256 for piece in evidence.of_episode(connection, episode.id)]
+    text = json.dumps([episode.id, episode.node, episode.cause, episode.state, episode.rung, sorted(pieces)])
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -62,13 +62,13 @@ def decide(store: Store, person: Person, number: int, form: Mapping[str, str], n
         raise ActionRefused("say why it is refused")
     shown_digest(store, number)  # one that is not there is Missing
     try:
-        said = persons.decide(
+        effect = persons.decide(
             store, number, by=person.name, agree=decision == "approved", why=reason, now=now,
             check=_confirmed(person, form),
         )  # fmt: skip
     except persons.RequestRefused as error:
         raise ActionRefused(str(error)) from None
-    return {"episode": number, "decision": decision, "by": person.name, "said": said}
+    return {"episode": number, "decision": decision, "by": person.name, "said": effect}
 
 
 def decide_alike(store: Store, person: Person, form: Mapping[str, str], now: float) -> Dict[str, object]:
@@ -78,28 +78,28 @@ def decide_alike(store: Store, person: Person, form: Mapping[str, str], now: flo
     what cannot be (the episode has moved on, this person has decided) is named with the reason, and the others are.
     Raises ActionRefused where nothing is decided, Missing, StoreError.
     """
-    asked = [one.partition(":") for one in form.get("episodes", "").split()]
+    asked = [episode.partition(":") for episode in form.get("episodes", "").split()]
     if not 0 < len(asked) <= ALIKE or not all(number.isdecimal() and len(number) < 16 for number, _, _ in asked):
         raise ActionRefused(f"episodes are number:digest, {ALIKE} at most")
     rows = []
     with store.read() as connection:
-        for number, _, shown in asked:
-            one = episodes.get(connection, int(number))
-            if one is None:
+        for number, _, seen in asked:
+            episode = episodes.get(connection, int(number))
+            if episode is None:
                 raise Missing(f"there is no episode {number}")
-            rows.append((one, shown))
-    if len({(*one.cause.split("|")[:2], one.rung) for one, _ in rows}) > 1:
+            rows.append((episode, seen))
+    if len({(*episode.cause.split("|")[:2], episode.rung) for episode, _ in rows}) > 1:
         raise ActionRefused("these are not alike: cause or repair differ")
-    names = fold(sorted({one.node for one, _ in rows}))
+    names = fold(sorted({episode.node for episode, _ in rows}))
     if form.get("confirm", "") != names:
         raise ActionRefused(f"type the set of nodes, {names}, to confirm")
     decided, refused = [], []
-    for one, shown in rows:
+    for episode, seen in rows:
         try:
-            decide(store, person, one.id, {**form, "digest": shown, "confirm": one.node}, now)
-            decided.append(one.node)
+            decide(store, person, episode.id, {**form, "digest": seen, "confirm": episode.node}, now)
+            decided.append(episode.node)
         except (ActionRefused, Conflict) as error:
-            refused.append(f"{one.node}: {error}")
+            refused.append(f"{episode.node}: {error}")
     if not decided:
         raise ActionRefused("; ".join(refused))
     return {"decision": form.get("decision", ""), "by": person.name, "nodes": fold(sorted(decided)),
@@ -116,12 +116,12 @@ def abort(store: Store, person: Person, number: int, form: Mapping[str, str], no
         raise ActionRefused("say why it is aborted")
     shown_digest(store, number)
     try:
-        said = persons.abort(
+        effect = persons.abort(
             store, number, by=person.name, why=printable(reason, 500), now=now, check=_confirmed(person, form)
         )
     except persons.RequestRefused as error:
         raise ActionRefused(str(error)) from None
-    return {"episode": number, "by": person.name, "said": said}
+    return {"episode": number, "by": person.name, "said": effect}
 
 
 def _confirmed(person: Person, form: Mapping[str, str]) -> persons.Check:

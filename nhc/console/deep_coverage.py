@@ -37,11 +37,11 @@ class AgeGroup(NamedTuple):
 
 def newest(verdicts: Mapping[Tuple[str, str], LastVerdict], suite: str = "") -> Dict[str, LastVerdict]:
     """Each node's newest verdict, of one suite or of any."""
-    found: Dict[str, LastVerdict] = {}
-    for one in verdicts.values():
-        if (not suite or one.suite == suite) and (one.node not in found or found[one.node].at < one.at):
-            found[one.node] = one
-    return found
+    by_node: Dict[str, LastVerdict] = {}
+    for last in verdicts.values():
+        if (not suite or last.suite == suite) and (last.node not in by_node or by_node[last.node].at < last.at):
+            by_node[last.node] = last
+    return by_node
 
 
 def deep_coverage(
@@ -51,23 +51,23 @@ def deep_coverage(
     last = newest(verdicts, suite)
     rule = RULE._replace(suites=(suite,) if suite else ())
     late = due(snapshot.names, verdicts, rule, now) if snapshot.names else ()
-    rows = _groups(snapshot, last, {one.node for one in late}, fact, now)
-    never = [one.node for one in late if one.age is None]
-    tested = sorted((one for one in late if one.age is not None), key=lambda one: -(one.age or 0.0))
-    shown = tested[:ROWS]
+    rows = _groups(snapshot, last, {entry.node for entry in late}, fact, now)
+    never = [entry.node for entry in late if entry.age is None]
+    tested = sorted((entry for entry in late if entry.age is not None), key=lambda entry: -(entry.age or 0.0))
+    first = tested[:ROWS]
     return {
         "at": now, "fact": fact, "suite": suite, "days": round(BACK / DAY), "younger_days": round(rule.younger / DAY),
         "facts": sorted({name for row in snapshot.nodes.values() for name in row.groups}),
-        "suites": sorted({one.suite for one in verdicts.values()}), "ages": [name for name, _limit in AGES],
+        "suites": sorted({entry.suite for entry in verdicts.values()}), "ages": [name for name, _limit in AGES],
         "rows": [row._asdict() for row in rows[: 10 * ROWS]], "left_out": max(0, len(rows) - 10 * ROWS),
         "due": len(late), "never": {"count": len(never), "nodes": fold(never[:ROWS])},
-        "late": [{**one._asdict(), **_verdict(last.get(one.node))} for one in shown],
-        "late_left_out": len(tested) - len(shown),
+        "late": [{**entry._asdict(), **_verdict(last.get(entry.node))} for entry in first],
+        "late_left_out": len(tested) - len(first),
     }  # fmt: skip
 
 
-def _verdict(one: Optional[LastVerdict]) -> Value:
-    return {"verdict": one.verdict, "suite": one.suite} if one else {"verdict": "", "suite": ""}
+def _verdict(last: Optional[LastVerdict]) -> Value:
+    return {"verdict": last.verdict, "suite": last.suite} if last else {"verdict": "", "suite": ""}
 
 
 def _groups(

@@ -72,31 +72,31 @@ class DeepReader:
             self._asked = {view: at for view, at in list(self._asked.items()) if 0 <= now - at < LOOKED}
             if new is old:
                 return
-            for view in self._asked if snapshot is not None else ():
+            for view in self._asked:
                 if snapshot is not None and view.layout == snapshot.layout:
                     new.views[view] = _made(snapshot, new.latest, view, now)
             self._verdicts = new
 
     def _shown(self, snapshot: Snapshot, view: DeepView) -> Value:
         verdicts, now = self._current(), self.clock()
-        found = verdicts.views.get(view)
-        if found is None:
+        value = verdicts.views.get(view)
+        if value is None:
             with self._making:
-                found = verdicts.views.get(view)
-                if found is None:
-                    found = _made(snapshot, verdicts.latest, view, now)
+                value = verdicts.views.get(view)
+                if value is None:
+                    value = _made(snapshot, verdicts.latest, view, now)
                     if len(verdicts.views) >= ANSWERS:
                         verdicts.views.clear()
                         self._asked.clear()
-                    verdicts.views[view] = found
+                    verdicts.views[view] = value
         self._asked[view] = now
-        return found
+        return value
 
     def _current(self) -> _Verdicts:
         """Those of the background, unless it is late."""
-        found, now = self._verdicts, self.clock()
-        if 0 <= now - found.read < FRESH:
-            return found
+        verdicts, now = self._verdicts, self.clock()
+        if 0 <= now - verdicts.read < FRESH:
+            return verdicts
         with self._reading:
             self._verdicts = self._read(self._verdicts, now, FRESH, WHOLE)
             return self._verdicts

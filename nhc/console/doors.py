@@ -115,7 +115,7 @@ class Doors:
 
     # Sessions.
 
-    def log_in(self, request: web.Request, token: str) -> Optional[str]:
+    def log_in(self, token: str) -> Optional[str]:
         """The cookie's value for a good token, None for a bad one."""
         now = self.clock()
         person = self.settings.register.by_token(token, now)
@@ -162,14 +162,14 @@ class Doors:
 
     def _over_socket(self, request: web.Request) -> bool:
         transport = request.transport
-        found = transport.get_extra_info("socket") if transport else None
-        return found is not None and found.family == socket.AF_UNIX
+        peer = transport.get_extra_info("socket") if transport else None
+        return peer is not None and peer.family == socket.AF_UNIX
 
     def _certificate(self, request: web.Request) -> str:
         """The common name of a client certificate that the listener has verified, "" for none."""
         transport = request.transport
-        shown = transport.get_extra_info("peercert") if transport else None
-        subject = shown.get("subject", ()) if shown else ()
+        certificate = transport.get_extra_info("peercert") if transport else None
+        subject = certificate.get("subject", ()) if certificate else ()
         return next((value for row in subject for key, value in row if key == "commonName"), "")
 
     def _proxied(self, request: web.Request) -> Optional[Person]:
@@ -184,10 +184,12 @@ class Doors:
                 secret = read_text(proxy.secret_file).strip()
             except (OSError, UnicodeDecodeError):
                 return _nobody("proxy: its secret cannot be read")
-            shown = request.headers.get("X-Nhc-Proxy-Secret", "")
-            if len(secret) < 16 or not hmac.compare_digest(secret.encode(), shown.encode()):
+            given = request.headers.get("X-Nhc-Proxy-Secret", "")
+            if len(secret) < 16 or not hmac.compare_digest(secret.encode(), given.encode()):
                 return _nobody("proxy: without its secret")
-            groups = [one.strip() for one in request.headers.get(proxy.groups_header, "").split(",") if one.strip()]
+            groups = [
+                name_.strip() for name_ in request.headers.get(proxy.groups_header, "").split(",") if name_.strip()
+            ]
             return self.settings.register.by_proxy(name, groups)
         return None
 
@@ -233,14 +235,14 @@ def _nobody(door: str) -> Person:
 
 def _hosts(settings: ConsoleSettings) -> set[str]:
     """The values of the Host header that are ours."""
-    found = set()
+    hosts = set()
     if settings.origin:
-        found.add(urlsplit(settings.origin).netloc.lower())
+        hosts.add(urlsplit(settings.origin).netloc.lower())
     host, _, port = settings.listen.rpartition(":")
     if not settings.listen.startswith("unix:"):
         names = ["localhost", "127.0.0.1", "[::1]"] if is_loopback(host) else [host]
-        found |= {f"{name}:{port}" for name in {*names, host}}
-    return found
+        hosts |= {f"{name}:{port}" for name in {*names, host}}
+    return hosts
 
 
 def _peer(request: web.Request) -> tuple[str, list[str]]:
@@ -260,7 +262,7 @@ def _peer(request: web.Request) -> tuple[str, list[str]]:
 
 def _inside(address: str, networks: tuple[str, ...]) -> bool:
     try:
-        found = ipaddress.ip_address(address)
+        ip = ipaddress.ip_address(address)
     except ValueError:
         return False
-    return any(found in ipaddress.ip_network(one) for one in networks)
+    return any(ip in ipaddress.ip_network(network) for network in networks)

@@ -121,8 +121,8 @@ class Hub:
             if len(self._answers) >= ANSWERS:
                 self._answers = {}
             answer = self._answers[key] = asyncio.ensure_future(asyncio.to_thread(make))
-        found: T = await asyncio.shield(answer)  # one who leaves does not take it from the others
-        return found
+        value: T = await asyncio.shield(answer)  # one who leaves does not take it from the others
+        return value
 
     async def once_a_minute(self, key: str, make: Callable[[], Mapping[str, object]]) -> Mapping[str, object]:
         """What `make` returns, made at most once a minute for all who ask for `key`; what failed is made anew.

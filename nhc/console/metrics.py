@@ -22,17 +22,17 @@ CHECKS = 200
 
 def exposition(hub: Hub, store: Optional[Store], now: float) -> str:
     """The Prometheus text."""
-    found = [
+    families = [
         gauge("nhc_fleet_source_up", "Whether the fleet could be read the last time.", int(not hub.problem)),
         gauge("nhc_fleet_age_seconds", "Seconds since the fleet was read.", round(now - hub.read_at, 3)),
         gauge("nhc_console_viewers", "Browsers with a stream.", hub.viewers),
         counter("nhc_console_dropped_total", "Streams ended because nobody read them.", hub.dropped),
     ]
     if hub.snapshot is not None:
-        found += _fleet(hub.snapshot)
+        families += _fleet(hub.snapshot)
     if store is not None:
-        found += _repairs(store, now)
-    return "".join(family.render() for family in found)
+        families += _repairs(store, now)
+    return "".join(family.render() for family in families)
 
 
 def _fleet(snapshot: Snapshot) -> List[Family]:
@@ -56,13 +56,13 @@ def _repairs(store: Store, now: float) -> List[Family]:
         held = holds.in_force(connection, now)
         breakers = holds.breakers(connection)
     states = Family("nhc_fleet_episodes", "gauge", "Open episodes by state.")
-    for state, count in sorted(Counter(one.state for one in standing).items()):
+    for state, count in sorted(Counter(row.state for row in standing).items()):
         states.add(count, state=state)
     rungs = Family("nhc_fleet_attempts_last_hour", "gauge", "Repairs begun within the last hour, by rung and outcome.")
-    ends = Counter((one.rung, one.outcome or "open") for one in tried)
+    ends = Counter((row.rung, row.outcome or "open") for row in tried)
     for (rung, end), count in sorted(ends.items()):
         rungs.add(count, rung=rung, outcome=end)
     tripped = Family("nhc_fleet_breaker_open", "gauge", "Whether a breaker holds marks and repairs back.")
-    for one in breakers.values():
-        tripped.add(int(one.state == "open"), name=one.name)
+    for row in breakers.values():
+        tripped.add(int(row.state == "open"), name=row.name)
     return [states, rungs, gauge("nhc_fleet_holds", "Holds in force.", len(held)), tripped]

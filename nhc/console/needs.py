@@ -7,7 +7,7 @@ from typing import Dict, List, Optional, Sequence, Tuple
 from sqlalchemy.engine import Connection
 
 from nhc.console import acts
-from nhc.console.screens import NAMES, ROWS, Value, cause_row, episode_row
+from nhc.console.screens import NAMES, ROWS, Value, cause_row, episode_row, left_out
 from nhc.console.snapshot import Snapshot, fold_causes
 from nhc.matching.node_ranges import fold
 from nhc.store import ended_episodes, episodes
@@ -28,8 +28,8 @@ def needs(snapshot: Snapshot, store: Optional[Store]) -> Value:
     if store is not None:
         with store.read() as connection:
             standing = episodes.list_episodes(connection, is_open=True)
-            left = [one for one in ended_episodes.left_to_persons(connection) if one.node in snapshot.nodes]
-            approvals = [one for one in standing if one.state == episodes.AWAITING]
+            left = [episode for episode in ended_episodes.left_to_persons(connection) if episode.node in snapshot.nodes]
+            approvals = [episode for episode in standing if episode.state == episodes.AWAITING]
             alike = _alike(connection, approvals)
     alone = snapshot._replace(
         problems=tuple(row for row in snapshot.problems if row.verdict == "CRIT" and row.node not in snapshot.standing)
@@ -38,9 +38,9 @@ def needs(snapshot: Snapshot, store: Optional[Store]) -> Value:
     silent = [name for name, letter in zip(snapshot.names, snapshot.letters) if letter in "sn"]
     return {
         "at": snapshot.at, "alike": alike,
-        "approvals": [episode_row(one) for one in approvals[:ROWS]], "approvals_left_out": _rest(approvals),
-        "left": [episode_row(one) for one in left[:ROWS]], "left_left_out": _rest(left),
-        "unplanned": [cause_row(one) for one in unplanned[:ROWS]], "unplanned_left_out": _rest(unplanned),
+        "approvals": [episode_row(episode) for episode in approvals[:ROWS]], "approvals_left_out": left_out(approvals),
+        "left": [episode_row(episode) for episode in left[:ROWS]], "left_left_out": left_out(left),
+        "unplanned": [cause_row(episode) for episode in unplanned[:ROWS]], "unplanned_left_out": left_out(unplanned),
         "silent": {"count": len(silent), "nodes": fold(silent[:NAMES])},
     }  # fmt: skip
 
@@ -48,20 +48,16 @@ def needs(snapshot: Snapshot, store: Optional[Store]) -> Value:
 def _alike(connection: Connection, approvals: Sequence[episodes.Episode]) -> List[Value]:
     """The approvals that one decision may settle, in sets of two or more, at most ALIKE of each."""
     sets: Dict[Tuple[str, str, str], List[episodes.Episode]] = {}
-    for one in approvals:
-        check, reason, _target = (*one.cause.split("|"), "", "")[:3]
-        sets.setdefault((check, reason, one.rung), []).append(one)
+    for episode in approvals:
+        check, reason, _target = (*episode.cause.split("|"), "", "")[:3]
+        sets.setdefault((check, reason, episode.rung), []).append(episode)
     return [
         {
-            "check": check, "reason": reason, "rung": rung, "nodes": fold(sorted({one.node for one in some})),
-            "count": len(some),
-            "episodes": " ".join(f"{one.id}:{acts.digest(connection, one)}" for one in some),
+            "check": check, "reason": reason, "rung": rung, "nodes": fold(sorted({episode.node for episode in alike})),
+            "count": len(alike),
+            "episodes": " ".join(f"{episode.id}:{acts.digest(connection, episode)}" for episode in alike),
         }
         for (check, reason, rung), every in sets.items()
-        for some in [every[: acts.ALIKE]]
-        if len(some) > 1
+        for alike in [every[: acts.ALIKE]]
+        if len(alike) > 1
     ]  # fmt: skip
-
-
-def _rest(rows: Sequence[object]) -> int:
-    return max(0, len(rows) - ROWS)

@@ -33,7 +33,7 @@ async def me(console: Console, request: web.Request) -> web.StreamResponse:
 async def log_in(console: Console, request: web.Request) -> web.StreamResponse:
     """Begin a session with a token."""
     form = await form_of(request)
-    value = console.doors.log_in(request, form.get("token", ""))
+    value = console.doors.log_in(form.get("token", ""))
     if value is None:
         return web.json_response({"error": "that token is not known, or has ended"}, status=401)
     response = answer_json({"ok": True})

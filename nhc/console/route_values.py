@@ -63,7 +63,7 @@ async def form_of(request: web.Request) -> Mapping[str, str]:
         value = json.loads(await request.text())
     except (ValueError, LookupError, RecursionError):  # LookupError: a charset that Python does not know
         raise acts.ActionRefused("the body is no JSON") from None
-    if not isinstance(value, dict) or not all(isinstance(one, str) for one in value.values()):
+    if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
         raise acts.ActionRefused("the body is an object of texts")
     return value
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from collections import Counter
-from typing import Dict, List, Mapping, NamedTuple, Optional
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from nhc.console.fleet_nodes import WORST, letter_of
 from nhc.console.snapshot import FleetProblem, NodeWork, ProblemRow, Snapshot, check_matrix, fold_causes
@@ -35,6 +35,11 @@ Value = Dict[str, object]
 
 class Missing(Exception):
     """There is no such thing. One line for a person."""
+
+
+def left_out(rows: Sequence[object]) -> int:
+    """How many rows are more than one answer has."""
+    return max(0, len(rows) - ROWS)
 
 
 # From the snapshot alone.
@@ -80,26 +85,26 @@ def letters_of_check(snapshot: Snapshot, check: str) -> Value:
 
 def causes(snapshot: Snapshot) -> Value:
     """Problems folded by cause."""
-    found = fold_causes(snapshot)
+    folded = fold_causes(snapshot)
     return {
         "at": snapshot.at,
-        "causes": [cause_row(one) for one in found[:ROWS]],
-        "left_out": max(0, len(found) - ROWS),
+        "causes": [cause_row(problem) for problem in folded[:ROWS]],
+        "left_out": left_out(folded),
     }
 
 
-def cause_row(one: FleetProblem) -> Value:
+def cause_row(problem: FleetProblem) -> Value:
     """A cause as rows show it."""
-    return {**one._asdict(), "plans": [plan._asdict() for plan in one.plans]}
+    return {**problem._asdict(), "plans": [plan._asdict() for plan in problem.plans]}
 
 
 def cause(snapshot: Snapshot, check: str, reason: str) -> Value:
     """All nodes of one cause, folded whole, with their messages."""
     rows = [row for row in snapshot.problems if row.check == check and row.reason == reason and row.ended is None]
     names = sorted({row.node for row in rows})
-    shown = [problem_row(snapshot, row) for row in sorted(rows, key=lambda row: row.node)[:ROWS]]
-    return {"check": check, "reason": reason, "nodes": fold(names), "count": len(names), "rows": shown,
-            "left_out": max(0, len(rows) - ROWS)}  # fmt: skip
+    first = [problem_row(snapshot, row) for row in sorted(rows, key=lambda row: row.node)[:ROWS]]
+    return {"check": check, "reason": reason, "nodes": fold(names), "count": len(names), "rows": first,
+            "left_out": left_out(rows)}  # fmt: skip
 
 
 def checks(snapshot: Snapshot, fact: str) -> Value:
@@ -114,7 +119,9 @@ def groups(snapshot: Snapshot, fact: str) -> Value:
     counts: Dict[str, Counter[str]] = {}
     for name, letter in zip(snapshot.names, snapshot.letters):
         counts.setdefault(snapshot.nodes[name].groups.get(fact, ""), Counter())[letter] += 1
-    rows = [{"group": group, "nodes": sum(found.values()), "counts": dict(found)} for group, found in counts.items()]
+    rows = [
+        {"group": group, "nodes": sum(letters.values()), "counts": dict(letters)} for group, letters in counts.items()
+    ]
     rows.sort(key=lambda row: (-counts[str(row["group"])]["c"], str(row["group"])))
     return {"fact": fact, "rows": rows[: 2 * ROWS], "sizes": len(snapshot.sizes)}
 
@@ -133,20 +140,20 @@ def list_nodes(snapshot: Snapshot, wanted: NodeQuery) -> Value:
     """Nodes with their worst problem and what is done about them, the worst first. Raises BadRange."""
     some = frozenset(expand(wanted.names)) if wanted.names else None
     text = wanted.text.lower()
-    found = [
+    chosen = [
         (WORST.index(letter), row)
         for letter, row in zip(snapshot.letters, (snapshot.nodes[name] for name in snapshot.names))
         if text in row.node.lower() and (some is None or row.node in some) and letter in (wanted.letters or WORST)
         and (not wanted.fact or row.groups.get(wanted.fact, "") == wanted.group)
     ]  # fmt: skip
-    found.sort(key=lambda one: one[0])
+    chosen.sort(key=lambda entry: entry[0])
     worst: Dict[str, ProblemRow] = {}
     for problem in snapshot.problems:
         known = worst.get(problem.node)
         if problem.ended is None and (known is None or RANK.get(problem.verdict, 0) > RANK.get(known.verdict, 0)):
             worst[problem.node] = problem
     rows: List[Value] = []
-    for place, row in found[:ROWS]:
+    for place, row in chosen[:ROWS]:
         bad = worst.get(row.node)
         about = snapshot.standing_about(bad) if bad else next(iter(snapshot.standing.get(row.node, ())), None)
         rows.append({
@@ -154,13 +161,13 @@ def list_nodes(snapshot: Snapshot, wanted: NodeQuery) -> Value:
             "reason": bad.reason or bad.check if bad else "", "check": bad.check if bad else "",
             "message": bad.message if bad else "", **_follows(about), "out": snapshot.out(row.node),
         })  # fmt: skip
-    facts = sorted({fact for _place, row in found[:ROWS] for fact in row.groups})
-    return {"at": snapshot.at, "rows": rows, "facts": facts, "count": len(found), "left_out": max(0, len(found) - ROWS)}
+    facts = sorted({fact for _place, row in chosen[:ROWS] for fact in row.groups})
+    return {"at": snapshot.at, "rows": rows, "facts": facts, "count": len(chosen), "left_out": left_out(chosen)}
 
 
-def problem_row(snapshot: Snapshot, one: ProblemRow) -> Value:
+def problem_row(snapshot: Snapshot, problem: ProblemRow) -> Value:
     """A problem with its next step, and whether its node is out of service."""
-    return {**one._asdict(), **_follows(snapshot.standing_about(one)), "out": snapshot.out(one.node)}
+    return {**problem._asdict(), **_follows(snapshot.standing_about(problem)), "out": snapshot.out(problem.node)}
 
 
 def _follows(about: Optional[NodeWork]) -> Value:
@@ -178,7 +185,7 @@ def node(snapshot: Snapshot, name: str, report: Optional[Report], links: Mapping
     return {
         **row._asdict(), "letter": letter_of(row, snapshot.at, stale), "at": snapshot.at,
         "layout": snapshot.layout, "place": bisect_left(snapshot.names, name),
-        "problems": [problem_row(snapshot, one) for one in snapshot.problems if one.node == name],
+        "problems": [problem_row(snapshot, problem) for problem in snapshot.problems if problem.node == name],
         "report": to_dict(report) if report else None,
         "links": {title: address.replace("{node}", name) for title, address in links.items()},
     }  # fmt: skip
@@ -201,9 +208,9 @@ def timeline(store: Store, name: str, window: Window, gap: float) -> Value:
     return {
         "node": name, "began": window.began, "ended": window.ended,
         "problems": [row._asdict() for row in rows[:NAMES]], "more": len(rows) > NAMES,
-        "verdicts": [one._asdict() for one in past],
-        "gaps": [{"began": one.began, "ended": one.ended} for one in gaps],
-        "events": [_entry(one) for one in entries if window.began <= one.at <= window.ended],
+        "verdicts": [verdict._asdict() for verdict in past],
+        "gaps": [{"began": gap.began, "ended": gap.ended} for gap in gaps],
+        "events": [_entry(entry) for entry in entries if window.began <= entry.at <= window.ended],
     }  # fmt: skip
 
 
@@ -213,42 +220,42 @@ def timeline(store: Store, name: str, window: Window, gap: float) -> Value:
 def list_episodes(store: Store, now: float, is_open: Optional[bool] = None, page: int = 0) -> Value:
     """Episodes by pages: those that wait for a person first, the longest-waiting before the others, then the newest."""
     with store.read() as connection:
-        found = episodes.by_need(connection, is_open=is_open, limit=ROWS, offset=page * ROWS)
+        rows = episodes.by_need(connection, is_open=is_open, limit=ROWS, offset=page * ROWS)
         total = episodes.count(connection, is_open)
     return {"at": now, "page": page, "pages": -(-total // ROWS), "count": total,
-            "episodes": [episode_row(one) for one in found]}  # fmt: skip
+            "episodes": [episode_row(row) for row in rows]}  # fmt: skip
 
 
 def episodes_of(store: Store, name: str) -> List[Value]:
     """A node's episodes, the newest first."""
     with store.read() as connection:
-        found = episodes.list_episodes(connection, node=name, limit=NAMES)
-    return [episode_row(one) for one in reversed(found)]
+        rows = episodes.list_episodes(connection, node=name, limit=NAMES)
+    return [episode_row(row) for row in reversed(rows)]
 
 
 def episode(store: Store, number: int) -> Value:
     """One episode: its attempts, decisions, evidence and history."""
     with store.read() as connection:
-        found = episodes.get(connection, number)
-        if found is None:
+        row = episodes.get(connection, number)
+        if row is None:
             raise Missing(f"there is no episode {number}")
         return {
-            **episode_row(found),
+            **episode_row(row),
             "attempts": [
-                {**one._asdict(), "state": str(one.state.value if hasattr(one.state, "value") else one.state)}
-                for one in attempts.attempts_of(connection, number)
+                {**entry._asdict(), "state": str(entry.state.value if hasattr(entry.state, "value") else entry.state)}
+                for entry in attempts.attempts_of(connection, number)
             ],
-            "decisions": [one._asdict() for one in attempts.decisions(connection, number)],
-            "evidence": [one._asdict() for one in evidence.of_episode(connection, number)],
-            "events": [_entry(one) for one in audit.entries(connection, episode=number, limit=NAMES, newest=True)],
+            "decisions": [entry._asdict() for entry in attempts.decisions(connection, number)],
+            "evidence": [entry._asdict() for entry in evidence.of_episode(connection, number)],
+            "events": [_entry(entry) for entry in audit.entries(connection, episode=number, limit=NAMES, newest=True)],
         }  # fmt: skip
 
 
-def episode_row(one: episodes.Episode) -> Value:
+def episode_row(row: episodes.Episode) -> Value:
     """An episode as rows show it."""
-    detail = _object(one.detail)
+    detail = _object(row.detail)
     return {
-        **{key: value for key, value in one._asdict().items() if key != "detail"},
+        **{key: value for key, value in row._asdict().items() if key != "detail"},
         "waiting": detail.get("waiting", ""), "because": detail.get("because", ""), "device": detail.get("device", ""),
         "about": _named(detail.get("about")),
         "asked": detail.get("asked", 0.0), "skipped": detail.get("skipped", []),
@@ -267,16 +274,16 @@ def held_back(store: Store, now: float) -> Value:
         held = holds.in_force(connection, now)
         breakers = holds.breakers(connection)
     by_reason: Dict[str, List[str]] = {}
-    for one in standing:
-        why = str(_object(one.detail).get("waiting", ""))
+    for row in standing:
+        why = str(_object(row.detail).get("waiting", ""))
         if why:
-            by_reason.setdefault(why, []).append(one.node)
+            by_reason.setdefault(why, []).append(row.node)
     rows = [{"why": why, "count": len(names), "nodes": fold(sorted(names))} for why, names in by_reason.items()]
     rows.sort(key=lambda row: -len(by_reason[str(row["why"])]))
-    soon = sorted(held, key=lambda one: (one.until is None, one.until or 0.0))
+    soon = sorted(held, key=lambda row: (row.until is None, row.until or 0.0))
     return {
-        "at": now, "waiting": rows[:ROWS], "holds": [one._asdict() for one in soon[:ROWS]],
-        "breakers": [one._asdict() for one in breakers.values()],
+        "at": now, "waiting": rows[:ROWS], "holds": [row._asdict() for row in soon[:ROWS]],
+        "breakers": [row._asdict() for row in breakers.values()],
     }  # fmt: skip
 
 
@@ -298,19 +305,19 @@ def history(store: Store, now: float, days: int) -> Value:
     """How the fleet was in so many days: what stood, and what was repaired, in PARTS parts."""
     width = days * DAY / PARTS
     with store.read() as connection:
-        found = of_fleet(connection, now - days * DAY, width, PARTS)
-    return {"at": now, "days": days, "spans": SPANS, "parts": [one._asdict() for one in found]}
+        parts = of_fleet(connection, now - days * DAY, width, PARTS)
+    return {"at": now, "days": days, "spans": SPANS, "parts": [part._asdict() for part in parts]}
 
 
 def audit_page(store: Store, after: int, name: str) -> Value:
     """Rows of the audit log, the newest first, or those above a number."""
     with store.read() as connection:
-        found = audit.entries(connection, node=name, after=after, limit=ROWS, newest=not after)
-    return {"entries": [_entry(one) for one in reversed(found)]}
+        rows = audit.entries(connection, node=name, after=after, limit=ROWS, newest=not after)
+    return {"entries": [_entry(row) for row in reversed(rows)]}
 
 
-def _entry(one: audit.Entry) -> Value:
-    return {**one._asdict(), "detail": _object(one.detail)}
+def _entry(row: audit.Entry) -> Value:
+    return {**row._asdict(), "detail": _object(row.detail)}
 
 
 def _object(text: str) -> Value:

@@ -51,10 +51,10 @@ class Server:
 
     def snapshot(self) -> Snapshot:
         """The last one that could be read. Raises SourceError before there is one."""
-        found = self.hub.look()
-        if found is None:
+        snapshot = self.hub.look()
+        if snapshot is None:
             raise SourceError(self.hub.problem)
-        return found
+        return snapshot
 
     def kept(self) -> Store:
         """The store. Raises Missing where there is none."""

@@ -67,7 +67,7 @@ def parse(text: str, path: str = "console.toml") -> ConsoleSettings:
 
 def _read(file: Table) -> ConsoleSettings:
     tls = file.table("tls")
-    found = ConsoleSettings(
+    settings = ConsoleSettings(
         listen=file.text("listen", DEFAULT_LISTEN),
         store=file.text("store", where.url()),
         origin=file.text("origin").rstrip("/"),
@@ -79,10 +79,10 @@ def _read(file: Table) -> ConsoleSettings:
         links=tuple((name, file.table("links").text(name)) for name in file.table("links").names()),
         scheduler=file.text("scheduler"),
     )
-    found = found._replace(bounds=_bounds(file.table("limits"), found.bounds))
-    _check(file, found)
+    settings = settings._replace(bounds=_bounds(file.table("limits"), settings.bounds))
+    _check(file, settings)
     file.finish()
-    return found
+    return settings
 
 
 def _bounds(limits: Table, standard: WebBounds) -> WebBounds:
@@ -115,12 +115,12 @@ def _register(file: Table) -> Register:
     users: Dict[str, str] = {}
     certificates: Dict[str, str] = {}
     tokens: List[PersonToken] = []
-    for name, one in file.table("people").tables().items():
-        roles = frozenset(one.choices("roles", ROLES, (Role.VIEWER,)))
-        people[name] = Person(name, roles, "", one.text_or_texts("nodes", ("*",)))
-        users.update(dict.fromkeys(one.text_or_texts("users"), name))
-        certificates.update(dict.fromkeys(one.text_or_texts("certificates"), name))
-        tokens += [_token(token, name) for token in one.list_of_tables("tokens")]
+    for name, person in file.table("people").tables().items():
+        roles = frozenset(person.choices("roles", ROLES, (Role.VIEWER,)))
+        people[name] = Person(name, roles, "", person.text_or_texts("nodes", ("*",)))
+        users.update(dict.fromkeys(person.text_or_texts("users"), name))
+        certificates.update(dict.fromkeys(person.text_or_texts("certificates"), name))
+        tokens += [_token(token, name) for token in person.list_of_tables("tokens")]
     groups: Dict[str, FrozenSet[Role]] = {}
     for name in file.table("groups").names():
         groups[name] = frozenset(file.table("groups").choices(name, ROLES))
@@ -142,35 +142,35 @@ def _token(table: Table, person: str) -> PersonToken:
     return PersonToken(person, table.text("sha256"), when)
 
 
-def _check(file: Table, found: ConsoleSettings) -> None:
-    if bool(found.tls.certificate) != bool(found.tls.key):
+def _check(file: Table, settings: ConsoleSettings) -> None:
+    if bool(settings.tls.certificate) != bool(settings.tls.key):
         raise file.error("tls", "needs both certificate and key")
-    why = unfit(found)
+    why = unfit(settings)
     if why:
         raise file.wrong("listen", why)
 
 
-def parse_listen(found: ConsoleSettings) -> ConsoleSettings:
+def parse_listen(settings: ConsoleSettings) -> ConsoleSettings:
     """The same settings, where what was given on the command line fits them. Raises SettingsError."""
-    why = unfit(found)
+    why = unfit(settings)
     if why:
-        raise SettingsError(f"--listen: {found.listen!r} is not {why}")
-    return found
+        raise SettingsError(f"--listen: {settings.listen!r} is not {why}")
+    return settings
 
 
-def unfit(found: ConsoleSettings) -> str:
+def unfit(settings: ConsoleSettings) -> str:
     """What `listen` should be and is not: a console that others can reach needs TLS and a way to identify people."""
-    if found.listen.startswith("unix:"):
-        return "" if len(found.listen) > 5 else "unix:PATH"
-    host, colon, port = found.listen.rpartition(":")
+    if settings.listen.startswith("unix:"):
+        return "" if len(settings.listen) > 5 else "unix:PATH"
+    host, colon, port = settings.listen.rpartition(":")
     if not colon or not port.isdigit() or int(port) > 65535:
         return "HOST:PORT or unix:PATH"
     if is_loopback(host):
         return ""
-    if not found.tls.certificate:
+    if not settings.tls.certificate:
         return "a loopback address: another one needs [tls] certificate and key"
-    known = found.register
-    if not (known.tokens or known.certificates or found.proxy):
+    known = settings.register
+    if not (known.tokens or known.certificates or settings.proxy):
         return "a loopback address: another one needs tokens, client certificates or a proxy"
     return ""
 

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from collections import Counter, defaultdict
+from typing import DefaultDict, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.console.fleet_nodes import NEVER, STALE, WORST, FleetNodes, NodeRow
 from nhc.store.problem_groups import RANK, by_cause, group
@@ -68,13 +68,13 @@ class Snapshot(NamedTuple):
 
     def standing_about(self, problem: ProblemRow) -> Optional[NodeWork]:
         """What is done about a problem: by its own episode, else by another of its node; None for nothing."""
-        found = self.standing.get(problem.node, ())
+        works = self.standing.get(problem.node, ())
         own = f"{problem.check}|{problem.reason}|"
-        return next((one for one in found if one.cause.startswith(own)), found[0] if found else None)
+        return next((work for work in works if work.cause.startswith(own)), works[0] if works else None)
 
     def out(self, node: str) -> bool:
         """Whether nhc has the node out of service."""
-        return any(one.out for one in self.standing.get(node, ()))
+        return any(work.out for work in self.standing.get(node, ()))
 
     def counts(self) -> Dict[str, int]:
         """How many nodes there are of each letter."""
@@ -197,31 +197,32 @@ SHARE = 0.5
 def fold_causes(snapshot: Snapshot) -> List[FleetProblem]:
     """The problems that stand, the worst and the most frequent first."""
     standing = by_cause(problem for problem in snapshot.problems if problem.ended is None)
-    found = [_cause(rows, snapshot) for rows in standing.values()]
-    return sorted(found, key=lambda cause: (-RANK.get(cause.verdict, 0), -cause.affected, cause.check, cause.reason))
+    causes = [_cause(rows, snapshot) for rows in standing.values()]
+    return sorted(causes, key=lambda cause: (-RANK.get(cause.verdict, 0), -cause.affected, cause.check, cause.reason))
 
 
 def _cause(rows: Sequence[ProblemRow], snapshot: Snapshot) -> FleetProblem:
-    one = group(rows)
+    folded = group(rows)
     trend = [0] * TREND_PARTS
     for row in rows:
         part = int((snapshot.at - row.began) // (3600 / TREND_PARTS))
         if 0 <= part < TREND_PARTS:
             trend[TREND_PARTS - 1 - part] += 1
     return FleetProblem(
-        one.check, one.reason, one.verdict, one.action, one.message, len(one.affected), one.nodes, one.began,
-        tuple(trend), _shares(one.affected, snapshot), sum(map(snapshot.out, one.affected)), _plans(rows, snapshot),
+        folded.check, folded.reason, folded.verdict, folded.action, folded.message, len(folded.affected), folded.nodes,
+        folded.began, tuple(trend), _shares(folded.affected, snapshot), sum(map(snapshot.out, folded.affected)),
+        _plans(rows, snapshot),
     )  # fmt: skip
 
 
 def _plans(rows: Sequence[ProblemRow], snapshot: Snapshot) -> Tuple[NextStep, ...]:
     """What follows, the most frequent first."""
-    found: Dict[Tuple[str, bool], Dict[str, int]] = {}
+    steps: Dict[Tuple[str, bool], Dict[str, int]] = {}
     for row in rows:
         about = snapshot.standing_about(row)
         key = (about.next, about.person) if about else ("", False)
-        found.setdefault(key, {}).setdefault(row.node, about.episode if about else 0)
-    made = (NextStep(text, len(of), next(iter(of.values())), person) for (text, person), of in found.items())
+        steps.setdefault(key, {}).setdefault(row.node, about.episode if about else 0)
+    made = (NextStep(text, len(of), next(iter(of.values())), person) for (text, person), of in steps.items())
     return tuple(sorted(made, key=lambda plan: -plan.nodes)[:PLANS])
 
 
@@ -232,10 +233,10 @@ def _shares(names: Sequence[str], snapshot: Snapshot) -> Tuple[Tuple[str, str, i
         if row is not None:
             hit.update(row.groups.items())
     sizes = snapshot.sizes
-    found = [
+    shares = [
         (*group, count, sizes[group]) for group, count in hit.items() if count > 1 and count >= SHARE * sizes[group]
     ]
-    return tuple(sorted(found, key=lambda share: (-share[2], share[:2]))[:5])
+    return tuple(sorted(shares, key=lambda share: (-share[2], share[:2]))[:5])
 
 
 # Checks by group.
@@ -256,19 +257,12 @@ def check_matrix(snapshot: Snapshot, fact: str) -> List[CheckGroup]:
     """Every check that complains of something, by the groups of a fact. Groups without a complaint are left out."""
     of = {node: row.groups.get(fact, "") for node, row in snapshot.nodes.items()}
     judged = Counter(of[name] for name, letter in zip(snapshot.names, snapshot.letters) if letter not in (STALE, NEVER))
-    cells: Dict[Tuple[str, str], Dict[str, set[str]]] = {}
+    cells: Dict[Tuple[str, str], DefaultDict[str, set[str]]] = {}
     for problem in snapshot.problems:
         if problem.ended is None and problem.node in of:
-            cell = cells.setdefault((problem.check, of[problem.node]), {})
-            cell.setdefault(problem.verdict, set()).add(problem.node)
+            cell = cells.setdefault((problem.check, of[problem.node]), defaultdict(set))
+            cell[problem.verdict].add(problem.node)
     return [
-        CheckGroup(
-            check,
-            group,
-            len(cell.get("CRIT", ())),
-            len(cell.get("UNKNOWN", ())),
-            len(cell.get("WARN", ())),
-            judged[group],
-        )
+        CheckGroup(check, group, len(cell["CRIT"]), len(cell["UNKNOWN"]), len(cell["WARN"]), judged[group])
         for (check, group), cell in sorted(cells.items())
     ]

@@ -78,23 +78,23 @@ class StoreSource:
 
     def _read_nodes(self, connection: Connection, now: float) -> None:
         """Those that reported since the last time; all of them once a minute, and where there are more or fewer."""
-        found: Sequence[store_nodes.SeenNode] = ()
+        seen: Sequence[store_nodes.SeenNode] = ()
         some = 0 <= now - self._whole_at < WHOLE
         if some:
-            found = store_nodes.seen(connection, self._received - OVERLAP)
-            new = sum(row.node not in self._nodes.rows for row in found)
+            seen = store_nodes.seen(connection, self._received - OVERLAP)
+            new = sum(row.node not in self._nodes.rows for row in seen)
             some = store_nodes.count(connection) == len(self._nodes.rows) + new
         if not some:
-            found, self._whole_at, self._groups = store_nodes.seen(connection), now, {}
-            self._nodes.forget(self._nodes.rows.keys() - {row.node for row in found})
-        newest = max((row[-1] for row in found if row[-1] is not None), default=self._received)
+            seen, self._whole_at, self._groups = store_nodes.seen(connection), now, {}
+            self._nodes.forget(self._nodes.rows.keys() - {row.node for row in seen})
+        newest = max((row[-1] for row in seen if row[-1] is not None), default=self._received)
         self._received = min(newest, now)  # one server's clock may be ahead of all the others'
         known = self._groups
-        for text in {row.groups for row in found} - known.keys():
+        for text in {row.groups for row in seen} - known.keys():
             known[text] = json.loads(text)
         self._nodes.put([
             NodeRow(node, verdict, reported_at, since, kind, known[groups], source)
-            for node, verdict, reported_at, since, kind, groups, source, _received in found
+            for node, verdict, reported_at, since, kind, groups, source, _received in seen
         ])  # fmt: skip
 
     def report(self, node: str) -> Optional[Report]:
@@ -127,26 +127,26 @@ class ReportsSource:
         if stamp == self._stamp and self._stamp:
             return
         try:
-            found = load_reports(self.paths, read_text)
+            reports = load_reports(self.paths, read_text)
         except BadReports as error:
             raise SourceError(str(error)) from None
         newest: Dict[str, Report] = {}
-        for report in found:
+        for report in reports:
             if report.host not in newest or newest[report.host].started < report.started:
                 newest[report.host] = report
         self._stamp, self._reports = stamp, newest
 
     def _look(self) -> List[Tuple[str, int, int]]:
-        found = []
+        files = []
         for path in self.paths:
             try:
                 names = [f"{path}/{name}" for name in sorted(os.listdir(path))] if os.path.isdir(path) else [path]
                 for name in names:
                     seen = os.stat(name)
-                    found.append((name, seen.st_mtime_ns, seen.st_size))
+                    files.append((name, seen.st_mtime_ns, seen.st_size))
             except OSError as error:
                 raise SourceError(f"{path}: {error.strerror}") from None
-        return found
+        return files
 
 
 def node_row(report: Report) -> NodeRow:

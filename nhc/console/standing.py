@@ -43,26 +43,26 @@ class StandingWork:
         if revision != self._revision:
             self._kept = _of_episodes(connection)
             self._revision = revision
-        found = self._kept.copy()
+        by_node = self._kept.copy()
         for hold in holds.in_force(connection, now):
             if hold.scope == "node":
                 work = NodeWork(f"held by {hold.by}: {hold.why}")
-                found[hold.name] = (*found.get(hold.name, ()), work)
-        return found
+                by_node[hold.name] = (*by_node.get(hold.name, ()), work)
+        return by_node
 
 
 def _of_episodes(connection: Connection) -> Dict[str, Tuple[NodeWork, ...]]:
-    found: Dict[str, List[NodeWork]] = {}
+    by_node: Dict[str, List[NodeWork]] = {}
     left = ended_episodes.left_to_persons(connection)
-    for one in (*reversed(episodes.list_episodes(connection, is_open=True)), *left):
-        found.setdefault(one.node, []).append(_of_episode(one))
+    for episode in (*reversed(episodes.list_episodes(connection, is_open=True)), *left):
+        by_node.setdefault(episode.node, []).append(_of_episode(episode))
     for name, train in node_work.begun_by_train(connection):
         by, marked = f"maintenance train {train.train}", _detail(train.detail).marked
         if marked:
-            found.setdefault(name, []).append(
+            by_node.setdefault(name, []).append(
                 NodeWork(f"{by}, {train.state}: {train.why}", out=marked, by=by, why=train.why)
             )
-    return {name: tuple(rows) for name, rows in found.items()}
+    return {name: tuple(rows) for name, rows in by_node.items()}
 
 
 def _detail(text: str) -> details.Detail:
@@ -72,29 +72,29 @@ def _detail(text: str) -> details.Detail:
         return details.Detail()
 
 
-def _of_episode(one: episodes.Episode) -> NodeWork:
-    why = ", ".join(part for part in one.cause.split("|") if part)
-    detail = _detail(one.detail)
-    if one.ended is not None:
-        by = f"the remedy loop, episode {one.id}, which ended as {one.state}: a person must act"
-        because = detail.because or one.outcome
-        return NodeWork(f"a person must act{f': {because}' if because else ''}", one.id, one.cause, one.state, True,
-                        detail.marked, by, why)  # fmt: skip
-    state = next((state for state in NEXT if state.value == one.state), None)
-    following = NEXT[state].format(rung=one.rung or "repair") if state else one.state
+def _of_episode(episode: episodes.Episode) -> NodeWork:
+    why = ", ".join(part for part in episode.cause.split("|") if part)
+    detail = _detail(episode.detail)
+    if episode.ended is not None:
+        by = f"the remedy loop, episode {episode.id}, which ended as {episode.state}: a person must act"
+        because = detail.because or episode.outcome
+        following = f"a person must act{f': {because}' if because else ''}"
+        return NodeWork(following, episode.id, episode.cause, episode.state, True, detail.marked, by, why)
+    state = next((state for state in NEXT if state.value == episode.state), None)
+    following = NEXT[state].format(rung=episode.rung or "repair") if state else episode.state
     waits = "" if state is EpisodeState.AWAITING_APPROVAL else detail.waiting
     out = detail.marked if state in OUT - {EpisodeState.RETURNING} else 0.0
-    return NodeWork(following, one.id, one.cause, one.state, state is EpisodeState.AWAITING_APPROVAL, out,
-                    f"the remedy loop, episode {one.id}", why, waits)  # fmt: skip
+    return NodeWork(following, episode.id, episode.cause, episode.state, state is EpisodeState.AWAITING_APPROVAL, out,
+                    f"the remedy loop, episode {episode.id}", why, waits)  # fmt: skip
 
 
-def out_of(found: Sequence[NodeWork]) -> Dict[str, object]:
+def out_of(works: Sequence[NodeWork]) -> Dict[str, object]:
     """Whether nhc has a node out of service: by which of its parts, since when, and why.
 
     `out` is False where nhc has not: what a person did at the scheduler is known there alone.
     """
-    for one in found:
-        if one.out:
-            said = {"out": True, "by": one.by, "since": one.out, "why": one.why}
-            return {**said, "episode": one.episode} if one.episode else said
+    for work in works:
+        if work.out:
+            answer = {"out": True, "by": work.by, "since": work.out, "why": work.why}
+            return {**answer, "episode": work.episode} if work.episode else answer
     return {"out": False}

@@ -66,14 +66,14 @@ def _uid(request: web.Request) -> Optional[int]:
     except (OSError, UnicodeDecodeError):
         return None
     for line in table.splitlines():
-        words = line.split()  # proc_net_tcp.rst: sl local_address rem_address st tx:rx tr:tm retrnsmt uid
-        if words[1:3] == wanted:
-            return int(words[7])
+        fields = line.split()  # proc_net_tcp.rst: sl local_address rem_address st tx:rx tr:tm retrnsmt uid
+        if fields[1:3] == wanted:
+            return int(fields[7])
     return None
 
 
 def _kernel_form(address: Tuple[str, int]) -> str:
     """An address as /proc/net/tcp has it: 32-bit words in this machine's order, in hexadecimal."""
     packed = socket.inet_pton(socket.AF_INET6 if ":" in address[0] else socket.AF_INET, address[0].partition("%")[0])
-    words = (int.from_bytes(packed[at : at + 4], sys.byteorder) for at in range(0, len(packed), 4))
-    return "".join(f"{word:08X}" for word in words) + f":{address[1]:04X}"
+    parts = (int.from_bytes(packed[at : at + 4], sys.byteorder) for at in range(0, len(packed), 4))
+    return "".join(f"{part:08X}" for part in parts) + f":{address[1]:04X}"

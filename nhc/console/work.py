@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nhc.console.screens import ROWS, Missing, Value
+from nhc.console.screens import ROWS, Missing, Value, left_out
 from nhc.store import deep, jobs, node_work
 from nhc.store.database import Store
 from nhc.store.deep_rates import rates
@@ -23,31 +23,31 @@ def work_of(store: Store, name: str, now: float) -> Value:
         trains = node_work.trains_of(connection, name)
         spares = node_work.spares_of(connection, name)
     return {
-        "deep": [{**one._asdict(), "age": one.age(now)} for one in verdicts],
-        "rates": [{**one._asdict(), "values": one.values[-SHOWN:], "runs": len(one.values), "change": one.change,
-                   "lowest": min(value for _at, value in one.values), "median": one.middle, "last": one.last}
-                  for one in measured[:ROWS]],
-        "running": [{"id": one.id, "job": one.text(), "user": one.user, "phase": one.phase, "run": one.run}
-                    for one in running],
-        "failed": [{**one._asdict(), "job": "/".join(part for part in (one.kind, one.namespace, one.name) if part),
-                    "id": one.job} for one in failed],
-        "trains": [{key: value for key, value in one._asdict().items() if key != "detail"} for one in trains],
-        "spares": [one._asdict() for one in spares],
+        "deep": [{**row._asdict(), "age": row.age(now)} for row in verdicts],
+        "rates": [{**row._asdict(), "values": row.values[-SHOWN:], "runs": len(row.values), "change": row.change,
+                   "lowest": min(value for _at, value in row.values), "median": row.middle, "last": row.last}
+                  for row in measured[:ROWS]],
+        "running": [{"id": row.id, "job": row.text(), "user": row.user, "phase": row.phase, "run": row.run}
+                    for row in running],
+        "failed": [{**row._asdict(), "job": "/".join(part for part in (row.kind, row.namespace, row.name) if part),
+                    "id": row.job} for row in failed],
+        "trains": [{key: value for key, value in row._asdict().items() if key != "detail"} for row in trains],
+        "spares": [row._asdict() for row in spares],
     }  # fmt: skip
 
 
 def job(store: Store, number: int) -> Value:
     """One watched job: why its runs failed, its restarts, and where. Raises Missing, StoreError."""
     with store.read() as connection:
-        found = node_work.job(connection, number)
-        if found is None:
+        watched = node_work.job(connection, number)
+        if watched is None:
             raise Missing(f"there is no job {number}")
         restarts = jobs.restarts(connection, number)
         pairs = jobs.pairs(connection, number)
         ends = jobs.ends(connection, number)
     return {
-        **found._asdict(), "job": found.text(), "nodes": list(found.node_names)[:ROWS],
-        "restarts": [{**one._asdict(), "nodes": one.nodes.split()[:ROWS]} for one in restarts[-ROWS:]],
-        "ends": [one._asdict() for one in ends[-ROWS:]],
-        "pairs": [one._asdict() for one in pairs[:ROWS]], "left_out": max(0, len(pairs) - ROWS),
+        **watched._asdict(), "job": watched.text(), "nodes": list(watched.node_names)[:ROWS],
+        "restarts": [{**row._asdict(), "nodes": row.nodes.split()[:ROWS]} for row in restarts[-ROWS:]],
+        "ends": [row._asdict() for row in ends[-ROWS:]],
+        "pairs": [row._asdict() for row in pairs[:ROWS]], "left_out": left_out(pairs),
     }  # fmt: skip

@@ -45,14 +45,6 @@ class Norm(NamedTuple):
     most: float
 
 
-class FigureStanding(NamedTuple):
-    """Where one figure stands: its robust z, negative for worse, and "well", "look", "out" or "unknown"."""
-
-    z: float
-    verdict: str
-    why: str
-
-
 def norm(samples: Iterable[Sample]) -> Optional[Norm]:
     """What these samples of one kind and metric say; None where none of them is a number."""
     kept = [sample for sample in samples if math.isfinite(sample.value)]
@@ -64,18 +56,15 @@ def norm(samples: Iterable[Sample]) -> Optional[Norm]:
     return Norm(len({sample.node for sample in kept}), len(values), middle, mad, min(values), max(values))
 
 
-def place(value: float, peers: Optional[Norm], at_least: bool = True) -> FigureStanding:
-    """Judge one figure by its peers. With too few of them, or no number, it is unknown."""
-    if peers is None or peers.nodes < LEAST:
-        return FigureStanding(0.0, "unknown", f"{peers.nodes if peers else 0} nodes of its kind, {LEAST} are needed")
-    if not math.isfinite(value):
-        return FigureStanding(0.0, "unknown", "no number")
+def place(value: float, peers: Optional[Norm], at_least: bool = True) -> str:
+    """Where a figure stands among its peers: "well", "look" or "out"; "unknown" for too few peers, or no number."""
+    if peers is None or peers.nodes < LEAST or not math.isfinite(value):
+        return "unknown"
     spread = max(peers.mad / SCALE, abs(peers.median) * MARGIN / -OUT)
-    if spread == 0:
-        return FigureStanding(0.0, "unknown", "its peers all reached 0")
+    if spread == 0:  # its peers all reached 0
+        return "unknown"
     z = (value - peers.median) / spread * (1 if at_least else -1)
-    verdict = "out" if z < OUT else "look" if z < LOOK else "well"
-    return FigureStanding(z, verdict, f"{value:g}, its {peers.nodes} peers {peers.median:g}")
+    return "out" if z < OUT else "look" if z < LOOK else "well"
 
 
 def latest(samples: Iterable[Sample]) -> List[Sample]:
@@ -110,7 +99,7 @@ def propose(samples: Iterable[Sample], when: str, least: int = LEAST) -> Proposa
     for (kind, metric, unit), figures in sorted(groups.items()):
         at_least = unit != "us"
         first = norm(figures)
-        odd = [figure for figure in figures if place(figure.value, first, at_least).verdict == "out"]
+        odd = [figure for figure in figures if place(figure.value, first, at_least) == "out"]
         for figure in odd:
             device = f"{figure.node} {figure.target}".rstrip()
             remarks.append(f"{kind}: {device}: {metric} {figure.value:g} {unit} stands out and is left out")

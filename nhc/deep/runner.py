@@ -68,10 +68,9 @@ class RunRequest(NamedTuple):
 
 
 class Ran(NamedTuple):
-    """The report, what was put back, the signal that ended the run, 0 for none; and the plan as it was carried out."""
+    """The report, the signal that ended the run, 0 for none, and the plan as it was carried out."""
 
     report: Report
-    restored: Tuple[str, ...]
     signal: int
     plan: Plan = Plan(())
 
@@ -91,7 +90,7 @@ def run(wanted: RunRequest, host: Host, state: State, environ: Mapping[str, str]
         why = f"the run was ended by signal {signals.number} before a check began"
         results = [_itself(unknown("NotRun", why)), *(_itself(unknown("DeepNotRestored", line)) for line in failed)]
         report = _report(wanted, host, host.time(), time.monotonic(), tuple(results), done)
-        return Ran(report, tuple(done), signals.number)
+        return Ran(report, signals.number)
     finally:
         signals.hold()
         os.close(lock)
@@ -113,7 +112,7 @@ def _locked(
     notes += view.notes
     if view.busy and not wanted.force:
         results = tuple(_itself(unknown("DeepNodeBusy", f"the node is not free: {occupant}")) for occupant in view.busy)
-        return Ran(_report(wanted, host, started, begun, results, notes), (), 0)
+        return Ran(_report(wanted, host, started, begun, results, notes), 0)
     for occupant in view.busy:
         wanted.say(f"--force: this disturbs {occupant.who} ({occupant.what})")
         notes.append(f"--force: this disturbed {occupant.who} ({occupant.what})")
@@ -140,7 +139,7 @@ def _locked(
     unproved = coverage.unproved(results, _devices(host))
     if unproved:
         report = report._replace(labels={**report.labels, UNPROVED: " ".join(unproved)})
-    return Ran(report, tuple(done), signals.number, _own(wanted, begin))
+    return Ran(report, signals.number, _own(wanted, begin))
 
 
 def _written(where: str, begin: RestoreJournal) -> RestoreJournal:

@@ -154,8 +154,8 @@ class DemoFleet(MadeUpWorld[DemoNode]):
             ]  # fmt: skip
 
     def state(self, node: DemoNode) -> NodeState:
-        shown = "down" if node.repairs else "idle" if node.available else "drained"
-        return super().state(node)._replace(shown=shown, groups=(node.rack,))
+        power = "down" if node.repairs else "idle" if node.available else "drained"
+        return super().state(node)._replace(shown=power, groups=(node.rack,))
 
     def can(self, machine: Machine, rung: Rung, device: str = "") -> str:
         return "" if rung in LASTS else f"the made-up machines have no {rung.value}"

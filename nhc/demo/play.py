@@ -63,11 +63,11 @@ def make(directory: str, count: int, seed: int, listen: str) -> Demo:
     policy = remedy_file.parse(f'{read("demo.toml")}[evidence]\ndirectory = "{directory}/evidence"\n')
     actuators = Actuators(fleet, Repairers([RepairerEntry(RepairerSettings("demo", "demo"), fleet)]))
     token = secrets.token_urlsafe(12)
-    found = console_settings.parse(
+    settings = console_settings.parse(
         f'listen = "{listen}"\nrefresh = "1s"\nstale = "{STALE:g}s"\n[people.you]\nroles = ["operator", "admin"]\n'
         f'[[people.you.tokens]]\nsha256 = "{hashlib.sha256(token.encode()).hexdigest()}"\n'
     )
-    server = Server(found, StoreSource(store, found.stale), store)
+    server = Server(settings, StoreSource(store, settings.stale), store)
     return Demo(fleet, store, RemedyController(store, policy, actuators), server, token)
 
 

@@ -118,14 +118,15 @@ class _GpuProof:
 
     def _tried(self, name: str, test: Try) -> None:
         """Carry out a test; what was wrong goes to the faults, with how often it was so again in two more tries."""
-        found = test(self.seed)
-        if not found:
+        wrong = test(self.seed)
+        if not wrong:
             return
         self.step(f"{name} again")
         again = [test(self.seed), test(self.seed ^ 0x5EED)]
-        fault = {"test": name, **found, "again": sum(1 for one in again if one)}
-        if not any(one["test"] == name and one["again"] >= fault["again"] for one in self.faults):
-            self.faults = [*(one for one in self.faults if one["test"] != name), fault]  # a bit shows in several passes
+        fault = {"test": name, **wrong, "again": sum(map(bool, again))}
+        # A bit shows in several passes: the fault is kept that was so again most often.
+        if not any(old["test"] == name and old["again"] >= fault["again"] for old in self.faults):
+            self.faults = [*(old for old in self.faults if old["test"] != name), fault]
 
     def _on_every_sm(self, kernel: str, blocks: int, *arguments: Any, shared: int = 0) -> Mapping[str, Any]:
         """Run a kernel that counts by SM; the SMs with wrong results. An SM that took no part is kept in `missing`."""
@@ -148,18 +149,18 @@ class _GpuProof:
             blocks = self.sms * PER_SM
             rounds = operands.INNER
             begun = time.monotonic()
-            found = self._on_every_sm(kind.kernel, blocks, given, sums, c_uint(rounds))
+            wrong = self._on_every_sm(kind.kernel, blocks, given, sums, c_uint(rounds))
             elapsed = max(time.monotonic() - begun, 1e-6)
             share = self.limits.seconds * TENSOR_SHARE / kinds / 3
             rounds = min(MOST_ROUNDS, max(1, int(share / elapsed)) * operands.INNER)
             for _ in range(3):
-                if found:
-                    return found
+                if wrong:
+                    return wrong
                 begun = time.monotonic()
-                found = self._on_every_sm(kind.kernel, blocks, given, sums, c_uint(rounds))
+                wrong = self._on_every_sm(kind.kernel, blocks, given, sums, c_uint(rounds))
                 done = blocks * (THREADS // kind.lanes) * rounds * kind.operations
                 self._rate(kind.name, done, time.monotonic() - begun)
-            return found
+            return wrong
         finally:
             self.gpu.free(given)
             self.gpu.free(sums)
@@ -173,8 +174,8 @@ class _GpuProof:
     def _shared(self, seed: int) -> Mapping[str, Any]:
         size = self.gpu.shared_bytes
         self.gpu.allow_shared("shared_memory", size)
-        words = (c_uint(size // 4), c_uint(SHARED_ROUNDS), c_uint(seed & NO_SM))
-        return self._on_every_sm("shared_memory", self.sms * 2, *words, shared=size)
+        arguments = (c_uint(size // 4), c_uint(SHARED_ROUNDS), c_uint(seed & NO_SM))
+        return self._on_every_sm("shared_memory", self.sms * 2, *arguments, shared=size)
 
     def _cache(self, seed: int) -> Mapping[str, Any]:
         size = self.gpu.l2_bytes * 6 // 10 // 4096 * 4096
@@ -185,10 +186,10 @@ class _GpuProof:
             for number in range(CACHE_ROUNDS):
                 begun = time.monotonic()
                 for write in (1, 0):
-                    words = (c_uint(size // 4), c_uint(seed + number & NO_SM), c_uint(write))
-                    found = self._on_every_sm("cache", self.sms * PER_SM, place, *words)
-                    if found:
-                        return found
+                    arguments = (c_uint(size // 4), c_uint(seed + number & NO_SM), c_uint(write))
+                    wrong = self._on_every_sm("cache", self.sms * PER_SM, place, *arguments)
+                    if wrong:
+                        return wrong
                 self._rate("L2", 2 * size, time.monotonic() - begun)
             return {}
         finally:
@@ -202,11 +203,8 @@ class _GpuProof:
         place: Optional[c_ulonglong] = None
         while place is None:
             if size < LEAST:
-                raise DriverError(
-                    self.gpu.driver.name_of("cuMemAlloc_v2"),
-                    OUT_OF_MEMORY,
-                    f"{max(free, 0) >> 20} MiB of memory are free",
-                )
+                call = self.gpu.driver.name_of("cuMemAlloc_v2")
+                raise DriverError(call, OUT_OF_MEMORY, f"{max(free, 0) >> 20} MiB of memory are free")
             size = size >> 21 << 21
             try:
                 place = self.gpu.allocate(size)
@@ -240,10 +238,10 @@ class _GpuProof:
 
     def _pass(self, place: c_ulonglong, size: int, seed: int, mode: int) -> Mapping[str, Any]:
         written = patterns.write(self.gpu, place, size, seed, mode)
-        read_back, found = patterns.compare(self.gpu, place, size, seed, mode)
+        read_back, wrong = patterns.compare(self.gpu, place, size, seed, mode)
         self._rate("memory written", written)
         self._rate("memory read", read_back)
-        return found
+        return wrong
 
     def _host_copies(self, place: c_ulonglong, size: int, seed: int) -> Mapping[str, Any]:
         """A pattern goes from the GPU to the host and comes back to another place, where it is compared."""

@@ -66,14 +66,14 @@ class HipDriver(Driver):
         for ordinal in range(self.number("cuDeviceGetCount")):
             self.call("cuDeviceGetPCIBusId", text, c_int(len(text)), c_int(ordinal))
             there.append(text.value.decode(errors="replace").lower().partition(".")[0])
-        found: List[Gpu] = []
+        gpus: List[Gpu] = []
         for address in self.addresses:
             parts = [ordinal for ordinal, place in enumerate(there) if place == address.partition(".")[0]]
             if len(parts) != 1:
                 why = f"is divided into {len(parts)} partitions, which are not proved" if parts else "is none of HIP's"
                 raise NoDriver(f"the GPU at {address} {why}")
-            found.append(HipGpu(self, parts[0]))
-        return found
+            gpus.append(HipGpu(self, parts[0]))
+        return gpus
 
     def code(self) -> bytes:
         """The kernels as machine code of this architecture."""
@@ -142,9 +142,9 @@ def compiled(compiler: ctypes.CDLL, architecture: str) -> bytes:
             log = _part(compiler.hiprtcGetProgramLogSize, compiler.hiprtcGetProgramLog, program, size)
         compiler.hiprtcDestroyProgram(byref(program))
     if not code:
-        said = [line for line in log.decode(errors="replace").rstrip("\0").splitlines() if "error" in line]
+        errors = [line for line in log.decode(errors="replace").rstrip("\0").splitlines() if "error" in line]
         raise NoDriver(
-            f"hiprtc cannot compile the kernels for {architecture}: {said[0] if said else 'no reason given'}"
+            f"hiprtc cannot compile the kernels for {architecture}: {errors[0] if errors else 'no reason given'}"
         )
     return code
 

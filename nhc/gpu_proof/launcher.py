@@ -50,9 +50,9 @@ class _Process:
         data = os.read(self.fd, 65536)
         *lines, self._text = (self._text + data).split(b"\n")
         for line in lines:
-            said = json.loads(line)
-            self.step = said.get("step", self.step)
-            self.answer = said.get("answer", self.answer)
+            message = json.loads(line)
+            self.step = message.get("step", self.step)
+            self.answer = message.get("answer", self.answer)
         return bool(data)
 
     def end(self) -> Answer:
@@ -97,8 +97,8 @@ def _child(fd: int, opened: Open, work: Callable[[Driver, Step], Any]) -> None:
     except OSError:
         pass  # no /proc, or a kernel that refuses it: the proof does not need it
 
-    def send(said: Answer) -> None:
-        os.write(fd, json.dumps(said).encode() + b"\n")
+    def send(message: Answer) -> None:
+        os.write(fd, json.dumps(message).encode() + b"\n")
 
     last = ""
 
@@ -151,9 +151,8 @@ def carry_out(request: Answer) -> Answer:
     """
     seed, kinds = int(request["seed"]), tuple(request["kinds"])
     architecture = request.get("architecture", "")
-    for kind in operands.MFMA.get(
-        architecture, (*operands.WARP_KINDS, operands.FP8)
-    ):  # once, for all processes: they inherit it
+    # Each problem is made once: the processes of the GPUs inherit it.
+    for kind in operands.MFMA.get(architecture, (*operands.WARP_KINDS, operands.FP8)):
         if not kinds or kind.name in kinds:
             operands.problem(kind, seed)
 
@@ -163,16 +162,16 @@ def carry_out(request: Answer) -> Answer:
         return _Process(_opener(gpu["visible"], architecture), lambda driver, step: prove(driver, seed, limits, step))
 
     timeout = float(request["timeout"])
-    found = _all([one(gpu) for gpu in request["gpus"]], timeout)
+    answers = _all([one(gpu) for gpu in request["gpus"]], timeout)
     names = [gpu["visible"] for gpu in request["gpus"]]
-    able = [name for name, answer in zip(names, found) if "error" not in answer and "unsupported" not in answer]
+    able = [name for name, answer in zip(names, answers) if "error" not in answer and "unsupported" not in answer]
     copies: Any = []
     if request["pairs"] and len(able) > 1:
         from nhc.gpu_proof import pairs
 
         together = _opener(",".join(able), architecture)
         [copies] = _all([_Process(together, lambda driver, step: pairs.prove(driver, seed, step))], timeout)
-    return {"gpus": found, "pairs": copies}
+    return {"gpus": answers, "pairs": copies}
 
 
 def main() -> None:

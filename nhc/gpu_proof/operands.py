@@ -97,18 +97,17 @@ def texts(capability: Tuple[int, int], version: Tuple[int, int]) -> Tuple[Dict[s
         return {}, f"compute capability {capability[0]}.{capability[1]}, the proof takes 7.0 or newer"
     if capability < (8, 0):
         return {"gpu_proof_70.ptx": (WMMA,)}, ""
-    found: Dict[str, Tuple[TensorKind, ...]] = {"gpu_proof_80.ptx": WARP_KINDS}
+    kinds: Dict[str, Tuple[TensorKind, ...]] = {"gpu_proof_80.ptx": WARP_KINDS}
     if capability < (8, 9):
-        return found, ""
+        return kinds, ""
     if version < (12, 4):
-        return found, f"fp8: the driver speaks CUDA {version[0]}.{version[1]}, fp8 takes 12.4 (driver 550)"
-    return {**found, "gpu_proof_89.ptx": (FP8,)}, ""
+        return kinds, f"fp8: the driver speaks CUDA {version[0]}.{version[1]}, fp8 takes 12.4 (driver 550)"
+    return {**kinds, "gpu_proof_89.ptx": (FP8,)}, ""
 
 
 class TensorProblem(NamedTuple):
     """What a kernel gets: operands and the sums of one round, as bytes."""
 
-    kind: TensorKind
     operands: bytes
     sums: bytes
 
@@ -121,10 +120,9 @@ def problem(kind: TensorKind, seed: int) -> TensorProblem:
     right = [_matrix(draw, kind.depth, kind.columns) for _ in range(SETS)]
     sums = _sums(left, right)
     if kind is WMMA:
-        return TensorProblem(
-            kind, _whole(kind, left, right), _pack(kind.total, [v for s in sums for row in s for v in row])
-        )
-    return TensorProblem(kind, _fragments(kind, left, right), _pack(kind.total, _accumulators(kind, sums)))
+        whole = [value for tile in sums for row in tile for value in row]
+        return TensorProblem(_whole(kind, left, right), _pack(kind.total, whole))
+    return TensorProblem(_fragments(kind, left, right), _pack(kind.total, _accumulators(kind, sums)))
 
 
 def _matrix(draw: random.Random, rows: int, columns: int) -> Matrix:
@@ -139,11 +137,11 @@ def _sums(left: Sequence[Matrix], right: Sequence[Matrix]) -> List[Matrix]:
         for q, other in enumerate(right):
             columns = list(zip(*other))
             product[s, q] = [[sum(map(int.__mul__, row, column)) for column in columns] for row in one]
-    found: List[Matrix] = []
+    tiles: List[Matrix] = []
     for tile in range(TILES):
         parts = [product[s, (s + tile) % SETS] for s in range(SETS)]
-        found.append([[sum(values) for values in zip(*rows)] for rows in zip(*parts)])
-    return found
+        tiles.append([[sum(values) for values in zip(*rows)] for rows in zip(*parts)])
+    return tiles
 
 
 def _fragments(kind: TensorKind, left: Sequence[Matrix], right: Sequence[Matrix]) -> bytes:

@@ -28,7 +28,7 @@ def prove(driver: Driver, seed: int, step: Callable[[str], None]) -> List[Dict[s
     """
     step("making contexts")
     gpus = driver.gpus()
-    found: List[Dict[str, Any]] = []
+    copies: List[Dict[str, Any]] = []
     places: List[c_ulonglong] = []
     for gpu in gpus:
         gpu.use()
@@ -37,11 +37,11 @@ def prove(driver: Driver, seed: int, step: Callable[[str], None]) -> List[Dict[s
     for one, other in permutations(range(len(gpus)), 2):
         if gpus[one].reaches(gpus[other]):
             step(f"copying from {gpus[one].pci} to {gpus[other].pci}")
-            found.append(_copy(gpus[one], places[one], gpus[other], places[other], seed))
+            copies.append(_copy(gpus[one], places[one], gpus[other], places[other], seed))
     step("giving back")  # where a copy fails, the end of this process does it
     for gpu in gpus:
         gpu.close()
-    return found
+    return copies
 
 
 def _copy(one: Gpu, place: c_ulonglong, other: Gpu, target: c_ulonglong, seed: int) -> Dict[str, Any]:

@@ -108,7 +108,7 @@ class AdapterContract:
         signature.bind()
 
     def test_what_more_it_can_is_called_as_nhc_calls_it(self, world: AdapterWorld) -> None:
-        for port, method, words in (
+        for port, method, arguments in (
             (Comments, "comment", ("n1", "text")),
             (JobMessages, "tell_job", ("7", "text")),
             (OtherJobs, "other_jobs", ("n1", "user", "7")),
@@ -118,7 +118,7 @@ class AdapterContract:
             (MarksDevices, "clear_device", ("n1", DeviceId("0000:3b:00.0"))),
         ):
             if isinstance(world.adapter, port):
-                inspect.signature(getattr(world.adapter, method)).bind(*words)
+                inspect.signature(getattr(world.adapter, method)).bind(*arguments)
 
     # Reading.
 
@@ -207,11 +207,11 @@ class AdapterContract:
             mark = Mark(text)
             (applied,) = world.adapter.mark({node: mark})
             assert applied.effect is Effect.CHANGED, text
-            found = world.state(node).mark
-            assert found is not None, text
-            assert found.ours, text
-            assert mark_text(found) == mark_text(mark), text
-            assert found.action is Action.NONE, text
+            set_mark = world.state(node).mark
+            assert set_mark is not None, text
+            assert set_mark.ours, text
+            assert mark_text(set_mark) == mark_text(mark), text
+            assert set_mark.action is Action.NONE, text
         self.restore(world)
 
     def test_many_nodes_of_one_reason_are_marked_together(self, world: AdapterWorld) -> None:
@@ -325,14 +325,15 @@ class AdapterContract:
     def test_an_unreachable_other_side_is_said_in_one_line(self, world: AdapterWorld) -> None:
         adapter = world.broken()
         for attempt in (adapter.nodes, lambda: adapter.mark({self.one(world): self.MARK})):
-            said = _error(attempt)
-            assert said is not None
-            assert said
-            assert "\n" not in said
-            assert "Traceback" not in said
+            message = error_of(attempt)
+            assert message is not None
+            assert message
+            assert "\n" not in message
+            assert "Traceback" not in message
 
 
-def _error(attempt: Any) -> Optional[str]:
+def error_of(attempt: Callable[[], object]) -> Optional[str]:
+    """What the AdapterError says that the attempt raises, None where it raises none."""
     try:
         attempt()
     except AdapterError as error:

@@ -39,7 +39,11 @@ F = TypeVar("F", bound=Curable)
 def cured(faults: Mapping[str, F], rung: Rung) -> Dict[str, F]:
     """The faults that are left after a repair."""
     reached = LADDER.index(rung)
-    return {name: one for name, one in faults.items() if one.cure is Rung.ESCALATE or LADDER.index(one.cure) > reached}
+    return {
+        name: fault
+        for name, fault in faults.items()
+        if fault.cure is Rung.ESCALATE or LADDER.index(fault.cure) > reached
+    }
 
 
 class MadeUpNode:
@@ -99,8 +103,8 @@ class MadeUpScheduler(Generic[N]):
         """Raises AdapterError where `moment` does."""
         self.moment("nodes read")
         with self.lock:
-            found = (self.known(name) for name in sorted(self.fleet if names is None else set(names)))
-            return [self.state(node) for node in found if node is not None]
+            nodes = (self.known(name) for name in sorted(self.fleet if names is None else set(names)))
+            return [self.state(node) for node in nodes if node is not None]
 
     def mark(self, marks: Mapping[str, Mark], seen: Optional[object] = None) -> List[Applied]:
         del seen

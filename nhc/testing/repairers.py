@@ -36,6 +36,7 @@ from nhc.ports.repair import (
     Sighting,
     Stage,
 )
+from nhc.testing.adapters import error_of
 
 KEY = "6b1f0a52-5f3c-4b57-9a3f-1f0e2d3c4b5a"
 
@@ -139,10 +140,10 @@ class RepairerContract:
 
     def test_a_setting_that_it_does_not_know_is_named(self, world: RepairerWorld) -> None:
         make: Callable[..., Any] = world.made_by or type(world.repairer)
-        said = _error(lambda: make({"no-such-setting": "1"}, {}, 5.0))
-        assert said is not None
-        assert "no-such-setting" in said
-        self.said(world, said)
+        message = error_of(lambda: make({"no-such-setting": "1"}, {}, 5.0))
+        assert message is not None
+        assert "no-such-setting" in message
+        self.said(world, message)
 
     def test_it_says_which_repairs_it_can_do(self, world: RepairerWorld) -> None:
         assert world.repairer.can(world.machine, world.rung) == ""
@@ -276,12 +277,12 @@ class RepairerContract:
         sent = world.repairer.send(order)
         world.vanish()
         if world.sees_effect:
-            said = _error(lambda: world.repairer.progress(order, sent, before))
-            assert said
-            self.said(world, said)
-        said = _error(lambda: world.repairer.look(world.machine))
-        assert said
-        self.said(world, said)
+            message = error_of(lambda: world.repairer.progress(order, sent, before))
+            assert message
+            self.said(world, message)
+        message = error_of(lambda: world.repairer.look(world.machine))
+        assert message
+        self.said(world, message)
 
     # Rights, others, evidence.
 
@@ -336,11 +337,3 @@ class RepairerContract:
             self.said(world, seen, answer)
             sent = answer
         raise AssertionError("more than four calls, and no end")
-
-
-def _error(attempt: Callable[[], Any]) -> Optional[str]:
-    try:
-        attempt()
-    except AdapterError as error:
-        return str(error)
-    return None

@@ -81,7 +81,7 @@ class SinkContract:
 
     def test_what_stands_is_a_list(self, world: SinkWorld) -> None:
         sink = world.sink()
-        assert all(isinstance(one, Standing) for one in sink.standing())
+        assert all(isinstance(standing, Standing) for standing in sink.standing())
         sink.close()
 
     def test_a_fault_and_its_end_reach_the_other_side(self, world: SinkWorld) -> None:

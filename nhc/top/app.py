@@ -135,10 +135,10 @@ class TopApp(App[None]):
         """From a thread: paint what it has read, unless the screen was closed meanwhile."""
         self.call_from_thread(lambda: painter(value) if self.query("#summary") else None)
 
-    def trouble(self, said: str) -> None:
+    def trouble(self, why: str) -> None:
         """It cannot be read now: what is shown gets older, and says so."""
-        shown = f"; shown is what was read {age(self.clock(), self.seen.snapshot.at)} ago" if self.seen else ""
-        self.query_one("#trouble", Static).update(f"cannot read {self.source.name}: {said}{shown}")
+        stale = f"; shown is what was read {age(self.clock(), self.seen.snapshot.at)} ago" if self.seen else ""
+        self.query_one("#trouble", Static).update(f"cannot read {self.source.name}: {why}{stale}")
 
     def show(self, look: Look) -> None:
         self.seen = look
@@ -162,9 +162,9 @@ class TopApp(App[None]):
         return "[paused] " if self.paused else ""
 
     def _paint_problems(self, snapshot: Snapshot) -> None:
-        found, left_out = frame.problems(snapshot)
-        self.query_one("#problems-table", LiveTable).fill(rows.of_problems(found, snapshot.at))
-        self._title("problems", f"Problems ({len(found) + left_out})")
+        causes, left_out = frame.problems(snapshot)
+        self.query_one("#problems-table", LiveTable).fill(rows.of_problems(causes, snapshot.at))
+        self._title("problems", f"Problems ({len(causes) + left_out})")
 
     def _paint_map(self, snapshot: Snapshot) -> None:
         fact = self._fact(snapshot)
@@ -172,16 +172,16 @@ class TopApp(App[None]):
         self._title("map", f"Map by {fact}" if fact else "Map")
 
     def _paint_nodes(self, snapshot: Snapshot) -> None:
-        found, left_out = frame.node_lines(snapshot, self.wanted)
-        self.query_one("#nodes-table", LiveTable).fill(rows.of_nodes(found, snapshot.at))
-        count = f"{len(found)} of {len(found) + left_out}" if left_out else str(len(found))
+        lines, left_out = frame.node_lines(snapshot, self.wanted)
+        self.query_one("#nodes-table", LiveTable).fill(rows.of_nodes(lines, snapshot.at))
+        count = f"{len(lines)} of {len(lines) + left_out}" if left_out else str(len(lines))
         description = frame.describe(self.wanted)
         self._title("nodes", f"Nodes ({count}{f': {description}' if description else ''})")
 
-    def _paint_repairs(self, found: List[RepairLine]) -> None:
-        self.query_one("#repairs-table", LiveTable).fill(rows.of_repairs(found))
-        asking = sum(line.asks for line in found)
-        self._title("repairs", f"Repairs ({len(found)}{f', {asking} wait for you' if asking else ''})")
+    def _paint_repairs(self, lines: List[RepairLine]) -> None:
+        self.query_one("#repairs-table", LiveTable).fill(rows.of_repairs(lines))
+        asking = sum(line.asks for line in lines)
+        self._title("repairs", f"Repairs ({len(lines)}{f', {asking} wait for you' if asking else ''})")
 
     def _paint_pane(self) -> None:
         pane = self.query_one("#pane")
@@ -217,9 +217,11 @@ class TopApp(App[None]):
 
     def action_keys(self) -> None:
         """Every key that does something here, also where the footer has no room for it."""
-        known = [one for one in (*self.BINDINGS, *MapView.BINDINGS) if isinstance(one, Binding) and one.show]
-        offered = [one for one in known if self.check_action(one.action.partition("(")[0], ())]
-        keys = [(one.key_display or one.key, one.description) for one in offered]
+        known = [
+            binding for binding in (*self.BINDINGS, *MapView.BINDINGS) if isinstance(binding, Binding) and binding.show
+        ]
+        offered = [binding for binding in known if self.check_action(binding.action.partition("(")[0], ())]
+        keys = [(binding.key_display or binding.key, binding.description) for binding in offered]
         self.push_screen(KeyList([*keys, ("escape", "Back")]))
 
     def action_filter(self) -> None:

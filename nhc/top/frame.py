@@ -6,7 +6,6 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.console.fleet_nodes import WORST, NodeRow
 from nhc.console.snapshot import FleetProblem, Snapshot, fold_causes
-from nhc.matching.node_ranges import fold
 from nhc.model import Report, Verdict, printable
 
 STATES = {
@@ -56,15 +55,15 @@ class MapLine(NamedTuple):
 def summary(snapshot: Snapshot) -> str:
     """How many nodes there are, and how many of each state."""
     counts = snapshot.counts()
-    said = ", ".join(f"{counts[letter]} {STATES[letter][0]}" for letter in WORST if counts[letter])
+    states = ", ".join(f"{counts[letter]} {STATES[letter][0]}" for letter in WORST if counts[letter])
     total = len(snapshot.names)
-    return f"{total} node{'' if total == 1 else 's'}: {said or 'none has reported'}"
+    return f"{total} node{'' if total == 1 else 's'}: {states or 'none has reported'}"
 
 
 def problems(snapshot: Snapshot) -> Tuple[List[FleetProblem], int]:
     """The problems by cause, the worst first, and how many are left out."""
-    found = fold_causes(snapshot)
-    return found[:PROBLEMS], max(0, len(found) - PROBLEMS)
+    causes = fold_causes(snapshot)
+    return causes[:PROBLEMS], max(0, len(causes) - PROBLEMS)
 
 
 def trend(parts: Sequence[int]) -> str:
@@ -75,8 +74,8 @@ def trend(parts: Sequence[int]) -> str:
 
 def facts(snapshot: Snapshot) -> List[str]:
     """By what the nodes can be grouped: a rack first, where they say one."""
-    found = sorted({fact for row in snapshot.nodes.values() for fact in row.groups})
-    return sorted(found, key=lambda fact: fact != "rack")
+    names = sorted({fact for row in snapshot.nodes.values() for fact in row.groups})
+    return sorted(names, key=lambda fact: fact != "rack")
 
 
 def map_lines(snapshot: Snapshot, fact: str) -> List[MapLine]:
@@ -109,15 +108,15 @@ def node_lines(snapshot: Snapshot, wanted: NodeFilter) -> Tuple[List[NodeLine], 
             of.setdefault(problem.node, []).append((-int(verdict), problem.reason, problem.message))
             if wanted.cause == (problem.check, problem.reason):
                 chosen.add(problem.node)
-    found = []
+    lines = []
     for name, letter in zip(snapshot.names, snapshot.letters):
         row = snapshot.nodes[name]
         causes = sorted(of.get(name, ()))
         if _is_wanted(row, causes, wanted) and (not wanted.cause[0] or name in chosen):
             reasons = ", ".join(dict.fromkeys(reason for _verdict, reason, _message in causes))
-            found.append(NodeLine(name, letter, row.since, reasons, causes[0][2] if causes else ""))
-    found.sort(key=lambda line: (WORST.index(line.letter), line.node))
-    return found[:ROWS], max(0, len(found) - ROWS)
+            lines.append(NodeLine(name, letter, row.since, reasons, causes[0][2] if causes else ""))
+    lines.sort(key=lambda line: (WORST.index(line.letter), line.node))
+    return lines[:ROWS], max(0, len(lines) - ROWS)
 
 
 def describe(wanted: NodeFilter) -> str:
@@ -130,7 +129,7 @@ def _is_wanted(row: NodeRow, causes: Sequence[Tuple[int, str, str]], wanted: Nod
     if wanted.group[0] and row.groups.get(wanted.group[0], "") != wanted.group[1]:
         return False
     text = wanted.text.lower()
-    return not text or text in row.node.lower() or any(text in f"{one[1]} {one[2]}".lower() for one in causes)
+    return not text or text in row.node.lower() or any(text in f"{cause[1]} {cause[2]}".lower() for cause in causes)
 
 
 def node_text(snapshot: Snapshot, name: str, report: Optional[Report]) -> List[str]:
@@ -144,8 +143,8 @@ def node_text(snapshot: Snapshot, name: str, report: Optional[Report]) -> List[s
     lines.append(f"{reported}{f' by {row.source}' if row.source else ''}{f', {row.kind}' if row.kind else ''}")
     if row.groups:
         lines.append("  ".join(f"{fact}={value}" for fact, value in sorted(row.groups.items())))
-    standing = [one for one in snapshot.problems if one.node == name and one.ended is None]
-    for problem in sorted(standing, key=lambda one: one.reason):
+    standing = [problem for problem in snapshot.problems if problem.node == name and problem.ended is None]
+    for problem in sorted(standing, key=lambda problem: problem.reason):
         advice = f"  → {problem.action}" if problem.action not in ("", "none") else ""
         since = f" ({age(snapshot.at, problem.began)})" if problem.began else ""
         target = f" {problem.target}" if problem.target else ""
@@ -168,25 +167,15 @@ def _evidence(report: Optional[Report], check: str, reason: str, target: str) ->
 
 def plain(snapshot: Snapshot, width: int) -> List[str]:
     """One picture of the fleet as lines of text, for where there is no terminal."""
-    found, left_out = problems(snapshot)
+    causes, left_out = problems(snapshot)
     lines = [summary(snapshot)]
-    for one in found:
-        shares = "".join(f"  {fact} {group}: {hit} of {of}" for fact, group, hit, of in one.shares[:2])
-        line = f"{one.verdict} {one.affected} {one.reason} ({one.check}) {one.nodes}{shares}: {one.message}"
+    for cause in causes:
+        shares = "".join(f"  {fact} {group}: {hit} of {of}" for fact, group, hit, of in cause.shares[:2])
+        line = f"{cause.verdict} {cause.affected} {cause.reason} ({cause.check}) {cause.nodes}{shares}: {cause.message}"
         lines.append(line if len(line) <= width else line[: width - 1] + "…")
     if left_out:
         lines.append(f"and {left_out} causes more")
     return [printable(line) for line in lines]
-
-
-def names_of(snapshot: Snapshot, cause: FleetProblem) -> str:
-    """All nodes of a cause, folded whole: to be copied."""
-    return fold(
-        sorted({
-            one.node for one in snapshot.problems
-            if (one.check, one.reason) == (cause.check, cause.reason) and one.ended is None
-        })
-    )  # fmt: skip
 
 
 def age(now: float, then: Optional[float]) -> str:

@@ -91,11 +91,11 @@ class MapView(ScrollView, can_focus=True):
 
 def _runs(letters: str, styles: dict[str, Style]) -> List[Segment]:
     """Neighbours of one state are one segment."""
-    found: List[Segment] = []
+    segments: List[Segment] = []
     begin = 0
     for place in range(1, len(letters) + 1):
         if place == len(letters) or letters[place] != letters[begin]:
             letter = letters[begin]
-            found.append(Segment(STATES[letter][1] * (place - begin), styles[letter]))
+            segments.append(Segment(STATES[letter][1] * (place - begin), styles[letter]))
             begin = place
-    return found
+    return segments

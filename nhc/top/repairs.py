@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import List, NamedTuple, Optional
+from typing import List, NamedTuple
 
 from nhc.remedy import detail as details
 from nhc.remedy import persons
@@ -34,9 +34,9 @@ class RepairLine(NamedTuple):
 def open_repairs(store: Store) -> List[RepairLine]:
     """The open episodes, those that wait for a person first, the longest of them at the top. Raises StoreError."""
     with store.read() as connection:
-        found = episodes.by_need(connection, is_open=True, limit=ROWS)
+        rows = episodes.by_need(connection, is_open=True, limit=ROWS)
     lines = []
-    for row in found:
+    for row in rows:
         try:
             waiting = details.read(row.detail).waiting
         except details.BadDetail as error:
@@ -50,12 +50,6 @@ def _cause_text(cause: str) -> str:
     return ", ".join(part for part in cause.split("|") if part)
 
 
-def held(store: Store) -> List[str]:
-    """What is held now, one line each. Raises StoreError."""
-    with store.read() as connection:
-        return [f"{one.name or 'the fleet'} by {one.by}: {one.why}" for one in holds.in_force(connection, time.time())]
-
-
 def decide(store: Store, by: str, line: RepairLine, agree: bool, why: str) -> str:
     """Agree to a repair or refuse it; what to tell the person. Raises RequestRefused, StoreError."""
     if not agree and not why.strip():
@@ -63,12 +57,12 @@ def decide(store: Store, by: str, line: RepairLine, agree: bool, why: str) -> st
     return persons.decide(store, line.number, by=by, agree=agree, why=why, now=time.time())
 
 
-def hold(store: Store, by: str, node: str, why: str, until: Optional[float] = None) -> str:
+def hold(store: Store, by: str, node: str, why: str) -> str:
     """Have nothing done to a node; what to tell the person. Raises RequestRefused, StoreError."""
     if not why.strip():
         raise RequestRefused("say why it is held")
     with store.write() as connection:
-        holds.hold(connection, "node", node, by=by, why=why, now=time.time(), until=until)
+        holds.hold(connection, "node", node, by=by, why=why, now=time.time())
     return f"{node} is held by {by}"
 
 

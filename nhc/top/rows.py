@@ -18,39 +18,40 @@ REPAIRS: Columns = (("episode", 8), ("node", 20), ("state", 18), ("repair", 14),
 _STYLES = {word: style for word, _sign, style in STATES.values()}
 
 
-def of_problems(found: Sequence[FleetProblem], now: float) -> List[Row]:
+def of_problems(causes: Sequence[FleetProblem], now: float) -> List[Row]:
     """A row a cause; its key is the check and the reason, a line each."""
     return [
-        (f"{one.check}\n{one.reason}", [
-            Text(one.verdict, _STYLES.get(one.verdict, "")), Text(str(one.affected), justify="right"),
-            Text(one.reason), Text(one.check), Text(age(now, one.began)), Text(trend(one.trend)), Text(_which(one)),
+        (f"{cause.check}\n{cause.reason}", [
+            Text(cause.verdict, _STYLES.get(cause.verdict, "")), Text(str(cause.affected), justify="right"),
+            Text(cause.reason), Text(cause.check), Text(age(now, cause.began)), Text(trend(cause.trend)),
+            Text(_which(cause)),
         ])
-        for one in found
+        for cause in causes
     ]  # fmt: skip
 
 
-def of_nodes(found: Sequence[NodeLine], now: float) -> List[Row]:
+def of_nodes(lines: Sequence[NodeLine], now: float) -> List[Row]:
     """A row a node, whose name is its key."""
     return [
         (line.node, [
             Text(line.node), Text(STATES[line.letter][0], STATES[line.letter][2]), Text(age(now, line.since)),
             Text(printable(line.reasons)), Text(printable(line.message)),
         ])
-        for line in found
+        for line in lines
     ]  # fmt: skip
 
 
-def of_repairs(found: Sequence[RepairLine]) -> List[Row]:
+def of_repairs(lines: Sequence[RepairLine]) -> List[Row]:
     """A row an episode, whose number is its key."""
     return [
         (str(line.number), [
             Text(str(line.number)), Text(line.node), Text(line.state, "bold yellow" if line.asks else ""),
             Text(line.rung), Text(printable(line.cause)), Text(printable(line.waiting)),
         ])
-        for line in found
+        for line in lines
     ]  # fmt: skip
 
 
-def _which(one: FleetProblem) -> str:
-    shares = ", ".join(f"{hit} of {of} of {fact} {group}" for fact, group, hit, of in one.shares[:2])
-    return printable(f"{shares}: {one.nodes}" if shares else one.nodes)
+def _which(cause: FleetProblem) -> str:
+    shares = ", ".join(f"{hit} of {of} of {fact} {group}" for fact, group, hit, of in cause.shares[:2])
+    return printable(f"{shares}: {cause.nodes}" if shares else cause.nodes)

@@ -75,7 +75,7 @@ def read_access(table: AdapterSettings) -> BmcAccess:
     """The settings of `ACCESS`."""
     bmc = table.text("bmc")
     try:
-        networks = tuple(ipaddress.ip_network(one) for one in table.text("bmc-networks").replace(",", " ").split())
+        networks = tuple(ipaddress.ip_network(name) for name in table.text("bmc-networks").replace(",", " ").split())
     except ValueError:
         raise table.wrong("bmc-networks", "networks such as 10.9.0.0/16") from None
     if "{bmc}" in bmc and not networks:

@@ -20,7 +20,7 @@ def forms(uuid: str) -> FrozenSet[str]:
         return frozenset()
     raw = bytes.fromhex(digits)
     swapped = raw[3::-1] + raw[5:3:-1] + raw[7:5:-1] + raw[8:]
-    return frozenset(one.hex() for one in (raw, swapped, raw[::-1], swapped[::-1]))
+    return frozenset(order.hex() for order in (raw, swapped, raw[::-1], swapped[::-1]))
 
 
 def differs(machine: Machine, uuid: str, shown_by: str) -> str:

@@ -96,13 +96,13 @@ class Ipmi:
 
     # Asking.
 
-    def _ipmi(self, machine: Machine, *words: str) -> str:
+    def _ipmi(self, machine: Machine, *arguments: str) -> str:
         """What ipmitool printed. Raises _Failed with what it said, AdapterError where it cannot be run."""
-        return self._at(self.access.address(machine), *words)
+        return self._at(self.access.address(machine), *arguments)
 
-    def _at(self, address: str, *words: str) -> str:
+    def _at(self, address: str, *arguments: str) -> str:
         # A reset that is sent again because its answer was lost is a second reset. Off and on change nothing twice.
-        tries = 1 if "reset" in words else TRIES
+        tries = 1 if "reset" in arguments else TRIES
         # ipmitool asks twice what is left unanswered, and then the rest must have time: a quarter of the whole for one.
         seconds = max(1, int(self.timeout / 4 / tries))
         argv = ["ipmitool", "-I", self.interface, "-H", address, "-N", str(seconds), "-R", str(tries)]
@@ -110,9 +110,9 @@ class Ipmi:
         argv += ["-C", self.cipher] if self.cipher else []
         argv += ["-U", self.access.user] if self.access.user else []
         self.command.env["IPMI_PASSWORD"] = self.access.password()
-        done = self.command(*argv, "-E", *words)
+        done = self.command(*argv, "-E", *arguments)
         if done.status:
-            raise _Failed(f"ipmitool {' '.join(words)} at {printable(address, 80)}: {complaint(done)}")
+            raise _Failed(f"ipmitool {' '.join(arguments)} at {printable(address, 80)}: {complaint(done)}")
         return done.stdout
 
     def look(self, machine: Machine) -> Sighting:
@@ -123,17 +123,17 @@ class Ipmi:
     def _guid(self, machine: Machine) -> str:
         if self.trusted:
             return self.access.address(machine)
-        shown = self._ipmi(machine, "mc", "guid")
-        found = re.search(r"System GUID\s*:\s*(\S+)", shown)
-        return found[1].lower() if found else ""
+        output = self._ipmi(machine, "mc", "guid")
+        match = re.search(r"System GUID\s*:\s*(\S+)", output)
+        return match[1].lower() if match else ""
 
     # Sending.
 
     def send(self, order: Order) -> Sent:
         """One `chassis power` command, once. Never raises."""
-        word = COMMAND.get(order.rung)
+        operation = COMMAND.get(order.rung)
         why = self.can(order.machine, order.rung)
-        if why or word is None:
+        if why or operation is None:
             return Sent(Answer.REFUSED, f"not sent: {why}")
         try:
             other = "" if self.trusted else differs(order.machine, self._guid(order.machine), "the controller")
@@ -141,18 +141,18 @@ class Ipmi:
             return Sent(Answer.REFUSED, f"not sent: {error}", retry_after=30.0)
         if other:
             return Sent(Answer.REFUSED, f"not sent: {other}")
-        return self._power(order.machine, word)
+        return self._power(order.machine, operation)
 
     def complete(self, order: Order, sent: Sent) -> Sent:
         """Switch the power on again. Never raises."""
         return self._power(order.machine, "on")
 
-    def _power(self, machine: Machine, word: str) -> Sent:
+    def _power(self, machine: Machine, operation: str) -> Sent:
         try:
-            self._ipmi(machine, "chassis", "power", word)
+            self._ipmi(machine, "chassis", "power", operation)
         except AdapterError as error:
             return _answer(str(error))
-        return Sent(Answer.ACCEPTED, f"the controller has taken chassis power {word}", word)
+        return Sent(Answer.ACCEPTED, f"the controller has taken chassis power {operation}", operation)
 
     # Watching.
 
@@ -173,8 +173,9 @@ class Ipmi:
         """Whether the user may control power, tried on the controller that `doctor` names. Raises AdapterError."""
         if not self.doctor:
             return [Right("chassis power", None, "no controller to try it on: set doctor to the address of one")]
-        shown = self._at(self.doctor, "channel", "getaccess", "1") if self.access.user else ""
-        entry = re.search(rf"User Name\s*:\s*{re.escape(self.access.user)}\s*$(.*?)(?=^User ID|\Z)", shown, re.M | re.S)
+        accounts = self._at(self.doctor, "channel", "getaccess", "1") if self.access.user else ""
+        user = re.escape(self.access.user)
+        entry = re.search(rf"User Name\s*:\s*{user}\s*$(.*?)(?=^User ID|\Z)", accounts, re.M | re.S)
         level = re.search(r"Privilege Level\s*:\s*(\w+)", entry[1]) if entry else None
         if level is None:
             self._at(self.doctor, "chassis", "power", "status")
@@ -189,24 +190,24 @@ class Ipmi:
     def evidence(self, machine: Machine, budget: EvidenceBudget) -> Iterator[Exhibit]:
         """The controller's event log and its sensors. Raises AdapterError."""
         pieces = EvidenceCollector(budget)
-        for name, words in (("bmc-sel.txt", ("sel", "elist")), ("bmc-sensors.txt", ("sdr", "elist"))):
+        for name, arguments in (("bmc-sel.txt", ("sel", "elist")), ("bmc-sensors.txt", ("sdr", "elist"))):
             if not pieces.spent():
-                yield from pieces.take(name, "text/plain", self._ipmi(machine, *words).encode())
+                yield from pieces.take(name, "text/plain", self._ipmi(machine, *arguments).encode())
 
 
 class _Failed(AdapterError):
     """ipmitool ended with an error."""
 
 
-def _answer(said: str) -> Sent:
+def _answer(message: str) -> Sent:
     """What a failed command proves."""
-    lower = said.lower()
-    if any(words in lower for words in NO_SESSION) or "not installed" in lower:
-        return Sent(Answer.REFUSED, said, retry_after=30.0)
-    if any(words in lower for words in LATER):
-        return Sent(Answer.REFUSED, said, retry_after=30.0)
+    lower = message.lower()
+    if any(part in lower for part in NO_SESSION) or "not installed" in lower:
+        return Sent(Answer.REFUSED, message, retry_after=30.0)
+    if any(part in lower for part in LATER):
+        return Sent(Answer.REFUSED, message, retry_after=30.0)
     if "privilege" in lower:
-        return Sent(Answer.REFUSED, said, right="the privilege level OPERATOR")
-    if any(words in lower for words in REFUSED):
-        return Sent(Answer.REFUSED, said)
-    return Sent(Answer.AMBIGUOUS, said)
+        return Sent(Answer.REFUSED, message, right="the privilege level OPERATOR")
+    if any(part in lower for part in REFUSED):
+        return Sent(Answer.REFUSED, message)
+    return Sent(Answer.AMBIGUOUS, message)

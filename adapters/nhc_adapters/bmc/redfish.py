@@ -13,6 +13,7 @@ does, and where it is not offered the power is switched off, seen to be off, and
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.model import printable
@@ -110,11 +111,12 @@ class Redfish:
     def _system(self, session: RedfishSession, machine: Machine) -> ComputerSystem:
         """The machine's own system where a chassis holds several, else the only one. Raises AdapterError."""
         paths = session.members("/redfish/v1/Systems")
-        found = [_read_system(path, session.get(path)) for path in paths[:64]]
-        own = [system for system in found if forms(system.uuid) & forms(machine.uuid)]
-        if not own and len(found) != 1:
-            raise RepairRefused(f"{session.base}: none of its {len(found)} systems is {machine.node}'s, by their UUIDs")
-        return (own or found)[0]
+        systems = [_read_system(path, session.get(path)) for path in paths[:64]]
+        own = [system for system in systems if forms(system.uuid) & forms(machine.uuid)]
+        if not own and len(systems) != 1:
+            why = f"none of its {len(systems)} systems is {machine.node}'s, by their UUIDs"
+            raise RepairRefused(f"{session.base}: {why}")
+        return (own or systems)[0]
 
     # Sending.
 
@@ -130,12 +132,10 @@ class Redfish:
         return self._send(order.machine, ("On", "ForceOn"))
 
     def _send(self, machine: Machine, kinds: Sequence[str]) -> Sent:
-        opened: List[RedfishSession] = []
+        stack = ExitStack()
 
-        def prepare() -> Tuple[ComputerSystem, List[str]]:
-            session = self._session(self._address(machine))
-            opened.append(session)
-            session.__enter__()
+        def prepare() -> Tuple[RedfishSession, ComputerSystem, List[str]]:
+            session = stack.enter_context(self._session(self._address(machine)))
             system = self._system(session, machine)
             other = differs(machine, system.uuid, session.base)
             if other:
@@ -146,26 +146,23 @@ class Redfish:
                 raise RepairRefused(
                     f"{session.base} offers none of {', '.join(kinds)}: {', '.join(offered) or 'no reset'}"
                 )
-            return system, fit
+            return session, system, fit
 
-        def act(target: Tuple[ComputerSystem, List[str]]) -> Sent:
-            system, fit = target
+        def act(target: Tuple[RedfishSession, ComputerSystem, List[str]]) -> Sent:
+            session, system, fit = target
             for kind in fit:
                 try:
-                    reply = opened[0].change("POST", system.target, {"ResetType": kind})
+                    reply = session.change("POST", system.target, {"ResetType": kind})
                 except CallFailed as error:
                     if error.code in NOT_IMPLEMENTED and kind is not fit[-1]:
                         continue  # offered, and then not implemented: the next kind was not begun by this one
                     raise
                 task = reply.location if reply.status == 202 else ""
-                return accepted(f"{opened[0].base} has taken {kind}", f"{kind} {task}".strip())
+                return accepted(f"{session.base} has taken {kind}", f"{kind} {task}".strip())
             raise AssertionError("prepare hands on one kind at least")
 
-        try:
+        with stack:
             return send_once(prepare, act)
-        finally:
-            for session in opened:
-                session.__exit__(None, None, None)
 
     def _offered(self, session: RedfishSession, system: ComputerSystem) -> Tuple[str, ...]:
         """What the controller takes; a service that does not say is assumed to take everything of the standard."""
@@ -192,10 +189,10 @@ class Redfish:
             return Progress(Stage.DONE, "power was off and is on again")
         if system.power == "On" and system.last_reset and before.boot and system.last_reset != before.boot:
             return Progress(Stage.DONE, f"reset at {printable(system.last_reset, 40)}, power is on")
-        shown = f"power is {printable(system.power, 20)}"
+        power = f"power is {printable(system.power, 20)}"
         if before.boot and (system.power, system.last_reset) == (before.power, before.boot):
-            return untouched(sent, before, f"{shown}, and the last reset is the one of before")
-        return Progress(Stage.WORKING, shown)
+            return untouched(sent, before, f"{power}, and the last reset is the one of before")
+        return Progress(Stage.WORKING, power)
 
     # Rights, evidence.
 
@@ -220,7 +217,7 @@ class Redfish:
                 if text(account, "UserName") == self.access.user:
                     role = link(account, "Links", "Role")
                     assigned = session.get(role).get("AssignedPrivileges") if role else None
-                    return tuple(str(one) for one in assigned) if isinstance(assigned, list) else None
+                    return tuple(str(privilege) for privilege in assigned) if isinstance(assigned, list) else None
         except AdapterError:
             pass  # a user that may reset need not be able to read accounts
         return None
@@ -248,7 +245,7 @@ def _read_system(path: str, value: Mapping[str, object]) -> ComputerSystem:
     reset = actions.get("#ComputerSystem.Reset") if isinstance(actions, dict) else None
     reset = reset if isinstance(reset, dict) else {}
     allowed = reset.get("ResetType@Redfish.AllowableValues")
-    kinds = tuple(str(one) for one in allowed) if isinstance(allowed, list) else ()
+    kinds = tuple(str(kind) for kind in allowed) if isinstance(allowed, list) else ()
     info = text(reset, "@Redfish.ActionInfo")
     if not kinds and info:
         kinds = (info,)

@@ -37,8 +37,8 @@ class RedfishReply(NamedTuple):
         """The path of the Location header, "" for none. A controller may write it with a host name that it has only
         for itself; what it made is asked for where we reached it, so that no other host is given our token.
         """
-        found = urlsplit(self.headers.get("location", ""))
-        return found._replace(scheme="", netloc="").geturl()
+        address = urlsplit(self.headers.get("location", ""))
+        return address._replace(scheme="", netloc="").geturl()
 
 
 class RedfishSession:
@@ -91,8 +91,8 @@ class RedfishSession:
 
     def members(self, path: str) -> List[str]:
         """The addresses in a collection's first page."""
-        found = self.get(path).get("Members")
-        rows = found if isinstance(found, list) else []
+        value = self.get(path).get("Members")
+        rows = value if isinstance(value, list) else []
         return [str(row["@odata.id"]) for row in rows if isinstance(row, dict) and "@odata.id" in row]
 
     def change(self, method: str, path: str, body: Optional[Mapping[str, object]] = None) -> RedfishReply:
@@ -116,8 +116,8 @@ class RedfishSession:
         except NotSent as error:
             raise CallFailed(Answer.REFUSED, f"{self.base}: {printable(str(error), 200)}", retry_after=LATER) from None
         except HttpError as error:
-            said = f"{self.base}: no answer to {method}: {printable(str(error), 200)}"
-            raise CallFailed(Answer.AMBIGUOUS, said) from None
+            why = f"{self.base}: no answer to {method}: {printable(str(error), 200)}"
+            raise CallFailed(Answer.AMBIGUOUS, why) from None
         if reply.status >= 300:
             raise _failed(self.base, method, path, reply)
         return RedfishReply(reply.status, reply.headers, self._json(reply.data, path))
@@ -135,8 +135,8 @@ class RedfishSession:
 
 
 def _failed(base: str, method: str, path: str, reply: HttpAnswer) -> CallFailed:
-    said, status = printable(_error_message(reply.data), 200), reply.status
-    message = f"{base}: {method} {printable(path, 100)}: HTTP {status}{f': {said}' if said else ''}"
+    reason, status = printable(_error_message(reply.data), 200), reply.status
+    message = f"{base}: {method} {printable(path, 100)}: HTTP {status}{f': {reason}' if reason else ''}"
     if status == 429 or (status == 503 and "retry-after" in reply.headers):
         return CallFailed(Answer.REFUSED, message, str(status), reply.retry_after or LATER)
     right = "ConfigureComponents" if status == 403 else "the login" if status == 401 else ""
@@ -163,5 +163,5 @@ def link(value: Mapping[str, object], *names: str) -> str:
 
 def text(value: Mapping[str, object], name: str) -> str:
     """A text field, "" where it is missing or of another kind."""
-    found = value.get(name)
-    return found if isinstance(found, str) else ""
+    field = value.get(name)
+    return field if isinstance(field, str) else ""

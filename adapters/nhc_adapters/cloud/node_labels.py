@@ -37,7 +37,9 @@ class NodeLabels:
         node = self._request("GET", name)
         meta: Mapping[str, Any] = node.get("metadata") or {}
         status: Mapping[str, Any] = node.get("status") or {}
-        conditions = {str(one.get("type")): one.get("status") for one in status.get("conditions") or []}
+        conditions = {
+            str(condition.get("type")): condition.get("status") for condition in status.get("conditions") or []
+        }
         return LabelledNode(
             labels={str(key): str(value) for key, value in (meta.get("labels") or {}).items()},
             provider_id=str((node.get("spec") or {}).get("providerID") or ""),
@@ -59,11 +61,11 @@ class NodeLabels:
     def label(self, machine: Machine, seen: LabelledNode, labels: Mapping[str, str]) -> Sent:
         """Set labels, only on the node as it was `seen`: the version in the patch holds that. Raises CallFailed."""
         self._request("PATCH", machine.node, {"metadata": {"labels": dict(labels), "resourceVersion": seen.version}})
-        shown = ", ".join(f"{key}={value}" for key, value in labels.items())
-        return accepted(f"labelled the node {machine.node}: {shown}")
+        text = ", ".join(f"{key}={value}" for key, value in labels.items())
+        return accepted(f"labelled the node {machine.node}: {text}")
 
     def _request(self, method: str, name: str, body: Optional[Mapping[str, Any]] = None) -> Dict[str, Any]:
-        said = f"{method} node {name}"
+        call = f"{method} node {name}"
         try:
             return self._client().request(method, node_path(name), body=body, content_type=MERGE_PATCH, retry=False)
         except ApiError as error:
@@ -71,9 +73,9 @@ class NodeLabels:
             answer = Answer.REFUSED if error.status < 500 else Answer.AMBIGUOUS
             wait = (error.retry_after or LATER) if busy else 0.0
             right = f"{method.lower()} nodes" if error.status == 403 else ""
-            raise CallFailed(answer, f"{said}: {error}", error.reason or str(error.status), wait, right=right) from None
+            raise CallFailed(answer, f"{call}: {error}", error.reason or str(error.status), wait, right=right) from None
         except Unreachable as error:
-            raise CallFailed(Answer.AMBIGUOUS, f"{said}: {error}") from None
+            raise CallFailed(Answer.AMBIGUOUS, f"{call}: {error}") from None
 
     def _client(self) -> Client:
         if self._opened is None:

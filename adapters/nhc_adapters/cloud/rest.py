@@ -29,12 +29,12 @@ class RestReply(NamedTuple):
         if not self.data.strip():
             return {}
         try:
-            found = parse_json(self.data)
+            value = parse_json(self.data)
         except ValueError:
-            found = None
-        if not isinstance(found, dict):
+            value = None
+        if not isinstance(value, dict):
             raise CallFailed(Answer.AMBIGUOUS, "the answer makes no sense (a proxy's page?)")
-        return found
+        return value
 
 
 class ProviderMessage(NamedTuple):
@@ -119,9 +119,9 @@ def plain_message(answer: bytes) -> ProviderMessage:
 def json_at(answer: bytes, *path: str) -> Mapping[str, Any]:
     """The object at a path of an error's JSON, {} where there is none."""
     try:
-        found: Any = parse_json(answer)
+        value: Any = parse_json(answer)
     except ValueError:
         return {}
     for name in path:
-        found = found.get(name) if isinstance(found, dict) else None
-    return found if isinstance(found, dict) else {}
+        value = value.get(name) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else {}

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import Callable, NamedTuple, Optional
+from typing import Callable, Mapping, NamedTuple, Optional
+
+from nhc.ports.adapter import AdapterError
+from nhc_adapters.cloud.rest import Rest
+from nhc_adapters.repair.calls import CallFailed
+from nhc_adapters.repair.settings import AdapterSettings
 
 EARLY = 120.0
 """Seconds before its end at which a token is fetched anew. Google's and Azure's metadata services hand out a new one at
@@ -18,6 +23,25 @@ class AccessToken(NamedTuple):
 
     def __repr__(self) -> str:
         return f"AccessToken(…, {self.seconds:g} s)"
+
+
+def of_machine(rest: Rest, provider: str, address: str, headers: Mapping[str, str]) -> AccessToken:
+    """The token of this machine's own account, from its metadata service. Raises CallFailed, AdapterError."""
+    service = f"{provider}'s metadata service"
+    try:
+        answer = rest.call(service, "GET", address, headers).json()
+        return AccessToken(str(answer["access_token"]), float(answer["expires_in"]))
+    except CallFailed as error:
+        hint = f"outside of {provider}'s machines set repairers.{provider.lower()}.credentials"
+        raise CallFailed(error.answer, f"{error} ({hint})", error.code, error.retry_after) from None
+    except (KeyError, TypeError, ValueError):
+        raise AdapterError(f"{service}: its answer holds no token") from None
+
+
+def by_library(table: AdapterSettings, configured: object) -> bool:
+    """Whether the provider's library finds the credentials: by the setting, else where they are `configured`."""
+    how = table.choice("credentials", ("auto", "metadata", "default"))
+    return how == "default" or (how == "auto" and bool(configured))
 
 
 class Bearer:

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Sequence
 
 MODULES = (
-    "nhc", "nhc.light", "nhc.system", "nhc.system.bounded_read", "nhc.system.process",
+    "nhc", "nhc.light", "nhc.system", "nhc.system.bounded_read", "nhc.system.process", "nhc.system.whole_file",
     "nhc_adapters", "nhc_adapters.node", "nhc_adapters.node.hand",
     *(f"nhc_adapters.node.hand.{name}" for name in
       ("amd", "carry_out", "evidence", "journal", "look", "nvidia", "plan", "program", "values")),
@@ -41,6 +41,6 @@ def archive() -> str:
     return base64.b64encode(packed.getvalue()).decode()
 
 
-def command(python: str, words: Sequence[str], before: Sequence[str] = ()) -> str:
+def command(python: str, arguments: Sequence[str], before: Sequence[str] = ()) -> str:
     """The line for a node's shell. -I: nothing of the user's own is imported; -S: nor the site's."""
-    return shlex.join([*before, python, "-I", "-S", "-c", START, *words])
+    return shlex.join([*before, python, "-I", "-S", "-c", START, *arguments])

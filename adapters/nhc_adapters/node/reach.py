@@ -8,8 +8,9 @@ the program's proves nothing.
 
 from __future__ import annotations
 
+import os
 import re
-from typing import Dict, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.model import printable
 from nhc.ports.adapter import AdapterError
@@ -19,6 +20,7 @@ from nhc.system.bounded_read import parse_json
 from nhc.system.process import Completed
 from nhc_adapters._command import Runner, complaint, plain
 from nhc_adapters.node.package import archive, command
+from nhc_adapters.repair.settings import AdapterSettings
 
 NOT_THERE = (
     "connection refused", "no route to host", "could not resolve", "connection timed out", "network is unreachable",
@@ -69,61 +71,80 @@ class ProgramReply(NamedTuple):
         return float(value) if isinstance(value, (int, float)) else 0.0
 
 
+class SshLogin(NamedTuple):
+    """How a node is logged in to: OpenSSH's client, its options and environment, and what is before a command there."""
+
+    program: str
+    options: Tuple[str, ...]
+    env: Mapping[str, str]
+    before: Tuple[str, ...]
+
+    def argv(self, machine: Machine, line: str, *options: str) -> List[str]:
+        """What runs a line in the machine's shell. Raises AdapterError for an address that is none."""
+        target = machine.address or machine.node
+        plain(target.replace(":", "."))  # an IPv6 address is a name too
+        return [self.program, *ssh_client.FIRST, *options, *self.options, *ssh_client.LAST, "--", target, line]
+
+
+LOGIN = ("user", "port", "identity", "config", "ssh", "sudo")
+
+
+def read_login(table: AdapterSettings, environ: Optional[Mapping[str, str]]) -> SshLogin:
+    """The settings of `LOGIN`; of the environment what ssh needs of its user's. Raises SettingError."""
+    if table.text("port") and not table.text("port").isdigit():
+        raise table.wrong("port", "a number")
+    user = table.text("user", "root")
+    given = (("-F", table.text("config")), ("-i", table.text("identity")), ("-l", user), ("-p", table.text("port")))
+    known = os.environ if environ is None else environ
+    env = {name: known[name] for name in ("HOME", "USER", "SSH_AUTH_SOCK") if name in known}
+    return SshLogin(
+        table.text("ssh", "ssh"), tuple(word for option, value in given if value for word in (option, value)),
+        {**env, "PATH": process.PATH, "LC_ALL": "C.UTF-8"},
+        ("sudo", "-n", "--") if table.flag("sudo", user != "root") else (),
+    )  # fmt: skip
+
+
 class Reach:
-    """Runs the program on a machine. `ssh` is OpenSSH's client, "" for this machine itself."""
+    """Runs the program on a machine: over SSH, or (`local`) on this one."""
 
-    def __init__(
-        self, ssh: str, options: Sequence[str], python: str, before: Sequence[str], words: Sequence[str], run: Runner
-    ) -> None:
-        self.ssh, self.options, self.python = ssh, tuple(options), python
-        self.before, self.words, self._run = tuple(before), tuple(words), run
-        self._env: Dict[str, str] = {"PATH": process.PATH, "LC_ALL": "C.UTF-8"}
+    def __init__(self, login: SshLogin, local: bool, python: str, words: Sequence[str], run: Runner) -> None:
+        self.login, self.local, self.python, self.words, self._run = login, local, python, tuple(words), run
 
-    def learn_environment(self, environ: Mapping[str, str]) -> None:
-        """What ssh needs of its user's: where its configuration and its agent are."""
-        self._env.update({name: environ[name] for name in ("HOME", "USER", "SSH_AUTH_SOCK") if name in environ})
-
-    def ask(self, machine: Machine, words: Sequence[str], timeout: float) -> ProgramReply:
+    def ask(self, machine: Machine, arguments: Sequence[str], timeout: float) -> ProgramReply:
         """Run the program; its answer. Raises NotBegun, AdapterError."""
-        line = command(self.python, [*self.words, *words], self.before)
-        argv = self._argv(machine, f"echo '{LOGGED_IN}' >&2; {line}", timeout)
+        line = f"echo '{LOGGED_IN}' >&2; {command(self.python, [*self.words, *arguments], self.login.before)}"
+        connect = f"ConnectTimeout={max(1, int(timeout / 2))}"
+        argv = ["/bin/sh", "-c", line]
+        if not self.local:
+            argv = self.login.argv(machine, line, "-o", connect, "-o", "ServerAliveInterval=5")
         try:
-            done = self._run(argv, timeout, self._env)
+            done = self._run(argv, timeout, self.login.env)
         except FileNotFoundError:
             raise NotBegun(f"{argv[0]} is not installed", False) from None
         except OSError as error:
             raise NotBegun(f"{argv[0]} cannot be run: {error.strerror}", True) from None
-        return self._reply(machine, words[0], done, timeout)
-
-    def _argv(self, machine: Machine, line: str, timeout: float) -> List[str]:
-        if not self.ssh:
-            return ["/bin/sh", "-c", line]
-        target = machine.address or machine.node
-        plain(target.replace(":", "."))  # an IPv6 address is a name too
-        connect = max(1, int(timeout / 2))
-        own = ("-o", f"ConnectTimeout={connect}", "-o", "ServerAliveInterval=5")
-        return [self.ssh, *ssh_client.FIRST, *own, *self.options, *ssh_client.LAST, "--", target, line]
+        return self._reply(machine, arguments[0], done, timeout)
 
     def _reply(self, machine: Machine, what: str, done: Completed, timeout: float) -> ProgramReply:
-        began, said = LOGGED_IN in done.stderr, complaint(done._replace(stdout="", stderr=_without(done.stderr)))
+        began, why = LOGGED_IN in done.stderr, complaint(done._replace(stdout="", stderr=_without(done.stderr)))
         where = f"{machine.node}: {what}"
         if done.timed_out:
-            if self.ssh and not began:
+            if not (self.local or began):
                 raise NotBegun(f"{where}: no login within {timeout:g} s", True)
             raise AdapterError(f"{where}: no answer within {timeout:g} s")
-        lower = said.lower()
-        if done.status and any(words in lower for words in NOT_ALLOWED):
-            raise NotBegun(f"{where}: {said}", False, "the login, or sudo")
-        if self.ssh and done.status == 255 and not began:
-            raise NotBegun(f"{where}: {said}", any(words in lower for words in NOT_THERE))
+        lower = why.lower()
+        if done.status and any(part in lower for part in NOT_ALLOWED):
+            raise NotBegun(f"{where}: {why}", False, "the login, or sudo")
+        if done.status == 255 and not (self.local or began):
+            raise NotBegun(f"{where}: {why}", any(part in lower for part in NOT_THERE))
         if done.status in (126, 127) and re.search(r"not found|no such file|permission", lower):
-            raise NotBegun(f"{where}: {said}", False)
+            raise NotBegun(f"{where}: {why}", False)
         try:
             value = parse_json(done.stdout.strip().splitlines()[-1]) if not done.status else None
         except (ValueError, IndexError):
             value = None
         if not isinstance(value, dict):
-            raise AdapterError(f"{where}: ended with {done.status}: {said}")
+            raise AdapterError(f"{where}: ended with {done.status}: {why}")
         if "problem" in value:
             raise AdapterError(f"{where}: {printable(str(value['problem']), 900)}")
         return ProgramReply(value)
@@ -136,11 +157,3 @@ def _without(stderr: str) -> str:
 def run_program(argv: Sequence[str], timeout: float, env: Mapping[str, str]) -> Completed:
     """Run it for real, with the program on its standard input."""
     return process.run(argv, timeout=timeout, env=env, stdin=archive())
-
-
-def options_of(user: str, port: str, config: str, identity: str) -> Tuple[str, ...]:
-    """Ssh's options for these settings."""
-    found: List[str] = []
-    for option, value in (("-F", config), ("-i", identity), ("-l", user), ("-p", port)):
-        found += [option, value] if value else []
-    return tuple(found)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import shlex
 import time
 from typing import Iterator, List, Mapping, Optional, Sequence
@@ -38,7 +37,7 @@ from nhc.ports.repair import (
 from nhc_adapters._command import Runner
 from nhc_adapters.node.hand import evidence
 from nhc_adapters.node.hand.plan import FABRIC_MANAGER, PERSISTENCED
-from nhc_adapters.node.reach import NotBegun, Reach, options_of, run_program
+from nhc_adapters.node.reach import NotBegun, Reach, read_login, run_program
 from nhc_adapters.repair.calls import untouched
 from nhc_adapters.repair.evidence import EvidenceCollector
 from nhc_adapters.repair.settings import AdapterSettings
@@ -76,18 +75,11 @@ class NodeHand:
         self.services, self.stoppable = units_of(table, "services"), units_of(table, "stoppable")
         self.kubeconfig, self.doctor = table.text("kubeconfig"), table.text("doctor")
         self.wait = table.text("wait", "300")
-        if table.text("port") and not table.text("port").isdigit():
-            raise table.wrong("port", "a number")
         if not self.wait.isdigit():
             raise table.wrong("wait", "a number of seconds")
-        user = table.text("user", "root")
         words = [part for name in ("root", "path") if table.text(name) for part in (f"--{name}", table.text(name))]
-        sudo = ("sudo", "-n", "--") if table.flag("sudo", user != "root") else ()
-        options = options_of(user, table.text("port"), table.text("config"), table.text("identity"))
-        self.reach = Reach(
-            "" if self.local else table.text("ssh", "ssh"), options, table.text("python", "python3"), sudo, words, run
-        )
-        self.reach.learn_environment(os.environ if environ is None else environ)
+        login = read_login(table, environ)
+        self.reach = Reach(login, self.local, table.text("python", "python3"), words, run)
         self.timeout = timeout
 
     def can(self, machine: Machine, rung: Rung, device: str = "") -> str:
@@ -143,10 +135,10 @@ class NodeHand:
             return Sent(Answer.REFUSED, f"not sent: {why}")
         return self._tell("start", order, {"rung": "command", "argv": list(argv), "seconds": seconds})
 
-    def _tell(self, word: str, order: Order, more: Optional[Mapping[str, object]] = None) -> Sent:
+    def _tell(self, command: str, order: Order, more: Optional[Mapping[str, object]] = None) -> Sent:
         asked = self._asked(order, more or {})
         try:
-            answer = self.reach.ask(order.machine, [word, asked], self.timeout + 2 * LATER)
+            answer = self.reach.ask(order.machine, [command, asked], self.timeout + 2 * LATER)
         except NotBegun as error:
             return error.sent()
         except AdapterError as error:
@@ -196,9 +188,9 @@ class NodeHand:
                 break
             seconds = left / 2
             try:
-                words = ["evidence", name, str(min(size, PIECE)), f"{seconds:.1f}"]
-                found = self.reach.ask(machine, words, min(left, seconds + self.timeout))
-                content = base64.b64decode(found.text_of("content"))
+                arguments = ["evidence", name, str(min(size, PIECE)), f"{seconds:.1f}"]
+                reply = self.reach.ask(machine, arguments, min(left, seconds + self.timeout))
+                content = base64.b64decode(reply.text_of("content"))
             except NotBegun:
                 raise
             except (AdapterError, ValueError) as error:
@@ -206,7 +198,7 @@ class NodeHand:
                 continue
             size -= len(content)
             for piece in pieces.take(name, kind, content):
-                yield piece._replace(cut=piece.cut or found.values.get("cut") is True)
+                yield piece._replace(cut=piece.cut or reply.values.get("cut") is True)
         if not pieces.taken and pieces.complaint():
             raise AdapterError(printable(pieces.complaint(), 900))
 

@@ -11,7 +11,6 @@ gives that report and begins nothing.
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 from typing import List, Mapping, NamedTuple, Optional, Tuple
@@ -20,14 +19,13 @@ from nhc.model import printable
 from nhc.ports.adapter import AdapterError
 from nhc.ports.repair import Machine
 from nhc.ports.suites import PROOF, DeviceProof, SuiteOrder
-from nhc.system import process, ssh_client
 from nhc.system.process import Completed
-from nhc_adapters._command import Runner, complaint, plain, run_command
-from nhc_adapters.node.reach import options_of
+from nhc_adapters._command import Runner, complaint, run_command
+from nhc_adapters.node.reach import LOGIN, read_login
 from nhc_adapters.repair.settings import AdapterSettings
 
-KNOWN = ("user", "port", "identity", "config", "ssh", "sudo", "nhc")
-LOGIN = 30.0
+KNOWN = (*LOGIN, "nhc")
+CONNECT = 30.0
 """Seconds for logging in and for what a run does before and after its limit."""
 ENDING = 60.0
 _DEVICE = re.compile(r"[A-Za-z0-9:.-]+")
@@ -78,18 +76,9 @@ class NodeSuite:
     def __init__(
         self, settings: Mapping[str, str], environ: Optional[Mapping[str, str]] = None, run: Runner = run_command
     ) -> None:
-        given = AdapterSettings(settings, KNOWN)
-        if given.text("port") and not given.text("port").isdigit():
-            raise given.wrong("port", "a number")
-        user = given.text("user", "root")
-        self._options = options_of(user, given.text("port"), given.text("config"), given.text("identity"))
-        self._ssh = given.text("ssh", "ssh")
-        sudo = ("sudo", "-n", "--") if given.flag("sudo", user != "root") else ()
-        self._nhc = InstalledNhc(given.text("nhc", "nhc"), sudo)
-        known = os.environ if environ is None else environ
-        self._env = {name: known[name] for name in ("HOME", "USER", "SSH_AUTH_SOCK") if name in known}
-        self._env.update(PATH=process.PATH, LC_ALL="C.UTF-8")
-        self._run = run
+        table = AdapterSettings(settings, KNOWN)
+        self._login = read_login(table, environ)
+        self._nhc, self._run = InstalledNhc(table.text("nhc", "nhc"), self._login.before), run
 
     def run(self, order: SuiteOrder) -> str:
         """The report. Raises AdapterError."""
@@ -100,14 +89,11 @@ class NodeSuite:
         return self._report(order.machine, PROOF, self._nhc.proof(order), order.seconds)
 
     def _report(self, machine: Machine, what: str, line: str, seconds: float) -> str:
-        target = machine.address or machine.node
-        plain(target.replace(":", "."))
-        own = ("-o", f"ConnectTimeout={LOGIN:.0f}", "-o", "ServerAliveInterval=15")
+        argv = self._login.argv(machine, line, "-o", f"ConnectTimeout={CONNECT:.0f}", "-o", "ServerAliveInterval=15")
         try:
-            argv = [self._ssh, *ssh_client.FIRST, *own, *self._options, *ssh_client.LAST, "--", target, line]
-            done = self._run(argv, seconds + LOGIN + ENDING, self._env)
+            done = self._run(argv, seconds + CONNECT + ENDING, self._login.env)
         except OSError as error:
-            raise AdapterError(f"{self._ssh} cannot be run: {error.strerror}") from None
+            raise AdapterError(f"{argv[0]} cannot be run: {error.strerror}") from None
         if done.timed_out:
             raise AdapterError(f"{machine.node}: no report of {what} within {seconds:g} s")
         return report_of(machine.node, what, done)

@@ -39,17 +39,17 @@ def files(runbooks: str = "") -> Dict[str, str]:
         "apiVersion": "monitoring.coreos.com/v1", "kind": "PrometheusRule",
         "metadata": {"name": "nhc", "labels": {"app.kubernetes.io/name": "nhc"}}, "spec": rules,
     }  # fmt: skip
-    found = {
+    texts = {
         "alerts.json": _json(rules),
         "prometheusrule.json": _json(resource),
         "mixin.libsonnet": MIXIN % (
-            runbooks, "".join(f"    'nhc-{one.name}.json': (import 'dashboards/{one.name}.json'),\n"
-                              for one in dashboards.DASHBOARDS),
+            runbooks, "".join(f"    'nhc-{board.name}.json': (import 'dashboards/{board.name}.json'),\n"
+                              for board in dashboards.DASHBOARDS),
         ),
     }  # fmt: skip
     for board in dashboards.DASHBOARDS:
-        found[f"dashboards/{board.name}.json"] = _json(dashboards.value(board))
-    return found
+        texts[f"dashboards/{board.name}.json"] = _json(dashboards.value(board))
+    return texts
 
 
 def _json(value: object) -> str:

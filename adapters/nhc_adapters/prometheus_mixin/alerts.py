@@ -44,38 +44,36 @@ def _alert(table: Table) -> Alert:
 
 def _groups(path: str) -> Tuple[AlertGroup, ...]:
     file = settings_file.load(path)
-    found = tuple(
+    groups = tuple(
         AlertGroup(group.text("name"), tuple(map(_alert, group.list_of_tables("alert"))))
         for group in file.list_of_tables("group")
     )
     file.finish()
-    return found
+    return groups
 
 
 GROUPS = _groups(os.path.join(os.path.dirname(__file__), "alerts.toml"))
 
 
-def rule(one: Alert, runbooks: str = "") -> Dict[str, object]:
+def rule(alert: Alert, runbooks: str = "") -> Dict[str, object]:
     """An alert as Prometheus reads it. `runbooks` is where the site has RUNBOOKS, "" where that is not known."""
-    found: Dict[str, object] = {"alert": one.name, "expr": one.expression}
-    if one.lasts != "0m":
-        found["for"] = one.lasts
-    if one.keep:
-        found["keep_firing_for"] = one.keep
-    found["labels"] = {"severity": one.severity}
-    place = f"#{one.name.lower()}"
-    notes = {"summary": one.summary, "description": one.means, "runbook": f"{RUNBOOKS}{place}"}
-    found["annotations"] = {**notes, "runbook_url": f"{runbooks}{place}"} if runbooks else notes
-    return found
+    value: Dict[str, object] = {"alert": alert.name, "expr": alert.expression}
+    if alert.lasts != "0m":
+        value["for"] = alert.lasts
+    if alert.keep:
+        value["keep_firing_for"] = alert.keep
+    value["labels"] = {"severity": alert.severity}
+    place = f"#{alert.name.lower()}"
+    notes = {"summary": alert.summary, "description": alert.means, "runbook": f"{RUNBOOKS}{place}"}
+    value["annotations"] = {**notes, "runbook_url": f"{runbooks}{place}"} if runbooks else notes
+    return value
 
 
 def rules(runbooks: str = "") -> Dict[str, List[Dict[str, object]]]:
     """All rules, as the content of a file of rules."""
-    groups: List[Dict[str, object]] = []
-    for group in GROUPS:
-        found = [rule(one, runbooks) for one in group.alerts]
-        groups.append({"name": group.name, "rules": found})
-    return {"groups": groups}
+    return {
+        "groups": [{"name": group.name, "rules": [rule(alert, runbooks) for alert in group.alerts]} for group in GROUPS]
+    }
 
 
 def document() -> str:
@@ -88,9 +86,9 @@ def document() -> str:
     ]  # fmt: skip
     for group in GROUPS:
         lines += ["", f"## {group.name}"]
-        for one in group.alerts:
-            lasts = f" for {one.lasts}" if one.lasts != "0m" else ""
-            lines += ["", f"### {one.name}", "", f"{one.means} Severity: {one.severity}.", ""]
-            lines += [f"It fires when this holds{lasts}: `{one.expression}`", ""]
-            lines += [f"{number}. {action}" for number, action in enumerate(one.actions, 1)]
+        for alert in group.alerts:
+            lasts = f" for {alert.lasts}" if alert.lasts != "0m" else ""
+            lines += ["", f"### {alert.name}", "", f"{alert.means} Severity: {alert.severity}.", ""]
+            lines += [f"It fires when this holds{lasts}: `{alert.expression}`", ""]
+            lines += [f"{number}. {action}" for number, action in enumerate(alert.actions, 1)]
     return "\n".join(lines) + "\n"

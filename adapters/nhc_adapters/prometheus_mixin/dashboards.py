@@ -65,12 +65,12 @@ def _panel_of(table: Table) -> Panel:
 
 def _dashboards(path: str) -> Tuple[Dashboard, ...]:
     file = settings_file.load(path)
-    found = []
+    boards = []
     for board in file.list_of_tables("dashboard"):
         name, title, job, probe = (board.text(key) for key in ("name", "title", "job", "probe"))
-        found.append(Dashboard(name, title, job, probe, tuple(map(_panel_of, board.list_of_tables("panel")))))
+        boards.append(Dashboard(name, title, job, probe, tuple(map(_panel_of, board.list_of_tables("panel")))))
     file.finish()
-    return tuple(found)
+    return tuple(boards)
 
 
 DASHBOARDS = _dashboards(os.path.join(os.path.dirname(__file__), "dashboards.toml"))
@@ -109,14 +109,14 @@ def _variable(name: str, label: str, query: str) -> Value:
 
 
 def _panels(panels: Sequence[Panel]) -> List[Value]:
-    found: List[Value] = []
+    panels_: List[Value] = []
     left = top = 0
     for number, panel in enumerate(panels, 1):
         if left + panel.width > ROW_WIDTH:
             left, top = 0, top + 8
-        found.append(_panel(number, panel, {"x": left, "y": top, "w": panel.width, "h": 8}))
+        panels_.append(_panel(number, panel, {"x": left, "y": top, "w": panel.width, "h": 8}))
         left += panel.width
-    return found
+    return panels_
 
 
 def _panel(number: int, panel: Panel, place: Value) -> Value:
@@ -129,7 +129,7 @@ def _panel(number: int, panel: Panel, place: Value) -> Value:
         targets.append(target)
     defaults: Value = {"unit": panel.unit}
     if panel.verdict:
-        options = {number: {"text": word, "color": colour} for number, word, colour in VERDICTS}
+        options = {number: {"text": text, "color": colour} for number, text, colour in VERDICTS}
         defaults["mappings"] = [{"type": "value", "options": options}]
     fleet = panel.queries[0].expression.startswith("sum by (state) (nhc_fleet_nodes")
     overrides = [

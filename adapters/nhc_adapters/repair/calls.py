@@ -11,7 +11,7 @@ from typing import Callable, TypeVar
 
 from nhc.model import printable
 from nhc.ports.adapter import AdapterError
-from nhc.ports.repair import Answer, AskLater, Progress, RightMissing, Sent, Sighting, Stage
+from nhc.ports.repair import Answer, AskLater, Progress, RightMissing, Rung, Sent, Sighting, Stage
 
 LATER = 30.0
 """Seconds after which a call may be tried again where the provider does not say: every provider's bucket has refilled
@@ -68,6 +68,14 @@ class RepairRefused(AdapterError):
         return Sent(Answer.REFUSED, f"{before}{self}", retry_after=self.retry_after, by_machine=self.by_machine)
 
 
+def require_whole(provider: str, machines: str, rung: Rung, device: str) -> None:
+    """Raises RepairRefused for what no provider of whole `machines` does."""
+    if device:
+        raise RepairRefused(f"{provider} repairs whole {machines}, not {device}")
+    if rung not in (Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE):
+        raise RepairRefused(f"{provider} has no {rung.value}")
+
+
 def send_once(prepare: Callable[[], Target], act: Callable[[Target], Sent]) -> Sent:
     """Compare the identity with `prepare`, which changes nothing, then `act` once.
 
@@ -85,9 +93,7 @@ def send_once(prepare: Callable[[], Target], act: Callable[[Target], Sent]) -> S
         return Sent(Answer.REFUSED, message, retry_after=0.0 if right else again or LATER, right=right)
     try:
         return act(target)
-    except CallFailed as error:
-        return error.sent()
-    except RepairRefused as error:
+    except (CallFailed, RepairRefused) as error:
         return error.sent()
 
 
@@ -114,6 +120,17 @@ def untouched(sent: Sent, before: Sighting, message: str) -> Progress:
     """
     late = sent.answer is Answer.AMBIGUOUS and time.time() - before.at > ARRIVES
     return Progress(Stage.NOT_BEGUN if late else Stage.WORKING, message)
+
+
+def sized(size: int) -> str:
+    """The request id of a call after which a group is to come back to its size."""
+    return f"size/{size}"
+
+
+def size_of(sent: Sent) -> int:
+    """The size in such a request id, 0 in any other."""
+    kind, _, count = sent.request_id.partition("/")
+    return int(count) if kind == "size" and count.isdigit() else 0
 
 
 def accepted(message: str, request_id: str = "") -> Sent:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import Iterator, List
+from typing import Callable, Iterable, Iterator, List, Tuple
 
+from nhc.ports.adapter import AdapterError
 from nhc.ports.repair import EvidenceBudget, Exhibit
+from nhc_adapters.repair.calls import CallFailed
+
+Piece = Tuple[str, str, Callable[[], bytes]]
+"""A piece's name, its media type, and what gets it (b"" where there is none yet)."""
 
 _WHOLE = ("image/",)
 """Kinds of which a part is worth nothing."""
@@ -33,6 +38,21 @@ class EvidenceCollector:
         self._left -= len(kept)
         self.taken += 1
         yield Exhibit(name, kind, kept, cut)
+
+    def gather(self, pieces: Iterable[Piece], nothing: str) -> Iterator[Exhibit]:
+        """The pieces that can be had, each asked for once. Raises AdapterError, `nothing` and why, where none can."""
+        for name, kind, get in pieces:
+            if self.spent():
+                break
+            try:
+                content = get()
+            except CallFailed as error:
+                self.missing(name, str(error))
+                continue
+            if content:
+                yield from self.take(name, kind, content)
+        if not self.taken:
+            raise AdapterError(f"{nothing}: {self.complaint() or 'no output yet'}")
 
     def missing(self, name: str, why: str) -> None:
         self._missing.append(f"{name}: {why}")

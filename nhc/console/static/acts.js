@@ -40,13 +40,13 @@ export function decisionForms(one) {
 // One decision about nodes with one cause and one repair, confirmed by typing their set.
 export function alikeForms(one) {
   const send = (decision) => (data) => ({ decision, episodes: one.episodes, confirm: String(data.get("confirm")), reason: String(data.get("reason")) });
-  const done = (value) => `Written down: ${value.decision} by ${value.by} for ${howMany(value.count)}, ${value.nodes}.${value.refused.length ? ` Not for ${value.refused.join("; ")}.` : ""}`;
+  const written = (value) => `Written down: ${value.decision} by ${value.by} for ${howMany(value.count)}, ${value.nodes}.${value.refused.length ? ` Not for ${value.refused.join("; ")}.` : ""}`;
   const set = () => el("label", {}, `Type the set of nodes, ${one.nodes}`, el("input", { name: "confirm", autocomplete: "off", required: true }));
   const why = (required) => el("label", {}, required ? "Why" : "Reason", el("input", { name: "reason", required, maxlength: 500 }));
   const title = `${one.rung} of ${one.nodes}, ${one.reason || one.check}`;
   return el("details", { class: "card" }, el("summary", {}, `Decide about ${howMany(one.count)} alike: ${title}`),
-    act(`Agree to ${title}`, [el("p", {}, "The fault of each node is judged again before anything is sent, and the loop stays within its bounds."), set(), why(false)], `Agree to ${one.rung} of ${howMany(one.count)}`, "/api/decisions", send("approved"), done),
-    act(`Refuse ${title}`, [el("p", {}, "The nodes stay as they are, and each episode goes to a person."), set(), why(true)], `Refuse ${one.rung} of ${howMany(one.count)}`, "/api/decisions", send("refused"), done));
+    act(`Agree to ${title}`, [el("p", {}, "The fault of each node is judged again before anything is sent, and the loop stays within its bounds."), set(), why(false)], `Agree to ${one.rung} of ${howMany(one.count)}`, "/api/decisions", send("approved"), written),
+    act(`Refuse ${title}`, [el("p", {}, "The nodes stay as they are, and each episode goes to a person."), set(), why(true)], `Refuse ${one.rung} of ${howMany(one.count)}`, "/api/decisions", send("refused"), written));
 }
 
 export function abortForm(one) {

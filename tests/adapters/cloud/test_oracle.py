@@ -156,7 +156,7 @@ def test_without_the_tag_nothing_goes(fake):
 def test_a_change_by_somebody_else_in_between_refuses_ours(fake):
     machine = Machine("n1", fake.instance())
     mine = repairer(fake)
-    target = mine._target(machine, Rung.REBOOT)
+    target = mine._prepare(order(machine, Rung.REBOOT))
     fake.instances[machine.provider_id]["etag"] = "another"
     with pytest.raises(AdapterError, match="NoEtagMatch"):
         mine._act(order(machine, Rung.REBOOT), target)

@@ -23,6 +23,7 @@ from nhc.ports.adapter import Applied, Effect
 from nhc.ports.repair import Answer
 from nhc.ports.spares import AddedNode, AddedPhase, AddFailed
 from nhc_adapters.cloud.aws.client import Aws
+from nhc_adapters.cloud.aws.hyperpod import GONE
 from nhc_adapters.repair.calls import CallFailed
 from nhc_adapters.repair.settings import AdapterSettings
 
@@ -30,7 +31,6 @@ KNOWN = ("cluster", "group", "group-limit", "after-repair", "region", "profile",
 PAGES = 100
 """Pages of 100 nodes: more than the largest cluster has; an answer that never ends is not read for ever."""
 _CLUSTER = r"arn:aws[a-z-]*:sagemaker:[a-z0-9-]*:[0-9]{12}:cluster/[a-z0-9]{12}|[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}"
-_GONE = ("ResourceNotFound", "ResourceNotFoundException")
 _PHASES = {
     "Running": AddedPhase.RUNNING, "Failure": AddedPhase.FAILED, "ShuttingDown": AddedPhase.LEAVING,
     "NotFound": AddedPhase.GONE, "Pending": AddedPhase.COMING, "SystemUpdating": AddedPhase.COMING,
@@ -71,59 +71,61 @@ class HyperPodCapacity:
 
     def launched(self, since: float) -> List[str]:
         """The ids of the group's nodes that were launched since then, and of those not launched yet."""
-        found = []
-        for one in self._nodes():
-            at = one.get("LaunchTime")
-            if not one.get("InstanceId") or (isinstance(at, datetime) and at.timestamp() >= since):
-                found.append(str(one.get("NodeLogicalId") or one.get("InstanceId")))
-        return sorted(found)
+        ids = []
+        for node in self._nodes():
+            at = node.get("LaunchTime")
+            if not node.get("InstanceId") or (isinstance(at, datetime) and at.timestamp() >= since):
+                ids.append(str(node.get("NodeLogicalId") or node.get("InstanceId")))
+        return sorted(ids)
 
     def _nodes(self) -> List[Mapping[str, Any]]:
-        found: List[Mapping[str, Any]] = []
-        words: Dict[str, Any] = {"InstanceGroupNameContains": self.group, "IncludeNodeLogicalIds": True}
+        nodes: List[Mapping[str, Any]] = []
+        query: Dict[str, Any] = {"InstanceGroupNameContains": self.group, "IncludeNodeLogicalIds": True}
         for _page in range(PAGES):
-            answer = self.aws.call("sagemaker", "ListClusterNodes", ClusterName=self.cluster, MaxResults=100, **words)
-            found += [one for one in answer.get("ClusterNodeSummaries") or [] if one["InstanceGroupName"] == self.group]
+            answer = self.aws.call("sagemaker", "ListClusterNodes", ClusterName=self.cluster, MaxResults=100, **query)
+            nodes += [
+                node for node in answer.get("ClusterNodeSummaries") or [] if node["InstanceGroupName"] == self.group
+            ]
             if not answer.get("NextToken"):
-                return found
-            words["NextToken"] = answer["NextToken"]
+                return nodes
+            query["NextToken"] = answer["NextToken"]
         raise CallFailed(Answer.REFUSED, f"sagemaker:ListClusterNodes: {self.name()} has more than {PAGES} pages")
 
     def add(self, token: str) -> str:
         """Raise the group's target by one; the new node's NodeLogicalId. Raises AddFailed."""
-        operation, wanted = "BatchAddClusterNodes", [{"InstanceGroupName": self.group, "IncrementTargetCountBy": 1}]
+        wanted = [{"InstanceGroupName": self.group, "IncrementTargetCountBy": 1}]
         try:
             answer = self.aws.call(
                 "sagemaker", "BatchAddClusterNodes", ClusterName=self.cluster, ClientToken=token, NodesToAdd=wanted
             )
         except CallFailed as error:
             raise AddFailed(str(error), error.answer is Answer.REFUSED) from None
-        made = [str(one.get("NodeLogicalId") or "") for one in answer.get("Successful") or []]
+        made = [str(node.get("NodeLogicalId") or "") for node in answer.get("Successful") or []]
         if len(made) == 1 and made[0]:
             return made[0]
         for failed in answer.get("Failed") or []:
-            said = f"{operation}: {failed.get('ErrorCode')}: {failed.get('Message') or 'no reason given'}"
-            raise AddFailed(said, not made)
-        raise AddFailed(f"{operation} names {len(made)} nodes, not one", False)
+            why = f"BatchAddClusterNodes: {failed.get('ErrorCode')}: {failed.get('Message') or 'no reason given'}"
+            raise AddFailed(why, not made)
+        raise AddFailed(f"BatchAddClusterNodes names {len(made)} nodes, not one", False)
 
     def find(self, added: str) -> AddedNode:
         """The node as HyperPod shows it. Raises CallFailed."""
         try:
             answer = self.aws.call("sagemaker", "DescribeClusterNode", ClusterName=self.cluster, NodeLogicalId=added)
         except CallFailed as error:
-            if error.code in _GONE:
+            if error.code in GONE:
                 return AddedNode(AddedPhase.GONE, f"{added} is not of {self.cluster}")
             raise
-        found: Mapping[str, Any] = answer.get("NodeDetails") or {}
-        status: Mapping[str, Any] = found.get("InstanceStatus") or {}
-        shown, instance = str(status.get("Status") or ""), str(found.get("InstanceId") or "")
-        host = str(found.get("PrivateDnsHostname") or "")
+        details: Mapping[str, Any] = answer.get("NodeDetails") or {}
+        status: Mapping[str, Any] = details.get("InstanceStatus") or {}
+        state, instance = str(status.get("Status") or ""), str(details.get("InstanceId") or "")
+        host = str(details.get("PrivateDnsHostname") or "")
         # EKS names a node by its instance; in Slurm it is the host's name.
         names = [f"hyperpod-{instance}"] if instance else []
         names += [host, host.partition(".")[0]] if host else []
         message = f": {status['Message']}" if status.get("Message") else ""
-        phase = _PHASES.get(shown, AddedPhase.COMING)
-        return AddedNode(phase, f"{added} ({instance or 'no instance yet'}) is {shown}{message}", tuple(names))
+        phase = _PHASES.get(state, AddedPhase.COMING)
+        return AddedNode(phase, f"{added} ({instance or 'no instance yet'}) is {state}{message}", tuple(names))
 
     def delete(self, added: str) -> Applied:
         """Delete this node and lower the group's target by it. One request."""
@@ -134,8 +136,8 @@ class HyperPodCapacity:
         except CallFailed as error:
             return Applied(added, Effect.REFUSED if error.answer is Answer.REFUSED else Effect.FAILED, str(error))
         for failed in answer.get("FailedNodeLogicalIds") or []:
-            said = f"BatchDeleteClusterNodes: {failed.get('Code')}: {failed.get('Message')}"
-            return Applied(added, Effect.REFUSED, said)
+            why = f"BatchDeleteClusterNodes: {failed.get('Code')}: {failed.get('Message')}"
+            return Applied(added, Effect.REFUSED, why)
         if added in (answer.get("SuccessfulNodeLogicalIds") or []):
             return Applied(added, Effect.CHANGED, f"HyperPod deletes {added}")
         return Applied(added, Effect.FAILED, f"BatchDeleteClusterNodes says nothing of {added}")

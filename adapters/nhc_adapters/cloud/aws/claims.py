@@ -21,46 +21,46 @@ def of_labels(labels: Mapping[str, str], karpenter_repairs: bool) -> List[Claim]
 
     Karpenter's NodeRepair gate shows on no node, so the setting karpenter-node-repair says whether it is on.
     """
-    found: List[Claim] = []
+    claims: List[Claim] = []
     if labels.get("eks.amazonaws.com/compute-type") == "auto":
         source = "label eks.amazonaws.com/compute-type=auto"
-        found.append(Claim("eks-auto-mode", "replaces unhealthy nodes, always", source))
+        claims.append(Claim("eks-auto-mode", "replaces unhealthy nodes, always", source))
     elif "karpenter.sh/nodepool" in labels and karpenter_repairs:
         source = f"label karpenter.sh/nodepool={labels['karpenter.sh/nodepool']}, repairers.aws.karpenter-node-repair"
-        found.append(Claim("karpenter", "replaces unhealthy nodes (NodeRepair)", source))
-    return found
+        claims.append(Claim("karpenter", "replaces unhealthy nodes (NodeRepair)", source))
+    return claims
 
 
 def of_hyperpod(aws: Aws, who: AwsIdentity, machine: Machine, *, acting: bool) -> List[Claim]:
     """HyperPod's own recovery. Where it is asked by label it is the one that acts, and is no other actor."""
-    found: List[Claim] = []
+    claims: List[Claim] = []
     asked = hyperpod.asked_for(machine.labels, machine.settings.get("reason", ""))
     if not who.hyperpod:
-        return found
+        return claims
     automatic = hyperpod.recovery(aws, who.hyperpod, who.region) == hyperpod.AUTOMATIC
     if automatic and acting:
-        found.append(Claim("hyperpod", "NodeRecovery is Automatic", f"sagemaker:DescribeCluster {who.hyperpod}"))
+        claims.append(Claim("hyperpod", "NodeRecovery is Automatic", f"sagemaker:DescribeCluster {who.hyperpod}"))
     if automatic and asked is not None:
-        found.append(Claim("hyperpod", f"has been asked to {asked.value} it", "the node's label or reason"))
+        claims.append(Claim("hyperpod", f"has been asked to {asked.value} it", "the node's label or reason"))
     seen = hyperpod.sighting(hyperpod.node(aws, who.hyperpod, who.instance, who.region))
     if seen.actor:
-        found.append(Claim(seen.actor, f"{seen.doing} of {who.instance}", "sagemaker:DescribeClusterNode"))
-    return found
+        claims.append(Claim(seen.actor, f"{seen.doing} of {who.instance}", "sagemaker:DescribeClusterNode"))
+    return claims
 
 
 def of_instance(aws: Aws, who: AwsIdentity, machine: Machine, cluster: str) -> List[Claim]:
     """Everybody else who acts on one instance, or has announced to. Raises CallFailed."""
-    found = _events(aws, who)
+    claims = _events(aws, who)
     seen = ec2.describe(aws, who.instance, who.region)
     member = groups.member(aws, who.instance, who.region)
     if member is not None:
-        found += _group(aws, who, member)
+        claims += _group(aws, who, member)
     tags: Mapping[str, str] = seen.tags if seen else {}
     nodegroup = machine.labels.get("eks.amazonaws.com/nodegroup") or tags.get("eks:nodegroup-name", "")
     cluster = cluster or tags.get("eks:cluster-name", "")
     if nodegroup and cluster:
-        found += _eks(aws, who.region, cluster, nodegroup)
-    return found
+        claims += _eks(aws, who.region, cluster, nodegroup)
+    return claims
 
 
 def _events(aws: Aws, who: AwsIdentity) -> List[Claim]:
@@ -78,16 +78,16 @@ def _events(aws: Aws, who: AwsIdentity) -> List[Claim]:
 
 
 def _group(aws: Aws, who: AwsIdentity, member: groups.Member) -> List[Claim]:
-    found = []
+    claims = []
     source = f"autoscaling:DescribeAutoScalingInstances {member.group}"
     if member.lifecycle not in (groups.IN_SERVICE, groups.STANDBY):
-        found.append(Claim("autoscaling", f"{who.instance} is {member.lifecycle}", source))
+        claims.append(Claim("autoscaling", f"{who.instance} is {member.lifecycle}", source))
     elif member.lifecycle == groups.STANDBY:
-        found.append(Claim("operator", f"{who.instance} is in Standby", source))
+        claims.append(Claim("operator", f"{who.instance} is in Standby", source))
     elif member.health.upper() != "HEALTHY":
-        found.append(Claim("autoscaling", f"will replace {who.instance}: {member.health}", source))
+        claims.append(Claim("autoscaling", f"will replace {who.instance}: {member.health}", source))
     answer = aws.call("autoscaling", "DescribeInstanceRefreshes", who.region, AutoScalingGroupName=member.group)
-    found += [
+    claims += [
         Claim(
             "autoscaling",
             f"an instance refresh of {member.group} is {refresh.get('Status')}",
@@ -96,7 +96,7 @@ def _group(aws: Aws, who: AwsIdentity, member: groups.Member) -> List[Claim]:
         for refresh in answer.get("InstanceRefreshes") or []
         if refresh.get("Status") in _REFRESHES
     ]
-    return found
+    return claims
 
 
 def _eks(aws: Aws, region: str, cluster: str, nodegroup: str) -> List[Claim]:

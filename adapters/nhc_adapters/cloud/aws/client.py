@@ -71,32 +71,30 @@ class Aws:
         from botocore import exceptions, xform_name
         from botocore.parsers import ResponseParserError
 
-        said = f"{service}:{operation}"
+        call = f"{service}:{operation}"
         try:
             client = self._client(service, region)
             method = getattr(client, xform_name(operation), None)
             if method is None:
                 raise CallFailed(
-                    Answer.REFUSED, f"{said}: botocore {botocore.__version__} does not know this call: upgrade it"
+                    Answer.REFUSED, f"{call}: botocore {botocore.__version__} does not know this call: upgrade it"
                 )
             answer: Mapping[str, Any] = method(**parameters)
             return answer
         except exceptions.ClientError as error:
-            raise _judged(said, error.response) from None
+            raise _judged(call, error.response) from None
         except (
             exceptions.EndpointConnectionError,
             exceptions.ConnectTimeoutError,
             exceptions.ProxyConnectionError,
         ) as error:
-            raise CallFailed(Answer.REFUSED, f"{said}: {_plain(error)}", retry_after=LATER) from None
-        except exceptions.HTTPClientError as error:  # a time-out, or a connection lost after the request had left
-            raise CallFailed(Answer.AMBIGUOUS, f"{said}: {_plain(error)}") from None
-        except exceptions.ReadTimeoutError as error:
-            raise CallFailed(Answer.AMBIGUOUS, f"{said}: {_plain(error)}") from None
+            raise CallFailed(Answer.REFUSED, f"{call}: {_plain(error)}", retry_after=LATER) from None
+        except (exceptions.HTTPClientError, exceptions.ReadTimeoutError) as error:  # lost after the request had left
+            raise CallFailed(Answer.AMBIGUOUS, f"{call}: {_plain(error)}") from None
         except ResponseParserError:
-            raise CallFailed(Answer.AMBIGUOUS, f"{said}: the answer makes no sense (a proxy's page?)") from None
+            raise CallFailed(Answer.AMBIGUOUS, f"{call}: the answer makes no sense (a proxy's page?)") from None
         except exceptions.BotoCoreError as error:  # no credentials, no region, wrong parameters: nothing was sent
-            raise CallFailed(Answer.REFUSED, f"{said}: {_plain(error)}", retry_after=LATER) from None
+            raise CallFailed(Answer.REFUSED, f"{call}: {_plain(error)}", retry_after=LATER) from None
 
     def known_region(self) -> str:
         """The region of the settings or the environment, "" where none is set."""
@@ -156,14 +154,14 @@ def _loader() -> Any:
     return create_loader()
 
 
-def _judged(said: str, response: Mapping[str, Any]) -> CallFailed:
+def _judged(call: str, response: Mapping[str, Any]) -> CallFailed:
     """What an error's answer proves. A 4xx was refused; a 5xx may come after the work was begun."""
     error: Mapping[str, Any] = response.get("Error") or {}
     meta: Mapping[str, Any] = response.get("ResponseMetadata") or {}
     code, status = str(error.get("Code") or ""), int(meta.get("HTTPStatusCode") or 0)
-    message = f"{said}: {code or status}: {error.get('Message') or 'no reason given'}"
+    message = f"{call}: {code or status}: {error.get('Message') or 'no reason given'}"
     if code in DENIED or (status == 403 and code not in CREDENTIALS | THROTTLED):
-        return CallFailed(Answer.REFUSED, message, code, right=said)
+        return CallFailed(Answer.REFUSED, message, code, right=call)
     if code in THROTTLED | NOT_BEGUN | CREDENTIALS or status == 429:
         try:
             wait = float((meta.get("HTTPHeaders") or {}).get("retry-after") or LATER)

@@ -49,22 +49,24 @@ def sink(settings: Mapping[str, Any], node: str, log: Callable[[str], None]) -> 
 
 def neuron_errors(report: Report) -> FrozenSet[str]:
     """Neuron's errors that stand, by AWS's names."""
-    found = (result.outcome for result in report.results)
+    outcomes = (result.outcome for result in report.results)
     return frozenset(
-        one.reason for one in found if one.verdict >= Verdict.WARN and one.reason.startswith(NEURON_REASON)
+        outcome.reason
+        for outcome in outcomes
+        if outcome.verdict >= Verdict.WARN and outcome.reason.startswith(NEURON_REASON)
     )
 
 
 def metrics(report: Report, ended: FrozenSet[str], namespace: str) -> List[CloudWatchMetric]:
     """The values of one report. `ended` are Neuron errors that stood before. Pure."""
     standing = neuron_errors(report)
-    found = [CloudWatchMetric(NEURON, name, 1.0) for name in sorted(standing)]
-    found += [CloudWatchMetric(NEURON, name, 0.0) for name in sorted(ended - standing)]
+    values = [CloudWatchMetric(NEURON, name, 1.0) for name in sorted(standing)]
+    values += [CloudWatchMetric(NEURON, name, 0.0) for name in sorted(ended - standing)]
     failures = report.failures()
     if failures or healthy(report):
-        found.append(CloudWatchMetric(namespace, "NodeHealthy", 0.0 if failures else 1.0))
-    found.append(CloudWatchMetric(namespace, "Problems", float(len(failures))))
-    return found
+        values.append(CloudWatchMetric(namespace, "NodeHealthy", 0.0 if failures else 1.0))
+    values.append(CloudWatchMetric(namespace, "Problems", float(len(failures))))
+    return values
 
 
 class CloudWatchSink:
@@ -100,16 +102,16 @@ class CloudWatchSink:
             return
         self._find()
         by_namespace: Dict[str, List[Dict[str, object]]] = {}
-        for one in values:
-            by_namespace.setdefault(one.namespace, []).append(self._datum(one))
+        for value in values:
+            by_namespace.setdefault(value.namespace, []).append(self._datum(value))
         for namespace, data in by_namespace.items():
             self.aws.call("cloudwatch", "PutMetricData", self._region, Namespace=namespace, MetricData=data)
         self._said, self._due = values, now + self.period
         self._raised = neuron_errors(delivery.report)
 
-    def _datum(self, one: CloudWatchMetric) -> Dict[str, object]:
+    def _datum(self, metric: CloudWatchMetric) -> Dict[str, object]:
         dimensions = [{"Name": "InstanceId", "Value": self._instance}]
-        return {"MetricName": one.name, "Value": one.value, "Unit": "None", "Dimensions": dimensions}
+        return {"MetricName": metric.name, "Value": metric.value, "Unit": "None", "Dimensions": dimensions}
 
     def _find(self) -> None:
         if not self._instance:

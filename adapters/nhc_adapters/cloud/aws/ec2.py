@@ -43,26 +43,26 @@ def describe(aws: Aws, instance: str, region: str = "") -> Optional[Ec2Instance]
             return None
         raise
     for reservation in answer.get("Reservations") or []:
-        for found in reservation.get("Instances") or []:
-            if found.get("InstanceId") == instance:
-                return _instance(found)
+        for details in reservation.get("Instances") or []:
+            if details.get("InstanceId") == instance:
+                return _instance(details)
     return None
 
 
-def _instance(found: Mapping[str, Any]) -> Ec2Instance:
-    launched = found.get("LaunchTime")
-    addresses = {found.get("PrivateIpAddress"), found.get("PublicIpAddress"), found.get("Ipv6Address")}
-    for interface in found.get("NetworkInterfaces") or []:
-        addresses |= {one.get("PrivateIpAddress") for one in interface.get("PrivateIpAddresses") or []}
-        addresses |= {one.get("Ipv6Address") for one in interface.get("Ipv6Addresses") or []}
+def _instance(details: Mapping[str, Any]) -> Ec2Instance:
+    launched = details.get("LaunchTime")
+    addresses = {details.get("PrivateIpAddress"), details.get("PublicIpAddress"), details.get("Ipv6Address")}
+    for interface in details.get("NetworkInterfaces") or []:
+        addresses |= {address.get("PrivateIpAddress") for address in interface.get("PrivateIpAddresses") or []}
+        addresses |= {address.get("Ipv6Address") for address in interface.get("Ipv6Addresses") or []}
     return Ec2Instance(
-        id=str(found["InstanceId"]),
-        state=str((found.get("State") or {}).get("Name") or ""),
+        id=str(details["InstanceId"]),
+        state=str((details.get("State") or {}).get("Name") or ""),
         launched=launched.isoformat() if isinstance(launched, datetime) else str(launched or ""),
-        root=str(found.get("RootDeviceType") or ""),
-        spot=found.get("InstanceLifecycle") == "spot",
-        addresses=frozenset(str(one) for one in addresses if one),
-        tags={str(tag.get("Key")): str(tag.get("Value")) for tag in found.get("Tags") or []},
+        root=str(details.get("RootDeviceType") or ""),
+        spot=details.get("InstanceLifecycle") == "spot",
+        addresses=frozenset(str(address) for address in addresses if address),
+        tags={str(tag.get("Key")): str(tag.get("Value")) for tag in details.get("Tags") or []},
     )
 
 
@@ -86,7 +86,7 @@ def compare(machine: Machine, found: Optional[Ec2Instance], instance: str) -> Ec
         address = str(ipaddress.ip_address(machine.shown_address or machine.address))
     except ValueError:
         return found  # a host name tells nothing
-    if found.addresses and address not in {str(ipaddress.ip_address(one)) for one in found.addresses}:
+    if found.addresses and address not in {str(ipaddress.ip_address(known)) for known in found.addresses}:
         raise RepairRefused(
             f"{instance} has the addresses {', '.join(sorted(found.addresses))}, {machine.node} has {address}: "
             f"another machine"
@@ -117,13 +117,13 @@ def terminate(aws: Aws, instance: str, region: str) -> Sent:
 
 def report(aws: Aws, instance: str, region: str, because: str) -> Sent:
     """Tell AWS that the instance is impaired. It triggers nothing; support sees it."""
-    words: Dict[str, object] = {
+    parameters: Dict[str, object] = {
         "Instances": [instance],
         "Status": "impaired",
         "ReasonCodes": ["other"],
         "Description": printable(because, DESCRIPTION),
     }
-    answer = aws.call("ec2", "ReportInstanceStatus", region, **words)
+    answer = aws.call("ec2", "ReportInstanceStatus", region, **parameters)
     return accepted(f"reported {instance} to AWS as impaired", _request(answer))
 
 

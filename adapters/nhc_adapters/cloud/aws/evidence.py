@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+from functools import partial
 from typing import Iterator
 
-from nhc.ports.adapter import AdapterError
 from nhc.ports.repair import EvidenceBudget, Exhibit
 from nhc_adapters.cloud.aws.client import Aws
 from nhc_adapters.repair.calls import CallFailed
@@ -15,23 +15,12 @@ from nhc_adapters.repair.evidence import EvidenceCollector
 
 def collect(aws: Aws, instance: str, region: str, budget: EvidenceBudget) -> Iterator[Exhibit]:
     """The pieces that can be had, within the budget. Raises AdapterError where none can."""
-    pieces = EvidenceCollector(budget)
-    for name, kind, get in (
-        ("console.txt", "text/plain", _console),
-        ("screenshot.jpg", "image/jpeg", _screenshot),
-        ("instance-status.json", "application/json", _status),
-    ):
-        if pieces.spent():
-            break
-        try:
-            content = get(aws, instance, region)
-        except CallFailed as error:
-            pieces.missing(name, str(error))
-            continue
-        if content:
-            yield from pieces.take(name, kind, content)
-    if not pieces.taken:
-        raise AdapterError(f"AWS shows nothing of {instance}: {pieces.complaint() or 'no output yet'}")
+    pieces = (
+        ("console.txt", "text/plain", partial(_console, aws, instance, region)),
+        ("screenshot.jpg", "image/jpeg", partial(_screenshot, aws, instance, region)),
+        ("instance-status.json", "application/json", partial(_status, aws, instance, region)),
+    )
+    return EvidenceCollector(budget).gather(pieces, f"AWS shows nothing of {instance}")
 
 
 def _console(aws: Aws, instance: str, region: str) -> bytes:

@@ -42,12 +42,12 @@ class Activity(NamedTuple):
 def member(aws: Aws, instance: str, region: str = "") -> Optional[Member]:
     """The instance's membership, None where it is in no group. Raises CallFailed."""
     answer = aws.call("autoscaling", "DescribeAutoScalingInstances", region, InstanceIds=[instance])
-    for found in answer.get("AutoScalingInstances") or []:
-        if found.get("InstanceId") == instance:
+    for details in answer.get("AutoScalingInstances") or []:
+        if details.get("InstanceId") == instance:
             return Member(
-                str(found.get("AutoScalingGroupName") or ""),
-                str(found.get("LifecycleState") or ""),
-                str(found.get("HealthStatus") or ""),
+                str(details.get("AutoScalingGroupName") or ""),
+                str(details.get("LifecycleState") or ""),
+                str(details.get("HealthStatus") or ""),
             )
     return None
 
@@ -55,10 +55,10 @@ def member(aws: Aws, instance: str, region: str = "") -> Optional[Member]:
 def grace_left(aws: Aws, group: str, launched: str, region: str, now: float) -> float:
     """Seconds of the group's grace period that are left: a call within them would be ignored. Raises CallFailed."""
     answer = aws.call("autoscaling", "DescribeAutoScalingGroups", region, AutoScalingGroupNames=[group])
-    for found in answer.get("AutoScalingGroups") or []:
-        if found.get("AutoScalingGroupName") == group:
+    for details in answer.get("AutoScalingGroups") or []:
+        if details.get("AutoScalingGroupName") == group:
             began = from_iso(launched) or 0.0
-            return max(0.0, began + float(found.get("HealthCheckGracePeriod") or 0) - now)
+            return max(0.0, began + float(details.get("HealthCheckGracePeriod") or 0) - now)
     return 0.0
 
 
@@ -104,7 +104,7 @@ def activities(aws: Aws, group: str, region: str) -> List[Activity]:
     """The last launches and terminations of a group ("": of all), the newest first. Raises CallFailed."""
     of: Dict[str, str] = {"AutoScalingGroupName": group} if group else {}
     answer = aws.call("autoscaling", "DescribeScalingActivities", region, MaxRecords=100, **of)
-    return [one for one in map(_activity, answer.get("Activities") or []) if one.instance or one.launches]
+    return [each for each in map(_activity, answer.get("Activities") or []) if each.instance or each.launches]
 
 
 _ABOUT = re.compile(
@@ -113,15 +113,15 @@ _ABOUT = re.compile(
 """A launch that failed names no instance."""
 
 
-def _activity(found: Mapping[str, Any]) -> Activity:
-    about, began = _ABOUT.match(str(found.get("Description") or "")), found.get("StartTime")
+def _activity(details: Mapping[str, Any]) -> Activity:
+    about, began = _ABOUT.match(str(details.get("Description") or "")), details.get("StartTime")
     return Activity(
-        group=str(found.get("AutoScalingGroupName") or ""),
+        group=str(details.get("AutoScalingGroupName") or ""),
         instance=(about[2] or "") if about else "",
         launches=bool(about and about[1].startswith("Launching")),
         began=began.timestamp() if isinstance(began, datetime) else 0.0,
-        status=str(found.get("StatusCode") or ""),
-        message=str(found.get("StatusMessage") or ""),
+        status=str(details.get("StatusCode") or ""),
+        message=str(details.get("StatusMessage") or ""),
     )
 
 
@@ -131,10 +131,10 @@ def replacement(seen: List[Activity], instance: str, since: float) -> Tuple[Opti
     A group does not say which launch is for which instance. The n-th to leave since then gets the n-th to come, so that
     two replaced at a time do not both name the same new one. A launch that failed is tried again by the group.
     """
-    recent = sorted((one for one in seen if one.began >= since), key=lambda one: one.began)
-    left = [one.instance for one in recent if not one.launches]
-    failed = [one for one in recent if one.launches and one.status == "Failed"]
-    came = [one for one in recent if one.launches and one.status not in ("Failed", "Cancelled")]
+    recent = sorted((activity for activity in seen if activity.began >= since), key=lambda activity: activity.began)
+    left = [activity.instance for activity in recent if not activity.launches]
+    failed = [activity for activity in recent if activity.launches and activity.status == "Failed"]
+    came = [activity for activity in recent if activity.launches and activity.status not in ("Failed", "Cancelled")]
     rank = left.index(instance) if instance in left else 0
     stalled = printable(failed[-1].message, 200) if failed and len(came) <= rank else ""
     return (came[rank] if rank < len(came) else None), stalled

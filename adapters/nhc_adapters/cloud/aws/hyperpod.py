@@ -27,6 +27,8 @@ _MEANS = {
 
 OPERATIONS = {Rung.REBOOT: "BatchRebootClusterNodes", Rung.REPLACE: "BatchReplaceClusterNodes"}
 
+GONE = ("ResourceNotFound", "ResourceNotFoundException")
+"""Codes for a node that the cluster does not have (any more)."""
 AUTOMATIC = "Automatic"
 RUNNING = "Running"
 _PROOF = {"InstanceIdNotFound": 0.0, "InvalidInstanceStatus": LATER, "InstanceIdInUse": LATER}
@@ -60,13 +62,13 @@ def node(aws: Aws, cluster: str, instance: str, region: str = "") -> Optional[Hy
     try:
         answer = aws.call("sagemaker", "DescribeClusterNode", region, ClusterName=cluster, NodeId=instance)
     except CallFailed as error:
-        if error.code in ("ResourceNotFound", "ResourceNotFoundException"):
+        if error.code in GONE:
             return None
         raise
-    found: Mapping[str, Any] = answer.get("NodeDetails") or {}
-    status: Mapping[str, Any] = found.get("InstanceStatus") or {}
-    seen = _node(found)._replace(
-        message=str(status.get("Message") or ""), rack=str((found.get("UltraServerInfo") or {}).get("Id") or "")
+    own: Mapping[str, Any] = answer.get("NodeDetails") or {}
+    status: Mapping[str, Any] = own.get("InstanceStatus") or {}
+    seen = _node(own)._replace(
+        message=str(status.get("Message") or ""), rack=str((own.get("UltraServerInfo") or {}).get("Id") or "")
     )
     return None if seen.status == "NotFound" else seen
 
@@ -74,23 +76,23 @@ def node(aws: Aws, cluster: str, instance: str, region: str = "") -> Optional[Hy
 def newer(aws: Aws, cluster: str, group: str, since: float, region: str = "") -> List[HyperPodNode]:
     """The nodes of a group ("": of all) that were launched since then, the oldest first. Raises CallFailed."""
     after = datetime.fromtimestamp(max(since, 0.0), timezone.utc)
-    words: Dict[str, object] = {"ClusterName": cluster, "CreationTimeAfter": after, "MaxResults": 100}
+    parameters: Dict[str, object] = {"ClusterName": cluster, "CreationTimeAfter": after, "MaxResults": 100}
     if group:
-        words["InstanceGroupNameContains"] = group
-    answer = aws.call("sagemaker", "ListClusterNodes", region, **words)
-    found = [_node(one) for one in answer.get("ClusterNodeSummaries") or []]
+        parameters["InstanceGroupNameContains"] = group
+    answer = aws.call("sagemaker", "ListClusterNodes", region, **parameters)
+    nodes = [_node(node) for node in answer.get("ClusterNodeSummaries") or []]
     return sorted(
-        (one for one in found if group in ("", one.group) and one.launched >= since),
-        key=lambda one: (one.launched, one),
+        (node for node in nodes if group in ("", node.group) and node.launched >= since),
+        key=lambda node: (node.launched, node),
     )
 
 
-def _node(found: Mapping[str, Any]) -> HyperPodNode:
-    launched = found.get("LaunchTime")
+def _node(details: Mapping[str, Any]) -> HyperPodNode:
+    launched = details.get("LaunchTime")
     return HyperPodNode(
-        instance=str(found.get("InstanceId") or ""),
-        group=str(found.get("InstanceGroupName") or ""),
-        status=str((found.get("InstanceStatus") or {}).get("Status") or ""),
+        instance=str(details.get("InstanceId") or ""),
+        group=str(details.get("InstanceGroupName") or ""),
+        status=str((details.get("InstanceStatus") or {}).get("Status") or ""),
         message="",
         launched=launched.timestamp() if isinstance(launched, datetime) else 0.0,
         rack="",
@@ -111,46 +113,46 @@ def order(aws: Aws, cluster: str, instance: str, rung: Rung, region: str = "") -
     return accepted(f"HyperPod will {rung.value} {instance}", str(meta.get("RequestId") or ""))
 
 
-def compare(found: Optional[HyperPodNode], instance: str, cluster: str) -> HyperPodNode:
+def compare(seen: Optional[HyperPodNode], instance: str, cluster: str) -> HyperPodNode:
     """The node, where it can be repaired. Raises RepairRefused."""
-    if found is None:
+    if seen is None:
         raise RepairRefused(f"the HyperPod cluster {cluster} has no node {instance}")
-    if found.status == "ShuttingDown":
+    if seen.status == "ShuttingDown":
         raise RepairRefused(f"{instance} is shutting down already")
-    if found.status in ("SystemUpdating", "DeepHealthCheckInProgress"):
-        raise RepairRefused(f"{instance} is held by HyperPod: {found.status}", LATER)
-    return found
+    if seen.status in ("SystemUpdating", "DeepHealthCheckInProgress"):
+        raise RepairRefused(f"{instance} is held by HyperPod: {seen.status}", LATER)
+    return seen
 
 
-def sighting(found: Optional[HyperPodNode]) -> Sighting:
+def sighting(seen: Optional[HyperPodNode]) -> Sighting:
     """As a repairer shows it. A status other than Running and Failure is HyperPod's own work on the node."""
-    if found is None:
+    if seen is None:
         return Sighting(time.time(), power="gone")
-    acting = found.status if found.status not in (RUNNING, "Failure") else ""
+    acting = seen.status if seen.status not in (RUNNING, "Failure") else ""
     return Sighting(
-        time.time(), found.instance, f"{found.launched:.0f}", found.status, "hyperpod" if acting else "", acting
+        time.time(), seen.instance, f"{seen.launched:.0f}", seen.status, "hyperpod" if acting else "", acting
     )
 
 
-def rebooted(found: Optional[HyperPodNode], instance: str) -> Progress:
+def rebooted(seen: Optional[HyperPodNode], instance: str) -> Progress:
     """What HyperPod shows of a reboot: only that it failed. Pure."""
-    if found is None:
+    if seen is None:
         return Progress(Stage.FAILED, f"{instance} left the cluster")
-    if found.status == "Failure":
-        return Progress(Stage.FAILED, f"{instance}: {found.message or 'Failure'}")
-    return Progress(Stage.WORKING, f"{instance} is {found.status}; only the node's boot id tells that it rebooted")
+    if seen.status == "Failure":
+        return Progress(Stage.FAILED, f"{instance}: {seen.message or 'Failure'}")
+    return Progress(Stage.WORKING, f"{instance} is {seen.status}; only the node's boot id tells that it rebooted")
 
 
-def replaced(found: Optional[HyperPodNode], fresh: List[HyperPodNode], instance: str) -> Progress:
+def replaced(seen: Optional[HyperPodNode], fresh: List[HyperPodNode], instance: str) -> Progress:
     """How far the replacement of a node is. Pure. DONE where the old one left and a new one of its group is Running."""
-    if found is not None and found.status != "ShuttingDown":
-        if found.status == "Failure" and found.message:
-            return Progress(Stage.FAILED, f"{instance}: {found.message}")
-        return Progress(Stage.WORKING, f"{instance} is {found.status}")
-    running = [one for one in fresh if one.status == RUNNING and one.instance != instance]
+    if seen is not None and seen.status != "ShuttingDown":
+        if seen.status == "Failure" and seen.message:
+            return Progress(Stage.FAILED, f"{instance}: {seen.message}")
+        return Progress(Stage.WORKING, f"{instance} is {seen.status}")
+    running = [node for node in fresh if node.status == RUNNING and node.instance != instance]
     if running:
         return Progress(Stage.DONE, f"{instance} left, {running[0].instance} is Running", running[0].instance)
-    coming = [one for one in fresh if one.instance != instance]
+    coming = [node for node in fresh if node.instance != instance]
     if coming:
         return Progress(Stage.WORKING, f"{instance} left; {coming[0].instance} is {coming[0].status}")
     return Progress(Stage.WORKING, f"{instance} left; no other has been launched yet")

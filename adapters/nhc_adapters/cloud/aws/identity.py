@@ -31,11 +31,11 @@ def identity(machine: Machine) -> AwsIdentity:
     """Who a machine is, from its provider id, its name and its settings (`instance`, `cluster`)."""
     given = machine.provider_id or machine.settings.get("instance", "")
     named = _HYPERPOD_NAME.match(machine.node)
-    found = _INSTANCE.search(given) or (_INSTANCE.search(machine.node) if named and not given else None)
+    instance = _INSTANCE.search(given) or (_INSTANCE.search(machine.node) if named and not given else None)
     zone, cluster = _ZONE.match(given), _HYPERPOD.search(given)
     name = machine.settings.get("cluster", "")
     return AwsIdentity(
-        instance=found[1] if found else "",
+        instance=instance[1] if instance else "",
         region=zone[1] if zone else "",
         hyperpod=name or (cluster[1] if cluster else ""),
         in_hyperpod=bool(cluster or named or machine.settings.get("hyperpod") in ("yes", "true")),

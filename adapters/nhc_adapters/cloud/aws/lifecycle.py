@@ -50,8 +50,8 @@ class AwsLifecycleHook:
 
     def waits(self) -> str:
         """The state in which the group waits with this instance, "" where it does not."""
-        found = self._member()
-        return found.lifecycle if found is not None and found.lifecycle in WAITING else ""
+        membership = self._member()
+        return membership.lifecycle if membership is not None and membership.lifecycle in WAITING else ""
 
     def heartbeat(self) -> None:
         """Have the group wait for another HeartbeatTimeout."""
@@ -78,20 +78,20 @@ class AwsLifecycleHook:
             return [GateLimit(who, None, "there is no such hook: the instance takes work at once",
                               "put it, for autoscaling:EC2_INSTANCE_LAUNCHING")]  # fmt: skip
         hook = hooks[0]
-        found: List[GateLimit] = []
+        limits: List[GateLimit] = []
         if hook.get("LifecycleTransition") != "autoscaling:EC2_INSTANCE_LAUNCHING":
-            found.append(GateLimit(who, None, f"it is for {hook.get('LifecycleTransition')}, not for launches",
+            limits.append(GateLimit(who, None, f"it is for {hook.get('LifecycleTransition')}, not for launches",
                                    "LifecycleTransition autoscaling:EC2_INSTANCE_LAUNCHING"))  # fmt: skip
         beat = float(hook.get("HeartbeatTimeout") or 3600)
         longest = float(hook.get("GlobalTimeout") or min(LONGEST, TIMES * beat))
         default = str(hook.get("DefaultResult") or "ABANDON")
         then = "the instance takes work untested" if default == "CONTINUE" else "the instance is terminated"
-        found.append(
+        limits.append(
             GateLimit(who, longest, f"{then} (heartbeats extend no further)", "a shorter suite or fewer tries")
         )
         between = f"between two heartbeats ({then})"
-        found.append(GateLimit(f"{who}: heartbeats", beat, between, "a shorter hook.every"))
-        return found
+        limits.append(GateLimit(f"{who}: heartbeats", beat, between, "a shorter hook.every"))
+        return limits
 
     def _call(self, operation: str, **more: str) -> None:
         self._aws.call(
@@ -115,8 +115,8 @@ class AwsLifecycleHook:
 
     def _group_name(self) -> str:
         if not self._group:
-            found = self._member()
-            if found is None:
+            membership = self._member()
+            if membership is None:
                 raise AdapterError(f"{self._who()} is in no Auto Scaling group")
-            self._group = found.group
+            self._group = membership.group
         return self._group

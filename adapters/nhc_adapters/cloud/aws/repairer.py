@@ -98,12 +98,12 @@ class AwsRepairer:
             )
         if rung not in (Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE, Rung.ESCALATE):
             return of_instance(self.policy, rung, "", "", False)
-        found = ec2.compare(machine, ec2.describe(self.aws, who.instance, who.region), who.instance)
-        if self.tag and found.tags.get(self.tag[0]) != self.tag[1]:
+        instance = ec2.compare(machine, ec2.describe(self.aws, who.instance, who.region), who.instance)
+        if self.tag and instance.tags.get(self.tag[0]) != self.tag[1]:
             raise RepairRefused(f"{who.instance} does not carry the tag {'='.join(self.tag)}")
-        if found.state != "running" and rung is not Rung.ESCALATE:
-            raise RepairRefused(f"{who.instance} is {found.state}", LATER if found.state == "pending" else 0.0)
-        return of_instance(self.policy, rung, found.group, found.root, found.spot)
+        if instance.state != "running" and rung is not Rung.ESCALATE:
+            raise RepairRefused(f"{who.instance} is {instance.state}", LATER if instance.state == "pending" else 0.0)
+        return of_instance(self.policy, rung, instance.group, instance.root, instance.spot)
 
     # Looking.
 
@@ -136,8 +136,8 @@ class AwsRepairer:
         if choice.why:
             raise RepairRefused(choice.why)
         if choice.way is Way.HYPERPOD_API:
-            found = hyperpod.node(self.aws, who.hyperpod, who.instance, who.region)
-            hyperpod.compare(found, who.instance, who.hyperpod)
+            node = hyperpod.node(self.aws, who.hyperpod, who.instance, who.region)
+            hyperpod.compare(node, who.instance, who.hyperpod)
         if choice.way not in (Way.SET_UNHEALTHY, Way.STANDBY, Way.GROUP_TERMINATE):
             return AwsTarget(who, choice.way)
         member = groups.member(self.aws, who.instance, who.region)
@@ -205,28 +205,28 @@ class AwsRepairer:
         if order.rung is Rung.ESCALATE:
             done = sent.answer is Answer.ACCEPTED
             return Progress(Stage.DONE if done else Stage.FAILED, "reported to AWS" if done else "not reported")
-        found = ec2.describe(self.aws, who.instance, who.region)
+        instance = ec2.describe(self.aws, who.instance, who.region)
         if order.rung is Rung.REBOOT:
-            if found is None or found.state in (*ec2.GONE, "stopping", "stopped"):
-                return Progress(Stage.FAILED, f"{who.instance} is {found.state if found else 'gone'}")
-            return Progress(Stage.WORKING, f"{who.instance} is {found.state}; EC2 shows no reboots: see the boot id")
-        group = found.group if found else ""
-        if order.rung is Rung.REPLACE and (group or found is None or found.state in ec2.GONE):
+            if instance is None or instance.state in (*ec2.GONE, "stopping", "stopped"):
+                return Progress(Stage.FAILED, f"{who.instance} is {instance.state if instance else 'gone'}")
+            return Progress(Stage.WORKING, f"{who.instance} is {instance.state}; EC2 shows no reboots: see the boot id")
+        group = instance.group if instance else ""
+        if order.rung is Rung.REPLACE and (group or instance is None or instance.state in ec2.GONE):
             # What is gone shows its group no longer: then the group whose activity ended it.
             seen = groups.activities(self.aws, group, who.region)
-            group = group or next((one.group for one in seen if one.instance == who.instance), "")
+            group = group or next((activity.group for activity in seen if activity.instance == who.instance), "")
             if group:
                 now_in = groups.member(self.aws, who.instance, who.region)
-                seen = [one for one in seen if one.group == group]
-                return groups.replaced(found, now_in, seen, who.instance, sent, before, time.time())
+                seen = [activity for activity in seen if activity.group == group]
+                return groups.replaced(instance, now_in, seen, who.instance, sent, before, time.time())
         if order.rung is Rung.REPLACE and self.policy.alone == "terminate":
-            gone = found is None or found.state == "terminated"
-            if found is not None and found.state == before.power:
-                return untouched(sent, before, f"{who.instance} is {found.state}, as before")
+            gone = instance is None or instance.state == "terminated"
+            if instance is not None and instance.state == before.power:
+                return untouched(sent, before, f"{who.instance} is {instance.state}, as before")
             return Progress(
-                Stage.DONE if gone else Stage.WORKING, f"{who.instance} is {found.state if found else 'gone'}"
+                Stage.DONE if gone else Stage.WORKING, f"{who.instance} is {instance.state if instance else 'gone'}"
             )
-        return _started_again(found, who.instance, sent, before)
+        return _started_again(instance, who.instance, sent, before)
 
     def _hyperpod_progress(self, order: Order, who: AwsIdentity, before: Sighting) -> Progress:
         if not who.hyperpod:
@@ -237,12 +237,12 @@ class AwsRepairer:
             and hyperpod.recovery(self.aws, who.hyperpod, who.region) != hyperpod.AUTOMATIC
         ):
             return Progress(Stage.FAILED, f"{who.hyperpod} has NodeRecovery None: the label is set, and nobody acts")
-        found = hyperpod.node(self.aws, who.hyperpod, who.instance, who.region)
+        seen = hyperpod.node(self.aws, who.hyperpod, who.instance, who.region)
         if order.rung is Rung.REBOOT:
-            return hyperpod.rebooted(found, who.instance)
-        group = (found.group if found else "") or order.machine.labels.get(GROUP_LABEL, "")
+            return hyperpod.rebooted(seen, who.instance)
+        group = (seen.group if seen else "") or order.machine.labels.get(GROUP_LABEL, "")
         fresh = hyperpod.newer(self.aws, who.hyperpod, group, before.at - 1, who.region)
-        return hyperpod.replaced(found, fresh, who.instance)
+        return hyperpod.replaced(seen, fresh, who.instance)
 
     # Rights, others, evidence, requests.
 
@@ -251,13 +251,13 @@ class AwsRepairer:
 
     def claims(self, machine: Machine) -> Sequence[Claim]:
         who = self._who(machine)
-        found: List[Claim] = []
+        claims: List[Claim] = []
         if who.in_hyperpod:
             return others.of_hyperpod(self.aws, who, machine, acting=self.policy.hyperpod == "api")
         if who.instance:
-            found += others.of_instance(self.aws, who, machine, self.table.text("eks-cluster"))
-        found += others.of_labels(machine.labels, self.table.flag("karpenter-node-repair", False))
-        return found
+            claims += others.of_instance(self.aws, who, machine, self.table.text("eks-cluster"))
+        claims += others.of_labels(machine.labels, self.table.flag("karpenter-node-repair", False))
+        return claims
 
     def evidence(self, machine: Machine, budget: EvidenceBudget) -> Iterator[Exhibit]:
         who = self._known(machine)
@@ -271,19 +271,19 @@ class AwsRepairer:
         who = self._who(machine)
         if rung is None or not who.instance:
             return None
-        words = machine.labels.get(hyperpod.HEALTH, "") or machine.settings.get("reason", "")
-        return Request(rung, f"hyperpod/{who.instance}/{rung.value}/{machine.boot_id}", printable(words, 100))
+        text = machine.labels.get(hyperpod.HEALTH, "") or machine.settings.get("reason", "")
+        return Request(rung, f"hyperpod/{who.instance}/{rung.value}/{machine.boot_id}", printable(text, 100))
 
 
-def _started_again(found: Optional[ec2.Ec2Instance], instance: str, sent: Sent, before: Sighting) -> Progress:
+def _started_again(seen: Optional[ec2.Ec2Instance], instance: str, sent: Sent, before: Sighting) -> Progress:
     """A stop and start: stopped, then running since a later time."""
-    if found is None or found.state in ec2.GONE:
-        return Progress(Stage.FAILED, f"{instance} is {found.state if found else 'gone'}")
-    if found.state == "stopped":
+    if seen is None or seen.state in ec2.GONE:
+        return Progress(Stage.FAILED, f"{instance} is {seen.state if seen else 'gone'}")
+    if seen.state == "stopped":
         return Progress(Stage.HALFWAY, f"{instance} is stopped; it is to be started")
-    if found.state == "running" and before.boot and found.launched > before.boot:
-        return Progress(Stage.DONE, f"{instance} runs since {found.launched}", instance)
-    seen = f"{instance} is {found.state} since {found.launched}"
-    if (found.state, found.launched) == (before.power, before.boot):
-        return untouched(sent, before, seen)
-    return Progress(Stage.WORKING, seen)
+    if seen.state == "running" and before.boot and seen.launched > before.boot:
+        return Progress(Stage.DONE, f"{instance} runs since {seen.launched}", instance)
+    text = f"{instance} is {seen.state} since {seen.launched}"
+    if (seen.state, seen.launched) == (before.power, before.boot):
+        return untouched(sent, before, text)
+    return Progress(Stage.WORKING, text)

@@ -18,51 +18,52 @@ NOT_TRIED = "cannot be tried without doing it"
 def tried(aws: Aws, policy: AwsRepairPolicy, cluster: str, tag: Optional[Tuple[str, str]]) -> List[Right]:
     """Every permission that the settings make use of. Raises CallFailed where AWS cannot be asked at all."""
     filters = _running(tag)
-    found = [_asked(aws, "ec2", "DescribeInstances", {"Filters": filters, "MaxResults": 5})]
-    found += [
+    rights = [_asked(aws, "ec2", "DescribeInstances", {"Filters": filters, "MaxResults": 5})]
+    rights += [
         _asked(aws, "ec2", "DescribeInstanceStatus", {"MaxResults": 5}),
         _asked(aws, "autoscaling", "DescribeAutoScalingInstances", {"MaxRecords": 1}),
         _asked(aws, "autoscaling", "DescribeAutoScalingGroups", {"MaxRecords": 1}),
         _asked(aws, "autoscaling", "DescribeScalingActivities", {"MaxRecords": 1}),
     ]
-    one = _an_instance(aws, filters) if found[0].granted else ""
-    found += [
-        _dry(aws, "RebootInstances", one, {"InstanceIds": [one]}),
-        _dry(aws, "StopInstances", one, {"InstanceIds": [one], "Force": True}),
-        _dry(aws, "StartInstances", one, {"InstanceIds": [one]}),
-        _dry(aws, "ReportInstanceStatus", one, {"Instances": [one], "Status": "impaired", "ReasonCodes": ["other"]}),
-        _dry(aws, "GetConsoleOutput", one, {"InstanceId": one}),
-        _dry(aws, "GetConsoleScreenshot", one, {"InstanceId": one}),
+    instance = _an_instance(aws, filters) if rights[0].granted else ""
+    report: Dict[str, object] = {"Instances": [instance], "Status": "impaired", "ReasonCodes": ["other"]}
+    rights += [
+        _dry(aws, "RebootInstances", instance, {"InstanceIds": [instance]}),
+        _dry(aws, "StopInstances", instance, {"InstanceIds": [instance], "Force": True}),
+        _dry(aws, "StartInstances", instance, {"InstanceIds": [instance]}),
+        _dry(aws, "ReportInstanceStatus", instance, report),
+        _dry(aws, "GetConsoleOutput", instance, {"InstanceId": instance}),
+        _dry(aws, "GetConsoleScreenshot", instance, {"InstanceId": instance}),
     ]
     if policy.alone == "terminate":
-        found.append(_dry(aws, "TerminateInstances", one, {"InstanceIds": [one]}))
+        rights.append(_dry(aws, "TerminateInstances", instance, {"InstanceIds": [instance]}))
     group = {
         "set-health": "SetInstanceHealth",
         "standby": "EnterStandby",
         "terminate": "TerminateInstanceInAutoScalingGroup",
     }[policy.in_group]
-    found.append(Right(f"autoscaling:{group}", None, NOT_TRIED))
+    rights.append(Right(f"autoscaling:{group}", None, NOT_TRIED))
     if cluster:
-        found += [
+        rights += [
             _asked(aws, "sagemaker", "DescribeCluster", {"ClusterName": cluster}),
             _asked(aws, "sagemaker", "ListClusterNodes", {"ClusterName": cluster, "MaxResults": 1}),
         ]
         if policy.hyperpod == "api":
-            found += [Right(f"sagemaker:Batch{word}ClusterNodes", None, NOT_TRIED) for word in ("Reboot", "Replace")]
-    return found
+            rights += [Right(f"sagemaker:Batch{verb}ClusterNodes", None, NOT_TRIED) for verb in ("Reboot", "Replace")]
+    return rights
 
 
 def of_suite(aws: Aws, tag: Optional[Tuple[str, str]]) -> List[Right]:
     """Every permission that a suite by Systems Manager needs. Raises CallFailed where AWS cannot be asked at all."""
     filters = _running(tag)
-    found = [_asked(aws, "ec2", "DescribeInstances", {"Filters": filters, "MaxResults": 5})]
-    one = (_an_instance(aws, filters) if found[0].granted else "") or "i-00000000000000000"
-    found += [
-        _asked(aws, "ssm", "ListCommandInvocations", {"InstanceId": one, "MaxResults": 1}),
-        _asked(aws, "ssm", "GetCommandInvocation", {"CommandId": NO_COMMAND, "InstanceId": one}, NO_SUCH_COMMAND),
+    rights = [_asked(aws, "ec2", "DescribeInstances", {"Filters": filters, "MaxResults": 5})]
+    instance = (_an_instance(aws, filters) if rights[0].granted else "") or "i-00000000000000000"
+    rights += [
+        _asked(aws, "ssm", "ListCommandInvocations", {"InstanceId": instance, "MaxResults": 1}),
+        _asked(aws, "ssm", "GetCommandInvocation", {"CommandId": NO_COMMAND, "InstanceId": instance}, NO_SUCH_COMMAND),
         Right("ssm:SendCommand", None, NOT_TRIED),
     ]
-    return found
+    return rights
 
 
 def _running(tag: Optional[Tuple[str, str]]) -> List[Dict[str, object]]:
@@ -72,17 +73,17 @@ def _running(tag: Optional[Tuple[str, str]]) -> List[Dict[str, object]]:
 
 def _an_instance(aws: Aws, filters: List[Dict[str, object]]) -> str:
     answer = aws.call("ec2", "DescribeInstances", "", Filters=filters, MaxResults=5)
-    seen = [one["InstanceId"] for some in answer.get("Reservations") or [] for one in some.get("Instances") or []]
-    return str(seen[0]) if seen else ""
+    reservations = answer.get("Reservations") or []
+    return next((str(seen["InstanceId"]) for some in reservations for seen in some.get("Instances") or []), "")
 
 
 def _asked(
-    aws: Aws, service: str, operation: str, words: Dict[str, object], allowed: FrozenSet[str] = frozenset()
+    aws: Aws, service: str, operation: str, parameters: Dict[str, object], allowed: FrozenSet[str] = frozenset()
 ) -> Right:
     """`allowed` are codes of refusals that only a caller gets who may make the call."""
     name = f"{service}:{operation}"
     try:
-        aws.call(service, operation, "", **words)
+        aws.call(service, operation, "", **parameters)
     except CallFailed as error:
         if error.code in DENIED:
             return Right(name, False, str(error))
@@ -90,13 +91,13 @@ def _asked(
     return Right(name, True)
 
 
-def _dry(aws: Aws, operation: str, instance: str, words: Dict[str, object]) -> Right:
+def _dry(aws: Aws, operation: str, instance: str, parameters: Dict[str, object]) -> Right:
     """EC2 answers a DryRun with DryRunOperation where the call would have been allowed."""
     name = f"ec2:{operation}"
     if not instance:
         return Right(name, None, "no running instance was found to try it on")
     try:
-        aws.call("ec2", operation, "", DryRun=True, **words)
+        aws.call("ec2", operation, "", DryRun=True, **parameters)
     except CallFailed as error:
         if error.code == "DryRunOperation":
             return Right(name, True)

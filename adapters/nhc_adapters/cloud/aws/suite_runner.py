@@ -103,8 +103,8 @@ class SsmSuite:
             raise AdapterError(f"{machine.node} is HyperPod's: Run Command does not reach it, verify.ssh or .job may")
         if not who.instance:
             raise AdapterError(f"{machine.node}: no EC2 instance is known for it")
-        found = ec2.compare(machine, ec2.describe(self._aws, who.instance, who.region), who.instance)
-        if self._tag and found.tags.get(self._tag[0]) != self._tag[1]:
+        instance = ec2.compare(machine, ec2.describe(self._aws, who.instance, who.region), who.instance)
+        if self._tag and instance.tags.get(self._tag[0]) != self._tag[1]:
             raise AdapterError(f"{who.instance} does not carry the tag {'='.join(self._tag)}")
         return who
 
@@ -114,16 +114,16 @@ class SsmSuite:
         """The command of this run that has not ended, "" for none. Raises AdapterError where one was cancelled."""
         after = [{"key": "InvokedAfter", "value": utc(since - ENDING)}]
         asked: Dict[str, object] = {"InstanceId": who.instance, "MaxResults": 50, "Filters": after}
-        found: List[Mapping[str, Any]] = []
+        runs: List[Mapping[str, Any]] = []
         while True:
             answer = self._aws.call("ssm", "ListCommandInvocations", who.region, **asked)
-            found += [one for one in answer.get("CommandInvocations") or [] if one.get("Comment") == comment]
+            runs += [run for run in answer.get("CommandInvocations") or [] if run.get("Comment") == comment]
             if not answer.get("NextToken"):
                 break
             asked["NextToken"] = answer["NextToken"]
-        if not found:
+        if not runs:
             return ""
-        newest = max(found, key=lambda one: one["RequestedDateTime"])
+        newest = max(runs, key=lambda run: run["RequestedDateTime"])
         if newest.get("Status") == CANCELLED:
             raise AdapterError(f"{node}: {what}: the command {newest['CommandId']}: {MEANING[CANCELLED]}")
         return str(newest["CommandId"]) if newest.get("Status") in UNDER_WAY else ""
@@ -143,7 +143,7 @@ class SsmSuite:
 
     def _follow(self, node: str, what: str, who: AwsIdentity, command: str, until: float) -> Mapping[str, Any]:
         """The invocation, once it has ended. Raises AdapterError."""
-        said = ""
+        state = ""
         while True:
             try:
                 seen = self._aws.call(
@@ -151,14 +151,14 @@ class SsmSuite:
                 )
                 if seen.get("Status") not in UNDER_WAY:
                     return seen
-                said = str(seen.get("StatusDetails") or seen.get("Status"))
+                state = str(seen.get("StatusDetails") or seen.get("Status"))
             except CallFailed as error:
                 new = error.code == "InvocationDoesNotExist"  # what was sent a moment ago may not show yet
                 if error.right or not (new or error.retry_after or error.answer is Answer.AMBIGUOUS):
                     raise
-                said = str(error)
+                state = str(error)
             if self._clock() >= until:
-                raise AdapterError(f"{node}: {what}: the command {command} has not ended: {printable(said, 300)}")
+                raise AdapterError(f"{node}: {what}: the command {command} has not ended: {printable(state, 300)}")
             self._sleep(self._every)
 
     def _read(self, node: str, what: str, seen: Mapping[str, Any]) -> str:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from typing import Any, Mapping, NamedTuple, Optional
 from urllib.parse import quote, urlencode, urlsplit
 
 from nhc.model import printable
 from nhc.ports.adapter import AdapterError
 from nhc_adapters.cloud.rest import ProviderMessage, Rest, RestReply, json_at, plain_message
-from nhc_adapters.cloud.tokens import AccessToken, Bearer
+from nhc_adapters.cloud.tokens import AccessToken, Bearer, by_library, of_machine
 from nhc_adapters.repair.calls import CallFailed
 from nhc_adapters.repair.settings import AdapterSettings
 
@@ -30,8 +31,6 @@ NOT_BEGUN = frozenset(("TooManyRequests", "SubscriptionRequestsThrottled", "Oper
 """Codes that say "not now" before anything was begun."""
 
 _OPERATION = re.compile(r"/providers/Microsoft\.Compute/locations/([^/]+)/operations/([^/?]+)", re.IGNORECASE)
-
-
 _ACTION = re.compile(r"perform action '([A-Za-z./]+)'")
 """In the message of AuthorizationFailed: "... does not have authorization to perform action '...' over scope ..."."""
 
@@ -52,13 +51,12 @@ class Azure:
         self._metadata, self._client_id = table.url("metadata", METADATA), table.text("client-id")
         self._rest = Rest(timeout, _message, NOT_BEGUN, table.text("proxy"))
         self._own = Rest(min(timeout, 5.0), plain_message)
-        how = table.choice("credentials", ("auto", "metadata", "default"))
-        found = "default" if self._environ.get("AZURE_TENANT_ID") else "metadata"
-        self._bearer = Bearer(self._library_token if (how if how != "auto" else found) == "default" else self._token)
+        library = by_library(table, self._environ.get("AZURE_TENANT_ID"))
+        self._bearer = Bearer(self._library_token if library else self._token)
 
     def call(
         self,
-        said: str,
+        action: str,
         verb: str,
         path: str,
         version: str = COMPUTE,
@@ -66,9 +64,9 @@ class Azure:
         body: Optional[Mapping[str, object]] = None,
     ) -> Begun:
         """One call. Raises CallFailed, and AdapterError where there are no credentials."""
-        words = {"api-version": version, **(query or {})}
-        url = f"{self.address}{quote(path)}?{urlencode(words)}"
-        reply = self._rest.call(said, verb, url, {"Authorization": self._bearer.header()}, body)
+        parameters = {"api-version": version, **(query or {})}
+        url = f"{self.address}{quote(path)}?{urlencode(parameters)}"
+        reply = self._rest.call(action, verb, url, {"Authorization": self._bearer.header()}, body)
         return Begun(_operation(reply), reply.json())
 
     def operation(self, subscription: str, place: str) -> Mapping[str, Any]:
@@ -92,24 +90,17 @@ class Azure:
         headers = {"x-ms-blob-type": "BlockBlob", "Content-Type": "application/gzip"}
         self._rest.call("the upload of the log", "PUT", address, headers, content=content)
 
-    def fetch(self, said: str, address: str) -> bytes:
+    def fetch(self, what: str, address: str) -> bytes:
         """What stands at a signed address. Raises CallFailed."""
-        return self._rest.call(said, "GET", address).data
+        return self._rest.call(what, "GET", address).data
 
     def _token(self) -> AccessToken:
         """The token of the machine's managed identity, from its metadata service."""
-        words = {"api-version": "2018-02-01", "resource": f"{API}/"}
+        parameters = {"api-version": "2018-02-01", "resource": f"{API}/"}
         if self._client_id:
-            words["client_id"] = self._client_id
-        where = f"{self._metadata}/metadata/identity/oauth2/token?{urlencode(words)}"
-        try:
-            answer = self._own.call("Azure's metadata service", "GET", where, {"Metadata": "true"}).json()
-            return AccessToken(str(answer["access_token"]), float(answer["expires_in"]))
-        except CallFailed as error:
-            hint = "outside of Azure's machines set repairers.azure.credentials"
-            raise CallFailed(error.answer, f"{error} ({hint})", error.code, error.retry_after) from None
-        except (KeyError, TypeError, ValueError):
-            raise AdapterError("Azure's metadata service: its answer holds no token") from None
+            parameters["client_id"] = self._client_id
+        where = f"{self._metadata}/metadata/identity/oauth2/token?{urlencode(parameters)}"
+        return of_machine(self._own, "Azure", where, {"Metadata": "true"})
 
     def _library_token(self) -> AccessToken:
         """The token of the default credentials, through azure-identity."""
@@ -120,20 +111,18 @@ class Azure:
             raise AdapterError(
                 "credentials other than the machine's own need azure-identity: install nhc's extra azure"
             ) from None
-        import time
-
         try:
-            found = DefaultAzureCredential().get_token(f"{API}/.default")
+            token = DefaultAzureCredential().get_token(f"{API}/.default")
         except AzureError as error:
             raise AdapterError(f"azure-identity: {printable(str(error), 300)}") from None
-        return AccessToken(str(found.token), float(found.expires_on) - time.time())
+        return AccessToken(str(token.token), float(token.expires_on) - time.time())
 
 
 def _operation(reply: RestReply) -> str:
     """The place of an operation as LOCATION/ID."""
     address = reply.headers.get("azure-asyncoperation") or reply.headers.get("location") or ""
-    found = _OPERATION.search(urlsplit(address).path)
-    return f"{found[1]}/{found[2]}" if found else ""
+    match = _OPERATION.search(urlsplit(address).path)
+    return f"{match[1]}/{match[2]}" if match else ""
 
 
 def _message(answer: bytes) -> ProviderMessage:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Iterator
 
 from nhc.ports.adapter import AdapterError
@@ -17,27 +18,17 @@ def collect(azure: Azure, which: Vm, budget: EvidenceBudget) -> Iterator[Exhibit
 
     Boot diagnostics must be on. The addresses are signed for minutes and shown nowhere.
     """
-    pieces = EvidenceCollector(budget)
+    collector = EvidenceCollector(budget)  # the time for the addresses counts
     try:
         path = f"{which.path}/retrieveBootDiagnosticsData"
-        found = azure.call(
+        blobs = azure.call(
             "retrieveBootDiagnosticsData", "POST", path, query={"sasUriExpirationTimeInMinutes": "5"}
         ).answer
     except CallFailed as error:
         raise AdapterError(f"Azure shows nothing of {which.shown}: {error}") from None
-    for name, kind, key in (
-        ("console.txt", "text/plain", "serialConsoleLogBlobUri"),
-        ("screenshot.bmp", "image/bmp", "consoleScreenshotBlobUri"),
-    ):
-        address = str(found.get(key) or "")
-        if not address or pieces.spent():
-            continue
-        try:
-            content = azure.fetch(name, address)
-        except CallFailed as error:
-            pieces.missing(name, str(error))
-            continue
-        if content:
-            yield from pieces.take(name, kind, content)
-    if not pieces.taken:
-        raise AdapterError(f"Azure shows nothing of {which.shown}: {pieces.complaint() or 'no output yet'}")
+    addresses = (
+        ("console.txt", "text/plain", str(blobs.get("serialConsoleLogBlobUri") or "")),
+        ("screenshot.bmp", "image/bmp", str(blobs.get("consoleScreenshotBlobUri") or "")),
+    )
+    pieces = ((name, kind, partial(azure.fetch, name, address)) for name, kind, address in addresses if address)
+    yield from collector.gather(pieces, f"Azure shows nothing of {which.shown}")

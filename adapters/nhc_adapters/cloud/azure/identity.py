@@ -40,10 +40,10 @@ class Vm(NamedTuple):
 
 def vm(machine: Machine) -> Optional[Vm]:
     """From the provider id, or from the node's setting `resource_id`."""
-    found = _ID.match(machine.provider_id or machine.settings.get("resource_id", ""))
-    if not found:
+    match = _ID.match(machine.provider_id or machine.settings.get("resource_id", ""))
+    if not match:
         return None
-    subscription, group, scale_set, name = found.groups()
+    subscription, group, scale_set, name = match.groups()
     return Vm(subscription, group, scale_set or "", name)
 
 

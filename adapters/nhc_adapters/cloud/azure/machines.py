@@ -30,20 +30,18 @@ class AzureMachine(NamedTuple):
     power: str
     provisioning: str
     at: str
-    priority: str
-    maintenance: str
-    location: str
+    maintenance: str = ""
 
 
 def get(azure: Azure, which: Vm) -> Optional[AzureMachine]:
     """A machine, None where there is none. Raises CallFailed."""
     try:
-        found = azure.call("virtualMachines/read", "GET", which.path, query={"$expand": "instanceView"}).answer
+        details = azure.call("virtualMachines/read", "GET", which.path, query={"$expand": "instanceView"}).answer
     except CallFailed as error:
         if error.code in GONE:
             return None
         raise
-    own: Mapping[str, Any] = found.get("properties") or {}
+    own: Mapping[str, Any] = details.get("properties") or {}
     view: Mapping[str, Any] = own.get("instanceView") or {}
     codes = {}
     for status in view.get("statuses") or []:
@@ -56,29 +54,27 @@ def get(azure: Azure, which: Vm) -> Optional[AzureMachine]:
         power=codes.get("PowerState", ("", ""))[0],
         provisioning=provisioning,
         at=at,
-        priority=str(own.get("priority") or ""),
         maintenance=str(window.get("maintenanceWindowStartTime") or ""),
-        location=str(found.get("location") or ""),
     )
 
 
-def compare(machine: Machine, found: Optional[AzureMachine], which: Vm) -> AzureMachine:
+def compare(machine: Machine, seen: Optional[AzureMachine], which: Vm) -> AzureMachine:
     """The machine, where it is the one that the cluster means: by its DMI UUID, if known. Raises RepairRefused."""
-    if found is None:
+    if seen is None:
         raise RepairRefused(f"there is no virtual machine {which.shown} in {which.group}")
-    if machine.uuid and found.vm_id and not same(machine.uuid, found.vm_id):
+    if machine.uuid and seen.vm_id and not same(machine.uuid, seen.vm_id):
         raise RepairRefused(
-            f"{which.shown} has the vmId {found.vm_id}, {machine.node} shows {machine.uuid}: another machine"
+            f"{which.shown} has the vmId {seen.vm_id}, {machine.node} shows {machine.uuid}: another machine"
         )
-    return found
+    return seen
 
 
-def sighting(found: Optional[AzureMachine]) -> Sighting:
-    if found is None:
+def sighting(seen: Optional[AzureMachine]) -> Sighting:
+    if seen is None:
         return Sighting(time.time(), power="gone")
-    acting = found.provisioning not in (SUCCEEDED, "failed", "")
-    doing = f"provisioning is {found.provisioning}" if acting else ""
-    return Sighting(time.time(), found.vm_id, found.at, found.power, "azure" if acting else "", doing)
+    acting = seen.provisioning not in (SUCCEEDED, "failed", "")
+    doing = f"provisioning is {seen.provisioning}" if acting else ""
+    return Sighting(time.time(), seen.vm_id, seen.at, seen.power, "azure" if acting else "", doing)
 
 
 def act(azure: Azure, which: Vm, action: str) -> Sent:
@@ -103,11 +99,11 @@ def work(azure: Azure, which: Vm, place: str) -> Optional[OperationStatus]:
     """The operation, None where it is not known. Raises CallFailed."""
     if not place:
         return None
-    found = azure.operation(which.subscription, place)
-    status = str(found.get("status") or "").lower()
+    details = azure.operation(which.subscription, place)
+    status = str(details.get("status") or "").lower()
     if not status:
         return None
-    error: Mapping[str, Any] = found.get("error") or {}
+    error: Mapping[str, Any] = details.get("error") or {}
     failed = status in ("failed", "canceled")
-    said = printable(f"{error.get('code') or status}: {error.get('message') or ''}", 300) if failed else ""
-    return OperationStatus(status not in ("inprogress", "running", "accepted"), said)
+    why = printable(f"{error.get('code') or status}: {error.get('message') or ''}", 300) if failed else ""
+    return OperationStatus(status not in ("inprogress", "running", "accepted"), why)

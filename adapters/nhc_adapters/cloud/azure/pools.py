@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, Mapping, NamedTuple, Optional
+from typing import Any, Mapping, NamedTuple, Optional
 
 from nhc.ports.repair import Machine, Sent
 from nhc_adapters.cloud.azure.api import AKS, Azure
-from nhc_adapters.repair.calls import CallFailed, RepairRefused, accepted
+from nhc_adapters.repair.calls import CallFailed, RepairRefused, accepted, sized
 
 _NODE_GROUP = re.compile(r"^MC_(.+)_([^_]+)_[^_]+$", re.IGNORECASE)
 """AKS's own name for the resource group of a cluster's nodes: MC_GROUP_CLUSTER_LOCATION."""
@@ -30,9 +30,9 @@ class AzureNodePool(NamedTuple):
 def pool(machine: Machine, subscription: str, group: str) -> Optional[AzureNodePool]:
     """The pool of a node, from its labels or settings (`cluster_group`, `cluster`, `pool`); None where unknown."""
     name = machine.settings.get("pool", "") or machine.labels.get("kubernetes.azure.com/agentpool", "")
-    found = _NODE_GROUP.match(group)
-    owner = machine.settings.get("cluster_group", "") or (found[1] if found else "")
-    cluster = machine.settings.get("cluster", "") or (found[2] if found else "")
+    match = _NODE_GROUP.match(group)
+    owner = machine.settings.get("cluster_group", "") or (match[1] if match else "")
+    cluster = machine.settings.get("cluster", "") or (match[2] if match else "")
     return AzureNodePool(subscription, owner, cluster, name) if name and owner and cluster else None
 
 
@@ -56,20 +56,18 @@ def delete(azure: Azure, of: AzureNodePool, node: str) -> Sent:
     before = size(azure, of)
     if not before.settled:
         raise RepairRefused(f"the node pool {of.name} is being changed", 60.0)
-    size_before = f"size/{before.nodes}"
+    request_id = sized(before.nodes)
     try:
         azure.call("deleteMachines", "POST", f"{of.path}/deleteMachines", AKS, body={"machineNames": [node]})
     except CallFailed as error:
-        raise error.known_as(size_before) from None
-    return accepted(f"AKS deletes {node} of {of.name}", size_before)
+        raise error.known_as(request_id) from None
+    return accepted(f"AKS deletes {node} of {of.name}", request_id)
 
 
 def grow(azure: Azure, of: AzureNodePool, count: int) -> Sent:
     """Bring the pool back to at least `count` nodes. Changes nothing where it has them. Raises CallFailed."""
-    found = azure.call("agentPools/read", "GET", of.path, AKS).answer
-    own: Dict[str, Any] = dict(found.get("properties") or {})
+    own: Mapping[str, Any] = azure.call("agentPools/read", "GET", of.path, AKS).answer.get("properties") or {}
     if int(own.get("count") or 0) >= count:
-        return accepted(f"{of.name} has {own.get('count')} nodes", f"size/{count}")
-    own["count"] = count
-    azure.call("agentPools/write", "PUT", of.path, AKS, body={"properties": own})
-    return accepted(f"{of.name} grows to {count} nodes", f"size/{count}")
+        return accepted(f"{of.name} has {own.get('count')} nodes", sized(count))
+    azure.call("agentPools/write", "PUT", of.path, AKS, body={"properties": {**own, "count": count}})
+    return accepted(f"{of.name} grows to {count} nodes", sized(count))

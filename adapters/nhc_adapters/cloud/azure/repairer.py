@@ -33,7 +33,16 @@ from nhc_adapters.cloud.azure import evidence, machines, pools, reports
 from nhc_adapters.cloud.azure.api import PERMISSIONS, Azure
 from nhc_adapters.cloud.azure.identity import Vm, vm
 from nhc_adapters.cloud.azure.machines import DEALLOCATED, RUNNING, STOPPED, SUCCEEDED, AzureMachine
-from nhc_adapters.repair.calls import LATER, CallFailed, RepairRefused, possible, send_once, untouched
+from nhc_adapters.repair.calls import (
+    LATER,
+    CallFailed,
+    RepairRefused,
+    possible,
+    require_whole,
+    send_once,
+    size_of,
+    untouched,
+)
 from nhc_adapters.repair.settings import AdapterSettings
 
 KNOWN = (
@@ -90,24 +99,21 @@ class AzureRepairer:
     # What is possible.
 
     def can(self, machine: Machine, rung: Rung, device: str = "") -> str:
-        if device:
-            return f"Azure repairs whole machines, not {device}"
-        if rung not in (Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE):
-            return f"Azure has no {rung.value}"
-        return possible(lambda: self._target(machine, rung))
+        return possible(lambda: self._target(machine, rung, device))
 
     def _vm(self, machine: Machine) -> Vm:
-        found = vm(machine)
-        if found is None:
-            shown = machine.provider_id or "not set"
-            raise RepairRefused(f"no machine of Azure's is known for {machine.node} (provider id {shown!r})")
-        return found
+        which = vm(machine)
+        if which is None:
+            given = machine.provider_id or "not set"
+            raise RepairRefused(f"no machine of Azure's is known for {machine.node} (provider id {given!r})")
+        return which
 
     def _way(self, rung: Rung) -> str:
         return {Rung.REBOOT: "restart", Rung.POWER_CYCLE: "powerOff"}.get(rung, self.replace)
 
-    def _target(self, machine: Machine, rung: Rung) -> AzureTarget:
+    def _target(self, machine: Machine, rung: Rung, device: str) -> AzureTarget:
         """Raises RepairRefused, CallFailed."""
+        require_whole("Azure", "machines", rung, device)
         which, way = self._vm(machine), self._way(rung)
         seen = machines.compare(machine, machines.get(self.azure, which), which)
         if seen.provisioning not in (SUCCEEDED, "failed"):
@@ -129,12 +135,9 @@ class AzureRepairer:
         return machines.sighting(machines.get(self.azure, self._vm(machine)))
 
     def send(self, order: Order) -> Sent:
-        return send_once(lambda: self._prepare(order), lambda target: self._act(order, target))
-
-    def _prepare(self, order: Order) -> AzureTarget:
-        if order.device or order.rung not in (Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE):
-            raise RepairRefused(self.can(order.machine, order.rung, order.device))
-        return self._target(order.machine, order.rung)
+        return send_once(
+            lambda: self._target(order.machine, order.rung, order.device), lambda target: self._act(order, target)
+        )
 
     def _act(self, order: Order, target: AzureTarget) -> Sent:
         if target.way == "delete":
@@ -163,7 +166,7 @@ class AzureRepairer:
 
     def _next(self, order: Order) -> AzureTarget:
         which, way = self._vm(order.machine), self._way(order.rung)
-        seen = machines.get(self.azure, which) if way != "aks" else AzureMachine("", "", "", "", "", "", "")
+        seen = machines.get(self.azure, which) if way != "aks" else AzureMachine("", "", "", "")
         if seen is None:
             raise RepairRefused(f"{which.shown} is gone")
         return AzureTarget(which, seen, way)
@@ -172,7 +175,7 @@ class AzureRepairer:
         if target.way == "aks":
             pool = self._pool(order.machine, target.which)
             assert pool is not None  # it was deleted from this pool
-            return pools.grow(self.azure, pool, _size(sent))
+            return pools.grow(self.azure, pool, size_of(sent))
         if target.way == "report" and target.seen.power == RUNNING:
             return machines.act(self.azure, target.which, "deallocate")
         return machines.act(self.azure, target.which, "start")
@@ -208,27 +211,26 @@ class AzureRepairer:
 
     def _report_progress(self, order: Order, which: Vm, before: Sighting) -> Progress:
         """What Azure makes of the report, until the machine is touched. Its name follows from what was seen before."""
-        then = AzureMachine(before.instance, before.power, SUCCEEDED, before.boot, "", "", "")
-        found = reports.insight(self.azure, which, reports.name(order, then))
-        if found is None:
+        then = AzureMachine(before.instance, before.power, SUCCEEDED, before.boot)
+        insight = reports.insight(self.azure, which, reports.name(order, then))
+        if insight is None:
             return Progress(Stage.WORKING, "Azure says nothing of the report yet")
-        if found.removed:
-            return Progress(Stage.HALFWAY, f"Azure: {found.code}; {which.shown} is to be deallocated")
-        if found.terminal:
-            return Progress(Stage.FAILED, f"Azure did nothing: {found.code}")
-        return Progress(Stage.WORKING, f"Azure: {found.code}")
+        if insight.removed:
+            return Progress(Stage.HALFWAY, f"Azure: {insight.code}; {which.shown} is to be deallocated")
+        if insight.terminal:
+            return Progress(Stage.FAILED, f"Azure did nothing: {insight.code}")
+        return Progress(Stage.WORKING, f"Azure: {insight.code}")
 
     def _pool_progress(self, order: Order, which: Vm, sent: Sent) -> Progress:
         pool = self._pool(order.machine, which)
         if pool is None or machines.get(self.azure, which) is not None:
             return Progress(Stage.WORKING, f"{order.machine.node} is still there")
         size = pools.size(self.azure, pool)
-        if size.autoscaled or size.nodes >= _size(sent):
+        wanted = size_of(sent)
+        if size.autoscaled or size.nodes >= wanted:
             stage = Stage.DONE if size.settled else Stage.WORKING
             return Progress(stage, f"{order.machine.node} is deleted; {pool.name} has {size.nodes} nodes")
-        return Progress(
-            Stage.HALFWAY, f"{order.machine.node} is deleted; {pool.name} is to grow to {_size(sent)} nodes"
-        )
+        return Progress(Stage.HALFWAY, f"{order.machine.node} is deleted; {pool.name} is to grow to {wanted} nodes")
 
     # Rights, others, evidence.
 
@@ -236,21 +238,21 @@ class AzureRepairer:
         """Azure tells which actions one has in a resource group."""
         subscription, group = self.table.text("subscription"), self.table.text("resource-group")
         if not (subscription and group):
-            return [Right(one, None, "set subscription and resource-group in [repairers.azure]") for one in ACTIONS]
+            return [Right(grant, None, "set subscription and resource-group in [repairers.azure]") for grant in ACTIONS]
         path = f"/subscriptions/{subscription}/resourceGroups/{group}/providers/Microsoft.Authorization/permissions"
         try:
             grants = self.azure.call("permissions", "GET", path, PERMISSIONS).answer.get("value") or []
         except CallFailed as error:
-            return [Right(one, None, str(error)) for one in ACTIONS]
-        found = []
+            return [Right(grant, None, str(error)) for grant in ACTIONS]
+        rights = []
         for action in ACTIONS:
             granted = any(
-                _fits(action, one.get("actions")) and not _fits(action, one.get("notActions")) for one in grants
+                _fits(action, grant.get("actions")) and not _fits(action, grant.get("notActions")) for grant in grants
             )
             # What the settings make no use of need not be granted.
             if granted or self._needed(action):
-                found.append(Right(action, granted, "" if granted else f"not granted in {group}"))
-        return found
+                rights.append(Right(action, granted, "" if granted else f"not granted in {group}"))
+        return rights
 
     def _needed(self, action: str) -> bool:
         last = action.rpartition("/")[0].rpartition("/")[2] if action.endswith("/action") else action.rpartition("/")[2]
@@ -267,23 +269,18 @@ class AzureRepairer:
         seen = machines.get(self.azure, which) if which else None
         if which is None or seen is None:
             return []
-        found: List[Claim] = []
+        claims: List[Claim] = []
         if seen.provisioning not in (SUCCEEDED, "failed", ""):
             # AKS's own repair (reboot, reimage, redeploy) shows as such work too.
-            found.append(Claim("azure", f"provisioning is {seen.provisioning}", f"{VM}/read instanceView"))
+            claims.append(Claim("azure", f"provisioning is {seen.provisioning}", f"{VM}/read instanceView"))
         if seen.maintenance:
             doing = f"maintenance from {seen.maintenance}"
-            found.append(Claim("azure", doing, f"{VM}/read maintenanceRedeployStatus"))
-        return found
+            claims.append(Claim("azure", doing, f"{VM}/read maintenanceRedeployStatus"))
+        return claims
 
     def evidence(self, machine: Machine, budget: EvidenceBudget) -> Iterator[Exhibit]:
         return evidence.collect(self.azure, self._vm(machine), budget)
 
 
 def _fits(action: str, patterns: Optional[Sequence[str]]) -> bool:
-    return any(fnmatch.fnmatchcase(action.lower(), str(one).lower()) for one in patterns or [])
-
-
-def _size(sent: Sent) -> int:
-    kind, _, count = sent.request_id.partition("/")
-    return int(count) if kind == "size" and count.isdigit() else 0
+    return any(fnmatch.fnmatchcase(action.lower(), str(pattern).lower()) for pattern in patterns or [])

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from nhc.model import printable
 from nhc.ports.repair import Machine, Order, Sent
+from nhc.timestamps import utc
 from nhc_adapters.cloud.azure.api import IMPACT, Azure
 from nhc_adapters.cloud.azure.identity import Vm
 from nhc_adapters.cloud.azure.machines import AzureMachine
@@ -62,10 +63,10 @@ class Insight(NamedTuple):
 
 
 def category(because: str) -> str:
-    found = next(
+    fault = next(
         (name for name, pattern in _CATEGORIES if re.search(pattern, because, re.IGNORECASE)), "HpcGenericFailure"
     )
-    return UNHEALTHY + found
+    return UNHEALTHY + fault
 
 
 def name(order: Order, seen: AzureMachine) -> str:
@@ -82,7 +83,7 @@ def send(azure: Azure, which: Vm, order: Order, seen: AzureMachine, log_url: str
     host = order.machine.settings.get("physical_host", "")
     more.update({"PhysicalHostName": host} if host else {"VmUniqueId": seen.vm_id})
     properties = {
-        "startDateTime": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "startDateTime": utc(time.time()),
         "impactCategory": category(order.because),
         "impactDescription": printable(order.because, 400),
         "impactedResourceId": which.path,
@@ -96,7 +97,7 @@ def send(azure: Azure, which: Vm, order: Order, seen: AzureMachine, log_url: str
 def _device(machine: Machine) -> Dict[str, str]:
     """What a report of a GPU names, where the site's settings of the node tell it."""
     names = {"manufacturer": "Manufacturer", "serial": "SerialNumber", "model": "ModelNumber", "location": "Location"}
-    return {word: machine.settings[key] for key, word in names.items() if machine.settings.get(key)}
+    return {name: machine.settings[key] for key, name in names.items() if machine.settings.get(key)}
 
 
 def _path(which: Vm, called: str) -> str:
@@ -111,12 +112,12 @@ def insight(azure: Azure, which: Vm, called: str) -> Optional[Insight]:
         if error.code in ("404", "NotFound", "ResourceNotFound"):
             return None
         raise
-    found = [_insight(one) for one in answer.get("value") or []]
-    return next((one for one in found if one.terminal), found[-1] if found else None)
+    insights = [_insight(insight) for insight in answer.get("value") or []]
+    return next((insight for insight in insights if insight.terminal), insights[-1] if insights else None)
 
 
-def _insight(one: Mapping[str, Any]) -> Insight:
-    more = (one.get("properties") or {}).get("additionalDetails") or {}
+def _insight(value: Mapping[str, Any]) -> Insight:
+    more = (value.get("properties") or {}).get("additionalDetails") or {}
     return Insight(str(more.get("statusCode") or ""), str(more.get("terminalInsight")).lower() == "true")
 
 

@@ -16,7 +16,7 @@ from nhc.ports.repair import Answer
 from nhc.system.exchange import Exchange
 from nhc.system.http_client import HttpAnswer, HttpClient, HttpError
 from nhc_adapters.cloud.rest import ProviderMessage, Rest, json_at, plain_message
-from nhc_adapters.cloud.tokens import AccessToken, Bearer
+from nhc_adapters.cloud.tokens import AccessToken, Bearer, by_library, of_machine
 from nhc_adapters.repair.calls import CallFailed
 from nhc_adapters.repair.settings import AdapterSettings
 
@@ -60,9 +60,8 @@ class Google:
         self._timeout, self._proxy = timeout, table.text("proxy")
         self._rest = Rest(timeout, _message, NOT_BEGUN, self._proxy)
         self._own = Rest(min(timeout, 5.0), plain_message)
-        found = "default" if self._environ.get("GOOGLE_APPLICATION_CREDENTIALS") else "metadata"
-        how = table.choice("credentials", ("auto", "metadata", "default"))
-        self._bearer = Bearer(self._library_token if (how if how != "auto" else found) == "default" else self._token)
+        library = by_library(table, self._environ.get("GOOGLE_APPLICATION_CREDENTIALS"))
+        self._bearer = Bearer(self._library_token if library else self._token)
 
     def call(
         self,
@@ -83,14 +82,7 @@ class Google:
     def _token(self) -> AccessToken:
         """The token of the machine's service account, from its metadata service."""
         where = f"{self._metadata}/computeMetadata/v1/instance/service-accounts/default/token"
-        try:
-            answer = self._own.call("Google's metadata service", "GET", where, {"Metadata-Flavor": "Google"}).json()
-            return AccessToken(str(answer["access_token"]), float(answer["expires_in"]))
-        except CallFailed as error:
-            hint = "outside of Google's machines set repairers.google.credentials"
-            raise CallFailed(error.answer, f"{error} ({hint})", error.code, error.retry_after) from None
-        except (KeyError, TypeError, ValueError):
-            raise AdapterError("Google's metadata service: its answer holds no token") from None
+        return of_machine(self._own, "Google", where, {"Metadata-Flavor": "Google"})
 
     def _library_token(self) -> AccessToken:
         """The token of the application default credentials, through google-auth."""

@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 import base64
+from functools import partial
 from typing import Iterator
 
-from nhc.ports.adapter import AdapterError
 from nhc.ports.repair import EvidenceBudget, Exhibit
 from nhc_adapters.cloud.google.api import Google
 from nhc_adapters.cloud.google.identity import InstanceName
-from nhc_adapters.repair.calls import CallFailed
 from nhc_adapters.repair.evidence import EvidenceCollector
 
 
 def collect(google: Google, where: InstanceName, budget: EvidenceBudget) -> Iterator[Exhibit]:
     """The pieces that can be had, within the budget. Raises AdapterError where none can."""
-    pieces = EvidenceCollector(budget)
-    for name, kind, get in (("console.txt", "text/plain", _console), ("screenshot.jpg", "image/jpeg", _screenshot)):
-        if pieces.spent():
-            break
-        try:
-            content = get(google, where)
-        except CallFailed as error:  # a screenshot needs a display device, which few have
-            pieces.missing(name, str(error))
-            continue
-        if content:
-            yield from pieces.take(name, kind, content)
-    if not pieces.taken:
-        raise AdapterError(f"Google shows nothing of {where.name}: {pieces.complaint() or 'no output yet'}")
+    pieces = (
+        ("console.txt", "text/plain", partial(_console, google, where)),
+        ("screenshot.jpg", "image/jpeg", partial(_screenshot, google, where)),  # needs a display device, which few have
+    )
+    return EvidenceCollector(budget).gather(pieces, f"Google shows nothing of {where.name}")
 
 
 def _console(google: Google, where: InstanceName) -> bytes:

@@ -40,22 +40,23 @@ def progress(labels: Mapping[str, str], asked: Mapping[str, str]) -> Progress:
     status = labels.get(STATUS, "")
     if status.lower() == "error":  # spelled Error and ERROR
         return Progress(Stage.FAILED, "GKE says Error: set the label again to retry")
-    standing = [key for key in asked if key in labels]
-    if standing:
+    if any(key in labels for key in asked):
         return Progress(Stage.WORKING, f"GKE: {status or 'has not begun'}")
     return Progress(Stage.WORKING, f"GKE: {status or 'the label is taken off'}")
 
 
 def claims(labels: Mapping[str, str], auto_repair: bool) -> List[Claim]:
     """What GKE does to a node, or has announced."""
-    found: List[Claim] = []
+    announced: List[Claim] = []
     for key, doing in ((FAULT, "reports and replaces its host"), (REBOOT, "reboots it"), (MAINTENANCE, "maintains it")):
         if labels.get(key):
-            found.append(Claim("gke", doing, f"label {key}={labels[key]}"))
+            announced.append(Claim("gke", doing, f"label {key}={labels[key]}"))
     if labels.get(ACTIVE, "").lower() not in ("", "false"):
-        found.append(Claim("gke", "maintenance is under way", f"label {ACTIVE}={labels[ACTIVE]}"))
+        announced.append(Claim("gke", "maintenance is under way", f"label {ACTIVE}={labels[ACTIVE]}"))
     if labels.get(SCHEDULED):
-        found.append(Claim("gke", f"maintenance is scheduled for {labels[SCHEDULED]}", f"label {SCHEDULED}"))
+        announced.append(Claim("gke", f"maintenance is scheduled for {labels[SCHEDULED]}", f"label {SCHEDULED}"))
     if auto_repair and NODE_POOL in labels:
-        found.append(Claim("gke-auto-repair", "recreates nodes that are not ready", "repairers.google.gke-auto-repair"))
-    return found
+        announced.append(
+            Claim("gke-auto-repair", "recreates nodes that are not ready", "repairers.google.gke-auto-repair")
+        )
+    return announced

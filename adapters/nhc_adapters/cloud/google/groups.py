@@ -46,11 +46,11 @@ def managed(google: Google, where: InstanceName, group: InstanceGroup) -> Manage
     while True:
         query = {"maxResults": str(PAGE), **({"pageToken": page} if page else {})}
         answer = google.call("instanceGroupManagers.listManagedInstances", "POST", path, query)
-        for one in answer.get("managedInstances") or []:
-            if str(one.get("instance") or "").endswith(ending):
-                errors = ((one.get("lastAttempt") or {}).get("errors") or {}).get("errors") or []
-                said = "; ".join(f"{each.get('code')}: {each.get('message')}" for each in errors)
-                return Managed(str(one.get("currentAction") or ""), printable(said, 300))
+        for member in answer.get("managedInstances") or []:
+            if str(member.get("instance") or "").endswith(ending):
+                errors = ((member.get("lastAttempt") or {}).get("errors") or {}).get("errors") or []
+                problem = "; ".join(f"{each.get('code')}: {each.get('message')}" for each in errors)
+                return Managed(str(member.get("currentAction") or ""), printable(problem, 300))
         page = str(answer.get("nextPageToken") or "")
         if not page:
             raise RepairRefused(f"{where.name} is not of the group {group.name}")
@@ -59,9 +59,9 @@ def managed(google: Google, where: InstanceName, group: InstanceGroup) -> Manage
 def heals(google: Google, where: InstanceName, group: InstanceGroup) -> bool:
     """Whether the group repairs an instance whose health check fails. Raises CallFailed."""
     path = f"{scope(where, group)}/instanceGroupManagers/{group.name}"
-    found: Mapping[str, Any] = google.call("instanceGroupManagers.get", "GET", path)
-    policy: Mapping[str, Any] = found.get("instanceLifecyclePolicy") or {}
-    checked = any(one.get("healthCheck") for one in found.get("autoHealingPolicies") or [])
+    details: Mapping[str, Any] = google.call("instanceGroupManagers.get", "GET", path)
+    policy: Mapping[str, Any] = details.get("instanceLifecyclePolicy") or {}
+    checked = any(healing.get("healthCheck") for healing in details.get("autoHealingPolicies") or [])
     action = policy.get("onFailedHealthCheck") or "DEFAULT_ACTION"
     if action == "DEFAULT_ACTION":
         action = policy.get("defaultActionOnFailure") or "REPAIR"

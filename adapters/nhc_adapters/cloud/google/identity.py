@@ -24,8 +24,8 @@ class InstanceName(NamedTuple):
 
 def place(machine: Machine) -> Optional[InstanceName]:
     """From the provider id `gce://PROJECT/ZONE/NAME`, or the settings `project`, `zone` and `instance` of the node."""
-    found = _PROVIDER.match(machine.provider_id)
-    if found:
-        return InstanceName(*found.groups())
+    match = _PROVIDER.match(machine.provider_id)
+    if match:
+        return InstanceName(*match.groups())
     given = [machine.settings.get(key, "") for key in ("project", "zone", "instance")]
     return InstanceName(*given) if all(given) and not machine.provider_id else None

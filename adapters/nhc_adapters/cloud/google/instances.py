@@ -60,56 +60,56 @@ class GoogleOperation(NamedTuple):
 def get(google: Google, where: InstanceName) -> Optional[GoogleInstance]:
     """An instance, None where there is none of this name. Raises CallFailed."""
     try:
-        found = google.call("instances.get", "GET", where.path)
+        details = google.call("instances.get", "GET", where.path)
     except CallFailed as error:
         if error.code in ("notFound", "404"):
             return None
         raise
-    status: Mapping[str, Any] = found.get("resourceStatus") or {}
-    items = (found.get("metadata") or {}).get("items") or []
-    by = next((str(one.get("value")) for one in items if one.get("key") == "created-by"), "")
+    status: Mapping[str, Any] = details.get("resourceStatus") or {}
+    items = (details.get("metadata") or {}).get("items") or []
+    by = next((str(item.get("value")) for item in items if item.get("key") == "created-by"), "")
     group = _GROUP.search(by)
-    affinity = (found.get("reservationAffinity") or {}).get("consumeReservationType")
+    affinity = (details.get("reservationAffinity") or {}).get("consumeReservationType")
     return GoogleInstance(
-        id=str(found.get("id") or ""),
-        status=str(found.get("status") or ""),
-        started=str(found.get("lastStartTimestamp") or ""),
+        id=str(details.get("id") or ""),
+        status=str(details.get("status") or ""),
+        started=str(details.get("lastStartTimestamp") or ""),
         host=str(status.get("physicalHost") or ""),
         addresses=frozenset(
-            str(one["networkIP"]) for one in found.get("networkInterfaces") or [] if one.get("networkIP")
+            str(item["networkIP"]) for item in details.get("networkInterfaces") or [] if item.get("networkIP")
         ),
-        local_disks=any(one.get("type") == "SCRATCH" for one in found.get("disks") or []),
+        local_disks=any(item.get("type") == "SCRATCH" for item in details.get("disks") or []),
         reserved=affinity == "SPECIFIC_RESERVATION",
         group=InstanceGroup(*group.groups()) if group else None,
         maintenance=status.get("upcomingMaintenance") or {},
     )
 
 
-def compare(machine: Machine, found: Optional[GoogleInstance], where: InstanceName) -> GoogleInstance:
+def compare(machine: Machine, seen: Optional[GoogleInstance], where: InstanceName) -> GoogleInstance:
     """The instance, where it is the machine that the cluster means. Raises RepairRefused.
 
     A recreated instance bears the same name. The node's address, and the settings' `instance_id`, tell them apart.
     """
-    if found is None:
+    if seen is None:
         raise RepairRefused(f"there is no instance {where.name} in {where.zone}")
     known = machine.settings.get("instance_id", "")
-    if known and known != found.id:
-        raise RepairRefused(f"{where.name} is the instance {found.id} now, not {known}")
+    if known and known != seen.id:
+        raise RepairRefused(f"{where.name} is the instance {seen.id} now, not {known}")
     try:
         address = str(ipaddress.ip_address(machine.shown_address or machine.address))
     except ValueError:
-        return found
-    if found.addresses and ipaddress.ip_address(address).is_private and address not in found.addresses:
-        has = ", ".join(sorted(found.addresses))
+        return seen
+    if seen.addresses and ipaddress.ip_address(address).is_private and address not in seen.addresses:
+        has = ", ".join(sorted(seen.addresses))
         raise RepairRefused(f"{where.name} has the address {has}, {machine.node} has {address}: another machine")
-    return found
+    return seen
 
 
-def sighting(found: Optional[GoogleInstance]) -> Sighting:
-    if found is None:
+def sighting(seen: Optional[GoogleInstance]) -> Sighting:
+    if seen is None:
         return Sighting(time.time(), power="gone")
-    acting = found.status if found.status in ("REPAIRING", "DEPROVISIONING") else ""
-    return Sighting(time.time(), found.id, found.started, found.status, "google" if acting else "", acting)
+    acting = seen.status if seen.status in ("REPAIRING", "DEPROVISIONING") else ""
+    return Sighting(time.time(), seen.id, seen.started, seen.status, "google" if acting else "", acting)
 
 
 def reset(google: Google, where: InstanceName, order: Order) -> Sent:
@@ -147,17 +147,17 @@ _BEHAVIORS = (
 def behavior(because: str) -> str:
     """Google's word for a fault, from what we say of it. A GPU that is only slow is PERFORMANCE."""
     slow = _BEHAVIORS[2][1].search(because)
-    for word, pattern in _BEHAVIORS:
-        if pattern.search(because) and not (word == "UNRECOVERABLE_GPU_ERROR" and slow):
-            return word
+    for name, pattern in _BEHAVIORS:
+        if pattern.search(because) and not (name == "UNRECOVERABLE_GPU_ERROR" and slow):
+            return name
     return "BEHAVIOR_UNSPECIFIED"
 
 
 def _begun(answer: Mapping[str, Any], where: InstanceName) -> Sent:
-    found = _operation(answer)
-    if found.done and found.error:
-        raise RepairRefused(f"{found.kind}: {found.error}")
-    return accepted(f"Google began {found.kind or 'the operation'} of {where.name}", found.name)
+    begun = _operation(answer)
+    if begun.done and begun.error:
+        raise RepairRefused(f"{begun.kind}: {begun.error}")
+    return accepted(f"Google began {begun.kind or 'the operation'} of {where.name}", begun.name)
 
 
 def operation(google: Google, scope: str, name: str, key: str) -> Optional[GoogleOperation]:
@@ -174,27 +174,27 @@ def operation(google: Google, scope: str, name: str, key: str) -> Optional[Googl
                 raise
     query = {"filter": f'clientOperationId = "{key}"', "maxResults": "10"}
     items = google.call(f"{kind}.list", "GET", f"{scope}/operations", query).get("items") or []
-    return next((_operation(one) for one in items if one.get("clientOperationId") == key), None)
+    return next((_operation(item) for item in items if item.get("clientOperationId") == key), None)
 
 
-def running(google: Google, where: InstanceName, found: GoogleInstance) -> list[GoogleOperation]:
+def running(google: Google, where: InstanceName, instance: GoogleInstance) -> list[GoogleOperation]:
     """Operations on an instance that have not ended. Raises CallFailed."""
-    query = {"filter": f'(targetId = "{found.id}") AND (status != "DONE")', "maxResults": "20"}
+    query = {"filter": f'(targetId = "{instance.id}") AND (status != "DONE")', "maxResults": "20"}
     scope = f"projects/{where.project}/zones/{where.zone}"
     items = google.call("zoneOperations.list", "GET", f"{scope}/operations", query).get("items") or []
-    seen = [_operation(one) for one in items if str(one.get("targetId")) == found.id]
-    return [one for one in seen if not one.done]
+    seen = [_operation(item) for item in items if str(item.get("targetId")) == instance.id]
+    return [item for item in seen if not item.done]
 
 
-def _operation(found: Mapping[str, Any]) -> GoogleOperation:
-    errors = (found.get("error") or {}).get("errors") or []
-    said = "; ".join(f"{one.get('code')}: {one.get('message')}" for one in errors)
-    if not said and int(found.get("httpErrorStatusCode") or 0) >= 400:
-        said = f"{found['httpErrorStatusCode']}: {found.get('httpErrorMessage') or ''}"
+def _operation(details: Mapping[str, Any]) -> GoogleOperation:
+    errors = (details.get("error") or {}).get("errors") or []
+    problem = "; ".join(f"{error.get('code')}: {error.get('message')}" for error in errors)
+    if not problem and int(details.get("httpErrorStatusCode") or 0) >= 400:
+        problem = f"{details['httpErrorStatusCode']}: {details.get('httpErrorMessage') or ''}"
     return GoogleOperation(
-        name=str(found.get("name") or ""),
-        done=found.get("status") == "DONE",
-        error=printable(said, 300),
-        kind=str(found.get("operationType") or ""),
-        user=str(found.get("user") or ""),
+        name=str(details.get("name") or ""),
+        done=details.get("status") == "DONE",
+        error=printable(problem, 300),
+        kind=str(details.get("operationType") or ""),
+        user=str(details.get("user") or ""),
     )

@@ -32,7 +32,7 @@ from nhc_adapters.cloud.google.api import PERMISSIONS, Google
 from nhc_adapters.cloud.google.identity import InstanceName, place
 from nhc_adapters.cloud.google.instances import RUNNING, TERMINATED, GoogleInstance, InstanceGroup
 from nhc_adapters.cloud.node_labels import NodeLabels
-from nhc_adapters.repair.calls import LATER, CallFailed, RepairRefused, possible, send_once, untouched
+from nhc_adapters.repair.calls import LATER, CallFailed, RepairRefused, possible, require_whole, send_once, untouched
 from nhc_adapters.repair.settings import AdapterSettings
 
 KNOWN = (
@@ -70,45 +70,42 @@ class GoogleRepairer:
     # What is possible.
 
     def can(self, machine: Machine, rung: Rung, device: str = "") -> str:
-        if device:
-            return f"Google repairs whole instances, not {device}"
-        if rung not in (Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE):
-            return f"Google has no {rung.value}"
-        return possible(lambda: self._target(machine, rung))
+        return possible(lambda: self._target(machine, rung, device))
 
     def _place(self, machine: Machine) -> InstanceName:
-        found = place(machine)
-        if found is None:
-            shown = machine.provider_id or "not set"
-            raise RepairRefused(f"no instance of Google's is known for {machine.node} (provider id {shown!r})")
-        return found
+        where = place(machine)
+        if where is None:
+            given = machine.provider_id or "not set"
+            raise RepairRefused(f"no instance of Google's is known for {machine.node} (provider id {given!r})")
+        return where
 
-    def _target(self, machine: Machine, rung: Rung) -> GoogleTarget:
+    def _target(self, machine: Machine, rung: Rung, device: str) -> GoogleTarget:
         """The instance and the way, the identity compared. Raises RepairRefused, CallFailed."""
+        require_whole("Google", "instances", rung, device)
         where = self._place(machine)
-        found = instances.compare(machine, instances.get(self.google, where), where)
-        if found.status != RUNNING:
-            begins = found.status in ("PROVISIONING", "STAGING", "PENDING")
-            raise RepairRefused(f"{where.name} is {found.status}", LATER if begins else 0.0)
-        way = self._way(machine, rung, found)
-        if way == "stop" and found.group:
-            raise RepairRefused(f"{found.group.name} would repair an instance that is stopped: have it recreated")
-        if way == "stop" and found.local_disks and not self.discard:
+        seen = instances.compare(machine, instances.get(self.google, where), where)
+        if seen.status != RUNNING:
+            begins = seen.status in ("PROVISIONING", "STAGING", "PENDING")
+            raise RepairRefused(f"{where.name} is {seen.status}", LATER if begins else 0.0)
+        way = self._way(machine, rung, seen)
+        if way == "stop" and seen.group:
+            raise RepairRefused(f"{seen.group.name} would repair an instance that is stopped: have it recreated")
+        if way == "stop" and seen.local_disks and not self.discard:
             raise RepairRefused("stopping loses its local SSDs: repairers.google.discard-local-ssd allows that")
-        if way == "group" and found.group is None:
+        if way == "group" and seen.group is None:
             raise RepairRefused(f"{where.name} is in no managed instance group: nothing would replace it")
-        if way == "report-faulty" and not found.reserved:
+        if way == "report-faulty" and not seen.reserved:
             raise RepairRefused("only the host of an instance in a reservation can be reported as faulty")
-        return GoogleTarget(where, found, way, found.group)
+        return GoogleTarget(where, seen, way, seen.group)
 
-    def _way(self, machine: Machine, rung: Rung, found: GoogleInstance) -> str:
+    def _way(self, machine: Machine, rung: Rung, seen: GoogleInstance) -> str:
         if rung is Rung.REBOOT:
             return self.reboot
         if rung is Rung.POWER_CYCLE:
             return "stop"
         if self.replace != "auto":
             return self.replace
-        if found.reserved:
+        if seen.reserved:
             return "gke" if gke.NODE_POOL in machine.labels else "report-faulty"
         return "group"
 
@@ -118,12 +115,9 @@ class GoogleRepairer:
         return instances.sighting(instances.get(self.google, self._place(machine)))
 
     def send(self, order: Order) -> Sent:
-        return send_once(lambda: self._prepare(order), lambda target: self._act(order, target))
-
-    def _prepare(self, order: Order) -> GoogleTarget:
-        if order.device or order.rung not in (Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE):
-            raise RepairRefused(self.can(order.machine, order.rung, order.device))
-        return self._target(order.machine, order.rung)
+        return send_once(
+            lambda: self._target(order.machine, order.rung, order.device), lambda target: self._act(order, target)
+        )
 
     def _act(self, order: Order, target: GoogleTarget) -> Sent:
         if target.way == "gke":
@@ -146,34 +140,30 @@ class GoogleRepairer:
 
     def progress(self, order: Order, sent: Sent, before: Sighting) -> Progress:
         where = self._place(order.machine)
-        found = instances.get(self.google, where)
-        asked = gke.wanted(order.rung, "")
-        way = self._sent_way(order, found)
+        seen = instances.get(self.google, where)
+        way = self._sent_way(order, seen)
         if way == "gke":
-            started = found is not None and found.status == RUNNING and _later(found, before)
-            if started:
-                return Progress(Stage.DONE, f"{where.name} runs since {found.started if found else ''}", where.name)
-            return gke.progress(self.nodes.read(order.machine.node).labels, asked)
+            if seen is not None and seen.status == RUNNING and _later(seen, before):
+                return Progress(Stage.DONE, f"{where.name} runs since {seen.started}", where.name)
+            return gke.progress(self.nodes.read(order.machine.node).labels, gke.wanted(order.rung, ""))
         scope = f"projects/{where.project}/zones/{where.zone}"
-        if way == "group" and found is not None and found.group:
-            scope = groups.scope(where, found.group)
+        if way == "group" and seen is not None and seen.group:
+            scope = groups.scope(where, seen.group)
         begun = instances.operation(self.google, scope, sent.request_id, order.key) if not _started(sent) else None
         if begun is not None and begun.error:
             return Progress(Stage.FAILED, f"{begun.kind}: {begun.error}")
         if begun is not None and not begun.done:
             return Progress(Stage.WORKING, f"{begun.kind} is under way")
-        if begun is None and not _started(sent) and not _changed(found, before):
+        if begun is None and not _started(sent) and not _changed(seen, before):
             return untouched(sent, before, "Google shows no operation of this order")
-        return self._effect(order, where, found, before, way)
+        return self._effect(where, seen, before, way)
 
-    def _sent_way(self, order: Order, found: Optional[GoogleInstance]) -> str:
-        if found is None:
+    def _sent_way(self, order: Order, seen: Optional[GoogleInstance]) -> str:
+        if seen is None:
             return "group" if order.rung is Rung.REPLACE else ""
-        return self._way(order.machine, order.rung, found)
+        return self._way(order.machine, order.rung, seen)
 
-    def _effect(
-        self, order: Order, where: InstanceName, found: Optional[GoogleInstance], before: Sighting, way: str
-    ) -> Progress:
+    def _effect(self, where: InstanceName, found: Optional[GoogleInstance], before: Sighting, way: str) -> Progress:
         if found is None:
             stage = Stage.WORKING if way == "group" else Stage.FAILED
             return Progress(stage, f"{where.name} is gone{', and is being made anew' if way == 'group' else ''}")
@@ -194,10 +184,10 @@ class GoogleRepairer:
 
     def rights(self) -> Sequence[Right]:
         """Google tells which permissions one has on an instance: on any one of the settings' zone."""
-        wanted = sorted({one for one in PERMISSIONS.values() if one.startswith("compute.instances.")} - {""})
+        wanted = sorted({right for right in PERMISSIONS.values() if right.startswith("compute.instances.")})
         project, zone = self.table.text("project"), self.table.text("zone")
         if not (project and zone):
-            return [Right(one, None, "set project and zone in [repairers.google] to try it") for one in wanted]
+            return [Right(right, None, "set project and zone in [repairers.google] to try it") for right in wanted]
         path = f"projects/{project}/zones/{zone}"
         try:
             some = (
@@ -205,58 +195,58 @@ class GoogleRepairer:
             )
             self.google.call("zoneOperations.list", "GET", f"{path}/operations", {"maxResults": "1"})
             if not some:
-                return [Right(one, None, f"there is no instance in {zone} to try it on") for one in wanted]
+                return [Right(right, None, f"there is no instance in {zone} to try it on") for right in wanted]
             body = {"permissions": wanted}
             name = str(some[0].get("name") or "")
             where = f"{path}/instances/{name}/testIamPermissions"
             has = self.google.call("instances.testIamPermissions", "POST", where, None, body).get("permissions") or []
         except CallFailed as error:
-            return [Right(one, None, str(error)) for one in wanted]
-        return [Right(one, one in has, "" if one in has else f"not granted on {name}") for one in wanted]
+            return [Right(right, None, str(error)) for right in wanted]
+        return [Right(right, right in has, "" if right in has else f"not granted on {name}") for right in wanted]
 
     def claims(self, machine: Machine) -> Sequence[Claim]:
-        found: List[Claim] = list(gke.claims(machine.labels, self.auto_repair))
+        claims: List[Claim] = list(gke.claims(machine.labels, self.auto_repair))
         where = place(machine)
         seen = instances.get(self.google, where) if where else None
         if where is None or seen is None:
-            return found
+            return claims
         status = str(seen.maintenance.get("maintenanceStatus") or "")
         if status in ("ONGOING", "PENDING") and seen.maintenance.get("type") != "UNKNOWN_TYPE":
             begins = seen.maintenance.get("windowStartTime") or "a time not told"
-            found.append(
+            claims.append(
                 Claim("google", f"maintenance is {status}, from {begins}", "instances.get upcomingMaintenance")
             )
         if seen.status == "REPAIRING":
-            found.append(Claim("google", "repairs the host", "instances.get status"))
-        found += [
-            Claim(one.user or "somebody", f"{one.kind} is under way", f"zoneOperations.list {one.name}")
-            for one in instances.running(self.google, where, seen)
+            claims.append(Claim("google", "repairs the host", "instances.get status"))
+        claims += [
+            Claim(work.user or "somebody", f"{work.kind} is under way", f"zoneOperations.list {work.name}")
+            for work in instances.running(self.google, where, seen)
         ]
         if seen.group:
             action = groups.managed(self.google, where, seen.group).action
             if action not in ("NONE", ""):
-                found.append(Claim("managed-instance-group", action, f"listManagedInstances {seen.group.name}"))
+                claims.append(Claim("managed-instance-group", action, f"listManagedInstances {seen.group.name}"))
             if groups.heals(self.google, where, seen.group):
                 doing = "recreates instances whose health check fails"
-                found.append(Claim("managed-instance-group", doing, f"instanceGroupManagers.get {seen.group.name}"))
-        return found
+                claims.append(Claim("managed-instance-group", doing, f"instanceGroupManagers.get {seen.group.name}"))
+        return claims
 
     def evidence(self, machine: Machine, budget: EvidenceBudget) -> Iterator[Exhibit]:
         return evidence.collect(self.google, self._place(machine), budget)
 
 
-def _later(found: GoogleInstance, before: Sighting) -> bool:
+def _later(seen: GoogleInstance, before: Sighting) -> bool:
     """Whether the instance has started since it was seen before.
 
     Google writes times in Pacific time with its offset: as texts, those of the hour that autumn has twice are not in
     their order.
     """
-    started, was = from_iso(found.started), from_iso(before.boot)
+    started, was = from_iso(seen.started), from_iso(before.boot)
     return started is not None and was is not None and started > was
 
 
-def _changed(found: Optional[GoogleInstance], before: Sighting) -> bool:
-    return found is None or found.id != before.instance or found.started != before.boot or found.status != before.power
+def _changed(seen: Optional[GoogleInstance], before: Sighting) -> bool:
+    return seen is None or seen.id != before.instance or seen.started != before.boot or seen.status != before.power
 
 
 def _started(sent: Sent) -> bool:

@@ -8,6 +8,8 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional
 from urllib.parse import quote, urlencode
 
 from nhc.ports.adapter import AdapterError
+from nhc.ports.repair import Answer
+from nhc.system.bounded_read import parse_json
 from nhc_adapters.cloud.oracle.signing import find, signed
 from nhc_adapters.cloud.rest import ProviderMessage, Rest, json_at, plain_message
 from nhc_adapters.repair.calls import CallFailed
@@ -58,7 +60,6 @@ class OracleAnswer(NamedTuple):
     data: Any
     etag: str
     work: str
-    next_page: str
 
 
 class Oracle:
@@ -89,19 +90,20 @@ class Oracle:
         url = f"{self._address(version, ocid, key.region)}/{version}/{quote(path)}"
         if query:
             url += f"?{urlencode(query)}"
-        content = json.dumps(body, separators=(",", ":")).encode() if body is not None else None
+        content = b"" if verb in ("POST", "PUT") else None
+        if body is not None:
+            content = json.dumps(body, separators=(",", ":")).encode()
         headers = signed(key, verb, url, content)
         if if_match:
             headers["if-match"] = if_match
         if token:
             headers["opc-retry-token"] = token
-        body_sent = content or (b"" if verb in ("POST", "PUT") else None)
-        reply = self._rest.call(name, verb, url, headers, content=body_sent, right=PERMISSIONS[name])
+        reply = self._rest.call(name, verb, url, headers, content=content, right=PERMISSIONS[name])
         data: Any = reply.data
         if reply.headers.get("content-type", "").startswith("application/json"):
             data = _parsed(name, reply.data)
         work = reply.headers.get("opc-work-request-id", "")
-        return OracleAnswer(data, reply.headers.get("etag", ""), work, reply.headers.get("opc-next-page", ""))
+        return OracleAnswer(data, reply.headers.get("etag", ""), work)
 
     def _address(self, version: str, ocid: str, own: str) -> str:
         if self._endpoint:
@@ -114,9 +116,6 @@ class Oracle:
 
 
 def _parsed(name: str, data: bytes) -> Any:
-    from nhc.ports.repair import Answer
-    from nhc.system.bounded_read import parse_json
-
     try:
         return parse_json(data) if data.strip() else {}
     except ValueError:
@@ -125,14 +124,12 @@ def _parsed(name: str, data: bytes) -> Any:
 
 def objects(data: Any) -> List[Dict[str, Any]]:
     """The objects of a list, which Compute answers as they are and others below `items`."""
-    found = data.get("items") if isinstance(data, dict) else data
-    return [one for one in found or [] if isinstance(one, dict)]
+    rows = data.get("items") if isinstance(data, dict) else data
+    return [row for row in rows or [] if isinstance(row, dict)]
 
 
 def _message(answer: bytes) -> ProviderMessage:
     error = json_at(answer)
-    return (
-        ProviderMessage(str(error.get("code") or ""), str(error.get("message") or ""))
-        if error
-        else plain_message(answer)
-    )
+    if not error:
+        return plain_message(answer)
+    return ProviderMessage(str(error.get("code") or ""), str(error.get("message") or ""))

@@ -7,7 +7,6 @@ import time
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional
 
 from nhc.ports.repair import Claim, Machine, Order, Sent, Sighting
-from nhc.timestamps import from_iso
 from nhc_adapters.cloud.oracle.api import Oracle, objects
 from nhc_adapters.repair.calls import CallFailed, RepairRefused, accepted
 
@@ -33,116 +32,112 @@ class OracleInstance(NamedTuple):
 
 def ocid(machine: Machine) -> str:
     """From the provider id, bare or as `oci://…`, or the node's setting `instance`; "" where it is neither."""
-    found = _OCID.match(machine.provider_id or machine.settings.get("instance", ""))
-    return found[1] if found else ""
+    match = _OCID.match(machine.provider_id or machine.settings.get("instance", ""))
+    return match[1] if match else ""
 
 
 def get(oracle: Oracle, which: str) -> Optional[OracleInstance]:
     """An instance, None where there is none or we may not see it: Oracle tells neither apart. Raises CallFailed."""
     try:
-        said = oracle.call("get_instance", "GET", f"instances/{which}", which)
+        answer = oracle.call("get_instance", "GET", f"instances/{which}", which)
     except CallFailed as error:
         if error.code in ("NotAuthorizedOrNotFound", "404"):
             return None
         raise
-    found: Dict[str, Any] = said.data
+    details: Dict[str, Any] = answer.data
     return OracleInstance(
-        ocid=str(found.get("id") or ""),
-        state=str(found.get("lifecycleState") or ""),
-        compartment=str(found.get("compartmentId") or ""),
-        tags=found.get("definedTags") or {},
-        metadata={str(key): str(value) for key, value in (found.get("metadata") or {}).items()},
-        etag=said.etag,
+        ocid=str(details.get("id") or ""),
+        state=str(details.get("lifecycleState") or ""),
+        compartment=str(details.get("compartmentId") or ""),
+        tags=details.get("definedTags") or {},
+        metadata={str(key): str(value) for key, value in (details.get("metadata") or {}).items()},
+        etag=answer.etag,
     )
 
 
-def compare(machine: Machine, found: Optional[OracleInstance], which: str) -> OracleInstance:
+def compare(machine: Machine, seen: Optional[OracleInstance], which: str) -> OracleInstance:
     """The instance, where it can be repaired. Its OCID is no other machine's, so that one that ended tells of a stale
     provider id. Raises RepairRefused.
     """
-    if found is None:
+    if seen is None:
         raise RepairRefused("the instance is not there, or not shown to us")
-    if found.ocid != which:
+    if seen.ocid != which:
         raise RepairRefused("Oracle answered with another instance")
-    if found.state in GONE:
-        raise RepairRefused(f"the instance is {found.state}: another machine stands behind {machine.node} now, or none")
-    if found.state != RUNNING:
+    if seen.state in GONE:
+        raise RepairRefused(f"the instance is {seen.state}: another machine stands behind {machine.node} now, or none")
+    if seen.state != RUNNING:
         raise RepairRefused(
-            f"the instance is {found.state}", 30.0 if found.state in ("PROVISIONING", "STARTING") else 0.0
+            f"the instance is {seen.state}", 30.0 if seen.state in ("PROVISIONING", "STARTING") else 0.0
         )
-    return found
+    return seen
 
 
-def sighting(found: Optional[OracleInstance]) -> Sighting:
+def sighting(seen: Optional[OracleInstance]) -> Sighting:
     """Oracle shows no time of a start."""
-    if found is None:
+    if seen is None:
         return Sighting(time.time(), power="gone")
-    acting = found.state not in (RUNNING, "STOPPED", TERMINATED)
-    return Sighting(time.time(), found.ocid, "", found.state, "oracle" if acting else "", found.state if acting else "")
+    acting = seen.state not in (RUNNING, "STOPPED", TERMINATED)
+    return Sighting(time.time(), seen.ocid, "", seen.state, "oracle" if acting else "", seen.state if acting else "")
 
 
 def act(
-    oracle: Oracle, found: OracleInstance, action: str, key: str, body: Optional[Mapping[str, object]] = None
+    oracle: Oracle, seen: OracleInstance, action: str, key: str, body: Optional[Mapping[str, object]] = None
 ) -> Sent:
     """One action: RESET cuts the power, SOFTRESET asks the system first and waits 15 minutes for it."""
     query = {"action": action}
-    path = f"instances/{found.ocid}"
-    said = oracle.call(
-        "instance_action", "POST", path, found.ocid, query=query, body=body, if_match=found.etag, token=key
+    path = f"instances/{seen.ocid}"
+    reply = oracle.call(
+        "instance_action", "POST", path, seen.ocid, query=query, body=body, if_match=seen.etag, token=key
     )
-    return accepted(f"Oracle took {action}", said.work)
+    return accepted(f"Oracle took {action}", reply.work)
 
 
-def terminate(oracle: Oracle, found: OracleInstance) -> Sent:
+def terminate(oracle: Oracle, seen: OracleInstance) -> Sent:
     query = {"preserveBootVolume": "false"}
-    path = f"instances/{found.ocid}"
-    said = oracle.call("terminate_instance", "DELETE", path, found.ocid, query=query, if_match=found.etag)
-    return accepted("Oracle terminates the instance", said.work)
+    path = f"instances/{seen.ocid}"
+    reply = oracle.call("terminate_instance", "DELETE", path, seen.ocid, query=query, if_match=seen.etag)
+    return accepted("Oracle terminates the instance", reply.work)
 
 
-def report(oracle: Oracle, found: OracleInstance, order: Order) -> OracleInstance:
+def report(oracle: Oracle, instance: OracleInstance, order: Order) -> OracleInstance:
     """Set the tag that says the host is bad, and read it back: without it the same host comes back from the pool.
 
     Raises RepairRefused where it does not stand afterwards: nothing else is then begun.
     """
-    if _tagged(found):
-        return found
-    tags = {space: dict(own) for space, own in found.tags.items()}
+    if _tagged(instance):
+        return instance
+    tags = {space: dict(own) for space, own in instance.tags.items()}
     tags.setdefault(NAMESPACE, {})[TAG] = UNHEALTHY
-    path = f"instances/{found.ocid}"
+    path = f"instances/{instance.ocid}"
     body = {"definedTags": tags}
     try:
         oracle.call(
-            "update_instance", "PUT", path, found.ocid, body=body, if_match=found.etag, token=f"{order.key}-tag"
+            "update_instance", "PUT", path, instance.ocid, body=body, if_match=instance.etag, token=f"{order.key}-tag"
         )
     except CallFailed as error:
         raise RepairRefused(f"the instance could not be tagged as {UNHEALTHY}: {error}", error.retry_after) from None
-    again = get(oracle, found.ocid)
+    again = get(oracle, instance.ocid)
     if again is None or not _tagged(again):
         raise RepairRefused(f"the tag {NAMESPACE}.{TAG} does not stand: is the tag namespace there?")
     return again
 
 
-def _tagged(found: OracleInstance) -> bool:
-    return str(found.tags.get(NAMESPACE, {}).get(TAG, "")) == UNHEALTHY
+def _tagged(instance: OracleInstance) -> bool:
+    return str(instance.tags.get(NAMESPACE, {}).get(TAG, "")) == UNHEALTHY
 
 
-def maintenance(oracle: Oracle, found: OracleInstance) -> List[Claim]:
+def maintenance(oracle: Oracle, seen: OracleInstance) -> List[Claim]:
     """Oracle's own maintenance of the instance that has not ended. Raises CallFailed."""
-    query = {"compartmentId": found.compartment, "instanceId": found.ocid, "limit": "20"}
-    said = oracle.call("list_instance_maintenance_events", "GET", "instanceMaintenanceEvents", found.ocid, query=query)
+    query = {"compartmentId": seen.compartment, "instanceId": seen.ocid, "limit": "20"}
+    reply = oracle.call("list_instance_maintenance_events", "GET", "instanceMaintenanceEvents", seen.ocid, query=query)
     return [
         Claim(
             "oracle",
-            f"{one.get('instanceAction')} for {one.get('maintenanceReason')} is {one.get('lifecycleState')}, "
-            f"at {one.get('timeWindowStart') or one.get('timeHardDueDate') or 'a time not told'}",
-            f"list_instance_maintenance_events ({one.get('maintenanceCategory')})",
+            f"{event.get('instanceAction')} for {event.get('maintenanceReason')} is {event.get('lifecycleState')}, "
+            f"at {event.get('timeWindowStart') or event.get('timeHardDueDate') or 'a time not told'}",
+            f"list_instance_maintenance_events ({event.get('maintenanceCategory')})",
         )
-        for one in objects(said.data)
-        if one.get("lifecycleState") in ("SCHEDULED", "STARTED", "PROCESSING") and one.get("instanceAction") != "NONE"
+        for event in objects(reply.data)
+        if event.get("lifecycleState") in ("SCHEDULED", "STARTED", "PROCESSING")
+        and event.get("instanceAction") != "NONE"
     ]
-
-
-def seconds(text: object) -> float:
-    """Unix time of a date as Oracle writes it, 0 where it is none."""
-    return from_iso(str(text)) or 0.0

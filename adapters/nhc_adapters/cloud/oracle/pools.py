@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any, Mapping, NamedTuple, Optional
 
 from nhc.ports.repair import Order, Progress, Sent, Sighting, Stage
+from nhc.timestamps import from_iso
 from nhc_adapters.cloud.oracle.api import Oracle, objects
-from nhc_adapters.cloud.oracle.instances import OracleInstance, seconds, terminate
-from nhc_adapters.repair.calls import CallFailed, RepairRefused, accepted, untouched
+from nhc_adapters.cloud.oracle.instances import OracleInstance, terminate
+from nhc_adapters.repair.calls import CallFailed, RepairRefused, accepted, sized, untouched
 
 
 def is_member(oracle: Oracle, pool: str, instance: str) -> bool:
@@ -21,30 +22,30 @@ def is_member(oracle: Oracle, pool: str, instance: str) -> bool:
     return True
 
 
-def detach(oracle: Oracle, pool: str, found: OracleInstance, order: Order) -> Sent:
+def detach(oracle: Oracle, pool: str, instance: OracleInstance, order: Order) -> Sent:
     """Detach and terminate a member; the pool keeps its size and launches another."""
-    body = {"instanceId": found.ocid, "isAutoTerminate": True, "isDecrementSize": False}
+    body = {"instanceId": instance.ocid, "isAutoTerminate": True, "isDecrementSize": False}
     path = f"instancePools/{pool}/actions/detachInstance"
-    said = oracle.call("detach_instance_pool_instance", "POST", path, pool, body=body, token=order.key)
-    return accepted("the pool detaches and terminates the instance, and launches another", said.work)
+    reply = oracle.call("detach_instance_pool_instance", "POST", path, pool, body=body, token=order.key)
+    return accepted("the pool detaches and terminates the instance, and launches another", reply.work)
 
 
 def replaced(
-    oracle: Oracle, pool: str, found: Optional[OracleInstance], compartment: str, sent: Sent, before: Sighting
+    oracle: Oracle, pool: str, instance: Optional[OracleInstance], compartment: str, sent: Sent, before: Sighting
 ) -> Progress:
     """DONE where the old one has ended and the pool runs one that is newer. Raises CallFailed."""
-    if found is not None and found.state == before.power:
-        return untouched(sent, before, f"the instance is {found.state}, as before")
-    if found is not None and found.state != "TERMINATED":
-        return Progress(Stage.WORKING, f"the instance is {found.state}")
+    if instance is not None and instance.state == before.power:
+        return untouched(sent, before, f"the instance is {instance.state}, as before")
+    if instance is not None and instance.state != "TERMINATED":
+        return Progress(Stage.WORKING, f"the instance is {instance.state}")
     if not compartment:
         return Progress(
             Stage.WORKING, "the instance has ended; its compartment is not known (repairers.oracle.compartment)"
         )
     query = {"compartmentId": compartment, "sortBy": "TIMECREATED", "sortOrder": "DESC", "limit": "50"}
-    said = oracle.call("list_instance_pool_instances", "GET", f"instancePools/{pool}/instances", pool, query=query)
-    fresh = [one for one in objects(said.data) if seconds(one.get("timeCreated")) >= before.at - 1]
-    running = [str(one.get("id")) for one in fresh if str(one.get("state")).upper() == "RUNNING"]
+    reply = oracle.call("list_instance_pool_instances", "GET", f"instancePools/{pool}/instances", pool, query=query)
+    fresh = [row for row in objects(reply.data) if (from_iso(str(row.get("timeCreated"))) or 0.0) >= before.at - 1]
+    running = [str(row.get("id")) for row in fresh if str(row.get("state")).upper() == "RUNNING"]
     if running:
         return Progress(Stage.DONE, "the instance has ended, and a newer one of its pool runs", running[-1])
     return Progress(
@@ -55,11 +56,11 @@ def replaced(
 # OKE.
 
 
-def delete_node(oracle: Oracle, pool: str, found: OracleInstance) -> Sent:
+def delete_node(oracle: Oracle, pool: str, instance: OracleInstance) -> Sent:
     """Delete a managed node; the node pool keeps its size and makes another. OKE drains it first."""
-    path = f"nodePools/{pool}/node/{found.ocid}"
-    said = oracle.call("delete_node", "DELETE", path, pool, query={"isDecrementSize": "false"})
-    return accepted("OKE deletes the node and makes another", said.work)
+    path = f"nodePools/{pool}/node/{instance.ocid}"
+    reply = oracle.call("delete_node", "DELETE", path, pool, query={"isDecrementSize": "false"})
+    return accepted("OKE deletes the node and makes another", reply.work)
 
 
 def node_replaced(oracle: Oracle, pool: str, which: str, sent: Sent) -> Progress:
@@ -72,11 +73,11 @@ def node_replaced(oracle: Oracle, pool: str, which: str, sent: Sent) -> Progress
         if status != "SUCCEEDED":
             return Progress(Stage.WORKING, f"OKE's work request is {status}")
     own: Mapping[str, Any] = oracle.call("get_node_pool", "GET", f"nodePools/{pool}", pool).data
-    nodes = [one for one in own.get("nodes") or [] if one.get("lifecycleState") not in ("DELETED", "DELETING")]
+    nodes = [node for node in own.get("nodes") or [] if node.get("lifecycleState") not in ("DELETED", "DELETING")]
     wanted = int((own.get("nodeConfigDetails") or {}).get("size") or 0)
-    if any(one.get("id") == which for one in nodes):
+    if any(node.get("id") == which for node in nodes):
         return Progress(Stage.WORKING, "the node is still there")
-    active = sum(one.get("lifecycleState") == "ACTIVE" for one in nodes)
+    active = sum(node.get("lifecycleState") == "ACTIVE" for node in nodes)
     stage = Stage.DONE if wanted and active >= wanted else Stage.WORKING
     return Progress(stage, f"the node is deleted; {active} of {wanted} nodes of its pool are active")
 
@@ -94,29 +95,29 @@ class GpuMemoryCluster(NamedTuple):
 
 def cluster(oracle: Oracle, which: str) -> GpuMemoryCluster:
     """Raises CallFailed."""
-    said = oracle.call("get_compute_gpu_memory_cluster", "GET", f"computeGpuMemoryClusters/{which}", which)
-    return GpuMemoryCluster(int(said.data.get("size") or 0), str(said.data.get("lifecycleState") or ""), said.etag)
+    reply = oracle.call("get_compute_gpu_memory_cluster", "GET", f"computeGpuMemoryClusters/{which}", which)
+    return GpuMemoryCluster(int(reply.data.get("size") or 0), str(reply.data.get("lifecycleState") or ""), reply.etag)
 
 
-def leave(oracle: Oracle, which: str, found: OracleInstance) -> Sent:
+def leave(oracle: Oracle, which: str, instance: OracleInstance) -> Sent:
     """Terminate a member, keeping in the request's id the size to come back to."""
     before = cluster(oracle, which)
     if before.state != "ACTIVE":
         raise RepairRefused(f"the GPU memory cluster is {before.state}", 60.0)
-    size = f"size/{before.size}"
+    request_id = sized(before.size)
     try:
-        return terminate(oracle, found)._replace(request_id=size)
+        return terminate(oracle, instance)._replace(request_id=request_id)
     except CallFailed as error:
-        raise error.known_as(size) from None
+        raise error.known_as(request_id) from None
 
 
 def regrow(oracle: Oracle, which: str, size: int, key: str) -> Sent:
     """Bring the cluster back to its size. Changes nothing where it has it. Raises CallFailed."""
     now = cluster(oracle, which)
     if now.size >= size:
-        return accepted(f"the GPU memory cluster has {now.size} instances", f"size/{size}")
+        return accepted(f"the GPU memory cluster has {now.size} instances", sized(size))
     path = f"computeGpuMemoryClusters/{which}"
     oracle.call(
         "update_compute_gpu_memory_cluster", "PUT", path, which, body={"size": size}, if_match=now.etag, token=key
     )
-    return accepted(f"the GPU memory cluster grows to {size} instances", f"size/{size}")
+    return accepted(f"the GPU memory cluster grows to {size} instances", sized(size))

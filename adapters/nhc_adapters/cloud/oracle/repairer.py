@@ -29,7 +29,7 @@ from nhc.ports.repair import (
 from nhc_adapters.cloud.oracle import evidence, instances, pools
 from nhc_adapters.cloud.oracle.api import PERMISSIONS, Oracle
 from nhc_adapters.cloud.oracle.instances import GONE, TERMINATED, OracleInstance
-from nhc_adapters.repair.calls import CallFailed, RepairRefused, possible, send_once, untouched
+from nhc_adapters.repair.calls import CallFailed, RepairRefused, possible, require_whole, send_once, size_of, untouched
 from nhc_adapters.repair.settings import AdapterSettings
 
 KNOWN = (
@@ -70,39 +70,36 @@ class OracleRepairer:
     # What is possible.
 
     def can(self, machine: Machine, rung: Rung, device: str = "") -> str:
-        if device:
-            return f"Oracle repairs whole instances, not {device}"
-        if rung not in (Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE):
-            return f"Oracle has no {rung.value}"
-        return possible(lambda: self._target(machine, rung))
+        return possible(lambda: self._target(machine, rung, device))
 
     def _ocid(self, machine: Machine) -> str:
-        found = instances.ocid(machine)
-        if not found:
-            shown = machine.provider_id or "not set"
-            raise RepairRefused(f"no instance of Oracle's is known for {machine.node} (provider id {shown!r})")
-        return found
+        which = instances.ocid(machine)
+        if not which:
+            given = machine.provider_id or "not set"
+            raise RepairRefused(f"no instance of Oracle's is known for {machine.node} (provider id {given!r})")
+        return which
 
-    def _target(self, machine: Machine, rung: Rung) -> OracleTarget:
+    def _target(self, machine: Machine, rung: Rung, device: str) -> OracleTarget:
         """Raises RepairRefused, CallFailed."""
+        require_whole("Oracle", "instances", rung, device)
         which = self._ocid(machine)
-        found = instances.compare(machine, instances.get(self.oracle, which), which)
+        instance = instances.compare(machine, instances.get(self.oracle, which), which)
         if rung is not Rung.REPLACE:
-            return OracleTarget(found, "RESET" if rung is Rung.POWER_CYCLE else self.reboot.upper())
-        owner = self._owner(machine, found)
+            return OracleTarget(instance, "RESET" if rung is Rung.POWER_CYCLE else self.reboot.upper())
+        owner = self._owner(machine, instance)
         if self.replace in _OWNER and not owner:
             raise RepairRefused(
                 f"what replaces {machine.node} is not known (repairers.oracle.{_OWNER[self.replace][0]})"
             )
         if self.replace == "pool" and not pools.is_member(self.oracle, owner, which):
             raise RepairRefused(f"{machine.node} is not of the instance pool: nothing would replace it")
-        return OracleTarget(found, self.replace, owner)
+        return OracleTarget(instance, self.replace, owner)
 
-    def _owner(self, machine: Machine, found: Optional[OracleInstance]) -> str:
+    def _owner(self, machine: Machine, instance: Optional[OracleInstance]) -> str:
         setting, label = _OWNER.get(self.replace, ("", ""))
         own = machine.settings.get(setting.replace("-", "_"), "") if setting else ""
-        shown = found.metadata.get(label, "") if found and label else ""
-        return own or shown or (self.table.text(setting) if setting else "")
+        labelled = instance.metadata.get(label, "") if instance and label else ""
+        return own or labelled or (self.table.text(setting) if setting else "")
 
     # Looking, acting.
 
@@ -113,9 +110,7 @@ class OracleRepairer:
         return send_once(lambda: self._prepare(order), lambda target: self._act(order, target))
 
     def _prepare(self, order: Order) -> OracleTarget:
-        if order.device or order.rung not in (Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE):
-            raise RepairRefused(self.can(order.machine, order.rung, order.device))
-        target = self._target(order.machine, order.rung)
+        target = self._target(order.machine, order.rung, order.device)
         if order.rung is Rung.REPLACE:  # the tag destroys nothing, and must stand before anything else is sent
             target = target._replace(found=instances.report(self.oracle, target.found, order))
         return target
@@ -142,32 +137,32 @@ class OracleRepairer:
         if self.replace != "memory-cluster" or not owner:
             raise RepairRefused("nothing is to follow")
         key = str(uuid.uuid5(uuid.UUID(order.key), "grow"))
-        return pools.regrow(self.oracle, owner, _size(sent), key)
+        return pools.regrow(self.oracle, owner, size_of(sent), key)
 
     # Watching.
 
     def progress(self, order: Order, sent: Sent, before: Sighting) -> Progress:
         which = self._ocid(order.machine)
-        found = instances.get(self.oracle, which)
-        state = found.state if found else "gone"
+        instance = instances.get(self.oracle, which)
+        state = instance.state if instance else "gone"
         if order.rung is not Rung.REPLACE or self.replace == "reboot-migrate":
-            if found is None or found.state in GONE or found.state == "STOPPED":
+            if instance is None or instance.state in GONE or instance.state == "STOPPED":
                 return Progress(Stage.FAILED, f"the instance is {state}")
             return Progress(Stage.WORKING, f"the instance is {state}; Oracle shows no boots: see the boot id")
-        owner = self._owner(order.machine, found)
+        owner = self._owner(order.machine, instance)
         if self.replace == "pool" and owner:
-            compartment = (found.compartment if found else "") or self.table.text("compartment")
-            return pools.replaced(self.oracle, owner, found, compartment, sent, before)
+            compartment = (instance.compartment if instance else "") or self.table.text("compartment")
+            return pools.replaced(self.oracle, owner, instance, compartment, sent, before)
         if self.replace == "oke" and owner:
             return pools.node_replaced(self.oracle, owner, which, sent)
-        if found is not None and found.state == before.power:
+        if instance is not None and instance.state == before.power:
             return untouched(sent, before, f"the instance is {state}, as before")
-        if found is not None and found.state != TERMINATED:
+        if instance is not None and instance.state != TERMINATED:
             return Progress(Stage.WORKING, f"the instance is {state}")
         if self.replace == "memory-cluster" and owner:
             now = pools.cluster(self.oracle, owner)
-            if now.size < _size(sent):
-                return Progress(Stage.HALFWAY, f"the instance has ended; its cluster is to grow to {_size(sent)}")
+            if now.size < size_of(sent):
+                return Progress(Stage.HALFWAY, f"the instance has ended; its cluster is to grow to {size_of(sent)}")
             stage = Stage.DONE if now.state == "ACTIVE" else Stage.WORKING
             return Progress(stage, f"the instance has ended; its cluster has {now.size} instances and is {now.state}")
         return Progress(Stage.DONE, "the instance has ended")
@@ -177,31 +172,26 @@ class OracleRepairer:
     def rights(self) -> Sequence[Right]:
         """Oracle tells nobody which permissions one has: reading is tried, the rest cannot be."""
         names = sorted(set(PERMISSIONS.values()) - {"INSTANCE_READ"})
-        found = [Right(one, None, "Oracle has no way to try it") for one in names]
+        rights = [Right(name, None, "Oracle has no way to try it") for name in names]
         compartment = self.table.text("compartment")
         if not compartment:
-            return [Right("INSTANCE_READ", None, "set compartment in [repairers.oracle] to try it"), *found]
+            return [Right("INSTANCE_READ", None, "set compartment in [repairers.oracle] to try it"), *rights]
         query = {"compartmentId": compartment, "limit": "1"}
         try:
             self.oracle.call("list_instances", "GET", "instances", compartment, query=query)
         except CallFailed as error:
             denied = error.code in ("NotAuthorizedOrNotFound", "NotAuthenticated", "404", "401")
-            return [Right("INSTANCE_READ", False if denied else None, str(error)), *found]
-        return [Right("INSTANCE_READ", True), *found]
+            return [Right("INSTANCE_READ", False if denied else None, str(error)), *rights]
+        return [Right("INSTANCE_READ", True), *rights]
 
     def claims(self, machine: Machine) -> Sequence[Claim]:
         which = instances.ocid(machine)
-        found = instances.get(self.oracle, which) if which else None
-        if found is None:
+        instance = instances.get(self.oracle, which) if which else None
+        if instance is None:
             return []
-        seen = instances.sighting(found)
+        seen = instances.sighting(instance)
         own: List[Claim] = [Claim("oracle", f"the instance is {seen.doing}", "get_instance")] if seen.actor else []
-        return own + instances.maintenance(self.oracle, found)
+        return own + instances.maintenance(self.oracle, instance)
 
     def evidence(self, machine: Machine, budget: EvidenceBudget) -> Iterator[Exhibit]:
         return evidence.collect(self.oracle, self._ocid(machine), budget)
-
-
-def _size(sent: Sent) -> int:
-    kind, _, count = sent.request_id.partition("/")
-    return int(count) if kind == "size" and count.isdigit() else 0

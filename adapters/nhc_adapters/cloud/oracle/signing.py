@@ -11,6 +11,7 @@ import configparser
 import hashlib
 import os
 from email.utils import formatdate
+from functools import cache, partial
 from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional
 from urllib.parse import urlsplit
 
@@ -46,8 +47,8 @@ def signed(key: Key, verb: str, url: str, body: Optional[bytes]) -> Dict[str, st
     text = "\n".join([f"(request-target): {target}", *(f"{name}: {value}" for name, value in headers.items())])
     signature = base64.b64encode(key.sign(text.encode())).decode()
     names = " ".join(["(request-target)", *headers])
-    said = f'Signature version="1",keyId="{key.id}",algorithm="rsa-sha256",headers="{names}",signature="{signature}"'
-    return {**headers, "authorization": said}
+    header = f'Signature version="1",keyId="{key.id}",algorithm="rsa-sha256",headers="{names}",signature="{signature}"'
+    return {**headers, "authorization": header}
 
 
 def find(table: AdapterSettings, environ: Optional[Mapping[str, str]]) -> Callable[[], Key]:
@@ -58,14 +59,7 @@ def find(table: AdapterSettings, environ: Optional[Mapping[str, str]]) -> Callab
     if how == "auto":
         how = "config" if os.path.exists(path) else "instance-principal"
     if how == "config":
-        kept: Dict[str, Key] = {}
-
-        def of_user() -> Key:
-            if "key" not in kept:
-                kept["key"] = _of_config(path, table.text("profile", "DEFAULT"))
-            return kept["key"]
-
-        return of_user
+        return cache(partial(_of_config, path, table.text("profile", "DEFAULT")))
     return _Principal(how)
 
 

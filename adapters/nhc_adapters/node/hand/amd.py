@@ -8,11 +8,11 @@ from typing import Dict, Sequence
 from nhc_adapters.node.hand.values import RepairDevice, RepairResult
 
 
-def judge_reset(status: int, said: str, devices: Sequence[RepairDevice]) -> RepairResult:
+def judge_reset(status: int, output: str, devices: Sequence[RepairDevice]) -> RepairResult:
     """The results by GPU: blocks of `GPU: N` with `Successfully reset GPU` or `Failed to reset GPU` in each."""
     results: Dict[int, str] = {}
     number = -1
-    for line in said.splitlines():
+    for line in output.splitlines():
         head = re.match(r"\s*GPU:\s*(\d+)\s*$", line)
         number = int(head[1]) if head else number
         own = re.search(r"(Successfully reset|Failed to reset) GPU\s*(\d*)", line)
@@ -22,7 +22,7 @@ def judge_reset(status: int, said: str, devices: Sequence[RepairDevice]) -> Repa
             results[which] = "reset" if good else "Failed to reset GPU"
     if len(devices) == 1 and -1 in results:  # one GPU was asked for, and none is named
         results[devices[0].number] = results.pop(-1)
-    mine = {one.label: results.get(one.number, "") for one in devices}
+    mine = {device.label: results.get(device.number, "") for device in devices}
     bad = [f"{label}: {text or 'amd-smi does not say'}" for label, text in mine.items() if text != "reset"]
     if status and not bad:
         bad = [f"amd-smi ended with {status}"]

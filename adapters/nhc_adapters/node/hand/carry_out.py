@@ -47,27 +47,27 @@ class RepairWork:
                 self.put_back(judged)
 
     def _take_away(self, plan: RepairPlan) -> None:
-        for one in plan.undo:
-            if one.kind == "module":
+        for undo in plan.undo:
+            if undo.kind == "module":
                 continue  # the repair itself unloads it
-            self._note(left=(*self.state.left, one))
-            self._take(one)
-        modules = tuple(one for one in plan.undo if one.kind == "module")
+            self._note(left=(*self.state.left, undo))
+            self._take(undo)
+        modules = tuple(undo for undo in plan.undo if undo.kind == "module")
         if modules:
             self._note(left=(*self.state.left, *modules))
 
-    def _take(self, one: Undo) -> None:
-        if one.kind == "label":
-            self.node.ask(*self._label(one, "false"))
-        elif one.kind == "unit":
-            self.node.ask("systemctl", "stop", one.name, timeout=SERVICE)
-        elif one.kind == "persistence":
-            self.node.ask("nvidia-smi", "-i", one.name, "-pm", "0", timeout=SERVICE)
+    def _take(self, undo: Undo) -> None:
+        if undo.kind == "label":
+            self.node.ask(*self._label(undo, "false"))
+        elif undo.kind == "unit":
+            self.node.ask("systemctl", "stop", undo.name, timeout=SERVICE)
+        elif undo.kind == "persistence":
+            self.node.ask("nvidia-smi", "-i", undo.name, "-pm", "0", timeout=SERVICE)
 
-    def _label(self, one: Undo, value: str) -> Tuple[str, ...]:
+    def _label(self, undo: Undo, value: str) -> Tuple[str, ...]:
         return (
             "kubectl", "--kubeconfig", self.asked.kubeconfig, "label", "--overwrite", "node", self.asked.node,
-            f"{one.name}={value}",
+            f"{undo.name}={value}",
         )  # fmt: skip
 
     def _wait_until_free(self, plan: RepairPlan, facts: NodeFacts) -> None:
@@ -76,9 +76,9 @@ class RepairWork:
         control = CONTROL.get(facts.vendor, ())
         while plan.files or plan.modules:
             held = [
-                one for one in look.holders(self.node)
-                if plan.files.intersection(one.files)
-                or (plan.modules and any(file.startswith(control) for file in one.files))
+                holder for holder in look.holders(self.node)
+                if plan.files.intersection(holder.files)
+                or (plan.modules and any(file.startswith(control) for file in holder.files))
             ]  # fmt: skip
             if not held:
                 break
@@ -109,9 +109,9 @@ class RepairWork:
 
     def _reset(self, plan: RepairPlan) -> RepairResult:
         done = self.node.run(*plan.commands[0], timeout=RESET)
-        said = f"{done.stdout}\n{done.stderr}"
+        output = f"{done.stdout}\n{done.stderr}"
         judge = nvidia.judge_reset if plan.judge == "nvidia" else amd.judge_reset
-        judged = judge(done.status, said, plan.devices)
+        judged = judge(done.status, output, plan.devices)
         if not judged.fine or plan.judge == "amd":
             return judged
         after = nvidia.judge_after(plan.devices, look.nvidia_devices(self.node))
@@ -122,8 +122,8 @@ class RepairWork:
         done = self.node.run(*plan.commands[0], timeout=self.asked.seconds)
         name = plan.commands[0][0]
         lines = [line.strip() for line in f"{done.stdout}\n{done.stderr}".splitlines() if line.strip()]
-        said = f": {lines[-1][:300]}" if lines else ""
-        return RepairResult(done.status == 0, f"{name} ended with {done.status}{said}")
+        last = f": {lines[-1][:300]}" if lines else ""
+        return RepairResult(done.status == 0, f"{name} ended with {done.status}{last}")
 
     def _services(self, before: NodeFacts) -> RepairResult:
         now = look.units(self.node, self.asked.services)
@@ -142,8 +142,8 @@ class RepairWork:
             return after if not after.fine else RepairResult(True, f"the driver is loaded anew, {after.message}")
         until = time.monotonic() + SERVICE
         while True:
-            there = {one.bus for one in look.devices(self.node, facts.vendor)}
-            absent = [one.label for one in plan.devices if one.bus not in there]
+            there = {device.bus for device in look.devices(self.node, facts.vendor)}
+            absent = [device.label for device in plan.devices if device.bus not in there]
             if not absent:
                 return RepairResult(True, f"the driver is loaded anew, {len(there)} devices")
             if time.monotonic() >= until:
@@ -157,28 +157,28 @@ class RepairWork:
         failed: List[str] = []
         kept: List[Undo] = []
         same = look.identity(self.node).boot == self.state.boot
-        for one in reversed(self.state.left):
+        for undo in reversed(self.state.left):
             try:
-                if one.kind == "label" or same:  # the rest is of that boot: systemd and udev have started anew
-                    self._put(one)
+                if undo.kind == "label" or same:  # the rest is of that boot: systemd and udev have started anew
+                    self._put(undo)
             except NotPossible as error:
-                failed.append(f"{one.name} was not put back: {error}")
-                kept.insert(0, one)
+                failed.append(f"{undo.name} was not put back: {error}")
+                kept.insert(0, undo)
         message = "; ".join([judged.message, *failed])
         self._note(
             phase=ENDED, outcome="done" if judged.fine and not failed else "failed", message=message[:900],
             results=dict(judged.results), left=tuple(kept),
         )  # fmt: skip
 
-    def _put(self, one: Undo) -> None:
-        if one.kind == "label":
-            self.node.ask(*self._label(one, one.value))
-        elif one.kind == "unit":
-            self.node.ask("systemctl", "start", one.name, timeout=SERVICE)
-        elif one.kind == "persistence":
-            self.node.ask("nvidia-smi", "-i", one.name, "-pm", "1", timeout=SERVICE)
-        elif one.name not in look.modules(self.node):
-            self.node.ask("modprobe", one.name, timeout=SERVICE)
+    def _put(self, undo: Undo) -> None:
+        if undo.kind == "label":
+            self.node.ask(*self._label(undo, undo.value))
+        elif undo.kind == "unit":
+            self.node.ask("systemctl", "start", undo.name, timeout=SERVICE)
+        elif undo.kind == "persistence":
+            self.node.ask("nvidia-smi", "-i", undo.name, "-pm", "1", timeout=SERVICE)
+        elif undo.name not in look.modules(self.node):
+            self.node.ask("modprobe", undo.name, timeout=SERVICE)
 
 
 def shown(state: RepairState, boot: str, busy: bool) -> Mapping[str, object]:

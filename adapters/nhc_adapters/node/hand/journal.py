@@ -13,6 +13,7 @@ import re
 import time
 from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
 
+from nhc.system import whole_file
 from nhc.system.bounded_read import read_text
 from nhc_adapters.node.hand.values import NotPossible, Undo
 
@@ -85,7 +86,7 @@ class RepairJournal:
         path = self._path(key)
         try:
             value = json.loads(read_text(path))
-            left = tuple(Undo(*map(str, one)) for one in value.pop("left"))
+            left = tuple(Undo(*map(str, undo)) for undo in value.pop("left"))
             return RepairState(**{**value, "left": left})
         except FileNotFoundError:
             return None
@@ -94,24 +95,12 @@ class RepairJournal:
 
     def save(self, state: RepairState) -> None:
         """On the disk when it returns. Raises OSError."""
-        path = self._path(state.key)
-        temporary = f"{path}.new"
-        value: Dict[str, object] = {**state._asdict(), "left": [list(one) for one in state.left]}
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(fd, "w") as file:
-            json.dump(value, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        folder = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        value: Dict[str, object] = {**state._asdict(), "left": [list(undo) for undo in state.left]}
+        whole_file.write(self._path(state.key), json.dumps(value).encode(), 0o600, durable=True)
 
     def states(self) -> List[RepairState]:
         """All that are readable, the oldest first."""
-        found = []
+        states = []
         for name in os.listdir(self.directory) if os.path.isdir(self.directory) else ():
             if name.endswith(".json"):
                 try:
@@ -119,11 +108,11 @@ class RepairJournal:
                 except NotPossible:
                     continue
                 if state is not None:
-                    found.append(state)
-        return sorted(found, key=lambda one: one.began)
+                    states.append(state)
+        return sorted(states, key=lambda one: one.began)
 
     def forget(self) -> None:
         """Delete the oldest ended repairs."""
-        ended = [one for one in self.states() if one.phase == ENDED]
-        for one in ended[:-KEPT]:
-            os.unlink(self._path(one.key))
+        ended = [state for state in self.states() if state.phase == ENDED]
+        for state in ended[:-KEPT]:
+            os.unlink(self._path(state.key))

@@ -50,8 +50,8 @@ class LocalNode:
         """Run a command that must succeed; what it printed. Raises NotPossible."""
         done = self.run(*argv, timeout=timeout)
         if done.status:
-            said = " ".join((done.stderr or done.stdout).split())[-300:]
-            raise NotPossible(f"{' '.join(argv[:3])}: {said or f'exit status {done.status}'}")
+            complaint = " ".join((done.stderr or done.stdout).split())[-300:]
+            raise NotPossible(f"{' '.join(argv[:3])}: {complaint or f'exit status {done.status}'}")
         return done.stdout
 
     def read(self, path: str) -> str:
@@ -102,18 +102,18 @@ def facts(node: LocalNode, asked: AskedRepair) -> NodeFacts:
     boot, uuid = identity(node)
     loaded = modules(node)
     problem = ""
-    found: Tuple[RepairDevice, ...] = ()
+    listed: Tuple[RepairDevice, ...] = ()
     vendor = _vendor(node, asked, loaded)
     if asked.rung in ("reset-device", "reload-driver") and vendor:
         try:
-            found = devices(node, vendor)
+            listed = devices(node, vendor)
         except NotPossible as error:
             problem = str(error)
     names = dict.fromkeys((*asked.services, *asked.stoppable))
     known = units(node, list(names)) if names and asked.rung != "reboot" else {}
     labels = _labels(node, asked) if asked.kubeconfig and vendor == "nvidia" else {}
     return NodeFacts(
-        boot, uuid, vendor, found, problem, tuple(holders(node)), loaded, known, _switches(node), labels
+        boot, uuid, vendor, listed, problem, tuple(holders(node)), loaded, known, _switches(node), labels
     )  # fmt: skip
 
 
@@ -126,13 +126,13 @@ def _vendor(node: LocalNode, asked: AskedRepair, loaded: Mapping[str, LoadedModu
 
 def modules(node: LocalNode) -> Dict[str, LoadedModule]:
     """The modules that are loaded (/proc/modules: name, size, count, users, state, address)."""
-    found = {}
+    loaded = {}
     for line in node.read("/proc/modules").splitlines():
         fields = line.split()
         if len(fields) >= 4 and fields[2].isdigit():
             users = tuple(name for name in fields[3].split(",") if name and name != "-" and "[" not in name)
-            found[fields[0]] = LoadedModule(int(fields[2]), users)
-    return found
+            loaded[fields[0]] = LoadedModule(int(fields[2]), users)
+    return loaded
 
 
 def holders(node: LocalNode) -> Iterator[Holder]:
@@ -152,24 +152,24 @@ def holders(node: LocalNode) -> Iterator[Holder]:
 
 def units(node: LocalNode, names: Sequence[str]) -> Dict[str, LoadedUnit]:
     """The units of these names that are there. Raises NotPossible."""
-    shown = node.ask("systemctl", "show", "-p", "Id,LoadState,ActiveState,InvocationID,TriggeredBy", *names)
-    found = {}
-    for block in shown.split("\n\n"):
+    output = node.ask("systemctl", "show", "-p", "Id,LoadState,ActiveState,InvocationID,TriggeredBy", *names)
+    loaded = {}
+    for block in output.split("\n\n"):
         fields = dict(line.partition("=")[::2] for line in block.splitlines() if "=" in line)
         if fields.get("LoadState") == "loaded":
             active = fields.get("ActiveState") in ("active", "activating", "reloading")
             triggers = tuple(fields.get("TriggeredBy", "").split())
-            found[fields.get("Id", "")] = LoadedUnit(active, fields.get("InvocationID", ""), triggers)
-    missing = sorted({name for unit in found.values() for name in unit.triggers} - set(found) - set(names))
+            loaded[fields.get("Id", "")] = LoadedUnit(active, fields.get("InvocationID", ""), triggers)
+    missing = sorted({name for unit in loaded.values() for name in unit.triggers} - set(loaded) - set(names))
     if missing:
-        found.update(units(node, missing))
-    return found
+        loaded.update(units(node, missing))
+    return loaded
 
 
 def _labels(node: LocalNode, asked: AskedRepair) -> Dict[str, str]:
-    shown = node.ask("kubectl", "--kubeconfig", asked.kubeconfig, "get", "node", asked.node, "-o", "json")
+    output = node.ask("kubectl", "--kubeconfig", asked.kubeconfig, "get", "node", asked.node, "-o", "json")
     try:
-        value = parse_json(shown)
+        value = parse_json(output)
         return {str(name): str(text) for name, text in value["metadata"].get("labels", {}).items()}
     except (ValueError, KeyError, TypeError, AttributeError):
         raise NotPossible(f"kubectl get node {asked.node}: no node in its answer") from None
@@ -183,19 +183,19 @@ def devices(node: LocalNode, vendor: str) -> Tuple[RepairDevice, ...]:
 def nvidia_devices(node: LocalNode) -> Tuple[RepairDevice, ...]:
     """Raises NotPossible."""
     try:
-        found = nvidia.parse_devices(node.ask("nvidia-smi", "-q", "-x", timeout=NVIDIA_SMI))
+        listed = nvidia.parse_devices(node.ask("nvidia-smi", "-q", "-x", timeout=NVIDIA_SMI))
     except ValueError as error:
         raise NotPossible(str(error)) from None
     linked = nvidia.parse_links(node.run("nvidia-smi", "nvlink", "-s", timeout=NVIDIA_SMI).stdout)
-    return tuple(one._replace(linked=linked.get(one.number, False)) for one in found)
+    return tuple(device._replace(linked=linked.get(device.number, False)) for device in listed)
 
 
 def _switches(node: LocalNode) -> bool:
     """NVSwitches are PCI bridges of class 0680 of NVIDIA's."""
     base = "/sys/bus/pci/devices"
     return any(
-        node.read(f"{base}/{one}/class").startswith("0x0680") and node.read(f"{base}/{one}/vendor") == "0x10de"
-        for one in node.list(base)
+        node.read(f"{base}/{device}/class").startswith("0x0680") and node.read(f"{base}/{device}/vendor") == "0x10de"
+        for device in node.list(base)
     )
 
 
@@ -203,15 +203,15 @@ def _amd(node: LocalNode) -> Tuple[RepairDevice, ...]:
     """The GPUs that amdgpu drives, in amd-smi's order: by PCI address."""
     base = "/sys/bus/pci/devices"
     ours = [
-        one for one in node.list(base)
-        if node.read(f"{base}/{one}/vendor") == "0x1002" and node.link(f"{base}/{one}/driver").endswith("/amdgpu")
+        device for device in node.list(base)
+        if node.read(f"{base}/{device}/vendor") == "0x1002" and node.link(f"{base}/{device}/driver").endswith("/amdgpu")
     ]  # fmt: skip
-    found = []
-    for number, one in enumerate(ours):
-        files = tuple(f"/dev/dri/{name}" for name in node.list(f"{base}/{one}/drm") if name.startswith("renderD"))
-        hive = node.read(f"{base}/{one}/xgmi_hive_info/xgmi_hive_id")
-        found.append(RepairDevice(number, one, files=files, group=hive if hive.strip("0x") else ""))
-    return tuple(found)
+    gpus = []
+    for number, device in enumerate(ours):
+        files = tuple(f"/dev/dri/{name}" for name in node.list(f"{base}/{device}/drm") if name.startswith("renderD"))
+        hive = node.read(f"{base}/{device}/xgmi_hive_info/xgmi_hive_id")
+        gpus.append(RepairDevice(number, device, files=files, group=hive if hive.strip("0x") else ""))
+    return tuple(gpus)
 
 
 def _neuron(node: LocalNode) -> Tuple[RepairDevice, ...]:

@@ -22,11 +22,11 @@ def parse_devices(text: str) -> List[RepairDevice]:
         root = ElementTree.fromstring(text)  # noqa: S314 (the driver's own tool printed it, and entities are refused)
     except ElementTree.ParseError as error:
         raise ValueError(f"nvidia-smi -q -x printed no XML: {error}") from None
-    found = []
+    gpus = []
     for number, gpu in enumerate(root.iter("gpu")):
         minor = _text(gpu, "minor_number")
         mode = _text(gpu, "persistence_mode").lower()
-        found.append(
+        gpus.append(
             RepairDevice(
                 number, gpu.get("id", ""), _text(gpu, "uuid"),
                 (f"/dev/nvidia{minor}",) if minor.isdigit() else (),
@@ -36,21 +36,21 @@ def parse_devices(text: str) -> List[RepairDevice]:
                 len(list(gpu.iter("mig_device"))),
             )
         )  # fmt: skip
-    return found
+    return gpus
 
 
 def parse_links(text: str) -> Dict[int, bool]:
     """Which GPUs have an NVLink that is up, of `nvidia-smi nvlink -s`."""
-    found: Dict[int, bool] = {}
+    linked: Dict[int, bool] = {}
     number = -1
     for line in text.splitlines():
         head = re.match(r"GPU (\d+):", line)
         if head:
             number = int(head[1])
-            found[number] = False
+            linked[number] = False
         elif re.match(r"\s+Link \d+: [0-9.]+ GB/s", line) and number >= 0:
-            found[number] = True
-    return found
+            linked[number] = True
+    return linked
 
 
 def bus(text: str) -> str:
@@ -59,23 +59,23 @@ def bus(text: str) -> str:
     return f"{(match[1] or '0').lstrip('0') or '0'}:{match[2]}" if match else text
 
 
-def judge_reset(status: int, said: str, devices: Sequence[RepairDevice]) -> RepairResult:
+def judge_reset(status: int, output: str, devices: Sequence[RepairDevice]) -> RepairResult:
     """What a reset printed, for each GPU. nvidia-smi ends with 255 where one of several failed."""
     results: Dict[str, str] = {}
-    for line in said.splitlines():
+    for line in output.splitlines():
         done = re.search(r"GPU (\S+) was successfully reset", line)
         failed = re.match(r"\s*GPU ([0-9A-Fa-f]+:[0-9A-Fa-f]+:[0-9A-Fa-f]+\.[0-7]): (.+)", line)
         if done:
             results[bus(done[1])] = "reset"
         elif failed:
             results[bus(failed[1])] = failed[2].strip()
-    mine = {one.label: results.get(bus(one.bus), "") for one in devices}
+    mine = {device.label: results.get(bus(device.bus), "") for device in devices}
     bad = {label: text for label, text in mine.items() if text and text != "reset"}
     if bad:
         return RepairResult(False, "; ".join(f"{label}: {text}" for label, text in bad.items()), mine)
     silent = [label for label, text in mine.items() if not text]
     if status or silent:
-        last = " ".join(said.split())[-200:] or "nothing"
+        last = " ".join(output.split())[-200:] or "nothing"
         return RepairResult(
             False, f"nvidia-smi ended with {status} and said of {', '.join(silent) or 'the reset'}: {last}", mine
         )
@@ -86,15 +86,15 @@ def judge_after(devices: Sequence[RepairDevice], now: Sequence[RepairDevice]) ->
     """Whether the GPUs answer after a repair, and ask for no other."""
     if not now:
         return RepairResult(False, "nvidia-smi lists no GPU")
-    there = {bus(one.bus): one for one in now}
+    there = {bus(device.bus): device for device in now}
     bad = []
-    for one in devices:
-        found = there.get(bus(one.bus))
-        if found is None:
-            bad.append(f"{one.label} is not listed any more")
-        elif found.recovery.lower() not in QUIET:
-            bad.append(f"{one.label} still asks for: {found.recovery}")
-    return RepairResult(not bad, "; ".join(bad) or f"{', '.join(one.label for one in devices or now)} answers")
+    for device in devices:
+        after = there.get(bus(device.bus))
+        if after is None:
+            bad.append(f"{device.label} is not listed any more")
+        elif after.recovery.lower() not in QUIET:
+            bad.append(f"{device.label} still asks for: {after.recovery}")
+    return RepairResult(not bad, "; ".join(bad) or f"{', '.join(device.label for device in devices or now)} answers")
 
 
 def _text(element: ElementTree.Element, name: str) -> str:

@@ -70,9 +70,9 @@ def another(facts: NodeFacts, asked: AskedRepair) -> str:
 
 def find(facts: NodeFacts, name: str) -> Optional[RepairDevice]:
     """A device by what a fault calls it: gpu3, neuron3, a UUID, a PCI address."""
-    for one in facts.devices:
-        if name in (one.label, one.uuid) or (name and bus(name) == bus(one.bus)):
-            return one
+    for device in facts.devices:
+        if name in (device.label, device.uuid) or (name and bus(name) == bus(device.bus)):
+            return device
     return None
 
 
@@ -90,21 +90,21 @@ def _reset(facts: NodeFacts, asked: AskedRepair) -> Union[RepairPlan, Refusal]:
         return Refusal(facts.problem)
     device = find(facts, asked.device)
     if device is None:
-        listed = ", ".join(one.label for one in facts.devices) or "none"
+        listed = ", ".join(peer.label for peer in facts.devices) or "none"
         name = asked.device or "no device"
         return Refusal(f"{name}: not among those that the driver lists ({listed}); no reset reaches it")
-    if any(word in device.recovery.lower() for word in REBOOT_WORDS):
+    if any(asked_for in device.recovery.lower() for asked_for in REBOOT_WORDS):
         return Refusal(f"{device.label}: the driver asks for {device.recovery}, a reset is not enough")
     unit = _amd_unit(facts, device) if facts.vendor == "amd" else _nvidia_unit(facts, device)
-    sliced = [one.label for one in unit if one.slices]
+    sliced = [peer.label for peer in unit if peer.slices]
     if sliced:
         return Refusal(f"{', '.join(sliced)}: MIG instances are there; a reset would destroy them")
-    files = frozenset(file for one in unit for file in one.files)
+    files = frozenset(file for peer in unit for file in peer.files)
     files |= {"/dev/kfd"} if facts.vendor == "amd" else frozenset()
     if facts.vendor == "amd":
-        command: Tuple[str, ...] = ("amd-smi", "reset", "--gpureset", "-g", *(str(one.number) for one in unit))
+        command: Tuple[str, ...] = ("amd-smi", "reset", "--gpureset", "-g", *(str(peer.number) for peer in unit))
     else:
-        command = ("nvidia-smi", "--gpu-reset", "-i", ",".join(one.bus for one in unit))
+        command = ("nvidia-smi", "--gpu-reset", "-i", ",".join(peer.bus for peer in unit))
     return _around(facts, asked, unit, files, (), (command,), facts.vendor)
 
 
@@ -118,7 +118,7 @@ def _reload(facts: NodeFacts, asked: AskedRepair) -> Union[RepairPlan, Refusal]:
         return Refusal(f"{', '.join(strangers)} uses the driver")
     files = frozenset(
         file for holder in facts.holders for file in holder.files if file.startswith(CONTROL[facts.vendor])
-    ) | frozenset(file for one in facts.devices for file in one.files)
+    ) | frozenset(file for device in facts.devices for file in device.files)
     back = tuple(reversed(modules))
     commands = (("modprobe", "-r", *modules), *(("modprobe", name) for name in back))
     return _around(facts, asked, facts.devices, files, modules, commands, "driver")
@@ -130,17 +130,17 @@ def _around(
 ) -> Union[RepairPlan, Refusal]:  # fmt: skip
     """What is to be taken away before and put back after."""
     labels = [Undo("label", DEPLOY + name, "true") for name in OPERANDS if facts.labels.get(DEPLOY + name) == "true"]
-    holders = [one for one in facts.holders if files.intersection(one.files)]
+    holders = [device for device in facts.holders if files.intersection(device.files)]
     stopped = [name for name in _stopped(facts, asked, holders, bool(modules)) if facts.units[name].active]
-    held = [one for one in holders if one.unit not in stopped and not (one.pod and labels)]
+    held = [device for device in holders if device.unit not in stopped and not (device.pod and labels)]
     if held:
-        what = ", ".join(one.label for one in devices) or "the driver"
+        what = ", ".join(device.label for device in devices) or "the driver"
         return Refusal(f"{what} is held by {', '.join(map(str, held[:5]))}", HELD)
     undo: List[Undo] = [*labels]
     if facts.vendor == "nvidia":
-        undo += [Undo("persistence", one.bus) for one in devices if one.persistence]
+        undo += [Undo("persistence", device.bus) for device in devices if device.persistence]
     for name in stopped:
-        undo += [Undo("unit", one) for one in (*facts.units[name].triggers, name) if _active(facts, one)]
+        undo += [Undo("unit", device) for device in (*facts.units[name].triggers, name) if _active(facts, device)]
     undo += [Undo("module", name) for name in modules]
     return RepairPlan(judge, tuple(devices), tuple(dict.fromkeys(undo)), files, modules, commands)
 
@@ -148,7 +148,7 @@ def _around(
 def _stopped(facts: NodeFacts, asked: AskedRepair, holders: Sequence[Holder], whole: bool) -> List[str]:
     """The services to stop: those that hold the devices, and what keeps a GPU in persistence mode. For a driver all."""
     keep = FABRIC_MANAGER if not whole and _needs_fabric_manager(facts) else ""
-    units = {one.unit for one in holders} | {PERSISTENCED}
+    units = {holder.unit for holder in holders} | {PERSISTENCED}
     return [name for name in asked.stoppable if name in facts.units and name != keep and (whole or name in units)]
 
 
@@ -159,7 +159,7 @@ def _active(facts: NodeFacts, name: str) -> bool:
 
 def _needs_fabric_manager(facts: NodeFacts) -> bool:
     """Ampere behind NVSwitches is reset singly only while the Fabric Manager runs; later ones do without it."""
-    return facts.switches and any(one.architecture.startswith("ampere") for one in facts.devices)
+    return facts.switches and any(device.architecture.startswith("ampere") for device in facts.devices)
 
 
 def _nvidia_unit(facts: NodeFacts, device: RepairDevice) -> Tuple[RepairDevice, ...]:
@@ -170,9 +170,9 @@ def _nvidia_unit(facts: NodeFacts, device: RepairDevice) -> Tuple[RepairDevice, 
     single = device.architecture.startswith(SINGLE)
     if single and not (_needs_fabric_manager(facts) and not (manager and manager.active)):
         return (device,)
-    return tuple(one for one in facts.devices if one.linked or facts.switches)
+    return tuple(peer for peer in facts.devices if peer.linked or facts.switches)
 
 
 def _amd_unit(facts: NodeFacts, device: RepairDevice) -> Tuple[RepairDevice, ...]:
     """The GPUs of one XGMI hive: a reset of one stops its peers."""
-    return tuple(one for one in facts.devices if one is device or (device.group and one.group == device.group))
+    return tuple(peer for peer in facts.devices if peer is device or (device.group and peer.group == device.group))

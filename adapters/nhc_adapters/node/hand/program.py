@@ -61,22 +61,22 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     return _keep(given.result, answer) if given.result else 0
 
 
-def _answer(command: str, words: Sequence[str], node: LocalNode, journal: RepairJournal, wait: bool) -> Answer:
+def _answer(command: str, arguments: Sequence[str], node: LocalNode, journal: RepairJournal, wait: bool) -> Answer:
     if command == "look":
         return _look(node, journal)
     if command == "show":
-        return _show(node, journal, words[0])
+        return _show(node, journal, arguments[0])
     if command == "evidence":
-        content, cut = evidence.take(node, words[0], int(words[1]), float(words[2]))
+        content, cut = evidence.take(node, arguments[0], int(arguments[1]), float(arguments[2]))
         return {"content": base64.b64encode(content).decode(), "cut": cut}
     if command == "collect":
-        for line in evidence.collect(node, int(words[0]), float(words[1])):
+        for line in evidence.collect(node, int(arguments[0]), float(arguments[1])):
             print(json.dumps(line), flush=True)
         return {"looked_for": len(evidence.NAMES)}
-    value: Dict[str, object] = json.loads(words[0])
-    asked = AskedRepair(**{key: tuple(one) if isinstance(one, list) else one for key, one in value.items()})  # type: ignore[arg-type]
+    value: Dict[str, object] = json.loads(arguments[0])
+    asked = AskedRepair(**{key: tuple(item) if isinstance(item, list) else item for key, item in value.items()})  # type: ignore[arg-type]
     if command == "sentinel":
-        return _sentinel(node, asked, words[1])
+        return _sentinel(node, asked, arguments[1])
     if command == "restore":
         return _restore(node, journal, asked)
     return _start(node, journal, asked, wait)
@@ -214,12 +214,12 @@ def _carry_out(work: RepairWork, made: RepairPlan, facts: NodeFacts) -> None:
     """A signal ends the repair at the next step, and what was taken away is put back; a second one is not heard."""
 
     def end(number: int, _frame: object) -> None:
-        for one in ending:
-            signal.signal(one, signal.SIG_IGN)
+        for ending_signal in ending:
+            signal.signal(ending_signal, signal.SIG_IGN)
         raise NotPossible(f"ended by {signal.Signals(number).name}")
 
     ending: List[signal.Signals] = [signal.SIGTERM, signal.SIGHUP, signal.SIGINT]
-    for one in ending:
-        signal.signal(one, end)
+    for ending_signal in ending:
+        signal.signal(ending_signal, end)
     work.carry_out(made, facts)
     _log(work.node, f"repair {work.state.rung} {work.state.device} ended: {work.state.message}")
