@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from typing import Callable, List, Optional, Sequence, Tuple
+from typing import Callable, List, Sequence, Tuple
 
 from nhc.drills.faults import Injection
 from nhc.ports.adapter import AdapterError
@@ -72,15 +72,15 @@ class InjectedFault:
         with self.site.store.read() as connection:
             row = store_nodes.get(connection, node)
         repairers.learn({node: row} if row is not None else {})
-        machine, said = repairers.machine(node), []
+        machine, refusals = repairers.machine(node), []
         for entry in repairers.entries:
             runner: object = entry.repairer
             if isinstance(runner, RunsCommands) and entry.serves(node):
                 why = runner.can_run(machine)
                 if not why:
                     return entry.repairer, runner, machine
-                said.append(f"{entry.name}: {why}")
-        raise DrillRefused("; ".join(said) or f"no repairer runs commands on {node}: set up [repairers.node]")
+                refusals.append(f"{entry.name}: {why}")
+        raise DrillRefused("; ".join(refusals) or f"no repairer runs commands on {node}: set up [repairers.node]")
 
     def _send(self, node: str, argv: Sequence[str]) -> Sent:
         """ACCEPTED: it ended with 0; REFUSED: it was not begun; AMBIGUOUS: nobody knows yet.
@@ -93,20 +93,16 @@ class InjectedFault:
         if sent.answer is Answer.REFUSED:
             return sent
         before = Sighting(0.0, machine.uuid, machine.boot_id)
-        until, said = self.monotonic() + LONGEST, sent.message
+        until = self.monotonic() + LONGEST
         while True:
-            failed: Optional[str] = None
             try:
-                seen = repairer.progress(order, sent, before)
-                said = seen.message
-                if seen.stage is Stage.DONE:
-                    return Sent(Answer.ACCEPTED, said)
-                if seen.stage in (Stage.FAILED, Stage.HALFWAY):
-                    failed = said
+                stage, message = repairer.progress(order, sent, before)[:2]
             except AdapterError as error:
-                said = str(error)
-            if failed is not None:
-                raise AdapterError(f"{node}: {failed}")
+                stage, message = Stage.WORKING, str(error)
+            if stage is Stage.DONE:
+                return Sent(Answer.ACCEPTED, message)
+            if stage in (Stage.FAILED, Stage.HALFWAY):
+                raise AdapterError(f"{node}: {message}")
             if self.monotonic() > until:
-                return Sent(Answer.AMBIGUOUS, said)
+                return Sent(Answer.AMBIGUOUS, message)
             self.sleep(PAUSE)

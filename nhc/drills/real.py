@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from types import TracebackType
-from typing import Callable, List, NamedTuple, Optional, Tuple, Type
+from typing import Callable, List, NamedTuple, Optional, Tuple
 
 from nhc.drills.faults import REPORTED, RealFault, ReportedFault, read_injection, would_send
 from nhc.drills.on_node import DrillRefused, InjectedFault
@@ -49,12 +48,8 @@ class DrillRounds:
         self.site, self.leader = site, Leader(site.store)
         self.controller: Optional[RemedyController] = None
 
-    def __enter__(self) -> DrillRounds:  # noqa: PYI034 (Self is Python 3.11's)
-        return self
-
-    def __exit__(
-        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
-    ) -> None:
+    def close(self) -> None:
+        """Others may lead."""
         self.leader.release()
 
     def make(self) -> None:
@@ -109,7 +104,7 @@ class Undoing:
     def _true_problems(self) -> List[StoredProblem]:
         """The problems of the node that are not the drill's, once it has reported that the drill's are over."""
         until = self.clock() + self.site.settings.drill.recover
-        with DrillRounds(self.site) as rounds:
+        with contextlib.closing(DrillRounds(self.site)) as rounds:
             while True:
                 found = problems_of(self.site.store, self.drill.node)
                 ours = [one for one in found if self.fault.injection.caused(one)]
@@ -232,7 +227,7 @@ class RealDrill:
         """Until the episode has ended, or the time is up."""
         states: List[str] = []
         row: Optional[Episode] = None
-        with DrillRounds(self.site) as rounds:
+        with contextlib.closing(DrillRounds(self.site)) as rounds:
             while self.clock() - self.drill.began < self.limits.longest:
                 rounds.make()
                 row = episode_of(self.site.store, self.drill, self.fault)

@@ -109,10 +109,6 @@ def _drained(stand: Stand) -> None:
     stand.world.work_runs(stand.node, False)
 
 
-def _recovers(stand: Stand) -> None:
-    stand.world.fall_sick(stand.node)
-
-
 def _storm(stand: Stand) -> None:
     for name in stand.world.fleet:
         stand.world.fall_sick(name, DrillFault())
@@ -206,10 +202,6 @@ def _services_start(stand: Stand) -> None:
         stand.world.fall_sick(stand.node, *([DrillFault("DrillStarting", cure=Rung.ESCALATE)] if early else []))
 
 
-def _breaker_opens(stand: Stand) -> None:
-    stand.world.open_breaker()
-
-
 def _two_at_once(stand: Stand) -> None:
     for name in [*sorted(stand.world.fleet)[:1], stand.node]:
         stand.world.fall_sick(name, DrillFault())
@@ -236,7 +228,7 @@ ALL: Sequence[Scenario] = (
     Scenario("first-start", "planetlabs/draino#54", "The loop starts for the first time, and nodes are sick already.",
              _two_at_once, _somebody_was_repaired, over=_after(2 * 3600), first_day=True),
     Scenario("breaker", "NVIDIA/NVSentinel#1852", "The breaker opens during a repair: the node must come back.",
-             _sick(), REBOOTED, _when("watching", _breaker_opens)),
+             _sick(), REBOOTED, _when("watching", lambda stand: stand.world.open_breaker())),
     Scenario("busy", "kubernetes-sigs/karpenter#2042", "Work on the node never ends: the drain has a deadline.",
              _busy, lambda stand: "" if stand.state in ("escalated", "returned") else f"it is {stand.state} for ever"),
     Scenario("never-ready", "aws/karpenter-provider-aws#8629", "A replacement never becomes ready.",
@@ -258,7 +250,7 @@ ALL: Sequence[Scenario] = (
     Scenario("relapsing", "pfnet-research/node-operation-controller#31", "It is well for a while, and fails again.",
              _sick(), _relapsed, _relapse, over=lambda stand: stand.state == "escalated"),
     Scenario("healthy-again", "medik8s/self-node-remediation#159", "The node recovers while it drains.",
-             _busy, _ends("returned", []), _when("draining", _recovers)),
+             _busy, _ends("returned", []), _when("draining", lambda stand: stand.world.fall_sick(stand.node))),
     Scenario("killed-while-sending", "kubereboot/kured#63", "The loop is killed right after the repair was sent.",
              _killed_once("after an order"), REBOOTED),
     Scenario("killed-while-returning", "kubereboot/kured#63", "The loop is killed right after the mark was cleared.",

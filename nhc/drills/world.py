@@ -42,21 +42,13 @@ class DrilledNode(MadeUpNode):
     def __init__(self, name: str, rack: str) -> None:
         super().__init__(name)
         self.rack = rack
-        self.unknown = self.silent = False
+        self.unknown = False
         self.booted = 0.0
         self.faults: Dict[str, DrillFault] = {}
-
-    def be_sick(self, faults: Sequence[DrillFault]) -> None:
-        """These faults, in this order."""
-        self.faults = {one.reason: one for one in faults}
 
     def be_busy(self, busy: bool) -> None:
         """Whether work runs on it."""
         self.busy = busy
-
-    def be_unknown(self) -> None:
-        """Its check gives no verdict."""
-        self.unknown = True
 
     def pass_time(self, now: float) -> None:
         """Repairs take effect."""
@@ -99,7 +91,7 @@ class DrillWorld(MadeUpWorld[DrilledNode]):
         for node in self.fleet.values():
             if not self.deaf.get(node.name):
                 node.pass_time(self.now)
-        return [self.report(node) for node in self.fleet.values() if not node.repairs and not node.silent]
+        return [self.report(node) for node in self.fleet.values() if not node.repairs]
 
     def report(self, node: DrilledNode) -> Report:
         """What nhc would say of a node."""
@@ -160,8 +152,8 @@ class DrillWorld(MadeUpWorld[DrilledNode]):
     # What happens in a scenario.
 
     def fall_sick(self, name: str, *faults: DrillFault) -> None:
-        """The node has these faults and no others."""
-        self.fleet[name].be_sick(faults)
+        """The node has these faults, in this order, and no others."""
+        self.fleet[name].faults = {fault.reason: fault for fault in faults}
 
     def work_runs(self, name: str, busy: bool) -> None:
         """Work runs on the node, or runs no more."""
@@ -169,7 +161,7 @@ class DrillWorld(MadeUpWorld[DrilledNode]):
 
     def cannot_tell(self, name: str) -> None:
         """The node's check gives no verdict from now on."""
-        self.fleet[name].be_unknown()
+        self.fleet[name].unknown = True
 
     def answer(self, *moods: str) -> None:
         """What the next orders are answered with."""

@@ -7,7 +7,7 @@ and configuration; or where a person or the policy has opened it. Everything els
 from __future__ import annotations
 
 from enum import Enum
-from typing import Mapping, NamedTuple, Optional, Tuple
+from typing import Mapping, NamedTuple, Optional
 
 from nhc.gates.identity import another_machine, changed
 from nhc.gates.settings import GateRules, Trigger
@@ -152,18 +152,15 @@ def _out(seen: GateView) -> bool:
     return not seen.scheduler or (seen.standing is not None and (seen.standing.held or bool(seen.standing.other)))
 
 
-def after(
-    record: GateRecord, rules: GateRules, verdict: str, why: str, now: float, report: str = ""
-) -> Tuple[GateRecord, bool]:
-    """The record after a run that ended with a verdict (OK, WARN, CRIT, UNKNOWN, BUSY), and whether work may come.
+def after(record: GateRecord, verdict: str, why: str, now: float, report: str = "") -> GateRecord:
+    """The record after a run that ended with a verdict: OK, WARN, CRIT, UNKNOWN or BUSY.
 
     BUSY is a run that did not begin since somebody used the devices: it is no try.
     """
     if verdict == "BUSY":
-        return record._replace(state=GateState.HELD, why=why, at=now), False
+        return record._replace(state=GateState.HELD, why=why, at=now)
     if verdict in ("OK", "WARN"):
-        done = record._replace(state=GateState.PASSED, why=why, at=now, tries=0, report=report)
-        return done, True
+        return record._replace(state=GateState.PASSED, why=why, at=now, tries=0, report=report)
     if verdict == "CRIT":
-        return record._replace(state=GateState.FAILED, why=why, at=now, report=report), False
-    return record._replace(state=GateState.UNTOLD, why=why, at=now, tries=record.tries + 1, report=report), False
+        return record._replace(state=GateState.FAILED, why=why, at=now, report=report)
+    return record._replace(state=GateState.UNTOLD, why=why, at=now, tries=record.tries + 1, report=report)

@@ -101,7 +101,11 @@ class Gate:
             return self._settle(self._fresh(seen, GateState.OPENED, decision.why), decision)
         if decision.step is GateStep.GIVE_WAY:
             asked = seen.standing.asked if seen.standing is not None else 0.0
-            return self._settle(self._kept(seen, decision.why, GateState.OPENED, asked), decision)
+            kept = _standing_record(seen)
+            kept = kept._replace(
+                state=GateState.OPENED, why=decision.why, at=seen.now, asked=max(asked, kept.asked), completed=False
+            )
+            return self._settle(kept, decision)
         if decision.step is GateStep.RELEASE or (decision.step is GateStep.NOTHING and self._owes_hook(seen.record)):
             return self._open(_standing_record(seen), decision)
         if decision.step is GateStep.KEEP:
@@ -136,8 +140,8 @@ class Gate:
             return GatePass(decision, kept, kept.state.lets_in, problem)
         standing = self._standing()
         if standing is None and self.world.keeper is not None:  # it answered a moment ago: is the node held, who knows
-            told = f"{decision.why}; the scheduler does not answer"
-            return GatePass(GateDecision(GateStep.HOLD, told), kept, False, problem)
+            unanswered = GateDecision(GateStep.HOLD, f"{decision.why}; the scheduler does not answer")
+            return GatePass(unanswered, kept, False, problem)
         if standing is not None and not standing.held and not standing.other:
             return GatePass(GateDecision(GateStep.HOLD, f"{decision.why}; not held yet"), kept, False, problem)
         if standing is not None and standing.busy:  # work came between the look and the mark
@@ -154,12 +158,12 @@ class Gate:
         ran = suite_process.run(
             world.rules.suite, world.node, world.adapter, world.rules.limit, world.environ, self._during
         )
-        kept, lets_in = after(kept, world.rules, ran.verdict, ran.why, world.clock(), self._keep_report(ran.report))
+        kept = after(kept, ran.verdict, ran.why, world.clock(), self._keep_report(ran.report))
         self._write(kept, f"gate.{kept.state.value}")
         if ran.report:
             world.keep(ran.report)
         world.say(f"{world.node}: {kept.state.value}: {kept.why}")
-        if lets_in:
+        if kept.state.lets_in:
             return self._open(kept, decision)
         self._publish(kept)
         if kept.state is GateState.FAILED:
@@ -288,10 +292,6 @@ class Gate:
             state, self.world.rules.suite, self.world.rules.name, seen.now, seen.boot, seen.marks, why, due,
             asked=max(asked, before), each_boot=Trigger.START in self.world.rules.on,
         )  # fmt: skip
-
-    def _kept(self, seen: GateView, why: str, state: GateState, asked: float) -> GateRecord:
-        kept = _standing_record(seen)
-        return kept._replace(state=state, why=why, at=seen.now, asked=max(asked, kept.asked), completed=False)
 
     def _write(self, kept: GateRecord, what: str) -> None:
         record.write(self.world.record_path, kept)

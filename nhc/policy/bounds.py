@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from fnmatch import fnmatchcase
-from typing import Container, Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Container, Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.policy.hours import UTC, Hours, Zone, any_holds
 from nhc.policy.limits import Limit, Rate
@@ -99,11 +99,14 @@ class Bounds(NamedTuple):
         """How many nodes of a radius may be out, None for any number. An exact name counts before a pattern."""
         kind, name = radius
         if self.named and kind == PARTITION:
-            pattern = name if name in self.named else next((one for one in self.named if fnmatchcase(name, one)), None)
+            pattern = name if name in self.named else next((key for key in self.named if fnmatchcase(name, key)), None)
             if pattern is not None:
                 return self.named[pattern]
-        given = self.radii.get(kind)
-        return None if given is None else given.out
+        return self.radii.get(kind, RadiusBounds()).out
+
+    def repairing(self, radius: Radius) -> Optional[Limit]:
+        """How many nodes of a radius may be under repair, None for any number."""
+        return self.radii.get(radius[0], RadiusBounds()).repairing
 
     def unmatched(self, sizes: Mapping[Radius, int]) -> List[str]:
         """The kinds of radii that the site has bounded and that no node is in: such a bound would hold nothing."""
@@ -174,22 +177,22 @@ class Usage:
             insort(self._repairs.setdefault(done.node, []), done.when)
 
     def begun(self, radius: Radius, action: str, since: float) -> int:
-        found = self._begun.get((radius, action), [])
-        return len(found) - bisect_right(found, since)
+        times = self._begun.get((radius, action), [])
+        return len(times) - bisect_right(times, since)
 
     def repairs_of(self, node: str, since: float) -> int:
         """How many repairs the node has had since then, in whichever episode."""
-        found = self._repairs.get(node, [])
-        return len(found) - bisect_right(found, since)
+        times = self._repairs.get(node, [])
+        return len(times) - bisect_right(times, since)
 
 
 def sizes(groups: Mapping[str, Sequence[Radius]], absent: Container[str] = ()) -> Dict[Radius, int]:
     """How many nodes each radius has, without those that are `absent`; a radius of such nodes alone has none."""
-    found: Dict[Radius, int] = {(FLEET, ""): 0}
+    counts: Dict[Radius, int] = {(FLEET, ""): 0}
     for node, radii in groups.items():
         for radius in ((FLEET, ""), *radii):
-            found[radius] = found.get(radius, 0) + (node not in absent)
-    return found
+            counts[radius] = counts.get(radius, 0) + (node not in absent)
+    return counts
 
 
 def may_mark(bounds: Bounds, usage: Usage, node: str, now: float, enabled_at: Optional[float]) -> Optional[Held]:
@@ -214,7 +217,7 @@ def may_repair(bounds: Bounds, usage: Usage, node: str, rung: Rung, now: float) 
     return (
         never_now(bounds, rung.value, node, now)
         or no_such_kind(bounds, usage)
-        or _room_to_repair(bounds, usage, node)
+        or _full(usage, node, "repairing", bounds.repairing, usage.repairing)
         or rate(bounds, usage, node, (rung.value, "repair"), now)
     )
 
@@ -231,7 +234,7 @@ def never_now(bounds: Bounds, action: str, node: str, now: float) -> Optional[He
 
 
 def protected(bounds: Bounds, node: str) -> Optional[Held]:
-    pattern = next((one for one in bounds.protected if fnmatchcase(node, one)), None)
+    pattern = next((pattern for pattern in bounds.protected if fnmatchcase(node, pattern)), None)
     return None if pattern is None else Held("protected", f"protected by the policy ({pattern})")
 
 
@@ -249,44 +252,33 @@ def _timed(bounds: Bounds, action: str, now: float) -> Optional[Held]:
         return Held("quiet-hours", f"no {action} in the quiet hours {quiet}")
     bound = action in bounds.windows.actions and bounds.windows.hours
     if bound and not any_holds(bounds.windows.hours, now, bounds.zone.info):
-        return Held("maintenance-windows", f"{action} only in {', '.join(one.text for one in bounds.windows.hours)}")
+        return Held("maintenance-windows", f"{action} only in {', '.join(span.text for span in bounds.windows.hours)}")
     return None
 
 
 def room(bounds: Bounds, usage: Usage, node: str) -> Optional[Held]:
     """The bound on the nodes out that has no room for one more, None where each has."""
-    for radius in usage.radii(node):
-        held = _level(usage, radius, "out", bounds.out(radius), usage.out)
-        if held:
-            return held
-    return None
+    return _full(usage, node, "out", bounds.out, usage.out)
 
 
-def _room_to_repair(bounds: Bounds, usage: Usage, node: str) -> Optional[Held]:
-    for radius in usage.radii(node):
-        given = bounds.radii.get(radius[0])
-        held = _level(usage, radius, "repairing", None if given is None else given.repairing, usage.repairing)
-        if held:
-            return held
-    return None
-
-
-def _level(
-    usage: Usage, radius: Radius, name: str, limit: Optional[Limit], counts: Mapping[Radius, int]
+def _full(
+    usage: Usage, node: str, name: str, limit_of: Callable[[Radius], Optional[Limit]], counts: Mapping[Radius, int]
 ) -> Optional[Held]:
-    count, size = counts.get(radius, 0), usage.size(radius)
-    if limit is None or count < limit.of(size):
-        return None
-    what = "out" if name == "out" else "under repair"
-    return Held(f"{radius[0]}.{name}", f"{count} of {size} nodes {_where(radius)} are {what}, at most {limit.show()}")
+    """The first radius of a node in which as many nodes are out, or under repair, as may be."""
+    for radius in usage.radii(node):
+        limit, count, size = limit_of(radius), counts.get(radius, 0), usage.size(radius)
+        if limit is not None and count >= limit.of(size):
+            what = f"{count} of {size} nodes {_where(radius)} are {'out' if name == 'out' else 'under repair'}"
+            return Held(f"{radius[0]}.{name}", f"{what}, at most {limit.show()}")
+    return None
 
 
 def rate(bounds: Bounds, usage: Usage, node: str, actions: Tuple[str, ...], now: float) -> Optional[Held]:
     """The rate that is used up, None where one more action fits each."""
     for radius in usage.radii(node):
-        given = bounds.radii.get(radius[0], RadiusBounds())
+        rates = bounds.radii.get(radius[0], RadiusBounds()).rates
         for action in actions:
-            limit = given.rates.get(action)
+            limit = rates.get(action)
             if limit is None:
                 continue
             count = usage.begun(radius, action, now - limit.seconds)

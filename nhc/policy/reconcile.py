@@ -9,19 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from typing import (
-    Any,
-    Callable,
-    Dict,
-    Iterable,
-    Iterator,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-)
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.model import Report
 from nhc.policy.decide import Decision, Policy, decide, history_needed, unmatched
@@ -85,13 +73,13 @@ def _documents(text: str) -> Iterator[Any]:
 def by_node(reports: Iterable[Report], nodes: Iterable[str]) -> Reports:
     """The newest report of each node, under the name that the scheduler has for it."""
     known = set(nodes)
-    found: Reports = {}
+    newest: Reports = {}
     for report in reports:
         short = report.host.partition(".")[0]
         name = report.host if report.host in known or short not in known else short
-        if name not in found or found[name].started < report.started:
-            found[name] = report
-    return found
+        if name not in newest or newest[name].started < report.started:
+            newest[name] = report
+    return newest
 
 
 # Acting.
@@ -166,33 +154,25 @@ def _carry_out(
                 applied = _repair(adapter, operation, some)
         except AdapterError as error:
             applied = [Applied(name, Effect.FAILED, str(error)) for name in names]
-        for one in applied:
-            yield operation, one
+        yield from ((operation, result) for result in applied)
 
 
 def _repair(adapter: Marker, operation: Operation, operations: Sequence[PlannedOperation]) -> List[Applied]:
     if not isinstance(adapter, Power) or operation not in adapter.repairs():
         return [Applied(r.node, Effect.REFUSED, f"this adapter cannot {operation.value} a node") for r in operations]
-    found: List[Applied] = []
+    applied: List[Applied] = []
     for because in dict.fromkeys(planned.because for planned in operations):
-        found += adapter.repair(operation, [r.node for r in operations if r.because == because], because)
-    return found
+        applied += adapter.repair(operation, [r.node for r in operations if r.because == because], because)
+    return applied
 
 
 def _not_done(
     adapter: Marker, operations: Sequence[PlannedOperation], done: Dict[Tuple[Operation, str], Applied]
 ) -> List[PlannedOperation]:
     """The operations that failed, or that the other side took and then lost. Repairs are never repeated."""
-    again = [
-        r
-        for r in operations
-        if done[r.operation, r.node].effect is Effect.FAILED and r.operation in (Operation.CLEAR, Operation.MARK)
-    ]
-    changed = [
-        r
-        for r in operations
-        if done[r.operation, r.node].effect is Effect.CHANGED and r.operation in (Operation.CLEAR, Operation.MARK)
-    ]
+    marks = [r for r in operations if r.operation in (Operation.CLEAR, Operation.MARK)]
+    again = [r for r in marks if done[r.operation, r.node].effect is Effect.FAILED]
+    changed = [r for r in marks if done[r.operation, r.node].effect is Effect.CHANGED]
     if not changed:
         return again
     try:

@@ -87,12 +87,7 @@ def state_of(attempt: Attempt) -> AttemptStatus:
 
 def seen_before(attempt: Attempt) -> Sighting:
     """What was seen of the machine before an attempt."""
-    return sighting_in(attempt.before)
-
-
-def sighting_in(text: str) -> Sighting:
-    """A sighting that was kept as JSON."""
-    value: Dict[str, object] = json.loads(text)
+    value: Dict[str, object] = json.loads(attempt.before)
     at = value.get("at", 0.0)
     texts = {name: str(value.get(name, "")) for name in ("instance", "boot", "power", "actor", "doing")}
     return Sighting(float(at) if isinstance(at, (int, float)) else 0.0, **texts)
@@ -138,26 +133,17 @@ def latest(rows: Iterable[Episode]) -> List[Episode]:
 
 def causes_of(row: Episode) -> Tuple[str, ...]:
     """What an episode is for, as far as its row can be read."""
-    try:
-        return (*(one.cause for one in details.read(row.detail).faults), row.cause)
-    except details.BadDetail:
-        return (row.cause,)
+    return (*(fault.cause for fault in details.read_or_empty(row.detail).faults), row.cause)
 
 
 def about_of(row: Episode) -> DeviceId:
     """The one accelerator that an episode is about, as far as its row can be read; unknown where it is the node's."""
-    try:
-        return details.read(row.detail).about
-    except details.BadDetail:
-        return DeviceId()
+    return details.read_or_empty(row.detail).about
 
 
 def _gone(row: Episode) -> bool:
     """Whether an episode has ended since its node was deleted, as far as its row can be read."""
-    try:
-        return row.ended is not None and details.read(row.detail).ended_by == EpisodeEvent.NODE_GONE.value
-    except details.BadDetail:
-        return False
+    return row.ended is not None and details.read_or_empty(row.detail).ended_by == EpisodeEvent.NODE_GONE.value
 
 
 def read_cases(connection: Connection, rows: Sequence[Episode]) -> Tuple[List[EpisodeCase], Dict[int, str]]:

@@ -176,14 +176,9 @@ class EndedMarks:
             connection, [row.id for row in rows if (row.id, row.version) not in self._marked]
         )  # fmt: skip
         self._marked = {
-            (row.id, row.version): _marked(texts[row.id]) if row.id in texts else self._marked[row.id, row.version]
+            (row.id, row.version): details.read_or_empty(texts[row.id]).marked
+            if row.id in texts
+            else self._marked[row.id, row.version]
             for row in rows
         }
         return [(row.node, self._marked[row.id, row.version]) for row in rows]
-
-
-def _marked(text: str) -> float:
-    try:
-        return details.read(text).marked
-    except details.BadDetail:
-        return 0.0

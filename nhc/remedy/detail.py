@@ -127,6 +127,14 @@ def read(text: str) -> Detail:
         raise BadDetail(f"its detail cannot be read: {printable(str(error), 200)}") from None
 
 
+def read_or_empty(text: str) -> Detail:
+    """The same for who only looks at a row: an empty one where it cannot be read."""
+    try:
+        return read(text)
+    except BadDetail:
+        return Detail()
+
+
 def _kept(name: str, found: object) -> Any:
     wanted = type(getattr(Detail(), name))
     if wanted is float and isinstance(found, (int, float)) and not isinstance(found, bool):

@@ -55,13 +55,8 @@ class Passes:
         self, records: Records, settings: RemedySettings, actuators: Actuators, observer: Observer,
         clock: Callable[[], float], monotonic: Callable[[], float], publish: Callable[[Written], None],
     ) -> None:  # fmt: skip
-        self.store, self.records, self.settings, self.actuators, self.observer = (
-            records.store,
-            records,
-            settings,
-            actuators,
-            observer,
-        )
+        self.store, self.records, self.settings = records.store, records, settings
+        self.actuators, self.observer = actuators, observer
         self.clock, self.monotonic, self.publish = clock, monotonic, publish
         self.performer = Performer(records, actuators, clock, settings, observer.held)
         self._time = KeptClock(records.store, records.actor, records.fence, clock, monotonic)
@@ -145,9 +140,7 @@ class Passes:
         if move.event is EpisodeEvent.MARK_ALLOWED and view.node is not None and view.node.available:
             scene.usage.count_out(view.name)
             scene.usage.begin(BegunAction(scene.now, view.name, MARK))
-        elif (
-            move.event is EpisodeEvent.CONFIRMED and not view.done
-        ):  # the steps of one node are one piece of maintenance
+        elif move.event is EpisodeEvent.CONFIRMED and not view.done:  # a node's steps are one piece of maintenance
             scene.usage.count_repairing(view.name)
             scene.usage.begin(BegunAction(scene.now, view.name, view.rung.value), view.work is not None)
         return move

@@ -39,11 +39,7 @@ def case_of(connection: Connection, number: int) -> EpisodeCase:
     row = episodes.get(connection, number)
     if row is None:
         raise RequestRefused(f"there is no episode {number}")
-    try:
-        detail = details.read(row.detail)
-    except details.BadDetail:
-        detail = Detail()
-    return EpisodeCase(row, detail, tuple(attempts.attempts_of(connection, number)))
+    return EpisodeCase(row, details.read_or_empty(row.detail), tuple(attempts.attempts_of(connection, number)))
 
 
 def evidence_digest(connection: Connection, number: int) -> str:

@@ -51,9 +51,8 @@ class Records:
 
     # Reading.
 
-    def train(self, connection: Connection) -> Optional[int]:
+    def train(self, _connection: Connection) -> Optional[int]:
         """The train whose episodes these are, None for repairs."""
-        del connection
         return None
 
     def note_others(self, connection: Connection) -> List[EpisodeCase]:
@@ -81,13 +80,6 @@ class Records:
         """The open episodes. One whose detail makes no sense is left out and named in `broken`."""
         found, self.broken = read_cases(connection, episodes.list_episodes(connection, is_open=True))
         return found
-
-    def case(self, connection: Connection, number: int) -> Optional[EpisodeCase]:
-        """One episode, open or ended. Raises BadDetail."""
-        row = episodes.get(connection, number)
-        if row is None:
-            return None
-        return EpisodeCase(row, details.read(row.detail), tuple(attempts.attempts_of(connection, number)))
 
     @staticmethod
     def consents(connection: Connection, cases: Sequence[EpisodeCase]) -> Dict[int, Consent]:
@@ -211,11 +203,10 @@ class Records:
                 found.append(Written(after_it, step.move, step.case.state))
         return found
 
-    def _beside_it(self, connection: Connection, case: EpisodeCase, move: Move, now: float) -> Detail:
+    def _beside_it(self, _connection: Connection, _case: EpisodeCase, move: Move, _now: float) -> Detail:
         """The detail to keep with a move, after what else belongs into its transaction. Raises Conflict, and has then
         written nothing.
         """
-        del connection, case, now
         return move.detail
 
     def accepted(self, case: EpisodeCase, move: Move, message: str, request: str, now: float) -> Optional[EpisodeCase]:
@@ -240,10 +231,7 @@ class Records:
 
 def _left_out(row: Episode) -> bool:
     """Whether an episode that was left to a person has left the whole node out of service."""
-    try:
-        kept = details.read(row.detail)
-    except details.BadDetail:
-        return False
+    kept = details.read_or_empty(row.detail)
     return bool(kept.marked) and not kept.about.known
 
 

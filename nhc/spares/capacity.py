@@ -30,8 +30,8 @@ CLOCKS = 300.0
 
 def token_of(row: SpareInUse) -> str:
     """The request's token: the same for one row, another for every other row of every store."""
-    words = "\0".join((row.node, row.pool, row.stands_for, str(row.episode), repr(row.since)))
-    return "nhc-" + hashlib.sha256(words.encode()).hexdigest()[:40]
+    identity = "\0".join((row.node, row.pool, row.stands_for, str(row.episode), repr(row.since)))
+    return "nhc-" + hashlib.sha256(identity.encode()).hexdigest()[:40]
 
 
 class _Step:
@@ -52,7 +52,7 @@ class _Step:
             spares.end(connection, self.row, by=self.by, why=why, now=self.now, what=what)
         return Applied(self.row.node, effect, why)
 
-    def said(self, effect: Effect, why: str) -> Applied:
+    def applied(self, effect: Effect, why: str) -> Applied:
         return Applied(self.row.node, effect, why)
 
     # In.
@@ -65,15 +65,15 @@ class _Step:
         seen = self.keeper.find(self.row.token)
         if seen.phase is AddedPhase.RUNNING:
             self.save(IN_SERVICE, self.row.why)
-            return self.said(Effect.CHANGED, seen.said)
+            return self.applied(Effect.CHANGED, seen.said)
         if seen.phase is AddedPhase.COMING:
-            return self.said(Effect.CHANGED if first else Effect.UNCHANGED, f"added: {seen.said}")
-        return self.said(Effect.FAILED, f"it was added and does not run: {seen.said}")
+            return self.applied(Effect.CHANGED if first else Effect.UNCHANGED, f"added: {seen.said}")
+        return self.applied(Effect.FAILED, f"it was added and does not run: {seen.said}")
 
     def _add(self, first: bool) -> Optional[Applied]:
         """Ask for the node and write its id down. None where that is done."""
         if self.now - self.row.since > self.keeper.token_valid - MARGIN:
-            return self.said(Effect.FAILED, f"no answer came while the request's token was valid; {self._newer()}")
+            return self.applied(Effect.FAILED, f"no answer came while the request's token was valid; {self._newer()}")
         if not first:
             self.save(ENTERING, self.row.why)  # proves the lead again, right before the request
         try:
@@ -81,15 +81,15 @@ class _Step:
         except AddFailed as error:
             if first and error.refused:  # with a lost answer before it, a refusal proves nothing
                 return self.end("spare.refused", f"nothing was added: {error}", Effect.FAILED)
-            return self.said(Effect.FAILED, f"asked again in the next round, with the same token: {error}")
+            return self.applied(Effect.FAILED, f"asked again in the next round, with the same token: {error}")
         with self.site.store.write(self.fence) as connection:
             self.row = spares.added(connection, self.row, added, by=self.by, now=self.now)
         return None
 
     def _newer(self) -> str:
         """What a person is to look at where nobody knows whether a node was added."""
-        found = self.keeper.launched(self.row.since - CLOCKS)
-        return f"launched since then: {', '.join(found[:20])}" if found else "no node was launched since then"
+        launched = self.keeper.launched(self.row.since - CLOCKS)
+        return f"launched since then: {', '.join(launched[:20])}" if launched else "no node was launched since then"
 
     # Out.
 
@@ -105,45 +105,46 @@ class _Step:
             return self.end("spare.deleted", f"{self.row.token} has left: {why}")
         self.save(LEAVING, why)
         if seen.phase in (AddedPhase.LEAVING, AddedPhase.COMING):
-            return self.said(Effect.UNCHANGED, seen.said)
+            return self.applied(Effect.UNCHANGED, seen.said)
         return self._delete(seen)
 
     def _delete(self, seen: AddedNode) -> Applied:
         """Take it out of service, see that it runs nothing, delete it. Work may start until it is out of service."""
         state, doubt = self._idle(seen)
         if state is None:
-            return self.said(Effect.FAILED, doubt)
+            return self.applied(Effect.FAILED, doubt)
         marker = self.site.marker
         ours = Mark(f"spare of {self.row.stands_for} is given back", since=self.now)
         (marked,) = marker.mark({state.name: ours})
         if marked.effect not in (Effect.CHANGED, Effect.UNCHANGED):
-            return self.said(Effect.FAILED, f"{state.name} cannot be taken out of service: {marked.message}")
+            return self.applied(Effect.FAILED, f"{state.name} cannot be taken out of service: {marked.message}")
         again, doubt = self._idle(seen)
         if again is None or again.available:
             marker.clear([state.name])
-            return self.said(Effect.FAILED, doubt or f"{state.name} still takes work")
+            return self.applied(Effect.FAILED, doubt or f"{state.name} still takes work")
         done = self.keeper.delete(self.row.token)
         if done.effect is Effect.REFUSED:
             marker.clear([state.name])
-            return self.said(Effect.FAILED, done.message)
-        return self.said(done.effect, done.message)
+            return self.applied(Effect.FAILED, done.message)
+        return self.applied(done.effect, done.message)
 
     def _idle(self, seen: AddedNode) -> Tuple[Optional[NodeState], str]:
         """The scheduler's node where it surely runs nothing and nobody holds it; else None and why not."""
         states = self.site.actuators.states()
-        found = [state for state in states if state.name in seen.names]
-        if len(found) == 1:  # named: what runs on it is seen
-            found = self.site.actuators.states([found[0].name])
-        if len(found) != 1:
-            return None, f"the scheduler knows {len(found)} nodes as {' or '.join(seen.names) or 'it'}: not deleted"
+        named = [state for state in states if state.name in seen.names]
+        if len(named) == 1:  # asked for by its name: what runs on it is seen
+            named = self.site.actuators.states([named[0].name])
+        if len(named) != 1:
+            return None, f"the scheduler knows {len(named)} nodes as {' or '.join(seen.names) or 'it'}: not deleted"
+        (state,) = named
         with self.site.store.read() as connection:
             fleet = counting.fleet(connection, states)
-            held = StandingHolds(holds.in_force(connection, self.now), fleet).why(found[0].name)
-        if found[0].busy:
-            return None, f"work still runs on {found[0].name}"
-        if held or found[0].hold:
-            return None, f"{found[0].name} is left alone: {held or found[0].hold}"
-        return found[0], ""
+            held = StandingHolds(holds.in_force(connection, self.now), fleet).why(state.name)
+        if state.busy:
+            return None, f"work still runs on {state.name}"
+        if held or state.hold:
+            return None, f"{state.name} is left alone: {held or state.hold}"
+        return state, ""
 
 
 def carry_out(
@@ -159,8 +160,8 @@ def carry_out(
             with site.store.write(fence) as connection:
                 row = spares.begin(connection, step.spare, pool.name, step.stands_for, episode=step.episode, by=by,
                                    why=step.why, now=now)  # fmt: skip
-        one = _Step(site, keeper, row, now, fence, by)
-        return one.enter(first) if step.action == "swap-in" else one.leave(step.why)
+        under_way = _Step(site, keeper, row, now, fence, by)
+        return under_way.enter(first) if step.action == "swap-in" else under_way.leave(step.why)
     except Conflict as error:
         return Applied(step.spare, Effect.REFUSED, str(error))
     except AdapterError as error:

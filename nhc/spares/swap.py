@@ -12,7 +12,7 @@ from nhc.remedy import detail as details
 from nhc.remedy.held import StandingHolds
 from nhc.remedy.site import RemedySite
 from nhc.spares import capacity
-from nhc.spares.decide import SpareDecision, SpareStep, SpareView, SpareWait, decide
+from nhc.spares.decide import SpareDecision, SpareStep, SpareView, decide
 from nhc.spares.settings import PoolSettings
 from nhc.store import deep, episodes, holds, spares
 from nhc.store.database import Fence
@@ -65,10 +65,10 @@ def look(site: RemedySite, pool: PoolSettings, source: SpareSource, now: float, 
         healths = health.together([
             health.stored(connection, fleet.names, list(waiting)), health.reported(own, fleet.names, "adapter"),
         ])  # fmt: skip
-        found: Dict[str, Episode] = {}
+        newest: Dict[str, Episode] = {}
         ended = episodes.list_episodes(connection, is_open=False, ended_since=now - 30 * DAY)
         for row in (*ended, *episodes.list_episodes(connection, is_open=True)):
-            found[row.node] = row
+            newest[row.node] = row
         verdicts = {
             fleet.names.here(one.node): (one.verdict, one.at) for one in deep.last_verdicts(connection)
             if one.suite == pool.suite
@@ -77,20 +77,13 @@ def look(site: RemedySite, pool: PoolSettings, source: SpareSource, now: float, 
         addable -= sum(row.state == ENTERING and not row.token for row in rows)  # asked for, and perhaps not shown yet
         had: FrozenSet[int] = frozenset()
         if adds:
-            had = frozenset(one.id for one in found.values() if spares.was_added(connection, one.id))
+            had = frozenset(row.id for row in newest.values() if spares.was_added(connection, row.id))
     return SpareView(
-        pool, waiting, rows, {state.name: state for state in states}, healths, verdicts, found,
-        {node: _marked(row) for node, row in found.items()},
-        {node: held.why(node) for node in found}, site.settings.sources.max_age, now,
+        pool, waiting, rows, {state.name: state for state in states}, healths, verdicts, newest,
+        {node: details.read_or_empty(row.detail).marked for node, row in newest.items()},
+        {node: held.why(node) for node in newest}, site.settings.sources.max_age, now,
         adds, addable, had,
     )  # fmt: skip
-
-
-def _marked(row: Episode) -> float:
-    try:
-        return details.read(row.detail).marked
-    except details.BadDetail:
-        return 0.0
 
 
 def round_of(
@@ -98,20 +91,20 @@ def round_of(
     fence: Optional[Fence] = None, publish: Callable[[SpareDone], None] = lambda _one: None,
 ) -> List[PoolRound]:  # fmt: skip
     """Go over all pools once. Raises StoreError."""
-    found = []
+    rounds = []
     for pool, source in pools:
         try:
             view = look(site, pool, source, now, apply)
         except AdapterError as error:
-            found.append(PoolRound(pool, None, SpareDecision((), ()), (), str(error)))
+            rounds.append(PoolRound(pool, None, SpareDecision((), ()), (), str(error)))
             continue
         decision = decide(view)
         done: List[SpareDone] = []
         for step in decision.steps if apply else ():
             done.append(SpareDone(step, _carry_out(site, pool, source, step, now, fence)))
             publish(done[-1])
-        found.append(PoolRound(pool, view, decision, tuple(done)))
-    return found
+        rounds.append(PoolRound(pool, view, decision, tuple(done)))
+    return rounds
 
 
 def _carry_out(
@@ -140,6 +133,3 @@ def _carry_out(
     except Conflict as error:
         return Applied(step.spare, Effect.REFUSED, str(error))
     return applied
-
-
-__all__ = ["PoolRound", "SpareDone", "SpareWait", "look", "open_pool", "round_of"]

@@ -30,10 +30,10 @@ class TrainRecords(Records):
 
     def row(self, connection: Connection) -> Train:
         """The train as it is now. Raises Conflict where it is gone."""
-        found = trains.get(connection, self.plan.name)
-        if found is None:
+        train = trains.get(connection, self.plan.name)
+        if train is None:
             raise Conflict(f"there is no train {self.plan.name}")
-        return found
+        return train
 
     def train(self, connection: Connection) -> Optional[int]:
         return self.row(connection).id
@@ -41,9 +41,9 @@ class TrainRecords(Records):
     def cases(self, connection: Connection) -> List[EpisodeCase]:
         """The train's nodes that are not done with, each with the work that is next or under way."""
         rows = trains.nodes_of(connection, self.row(connection).id)
-        found, self.broken = read_cases(connection, [row for row in rows if row.ended is None])
+        cases, self.broken = read_cases(connection, [row for row in rows if row.ended is None])
         last = len(self.plan.work) - 1
-        return [case._replace(work=self.plan.work[min(case.done, last)]) for case in found]
+        return [case._replace(work=self.plan.work[min(case.done, last)]) for case in cases]
 
     def change(self, train: Train, state: TrainState, why: str, now: float, ended: Optional[float] = None) -> Train:
         """Change the train's own state. Raises Conflict, StoreError."""

@@ -18,7 +18,6 @@ from nhc.remedy.settings import DrainSettings, RemedySettings, VerifySettings, W
 from nhc.settings import settings_file
 from nhc.settings.settings_file import SettingsError, Table
 
-HOUR = 3600.0
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
 
 

@@ -38,10 +38,10 @@ def step(view: EpisodeView, scene: Scene, train: TrainScene) -> Move:
     """What happens next to a node of a train."""
     if view.state is EpisodeState.PLANNED:
         return _planned(view, scene, train)
-    found = _left(view) or steps.not_ours(view, scene)
-    if found is None and train.state is TrainState.ABORTING and view.state in UNBEGUN:
-        found = _unbegun(view, scene, "the train was aborted")
-    return found if found is not None else _STEPS[view.state](view, scene, train)
+    move = _left(view) or steps.not_ours(view, scene)
+    if move is None and train.state is TrainState.ABORTING and view.state in UNBEGUN:
+        move = _unbegun(view, scene, "the train was aborted")
+    return move or _STEPS[view.state](view, scene, train)
 
 
 # What holds in several states.
@@ -160,8 +160,7 @@ def _marked(view: EpisodeView, scene: Scene, train: TrainScene) -> Move:
     )._replace(rung=work.rung)  # fmt: skip
 
 
-def _draining(view: EpisodeView, scene: Scene, train: TrainScene) -> Move:
-    del train
+def _draining(view: EpisodeView, scene: Scene, _train: TrainScene) -> Move:
     move = steps.draining(view, scene)
     if move.event is EpisodeEvent.DRAINED or view.detail.forced:
         return move._replace(event=EpisodeEvent.NOTHING_TO_COLLECT)
@@ -200,8 +199,7 @@ def _recheck(view: EpisodeView, scene: Scene, train: TrainScene) -> Move:
     return move._replace(begins=True)
 
 
-def _acting(view: EpisodeView, scene: Scene, train: TrainScene) -> Move:
-    del train
+def _acting(view: EpisodeView, scene: Scene, _train: TrainScene) -> Move:
     return after_repair.acting(view, scene)
 
 
@@ -214,16 +212,14 @@ def _watching(view: EpisodeView, scene: Scene, train: TrainScene) -> Move:
     return move._replace(event=EpisodeEvent.STEP_DONE) if more else move
 
 
-def _verifying(view: EpisodeView, scene: Scene, train: TrainScene) -> Move:
-    del train
+def _verifying(view: EpisodeView, scene: Scene, _train: TrainScene) -> Move:
     move = after_repair.verifying(view, scene)
     if move.event in (EpisodeEvent.STILL_FAULTY, EpisodeEvent.GIVEN_UP):
         return move._replace(event=EpisodeEvent.GIVEN_UP, because=f"after the work: {move.because}")
     return move
 
 
-def _returning(view: EpisodeView, scene: Scene, train: TrainScene) -> Move:
-    del train
+def _returning(view: EpisodeView, scene: Scene, _train: TrainScene) -> Move:
     move = after_repair.returning(view, scene)
     if move.event is not EpisodeEvent.STILL_FAULTY:
         return move

@@ -6,6 +6,7 @@ the same fleet gives the same waves.
 
 from __future__ import annotations
 
+import re
 from fnmatch import fnmatchcase
 from heapq import heapify, heappop, heappush
 from typing import Dict, List, Mapping, NamedTuple, Sequence, Tuple
@@ -41,12 +42,11 @@ def take(plan: TrainPlan, groups: Mapping[str, Sequence[Radius]], bounds: Bounds
 
 
 def _chosen(plan: TrainPlan, groups: Mapping[str, Sequence[Radius]], left_out: Dict[str, str]) -> List[str]:
-    found: Dict[str, None] = {}
+    chosen: Dict[str, None] = {}
     for text in plan.nodes:
-        names = _names(plan, text, groups)
-        for name in names:
+        for name in _names(plan, text, groups):
             if name in groups:
-                found[name] = None
+                chosen[name] = None
             else:
                 left_out[name] = "the cluster does not know it"
     for group in plan.groups:
@@ -54,18 +54,18 @@ def _chosen(plan: TrainPlan, groups: Mapping[str, Sequence[Radius]], left_out: D
         members = [node for node, radii in groups.items() if (kind, name) in radii]
         if not members:
             raise BadTrain(f"{plan.path}: groups: no node is in {group}")
-        found.update(dict.fromkeys(members))
+        chosen.update(dict.fromkeys(members))
     without = {name for text in plan.without for name in _names(plan, text, groups)}
-    return sorted((name for name in found if name not in without), key=natural)
+    return sorted((name for name in chosen if name not in without), key=natural)
 
 
 def _names(plan: TrainPlan, text: str, groups: Mapping[str, Sequence[Radius]]) -> List[str]:
     """Names of a nodeset (`gpu[001-128]`), or the cluster's nodes that match a pattern (`gpu*`)."""
-    if any(one in text for one in "*?"):
-        found = [name for name in groups if fnmatchcase(name, text)]
-        if not found:
+    if "*" in text or "?" in text:
+        matching = [name for name in groups if fnmatchcase(name, text)]
+        if not matching:
             raise BadTrain(f"{plan.path}: nodes: no node of the cluster matches {text!r}")
-        return found
+        return matching
     try:
         return expand(text)
     except BadRange as error:
@@ -74,17 +74,8 @@ def _names(plan: TrainPlan, text: str, groups: Mapping[str, Sequence[Radius]]) -
 
 def natural(name: str) -> Tuple[Tuple[int, int, str], ...]:
     """A key by which n2 comes before n10."""
-    parts: List[Tuple[int, int, str]] = []
-    digits = ""
-    for char in (*name, ""):
-        if char.isdigit() and char.isascii():
-            digits += char
-            continue
-        if digits:
-            parts.append((0, int(digits), digits))
-            digits = ""
-        parts.append((1, 0, char))
-    return tuple(parts)
+    parts = enumerate(re.split("([0-9]+)", name))  # every second one is a number
+    return tuple((0, int(part), part) if place % 2 else (1, 0, part) for place, part in parts)
 
 
 def spread(nodes: Sequence[str], waves: Waves, groups: Mapping[str, Sequence[Radius]]) -> Tuple[Tuple[str, ...], ...]:
@@ -105,9 +96,9 @@ def spread(nodes: Sequence[str], waves: Waves, groups: Mapping[str, Sequence[Rad
     # Each line with the place of its first node, and how many of it are in waves already.
     heads = [(places[0], 0, radii) for radii, places in lines.items()]
     heapify(heads)
-    found: List[Tuple[str, ...]] = []
+    filled: List[Tuple[str, ...]] = []
     while heads:
-        room = min(waves.first, most) if not found and waves.first else most
+        room = min(waves.first, most) if not filled and waves.first else most
         wave: List[str] = []
         counts: Dict[Radius, int] = {}
         full: List[Tuple[int, int, Tuple[Radius, ...]]] = []
@@ -124,5 +115,5 @@ def spread(nodes: Sequence[str], waves: Waves, groups: Mapping[str, Sequence[Rad
                 heappush(heads, (lines[radii][taken + 1], taken + 1, radii))
         for head in full:
             heappush(heads, head)
-        found.append(tuple(wave))
-    return tuple(found)
+        filled.append(tuple(wave))
+    return tuple(filled)

@@ -97,7 +97,7 @@ def test_a_gate_comes_to_an_end(rules: GateRules, seen: GateView, verdict: str) 
                 record = GateRecord(GateState.HELD, rules.suite, "gpu", now, seen.boot, seen.marks, found.why)
             elif record.state is GateState.TESTING:
                 record = record._replace(tries=record.tries + 1)
-            record, _lets_in = after(record._replace(state=GateState.TESTING), rules, verdict, "why", now)
+            record = after(record._replace(state=GateState.TESTING), verdict, "why", now)
         elif found.step in (GateStep.ADOPT, GateStep.GIVE_WAY):
             record = GateRecord(GateState.OPENED, rules.suite, "gpu", now, seen.boot, seen.marks, found.why)
         elif found.step is GateStep.RELEASE:
@@ -142,8 +142,8 @@ def test_a_failed_node_that_somebody_resumed_is_held_again() -> None:
 
 
 def test_a_busy_run_is_no_try() -> None:
-    kept, lets_in = after(a_record(GateState.TESTING, tries=1), EVERYTHING, "BUSY", "a process holds gpu0", 1.0)
-    assert (kept.state, kept.tries, lets_in) == (GateState.HELD, 1, False)
+    kept = after(a_record(GateState.TESTING, tries=1), "BUSY", "a process holds gpu0", 1.0)
+    assert (kept.state, kept.tries, kept.state.lets_in) == (GateState.HELD, 1, False)
 
 
 def test_an_upgrade_of_nhc_and_of_its_suites_closes_no_gate() -> None:
