@@ -19,6 +19,7 @@ from nhc.settings.settings_file import SettingsError
 if TYPE_CHECKING:
     from typing import Optional, Tuple
 
+    from nhc.console.scheduler_work import SchedulerWork
     from nhc.console.server import Server
     from nhc.console.settings import ConsoleSettings
     from nhc.console.sources import FleetSource
@@ -93,14 +94,16 @@ def _server(found: ConsoleSettings, reports: Tuple[str, ...], adapter: Optional[
     if reports:
         return Server(found, ReportsSource(reports, found.stale), None)
     if adapter:
-        return Server(found, cluster(adapter, found.stale), None)
+        source = cluster(adapter, found.stale)
+        return Server(found, source, None, scheduler_work=SchedulerWork(adapter, _adapter(adapter)))
     store = fleet_store(found.store, create=False)
-    scheduler = None
+    scheduler = working = None
     if found.scheduler:
         from nhc.console.cluster_source import SchedulerStates
 
         scheduler = SchedulerStates(found.scheduler, _adapter(found.scheduler))
-    return Server(found, StoreSource(store, found.stale), store, scheduler=scheduler)
+        working = SchedulerWork(found.scheduler, _adapter(found.scheduler))
+    return Server(found, StoreSource(store, found.stale), store, scheduler=scheduler, scheduler_work=working)
 
 
 def cluster(name: str, stale: float) -> FleetSource:

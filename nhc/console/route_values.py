@@ -13,6 +13,7 @@ from nhc.console.cluster_source import SchedulerStates
 from nhc.console.deep_reader import DeepReader
 from nhc.console.doors import Doors
 from nhc.console.hub import Hub
+from nhc.console.scheduler_work import SchedulerWork
 from nhc.console.settings import ConsoleSettings
 from nhc.console.snapshot import Snapshot
 from nhc.console.sources import FleetSource
@@ -26,6 +27,7 @@ class Console(Protocol):
     source: FleetSource
     store: Store | None
     scheduler: SchedulerStates | None
+    scheduler_work: SchedulerWork | None
     hub: Hub
     doors: Doors
     clock: Callable[[], float]

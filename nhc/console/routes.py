@@ -113,6 +113,17 @@ async def _node(console: Console, request: web.Request) -> web.StreamResponse:
     return answer_json(value)
 
 
+async def _scheduler_work(console: Console, request: web.Request) -> web.StreamResponse:
+    """What works on a node by its scheduler; nothing where none is asked."""
+    name = request.match_info["node"]
+    if name not in console.snapshot().nodes:
+        raise screens.Missing(f"no node is called {name}")
+    if console.scheduler_work is None:
+        return answer_json({})
+    watched = await asyncio.to_thread(work.watched_jobs, console.store, name) if console.store is not None else {}
+    return answer_json(await console.scheduler_work.of(name, watched))
+
+
 def _nodes(snapshot: Snapshot, request: web.Request) -> screens.Value:
     asked = (request.query.get(name, "") for name in ("text", "set", "by", "group", "show"))
     try:
@@ -253,6 +264,7 @@ ROUTES = (
     PageRoute("GET", "/api/history", Grant.STATE, _history),
     PageRoute("GET", "/api/health", Grant.STATE, _health),
     PageRoute("GET", "/api/node/{node}", Grant.STATE, _node),
+    PageRoute("GET", "/api/node/{node}/work", Grant.EVIDENCE, _scheduler_work),
     PageRoute("GET", "/api/node/{node}/timeline", Grant.STATE, _of_store(
         lambda c, s, r: screens.timeline(s, r.match_info["node"], _window(c, r), c.settings.stale))),
     PageRoute("GET", "/api/episodes", Grant.STATE, _of_store(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Dict
+
 from nhc.console.screens import ROWS, Missing, Value, left_out
 from nhc.store import deep, jobs, node_work
 from nhc.store.database import Store
@@ -34,6 +36,12 @@ def work_of(store: Store, name: str, now: float) -> Value:
         "trains": [{key: value for key, value in row._asdict().items() if key != "detail"} for row in trains],
         "spares": [row._asdict() for row in spares],
     }  # fmt: skip
+
+
+def watched_jobs(store: Store, name: str) -> Dict[str, int]:
+    """The jobs on one node that nhc watches, their numbers by their names. Raises StoreError."""
+    with store.read() as connection:
+        return {one.text(): one.id for one in node_work.running_jobs(connection, name)}
 
 
 def job(store: Store, number: int) -> Value:

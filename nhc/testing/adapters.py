@@ -35,6 +35,7 @@ from nhc.ports.adapter import (
     read_mark,
 )
 from nhc.ports.marks import mark_text
+from nhc.ports.node_work import ListsWork
 
 
 class AdapterWorld:
@@ -112,6 +113,7 @@ class AdapterContract:
             (Comments, "comment", ("n1", "text")),
             (JobMessages, "tell_job", ("7", "text")),
             (OtherJobs, "other_jobs", ("n1", "user", "7")),
+            (ListsWork, "work_on", ("n1",)),
             (Power, "repair", (Operation.REBOOT, ["n1"], "why")),
             (MarksDevices, "device_states", (["n1"],)),
             (MarksDevices, "mark_device", ("n1", DeviceId("0000:3b:00.0"), Mark("why"))),

@@ -8,11 +8,14 @@ import shutil
 import signal
 import threading
 import time
+from operator import itemgetter
 
 import pytest
 from click.testing import CliRunner
 
 from nhc.cli.slurm import sync_command
+from nhc.console.cluster_source import ClusterSource
+from nhc.console.scheduler_work import SchedulerWork
 from nhc.hooks.healthcheck import healthcheck
 from nhc.model import Action, CheckResult, Report, crit, ok, unknown
 from nhc.policy.decide import Policy
@@ -26,6 +29,8 @@ from nhc.state.store import State
 from nhc.system.process import Completed
 from nhc_adapters.slurm.adapter import Slurm
 from nhc_adapters.slurm.rest import SlurmRest
+from tests.console.conftest import Running, settings
+from tests.support.ports import free_ports
 from tests.support.require import need
 from tests.support.run import nhc
 from tests.support.waiting import until
@@ -267,12 +272,33 @@ def rest_settings(cluster, tmp_path):
 
 
 @pytest.mark.service
+def test_the_console_lists_the_jobs_on_a_node_and_their_names_forge_none(cluster):
+    name = "x\n9|RUNNING|1|root|forged"
+    before = time.time()
+    job = cluster.submit("sleep 600", "--nodelist=n1", "-n1", f"--job-name={name}")
+    until(lambda: cluster.job(job)["JobState"] == "RUNNING", what="the job to run")
+    found = settings(free_ports(1)[0])
+    console = Running(found, ClusterSource("slurm", Slurm({}, cluster.env), found.stale), None)
+    try:
+        console.server.scheduler_work = SchedulerWork("slurm", Slurm({}, cluster.env), wait=30)
+        until(lambda: console.server.hub.snapshot, what="the first snapshot")
+        ((row,), note) = itemgetter("rows", "note")(console.ask("GET", "/api/node/n1/work", who="olga")[1])
+        assert (row["id"], row["name"], row["user"]) == (job, "x 9|RUNNING|1|root|forged", "root")
+        assert (row["state"], note) == ("RUNNING", "")
+        assert before - 1 <= row["started"] <= time.time() + 1
+        assert console.ask("GET", "/api/node/n2/work", who="olga")[1]["rows"] == []
+    finally:
+        console.stop()
+
+
+@pytest.mark.service
 def test_a_node_that_slurmrestd_is_asked_for_by_itself_is_busy_until_its_job_has_ended(cluster, rest_settings):
     rest = SlurmRest(rest_settings, {})
     job = cluster.submit("sleep 600", "--nodelist=n1", "-n1")
     until(lambda: cluster.job(job)["JobState"] == "RUNNING", what="the job to run")
     assert {state.name: state.busy for state in rest.nodes()}["n1"]
     assert rest.nodes(["n1"])[0].busy
+    assert rest.work_on("n1") == Slurm({}, cluster.env).work_on("n1")
     cluster.run("scancel", job)
     until(lambda: not rest.nodes(["n1"])[0].busy, 30, what="the job to end")
 

@@ -9,10 +9,12 @@ import pytest
 import sqlalchemy as sa
 
 from nhc.console.fleet_nodes import NodeRow
+from nhc.console.scheduler_work import SchedulerWork
 from nhc.console.settings import parse
 from nhc.console.snapshot import take
 from nhc.console.sources import StoreSource
 from nhc.model import Action, CheckResult, Outcome, Report, Verdict
+from nhc.ports.node_work import WorkItem, WorkList
 from nhc.store import attempts, audit, deep, episodes, holds, jobs, nodes, schema, trains
 from nhc.store.importing import import_reports
 from nhc.store.intake import IntakeSettings
@@ -123,6 +125,16 @@ HOSTILE_SCREENS = (
 )  # fmt: skip
 
 
+class Working:
+    """A scheduler on whose nodes one job runs."""
+
+    def nodes(self, names=None):
+        return []
+
+    def work_on(self, node):
+        return WorkList((WorkItem(EVIL, EVIL, EVIL, "RUNNING", time.time() - 200),), "Jobs of others may be hidden")
+
+
 @pytest.mark.thorough
 def test_nothing_that_a_node_or_a_person_wrote_becomes_markup_on_any_screen(tmp_path):
     """Every text that comes from a node, a job or a form is hostile at once, and the whole page is walked."""
@@ -145,6 +157,7 @@ def test_nothing_that_a_node_or_a_person_wrote_becomes_markup_on_any_screen(tmp_
     console = Running(found, StoreSource(store, found.stale), store)
     browser = browsers.start()
     try:
+        console.server.scheduler_work = SchedulerWork("slurm", Working())
         until(lambda: console.server.hub.snapshot, what="the first snapshot")
         browser.get(f"http://{console.address}/login")
         browser.execute_async_script(
@@ -162,6 +175,10 @@ def test_nothing_that_a_node_or_a_person_wrote_becomes_markup_on_any_screen(tmp_
             assert browser.title.endswith("nhc console"), screen
             assert browser.execute_script("return document.images.length + document.querySelectorAll('b').length") == 0
             assert [line["message"] for line in browser.get_log("browser")] == [], screen
+            if screen == "node/n1":
+                assert "Work on this node" in text(browser)
+                assert "RUNNING 3 min" in text(browser)
+                assert "Jobs of others may be hidden." in text(browser)
         assert seen >= 8, "most screens show the texts"
     finally:
         browser.quit()

@@ -16,11 +16,13 @@ from nhc.console.cluster_source import SchedulerStates
 from nhc.console.doors import HEADERS
 from nhc.console.hub import Hub
 from nhc.console.routes import ROUTES
+from nhc.console.scheduler_work import SchedulerWork
 from nhc.console.settings import parse
 from nhc.console.sources import StoreSource
 from nhc.model import Verdict
 from nhc.ports.adapter import AdapterError, Mark, NodeState
-from nhc.store import attempts, audit, episodes, holds, trains
+from nhc.ports.node_work import WorkItem, WorkList
+from nhc.store import attempts, audit, episodes, holds, jobs, trains
 from nhc.store.errors import StoreError
 from tests.console.conftest import ROLES, Running, report, settings
 from tests.support.ports import free_ports
@@ -770,3 +772,81 @@ def test_a_nodes_page_has_the_schedulers_state_beside_it(site):
         assert "MIXED+DRAIN" in running.ask("GET", "/api/node/b1", None, "vera")[1]["scheduler"]
     finally:
         running.stop()
+
+
+class Working(Scheduler):
+    """The same, with work on its node."""
+
+    items = tuple(WorkItem(str(number), "train", "ann", "RUNNING", float(number)) for number in range(120, 0, -1))
+
+    def work_on(self, node):
+        self.asked += 1
+        if self.away:
+            raise AdapterError("slurmctld does not answer")
+        return WorkList(self.items, "Jobs of others may be hidden")
+
+
+def test_the_work_on_a_node_is_asked_for_now_and_then_and_bounded():
+    asked, now = Working(), [0.0]
+    work = SchedulerWork("slurm", asked, clock=lambda: now[0])
+    none = {"scheduler": "slurm", "rows": [], "left_out": 0}
+
+    async def ask(node):
+        return await work.of(node, {})
+
+    async def main():
+        first = await ask("b1")
+        assert [row["id"] for row in first["rows"]] == [str(number) for number in range(1, 101)]
+        assert (first["left_out"], first["note"], first["problem"]) == (20, "Jobs of others may be hidden", "")
+        assert await ask("b1") == first
+        assert asked.asked == 1
+        asked.away, now[0] = True, 31.0
+        away = {**none, "note": "", "problem": "slurm cannot be asked: slurmctld does not answer"}
+        assert [await ask("b1"), await ask("b1"), await ask("b2")] == [away] * 3
+        assert asked.asked == 3
+        cannot = await SchedulerWork("lsf", Scheduler()).of("b1", {})
+        assert cannot["problem"] == "the adapter lsf cannot tell what works on a node"
+
+    asyncio.run(main())
+
+
+def test_a_scheduler_that_does_not_answer_holds_up_no_page():
+    class Hanging(Scheduler):
+        def work_on(self, node):
+            self.asked += 1
+            assert free.wait(60)
+            return WorkList(Working.items[:1])
+
+    free, asked = threading.Event(), Hanging()
+    work = SchedulerWork("slurm", asked, wait=0.01, clock=lambda: 0.0)
+
+    async def main():
+        nodes = [f"n{number}" for number in range(12)]
+        try:
+            answers = await asyncio.gather(*(work.of(node, {}) for node in nodes * 3))
+            assert {one["problem"] for one in answers} == {"slurm has not answered yet"}
+            assert asked.asked <= 1, "the others wait for their turn"
+        finally:
+            free.set()
+        work.wait = 60
+        assert [(await work.of(node, {}))["problem"] for node in nodes] == [""] * 12
+        assert asked.asked == 12
+
+    asyncio.run(main())
+
+
+def test_the_work_on_a_node_is_for_those_who_may_see_evidence_and_leads_to_the_watched_job(console, site):
+    assert console.ask("GET", "/api/node/b1/work", who="olga")[1] == {}, "no scheduler is asked"
+    with site.store.write() as connection:
+        job = jobs.watch(connection, jobs.WatchedJob(0, "slurm", "batch", "", "17", "", "ann", "Running", "0", "b1", 1,
+                         3, "", "", site.now, site.now, None))  # fmt: skip
+    asked = Working()
+    asked.items = (
+        WorkItem("17+0", "a", "ann", "RUNNING", 1.0, ("batch/17",)),
+        WorkItem("18", "b", "bob", "RUNNING", 2.0),
+    )
+    console.server.scheduler_work = SchedulerWork("slurm", asked, wait=60)
+    assert console.ask("GET", "/api/node/b1/work", who="vera")[0] == 403
+    seen = console.ask("GET", "/api/node/b1/work", who="olga")[1]["rows"]
+    assert [(row["id"], row["user"], row["watched"]) for row in seen] == [("17+0", "ann", job.id), ("18", "bob", None)]
+    assert console.ask("GET", "/api/node/nobody/work", who="olga")[0] == 404

@@ -8,6 +8,7 @@ since slurmctld carries out an update of several nodes as far as it can.
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from typing import TYPE_CHECKING, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple, TypeVar
@@ -30,6 +31,7 @@ from nhc_adapters.slurm.states import (
 from nhc_adapters.slurm.work import SQUEUE, Silences, drained, parse_squeue, with_work
 
 if TYPE_CHECKING:
+    from nhc.ports.node_work import WorkList
     from nhc.ports.repair import Machine
     from nhc_adapters.slurm.topology import Places
 
@@ -208,6 +210,17 @@ class Slurm(CommandMarker):
         whose = ("-u", plain(user)) if user else ("-t", "R,CG,S")
         shown = self.command.ask("squeue", "-h", "-a", "-o", "%A", "-w", plain(node), *whose)
         return [number for number in shown.split() if number != job]
+
+    def work_on(self, node: str) -> WorkList:
+        """The jobs on a node; as `nhc.ports.node_work.ListsWork`."""
+        from nhc.ports import node_work  # not on the path of a hook
+        from nhc_adapters.slurm import node_jobs
+
+        before = os.urandom(8).hex()
+        shown = self.command.ask(*node_jobs.squeue_words(plain(node), before))
+        jobs = _parsed(lambda text: node_jobs.parse_squeue_jobs(text, before), shown)
+        config = self.command.ask("scontrol", "show", "config")
+        return node_work.WorkList(tuple(jobs), node_jobs.hidden_jobs(config, os.geteuid()))
 
 
 def _parsed(parse: Callable[[str], T], text: str) -> T:

@@ -15,7 +15,7 @@ import base64
 import json
 import re
 import time
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar
 from urllib.parse import quote, urlsplit
 
 from nhc.model import Action, printable
@@ -27,6 +27,9 @@ from nhc_adapters._command import CommandMarker, Failures, chunks
 from nhc_adapters.slurm.states import HYPERPOD_OWNER, parse_json_nodes
 from nhc_adapters.slurm.work import Silences, drained, parse_json_jobs, with_work
 
+if TYPE_CHECKING:
+    from nhc.ports.node_work import WorkList
+
 LARGEST = 1 << 30
 """Bytes of an answer: the nodes of the largest clusters."""
 KNOWN = range(38, 45)
@@ -34,6 +37,9 @@ KNOWN = range(38, 45)
 WRITES_SINCE = 39
 PATH_LIMIT = 4000
 """Characters of a host list in a path: slurmrestd's parser takes a request line of 8 KB."""
+
+
+T = TypeVar("T")
 
 
 class SlurmRest(CommandMarker):
@@ -115,11 +121,7 @@ class SlurmRest(CommandMarker):
     def _read(self, names: Optional[Sequence[str]]) -> List[NodeState]:
         found = self._states_of(names)
         if self.command.setting(WORK_SETTING) != "flags":
-            jobs = self.request("GET", f"/slurm/v0.0.{self.versions()[0]}/jobs")
-            try:
-                found = with_work(found, parse_json_jobs(jobs))
-            except ValueError as error:
-                raise AdapterError(f"slurmrestd's answer cannot be understood: {error}") from None
+            found = with_work(found, self._of_jobs(parse_json_jobs))
         return self.silences.seen(found, time.time())
 
     def _states_of(self, names: Optional[Sequence[str]]) -> List[NodeState]:
@@ -139,6 +141,20 @@ class SlurmRest(CommandMarker):
             if names is not None and re.search(r"invalid node name|failure to query node|not found", str(error), re.I):
                 return []
             raise
+
+    def work_on(self, node: str) -> WorkList:
+        """The jobs on a node that the token's user may see; as `nhc.ports.node_work.ListsWork`."""
+        from nhc.ports import node_work  # not on the path of a hook
+        from nhc_adapters.slurm.node_jobs import parse_json_node_jobs
+
+        return node_work.WorkList(tuple(self._of_jobs(lambda jobs: parse_json_node_jobs(jobs, node))))
+
+    def _of_jobs(self, parse: Callable[[Any], T]) -> T:
+        jobs = self.request("GET", f"/slurm/v0.0.{self.versions()[0]}/jobs")
+        try:
+            return parse(jobs)
+        except ValueError as error:
+            raise AdapterError(f"slurmrestd's answer cannot be understood: {error}") from None
 
     def _text(self, mark: Mark) -> str:
         if self.hyperpod and mark.action in (Action.REBOOT, Action.REPLACE):

@@ -6,7 +6,7 @@ processes are there all the same, and end with the node. What squeue shows count
 
 from __future__ import annotations
 
-from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Set
+from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Set, Tuple
 
 from nhc.matching.node_ranges import expand
 from nhc.ports.adapter import SCHEDULER, NodeState, Silence
@@ -40,15 +40,27 @@ def parse_squeue(text: str) -> Work:
 
 def parse_json_jobs(value: Mapping[str, Any]) -> Work:
     """The `jobs` of slurmrestd's answer. Raises ValueError where it is none."""
+    return parse_squeue(
+        "\n".join(f"{state} {job.get('nodes') or ''}" for states, job in json_jobs(value) for state in states)
+    )
+
+
+def json_jobs(value: Mapping[str, Any]) -> List[Tuple[List[str], Mapping[str, Any]]]:
+    """The jobs of slurmrestd's answer that may be on nodes, each with those of its states that say so.
+
+    Raises ValueError.
+    """
     jobs = value.get("jobs")
     if not isinstance(jobs, list):
         raise ValueError("no list of jobs in Slurm's JSON")
-    lines = []
+    found = []
     for job in jobs:
-        states = job.get("job_state") or ()
-        words = [states] if isinstance(states, str) else [str(one) for one in states]
-        lines += [f"{word.upper()} {job.get('nodes') or ''}" for word in words if word.upper() in ON_NODES]
-    return parse_squeue("\n".join(lines))
+        said = job.get("job_state") or ()
+        words = [said] if isinstance(said, str) else [str(one) for one in said]
+        states = [word.upper() for word in words if word.upper() in ON_NODES]
+        if states:
+            found.append((states, job))
+    return found
 
 
 def with_work(states: Iterable[NodeState], work: Work) -> List[NodeState]:

@@ -106,7 +106,8 @@ async function checks(_rest, query) {
 // A node.
 
 async function node([name]) {
-  const one = await ask(`/api/node/${encodeURIComponent(name)}`);
+  const path = `/api/node/${encodeURIComponent(name)}`;
+  const [one, here] = await Promise.all([ask(path), may("evidence") ? ask(`${path}/work`).catch((error) => ({ rows: [], problem: error.message })) : {}]);
   const evidence = (one.report?.results ?? []).filter((result) => result.evidence?.length);
   return { at: { layout: one.layout, place: one.place }, content: [
     el("h1", {}, name, " ", sign(one.letter)),
@@ -117,10 +118,20 @@ async function node([name]) {
     table("Problems", ["Verdict", "Reason", ...(page.me.store ? ["Next step", "In service"] : []), "Since", "Target", "Message", "Check", "Suggested"],
       one.problems.map((row) => [sign(row.verdict), reasonCell(row), ...(page.me.store ? [follows(row), service(row.out)] : []), since(row.began, one.at), targetCell(row), said(row.message), row.check, row.action === "none" ? "" : row.action]), "No problem stands."),
     ...evidence.flatMap((result) => [el("h2", {}, `Evidence of ${result.check}`), el("pre", { tabindex: 0 }, result.evidence.join("\n"))]),
+    here.rows ? workHere(here, one.at) : "",
     ...(one.work ? workOf(one.work) : []),
     one.episodes?.length ? episodeTable("Episodes", one.episodes, one.at) : "",
     may("act") && page.me.store ? holdForm("node", name, 1) : "",
   ] };
+}
+
+// What the scheduler says works there, whether or not nhc watches it.
+function workHere(here, at) {
+  const rows = here.rows.map((row) => [row.watched === null ? row.id : link(`/view/job/${row.watched}`, row.id), said(row.name), row.user, row.state, since(row.started, at)]);
+  return [
+    here.problem ? el("p", {}, `Work on this node: ${here.problem}.`) : table("Work on this node", ["Work", "Name", "User or namespace", "State", "Since"], rows, `${here.scheduler} knows of no work on this node.`),
+    left(here.left_out) ?? "", here.note ? el("p", {}, `${here.note}.`) : "",
+  ];
 }
 
 function workOf(work) {

@@ -15,6 +15,7 @@ from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, node_path
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
 from nhc_adapters.kubernetes.nodes.marks import Facts, Treatment
 from nhc_adapters.kubernetes.nodes.own_marks import MARK, SET
+from nhc_adapters.kubernetes.nodes.view import list_work
 from nhc_adapters.kubernetes.nodes.vocabulary_file import load
 from nhc_adapters.kubernetes.plugin import Adapter
 from tests.support.kube import Kube
@@ -214,6 +215,32 @@ def test_a_node_with_work_is_busy(kube: Kube) -> None:
     states = {state.name: state for state in Kubernetes(kube.admin).nodes([node, idle])}
 
     assert (states[node].busy, states[idle].busy) == (True, False)
+    (item,), note = Kubernetes(kube.admin).work_on(node)
+    assert (item.id, item.user, item.state, note) == (f"{kube.namespace}/work", kube.namespace, "Running", "")
+    assert item.started is not None
+
+
+def test_the_work_on_a_node_says_whose_it_is_and_how_many_pods_are_no_work() -> None:
+    def pod(name: str, kind: str, of: str, api: str = "batch/v1", **more: Any) -> dict[str, Any]:
+        owner = {"kind": kind, "name": of, "apiVersion": api, "controller": True}
+        labels = {"jobset.sigs.k8s.io/jobset-name": "set"} if of.startswith("set") else {}
+        return {"metadata": {"namespace": "team", "name": name, "ownerReferences": [owner], "labels": labels, **more},
+                "status": {"phase": "Running", "startTime": "2023-11-14T22:13:20Z"}}  # fmt: skip
+
+    items, note = list_work([
+        pod("a", "PyTorchJob", "llama"), pod("b", "Job", "set-0"), pod("c", "Job", "v", "batch.volcano.sh/v1alpha1"),
+        pod("d", "Job", "e\n", deletionTimestamp="2023-11-14T22:14:20Z"), pod("log", "DaemonSet", "fluent"),
+        {"metadata": {"namespace": "team", "name": "by-hand"}}, {"metadata": {}, "status": {"phase": "Succeeded"}},
+    ])  # fmt: skip
+    assert [(one.id, one.name, one.user, one.state, one.started) for one in items] == [
+        ("team/a", "PyTorchJob/llama", "team", "Running", 1.7e9), ("team/b", "Job/set-0", "team", "Running", 1.7e9),
+        ("team/c", "VolcanoJob/v", "team", "Running", 1.7e9), ("team/d", "Job/e", "team", "Terminating", 1.7e9),
+        ("team/by-hand", "", "team", "Unknown", None),
+    ]  # fmt: skip
+    assert [one.jobs for one in items[:3]] == [
+        ("PyTorchJob/team/llama",), ("Job/team/set-0", "JobSet/team/set", "TrainJob/team/set"), ("VolcanoJob/team/v",),
+    ]  # fmt: skip
+    assert note == "Not listed: pods of DaemonSets, of the kubelet itself or of nhc (1)"
 
 
 def test_a_report_does_not_clear_what_only_the_cluster_has_seen(kube: Kube) -> None:

@@ -7,9 +7,11 @@ from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Opti
 
 from nhc.ports.adapter import OWNER, AdapterError, Applied, Effect, Mark, NodeState, Operation
 from nhc.ports.marks import may_clear, may_mark
+from nhc.ports.node_work import WorkList
 from nhc_adapters.kubernetes.api.client import Client, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError, Unreachable
 from nhc_adapters.kubernetes.nodes.conditions import CLUSTER_SIDE, Condition, write_conditions
+from nhc_adapters.kubernetes.nodes.drain import pods_on
 from nhc_adapters.kubernetes.nodes.evidence import REPORT, SOURCE, read_sources, source_types
 from nhc_adapters.kubernetes.nodes.manual import read_manual
 from nhc_adapters.kubernetes.nodes.marks import (
@@ -27,7 +29,7 @@ from nhc_adapters.kubernetes.nodes.marks import (
 )
 from nhc_adapters.kubernetes.nodes.overruled import OVERRULED, Bad, overrule
 from nhc_adapters.kubernetes.nodes.own_marks import read_own_mark, released
-from nhc_adapters.kubernetes.nodes.view import PLACES, TOPOLOGIES, node_state, unheard, workload
+from nhc_adapters.kubernetes.nodes.view import PLACES, TOPOLOGIES, list_work, node_state, unheard, workload
 from nhc_adapters.kubernetes.nodes.vocabulary import Foreign, Vocabulary
 from nhc_adapters.kubernetes.nodes.vocabulary_file import load
 
@@ -115,6 +117,10 @@ class Kubernetes:
         pods = [pod for pods in pods_of_each for pod in pods]
         others = [pod for pod in workload(pods, dead) if not self.own_pod or pod["metadata"].get("uid") != self.own_pod]
         return frozenset(str(pod.get("spec", {}).get("nodeName") or "") for pod in others)
+
+    def work_on(self, node: str) -> WorkList:
+        """The pods on a node; as `nhc.ports.node_work.ListsWork`. Needs the right to list pods."""
+        return list_work(pods_on(self.client, node))
 
     # Acting.
 

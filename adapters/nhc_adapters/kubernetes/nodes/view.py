@@ -8,6 +8,7 @@ from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tupl
 from nhc.model import printable
 from nhc.ports.adapter import Mark, NodeState, Silence
 from nhc.ports.marks import GATE_TAG, read_mark_text
+from nhc.ports.node_work import WorkItem, WorkList
 from nhc.timestamps import from_utc
 from nhc_adapters.kubernetes.nodes.conditions import FALSE, TRUE, UNKNOWN, Condition, read_conditions
 from nhc_adapters.kubernetes.nodes.evidence import read_sources, source_types
@@ -220,3 +221,33 @@ def workload(pods: Sequence[Mapping[str, Any]], dead: FrozenSet[str] = frozenset
             continue
         working.append(pod)
     return working
+
+
+JOBSET = "jobset.sigs.k8s.io/jobset-name"
+"""The label of a JobSet's pods, which Jobs of it own; a TrainJob runs as the JobSet of its name."""
+
+
+def list_work(pods: Sequence[Mapping[str, Any]]) -> WorkList:
+    """The pods of a node that are work. The others that have not ended are counted."""
+    living = [pod for pod in pods if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")]
+    work = workload(living)
+    left = len(living) - len(work)
+    note = f"Not listed: pods of DaemonSets, of the kubelet itself or of nhc ({left})" if left else ""
+    return WorkList(tuple(map(_work_item, work)), note)
+
+
+def _work_item(pod: Mapping[str, Any]) -> WorkItem:
+    metadata, status = pod.get("metadata", {}), pod.get("status") or {}
+    namespace, name = str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
+    owners = metadata.get("ownerReferences") or ()
+    owner: Mapping[str, Any] = next((one for one in owners if one.get("controller")), {})
+    kind, of = str(owner.get("kind") or ""), str(owner.get("name") or "")
+    if str(owner.get("apiVersion") or "").startswith("batch.volcano.sh/"):
+        kind = "VolcanoJob"
+    jobset = (metadata.get("labels") or {}).get(JOBSET)
+    jobs = [f"{kind}/{namespace}/{of}"] if of else []
+    jobs += [f"{one}/{namespace}/{jobset}" for one in ("JobSet", "TrainJob") if jobset]
+    state = "Terminating" if metadata.get("deletionTimestamp") else str(status.get("phase") or "Unknown")
+    started = from_utc(status.get("startTime")) or None
+    shown = printable(f"{kind}/{of}", 200) if of else ""
+    return WorkItem(f"{namespace}/{name}", shown, namespace, printable(state, 60), started, tuple(jobs))
