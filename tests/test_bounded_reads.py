@@ -20,7 +20,7 @@ from nhc.fleet.node_sources import from_file
 from nhc.fleet.ssh.config import SshConfig
 from nhc.fleet.ssh.known_hosts import KnownHosts
 from nhc.hosts.replay import Replay
-from nhc.kernlog.npd_rules import load as load_rules
+from nhc.kernlog.npd_rules import load_file as load_rules
 from nhc.language.loader import validate
 from nhc.language.site_scripts import scan
 from nhc.language.sysconfig_file import read_sysconfig

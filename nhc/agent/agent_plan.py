@@ -83,16 +83,11 @@ def entries(plan: Plan) -> Dict[str, CheckTimes]:
 
 
 def _every(item: Item) -> float:
-    if item.every:
-        return item.every
-    if item.kind == BUILT_IN:
-        try:
-            check = find(item.argv[0])
-        except ImportError:
-            check = None
-        if check is not None:
-            return check.every
-    return EVERY
+    try:
+        check = find(item.argv[0]) if item.kind == BUILT_IN and not item.every else None
+    except ImportError:
+        check = None
+    return item.every or (check.every if check is not None else EVERY)
 
 
 def is_kernel_log(item: Item) -> bool:
@@ -106,7 +101,7 @@ def waits_for_boot(item: Item, settings: AgentSettings, uptime: float) -> bool:
 
 
 def named(items: Mapping[str, Item], names: Sequence[str]) -> Set[str]:
-    """The keys of the items that the patterns name; all without any."""
+    """The keys of the items that the patterns name; of all items where there is no pattern."""
     return {key for key, item in items.items() if not names or any(fnmatchcase(item.name, name) for name in names)}
 
 
@@ -124,9 +119,11 @@ def follows(item: Item) -> bool:
     """Whether the live kernel log speaks for this item: a check_kmsg of the default source, without rules."""
     if item.kind != BUILT_IN or item.argv[0] != "check_kmsg":
         return False
-    words = arguments(item)
-    where = words.get("where")
-    return not words.get("npd_rules") and not words.get("since_boot") and (where is None or where.kind in ("", "kmsg"))
+    options = arguments(item)
+    if options.get("npd_rules") or options.get("since_boot"):
+        return False
+    where = options.get("where")
+    return where is None or where.kind in ("", "kmsg")
 
 
 def reads_journal(item: Item, host: Host, kmsg: bool) -> bool:
@@ -144,13 +141,13 @@ def needles(items: Sequence[Item]) -> List[str]:
     from nhc.kernlog.npd_rules import load_file, needle
     from nhc.kernlog.source import BadRules
 
-    found: List[str] = []
+    texts: List[str] = []
     for path in {path for item in items for path in arguments(item).get("npd_rules", ())}:
         try:
-            found += [needle(rule.pattern.pattern[:-2]) for rule in load_file(path).rules]
+            texts += [needle(rule.pattern.pattern[:-2]) for rule in load_file(path).rules]
         except BadRules:
-            continue  # the check says so
-    return found
+            continue  # the check reports it
+    return texts
 
 
 def arguments(item: Item) -> Dict[str, Any]:
@@ -173,11 +170,11 @@ class FileStamp(NamedTuple):
 
 def stamps(plan: Plan, settings: AgentSettings) -> Tuple[FileStamp, ...]:
     """What changes when a file or directory changes that the plan or the settings were made of."""
-    found = []
+    files = []
     for path in (*plan.inputs, *settings.inputs, *FILES):
         try:
             at = os.stat(path)
-            found.append(FileStamp(path, at.st_ino, at.st_size, at.st_mtime_ns))
+            files.append(FileStamp(path, at.st_ino, at.st_size, at.st_mtime_ns))
         except OSError:
-            found.append(FileStamp(path))
-    return tuple(found)
+            files.append(FileStamp(path))
+    return tuple(files)

@@ -1,7 +1,7 @@
 """Faults of applications in the kernel log, as events: a job that ran out of memory, an Xid of its own making.
 
-They take no node out of service and leave no finding, so an event is all there is to see of them:
-node-problem-detector reports an OOM kill in the same way.
+They take no node out of service and leave no finding, so an event is their only trace: node-problem-detector reports
+an OOM kill in the same way.
 """
 
 from __future__ import annotations
@@ -39,6 +39,6 @@ class AppFaults:
             self._published.move_to_end(key)
             while len(self._published) > KEPT:
                 self._published.popitem(last=False)
-            named = reason_of(match.kind, match.code)
+            reason = reason_of(match.kind, match.code)
             message = printable(f"{match.message}: {match.line}", 1000)
-            self._emit({"type": "check_kmsg", "reason": named, "severity": "warn", "message": message})
+            self._emit({"type": "check_kmsg", "reason": reason, "severity": "warn", "message": message})

@@ -35,7 +35,7 @@ Results = Dict[str, List[CheckResult]]
 
 
 def key_of(item: Item) -> str:
-    """What the agent files an item under: where it stands and what it says."""
+    """The name under which the agent keeps an item: where it stands and its text."""
     return f"{item.source} {item.line or ' '.join(item.argv)}"
 
 
@@ -45,13 +45,13 @@ def allowance(item: Item, plan: Plan) -> float:
     if item.kind == BUILT_IN and not item.timeout:
         from nhc.declare import declare
 
-        found = item.declared or declare(item.argv)
-        declared = None if isinstance(found, Outcome) else found
+        answer = item.declared or declare(item.argv)
+        declared = None if isinstance(answer, Outcome) else answer
     return deadlines.of_line(item, deadlines.of_run(plan) or deadlines.DEFAULT, declared)
 
 
 class Finished(NamedTuple):
-    """A round's end. `results` are by item; `problem` says why there are none, "" where all is well."""
+    """A round's end. `results` are by item; `problem` says why there are none, "" where there are."""
 
     keys: Tuple[str, ...]
     results: Results
@@ -184,16 +184,7 @@ def _carry_out(plan: Plan, host: Host, state: State, name: str, limit: float, wr
 
 
 def _pack(result: CheckResult) -> Tuple[Any, ...]:
-    return (
-        result.check,
-        encode(result.outcome),
-        result.elapsed,
-        result.source,
-        result.line,
-        tuple(result.tags),
-        result.strike,
-        result.strikes,
-    )
+    return (result.check, encode(result.outcome), *result[2:])
 
 
 def _unpack(row: Sequence[Any]) -> CheckResult:

@@ -110,18 +110,17 @@ def _deep_shape(event: Event, labels: Mapping[str, str]) -> Optional[Mapping[str
     """
     if event["event"] not in ("problem.began", "problem.changed") or event["reason"] == BOOT_WINDOW:
         return None
-    todo = {"reboot": "Reboot", "reset-device": "Reboot", "reload-driver": "Reboot", "replace": "Replace"}.get(
-        event["action"], ""
-    )
+    repairs = {"reboot": "Reboot", "reset-device": "Reboot", "reload-driver": "Reboot", "replace": "Replace"}
+    repair = repairs.get(event["action"], "")
     if event["verdict"] == Verdict.CRIT.name:
         what = "FaultyInstance"
-        todo = todo or "Replace"
+        repair = repair or "Replace"
     elif event["verdict"] == Verdict.UNKNOWN.name:
         what = "Unknownerror"
     else:
         return None
-    if todo:
-        what += f". {todo} the Instance"
+    if repair:
+        what += f". {repair} the Instance"
     where = f"Region: {labels.get('region', '')}, InstanceType: {labels.get('instance_type', '')}"
     return {
         "level": "error",

@@ -1,7 +1,7 @@
 """What the agent serves over HTTP, read-only: /metrics, /healthz, /conditions.
 
-On loopback unless the settings say otherwise. /healthz is true only while checks really run; /livez while the agent
-answers at all, which is what a liveness probe should ask: a paused agent is not to be killed.
+On loopback unless the settings say otherwise. /healthz is 200 only while checks really run; /livez while the agent
+answers at all, which is what a liveness probe should ask: a paused agent must not be killed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Http:
         wanted = self.agent.settings.listen
         for address in wanted:
             if address not in self.servers:
-                self.servers[address] = SocketServer(self.loop, listen_tcp(address), self._heard, LIMIT)
+                self.servers[address] = SocketServer(self.loop, listen_tcp(address), self._answer, LIMIT)
         for address in [known for known in self.servers if known not in wanted]:
             self.servers.pop(address).close()
 
@@ -55,7 +55,7 @@ class Http:
             server.close()
         self.servers.clear()
 
-    def _heard(self, peer: Connection) -> None:
+    def _answer(self, peer: Connection) -> None:
         head, end, _body = bytes(peer.received).partition(b"\r\n\r\n")
         if not end:
             return

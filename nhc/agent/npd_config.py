@@ -81,11 +81,11 @@ def go_duration(text: str) -> float:
     if text == "0":
         return 0.0
     total, at = 0.0, 0
-    for found in _DURATION.finditer(text):
-        if found.start() != at:
+    for match in _DURATION.finditer(text):
+        if match.start() != at:
             break
-        total += float(found[1]) * _UNITS[found[2]]
-        at = found.end()
+        total += float(match[1]) * _UNITS[match[2]]
+        at = match.end()
     if not text or at != len(text) or total > 9.3e9:  # Go's int64 of nanoseconds: 292 years
         raise ValueError(f"{text!r} is not a duration (as in 30s or 1m30s)")
     return total
@@ -166,7 +166,7 @@ def load_plugin_monitor(path: str) -> PluginMonitor:
             if not isinstance(rule.get(key), str) or not rule[key]:
                 raise reader.wrong(f"{where}: {key}", rule.get(key), "text")
         condition = str(rule.get("condition") or "")
-        if rule["type"] == PERMANENT and condition not in {one.type for one in defaults}:
+        if rule["type"] == PERMANENT and condition not in {default.type for default in defaults}:
             raise reader.wrong(f"{where}: condition", condition, "one of the file's conditions")
         own = reader.duration(rule, "invoke_interval", "", where) or every
         limit = reader.duration(rule, "timeout", "", where) or timeout
@@ -206,7 +206,7 @@ class _ObjectReader:
 
     def texts(self, raw: Mapping[str, object], key: str, where: str = "") -> Tuple[str, ...]:
         value = raw.get(key) or []
-        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise self.wrong(f"{where}: {key}".lstrip(": "), value, "a list of texts")
         return tuple(value)
 
@@ -227,6 +227,6 @@ class _ObjectReader:
 
     def defaults(self, raw: Mapping[str, object]) -> Tuple[Default, ...]:
         given = raw.get("conditions") or []
-        if not isinstance(given, list) or not all(isinstance(one, dict) and one.get("type") for one in given):
+        if not isinstance(given, list) or not all(isinstance(c, dict) and c.get("type") for c in given):
             raise self.wrong("conditions", given, "a list of objects with a type, a reason and a message")
         return tuple(Default(str(c["type"]), str(c.get("reason", "")), str(c.get("message", ""))) for c in given)

@@ -101,44 +101,44 @@ class Stats:
         ]
 
     def _stat(self, host: Host) -> List[Sample]:
-        found: List[Sample] = []
+        samples: List[Sample] = []
         for line in host.lines(f"{self.proc}/stat"):
             key, *words = line.split()
             if key == "cpu":
                 for state, word in zip(_STATES, words):
                     value = float(word)
-                    found.append(("cpu/usage_time", COUNTER, "CPU usage, in clock ticks", value, {"state": state}))
+                    samples.append(("cpu/usage_time", COUNTER, "CPU usage, in clock ticks", value, {"state": state}))
             elif key.startswith("cpu"):
                 for stage, word in zip(_STAGES, words):
                     labels = {"cpu": key, "stage": stage}
-                    found.append(("system/cpu_stat", COUNTER, "Seconds each CPU spent", float(word) / TICKS, labels))
+                    samples.append(("system/cpu_stat", COUNTER, "Seconds each CPU spent", float(word) / TICKS, labels))
             elif key == "processes":
-                found.append(("system/processes_total", COUNTER, "Forks since boot", float(words[0]), {}))
+                samples.append(("system/processes_total", COUNTER, "Forks since boot", float(words[0]), {}))
             elif key == "procs_running":
-                found.append(("system/procs_running", GAUGE, "Processes that run", float(words[0]), {}))
+                samples.append(("system/procs_running", GAUGE, "Processes that run", float(words[0]), {}))
             elif key == "procs_blocked":
-                found.append(("system/procs_blocked", GAUGE, "Processes that are blocked", float(words[0]), {}))
+                samples.append(("system/procs_blocked", GAUGE, "Processes that are blocked", float(words[0]), {}))
             elif key == "intr":
-                found.append(("system/interrupts_total", COUNTER, "Interrupts since boot", float(words[0]), {}))
-        return found
+                samples.append(("system/interrupts_total", COUNTER, "Interrupts since boot", float(words[0]), {}))
+        return samples
 
     def _memory(self, host: Host) -> List[Sample]:
         from nhc.facts.meminfo import parse_meminfo
 
         info = parse_meminfo(host.read(f"{self.proc}/meminfo"))
-        found: List[Sample] = []
+        samples: List[Sample] = []
 
         def add(metric: str, about: str, field: str, state: str) -> None:
             if field in info:
-                found.append((metric, GAUGE, about, float(info[field]) * 1024, {"state": state} if state else {}))
+                samples.append((metric, GAUGE, about, float(info[field]) * 1024, {"state": state} if state else {}))
 
         used = "Memory, in bytes, by state"
         for state, field in (("free", "MemFree"), ("buffered", "Buffers"), ("cached", "Cached"), ("slab", "Slab")):
             add("memory/bytes_used", used, field, state)
         rest = info["MemTotal"] - sum(info[field] for field in ("MemFree", "Buffers", "Cached", "Slab"))
-        found.append(("memory/bytes_used", GAUGE, used, float(rest) * 1024, {"state": "used"}))
+        samples.append(("memory/bytes_used", GAUGE, used, float(rest) * 1024, {"state": "used"}))
         share = rest * 100.0 / info["MemTotal"]
-        found.append(("memory/percent_used", GAUGE, "Memory used, in per cent", share, {"state": "used"}))
+        samples.append(("memory/percent_used", GAUGE, "Memory used, in per cent", share, {"state": "used"}))
         dirty = "Memory that is to be or is being written back, in bytes"
         add("memory/dirty_used", dirty, "Dirty", "dirty")
         add("memory/dirty_used", dirty, "Writeback", "writeback")
@@ -147,7 +147,7 @@ class Stats:
             add("memory/anonymous_used", "Anonymous memory, in bytes", f"{title}(anon)", state)
             add("memory/page_cache_used", "Page cache, in bytes", f"{title}(file)", state)
         add("memory/unevictable_used", "Unevictable memory, in bytes", "Unevictable", "")
-        return found
+        return samples
 
     def _uptime(self, host: Host) -> List[Sample]:
         if not self._wants("host/"):
@@ -157,15 +157,15 @@ class Stats:
         return [("host/uptime", GAUGE, "The uptime of the operating system, in seconds", float(int(up)), labels)]
 
     def _net(self, host: Host) -> List[Sample]:
-        found: List[Sample] = []
+        samples: List[Sample] = []
         for line in host.lines(f"{self.proc}/net/dev")[2:]:
             name, _, words = line.partition(":")
             name = name.strip()
             if self.exclude is not None and self.exclude.search(name):
                 continue
             for metric, word in zip(_NET, words.split()):
-                found.append((metric, COUNTER, "See /proc/net/dev", float(word), {"interface_name": name}))
-        return found
+                samples.append((metric, COUNTER, "See /proc/net/dev", float(word), {"interface_name": name}))
+        return samples
 
     def _features(self, host: Host) -> List[Sample]:
         if not self._wants("system/os_feature"):
@@ -197,7 +197,7 @@ class Stats:
                 modules = parse_json(read_text(self.known_modules))
                 known = {str(module.get("moduleName", "")) for module in modules}
             except (OSError, ValueError, AttributeError, TypeError):
-                known = set()
+                pass
         gpu, strange = 0.0, []
         for line in host.lines(f"{self.proc}/modules"):
             words = line.split()
@@ -214,7 +214,7 @@ class Stats:
             return []
         wanted = self._devices(host)
         now = host.monotonic()
-        found: List[Sample] = []
+        samples: List[Sample] = []
         for line in host.lines(f"{self.proc}/diskstats"):
             words = line.split()
             name = words[2]
@@ -224,22 +224,22 @@ class Stats:
                 float(word) for word in words[3:14]
             )
             device = {"device_name": name}
-            found.append(("disk/io_time", COUNTER, "Time with I/O under way, in ms", io_ms, device))
-            found.append(("disk/weighted_io", COUNTER, "Weighted I/O time, in ms", weighted, device))
+            samples.append(("disk/io_time", COUNTER, "Time with I/O under way, in ms", io_ms, device))
+            samples.append(("disk/weighted_io", COUNTER, "Weighted I/O time, in ms", weighted, device))
             before = self._weighted.get(name)
             if before is not None and now > before[0]:
                 length = (weighted - before[1]) / ((now - before[0]) * 1000)
-                found.append(("disk/avg_queue_len", GAUGE, "The queue's average length", length, device))
+                samples.append(("disk/avg_queue_len", GAUGE, "The queue's average length", length, device))
             self._weighted[name] = (now, weighted)
             for way, ops, merged, sectors, ms in (
                 ("read", r_ops, r_merged, r_sectors, r_ms), ("write", w_ops, w_merged, w_sectors, w_ms)
             ):  # fmt: skip
                 labels = {"device_name": name, "direction": way}
-                found.append(("disk/operation_count", COUNTER, "Operations", ops, labels))
-                found.append(("disk/merged_operation_count", COUNTER, "Merged operations", merged, labels))
-                found.append(("disk/operation_bytes_count", COUNTER, "Bytes moved", sectors * SECTOR, labels))
-                found.append(("disk/operation_time", COUNTER, "Time of operations, in ms", ms, labels))
-        return found
+                samples.append(("disk/operation_count", COUNTER, "Operations", ops, labels))
+                samples.append(("disk/merged_operation_count", COUNTER, "Merged operations", merged, labels))
+                samples.append(("disk/operation_bytes_count", COUNTER, "Bytes moved", sectors * SECTOR, labels))
+                samples.append(("disk/operation_time", COUNTER, "Time of operations, in ms", ms, labels))
+        return samples
 
     def _devices(self, host: Host) -> Dict[str, None]:
         """Whole disks (includeRootBlk) and what is mounted (includeAllAttachedBlk)."""
@@ -252,17 +252,17 @@ class Stats:
 
     def _mounts(self, host: Host) -> List[Tuple[str, str, str, str]]:
         """Device, place, type and options of each mounted block device, once."""
-        found: Dict[str, Tuple[str, str, str, str]] = {}
+        mounts: Dict[str, Tuple[str, str, str, str]] = {}
         for line in host.lines(f"{self.proc}/mounts"):
             device, place, kind, options = line.split(" ")[:4]
             if device.startswith("/dev/"):
-                found.setdefault(device, (device, place.replace("\\040", " "), kind, options))
-        return list(found.values())
+                mounts.setdefault(device, (device, place.replace("\\040", " "), kind, options))
+        return list(mounts.values())
 
     def _space(self, host: Host) -> List[Sample]:
         if not (self._wants("disk/bytes_used") or self._wants("disk/percent_used")):
             return []
-        found: List[Sample] = []
+        samples: List[Sample] = []
         for device, place, kind, options in self._mounts(host):
             try:
                 space = host.statvfs(place)
@@ -271,18 +271,18 @@ class Stats:
             used = space.size - space.free
             labels = {"device_name": _short(device), "fs_type": kind, "mount_option": options}
             about = "Space, in bytes, by state"
-            found.append(("disk/bytes_used", GAUGE, about, float(space.free), {**labels, "state": "free"}))
-            found.append(("disk/bytes_used", GAUGE, about, float(used), {**labels, "state": "used"}))
+            samples.append(("disk/bytes_used", GAUGE, about, float(space.free), {**labels, "state": "free"}))
+            samples.append(("disk/bytes_used", GAUGE, about, float(used), {**labels, "state": "used"}))
             if used + space.available:
                 share = used * 100.0 / (used + space.available)
-                found.append(
+                samples.append(
                     ("disk/percent_used", GAUGE, "Space used, in per cent", share, {**labels, "state": "used"})
                 )
-        return found
+        return samples
 
 
 def _short(device: str) -> str:
-    return device[len("/dev/") :] if device.startswith("/dev/") else device
+    return device.removeprefix("/dev/")
 
 
 def _os_version(host: Host) -> str:

@@ -155,21 +155,21 @@ class NvhcdServer:
 
     def _run_checks(self) -> nvhcd_looks.ChecksNow:
         """Have the checks run, and take what they find for the verdict."""
-        found = nvhcd_looks.run_checks(self._control, self._settings.timeout)
-        if not found.problem:
+        now = nvhcd_looks.run_checks(self._control, self._settings.timeout)
+        if not now.problem:
             before = self._delivery
             report = before.report if before else Report(self._node, "", time.time(), 0.0, ())
-            anew = {(result.source, result.line) for result in found.results}
+            anew = {(result.source, result.line) for result in now.results}
             others = tuple(result for result in report.results if (result.source, result.line) not in anew)
             contexts = before.contexts if before else {}
-            self.deliver(Delivery(report._replace(results=found.results + others), True, contexts=contexts))
-        return found
+            self.deliver(Delivery(report._replace(results=now.results + others), True, contexts=contexts))
+        return now
 
     def _prove(self, wait: float) -> nvhcd_looks.ProofNow:
         if not self._settings.proof:
             return nvhcd_looks.ProofNow(unsure=("--proof: serve.nvhcd names no suite for it (proof)",))
-        found = self._proof.get(wait)
-        return found or nvhcd_looks.ProofNow(unsure=("the proof has not ended yet",))
+        now = self._proof.get(wait)
+        return now or nvhcd_looks.ProofNow(unsure=("the proof has not ended yet",))
 
     # What the agent calls.
 

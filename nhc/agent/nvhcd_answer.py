@@ -1,7 +1,7 @@
 """What the agent answers a training job's launcher that asks whether this node is healthy (NVRx, service nvhcd). Pure.
 
-Only what is known to be wrong fails a node: a check that is CRIT, or a node that is out of service. What could not be
-found out is said in the output and counts as healthy, so that no job fails because nhc could not tell.
+Only what is known to be wrong fails a node: a check that is CRIT, or a node that is out of service. What is not known
+stands in the output and counts as healthy, so that no job fails because nhc could not tell.
 """
 
 from __future__ import annotations
@@ -95,13 +95,13 @@ def answer(
                 wrong.append(describe(result))
             elif result.verdict is Verdict.UNKNOWN:
                 open_questions.append(describe(result))
-    shown = [printable(line, LONGEST) for line in wrong + (open_questions if unknown_fails else [])]
+    failures = [printable(line, LONGEST) for line in wrong + (open_questions if unknown_fails else [])]
     output = {
-        "fail_count": len(shown), "failed_checks": shown[:MOST],
+        "fail_count": len(failures), "failed_checks": failures[:MOST],
         "unknown": [printable(line, LONGEST) for line in open_questions[:MOST]], "groups": list(asked.groups),
         "ignored": list(asked.unknown), "node": report.host if report else "", "age": round(age, 1),
     }  # fmt: skip
-    return HealthAnswer(True, 1 if shown else 0, json.dumps(output, ensure_ascii=False))
+    return HealthAnswer(True, 1 if failures else 0, json.dumps(output, ensure_ascii=False))
 
 
 def chosen(report: Report, groups: Sequence[str], contexts: Mapping[str, Sequence[str]] = {}) -> List[CheckResult]:
@@ -113,13 +113,13 @@ def chosen(report: Report, groups: Sequence[str], contexts: Mapping[str, Sequenc
         return list(report.results)
     begins = tuple(name for group in groups for name in CHECKS.get(group, ()))
     around = {group for group in groups if group in CONTEXTS}
-    found = []
+    results = []
     for result in report.results:
         limited = contexts.get(f"{result.source} {result.line}", ())
         meant = bool(around) and (not limited or not around.isdisjoint(limited))
         if meant or result.check.startswith(begins):
-            found.append(result)
-    return found
+            results.append(result)
+    return results
 
 
 # The messages of the service: `args` is field 1, repeated, of a request.
@@ -130,8 +130,7 @@ def read_request(data: bytes) -> List[str]:
     return [value.decode() for number, value in fields(data) if number == 1 and isinstance(value, bytes)]
 
 
-def write_answer(said: HealthAnswer) -> bytes:
+def write_answer(answer: HealthAnswer) -> bytes:
     """A HealthCheckResponse: success 1, exit_code 2, output 3, error 4; what is zero or empty is left out."""
-    found = integer(1, said.success) if said.success else b""
-    found += integer(2, said.exit_code) if said.exit_code else b""
-    return found + b"".join(text(number, value) for number, value in ((3, said.output), (4, said.error)) if value)
+    numbers = b"".join(integer(number, value) for number, value in enumerate(answer[:2], 1) if value)
+    return numbers + b"".join(text(number, value) for number, value in enumerate(answer[2:], 3) if value)

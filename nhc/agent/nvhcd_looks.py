@@ -63,11 +63,11 @@ def _scheduler(name: str, node: str, log: Callable[[str], None]) -> str:
     from nhc.plugins import NoAdapter, open_adapter
 
     try:
-        found = open_adapter(name, {}, dict(os.environ), LOOK_TIMEOUT).nodes([node])
+        states = open_adapter(name, {}, dict(os.environ), LOOK_TIMEOUT).nodes([node])
     except (AdapterError, NoAdapter, OSError) as error:
         log(f"serve.nvhcd: whether the node is in service is not known: {error}")
         return ""
-    state = next(iter(found), None)
+    state = next(iter(states), None)
     if state is None or state.available:
         return ""
     return f"{state.shown}: {state.mark.why}" if state.mark is not None else state.shown
@@ -89,8 +89,8 @@ def _store(url: str, node: str, log: Callable[[str], None]) -> str:
     except StoreError as error:
         log(f"serve.nvhcd: whether the node's proof failed is not known: {error}")
         return ""
-    bad = [one for one in verdicts if one.verdict == Verdict.CRIT.name]
-    newest = max(bad, key=lambda one: one.at, default=None)
+    bad = [run for run in verdicts if run.verdict == Verdict.CRIT.name]
+    newest = max(bad, key=lambda run: run.at, default=None)
     return f"its newest {newest.suite} found it bad, {newest.age(time.time()) / 3600:.1f} h ago" if newest else ""
 
 
@@ -103,8 +103,8 @@ def prove(suite: str, node: str) -> ProofNow:
     except OSError as error:
         return ProofNow(unsure=(f"the proof was not begun: {error.strerror}",))
     except ValueError:
-        said = printable(done.stderr.strip().rpartition("\n")[2], 200) or f"exit status {done.status}"
-        return ProofNow(unsure=(f"the proof ended without a report: {said}",))
+        reason = printable(done.stderr.strip().rpartition("\n")[2], 200) or f"exit status {done.status}"
+        return ProofNow(unsure=(f"the proof ended without a report: {reason}",))
     failed, unsure = _lines(results, Verdict.CRIT), _lines(results, Verdict.UNKNOWN)
     if not any(result.verdict in (Verdict.OK, Verdict.WARN, Verdict.CRIT) for result in results):
         unsure = unsure or ("nothing was proved: the node has no GPU that can be",)

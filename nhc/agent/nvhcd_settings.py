@@ -36,9 +36,9 @@ def read_settings(table: Table) -> NvhcdSettings:
     path = table.text("path", "/run/nvhcd/nvhcd.sock")
     if not path.startswith("/") or len(path.encode()) > 100:
         raise table.error("path", f"{printable(path, 120)!r} is not a path from / of at most 100 bytes")
-    found = NvhcdSettings(path, int(mode, 8), table.text("group"), table.seconds("max-age", 900.0, least=1.0),
-                          table.flag("unknown-fails", False), table.text("scheduler"),
-                          table.seconds("timeout", 30.0, least=1.0, most=LONGEST), table.text("proof"),
-                          table.secret("store"))  # fmt: skip
+    settings = NvhcdSettings(path, int(mode, 8), table.text("group"), table.seconds("max-age", 900.0, least=1.0),
+                             table.flag("unknown-fails", False), table.text("scheduler"),
+                             table.seconds("timeout", 30.0, least=1.0, most=LONGEST), table.text("proof"),
+                             table.secret("store"))  # fmt: skip
     table.finish()
-    return found
+    return settings

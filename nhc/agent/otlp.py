@@ -91,13 +91,13 @@ class Signal:
     def _taken(self, answer: HttpAnswer) -> None:
         """A success, which may say that it took a part, or warn: Export*ServiceResponse.partial_success."""
         partial = _fields(_fields(_data(answer)).get(1))
-        count, said = partial.get(1, 0), _text(partial.get(2))
+        count, message = partial.get(1, 0), _text(partial.get(2))
         if isinstance(count, int) and 0 < count < 1 << 63:
-            self._drop(count, said or "no reason given")
+            self._drop(count, message or "no reason given")
             return
         self.problem = ""
-        if said:
-            self._log(f"{self._url}: the collector warns: {said}")
+        if message:
+            self._log(f"{self._url}: the collector warns: {message}")
 
     def _drop(self, count: int, problem: str) -> None:
         self.refused += count
@@ -125,5 +125,5 @@ def _text(value: object) -> str:
 def _message(answer: HttpAnswer) -> str:
     """Why it is an error: google.rpc.Status.message, or what a proxy or another server wrote as a text."""
     plain = answer.headers.get("content-type", "").startswith(("text/plain", "application/json"))
-    said = _text(answer.data[:1000] if plain else _fields(_data(answer)).get(2)).strip()
-    return f": {said}" if said else ""
+    message = _text(answer.data[:1000] if plain else _fields(_data(answer)).get(2)).strip()
+    return f": {message}" if message else ""

@@ -36,7 +36,7 @@ def save(node: NodeView, state: State) -> None:
     kept: Dict[str, Any] = {
         "boot_id": node.boot_id,
         "rows": node.board.dump(),
-        "inherited": [list(one) for one in node.kernel.inherited],
+        "inherited": [list(fault) for fault in node.kernel.inherited],
         "adopted": sorted(node.kernel.adopted),
         "paused": list(node.paused) if node.paused else None,
         "monitors": node.monitors.dump() if node.monitors else None,
@@ -57,20 +57,20 @@ def keep_report(node: NodeView, state: State) -> None:
 def recall(state: State, boot_id: str, now: float) -> Recalled:
     """What the last agent left, if it was this boot's; what does not fit is left out. `now` is the Unix time."""
     kept = state.load(STATE)
-    found = Recalled()
+    recalled = Recalled()
     pause: Any = kept.get("paused")
     if _fits(pause, (float, str, str)) and now < pause[0] < now + LONGEST:
-        found = found._replace(pause=Pause(*pause))
+        recalled = recalled._replace(pause=Pause(*pause))
     if not boot_id or kept.get("boot_id") != boot_id:
-        return found
+        return recalled
     rows, adopted, inherited, monitors = (kept.get(name) for name in ("rows", "adopted", "inherited", "monitors"))
-    return found._replace(
+    return recalled._replace(
         rows=rows if isinstance(rows, dict) else {},
         adopted=tuple(str(sink) for sink in (adopted if isinstance(adopted, list) else ())),
         inherited=tuple(
-            Standing(*one)
-            for one in (inherited if isinstance(inherited, list) else ())
-            if _fits(one, (str, str, str, float))
+            Standing(*fault)
+            for fault in (inherited if isinstance(inherited, list) else ())
+            if _fits(fault, (str, str, str, float))
         ),
         monitors=monitors if isinstance(monitors, dict) else None,
     )
@@ -81,6 +81,6 @@ def _fits(value: object, kinds: Sequence[type]) -> bool:
     if not isinstance(value, list) or len(value) != len(kinds):
         return False
     return all(
-        isinstance(one, str) if kind is str else isinstance(one, (int, float)) and 0 <= one < 1e11
-        for one, kind in zip(value, kinds)
+        isinstance(field, str) if kind is str else isinstance(field, (int, float)) and 0 <= field < 1e11
+        for field, kind in zip(value, kinds)
     )

@@ -52,10 +52,10 @@ class CheckRow:
         self.at = 0.0
 
     def report_results(self, recover: int) -> List[CheckResult]:
-        """What a report shows of the row: what stands, then what else the last run found."""
-        found = {_place(result) for result in self.results if result.verdict > Verdict.OK}
+        """What a report shows of the row: what stands, then what else the last run current."""
+        current = {_place(result) for result in self.results if result.verdict > Verdict.OK}
         standing = [
-            problem.result if place in found and not problem.passes else _held(problem, recover)
+            problem.result if place in current and not problem.passes else _held(problem, recover)
             for place, problem in self.problems.items()
         ]
         rest = [result for result in self.results if _place(result) not in self.problems]
@@ -83,13 +83,13 @@ class Board:
         row.results, row.at = tuple(results), now
         needed = self.recover if recover is None else recover
         changes: List[ProblemChange] = []
-        found: Dict[Place, CheckResult] = {}
+        failures: Dict[Place, CheckResult] = {}
         for result in results:
             if result.verdict > Verdict.OK:
                 place = _place(result)
-                if place not in found or found[place].verdict < result.verdict:
-                    found[place] = result
-        for place, result in found.items():
+                if place not in failures or failures[place].verdict < result.verdict:
+                    failures[place] = result
+        for place, result in failures.items():
             standing = row.problems.get(place)
             if standing is None:
                 row.problems[place] = StandingProblem(result, now)
@@ -98,7 +98,7 @@ class Board:
             before = standing.result.verdict
             if before is Verdict.CRIT and result.verdict < before:
                 if result.strike or result.verdict is Verdict.UNKNOWN:
-                    # It failed again, with fewer strikes than it takes to begin anew; or it is UNKNOWN.
+                    # It failed again, with fewer strikes than a new fault needs; or it is UNKNOWN.
                     standing.passes = 0
                     continue
                 standing.passes += 1  # only a warning now: that counts as well, as often as it takes
@@ -108,7 +108,7 @@ class Board:
             if result.verdict is not before:
                 changes.append(ProblemChange(CHANGED, now, key, result, before, standing.since))
         for place, problem in list(row.problems.items()):
-            if place in found or (problem.result.verdict is not Verdict.UNKNOWN and not _judged(place, results)):
+            if place in failures or (problem.result.verdict is not Verdict.UNKNOWN and not _judged(place, results)):
                 continue
             problem.passes += 1
             if problem.passes >= (needed if problem.result.verdict is Verdict.CRIT else 1):
@@ -120,18 +120,15 @@ class Board:
         """Checks that are no longer configured: their problems end, for nobody looks any more."""
         changes: List[ProblemChange] = []
         for key in keys:
-            row = self.rows.pop(key, None)
-            if row:
-                changes += [
-                    ProblemChange(ENDED, now, key, p.result, p.result.verdict, p.since) for p in row.problems.values()
-                ]
+            row = self.rows.pop(key, CheckRow())
+            changes += [
+                ProblemChange(ENDED, now, key, p.result, p.result.verdict, p.since) for p in row.problems.values()
+            ]
         return changes
 
     def recovering(self, key: str) -> bool:
-        """Whether a fault of this check has begun to look well, or a failure has begun to count."""
-        row = self.rows.get(key)
-        if row is None:
-            return False
+        """Whether a fault of this check has begun to recover, or a failure has begun to count."""
+        row = self.rows.get(key, CheckRow())
         return any(p.passes for p in row.problems.values()) or any(
             0 < r.strike < r.strikes for r in row.results if r.verdict is not Verdict.CRIT
         )

@@ -18,7 +18,7 @@ def render(node: NodeView) -> str:
 
 def families(node: NodeView) -> List[Family]:
     now = node.host.monotonic()
-    found = [
+    made = [
         gauge("nhc_agent_healthy", "1 while every check runs as often as it should.",
               float(not latest_report.health(node))),
         gauge("nhc_agent_paused", "1 while checks are paused.", float(node.paused is not None)),
@@ -44,16 +44,16 @@ def families(node: NodeView) -> List[Family]:
         sinks.add(float(not handle.problem), sink=name)
         waiting.add(handle.waiting, sink=name)
         lost.add(handle.lost, sink=name)
-    found += [rounds, events, sinks, waiting, lost]
+    made += [rounds, events, sinks, waiting, lost]
     follower = node.sources.follower
     if follower:
-        found += [
+        made += [
             gauge("nhc_agent_kernel_log_live", "1 while the kernel log is followed live.", float(follower.live)),
             counter("nhc_agent_kernel_log_records_total", "Records read.", follower.records),
             counter("nhc_agent_kernel_log_lost_total", "Records overwritten before they were read.",
                     follower.lost),
         ]  # fmt: skip
-    return [*found, *problems(node), *(node.monitors.families() if node.monitors else ())]
+    return [*made, *problems(node), *(node.monitors.families() if node.monitors else ())]
 
 
 def problems(node: NodeView) -> List[Family]:

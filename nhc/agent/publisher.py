@@ -35,8 +35,8 @@ class Publisher:
 
     def publish(self, events: List[Event]) -> None:
         """Hand events to every sink."""
-        for one in events:
-            self.count(f"event {one['event']}")
+        for published in events:
+            self.count(f"event {published['event']}")
         for handle in self.sinks.values():
             handle.publish(events)
 

@@ -75,7 +75,7 @@ class Rounds:
         return 1.0 if len(self.running) >= AT_A_TIME else max(0.05, min(self._schedule.next(now) - now, 60.0))
 
     def forget_ended(self) -> None:
-        self.running = [one for one in self.running if not one.over]
+        self.running = [round_ for round_ in self.running if not round_.over]
 
     def note(self, finished: Finished, retry: float) -> None:
         """Count a round that has ended. Where it came to nothing its checks are due again in `retry` seconds."""
@@ -100,6 +100,6 @@ class Rounds:
 
     def end(self, *, all_of_them: bool) -> None:
         """End what runs; or, for a pause, all but the rounds that read the kernel log: it is not read again."""
-        for one in self.running:
-            if all_of_them or not any(agent_plan.is_kernel_log(item) for item in one.plan.items):
-                one.kill()
+        for round_ in self.running:
+            if all_of_them or not any(agent_plan.is_kernel_log(item) for item in round_.plan.items):
+                round_.kill()

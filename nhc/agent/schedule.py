@@ -40,7 +40,6 @@ class Schedule:
         self.draw = draw or random.Random()  # noqa: S311 (nothing secret)
         self.entries: Dict[str, CheckTimes] = {}
         self._beats: Dict[float, float] = {}
-        self._began: Dict[float, bool] = {}
         self._since = 0.0
 
     def spread_by(self, jitter: float) -> None:
@@ -48,20 +47,16 @@ class Schedule:
         self.jitter = jitter
 
     def set(self, wanted: Mapping[str, CheckTimes], now: float) -> List[str]:
-        """These checks from now on; those that go on keep their times. Returns the keys that are no more."""
+        """These checks from now on; those that go on keep their times. Returns the keys of those that end."""
         gone = [key for key in self.entries if key not in wanted]
-        kept: Dict[str, CheckTimes] = {}
+        before, self.entries = self.entries, {}
         for key, entry in wanted.items():
-            known = self.entries.get(key)
-            if known is not None:
-                known.every, known.allowance = entry.every, entry.allowance
-                kept[key] = known
-            else:
-                entry.soon = now
-                kept[key] = entry
-        self.entries = kept
+            known = self.entries[key] = before.get(key, entry)
+            known.every, known.allowance = entry.every, entry.allowance
+            if key not in before:
+                known.soon = now
         self._since = now
-        cadences = {entry.every for entry in kept.values()}
+        cadences = {entry.every for entry in self.entries.values()}
         self._beats = {every: self._beats.get(every, now + every * (0.5 + self.phase / 2)) for every in cadences}
         return gone
 
@@ -105,17 +100,16 @@ class Schedule:
 
     def overdue(self, now: float) -> List[str]:
         """The checks that have not been judged for too long: their latest result must not pass for a new one."""
-        late = []
-        for entry in self.entries.values():
-            last = self._since if entry.judged is None else max(entry.judged, self._since)
-            if now - last > entry.every * LATE + entry.allowance + 10.0:
-                late.append(entry.key)
-        return late
+        since = self._since
+        return [
+            entry.key for entry in self.entries.values()
+            if now - max(entry.judged or since, since) > entry.every * LATE + entry.allowance + 10.0
+        ]  # fmt: skip
 
     def oldest(self, now: float) -> float:
-        """The age, in seconds, of the oldest word among the checks that are to be fresh.
+        """The age, in seconds, of the oldest result among the checks that are to be fresh.
 
-        One whose line asks for a slow cadence counts only once it is late: it is as fresh as was asked for.
+        A check whose line asks for a slow cadence counts only once it is late: until then it is fresh enough.
         """
         shortest = min((entry.every for entry in self.entries.values()), default=0.0)
         age = 0.0

@@ -92,10 +92,10 @@ class Pusher:
             raise NotNow(f"{self._settings.url}: {printable(str(error), 200)}") from None
         if answer.status == 200:
             return _parsed(answer.data)
-        said = f"{self._settings.url}: HTTP {answer.status}: {_error(answer.data)}"
+        problem = f"{self._settings.url}: HTTP {answer.status}: {_error(answer.data)}"
         if answer.status in _HOPELESS:
-            raise Hopeless(said)
-        raise NotNow(said, answer.retry_after)
+            raise Hopeless(problem)
+        raise NotNow(problem, answer.retry_after)
 
     def close(self) -> None:
         """End the connection."""

@@ -87,7 +87,7 @@ def read(file: settings_file.Table) -> AgentSettings:
     usual = AgentSettings()
     agent, events, history, npd = (file.table(name) for name in ("agent", "events", "history", "npd"))
     labels, sinks, serve = file.table("labels"), file.table("sinks"), file.table("serve")
-    found = AgentSettings(
+    settings = AgentSettings(
         path=file.path,
         node=agent.text("node"),
         root=agent.text("root"),
@@ -119,7 +119,7 @@ def read(file: settings_file.Table) -> AgentSettings:
         nvhcd=read_nvhcd(serve.table("nvhcd")) if "nvhcd" in serve else None,
     )
     file.finish()
-    return found
+    return settings
 
 
 def _proof(table: settings_file.Table) -> ProofSettings:
@@ -131,9 +131,9 @@ def _proof(table: settings_file.Table) -> ProofSettings:
 
 
 def _addresses(table: settings_file.Table, key: str, default: Tuple[str, ...]) -> Tuple[str, ...]:
-    found = table.text_or_texts(key, default)
-    for address in found:
+    addresses = table.text_or_texts(key, default)
+    for address in addresses:
         _host, colon, port = address.rpartition(":")
         if not colon or not port.isdigit() or int(port) > 65535:
             raise table.error(key, f"{address!r} is not HOST:PORT")
-    return found
+    return addresses

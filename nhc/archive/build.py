@@ -90,7 +90,9 @@ def build(output: str, python: str = "/usr/bin/env python3", interpreters: Seque
             file.write(f"#!{python}\n".encode())
             with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
                 zipped = _zipped({name: path for name, path in sources.items() if _is_module(name)})
-                _add(archive, "__main__.py", _main(hashlib.sha256(zipped).hexdigest()).encode())
+                digest = hashlib.sha256(zipped).hexdigest()
+                main_text = _MAIN.format(source=SOURCE, sources=SOURCES, entries=ENTRY_POINTS, digest=digest)
+                _add(archive, "__main__.py", main_text.encode())
                 for tag, directory in sorted(compiled.items()):
                     _add(archive, f"lib/{tag}", _piece(sources, directory), zipfile.ZIP_STORED)
                 _add(archive, SOURCES, zipped)
@@ -100,10 +102,6 @@ def build(output: str, python: str = "/usr/bin/env python3", interpreters: Seque
         os.chmod(temporary, 0o755)  # noqa: S103 (a program)
         os.replace(temporary, output)
     return sorted(tag.rpartition("-")[0] for tag in compiled)
-
-
-def _main(digest: str) -> str:
-    return _MAIN.format(source=SOURCE, sources=SOURCES, entries=ENTRY_POINTS, digest=digest)
 
 
 def _is_module(name: str) -> bool:

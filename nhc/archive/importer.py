@@ -233,7 +233,7 @@ def directory_of_user(interpreter: str, digest: str) -> str:
         os.makedirs(base, 0o700, exist_ok=True)
         _own(base, user)
         others = [f"{base}/{name}" for name in os.listdir(base) if name.startswith(f"{interpreter}-")]
-        for other in sorted(others, key=lambda one: os.lstat(one).st_mtime, reverse=True)[OTHERS:]:
+        for other in sorted(others, key=lambda path: os.lstat(path).st_mtime, reverse=True)[OTHERS:]:
             import shutil
 
             shutil.rmtree(other, ignore_errors=True)
@@ -248,6 +248,6 @@ def _own(directory: str, user: int) -> None:
     import os
     import stat
 
-    found = os.lstat(directory)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != user or found.st_mode & 0o022:
+    status = os.lstat(directory)
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != user or status.st_mode & 0o022:
         raise PermissionError(f"{directory} is not this user's alone")

@@ -146,11 +146,11 @@ def classify_command(
     still stands at the end of the log instead, beside the node whose root is `root`. `explain` adds to each line which
     row judged it and what beside it decided. Returns 0, or 2 where the log or a rule file cannot be read.
     """
-    from nhc.kernlog.npd_rules import RuleReader, load
+    from nhc.kernlog.npd_rules import RuleReader, load_file
     from nhc.system import kernel_ring
 
     try:
-        rules = [rule for path in npd_rules for rule in load(path)]
+        rules = [rule for path in npd_rules for rule in load_file(path).rules]
     except BadRules as error:
         print(f"nhc log classify: {printable(str(error))}", file=sys.stderr)
         return EXIT_USAGE

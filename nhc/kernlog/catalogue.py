@@ -93,8 +93,8 @@ def load() -> None:
     lines = [line for line in read("kernel.tsv").split("\n") if line and line[0] != "#"][1:]
     for number, line in enumerate(lines):
         _kind, _code, _severity, _action, gate, texts, _rest = line.split("\t", 6)
-        for one in (gate if gate != "-" else texts).split("||"):
-            _gates.setdefault(one, []).append(number)
+        for text in (gate if gate != "-" else texts).split("||"):
+            _gates.setdefault(text, []).append(number)
     _lines.extend(lines)
 
 
@@ -161,22 +161,19 @@ class Matcher:
     def candidates(self, text: str) -> Iterator[Tuple[int, int, List[int]]]:
         """Start and end of each line of `text` that may mean something, in order, with the rows to try on it."""
         load()
-        found: Dict[int, List[int]] = {}
+        rows: Dict[int, List[int]] = {}
         for gate, numbers in _gates.items():
             at = text.find(gate)
             while at >= 0:
                 start = text.rfind("\n", 0, at) + 1
-                if start in found:
-                    found[start] = found[start] + numbers
-                else:
-                    found[start] = numbers
+                rows[start] = rows[start] + numbers if start in rows else numbers
                 end = text.find("\n", at)
                 if end < 0:
                     break
                 at = text.find(gate, end)
-        for start in sorted(found):
+        for start in sorted(rows):
             end = text.find("\n", start)
-            yield start, len(text) if end < 0 else end, found[start]
+            yield start, len(text) if end < 0 else end, rows[start]
 
     def judge(self, line: str, numbers: Optional[List[int]] = None) -> Optional[Match]:
         """What a line (without its time stamp) means, None for nothing that the catalogue knows.
@@ -185,13 +182,13 @@ class Matcher:
         """
         if line in self._cache:
             return self._cache[line]
-        found = self._judge(line, numbers)
+        match = self._judge(line, numbers)
         # A burst repeats one line; lines that change what later lines mean are never kept.
-        if found is None or not (found.driver or found.kind in ("nvrm", "ghes")):
+        if match is None or not (match.driver or match.kind in ("nvrm", "ghes")):
             if len(self._cache) >= _CACHE_LINES:
                 self._cache.clear()
-            self._cache[line] = found
-        return found
+            self._cache[line] = match
+        return match
 
     def _judge(self, line: str, numbers: Optional[List[int]]) -> Optional[Match]:
         load()
@@ -217,7 +214,7 @@ class Matcher:
 
     def _read(self, row: CatalogueRow, groups: Dict[str, Optional[str]], line: str) -> Optional[Match]:
         named = ("device", "device2", "device3", "device4", "device5")
-        device = address(next((found for found in map(groups.get, named) if found), ""))
+        device = address(next((name for name in map(groups.get, named) if name), ""))
         if not row.code:
             from nhc.kernlog import xid
 

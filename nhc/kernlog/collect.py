@@ -64,12 +64,12 @@ def _nothing(_pid: int) -> str:
 
 
 def _by_hand(state: LogState, match: Match) -> Match:
-    """What a file system says after a person shut it down follows from that: its journal aborts, it refuses writes."""
+    """After a person shut a file system down, its errors follow from that: its journal aborts, it refuses writes."""
     key = f"{match.kind}/ShutDownByHand/{match.device}"
     if match.severity != FATAL or key not in state.get("findings", {}):
         return match
-    words = f"{match.message}, after it was shut down by hand"
-    return match._replace(severity=DEGRADED, action=Action.INSPECT, message=words)
+    message = f"{match.message}, after it was shut down by hand"
+    return match._replace(severity=DEGRADED, action=Action.INSPECT, message=message)
 
 
 def _hung(state: LogState, match: Match, when: float, now: float) -> None:
@@ -160,7 +160,7 @@ def _outlasts(finding: Finding, scope: str, when: float) -> bool:
 
 
 def _drop(state: LogState, key: str, line: str) -> None:
-    """End a finding, and say by which line where somebody wants to know (`nhc log classify --findings`)."""
+    """End a finding, and note by which line where the caller wants to know (`nhc log classify --findings`)."""
     finding = state["findings"].pop(key)
     if "ended" in state and finding["severity"] == FATAL:
         state["ended"][key] = {**finding, "last_line": printable(line, LINE_LIMIT)}
@@ -168,17 +168,14 @@ def _drop(state: LogState, key: str, line: str) -> None:
 
 def _recover(state: LogState, what: str, match: Match, when: float) -> None:
     """Drop the findings that a line shows to be gone."""
-    device = match.device
     scope, _, target = what.partition(":")
     kind, _, code = target.partition("/")
-    findings = state.get("findings", {})
-    for key in list(findings):
-        finding = findings[key]
+    for key, finding in list(state.get("findings", {}).items()):
         if scope == "drills":
-            if finding.get("drill"):
-                _drop(state, key, match.line)
-            continue
-        if finding["kind"] != kind or (code and finding["code"] != code):
-            continue
-        if (scope == "all" or finding["device"] == device) and not _outlasts(finding, scope, when):
+            gone = finding.get("drill", False)
+        else:
+            gone = (finding["kind"] == kind and code in ("", finding["code"])
+                    and (scope == "all" or finding["device"] == match.device)
+                    and not _outlasts(finding, scope, when))  # fmt: skip
+        if gone:
             _drop(state, key, match.line)

@@ -84,7 +84,7 @@ def _beside_gpu(host: Host, finding: Finding) -> Optional[Finding]:
     if context is None:
         if finding["action"] != Action.RESET_DEVICE.value or host.time() - finding["last"] <= SETTLED:
             return finding
-        if xid.well(device.fault, device.recovery, rows):
+        if xid.had_reset(device.fault, device.recovery, rows):
             return eased({**finding, "eased": finding["count"]})
         return finding if device.fault or device.recovery or rows in ("pending", "failed") else eased(finding)
     severity, action, why = context

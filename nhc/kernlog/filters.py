@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from itertools import product
+from itertools import chain, product
 from typing import Any, Callable, FrozenSet, Iterable, List, NamedTuple, Optional, Sequence
 
 from nhc.kernlog.catalogue import spelled_out
@@ -55,18 +55,18 @@ _ANY = _Part(None, [])
 
 def derive(pattern: str) -> List[str]:
     """Strings of which every text that the pattern matches contains one, the most telling; [] where none follow."""
-    found = _PatternReader(_worth).best(pattern)
-    return sorted(_shortened(found)) if found else []
+    need = _PatternReader(_worth).best(pattern)
+    return sorted(_shortened(need)) if need else []
 
 
 def implies(pattern: str, texts: Sequence[str]) -> bool:
     """Whether every text that the pattern matches contains one of these strings."""
 
     def worth(need: Strings) -> float:
-        return float(all(any(text in one for text in texts) for one in need))
+        return float(all(any(text in string for text in texts) for string in need))
 
-    found = _PatternReader(worth).best(pattern)
-    return found is not None and worth(found) == 1.0
+    best = _PatternReader(worth).best(pattern)
+    return best is not None and worth(best) == 1.0
 
 
 def _worth(need: Strings) -> float:
@@ -77,12 +77,12 @@ def _worth(need: Strings) -> float:
 
 def _shortened(need: Strings) -> Strings:
     """The same said in fewer strings: none that contains another, one alone where all have a long part in common."""
-    kept = frozenset(one for one in need if not any(other != one and other in one for other in need))
+    kept = frozenset(text for text in need if not any(other != text and other in text for other in need))
     shortest = min(kept, key=len)
     for size in range(len(shortest), _COMMON - 1, -1):
         for start in range(len(shortest) - size + 1):
             part = shortest[start : start + size]
-            if all(part in one for one in kept):
+            if all(part in text for text in kept):
                 return frozenset((part,))
     return kept
 
@@ -153,7 +153,7 @@ def _joined(left: Strings, right: Strings) -> Optional[Strings]:
 
 
 def _union(sets: Iterable[Strings]) -> Strings:
-    return frozenset(one for strings in sets for one in strings)
+    return frozenset(chain.from_iterable(sets))
 
 
 def _class(items: List[Any]) -> _Part:
@@ -172,13 +172,13 @@ def written(table: str) -> str:
         if not lines[number] or lines[number].startswith("#"):
             continue
         cells = lines[number].split("\t")
-        found = derive(spelled_out(cells[pattern]))
-        if not found or any("||" in one or "\t" in one for one in found):
+        needed = derive(spelled_out(cells[pattern]))
+        if not needed or any("||" in string or "\t" in string for string in needed):
             raise ValueError(f"nothing that every line must contain follows from {cells[pattern]}")
-        cells[text] = "||".join(found)
-        if cells[gate] == "-" or "||" in cells[gate] or cells[gate] in STEMS or cells[gate] in found:
-            stems = list(dict.fromkeys(next((stem for stem in STEMS if stem in one), one) for one in found))
-            cells[gate] = "-" if stems == found else "||".join(stems)
+        cells[text] = "||".join(needed)
+        if cells[gate] == "-" or "||" in cells[gate] or cells[gate] in STEMS or cells[gate] in needed:
+            stems = list(dict.fromkeys(next((stem for stem in STEMS if stem in string), string) for string in needed))
+            cells[gate] = "-" if stems == needed else "||".join(stems)
         lines[number] = "\t".join(cells)
     return "\n".join(lines)
 

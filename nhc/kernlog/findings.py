@@ -55,14 +55,13 @@ def enter_boot(state: LogState, boot: str, clean: Callable[[Finding], Optional[b
     state["seen"] = {}
     state.pop("hung", None)
     findings = state.get("findings", {})
-    for key in list(findings):
-        finding = findings[key]
-        well = finding["kind"] not in OF_A_DEVICE or clean(finding)
-        if well and not finding.get("recurring"):
+    for key, finding in list(findings.items()):
+        proved = finding["kind"] not in OF_A_DEVICE or clean(finding)
+        if proved and not finding.get("recurring"):
             del findings[key]
             continue
         finding["before_boot"] = True
-        if well is None:
+        if proved is None:
             finding["unproven"] = True
 
 
@@ -75,7 +74,7 @@ def change(finding: Finding, severity: str, action: Action, message: str) -> Non
 def end(state: LogState, key: str, finding: Finding) -> bool:
     """End a finding, unless it came again since it was read as `finding`. Whether it ended.
 
-    Told by its count and not by time: the clock that stamps kernel messages drifts from the one on the wall.
+    Its count tells, not its time: the clock that stamps kernel messages drifts from the one on the wall.
     """
     held = state.get("findings", {}).get(key)
     if held is None or (held["first"], held["count"]) != (finding["first"], finding["count"]):
@@ -91,8 +90,8 @@ def eased(finding: Finding) -> Finding:
     """
     if finding["severity"] != FATAL or finding.get("eased") != finding["count"]:
         return finding
-    words = f"{finding['message']} (the GPU names no repair now; no reset was seen)"
-    return {**finding, "severity": DEGRADED, "message": words}
+    message = f"{finding['message']} (the GPU names no repair now; no reset was seen)"
+    return {**finding, "severity": DEGRADED, "message": message}
 
 
 def _repairing(finding: Finding, now: float) -> bool:
@@ -110,15 +109,15 @@ def current(state: LogState, kinds: Tuple[str, ...] = (), now: Optional[float] =
     findings = state.get("findings", {})
     repair = {f["device"]: f["action"] for f in findings.values() if f["kind"] == "xid" and f["code"] == "154"
               and f["severity"] == FATAL}  # fmt: skip
-    out: List[Tuple[str, Finding]] = []
-    for key, finding in findings.items():
-        if kinds and finding["kind"] not in kinds:
+    pairs: List[Tuple[str, Finding]] = []
+    for key, held in findings.items():
+        if kinds and held["kind"] not in kinds:
             continue
-        if "repairing" in finding and now is not None and finding["severity"] == FATAL and _repairing(finding, now):
-            words = f"{finding['message']} (the kernel is repairing it)"
-            out.append((key, {**finding, "severity": DEGRADED, "message": words}))
-        elif finding["kind"] == "xid" and finding["device"] in repair and finding["action"] != Action.REPLACE.value:
-            out.append((key, {**finding, "action": repair[finding["device"]]}))
-        else:
-            out.append((key, finding))
-    return sorted(out, key=lambda pair: (-RANK[pair[1]["severity"]], pair[1]["first"]))
+        finding = held
+        if "repairing" in held and now is not None and held["severity"] == FATAL and _repairing(held, now):
+            message = f"{held['message']} (the kernel is repairing it)"
+            finding = {**held, "severity": DEGRADED, "message": message}
+        elif held["kind"] == "xid" and held["device"] in repair and held["action"] != Action.REPLACE.value:
+            finding = {**held, "action": repair[held["device"]]}
+        pairs.append((key, finding))
+    return sorted(pairs, key=lambda pair: (-RANK[pair[1]["severity"]], pair[1]["first"]))

@@ -31,11 +31,11 @@ _OF_A_DRIVE = (("nvme", "Down"), ("nvme", "Disabled"), ("nvme", "NotReady"))
 
 def slot_event(state: LogState, match: Match, when: float) -> Match:
     """Take in a line of a slot. The match as it is to be judged: a link that a person turned off is no fault."""
-    found = re.search(_SLOT, match.line)
-    if found is None:
+    slot = re.search(_SLOT, match.line)
+    if slot is None:
         return match
     slots = state.setdefault("slots", {})
-    place = f"{match.device} {found[1]}"
+    place = f"{match.device} {slot[1]}"
     if match.code == "SlotPowerOff":
         slots.pop(place, None)
         slots[place] = when
@@ -48,8 +48,8 @@ def slot_event(state: LogState, match: Match, when: float) -> Match:
             state["taken_out"] = when
         if 0 <= when - slots.get(place, when - 2 * ASKED) <= ASKED:
             state["taken_out"] = when
-            words = f"{match.message}: its button had been pressed"
-            return match._replace(severity=INFO, action=Action.NONE, message=words)
+            message = f"{match.message}: its button had been pressed"
+            return match._replace(severity=INFO, action=Action.NONE, message=message)
     return match
 
 

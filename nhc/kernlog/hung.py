@@ -61,9 +61,9 @@ def take(state: LogState, match: Match, when: float) -> Optional[Match]:
         since, on, last = tasks[task]
         if (on and not memory["named"]) or not 0 <= when - last <= OF_THE_REPORT:
             return None
-        found = re.search(r"\(([\w-]+)\)$", match.message)
-        word = found[1] if found else ""
-        tasks[task] = (since, _MODULES.get(word, word), last)
+        module = re.search(r"\(([\w-]+)\)$", match.message)
+        name = module[1] if module else ""
+        tasks[task] = (since, _MODULES.get(name, name), last)
         memory["named"] = False
     else:
         report = re.search(_REPORT, match.line)
@@ -87,7 +87,7 @@ def take(state: LogState, match: Match, when: float) -> Optional[Match]:
 def worst(state: LogState) -> Tuple[str, str]:
     """The file system in which a task has hung so long that the node is to blame, and how. Two empty words for none."""
     memory = _memory(state)
-    found = ("", "")
+    blamed = ("", "")
     for task, (since, on, last) in memory["tasks"].items():
         ended = memory["ended"].get(on)
         if ended is not None and last <= ended:
@@ -95,8 +95,8 @@ def worst(state: LogState) -> Tuple[str, str]:
         if ended is not None and since < ended and last - ended > OUTLIVES:
             return on, f"; {task} is still blocked {int((last - ended) / 60)} minutes after {on} came back"
         if on in OWN and last - since > STAYS:
-            found = (on, f"; {task} has been blocked on the node's own {on} for {int(last - since)} s")
-    return found
+            blamed = (on, f"; {task} has been blocked on the node's own {on} for {int(last - since)} s")
+    return blamed
 
 
 def judged(state: LogState, match: Match) -> Optional[Match]:

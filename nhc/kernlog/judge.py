@@ -49,9 +49,9 @@ def take_in(
         at += len(text) + 1
     for start, _end, numbers in matcher.candidates("\n".join(texts)):
         index = starts[start]
-        found = matcher.judge(texts[index], numbers)
-        if found is not None:
+        judged = matcher.judge(texts[index], numbers)
+        if judged is not None:
             when = lines[index][1]
-            add(state, found, now if when is None else when, now, look)
+            add(state, judged, now if when is None else when, now, look)
     if matcher.driver:
         state["driver"] = matcher.driver

@@ -33,7 +33,7 @@ def recall(memory: Memory, store: str, boot: str, began: float) -> LogState:
         return {}
     kept: LogState = {"boot": held["boot"], "findings": held.get("findings", {}), "history": held.get("history", {})}
     if held["boot"] == boot:
-        kept["findings"] = {key: one for key, one in kept["findings"].items() if one.get("before_boot")}
+        kept["findings"] = {key: finding for key, finding in kept["findings"].items() if finding.get("before_boot")}
         earlier = {name: [at for at in times if at < began] for name, times in kept["history"].items()}
         kept["history"] = {name: times for name, times in earlier.items() if times}
     return kept
@@ -44,8 +44,8 @@ def keep(memory: Memory, store: str, state: LogState) -> None:
     part: Dict[str, Any] = {
         "boot": state.get("boot", ""),
         "findings": {
-            key: one for key, one in state.get("findings", {}).items()
-            if (one["kind"] in OF_A_DEVICE or one.get("recurring")) and not one.get("drill")
+            key: finding for key, finding in state.get("findings", {}).items()
+            if (finding["kind"] in OF_A_DEVICE or finding.get("recurring")) and not finding.get("drill")
         },
         "history": {
             name: times for name, times in state.get("history", {}).items() if name.partition("/")[0] in OF_A_DEVICE
@@ -60,7 +60,7 @@ def _mark(part: Dict[str, Any]) -> int:
     """A number that changes when another finding stands or a fault has come again; 0 for nothing to keep."""
     import zlib
 
-    words = [f"{key} {one['severity']} {one['action']}" for key, one in part["findings"].items()]
+    words = [f"{key} {finding['severity']} {finding['action']}" for key, finding in part["findings"].items()]
     words += [f"{name} {times[-1]}" for name, times in part["history"].items() if "/*fatal/" in name]
     return zlib.crc32("\n".join([part["boot"], *words]).encode()) if words else 0
 
@@ -98,13 +98,13 @@ def acks_of(memory: Memory, store: str, boot: str) -> List[Dict[str, Any]]:
     where = memory.lasting()
     if not held and where is not None:
         held = acknowledged(where.load(ACKS))
-    fitting = [one for one in held if isinstance(one, dict) and boot and one.get("boot") == boot]
-    return [one for one in fitting if isinstance(one.get("cursors"), dict) and store in one["cursors"]
-            and isinstance(one.get("at"), (int, float)) and isinstance(one.get("key"), str)]  # fmt: skip
+    fitting = [ack for ack in held if isinstance(ack, dict) and boot and ack.get("boot") == boot]
+    return [ack for ack in fitting if isinstance(ack.get("cursors"), dict) and store in ack["cursors"]
+            and isinstance(ack.get("at"), (int, float)) and isinstance(ack.get("key"), str)]  # fmt: skip
 
 
 def covers(ack: Dict[str, Any], store: str, number: int, when: Optional[float]) -> bool:
-    """Whether a record was there when this was acknowledged: told by the kernel's number, else by its time."""
+    """Whether a record was there when this was acknowledged: by the kernel's number, else by its time."""
     cursor = ack["cursors"][store]
     if number >= 0 and isinstance(cursor, int):
         return number <= cursor

@@ -46,7 +46,7 @@ class Match(NamedTuple):
 
 def address(text: str) -> str:
     """A PCI address in sysfs' form (`0000:3b:00.0`), whatever a driver left out; other text unchanged."""
-    found = re.fullmatch(_PCI, text)
-    if not found:
+    match = re.fullmatch(_PCI, text)
+    if not match:
         return text
-    return f"{int(found[1] or '0', 16):04x}:{found[2].lower()}:{found[3].lower()}.{found[4] or '0'}"
+    return f"{int(match[1] or '0', 16):04x}:{match[2].lower()}:{match[3].lower()}.{match[4] or '0'}"

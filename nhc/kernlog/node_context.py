@@ -56,15 +56,13 @@ def beside_node(host: Host, state: LogState, pairs: Sequence[Pair]) -> Tuple[Lis
     """Findings as the node's own state has them, and those that it shows to be gone."""
     standing: List[Pair] = []
     gone: List[Pair] = []
-    found: Optional[Volumes] = None
+    node: Optional[Volumes] = None
     if any(depends(finding) and finding["kind"] not in ("hung", "xid") for _key, finding in pairs) or any(
         finding["kind"] == "hung" and finding["severity"] == FATAL for _key, finding in pairs
     ):
-        found = _volumes(host)
+        node = _volumes(host)
     for key, finding in pairs:
-        judged: Optional[Finding] = finding
-        if depends(finding):
-            judged = _judged(host, state, found, finding)
+        judged = _judged(host, state, node, finding)
         if judged is None:
             gone.append((key, finding))
         else:
@@ -73,12 +71,12 @@ def beside_node(host: Host, state: LogState, pairs: Sequence[Pair]) -> Tuple[Lis
     return standing, gone
 
 
-def _judged(host: Host, state: LogState, found: Optional[Volumes], finding: Finding) -> Optional[Finding]:
+def _judged(host: Host, state: LogState, node: Optional[Volumes], finding: Finding) -> Optional[Finding]:
+    if not depends(finding):
+        return finding
     if finding.get("compared"):
         return _compared(host, finding)
-    if finding["kind"] == "hung":
-        return _task(host, state, finding)
-    return _volume(host, state, found, finding)
+    return _task(host, state, finding) if finding["kind"] == "hung" else _volume(host, state, node, finding)
 
 
 def _compared(host: Host, finding: Finding) -> Finding:
@@ -102,22 +100,22 @@ def _lowered(finding: Finding, why: str) -> Finding:
     return {**finding, "severity": DEGRADED, "action": Action.INSPECT.value, "message": message}
 
 
-def _volume(host: Host, state: LogState, found: Optional[Volumes], finding: Finding) -> Optional[Finding]:
+def _volume(host: Host, state: LogState, node: Optional[Volumes], finding: Finding) -> Optional[Finding]:
     """A finding of a disk or a file system. None where it is nobody's any more."""
     device, kind = volumes.disk_of(host, finding["device"]), finding["kind"]
     if kind == "nvme" and not volumes.fabric(host, device):
-        if found is None or volumes.is_own(found, device) or volumes.controller_present(host, device):
+        if node is None or volumes.is_own(node, device) or volumes.controller_present(host, device):
             return finding
         # A drive in the node: its loss counts, mounted or not, unless somebody has pulled it.
         return _lowered(finding, PULLED) if hotplug.taken_out(state, finding) else finding
-    if found is None:
+    if node is None:
         return _lowered(finding, UNKNOWN) if finding["severity"] == FATAL else finding
-    if volumes.is_own(found, device) and finding["code"] not in NOT_MOUNTED:
+    if finding["code"] in NOT_MOUNTED:  # a mount that failed is over when a later one has not
+        return None if device in node.mounted or not volumes.present(host, device) else finding
+    if volumes.is_own(node, device):
         return finding
-    if finding["code"] in NOT_MOUNTED:  # a mount that failed is over when one has not
-        return None if device in found.mounted or not volumes.present(host, device) else finding
     if kind in FILE_SYSTEMS:
-        if device not in found.mounted:
+        if device not in node.mounted:
             return None
     elif volumes.removable(host, device) or (kind == "block" and not volumes.present(host, device)):
         return None
@@ -126,19 +124,18 @@ def _volume(host: Host, state: LogState, found: Optional[Volumes], finding: Find
 
 def _task(host: Host, state: LogState, finding: Finding) -> Optional[Finding]:
     """The finding of hung tasks. None where none of them is in state D any more."""
-    from nhc.facts.processes import one
+    from nhc.facts import processes
 
     blamed = hung.worst(state)[0]
     if finding["severity"] == FATAL and blamed in hung.OWN and not _all_own(host, blamed):
         finding = _lowered(finding, "the node itself does not mount all of them")
-
     if not _sees_all(host):
         return finding
     tasks = hung.tasks_of(state)
     stuck: Dict[str, int] = {}
     for task in tasks:
         name, _, number = task.rpartition(":")
-        process = one(host, int(number))
+        process = processes.one(host, int(number))
         # The kernel's report has up to 15 characters of the name, a work queue's thread more than /proc has.
         if process is not None and process.state == "D" and (name.startswith(process.name[:15]) or not process.name):
             stuck[task] = _switches(host, int(number))
@@ -146,19 +143,17 @@ def _task(host: Host, state: LogState, finding: Finding) -> Optional[Finding]:
         return None
     since = _unmoved(host, stuck)
     for task, at in since.items():
-        blocked = host.time() - at
-        if tasks[task][1] in hung.OWN and blocked > hung.STAYS and _all_own(host, tasks[task][1]):
-            words = (
-                f"{finding['message']}; {task} has been blocked on the node's own {tasks[task][1]} for {int(blocked)} s"
-            )
-            return {**finding, "severity": FATAL, "action": Action.REBOOT.value, "message": words}
+        blocked, kind = host.time() - at, tasks[task][1]
+        if kind in hung.OWN and blocked > hung.STAYS and _all_own(host, kind):
+            message = f"{finding['message']}; {task} has been blocked on the node's own {kind} for {int(blocked)} s"
+            return {**finding, "severity": FATAL, "action": Action.REBOOT.value, "message": message}
     return finding
 
 
 def _all_own(host: Host, kind: str) -> bool:
     """Whether every file system of this type is on the node's own devices: the stack does not say which it is."""
-    found = _volumes(host)
-    return found is not None and bool(found.types.get(kind)) and found.types[kind] <= found.own
+    node = _volumes(host)
+    return node is not None and bool(node.types.get(kind)) and node.types[kind] <= node.own
 
 
 def _sees_all(host: Host) -> bool:
@@ -196,4 +191,4 @@ def _unmoved(host: Host, stuck: Dict[str, int]) -> Dict[str, float]:
 
 
 def _sample(value: object) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(isinstance(one, (int, float)) for one in value)
+    return isinstance(value, list) and len(value) == 2 and all(isinstance(item, (int, float)) for item in value)

@@ -55,11 +55,6 @@ class RuleFile(NamedTuple):
     rules: Tuple[Rule, ...]
 
 
-def load(path: str) -> List[Rule]:
-    """The rules of a file. Raises BadRules."""
-    return list(load_file(path).rules)
-
-
 def load_file(path: str) -> RuleFile:
     """A rule file. Raises BadRules."""
     try:
@@ -256,18 +251,18 @@ class RuleReader:
     def read(self, line: str) -> List[Match]:
         """What the rules say now that this line has come."""
         self._last = [*self._last[-(self._span - 1) :], line] if self._span > 1 else [line]
-        found = []
+        matches = []
         for rule, text in self._rules:
             if rule.lines == 1:
                 if text in line and rule.pattern.search(line):
-                    found.append(rule.match(line))
+                    matches.append(rule.match(line))
                 continue
             block = "\n".join(self._last[-rule.lines :])
             if text in block:
                 hit = rule.pattern.search(block)
                 if hit is not None and hit.end() > len(block) - len(line) - 1:
-                    found.append(rule.match(block[hit.start() :].replace("\n", " | ")))
-        return found
+                    matches.append(rule.match(block[hit.start() :].replace("\n", " | ")))
+        return matches
 
 
 def _escape(pattern: str, at: int) -> Tuple[str, int]:

@@ -40,8 +40,8 @@ _WORKLOADS = (
 
 def name_of(line: str) -> str:
     """The program that a line names, "" for none."""
-    found = re.search(_NAME, line)
-    name = (found[1] or found[2] or "").strip() if found else ""
+    match = re.search(_NAME, line)
+    name = (match[1] or match[2] or "").strip() if match else ""
     return "" if name == "<unknown>" else name[:64]
 
 
@@ -52,9 +52,9 @@ def origin(host: Host) -> Origin:
         for line in host.read_or(f"/proc/{pid}/cgroup").split("\n"):
             path = line.partition(":")[2].partition(":")[2]
             for form in _WORKLOADS:
-                found = re.search(form, path)
-                if found:
-                    return found[0].strip("/-").replace("_", "-")[:80]
+                workload = re.search(form, path)
+                if workload:
+                    return workload[0].strip("/-").replace("_", "-")[:80]
             if path not in ("", "/") and line.startswith(("0:", "1:")):
                 return path[-80:]
         return ""

@@ -12,7 +12,7 @@ from nhc.host import Host
 from nhc.kernlog.findings import enter_boot, identity, restarted
 from nhc.kernlog.shape import fit
 from nhc.kernlog.source import DMESG, FILE, JOURNAL, KMSG, OTHER, SYSLOG_FILES, LogSource
-from nhc.kernlog.store import register
+from nhc.kernlog.store import load, register
 from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Followed(NamedTuple):
 
 
 def followed(host: Host) -> Mapping[str, Followed]:
-    """The logs that somebody else reads for this run, by their stores: none, unless the run's caller knows of some."""
+    """The logs that another process reads for this run, by their stores: none, unless the caller knows of some."""
     return {}
 
 
@@ -61,18 +61,18 @@ def read_log(host: Host, source: LogSource, since_boot: bool = False) -> LogRead
     """
     read = None if since_boot else host.fact(followed).get(source.store)
     if read is not None:
-        state = fit(host.memory.load(source.store))
+        state = load(host.memory, source.store)
         _keep(host, source, state)
         return LogReading(state, "/dev/kmsg", read.lines, read.lost, 0)
     rules: List[Rule] = []
     for path in source.rules:
-        from nhc.kernlog.npd_rules import load
+        from nhc.kernlog.npd_rules import load_file
 
-        rules += load(path)
+        rules += load_file(path).rules
     boot = boot_id(host)
     # Devices are asked before the memory is locked: a driver that hangs must not hold other runs up.
     clean: Dict[Tuple[str, str, str], Optional[bool]] = {}
-    before: LogState = {} if since_boot else fit(host.memory.load(source.store))
+    before: LogState = {} if since_boot else load(host.memory, source.store)
     recalled: LogState = {}
     if not since_boot and "boot" not in before:
         from nhc.kernlog.lasting import recall
@@ -117,13 +117,15 @@ def _advance(host: Host, source: LogSource, state: LogState, rules: Sequence[Rul
         from nhc.kernlog.judge import take_in
 
         catalogue = source.kind != OTHER
-        for ack in _acks(host, source, state) if first else ():
-            from nhc.kernlog.lasting import covers
+        if first:
+            from nhc.kernlog.lasting import acks_of, covers
 
-            before = [r for r in records if covers(ack, source.store, r.number, r.when)]
-            take_in(state, [(r.text, r.when) for r in before], host.time(), rules, catalogue, _origin(host))
-            state.get("findings", {}).pop(ack["key"], None)
-            records = records[len(before) :]
+            # Acknowledged in this boot before the state was lost: ends again what the same lines begin again.
+            for ack in acks_of(host.memory, source.store, state.get("boot", "")):
+                before = [r for r in records if covers(ack, source.store, r.number, r.when)]
+                take_in(state, [(r.text, r.when) for r in before], host.time(), rules, catalogue, _origin(host))
+                state.get("findings", {}).pop(ack["key"], None)
+                records = records[len(before) :]
         take_in(state, [(r.text, r.when) for r in records], host.time(), rules, catalogue, _origin(host))
     state["cursor"] = batch.cursor
     lost, unseen = (0, batch.lost) if first else (batch.lost, 0)
@@ -131,7 +133,7 @@ def _advance(host: Host, source: LogSource, state: LogState, rules: Sequence[Rul
 
 
 def _origin(host: Host) -> Callable[[int], str]:
-    """Looks up what a process belongs to; what that takes is loaded for the first that is asked for."""
+    """Looks up what a process belongs to; the first look-up loads the module."""
 
     def look(pid: int) -> str:
         from nhc.kernlog.programs import origin
@@ -141,24 +143,14 @@ def _origin(host: Host) -> Callable[[int], str]:
     return look
 
 
-def _acks(host: Host, source: LogSource, state: LogState) -> List[Dict[str, Any]]:
-    """What was acknowledged in this boot before the state was lost: it ends again what the same lines begin again."""
-    from nhc.kernlog.lasting import acks_of
-
-    return acks_of(host.memory, source.store, state.get("boot", ""))
-
-
 def _read(host: Host, source: LogSource, cursor: object) -> Tuple[kmsg.Batch, str]:
     """The batch, and the name of where it came from."""
-    if source.kind == OTHER and source.path.startswith("/"):
-        return kmsg.read_file(host, source.path, cursor, keep_all=True), source.path
-    if source.kind == OTHER:
-        batch = _journal(host, cursor, source.path)
-        return batch, f"journald's {source.path}"
     if source.kind == JOURNAL:
         return _journal(host, cursor), "journald"
-    if source.kind in (FILE, DMESG):
-        return kmsg.read_file(host, source.path, cursor, keep_all=source.kind == DMESG), source.path
+    if source.kind == OTHER and not source.path.startswith("/"):
+        return _journal(host, cursor, source.path), f"journald's {source.path}"
+    if source.kind in (FILE, DMESG, OTHER):
+        return kmsg.read_file(host, source.path, cursor, keep_all=source.kind != FILE), source.path
     if isinstance(cursor, dict):  # an earlier run could not read /dev/kmsg: stay with what it used
         return _fallback(host, cursor)
     try:

@@ -40,11 +40,11 @@ _WORDS = {
 
 def of_line(words: str) -> Optional[int]:
     """The number that an Xid 154 changes to, None where the line names none that can be read."""
-    found = _NUMBER.search(words)
-    if found:
-        return int(found[1], 16) if found[1] else int(found[2])
-    said = words.partition("changed from")[2].rpartition(" to ")[2] or words
-    return next((number for text, number in _WORDS.items() if said.strip().lstrip("(").startswith(text)), None)
+    match = _NUMBER.search(words)
+    if match:
+        return int(match[1], 16) if match[1] else int(match[2])
+    wanted = words.partition("changed from")[2].rpartition(" to ")[2] or words
+    return next((number for text, number in _WORDS.items() if wanted.strip().lstrip("(").startswith(text)), None)
 
 
 def of_number(number: int) -> Tuple[str, Action, str]:

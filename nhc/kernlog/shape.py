@@ -34,8 +34,8 @@ def fit(held: Dict[str, Any]) -> LogState:
 
 def acknowledged(kept: Dict[str, Any]) -> List[Any]:
     """The acknowledgements that are remembered."""
-    found = kept.get("acks")
-    return found if isinstance(found, list) else []
+    acks = kept.get("acks")
+    return acks if isinstance(acks, list) else []
 
 
 def _number(value: object) -> bool:
@@ -83,8 +83,8 @@ def _hung(value: Any) -> bool:
         return False
     value["named"] = value.get("named") is True
     return all(map(_number, ended.values())) and all(
-        isinstance(one, (list, tuple)) and len(one) == 3 and _text(one[1]) and _number(one[0]) and _number(one[2])
-        for one in tasks.values()
+        isinstance(task, (list, tuple)) and len(task) == 3 and _text(task[1]) and _number(task[0]) and _number(task[2])
+        for task in tasks.values()
     )
 
 

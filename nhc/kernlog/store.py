@@ -87,9 +87,8 @@ def drop(memory: Memory, store: str, chosen: Sequence[Tuple[str, Finding]]) -> L
 def ease(memory: Memory, store: str, state: LogState, pairs: Sequence[Tuple[str, Finding]]) -> None:
     """Remember which findings' devices named no repair any more, of those as they now stand."""
     before = state.get("findings", {})
-    anew = {
-        key: one["eased"] for key, one in pairs if "eased" in one and before.get(key, one).get("eased") != one["eased"]
-    }
+    anew = {key: finding["eased"] for key, finding in pairs
+            if "eased" in finding and before.get(key, finding).get("eased") != finding["eased"]}  # fmt: skip
     if not anew:
         return
 

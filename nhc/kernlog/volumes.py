@@ -7,11 +7,13 @@ process 1, /sys/class/block (a partition's disk, the disks below a device-mapper
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 from nhc.facts.mounts import unescape
 from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from typing import Dict, FrozenSet, List, Optional, Set
+    from typing import Dict, FrozenSet, Optional, Set
 
     from nhc.host import Host
 
@@ -89,23 +91,23 @@ def _name(host: Host, number: str, source: str) -> str:
 
 def _below(host: Host, name: str, depth: int) -> Set[str]:
     """The devices that a device lies on: a partition's disk, the parts of a RAID, an LVM volume or a cache."""
-    found: Set[str] = set()
+    below: Set[str] = set()
     if depth >= _DEPTH:
-        return found
+        return below
     try:
         parts = host.readlink(f"/sys/class/block/{name}").split("/")  # .../block/sda/sda1
         if len(parts) > 1 and parts[-1] == name and parts[-2] != "block":
-            found.add(parts[-2])
+            below.add(parts[-2])
     except OSError:
         pass
     try:
         if not _multipath(host, name):
-            found |= set(host.listdir(f"/sys/class/block/{name}/slaves"))
+            below |= set(host.listdir(f"/sys/class/block/{name}/slaves"))
     except OSError:
         pass
-    for one in list(found):
-        found |= _below(host, one, depth + 1)
-    return found
+    for device in list(below):
+        below |= _below(host, device, depth + 1)
+    return below
 
 
 def _multipath(host: Host, name: str) -> bool:
@@ -116,12 +118,12 @@ def _multipath(host: Host, name: str) -> bool:
         return False
 
 
-def is_own(found: Volumes, device: str) -> bool:
+def is_own(node: Volumes, device: str) -> bool:
     """Whether a device (a controller as nvme0 by its namespaces) carries something that the node itself mounts."""
-    if device in found.own:
+    if device in node.own:
         return True
     controller = device.startswith("nvme") and "n" not in device[4:]
-    return controller and any(name.startswith((f"{device}n", f"{device}c")) for name in found.own)
+    return controller and any(name.startswith((f"{device}n", f"{device}c")) for name in node.own)
 
 
 def disk_of(host: Host, device: str) -> str:
@@ -161,13 +163,9 @@ def removable(host: Host, device: str) -> bool:
 
 def fabric(host: Host, device: str) -> Optional[bool]:
     """Whether an NVMe controller or namespace is reached through a network. None where nothing tells."""
-    digits: List[str] = []
-    for char in device[4:]:
-        if not char.isdigit():
-            break
-        digits.append(char)
+    number = "".join(takewhile(str.isdigit, device[4:]))
     try:
-        return host.read(f"/sys/class/nvme/nvme{''.join(digits)}/transport").strip() != "pcie"
+        return host.read(f"/sys/class/nvme/nvme{number}/transport").strip() != "pcie"
     except OSError:
         return None
 

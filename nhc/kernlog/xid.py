@@ -57,19 +57,17 @@ class XidRow(NamedTuple):
 
 
 _known: Dict[int, Optional[XidRow]] = {}
+_texts: Dict[str, str] = {}
 
 
 def find_xid(code: int) -> Optional[XidRow]:
     """The catalogue's row of an Xid."""
     if code not in _known:
-        found = _row("xid.tsv", code)
+        row = _row("xid.tsv", code)
         if len(_known) > 1000:  # codes come from text
             _known.clear()
-        _known[code] = XidRow(found[1], found[2], Action(found[3])) if found else None
+        _known[code] = XidRow(row[1], row[2], Action(row[3])) if row else None
     return _known[code]
-
-
-_texts: Dict[str, str] = {}
 
 
 def _rows(name: str, code: str) -> Iterator[List[str]]:
@@ -147,12 +145,12 @@ def _registers74(registers: Sequence[int]) -> Tuple[str, Action, str]:
 
 def _nvlink5(code: int, words: str, driver: str) -> Optional[Tuple[str, Action, str, str]]:
     """Severity, action, hint and link of an Xid 144 to 150, None where the line has another form."""
-    found = _NVLINK5.search(words)
-    if not found:
+    match = _NVLINK5.search(words)
+    if not match:
         return None
-    fatal = found[2] == "Fatal"
-    info, status = int(found[4], 16), int(found[5], 16)
-    rule = _nvlink5_rule(code, found[1], info, status, driver)
+    fatal = match[2] == "Fatal"
+    info, status = int(match[4], 16), int(match[5], 16)
+    rule = _nvlink5_rule(code, match[1], info, status, driver)
     hint = ""
     if rule:
         bucket, investigate = rule
@@ -166,7 +164,7 @@ def _nvlink5(code: int, words: str, driver: str) -> Optional[Tuple[str, Action, 
             severity, action = FATAL if fatal else DEGRADED, Action.RESET_DEVICE
     else:
         severity, action = (FATAL, Action.RESET_DEVICE) if fatal else (DEGRADED, Action.INSPECT)
-    link = "" if found[3].startswith("-") else f"link{int(found[3])}"
+    link = "" if match[3].startswith("-") else f"link{int(match[3])}"
     return severity, action, hint, link
 
 
@@ -272,6 +270,6 @@ def depends(code: str, action: str) -> bool:
     return action == Action.RESET_DEVICE.value or next(_rows("xid_context.tsv", code), None) is not None
 
 
-def well(fault: str, recovery: Optional[str], rows: str) -> bool:
+def had_reset(fault: str, recovery: Optional[str], rows: str) -> bool:
     """Whether NVML shows that a GPU has had the reset it needed: it names no repair (older drivers tell nothing)."""
     return not fault and recovery == "" and rows != "pending" and rows != "failed"

@@ -43,11 +43,11 @@ def names(certificate: Optional[Mapping[str, object]]) -> FrozenSet[str]:
     if not certificate:
         return frozenset()
     listed = certificate.get("subjectAltName", ())
-    found = {str(pair[1]) for pair in listed if pair[0] == "DNS"} if isinstance(listed, tuple) else set()
+    names = {str(pair[1]) for pair in listed if pair[0] == "DNS"} if isinstance(listed, tuple) else set()
     subject = certificate.get("subject", ())
-    if not found and isinstance(subject, tuple):
-        found = {str(pair[1]) for part in subject for pair in part if pair[0] == "commonName"}
-    return frozenset(name for name in found if "*" not in name)
+    if not names and isinstance(subject, tuple):
+        names = {str(pair[1]) for part in subject for pair in part if pair[0] == "commonName"}
+    return frozenset(name for name in names if "*" not in name)
 
 
 def allowed(node: str, token_node: str, certificate_names: FrozenSet[str]) -> str:

@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import math
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -171,7 +170,7 @@ class Intake:
 
     def _same_node(self, request: web.Request, token_node: str, pushed: push.Push) -> None:
         why = access.allowed(pushed.node, token_node, self._names(request))
-        other = next((one.report.host for one in pushed.reports if one.report.host != pushed.node), "")
+        other = next((sent.report.host for sent in pushed.reports if sent.report.host != pushed.node), "")
         if not why and other:
             why = f"{pushed.node} pushes a report of {other}"
         if why:
@@ -188,7 +187,10 @@ class Intake:
         if length is not None and length > limit:
             raise RefusedPush(413, "large", f"{length} bytes: at most {limit}")
         if request.content.is_eof() and not request.content.exception():  # it came with its head, as a small one does
-            return _bounded(request.content.read_nowait(), limit)
+            body = request.content.read_nowait()
+            if len(body) > limit:
+                raise RefusedPush(413, "large", f"more than {limit} bytes")
+            return body
         try:
             return await asyncio.wait_for(self._read(request, limit), self.settings.slow)
         except asyncio.TimeoutError:
@@ -214,8 +216,9 @@ class Intake:
         try:
             plain = _plain(body, packed, min(INLINE, self.settings.unpacked))
         except push.TooLarge:
-            read = functools.partial(_read_push, body, packed, self.settings.unpacked)
-            return await asyncio.get_running_loop().run_in_executor(self._readers, read)
+            return await asyncio.get_running_loop().run_in_executor(
+                self._readers, lambda: push.parse(_plain(body, packed, self.settings.unpacked))
+            )
         return push.parse(plain)
 
     async def _written(self, pushed: Dated) -> List[Received]:
@@ -230,9 +233,8 @@ class Intake:
             raise RefusedPush(503, "store", "the store does not answer", 10.0) from None
 
     def _answer(self, request: web.Request, pushed: Dated, received: List[Received]) -> dict[str, object]:
-        for one in received:
-            self.counters.taken[one.receipt.value] += 1
-        refused = [one.message for one in received if one.receipt is Receipt.REFUSED]
+        self.counters.taken.update(report.receipt.value for report in received)
+        refused = [report.message for report in received if report.receipt is Receipt.REFUSED]
         for message in refused[:1]:
             self.counters.refuse(
                 "report", request.remote or "somebody", f"a report of {received[0].node}: {message}", time.monotonic()
@@ -241,10 +243,10 @@ class Intake:
         notes = self._notes(request, pushed, received)
         if notes:
             answer["notes"] = notes
-        wholes = sum(one.receipt is Receipt.WHOLE for one in received)
+        wholes = sum(report.receipt is Receipt.WHOLE for report in received)
         if wholes:
             answer.update(taken=len(received) - len(refused) - wholes, whole=True)
-        newest = next((one for one, sent in zip(received[::-1], pushed.reports[::-1]) if not sent.suite), None)
+        newest = next((report for report, sent in zip(received[::-1], pushed.reports[::-1]) if not sent.suite), None)
         if newest is not None and newest.digest:
             answer["digest"] = newest.digest
         return answer
@@ -259,18 +261,12 @@ class Intake:
             notes.append(
                 f"the clock of {node} is {abs(pushed.ahead):.0f} s {which} the server's, which dates its reports"
             )
-        late = [one.message for one in received if one.receipt is Receipt.LATE]
+        late = [report.message for report in received if report.receipt is Receipt.LATE]
         if late:
             notes.append(f"{len(late)} of {len(received)} reports are late: {late[0]}")
         for line in notes:
             self.counters.mention(request.remote or "somebody", line, time.monotonic())
         return notes
-
-
-def _bounded(body: bytes, limit: int) -> bytes:
-    if len(body) > limit:
-        raise RefusedPush(413, "large", f"more than {limit} bytes")
-    return body
 
 
 def _plain(body: bytes, packed: bool, limit: int) -> bytes:
@@ -280,7 +276,3 @@ def _plain(body: bytes, packed: bool, limit: int) -> bytes:
     if len(body) > limit:
         raise push.TooLarge(f"more than {limit} bytes")
     return body
-
-
-def _read_push(body: bytes, packed: bool, limit: int) -> push.Push:
-    return push.parse(_plain(body, packed, limit))

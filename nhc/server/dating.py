@@ -26,18 +26,18 @@ class Dated(NamedTuple):
 
 
 def dated(pushed: Push, received: float) -> Dated:
-    """A push that came in at `received` (Unix time). What was made in the boot that it was sent in has its age with it.
+    """A push that came in at `received` (Unix time). A report of the boot in which it was sent has its age with it.
 
-    Results of deep checks keep the node's time: it is what they are known by when they are sent twice.
+    Results of deep checks keep the node's time: it identifies them when they are sent twice.
     """
     reports, off = [], 0.0
     for report, complete, at, suite, seq, unchanged in pushed.reports:
-        one = Incoming(report, SOURCE, received, complete, at, suite, seq, unchanged=unchanged)
+        incoming = Incoming(report, SOURCE, received, complete, at, suite, seq, unchanged=unchanged)
         if 0 < seq <= pushed.seq and pushed.boot and report.boot_id == pushed.boot and not suite:
             made = received - (pushed.seq - seq) / 1000
-            one = one._replace(made=made)
+            incoming = incoming._replace(made=made)
             if abs(at - made) > SKEW:
                 off = at - made
-                one = one._replace(at=made, report=report._replace(started=report.started - off))
-        reports.append(one)
+                incoming = incoming._replace(at=made, report=report._replace(started=report.started - off))
+        reports.append(incoming)
     return Dated(reports, off)

@@ -8,8 +8,8 @@ A report that says what its node's newest says already, figures aside, is sent a
     {"at": 61.5, "seq": 68000, "complete": true, "unchanged": DIGEST, "started": 61.0, "elapsed": 0.5, "results": [...]}
 
 DIGEST is what the server answered to the whole report, and `results` are the problems alone, left out where there are
-none. Its times are of milliseconds. A server whose store has
-another digest of the node answers `"whole": true`, takes nothing, and is sent the whole.
+none. Its times are of milliseconds. A server whose store has another digest of the node answers `"whole": true`, takes
+nothing, and is sent the whole.
 
 `at` is when the node was so (Unix time); its report begins with its oldest result. `seq` counts the milliseconds of
 this boot (CLOCK_BOOTTIME) until the report was made, and until the push was sent: no clock that is set changes the
@@ -38,8 +38,6 @@ SUITE_LIMIT = 100
 """Characters of a suite's name."""
 DIGEST_LIMIT = 100
 """Characters of a digest."""
-
-
 VALUES = 400_000
 """Values in one push. A hundred reports of 150 results have fewer; each takes 50 to 240 bytes once it is read, however
 short it is when packed."""
@@ -146,7 +144,7 @@ def parse(body: bytes) -> Push:
     boot = value.get("boot", "")
     if not isinstance(boot, str):
         raise ValueError("boot is no name")
-    reports = tuple(_pushed(one, node, boot) for one in listed)
+    reports = tuple(_pushed(entry, node, boot) for entry in listed)
     return Push(node, reports, _count(lost, "lost"), boot, _count(value.get("seq", 0), "seq"))
 
 
@@ -156,42 +154,42 @@ def _count(value: object, name: str) -> int:
     return value
 
 
-def _pushed(one: object, node: str, boot: str) -> Pushed:
-    if not isinstance(one, dict) or not isinstance(one.get("complete"), bool):
+def _pushed(entry: object, node: str, boot: str) -> Pushed:
+    if not isinstance(entry, dict) or not isinstance(entry.get("complete"), bool):
         raise ValueError("complete is neither true nor false")
-    at, suite = _time(one, "at"), one.get("suite", "")
+    at, suite = _time(entry, "at"), entry.get("suite", "")
     if not isinstance(suite, str) or len(suite) > SUITE_LIMIT or not suite.isprintable():
         raise ValueError("suite is no name")
     try:
-        seq = _count(one.get("seq", 0), "seq")
-        if "unchanged" in one:
-            return Pushed(_unchanged(one, node, boot), one["complete"], at, "", seq, _digest(one, boot, seq))
-        return Pushed(from_dict(one.get("report")), one["complete"], at, suite, seq)
+        seq = _count(entry.get("seq", 0), "seq")
+        if "unchanged" in entry:
+            return Pushed(_unchanged(entry, node, boot), entry["complete"], at, "", seq, _digest(entry, boot, seq))
+        return Pushed(from_dict(entry.get("report")), entry["complete"], at, suite, seq)
     except RecursionError:
         raise ValueError("nested too deep") from None
     except OverflowError:
         raise ValueError("not a report: a number is beyond all measure") from None
 
 
-def _digest(one: Mapping[str, object], boot: str, seq: int) -> str:
-    digest = one["unchanged"]
+def _digest(entry: Mapping[str, object], boot: str, seq: int) -> str:
+    digest = entry["unchanged"]
     if not isinstance(digest, str) or not 0 < len(digest) <= DIGEST_LIMIT or not digest.isprintable():
         raise ValueError("unchanged is no digest")
-    if not boot or not seq or "suite" in one or "report" in one:
+    if not boot or not seq or "suite" in entry or "report" in entry:
         raise ValueError("a report that is unchanged has a boot and a number of its own, no suite and no report")
     return digest
 
 
-def _unchanged(one: Mapping[str, object], node: str, boot: str) -> Report:
-    results = one.get("results", [])
+def _unchanged(entry: Mapping[str, object], node: str, boot: str) -> Report:
+    results = entry.get("results", [])
     if not isinstance(results, list):
         raise ValueError("results is no list")
-    started, elapsed = _time(one, "started"), _time(one, "elapsed")
+    started, elapsed = _time(entry, "started"), _time(entry, "elapsed")
     return Report(node, boot, started, elapsed, tuple(from_result(result) for result in results))
 
 
-def _time(one: Mapping[str, object], name: str) -> float:
-    value = one.get(name)
+def _time(entry: Mapping[str, object], name: str) -> float:
+    value = entry.get(name)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e12:
         raise ValueError(f"{name} is no time")
     return float(value)

@@ -17,8 +17,7 @@ class ServerSettings(NamedTuple):
 
     `body` and `unpacked` bound one push, `node_rate` the pushes of one node a minute, `rate` the reports a second of
     all, `waiting` the reports that wait to be written, `connections` how many may be open, `connections_each` from one
-    address, `slow` how long one push
-    may take to arrive.
+    address, `slow` how long one push may take to arrive.
     """
 
     listen: str = LISTEN
@@ -56,7 +55,7 @@ def load(path: str = "") -> ServerSettings:
 def _read(file: settings_file.Table) -> ServerSettings:
     tls, limits = file.table("tls"), file.table("limits")
     standard = ServerSettings()
-    found = ServerSettings(
+    settings = ServerSettings(
         listen=file.converted("listen", _address, LISTEN),
         certificate=tls.text("certificate"),
         key=tls.text("key"),
@@ -71,13 +70,13 @@ def _read(file: settings_file.Table) -> ServerSettings:
         slow=limits.seconds("slow", standard.slow, least=0.1, most=600.0),
     )
     file.finish()
-    if found.client_ca and not found.certificate:
+    if settings.client_ca and not settings.certificate:
         raise tls.error("client-ca", "asks for client certificates, which takes tls.certificate as well")
-    if found.key and not found.certificate:
+    if settings.key and not settings.certificate:
         raise tls.error("key", "is a key without tls.certificate")
-    if not found.tls and not loopback(found.address[0]):
-        raise file.error("listen", f"{found.listen} is not on loopback: that takes HTTPS (tls.certificate, tls.key)")
-    return found
+    if not settings.tls and not loopback(settings.address[0]):
+        raise file.error("listen", f"{settings.listen} is not on loopback: that takes HTTPS (tls.certificate, tls.key)")
+    return settings
 
 
 def loopback(host: str) -> bool:

@@ -94,51 +94,51 @@ class Writer:
                     return
                 self._wake.clear()
                 continue
-            if not self._ending and sum(len(one.reports) for one in self._queue) < BATCH:
+            if not self._ending and sum(len(push.reports) for push in self._queue) < BATCH:
                 await asyncio.sleep(GATHER)
             await self._write(self._next())
 
     def _next(self) -> List[_Waiting]:
         count = 0
-        some: List[_Waiting] = []
-        while self._queue and (not some or count + len(self._queue[0].reports) <= BATCH):
-            one = self._queue.pop(0)
-            count += len(one.reports)
-            if not one.done.cancelled():  # its client has gone: it will push again
-                some.append(one)
-        return some
+        batch: List[_Waiting] = []
+        while self._queue and (not batch or count + len(self._queue[0].reports) <= BATCH):
+            push = self._queue.pop(0)
+            count += len(push.reports)
+            if not push.done.cancelled():  # its client has gone: it will push again
+                batch.append(push)
+        return batch
 
-    async def _write(self, some: Sequence[_Waiting]) -> None:
-        if not some:
+    async def _write(self, batch: Sequence[_Waiting]) -> None:
+        if not batch:
             return
         loop = asyncio.get_running_loop()
         try:
-            received = await loop.run_in_executor(self._thread, self._save, [r for one in some for r in one.reports])
+            received = await loop.run_in_executor(self._thread, self._save, [r for push in batch for r in push.reports])
         except StoreError as error:
-            if error.refused and len(some) > 1:  # one push that the database does not take must not hold up the others
-                for one in some:
-                    await self._write([one])
+            if error.refused and len(batch) > 1:  # a push that the database does not take must not hold up the others
+                for push in batch:
+                    await self._write([push])
                 return
             if not error.refused:
-                self.problem, self._unwritten = str(error), some[0].reports
-            self._fail(some, error)
+                self.problem, self._unwritten = str(error), batch[0].reports
+            self._fail(batch, error)
             return
         except Exception as error:  # one that nobody foresaw must not end the writing of all that come after
             self._counters.note(f"internal error: {type(error).__name__}: {error}")
-            self._fail(some, StoreError(f"{type(error).__name__}", refused=len(some) == 1))
+            self._fail(batch, StoreError(f"{type(error).__name__}", refused=len(batch) == 1))
             return
         self.problem, self._unwritten = "", ()
         at = 0
-        for one in some:
-            if not one.done.done():
-                one.done.set_result(received[at : at + len(one.reports)])
-            at += len(one.reports)
+        for push in batch:
+            if not push.done.done():
+                push.done.set_result(received[at : at + len(push.reports)])
+            at += len(push.reports)
 
     @staticmethod
-    def _fail(some: Sequence[_Waiting], error: StoreError) -> None:
-        for one in some:
-            if not one.done.done():
-                one.done.set_exception(error)
+    def _fail(batch: Sequence[_Waiting], error: StoreError) -> None:
+        for push in batch:
+            if not push.done.done():
+                push.done.set_exception(error)
 
     def _save(self, incoming: Sequence[Incoming]) -> List[Received]:
         with self._store.write() as connection:
