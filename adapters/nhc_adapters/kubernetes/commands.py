@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 from dataclasses import replace
-from typing import Any, Callable, Dict, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, Optional, Sequence
 
 from nhc.model import Report, printable
 from nhc.ports.adapter import AdapterError, Effect, Operation
@@ -53,7 +53,6 @@ from nhc_adapters.kubernetes.sink.reporter import Reporter
 __all__ = ["Cluster", "DrainRules", "drain", "make", "read", "release_device", "replace", "uncordon"]
 
 DONE, FAILED, USAGE, UNUSABLE = 0, 1, 2, 3
-VERBS = {Operation.MARK: "mark", Operation.CLEAR: "clear", Operation.REBOOT: "reboot", Operation.REPLACE: "replace"}
 
 
 def guarded(cluster: Cluster, work: Callable[[], int]) -> int:
@@ -84,42 +83,38 @@ def sync(cluster: Cluster, settings: ControllerSettings, form: str = "text") -> 
 
 
 def _sync(cluster: Cluster, client: Client, settings: ControllerSettings, lease: Lease, form: str) -> int:
-    adapter = Kubernetes(client, settings.treatment, topologies=settings.topologies, selector=settings.selector)
-    ledger = ClusterLedger(client, settings.namespace, settings.policy)
-    types = kept_types(settings)
-    objects = {str(node["metadata"]["name"]): trim(node, types) for node in adapter.objects()}
-    _refuse_strangers(settings, objects)
+    fleet = _fleet(client, settings, time.time, allowed=_renewing(lease), log=cluster.complain)
     if settings.policy.rates or settings.policy.repairs:
-        ledger.load()
-    fleet = Fleet(settings, adapter, ledger, objects, time.time, _renewing(lease), log=cluster.complain)
-    _attend_devices(fleet, client)
-    for name in objects:
-        fleet.changed(name)
+        fleet.ledger.load()
     done = fleet.round()
     cluster.out.write(show_round(done, settings, fleet, form))
-    failed = any(one.effect is Effect.FAILED for _operation, one in done.applied)
+    failed = any(result.effect is Effect.FAILED for _operation, result in done.applied)
     if settings.apply and settings.treatment.drain:
-        marked = [
-            one.node for operation, one in done.applied if operation is Operation.MARK and one.effect is Effect.CHANGED
-        ]
-        for name in marked:
-            failed |= not drain_one(cluster, client, name, settings.rules, _renewing(lease))
+        marked = [result for operation, result in done.applied if operation is Operation.MARK]
+        for result in (result for result in marked if result.effect is Effect.CHANGED):
+            failed |= not drain_one(cluster, client, result.node, settings.rules, _renewing(lease))
     return FAILED if failed else DONE
 
 
-def _attend_devices(fleet: Fleet, client: Client) -> None:
-    """Read the devices and their rules, where the settings ask for that. Raises AdapterError."""
-    if fleet.settings.devices.on:
-        watch = DeviceWatch(client)
-        watch.load()
-        fleet.attend_devices(watch, client)
-
-
-def _refuse_strangers(settings: ControllerSettings, objects: Mapping[str, Mapping[str, Any]]) -> None:
-    """A condition that nobody ever heard of is a typing error: it would count for health. Raises SettingsError."""
+def _fleet(client: Client, settings: ControllerSettings, clock: Callable[[], float], **options: Any) -> Fleet:
+    """All nodes, and their devices where the settings ask for these, read once and to be looked at. Raises
+    AdapterError, and SettingsError for a condition that no node has: a typing error would count as health.
+    """
+    adapter = Kubernetes(client, settings.treatment, topologies=settings.topologies, selector=settings.selector)
+    types = kept_types(settings)
+    objects = {str(node["metadata"]["name"]): trim(node, types) for node in adapter.objects()}
     unknown = strangers(settings.faults, objects.values(), settings.vocabularies)
     if unknown:
         raise SettingsError("; ".join(unknown))
+    ledger = ClusterLedger(client, settings.namespace, settings.policy)
+    fleet = Fleet(settings, adapter, ledger, objects, clock, **options)
+    if settings.devices.on:
+        watch = DeviceWatch(client)
+        watch.load()
+        fleet.attend_devices(watch, client)
+    for name in objects:
+        fleet.changed(name)
+    return fleet
 
 
 def _renewing(lease: Lease) -> Callable[[], bool]:
@@ -138,22 +133,22 @@ def _renewing(lease: Lease) -> Callable[[], bool]:
 
 def show_round(done: RoundResult, settings: ControllerSettings, fleet: Fleet, form: str) -> str:
     """A round as text or JSON."""
-    effects = {(one.node, operation): one for operation, one in done.applied}
+    effects = {(planned.node, operation): planned for operation, planned in done.applied}
     if form == "json":
         value = {
             "dry_run": not settings.apply,
             "nodes": len(fleet.states),
-            "remedies": [_planned(one, effects.get((one.node, one.operation))) for one in done.operations],
+            "remedies": [_planned(it, effects.get((it.node, it.operation))) for it in done.operations],
             "withheld": [{"node": w.node, "deed": w.operation.value, "why": w.why} for w in done.withheld],
         }
         return json.dumps(value, indent=2) + "\n"
     lines = []
-    for one in done.operations:
-        applied = effects.get((one.node, one.operation))
+    for planned in done.operations:
+        applied = effects.get((planned.node, planned.operation))
         how = "would " if applied is None else "" if applied.effect is Effect.CHANGED else f"{applied.effect.value}: "
         note = f" ({applied.message})" if applied is not None and applied.message else ""
-        lines.append(f"{how}{VERBS[one.operation]} {one.node}: {printable(one.because)}{note}")
-    lines += [f"not {VERBS[w.operation]} {w.node}: {printable(w.why)}" for w in done.withheld]
+        lines.append(f"{how}{planned.operation.value} {planned.node}: {printable(planned.because)}{note}")
+    lines += [f"not {w.operation.value} {w.node}: {printable(w.why)}" for w in done.withheld]
     sick = len(fleet.sick())
     lines.append(
         f"{len(fleet.states)} nodes, {sick} sick, {fleet.unknown()} unknown, {len(fleet.marked())} marked before"
@@ -164,10 +159,10 @@ def show_round(done: RoundResult, settings: ControllerSettings, fleet: Fleet, fo
 
 
 def _planned(planned: Any, applied: Any) -> Dict[str, str]:
-    said = {"node": planned.node, "deed": planned.operation.value, "because": planned.because}
+    value = {"node": planned.node, "deed": planned.operation.value, "because": planned.because}
     if applied is not None:
-        said.update(effect=applied.effect.value, message=applied.message)
-    return said
+        value.update(effect=applied.effect.value, message=applied.message)
+    return value
 
 
 def controller(cluster: Cluster, read: Callable[[], ControllerSettings], listen: str = "") -> int:
@@ -239,7 +234,7 @@ def publish(cluster: Cluster, reports: Sequence[Report], vocabularies: Sequence[
             cluster.complain(f"{reporter.node}: there is no such node (--node names one)")
             failed = True
             continue
-        shown = " ".join(f"{one.type}={one.status}" for one in reporter.conditions.standing.values())
+        shown = " ".join(f"{condition.type}={condition.status}" for condition in reporter.conditions.standing.values())
         cluster.say(f"{reporter.node}: {shown}")
     return FAILED if failed else DONE
 
@@ -247,7 +242,7 @@ def publish(cluster: Cluster, reports: Sequence[Report], vocabularies: Sequence[
 def state(cluster: Cluster, names: Sequence[str], wanted: str, settings: ControllerSettings) -> int:
     """Put nodes in one of a vocabulary's states: checking, passed, failed."""
     if not settings.treatment.knows(wanted):
-        known = sorted({name for one in settings.vocabularies for name in one.states})
+        known = sorted({name for vocabulary in settings.vocabularies for name in vocabulary.states})
         raise SettingsError(f"no vocabulary in use knows a state {wanted!r} (they know: {', '.join(known) or 'none'})")
     client = cluster.client()
     known, failed = known_nodes(cluster, Kubernetes(client), names)
@@ -269,31 +264,22 @@ def ack(cluster: Cluster, names: Sequence[str], types: Sequence[str], by: str) -
     for node in adapter.objects(known):
         name, now = str(node["metadata"]["name"]), time.time()
         ended = [
-            Condition(one.type, FALSE, "Acknowledged", printable(f"by {by}; was: {one.message}", 400), now, now)
-            for one in read_conditions(node).values()
-            if one.type in wanted and one.status != FALSE
+            Condition(bad.type, FALSE, "Acknowledged", printable(f"by {by}; was: {bad.message}", 400), now, now)
+            for bad in read_conditions(node).values()
+            if bad.type in wanted and bad.status != FALSE
         ]
         if ended:
             # First what is covered for good: the controller may read the same lines again at any moment.
-            acknowledge_on(client, name, [one.type for one in ended if one.type in CLUSTER_SIDE], now)
+            acknowledge_on(client, name, [condition.type for condition in ended if condition.type in CLUSTER_SIDE], now)
             write_conditions(client, name, ended)
-        cluster.say(f"{name}: {', '.join(one.type for one in ended) or 'nothing to acknowledge'}")
+        cluster.say(f"{name}: {', '.join(condition.type for condition in ended) or 'nothing to acknowledge'}")
     return FAILED if failed else DONE
 
 
 def status(cluster: Cluster, settings: ControllerSettings, form: str = "text") -> int:
     """What is sick and why, what is marked and by whom, what is withheld, and what is still asked of each drain."""
-    client = cluster.client()
-    adapter = Kubernetes(client, settings.treatment, topologies=settings.topologies, selector=settings.selector)
-    types = kept_types(settings)
-    objects = {str(node["metadata"]["name"]): trim(node, types) for node in adapter.objects()}
-    _refuse_strangers(settings, objects)
-    ledger = ClusterLedger(client, settings.namespace, settings.policy)
     now = time.time()
-    fleet = Fleet(settings, adapter, ledger, objects, lambda: now)
-    _attend_devices(fleet, client)
-    for name in objects:
-        fleet.changed(name)
+    fleet = _fleet(cluster.client(), settings, lambda: now)
     rows, unknown = look(fleet, now)
     cluster.out.write(as_json(rows) if form == "json" else as_text(rows, fleet, now, unknown))
     if unknown and form == "json":
@@ -305,6 +291,6 @@ def doctor(cluster: Cluster, settings: ControllerSettings, form: str = "text") -
     """What would keep the installation in this namespace from working. 1 where there is a problem."""
     from nhc_adapters.kubernetes.doctor import doctor as asked
 
-    found = asked.examine(cluster.client(connections=8), settings.namespace, settings)
-    cluster.out.write(asked.as_json(found) if form == "json" else asked.as_text(found))
-    return FAILED if asked.sick(found) else DONE
+    findings = asked.examine(cluster.client(connections=8), settings.namespace, settings)
+    cluster.out.write(asked.as_json(findings) if form == "json" else asked.as_text(findings))
+    return FAILED if asked.sick(findings) else DONE

@@ -123,7 +123,7 @@ class Adapter(Kubernetes):
             raise AdapterError("NHC_KUBE_REQUESTS: hyperpod: marks in HyperPod's words (NHC_KUBE_VOCABULARY) would "
                                "write over the label by which persons ask")  # fmt: skip
         evict = _words(given, "NHC_KUBE_EVICT", ("force", "delete-emptydir-data"), "")
-        waits = tuple(one.strip() for one in given.get("NHC_KUBE_EVICT_NOT", "").split(",") if one.strip())
+        waits = tuple(pattern.strip() for pattern in given.get("NHC_KUBE_EVICT_NOT", "").split(",") if pattern.strip())
         self.rules = DrainRules(force="force" in evict, empty_dir="delete-emptydir-data" in evict, waits=waits)
         self._others = ClusterClaims(
             kubeconfig, given.get("NHC_KUBE_CONTEXT", ""), timeout, given.get("NHC_KUBE_KURED", "kube-system/kured"),
@@ -134,7 +134,7 @@ class Adapter(Kubernetes):
         """As the base's, and remembered. All nodes are listed once, and then followed; those that the loop may do
         something to are read anew, as a watch may be behind what a person or another controller has done to them.
         """
-        found = self._renewed(self._all()) if names is None else super().objects(names)
+        nodes = self._renewed(self._all()) if names is None else super().objects(names)
         now = time.time()
         shown = {
             str(node["metadata"]["name"]): _ShownNode(
@@ -143,24 +143,24 @@ class Adapter(Kubernetes):
                 work_moved(node) and not unheard([node]), str(node["metadata"].get("uid") or ""),
                 device_plugin(node),
             )
-            for node in found
+            for node in nodes
         }  # fmt: skip
         self._shown = shown if names is None else {**self._shown, **shown}
-        return found
+        return nodes
 
     def _all(self) -> List[Dict[str, Any]]:
         for name in list(self.changed):
             self._followed.put(self.changed.pop(name))
         return sorted(self._followed.all(), key=_name)
 
-    def _renewed(self, found: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
+    def _renewed(self, nodes: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
         """Nodes as the watch has them, those that matter read anew."""
-        behind = {_name(node) for node in found if self._matters(node)} if self._followed.following else set()
-        many = len(behind) > len(found) * ONE_BY_ONE
+        behind = {_name(node) for node in nodes if self._matters(node)} if self._followed.following else set()
+        many = len(behind) > len(nodes) * ONE_BY_ONE
         anew = super().objects(None if many else sorted(behind)) if behind else []
         for node in anew:
             self._followed.put(node)
-        return anew if many else sorted([*anew, *(node for node in found if _name(node) not in behind)], key=_name)
+        return anew if many else sorted([*anew, *(node for node in nodes if _name(node) not in behind)], key=_name)
 
     def _matters(self, node: Mapping[str, Any]) -> bool:
         state = self.state(node)
@@ -170,7 +170,7 @@ class Adapter(Kubernetes):
         """As the base's; but a person's request in HyperPod's words is no mark of HyperPod's, where we read them."""
         foreign = self.foreign
         if "hyperpod" in self.sources and asks_hyperpod(node) is not None:
-            foreign = tuple(one for one in foreign if one.owner != "hyperpod")
+            foreign = tuple(mark for mark in foreign if mark.owner != "hyperpod")
         return node_state(node, foreign, self.topologies, busy, self.places)
 
     def show_steps(self, steps: Sequence[NodeStep]) -> List[str]:
@@ -178,23 +178,23 @@ class Adapter(Kubernetes):
 
         A node that is back in service, or was left to somebody, shows nothing more; one that is for a person does.
         """
-        for one in steps:
-            if not one.waits:
-                reason = "NhcRemedy" + "".join(part.capitalize() for part in one.state.split("-"))
-                uid = self._shown[one.node].uid if one.node in self._shown else ""
-                kind = WARNING if one.alarm else NORMAL
-                self._events.say(kind, one.node, reason, f"episode {one.episode}: {one.why}", uid)
+        for step in steps:
+            if not step.waits:
+                reason = "NhcRemedy" + "".join(part.capitalize() for part in step.state.split("-"))
+                uid = self._shown[step.node].uid if step.node in self._shown else ""
+                kind = WARNING if step.alarm else NORMAL
+                self._events.say(kind, step.node, reason, f"episode {step.episode}: {step.why}", uid)
         problems: List[str] = []
         self._events.flush_quietly(problems.append)
-        last = {one.node: one for one in steps}
-        over = {name: one.ends and not one.alarm for name, one in last.items()}
+        last = {step.node: step for step in steps}
+        over = {name: step.ends and not step.alarm for name, step in last.items()}
 
         def show(name: str) -> Applied:
             return self._apply(name, lambda node: plan_step(node, None if over[name] else last[name]))
 
         done = self._each([name for name in last if name in self._shown], show)
-        return problems + [f"{one.node}: the step is not shown: {one.message}" for one in done
-                           if one.effect is Effect.FAILED]  # fmt: skip
+        return problems + [f"{step.node}: the step is not shown: {step.message}" for step in done
+                           if step.effect is Effect.FAILED]  # fmt: skip
 
     def tidy(self) -> List[Applied]:
         """Take the rest of our mark off nodes that a person uncordoned, and overrule what is bad on them until it has
@@ -240,8 +240,8 @@ class Adapter(Kubernetes):
     def requests(self) -> Tuple[Mapping[str, Request], Sequence[str]]:
         """What persons ask for on the nodes that were read last."""
         read = {name: shown.read for name, shown in self._shown.items()}
-        found = {name: one.request for name, one in read.items() if one.request is not None}
-        return found, [one.problem for one in read.values() if one.problem]
+        requests = {name: asked.request for name, asked in read.items() if asked.request is not None}
+        return requests, [asked.problem for asked in read.values() if asked.problem]
 
     def answer(self, node: str, request: Request, text: str, returned: bool) -> str:
         """Take a request off its node, with the answer."""
@@ -261,13 +261,13 @@ class Adapter(Kubernetes):
 
     def condition_reports(self) -> List[ConditionReport]:
         """What the conditions of the spoken vocabularies say of each node that has any; as `nhc.ports.adapter`."""
-        faults = tuple(dict.fromkeys(fault for one in self.treatment.vocabularies for fault in one.faults))
-        found, now = [], time.time()
+        faults = tuple(dict.fromkeys(fault for entry in self.treatment.vocabularies for fault in entry.faults))
+        reports, now = [], time.time()
         for node in self._all():
             judged = judge(node, faults, now, accelerators_of=_accelerators_of(node))
             conditions = read_conditions(node)
             report = judged.report
-            failures = [(cause_of(one), kind) for one, kind in zip(report.failures(), judged.types)]
+            failures = [(cause_of(entry), kind) for entry, kind in zip(report.failures(), judged.types)]
             since = {cause: conditions[kind].since for cause, kind in failures if kind in conditions}
             at = reported_at(judged, conditions, now)
             boot = self._boots.of(report.host, report.boot_id, at, now)
@@ -275,14 +275,14 @@ class Adapter(Kubernetes):
             # That a mark's own source has not been taken back says nothing of the node: whoever marked it clears it.
             # That devices can be given out proves nothing of a node whose agent never said anything.
             nothing = (NEVER, NOT_TAKEN_BACK)
-            said = tuple(
-                one for one in report.results if one.outcome.reason not in nothing and one.check != ALL_OFFERED
+            results = tuple(
+                entry for entry in report.results if entry.outcome.reason not in nothing and entry.check != ALL_OFFERED
             )
-            if said:
-                told = report._replace(results=said, started=at, boot_id=boot)
-                found.append(ConditionReport(told, since, standing))
-        self._well = {one.report.host for one in found if one.report.verdict is Verdict.OK}
-        return found
+            if results:
+                current = report._replace(results=results, started=at, boot_id=boot)
+                reports.append(ConditionReport(current, since, standing))
+        self._well = {entry.report.host for entry in reports if entry.report.verdict is Verdict.OK}
+        return reports
 
     def evict(self, names: Sequence[str]) -> Mapping[str, str]:
         """One step of the drain of each node, through the Eviction API; as `nhc.ports.adapter`."""
@@ -332,19 +332,19 @@ def _name(node: Mapping[str, Any]) -> str:
 
 def _places(text: str) -> Dict[str, str]:
     """The kind of blast radius that each label of NHC_KUBE_GROUPS names. Raises AdapterError."""
-    found = {}
+    places = {}
     for part in filter(None, text.split(",")):
         kind, equals, label = part.strip().partition("=")
         if not equals or not re.fullmatch(r"[a-z][a-z0-9_]*", kind) or not KEY.fullmatch(label):
             raise AdapterError(f"NHC_KUBE_GROUPS: {printable(part, 60)!r} is not KIND=LABEL, as rack=example.com/rack")
-        found[label] = kind
-    return found
+        places[label] = kind
+    return places
 
 
 def _words(settings: Mapping[str, str], name: str, known: Sequence[str], default: str) -> Tuple[str, ...]:
     """A setting of words with commas. Raises AdapterError."""
-    words = tuple(word for word in settings.get(name, default).split(",") if word)
-    wrong = [word for word in words if word not in known]
+    values = tuple(value for value in settings.get(name, default).split(",") if value)
+    wrong = [value for value in values if value not in known]
     if wrong:
         raise AdapterError(f"{name}: {printable(wrong[0], 40)!r} is not one of {', '.join(known)}")
-    return words
+    return values

@@ -50,8 +50,8 @@ class KubernetesSpares:
 
     def waiting(self) -> List[str]:
         """The nodes with the label and the taint; one alone makes no spare. Raises AdapterError."""
-        found = self.client.items("/api/v1/nodes", labelSelector=f"{SPARE}={self.spare}")
-        return sorted(str(node["metadata"]["name"]) for node in found if self.taint in taints_of(node))
+        nodes = self.client.items("/api/v1/nodes", labelSelector=f"{SPARE}={self.spare}")
+        return sorted(str(node["metadata"]["name"]) for node in nodes if self.taint in taints_of(node))
 
     def into_service(self, node: str) -> Applied:
         """Remove the pool's taint and label."""

@@ -66,7 +66,9 @@ class Lease:
         # The time before the request: the Lease is ours from when the server wrote it, which is later.
         now = self._clock()
         path = self._path(self.name)
-        if self._lease is not None and self._renew(path, now):
+        ours, self._lease = self._lease, None
+        # Without reading: the version that we wrote last makes it fail if anybody has written since.
+        if ours is not None and self._write(path, dict(ours), self.holder, now):
             return True
         lease = self.client.find(path)
         if lease is None:
@@ -81,19 +83,11 @@ class Lease:
                 self.other = holder
                 self._renewed = float("-inf")
                 return False
-        lease["spec"] = self._spec(spec, holder)
-        try:
-            self._won(now, self.client.put(path, lease))
-        except ApiError as error:
-            if error.status == 409:  # another was faster
-                return False
-            raise
-        return True
+        return self._write(path, lease, holder, now)
 
-    def _renew(self, path: str, now: float) -> bool:
-        """Renew without reading: the version we wrote last makes it fail if anybody wrote since."""
-        lease, self._lease = dict(self._lease or {}), None
-        lease["spec"] = self._spec(lease.get("spec") or {}, self.holder)
+    def _write(self, path: str, lease: Dict[str, Any], holder: str, now: float) -> bool:
+        """Write the Lease over this version of it. False where somebody else was faster, or it is gone."""
+        lease["spec"] = self._spec(lease.get("spec") or {}, holder)
         try:
             self._won(now, self.client.put(path, lease))
         except ApiError as error:

@@ -15,14 +15,7 @@ from nhc.ports.adapter import Effect
 from nhc_adapters.kubernetes.controller.judge import Judgement
 from nhc_adapters.kubernetes.controller.settings import ControllerSettings
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
-from nhc_adapters.kubernetes.nodes.conditions import (
-    ALLOCATABLE,
-    FALSE,
-    TRUE,
-    UNKNOWN,
-    Condition,
-    read_conditions,
-)
+from nhc_adapters.kubernetes.nodes.conditions import ALLOCATABLE, FALSE, TRUE, UNKNOWN, Condition, read_conditions
 from nhc_adapters.kubernetes.nodes.evidence import SOURCE, read_sources
 from nhc_adapters.kubernetes.nodes.known_types import bad_statuses
 from nhc_adapters.kubernetes.nodes.manual import read_manual

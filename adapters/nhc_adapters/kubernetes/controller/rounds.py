@@ -251,7 +251,8 @@ class Fleet:
             return self.adapter.clear(names, judged=True)
         if operation is Operation.MARK:
             marks: Dict[str, Mark] = {planned.node: planned.mark for planned in operations if planned.mark is not None}
-            facts = {name: _facts(self.judged[name]) for name in marks}
+            judged = {name: self.judged[name] for name in marks}
+            facts = {name: Facts(known.reasons, known.types, known.sources) for name, known in judged.items()}
             return self.adapter.mark(marks, objects=self.objects, facts=facts)
         if operation not in self.adapter.repairs():
             return [
@@ -280,7 +281,3 @@ class Fleet:
             return False
         self._announced = {known for known in self._announced if node_of(known[0]) in self.objects} | {key}
         return True
-
-
-def _facts(judgement: Judgement) -> Facts:
-    return Facts(judgement.reasons, judgement.types, judgement.sources)

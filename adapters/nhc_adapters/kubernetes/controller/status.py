@@ -58,8 +58,8 @@ def _row(fleet: Fleet, name: str, withheld: str, due: str) -> Row:
         "verdict": judged.report.verdict.name,
         "state": state.shown,
         "since": utc(since) if since else "",
-        "reasons": [result.outcome.reason for result in _shown_results(judged)],
-        "details": [_detail(result) for result in _shown_results(judged)],
+        "reasons": [result.outcome.reason for result in _worst_results(judged)],
+        "details": [f"{result.check}: {result.outcome.message}".rstrip(": ") for result in _worst_results(judged)],
         "marked_by": "" if mark is None else _owner(node) or mark.owner or "somebody",
         "mark": "" if mark is None else mark.why,
         "marked_since": "" if mark is None or not mark.since else utc(mark.since),
@@ -78,16 +78,12 @@ def _owner(node: Mapping[str, object]) -> str:
     return manual.by or "an operator" if manual is not None and read_own_mark(node) is not None else ""
 
 
-def _shown_results(judged: Judgement) -> List[CheckResult]:
+def _worst_results(judged: Judgement) -> List[CheckResult]:
     """The results that make the verdict what it is, where it is not a good one."""
     worst = judged.report.verdict
     if worst <= Verdict.OK:
         return []
     return [result for result in judged.report.results if result.verdict is worst]
-
-
-def _detail(result: CheckResult) -> str:
-    return f"{result.check}: {result.outcome.message}".rstrip(": ")
 
 
 def _since(fleet: Fleet, node: Mapping[str, object], judged: Judgement) -> Optional[float]:

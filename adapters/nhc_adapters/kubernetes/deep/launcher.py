@@ -93,20 +93,21 @@ class KubernetesLauncher:
 
     def jobs(self, sweep: str) -> Dict[str, GroupJob]:
         """The workloads of a sweep that have not ended."""
-        found: Dict[str, GroupJob] = {}
+        jobs: Dict[str, GroupJob] = {}
         by_test: Dict[str, List[Pod]] = {}
         for pod in self.client.items(self._path("pods"), labelSelector=f"{SWEEP}={sweep}"):
             by_test.setdefault(str(pod["metadata"]["labels"].get(TEST, "")), []).append(pod)
-        self._ended = {key: pod for key, pods in by_test.items() for pod in pods if _is_first(pod) and _phase_over(pod)}
+        ended = [pod for pods in by_test.values() for pod in pods if _phase(pod) in ("Succeeded", "Failed")]
+        self._ended = {str(pod["metadata"]["labels"].get(TEST, "")): pod for pod in ended if _is_first(pod)}
         kind = self._chosen()
-        for one in self.client.items(self._path(kind.resource, kind.group), labelSelector=f"{SWEEP}={sweep}"):
-            metadata = one["metadata"]
-            if metadata.get("deletionTimestamp") or _over(one):
+        for item in self.client.items(self._path(kind.resource, kind.group), labelSelector=f"{SWEEP}={sweep}"):
+            metadata = item["metadata"]
+            if metadata.get("deletionTimestamp") or _over(item):
                 continue
             key = str(metadata["labels"].get(TEST, ""))
-            running = _expected(kind, one) <= sum(_phase(pod) == "Running" for pod in by_test.get(key, ()))
-            found[key] = GroupJob(f"{kind.word}/{metadata['name']}", running or key in self._ended)
-        return found
+            running = _expected(kind, item) <= sum(_phase(pod) == "Running" for pod in by_test.get(key, ()))
+            jobs[key] = GroupJob(f"{kind.word}/{metadata['name']}", running or key in self._ended)
+        return jobs
 
     def finished(self, sweep: str, key: str) -> Optional[GroupOutput]:
         """The log of the test's first pod, where it ends with the marker."""
@@ -184,7 +185,7 @@ class KubernetesLauncher:
         if kind is JOB:
             return True
         served = self.client.find(f"/{kind.group}") or {}
-        return any(one.get("name") == kind.resource for one in served.get("resources") or ())
+        return any(entry.get("name") == kind.resource for entry in served.get("resources") or ())
 
     def _path(self, resource: str, group: str = "api/v1") -> str:
         return namespaced(self.settings.namespace, resource, group=group)
@@ -194,10 +195,6 @@ def _phase(pod: Pod) -> str:
     return str(pod.get("status", {}).get("phase", ""))
 
 
-def _phase_over(pod: Pod) -> bool:
-    return _phase(pod) in ("Succeeded", "Failed")
-
-
 def _is_first(pod: Pod) -> bool:
     """Whether a pod's output is its test's: MPI's launcher, or index 0."""
     metadata = pod["metadata"]
@@ -205,9 +202,9 @@ def _is_first(pod: Pod) -> bool:
     return bool(role == FIRST if role else (metadata.get("annotations") or {}).get(COMPLETION_INDEX) == "0")
 
 
-def _expected(kind: WorkloadKind, one: Mapping[str, Any]) -> int:
+def _expected(kind: WorkloadKind, item: Mapping[str, Any]) -> int:
     """How many pods run where a test runs."""
-    spec = one["spec"]
+    spec = item["spec"]
     if kind is MPIJOB:
         return 1 + int(spec["mpiReplicaSpecs"]["Worker"]["replicas"])
     if kind is JOBSET:
@@ -219,6 +216,6 @@ ENDS = frozenset(["Complete", "Failed", "Succeeded", "Completed", "FailureTarget
 """Conditions of Jobs, MPIJobs (Succeeded, Failed) and JobSets (Completed, Failed) that say that it is over."""
 
 
-def _over(one: Mapping[str, Any]) -> bool:
-    conditions = one.get("status", {}).get("conditions") or ()
-    return any(each.get("type") in ENDS and each.get("status") == "True" for each in conditions)
+def _over(item: Mapping[str, Any]) -> bool:
+    conditions = item.get("status", {}).get("conditions") or ()
+    return any(condition.get("type") in ENDS and condition.get("status") == "True" for condition in conditions)

@@ -158,7 +158,7 @@ class _Making:
             {"name": "NNODES", "value": str(count)}, {"name": "NPROC_PER_NODE", "value": str(self.order.tasks)},
             {"name": "MASTER_ADDR", "value": first}, {"name": "MASTER_PORT", "value": str(settings.port)},
         ]  # fmt: skip
-        env += [{**one, "name": f"{TORCHRUN}{one['name']}"} for one in env]
+        env += [{**variable, "name": f"{TORCHRUN}{variable['name']}"} for variable in env]
         pod = self._pod({}, self._container(_watched(self.order.argv), settings.resources, env), apart=True)
         if subdomain:
             pod["spec"]["subdomain"] = subdomain

@@ -100,31 +100,31 @@ def _port(table: AdapterSettings) -> int:
 
 
 def _resources(table: AdapterSettings) -> Dict[str, str]:
-    found: Dict[str, str] = {}
-    for word in _words(table, "resources"):
-        name, _, quantity = word.partition("=")
+    resources: Dict[str, str] = {}
+    for part in _words(table, "resources"):
+        name, _, quantity = part.partition("=")
         if not _RESOURCE.fullmatch(name) or not _QUANTITY.fullmatch(quantity):
-            raise table.error("resources", f"{printable(word, 60)!r} is not NAME=QUANTITY, as nvidia.com/gpu=8")
-        found[name] = quantity
-    return found
+            raise table.error("resources", f"{printable(part, 60)!r} is not NAME=QUANTITY, as nvidia.com/gpu=8")
+        resources[name] = quantity
+    return resources
 
 
 def _tolerations(table: AdapterSettings) -> Tuple[Dict[str, str], ...]:
     """`KEY`, `KEY:EFFECT`, `KEY=VALUE:EFFECT`."""
-    found: List[Dict[str, str]] = []
-    for word in _words(table, "tolerations"):
-        left, _, effect = word.partition(":")
+    tolerations: List[Dict[str, str]] = []
+    for part in _words(table, "tolerations"):
+        left, _, effect = part.partition(":")
         key, equals, value = left.partition("=")
         if not _RESOURCE.fullmatch(key) or (effect and effect not in EFFECTS):
             forms = f"KEY, KEY:EFFECT or KEY=VALUE:EFFECT ({', '.join(EFFECTS)})"
-            raise table.error("tolerations", f"{printable(word, 60)!r} is not {forms}")
-        one = {"key": key, "operator": "Equal" if equals else "Exists"}
+            raise table.error("tolerations", f"{printable(part, 60)!r} is not {forms}")
+        toleration = {"key": key, "operator": "Equal" if equals else "Exists"}
         if equals:
-            one["value"] = value
+            toleration["value"] = value
         if effect:
-            one["effect"] = effect
-        found.append(one)
-    return tuple(found)
+            toleration["effect"] = effect
+        tolerations.append(toleration)
+    return tuple(tolerations)
 
 
 def _words(table: AdapterSettings, key: str) -> List[str]:

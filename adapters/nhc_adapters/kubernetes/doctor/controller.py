@@ -39,20 +39,20 @@ OLDEST = (1, 30)
 """The first version whose API server tells the admission policy which node a pod's token belongs to."""
 
 
-def api(found: Installation) -> Iterator[DoctorFinding]:
-    version = found.client.get("/version")
-    said = str(version.get("gitVersion", ""))
+def api(site: Installation) -> Iterator[DoctorFinding]:
+    version = site.client.get("/version")
+    text = str(version.get("gitVersion", ""))
     number = tuple(int("".join(filter(str.isdigit, str(version.get(key, "0")))) or 0) for key in ("major", "minor"))
     if number < OLDEST:
         yield DoctorFinding(
             PROBLEM,
             "api",
-            f"Kubernetes {said} is too old",
+            f"Kubernetes {text} is too old",
             "the admission policy that binds agents to their nodes needs 1.30: upgrade, or switch it off in the chart",
         )
     else:
-        yield DoctorFinding(OK, "api", f"Kubernetes {said} at {found.client.access.server}")
-    when = parsedate_to_datetime(found.client.date()).timestamp()
+        yield DoctorFinding(OK, "api", f"Kubernetes {text} at {site.client.access.server}")
+    when = parsedate_to_datetime(site.client.date()).timestamp()
     apart = time.time() - when
     if abs(apart) > SKEW:
         yield DoctorFinding(
@@ -65,49 +65,49 @@ def api(found: Installation) -> Iterator[DoctorFinding]:
         yield DoctorFinding(OK, "clocks", "this machine's clock and the API server's agree")
 
 
-def settings(found: Installation) -> Iterator[DoctorFinding]:
+def settings(site: Installation) -> Iterator[DoctorFinding]:
     """The settings in force are those of the ConfigMap; those of the command line count where there is none."""
-    data = found.configmaps.get(SETTINGS) or _hashed(found)
+    data = site.configmaps.get(SETTINGS) or _hashed(site)
     if data is None:
-        if found.readable("settings"):
+        if site.readable("settings"):
             yield DoctorFinding(
                 WARN,
                 "settings",
-                f"there is no ConfigMap {SETTINGS} in {found.namespace}",
+                f"there is no ConfigMap {SETTINGS} in {site.namespace}",
                 "install the base or the chart; --namespace says where it is",
             )
         return
     try:
-        found.use(parsed(data))
+        site.use(parsed(data))
     except SettingsError as error:
-        yield DoctorFinding(PROBLEM, "settings", str(error), f"kubectl -n {found.namespace} edit configmap {SETTINGS}")
+        yield DoctorFinding(PROBLEM, "settings", str(error), f"kubectl -n {site.namespace} edit configmap {SETTINGS}")
         return
-    if found.settings.apply:
+    if site.settings.apply:
         yield DoctorFinding(OK, "settings", "the controller acts (apply = true)")
     else:
         yield DoctorFinding(
             WARN,
             "settings",
             "a dry run: the controller only says what it would do",
-            f"kubectl -n {found.namespace} edit configmap {SETTINGS}: apply = true",
+            f"kubectl -n {site.namespace} edit configmap {SETTINGS}: apply = true",
         )
-    if found.settings.namespace != found.namespace:
+    if site.settings.namespace != site.namespace:
         yield DoctorFinding(
             PROBLEM,
             "settings",
-            f"namespace = {found.settings.namespace!r}, but the controller is in "
-            f"{found.namespace}: its rights to a Lease are there",
-            f'set namespace = "{found.namespace}"',
+            f"namespace = {site.settings.namespace!r}, but the controller is in "
+            f"{site.namespace}: its rights to a Lease are there",
+            f'set namespace = "{site.namespace}"',
         )
 
 
-def _hashed(found: Installation) -> Optional[Mapping[str, str]]:
+def _hashed(site: Installation) -> Optional[Mapping[str, str]]:
     """The settings under a name of kustomize's, with a hash behind it, as older overlays have them."""
-    for deployment in found.deployments:
+    for deployment in site.deployments:
         for volume in pod_spec_of(deployment).get("volumes") or ():
             name = str((volume.get("configMap") or {}).get("name", ""))
             if name.startswith(SETTINGS):
-                return found.configmaps.get(name)
+                return site.configmaps.get(name)
     return None
 
 
@@ -122,9 +122,9 @@ def parsed(data: Mapping[str, str]) -> ControllerSettings:
             raise SettingsError(str(error).replace(f"{directory}/", "")) from None
 
 
-def policy(found: Installation) -> Iterator[DoctorFinding]:
-    chosen = found.settings.policy
-    size = len(found.nodes)
+def policy(site: Installation) -> Iterator[DoctorFinding]:
+    chosen = site.settings.policy
+    size = len(site.nodes)
     limit = chosen.ceiling.of(size)
     if limit == 0:
         yield DoctorFinding(
@@ -136,7 +136,7 @@ def policy(found: Installation) -> Iterator[DoctorFinding]:
     elif size:
         most = "any number" if limit == NO_LIMIT else str(limit)
         yield DoctorFinding(OK, "policy", f"at most {most} of {size} nodes may be out by nhc's doing")
-    there = {group for node in found.nodes for group in groups(node, found.settings.topologies)}
+    there = {group for node in site.nodes for group in groups(node, site.settings.topologies)}
     for name in sorted(chosen.bounds.named):
         if not any(fnmatchcase(group, name) for group in there):
             yield DoctorFinding(
@@ -147,20 +147,20 @@ def policy(found: Installation) -> Iterator[DoctorFinding]:
             )
 
 
-def rights(found: Installation) -> Iterator[DoctorFinding]:
+def rights(site: Installation) -> Iterator[DoctorFinding]:
     accounts = [
-        (f"{found.namespace}:{_account(found.deployments, 'nhc-controller')}", of_controller(found.settings)),
-        (f"{found.namespace}:{_account(found.agents, 'nhc-agent')}", of_agent()),
+        (f"{site.namespace}:{_account(site.deployments, 'nhc-controller')}", of_controller(site.settings)),
+        (f"{site.namespace}:{_account(site.agents, 'nhc-agent')}", of_agent()),
     ]
     for account, wanted in accounts:
         name = account.partition(":")[2]
         try:
-            missing = denied(found.client, wanted, f"system:serviceaccount:{account}")
+            missing = denied(site.client, wanted, f"system:serviceaccount:{account}")
         except ApiError as error:
-            if error.status != 403 or found.client.access.source != IN_CLUSTER or name != "nhc-controller":
-                found.unread.append(DoctorFinding(UNKNOWN, "rights", f"{name}: cannot be looked at: {error}"))
+            if error.status != 403 or site.client.access.source != IN_CLUSTER or name != "nhc-controller":
+                site.unread.append(DoctorFinding(UNKNOWN, "rights", f"{name}: cannot be looked at: {error}"))
                 continue
-            missing = denied(found.client, wanted)  # in the controller's own pod: that account asks for itself
+            missing = denied(site.client, wanted)  # in the controller's own pod: that account asks for itself
         for right in missing:
             yield DoctorFinding(PROBLEM, "rights", f"{name}: {right.missing()}")
         if not missing:
@@ -173,28 +173,28 @@ def _account(owners: List[Dict[str, Any]], usual: str) -> str:
     return usual
 
 
-def controller(found: Installation) -> Iterator[DoctorFinding]:
-    if not found.deployments:
-        if found.readable("controller"):
+def controller(site: Installation) -> Iterator[DoctorFinding]:
+    if not site.deployments:
+        if site.readable("controller"):
             yield DoctorFinding(
-                WARN, "controller", f"no controller is installed in {found.namespace}: nothing will be marked"
+                WARN, "controller", f"no controller is installed in {site.namespace}: nothing will be marked"
             )
         return
-    for deployment in found.deployments:
+    for deployment in site.deployments:
         name, status = deployment["metadata"]["name"], deployment.get("status") or {}
         wanted, ready = int(spec_of(deployment).get("replicas", 1)), int(status.get("readyReplicas") or 0)
         if ready:
             yield DoctorFinding(OK if ready >= wanted else WARN, "controller", f"{name}: {ready} of {wanted} ready")
         else:
-            why = _why_not_running(found, deployment)
+            why = _why_not_running(site, deployment)
             yield DoctorFinding(
                 PROBLEM,
                 "controller",
                 f"{name}: none of {wanted} is ready{why}",
-                f"kubectl -n {found.namespace} describe pods -l app.kubernetes.io/component=controller",
+                f"kubectl -n {site.namespace} describe pods -l app.kubernetes.io/component=controller",
             )
-    lease = found.get(
-        "controller", namespaced(found.namespace, "leases", "nhc-controller", "apis/coordination.k8s.io/v1")
+    lease = site.get(
+        "controller", namespaced(site.namespace, "leases", "nhc-controller", "apis/coordination.k8s.io/v1")
     )
     spec = (lease or {}).get("spec") or {}
     holder, renewed = str(spec.get("holderIdentity") or ""), from_utc(spec.get("renewTime"))
@@ -207,33 +207,33 @@ def controller(found: Installation) -> Iterator[DoctorFinding]:
         )
 
 
-def _why_not_running(found: Installation, deployment: Mapping[str, object]) -> str:
+def _why_not_running(site: Installation, deployment: Mapping[str, object]) -> str:
     labels = (spec_of(deployment).get("selector") or {}).get("matchLabels") or {}
     selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
-    for pod in found.list("controller", namespaced(found.namespace, "pods"), labelSelector=selector):
+    for pod in site.list("controller", namespaced(site.namespace, "pods"), labelSelector=selector):
         status = pod.get("status") or {}
-        for one in status.get("conditions") or ():
-            if one.get("type") == "PodScheduled" and one.get("status") == "False":
-                return f": {one.get('message')}"
-        for one in status.get("containerStatuses") or ():
-            waiting = (one.get("state") or {}).get("waiting")
+        for entry in status.get("conditions") or ():
+            if entry.get("type") == "PodScheduled" and entry.get("status") == "False":
+                return f": {entry.get('message')}"
+        for entry in status.get("containerStatuses") or ():
+            waiting = (entry.get("state") or {}).get("waiting")
             if waiting:
                 return f": {waiting.get('reason')}: {waiting.get('message', '')}".rstrip(": ")
     return ""
 
 
-def network(found: Installation) -> Iterator[DoctorFinding]:
+def network(site: Installation) -> Iterator[DoctorFinding]:
     """Whether the NetworkPolicy lets the controller reach the API server where its endpoints are."""
-    path = namespaced(found.namespace, "networkpolicies", "nhc-controller", "apis/networking.k8s.io/v1")
-    limits = found.get("network", path)
+    path = namespaced(site.namespace, "networkpolicies", "nhc-controller", "apis/networking.k8s.io/v1")
+    limits = site.get("network", path)
     if limits is None or "Egress" not in (spec_of(limits).get("policyTypes") or ()):
         return
-    slices = found.list(
+    slices = site.list(
         "network",
         namespaced("default", "endpointslices", group="apis/discovery.k8s.io/v1"),
         labelSelector="kubernetes.io/service-name=kubernetes",
     )
-    wanted = {int(port["port"]) for one in slices for port in one.get("ports") or () if port.get("port")}
+    wanted = {int(port["port"]) for part in slices for port in part.get("ports") or () if port.get("port")}
     shut = sorted(port for port in wanted if not _allows(spec_of(limits).get("egress") or (), port))
     if shut:
         yield DoctorFinding(
@@ -251,20 +251,20 @@ def _allows(egress: Any, port: int) -> bool:
         ports = rule.get("ports")
         if not ports:
             return True
-        for one in ports:
-            first = one.get("port")
-            if one.get("protocol", "TCP") == "TCP" and (
-                first is None or (isinstance(first, int) and first <= port <= int(one.get("endPort") or first))
+        for entry in ports:
+            first = entry.get("port")
+            if entry.get("protocol", "TCP") == "TCP" and (
+                first is None or (isinstance(first, int) and first <= port <= int(entry.get("endPort") or first))
             ):
                 return True
     return False
 
 
-def admission(found: Installation) -> Iterator[DoctorFinding]:
+def admission(site: Installation) -> Iterator[DoctorFinding]:
     group = "/apis/admissionregistration.k8s.io/v1"
-    if found.get("admission", f"{group}/validatingadmissionpolicybindings/nhc-agent") is not None:
+    if site.get("admission", f"{group}/validatingadmissionpolicybindings/nhc-agent") is not None:
         yield DoctorFinding(OK, "admission", "each agent is bound to its own node")
-    elif found.readable("admission"):
+    elif site.readable("admission"):
         yield DoctorFinding(
             WARN,
             "admission",
@@ -274,4 +274,3 @@ def admission(found: Installation) -> Iterator[DoctorFinding]:
 
 
 CHECKS: Tuple[Check, ...] = (api, settings, policy, rights, controller, network, admission)
-__all__ = ["CHECKS", "UNKNOWN"]

@@ -10,10 +10,10 @@ from nhc_adapters.kubernetes.doctor.installation import OK, PROBLEM, WARN, Check
 from nhc_adapters.kubernetes.nodes.accelerators import device_plugin
 
 
-def devices(found: Installation) -> Iterator[DoctorFinding]:
-    if not found.settings.devices.on:
+def devices(site: Installation) -> Iterator[DoctorFinding]:
+    if not site.settings.devices.on:
         return
-    api = find_api(found.client)
+    api = find_api(site.client)
     if api is None:
         yield DoctorFinding(
             PROBLEM,
@@ -22,7 +22,7 @@ def devices(found: Installation) -> Iterator[DoctorFinding]:
             "Kubernetes 1.37 serves it; before, the API server needs --runtime-config and the gate DRADeviceTaintRules",
         )
         return
-    watch = DeviceWatch(found.client)
+    watch = DeviceWatch(site.client)
     watch.load()
     nodes = watch.slices.nodes()
     count = sum(len(watch.slices.physical(name)) for name in nodes)
@@ -33,7 +33,7 @@ def devices(found: Installation) -> Iterator[DoctorFinding]:
             WARN, "devices", "no ResourceSlice names a device by UUID or PCI address: each fault marks its node",
             "install a DRA driver, or set [devices] keep = node",
         )  # fmt: skip
-    both = [str(node["metadata"]["name"]) for node in found.nodes if device_plugin(node)]
+    both = [str(node["metadata"]["name"]) for node in site.nodes if device_plugin(node)]
     both = sorted(set(both) & set(nodes))
     if both:
         more = f" and {len(both) - 1} more" if len(both) > 1 else ""

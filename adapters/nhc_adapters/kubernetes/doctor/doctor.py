@@ -20,32 +20,32 @@ def examine(client: Client, namespace: str, settings: ControllerSettings) -> Lis
     """All findings. Raises AdapterError where the cluster cannot be used at all."""
     installation = Installation(client, namespace, settings)
     checks: Tuple[Check, ...] = (*controller.CHECKS, *devices.CHECKS, *services.CHECKS, *nodes.CHECKS)
-    found: List[DoctorFinding] = []
+    findings: List[DoctorFinding] = []
     for check in checks:
         try:
-            found += check(installation)
+            findings += check(installation)
         except ApiError as error:
             topic = check.__name__.replace("_", " ")
-            found.append(DoctorFinding(UNKNOWN, topic, f"cannot be looked at: {error}"))
-    return list(dict.fromkeys([*installation.unread, *found]))
+            findings.append(DoctorFinding(UNKNOWN, topic, f"cannot be looked at: {error}"))
+    return list(dict.fromkeys([*installation.unread, *findings]))
 
 
-def as_text(found: Sequence[DoctorFinding]) -> str:
-    width = max((len(one.topic) for one in found), default=0)
+def as_text(findings: Sequence[DoctorFinding]) -> str:
+    width = max((len(finding.topic) for finding in findings), default=0)
     lines = []
-    for one in found:
-        lines.append(f"{one.level:7}  {one.topic:{width}}  {one.text}")
-        if one.advice:
-            lines.append(f"{'':7}  {'':{width}}  -> {one.advice}")
-    problems = sum(1 for one in found if one.level == PROBLEM)
-    warnings = sum(1 for one in found if one.level in (WARN, UNKNOWN))
+    for finding in findings:
+        lines.append(f"{finding.level:7}  {finding.topic:{width}}  {finding.text}")
+        if finding.advice:
+            lines.append(f"{'':7}  {'':{width}}  -> {finding.advice}")
+    problems = sum(1 for finding in findings if finding.level == PROBLEM)
+    warnings = sum(1 for finding in findings if finding.level in (WARN, UNKNOWN))
     lines.append(f"{problems} problems, {warnings} warnings")
     return "\n".join(lines) + "\n"
 
 
-def as_json(found: Sequence[DoctorFinding]) -> str:
-    return json.dumps([one._asdict() for one in found], indent=2) + "\n"
+def as_json(findings: Sequence[DoctorFinding]) -> str:
+    return json.dumps([finding._asdict() for finding in findings], indent=2) + "\n"
 
 
-def sick(found: Sequence[DoctorFinding]) -> bool:
-    return any(one.level == PROBLEM for one in found)
+def sick(findings: Sequence[DoctorFinding]) -> bool:
+    return any(finding.level == PROBLEM for finding in findings)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
-from nhc.timestamps import from_utc
 from nhc_adapters.kubernetes.api.client import Client, namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.controller.settings import ControllerSettings
@@ -42,8 +41,8 @@ class Installation:
         self.statefulsets = self.list("services", apps.format("statefulsets"), **own)
         self.pods = self.list("pods", namespaced(namespace, "pods"), **own)
         self.configmaps = {
-            str(one["metadata"]["name"]): one.get("data") or {}
-            for one in self.list("settings", namespaced(namespace, "configmaps"))
+            str(item["metadata"]["name"]): item.get("data") or {}
+            for item in self.list("settings", namespaced(namespace, "configmaps"))
         }
 
     def use(self, settings: ControllerSettings) -> None:
@@ -66,13 +65,8 @@ class Installation:
                 self.unread.append(DoctorFinding(UNKNOWN, topic, f"cannot be looked at: {error}"))
             return None
 
-    @staticmethod
-    def created(found: Mapping[str, Any]) -> float:
-        """When an object was made (Unix time)."""
-        return from_utc(found["metadata"].get("creationTimestamp"))
-
     def readable(self, topic: str) -> bool:
-        return all(one.topic != topic for one in self.unread)
+        return all(item.topic != topic for item in self.unread)
 
 
 Check = Callable[[Installation], Iterator[DoctorFinding]]
@@ -85,9 +79,9 @@ def names(many: Sequence[str]) -> str:
     return f"{', '.join(chosen[:SHOWN])}{more}"
 
 
-def spec_of(found: Mapping[str, Any]) -> Mapping[str, Any]:
+def spec_of(item: Mapping[str, Any]) -> Mapping[str, Any]:
     """An object's spec; empty where the server left it out."""
-    return found.get("spec") or {}
+    return item.get("spec") or {}
 
 
 def pod_spec_of(owner: Mapping[str, object]) -> Mapping[str, Any]:

@@ -11,7 +11,6 @@ from nhc_adapters.kubernetes.doctor.controller import SKEW
 from nhc_adapters.kubernetes.doctor.installation import (
     OK,
     PROBLEM,
-    WARN,
     Check,
     DoctorFinding,
     Installation,
@@ -28,21 +27,21 @@ OURS = frozenset({"nhc"})
 """The field managers under which nhc writes conditions."""
 
 
-def labels(found: Installation) -> Iterator[DoctorFinding]:
+def labels(site: Installation) -> Iterator[DoctorFinding]:
     """Each node is to have one agent, the one of its kind."""
-    if not found.agents:
-        if found.readable("agents"):
+    if not site.agents:
+        if site.readable("agents"):
             yield DoctorFinding(
                 PROBLEM,
                 "labels",
-                f"no agent is installed in {found.namespace}",
+                f"no agent is installed in {site.namespace}",
                 "apply an overlay, or install the chart; --namespace says where it is",
             )
         return
     chosen: Dict[str, List[str]] = {}
-    for agent in found.agents:
+    for agent in site.agents:
         name, spec = str(agent["metadata"]["name"]), pod_spec_of(agent)
-        nodes = [str(node["metadata"]["name"]) for node in found.nodes if chooses(spec, node)]
+        nodes = [str(node["metadata"]["name"]) for node in site.nodes if chooses(spec, node)]
         for node in nodes:
             chosen.setdefault(node, []).append(name)
         if nodes:
@@ -64,9 +63,7 @@ def labels(found: Installation) -> Iterator[DoctorFinding]:
             f"several agents are for {names(twice)}: they overwrite each other's conditions",
             f"narrow one of {', '.join(sorted(set(chosen[twice[0]])))}",
         )
-    bare = [
-        str(node["metadata"]["name"]) for node in found.nodes if _accelerators(node) and not chosen.get(_name(node))
-    ]
+    bare = [str(node["metadata"]["name"]) for node in site.nodes if _accelerators(node) and not chosen.get(_name(node))]
     if bare:
         yield DoctorFinding(
             PROBLEM,
@@ -76,9 +73,9 @@ def labels(found: Installation) -> Iterator[DoctorFinding]:
         )
 
 
-def agents(found: Installation) -> Iterator[DoctorFinding]:
+def agents(site: Installation) -> Iterator[DoctorFinding]:
     """Whether the agents that there should be are there, and report."""
-    for agent in found.agents:
+    for agent in site.agents:
         name, status = str(agent["metadata"]["name"]), agent.get("status") or {}
         wanted, ready = int(status.get("desiredNumberScheduled") or 0), int(status.get("numberReady") or 0)
         if wanted and ready == wanted:
@@ -88,19 +85,19 @@ def agents(found: Installation) -> Iterator[DoctorFinding]:
                 PROBLEM,
                 "agents",
                 f"{name}: {ready} of {wanted} are ready",
-                f"kubectl -n {found.namespace} get pods -l app.kubernetes.io/component=agent -o wide",
+                f"kubectl -n {site.namespace} get pods -l app.kubernetes.io/component=agent -o wide",
             )
-    verdict = found.settings.verdict
-    if not verdict or not found.agents:
+    verdict = site.settings.verdict
+    if not verdict or not site.agents:
         return
-    specs = [pod_spec_of(agent) for agent in found.agents]
-    expected = [node for node in found.nodes if any(chooses(spec, node) for spec in specs)]
+    specs = [pod_spec_of(agent) for agent in site.agents]
+    expected = [node for node in site.nodes if any(chooses(spec, node) for spec in specs)]
     never, silent = [], []
     for node in expected:
         voice = read_conditions(node).get(verdict)
         if voice is None:
             never.append(_name(node))
-        elif found.now() - voice.seen > found.settings.silent_after:
+        elif site.now() - voice.seen > site.settings.silent_after:
             silent.append(_name(node))
     for nodes, what in ((never, "nothing was ever heard"), (silent, "nothing was heard lately")):
         if nodes:
@@ -108,21 +105,21 @@ def agents(found: Installation) -> Iterator[DoctorFinding]:
                 PROBLEM,
                 "agents",
                 f"{what} of {len(nodes)} nodes: {names(nodes)}",
-                f"kubectl -n {found.namespace} logs of the agent there; `nhc agent status` in it",
+                f"kubectl -n {site.namespace} logs of the agent there; `nhc agent status` in it",
             )
     if expected and not never and not silent:
         yield DoctorFinding(OK, "agents", f"all {len(expected)} nodes that should have an agent are heard of")
 
 
-def runtime_class(found: Installation) -> Iterator[DoctorFinding]:
-    for agent in found.agents:
+def runtime_class(site: Installation) -> Iterator[DoctorFinding]:
+    for agent in site.agents:
         wanted = pod_spec_of(agent).get("runtimeClassName")
         if not wanted:
             continue
         name = agent["metadata"]["name"]
-        if found.get("runtime", f"/apis/node.k8s.io/v1/runtimeclasses/{wanted}") is not None:
+        if site.get("runtime", f"/apis/node.k8s.io/v1/runtimeclasses/{wanted}") is not None:
             yield DoctorFinding(OK, "runtime", f"{name}: the RuntimeClass {wanted} is there")
-        elif found.readable("runtime"):
+        elif site.readable("runtime"):
             yield DoctorFinding(
                 PROBLEM,
                 "runtime",
@@ -132,10 +129,10 @@ def runtime_class(found: Installation) -> Iterator[DoctorFinding]:
             )
 
 
-def clocks(found: Installation) -> Iterator[DoctorFinding]:
+def clocks(site: Installation) -> Iterator[DoctorFinding]:
     """A kubelet stamps its Lease by the node's clock, and the API server notes by its own when that was written."""
-    leases = found.list("clocks", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases")
-    nodes = {_name(node) for node in found.nodes}
+    leases = site.list("clocks", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases")
+    nodes = {_name(node) for node in site.nodes}
     wrong: Dict[str, float] = {}
     judged = 0
     for lease in leases:
@@ -161,19 +158,19 @@ def clocks(found: Installation) -> Iterator[DoctorFinding]:
 
 def _written(item: Mapping[str, Any]) -> Optional[float]:
     """When the API server last took a change of this object, by its own clock."""
-    times = [from_utc(one.get("time")) for one in item["metadata"].get("managedFields") or ()]
+    times = [from_utc(entry.get("time")) for entry in item["metadata"].get("managedFields") or ()]
     return max(times) if times else None
 
 
-def vocabularies(found: Installation) -> Iterator[DoctorFinding]:
+def vocabularies(site: Installation) -> Iterator[DoctorFinding]:
     """Condition types that both an agent of ours and somebody else writes: they would overwrite each other."""
     spoken: Dict[str, str] = {}
-    for agent in found.agents:
-        for one in _spoken(found, agent):
-            for rule in one.conditions:
-                spoken.setdefault(rule.type, one.name)
+    for agent in site.agents:
+        for vocabulary in _spoken(site, agent):
+            for rule in vocabulary.conditions:
+                spoken.setdefault(rule.type, vocabulary.name)
     rivals: Dict[Tuple[str, str], List[str]] = {}
-    for node in found.nodes:
+    for node in site.nodes:
         for manager, types in _writers(node).items():
             for kind in types & set(spoken):
                 rivals.setdefault((kind, manager), []).append(_name(node))
@@ -188,10 +185,10 @@ def vocabularies(found: Installation) -> Iterator[DoctorFinding]:
         yield DoctorFinding(OK, "vocabularies", f"nobody else writes the {len(spoken)} conditions that agents write")
 
 
-def _spoken(found: Installation, agent: Mapping[str, object]) -> List[Vocabulary]:
+def _spoken(site: Installation, agent: Mapping[str, object]) -> List[Vocabulary]:
     """The vocabularies of an agent, from the ConfigMap with its agent.toml."""
     for volume in pod_spec_of(agent).get("volumes") or ():
-        text = found.configmaps.get(str((volume.get("configMap") or {}).get("name")), {}).get("agent.toml")
+        text = site.configmaps.get(str((volume.get("configMap") or {}).get("name")), {}).get("agent.toml")
         if text is None:
             continue
         try:
@@ -204,18 +201,18 @@ def _spoken(found: Installation, agent: Mapping[str, object]) -> List[Vocabulary
 
 def _writers(node: Mapping[str, Any]) -> Dict[str, Set[str]]:
     """The condition types on a node by who else writes them, as the API server notes it."""
-    found: Dict[str, Set[str]] = {}
-    for one in node["metadata"].get("managedFields") or ():
-        manager = str(one.get("manager", ""))
+    by_manager: Dict[str, Set[str]] = {}
+    for entry in node["metadata"].get("managedFields") or ():
+        manager = str(entry.get("manager", ""))
         if manager in OURS:
             continue
-        for key in ((one.get("fieldsV1") or {}).get("f:status") or {}).get("f:conditions") or {}:
+        for key in ((entry.get("fieldsV1") or {}).get("f:status") or {}).get("f:conditions") or {}:
             if key.startswith("k:"):
                 try:
-                    found.setdefault(manager, set()).add(str(json.loads(key[2:])["type"]))
+                    by_manager.setdefault(manager, set()).add(str(json.loads(key[2:])["type"]))
                 except (ValueError, KeyError, TypeError):
                     continue
-    return found
+    return by_manager
 
 
 def _accelerators(node: Mapping[str, Any]) -> bool:
@@ -228,4 +225,3 @@ def _name(item: Mapping[str, Any]) -> str:
 
 
 CHECKS: Tuple[Check, ...] = (labels, agents, runtime_class, clocks, vocabularies)
-__all__ = ["CHECKS", "WARN"]

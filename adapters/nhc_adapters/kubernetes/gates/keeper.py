@@ -1,4 +1,4 @@
-"""Gates in Kubernetes: on the node a word about itself, from outside the startup taint.
+"""Gates in Kubernetes: a node publishes its own status, and the taint is set and removed from outside.
 
 scheduler = "kubernetes"
 [adapter]
@@ -61,16 +61,16 @@ class KubernetesGate:
 
     def standing(self, node: str) -> Optional[GateStanding]:
         """How the cluster has the node; None where there is no such node."""
-        found = self.client.find(node_path(node))
-        if found is None:
+        item = self.client.find(node_path(node))
+        if item is None:
             return None
-        order, ordered, _told = read_order(found)
-        closed = read_known(found).closed
+        order, ordered, _told = read_order(item)
+        closed = read_known(item).closed
         opened = order == "open" and ordered >= closed
         pods = sort_pods(pods_on(self.client, node), DrainRules())
         running = [pod for pod in pods.evict if pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")]
-        other = "somebody has cordoned it" if cordoned(found) else ""
-        tainted = held(found, self.marks)
+        other = "somebody has cordoned it" if cordoned(item) else ""
+        tainted = held(item, self.marks)
         return GateStanding(
             tainted, bool(running or pods.block), "" if tainted else other, max(closed, ordered), opened,
             "tainted" if tainted else other or "schedulable", order == GateOrder.ADOPT.value,
@@ -78,10 +78,10 @@ class KubernetesGate:
 
     def hold(self, node: str, why: str) -> Applied:
         """The taint is not the node's to set: `nhc gate sync` sets it by what the node publishes."""
-        found = self.client.find(node_path(node))
-        if found is None:
+        item = self.client.find(node_path(node))
+        if item is None:
             return Applied(node, Effect.FAILED, "there is no such node")
-        if held(found, self.marks):
+        if held(item, self.marks):
             return Applied(node, Effect.UNCHANGED, "held already")
         return Applied(node, Effect.UNCHANGED, "nhc gate sync has to set the taint")
 
@@ -101,16 +101,16 @@ class KubernetesGate:
 
     def keep(self, groups: Sequence[GroupOfNodes], *, apply: bool) -> List[Turn]:
         """One round over all nodes. Raises AdapterError where they cannot be read."""
-        found: List[Turn] = []
+        turns: List[Turn] = []
         for node in self.client.items("/api/v1/nodes"):
             name = str(node["metadata"]["name"])
-            group = next((one for one in groups if one.contains(name)), None)
+            group = next((candidate for candidate in groups if candidate.contains(name)), None)
             change = plan(node, group, self.marks, time.time()) if group is not None else None
             if group is None or change is None:
                 continue
             failed = self._change(name, node, group) if apply else ""
-            found.append(Turn(name, change.what, change.why, apply and not failed, failed))
-        return found
+            turns.append(Turn(name, change.what, change.why, apply and not failed, failed))
+        return turns
 
     def _change(self, name: str, node: Node, group: GroupOfNodes) -> str:
         """Carry a change out, planned anew where somebody wrote in between; what kept it from being done."""

@@ -85,13 +85,13 @@ def condition_of(news: GateNews) -> Condition:
 
 def read_verdict(node: Node) -> Optional[GateVerdict]:
     """What the node's gate said, None where it said nothing that makes sense."""
-    found = read_conditions(node).get(CONDITION)
-    if found is None or found.reason not in _STATES:
+    condition = read_conditions(node).get(CONDITION)
+    if condition is None or condition.reason not in _STATES:
         return None
-    tail, state = _TAIL.search(found.message), _STATES[found.reason]
-    if tail is None or found.status != STATUS[state]:
+    tail, state = _TAIL.search(condition.message), _STATES[condition.reason]
+    if tail is None or condition.status != STATUS[state]:
         return None
-    return GateVerdict(state, from_utc(tail[2]), tail[1], found.message[: tail.start()])
+    return GateVerdict(state, from_utc(tail[2]), tail[1], condition.message[: tail.start()])
 
 
 def read_known(node: Node) -> GateNotes:
@@ -102,7 +102,7 @@ def read_known(node: Node) -> GateNotes:
             {str(key): str(value) for key, value in raw.get("seen", {}).items()},
             float(raw.get("opened", 0)), float(raw.get("closed", 0)),
             {str(key): str(value) for key, value in raw.get("labels", {}).items()},
-            tuple(str(one) for one in raw.get("taints", ())),
+            tuple(str(taint) for taint in raw.get("taints", ())),
         )  # fmt: skip
     except (ValueError, TypeError, AttributeError):
         return GateNotes()
@@ -110,24 +110,24 @@ def read_known(node: Node) -> GateNotes:
 
 def read_order(node: Node) -> Tuple[str, float, str]:
     """A person's order: open, close, adopt or "", when (Unix time, with its fraction), and the rest of it."""
-    found = _ORDER.fullmatch(annotations_of(node).get(ORDER, ""))
-    when = from_iso(found[2]) if found else None
-    return (found[1], when, found[3]) if found and when else ("", 0.0, "")
+    match = _ORDER.fullmatch(annotations_of(node).get(ORDER, ""))
+    when = from_iso(match[2]) if match else None
+    return (match[1], when, match[3]) if match and when else ("", 0.0, "")
 
 
 def facts(node: Node) -> Dict[str, str]:
     """What a verdict holds for, as the cluster sees it."""
     info: Mapping[str, object] = node.get("status", {}).get("nodeInfo") or {}
-    found = {name: str(info.get(name, "")) for name in INFO}
-    found["uid"] = str(node.get("metadata", {}).get("uid", ""))
+    values = {name: str(info.get(name, "")) for name in INFO}
+    values["uid"] = str(node.get("metadata", {}).get("uid", ""))
     labels = labels_of(node)
-    found.update({name: labels[name] for name in DRIVERS if name in labels})
-    return {name: value for name, value in found.items() if value}
+    values.update({name: labels[name] for name in DRIVERS if name in labels})
+    return {name: value for name, value in values.items() if value}
 
 
 def held(node: Node, marks: GateMarks) -> bool:
     """Whether the gate's taint is on the node, whoever put it there: its kubelet, a NodePool, or we."""
-    return any((one.key, one.effect) == (marks.taint.key, marks.taint.effect) for one in taints_of(node))
+    return any((taint.key, taint.effect) == (marks.taint.key, marks.taint.effect) for taint in taints_of(node))
 
 
 def why_closed(node: Node, group: GroupOfNodes, known: GateNotes) -> str:
@@ -190,7 +190,7 @@ def _open(node: Node, marks: GateMarks, known: GateNotes, now: float, why: str, 
     patch = Patch(node)
     gone = {str(marks.taint), *known.taints}
     ours = (marks.taint.key, marks.taint.effect)
-    patch.leave_taints([one for one in taints_of(node) if str(one) not in gone and (one.key, one.effect) != ours])
+    patch.leave_taints([kept for kept in taints_of(node) if str(kept) not in gone and (kept.key, kept.effect) != ours])
     _drop_hyperpod(node, patch, known)
     patch.labels[GATE] = state
     known = GateNotes(facts(node), now, 0.0)
@@ -206,7 +206,7 @@ def _close(node: Node, marks: GateMarks, known: GateNotes, now: float, why: str)
     patch.labels[GATE] = "held"
     known = GateNotes(known.seen, known.opened, now, known.labels, known.taints)
     if marks.hyperpod:
-        if not any((one.key, one.effect) == (HYPERPOD_TAINT.key, HYPERPOD_TAINT.effect) for one in taints):
+        if not any((taint.key, taint.effect) == (HYPERPOD_TAINT.key, HYPERPOD_TAINT.effect) for taint in taints):
             taints.append(HYPERPOD_TAINT)
             known = known._replace(taints=(str(HYPERPOD_TAINT),))
         known = _hyperpod(
@@ -228,11 +228,8 @@ def _show(node: Node, marks: GateMarks, known: GateNotes, verdict: Optional[Gate
         known = _hyperpod(patch, known, {"node-health-status": "Unschedulable", "deep-health-check-status": status})
         patch.annotations[GATE] = _text(known)
     ops = patch.ops()
-    return (
-        Change("show", verdict.why if verdict is not None else "its gate has not said anything yet", ops)
-        if ops
-        else None
-    )
+    why = verdict.why if verdict is not None else "its gate has not said anything yet"
+    return Change("show", why, ops) if ops else None
 
 
 def _note(node: Node, known: GateNotes, now: float, why: str) -> Change:
@@ -255,5 +252,5 @@ def _drop_hyperpod(node: Node, patch: Patch, known: GateNotes) -> None:
 
 
 def _text(known: GateNotes) -> str:
-    said = {name: value for name, value in known._asdict().items() if value}
-    return json.dumps(said, separators=(",", ":"), sort_keys=True)
+    parts = {name: value for name, value in known._asdict().items() if value}
+    return json.dumps(parts, separators=(",", ":"), sort_keys=True)

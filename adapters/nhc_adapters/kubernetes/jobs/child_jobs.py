@@ -8,7 +8,7 @@ makes the Jobs anew from its template, without what was put into them: Jobs that
 
 from __future__ import annotations
 
-from typing import List, NamedTuple, Optional, Sequence
+from typing import NamedTuple, Optional, Sequence
 
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, namespaced
 from nhc_adapters.kubernetes.jobs import batch_job, jobset
@@ -30,49 +30,42 @@ class ChildJobs(NamedTuple):
 def read(client: Client, job: Object) -> ChildJobs:
     """The Jobs of a JobSet or a TrainJob. Raises AdapterError."""
     namespace, name = str(get(job, "metadata", "namespace")), name_of(job)
-    found = client.find(namespaced(namespace, jobset.KIND.plural, name, jobset.KIND.api))
-    if found is None:
+    owner = client.find(namespaced(namespace, jobset.KIND.plural, name, jobset.KIND.api))
+    if owner is None:
         return ChildJobs(None, ())
     path = namespaced(namespace, batch_job.KIND.plural, group=batch_job.KIND.api)
-    uid = get(found, "metadata", "uid")
-    owned = [one for one in client.items(path, labelSelector=f"{OF_JOBSET}={name}") if _is_of(one, uid)]
-    return ChildJobs(found, owned)
+    uid = get(owner, "metadata", "uid")
+    owned = [child for child in client.items(path, labelSelector=f"{OF_JOBSET}={name}") if _is_of(child, uid)]
+    return ChildJobs(owner, owned)
 
 
 def _is_of(job: Object, uid: object) -> bool:
     owners = get(job, "metadata", "ownerReferences") or ()
-    return any(one.get("uid") == uid for one in owners) and not get(job, "metadata", "deletionTimestamp")
+    return any(owner.get("uid") == uid for owner in owners) and not get(job, "metadata", "deletionTimestamp")
 
 
-def can_be_placed(found: ChildJobs) -> bool:
+def can_be_placed(children: ChildJobs) -> bool:
     """Whether all Jobs are there, and those that are not done are suspended: what is put into them will hold."""
-    if found.jobset is None:
+    if children.jobset is None:
         return False
-    for row in get(found.jobset, "spec", "replicatedJobs") or ():
-        mine = [one for one in found.jobs if get(one, "metadata", "labels", OF_ROW) == row.get("name")]
+    for row in get(children.jobset, "spec", "replicatedJobs") or ():
+        mine = [child for child in children.jobs if get(child, "metadata", "labels", OF_ROW) == row.get("name")]
         if len(mine) < count(row.get("replicas"), 1):
             return False
-    return all(_is_done(one) or (_is_suspended(one) and "Failed" not in conditions_of(one)) for one in found.jobs)
+    waiting = (job for job in children.jobs if not _is_done(job))
+    return all(get(job, "spec", "suspend") is True and "Failed" not in conditions_of(job) for job in waiting)
 
 
-def keep_off(client: Client, found: ChildJobs, order: PlaceOrder) -> None:
+def keep_off(client: Client, children: ChildJobs, order: PlaceOrder) -> None:
     """Put the nodes to avoid into every Job that will run, in place of those of before. Raises AdapterError."""
-    ours = avoided(found.jobset or {})
-    for one in _waiting(found):
-        job = one
+    ours = avoided(children.jobset or {})
+    for child in (child for child in children.jobs if not _is_done(child)):
+        job = child
         before = avoided(job) if AVOIDS in notes_of(job) else ours  # made from the template, which may hold some
         if get(job, "status", "startTime"):
             job = client.patch(f"{path_of(batch_job.KIND, job)}/status", {"status": {"startTime": None}}, MERGE_PATCH)
         change(client, batch_job.KIND, job, lambda now, before=before: avoid(batch_job.KIND, now, before, order))  # type: ignore[misc]
 
 
-def _waiting(found: ChildJobs) -> List[Object]:
-    return [one for one in found.jobs if not _is_done(one)]
-
-
 def _is_done(job: Object) -> bool:
     return "Complete" in conditions_of(job)
-
-
-def _is_suspended(job: Object) -> bool:
-    return get(job, "spec", "suspend") is True

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from nhc.model import printable
 from nhc.ports.adapter import AdapterError, SettingError
 from nhc.ports.job_ends import JobEndRecord
-from nhc.ports.jobs import JobName, JobOrder, JobView, Submission, Submitted
+from nhc.ports.jobs import JobName, JobOrder, Submission, Submitted
 from nhc.ports.repair import Answer, Sent
 from nhc_adapters.kubernetes.api.access import find
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, namespaced
@@ -41,7 +41,7 @@ from nhc_adapters.repair.settings import AdapterSettings
 KNOWN = ("kubeconfig", "context", "namespaces", "kinds")
 
 
-class KubernetesJobController:
+class KubernetesJobController(JobReader):
     """The jobs of one cluster."""
 
     def __init__(
@@ -58,44 +58,20 @@ class KubernetesJobController:
             if kind not in KINDS:
                 raise SettingError("kinds", f"{printable(kind, 60)!r} is not one of {', '.join(KINDS)}")
         kubeconfig = table.text("kubeconfig") or (environ or {}).get("KUBECONFIG", "")
-        self.client = client or Client(find(kubeconfig, table.text("context")), retry_for=5.0, read_timeout=timeout)
-        self._home = next(iter(namespaces), self.client.access.namespace)
-        self.reader = JobReader(self.client, [KINDS[kind] for kind in wanted], namespaces)
-
-    # Reading.
-
-    def jobs(self) -> Sequence[JobView]:
-        """The jobs that ask for it by annotation, and those that show a restart of ours. Raises AdapterError."""
-        return self.reader.jobs()
-
-    def look(self, job: JobName) -> Optional[JobView]:
-        """One job, None where it is gone, or another of its name stands there. Raises AdapterError."""
-        return self.reader.look(job)
+        client = client or Client(find(kubeconfig, table.text("context")), retry_for=5.0, read_timeout=timeout)
+        super().__init__(client, [KINDS[kind] for kind in wanted], namespaces)
+        self._home = next(iter(namespaces), client.access.namespace)
 
     def end(self, job: str) -> Optional[JobEndRecord]:
         """How a job ended, by its pods and their logs. Raises AdapterError."""
         return read_end(self.client, job, self._home)
-
-    def manifest(self, job: JobView) -> str:
-        """The job as its user wrote it, to be made anew. Raises AdapterError."""
-        return self.reader.manifest(job)
-
-    def healthy(self, order: JobOrder) -> FrozenSet[str]:
-        """The nodes in service that the first of the job's pod templates fits on. Raises AdapterError."""
-        return self.reader.healthy(order)
-
-    def node_faults(self, names: Sequence[str]) -> Mapping[str, str]:
-        """Nodes that are gone or not Ready, and those that nhc has marked. Raises AdapterError."""
-        return self.reader.node_faults(names)
-
-    # Acting.
 
     def hold(self, order: JobOrder) -> Sent:
         """Suspend the job; take it away where it ended for good."""
         return _answered(lambda: self._hold(order))
 
     def _hold(self, order: JobOrder) -> str:
-        kind, job = self.reader.get(order.job.job)
+        kind, job = self.get(order.job.job)
         if job is None:
             return "it is gone"
         if order.manifest:
@@ -119,20 +95,24 @@ class KubernetesJobController:
         return "suspended"
 
     def _hold_workload(self, kind: JobKind, job: Object, notes: Mapping[str, str]) -> str:
-        found = kueue.workload(self.client, job)
-        if found is None:
-            raise AdapterError("Kueue has no Workload for it")
+        workload = self._workload(job)
         annotate(self.client, kind, job, notes)
-        kueue.set_active(self.client, *found, active=False)
+        kueue.set_active(self.client, *workload, active=False)
         return "its Workload is inactive"
+
+    def _workload(self, job: Object) -> Tuple[str, Object]:
+        workload = kueue.workload(self.client, job)
+        if workload is None:
+            raise AdapterError("Kueue has no Workload for it")
+        return workload
 
     def release(self, order: JobOrder) -> Sent:
         """Resume the job, or make it anew, kept off the nodes to avoid where its kind takes that."""
         return _answered(lambda: self._release(order))
 
     def _release(self, order: JobOrder) -> str:
-        kind, job = self.reader.get(order.job.job._replace(uid="") if order.manifest else order.job.job)
-        nodes = self.reader.nodes()
+        kind, job = self.get(order.job.job._replace(uid="") if order.manifest else order.job.job)
+        nodes = self.nodes()
         if order.manifest and job is None:
             whole = made_anew(kind, json.loads(order.manifest), order, nodes)
             namespace = str(get(whole, "metadata", "namespace"))
@@ -155,20 +135,18 @@ class KubernetesJobController:
         if not kueue.is_managed(job):
             change(self.client, kind, job, lambda now: _resume(kind, now, where, gone, suspended=False))
             return "resumed"
-        found = kueue.workload(self.client, job)
-        if found is None:
-            raise AdapterError("Kueue has no Workload for it")
+        workload = self._workload(job)
         if kind.affinity:
             change(self.client, kind, job, lambda now: _resume(kind, now, where, {}, suspended=True))
-        kueue.set_active(self.client, *found, active=True)
+        kueue.set_active(self.client, *workload, active=True)
         annotate(self.client, kind, job, gone)
         return "its Workload is active"
 
     def _place_children(self, job: Object, where: PlaceOrder, nodes: Sequence[Object]) -> None:
         """Keep the job's Jobs off the nodes to avoid. Those that are out of service need it not."""
-        found = child_jobs.read(self.client, job)
-        if child_jobs.can_be_placed(found):
-            child_jobs.keep_off(self.client, found, where)
+        children = child_jobs.read(self.client, job)
+        if child_jobs.can_be_placed(children):
+            child_jobs.keep_off(self.client, children, where)
         elif any(name_of(node) in where.exclude and takes_pods(node) for node in nodes):
             raise AdapterError("its Jobs are not all there and suspended, so it cannot be kept off nodes yet")
 
@@ -182,12 +160,12 @@ class KubernetesJobController:
 
     def note(self, job: JobName, text: str) -> None:
         """A line in an annotation of the job. Raises AdapterError."""
-        kind, found = self.reader.get(job)
-        if found is not None and notes_of(found).get(NOTE) != text:
-            annotate(self.client, kind, found, {NOTE: printable(text, 500)})
+        kind, item = self.get(job)
+        if item is not None and notes_of(item).get(NOTE) != text:
+            annotate(self.client, kind, item, {NOTE: printable(text, 500)})
 
     def submit(self, submission: Submission) -> Submitted:
-        """Create the objects of manifests, one after another; what is a job with what was wished for."""
+        """Create the objects of manifests, one after another; each job with what was wished for."""
         import yaml
 
         made: List[str] = []
@@ -232,7 +210,7 @@ def _resume(
 
 
 def _answered(work: Callable[[], str]) -> Sent:
-    """What became of a call: the server's no proves that nothing was begun, silence proves nothing."""
+    """The result of a call: a refusal by the server proves that nothing was begun, silence proves nothing."""
     try:
         return Sent(Answer.ACCEPTED, work())
     except Unreachable as error:
@@ -245,4 +223,4 @@ def _answered(work: Callable[[], str]) -> Sent:
 
 
 def _words(text: str) -> Tuple[str, ...]:
-    return tuple(word.strip() for word in text.split(",") if word.strip())
+    return tuple(part.strip() for part in text.split(",") if part.strip())

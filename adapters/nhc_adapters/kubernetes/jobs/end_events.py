@@ -32,19 +32,19 @@ def event_selectors(job: JobName, pods: Sequence[Mapping[str, Any]]) -> List[str
 def event_losses(job: JobName, pods: Sequence[Mapping[str, Any]], events: Iterable[Mapping[str, Any]]) -> List[JobLoss]:
     """The losses that Events tell, by time: of the job itself, and of pods whose status says no more than an exit."""
     known = {str(get(pod, "metadata", "uid") or ""): pod for pod in pods}
-    found: List[JobLoss] = []
+    lost: List[JobLoss] = []
     for event in events:
         about = event.get("involvedObject") or {}
         reason, message = str(event.get("reason") or ""), str(event.get("message") or "")
         at = _when(event)
         pod = known.get(str(about.get("uid") or "-")) if about.get("kind") == "Pod" else None
         if (about.get("kind"), about.get("name")) == (job.kind, job.name) and reason == "DeadlineExceeded":
-            found.append(JobLoss("", LossCause.LIMIT, printable(f"it reached its deadline: {message}", 200), at))
+            lost.append(JobLoss("", LossCause.LIMIT, printable(f"it reached its deadline: {message}", 200), at))
         elif pod is not None and reason in POD_CAUSES and NO_END not in message and _unexplained(pod):
             cause = LossCause.LIMIT if reason == "Evicted" and over_own_limit(message) else POD_CAUSES[reason]
             node = str(get(pod, "spec", "nodeName") or "")
-            found.append(JobLoss(node, cause, printable(f"{reason}: {message}".rstrip(": "), 200), at))
-    return sorted(found, key=lambda loss: loss.at)
+            lost.append(JobLoss(node, cause, printable(f"{reason}: {message}".rstrip(": "), 200), at))
+    return sorted(lost, key=lambda loss: loss.at)
 
 
 def _unexplained(pod: Mapping[str, Any]) -> bool:

@@ -50,13 +50,13 @@ def read_end(client: Client, name: str, home: str) -> Optional[JobEndRecord]:
         raise AdapterError(f"{printable(name, 80)!r} is no job: KIND/NAMESPACE/NAME, KIND one of {', '.join(LABELS)}")
     try:
         kinds = [kind] if kind else list(LABELS)
-        for one in kinds:
-            query = f"{LABELS[one]}={plain}"
+        for candidate in kinds:
+            query = f"{LABELS[candidate]}={plain}"
             pods = list(client.items(namespaced(namespace, "pods"), labelSelector=query))
             if pods:
-                return _record(client, JobName(one, namespace, plain), pods)
-        for one in kinds:  # a job whose deadline is over loses its pods
-            record = _record(client, JobName(one, namespace, plain), ())
+                return _record(client, JobName(candidate, namespace, plain), pods)
+        for candidate in kinds:  # a job whose deadline is over loses its pods
+            record = _record(client, JobName(candidate, namespace, plain), ())
             if record.losses:
                 return record
     except (ApiError, Unreachable) as error:
@@ -79,38 +79,38 @@ def _record(client: Client, job: JobName, pods: Sequence[Mapping[str, Any]]) -> 
 
 def _losses(client: Client, job: JobName, pods: Sequence[Mapping[str, Any]]) -> Tuple[List[JobLoss], List[str]]:
     """What the pods and the Events say, by time, and what could not be read."""
-    told, missing = losses(pods), []
+    lost, missing = losses(pods), []
     events: List[Mapping[str, Any]] = []
     for selector in event_selectors(job, pods):
         try:  # a namespace may have a hundred thousand Events of other reasons and jobs
-            found = list(islice(client.items(namespaced(job.namespace, "events"), fieldSelector=selector), EVENTS_READ))
+            batch = list(islice(client.items(namespaced(job.namespace, "events"), fieldSelector=selector), EVENTS_READ))
         except (ApiError, Unreachable) as error:
-            return told, [f"its Events: {error}"]
-        if len(found) == EVENTS_READ:
+            return lost, [f"its Events: {error}"]
+        if len(batch) == EVENTS_READ:
             missing.append(f"its Events: more than {EVENTS_READ} in its namespace with {selector}")
-        events += found
-    return sorted([*told, *event_losses(job, pods, events)], key=lambda loss: loss.at), missing
+        events += batch
+    return sorted([*lost, *event_losses(job, pods, events)], key=lambda loss: loss.at), missing
 
 
 def _logs(client: Client, namespace: str, pods: Sequence[Mapping[str, Any]]) -> Tuple[List[JobLogText], List[str]]:
-    found: List[JobLogText] = []
+    texts: List[JobLogText] = []
     missing: Dict[str, None] = {}
     ordered = sorted(pods, key=lambda pod: (get(pod, "status", "phase") != "Failed", str(get(pod, "metadata", "name"))))
     read = 0
     for pod in ordered[:PODS_READ]:
         name, node = str(get(pod, "metadata", "name") or ""), str(get(pod, "spec", "nodeName") or "")
-        for container in [str(one.get("name")) for one in get(pod, "spec", "containers") or ()]:
+        for container in [str(entry.get("name")) for entry in get(pod, "spec", "containers") or ()]:
             path = f"{namespaced(namespace, 'pods', name)}/log"
             try:
                 text = client.text(path, retry=False, container=container, limitBytes=LOG_BYTES, tailLines=LOG_LINES)
             except (ApiError, Unreachable) as error:
                 missing[f"the log of {name}: {error}"] = None
                 if isinstance(error, Unreachable) or error.status in REFUSED:
-                    return found, [*list(missing)[:20], *_unread(len(ordered) - read - 1)]
+                    return texts, [*list(missing)[:20], *_unread(len(ordered) - read - 1)]
                 continue
-            found.append(JobLogText(f"{name}/{container}", "", text, _rank(pod), node))
+            texts.append(JobLogText(f"{name}/{container}", "", text, _rank(pod), node))
         read += 1
-    return found, [*list(missing)[:20], *_unread(len(ordered) - read)]
+    return texts, [*list(missing)[:20], *_unread(len(ordered) - read)]
 
 
 def _unread(count: int) -> List[str]:
@@ -123,10 +123,10 @@ def _gpus(pods: Sequence[Mapping[str, Any]]) -> int:
     for pod in pods:
         labels, name = get(pod, "metadata", "labels") or {}, str(get(pod, "metadata", "name") or "")
         member = (
-            tuple(str(labels.get(label, "")) for label in MEMBER) if any(one in labels for one in RANKS) else (name,)
+            tuple(str(labels.get(label, "")) for label in MEMBER) if any(item in labels for item in RANKS) else (name,)
         )
         members[member] = sum(
-            _count(get(one, "resources", "limits") or {}) for one in get(pod, "spec", "containers") or ()
+            _count(get(item, "resources", "limits") or {}) for item in get(pod, "spec", "containers") or ()
         )
     return sum(members.values())
 

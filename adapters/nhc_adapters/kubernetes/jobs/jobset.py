@@ -12,14 +12,14 @@ from nhc_adapters.kubernetes.jobs.kinds import JobKind, Object, Path, by_conditi
 
 
 def _templates(job: Object) -> List[Path]:
-    found = get(job, "spec", "replicatedJobs")
-    return [("spec", "replicatedJobs", str(at), "template", "spec", "template") for at in range(len(found or ()))]
+    replicated = get(job, "spec", "replicatedJobs")
+    return [("spec", "replicatedJobs", str(at), "template", "spec", "template") for at in range(len(replicated or ()))]
 
 
 def _pods(job: Object) -> int:
     return sum(
-        count(get(one, "replicas"), 1) * count(get(one, "template", "spec", "parallelism"), 1)
-        for one in get(job, "spec", "replicatedJobs") or ()
+        count(get(replicated, "replicas"), 1) * count(get(replicated, "template", "spec", "parallelism"), 1)
+        for replicated in get(job, "spec", "replicatedJobs") or ()
     )
 
 

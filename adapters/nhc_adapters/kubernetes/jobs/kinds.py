@@ -1,4 +1,4 @@
-"""What the kinds of jobs in Kubernetes have in common, and in what each differs: where it is suspended, how it ends."""
+"""What the kinds of jobs in Kubernetes have in common, and how they differ: where each is suspended, how it ends."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class JobKind(NamedTuple):
 
 
 def get(value: object, *path: str) -> Any:
-    """What is in nested objects, None where it is missing."""
+    """The value at a path of nested objects, None where it is missing."""
     for name in path:
         if not isinstance(value, Mapping):
             return None
@@ -77,31 +77,31 @@ def name_of(value: Object) -> str:
 
 def notes_of(value: Object) -> Dict[str, str]:
     """Its annotations."""
-    found = get(value, "metadata", "annotations")
-    return {str(key): str(text) for key, text in found.items()} if isinstance(found, Mapping) else {}
+    annotations = get(value, "metadata", "annotations")
+    return {str(key): str(text) for key, text in annotations.items()} if isinstance(annotations, Mapping) else {}
 
 
 def conditions_of(value: Object) -> Dict[str, Mapping[str, Any]]:
     """Its conditions that are true, by type."""
-    found = get(value, "status", "conditions")
-    rows = found if isinstance(found, list) else []
-    return {str(one.get("type")): one for one in rows if isinstance(one, Mapping) and one.get("status") == "True"}
+    conditions = get(value, "status", "conditions")
+    rows = conditions if isinstance(conditions, list) else []
+    return {str(row.get("type")): row for row in rows if isinstance(row, Mapping) and row.get("status") == "True"}
 
 
 def by_conditions(good: Sequence[str], bad: Sequence[str]) -> Callable[[Object], Optional[JobEnding]]:
     """The ending of a kind that says it in conditions of these types."""
 
     def ending(value: Object) -> Optional[JobEnding]:
-        found = conditions_of(value)
+        conditions = conditions_of(value)
         for kind in bad:
-            if kind in found:
-                reason = str(found[kind].get("reason") or "")
-                text = ": ".join(part for part in (reason, str(found[kind].get("message") or "")) if part)
+            if kind in conditions:
+                reason = str(conditions[kind].get("reason") or "")
+                text = ": ".join(part for part in (reason, str(conditions[kind].get("message") or "")) if part)
                 limit = "deadline" in reason.lower()
-                return JobEnding(Phase.FAILED, moment(found[kind].get("lastTransitionTime")), text or kind, limit)
+                return JobEnding(Phase.FAILED, moment(conditions[kind].get("lastTransitionTime")), text or kind, limit)
         for kind in good:
-            if kind in found:
-                return JobEnding(Phase.SUCCEEDED, moment(found[kind].get("lastTransitionTime")), "")
+            if kind in conditions:
+                return JobEnding(Phase.SUCCEEDED, moment(conditions[kind].get("lastTransitionTime")), "")
         return None
 
     return ending
@@ -111,8 +111,8 @@ def replica_templates(*path: str) -> Callable[[Object], List[Path]]:
     """The templates of a kind that has a table of replica specs at this path."""
 
     def templates(value: Object) -> List[Path]:
-        found = get(value, *path)
-        return [(*path, str(role), "template") for role in found] if isinstance(found, Mapping) else []
+        replicas = get(value, *path)
+        return [(*path, str(role), "template") for role in replicas] if isinstance(replicas, Mapping) else []
 
     return templates
 
@@ -121,8 +121,8 @@ def replica_pods(*path: str) -> Callable[[Object], int]:
     """How many pods such a kind wants."""
 
     def pods(value: Object) -> int:
-        found = get(value, *path)
-        return sum(_count(get(one, "replicas"), 1) for one in found.values()) if isinstance(found, Mapping) else 0
+        table = get(value, *path)
+        return sum(count(get(row, "replicas"), 1) for row in table.values()) if isinstance(table, Mapping) else 0
 
     return pods
 
@@ -132,13 +132,9 @@ def labelled(label: str) -> Callable[[Object], str]:
     return lambda value: f"{label}={name_of(value)}"
 
 
-def _count(value: object, default: int) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) else default
-
-
 def count(value: object, default: int = 0) -> int:
     """A whole number of an object, the default where it is none."""
-    return _count(value, default)
+    return value if isinstance(value, int) and not isinstance(value, bool) else default
 
 
 def moment(text: object) -> Optional[float]:

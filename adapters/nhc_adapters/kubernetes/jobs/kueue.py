@@ -30,21 +30,21 @@ def workload(client: Client, job: Object) -> Optional[Tuple[str, Object]]:
     for version in VERSIONS:
         path = namespaced(meta["namespace"], "workloads", group=version)
         try:
-            found = list(client.items(path, labelSelector=f"{JOB_UID}={meta['uid']}"))
+            workloads = list(client.items(path, labelSelector=f"{JOB_UID}={meta['uid']}"))
         except ApiError as error:
             if error.status == 404:
                 continue
             raise
-        return (version, found[0]) if found else None
+        return (version, workloads[0]) if workloads else None
     return None
 
 
-def is_active(found: Object) -> bool:
+def is_active(workload: Object) -> bool:
     """Whether Kueue may admit it."""
-    return get(found, "spec", "active") is not False
+    return get(workload, "spec", "active") is not False
 
 
-def set_active(client: Client, version: str, found: Object, active: bool) -> None:
+def set_active(client: Client, version: str, workload: Object, active: bool) -> None:
     """Evict a Workload and keep it out, or let Kueue queue it again. Raises ApiError, Unreachable."""
-    path = namespaced(str(get(found, "metadata", "namespace")), "workloads", name_of(found), group=version)
+    path = namespaced(str(get(workload, "metadata", "namespace")), "workloads", name_of(workload), group=version)
     client.patch(path, {"spec": {"active": active}}, MERGE_PATCH)

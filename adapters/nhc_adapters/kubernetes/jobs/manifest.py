@@ -51,9 +51,8 @@ def made_anew(kind: JobKind, job: Dict[str, Any], order: JobOrder, nodes: Sequen
         inner.pop(kind.suspend[-1], None)
     notes = job["metadata"].setdefault("annotations", {})
     if order.exclude and kind.child_jobs and not kind.templates(job) and not kueue.is_managed(job):
-        put(
-            job, kind.suspend, True
-        )  # its Jobs are made from another object's template: the next RELEASE keeps them off
+        # Its Jobs are made from another object's template: the next RELEASE keeps them off.
+        put(job, kind.suspend, True)
         notes[HELD] = printable(order.because, 300)
     notes.update({NUMBER: str(order.number), RELEASED: f"{time.time():.3f}"})
     return job

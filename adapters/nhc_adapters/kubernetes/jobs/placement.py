@@ -56,19 +56,6 @@ def keep_off(affinity: object, nodes: Sequence[str], hostnames: Mapping[str, str
     return changed
 
 
-def place(
-    kind: JobKind, job: Dict[str, Any], before: Sequence[str], exclude: Sequence[str], hostnames: Mapping[str, str]
-) -> None:
-    """Keep every pod of the job off these nodes, and no longer off those of before."""
-    for path in kind.templates(job):
-        spec = at(job, path).setdefault("spec", {})
-        affinity = keep_off(without(spec.get("affinity"), before, hostnames), exclude, hostnames)
-        if affinity:
-            spec["affinity"] = affinity
-        else:
-            spec.pop("affinity", None)
-
-
 class PlaceOrder(NamedTuple):
     """Nodes to keep a job off, and the hostname label of every node."""
 
@@ -77,18 +64,24 @@ class PlaceOrder(NamedTuple):
 
 
 def avoid(kind: JobKind, job: Dict[str, Any], before: Sequence[str], order: PlaceOrder) -> None:
-    """`place`, with the annotation that says what of it is ours."""
-    place(kind, job, before, order.exclude, order.hostnames)
+    """Keep every pod of the job off these nodes, and no longer off those of before; an annotation names them."""
+    for path in kind.templates(job):
+        spec = at(job, path).setdefault("spec", {})
+        affinity = keep_off(without(spec.get("affinity"), before, order.hostnames), order.exclude, order.hostnames)
+        if affinity:
+            spec["affinity"] = affinity
+        else:
+            spec.pop("affinity", None)
     job["metadata"].setdefault("annotations", {})[AVOIDS] = json.dumps(list(order.exclude))
 
 
 def avoided(job: Object) -> List[str]:
     """The nodes that we have put into its affinity."""
     try:
-        found = json.loads(notes_of(job).get(AVOIDS, "[]"))
+        nodes = json.loads(notes_of(job).get(AVOIDS, "[]"))
     except ValueError:
         return []
-    return [str(one) for one in found] if isinstance(found, list) else []
+    return [str(node) for node in nodes] if isinstance(nodes, list) else []
 
 
 def at(value: Any, path: Sequence[str]) -> Any:

@@ -21,8 +21,8 @@ OWN = ("ephemeral local storage", "ephemeral-storage", "exceeds the limit", "exc
 
 def nodes_of(pods: Sequence[Mapping[str, Any]]) -> Tuple[str, ...]:
     """The nodes of pods, each once, in order."""
-    found = (str(get(pod, "spec", "nodeName") or "") for pod in pods)
-    return tuple(sorted({node for node in found if node}))
+    names = (str(get(pod, "spec", "nodeName") or "") for pod in pods)
+    return tuple(sorted({node for node in names if node}))
 
 
 def is_living(pod: Mapping[str, object]) -> bool:
@@ -38,8 +38,8 @@ def leaves(pod: Mapping[str, object]) -> bool:
 
 def losses(pods: Sequence[Mapping[str, Any]]) -> List[JobLoss]:
     """What became of each pod that did not end well, by time."""
-    found = [loss for loss in map(_loss, pods) if loss is not None]
-    return sorted(found, key=lambda loss: loss.at)
+    lost = [loss for loss in map(_loss, pods) if loss is not None]
+    return sorted(lost, key=lambda loss: loss.at)
 
 
 def _loss(pod: Mapping[str, object]) -> Optional[JobLoss]:
@@ -47,7 +47,7 @@ def _loss(pod: Mapping[str, object]) -> Optional[JobLoss]:
     reason, message = str(get(pod, "status", "reason") or ""), str(get(pod, "status", "message") or "")
     failed = get(pod, "status", "phase") == "Failed"
     node = str(get(pod, "spec", "nodeName") or "")
-    ended = [one for one in _terminated(pod) if one.get("exitCode") not in (0, None)]
+    ended = [end for end in _terminated(pod) if end.get("exitCode") not in (0, None)]
     at = _when(pod, ended, target)
     if target is not None:
         why = str(target.get("reason") or "")
@@ -76,34 +76,34 @@ def _loss(pod: Mapping[str, object]) -> Optional[JobLoss]:
 
 def _ended_itself(pod: Mapping[str, object], node: str, ended: Sequence[Mapping[str, Any]], at: float) -> JobLoss:
     name = str(get(pod, "metadata", "name") or "")
-    if any(one.get("reason") == "OOMKilled" for one in ended):
+    if any(end.get("reason") == "OOMKilled" for end in ended):
         return JobLoss(node, LossCause.LIMIT, f"{name} used more memory than its limit", at)
     if not ended:
         return JobLoss(node, LossCause.UNKNOWN, f"{name} failed, and nothing says why", at)
-    first = min(ended, key=lambda one: str(one.get("finishedAt") or ""))
+    first = min(ended, key=lambda end: str(end.get("finishedAt") or ""))
     signal = first.get("signal")
     how = f"was ended by signal {signal}" if signal else f"ended with exit status {first.get('exitCode')}"
     return JobLoss(node, LossCause.EXIT, f"{name} {how}", at)
 
 
 def over_own_limit(message: str) -> bool:
-    return any(words in message for words in OWN)
+    return any(phrase in message for phrase in OWN)
 
 
 def _terminated(pod: Mapping[str, object]) -> List[Mapping[str, Any]]:
     rows = [*(get(pod, "status", "initContainerStatuses") or ()), *(get(pod, "status", "containerStatuses") or ())]
-    states = (get(one, "state", "terminated") for one in rows)
-    return [one for one in states if isinstance(one, Mapping)]
+    states = (get(row, "state", "terminated") for row in rows)
+    return [row for row in states if isinstance(row, Mapping)]
 
 
 def _when(pod: Mapping[str, object], ended: Sequence[Mapping[str, Any]], target: Optional[Mapping[str, Any]]) -> float:
-    times = [moment(one.get("finishedAt")) for one in ended]
+    times = [moment(end.get("finishedAt")) for end in ended]
     times.append(moment(target.get("lastTransitionTime")) if target is not None else None)
-    known = [one for one in times if one is not None]
+    known = [at for at in times if at is not None]
     if known:
         return min(known)
     for text in (get(pod, "metadata", "deletionTimestamp"), get(pod, "metadata", "creationTimestamp")):
-        found = moment(text)
-        if found is not None:
-            return found
+        at = moment(text)
+        if at is not None:
+            return at
     return 0.0

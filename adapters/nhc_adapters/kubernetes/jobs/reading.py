@@ -10,7 +10,7 @@ from nhc.ports.adapter import AdapterError
 from nhc.ports.jobs import JobName, JobOrder, JobView, Wish
 from nhc_adapters.kubernetes.api.client import Client, namespaced, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError
-from nhc_adapters.kubernetes.jobs import batch_job, child_jobs, jobset, kueue, mpijob, pytorchjob, trainjob, volcano
+from nhc_adapters.kubernetes.jobs import batch_job, child_jobs, jobset, kubeflow, kueue, trainjob, volcano
 from nhc_adapters.kubernetes.jobs.kinds import HELD, JobKind, Object, get, notes_of
 from nhc_adapters.kubernetes.jobs.manifest import remembered
 from nhc_adapters.kubernetes.jobs.placement import at, avoided, fitting
@@ -18,7 +18,8 @@ from nhc_adapters.kubernetes.jobs.view import Seen, number_of, view, wish_of
 from nhc_adapters.kubernetes.nodes.own_marks import read_own_mark
 
 KINDS: Dict[str, JobKind] = {
-    module.KIND.kind: module.KIND for module in (batch_job, jobset, trainjob, pytorchjob, mpijob, volcano)
+    kind.kind: kind
+    for kind in (batch_job.KIND, jobset.KIND, trainjob.KIND, kubeflow.PYTORCH, kubeflow.MPI, volcano.KIND)
 }
 
 
@@ -30,25 +31,25 @@ class JobReader:
 
     def jobs(self) -> Sequence[JobView]:
         """The jobs that ask for it by annotation, and those that show a restart of ours. Raises AdapterError."""
-        found = []
+        views = []
         for kind in self.kinds:
             for job in self._objects(kind):
                 wish = wish_of(job)
                 if (wish is not None or number_of(job)) and not _has_owner(job):
-                    found.append(view(self._seen(kind, job), wish or Wish(0)))
-        return found
+                    views.append(view(self._seen(kind, job), wish or Wish(0)))
+        return views
 
     def _objects(self, kind: JobKind) -> List[Object]:
-        named = [namespaced(one, kind.plural, group=kind.api) for one in self.namespaces]
+        named = [namespaced(namespace, kind.plural, group=kind.api) for namespace in self.namespaces]
         paths = named or [f"/{kind.api}/{kind.plural}"]
-        found: List[Object] = []
+        objects: List[Object] = []
         for path in paths:
             try:
-                found += self.client.items(path)
+                objects += self.client.items(path)
             except ApiError as error:
                 if error.status != 404:  # the cluster does not serve this kind
                     raise
-        return found
+        return objects
 
     def _seen(self, kind: JobKind, job: Object) -> Seen:
         path = namespaced(str(get(job, "metadata", "namespace")), "pods")
@@ -61,27 +62,27 @@ class JobReader:
 
     def look(self, job: JobName) -> Optional[JobView]:
         """One job, None where it is gone, or another of its name stands there. Raises AdapterError."""
-        kind, found = self.get(job)
-        if found is None:
+        kind, item = self.get(job)
+        if item is None:
             return None
-        return view(self._seen(kind, found), wish_of(found) or Wish(0))
+        return view(self._seen(kind, item), wish_of(item) or Wish(0))
 
     def get(self, job: JobName) -> Tuple[JobKind, Optional[Object]]:
         """The job's kind, and the job as the API has it; None where it is gone. Raises AdapterError."""
         kind = KINDS.get(job.kind)
         if kind is None:
             raise AdapterError(f"{printable(job.kind, 60)} is no kind of job that nhc knows")
-        found = self.client.find(namespaced(job.namespace, kind.plural, job.name, kind.api))
-        if found is not None and job.uid and get(found, "metadata", "uid") != job.uid:
+        item = self.client.find(namespaced(job.namespace, kind.plural, job.name, kind.api))
+        if item is not None and job.uid and get(item, "metadata", "uid") != job.uid:
             return kind, None  # another of its name
-        return kind, found
+        return kind, item
 
     def manifest(self, job: JobView) -> str:
         """The job as its user wrote it, to be made anew. Raises AdapterError."""
-        kind, found = self.get(job.job)
-        if found is None:
+        kind, item = self.get(job.job)
+        if item is None:
             raise AdapterError(f"{job.job.text()} is gone")
-        return json.dumps(remembered(kind, found), separators=(",", ":"))
+        return json.dumps(remembered(kind, item), separators=(",", ":"))
 
     def nodes(self) -> List[Object]:
         """All nodes. Raises AdapterError."""
@@ -101,23 +102,23 @@ class JobReader:
         places = kind.templates(job)
         if places:
             return at(job, places[0]), avoided(job)
-        for one in child_jobs.read(self.client, job).jobs if kind.child_jobs and is_there else ():
-            return get(one, "spec", "template"), avoided(one)
+        for child in child_jobs.read(self.client, job).jobs if kind.child_jobs and is_there else ():
+            return get(child, "spec", "template"), avoided(child)
         return {}, []
 
     def node_faults(self, names: Sequence[str]) -> Mapping[str, str]:
         """Nodes that are gone or not Ready, and those that nhc has marked. Raises AdapterError."""
-        found = {}
+        faults = {}
         for name in names:
             node = self.client.find(node_path(name))
             why = _fault(node) if node is not None else "the node is gone"
             if why:
-                found[name] = why
-        return found
+                faults[name] = why
+        return faults
 
 
 def _has_owner(job: Object) -> bool:
-    return any(one.get("controller") for one in get(job, "metadata", "ownerReferences") or ())
+    return any(owner.get("controller") for owner in get(job, "metadata", "ownerReferences") or ())
 
 
 def _fault(node: Object) -> str:
@@ -125,7 +126,7 @@ def _fault(node: Object) -> str:
     mark = read_own_mark(node)
     if mark is not None:
         return f"taken out of service: {mark.why}"
-    ready = next((one for one in get(node, "status", "conditions") or () if one.get("type") == "Ready"), None)
+    ready = next((entry for entry in get(node, "status", "conditions") or () if entry.get("type") == "Ready"), None)
     if ready is not None and ready.get("status") == "True":
         return ""
     return f"not Ready: {printable(str((ready or {}).get('message') or 'its kubelet says nothing'), 200)}"

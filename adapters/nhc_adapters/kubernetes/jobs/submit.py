@@ -45,9 +45,9 @@ def _pass_on(job: Dict[str, Any], kind: JobKind, checkpoint: str) -> None:
             _set(container.setdefault("env", []), variable)
 
 
-def _set(variables: List[Dict[str, Any]], one: Dict[str, Any]) -> None:
-    if all(each.get("name") != one["name"] for each in variables):
-        variables.append(one)
+def _set(variables: List[Dict[str, Any]], variable: Dict[str, Any]) -> None:
+    if all(other.get("name") != variable["name"] for other in variables):
+        variables.append(variable)
 
 
 def _job(job: Dict[str, Any]) -> None:
@@ -57,14 +57,14 @@ def _job(job: Dict[str, Any]) -> None:
 
 
 def _jobset(job: Dict[str, Any]) -> None:
-    found = False
-    for one in get(job, "spec", "replicatedJobs") or ():
-        inner = get(one, "template", "spec") or {}
+    changed = False
+    for row in get(job, "spec", "replicatedJobs") or ():
+        inner = get(row, "template", "spec") or {}
         if get(inner, "template", "spec", "restartPolicy") == "Never":
             _first(inner, {"action": "FailJob", "onPodConditions": DISRUPTED})
-            found = True
-    rules: List[Dict[str, Any]] = job["spec"].setdefault("failurePolicy", {}).setdefault("rules", []) if found else []
-    if found and all(rule.get("name") != RULE for rule in rules):
+            changed = True
+    rules: List[Dict[str, Any]] = job["spec"].setdefault("failurePolicy", {}).setdefault("rules", []) if changed else []
+    if changed and all(rule.get("name") != RULE for rule in rules):
         action = {
             "name": RULE,
             "action": "RestartJobSetAndIgnoreMaxRestarts",
@@ -75,7 +75,7 @@ def _jobset(job: Dict[str, Any]) -> None:
 
 def _first(spec: Dict[str, Any], rule: Dict[str, Any]) -> None:
     rules: List[Dict[str, Any]] = spec.setdefault("podFailurePolicy", {}).setdefault("rules", [])
-    if all(one.get("onPodConditions") != DISRUPTED for one in rules):
+    if all(other.get("onPodConditions") != DISRUPTED for other in rules):
         rules.insert(0, rule)
 
 

@@ -44,17 +44,17 @@ def wish_of(job: Object) -> Optional[Wish]:
     notes = notes_of(job)
     if WISH not in notes:
         return None
-    said = notes[WISH].strip().lower()
-    if said in ("false", "no", "off"):
+    text = notes[WISH].strip().lower()
+    if text in ("false", "no", "off"):
         return None
-    most = int(said) if re.fullmatch(r"[0-9]{1,6}", said) else None
+    most = int(text) if re.fullmatch(r"[0-9]{1,6}", text) else None
     return Wish(most, printable(notes.get(CHECKPOINT, ""), 500))
 
 
 def number_of(job: Object) -> int:
     """The number of our newest restart that it shows."""
-    said = notes_of(job).get(NUMBER, "")
-    return int(said) if re.fullmatch(r"[0-9]{1,6}", said) else 0
+    text = notes_of(job).get(NUMBER, "")
+    return int(text) if re.fullmatch(r"[0-9]{1,6}", text) else 0
 
 
 def is_suspended(seen: Seen) -> bool:
@@ -118,21 +118,21 @@ def _phase(seen: Seen, ending: Optional[JobEnding], pods: Sequence[Object]) -> P
 
 def _losses(seen: Seen, ending: Optional[JobEnding], phase: Phase, pods: Sequence[Object]) -> Tuple[JobLoss, ...]:
     """The losses of a job that has failed; of a gang that runs, those that its controller has not replaced."""
-    found = losses(pods)
+    lost = losses(pods)
     if phase is Phase.FAILED and ending is not None:
         at = ending.at if ending.at is not None else 0.0
         if ending.limit:
             return (JobLoss("", LossCause.LIMIT, printable(ending.detail, 200), at),)
-        return tuple(found) or (JobLoss("", LossCause.EXIT, printable(ending.detail, 200), at),)
+        return tuple(lost) or (JobLoss("", LossCause.EXIT, printable(ending.detail, 200), at),)
     living = sum(1 for pod in pods if is_living(pod))
     if phase in (Phase.RUNNING, Phase.PENDING) and seen.kind.gang and living < seen.kind.pods(seen.job):
-        return tuple(found)
+        return tuple(lost)
     return ()
 
 
 def _untouchable(seen: Seen, phase: Phase) -> str:
     job = seen.job
-    owner = next((one for one in get(job, "metadata", "ownerReferences") or () if one.get("controller")), None)
+    owner = next((ref for ref in get(job, "metadata", "ownerReferences") or () if ref.get("controller")), None)
     if owner is not None:
         return f"it belongs to {owner.get('kind')} {owner.get('name')}"
     if notes_of(job).get(HYPERPOD, "").lower() == "true":

@@ -148,11 +148,7 @@ def _add(path: str, value: object) -> Op:
 
 
 def plan_mark(
-    node: Node,
-    mark: Mark,
-    treatment: Treatment,
-    facts: Optional[Facts] = None,
-    repair: str = "",
+    node: Node, mark: Mark, treatment: Treatment, facts: Optional[Facts] = None, repair: str = ""
 ) -> List[Op]:
     """The patch that puts our mark on a node; empty where it stands there already.
 

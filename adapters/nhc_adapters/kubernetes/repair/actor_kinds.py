@@ -28,71 +28,71 @@ class ActorKind(NamedTuple):
     judge: Judge
 
 
-def conditions_of(found: Mapping[str, Any]) -> Dict[str, Mapping[str, Any]]:
+def conditions_of(item: Mapping[str, Any]) -> Dict[str, Mapping[str, Any]]:
     """An object's conditions by type; Cluster API keeps its older ones below `status.deprecated`."""
-    status: Mapping[str, Any] = found.get("status") or {}
+    status: Mapping[str, Any] = item.get("status") or {}
     older = ((status.get("deprecated") or {}).get("v1beta1") or {}).get("conditions") or ()
-    return {str(one.get("type")): one for one in (*older, *(status.get("conditions") or ()))}
+    return {str(condition.get("type")): condition for condition in (*older, *(status.get("conditions") or ()))}
 
 
-def _ours(found: Object) -> bool:
-    return ORDER in texts(found["metadata"].get("annotations"))
+def _ours(item: Object) -> bool:
+    return ORDER in texts(item["metadata"].get("annotations"))
 
 
-def _name(found: Object) -> str:
-    meta = found["metadata"]
+def _name(item: Object) -> str:
+    meta = item["metadata"]
     where = f"{meta['namespace']}/" if meta.get("namespace") else ""
-    return f"{found.get('kind') or ''} {where}{meta['name']}".strip()
+    return f"{item.get('kind') or ''} {where}{meta['name']}".strip()
 
 
-def machine(found: Object, node: KubeNode) -> Optional[Claim]:
+def machine(item: Object, node: KubeNode) -> Optional[Claim]:
     """A Machine of Cluster API that is being remediated or deleted."""
-    reference = ((found.get("status") or {}).get("nodeRef") or {}).get("name")
+    reference = ((item.get("status") or {}).get("nodeRef") or {}).get("name")
     if reference != node.name:
         return None
-    if found["metadata"].get("deletionTimestamp"):
-        return Claim("cluster-api", "deletes its machine", f"Machine {_name(found)}")
-    notes = texts(found["metadata"].get("annotations"))
-    if "cluster.x-k8s.io/remediate-machine" in notes and not _ours(found):
-        return Claim("cluster-api", "is asked to remediate its machine", f"Machine {_name(found)}")
-    owned = conditions_of(found).get("OwnerRemediated")
-    if owned is not None and owned.get("status") == "False" and not _ours(found):
-        return Claim("cluster-api", f"remediates its machine: {owned.get('reason')}", f"Machine {_name(found)}")
+    if item["metadata"].get("deletionTimestamp"):
+        return Claim("cluster-api", "deletes its machine", f"Machine {_name(item)}")
+    notes = texts(item["metadata"].get("annotations"))
+    if "cluster.x-k8s.io/remediate-machine" in notes and not _ours(item):
+        return Claim("cluster-api", "is asked to remediate its machine", f"Machine {_name(item)}")
+    owned = conditions_of(item).get("OwnerRemediated")
+    if owned is not None and owned.get("status") == "False" and not _ours(item):
+        return Claim("cluster-api", f"remediates its machine: {owned.get('reason')}", f"Machine {_name(item)}")
     return None
 
 
-def host(found: Object, node: KubeNode) -> Optional[Claim]:
+def host(item: Object, node: KubeNode) -> Optional[Claim]:
     """A BareMetalHost that somebody reboots, or that its operator services."""
-    if not is_host_of(found, node):
+    if not is_host_of(item, node):
         return None
-    asked = [key for key in texts(found["metadata"].get("annotations")) if key.startswith("reboot.metal3.io")]
-    if asked and not _ours(found):
-        return Claim("metal3", "reboots its host, or keeps it off", f"BareMetalHost {_name(found)}: {asked[0]}")
-    status: Mapping[str, Any] = found.get("status") or {}
+    asked = [key for key in texts(item["metadata"].get("annotations")) if key.startswith("reboot.metal3.io")]
+    if asked and not _ours(item):
+        return Claim("metal3", "reboots its host, or keeps it off", f"BareMetalHost {_name(item)}: {asked[0]}")
+    status: Mapping[str, Any] = item.get("status") or {}
     if status.get("operationalStatus") == "servicing":
-        return Claim("metal3", "services its host", f"BareMetalHost {_name(found)}")
+        return Claim("metal3", "services its host", f"BareMetalHost {_name(item)}")
     state = str((status.get("provisioning") or {}).get("state") or "")
     if state in ("deprovisioning", "deleting", "powering off before delete", "preparing", "provisioning"):
-        return Claim("metal3", f"is {state} its host", f"BareMetalHost {_name(found)}")
+        return Claim("metal3", f"is {state} its host", f"BareMetalHost {_name(item)}")
     return None
 
 
-def is_host_of(found: Object, node: KubeNode) -> bool:
+def is_host_of(item: Object, node: KubeNode) -> bool:
     """ProviderID is metal3://NAMESPACE/HOST/MACHINE, or metal3://UID in older clusters."""
     if not node.provider_id.startswith("metal3://"):
         return False
-    meta, parts = found["metadata"], node.provider_id[len("metal3://") :].strip("/").split("/")
+    meta, parts = item["metadata"], node.provider_id[len("metal3://") :].strip("/").split("/")
     return parts[:2] == [meta.get("namespace"), meta["name"]] if len(parts) > 1 else parts[0] == meta.get("uid")
 
 
 def named_for_node(actor: str, doing: str) -> Judge:
     """A kind whose objects are named for their node and exist as long as they work on it."""
 
-    def judge(found: Object, node: KubeNode) -> Optional[Claim]:
-        other = texts(found["metadata"].get("annotations")).get("remediation.medik8s.io/node-name", "")
-        if node.name not in (found["metadata"]["name"], other) or _ours(found):
+    def judge(item: Object, node: KubeNode) -> Optional[Claim]:
+        other = texts(item["metadata"].get("annotations")).get("remediation.medik8s.io/node-name", "")
+        if node.name not in (item["metadata"]["name"], other) or _ours(item):
             return None
-        return Claim(actor, doing, f"{_name(found)}")
+        return Claim(actor, doing, _name(item))
 
     return judge
 
@@ -100,21 +100,21 @@ def named_for_node(actor: str, doing: str) -> Judge:
 def with_node_name(actor: str, doing: str) -> Judge:
     """A kind whose spec.nodeName is the node, and that works until status.completionTime."""
 
-    def judge(found: Object, node: KubeNode) -> Optional[Claim]:
-        ended = (found.get("status") or {}).get("completionTime")
-        if (found.get("spec") or {}).get("nodeName") != node.name or ended:
+    def judge(item: Object, node: KubeNode) -> Optional[Claim]:
+        ended = (item.get("status") or {}).get("completionTime")
+        if (item.get("spec") or {}).get("nodeName") != node.name or ended:
             return None
-        return Claim(actor, doing, f"{_name(found)}")
+        return Claim(actor, doing, _name(item))
 
     return judge
 
 
-def node_claim(found: Object, node: KubeNode) -> Optional[Claim]:
+def node_claim(claim: Object, node: KubeNode) -> Optional[Claim]:
     """A NodeClaim of Karpenter that is being deleted: its instance goes."""
-    status: Mapping[str, Any] = found.get("status") or {}
-    if status.get("nodeName") != node.name or not found["metadata"].get("deletionTimestamp"):
+    status: Mapping[str, Any] = claim.get("status") or {}
+    if status.get("nodeName") != node.name or not claim["metadata"].get("deletionTimestamp"):
         return None
-    return Claim("karpenter", "removes its instance", f"NodeClaim {found['metadata']['name']}")
+    return Claim("karpenter", "removes its instance", f"NodeClaim {claim['metadata']['name']}")
 
 
 MEDIK8S = {
@@ -148,33 +148,33 @@ class ActorKinds:
         if self._clock() - self._read > GROUPS_EVERY:
             groups = self.cluster.find("/apis") or {}
             versions = {
-                str(one["name"]): str((one.get("preferredVersion") or {}).get("groupVersion") or "")
-                for one in groups.get("groups") or ()
+                str(kind["name"]): str((kind.get("preferredVersion") or {}).get("groupVersion") or "")
+                for kind in groups.get("groups") or ()
             }
-            found: Dict[ActorKind, str] = {}
-            for one in WATCHED:
-                version = versions.get(one.group)
-                if version and one.resource in self._resources(version):
-                    found[one] = f"/apis/{version}/{one.resource}"
-            self._paths, self._read = found, self._clock()
+            paths: Dict[ActorKind, str] = {}
+            for kind in WATCHED:
+                version = versions.get(kind.group)
+                if version and kind.resource in self._resources(version):
+                    paths[kind] = f"/apis/{version}/{kind.resource}"
+            self._paths, self._read = paths, self._clock()
         return self._paths
 
     def _resources(self, version: str) -> FrozenSet[str]:
         listed = self.cluster.find(f"/apis/{version}") or {}
-        return frozenset(str(one.get("name")) for one in listed.get("resources") or ())
+        return frozenset(str(resource.get("name")) for resource in listed.get("resources") or ())
 
     def claims(self, node: KubeNode) -> List[Claim]:
         """Everybody's work on this node. Raises CallFailed."""
-        found: List[Claim] = []
-        for one, path in self.served().items():
-            kind = one.resource
-            for each in self.cluster.items(path):
-                claim = one.judge({"kind": kind, **each}, node)
+        claims: List[Claim] = []
+        for actor, path in self.served().items():
+            kind = actor.resource
+            for item in self.cluster.items(path):
+                claim = actor.judge({"kind": kind, **item}, node)
                 if claim is not None:
-                    found.append(claim)
-        return found
+                    claims.append(claim)
+        return claims
 
     def needed(self) -> List[ClusterRight]:
         """The rights to read what is served here. Raises CallFailed."""
         purpose = "to see whether another controller repairs a node"
-        return [ClusterRight("list", one.resource, one.group, purpose=purpose) for one in self.served()]
+        return [ClusterRight("list", kind.resource, kind.group, purpose=purpose) for kind in self.served()]

@@ -30,13 +30,13 @@ class ClusterClaims:
         node = self.cluster.find(node_path(name))
         if node is None:
             return []
-        found = of_node(node, self._karpenter)
-        found += self._objects.claims(read_node(node))
+        claims = of_node(node, self._karpenter)
+        claims += self._objects.claims(read_node(node))
         if self._kured:
             namespace, _, daemonset = self._kured.partition("/")
             kured = self.cluster.find(namespaced(namespace, "daemonsets", daemonset, APPS))
-            found += of_kured(kured, name) if kured is not None else []
-        return list(dict.fromkeys(found))
+            claims += of_kured(kured, name) if kured is not None else []
+        return list(dict.fromkeys(claims))
 
     def rights(self) -> Sequence[Right]:
         """What the loop needs to mark, drain and return nodes, and to see others. Raises AdapterError."""

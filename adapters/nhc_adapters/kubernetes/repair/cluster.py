@@ -46,7 +46,7 @@ def read_node(node: Mapping[str, Any]) -> KubeNode:
     status: Mapping[str, Any] = node.get("status") or {}
     info: Mapping[str, Any] = status.get("nodeInfo") or {}
     ready = any(
-        one.get("type") == "Ready" and one.get("status") == "True" for one in status.get("conditions") or ()
+        entry.get("type") == "Ready" and entry.get("status") == "True" for entry in status.get("conditions") or ()
     )  # fmt: skip
     return KubeNode(
         str(meta.get("name", "")), str(meta.get("uid", "")), str((node.get("spec") or {}).get("providerID") or ""),
@@ -63,17 +63,17 @@ def _uuid(info: Mapping[str, Any]) -> str:
 
 def machine_of(node: Mapping[str, Any]) -> Machine:
     """The machine behind a node object. Pure."""
-    found = read_node(node)
-    addresses = {str(one.get("type")): str(one.get("address")) for one in
+    known = read_node(node)
+    addresses = {str(address.get("type")): str(address.get("address")) for address in
                  (node.get("status") or {}).get("addresses") or ()}  # fmt: skip
     return Machine(
-        found.name, found.provider_id, addresses.get("InternalIP", ""), found.uuid, found.boot, found.labels
+        known.name, known.provider_id, addresses.get("InternalIP", ""), known.uuid, known.boot, known.labels
     )  # fmt: skip
 
 
-def texts(found: object) -> Dict[str, str]:
+def texts(values: object) -> Dict[str, str]:
     """Labels or annotations, text by name."""
-    return {str(key): str(value) for key, value in found.items()} if isinstance(found, Mapping) else {}
+    return {str(key): str(value) for key, value in values.items()} if isinstance(values, Mapping) else {}
 
 
 class RepairCluster:
@@ -89,9 +89,9 @@ class RepairCluster:
         """Raises AdapterError where no cluster is configured."""
         with self._lock:
             if self._opened is None:
-                found = access.find(*self._where)
+                cluster = access.find(*self._where)
                 self._opened = Client(
-                    found, retry_for=0.0, connections=4, read_timeout=self._timeout, agent="nhc-remedy"
+                    cluster, retry_for=0.0, connections=4, read_timeout=self._timeout, agent="nhc-remedy"
                 )  # fmt: skip
             return self._opened
 
@@ -137,10 +137,10 @@ class RepairCluster:
     def version(self, group: str) -> str:
         """GROUP/VERSION that the API server prefers. Raises RepairRefused where it serves no such group, CallFailed."""
         if group not in self._versions:
-            found = self.find(f"/apis/{group}")
-            if found is None:
+            served = self.find(f"/apis/{group}")
+            if served is None:
                 raise RepairRefused(f"this API server has no {group}")
-            self._versions[group] = str((found.get("preferredVersion") or {}).get("groupVersion") or "")
+            self._versions[group] = str((served.get("preferredVersion") or {}).get("groupVersion") or "")
         return self._versions[group]
 
     def kind(self, group: str, plural: str, namespace: str = "", name: str = "") -> str:
@@ -151,35 +151,35 @@ class RepairCluster:
 
     def node(self, name: str) -> Optional[KubeNode]:
         """Raises CallFailed."""
-        found = self.find(node_path(name))
-        return None if found is None else read_node(found)
+        item = self.find(node_path(name))
+        return None if item is None else read_node(item)
 
     def sighting(self, name: str) -> Sighting:
         """Raises AdapterError where the node is not there."""
-        found = self.node(name)
-        if found is None:
+        node = self.node(name)
+        if node is None:
             raise AdapterError(f"the cluster has no node {name}")
-        return Sighting(time.time(), found.instance, found.boot, "ready" if found.ready else "not-ready")
+        return Sighting(time.time(), node.instance, node.boot, "ready" if node.ready else "not-ready")
 
     def compare(self, machine: Machine) -> KubeNode:
         """The node, where it is the machine that is meant. Raises RepairRefused, CallFailed."""
-        found = self.node(machine.node)
-        if found is None:
+        node = self.node(machine.node)
+        if node is None:
             raise RepairRefused(f"the cluster has no node {machine.node}")
-        if machine.provider_id and found.provider_id and found.provider_id != machine.provider_id:
-            raise RepairRefused(f"the node {machine.node} is {found.provider_id} now, not {machine.provider_id}")
-        if machine.boot_id and found.boot and found.boot != machine.boot_id:
+        if machine.provider_id and node.provider_id and node.provider_id != machine.provider_id:
+            raise RepairRefused(f"the node {machine.node} is {node.provider_id} now, not {machine.provider_id}")
+        if machine.boot_id and node.boot and node.boot != machine.boot_id:
             raise RepairRefused(f"the node {machine.node} has booted since it was judged")
-        if found.deleted:
+        if node.deleted:
             raise RepairRefused(f"the node {machine.node} is being deleted")
-        return found
+        return node
 
     def compare_ready(self, machine: Machine) -> KubeNode:
         """As `compare`, where the node would start a pod. Raises RepairRefused, CallFailed."""
-        found = self.compare(machine)
-        if not found.ready:
+        node = self.compare(machine)
+        if not node.ready:
             raise RepairRefused(f"the kubelet of {machine.node} is not ready: it would start no pod", NOT_READY)
-        return found
+        return node
 
     def job(self, namespace: str, name: str) -> Optional[Object]:
         """A Job, None where there is none. Raises CallFailed."""
@@ -222,8 +222,11 @@ class RepairCluster:
 
     def rights(self, needed: Sequence[ClusterRight]) -> List[Right]:
         """Each right, asked of the API server (SelfSubjectAccessReview). Raises AdapterError."""
-        missing = denied(self.client(), needed)
-        return [Right(str(one), one not in missing, one.missing() if one in missing else one.purpose) for one in needed]
+        missing = set(denied(self.client(), needed))
+        return [
+            Right(str(right), right not in missing, right.missing() if right in missing else right.purpose)
+            for right in needed
+        ]
 
 
 def failed(what: str, error: ApiError) -> CallFailed:

@@ -43,48 +43,48 @@ class ClusterApi:
 
     def instance(self, node: KubeNode) -> str:
         """NAMESPACE/OWNER/MACHINE."""
-        found = self._machine(node)
-        return "" if found is None else name_of(found)
+        machine = self._machine(node)
+        return "" if machine is None else name_of(machine)
 
     def ask(self, order: Order, node: KubeNode) -> Sent:
-        found = self._machine(node)
-        if found is None:
+        item = self._machine(node)
+        if item is None:
             raise RepairRefused(f"{node.name} has no Machine of Cluster API (annotation {GROUP}/machine)")
-        _may_be_asked(found, node)
-        meta = found["metadata"]
+        _may_be_asked(item, node)
+        meta = item["metadata"]
         notes = {**notes_of(order), REMEDIATE: ""}
         body = {"metadata": {"annotations": notes, "resourceVersion": meta["resourceVersion"]}}
         self.objects.patch(self._path(meta["namespace"], meta["name"]), body, MERGE_PATCH)
-        return accepted(f"asked Cluster API to replace the Machine {meta['namespace']}/{meta['name']}", name_of(found))
+        return accepted(f"asked Cluster API to replace the Machine {meta['namespace']}/{meta['name']}", name_of(item))
 
     def progress(self, order: Order, sent: Sent, before: Sighting, node: Optional[KubeNode]) -> Progress:
         namespace, owner, name = (*(sent.request_id or before.instance).split("/"), "", "")[:3]
         if not name:
             return Progress(Stage.WORKING, "it is not known which Machine it was")
-        found = self.objects.find(self._path(namespace, name))
-        if found is not None and not is_of(found, order) and from_utc(
-            found["metadata"].get("creationTimestamp"), 0.0) <= before.at + CLOCKS:  # fmt: skip
+        machine = self.objects.find(self._path(namespace, name))
+        if machine is not None and not is_of(machine, order) and from_utc(
+            machine["metadata"].get("creationTimestamp"), 0.0) <= before.at + CLOCKS:  # fmt: skip
             return Progress(Stage.WORKING, f"the Machine {name} does not carry the order")
-        if found is not None and is_of(found, order):
-            owned: Mapping[str, object] = conditions_of(found).get("OwnerRemediated") or {}
+        if machine is not None and is_of(machine, order):
+            owned: Mapping[str, object] = conditions_of(machine).get("OwnerRemediated") or {}
             if owned.get("status") == "False" and owned.get("reason") in GIVEN_UP:
                 return Progress(Stage.FAILED, f"Cluster API gave it up: {owned.get('message') or owned.get('reason')}")
             going = (
-                "is being deleted" if found["metadata"].get("deletionTimestamp") else owned.get("reason") or "stands"
+                "is being deleted" if machine["metadata"].get("deletionTimestamp") else owned.get("reason") or "stands"
             )
             return Progress(Stage.WORKING, f"the Machine {name} {going}")
         return self._successor(namespace, owner, name, before.at)
 
     def _successor(self, namespace: str, owner: str, name: str, since: float) -> Progress:
         """The Machine that the same owner has made since then, once its node is ready."""
-        for one in self.objects.items(self._path(namespace)):
-            if owner_of(one) != owner or from_utc(one["metadata"].get("creationTimestamp"), 0.0) < since - CLOCKS:
+        for item in self.objects.items(self._path(namespace)):
+            if owner_of(item) != owner or from_utc(item["metadata"].get("creationTimestamp"), 0.0) < since - CLOCKS:
                 continue
-            reference = str(((one.get("status") or {}).get("nodeRef") or {}).get("name") or "")
+            reference = str(((item.get("status") or {}).get("nodeRef") or {}).get("name") or "")
             node = self.nodes.node(reference) if reference else None
-            if one["metadata"]["name"] != name and node is not None and node.ready:
+            if item["metadata"]["name"] != name and node is not None and node.ready:
                 return Progress(
-                    Stage.DONE, f"the Machine {name} is gone; {one['metadata']['name']} is ready", reference
+                    Stage.DONE, f"the Machine {name} is gone; {item['metadata']['name']} is ready", reference
                 )
         return Progress(Stage.WORKING, f"the Machine {name} is gone; no other one of {owner or namespace} is ready yet")
 
@@ -101,23 +101,23 @@ class ClusterApi:
         return self.objects.kind(GROUP, "machines", namespace, name)
 
 
-def owner_of(found: Object) -> str:
+def owner_of(machine: Object) -> str:
     """The MachineSet or control plane that a Machine belongs to."""
-    owners = found["metadata"].get("ownerReferences") or ()
-    return next((str(one.get("name")) for one in owners if one.get("controller")), "")
+    owners = machine["metadata"].get("ownerReferences") or ()
+    return next((str(owner.get("name")) for owner in owners if owner.get("controller")), "")
 
 
-def name_of(found: Object) -> str:
-    meta = found["metadata"]
-    return f"{meta['namespace']}/{owner_of(found)}/{meta['name']}"
+def name_of(machine: Object) -> str:
+    meta = machine["metadata"]
+    return f"{meta['namespace']}/{owner_of(machine)}/{meta['name']}"
 
 
-def _may_be_asked(found: Object, node: KubeNode) -> None:
+def _may_be_asked(machine: Object, node: KubeNode) -> None:
     """Raises RepairRefused."""
-    meta, notes = found["metadata"], texts(found["metadata"].get("annotations"))
+    meta, notes = machine["metadata"], texts(machine["metadata"].get("annotations"))
     what = f"the Machine {meta['namespace']}/{meta['name']}"
-    reference = str(((found.get("status") or {}).get("nodeRef") or {}).get("name") or "")
-    provider = str((found.get("spec") or {}).get("providerID") or "")
+    reference = str(((machine.get("status") or {}).get("nodeRef") or {}).get("name") or "")
+    provider = str((machine.get("spec") or {}).get("providerID") or "")
     if reference != node.name or (provider and node.provider_id and provider != node.provider_id):
         raise RepairRefused(f"{what} stands for {reference or 'no node'} ({provider}), not for {node.name}")
     for key in ("skip-remediation", "paused"):
@@ -125,7 +125,7 @@ def _may_be_asked(found: Object, node: KubeNode) -> None:
             raise RepairRefused(f"{what} is not to be remediated: annotation {GROUP}/{key}")
     if meta.get("deletionTimestamp") or REMEDIATE in notes:
         raise RepairRefused(f"{what} is being replaced already", LATER)
-    if not owner_of(found):
+    if not owner_of(machine):
         raise RepairRefused(f"{what} belongs to no MachineSet and no control plane: nothing would make another")
-    if "HealthCheckSucceeded" not in conditions_of(found):
+    if "HealthCheckSucceeded" not in conditions_of(machine):
         raise RepairRefused(f"no MachineHealthCheck looks after {what}: nobody would hear the annotation")

@@ -81,11 +81,11 @@ def _unpacked(packed: str, most: int, cut: bool) -> Tuple[bytes, bool]:
     if most <= 0:
         return b"", True
     unpacking = zlib.decompressobj()
-    found = unpacking.decompress(base64.b64decode(packed, validate=True), most)
+    content = unpacking.decompress(base64.b64decode(packed, validate=True), most)
     more = bool(unpacking.unconsumed_tail)
     if not more and not unpacking.eof:
         raise ValueError("it ends early")
-    return found, cut or more
+    return content, cut or more
 
 
 class EvidenceJobs:
@@ -104,15 +104,15 @@ class EvidenceJobs:
         name = self._create(machine, budget)
         pods, why = self._follow(name, until)
         log = "".join(self.cluster.log(self.place.namespace, pod, CONTAINER, LOG + OVERHEAD) for pod in pods[:1])
-        found, collector = pieces_in(log, budget.size), EvidenceCollector(budget)
-        for piece, (content, cut) in found.content.items():
-            for one in collector.take(piece, NAMES[piece], content):
-                yield one._replace(cut=one.cut or cut)
-        said = "; ".join(f"{piece}: {problem}" for piece, problem in found.problems.items())
-        if not found.whole:
-            said = f"the Job {self.place.namespace}/{name} did not come to its end: {why or 'its log is not whole'}"
-        if not found.whole or not collector.taken:
-            raise AdapterError(printable(said or "the node gave nothing", 900))
+        pieces, collector = pieces_in(log, budget.size), EvidenceCollector(budget)
+        for piece, (content, cut) in pieces.content.items():
+            for exhibit in collector.take(piece, NAMES[piece], content):
+                yield exhibit._replace(cut=exhibit.cut or cut)
+        problems = "; ".join(f"{piece}: {problem}" for piece, problem in pieces.problems.items())
+        if not pieces.whole:
+            problems = f"the Job {self.place.namespace}/{name} did not come to its end: {why or 'its log is not whole'}"
+        if not pieces.whole or not collector.taken:
+            raise AdapterError(printable(problems or "the node gave nothing", 900))
 
     def _create(self, machine: Machine, budget: EvidenceBudget) -> str:
         """The Job's name. Raises AdapterError."""
@@ -120,8 +120,8 @@ class EvidenceJobs:
         name = f"nhc-evidence-{uuid.uuid4().hex[:24]}"
         notes = {"nhc/node": machine.node, COLLECTS: COMPONENT}
         job = PinnedJob(name, machine.node, COMPONENT, notes, max(1, round(budget.seconds)), ENDING)
-        words = ("collect", str(budget.size), f"{budget.seconds * (1 - 2 * READING):.1f}")
-        body = hand_job(job, self.place, self.hand, words)
+        arguments = ("collect", str(budget.size), f"{budget.seconds * (1 - 2 * READING):.1f}")
+        body = hand_job(job, self.place, self.hand, arguments)
         try:
             self.cluster.create_job(self.place.namespace, body)
         except CallFailed as error:
@@ -140,9 +140,9 @@ class EvidenceJobs:
                     raise
                 # An API server that is away is waited for.
             else:
-                said = read_job(job, pods).why
+                reason = read_job(job, pods).why
                 if late or not is_active(job):
-                    why = f"its time is over. {said}".rstrip(". ") if late else said
+                    why = f"its time is over. {reason}".rstrip(". ") if late else reason
                     return [str(pod["metadata"]["name"]) for pod in pods if _ran(pod)], why
             self._sleep(min(self._every, max(until - self._clock(), 0.0)))
 
@@ -157,5 +157,5 @@ class EvidenceJobs:
 
 def _ran(pod: Mapping[str, Any]) -> bool:
     """Whether there can be a log: one of a container that waits for its image is refused."""
-    found = (pod.get("status") or {}).get("containerStatuses") or ()
-    return any(set(one.get("state") or {}) & {"running", "terminated"} for one in found)
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    return any(set(status.get("state") or {}) & {"running", "terminated"} for status in statuses)

@@ -89,7 +89,7 @@ class KubernetesHandoff:
         actor = self.actor
         if actor is None:
             return Sent(Answer.REFUSED, "it is not said to whom (to)")
-        return send_once(lambda: actor, lambda one: one.finish(order))
+        return send_once(lambda: actor, lambda asked: asked.finish(order))
 
     def progress(self, order: Order, sent: Sent, before: Sighting) -> Progress:
         """What the node and the actor's object show. Raises AdapterError."""

@@ -50,9 +50,9 @@ class Actor(Protocol):
         ...
 
 
-def is_of(found: Object, order: Order) -> bool:
+def is_of(item: Object, order: Order) -> bool:
     """Whether an object carries this very order."""
-    return texts(found["metadata"].get("annotations")).get(ORDER) == order.key
+    return texts(item["metadata"].get("annotations")).get(ORDER) == order.key
 
 
 def notes_of(order: Order) -> dict[str, str]:

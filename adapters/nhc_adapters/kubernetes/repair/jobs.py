@@ -41,7 +41,7 @@ def job_name(key: str, restore: bool = False) -> str:
 
 
 def manifest(
-    order: Order, place: JobPlace, hand: HandSettings, words: Sequence[str], restore: bool = False
+    order: Order, place: JobPlace, hand: HandSettings, args: Sequence[str], restore: bool = False
 ) -> Dict[str, Any]:
     """The Job of an order; `words` are what the program is asked."""
     notes = {
@@ -50,16 +50,16 @@ def manifest(
     }  # fmt: skip
     name = job_name(order.key, restore)
     job = PinnedJob(name, order.machine.node, COMPONENT, notes, hand.deadline, ENDING)
-    return hand_job(job, place, hand, words)
+    return hand_job(job, place, hand, args)
 
 
-def hand_job(job: PinnedJob, place: JobPlace, hand: HandSettings, words: Sequence[str]) -> Dict[str, Any]:
+def hand_job(job: PinnedJob, place: JobPlace, hand: HandSettings, args: Sequence[str]) -> Dict[str, Any]:
     """A Job in which the program on the node does what it is asked."""
     options = ["--root", HOST, "--enter", hand.enter, "--result", RESULT, "--wait"]
     options += ["--path", hand.path] if hand.path else []
     container = {
         "name": CONTAINER, "command": ["python3", "-I", "-m", "nhc_adapters.node.hand"],
-        "args": [*options, *(word.replace("$", "\\u0024") if word.startswith("{") else word for word in words)],
+        "args": [*options, *(arg.replace("$", "\\u0024") if arg.startswith("{") else arg for arg in args)],
         "terminationMessagePath": RESULT,
         "resources": {"requests": {"cpu": "10m", "memory": "48Mi"}, "limits": {"memory": "512Mi"}},
         "volumeMounts": [{"name": "host", "mountPath": HOST, "mountPropagation": "HostToContainer"}],
@@ -93,24 +93,24 @@ def read_job(job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]) -> JobSe
     conditions = _conditions(job)
     complete, over = "Complete" in conditions, conditions.get("Failed")
     started, answer = bool(status.get("failed") or status.get("succeeded")), None
-    said: List[str] = []
-    for pod in sorted(pods, key=lambda one: str(one.get("metadata", {}).get("creationTimestamp", ""))):
-        for one in (pod.get("status") or {}).get("containerStatuses") or ():
-            state: Mapping[str, Any] = one.get("state") or {}
+    reasons: List[str] = []
+    for pod in sorted(pods, key=lambda pod: str(pod.get("metadata", {}).get("creationTimestamp", ""))):
+        for container in (pod.get("status") or {}).get("containerStatuses") or ():
+            state: Mapping[str, Any] = container.get("state") or {}
             ended: Mapping[str, Any] = state.get("terminated") or {}
             started = started or bool(ended) or "running" in state
             answer = _answer(str(ended.get("message") or "")) or answer
             waiting: Mapping[str, Any] = state.get("waiting") or {}
-            said += [f"{waiting.get('reason', 'waits')}: {waiting.get('message', '')}"] if waiting else []
-            said += [f"its pod ended with {ended.get('exitCode')}: {ended.get('message') or ended.get('reason')}"] \
+            reasons += [f"{waiting.get('reason', 'waits')}: {waiting.get('message', '')}"] if waiting else []
+            reasons += [f"its pod ended with {ended.get('exitCode')}: {ended.get('message') or ended.get('reason')}"] \
                 if ended and answer is None else []  # fmt: skip
         reason = (pod.get("status") or {}).get("reason")
-        said += [f"its pod: {reason}: {(pod.get('status') or {}).get('message', '')}"] if reason else []
+        reasons += [f"its pod: {reason}: {(pod.get('status') or {}).get('message', '')}"] if reason else []
     if over is not None:
-        said.append(f"{over.get('reason')}: {over.get('message')}")
+        reasons.append(f"{over.get('reason')}: {over.get('message')}")
     elif not pods and not complete:
-        said.append("no pod of it is there yet")
-    return JobSeen(not is_active(job), complete, started, answer, printable("; ".join(said), 400))
+        reasons.append("no pod of it is there yet")
+    return JobSeen(not is_active(job), complete, started, answer, printable("; ".join(reasons), 400))
 
 
 def _answer(message: str) -> Optional[Mapping[str, object]]:
@@ -128,8 +128,8 @@ def is_active(job: Mapping[str, Any]) -> bool:
 
 def _conditions(job: Mapping[str, Any]) -> Dict[str, Mapping[str, Any]]:
     """The conditions of a Job that are true, by their type."""
-    found = (job.get("status") or {}).get("conditions") or ()
-    return {str(one.get("type")): one for one in found if one.get("status") == "True"}
+    conditions = (job.get("status") or {}).get("conditions") or ()
+    return {str(condition.get("type")): condition for condition in conditions if condition.get("status") == "True"}
 
 
 def order_text(asked: Mapping[str, object]) -> str:

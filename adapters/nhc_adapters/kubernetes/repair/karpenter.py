@@ -41,14 +41,14 @@ class Karpenter:
 
     def instance(self, node: KubeNode) -> str:
         """POOL/CLAIM."""
-        found = self._claim(node)
-        return f"{node.labels.get(POOL, '')}/{found['metadata']['name']}" if found is not None else ""
+        claim = self._claim(node)
+        return f"{node.labels.get(POOL, '')}/{claim['metadata']['name']}" if claim is not None else ""
 
     def ask(self, order: Order, node: KubeNode) -> Sent:
-        found = self._claim(node)
-        if found is None:
+        claim = self._claim(node)
+        if claim is None:
             raise RepairRefused(f"{node.name} has no NodeClaim")
-        meta = found["metadata"]
+        meta = claim["metadata"]
         if "true" in (node.annotations.get(KEEP), texts(meta.get("annotations")).get(KEEP)):
             raise RepairRefused(f"{node.name} is not to be disrupted (annotation {KEEP})")
         if meta.get("deletionTimestamp"):
@@ -60,17 +60,17 @@ class Karpenter:
     def progress(self, order: Order, sent: Sent, before: Sighting, node: Optional[KubeNode]) -> Progress:
         pool, _, name = (sent.request_id or before.instance).partition("/")
         every = self.objects.items(self._path())
-        old = next((one for one in every if one["metadata"]["name"] == name), None)
+        old = next((claim for claim in every if claim["metadata"]["name"] == name), None)
         if not name or (old is not None and not old["metadata"].get("deletionTimestamp")):
             return Progress(Stage.WORKING, f"the NodeClaim {name} stands")
         if old is not None:
             return Progress(Stage.WORKING, f"Karpenter drains and removes {name}")
-        for one in every:
-            if texts(one["metadata"].get("labels")).get(POOL) != pool or not _ready(one):
+        for claim in every:
+            if texts(claim["metadata"].get("labels")).get(POOL) != pool or not _ready(claim):
                 continue
-            if from_utc(one["metadata"].get("creationTimestamp"), 0.0) >= before.at - CLOCKS:
-                there = str(one["status"].get("nodeName") or "")
-                return Progress(Stage.DONE, f"{name} is gone; {one['metadata']['name']} is ready", there)
+            if from_utc(claim["metadata"].get("creationTimestamp"), 0.0) >= before.at - CLOCKS:
+                there = str(claim["status"].get("nodeName") or "")
+                return Progress(Stage.DONE, f"{name} is gone; {claim['metadata']['name']} is ready", there)
         return Progress(Stage.WORKING, f"{name} is gone; Karpenter starts another in {pool} when pods need one")
 
     def finish(self, order: Order) -> Sent:
@@ -78,16 +78,16 @@ class Karpenter:
 
     def _claim(self, node: KubeNode) -> Optional[Object]:
         """The claim of this node's instance. Raises CallFailed."""
-        for one in self.objects.items(self._path()):
-            status = one.get("status") or {}
+        for claim in self.objects.items(self._path()):
+            status = claim.get("status") or {}
             if status.get("nodeName") == node.name and status.get("providerID") in ("", None, node.provider_id):
-                return one
+                return claim
         return None
 
     def _path(self, name: str = "") -> str:
         return self.objects.kind(GROUP, "nodeclaims", "", name)
 
 
-def _ready(found: Object) -> bool:
-    conditions = conditions_of(found)
+def _ready(claim: Object) -> bool:
+    conditions = conditions_of(claim)
     return any((conditions.get(kind) or {}).get("status") == "True" for kind in ("Ready", "Initialized"))

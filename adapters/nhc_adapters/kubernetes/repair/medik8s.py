@@ -83,54 +83,54 @@ class Medik8s:
         return accepted(f"made the {self.made.kind} {self.namespace}/{node.name}", node.name)
 
     def _taken(self, order: Order, name: str) -> Sent:
-        found = self.objects.find(self._path(name))
-        if found is not None and is_of(found, order):
+        standing = self.objects.find(self._path(name))
+        if standing is not None and is_of(standing, order):
             return accepted(f"the {self.made.kind} {self.namespace}/{name} was made before", name)
         raise CallFailed(Answer.REFUSED, f"{name} has another {self.made.kind} already", retry_after=LATER)
 
     def progress(self, order: Order, sent: Sent, before: Sighting, node: Optional[KubeNode]) -> Progress:
-        done, found = booted(before, order, node), self._ours(order)
-        if found is None:
+        done, remediation = booted(before, order, node), self._ours(order)
+        if remediation is None:
             if done is not None:
                 return done
             if sent.request_id.startswith(FAILED_ID):
                 return Progress(Stage.FAILED, f"{self.made.kind}: {sent.request_id[len(FAILED_ID) :]}")
             return Progress(Stage.WORKING, f"there is no {self.made.kind} of this order")
-        if found["metadata"].get("deletionTimestamp"):
+        if remediation["metadata"].get("deletionTimestamp"):
             return Progress(Stage.WORKING, f"the {self.made.kind} is being deleted")
-        why = _failure(found)
-        if why or (done is not None and _ended(found)):
+        why = _failure(remediation)
+        if why or (done is not None and _ended(remediation)):
             return Progress(Stage.HALFWAY, f"the {self.made.kind} has ended and is to be deleted: {why or 'it booted'}")
-        processing: Mapping[str, object] = conditions_of(found).get("Processing") or {}
+        processing: Mapping[str, object] = conditions_of(remediation).get("Processing") or {}
         return Progress(Stage.WORKING, f"the {self.made.kind}: {processing.get('reason') or 'has not begun'}")
 
     def finish(self, order: Order) -> Sent:
         """Delete the remediation, so that the node's taint goes."""
-        found = self._ours(order)
-        if found is None:
+        remediation = self._ours(order)
+        if remediation is None:
             return accepted(f"the {self.made.kind} is gone already", order.machine.node)
-        why = _failure(found)
-        self.objects.delete(self._path(order.machine.node), {"preconditions": {"uid": found["metadata"]["uid"]}})
+        why = _failure(remediation)
+        self.objects.delete(self._path(order.machine.node), {"preconditions": {"uid": remediation["metadata"]["uid"]}})
         return accepted(f"deleted the {self.made.kind}", f"{FAILED_ID}{why}" if why else order.machine.node)
 
     def _ours(self, order: Order) -> Optional[Object]:
-        found = self.objects.find(self._path(order.machine.node))
-        return found if found is not None and is_of(found, order) else None
+        remediation = self.objects.find(self._path(order.machine.node))
+        return remediation if remediation is not None and is_of(remediation, order) else None
 
     def _path(self, name: str) -> str:
         return self.objects.kind(self.made.group, self.made.plural, self.namespace, name)
 
 
-def _ended(found: Object) -> bool:
+def _ended(remediation: Object) -> bool:
     """Whether the remediator says that it is through with it. Both conditions are medik8s' own for all of them."""
-    conditions = conditions_of(found)
+    conditions = conditions_of(remediation)
     return all((conditions.get(kind) or {}).get("status") == status for kind, status in
                (("Processing", "False"), ("Succeeded", "True")))  # fmt: skip
 
 
-def _failure(found: Object) -> str:
+def _failure(remediation: Object) -> str:
     """Why the remediator has given it up, "" where it has not."""
-    conditions = conditions_of(found)
+    conditions = conditions_of(remediation)
     succeeded: Mapping[str, object] = conditions.get("Succeeded") or {}
     if succeeded.get("status") != "False" or (conditions.get("Processing") or {}).get("status") != "False":
         return ""

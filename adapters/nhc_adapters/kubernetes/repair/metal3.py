@@ -41,23 +41,23 @@ class Metal3:
         return [ClusterRight(verb, "baremetalhosts", GROUP, purpose=purpose) for verb in ("get", "list", "patch")]
 
     def instance(self, node: KubeNode) -> str:
-        found = self._host(node)
-        return f"{found['metadata']['namespace']}/{found['metadata']['name']}" if found is not None else ""
+        host = self._host(node)
+        return f"{host['metadata']['namespace']}/{host['metadata']['name']}" if host is not None else ""
 
     def ask(self, order: Order, node: KubeNode) -> Sent:
-        found = self._host(node)
-        if found is None:
+        host = self._host(node)
+        if host is None:
             raise RepairRefused(f"there is no BareMetalHost for {node.name} ({node.provider_id})")
-        meta = found["metadata"]
+        meta = host["metadata"]
         what = f"the BareMetalHost {meta['namespace']}/{meta['name']}"
-        notes, status = texts(meta.get("annotations")), found.get("status") or {}
+        notes, status = texts(meta.get("annotations")), host.get("status") or {}
         for key in ("paused", "detached"):
             if f"baremetalhost.{GROUP}/{key}" in notes:
                 raise RepairRefused(f"{what} is {key}")
         asked = [key for key in notes if key.startswith(REBOOT)]
         if asked:
             raise RepairRefused(f"{what} is to be rebooted already ({asked[0]})", LATER)
-        if (found.get("spec") or {}).get("online") is False:
+        if (host.get("spec") or {}).get("online") is False:
             raise RepairRefused(f"{what} is to be off (spec.online)")
         if status.get("operationalStatus") in ("error", "detached"):
             raise RepairRefused(f"{what}: {status.get('errorMessage') or status.get('operationalStatus')}")
@@ -73,13 +73,13 @@ class Metal3:
         if done is not None:
             return done
         namespace, _, name = (sent.request_id or before.instance).partition("/")
-        found = self.objects.find(self._path(namespace, name)) if name else None
-        if found is None or not is_of(found, order):
+        host = self.objects.find(self._path(namespace, name)) if name else None
+        if host is None or not is_of(host, order):
             return Progress(Stage.WORKING, "no BareMetalHost carries the order")
-        status: Mapping[str, object] = found.get("status") or {}
+        status: Mapping[str, object] = host.get("status") or {}
         if status.get("errorType") == "power management error":
             return Progress(Stage.FAILED, f"Metal3: {status.get('errorMessage') or status.get('errorType')}")
-        begun = REBOOT not in texts(found["metadata"].get("annotations"))
+        begun = REBOOT not in texts(host["metadata"].get("annotations"))
         return Progress(Stage.WORKING, "the host was off, and boots" if begun else "Metal3 has not begun yet")
 
     def finish(self, order: Order) -> Sent:
@@ -89,10 +89,10 @@ class Metal3:
         """The host that the node's providerID names. Raises CallFailed."""
         parts = node.provider_id[len("metal3://") :].strip("/").split("/")
         if len(parts) > 1:
-            found = self.objects.find(self._path(parts[0], parts[1]))
-            return found if found is not None and is_host_of(found, node) else None
+            host = self.objects.find(self._path(parts[0], parts[1]))
+            return host if host is not None and is_host_of(host, node) else None
         every = self.objects.items(self._path(""))
-        return next((one for one in every if is_host_of(one, node)), None)
+        return next((item for item in every if is_host_of(item, node)), None)
 
     def _path(self, namespace: str, name: str = "") -> str:
         return self.objects.kind(GROUP, "baremetalhosts", namespace, name)

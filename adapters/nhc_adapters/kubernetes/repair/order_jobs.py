@@ -20,24 +20,24 @@ class OrderJobs(NamedTuple):
     place: JobPlace
     hand: HandSettings
 
-    def create(self, order: Order, words: Sequence[str], restore: bool = False) -> bool:
+    def create(self, order: Order, args: Sequence[str], restore: bool = False) -> bool:
         """Whether it was created now; else the same order was sent before. Raises CallFailed."""
         name = job_name(order.key, restore)
         try:
-            self.cluster.create_job(self.place.namespace, jobs.manifest(order, self.place, self.hand, words, restore))
+            self.cluster.create_job(self.place.namespace, jobs.manifest(order, self.place, self.hand, args, restore))
             return True
         except CallFailed as error:
             if error.code != str(CONFLICT):
                 raise
-        found = self.cluster.job(self.place.namespace, name)
-        if found is None:
+        job = self.cluster.job(self.place.namespace, name)
+        if job is None:
             raise CallFailed(Answer.AMBIGUOUS, f"the Job {name} was there, and is gone")
-        if not is_of(found, order):
+        if not is_of(job, order):
             raise CallFailed(Answer.REFUSED, f"the name {name} is taken by a Job that is not this order")
         return False
 
     def seen(self, order: Order, restore: bool = False) -> Optional[JobSeen]:
         """The Job of an order and its pods, None where it is not there. Raises CallFailed."""
         name = job_name(order.key, restore)
-        found = self.cluster.job(self.place.namespace, name)
-        return None if found is None else jobs.read_job(found, self.cluster.pods_of(self.place.namespace, name))
+        job = self.cluster.job(self.place.namespace, name)
+        return None if job is None else jobs.read_job(job, self.cluster.pods_of(self.place.namespace, name))

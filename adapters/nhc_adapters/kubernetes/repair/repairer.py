@@ -90,7 +90,7 @@ class KubernetesJobs:
     def look(self, machine: Machine) -> Sighting:
         """The node, and a Job of ours that works on it. Raises AdapterError."""
         seen = self.cluster.sighting(machine.node)
-        active = [one for one in self._of_node(machine.node) if jobs.is_active(one)]
+        active = [job for job in self._of_node(machine.node) if jobs.is_active(job)]
         if active:
             return seen._replace(actor="nhc", doing=f"the Job {active[0]['metadata']['name']} works on it")
         return seen
@@ -112,9 +112,9 @@ class KubernetesJobs:
         """Raises CallFailed."""
         machine = order.machine._replace(boot_id=order.machine.boot_id or node.boot)
         asked = asked_of(order._replace(machine=machine), self.services, self.stoppable, self.kubeconfig, self.wait)
-        words = ("restore" if restore else "start", jobs.order_text(asked))
+        args = ("restore" if restore else "start", jobs.order_text(asked))
         name = job_name(order.key, restore)
-        when = "is created" if self.orders.create(order, words, restore) else "was created before"
+        when = "is created" if self.orders.create(order, args, restore) else "was created before"
         return accepted(f"the Job {self.place.namespace}/{name} {when}", name)
 
     # Watching.
@@ -153,8 +153,8 @@ class KubernetesJobs:
             return Progress(Stage.WORKING, "what the killed repair stopped is being put back")
         if restore.complete and restore.text("answer") == "accepted":
             return Progress(Stage.FAILED, "the repair was killed; what it had stopped was put back")
-        said = restore.text("message") or restore.text("problem") or restore.why
-        return Progress(Stage.FAILED, f"the repair was killed, and what it stopped was not put back: {said}")
+        reason = restore.text("message") or restore.text("problem") or restore.why
+        return Progress(Stage.FAILED, f"the repair was killed, and what it stopped was not put back: {reason}")
 
     def _of_node(self, node: str) -> List[Mapping[str, Any]]:
         selector = ",".join(f"{key}={value}" for key, value in

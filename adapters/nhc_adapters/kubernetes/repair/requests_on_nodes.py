@@ -10,10 +10,11 @@ answer. So it is carried out once, and the same words after an answer are a new 
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.model import printable
 from nhc.ports.repair import RUNG_OF, Request, Rung
+from nhc_adapters.kubernetes.nodes.marks import Op, Patch
 from nhc_adapters.kubernetes.nodes.own_marks import annotations_of, labels_of
 
 REQUEST = "nhc/request"
@@ -42,14 +43,14 @@ class RequestRead(NamedTuple):
 
 def asked(node: Mapping[str, Any], sources: Sequence[str]) -> RequestRead:
     """What is asked of a node."""
-    words = annotations_of(node).get(REQUEST, "").strip() if "nhc" in sources else ""
-    if words:
-        rung, device = _read(words)
+    text = annotations_of(node).get(REQUEST, "").strip() if "nhc" in sources else ""
+    if text:
+        rung, device = _read(text)
         if rung is None:
             name = str(node.get("metadata", {}).get("name", ""))
             known = ", ".join(RUNGS)
-            return RequestRead(None, f"{name}: {REQUEST}: {printable(words, 60)!r} is not one of {known}")
-        return RequestRead(Request(rung, _key(node, words), printable(f"{REQUEST}={words}", 100), device))
+            return RequestRead(None, f"{name}: {REQUEST}: {printable(text, 60)!r} is not one of {known}")
+        return RequestRead(Request(rung, _key(node, text), printable(f"{REQUEST}={text}", 100), device))
     hyperpod = asks_hyperpod(node) if "hyperpod" in sources else None
     if hyperpod is not None:
         label = labels_of(node)[HEALTH]
@@ -62,37 +63,30 @@ def asks_hyperpod(node: Mapping[str, object]) -> Optional[Rung]:
     return HYPERPOD.get(labels_of(node).get(HEALTH, "").lower())
 
 
-def _read(words: str) -> Tuple[Optional[Rung], str]:
-    rung, _space, device = words.partition(" ")
-    found = RUNGS.get(rung.lower())
-    wrong = device and (found not in (Rung.RESET_DEVICE, Rung.RESTART_APP) or len(device.split()) != 1)
-    return (None, "") if wrong else (found, device.strip())
+def _read(text: str) -> Tuple[Optional[Rung], str]:
+    rung, _space, device = text.partition(" ")
+    known = RUNGS.get(rung.lower())
+    wrong = device and (known not in (Rung.RESET_DEVICE, Rung.RESTART_APP) or len(device.split()) != 1)
+    return (None, "") if wrong else (known, device.strip())
 
 
-def _key(node: Mapping[str, Any], words: str) -> str:
-    parts = (str(node.get("metadata", {}).get("uid", "")), words, annotations_of(node).get(ANSWERED, ""))
+def _key(node: Mapping[str, Any], text: str) -> str:
+    parts = (str(node.get("metadata", {}).get("uid", "")), text, annotations_of(node).get(ANSWERED, ""))
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
-def answer(node: Mapping[str, Any], request: Request, text: str, returned: bool) -> List[Dict[str, Any]]:
+def answer(node: Mapping[str, Any], request: Request, text: str, returned: bool) -> List[Op]:
     """The patch that takes a request off the node, with the answer; none where another request stands by now.
 
     HyperPod's label then says how the node is: Schedulable where it is back, Unschedulable where it is not.
     """
-    found = asked(node, SOURCES).request
-    if found is None or found.key != request.key:
+    standing = asked(node, SOURCES).request
+    if standing is None or standing.key != request.key:
         return []
-    meta = node.get("metadata", {})
-    ops: List[Dict[str, Any]] = [{"op": "test", "path": "/metadata/resourceVersion", "value": meta["resourceVersion"]}]
+    patch = Patch(node)
     if REQUEST in annotations_of(node) and request.words.startswith(REQUEST):
-        ops.append({"op": "remove", "path": _path("annotations", REQUEST)})
+        patch.annotations[REQUEST] = None
     else:
-        value = "Schedulable" if returned else "Unschedulable"
-        ops.append({"op": "add", "path": _path("labels", HEALTH), "value": value})
-    if not annotations_of(node):
-        ops.append({"op": "add", "path": "/metadata/annotations", "value": {}})
-    return [*ops, {"op": "add", "path": _path("annotations", ANSWERED), "value": printable(text, 400)}]
-
-
-def _path(where: str, key: str) -> str:
-    return f"/metadata/{where}/{key.replace('~', '~0').replace('/', '~1')}"
+        patch.labels[HEALTH] = "Schedulable" if returned else "Unschedulable"
+    patch.annotations[ANSWERED] = printable(text, 400)
+    return patch.ops()

@@ -82,27 +82,27 @@ def of_node(node: Mapping[str, Any], karpenter_repairs: bool = False) -> List[Cl
     taints = {str(one.get("key")): str(one.get("value") or "true")
               for one in (node.get("spec") or {}).get("taints") or ()}  # fmt: skip
     places = {"label": labels, "annotation": annotations, "taint": taints}
-    found = [
+    claims = [
         Claim(one.actor, one.doing, f"{one.where} {key}={printable(value, 80)}")
         for one in SHOWN
         for key, value in sorted(places[one.where].items())
         if _matches(one, key, value)
     ]
     if meta.get("deletionTimestamp"):
-        found.append(Claim("cluster", "deletes the node", "metadata.deletionTimestamp"))
-    found += gke.claims(labels, auto_repair=False)
-    found += _eks(node, labels, karpenter_repairs)
+        claims.append(Claim("cluster", "deletes the node", "metadata.deletionTimestamp"))
+    claims += gke.claims(labels, auto_repair=False)
+    claims += _eks(node, labels, karpenter_repairs)
     wanted, current = (annotations.get(f"machineconfiguration.openshift.io/{one}Config") for one in
                        ("desired", "current"))  # fmt: skip
     if wanted and current and wanted != current:
-        found.append(Claim("machine-config-operator", f"is to bring it to {wanted}", "annotation desiredConfig"))
-    return found
+        claims.append(Claim("machine-config-operator", f"is to bring it to {wanted}", "annotation desiredConfig"))
+    return claims
 
 
-def _matches(one: SignOnNode, key: str, value: str) -> bool:
-    if not (key == one.key or (one.key.endswith("*") and key.startswith(one.key[:-1]))):
+def _matches(sign: SignOnNode, key: str, value: str) -> bool:
+    if not (key == sign.key or (sign.key.endswith("*") and key.startswith(sign.key[:-1]))):
         return False
-    return value in one.values if one.values else value.lower() not in one.but
+    return value in sign.values if sign.values else value.lower() not in sign.but
 
 
 def _eks(node: Mapping[str, Any], labels: Mapping[str, str], karpenter_repairs: bool) -> List[Claim]:
@@ -112,12 +112,14 @@ def _eks(node: Mapping[str, Any], labels: Mapping[str, str], karpenter_repairs: 
         return []
     actor = "eks-auto-mode" if auto else "karpenter"
     watched = {**EKS_CONDITIONS, "Ready": "False"}
+    conditions = [
+        (str(entry.get("type")), entry.get("status")) for entry in (node.get("status") or {}).get("conditions") or ()
+    ]
     return [
-        Claim(actor, f"replaces nodes whose {one.get('type')} is {one.get('status')}", f"condition {one.get('type')}")
-        for one in (node.get("status") or {}).get("conditions") or ()
-        if one.get("status") == watched.get(str(one.get("type"))) or (
-            one.get("type") == "Ready" and one.get("status") == "Unknown")
-    ]  # fmt: skip
+        Claim(actor, f"replaces nodes whose {kind} is {status}", f"condition {kind}")
+        for kind, status in conditions
+        if status == watched.get(kind) or (kind, status) == ("Ready", "Unknown")
+    ]
 
 
 def of_kured(daemonset: Mapping[str, Any], node: str) -> List[Claim]:
@@ -126,7 +128,7 @@ def of_kured(daemonset: Mapping[str, Any], node: str) -> List[Claim]:
     try:
         value: Dict[str, Any] = json.loads(text) if text else {}
         holders = [value, *(value.get("locks") or ())]
-        names = {str(one.get("nodeID")) for one in holders}
+        names = {str(holder.get("nodeID")) for holder in holders}
     except (ValueError, AttributeError, TypeError):
         return [Claim("kured", "holds a lock that cannot be read", f"annotation {KURED_LOCK}")]
     return [Claim("kured", "drains and reboots it", f"annotation {KURED_LOCK}")] if node in names else []

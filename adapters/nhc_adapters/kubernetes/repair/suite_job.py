@@ -43,8 +43,8 @@ def name_of(order: SuiteJobOrder) -> str:
 def order_key(order: SuiteJobOrder) -> str:
     """The same for the same run: who asks again, after a restart too, finds the Job that is there."""
     which = f"{order.since:.3f}" if isinstance(order, SuiteOrder) else f"{order.device}\n{order.seed}"
-    words = f"{order.machine.node}\n{name_of(order)}\n{which}"
-    return hashlib.sha256(words.encode()).hexdigest()
+    text = f"{order.machine.node}\n{name_of(order)}\n{which}"
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def job_name(order: SuiteJobOrder, number: int) -> str:
@@ -101,18 +101,18 @@ class SuiteEnd(NamedTuple):
 def read_end(job: Mapping[str, object], pods: Sequence[Mapping[str, Any]]) -> SuiteEnd:
     """How an ended Job ended; of several pods (Kubernetes does not promise one a Job) the first that gave a verdict."""
     why = read_job(job, pods).why
-    found = SuiteEnd("", None, why)
-    for pod in sorted(pods, key=lambda one: str(one.get("metadata", {}).get("creationTimestamp", ""))):
-        for one in (pod.get("status") or {}).get("containerStatuses") or ():
-            status = ((one.get("state") or {}).get("terminated") or {}).get("exitCode")
-            if isinstance(status, int) and (found.status is None or found.status not in (0, 1)):
-                found = SuiteEnd(str(pod["metadata"]["name"]), status, why)
-    return found
+    end = SuiteEnd("", None, why)
+    for pod in sorted(pods, key=lambda pod: str(pod.get("metadata", {}).get("creationTimestamp", ""))):
+        for container in (pod.get("status") or {}).get("containerStatuses") or ():
+            status = ((container.get("state") or {}).get("terminated") or {}).get("exitCode")
+            if isinstance(status, int) and (end.status is None or end.status not in (0, 1)):
+                end = SuiteEnd(str(pod["metadata"]["name"]), status, why)
+    return end
 
 
 def report_in(log: str) -> str:
     """The last whole report in a pod's log, "" where there is none: what the program said besides stands around it."""
-    found, at, decoder = "", 0, json.JSONDecoder()
+    report, at, decoder = "", 0, json.JSONDecoder()
     while at < len(log):
         if log[at] == "{":
             try:
@@ -120,8 +120,8 @@ def report_in(log: str) -> str:
             except (ValueError, RecursionError):
                 value, end = None, at
             if isinstance(value, dict) and "host" in value:
-                found = log[at:end]
+                report = log[at:end]
             at = max(end, at)
         line = log.find("\n", at)
         at = len(log) if line < 0 else line + 1
-    return found
+    return report

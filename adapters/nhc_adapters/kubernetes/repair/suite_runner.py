@@ -90,32 +90,32 @@ class SuiteJobs:
     def _report(self, order: SuiteJobOrder) -> str:
         node, suite = order.machine.node, name_of(order)
         until = self._clock() + order.seconds + STARTING + 2 * ENDING
-        said = ""
+        reason = ""
         for number in range(1, TRIES + 1):
             name = job_name(order, number)
-            found = self._find(order, name)
-            if found is None:
-                found = self._create(order, number, name)
-            followed = is_active(found)
+            job = self._find(order, name)
+            if job is None:
+                job = self._create(order, number, name)
+            followed = is_active(job)
             if followed:
-                found = self._follow(order, name, until)
-            ended = self._read(found, name)
+                job = self._follow(order, name, until)
+            ended = self._read(job, name)
             judged = ended.end.status in VERDICTS or (followed and ended.end.status == UNSURE)
             if judged and ended.report:
                 return ended.report
-            said = f"the Job {self.place.namespace}/{name} gave no report: {_why(ended.end)}"
+            reason = f"the Job {self.place.namespace}/{name} gave no report: {_why(ended.end)}"
             if followed:
-                raise AdapterError(f"{node}: {suite}: {said}")
-        raise AdapterError(f"{node}: {suite} could not tell in {TRIES} Jobs; of the last: {said}")
+                raise AdapterError(f"{node}: {suite}: {reason}")
+        raise AdapterError(f"{node}: {suite} could not tell in {TRIES} Jobs; of the last: {reason}")
 
     # The Job.
 
     def _find(self, order: SuiteJobOrder, name: str) -> Optional[Object]:
         """Raises AdapterError where the name is taken by what is none of this run."""
-        found = self.cluster.job(self.place.namespace, name)
-        if found is not None and (found["metadata"].get("annotations") or {}).get(ORDER) != order_key(order):
+        job = self.cluster.job(self.place.namespace, name)
+        if job is not None and (job["metadata"].get("annotations") or {}).get(ORDER) != order_key(order):
             raise AdapterError(f"the name {name} is taken by a Job that is not this run of {name_of(order)}")
-        return found
+        return job
 
     def _create(self, order: SuiteJobOrder, number: int, name: str) -> Object:
         """The Job, created now or a moment ago by another. Raises AdapterError."""
@@ -126,28 +126,28 @@ class SuiteJobs:
         except CallFailed as error:
             if error.code != str(CONFLICT):
                 raise
-        found = self._find(order, name)
-        if found is None:
+        job = self._find(order, name)
+        if job is None:
             raise AdapterError(f"the Job {name} was there, and is gone")
-        return found
+        return job
 
     def _follow(self, order: SuiteJobOrder, name: str, until: float) -> Object:
         """The Job, once it has ended. An API server that does not answer is waited for. Raises AdapterError."""
-        said = ""
+        reason = ""
         while True:
             try:
-                found = self._find(order, name)
-                if found is None:
+                job = self._find(order, name)
+                if job is None:
                     raise AdapterError(f"{order.machine.node}: the Job {name} was deleted while it ran")
-                if not is_active(found):
-                    return found
-                said = read_job(found, self.cluster.pods_of(self.place.namespace, name)).why
+                if not is_active(job):
+                    return job
+                reason = read_job(job, self.cluster.pods_of(self.place.namespace, name)).why
             except CallFailed as error:
                 if error.answer is not Answer.AMBIGUOUS:
                     raise
-                said = str(error)
+                reason = str(error)
             if self._clock() >= until:
-                raise AdapterError(f"{order.machine.node}: the Job {name} has not ended: {said or 'it runs'}")
+                raise AdapterError(f"{order.machine.node}: the Job {name} has not ended: {reason or 'it runs'}")
             self._sleep(self._every)
 
     def _read(self, job: Mapping[str, object], name: str) -> _SuiteRead:
@@ -183,5 +183,5 @@ def _why(end: SuiteEnd) -> str:
     meanings: Dict[int, str] = {UNSURE: "it could not tell", 2: "wrong usage, or no such suite in the image"}
     if end.status in VERDICTS:
         return "its log is gone, or holds no whole report"
-    words = [f"status {end.status}" if end.status is not None else "", meanings.get(end.status or 0, ""), end.why]
-    return printable(", ".join(word for word in words if word), 300) or "nothing of it is left"
+    parts = [f"status {end.status}" if end.status is not None else "", meanings.get(end.status or 0, ""), end.why]
+    return printable(", ".join(part for part in parts if part), 300) or "nothing of it is left"

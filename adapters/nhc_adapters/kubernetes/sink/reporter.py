@@ -1,8 +1,8 @@
-"""A node's own voice: takes reports, writes conditions and events, also while the API server is away.
+"""A node's reporter: takes reports, and writes the node's conditions and events, through outages of the API server.
 
-For the agent, and for `nhc kubernetes publish`. `submit` takes the newest report and never waits; a thread
-writes conditions at once when they change and as a heartbeat otherwise. While the server is away nothing piles
-up: what is so on its return is what is written, and events up to a bound.
+For the agent, and for `nhc kubernetes publish`. `submit` takes the newest report and never waits; a thread writes
+conditions at once when they change, and as a heartbeat otherwise. During an outage only events are kept, up to a bound;
+after it the conditions of that moment are written.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ RETRY_LIMIT = 30.0
 
 def condition_rules(vocabularies: Iterable[Vocabulary]) -> List[ConditionRule]:
     """The conditions of several vocabularies; the first that names a type defines it."""
-    found: Dict[str, ConditionRule] = {}
+    rules: Dict[str, ConditionRule] = {}
     for vocabulary in vocabularies:
-        for one in vocabulary.conditions:
-            found.setdefault(one.type, one)
-    return list(found.values())
+        for rule in vocabulary.conditions:
+            rules.setdefault(rule.type, rule)
+    return list(rules.values())
 
 
 class Reporter:
-    """Speaks for one node. `start` adopts the conditions that are on it; `submit` says what is so; `close` ends."""
+    """Writes for one node. `start` begins a thread; `submit` takes what is to be written; `close` ends."""
 
     def __init__(
         self,
@@ -69,11 +69,11 @@ class Reporter:
         self.say(conditions_of(report, self.rules))
 
     def say(self, conditions: Iterable[Condition]) -> None:
-        """Conditions as they are now, made elsewhere."""
+        """Conditions as they are now, which somebody else made."""
         with self._lock:
             turned = self.conditions.say(conditions)
             if self._adopted:
-                self._tell(turned)
+                self._queue_events(turned)
             changed = self.conditions.changed()
         if changed:
             self._wake.set()
@@ -87,9 +87,9 @@ class Reporter:
         with self._lock:
             if not self._adopted:
                 before = dict(self.conditions.standing)
-                standing = self.conditions.adopt(one.type for one in self.rules)
-                # What was so before we came is no event; what differs from it is.
-                self._tell((standing.get(kind), now) for kind, now in before.items())
+                standing = self.conditions.adopt(rule.type for rule in self.rules)
+                # A condition that the node had before we came is no event; one that differs from it is.
+                self._queue_events((standing.get(kind), now) for kind, now in before.items())
                 self._adopted = True
             self.conditions.flush()
             self.recorder.flush_quietly(self.log)
@@ -102,9 +102,9 @@ class Reporter:
         if self._thread is not None:
             self._thread.join(wait)
 
-    def _tell(self, turned: Iterable[Turn]) -> None:
-        """Events of what turned bad, and of what was bad and has recovered."""
-        bad = {one.type: one.bad for one in self.rules}
+    def _queue_events(self, turned: Iterable[Turn]) -> None:
+        """An event of each condition that turned bad, and of each that has recovered."""
+        bad = {rule.type: rule.bad for rule in self.rules}
         for before, now in turned:
             is_bad = now.status == bad.get(now.type)
             was_bad = before is not None and before.status == bad.get(now.type)

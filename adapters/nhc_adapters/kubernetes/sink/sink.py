@@ -51,7 +51,7 @@ def event_of(event: Event) -> Optional[Tuple[str, str, str]]:
     reason, message = event.get("reason") or "Warning", event.get("message", "")
     if event["event"] == "log.event":
         return (NORMAL if event.get("severity") == "info" else WARNING), reason, message
-    about = ": ".join(word for word in (event.get("check"), event.get("target")) if word)
+    about = ": ".join(part for part in (event.get("check"), event.get("target")) if part)
     if event["event"] in ("problem.began", "problem.changed") and event.get("verdict") == Verdict.WARN.name:
         return WARNING, reason, f"{about}: {message}"
     if event["event"] == "problem.ended" and event.get("before") == Verdict.WARN.name:
@@ -77,11 +77,11 @@ class NodeSink:
     def standing(self) -> List[Standing]:
         """The faults that this node's conditions, of our types, tell of already."""
         node = self.client.get(node_path(self.node))
-        bad = {one.type: one.bad for one in self.reporter.rules}
+        bad = {rule.type: rule.bad for rule in self.reporter.rules}
         return [
-            Standing(found.type, found.reason, found.message, found.since)
-            for kind, found in read_conditions(node).items()
-            if found.status == bad.get(kind)
+            Standing(condition.type, condition.reason, condition.message, condition.since)
+            for kind, condition in read_conditions(node).items()
+            if condition.status == bad.get(kind)
         ]
 
     def deliver(self, delivery: Delivery) -> None:
@@ -108,15 +108,14 @@ class NodeSink:
         self.client.close()
 
     def _conditions(self, delivery: Delivery) -> List[Condition]:
-        bad: Dict[str, str] = {one.type: one.bad for one in self.reporter.rules}
-        found = conditions_of(delivery.report, self.reporter.rules)
+        bad: Dict[str, str] = {rule.type: rule.bad for rule in self.reporter.rules}
+        conditions = conditions_of(delivery.report, self.reporter.rules)
         if not delivery.complete:
-            found = [one for one in found if one.status == bad[one.type]]
+            conditions = [condition for condition in conditions if condition.status == bad[condition.type]]
         else:
-            found += self._ended({one.type for one in found})
-        return found + [
-            Condition(one["type"], one["status"], one["reason"], one["message"]) for one in delivery.conditions
-        ]
+            conditions += self._ended({condition.type for condition in conditions})
+        made = delivery.conditions
+        return conditions + [Condition(row["type"], row["status"], row["reason"], row["message"]) for row in made]
 
     def _ended(self, shown: Set[str]) -> List[Condition]:
         """Conditions that stand although every check has been judged and no result belongs to them any more.
@@ -126,8 +125,8 @@ class NodeSink:
         """
         standing = self.reporter.conditions.standing
         ended = []
-        for one in self.reporter.rules:
-            known = standing.get(one.type)
-            if one.type not in shown and known is not None and known.status == one.bad:
-                ended.append(one.good())
+        for rule in self.reporter.rules:
+            known = standing.get(rule.type)
+            if rule.type not in shown and known is not None and known.status == rule.bad:
+                ended.append(rule.good())
         return ended
