@@ -39,7 +39,8 @@ class OpenConnections:
         if self.refusals.connections >= self.most:
             why = f"{self.most} connections are open (limits.connections)"
         elif self._of[address] >= self.most_each:
-            why = f"{self.most_each} connections of this address are open (limits.connections-an-address)"
+            bound = "limits.connections-an-address; for a proxy raise it"
+            why = f"{self.most_each} connections of this address are open ({bound})"
         if why:
             self.refusals.refuse("connections", address, why, self._clock())
             return False
