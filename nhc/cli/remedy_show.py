@@ -11,6 +11,7 @@ from nhc.cli.common_options import FORMAT
 from nhc.cli.option_groups import GroupedCommand
 from nhc.cli.remedy_options import SETTINGS, STORE, carried_out, episode_value, opened, show, when
 from nhc.model import Scope, printable, speaks_of
+from nhc.ports.marks import cause_in_words
 from nhc.remedy.persons import RequestRefused, case_of
 from nhc.store import attempts, audit, evidence
 
@@ -61,7 +62,7 @@ def _show(number: int, path: Optional[str], url: Optional[str], form: str) -> in
     if row.outcome or case.detail.waiting:
         click.echo(f"  {printable(row.outcome) if row.outcome else f'waits for {printable(case.detail.waiting)}'}")
     for fault in case.detail.faults:
-        cause = ", ".join(part for part in fault.cause.split("|") if part)
+        cause = cause_in_words(fault.cause)
         click.echo(f"  fault  {printable(cause)}: {printable(fault.message)} [{fault.action.value}]")
     for skipped in case.detail.skipped:
         name = f"{skipped.rung.value}{f' of {skipped.device}' if skipped.device else ''}"

@@ -44,7 +44,7 @@ GRANTS: Dict[Role, FrozenSet[Grant]] = {
 
 
 class Person(NamedTuple):
-    """Somebody who was recognised. `name` is the same person's at every door, `door` is how they came in.
+    """Somebody who was recognised. `name` is the same at every door; `door` is how they came in.
 
     `nodes` are patterns of the nodes that their acts may concern.
     """
@@ -78,7 +78,7 @@ class Register(NamedTuple):
     """The persons of the settings, and by what each is recognised.
 
     `people` have no door yet. `users` and `groups` are names of this machine (for a Unix socket), `certificates` common
-    names of client certificates, `anyone` the roles of a person at this machine who says no name.
+    names of client certificates, `anyone` the roles of a person at this machine who gives no name.
     """
 
     people: Mapping[str, Person] = {}
@@ -96,7 +96,7 @@ class Register(NamedTuple):
 
     def by_token(self, token: str, now: float) -> Optional[Person]:
         """Whose token it is, None for nobody's. Every kept token is compared, each in the same time."""
-        digest = hashlib.sha256(token.encode()).hexdigest()
+        digest = hashlib.sha256(token.encode(errors="surrogatepass")).hexdigest()
         mine = [candidate for candidate in self.tokens if hmac.compare_digest(candidate.sha256.lower(), digest)]
         if not mine or (mine[0].ends is not None and mine[0].ends <= now):
             return None
@@ -113,7 +113,7 @@ class Register(NamedTuple):
         return person._replace(name=name, roles=self._roles(person, groups), nodes=person.nodes or ("*",))
 
     def by_loopback(self, *, person: bool) -> Person:
-        """Who comes from this machine and has not said who: a person, or a service, which only reads the metrics.
+        """A visitor from this machine who gives no name: a person, or a service, which may only read the metrics.
 
         Prometheus scrapes as a service account. A reverse proxy is one, too, and speaks for the whole network.
         """

@@ -2,7 +2,7 @@
 
 Nothing about a fleet's deep checks changes within a minute, and reading all of it takes longer than a viewer waits. So
 the console's background reads it whole once an hour and what is new every half minute, and makes the views anew that
-somebody looks at. A viewer reads himself only where the background is late.
+somebody looks at. A viewer's request reads the store only where the background is late.
 """
 
 from __future__ import annotations

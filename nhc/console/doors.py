@@ -107,7 +107,7 @@ class Doors:
         return _nobody("network")
 
     def holds(self, request: web.Request) -> bool:
-        """Whether who sent a request that is still being answered is still let in: sessions and tokens end."""
+        """Whether the sender of a request that is still being answered is still let in: sessions and tokens end."""
         bearer = request.headers.get("Authorization", "")
         if bearer.lower().startswith("bearer "):
             return self.settings.register.by_token(bearer[7:].strip(), self.clock()) is not None
@@ -161,14 +161,12 @@ class Doors:
     # Where somebody comes from.
 
     def _over_socket(self, request: web.Request) -> bool:
-        transport = request.transport
-        peer = transport.get_extra_info("socket") if transport else None
+        peer = _of_connection(request, "socket")
         return peer is not None and peer.family == socket.AF_UNIX
 
     def _certificate(self, request: web.Request) -> str:
         """The common name of a client certificate that the listener has verified, "" for none."""
-        transport = request.transport
-        certificate = transport.get_extra_info("peercert") if transport else None
+        certificate = _of_connection(request, "peercert")
         subject = certificate.get("subject", ()) if certificate else ()
         return next((value for row in subject for key, value in row if key == "commonName"), "")
 
@@ -185,7 +183,7 @@ class Doors:
             except (OSError, UnicodeDecodeError):
                 return _nobody("proxy: its secret cannot be read")
             given = request.headers.get("X-Nhc-Proxy-Secret", "")
-            if len(secret) < 16 or not hmac.compare_digest(secret.encode(), given.encode()):
+            if len(secret) < 16 or not hmac.compare_digest(secret.encode(), given.encode(errors="surrogatepass")):
                 return _nobody("proxy: without its secret")
             groups = [
                 name_.strip() for name_ in request.headers.get(proxy.groups_header, "").split(",") if name_.strip()
@@ -245,10 +243,14 @@ def _hosts(settings: ConsoleSettings) -> set[str]:
     return hosts
 
 
+def _of_connection(request: web.Request, name: str) -> Any:
+    """What is known of a request's connection under this name, None where it is closed."""
+    return request.transport.get_extra_info(name) if request.transport else None
+
+
 def _peer(request: web.Request) -> tuple[str, list[str]]:
     """The user at the other end of a Unix socket, and its groups."""
-    transport = request.transport
-    peer = transport.get_extra_info("socket") if transport else None
+    peer = _of_connection(request, "socket")
     if peer is None:
         return "", []
     _pid, uid, _gid = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))

@@ -63,6 +63,7 @@ async def form_of(request: web.Request) -> Mapping[str, str]:
         raise acts.ActionRefused("the body is JSON")
     try:
         value = json.loads(await request.text())
+        json.dumps(value, ensure_ascii=False).encode()  # half a character (a lone surrogate) is no text
     except (ValueError, LookupError, RecursionError):  # LookupError: a charset that Python does not know
         raise acts.ActionRefused("the body is no JSON") from None
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):

@@ -97,7 +97,7 @@ class Server:
     async def _read_ahead(self, store: Store, reader: DeepReader) -> None:
         """What takes longer than a viewer waits, before anybody asks; until it is cancelled.
 
-        A store that cannot be read is reported to who asks: what is kept is too old then.
+        Where the store cannot be read, what is kept gets too old, and whoever asks next is told the reason.
         """
         while True:
             await self.hub.count_ahead(OFFENDERS, lambda: screens.offenders(store, self.clock()))

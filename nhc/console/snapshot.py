@@ -89,7 +89,7 @@ def take(
     revision: int = 0,
     standing: Mapping[str, Tuple[NodeWork, ...]] = {},
 ) -> Snapshot:
-    """A snapshot. Whoever keeps the nodes from one to the next hands over what it keeps."""
+    """A snapshot. A source that keeps its nodes from one snapshot to the next gives its FleetNodes."""
     fleet = nodes if isinstance(nodes, FleetNodes) else FleetNodes(nodes)
     return Snapshot(
         now, fleet.layout, fleet.names, fleet.letters(now, stale), fleet.rows.copy(), tuple(problems),
@@ -110,7 +110,7 @@ class LayoutChange(NamedTuple):
 
 
 def layout_change(old: Snapshot, new: Snapshot, most: int) -> Optional[LayoutChange]:
-    """What changed in the layout, None where that are more than `most` nodes: then all is sent anew."""
+    """What changed in the layout, None where more than `most` nodes changed: then all is sent anew."""
     changed = [
         (place, name) for place, (name, row) in enumerate(new.nodes.items())
         if (before := old.nodes.get(name)) is None or before.groups != row.groups

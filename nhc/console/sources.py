@@ -41,10 +41,10 @@ class FleetSource(Protocol):
 
 
 OVERLAP = 5.0
-"""Seconds for which a report may come to stand in the store later than another that came in after it: a server writes
-many at once, and its clock may be behind another server's. What comes later still is seen with the next whole read."""
+"""Seconds by which a report may be written later than one that came in after it: a server writes many at once, and its
+clock may be behind another server's. What is written later still is seen with the next whole read."""
 WHOLE = 60.0
-"""Seconds after which all nodes are read: also those of which somebody but a report said something."""
+"""Seconds after which all nodes are read, also those that changed without a report."""
 
 
 class StoreSource:

@@ -7,6 +7,7 @@ from typing import Dict, List, Sequence, Tuple
 from sqlalchemy.engine import Connection
 
 from nhc.console.snapshot import NodeWork
+from nhc.ports.marks import cause_in_words
 from nhc.remedy import detail as details
 from nhc.remedy.machine import OUT, EpisodeState
 from nhc.store import ended_episodes, episodes, holds, node_work
@@ -73,7 +74,7 @@ def _detail(text: str) -> details.Detail:
 
 
 def _of_episode(episode: episodes.Episode) -> NodeWork:
-    why = ", ".join(part for part in episode.cause.split("|") if part)
+    why = cause_in_words(episode.cause)
     detail = _detail(episode.detail)
     if episode.ended is not None:
         by = f"the remedy loop, episode {episode.id}, which ended as {episode.state}: a person must act"

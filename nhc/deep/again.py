@@ -25,9 +25,9 @@ def lines(results: Sequence[CheckResult]) -> Set[Tuple[str, str]]:
 
 
 def merge(first: Sequence[CheckResult], second: Sequence[CheckResult], why_not: str = "") -> List[CheckResult]:
-    """The results, the slow ones by what the second measurement of them says.
+    """The first results, each slow one judged by its second measurement too.
 
-    `why_not` is why there was none. Other faults that the second measurement shows are added.
+    `why_not` says why there was no second measurement. Other faults that the second measurement shows are added.
     """
     seen: Dict[Key, CheckResult] = {_key(result): result for result in second}
     unsure = {

@@ -35,7 +35,7 @@ class SweepWindow(NamedTuple):
     end: int = 0
 
     def closes(self, now: float) -> float:
-        """Until when it is open (Unix time), `now` or less where it is not."""
+        """When it closes (Unix time); `now` or less where it is closed."""
         if self.until:
             return self.until
         if self.begin == self.end:
@@ -67,10 +67,10 @@ def chosen(
     nodes: Sequence[str], idle: Collection[str], last: LastVerdicts, tried: Mapping[str, float], *,
     fresh: float, most: int, now: float,
 ) -> Tuple[str, ...]:  # fmt: skip
-    """The nodes of the next pass, () where nobody is due or too few are idle.
+    """The nodes of the next pass, () where none is due or too few are idle.
 
-    Due is who has no verdict younger than `fresh` seconds and was not `tried` in that time. Others that are idle help
-    out where fewer than LEAST are due: whoever is tested needs partners.
+    A node is due that has no verdict younger than `fresh` seconds and was not `tried` in that time. Where fewer than
+    LEAST are due, other idle nodes are tested with them as partners.
     """
     newest = newest_of(last)
     order = oldest_first([node for node in nodes if node in idle], last, tried)
@@ -83,7 +83,7 @@ def chosen(
 
 
 class Endless(NamedTuple):
-    """What goes on: `plan` for all nodes, `fresh` in seconds, `forever` or until nobody is due or the window closes."""
+    """Sweep after sweep of `plan`; `fresh` in seconds; `forever`, or until no node is due or `window` closes."""
 
     plan: SweepPlan
     launcher: str
@@ -103,7 +103,7 @@ def run(
     while True:
         now = around.clock()
         closes = wanted.window.closes(now)
-        # Outside of the window, too: what a killed one has left running is ended there.
+        # Also outside of the window: there the pass ends what a killed process has left running.
         number = _open_one(store, wanted.launcher)
         if closes > now and number is None:
             number = _next(wanted, store, launcher, around, tried, now)
@@ -132,7 +132,7 @@ def run(
 
 
 def _open_one(store: Store, launcher: str) -> Optional[int]:
-    """A pass that was killed: it is gone on with first. Of another launcher's tests this one knows nothing."""
+    """The pass that a killed process has left open: it is finished first. Those of other launchers are left alone."""
     with store.read() as connection:
         rows = deep.newest_sweeps(connection, state=deep.OPEN)
     return next((row.id for row in rows if row.launcher == launcher and read(row.plan).continuous), None)

@@ -42,9 +42,9 @@ def unjudged(results: Sequence[CheckResult]) -> List[str]:
 
 
 def unproved(results: Sequence[CheckResult], devices: Sequence[str]) -> List[str]:
-    """The devices of which no test of a suite that tests devices came to a result.
+    """The devices for which no test under load came to a result, where the suite has such tests.
 
-    A result without a device is of all of them.
+    A result that names no device counts for all of them.
     """
     load = [result for result in results if _of_devices(result.check)]
     tested = {result.outcome.target for result in load if result.verdict in JUDGED}
@@ -54,7 +54,7 @@ def unproved(results: Sequence[CheckResult], devices: Sequence[str]) -> List[str
 
 
 def untested(results: Sequence[CheckResult], devices: Sequence[str]) -> List[Outcome]:
-    """The devices, by their labels, on which no test of the suite ran since tools are missing: UNKNOWN each."""
+    """UNKNOWN for each device on which no test of the suite ran because tools are missing."""
     skipped = missing([result for result in results if _of_devices(result.check)])
     return [
         unknown(UNTESTED, f"{device}: no test ran on it: {'; '.join(skipped)}", target=device)

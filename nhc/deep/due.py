@@ -49,7 +49,7 @@ LastVerdicts: TypeAlias = "Mapping[Tuple[str, str], LastVerdict]"
 
 
 def due(nodes: Sequence[str], last: LastVerdicts, rule: DeepRule, now: float) -> Tuple[Due, ...]:
-    """Those of a job's nodes that the rule does not let in, by name."""
+    """The nodes of a job that the rule keeps out, in the order of their names."""
     if not rule.asks(nodes):
         return ()
     by_node = _by_node(last, rule.suites)
@@ -65,7 +65,8 @@ def newest_of(last: LastVerdicts) -> Mapping[str, float]:
 def oldest_first(nodes: Sequence[str], last: LastVerdicts, tried: Mapping[str, float]) -> List[str]:
     """The nodes in the order in which they are to be tested: never tested, then the oldest verdict, by name.
 
-    `tried` says when a test of a node was tried, whatever came of it: who cannot be told does not keep others waiting.
+    `tried` says when a test of a node was tried, whatever came of it: a node whose tests come to no result keeps no
+    other waiting.
     """
     newest = newest_of(last)
     return sorted(set(nodes), key=lambda name: (max(newest.get(name, 0.0), tried.get(name, 0.0)), name))

@@ -7,20 +7,7 @@ A good test of a pair proves both nodes healthy. A bad test makes both suspects.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import (
-    AbstractSet,
-    Callable,
-    DefaultDict,
-    Dict,
-    FrozenSet,
-    Iterable,
-    List,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Set,
-    Tuple,
-)
+from typing import AbstractSet, Callable, DefaultDict, Iterable, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.deep.group_test import GroupOutcome, GroupResult, Layer, Rules, Topology
 
@@ -35,13 +22,13 @@ class PairEvidence(NamedTuple):
     `missing` gives, for a node that sent no result of its own, the partners that it left waiting.
     """
 
-    good: Dict[str, FrozenSet[str]]
-    bad: Dict[str, FrozenSet[str]]
-    bad_pairs: Dict[Pair, int]
-    good_pairs: Dict[Pair, int]
-    unknown: Dict[Pair, int]
-    unclear: Dict[str, int]
-    missing: Dict[str, FrozenSet[str]]
+    good: dict[str, frozenset[str]]
+    bad: dict[str, frozenset[str]]
+    bad_pairs: dict[Pair, int]
+    good_pairs: dict[Pair, int]
+    unknown: dict[Pair, int]
+    unclear: dict[str, int]
+    missing: dict[str, frozenset[str]]
 
     def proven(self, node: str) -> bool:
         """Whether the node has been in a good pair."""
@@ -59,7 +46,7 @@ class PairEvidence(NamedTuple):
         """How many tests of this pair have been run."""
         return self.bad_pairs.get(pair, 0) + self.good_pairs.get(pair, 0) + self.unknown.get(pair, 0)
 
-    def accusers(self, node: str) -> FrozenSet[str]:
+    def accusers(self, node: str) -> frozenset[str]:
         """The proven partners with which the node was bad every time.
 
         A partner with which it was good another time accuses nobody: that was chance.
@@ -70,25 +57,25 @@ class PairEvidence(NamedTuple):
 
 def gather(results: Iterable[GroupResult], layer: Layer) -> PairEvidence:
     """The evidence of all pairs tested in a layer."""
-    good: DefaultDict[str, Set[str]] = defaultdict(set)
-    bad: DefaultDict[str, Set[str]] = defaultdict(set)
-    missing: DefaultDict[str, Set[str]] = defaultdict(set)
+    good: DefaultDict[str, set[str]] = defaultdict(set)
+    bad: DefaultDict[str, set[str]] = defaultdict(set)
+    missing: DefaultDict[str, set[str]] = defaultdict(set)
     unclear: DefaultDict[str, int] = defaultdict(int)
-    counts: Dict[GroupOutcome, DefaultDict[Pair, int]] = {seen: defaultdict(int) for seen in GroupOutcome}
+    counts: dict[GroupOutcome, DefaultDict[Pair, int]] = {seen: defaultdict(int) for seen in GroupOutcome}
     for result in results:
         if result.test.layer is not layer or len(result.test.nodes) != 2:
             continue
-        one, two = result.test.nodes
-        counts[result.seen][one, two] += 1
+        first, second = result.test.nodes
+        counts[result.seen][first, second] += 1
         if result.seen is GroupOutcome.UNKNOWN:
-            unclear[one] += 1
-            unclear[two] += 1
+            unclear[first] += 1
+            unclear[second] += 1
             for node in result.missing:
-                missing[node].add(two if node == one else one)
+                missing[node].add(second if node == first else first)
             continue
         partners = good if result.seen is GroupOutcome.GOOD else bad
-        partners[one].add(two)
-        partners[two].add(one)
+        partners[first].add(second)
+        partners[second].add(first)
     return PairEvidence(
         _frozen(good),
         _frozen(bad),
@@ -100,11 +87,11 @@ def gather(results: Iterable[GroupResult], layer: Layer) -> PairEvidence:
     )
 
 
-def _frozen(sets: Dict[str, Set[str]]) -> Dict[str, FrozenSet[str]]:
+def _frozen(sets: dict[str, set[str]]) -> dict[str, frozenset[str]]:
     return {name: frozenset(members) for name, members in sets.items()}
 
 
-def convicted(evidence: PairEvidence, rules: Rules, topology: Optional[Topology] = None) -> FrozenSet[str]:
+def convicted(evidence: PairEvidence, rules: Rules, topology: Optional[Topology] = None) -> frozenset[str]:
     """The nodes that enough proven partners accuse, and that no later pair has shown to be good more often.
 
     A partner with as many bad tests is not proven any more, although one of its pairs was good: a bad node that
@@ -126,13 +113,13 @@ def _leaf_of(evidence: PairEvidence, topology: Optional[Topology]) -> Optional[C
 
 
 def _enough(
-    evidence: PairEvidence, node: str, accusers: FrozenSet[str], rules: Rules, leaf: Optional[Callable[[str], str]]
+    evidence: PairEvidence, node: str, accusers: frozenset[str], rules: Rules, leaf: Optional[Callable[[str], str]]
 ) -> bool:  # fmt: skip
     independent = len(accusers if leaf is None else set(map(leaf, accusers)))
     return independent >= rules.failures and len(accusers) > len(evidence.good.get(node, ()))
 
 
-def settled(evidence: PairEvidence, node: str, guilty: FrozenSet[str]) -> bool:
+def settled(evidence: PairEvidence, node: str, guilty: frozenset[str]) -> bool:
     """Whether nothing more is to be asked of a node in this layer: it is convicted, or good outweighs bad."""
     if node in guilty:
         return True
@@ -140,9 +127,9 @@ def settled(evidence: PairEvidence, node: str, guilty: FrozenSet[str]) -> bool:
     return bool(good) and len(good) > len(evidence.accusers(node) - guilty)
 
 
-def bad_leaves(nodes: Sequence[str], guilty: FrozenSet[str], topology: Topology, rules: Rules) -> FrozenSet[str]:
+def bad_leaves(nodes: Sequence[str], guilty: frozenset[str], topology: Topology, rules: Rules) -> frozenset[str]:
     """Leaves with so many bad nodes that the leaf is faulty, not its nodes."""
-    members: DefaultDict[str, List[str]] = defaultdict(list)
+    members: DefaultDict[str, list[str]] = defaultdict(list)
     for node in nodes:
         members[topology.leaf(node)].append(node)
     if len(members) < 2:
@@ -165,8 +152,8 @@ PATH_CHANCE = 0.1
 
 def path_of(pair: Pair, topology: Topology) -> Optional[Path]:
     """The path between the leaves of a pair, None where both nodes are in the same leaf."""
-    one, two = sorted(topology.leaf(node) for node in pair)
-    return (one, two) if one != two else None
+    first, second = sorted(topology.leaf(node) for node in pair)
+    return (first, second) if first != second else None
 
 
 class _PathEvidence:
@@ -196,7 +183,7 @@ class _PathEvidence:
 
 def bad_paths(
     across: PairEvidence, guilty: AbstractSet[str], topology: Topology, rounds: int = 2
-) -> FrozenSet[Path]:  # fmt: skip
+) -> frozenset[Path]:  # fmt: skip
     """Paths between two leaves over which hardly a test is good in so many rounds, tests of guilty nodes left out.
 
     Two nodes of each leaf at least are bad over it: else it may be the one node.
@@ -209,7 +196,7 @@ def bad_paths(
     return frozenset(path for path, seen in paths.items() if seen.broken(rounds) and seen.fewest(topology) > 1)
 
 
-def good_paths(across: PairEvidence, topology: Topology) -> FrozenSet[Path]:
+def good_paths(across: PairEvidence, topology: Topology) -> frozenset[Path]:
     """Paths between two leaves of which more tests are good than bad."""
     paths: DefaultDict[Path, int] = defaultdict(int)
     for pair, bad, good in _of_paths(across, frozenset()):
@@ -225,7 +212,7 @@ def none_across(across: PairEvidence, guilty: AbstractSet[str], topology: Topolo
     With more than two leaves a third round meets leaves that the first two did not.
     """
     whole = _PathEvidence()
-    leaves: Set[str] = set()
+    leaves: set[str] = set()
     for pair, bad, good in _of_paths(across, guilty):
         whole.add(pair, bad, good)
         leaves.update(map(topology.leaf, pair))

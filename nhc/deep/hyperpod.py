@@ -114,7 +114,7 @@ def _passed(when: float, result: CheckResult) -> List[str]:
     if result.check == "check_deep_efa" and outcome.metrics:
         return [_line(when, _efa(outcome))]
     if result.check == "check_deep_collective" and outcome.metrics:
-        return [_line(when, f"Nccl test successful. Summary: {nccl_summary(outcome, _ranks(outcome), 1)}")]
+        return [_line(when, f"Nccl test successful. Summary: {_nccl_summary(outcome)}")]
     if result.check == "check_deep_nccom" and outcome.metrics:
         return [_line(when, f"Nccom test successful. {printable(outcome.message)}")]
     return []
@@ -150,8 +150,8 @@ def _ranks(outcome: Outcome) -> int:
     return int(before) if before.isdigit() else 0
 
 
-def nccl_summary(outcome: Outcome, devices: int, nodes: int) -> str:
-    """The summary of a collective, of one node or of several. NcclAvgAlgoBw is of the sizes run: here the named one."""
+def _nccl_summary(outcome: Outcome) -> str:
+    """The summary of a collective on one node. NcclAvgAlgoBw is of the sizes that were run: here the named one."""
     seen = _figures(outcome)
     algbw = next((value for name, value in seen.items() if name.endswith("_algbw")), 0.0)
     busbw = next((value for name, value in seen.items() if not name.endswith(("_algbw", "_threshold"))), 0.0)
@@ -159,8 +159,8 @@ def nccl_summary(outcome: Outcome, devices: int, nodes: int) -> str:
     threshold = floor * algbw / busbw if busbw else 0.0  # HyperPod's is of algbw, ours of busbw
     return (
         f"NcclMaxAlgoBw: {algbw:.6f}, NcclAvgAlgoBw: {algbw:.6f}, NcclThresholdAlgoBw: {threshold:.6f}, "
-        f"NcclOutOfBoundError: OK, NcclOperations: all_reduce_perf, NcclTotalDevices: {devices}, "
-        f"NcclNodes: {nodes}, NcclClusterMessage:"
+        f"NcclOutOfBoundError: OK, NcclOperations: all_reduce_perf, NcclTotalDevices: {_ranks(outcome)}, "
+        "NcclNodes: 1, NcclClusterMessage:"
     )
 
 

@@ -41,7 +41,7 @@ def judge(nodes: Sequence[str], topology: Topology, results: Sequence[GroupResul
     convictions = sorted(court.guilty)
     if len(convictions) > max(rules.cap_nodes, rules.cap * len(names)):
         court.doubt(convictions)
-    standings = court.standings()
+    standings = court.standings()  # it adds blames
     return SweepJudgement(tuple(court.blames), standings)
 
 
@@ -175,36 +175,29 @@ class _Court:
     def _leaf(self, layer: Layer, leaf: str, members: Sequence[str], size: int) -> None:
         where = "even inside it" if layer is Layer.LEAF else "to other leaves, while pairs inside it are good"
         self.spared.update(members)
-        self.blames.append(Blame(
-            Culprit.LEAF, (leaf,), f"leaf {leaf}: {len(members)} of its {size} nodes are bad {where}",
-            self._behind(layer, members),
-        ))  # fmt: skip
+        message = f"leaf {leaf}: {len(members)} of its {size} nodes are bad {where}"
+        self.blames.append(Blame(Culprit.LEAF, (leaf,), message, self._behind(layer, members)))
 
     def _node(self, layer: Layer, node: str, accusers: Sequence[str]) -> None:
         self.guilty.add(node)
         where = "" if layer is Layer.LEAF else " across leaves"
-        named = ", ".join(accusers[:4])
-        self.blames.append(Blame(
-            Culprit.NODE, (node,), f"{node}: bad{where} with {len(accusers)} proven partners ({named})",
-            self._behind(layer, [node]),
-        ))  # fmt: skip
+        message = f"{node}: bad{where} with {len(accusers)} proven partners ({', '.join(accusers[:4])})"
+        self.blames.append(Blame(Culprit.NODE, (node,), message, self._behind(layer, [node])))
 
     def _explained(self, pair: Pair) -> bool:
         return not (self.guilty.isdisjoint(pair) and self.spared.isdisjoint(pair))
 
     def _link(self, layer: Layer, pair: Tuple[str, str], seen: PairEvidence) -> None:
-        one, two = pair
-        if self._explained(pair) or not (seen.good.get(one) and seen.good.get(two)):
+        first, second = pair
+        if self._explained(pair) or not (seen.good.get(first) and seen.good.get(second)):
             return
-        if layer is Layer.ACROSS and self._over_broken(one, two):
+        if layer is Layer.ACROSS and self._over_broken(first, second):
             return
         times = seen.bad_pairs[pair]
         if times > self.rules.repeats and not seen.good_pairs.get(pair):
             self.links.add(pair)
-            self.blames.append(Blame(
-                Culprit.LINK, pair, f"{one} and {two}: bad together {times} times, each good with others: the link",
-                self._behind(layer, pair, both=True),
-            ))  # fmt: skip
+            message = f"{first} and {second}: bad together {times} times, each good with others: the link"
+            self.blames.append(Blame(Culprit.LINK, pair, message, self._behind(layer, pair, both=True)))
 
     def _behind(self, layer: Layer, nodes: Sequence[str], both: bool = False) -> Tuple[str, ...]:
         of_each = [self._bad.get((layer, node), []) for node in sorted(set(nodes))]
@@ -254,20 +247,15 @@ class _Court:
                 continue  # a smaller group says it more exactly
             all_good = all(part is not None and part.seen is GroupOutcome.GOOD for part in halves)
             what = "both halves are good" if all_good else "its pairs are good"
-            self.blames.append(Blame(
-                Culprit.SCALE, nodes,
-                f"{len(nodes)} nodes together are bad while {what}: routing, congestion or software; no node is",
-                (result.test.name,),
-            ))  # fmt: skip
+            message = f"{len(nodes)} nodes together are bad while {what}: routing, congestion or software; no node is"
+            self.blames.append(Blame(Culprit.SCALE, nodes, message, (result.test.name,)))
 
     def doubt(self, convictions: Sequence[str]) -> None:
         """Convict nobody: so many bad nodes are less likely than a bad test. What other nodes have shown stands."""
         self.blames = [blame for blame in self.blames if blame.culprit is not Culprit.NODE]
-        self.blames.insert(0, Blame(
-            Culprit.TEST, tuple(convictions),
-            f"{len(convictions)} of {len(self.names)} nodes would be convicted: the test itself is doubted, nobody is",
-            self._behind(Layer.LEAF, convictions),
-        ))  # fmt: skip
+        shares = f"{len(convictions)} of {len(self.names)} nodes"
+        message = f"{shares} would be convicted: the test itself is doubted, nobody is"
+        self.blames.insert(0, Blame(Culprit.TEST, tuple(convictions), message, self._behind(Layer.LEAF, convictions)))
         self.doubted = True
 
     def standings(self) -> Dict[str, NodeStanding]:
@@ -314,20 +302,20 @@ class _Court:
         pairs = {pair: times for pair, times in self._unexplained().items()
                  if all(standings[node] is NodeStanding.PASSED for node in pair)}  # fmt: skip
         partners: DefaultDict[str, Set[str]] = defaultdict(set)
-        for one, two in pairs:
-            partners[one].add(two)
-            partners[two].add(one)
+        for first, second in pairs:
+            partners[first].add(second)
+            partners[second].add(first)
         for node, met in sorted(partners.items()):
             if len(met) >= max(2, self.rules.failures):
                 standings[node] = NodeStanding.SUSPECT
                 good = sum(len(seen.good.get(node, ())) for seen in self.evidence.values())
                 message = f"{node}: not steady: bad with {', '.join(sorted(met)[:4])}, good with {good} others"
                 self.blames.append(Blame(Culprit.UNCLEAR, (node,), message, self._behind(Layer.LEAF, [node])))
-        for (one, two), times in sorted(pairs.items()):
-            if NodeStanding.SUSPECT not in (standings[one], standings[two]):
-                message = f"{one} and {two}: bad together {_times(times)}, good else: chance, or one is not steady"
-                tests = self._behind(Layer.LEAF, (one, two), both=True)
-                self.blames.append(Blame(Culprit.UNCLEAR, (one, two), message, tests))
+        for (first, second), times in sorted(pairs.items()):
+            if NodeStanding.SUSPECT not in (standings[first], standings[second]):
+                message = f"{first} and {second}: bad together {_times(times)}, good else: chance, or one is not steady"
+                tests = self._behind(Layer.LEAF, (first, second), both=True)
+                self.blames.append(Blame(Culprit.UNCLEAR, (first, second), message, tests))
 
     def _unclear(self, node: str) -> None:
         partners = sorted(self.evidence[Layer.LEAF].bad.get(node, frozenset()))
@@ -344,7 +332,5 @@ class _Court:
             what = f"sent no result to {len(waiting)} proven partners: look at the node"
         else:
             what = f"{len(cut_short)} tests came to no result"
-        self.blames.append(Blame(
-            Culprit.UNCLEAR, (node,), f"{node}: {what}{_most_frequent_reason(cut_short)}",
-            tuple(result.test.name for result in cut_short[:5]),
-        ))  # fmt: skip
+        message = f"{node}: {what}{_most_frequent_reason(cut_short)}"
+        self.blames.append(Blame(Culprit.UNCLEAR, (node,), message, tuple(cut.test.name for cut in cut_short[:5])))

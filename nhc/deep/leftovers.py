@@ -25,7 +25,7 @@ KILLED = 5.0
 
 
 def marked(run: str) -> List[KnownProcess]:
-    """The processes of a run that are there now, without this one and what it descends from."""
+    """The processes of a run that are there now, without this process and its ancestors."""
     mark = f"{RUN}={run}".encode()
     own = _ancestors()
     processes: List[KnownProcess] = []

@@ -29,10 +29,10 @@ def outside(names: Iterable[str], topology: Topology) -> List[Pair]:
     for turn in _circle(sorted(leaves)):
         if sum(map(bool, leaves.values())) < 2:
             break
-        for one, two in turn:
-            share = max(1, min(len(leaves[one]), len(leaves[two])) // (len(leaves) - 1))
-            at_once = min(share, len(leaves[one]), len(leaves[two]))
-            pairs += [(leaves[one].pop(), leaves[two].pop()) for _ in range(at_once)]
+        for first, second in turn:
+            share = max(1, min(len(leaves[first]), len(leaves[second])) // (len(leaves) - 1))
+            at_once = min(share, len(leaves[first]), len(leaves[second]))
+            pairs += [(leaves[first].pop(), leaves[second].pop()) for _ in range(at_once)]
     # Half the list on: in an order by leaf, the node half the list further stands in the same leaf only where that leaf
     # holds more than half of all nodes.
     order = [node for _leaf, left in sorted(leaves.items(), key=lambda item: (-len(item[1]), item[0])) for node in left]
@@ -90,16 +90,16 @@ def _others_across(leaves: Dict[str, List[str]], topology: Topology, may: _Open)
     tested = {path_of(pair, topology) for pair in (*seen.good_pairs, *seen.bad_pairs, *seen.unknown)}
     best: List[Pair] = []
     for turn in _circle(sorted(leaves)):
-        pairs = [pair for one, two in turn for pair in _between(leaves[one], leaves[two], may)]
+        pairs = [pair for first, second in turn for pair in _between(leaves[first], leaves[second], may)]
         if pairs and any((min(path), max(path)) not in tested for path in turn):
             return pairs
         best = best or pairs
     return best
 
 
-def _between(one: Sequence[str], two: Sequence[str], may: _Open) -> List[Pair]:
+def _between(first: Sequence[str], second: Sequence[str], may: _Open) -> List[Pair]:
     """Disjoint pairs of the nodes of two leaves, turned on until some of them may meet."""
-    few, many = sorted((one, two), key=len)
+    few, many = sorted((first, second), key=len)
     turns = ([(node, many[(at + shift) % len(many)]) for at, node in enumerate(few)] for shift in range(len(many)))
     return next(filter(None, map(may.of, turns)), [])
 
@@ -114,7 +114,7 @@ def _circle(names: Sequence[str]) -> Iterator[List[Pair]]:
         rest = ring[1:]
         turned = ring[:1] + rest[turn:] + rest[:turn]
         opposite = zip(turned, reversed(turned[len(turned) // 2 :]))
-        yield [(one, two) for one, two in opposite if one is not None and two is not None]
+        yield [(first, second) for first, second in opposite if first is not None and second is not None]
 
 
 class Partners:

@@ -68,7 +68,7 @@ def _nowhere(_one: str, _two: str) -> bool:
 
 
 def _around(bad: FrozenSet[Path]) -> Reaches:
-    return lambda one, two: (min(one, two), max(one, two)) not in bad
+    return lambda first, second: (min(first, second), max(first, second)) not in bad
 
 
 def hopeless(nodes: Sequence[str], results: Sequence[GroupResult]) -> bool:
@@ -136,7 +136,7 @@ def _waiting(
 ) -> FrozenSet[str]:  # fmt: skip
     """The suspects that wait for a proven partner: the first half of all nodes at most, so that there are partners.
 
-    Nobody waits once every other node has been told of and none is proven: then no better partner is to come.
+    Nobody waits once every other node has been tested and none is proven: then no better partner will come.
     """
     known = set(names)
     first = frozenset([node for node in dict.fromkeys(suspects) if node in known][: len(names) // 2])

@@ -50,7 +50,7 @@ def used(output: str) -> FrozenSet[str]:
 
 
 def strayed(output: str, rail: str) -> str:
-    """Why a run does not speak of this rail, "" where it does: it used another one, too, or does not say which."""
+    """Why a run proves nothing about this rail, "" where it does: it used another one as well, or names none."""
     names = used(output)
     if not rail or names == {rail.partition(":")[0]}:
         return ""

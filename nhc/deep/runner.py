@@ -37,7 +37,7 @@ GRACE = leftovers.GRACE
 STOP, ALLOW = "NHC_DEEP_STOP", "NHC_DEEP_ALLOW"
 """Variables of a configuration: services to stop for the run, and names of processes that may hold devices."""
 USUAL = 20.0
-"""Seconds that a check is thought to take that says nothing of it and has not run here before."""
+"""Seconds expected of a check that names no duration and has not run here before."""
 LEVELS = {"1": 30.0, "2": 120.0, "3": 900.0, "4": 5400.0}
 """Seconds that NVIDIA gives for the levels of its diagnostics; HyperPod gives 45 to 90 minutes for the last."""
 TIMES = "deep-times"
@@ -143,7 +143,7 @@ def _locked(
 
 
 def _written(where: str, begin: RestoreJournal) -> RestoreJournal:
-    """The journal as it is on the disk: what was cut off in the midst of stopping services has stopped some of them."""
+    """The journal as it is on the disk: a run that was ended while it stopped services has stopped some of them."""
     try:
         return journal.read(where) or begin
     except JournalError:

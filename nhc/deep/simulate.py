@@ -75,9 +75,11 @@ def break_some(
     most = sum(len(members) * (len(members) - 1) // 2 for members in room)
     pairs: Set[Tuple[str, str]] = set()
     while len(pairs) < min(links, most):
-        one, two = sorted(chance.sample(chance.choice(room), 2))
-        pairs.add((one, two))
-    joined = [(one, two) for at, one in enumerate(leaves) for two in leaves[at + 1 :] if not {one, two} & down]
+        first, second = sorted(chance.sample(chance.choice(room), 2))
+        pairs.add((first, second))
+    joined = [
+        (first, second) for at, first in enumerate(leaves) for second in leaves[at + 1 :] if not {first, second} & down
+    ]
     return Faults(
         broken, frozenset(pairs), uplinks=down, paths=frozenset(chance.sample(joined, min(paths, len(joined))))
     )  # fmt: skip

@@ -24,7 +24,7 @@ START = "import sys;exec(compile(sys.stdin.buffer.read(int(sys.stdin.buffer.read
 CONNECT = 20.0
 """Seconds for a connection and the guard's start."""
 ALIVE, SILENCE = 5.0, 30.0
-"""Seconds between two words to each guard, and how many without one end a test there."""
+"""Seconds between two messages to each guard, and seconds without one after which a guard ends its test."""
 
 LINE = 1 << 20
 """Bytes of the longest line of a guard: 64 KiB of a tool's output, of which JSON takes six for each at most."""

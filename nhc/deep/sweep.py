@@ -38,8 +38,9 @@ SLACK = 60.0
 
 
 class Surroundings(NamedTuple):
-    """Clock, pause between two looks, who gets the progress, until when tests may run (Unix time), and what waits are
-    counted by: the monotonic clock, which nobody sets.
+    """`every` seconds it looks at its tests; `say` gets the progress; tests may run `until` (Unix time).
+
+    Waits are counted by `monotonic`, a clock that nobody sets.
     """
 
     every: float = 2.0
@@ -158,7 +159,7 @@ class Sweeper:
         self._launch(waiting, busy)
 
     def _ended_or_unread(self, row: SweepTest, job: Optional[GroupJob]) -> bool:
-        """The same; what cannot be read of one test keeps no other waiting, and this one for a while only."""
+        """As `_ended`; a test whose result cannot be read keeps no other waiting, and is given up after `patience`."""
         try:
             ended = self._ended(row, job)
         except AdapterError as error:

@@ -105,7 +105,7 @@ def floor_of(plan: SweepPlan, layer: str, figures: Mapping[str, Sequence[float]]
 
 
 def key(test: GroupTest) -> str:
-    """A word for a test, whatever many nodes are in it."""
+    """A short name for a test, however many nodes it has."""
     return hashlib.sha256(test.name.encode()).hexdigest()[:24]
 
 

@@ -254,9 +254,9 @@ class Gpu:
         pointers: Any = (c_void_p * len(arguments))(
             *[ctypes.cast(ctypes.pointer(argument), c_void_p) for argument in arguments]
         )
-        one = c_uint(1)
+        single = c_uint(1)
         self.driver.call(
-            "cuLaunchKernel", self._kernels[kernel], c_uint(blocks), one, one, c_uint(THREADS), one, one,
+            "cuLaunchKernel", self._kernels[kernel], c_uint(blocks), single, single, c_uint(THREADS), single, single,
             c_uint(shared), None, pointers, None,
         )  # fmt: skip
         self.wait()

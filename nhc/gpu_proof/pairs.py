@@ -34,31 +34,31 @@ def prove(driver: Driver, seed: int, step: Callable[[str], None]) -> List[Dict[s
         gpu.use()
         gpu.load(next(iter(gpu.texts()[0])), patterns.KERNELS)
         places.append(gpu.allocate(2 * SIZE))
-    for one, other in permutations(range(len(gpus)), 2):
-        if gpus[one].reaches(gpus[other]):
-            step(f"copying from {gpus[one].pci} to {gpus[other].pci}")
-            copies.append(_copy(gpus[one], places[one], gpus[other], places[other], seed))
+    for first, second in permutations(range(len(gpus)), 2):
+        if gpus[first].reaches(gpus[second]):
+            step(f"copying from {gpus[first].pci} to {gpus[second].pci}")
+            copies.append(_copy(gpus[first], places[first], gpus[second], places[second], seed))
     step("giving back")  # where a copy fails, the end of this process does it
     for gpu in gpus:
         gpu.close()
     return copies
 
 
-def _copy(one: Gpu, place: c_ulonglong, other: Gpu, target: c_ulonglong, seed: int) -> Dict[str, Any]:
+def _copy(source: Gpu, place: c_ulonglong, other: Gpu, target: c_ulonglong, seed: int) -> Dict[str, Any]:
     """From the first half of `place` to the second half of `target`."""
     there = c_ulonglong(target.value + SIZE)
-    one.reach(other)
+    source.reach(other)
     wrong, speed = 0, 0.0
     first: Mapping[str, int] = {}
     for number in range(3):
         value = seed + number
-        one.use()
-        patterns.write(one, place, SIZE, value)
+        source.use()
+        patterns.write(source, place, SIZE, value)
         begun = time.monotonic()
-        one.copy_to(other, there, place, SIZE)
+        source.copy_to(other, there, place, SIZE)
         speed = max(speed, SIZE / max(time.monotonic() - begun, 1e-9))
         other.use()
         differing = patterns.compare(other, there, SIZE, value)[1]
         if differing:
             wrong, first = wrong + 1, first or differing
-    return {"from": one.pci, "to": other.pci, "rate": speed, "wrong": wrong, "of": 3, **first}
+    return {"from": source.pci, "to": other.pci, "rate": speed, "wrong": wrong, "of": 3, **first}

@@ -62,6 +62,11 @@ def cause_text(check: str, reason: str, target: str) -> str:
     return printable(f"{check}|{reason}|{target}", WHY_LIMIT)
 
 
+def cause_in_words(cause: str) -> str:
+    """Such a text for a person: its parts with commas between, without the empty ones."""
+    return ", ".join(filter(None, cause.split("|")))
+
+
 def out_by_nhc(state: NodeState) -> bool:
     """Whether nhc keeps a node out of service, by a mark or by a gate: what ceilings count."""
     mark = state.mark

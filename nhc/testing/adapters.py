@@ -229,10 +229,7 @@ class AdapterContract:
         self.restore(world)
         node = self.one(world)
         applied = world.adapter.mark({world.unknown: self.MARK, node: self.MARK})
-        assert [(a.node, a.effect) for a in applied] == [
-            (world.unknown, Effect.FAILED),
-            (node, Effect.CHANGED),
-        ]
+        assert [(a.node, a.effect) for a in applied] == [(world.unknown, Effect.FAILED), (node, Effect.CHANGED)]
         assert [a.effect for a in world.adapter.clear([world.unknown, node])] == [Effect.FAILED, Effect.CHANGED]
         self.restore(world)
 

@@ -3,20 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import (
-    Callable,
-    ContextManager,
-    Dict,
-    Generic,
-    Iterable,
-    List,
-    Mapping,
-    Optional,
-    Protocol,
-    Sequence,
-    Tuple,
-    TypeVar,
-)
+from typing import Callable, ContextManager, Generic, Iterable, Mapping, Optional, Protocol, Sequence, TypeVar
 
 from nhc.ports.adapter import REMEDY_OWNER, Applied, Effect, Mark, NodeState
 from nhc.ports.marks import may_clear, may_mark
@@ -36,7 +23,7 @@ class Curable(Protocol):
 F = TypeVar("F", bound=Curable)
 
 
-def cured(faults: Mapping[str, F], rung: Rung) -> Dict[str, F]:
+def cured(faults: Mapping[str, F], rung: Rung) -> dict[str, F]:
     """The faults that are left after a repair."""
     reached = LADDER.index(rung)
     return {
@@ -57,7 +44,7 @@ class MadeUpNode:
         self.mark: Optional[Mark] = None
         self.available, self.busy = True, False
         self.boot = 1
-        self.repairs: List[Tuple[float, Rung]] = []
+        self.repairs: list[tuple[float, Rung]] = []
 
     def marked(self, mark: Optional[Mark], available: bool) -> None:
         """As the scheduler has it now."""
@@ -67,7 +54,7 @@ class MadeUpNode:
         """A repair is under way."""
         self.repairs.append((until, rung))
 
-    def end_repairs(self, now: float) -> List[Rung]:
+    def end_repairs(self, now: float) -> list[Rung]:
         """The repairs that have ended by now; the machine has booted where one of them boots it."""
         ended = [rung for until, rung in self.repairs if until <= now]
         self.repairs = [(until, rung) for until, rung in self.repairs if until > now]
@@ -99,21 +86,21 @@ class MadeUpScheduler(Generic[N]):
     def noted(self, node: N, mark: Optional[Mark]) -> None:
         """A node is about to be taken out with this mark, or to be put back (None)."""
 
-    def nodes(self, names: Optional[Sequence[str]] = None) -> List[NodeState]:
+    def nodes(self, names: Optional[Sequence[str]] = None) -> list[NodeState]:
         """Raises AdapterError where `moment` does."""
         self.moment("nodes read")
         with self.lock:
             nodes = (self.known(name) for name in sorted(self.fleet if names is None else set(names)))
             return [self.state(node) for node in nodes if node is not None]
 
-    def mark(self, marks: Mapping[str, Mark], seen: Optional[object] = None) -> List[Applied]:
+    def mark(self, marks: Mapping[str, Mark], seen: Optional[object] = None) -> list[Applied]:
         del seen
         self.moment("before marks are set")
         done = [self._changed(name, mark) for name, mark in marks.items()]
         self.moment("after marks are set")
         return done
 
-    def clear(self, names: Sequence[str], seen: Optional[object] = None) -> List[Applied]:
+    def clear(self, names: Sequence[str], seen: Optional[object] = None) -> list[Applied]:
         del seen
         self.moment("before marks are cleared")
         done = [self._changed(name, None) for name in names]
@@ -136,7 +123,7 @@ class MadeUpWorld(MadeUpScheduler[N]):
     """The scheduler and a `nhc.ports.repair.Repairer` in one. `now` is its time, `takes` how long a repair takes."""
 
     def __init__(self, nodes: Iterable[N], now: float, takes: Callable[[Rung], float]) -> None:
-        self.fleet: Dict[str, N] = {node.name: node for node in nodes}
+        self.fleet: dict[str, N] = {node.name: node for node in nodes}
         self.now, self.takes = now, takes
 
     def can(self, machine: Machine, rung: Rung, device: str = "") -> str:

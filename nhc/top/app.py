@@ -151,15 +151,13 @@ class TopApp(App[None]):
         if self.seen is None:
             return
         snapshot = self.seen.snapshot
-        self.query_one("#summary", Static).update(f"{self._paused()}{frame.summary(snapshot)}  {self.source.name}")
+        paused = "[paused] " if self.paused else ""
+        self.query_one("#summary", Static).update(f"{paused}{frame.summary(snapshot)}  {self.source.name}")
         self._paint_problems(snapshot)
         self._paint_map(snapshot)
         self._paint_nodes(snapshot)
         self._paint_repairs(self.seen.repairs)
         self._paint_pane()
-
-    def _paused(self) -> str:
-        return "[paused] " if self.paused else ""
 
     def _paint_problems(self, snapshot: Snapshot) -> None:
         causes, left_out = frame.problems(snapshot)
@@ -305,20 +303,18 @@ class TopApp(App[None]):
         )
 
     def action_hold(self) -> None:
-        name = self._chosen_node()
-        if not name:
-            self._say("choose a node first (3)")
-            return
-        question = ActQuestion(f"Hold {name}: no mark, no repair, no clear until it is released.", name, True)
-        self._ask(question, lambda store, why: repairs.hold(store, self.settings.person, name, why))
+        self._ask_of_node("Hold {name}: no mark, no repair, no clear until it is released.", True, repairs.hold)
 
     def action_release(self) -> None:
+        self._ask_of_node("Release {name}: the loop may act on it again.", False, repairs.release)
+
+    def _ask_of_node(self, what: str, needs_why: bool, act: Callable[[Store, str, str, str], str]) -> None:
         name = self._chosen_node()
         if not name:
             self._say("choose a node first (3)")
             return
-        question = ActQuestion(f"Release {name}: the loop may act on it again.", name, False)
-        self._ask(question, lambda store, why: repairs.release(store, self.settings.person, name, why))
+        question = ActQuestion(what.format(name=name), name, needs_why)
+        self._ask(question, lambda store, why: act(store, self.settings.person, name, why))
 
     def _ask(self, question: ActQuestion, act: Callable[[Store, str], str]) -> None:
         def answered(answer: Optional[Confirmed]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import List, NamedTuple
 
+from nhc.ports.marks import cause_in_words
 from nhc.remedy import detail as details
 from nhc.remedy import persons
 from nhc.remedy.persons import RequestRefused
@@ -41,13 +42,8 @@ def open_repairs(store: Store) -> List[RepairLine]:
             waiting = details.read(row.detail).waiting
         except details.BadDetail as error:
             waiting = str(error)
-        lines.append(RepairLine(row.id, row.node, row.state, row.rung, _cause_text(row.cause), waiting, row.updated))
+        lines.append(RepairLine(row.id, row.node, row.state, row.rung, cause_in_words(row.cause), waiting, row.updated))
     return lines
-
-
-def _cause_text(cause: str) -> str:
-    """A cause as the store keeps it (`nhc.ports.adapter.cause_of`), for a person."""
-    return ", ".join(part for part in cause.split("|") if part)
 
 
 def decide(store: Store, by: str, line: RepairLine, agree: bool, why: str) -> str:

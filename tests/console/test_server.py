@@ -199,6 +199,10 @@ def test_a_stream_ends_with_what_let_it_in(console, site, end):
 def test_a_wrong_token_is_nobody(console):
     assert console.ask("POST", "/login", {"token": "guess"}, Sec_Fetch_Site="same-origin")[0] == 401
     assert console.ask("GET", "/api/fleet", Authorization="Bearer guess")[0] == 401
+    assert console.ask("GET", "/api/fleet", Authorization="Bearer \xff")[0] == 401  # a byte that is no UTF-8
+    assert (
+        console.ask("POST", "/login", {"token": "\ud800"}, Sec_Fetch_Site="same-origin")[0] == 409
+    )  # half a character
 
 
 def test_every_answer_forbids_what_a_page_could_be_tricked_into(console):

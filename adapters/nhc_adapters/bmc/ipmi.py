@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 import time
-from typing import Iterator, Mapping, Optional, Sequence
+from typing import Iterator, Sequence
 
 from nhc.model import printable
 from nhc.ports.adapter import AdapterError
@@ -36,7 +36,7 @@ from nhc_adapters._command import Commands, Runner, complaint, run_command
 from nhc_adapters.bmc.access import ACCESS, read_access
 from nhc_adapters.bmc.identity import differs, forms
 from nhc_adapters.repair.evidence import EvidenceCollector
-from nhc_adapters.repair.settings import AdapterSettings
+from nhc_adapters.repair.settings import AdapterSettings, Given
 
 KNOWN = (*ACCESS, "interface", "identity", "port", "cipher", "doctor")
 
@@ -64,11 +64,7 @@ class Ipmi:
     """Resets and power cycles by ipmitool."""
 
     def __init__(
-        self,
-        settings: Optional[Mapping[str, str]] = None,
-        environ: Optional[Mapping[str, str]] = None,
-        timeout: float = 30.0,
-        run: Runner = run_command,
+        self, settings: Given = None, environ: Given = None, timeout: float = 30.0, run: Runner = run_command
     ) -> None:
         table = AdapterSettings(settings, KNOWN)
         self.access = read_access(table)

@@ -37,7 +37,7 @@ from nhc_adapters.bmc.identity import differs, forms
 from nhc_adapters.bmc.redfish_session import RedfishSession, link, text
 from nhc_adapters.repair.calls import CallFailed, RepairRefused, accepted, send_once, untouched
 from nhc_adapters.repair.evidence import EvidenceCollector
-from nhc_adapters.repair.settings import AdapterSettings
+from nhc_adapters.repair.settings import AdapterSettings, Given
 
 KNOWN = (*ACCESS, "ca-file", "fingerprint", "verify", "doctor")
 
@@ -67,12 +67,7 @@ class ComputerSystem(NamedTuple):
 class Redfish:
     """Repairs machines by their management controllers."""
 
-    def __init__(
-        self,
-        settings: Optional[Mapping[str, str]] = None,
-        environ: Optional[Mapping[str, str]] = None,
-        timeout: float = 30.0,
-    ) -> None:
+    def __init__(self, settings: Given = None, environ: Given = None, timeout: float = 30.0) -> None:
         table = AdapterSettings(settings, KNOWN)
         self.access = read_access(table)
         if self.access.bmc:

@@ -45,7 +45,7 @@ class ProviderMessage(NamedTuple):
     right: str = ""
 
 
-Words = Callable[[bytes], ProviderMessage]
+ErrorReader = Callable[[bytes], ProviderMessage]
 """Reads a provider's error."""
 
 
@@ -57,15 +57,15 @@ class Rest:
     """
 
     def __init__(
-        self, timeout: float, words: Words, refused: FrozenSet[str] = frozenset(), proxy: str = "",
+        self, timeout: float, read_error: ErrorReader, refused: FrozenSet[str] = frozenset(), proxy: str = "",
         denied: FrozenSet[str] = frozenset(),
     ) -> None:  # fmt: skip
-        self.timeout, self._words, self._refused, self._denied = timeout, words, refused, denied
+        self.timeout, self._read_error, self._refused, self._denied = timeout, read_error, refused, denied
         self._http = HttpClient(proxy=proxy)
 
     def call(
         self,
-        said: str,
+        name: str,
         method: str,
         url: str,
         headers: Optional[Mapping[str, str]] = None,
@@ -73,9 +73,9 @@ class Rest:
         content: Optional[bytes] = None,
         right: str = "",
     ) -> RestReply:
-        """One request; `said` names it in messages, which never show the address or a header. Raises CallFailed.
+        """One request; messages call it `name`, and never show the address or a header. Raises CallFailed.
 
-        `right` is the permission that the request takes, for messages; `said` where it is not given.
+        `right` is the permission that the request takes, for messages; `name` where it is not given.
         """
         sent: Dict[str, str] = {"User-Agent": f"nhc/{__version__}", "Accept": "application/json", **(headers or {})}
         data = content
@@ -86,25 +86,25 @@ class Rest:
             with Exchange(self.timeout) as exchange:
                 answer = self._http.send(exchange, method, url, data, sent, limit=LARGEST)
         except NotSent as error:
-            raise CallFailed(Answer.REFUSED, f"{said}: {printable(str(error), 200)}", retry_after=LATER) from None
+            raise CallFailed(Answer.REFUSED, f"{name}: {printable(str(error), 200)}", retry_after=LATER) from None
         except HttpError as error:
-            raise CallFailed(Answer.AMBIGUOUS, f"{said}: {printable(str(error), 200)}") from None
+            raise CallFailed(Answer.AMBIGUOUS, f"{name}: {printable(str(error), 200)}") from None
         if answer.status < 300:
             return RestReply(*answer)
-        failed = self._judged(said, answer)
+        failed = self._judged(name, answer)
         missing = answer.status == 403 and failed.code not in self._refused
         if missing or (method != "GET" and failed.code in self._denied):
-            named = self._words(answer.data).right or right or said
+            named = self._read_error(answer.data).right or right or name
             raise CallFailed(Answer.REFUSED, str(failed), failed.code, right=named)
         raise failed
 
-    def _judged(self, said: str, answer: HttpAnswer) -> CallFailed:
+    def _judged(self, name: str, answer: HttpAnswer) -> CallFailed:
         """A 4xx was refused. A 5xx may come after the work was begun, unless its code says otherwise.
 
         401 is for credentials that have run out or were not renewed in time.
         """
-        problem, status = self._words(answer.data), answer.status
-        message = f"{said}: {problem.code or status}: {problem.message or 'no reason given'}"
+        problem, status = self._read_error(answer.data), answer.status
+        message = f"{name}: {problem.code or status}: {problem.message or 'no reason given'}"
         proved = status < 500 or problem.code in self._refused
         later = status in (401, 409, 429) or problem.code in self._refused
         wait = answer.retry_after or LATER if proved and later else 0.0

@@ -1,9 +1,8 @@
 """How the program gets to the node and is run there: over SSH, or on this very machine.
 
-OpenSSH's client is used with the user's own configuration, keys and known hosts, and shares nothing of the user's
-(`nhc.system.ssh_client`). A login that asks for
-anything is a refusal. If ssh reports that it has not logged in, nothing has begun. Any other answer that is not
-the program's proves nothing.
+OpenSSH's client is used with the user's own configuration, keys and known hosts; the node gets no agent and no
+forwarding of the user's (`nhc.system.ssh_client`). A login that asks for anything is a refusal. If ssh reports that it
+has not logged in, nothing has begun. Any other answer that is not the program's proves nothing.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class NotBegun(AdapterError):
         self.later, self.right = later, right
 
     def sent(self, before: str = "") -> Sent:
-        """The same as the answer to an order. A node on which nobody can log in stands in the way of itself."""
+        """The same as the answer to an order. Where nobody can log in, the machine itself is in the way."""
         again = LATER if self.later else 0.0
         return Sent(Answer.REFUSED, f"{before}{self}", retry_after=again, by_machine=self.later, right=self.right)
 
@@ -98,7 +97,7 @@ def read_login(table: AdapterSettings, environ: Optional[Mapping[str, str]]) -> 
     known = os.environ if environ is None else environ
     env = {name: known[name] for name in ("HOME", "USER", "SSH_AUTH_SOCK") if name in known}
     return SshLogin(
-        table.text("ssh", "ssh"), tuple(word for option, value in given if value for word in (option, value)),
+        table.text("ssh", "ssh"), tuple(part for option, value in given if value for part in (option, value)),
         {**env, "PATH": process.PATH, "LC_ALL": "C.UTF-8"},
         ("sudo", "-n", "--") if table.flag("sudo", user != "root") else (),
     )  # fmt: skip
@@ -107,12 +106,12 @@ def read_login(table: AdapterSettings, environ: Optional[Mapping[str, str]]) -> 
 class Reach:
     """Runs the program on a machine: over SSH, or (`local`) on this one."""
 
-    def __init__(self, login: SshLogin, local: bool, python: str, words: Sequence[str], run: Runner) -> None:
-        self.login, self.local, self.python, self.words, self._run = login, local, python, tuple(words), run
+    def __init__(self, login: SshLogin, local: bool, python: str, arguments: Sequence[str], run: Runner) -> None:
+        self.login, self.local, self.python, self.arguments, self._run = login, local, python, tuple(arguments), run
 
     def ask(self, machine: Machine, arguments: Sequence[str], timeout: float) -> ProgramReply:
         """Run the program; its answer. Raises NotBegun, AdapterError."""
-        line = f"echo '{LOGGED_IN}' >&2; {command(self.python, [*self.words, *arguments], self.login.before)}"
+        line = f"echo '{LOGGED_IN}' >&2; {command(self.python, [*self.arguments, *arguments], self.login.before)}"
         connect = f"ConnectTimeout={max(1, int(timeout / 2))}"
         argv = ["/bin/sh", "-c", line]
         if not self.local:

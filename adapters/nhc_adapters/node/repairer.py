@@ -40,7 +40,7 @@ from nhc_adapters.node.hand.plan import FABRIC_MANAGER, PERSISTENCED
 from nhc_adapters.node.reach import NotBegun, Reach, read_login, run_program
 from nhc_adapters.repair.calls import untouched
 from nhc_adapters.repair.evidence import EvidenceCollector
-from nhc_adapters.repair.settings import AdapterSettings
+from nhc_adapters.repair.settings import AdapterSettings, Given
 
 KNOWN = (
     "reach", "user", "port", "identity", "config", "ssh", "python", "sudo", "services", "stoppable", "kubeconfig",
@@ -64,11 +64,7 @@ class NodeHand:
     """Sends the program, and asks it."""
 
     def __init__(
-        self,
-        settings: Optional[Mapping[str, str]] = None,
-        environ: Optional[Mapping[str, str]] = None,
-        timeout: float = 30.0,
-        run: Runner = run_program,
+        self, settings: Given = None, environ: Given = None, timeout: float = 30.0, run: Runner = run_program
     ) -> None:
         table = AdapterSettings(settings, KNOWN)
         self.local = table.choice("reach", ("ssh", "local")) == "local"
@@ -77,9 +73,9 @@ class NodeHand:
         self.wait = table.text("wait", "300")
         if not self.wait.isdigit():
             raise table.wrong("wait", "a number of seconds")
-        words = [part for name in ("root", "path") if table.text(name) for part in (f"--{name}", table.text(name))]
+        arguments = [part for name in ("root", "path") if table.text(name) for part in (f"--{name}", table.text(name))]
         login = read_login(table, environ)
-        self.reach = Reach(login, self.local, table.text("python", "python3"), words, run)
+        self.reach = Reach(login, self.local, table.text("python", "python3"), arguments, run)
         self.timeout = timeout
 
     def can(self, machine: Machine, rung: Rung, device: str = "") -> str:

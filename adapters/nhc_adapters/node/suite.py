@@ -58,9 +58,9 @@ class InstalledNhc(NamedTuple):
         limit = f"{order.seconds:.0f}s"
         check = f"* |timeout {limit}| {PROOF} -d {device} -s {order.seed}"
         # A profile of the node type would add lines about the rest of the node; a run without a limit has 30 seconds.
-        words = ["check", "local", "-c", "/dev/stdin", "--profile", "none", "-t", limit, "-n", order.machine.node,
+        arguments = ["check", "local", "-c", "/dev/stdin", "--profile", "none", "-t", limit, "-n", order.machine.node,
                  "-f", "json"]  # fmt: skip
-        return f"{shlex.join(['echo', check])} | {shlex.join([*self.before, self.program, *words])}"
+        return f"{shlex.join(['echo', check])} | {shlex.join([*self.before, self.program, *arguments])}"
 
 
 def report_of(node: str, what: str, done: Completed) -> str:

@@ -56,13 +56,13 @@ def _json(value: object) -> str:
     return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
 
 
-def main(words: Optional[List[str]] = None) -> int:
+def main(argv: Optional[List[str]] = None) -> int:
     """Write them all; 1 where a file cannot be written."""
     parser = argparse.ArgumentParser(prog="python -m nhc_adapters.prometheus_mixin", description=__doc__)
     parser.add_argument("directory")
     parser.add_argument("--runbooks", default="", metavar="URL", help="where docs/alerts.md can be read at your site")
     parser.add_argument("--alerts", metavar="FILE", help="write the runbooks, docs/alerts.md, to this file as well")
-    asked = parser.parse_args(words)
+    asked = parser.parse_args(argv)
     made = {os.path.join(asked.directory, name): text for name, text in files(asked.runbooks).items()}
     if asked.alerts:
         made[asked.alerts] = alerts.document()

@@ -18,7 +18,7 @@ LATER = 30.0
 by then (EC2's refills 2 to 20 calls a second), and a lost connection has often come back."""
 
 ARRIVES = 300.0
-"""Seconds after which a call has never arrived that the provider shows no trace of. A change shows within seconds at
+"""Seconds after which a call of which the provider shows no trace has never arrived. A change shows within seconds at
 each of them; EC2 asks for minutes, because what it shows is only consistent in the end (EC2 API, "Eventual
 consistency"). The rest is for clocks that differ."""
 

@@ -13,7 +13,7 @@ Piece = Tuple[str, str, Callable[[], bytes]]
 """A piece's name, its media type, and what gets it (b"" where there is none yet)."""
 
 _WHOLE = ("image/",)
-"""Kinds of which a part is worth nothing."""
+"""Media types of which a part is worth nothing."""
 
 
 class EvidenceCollector:

@@ -9,6 +9,9 @@ from typing import Mapping, Optional, Sequence, Tuple
 from nhc.model import printable
 from nhc.ports.adapter import SettingError
 
+Given = Optional[Mapping[str, str]]
+"""Settings, or an environment, that an adapter is made with; None: none, or the process's own."""
+
 
 class AdapterSettings:
     """One adapter's settings. Raises SettingError for a name that is not in `known`.
@@ -16,7 +19,7 @@ class AdapterSettings:
     `section` is written before a name in messages, where whoever constructs the adapter does not know its table.
     """
 
-    def __init__(self, settings: Optional[Mapping[str, str]], known: Sequence[str], section: str = "") -> None:
+    def __init__(self, settings: Given, known: Sequence[str], section: str = "") -> None:
         self._settings, self._prefix = settings or {}, f"{section}." if section else ""
         for key in self._settings:
             if key not in known:

@@ -22,36 +22,36 @@ function act(title, parts, label, path, body, said) {
   return el("section", { class: "card", "aria-label": title }, el("h2", {}, title), form, note);
 }
 
-const nameField = (one) => el("label", {}, `Type the node's name, ${one.node}`, el("input", { name: "confirm", autocomplete: "off", required: true }));
+const nameField = (episode) => el("label", {}, `Type the node's name, ${episode.node}`, el("input", { name: "confirm", autocomplete: "off", required: true }));
 
 // Two acts, apart from one another: the one repairs, the other leaves the node as it is.
-export function decisionForms(one) {
-  const send = (decision) => (data) => ({ decision, digest: one.digest, confirm: String(data.get("confirm")), reason: String(data.get("reason")) });
-  const path = `/api/episode/${one.id}/decision`, said = (value) => `Written down: ${value.decision} by ${value.by}.`;
-  const what = `${one.rung} of ${one.node}${one.device ? `, ${one.device}` : ""}`;
+export function decisionForms(episode) {
+  const send = (decision) => (data) => ({ decision, digest: episode.digest, confirm: String(data.get("confirm")), reason: String(data.get("reason")) });
+  const path = `/api/episode/${episode.id}/decision`, said = (value) => `Written down: ${value.decision} by ${value.by}.`;
+  const what = `${episode.rung} of ${episode.node}${episode.device ? `, ${episode.device}` : ""}`;
   return [
-    act("Agree", [el("p", {}, `This agrees to: ${what}. The fault is judged again before anything is sent.`), nameField(one), el("label", {}, "Reason", el("input", { name: "reason", maxlength: 500 }))],
-      `Agree to ${one.rung}`, path, send("approved"), said),
-    act("Refuse", [el("p", {}, `This refuses: ${what}. The node stays as it is, and the episode goes to a person.`), el("input", { type: "hidden", name: "confirm", value: one.node }), el("label", {}, "Why", el("input", { name: "reason", required: true, maxlength: 500 }))],
+    act("Agree", [el("p", {}, `This agrees to: ${what}. The fault is judged again before anything is sent.`), nameField(episode), el("label", {}, "Reason", el("input", { name: "reason", maxlength: 500 }))],
+      `Agree to ${episode.rung}`, path, send("approved"), said),
+    act("Refuse", [el("p", {}, `This refuses: ${what}. The node stays as it is, and the episode goes to a person.`), el("input", { type: "hidden", name: "confirm", value: episode.node }), el("label", {}, "Why", el("input", { name: "reason", required: true, maxlength: 500 }))],
       "Refuse", path, send("refused"), said),
   ];
 }
 
 // One decision about nodes with one cause and one repair, confirmed by typing their set.
-export function alikeForms(one) {
-  const send = (decision) => (data) => ({ decision, episodes: one.episodes, confirm: String(data.get("confirm")), reason: String(data.get("reason")) });
+export function alikeForms(alike) {
+  const send = (decision) => (data) => ({ decision, episodes: alike.episodes, confirm: String(data.get("confirm")), reason: String(data.get("reason")) });
   const written = (value) => `Written down: ${value.decision} by ${value.by} for ${howMany(value.count)}, ${value.nodes}.${value.refused.length ? ` Not for ${value.refused.join("; ")}.` : ""}`;
-  const set = () => el("label", {}, `Type the set of nodes, ${one.nodes}`, el("input", { name: "confirm", autocomplete: "off", required: true }));
+  const set = () => el("label", {}, `Type the set of nodes, ${alike.nodes}`, el("input", { name: "confirm", autocomplete: "off", required: true }));
   const why = (required) => el("label", {}, required ? "Why" : "Reason", el("input", { name: "reason", required, maxlength: 500 }));
-  const title = `${one.rung} of ${one.nodes}, ${one.reason || one.check}`;
-  return el("details", { class: "card" }, el("summary", {}, `Decide about ${howMany(one.count)} alike: ${title}`),
-    act(`Agree to ${title}`, [el("p", {}, "The fault of each node is judged again before anything is sent, and the loop stays within its bounds."), set(), why(false)], `Agree to ${one.rung} of ${howMany(one.count)}`, "/api/decisions", send("approved"), written),
-    act(`Refuse ${title}`, [el("p", {}, "The nodes stay as they are, and each episode goes to a person."), set(), why(true)], `Refuse ${one.rung} of ${howMany(one.count)}`, "/api/decisions", send("refused"), written));
+  const title = `${alike.rung} of ${alike.nodes}, ${alike.reason || alike.check}`;
+  return el("details", { class: "card" }, el("summary", {}, `Decide about ${howMany(alike.count)} alike: ${title}`),
+    act(`Agree to ${title}`, [el("p", {}, "The fault of each node is judged again before anything is sent, and the loop stays within its bounds."), set(), why(false)], `Agree to ${alike.rung} of ${howMany(alike.count)}`, "/api/decisions", send("approved"), written),
+    act(`Refuse ${title}`, [el("p", {}, "The nodes stay as they are, and each episode goes to a person."), set(), why(true)], `Refuse ${alike.rung} of ${howMany(alike.count)}`, "/api/decisions", send("refused"), written));
 }
 
-export function abortForm(one) {
-  return act("Abort", [el("p", {}, `This ends episode ${one.id}. ${one.node} stays as it is; a repair that was sent is not taken back.`), nameField(one), el("label", {}, "Why", el("input", { name: "reason", required: true, maxlength: 500 }))],
-    "Abort", `/api/episode/${one.id}/abort`, (data) => ({ digest: one.digest, confirm: String(data.get("confirm")), reason: String(data.get("reason")) }), (value) => `Written down: ${value.said}.`);
+export function abortForm(episode) {
+  return act("Abort", [el("p", {}, `This ends episode ${episode.id}. ${episode.node} stays as it is; a repair that was sent is not taken back.`), nameField(episode), el("label", {}, "Why", el("input", { name: "reason", required: true, maxlength: 500 }))],
+    "Abort", `/api/episode/${episode.id}/abort`, (data) => ({ digest: episode.digest, confirm: String(data.get("confirm")), reason: String(data.get("reason")) }), (value) => `Written down: ${value.said}.`);
 }
 
 export function holdForm(scope, name, count) {
@@ -73,13 +73,13 @@ export function holdForm(scope, name, count) {
   }), (value) => `Held: ${howMany(value.nodes)}. Nothing is done to ${value.nodes === 1 ? "it" : "them"}.`);
 }
 
-export function releaseForm(one) {
+export function releaseForm(hold) {
   const note = el("span", { role: "alert" });
-  const button = el("button", { type: "button", "aria-label": `Release ${one.scope} ${one.name}`, onclick: async () => {
+  const button = el("button", { type: "button", "aria-label": `Release ${hold.scope} ${hold.name}`, onclick: async () => {
     button.disabled = true;
     try {
-      await ask("/api/release", { scope: one.scope, name: one.name, why: "released on the page" });
-      await done(`Released: ${one.scope} ${one.name}.`);
+      await ask("/api/release", { scope: hold.scope, name: hold.name, why: "released on the page" });
+      await done(`Released: ${hold.scope} ${hold.name}.`);
     } catch (error) { note.textContent = error.message; button.disabled = false; }
   } }, "Release");
   return el("span", {}, button, note);

@@ -14,8 +14,8 @@ const told = (detail) => Object.entries(detail).filter(([, value]) => value !== 
   `${key}: ${key === "seen" ? stamp(value) : key === "cause" ? causeText(value) : typeof value === "object" ? JSON.stringify(value) : value}`).join("; ");
 
 export function episodeTable(caption, rows, at, empty = "There is none.") {
-  return table(caption, ["Node", "Repair", "State", "For", "Cause", "Waits for", "Episode"], rows.map((one) => [
-    cell(one.node, nodeLink(one.node), one.about ? ` ${one.about}` : ""), one.rung, one.state, lasting((one.ended ?? at) - one.opened), said(causeText(one.cause)), said(one.waiting || one.because), link(`/view/episode/${one.id}`, String(one.id))]), empty);
+  return table(caption, ["Node", "Repair", "State", "For", "Cause", "Waits for", "Episode"], rows.map((episode) => [
+    cell(episode.node, nodeLink(episode.node), episode.about ? ` ${episode.about}` : ""), episode.rung, episode.state, lasting((episode.ended ?? at) - episode.opened), said(causeText(episode.cause)), said(episode.waiting || episode.because), link(`/view/episode/${episode.id}`, String(episode.id))]), empty);
 }
 
 export async function needs() {

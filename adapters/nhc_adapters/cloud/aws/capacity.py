@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping
 
 from nhc.ports.adapter import Applied, Effect
 from nhc.ports.repair import Answer
@@ -25,7 +25,7 @@ from nhc.ports.spares import AddedNode, AddedPhase, AddFailed
 from nhc_adapters.cloud.aws.client import Aws
 from nhc_adapters.cloud.aws.hyperpod import GONE
 from nhc_adapters.repair.calls import CallFailed
-from nhc_adapters.repair.settings import AdapterSettings
+from nhc_adapters.repair.settings import AdapterSettings, Given
 
 KNOWN = ("cluster", "group", "group-limit", "after-repair", "region", "profile", "endpoint", "proxy")
 PAGES = 100
@@ -43,12 +43,7 @@ class HyperPodCapacity:
 
     token_valid = 8 * 3600.0
 
-    def __init__(
-        self,
-        settings: Optional[Mapping[str, str]] = None,
-        environ: Optional[Mapping[str, str]] = None,
-        timeout: float = 30.0,
-    ) -> None:
+    def __init__(self, settings: Given = None, environ: Given = None, timeout: float = 30.0) -> None:
         table = AdapterSettings(settings, KNOWN)
         self.cluster, self.group = table.text("cluster"), table.text("group")
         if not re.fullmatch(_CLUSTER, self.cluster):

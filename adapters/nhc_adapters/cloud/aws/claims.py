@@ -32,7 +32,7 @@ def of_labels(labels: Mapping[str, str], karpenter_repairs: bool) -> List[Claim]
 
 
 def of_hyperpod(aws: Aws, who: AwsIdentity, machine: Machine, *, acting: bool) -> List[Claim]:
-    """HyperPod's own recovery. Where it is asked by label it is the one that acts, and is no other actor."""
+    """HyperPod's own recovery. Where we ask for repairs by label, HyperPod carries ours out: it is no other actor."""
     claims: List[Claim] = []
     asked = hyperpod.asked_for(machine.labels, machine.settings.get("reason", ""))
     if not who.hyperpod:

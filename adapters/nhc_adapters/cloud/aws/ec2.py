@@ -66,32 +66,32 @@ def _instance(details: Mapping[str, Any]) -> Ec2Instance:
     )
 
 
-def sighting(found: Optional[Ec2Instance], doing: str = "") -> Sighting:
-    """The same as a repairer shows it."""
-    if found is None:
+def sighting(seen: Optional[Ec2Instance], doing: str = "") -> Sighting:
+    """An instance as a repairer shows it."""
+    if seen is None:
         return Sighting(time.time(), power="gone")
-    return Sighting(time.time(), found.id, found.launched, found.state, "aws" if doing else "", doing)
+    return Sighting(time.time(), seen.id, seen.launched, seen.state, "aws" if doing else "", doing)
 
 
-def compare(machine: Machine, found: Optional[Ec2Instance], instance: str) -> Ec2Instance:
+def compare(machine: Machine, seen: Optional[Ec2Instance], instance: str) -> Ec2Instance:
     """The instance, where it is the machine that the cluster means. Raises RepairRefused.
 
     EC2 shows no DMI UUID. The node's address tells a stale provider id from a present one: each instance has its own.
     """
-    if found is None:
+    if seen is None:
         raise RepairRefused(f"EC2 knows no instance {instance}")
-    if found.state in GONE:
-        raise RepairRefused(f"{instance} is {found.state}: another machine stands behind {machine.node} now, or none")
+    if seen.state in GONE:
+        raise RepairRefused(f"{instance} is {seen.state}: another machine stands behind {machine.node} now, or none")
     try:
         address = str(ipaddress.ip_address(machine.shown_address or machine.address))
     except ValueError:
-        return found  # a host name tells nothing
-    if found.addresses and address not in {str(ipaddress.ip_address(known)) for known in found.addresses}:
+        return seen  # a host name tells nothing
+    if seen.addresses and address not in {str(ipaddress.ip_address(known)) for known in seen.addresses}:
         raise RepairRefused(
-            f"{instance} has the addresses {', '.join(sorted(found.addresses))}, {machine.node} has {address}: "
+            f"{instance} has the addresses {', '.join(sorted(seen.addresses))}, {machine.node} has {address}: "
             f"another machine"
         )
-    return found
+    return seen
 
 
 def reboot(aws: Aws, instance: str, region: str) -> Sent:

@@ -25,10 +25,7 @@ class Metadata:
         about = "the instance metadata service"
         try:
             token = self._rest.call(
-                about,
-                "PUT",
-                f"{self._address}/latest/api/token",
-                {"X-aws-ec2-metadata-token-ttl-seconds": _LIFETIME},
+                about, "PUT", f"{self._address}/latest/api/token", {"X-aws-ec2-metadata-token-ttl-seconds": _LIFETIME}
             ).data.decode()
             where = f"{self._address}/latest/meta-data/{path}"
             return self._rest.call(about, "GET", where, {"X-aws-ec2-metadata-token": token}).data.decode().strip()

@@ -14,7 +14,7 @@ The rights that it needs are in adapters/aws; docs/clouds.md says which call mak
 from __future__ import annotations
 
 import time
-from typing import Iterator, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence
 
 from nhc.model import printable
 from nhc.ports.adapter import AdapterError, Effect, Operation
@@ -40,7 +40,7 @@ from nhc_adapters.cloud.aws.identity import AwsIdentity, identity
 from nhc_adapters.cloud.aws.ways import KNOWN, AwsRepairPolicy, ChosenWay, Way, in_hyperpod, of_instance
 from nhc_adapters.cloud.node_labels import NodeLabels
 from nhc_adapters.repair.calls import LATER, RepairRefused, accepted, possible, send_once, untouched
-from nhc_adapters.repair.settings import AdapterSettings
+from nhc_adapters.repair.settings import AdapterSettings, Given
 
 GROUP_LABEL = "sagemaker.amazonaws.com/instance-group-name"
 
@@ -56,12 +56,7 @@ class AwsTarget(NamedTuple):
 class AwsRepairer:
     """As `nhc.ports.repair.Repairer`, Completes, OtherActors, EvidenceSource, Requests."""
 
-    def __init__(
-        self,
-        settings: Optional[Mapping[str, str]] = None,
-        environ: Optional[Mapping[str, str]] = None,
-        timeout: float = 30.0,
-    ) -> None:
+    def __init__(self, settings: Given = None, environ: Given = None, timeout: float = 30.0) -> None:
         self.table = AdapterSettings(settings, KNOWN)
         self.policy = AwsRepairPolicy.read(self.table)
         self.tag = self.table.pair("tag")
@@ -155,27 +150,22 @@ class AwsRepairer:
         return AwsTarget(who, choice.way, member.group)
 
     def _act(self, order: Order, target: AwsTarget) -> Sent:
-        who, way, aws = target.who, target.way, self.aws
-        if way is Way.REBOOT:
-            return ec2.reboot(aws, who.instance, who.region)
-        if way is Way.STOP_START:
-            return ec2.stop(aws, who.instance, who.region)
-        if way is Way.TERMINATE:
-            return ec2.terminate(aws, who.instance, who.region)
-        if way is Way.REPORT:
-            return ec2.report(aws, who.instance, who.region, order.because)
-        if way is Way.SET_UNHEALTHY:
-            return groups.set_unhealthy(aws, who.instance, who.region, self.policy.respect_grace)
-        if way is Way.STANDBY:
-            return groups.enter_standby(aws, who.instance, target.group, who.region)
-        if way is Way.GROUP_TERMINATE:
-            return groups.terminate(aws, who.instance, who.region)
-        if way is Way.HYPERPOD_API:
-            return hyperpod.order(aws, who.hyperpod, who.instance, order.rung, who.region)
-        if way is Way.HYPERPOD_LABEL:
-            seen = self.nodes.compare(order.machine)
-            return self.nodes.label(order.machine, seen, {hyperpod.HEALTH: hyperpod.ASKED[order.rung]})
-        return self._in_slurm(order)
+        who, aws = target.who, self.aws
+        acts: Dict[Way, Callable[[], Sent]] = {
+            Way.REBOOT: lambda: ec2.reboot(aws, who.instance, who.region),
+            Way.STOP_START: lambda: ec2.stop(aws, who.instance, who.region),
+            Way.TERMINATE: lambda: ec2.terminate(aws, who.instance, who.region),
+            Way.REPORT: lambda: ec2.report(aws, who.instance, who.region, order.because),
+            Way.SET_UNHEALTHY: lambda: groups.set_unhealthy(
+                aws, who.instance, who.region, self.policy.respect_grace),
+            Way.STANDBY: lambda: groups.enter_standby(aws, who.instance, target.group, who.region),
+            Way.GROUP_TERMINATE: lambda: groups.terminate(aws, who.instance, who.region),
+            Way.HYPERPOD_API: lambda: hyperpod.order(aws, who.hyperpod, who.instance, order.rung, who.region),
+            Way.HYPERPOD_LABEL: lambda: self.nodes.label(
+                order.machine, self.nodes.compare(order.machine), {hyperpod.HEALTH: hyperpod.ASKED[order.rung]}),
+            Way.HYPERPOD_SLURM: lambda: self._in_slurm(order),
+        }  # fmt: skip
+        return acts[target.way]()
 
     def _in_slurm(self, order: Order) -> Sent:
         """HyperPod's agent acts on the state FAIL with its reason; jobs that run are waited for."""

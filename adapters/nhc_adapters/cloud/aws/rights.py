@@ -67,8 +67,8 @@ def of_suite(aws: Aws, tag: Optional[Tuple[str, str]]) -> List[Right]:
 
 
 def _running(tag: Optional[Tuple[str, str]]) -> List[Dict[str, object]]:
-    found: List[Dict[str, object]] = [{"Name": "instance-state-name", "Values": ["running"]}]
-    return found + ([{"Name": f"tag:{tag[0]}", "Values": [tag[1]]}] if tag else [])
+    filters: List[Dict[str, object]] = [{"Name": "instance-state-name", "Values": ["running"]}]
+    return filters + ([{"Name": f"tag:{tag[0]}", "Values": [tag[1]]}] if tag else [])
 
 
 def _an_instance(aws: Aws, filters: List[Dict[str, object]]) -> str:

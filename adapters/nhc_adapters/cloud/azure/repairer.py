@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import fnmatch
 import os
-from typing import Iterator, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Iterator, List, NamedTuple, Optional, Sequence
 
 from nhc.ports.adapter import AdapterError
 from nhc.ports.repair import (
@@ -43,7 +43,7 @@ from nhc_adapters.repair.calls import (
     size_of,
     untouched,
 )
-from nhc_adapters.repair.settings import AdapterSettings
+from nhc_adapters.repair.settings import AdapterSettings, Given
 
 KNOWN = (
     "endpoint", "proxy", "metadata", "credentials", "client-id", "replace", "log-directory", "subscription",
@@ -85,12 +85,7 @@ class AzureTarget(NamedTuple):
 class AzureRepairer:
     """As `nhc.ports.repair.Repairer`, Completes, OtherActors, EvidenceSource."""
 
-    def __init__(
-        self,
-        settings: Optional[Mapping[str, str]] = None,
-        environ: Optional[Mapping[str, str]] = None,
-        timeout: float = 30.0,
-    ) -> None:
+    def __init__(self, settings: Given = None, environ: Given = None, timeout: float = 30.0) -> None:
         self.table = AdapterSettings(settings, KNOWN)
         self.replace = self.table.choice("replace", WAYS)
         self.logs = self.table.text("log-directory")

@@ -19,11 +19,7 @@ STATUS = f"{PREFIX}report-and-replace-status"
 SCHEDULED = f"{PREFIX}scheduled-maintenance-time"
 ACTIVE = f"{PREFIX}active-node-maintenance"
 
-_WORDS = {
-    "SILENT_DATA_CORRUPTION": "SDC",
-    "PERFORMANCE": "PERFORMANCE",
-    "UNRECOVERABLE_GPU_ERROR": "XID",
-}
+_WORDS = {"SILENT_DATA_CORRUPTION": "SDC", "PERFORMANCE": "PERFORMANCE", "UNRECOVERABLE_GPU_ERROR": "XID"}
 
 
 def wanted(rung: Rung, behavior: str) -> Mapping[str, str]:
@@ -36,7 +32,7 @@ def wanted(rung: Rung, behavior: str) -> Mapping[str, str]:
 
 
 def progress(labels: Mapping[str, str], asked: Mapping[str, str]) -> Progress:
-    """How far GKE says that it is. DONE is not among it: the instance's own start shows that."""
+    """What GKE says of its progress. It never says DONE: the instance's own start shows that."""
     status = labels.get(STATUS, "")
     if status.lower() == "error":  # spelled Error and ERROR
         return Progress(Stage.FAILED, "GKE says Error: set the label again to retry")

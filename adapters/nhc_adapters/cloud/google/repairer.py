@@ -11,7 +11,7 @@ The rights that it needs are in adapters/google; docs/clouds.md says which call 
 from __future__ import annotations
 
 import uuid
-from typing import Iterator, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Iterator, List, NamedTuple, Optional, Sequence
 
 from nhc.ports.repair import (
     Claim,
@@ -33,7 +33,7 @@ from nhc_adapters.cloud.google.identity import InstanceName, place
 from nhc_adapters.cloud.google.instances import RUNNING, TERMINATED, GoogleInstance, InstanceGroup
 from nhc_adapters.cloud.node_labels import NodeLabels
 from nhc_adapters.repair.calls import LATER, CallFailed, RepairRefused, possible, require_whole, send_once, untouched
-from nhc_adapters.repair.settings import AdapterSettings
+from nhc_adapters.repair.settings import AdapterSettings, Given
 
 KNOWN = (
     "endpoint", "proxy", "metadata", "credentials", "project", "zone", "replace", "reboot", "discard-local-ssd",
@@ -53,12 +53,7 @@ class GoogleTarget(NamedTuple):
 class GoogleRepairer:
     """As `nhc.ports.repair.Repairer`, Completes, OtherActors, EvidenceSource."""
 
-    def __init__(
-        self,
-        settings: Optional[Mapping[str, str]] = None,
-        environ: Optional[Mapping[str, str]] = None,
-        timeout: float = 30.0,
-    ) -> None:
+    def __init__(self, settings: Given = None, environ: Given = None, timeout: float = 30.0) -> None:
         self.table = AdapterSettings(settings, KNOWN)
         self.replace = self.table.choice("replace", ("auto", "gke", "group", "report-faulty"))
         self.reboot = self.table.choice("reboot", ("reset", "gke"))
@@ -163,22 +158,22 @@ class GoogleRepairer:
             return "group" if order.rung is Rung.REPLACE else ""
         return self._way(order.machine, order.rung, seen)
 
-    def _effect(self, where: InstanceName, found: Optional[GoogleInstance], before: Sighting, way: str) -> Progress:
-        if found is None:
+    def _effect(self, where: InstanceName, seen: Optional[GoogleInstance], before: Sighting, way: str) -> Progress:
+        if seen is None:
             stage = Stage.WORKING if way == "group" else Stage.FAILED
             return Progress(stage, f"{where.name} is gone{', and is being made anew' if way == 'group' else ''}")
-        if way == "group" and found.group:
-            seen = groups.managed(self.google, where, found.group)
-            if seen.action != "NONE" or found.status != RUNNING or found.id == before.instance:
+        if way == "group" and seen.group:
+            managed = groups.managed(self.google, where, seen.group)
+            if managed.action != "NONE" or seen.status != RUNNING or seen.id == before.instance:
                 return Progress(
-                    Stage.WORKING, f"{seen.action}, {found.status}{f': {seen.problem}' if seen.problem else ''}"
+                    Stage.WORKING, f"{managed.action}, {seen.status}{f': {managed.problem}' if managed.problem else ''}"
                 )
-            return Progress(Stage.DONE, f"{where.name} is the instance {found.id} now", where.name)
-        if found.status == TERMINATED and way in ("stop", "report-faulty"):
+            return Progress(Stage.DONE, f"{where.name} is the instance {seen.id} now", where.name)
+        if seen.status == TERMINATED and way in ("stop", "report-faulty"):
             return Progress(Stage.HALFWAY, f"{where.name} is TERMINATED; it is to be started")
-        if found.status == RUNNING and _later(found, before):
-            return Progress(Stage.DONE, f"{where.name} runs since {found.started}", where.name)
-        return Progress(Stage.WORKING, f"{where.name} is {found.status} since {found.started}")
+        if seen.status == RUNNING and _later(seen, before):
+            return Progress(Stage.DONE, f"{where.name} runs since {seen.started}", where.name)
+        return Progress(Stage.WORKING, f"{where.name} is {seen.status} since {seen.started}")
 
     # Rights, others, evidence.
 

@@ -108,8 +108,8 @@ class Oracle:
     def _address(self, version: str, ocid: str, own: str) -> str:
         if self._endpoint:
             return self._endpoint
-        found, old = _REGION.match(ocid), _OLD.match(ocid)
-        region = self._region or (found[1] if found else _SHORT[old[1]] if old else own)
+        match, old = _REGION.match(ocid), _OLD.match(ocid)
+        region = self._region or (match[1] if match else _SHORT[old[1]] if old else own)
         if not region:
             raise AdapterError("Oracle: the region is not known (repairers.oracle.region)")
         return f"https://{'containerengine' if version == OKE else 'iaas'}.{region}.{_DOMAIN[version]}"

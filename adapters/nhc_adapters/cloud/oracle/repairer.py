@@ -11,7 +11,7 @@ Before an instance goes, its host is tagged as unhealthy. The rights that it nee
 from __future__ import annotations
 
 import uuid
-from typing import Iterator, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Iterator, List, NamedTuple, Optional, Sequence
 
 from nhc.ports.repair import (
     Claim,
@@ -30,18 +30,14 @@ from nhc_adapters.cloud.oracle import evidence, instances, pools
 from nhc_adapters.cloud.oracle.api import PERMISSIONS, Oracle
 from nhc_adapters.cloud.oracle.instances import GONE, TERMINATED, OracleInstance
 from nhc_adapters.repair.calls import CallFailed, RepairRefused, possible, require_whole, send_once, size_of, untouched
-from nhc_adapters.repair.settings import AdapterSettings
+from nhc_adapters.repair.settings import AdapterSettings, Given
 
 KNOWN = (
     "endpoint", "proxy", "region", "credentials", "config-file", "profile", "replace", "reboot", "pool", "node-pool",
     "gpu-memory-cluster", "compartment",
 )  # fmt: skip
 WAYS = ("pool", "oke", "memory-cluster", "terminate", "reboot-migrate")
-_OWNER = {
-    "pool": ("pool", ""),
-    "oke": ("node-pool", "oke-pool-id"),
-    "memory-cluster": ("gpu-memory-cluster", ""),
-}
+_OWNER = {"pool": ("pool", ""), "oke": ("node-pool", "oke-pool-id"), "memory-cluster": ("gpu-memory-cluster", "")}
 """The setting that names what replaces an instance, and where in its own metadata that may stand."""
 
 
@@ -56,12 +52,7 @@ class OracleTarget(NamedTuple):
 class OracleRepairer:
     """As `nhc.ports.repair.Repairer`, Completes, OtherActors, EvidenceSource."""
 
-    def __init__(
-        self,
-        settings: Optional[Mapping[str, str]] = None,
-        environ: Optional[Mapping[str, str]] = None,
-        timeout: float = 30.0,
-    ) -> None:
+    def __init__(self, settings: Given = None, environ: Given = None, timeout: float = 30.0) -> None:
         self.table = AdapterSettings(settings, KNOWN)
         self.replace = self.table.choice("replace", WAYS)
         self.reboot = self.table.choice("reboot", ("softreset", "reset"))

@@ -182,7 +182,7 @@ class RepairWork:
 
 
 def shown(state: RepairState, boot: str, busy: bool) -> Mapping[str, object]:
-    """A repair for who asks: `stage` is working, killed, done or failed."""
+    """A repair as the answer to `show`: `stage` is working, killed, done or failed."""
     stage, message = "working", state.message or state.phase
     if state.phase == ENDED:
         stage = "failed" if state.outcome != "done" else "done"
