@@ -221,6 +221,7 @@ class Sweeper:
                     who = "; ".join(": ".join(filter(None, (node, self._why_busy(node)))) for node in taken[:3])
                     self._unknown(row, f"not idle within {self._plan.patience:.0f} s: {who}")
                 continue
+            self._since.pop(f"{row.name} idle", None)
             if limit_broken(self._plan, busy, test.nodes):
                 continue
             failed = self._failed.get(row.name, ())

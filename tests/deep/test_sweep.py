@@ -403,6 +403,27 @@ def test_a_node_with_work_is_left_alone_and_not_tested(case):
     assert any("not idle within 50 s: n03" in row.why for row in case.rows())
 
 
+class TakenTwice(World):
+    """Work runs on n3 for a second at the beginning, and again when the first test ends."""
+
+    def idle(self, nodes):
+        return frozenset(nodes) - ({"n3"} if self.now in (1000.0, 1008.0) else set())
+
+    def sleep(self, seconds):
+        if self.now < 1007.0:
+            self.now, self.ticks = self.now + seconds, self.ticks + seconds
+        else:
+            super().sleep(seconds)
+
+
+def test_a_node_that_was_idle_in_between_is_waited_for_anew(tmp_path):
+    """Its test waited for its turn all that time: the patience is for its nodes alone."""
+    case = Case(tmp_path, count=4, leaf=4, most=0.5, patience=5.0)
+    assert set(case.run(TakenTwice()).nodes.values()) == {NodeStanding.PASSED}
+    assert [row.why for row in case.rows() if "not idle" in row.why] == []
+    case.store.close()
+
+
 @pytest.mark.thorough
 def test_why_a_node_is_waited_for_is_said_at_once(case):
     """A host key that differs would be silent until the patience is over."""
