@@ -68,19 +68,19 @@ class Injection(NamedTuple):
 
 def read_injection(text: str) -> Injection:
     """What `Injection.text` wrote. Raises ValueError."""
-    found = json.loads(text)
-    if not isinstance(found, dict) or set(found) != set(Injection._fields):
+    value = json.loads(text)
+    if not isinstance(value, dict) or set(value) != set(Injection._fields):
         raise ValueError("not an injection")
-    return Injection(str(found["scenario"]), str(found["fault"]), str(found["device"]), float(found["to"]))
+    return Injection(str(value["scenario"]), str(value["fault"]), str(value["device"]), float(value["to"]))
 
 
 def action_of(line: str) -> Action:
     """The repair that a kernel line asks for, NONE where it takes no node out."""
     state: LogState = {}
     take_in(state, [(line, 0.0)], 0.0)
-    found = [outcome(finding) for finding in state.get("findings", {}).values()]
-    bad = [one.action for one in found if one.verdict is Verdict.CRIT]
-    return max(bad, key=lambda one: LADDER.index(RUNG_OF.get(one, Rung.ESCALATE)), default=Action.NONE)
+    outcomes = [outcome(finding) for finding in state.get("findings", {}).values()]
+    bad = [one.action for one in outcomes if one.verdict is Verdict.CRIT]
+    return max(bad, key=lambda action: LADDER.index(RUNG_OF.get(action, Rung.ESCALATE)), default=Action.NONE)
 
 
 def would_send(settings: RemedySettings, action: Action) -> List[str]:
@@ -143,7 +143,7 @@ class ReportedFault:
     def take_back(self, node: str, now: float) -> List[str]:
         """Report that it is over, where it stands."""
         with self.store.read() as connection:
-            stands = [one for one in problems.list_problems(connection, nodes=[node]) if one.check == CHECK]
+            stands = [problem for problem in problems.list_problems(connection, nodes=[node]) if problem.check == CHECK]
         if not stands:
             return []
         self._report(node, Verdict.OK, now)

@@ -62,7 +62,7 @@ class Drilled(NamedTuple):
     @property
     def kept(self) -> bool:
         """Whether every promise was kept."""
-        return not any(one.broken for one in self.promises)
+        return not any(promise.broken for promise in self.promises)
 
 
 def prepared(settings: RemedySettings) -> RemedySettings:
@@ -85,7 +85,8 @@ def play(scenario: Scenario, settings: RemedySettings, node: str, *, nodes: int 
         try:
             with store.write() as connection:
                 store_nodes.describe(connection, [
-                    store_nodes.NodeDescription(one.name, groups={"rack": one.rack}) for one in world.fleet.values()
+                    store_nodes.NodeDescription(drilled.name, groups={"rack": drilled.rack})
+                    for drilled in world.fleet.values()
                 ])  # fmt: skip
             return _Playing(scenario, prepared(settings), world, store, node).to_the_end()
         finally:
@@ -158,7 +159,7 @@ class _Playing:
     def _report(self, seconds: float) -> None:
         reports = self.world.pass_time(seconds)
         with self.store.write() as connection:
-            store_reports.receive(connection, [Incoming(one, "drill", self.world.now) for one in reports])
+            store_reports.receive(connection, [Incoming(report, "drill", self.world.now) for report in reports])
 
     @staticmethod
     def _round(controller: RemedyController) -> bool:
@@ -198,8 +199,8 @@ class _Playing:
     def _twice(self) -> str:
         """An order is sent once: one key, and one rung of one episode."""
         seen: Dict[Tuple[str, str, str], int] = {}
-        for one in self.world.sent:
-            key = (one.node, one.episode, one.rung.value)
+        for order in self.world.sent:
+            key = (order.node, order.episode, order.rung.value)
             seen[key] = seen.get(key, 0) + 1
         twice = [f"{rung} of {node}" for (node, _episode, rung), count in seen.items() if count > 1]
         return f"sent more than once: {', '.join(twice)}" if twice else ""
@@ -208,8 +209,9 @@ class _Playing:
         with self.store.read() as connection:
             rows = episodes.list_episodes(connection, is_open=False)
             left = [
-                f"{one.rung} of {one.node}" for row in rows for one in attempts.attempts_of(connection, row.id)
-                if one.state != "ended" or one.outcome == "ambiguous"
+                f"{attempt.rung} of {attempt.node}"
+                for row in rows for attempt in attempts.attempts_of(connection, row.id)
+                if attempt.state != "ended" or attempt.outcome == "ambiguous"
             ]  # fmt: skip
         return f"without an outcome: {', '.join(left)}" if left else ""
 

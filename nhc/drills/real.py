@@ -106,10 +106,10 @@ class Undoing:
         until = self.clock() + self.site.settings.drill.recover
         with contextlib.closing(DrillRounds(self.site)) as rounds:
             while True:
-                found = problems_of(self.site.store, self.drill.node)
-                ours = [one for one in found if self.fault.injection.caused(one)]
+                standing = problems_of(self.site.store, self.drill.node)
+                ours = [problem for problem in standing if self.fault.injection.caused(problem)]
                 if not ours:
-                    return found
+                    return standing
                 if self.clock() > until:
                     raise AdapterError(
                         f"{self.drill.node} still reports {ours[0].reason}, although the fault was taken off"
@@ -156,8 +156,8 @@ def problems_of(store: Store, node: str, since: Optional[float] = None) -> List[
 
 def episode_of(store: Store, drill: OpenDrill, fault: RealFault) -> Optional[Episode]:
     """The episode that a drill's fault has opened."""
-    found = [one for one in problems_of(store, drill.node, drill.began) if fault.injection.caused(one)]
-    causes = {cause_text(one.check, one.reason, one.target) for one in found}
+    caused = [problem for problem in problems_of(store, drill.node, drill.began) if fault.injection.caused(problem)]
+    causes = {cause_text(problem.check, problem.reason, problem.target) for problem in caused}
     with store.read() as connection:
         rows = episodes.list_episodes(connection, node=drill.node)
     ours = [row for row in rows if row.opened >= drill.began and row.cause in causes]
@@ -244,10 +244,11 @@ class RealDrill:
 
     def _no_repair(self) -> None:
         """A site's own line may ask for a repair: the drill ends before the loop gets there."""
-        for one in problems_of(self.site.store, self.node):
-            sent = would_send(self.site.settings, Action(one.action)) if one.action != Action.NONE.value else []
-            if sent and self.fault.injection.caused(one):
-                raise AdapterError(f"{one.reason} of {self.node} asks for {one.action}, and the loop would begin it")
+        for problem in problems_of(self.site.store, self.node):
+            sent = would_send(self.site.settings, Action(problem.action)) if problem.action != Action.NONE.value else []
+            if sent and self.fault.injection.caused(problem):
+                asks = f"{problem.reason} of {self.node} asks for {problem.action}"
+                raise AdapterError(f"{asks}, and the loop would begin it")
 
     def _say(self, state: str, why: str) -> None:
         self.publish(DrillTiming(self.clock() - self.drill.began, state, why))
@@ -258,8 +259,8 @@ class RealDrill:
         with self.site.store.read() as connection:
             rows = audit.entries(connection, episode=row.id, limit=200)
         return tuple(
-            DrillTiming(one.at - self.drill.began, one.what.partition(".")[2], "") for one in rows
-            if one.what.startswith("episode.") and one.what not in ("episode.waits", "episode.joined")
+            DrillTiming(row.at - self.drill.began, row.what.partition(".")[2], "") for row in rows
+            if row.what.startswith("episode.") and row.what not in ("episode.waits", "episode.joined")
         )  # fmt: skip
 
     def _promises(self, row: Optional[Episode], back: str) -> Tuple[Promise, ...]:
@@ -268,8 +269,8 @@ class RealDrill:
             with self.site.store.read() as connection:
                 tried = len(attempts.attempts_of(connection, row.id))
         ours = [
-            one for one in problems_of(self.site.store, self.node, self.drill.began)
-            if self.fault.injection.caused(one)
+            problem for problem in problems_of(self.site.store, self.node, self.drill.began)
+            if self.fault.injection.caused(problem)
         ]  # fmt: skip
         unseen = "no episode was opened: do the bounds allow it?" if ours else "no report of the node names the fault"
         escalated = row is not None and row.state == EpisodeState.ESCALATED.value

@@ -32,7 +32,7 @@ class Stand(NamedTuple):
 
     def rungs(self) -> List[Rung]:
         """The orders that reached the drilled node."""
-        return [one.rung for one in self.world.sent if one.node == self.node]
+        return [order.rung for order in self.world.sent if order.node == self.node]
 
 
 class Scenario(NamedTuple):
@@ -261,4 +261,4 @@ ALL: Sequence[Scenario] = (
              _claimed, REBOOTED, _claim_ends),
 )  # fmt: skip
 
-BY_NAME: Mapping[str, Scenario] = {one.name: one for one in ALL}
+BY_NAME: Mapping[str, Scenario] = {scenario.name: scenario for scenario in ALL}

@@ -96,8 +96,8 @@ class DrillWorld(MadeUpWorld[DrilledNode]):
     def report(self, node: DrilledNode) -> Report:
         """What nhc would say of a node."""
         results = [
-            CheckResult(f"{CHECK}_{reason.lower()}", Outcome(Verdict.CRIT, reason, "a drill", action=one.action))
-            for reason, one in node.faults.items()
+            CheckResult(f"{CHECK}_{reason.lower()}", Outcome(Verdict.CRIT, reason, "a drill", action=fault.action))
+            for reason, fault in node.faults.items()
         ]
         calm = Outcome(Verdict.UNKNOWN, "DrillUnknown", "could not tell") if node.unknown else Outcome(Verdict.OK)
         results.append(CheckResult(CHECK, calm))
@@ -145,7 +145,7 @@ class DrillWorld(MadeUpWorld[DrilledNode]):
         node = self.fleet[order.machine.node]
         if node.repairs:
             return Progress(Stage.WORKING, "under way")
-        there = any(one.key == order.key for one in self.sent)
+        there = any(earlier.key == order.key for earlier in self.sent)
         done = f"boot{node.boot}" != before.boot if order.rung in NEW_BOOT else there
         return Progress(Stage.DONE, f"boot{node.boot}") if done else Progress(Stage.WORKING, "nothing is seen yet")
 

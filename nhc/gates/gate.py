@@ -83,13 +83,13 @@ class Gate:
         if self.world.keeper is None:
             return None
         try:
-            found = self.world.keeper.standing(self.world.node)
+            standing = self.world.keeper.standing(self.world.node)
         except AdapterError as error:
             self.world.say(f"the scheduler does not answer: {printable(str(error))}")
             return None
-        if found is None:
+        if standing is None:
             self.world.say(f"the scheduler knows no node {self.world.node}")
-        return found
+        return standing
 
     def once(self, *, apply: bool, hold_only: bool = False) -> GatePass:
         """One pass. Raises OSError where the record cannot be written: then nothing was begun."""

@@ -28,7 +28,7 @@ OWN_SUITE = "own suite"
 
 def marks(host: Host, suite: str) -> Dict[str, str]:
     """The marks of this node; `suite` is the text of a suite of the site's own, "" for one that comes with nhc."""
-    found = {
+    values = {
         "machine": host.read_or("/sys/class/dmi/id/product_uuid"),
         "board": host.read_or("/sys/class/dmi/id/board_serial"),
         "bios": host.read_or("/sys/class/dmi/id/bios_version"),
@@ -37,9 +37,9 @@ def marks(host: Host, suite: str) -> Dict[str, str]:
         OWN_SUITE: hashlib.sha256(suite.encode()).hexdigest()[:16] if suite else "",
     }
     for name in MODULES:
-        found[f"driver {name}"] = host.read_or(f"/sys/module/{name}/version")
-    found["gpus"] = _devices(host)
-    return {name: value.strip() for name, value in found.items() if value.strip()}
+        values[f"driver {name}"] = host.read_or(f"/sys/module/{name}/version")
+    values["gpus"] = _devices(host)
+    return {name: value.strip() for name, value in values.items() if value.strip()}
 
 
 def _image(text: str) -> str:
@@ -51,7 +51,7 @@ def _devices(host: Host) -> str:
     """The PCI devices that compute (class 03 and 12), by address and device id: a board that was exchanged for another
     model or put elsewhere shows. Serial numbers need the vendor's library, which a gate at boot does not wait for.
     """
-    found: List[str] = []
+    boards: List[str] = []
     try:
         addresses = host.listdir("/sys/bus/pci/devices")
     except OSError:
@@ -59,8 +59,8 @@ def _devices(host: Host) -> str:
     for address in sorted(addresses):
         kind = host.read_or(f"/sys/bus/pci/devices/{address}/class")
         if kind.startswith(("0x0302", "0x0380", "0x1200")):
-            found.append(f"{address} {host.read_or(f'/sys/bus/pci/devices/{address}/device')}")
-    return hashlib.sha256("\n".join(found).encode()).hexdigest()[:16] if found else ""
+            boards.append(f"{address} {host.read_or(f'/sys/bus/pci/devices/{address}/device')}")
+    return hashlib.sha256("\n".join(boards).encode()).hexdigest()[:16] if boards else ""
 
 
 def changed(before: Mapping[str, str], now: Mapping[str, str]) -> List[str]:

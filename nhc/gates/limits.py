@@ -34,39 +34,40 @@ def needs(rules: GateRules, expected: float) -> float:
 def judge(rules: GateRules, expected: float, limits: Sequence[GateLimit]) -> List[LimitFinding]:
     """What of the limits a gate would run into."""
     whole = needs(rules, expected)
-    found: List[LimitFinding] = []
+    findings: List[LimitFinding] = []
     topic = f"group {rules.name}"
     if expected > rules.limit:
-        found.append(LimitFinding(
+        findings.append(LimitFinding(
             "problem", topic, f"the suite {rules.suite} takes about {show_seconds(round(expected))}, "
             f"and a run is ended after {show_seconds(rules.limit)}", "a longer limit, or a shorter suite",
         ))  # fmt: skip
-    for one in limits:
-        if one.seconds is None:
-            found.append(LimitFinding("problem", one.who, one.problem, one.remedy))
-        elif one.who.endswith(": heartbeats"):
+    for limit in limits:
+        if limit.seconds is None:
+            findings.append(LimitFinding("problem", limit.who, limit.problem, limit.remedy))
+        elif limit.who.endswith(": heartbeats"):
             every = rules.hook.every if rules.hook else 0.0
-            late = every * 2 > one.seconds  # one lost heartbeat must not cost the instance
+            late = every * 2 > limit.seconds  # one lost heartbeat must not cost the instance
             word = "problem" if late else "ok"
-            found.append(LimitFinding(
-                word, one.who, f"one is sent every {show_seconds(every)}, the hook waits {show_seconds(one.seconds)} "
-                f"for it: {one.problem if late else 'fits'}", one.remedy if late else "",
+            findings.append(LimitFinding(
+                word, limit.who, f"one is sent every {show_seconds(every)}, the hook waits "
+                f"{show_seconds(limit.seconds)} for it: {limit.problem if late else 'fits'}",
+                limit.remedy if late else "",
             ))  # fmt: skip
-        elif one.seconds < expected:
-            found.append(
-                LimitFinding("problem", one.who, _waits(one, f"{rules.suite} takes about", expected), one.remedy)
+        elif limit.seconds < expected:
+            findings.append(
+                LimitFinding("problem", limit.who, _waits(limit, f"{rules.suite} takes about", expected), limit.remedy)
             )
-        elif one.seconds < whole:
-            found.append(
-                LimitFinding("warn", one.who, _waits(one, f"{rules.tries} runs take up to", whole), one.remedy)
+        elif limit.seconds < whole:
+            findings.append(
+                LimitFinding("warn", limit.who, _waits(limit, f"{rules.tries} runs take up to", whole), limit.remedy)
             )
         else:
-            found.append(LimitFinding("ok", one.who, f"waits {show_seconds(one.seconds)}, the gate needs at most "
-                                                f"{show_seconds(round(whole))}"))  # fmt: skip
-    if rules.closed and rules.hook is not None and any("untested" in one.problem for one in limits):
+            waits = f"waits {show_seconds(limit.seconds)}, the gate needs at most {show_seconds(round(whole))}"
+            findings.append(LimitFinding("ok", limit.who, waits))
+    if rules.closed and rules.hook is not None and any("untested" in limit.problem for limit in limits):
         state = "the policy is closed, and the lifecycle hook's DefaultResult is CONTINUE"
-        found.append(LimitFinding("problem", topic, state, "DefaultResult ABANDON"))
-    return found
+        findings.append(LimitFinding("problem", topic, state, "DefaultResult ABANDON"))
+    return findings
 
 
 def _waits(limit: GateLimit, what: str, seconds: float) -> str:

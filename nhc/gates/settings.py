@@ -94,16 +94,16 @@ def parse(text: str, path: str = "gate.toml") -> GateSettings:
 def _read(file: Table) -> GateSettings:
     adapter = file.table("adapter")
     scheduler = file.converted("scheduler", _scheduler, "")
-    found = GateSettings(
+    settings = GateSettings(
         file.path, scheduler, {name: adapter.converted(name, str, "") for name in adapter.names()},
-        file.secret("store"), tuple(_group(name, one) for name, one in file.table("groups").tables().items()),
+        file.secret("store"), tuple(_group(name, table) for name, table in file.table("groups").tables().items()),
     )  # fmt: skip
     if "scheduler" not in file:
         raise SettingsError(f"{file.path}: scheduler: missing: slurm, kubernetes or none")
-    if not found.groups:
+    if not settings.groups:
         raise SettingsError(f'{file.path}: no [groups.NAME]: no node would have a gate (nodes = ["*"] means all)')
     file.finish()
-    return found
+    return settings
 
 
 def _scheduler(name: str) -> str:
@@ -118,15 +118,15 @@ def _group(name: str, table: Table) -> GateRules:
     table.require("nodes")
     default = GateRules(name, ())
     nodes = table.text_or_texts("nodes")
-    for one in nodes:
+    for node in nodes:
         try:
-            _matches(one, "")
+            _matches(node, "")
         except ValueError as error:
             raise table.error("nodes", str(error)) from None
     return GateRules(
         name, nodes,
         table.text("suite", default.suite),
-        frozenset(table.choices("on", {one.value: one for one in Trigger}, tuple(Trigger))),
+        frozenset(table.choices("on", {trigger.value: trigger for trigger in Trigger}, tuple(Trigger))),
         table.seconds("max-age", default.max_age),
         table.choice("cannot-tell", {"closed": True, "open": False}, default.closed),
         table.count("tries", default.tries, least=1, most=100),

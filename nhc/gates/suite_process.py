@@ -95,16 +95,16 @@ def _verdict(report: Report, suite: str) -> Tuple[str, str]:
     to no result of a device, is.
     """
     unproved = report.labels.get(UNPROVED, "")
-    unsure = [one for one in report.results if one.verdict is Verdict.UNKNOWN]
+    unsure = [result for result in report.results if result.verdict is Verdict.UNKNOWN]
     proofs = [
-        one
-        for one in report.results
-        if one.verdict in (Verdict.OK, Verdict.WARN) and one.check.startswith(("check_deep_", "check_gpu_proof"))
+        result
+        for result in report.results
+        if result.verdict in (Verdict.OK, Verdict.WARN) and result.check.startswith(("check_deep_", "check_gpu_proof"))
     ]
     if report.verdict is not Verdict.CRIT and unproved:
         said = f"{suite}: no test came to a result of {unproved}: {_line(report, suite)}"
         return Verdict.UNKNOWN.name, printable(said, 400)
-    if report.verdict is Verdict.UNKNOWN and proofs and not any(one.check == RUN_ITSELF for one in unsure):
+    if report.verdict is Verdict.UNKNOWN and proofs and not any(result.check == RUN_ITSELF for result in unsure):
         also = f"{describe(unsure[0])}{f' (and {len(unsure) - 1} more)' if len(unsure) > 1 else ''}"
         said = f"{suite} passed: {len(proofs)} results in {report.elapsed:.0f} s; could not tell: {also}"
         return Verdict.OK.name, printable(said, 400)
@@ -113,8 +113,8 @@ def _verdict(report: Report, suite: str) -> Tuple[str, str]:
 
 def _line(report: Report, suite: str) -> str:
     """The verdict in one line."""
-    ran = [one for one in report.results if one.verdict is not Verdict.SKIP]
-    worst = [one for one in ran if one.verdict is report.verdict]
+    ran = [result for result in report.results if result.verdict is not Verdict.SKIP]
+    worst = [result for result in ran if result.verdict is report.verdict]
     if report.verdict in (Verdict.OK, Verdict.WARN):
         return f"{suite} passed: {len(ran)} results in {report.elapsed:.0f} s"
     if not worst:

@@ -45,28 +45,29 @@ def choose(candidates: Sequence[JobCandidate], count: int, since: Optional[float
     """
     left_out: DefaultDict[str, List[str]] = defaultdict(list)
     domains: Dict[str, List[JobCandidate]] = {}
-    for one in candidates:
-        why = one.against
-        if not why and since is not None and (one.proved is None or one.proved < since):
+    for candidate in candidates:
+        why = candidate.against
+        if not why and since is not None and (candidate.proved is None or candidate.proved < since):
             why = "no good proof young enough"
         if why:
-            left_out[why].append(one.node)
+            left_out[why].append(candidate.node)
         else:
-            domains.setdefault(one.domain, []).append(one)
+            domains.setdefault(candidate.domain, []).append(candidate)
     whole = [name for name, fit in domains.items() if name and _idle(fit) >= count]
     whole = whole or [name for name, fit in domains.items() if name and len(fit) >= count]
     order = [min(whole, key=lambda name: (len(domains[name]), name))] if whole else []
     order += sorted((name for name in domains if name not in order), key=lambda name: (-len(domains[name]), name))
-    ranked = [one for name in order for one in sorted(domains[name], key=_rank)]
+    ranked = [candidate for name in order for candidate in sorted(domains[name], key=_rank)]
     taken = ranked[:count]
     return NodeChoice(
-        tuple(sorted(one.node for one in taken)), tuple(sorted({one.domain for one in taken if one.domain})),
+        tuple(sorted(candidate.node for candidate in taken)),
+        tuple(sorted({candidate.domain for candidate in taken if candidate.domain})),
         {why: tuple(sorted(names)) for why, names in sorted(left_out.items())},
     )  # fmt: skip
 
 
 def _idle(fit: Sequence[JobCandidate]) -> int:
-    return sum(not one.busy for one in fit)
+    return sum(not candidate.busy for candidate in fit)
 
 
 def _rank(one: JobCandidate) -> Tuple[bool, bool, float, str]:

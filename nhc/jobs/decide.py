@@ -116,7 +116,7 @@ def first(
     """For a job without a restart under way. `pairs` are nodes that failed it before, the newest first."""
     if found.finding is not RunFinding.INFRASTRUCTURE:
         return _left(job, found)
-    before = [one for one in past if one.run == found.run]
+    before = [restart for restart in past if restart.run == found.run]
     if before:
         if found.again:
             return JobStep(StepKind.NOTHING)
@@ -139,7 +139,7 @@ def first(
         return JobStep(StepKind.LEAVE, why, nodes, left=LeaveReason.FINAL)
     if scene.held:
         return JobStep(StepKind.WAIT, scene.held)
-    newest = max((one.written for one in past), default=0.0)
+    newest = max((restart.written for restart in past), default=0.0)
     passed = scene.time.elapsed(newest) if past else bounds.cooldown
     if passed < bounds.cooldown:
         return JobStep(StepKind.WAIT, f"the last restart was {passed:.0f} s ago: {bounds.cooldown:.0f} s are kept")

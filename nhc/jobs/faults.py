@@ -31,7 +31,8 @@ class DownNodes:
 
         `found` are those down now with what is wrong, among the nodes that were `asked` for.
         """
-        kept = {key: one for key, one in self._down.items() if one.ended is None or now - one.ended < DOWN_BEFORE}
+        since = now - DOWN_BEFORE
+        kept = {key: fault for key, fault in self._down.items() if fault.ended is None or fault.ended > since}
         for node in asked:
             known = kept.get((name, node))
             if node in found and (known is None or known.ended is not None):
@@ -39,7 +40,7 @@ class DownNodes:
             elif node not in found and known is not None and known.ended is None:
                 kept[name, node] = known._replace(ended=now)
         self._down = kept
-        return [one for (controller, _node), one in kept.items() if controller == name]
+        return [fault for (controller, _node), fault in kept.items() if controller == name]
 
 
 def of_store(connection: Connection, nodes: Iterable[str], settings: RestartSettings, now: float) -> List[JobNodeFault]:
@@ -50,11 +51,14 @@ def of_store(connection: Connection, nodes: Iterable[str], settings: RestartSett
     known = [row.node for row in store_nodes.list_nodes(connection)]
     names = Names(wanted, known)
     asked = sorted({name for node in wanted for name in (node, names.stored(node))})
-    found = store_problems.list_problems(connection, nodes=asked, is_open=None, since=now - LOOK_BACK)
+    rows = store_problems.list_problems(connection, nodes=asked, is_open=None, since=now - LOOK_BACK)
     return [
         JobNodeFault(
-            names.here(one.node), f"{one.reason}: {one.message}" if one.message else one.reason, one.began, one.ended
+            names.here(problem.node),
+            f"{problem.reason}: {problem.message}" if problem.message else problem.reason,
+            problem.began,
+            problem.ended,
         )
-        for one in found
-        if one.verdict == Verdict.CRIT.name and settings.counts(one.check)
+        for problem in rows
+        if problem.verdict == Verdict.CRIT.name and settings.counts(problem.check)
     ]

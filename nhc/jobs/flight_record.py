@@ -65,18 +65,18 @@ class _Plain(pickle.Unpickler):
 
 def rank_of(path: str) -> int:
     """The rank in a file's name. Raises BadFlightRecord."""
-    found = re.search(r"(\d+)(?:\.json|\.pkl|\.pickle)?$", path)
-    if found is None:
+    match = re.search(r"(\d+)(?:\.json|\.pkl|\.pickle)?$", path)
+    if match is None:
         raise BadFlightRecord("its name does not end in a rank")
-    return int(found[1])
+    return int(match[1])
 
 
 def read(content: bytes, rank: int, seconds: float = SECONDS) -> FlightRecord:
     """One record, read in a child process. Raises BadFlightRecord, OSError where no process can be started."""
-    found = ask_child(lambda: _outcome(content, rank), seconds)
-    if isinstance(found, FlightRecord):
-        return found
-    raise BadFlightRecord(str(found) if isinstance(found, str) else f"cannot be read within {seconds:g} s: not read")
+    answer = ask_child(lambda: _outcome(content, rank), seconds)
+    if isinstance(answer, FlightRecord):
+        return answer
+    raise BadFlightRecord(str(answer) if isinstance(answer, str) else f"cannot be read within {seconds:g} s: not read")
 
 
 def _outcome(content: bytes, rank: int) -> object:
@@ -117,10 +117,10 @@ def _record(value: Any, rank: int) -> FlightRecord:
         if entry.get("state") == "completed":
             completed[group] = max(completed.get(group, 0), number)
     status: Mapping[str, Mapping[str, Any]] = value.get("pg_status") or {}
-    for group, one in status.items():
+    for group, counts in status.items():
         key = _text(group)
-        enqueued[key] = max(enqueued.get(key, 0), _number(one.get("last_enqueued_collective", 0)))
-        completed[key] = max(completed.get(key, 0), _number(one.get("last_completed_collective", 0)))
+        enqueued[key] = max(enqueued.get(key, 0), _number(counts.get("last_enqueued_collective", 0)))
+        completed[key] = max(completed.get(key, 0), _number(counts.get("last_completed_collective", 0)))
     places = {
         group: GroupPlace(number, completed.get(group, 0), names.get(group, "")) for group, number in enqueued.items()
     }
@@ -128,18 +128,18 @@ def _record(value: Any, rank: int) -> FlightRecord:
 
 
 def _group(entry: Mapping[str, Any]) -> str:
-    found = entry.get("process_group")
-    return _text(found[0] if isinstance(found, (list, tuple)) and found else entry.get("pg_id", 0))
+    group = entry.get("process_group")
+    return _text(group[0] if isinstance(group, (list, tuple)) and group else entry.get("pg_id", 0))
 
 
 def _members(config: Mapping[str, Any]) -> Dict[str, Tuple[int, ...]]:
-    found = {}
-    for group, one in config.items():
-        ranks = one.get("ranks", "") if isinstance(one, Mapping) else ""
+    members = {}
+    for group, settings in config.items():
+        ranks = settings.get("ranks", "") if isinstance(settings, Mapping) else ""
         listed = ranks if isinstance(ranks, (list, tuple)) else re.findall(r"\d{1,9}", _text(ranks, LIMIT))
         if listed:
-            found[_text(group)] = tuple(_number(rank) for rank in listed)
-    return found
+            members[_text(group)] = tuple(_number(rank) for rank in listed)
+    return members
 
 
 def _text(value: Any, most: int = LONGEST_NAME) -> str:
@@ -163,7 +163,7 @@ def lags(records: Iterable[FlightRecord]) -> List[Lag]:
     In each group those that have begun fewer collectives than most; of those that have begun as many, those that have
     not ended what others have. Members that left no record, where others did.
     """
-    by_rank = {one.rank: one for one in records}
+    by_rank = {record.rank: record for record in records}
     groups: Dict[str, Dict[int, GroupPlace]] = {}
     members: Dict[str, set[int]] = {}
     for one in by_rank.values():
@@ -171,21 +171,21 @@ def lags(records: Iterable[FlightRecord]) -> List[Lag]:
             groups.setdefault(group, {})[one.rank] = place
         for group, ranks in one.members.items():
             members.setdefault(group, set()).update(ranks)
-    found: List[Lag] = []
+    behind: List[Lag] = []
     for group, places in sorted(groups.items()):
         most = max(place.enqueued for place in places.values())
         waiting = [rank for rank, place in places.items() if place.enqueued == most]
         for rank, place in sorted(places.items()):
             if place.enqueued < most:
-                name = next((places[one].name for one in waiting if places[one].name), "")
+                name = next((places[rank].name for rank in waiting if places[rank].name), "")
                 what = f"{name} {most}" if name else f"collective {most}"
-                found.append(Lag(rank, f"has not come to {what} of group {group}: it is at {place.enqueued}, "
+                behind.append(Lag(rank, f"has not come to {what} of group {group}: it is at {place.enqueued}, "
                                        f"{len(waiting)} ranks wait"))  # fmt: skip
         if len(waiting) == len(places) and len(places) > 1:
-            found += _unfinished(group, places)
+            behind += _unfinished(group, places)
         for rank in sorted(members.get(group, set()) - set(by_rank)):
-            found.append(Lag(rank, f"left no flight record, {len(by_rank)} others did"))
-    return list(dict.fromkeys(found))
+            behind.append(Lag(rank, f"left no flight record, {len(by_rank)} others did"))
+    return list(dict.fromkeys(behind))
 
 
 def _unfinished(group: str, places: Mapping[int, GroupPlace]) -> List[Lag]:

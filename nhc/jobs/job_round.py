@@ -66,9 +66,9 @@ class OneRound:
             self.left = rate.operations - jobs.begun_since(connection, self.now - rate.seconds)
             self.held = held or next(
                 (
-                    f"hold by {one.by}: {one.why}"
-                    for one in holds.in_force(connection, self.now)
-                    if one.scope == "fleet"
+                    f"hold by {hold.by}: {hold.why}"
+                    for hold in holds.in_force(connection, self.now)
+                    if hold.scope == "fleet"
                 ),
                 "",
             )
@@ -94,7 +94,7 @@ class OneRound:
         with self.actuators.store.read() as connection:
             known = {job_name(row): row for row in jobs.list_jobs(connection, controller=name)}
             under_way = jobs.open_restarts(connection)
-        found = {job.job: job for job in listed}
+        shown = {job.job: job for job in listed}
         made_anew = {row.text() for row in known.values() if row.id in under_way and under_way[row.id].manifest}
         new = [job for job in listed if job.job not in known and self._is_new(job) and job.job.text() not in made_anew]
         self.count += len(known) + len(new)
@@ -107,7 +107,7 @@ class OneRound:
             known[job.job] = self._watch(name, job, None)
         for key, row in known.items():
             try:
-                self._one(controller, row, found.get(key), under_way.get(row.id), troubles)
+                self._one(controller, row, shown.get(key), under_way.get(row.id), troubles)
             except (AdapterError, Conflict) as error:
                 self.problems.append(f"{row.text()}: {printable(str(error))}")
 
@@ -142,7 +142,7 @@ class OneRound:
         troubles: Sequence[JobNodeFault],
     ) -> None:  # fmt: skip
         if restart is not None:
-            faulty = {one.node: one.what for one in troubles if one.ended is None}
+            faulty = {trouble.node: trouble.what for trouble in troubles if trouble.ended is None}
             self._carry_on(controller, row, job, restart, faulty)
             return
         if job is None:
@@ -151,19 +151,19 @@ class OneRound:
                 self._end(row, "it is gone")
                 return
         before = JobRun(row.run, row.node_names, row.phase in _ACTIVE)
-        found = judge(job, before, troubles, self.time, self.settings.rules)
-        found = self.ends.look(controller, row, job, found, troubles, self.writes)
+        judgement = judge(job, before, troubles, self.time, self.settings.rules)
+        judgement = self.ends.look(controller, row, job, judgement, troubles, self.writes)
         past, pairs = self._past(row)
-        step = first(job, found, past, pairs, self._bounds(row), JobScene(self.time, self.held))
-        self._take(controller, row, job, found.run, step)
+        step = first(job, judgement, past, pairs, self._bounds(row), JobScene(self.time, self.held))
+        self._take(controller, row, job, judgement.run, step)
 
     def _past(self, row: WatchedJob) -> Tuple[List[PastRestart], List[str]]:
         if not row.id:
             return [], []
         with self.actuators.store.read() as connection:
-            past = [past_restart(one, row) for one in jobs.restarts(connection, row.id)]
+            past = [past_restart(restart, row) for restart in jobs.restarts(connection, row.id)]
             fresh = self.now - self.settings.limits.pairs
-            return past, list(dict.fromkeys(one.node for one in jobs.pairs(connection, row.id) if one.at >= fresh))
+            return past, list(dict.fromkeys(pair.node for pair in jobs.pairs(connection, row.id) if pair.at >= fresh))
 
     def _bounds(self, row: WatchedJob) -> RestartBounds:
         limits = self.settings.limits

@@ -144,12 +144,12 @@ def _relevant(job: JobView, window: float) -> List[JobLoss]:
 def _standing(faults: Sequence[JobNodeFault], nodes: Iterable[str], at: float, window: float) -> Dict[str, str]:
     """The faulty ones of these nodes about that time, and what is wrong with each."""
     names = set(nodes)
-    found: Dict[str, str] = {}
-    for fault in sorted(faults, key=lambda one: (one.node, one.began)):
+    bad: Dict[str, str] = {}
+    for fault in sorted(faults, key=lambda fault: (fault.node, fault.began)):
         near = fault.began <= at + window and (fault.ended is None or fault.ended >= at - window)
         if fault.node in names and near:
-            found.setdefault(fault.node, fault.what)
-    return found
+            bad.setdefault(fault.node, fault.what)
+    return bad
 
 
 def _text(bad: Dict[str, str]) -> str:

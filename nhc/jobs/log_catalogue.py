@@ -35,11 +35,11 @@ class LogRow(NamedTuple):
 @cache
 def rows() -> Tuple[LogRow, ...]:
     """The catalogue, in the order in which its rows are tried."""
-    found: List[LogRow] = []
+    catalogue: List[LogRow] = []
     for kind, cause, role, domain, restart, text, pattern, message in reader.table("job_log.tsv"):
         compiled = re.compile(pattern) if pattern else None
-        found.append(LogRow(kind, cause, role, domain, restart, tuple(text.split("||")), compiled, message))
-    return tuple(found)
+        catalogue.append(LogRow(kind, cause, role, domain, restart, tuple(text.split("||")), compiled, message))
+    return tuple(catalogue)
 
 
 @cache

@@ -109,9 +109,9 @@ def survived(event: LogEvent, last_step: int) -> bool:
 def stamp(line: str, year: int) -> Optional[float]:
     """The Unix time that a line begins with, or names near its begin; None for none."""
     head = line[:_STAMP_WITHIN]
-    found = _ISO.search(head)
-    if found:
-        return from_iso(f"{found[1]} {found[2]}{found[3] or ''}{found[4] or ''}")
+    match = _ISO.search(head)
+    if match:
+        return from_iso(f"{match[1]} {match[2]}{match[3] or ''}{match[4] or ''}")
     glog = _GLOG.search(head)
     if glog:
         return from_iso(f"{year:04}-{int(glog[1]):02}-{glog[2]} {glog[3]}")  # torch writes June as 6

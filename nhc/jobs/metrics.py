@@ -52,7 +52,7 @@ def render(store: Store, last: JobRound, totals: JobTotals, leading: bool) -> st
         rows = jobs.list_jobs(connection)
         under_way = list(jobs.open_restarts(connection).values())
         ended = jobs.outcomes_since(connection, last.at - DAY)
-        lost = {one.cause: one for one in jobs.lost_since(connection, last.at - DAY)}
+        lost = {loss.cause: loss for loss in jobs.lost_since(connection, last.at - DAY)}
     phases = Family("nhc_job_watched", "gauge", "Jobs that are watched, by phase.")
     counts = Counter(row.phase for row in rows)
     for phase in Phase:
@@ -60,7 +60,7 @@ def render(store: Store, last: JobRound, totals: JobTotals, leading: bool) -> st
     states = Family("nhc_job_restarts_under_way", "gauge", "Restarts under way by state.")
     oldest = Family("nhc_job_oldest_restart_seconds", "gauge", "Longest time that a restart is in a state; 0 for none.")
     for state in (jobs.HOLDING, jobs.HELD, jobs.RELEASING):
-        since = [last.at - one.updated for one in under_way if one.state == state]
+        since = [last.at - restart.updated for restart in under_way if restart.state == state]
         states.add(float(len(since)), state=state)
         oldest.add(max([0.0, *since]), state=state)
     left = Family("nhc_job_left", "gauge", "Jobs whose newest run is left alone, by why.")

@@ -33,7 +33,7 @@ class JobRounds:
         self.last = self.loop.round(apply=self.apply)
         self.totals.add(self.last)
         shown = self.last.would if self.apply and not self.once else ()
-        return RoundEnd(self.last.problems, tuple(f"would {one.what} {one.job}: {one.why}" for one in shown))
+        return RoundEnd(self.last.problems, tuple(f"would {event.what} {event.job}: {event.why}" for event in shown))
 
     def page(self) -> str:
         """See RoundWork."""

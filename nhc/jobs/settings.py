@@ -93,7 +93,7 @@ def _read(file: Table) -> RestartSettings:
     actions = file.table("actions")
     modes = {mode.value: mode for mode in RestartMode}
     evidence = file.table("evidence")
-    found = RestartSettings(
+    settings = RestartSettings(
         path=file.path,
         store=file.secret("store", where.url()),
         every=file.seconds("every", default.every, least=1.0),
@@ -103,18 +103,18 @@ def _read(file: Table) -> RestartSettings:
         rules=_rules(evidence),
         ignore=evidence.texts("ignore"),
         mail_domains=_domains(file.table("owners")),
-        controllers=tuple(_controller(name, one) for name, one in file.table("controllers").tables().items()),
+        controllers=tuple(_controller(name, table) for name, table in file.table("controllers").tables().items()),
     )
     file.finish()
-    if not found.controllers:
+    if not settings.controllers:
         raise SettingsError(f"{file.path}: controllers: missing: who runs the jobs? [controllers.slurm], for example")
-    return found
+    return settings
 
 
 def _domains(table: Table) -> Tuple[str, ...]:
-    domains = tuple(one.lower() for one in table.texts("mail-domains"))
-    for one in domains:
-        if not DOMAIN.fullmatch(one):
+    domains = tuple(text.lower() for text in table.texts("mail-domains"))
+    for domain in domains:
+        if not DOMAIN.fullmatch(domain):
             raise table.wrong("mail-domains", "domains such as example.org")
     return domains
 

@@ -31,7 +31,7 @@ class JobSite:
 
 def open_site(settings: RestartSettings, *, look: bool = False) -> JobSite:
     """`look`: nothing is changed, and no store is made. Raises StoreError, NoAdapter, AdapterError."""
-    made = {one.name: open_controller(one) for one in settings.controllers}
+    made = {controller.name: open_controller(controller) for controller in settings.controllers}
     store = store_to_look_at(settings.store) if look else fleet_store(settings.store)
     return JobSite(settings, store, made)
 

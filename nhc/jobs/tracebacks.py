@@ -72,8 +72,8 @@ class Tracebacks:
 
 
 def _exception(text: str) -> Optional[RaisedException]:
-    found = _EXCEPTION.match(text)
-    if not found:
+    match = _EXCEPTION.match(text)
+    if not match:
         return None
-    name, message = found[1].rpartition(".")[2], found[2] or ""
+    name, message = match[1].rpartition(".")[2], match[2] or ""
     return RaisedException(name, message, name not in _CASCADES and not _PASSED_ON.search(text))

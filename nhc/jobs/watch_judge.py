@@ -177,7 +177,7 @@ class JobWatch:
         if len(before) < SPIKE_LEAST:
             return ""
         middle = statistics.median(before)
-        spread = 1.4826 * statistics.median(abs(one - middle) for one in before)
+        spread = 1.4826 * statistics.median(abs(value - middle) for value in before)
         if value <= middle + SPIKE_DEVIATIONS * max(spread, 0.01 * abs(middle)):
             return ""
         self._losses.pop()  # a spike must not become what the next is compared with
@@ -204,7 +204,7 @@ class JobWatch:
         evidence: DefaultDict[Tuple[int, str], Dict[str, str]] = defaultdict(dict)
         for key, kinds in self._evidence.items():
             evidence[key].update(kinds)
-        ranks = self._seen | set(self._nodes) | {one.rank for one in behind}
+        ranks = self._seen | set(self._nodes) | {lag.rank for lag in behind}
         for lag in behind:
             evidence[lag.rank, ""].setdefault("behind", lag.why)
         self._timed_out(evidence, ranks)
@@ -238,7 +238,7 @@ class JobWatch:
             return
         middle = statistics.median(medians.values())
         for rank, value in medians.items():
-            late = sum(one > SLOW * middle for one in self._times[rank])
+            late = sum(seconds > SLOW * middle for seconds in self._times[rank])
             if value > SLOW * middle and late >= SLOW_STEPS:
                 evidence[rank, ""].setdefault(
                     "straggler", f"takes {value:.3g} s for a step, the median is {middle:.3g} s"
@@ -256,18 +256,18 @@ class JobWatch:
     def _ordered(self, evidence: Mapping[Tuple[int, str], Mapping[str, str]]) -> Tuple[Suspect, ...]:
         kinds: DefaultDict[str, Dict[str, str]] = defaultdict(dict)
         ranks: DefaultDict[str, Set[int]] = defaultdict(set)
-        for (rank, node), found in evidence.items():
+        for (rank, node), by_kind in evidence.items():
             name = self._name(rank, node)
             ranks[name].update({rank} - {-1})
-            for kind, text in found.items():
+            for kind, text in by_kind.items():
                 who = f"rank {rank}: " if rank >= 0 and self._nodes.get(rank) else ""
                 kinds[name].setdefault(kind, f"{who}{text}")
         suspects = [
-            Suspect(name, tuple(sorted(ranks[name])), sum(WEIGHTS.get(kind, 1) for kind in found),
-                    tuple(found[kind] for kind in sorted(found, key=lambda kind: -WEIGHTS.get(kind, 1))))
-            for name, found in kinds.items() if found
+            Suspect(name, tuple(sorted(ranks[name])), sum(WEIGHTS.get(kind, 1) for kind in by_kind),
+                    tuple(by_kind[kind] for kind in sorted(by_kind, key=lambda kind: -WEIGHTS.get(kind, 1))))
+            for name, by_kind in kinds.items() if by_kind
         ]  # fmt: skip
-        return tuple(sorted(suspects, key=lambda one: (-one.score, one.node)))
+        return tuple(sorted(suspects, key=lambda suspect: (-suspect.score, suspect.node)))
 
     def _name(self, rank: int, node: str) -> str:
         return node or self._nodes.get(rank, f"rank {rank}")

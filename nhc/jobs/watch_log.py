@@ -75,19 +75,19 @@ def read_line(line: str) -> List[LogFact]:
     mapped = _mapped(line, node)
     if mapped is not None:
         return [mapped]
-    found: List[LogFact] = []
+    facts: List[LogFact] = []
     if _NAN.search(line):
-        found.append(LogFact(JobLineKind.NAN, rank, node, text=_short(line)))
+        facts.append(LogFact(JobLineKind.NAN, rank, node, text=_short(line)))
     timeout = _WATCHDOG.search(line)
     if timeout:
-        found.append(LogFact(JobLineKind.WATCHDOG, rank, node, float(timeout[1]), f"{timeout[2]} {timeout[1]}"))
+        facts.append(LogFact(JobLineKind.WATCHDOG, rank, node, float(timeout[1]), f"{timeout[2]} {timeout[1]}"))
     waited = _GLOO.search(line)
     if waited:
-        found.append(LogFact(JobLineKind.WATCHDOG, rank, node, 0.0, waited[1]))
+        facts.append(LogFact(JobLineKind.WATCHDOG, rank, node, 0.0, waited[1]))
     elastic = _EXIT.search(line)
     if elastic:
-        found.append(LogFact(JobLineKind.FIRST, int(elastic[1]), node, text=_short(line)))
-    return found or _progress(line, rank, node)
+        facts.append(LogFact(JobLineKind.FIRST, int(elastic[1]), node, text=_short(line)))
+    return facts or _progress(line, rank, node)
 
 
 def root_cause(line: str) -> bool:
@@ -97,23 +97,23 @@ def root_cause(line: str) -> bool:
 
 def named_host(line: str) -> str:
     """The host in torchrun's block, "" where the line is another."""
-    found = _ON_HOST.match(line)
-    return found[1] if found else ""
+    match = _ON_HOST.match(line)
+    return match[1] if match else ""
 
 
 def _progress(line: str, rank: int, node: str) -> List[LogFact]:
     step, loss, norm, took = _STEP.search(line), _LOSS.search(line), _NORM.search(line), _TIME.search(line)
-    found: List[LogFact] = []
+    facts: List[LogFact] = []
     if step and (loss or took or norm):
-        found.append(LogFact(JobLineKind.STEP, rank, node, float(step[1])))
+        facts.append(LogFact(JobLineKind.STEP, rank, node, float(step[1])))
     if loss:
-        found.append(_figure(JobLineKind.LOSS, (loss[1] or loss[2]), rank, node, line))
+        facts.append(_figure(JobLineKind.LOSS, (loss[1] or loss[2]), rank, node, line))
     if norm and not math.isfinite(float(norm[1])):
-        found.append(LogFact(JobLineKind.NAN, rank, node, text=_short(line)))
+        facts.append(LogFact(JobLineKind.NAN, rank, node, text=_short(line)))
     if took:
         seconds = float(took[2]) / (1000.0 if "ms" in (took[1] or "", took[3] or "") or took[1] == "(ms)" else 1.0)
-        found.append(LogFact(JobLineKind.TIME, rank, node, seconds))
-    return found
+        facts.append(LogFact(JobLineKind.TIME, rank, node, seconds))
+    return facts
 
 
 def _figure(kind: JobLineKind, text: str, rank: int, node: str, line: str) -> LogFact:
@@ -125,8 +125,8 @@ def _figure(kind: JobLineKind, text: str, rank: int, node: str, line: str) -> Lo
 
 def whose(line: str) -> Tuple[int, str]:
     """The rank and the node that a line is of, -1 and "" where it does not say."""
-    found = _RANK.search(line)
-    rank = next((int(one) for one in found.groups() if one), -1) if found else -1
+    match = _RANK.search(line)
+    rank = next((int(group) for group in match.groups() if group), -1) if match else -1
     if rank < 0:
         task = _TASK.match(line)
         rank = int(task[1] or task[2]) if task else -1

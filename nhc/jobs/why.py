@@ -105,11 +105,11 @@ def decide(clues: Sequence[Clue], ended: Optional[float] = None) -> JobVerdict:
         return _verdict(MEMORY, ESTABLISHED, killed, *([first] if first else []))
     if first is not None:
         return _with_log(first, recorded, nodes)
-    found = _without_log(recorded, nodes, ended)
+    verdict = _without_log(recorded, nodes, ended)
     follows = next((clue for clue in clues if clue.role == CASCADE), None)
-    if not found.clues and follows is not None:
-        return found._replace(what=f"the log has consequences only: {follows.text}", clues=(follows,))
-    return found
+    if not verdict.clues and follows is not None:
+        return verdict._replace(what=f"the log has consequences only: {follows.text}", clues=(follows,))
+    return verdict
 
 
 def _with_log(first: Clue, recorded: Sequence[Clue], nodes: Sequence[Clue]) -> JobVerdict:
@@ -233,12 +233,12 @@ def _near(nodes: Sequence[Clue], event: Clue, cause: str) -> List[Clue]:
 
     A node that broke before the event counts on whatever node the event was: the others only noticed.
     """
-    found = []
+    clues = []
     for clue in nodes:
         if clue.cause != cause or not _in_time(clue, event):
             continue
         elsewhere = event.node and clue.node and clue.node != event.node
         if elsewhere and (cause in (PROGRAM, MEMORY) or not _precedes(clue, event)):
             continue
-        found.append(clue)
-    return sorted(found, key=lambda clue: (clue.node != event.node, clue.at or 0.0))
+        clues.append(clue)
+    return sorted(clues, key=lambda clue: (clue.node != event.node, clue.at or 0.0))

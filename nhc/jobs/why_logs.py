@@ -85,12 +85,12 @@ class JobLogs:
             return self._nodes[0] if name and len(self._nodes) == 1 else ""
         if name in self._nodes:
             return name
-        short = [one for one in self._nodes if one.partition(".")[0] == name.partition(".")[0]]
+        short = [node for node in self._nodes if node.partition(".")[0] == name.partition(".")[0]]
         return short[0] if len(short) == 1 else name
 
     def clues(self) -> List[Clue]:
         """What the logs say. What the job survived is a cascade at most: it did not end it."""
-        found = []
+        clues = []
         for event in self._events:
             role = event.role
             if role == INITIATING and survived(event, self._steps[event.log]):
@@ -98,14 +98,14 @@ class JobLogs:
             rank = event.rank if event.rank >= 0 else self._rank(event)
             place = self.places.get(rank, RankPlace())
             node = self.node(event.node) or place.node or (self._nodes[0] if len(self._nodes) == 1 else "")
-            found.append(Clue(LOG, event.cause, role, event.kind, event.message, event.at, event.number,
+            clues.append(Clue(LOG, event.cause, role, event.kind, event.message, event.at, event.number,
                               f"{event.log}:{event.number}", node, rank,
                               place.gpu if place.gpu >= 0 else event.local, event.restart))  # fmt: skip
-        if self._nan and not any(clue.role == INITIATING for clue in found):
-            found.append(Clue(LOG, UNKNOWN, INITIATING, "not-a-number",
+        if self._nan and not any(clue.role == INITIATING for clue in clues):
+            clues.append(Clue(LOG, UNKNOWN, INITIATING, "not-a-number",
                               "the loss is not a number: the program, its data, or a GPU that computes wrongly",
                               where=self._nan, restart="may"))  # fmt: skip
-        return found
+        return clues
 
     def _rank(self, event: LogEvent) -> int:
         """The rank on its node is all that torchrun names there: the same rank where one rank has that place."""

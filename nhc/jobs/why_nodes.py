@@ -23,19 +23,19 @@ def kernel_clues(node: str, messages: Iterable[Tuple[str, Optional[float]]]) -> 
     from nhc.kernlog.catalogue import Matcher
     from nhc.kernlog.match import APP, DEGRADED, FATAL
 
-    found: List[Clue] = []
+    clues: List[Clue] = []
     seen = set()
     matcher = Matcher()
     for text, at in messages:
         match = matcher.judge(text)
-        if match is None or match.severity not in (APP, DEGRADED, FATAL) or len(found) >= MOST:
+        if match is None or match.severity not in (APP, DEGRADED, FATAL) or len(clues) >= MOST:
             continue
         minute = int((at or 0.0) // 60)
         if (match.kind, match.code, match.device, minute) in seen:
             continue
         seen.add((match.kind, match.code, match.device, minute))
-        found.append(_clue(node, match, at))
-    return found
+        clues.append(_clue(node, match, at))
+    return clues
 
 
 def _clue(node: str, match: Match, at: Optional[float]) -> Clue:

@@ -73,7 +73,7 @@ def summary(why: JobWhy) -> List[str]:
     sure = f" ({verdict.sure})" if verdict.sure != NOT_KNOWN else ""
     lines = [f"{name}{ANSWERS[verdict.cause]}{sure}: {verdict.what}{where}{when}"]
     shown = [f"{clue.witness} {clue.where}" for clue in (verdict.clues or verdict.against)[:3]]
-    missing = [one.name for one in why.witnesses if one.missing]
+    missing = [witness.name for witness in why.witnesses if witness.missing]
     lines.append(f"by: {', '.join(shown) or 'nothing'}" + (f"; not read: {', '.join(missing)}" if missing else ""))
     helps = _HELPS[verdict.restart]
     if verdict.cause == NODE and first and first.node:
@@ -92,9 +92,9 @@ def evidence(why: JobWhy) -> List[str]:
     if len(ordered) > len(shown):
         lines.append(f"  and {show_number(len(ordered) - len(shown), 'more line')}, of them "
                      f"{cascades(ordered) - cascades(shown)} that only follow")  # fmt: skip
-    lines += [f"  shared: {one}" for one in why.shared]
-    lines += [f"  not read: {one.name}: {one.missing}" for one in why.witnesses if one.missing]
-    lines += [f"  nhc: {one}" for one in why.done]
+    lines += [f"  shared: {finding}" for finding in why.shared]
+    lines += [f"  not read: {witness.name}: {witness.missing}" for witness in why.witnesses if witness.missing]
+    lines += [f"  nhc: {action}" for action in why.done]
     return lines
 
 
@@ -128,7 +128,7 @@ def as_json(why: JobWhy) -> Dict[str, Any]:
         "evidence": [{**_json(clue), "decided": clue in verdict.clues, "against": clue in verdict.against}
                      for clue in why.clues],
         "shared": list(why.shared), "done": list(why.done),
-        "witnesses": [{"name": one.name, "read": not one.missing, "missing": one.missing} for one in why.witnesses],
+        "witnesses": [{"name": name, "read": not missing, "missing": missing} for name, missing in why.witnesses],
     }  # fmt: skip
 
 

@@ -23,14 +23,14 @@ def payload(notice: Notice) -> List[Dict[str, object]]:
         "summary": notice.title, "description": notice.text, "nodes": notice.nodes, "verdict": notice.verdict,
     }  # fmt: skip
     ends = notice.at if notice.resolved else notice.at + LASTS
-    found: Dict[str, object] = {
+    alert: Dict[str, object] = {
         "labels": {name: value for name, value in labels.items() if value},
         "annotations": {name: value for name, value in annotations.items() if value},
         "startsAt": utc(notice.began), "endsAt": utc(ends),
     }  # fmt: skip
     if notice.link:
-        found["generatorURL"] = notice.link
-    return [found]
+        alert["generatorURL"] = notice.link
+    return [alert]
 
 
 class AlertmanagerChannel(NamedTuple):

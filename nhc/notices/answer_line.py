@@ -24,10 +24,10 @@ def cleaned(text: str, secrets: Iterable[str] = ()) -> str:
     """The words of an answer; "" for none. `secrets` are the values that were sent and must not be kept."""
     hidden = [form.casefold() for secret in secrets if secret for form in (secret, _base64(secret))]
     kept = []
-    for found in _WORDS.finditer(text[:4000]):
-        pieces = [piece for piece in re.split("[_'-]", found.group().casefold()) if len(piece) >= SHORTEST_PIECE]
+    for match in _WORDS.finditer(text[:4000]):
+        pieces = [piece for piece in re.split("[_'-]", match.group().casefold()) if len(piece) >= SHORTEST_PIECE]
         if not any(piece in secret for piece in pieces for secret in hidden):
-            kept.append(found.group())
+            kept.append(match.group())
     line = " ".join(kept)
     return line if len(line) <= MOST else line[: MOST - 1] + "…"
 

@@ -109,8 +109,8 @@ def step(
     room = max(0, pace.burst - recent)
     due: List[Notice] = []
     withheld = 0
-    for one in sorted(after.values(), key=lambda one: (-RANK.get(one.verdict, 0), -one.affected, one.key)):
-        kind = _due(one, pace, now)
+    for incident in sorted(after.values(), key=_worst_first):
+        kind = _due(incident, pace, now)
         if not kind:
             continue
         if kind != REFRESH:
@@ -118,31 +118,36 @@ def step(
                 withheld += 1
                 continue
             room -= 1
-        after[one.key] = _marked(one, kind, now)
-        due.append(_notice(one, kind, now, cluster, link))
-    over = {key for key, one in after.items() if one.gone and (one.told in ("", RESOLVED)) and now - one.gone > HOUR}
-    changed = {key: one for key, one in after.items() if key not in over and before.get(key) != one}
+        after[incident.key] = _marked(incident, kind, now)
+        due.append(_notice(incident, kind, now, cluster, link))
+    ended = {key: old for key, old in after.items() if old.gone and old.told in ("", RESOLVED)}
+    over = {key for key, old in ended.items() if now - old.gone > HOUR}
+    changed = {key: incident for key, incident in after.items() if key not in over and before.get(key) != incident}
     return IncidentChanges(changed, tuple(sorted(over & set(before))), tuple(due), withheld)
 
 
-def dump(one: Incident) -> str:
+def _worst_first(incident: Incident) -> Tuple[int, int, str]:
+    return -RANK.get(incident.verdict, 0), -incident.affected, incident.key
+
+
+def dump(incident: Incident) -> str:
     """As the store keeps it."""
-    return json.dumps(one._asdict(), ensure_ascii=False)
+    return json.dumps(incident._asdict(), ensure_ascii=False)
 
 
 def load(content: str) -> Incident:
     """What `dump` wrote. Raises ValueError."""
     try:
-        found = Incident(**json.loads(content))
+        incident = Incident(**json.loads(content))
     except TypeError as error:
         raise ValueError(f"no incident: {error}") from None
-    return found._replace(returns=tuple(found.returns))
+    return incident._replace(returns=tuple(incident.returns))
 
 
 def _folded(
     before: Mapping[str, Incident], faults: Iterable[StandingFault], pace: NoticeTiming, now: float, cluster: str
 ) -> Dict[str, Incident]:
-    found: Dict[str, Incident] = {}
+    seen: Dict[str, Incident] = {}
     for (check, reason), of_cause in by_cause(faults).items():
         places: Dict[str, List[StandingFault]] = {}
         for fault in of_cause:
@@ -153,23 +158,23 @@ def _folded(
         if "" in new or _stands(before.get(whole)) or len(places) > pace.spread:
             merged = [fault for place in sorted(new) for fault in places[place]]
             if merged:
-                found[whole] = _incident(whole, "", merged, now)
+                seen[whole] = _incident(whole, "", merged, now)
             new = set()
         for place in sorted(standing | new):
             key = key_of(cluster, check, reason, place)
-            found[key] = _incident(key, place, places[place], now)
-    return found
+            seen[key] = _incident(key, place, places[place], now)
+    return seen
 
 
-def _stands(one: Optional[Incident]) -> bool:
-    return one is not None and not one.gone
+def _stands(incident: Optional[Incident]) -> bool:
+    return incident is not None and not incident.gone
 
 
 def _incident(key: str, place: str, faults: Sequence[StandingFault], now: float) -> Incident:
-    one = group(faults)
+    cause = group(faults)
     return Incident(
-        key, one.check, one.reason, place, one.verdict, one.action, one.message, one.nodes, len(one.affected),
-        one.began, now,
+        key, cause.check, cause.reason, place, cause.verdict, cause.action, cause.message, cause.nodes,
+        len(cause.affected), cause.began, now,
     )  # fmt: skip
 
 
@@ -186,44 +191,44 @@ def _merged(old: Optional[Incident], new: Optional[Incident], now: float) -> Inc
         return kept
     returns = (*(at for at in old.returns if now - at < HOUR), now)[-100:]
     if old.told in ("", RESOLVED):  # the next occurrence
-        told = old.told
-        return kept._replace(began=new.began, opened=now, number=old.number + 1, returns=returns, told=told)
+        return kept._replace(began=new.began, opened=now, number=old.number + 1, returns=returns)
     return kept._replace(returns=returns)
 
 
-def _due(one: Incident, pace: NoticeTiming, now: float) -> str:
-    since = now - one.told_at
-    if one.gone:
-        if one.told in ("", RESOLVED):
+def _due(incident: Incident, pace: NoticeTiming, now: float) -> str:
+    since = now - incident.told_at
+    if incident.gone:
+        if incident.told in ("", RESOLVED):
             return ""
-        settle = pace.flap_settle if _flaps(one, now) else pace.settle
-        if now - one.gone >= settle:
+        settle = pace.flap_settle if _flaps(incident, now) else pace.settle
+        if now - incident.gone >= settle:
             return RESOLVED
-        return REFRESH if now - max(one.refreshed, one.told_at) >= pace.refresh else ""
-    if one.told in ("", RESOLVED):
-        ready = now - one.opened >= pace.wait
-        return OPEN if ready and (not one.told or since >= pace.cooldown) else ""
-    worse = RANK.get(one.verdict, 0) > RANK.get(one.told_verdict, 0)
-    if since >= pace.cooldown and (worse or one.affected > one.told_affected):
+        return REFRESH if now - max(incident.refreshed, incident.told_at) >= pace.refresh else ""
+    if incident.told in ("", RESOLVED):
+        ready = now - incident.opened >= pace.wait
+        return OPEN if ready and (not incident.told or since >= pace.cooldown) else ""
+    worse = RANK.get(incident.verdict, 0) > RANK.get(incident.told_verdict, 0)
+    if since >= pace.cooldown and (worse or incident.affected > incident.told_affected):
         return UPDATE
     if since >= pace.repeat:
         return REPEAT
-    return REFRESH if now - max(one.refreshed, one.told_at) >= pace.refresh else ""
+    return REFRESH if now - max(incident.refreshed, incident.told_at) >= pace.refresh else ""
 
 
-def _marked(one: Incident, kind: str, now: float) -> Incident:
+def _marked(incident: Incident, kind: str, now: float) -> Incident:
     if kind == REFRESH:
-        return one._replace(refreshed=now)
-    return one._replace(told=kind, told_at=now, told_affected=one.affected, told_verdict=one.verdict)
+        return incident._replace(refreshed=now)
+    return incident._replace(told=kind, told_at=now, told_affected=incident.affected, told_verdict=incident.verdict)
 
 
-def _flaps(one: Incident, now: float) -> int:
-    count = sum(now - at < HOUR for at in one.returns)
+def _flaps(incident: Incident, now: float) -> int:
+    count = sum(now - at < HOUR for at in incident.returns)
     return count if count >= FLAPS else 0
 
 
-def _notice(one: Incident, kind: str, now: float, cluster: str, link: str) -> Notice:
+def _notice(incident: Incident, kind: str, now: float, cluster: str, link: str) -> Notice:
     return Notice(
-        kind, one.key, one.number, cluster, one.check, one.reason, one.place, one.verdict, one.action, one.message,
-        one.nodes, one.affected, one.began, now, _flaps(one, now), link,
+        kind, incident.key, incident.number, cluster, incident.check, incident.reason, incident.place, incident.verdict,
+        incident.action, incident.message, incident.nodes, incident.affected, incident.began, now,
+        _flaps(incident, now), link,
     )  # fmt: skip

@@ -58,9 +58,9 @@ class JiraChannel(NamedTuple):
         bearer = {"Authorization": f"Bearer {self.token}"}
         headers = basic_auth(self.user, self.token) if self.user else bearer
         root = self.url.rstrip("/")
-        found = self.sender.get(exchange, root + query(notice, self.project), headers, (self.token,))
+        answer = self.sender.get(exchange, root + query(notice, self.project), headers, (self.token,))
         try:
-            issues = json.loads(found)["issues"]
+            issues = json.loads(answer)["issues"]
         except (ValueError, KeyError, TypeError):
             raise SendRefused("the search's answer is no list of issues") from None
         if not issues:

@@ -22,18 +22,18 @@ def payload(notice: Notice, sender: str, to: Tuple[str, ...]) -> EmailMessage:
     """The mail. The first of an incident has an id made of its key; the others answer it."""
     domain = sender.rpartition("@")[2].rstrip(">") or "localhost"
     first = f"<nhc.{notice.key}.{notice.number}@{domain}>"
-    found = EmailMessage(policy=SMTP)
-    found["From"], found["To"] = sender, ", ".join(to)
-    found["Subject"] = cut(printable(notice.title), 200)
-    found["Date"] = email.utils.formatdate(notice.at)
+    message = EmailMessage(policy=SMTP)
+    message["From"], message["To"] = sender, ", ".join(to)
+    message["Subject"] = cut(printable(notice.title), 200)
+    message["Date"] = email.utils.formatdate(notice.at)
     if notice.kind in (OPEN, TEST):
-        found["Message-ID"] = first
+        message["Message-ID"] = first
     else:
-        found["Message-ID"] = f"<nhc.{notice.id}@{domain}>"
-        found["In-Reply-To"] = found["References"] = first
-    found["Auto-Submitted"] = "auto-generated"
-    found.set_content(cut(notice.text, 20_000) + "\n")
-    return found
+        message["Message-ID"] = f"<nhc.{notice.id}@{domain}>"
+        message["In-Reply-To"] = message["References"] = first
+    message["Auto-Submitted"] = "auto-generated"
+    message.set_content(cut(notice.text, 20_000) + "\n")
+    return message
 
 
 class MailChannel(NamedTuple):

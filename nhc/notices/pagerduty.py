@@ -15,7 +15,7 @@ SEVERITY = {"CRIT": "critical", "UNKNOWN": "error", "WARN": "warning"}
 
 def payload(notice: Notice, routing_key: str) -> Dict[str, object]:
     """A trigger or a resolve; the same key while it is open adds to it."""
-    found: Dict[str, object] = {
+    event: Dict[str, object] = {
         "routing_key": routing_key,
         "event_action": "resolve" if notice.resolved else "trigger",
         "dedup_key": f"nhc/{notice.key}",
@@ -30,8 +30,8 @@ def payload(notice: Notice, routing_key: str) -> Dict[str, object]:
         },
     }
     if notice.link and not notice.resolved:
-        found["links"] = [{"href": notice.link, "text": "Console"}]
-    return found
+        event["links"] = [{"href": notice.link, "text": "Console"}]
+    return event
 
 
 class PagerdutyChannel(NamedTuple):

@@ -38,12 +38,12 @@ class NoticeRound(NamedTuple):
     @property
     def sent(self) -> int:
         """Messages that a receiver has taken."""
-        return sum(one.sent for one in self.channels.values())
+        return sum(channel.sent for channel in self.channels.values())
 
     @property
     def problems(self) -> List[str]:
         """A line for each channel that has one."""
-        return [f"{name}: {one.problem}" for name, one in self.channels.items() if one.problem]
+        return [f"{name}: {channel.problem}" for name, channel in self.channels.items() if channel.problem]
 
 
 class NoticeService:
@@ -96,16 +96,15 @@ class NoticeService:
             done = incidents.step(
                 kept, faults, settings.pace, now, cluster=settings.cluster, recent=recent, link=settings.link
             )
-            outbox.save_incidents(
-                connection, {key: incidents.dump(one) for key, one in done.changed.items()}, done.forgotten, now
-            )
+            changed = {key: incidents.dump(incident) for key, incident in done.changed.items()}
+            outbox.save_incidents(connection, changed, done.forgotten, now)
             queued = 0
             for channel in settings.channels.values():
                 waiting = outbox.waiting(connection, channel.name, MOST + 1)
                 busy = {message.key for message in waiting}
-                for one in done.notices:
-                    if _wanted(channel, one, busy, len(waiting) > MOST):
-                        outbox.add(connection, one.key, channel.name, one.kind, notice.dump(one), now)
+                for due in done.notices:
+                    if _wanted(channel, due, busy, len(waiting) > MOST):
+                        outbox.add(connection, due.key, channel.name, due.kind, notice.dump(due), now)
                         queued += 1
             queued += owners.hand_over(connection, settings.jobs, settings.cluster, now)
             outbox.forget(connection, now - settings.keep)

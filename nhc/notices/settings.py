@@ -69,7 +69,7 @@ def parse(text: str, path: str = PATH) -> NoticesSettings:
 def read(file: Table) -> NoticesSettings:
     """The settings in a table."""
     pace = NoticeTiming()
-    found = NoticesSettings(
+    settings = NoticesSettings(
         store=file.secret("store", where.url()),
         cluster=file.text("cluster"),
         group_by=file.text("group-by", "rack"),
@@ -91,10 +91,10 @@ def read(file: Table) -> NoticesSettings:
         channels={name: _channel(name, table) for name, table in file.table("channels").tables().items()},
     )
     file.finish()
-    owners = found.jobs.owners
-    if owners and (owners not in found.channels or found.channels[owners].kind != "mail"):
+    owners = settings.jobs.owners
+    if owners and (owners not in settings.channels or settings.channels[owners].kind != "mail"):
         raise file.table("jobs").wrong("owners", "the name of a channel of the kind mail")
-    return found
+    return settings
 
 
 def _jobs(table: Table) -> JobNoticeSettings:
@@ -204,7 +204,7 @@ def _mail(table: Table, _sender: Sender) -> Deliverer:
     if user and tls == "none":
         raise table.wrong("tls", "starttls or tls: a password is not sent in the clear")
     addresses = (table.text("from"), *table.texts("to"))
-    if len(addresses) < 2 or not all("@" in one and one.isprintable() for one in addresses):
+    if len(addresses) < 2 or not all("@" in address and address.isprintable() for address in addresses):
         raise table.error("to", "from and to need addresses such as ops@example.org")
     password = _secret(table, "password-file") if user else ""
     port = table.count("port", {"none": 25, "starttls": 587, "tls": 465}[tls], least=1, most=65535)

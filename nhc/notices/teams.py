@@ -16,12 +16,12 @@ COLOURS = {"CRIT": "attention", "UNKNOWN": "warning", "WARN": "warning"}
 
 def payload(notice: Notice) -> Dict[str, object]:
     """A card of plain text, cut until it fits."""
-    found: Dict[str, object] = {}
+    card: Dict[str, object] = {}
     for limit in (8000, 2000, 400):
-        found = _card(notice, limit)
-        if len(json.dumps(found, ensure_ascii=False).encode()) <= LIMIT:
+        card = _card(notice, limit)
+        if len(json.dumps(card, ensure_ascii=False).encode()) <= LIMIT:
             break
-    return found
+    return card
 
 
 def _card(notice: Notice, limit: int) -> Dict[str, object]:

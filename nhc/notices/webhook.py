@@ -34,12 +34,12 @@ def payload(notice: Notice) -> bytes:
 def secret_bytes(secret: str) -> bytes:
     """The key in `whsec_BASE64`. Raises ValueError where it is none or has less than 24 bytes."""
     try:
-        found = base64.b64decode(secret.removeprefix("whsec_").encode(), validate=True)
+        key = base64.b64decode(secret.removeprefix("whsec_").encode(), validate=True)
     except (binascii.Error, ValueError):
         raise ValueError("a webhook's secret is whsec_ and base64") from None
-    if not secret.startswith("whsec_") or len(found) < 24:
+    if not secret.startswith("whsec_") or len(key) < 24:
         raise ValueError("a webhook's secret is whsec_ and base64 of at least 24 bytes")
-    return found
+    return key
 
 
 def signed(identity: str, at: int, body: bytes, secrets: Tuple[bytes, ...]) -> Dict[str, str]:

@@ -50,7 +50,7 @@ def read_bounds(file: Table, default: Bounds) -> Bounds:
         quiet=_timed(file.table("quiet-hours"), EVERY_REPAIR),
         windows=_timed(file.table("maintenance-windows"), frozenset()),
         zone=file.converted("zone", read_zone, default.zone),
-        asked=frozenset(kind for kind, one in radii.items() if one != default.radii.get(kind)),
+        asked=frozenset(kind for kind, radius in radii.items() if radius != default.radii.get(kind)),
     )
 
 

@@ -58,12 +58,12 @@ class Policy(NamedTuple):
     @property
     def rates(self) -> FrozenSet[Operation]:
         """The operations that some rate bounds."""
-        return frozenset(one for one in Operation if self.windows(one))
+        return frozenset(operation for operation in Operation if self.windows(operation))
 
     def windows(self, operation: Operation) -> Tuple[float, ...]:
         """The times, in seconds, of the rates that bound an operation."""
-        found = [radius.rates.get(kind) for radius in self.bounds.radii.values() for kind in kinds(operation)]
-        return tuple(rate.seconds for rate in found if rate is not None)
+        rates = [radius.rates.get(kind) for radius in self.bounds.radii.values() for kind in kinds(operation)]
+        return tuple(rate.seconds for rate in rates if rate is not None)
 
 
 def kinds(operation: Operation) -> Tuple[str, ...]:
@@ -133,8 +133,8 @@ def unmatched(policy: Policy, states: Sequence[NodeState]) -> Tuple[str, ...]:
 
 def _unused(states: Sequence[NodeState]) -> Usage:
     """The nodes in their radii, with nothing out and nothing begun."""
-    groups = {one.name: bounding.radii_of(one) for one in states}
-    return Usage(groups, bounding.sizes(groups, {one.name for one in states if one.absent}))
+    groups = {state.name: bounding.radii_of(state) for state in states}
+    return Usage(groups, bounding.sizes(groups, {state.name for state in states if state.absent}))
 
 
 def _age(age: float, limit: float) -> str:

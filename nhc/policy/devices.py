@@ -63,10 +63,10 @@ def split(results: Iterable[CheckResult], settings: DeviceSettings) -> SplitFail
             scope = result.outcome.scope
             whose = scope.value if scope is not Scope.DEVICE else "device that nothing names"
             return SplitFailures(node=failures, why=f"{result.outcome.reason} is of the {whose}")
-    found = by_device(failures)
-    if len(found) >= settings.most:
-        return SplitFailures(node=failures, why=f"{len(found)} devices fail, and {settings.most} are the node's fault")
-    return SplitFailures(devices=found)
+    faults = by_device(failures)
+    if len(faults) >= settings.most:
+        return SplitFailures(node=failures, why=f"{len(faults)} devices fail, and {settings.most} are the node's fault")
+    return SplitFailures(devices=faults)
 
 
 def of_device(result: CheckResult) -> bool:
@@ -84,20 +84,20 @@ def by_device(results: Sequence[CheckResult]) -> Tuple[DeviceFault, ...]:
             groups.remove(group)
         groups.append((device, held))
     order = {id(result): number for number, result in enumerate(results)}
-    faults = [DeviceFault(device, tuple(sorted(held, key=lambda one: order[id(one)]))) for device, held in groups]
+    faults = [DeviceFault(device, tuple(sorted(held, key=lambda result: order[id(result)]))) for device, held in groups]
     return tuple(sorted(faults, key=lambda fault: order[id(fault.results[0])]))
 
 
 def distinct(devices: Iterable[DeviceId]) -> Tuple[DeviceId, ...]:
     """Each device once, with all its names."""
-    found: List[DeviceId] = []
+    whole: List[DeviceId] = []
     for device in devices:
         names = device
-        for known in [known for known in found if known.same(names)]:
-            found.remove(known)
+        for known in [known for known in whole if known.same(names)]:
+            whole.remove(known)
             names = merged(known, names)
-        found.append(names)
-    return tuple(found)
+        whole.append(names)
+    return tuple(whole)
 
 
 def merged(one: DeviceId, other: DeviceId) -> DeviceId:

@@ -35,18 +35,18 @@ class Hours(NamedTuple):
 
 def read_hours(text: str) -> Hours:
     """The hours that a text names. Raises ValueError."""
-    found = _SPAN.fullmatch(text.strip())
-    if found is None:
+    match = _SPAN.fullmatch(text.strip())
+    if match is None:
         raise ValueError(
             f"{text!r} are no hours such as 'Mon-Fri 08:00-18:00', 'Sat 22:00-Sun 06:00', 'daily 01:00-05:00'"
         )
-    begin, end = _minutes(found["begin"], text), _minutes(found["end"], text)
-    first = 0 if found["first"] is None else _day(found["first"], text)
-    last = 6 if found["first"] is None else _day(found["last"] or found["first"], text)
-    if found["day"] is not None:
-        if found["first"] is None or found["last"] is not None:
+    begin, end = _minutes(match["begin"], text), _minutes(match["end"], text)
+    first = 0 if match["first"] is None else _day(match["first"], text)
+    last = 6 if match["first"] is None else _day(match["last"] or match["first"], text)
+    if match["day"] is not None:
+        if match["first"] is None or match["last"] is not None:
             raise ValueError(f"{text!r}: one day, or 'daily', stands before a span that ends on another day")
-        return Hours(text, _split(first * _DAY + begin, _day(found["day"], text) * _DAY + end))
+        return Hours(text, _split(first * _DAY + begin, _day(match["day"], text) * _DAY + end))
     spans: List[Tuple[int, int]] = []
     for offset in range((last - first) % 7 + 1):
         day = (first + offset) % 7 * _DAY
@@ -56,7 +56,7 @@ def read_hours(text: str) -> Hours:
 
 def any_holds(hours: Sequence[Hours], at: float, zone: tzinfo) -> str:
     """The first of the hours that a moment lies in, as it was written; "" for none."""
-    return next((one.text for one in hours if one.holds(at, zone)), "")
+    return next((span.text for span in hours if span.holds(at, zone)), "")
 
 
 def _split(begin: int, end: int) -> Tuple[Tuple[int, int], ...]:

@@ -171,7 +171,7 @@ def _line(entry: LedgerEntry) -> str:
         "when": entry.when, "node": entry.node, "deed": entry.operation, "effect": entry.effect,
         "because": printable(entry.because), "message": printable(entry.message), "by": entry.by,
     }  # fmt: skip
-    value = {name: found for name, found in value.items() if found != ""}
+    value = {name: item for name, item in value.items() if item != ""}
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n"
 
 

@@ -28,11 +28,11 @@ class Limit(NamedTuple):
 
     def of(self, size: int) -> int:
         """The number for a group of `size` nodes; NO_LIMIT for no limit."""
-        found = NO_LIMIT if self.nodes is None else self.nodes
+        most = NO_LIMIT if self.nodes is None else self.nodes
         if self.share is not None:
             # The tiny addition keeps 0.07 * 100 from being 7.000000000000001's neighbour below.
-            found = min(found, max(self.least or int(self.share > 0), int(size * self.share + 1e-9)))
-        return found
+            most = min(most, max(self.least or int(self.share > 0), int(size * self.share + 1e-9)))
+        return most
 
     def show(self) -> str:
         """As in a line for a person: `at most 20 and 10%`."""
@@ -54,17 +54,17 @@ def read_limit(text: str) -> Limit:
     words = text.replace(",", " ").split()
     if words == ["none"]:
         return Limit()
-    found = Limit()
+    limit = Limit()
     if len(words) > 3 and words[-3:-1] == ["at", "least"] and words[-1].isdecimal():
-        found, words = found._replace(least=int(words[-1])), words[:-3]
+        limit, words = limit._replace(least=int(words[-1])), words[:-3]
     for word in words or [""]:
         match = re.fullmatch(r"(\d+)|(\d+(?:\.\d+)?)%", word, re.ASCII)
         if match is None or (match[2] and float(match[2]) > 100):
             raise ValueError(f"{text!r} is not {_WRITTEN}")
-        found = found._replace(nodes=int(word)) if match[1] else found._replace(share=float(match[2]) / 100)
-    if found.least and found.share is None:
+        limit = limit._replace(nodes=int(word)) if match[1] else limit._replace(share=float(match[2]) / 100)
+    if limit.least and limit.share is None:
         raise ValueError(f"{text!r} is not {_WRITTEN}")
-    return found
+    return limit
 
 
 def read_rate(text: str) -> Rate:

@@ -38,7 +38,7 @@ class Performer:
 
     def wrote(self, found: Sequence[Written]) -> None:
         """Attempts that were written down now, and are therefore to be sent."""
-        self._fresh |= {one.case.attempts[-1].key for one in found if one.move.begins}
+        self._fresh |= {stored.case.attempts[-1].key for stored in found if stored.move.begins}
 
     def is_fresh(self, case: EpisodeCase) -> bool:
         """Whether an episode in ACTING waits for us to send it."""
@@ -50,17 +50,17 @@ class Performer:
         """Act, and return what was stored afterwards. `waits` are episodes that must not move: a mark that is
         stored but not yet set stays unset if the breaker has opened since.
         """
-        found = self.mark(cases, views, waits)
+        written = self.mark(cases, views, waits)
         free = self._free(cases, views)
         anew = self._mark_again([case for case in free if _to_mark_again(case, views[case.episode.id])])
         cases, free = _as_written(cases, anew), _as_written(free, anew)
-        found += self._clear([case for case in free if case.state is EpisodeState.RETURNING], views)
+        written += self._clear([case for case in free if case.state is EpisodeState.RETURNING], views)
         self._evict([case for case in free if case.state is EpisodeState.DRAINING], views)
-        found += self._send([case for case in cases if case.state is EpisodeState.ACTING and self.is_fresh(case)])
+        written += self._send([case for case in cases if case.state is EpisodeState.ACTING and self.is_fresh(case)])
         moved = self._move_work([case for case in cases if _fenced(case, views[case.episode.id])])
         halfway = [case for case in cases if _halfway(case, views[case.episode.id].progress)]
         self._follow(_as_written(halfway, moved))
-        return found
+        return written
 
     def mark(
         self, cases: Sequence[EpisodeCase], views: Mapping[int, EpisodeView], waits: AbstractSet[int]
@@ -133,14 +133,14 @@ class Performer:
             self._fresh.discard(case.attempts[-1].key)  # whatever comes of it, it is not sent again
         back = self._held_back(cases)
         todo = [case for case in cases if case.episode.id not in back]
-        found = self.records.save(
+        saved = self.records.save(
             [(case, unsent(case, back[case.episode.id])) for case in cases if back.get(case.episode.id)],
             self.clock(), {},
         )  # fmt: skip
         for case, sent in zip(todo, self.actuators.each(self.actuators.send, todo)):
             written = self._answered(case, sent)
-            found += [written] if written is not None else []
-        return found
+            saved += [written] if written is not None else []
+        return saved
 
     def _held_back(self, cases: Sequence[EpisodeCase]) -> Dict[int, str]:
         """Those that are not to be sent after all, and why; "" where somebody has changed the episode."""
@@ -213,16 +213,16 @@ class Performer:
             self._tried.add(case.episode.id)
             detail = case.detail._replace(followed=case.detail.followed + 1)
             written = self.records.save([(case, Move(None, detail, "the call that follows is sent"))], self.clock(), {})
-            for one in written:
-                sent = self.actuators.complete(one.case)
+            for stored in written:
+                sent = self.actuators.complete(stored.case)
                 if sent.answer is Answer.ACCEPTED:
                     detail = detail._replace(follow_id=sent.request_id, follow_message=sent.message or "accepted")
-                self.records.save([(one.case, Move(None, detail, sent.message))], self.clock(), {})
+                self.records.save([(stored.case, Move(None, detail, sent.message))], self.clock(), {})
 
 
 def _as_written(cases: Sequence[EpisodeCase], written: Sequence[Written]) -> List[EpisodeCase]:
     """The cases with the rows that were written since: what is saved with an older row is dropped."""
-    rows = {one.case.episode.id: one.case for one in written}
+    rows = {stored.case.episode.id: stored.case for stored in written}
     return [rows.get(case.episode.id, case) for case in cases]
 
 

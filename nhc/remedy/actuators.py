@@ -87,17 +87,17 @@ class Actuators:
         """
         marks = {case.episode.node: mark_of(case, now) for case in cases if not case.detail.about.known}
         done = applied(marks, lambda: self.marker.mark(marks))
-        found = {}
+        results = {}
         for case in cases:
             node, detail = case.episode.node, case.detail
             if detail.about.known:
-                found[case.episode.id] = self._mark_device(node, detail.about, mark_of(case, now))
+                results[case.episode.id] = self._mark_device(node, detail.about, mark_of(case, now))
                 continue
-            found[case.episode.id] = done[node]
+            results[case.episode.id] = done[node]
             if detail.widened.known and done[node].effect in (Effect.CHANGED, Effect.UNCHANGED):
                 off = self._clear_device(node, detail.widened)
-                found[case.episode.id] = off if off.effect is Effect.FAILED else done[node]
-        return found
+                results[case.episode.id] = off if off.effect is Effect.FAILED else done[node]
+        return results
 
     def _mark_device(self, node: str, device: DeviceId, mark: Mark) -> Applied:
         return self._on_device(node, lambda marker: marker.mark_device(node, device, mark))
@@ -149,8 +149,8 @@ class Actuators:
             done = marker.tidy()
         except AdapterError as error:
             return [f"what is left of our marks cannot be taken off: {printable(str(error))}"]
-        return [f"{one.node}: what is left of our mark stays: {one.message}" for one in done
-                if one.effect is Effect.FAILED]  # fmt: skip
+        return [f"{result.node}: what is left of our mark stays: {result.message}" for result in done
+                if result.effect is Effect.FAILED]  # fmt: skip
 
     def evict(self, nodes: Sequence[str]) -> Mapping[str, str]:
         """Ask the work on nodes to leave, where the adapter can; what is still there, by node."""
@@ -164,18 +164,18 @@ class Actuators:
 
     def answer(self, answered: Sequence[Answered]) -> List[str]:
         """Answer those who asked for a repair. Returns one line for each answer that failed."""
-        found = []
-        for one in answered:
-            why = self.repairers.answer(one.node, one.request, one.text, one.returned)
-            found += [f"{one.node}: the answer cannot be written: {why}"] if why else []
-        return found
+        failures = []
+        for answer in answered:
+            why = self.repairers.answer(answer.node, answer.request, answer.text, answer.returned)
+            failures += [f"{answer.node}: the answer cannot be written: {why}"] if why else []
+        return failures
 
     # Repairs.
 
     def look(self, cases: Sequence[EpisodeCase]) -> Dict[int, Looked]:
         """See the machines and who else acts on them, right before a repair."""
-        found = self.each(self._look, cases)
-        return {case.episode.id: looked for case, looked in zip(cases, found)}
+        sightings = self.each(self._look, cases)
+        return {case.episode.id: looked for case, looked in zip(cases, sightings)}
 
     def _look(self, case: EpisodeCase) -> Looked:
         entry, node = self.repairers.entry(case.detail.repairer), case.episode.node
@@ -215,10 +215,10 @@ class Actuators:
 
     def send(self, case: EpisodeCase) -> Sent:
         """Send the newest attempt, which is written down, once."""
-        found = self.order(case)
-        if found is None:
+        ordered = self.order(case)
+        if ordered is None:
             return Sent(Answer.REFUSED, f"the settings have no repairer {case.attempts[-1].repairer} any more")
-        entry, order = found
+        entry, order = ordered
         try:
             if case.work is None or not case.work.argv:
                 return entry.repairer.send(order)
@@ -234,10 +234,10 @@ class Actuators:
         return {case.episode.id: seen for case, seen in zip(cases, self.each(self._watch, cases))}
 
     def _watch(self, case: EpisodeCase) -> Watched:
-        found = self.order(case) if case.attempts else None
-        if found is None:
+        ordered = self.order(case) if case.attempts else None
+        if ordered is None:
             return Watched(None, "its repairer is not in the settings any more")
-        entry, order = found
+        entry, order = ordered
         try:
             return Watched(entry.repairer.progress(order, answer_of(case), seen_before(case.attempts[-1])))
         except AdapterError as error:
@@ -245,16 +245,16 @@ class Actuators:
 
     def complete(self, case: EpisodeCase) -> Sent:
         """Send the call that follows the first of a repair of several calls, after it was written down."""
-        found = self.order(case)
-        if found is None:
+        ordered = self.order(case)
+        if ordered is None:
             return Sent(Answer.REFUSED, "its repairer is not in the settings any more")
-        repairer: object = found[0].repairer
+        repairer: object = ordered[0].repairer
         if not isinstance(repairer, Completes):
-            return Sent(Answer.REFUSED, f"{found[0].name} has no call that follows the first")
+            return Sent(Answer.REFUSED, f"{ordered[0].name} has no call that follows the first")
         try:
-            return repairer.complete(found[1], answer_of(case))
+            return repairer.complete(ordered[1], answer_of(case))
         except Exception as error:
-            return Sent(Answer.AMBIGUOUS, printable(f"{found[0].name}: {type(error).__name__}: {error}", 200))
+            return Sent(Answer.AMBIGUOUS, printable(f"{ordered[0].name}: {type(error).__name__}: {error}", 200))
 
 
 def applied(nodes: Collection[str], work: Callable[[], List[Applied]]) -> Dict[str, Applied]:
@@ -262,11 +262,11 @@ def applied(nodes: Collection[str], work: Callable[[], List[Applied]]) -> Dict[s
     if not nodes:
         return {}
     try:
-        found = {one.node: one for one in work()}
+        results = {result.node: result for result in work()}
     except AdapterError as error:
         return {node: Applied(node, Effect.FAILED, printable(str(error))) for node in nodes}
     nothing = "the adapter did not say what became of it"
-    return {node: found.get(node, Applied(node, Effect.FAILED, nothing)) for node in nodes}
+    return {node: results.get(node, Applied(node, Effect.FAILED, nothing)) for node in nodes}
 
 
 def answer_of(case: EpisodeCase) -> Sent:

@@ -38,10 +38,10 @@ class NodeEpisode(NamedTuple):
 
     def of(self, device: DeviceId) -> Optional[NodeEpisode]:
         """The last about this device or its node, None where there is none; where no device is known, the very last."""
-        every = (self, *self.earlier)
-        return next(
-            (one for one in every if not (device.known and one.about.known and not one.about.same(device))), None
-        )
+        for episode in (self, *self.earlier):
+            if not device.known or not episode.about.known or episode.about.same(device):
+                return episode
+        return None
 
 
 class Admission(NamedTuple):
@@ -79,28 +79,28 @@ def _admit(
     held = protected(settings.bounds, node)
     if held:
         return Admission(node, everything, refused=held.why)
-    found: List[NodeFault] = []
+    admitted: List[NodeFault] = []
     why = ""
     for fault in faults:
         refusal = _refusal(fault, standing, settings, now)
         if refusal:
             why = why or refusal
         else:
-            found.append(fault)
-    if not found:
+            admitted.append(fault)
+    if not admitted:
         return Admission(node, everything, refused=why)
-    alone = of_device.of_one(everything, found, settings.devices)
+    alone = of_device.of_one(everything, admitted, settings.devices)
     if standing is not None and standing.ended is None:
-        new = tuple(one for one in found if one.cause not in standing.causes)
+        new = tuple(fault for fault in admitted if fault.cause not in standing.causes)
         if standing.about.known and alone.known:
-            own = tuple(one for one in new if one.device.same(standing.about))
+            own = tuple(fault for fault in new if fault.device.same(standing.about))
             waits = f"episode {standing.number} is about another device of the node" if new and not own else ""
             return Admission(node, new if waits else own, standing.number, waits)
         return Admission(node, new, joins=standing.number)
     if alone.known and devices is None:
         return Admission(node, everything, refused="the cluster cannot be asked about its devices")
-    first = tuple(sorted(found, key=lambda one: (one.began, one.cause)))
-    own = tuple(one for one in first if one.device.same(alone))
+    first = tuple(sorted(admitted, key=lambda fault: (fault.began, fault.cause)))
+    own = tuple(fault for fault in first if fault.device.same(alone))
     beside = (devices or {}).get(node, ())
     if own and of_device.can_be_marked(alone, beside):
         return Admission(node, own, refused=of_device.disputed(everything, alone, beside), about=alone)

@@ -138,15 +138,15 @@ def verifying(view: EpisodeView, scene: Scene) -> Move:
     settings = scene.settings.verify
     if detail.about.known:
         settings = settings._replace(suite=PROOF)
-    found = verify.judge(node, settings, scene.time, fresh(view.health, scene), old_boots(view))
-    if found.event is None:
-        detail = view.detail._replace(healthy=found.healthy)
-        return stay(view._replace(detail=detail), scene, found.bound, found.why)
-    if found.event is not EpisodeEvent.STILL_FAULTY:
-        return go(view, found.event, found.why, healthy=found.healthy)
+    judgement = verify.judge(node, settings, scene.time, fresh(view.health, scene), old_boots(view))
+    if judgement.event is None:
+        detail = view.detail._replace(healthy=judgement.healthy)
+        return stay(view._replace(detail=detail), scene, judgement.bound, judgement.why)
+    if judgement.event is not EpisodeEvent.STILL_FAULTY:
+        return go(view, judgement.event, judgement.why, healthy=judgement.healthy)
     relapses = view.detail.relapses + 1
     event = EpisodeEvent.STILL_FAULTY if relapses < RELAPSES else EpisodeEvent.GIVEN_UP
-    why = found.why if relapses < RELAPSES else f"it came and went {relapses} times: {found.why}"
+    why = judgement.why if relapses < RELAPSES else f"it came and went {relapses} times: {judgement.why}"
     disproved = scene.now if view.proved is False else view.detail.disproved
     return go(view, event, why, healthy=0.0, relapses=relapses, disproved=disproved)
 
@@ -194,8 +194,8 @@ def _joining(view: EpisodeView, scene: Scene) -> Move:
 
 def boots_before(view: EpisodeView) -> FrozenSet[str]:
     """The boot ids that are known from before the last repair: of the last report, and of the look right before it."""
-    found = (view.detail.boot, view.last.before_boot if view.last is not None else "")
-    return frozenset(one for one in found if one)
+    boots = (view.detail.boot, view.last.before_boot if view.last is not None else "")
+    return frozenset(boot for boot in boots if boot)
 
 
 def old_boots(view: EpisodeView) -> FrozenSet[str]:

@@ -51,24 +51,24 @@ def answers(
     asked: Mapping[str, Request], rows: Iterable[Episode], causes: Mapping[int, Sequence[str]]
 ) -> Tuple[Dict[str, Request], List[Answered]]:
     """What is still to be carried out, and what an ended episode has answered. `causes` are those of each episode."""
-    left, found = dict(asked), []
+    left, answered = dict(asked), []
     for row in rows:
         request = asked.get(row.node)
         if request is None or row.ended is None or cause_of(request) not in (*causes.get(row.id, ()), row.cause):
             continue
         left.pop(row.node, None)
         text = f"{request.rung.value}: episode {row.id} {row.state}: {row.outcome}"
-        found.append(Answered(row.node, request, text, row.state == EpisodeState.RETURNED.value))
-    return left, found
+        answered.append(Answered(row.node, request, text, row.state == EpisodeState.RETURNED.value))
+    return left, answered
 
 
 def kept(faults: Sequence[NodeFault], newer: Sequence[NodeFault]) -> Tuple[NodeFault, ...]:
     """The faults of an episode once a newer report has come: what it says, what persons asked for, and a silence, of
     which its own scheduler tells.
     """
-    others = [one for one in faults if one.source == REQUEST or is_silence(one)]
-    before = {one.cause: one for one in faults}
-    return (*(_in_its_boot(one, before.get(one.cause)) for one in newer), *others)
+    others = [fault for fault in faults if fault.source == REQUEST or is_silence(fault)]
+    before = {fault.cause: fault for fault in faults}
+    return (*(_in_its_boot(fault, before.get(fault.cause)) for fault in newer), *others)
 
 
 def _in_its_boot(fault: NodeFault, before: Optional[NodeFault]) -> NodeFault:
@@ -80,6 +80,6 @@ def _in_its_boot(fault: NodeFault, before: Optional[NodeFault]) -> NodeFault:
 
 def taken_back(faults: Sequence[NodeFault], standing: Mapping[str, Request], state: EpisodeState) -> bool:
     """Whether all that an episode is for was asked for, and is not asked for any more."""
-    if not faults or state in ENDS or any(one.source != REQUEST for one in faults):
+    if not faults or state in ENDS or any(fault.source != REQUEST for fault in faults):
         return False
-    return all(one.node not in standing or cause_of(standing[one.node]) != one.cause for one in faults)
+    return all(fault.node not in standing or cause_of(standing[fault.node]) != fault.cause for fault in faults)

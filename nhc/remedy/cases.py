@@ -34,7 +34,9 @@ class EpisodeCase(NamedTuple):
     @property
     def done(self) -> int:
         """How many steps of maintenance are done; 0 for a repair."""
-        return sum(state_of(one) is AttemptStatus.SUCCEEDED for one in self.attempts) if self.episode.train else 0
+        if not self.episode.train:
+            return 0
+        return sum(state_of(attempt) is AttemptStatus.SUCCEEDED for attempt in self.attempts)
 
     @property
     def at_work(self) -> bool:
@@ -52,17 +54,10 @@ class EpisodeCase(NamedTuple):
     def tries(self) -> Tuple[Try, ...]:
         """Its attempts as decisions see them."""
         return tuple(
-            Try(
-                one.number,
-                Rung(one.rung),
-                one.device,
-                state_of(one),
-                one.written,
-                seen_before(one).kernel_boot,
-                one.message,
-            )
-            for one in self.attempts
-        )
+            Try(row.number, Rung(row.rung), row.device, state_of(row), row.written, seen_before(row).kernel_boot,
+                row.message)
+            for row in self.attempts
+        )  # fmt: skip
 
     def view(self) -> EpisodeView:
         """What the episode itself says; the rest is put in by who has seen it."""
@@ -103,12 +98,12 @@ def standing(rows: Iterable[Episode]) -> Dict[str, NodeEpisode]:
     by_node: Dict[str, List[Episode]] = {}
     for row in rows:
         by_node.setdefault(row.node, []).append(row)
-    found = {}
+    episodes = {}
     for node, own in by_node.items():
         is_open = [row for row in own if row.ended is None]
         first, *earlier = map(_ended_or_open, is_open[:1] or latest(own))
-        found[node] = first._replace(earlier=tuple(earlier))
-    return found
+        episodes[node] = first._replace(earlier=tuple(earlier))
+    return episodes
 
 
 def _ended_or_open(row: Episode) -> NodeEpisode:
@@ -119,16 +114,16 @@ def latest(rows: Iterable[Episode]) -> List[Episode]:
     """Of one node's ended episodes those that still count, the newest first: one about a device counts until another
     about it, or about the node, has ended, or the node was deleted.
     """
-    found: List[Episode] = []
+    episodes: List[Episode] = []
     devices: List[DeviceId] = []
     for row in sorted(rows, key=lambda row: (row.ended or 0.0, row.id), reverse=True):
         about = about_of(row)
-        if not any(about.same(one) for one in devices):
-            found.append(row)
+        if not any(about.same(device) for device in devices):
+            episodes.append(row)
             devices.append(about)
         if not about.known or _gone(row):
             break
-    return found
+    return episodes
 
 
 def causes_of(row: Episode) -> Tuple[str, ...]:
@@ -151,18 +146,18 @@ def read_cases(connection: Connection, rows: Sequence[Episode]) -> Tuple[List[Ep
     by_episode: Dict[int, List[Attempt]] = {}
     for attempt in attempts.attempts_of_open(connection) if rows else ():
         by_episode.setdefault(attempt.episode, []).append(attempt)
-    found, broken = [], {}
+    cases, broken = [], {}
     for row in rows:
         try:
             EpisodeState(row.state)
-            found.append(EpisodeCase(row, details.read(row.detail), tuple(by_episode.get(row.id, ()))))
+            cases.append(EpisodeCase(row, details.read(row.detail), tuple(by_episode.get(row.id, ()))))
         except ValueError as error:  # BadDetail is one
             broken[row.id] = str(error)
-    return found, broken
+    return cases, broken
 
 
 def changes(before: Detail, move: Move) -> bool:
     """Whether a move is worth a write. That a fault was seen again, or reads a little otherwise, is not."""
     if move.event is not None or move.detail._replace(faults=()) != before._replace(faults=()):
         return True
-    return {one.cause for one in move.detail.faults} != {one.cause for one in before.faults}
+    return {fault.cause for fault in move.detail.faults} != {fault.cause for fault in before.faults}

@@ -55,7 +55,7 @@ class RemedyRound(NamedTuple):
     @property
     def ended(self) -> List[Written]:
         """The episodes that ended in it."""
-        return [one for one in self.moved if one.case.state in ENDS]
+        return [written for written in self.moved if written.case.state in ENDS]
 
 
 class RemedyController(Passes):
@@ -107,7 +107,8 @@ class RemedyController(Passes):
         elif marking is not Mode.OFF:
             would = self._would_mark(base)
         self._breaker(base, apply, opened)
-        waiting = [Waiting(one.node, 0, "", one.refused) for one in base.admissions if one.refused]
+        refused = [admission for admission in base.admissions if admission.refused]
+        waiting = [Waiting(admission.node, 0, "", admission.refused) for admission in refused]
         moved, held = self._passes(base, apply, would)
         if apply and marking is Mode.ON and base.states is not None:
             self._tidy()  # after the episodes have seen that their mark was undone
@@ -121,18 +122,18 @@ class RemedyController(Passes):
 
     def _steps(self, moved: Sequence[Written], held: Sequence[Waiting], now: float) -> List[NodeStep]:
         """What the nodes themselves are to show of this round: each move, and what an episode waits for from now on."""
-        found = []
-        for one in moved:
-            row, state = one.case.episode, one.case.state
+        steps = []
+        for written in moved:
+            row, state = written.case.episode, written.case.state
             alarm = state is EpisodeState.ESCALATED
-            why = one.move.because or (CAUSE[one.move.event] if one.move.event is not None else "")
-            found.append(NodeStep(row.node, row.id, row.state, why, now, False, state in ENDS, alarm))
+            why = written.move.because or (CAUSE[written.move.event] if written.move.event is not None else "")
+            steps.append(NodeStep(row.node, row.id, row.state, why, now, False, state in ENDS, alarm))
         for wait in held:
             key = (wait.state, wait.why.partition(":")[0])
             if wait.episode and self._waits.get(wait.episode) != key:
-                found.append(NodeStep(wait.node, wait.episode, wait.state, wait.why, now, True))
+                steps.append(NodeStep(wait.node, wait.episode, wait.state, wait.why, now, True))
         self._waits = {wait.episode: (wait.state, wait.why.partition(":")[0]) for wait in held}
-        return found
+        return steps
 
     def _tidy(self) -> None:
         """Take off what is left of our marks where persons put nodes back: whoever does not lead any more does not."""
@@ -146,10 +147,10 @@ class RemedyController(Passes):
         """
         here = self.observer.fleet.names.here
         rows = [row for row in self.records.left_out() if row.ended is not None and row.ended < base.now]
-        names = {here(row.node) for row in rows} & {one.name for one in base.states or () if one.available}
+        names = {here(row.node) for row in rows} & {state.name for state in base.states or () if state.available}
         if not names:
             return []
-        available = {one.name for one in self.observer.states(sorted(names)) or () if one.available}
+        available = {state.name for state in self.observer.states(sorted(names)) or () if state.available}
         return self._tell(self.records.put_back([row for row in rows if here(row.node) in available], base.now))
 
     def _passes(self, base: Base, apply: bool, would: List[Would]) -> Tuple[List[Written], List[Waiting]]:
@@ -179,13 +180,14 @@ class RemedyController(Passes):
         """What a dry run would mark, within the bounds."""
         with self.store.read() as connection:
             enabled = holds.first_seen(connection, MARKING)
-        return [self._would(one, base, enabled) for one in base.admissions if not one.refused and one.joins is None]
+        new = [admission for admission in base.admissions if not admission.refused and admission.joins is None]
+        return [self._would(admission, base, enabled) for admission in new]
 
-    def _would(self, one: Admission, base: Base, enabled: Optional[float]) -> Would:
-        mark = f"mark {printable(str(one.about))}" if one.about.known else "mark"
-        held = may_mark(self.settings.bounds, base.counted.usage, one.node, base.now, enabled)
+    def _would(self, admission: Admission, base: Base, enabled: Optional[float]) -> Would:
+        mark = f"mark {printable(str(admission.about))}" if admission.about.known else "mark"
+        held = may_mark(self.settings.bounds, base.counted.usage, admission.node, base.now, enabled)
         if held is not None:
-            return Would(one.node, f"not {mark}", f"{held.bound}: {held.why}")
-        base.counted.usage.count_out(one.node)
-        base.counted.usage.begin(BegunAction(base.now, one.node, MARK))
-        return Would(one.node, mark, one.faults[0].message)
+            return Would(admission.node, f"not {mark}", f"{held.bound}: {held.why}")
+        base.counted.usage.count_out(admission.node)
+        base.counted.usage.begin(BegunAction(base.now, admission.node, MARK))
+        return Would(admission.node, mark, admission.faults[0].message)

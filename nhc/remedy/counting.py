@@ -48,11 +48,11 @@ def unmatched(bounds: Bounds, in_force: Iterable[Hold], fleet: FleetGroups) -> L
     """What bounds or holds a group that no node is in, one line each."""
     kinds = sorted({kind for kind, _name in fleet.sizes} - {FLEET})
     known = f"the nodes' groups are of these kinds: {', '.join(kinds) or 'none'}"
-    found = [f"bounds.{kind}: no node is in such a group: {known}" for kind in bounds.unmatched(fleet.sizes)]
+    lines = [f"bounds.{kind}: no node is in such a group: {known}" for kind in bounds.unmatched(fleet.sizes)]
     names = {f"{kind}={name}" for kind, name in fleet.sizes}
-    return found + [
-        f"the hold on {printable(one.name)} by {printable(one.by)} holds no node: {known}"
-        for one in in_force if one.scope == "group" and one.name not in names
+    return lines + [
+        f"the hold on {printable(hold.name)} by {printable(hold.by)} holds no node: {known}"
+        for hold in in_force if hold.scope == "group" and hold.name not in names
     ]  # fmt: skip
 
 
@@ -92,7 +92,7 @@ def count(
     out: Set[str] = {case.episode.node for case in cases if case.state in OUT}
     out |= {state.name for state in states if out_by_nhc(state)}
     out -= taken_away(cases, states)
-    out |= {one.node for one in devices if one.mark is not None and one.mark.owner == REMEDY_OWNER}
+    out |= {device.node for device in devices if device.mark is not None and device.mark.owner == REMEDY_OWNER}
     for node in out:
         usage.count_out(node)
     for case in cases:
@@ -106,11 +106,11 @@ def count(
     known: List[Union[Episode, EndedEpisode]] = [*(case.episode for case in cases), *rows]
     maintained = {row.id for row in known if row.train is not None}
     begun_on: Set[int] = set()
-    found = []
+    repairs = []
     for attempt in attempts.attempts_since(connection, since, maintenance=True):
         planned = attempt.episode in maintained
         if not planned:
-            found.append(attempt)
+            repairs.append(attempt)
         if state_of(attempt) is AttemptStatus.REFUSED or attempt.episode in begun_on:
             continue
         usage.begin(BegunAction(attempt.written, attempt.node, attempt.rung), planned)
@@ -124,7 +124,7 @@ def count(
     }  # fmt: skip
     seen = BreakerInput(
         usage.size((FLEET, "")), len(sick), _blind(connection, fleet, now, max_age),
-        _repairs([one for one in found if one.written > begun], states_of),
+        _repairs([attempt for attempt in repairs if attempt.written > begun], states_of),
     )  # fmt: skip
     return Counted(usage, seen)
 
@@ -140,14 +140,14 @@ def _repairs(found: Sequence[attempts.Attempt], states: Mapping[int, EpisodeStat
     person had to come. Those that are still under way say nothing.
     """
     last: Dict[int, int] = {}
-    for one in found:
-        last[one.episode] = max(last.get(one.episode, 0), one.number)
+    for attempt in found:
+        last[attempt.episode] = max(last.get(attempt.episode, 0), attempt.number)
     ended = []
-    for one in found:
-        if state_of(one) in (AttemptStatus.REFUSED, AttemptStatus.SUPERSEDED):
+    for attempt in found:
+        if state_of(attempt) in (AttemptStatus.REFUSED, AttemptStatus.SUPERSEDED):
             continue
-        state = states.get(one.episode)
-        if one.number < last[one.episode] or state is EpisodeState.ESCALATED:
+        state = states.get(attempt.episode)
+        if attempt.number < last[attempt.episode] or state is EpisodeState.ESCALATED:
             ended.append(False)
         elif state is EpisodeState.RETURNED:
             ended.append(True)

@@ -88,22 +88,22 @@ class Detail(NamedTuple):
         """As JSON, without what is as in the beginning."""
         default = Detail()
         value: dict[str, object] = {
-            name: found for name, found in self._asdict().items()
-            if name not in ("faults", "skipped") and found != getattr(default, name)
+            name: item for name, item in self._asdict().items()
+            if name not in ("faults", "skipped") and item != getattr(default, name)
         }  # fmt: skip
         if self.faults:
-            value["faults"] = [_written(one) for one in self.faults]
+            value["faults"] = [_written(fault) for fault in self.faults]
         if self.skipped:
-            value["skipped"] = [[one.rung.value, one.device, one.why] for one in self.skipped]
+            value["skipped"] = [[skip.rung.value, skip.device, skip.why] for skip in self.skipped]
         return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
     def joined(self, faults: Tuple[NodeFault, ...]) -> Detail:
         """With faults that are new to it; one that is known is brought up to date."""
-        found = {one.cause: one for one in self.faults}
-        for one in faults:
-            if one.cause in found or len(found) < FAULTS:
-                found[one.cause] = one
-        return self._replace(faults=tuple(found.values()))
+        by_cause = {fault.cause: fault for fault in self.faults}
+        for fault in faults:
+            if fault.cause in by_cause or len(by_cause) < FAULTS:
+                by_cause[fault.cause] = fault
+        return self._replace(faults=tuple(by_cause.values()))
 
 
 class BadDetail(ValueError):
@@ -114,12 +114,12 @@ def read(text: str) -> Detail:
     """The detail in a row. Raises BadDetail: a state that makes no sense stops, it does not begin anew."""
     try:
         value = json.loads(text)
-        faults = tuple(_fault(one) for one in value.pop("faults", ()))
+        faults = tuple(_fault(item) for item in value.pop("faults", ()))
         skipped = tuple(Skipped(Rung(rung), str(device), str(why)) for rung, device, why in value.pop("skipped", ()))
-        again = tuple(int(one) for one in value.pop("again", ()))
-        unsent = tuple(int(one) for one in value.pop("unsent", ()))
+        again = tuple(int(item) for item in value.pop("again", ()))
+        unsent = tuple(int(item) for item in value.pop("unsent", ()))
         about, widened = (_device(value.pop(name, ())) for name in ("about", "widened"))
-        plain = {name: _kept(name, found) for name, found in value.items()}
+        plain = {name: _kept(name, kept) for name, kept in value.items()}
         return Detail(**plain)._replace(
             faults=faults, skipped=skipped, again=again, unsent=unsent, about=about, widened=widened
         )
@@ -146,7 +146,7 @@ def _kept(name: str, found: object) -> Any:
 
 def _written(fault: NodeFault) -> Mapping[str, object]:
     value = {**fault._asdict(), "action": fault.action.value}
-    return value if fault.device.known else {name: one for name, one in value.items() if name != "device"}
+    return value if fault.device.known else {name: field for name, field in value.items() if name != "device"}
 
 
 def _fault(value: Mapping[str, Any]) -> NodeFault:

@@ -24,7 +24,7 @@ class DrillSettings(NamedTuple):
 def read(table: Table) -> DrillSettings:
     """Raises SettingsError."""
     default = DrillSettings()
-    found = DrillSettings(
+    settings = DrillSettings(
         table.text("nhc", default.nhc),
         table.text("kernel", default.kernel),
         table.text("device"),
@@ -32,7 +32,7 @@ def read(table: Table) -> DrillSettings:
         table.share("fill-to", default.fill_to, least=0.01, most=0.99),
         table.seconds("recover", default.recover, least=1.0),
     )
-    for key, path in (("nhc", found.nhc), ("file-system", found.file_system)):
+    for key, path in (("nhc", settings.nhc), ("file-system", settings.file_system)):
         if path and not path.startswith("/"):
             raise table.wrong(key, "a whole path")
-    return found
+    return settings

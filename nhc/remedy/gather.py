@@ -131,21 +131,21 @@ class Gatherer:
         try:
             with self.store.write() as connection:
                 there = self._of_this_attempt(connection, case)
-                for one in rows:
-                    if (one.name, one.sha256) in there:
+                for row in rows:
+                    if (row.name, row.sha256) in there:
                         continue
                     evidence.add(
-                        connection, case.episode, one.name, now=now, kind=one.kind, sha256=one.sha256, size=one.size,
-                        cut=one.cut, expires=now + self.keep, message=one.message,
+                        connection, case.episode, row.name, now=now, kind=row.kind, sha256=row.sha256, size=row.size,
+                        cut=row.cut, expires=now + self.keep, message=row.message,
                     )  # fmt: skip
         except StoreError:
             return  # the repair does not fail for it; the next round's own writes will say that the store is away
 
     def _of_this_attempt(self, connection: Connection, case: EpisodeCase) -> Set[Tuple[str, str]]:
         """What a process that was killed before the next step has already written down for the same attempt."""
-        since = max((one.written for one in case.attempts), default=0.0)
-        found = evidence.of_episode(connection, case.episode.id)
-        return {(one.name, one.sha256) for one in found if one.collected > since}
+        since = max((attempt.written for attempt in case.attempts), default=0.0)
+        pieces = evidence.of_episode(connection, case.episode.id)
+        return {(piece.name, piece.sha256) for piece in pieces if piece.collected > since}
 
     def expire(self) -> Optional[int]:
         """Forget what is older than it is to be kept; how many files were deleted. Raises StoreError."""

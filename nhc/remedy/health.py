@@ -38,12 +38,12 @@ def stored(connection: Connection, names: Names, wanted: Optional[Sequence[str]]
         if problem.verdict == Verdict.CRIT.name:
             open_ones.setdefault(problem.node, []).append(problem)
     rows = store_nodes.list_nodes(connection, asked if asked is not None else sorted(open_ones))
-    found = {}
+    healths = {}
     for row in rows:
         health = _health(row, open_ones.get(row.node, []), names.here(row.node))
         if health is not None:
-            found[names.here(row.node)] = health
-    return found
+            healths[names.here(row.node)] = health
+    return healths
 
 
 def _health(row: StoredNode, problems: List[StoredProblem], name: str) -> Optional[Health]:
@@ -54,10 +54,12 @@ def _health(row: StoredNode, problems: List[StoredProblem], name: str) -> Option
     if not problems:
         return Health(verdict, row.reported_at, row.boot_id, (), f"store/{row.source}")
     # The store writes a problem's `seen` less often than a node's time: what the newest report says is as new as it.
-    at = row.reported_at if verdict is Verdict.CRIT else max(one.seen for one in problems)
+    at = row.reported_at if verdict is Verdict.CRIT else max(problem.seen for problem in problems)
     faults = tuple(
-        fault_of(one, name, at, row.boot_id) if one.source == row.source else fault_of(one, name, one.seen)
-        for one in problems
+        fault_of(problem, name, at, row.boot_id)
+        if problem.source == row.source
+        else fault_of(problem, name, problem.seen)
+        for problem in problems
     )
     return Health(Verdict.CRIT, at, row.boot_id, faults, f"store/{row.source}")
 
@@ -68,47 +70,48 @@ def reported(
     """The health of nodes by reports that are in no store, such as a cluster's conditions. What stands until it is
     taken back is seen `now`, where that is given.
     """
-    found: Dict[str, Health] = {}
+    healths: Dict[str, Health] = {}
     for report, since, standing in reports:
         name = names.here(report.host)
-        before = found.get(name)
+        before = healths.get(name)
         if before is not None and before.at >= report.started:
             continue
         seen = dict.fromkeys(standing, now) if now is not None else {}
         faults = tuple(
             NodeFault(
-                name, cause_of(one), one.outcome.reason, one.outcome.message or one.outcome.reason, one.outcome.action,
-                seen.get(cause_of(one), report.started), since.get(cause_of(one), report.started),
-                one.outcome.target, source, boot=report.boot_id,
-                device=one.outcome.device if one.outcome.scope is Scope.DEVICE else DeviceId(),
+                name, cause_of(result), result.outcome.reason, result.outcome.message or result.outcome.reason,
+                result.outcome.action,
+                seen.get(cause_of(result), report.started), since.get(cause_of(result), report.started),
+                result.outcome.target, source, boot=report.boot_id,
+                device=result.outcome.device if result.outcome.scope is Scope.DEVICE else DeviceId(),
             )
-            for one in report.failures()
+            for result in report.failures()
         )  # fmt: skip
-        found[name] = Health(report.verdict, report.started, report.boot_id, faults, source)
-    return found
+        healths[name] = Health(report.verdict, report.started, report.boot_id, faults, source)
+    return healths
 
 
 def of_marks(states: Iterable[NodeState]) -> List[NodeFault]:
     """Nodes that carry a mark of ours already, set by a hook or a sync: their repair is what the mark asks for."""
-    found = []
+    faults = []
     for state in states:
         mark = state.mark
         if mark is None or not mark.ours or state.available or mark.action in (Action.NONE, Action.INSPECT):
             continue
         since = mark.since or 0.0
-        found.append(NodeFault(state.name, f"mark|{mark.action.value}|", "Marked", mark.why, mark.action, since, since,
+        faults.append(NodeFault(state.name, f"mark|{mark.action.value}|", "Marked", mark.why, mark.action, since, since,
                            source=MARK))  # fmt: skip
-    return found
+    return faults
 
 
 def together(healths: Sequence[Mapping[str, Health]]) -> Dict[str, Health]:
     """The health of each node by several sources: the worst verdict, and the faults of all."""
-    found: Dict[str, Health] = {}
-    for one in healths:
-        for name, health in one.items():
-            before = found.get(name)
-            found[name] = health if before is None else _both(before, health)
-    return found
+    by_name: Dict[str, Health] = {}
+    for by_node in healths:
+        for name, health in by_node.items():
+            before = by_name.get(name)
+            by_name[name] = health if before is None else _both(before, health)
+    return by_name
 
 
 def by_cluster(faults: Sequence[NodeFault], state: Optional[NodeState], now: float) -> Optional[Health]:
@@ -123,12 +126,12 @@ def by_reason(healths: Mapping[str, Health], given: Sequence[ReasonSettings]) ->
     """The health of nodes with what the settings say of reasons: a node that has only faults which count for nothing is
     not faulty.
     """
-    found = {}
+    judged = {}
     for name, health in healths.items():
         faults = tuple(reasons.applied(health.faults, given))
         ignored = health.verdict is Verdict.CRIT and health.faults and not faults
-        found[name] = health._replace(faults=faults, verdict=Verdict.WARN if ignored else health.verdict)
-    return found
+        judged[name] = health._replace(faults=faults, verdict=Verdict.WARN if ignored else health.verdict)
+    return judged
 
 
 def _both(one: Health, other: Health) -> Health:

@@ -123,11 +123,11 @@ def first_rung(faults: Iterable[NodeFault]) -> Rung:
 
     A fault that suggests nothing is for a person.
     """
-    found = [
+    rungs = [
         Rung(fault.begin) if fault.begin else RUNG_OF[fault.action]
         for fault in faults if fault.begin or fault.action in RUNG_OF
     ]  # fmt: skip
-    repairs = [rung for rung in found if rung is not Rung.ESCALATE]
+    repairs = [rung for rung in rungs if rung is not Rung.ESCALATE]
     return max(repairs, key=LADDER.index) if repairs else Rung.ESCALATE
 
 
@@ -159,14 +159,14 @@ def next_rung(
     start = first_rung(faults)
     if start is Rung.ESCALATE:
         return RungChoice(Rung.ESCALATE, "", (), "no repair is known for this fault")
-    lowest = max([start, *(one.rung for one in tried if not _ask_again(one))], key=LADDER.index)
+    lowest = max([start, *(attempt.rung for attempt in tried if not _ask_again(attempt))], key=LADDER.index)
     skipped: List[Skipped] = []
-    asked = all(one.source == REQUEST for one in faults)
+    asked = all(fault.source == REQUEST for fault in faults)
     highest = start if asked else Rung.REPLACE  # what nobody asked for does not follow what was asked for
     for rung in LADDER[LADDER.index(lowest) : LADDER.index(highest) + 1]:
         for device in devices(faults, rung):
-            before = [one for one in tried if (one.rung, one.device) == (rung, device)]
-            if any(not _ask_again(one) for one in before) or len(before) >= REFUSALS:
+            before = [attempt for attempt in tried if (attempt.rung, attempt.device) == (rung, device)]
+            if any(not _ask_again(attempt) for attempt in before) or len(before) >= REFUSALS:
                 continue
             mode = modes.get(rung, Mode.DRY_RUN)
             why = "switched off in the settings" if mode is Mode.OFF else impossible(faults, rung, device)

@@ -80,20 +80,20 @@ def held_back(
 ) -> Dict[str, str]:  # fmt: skip
     """Those that are not to be sent after all, and why; "" where somebody has changed the row. Raises StoreError."""
     try:
-        states = {one.name: one for one in actuators.states([order.node for order in orders])}
+        states = {state.name: state for state in actuators.states([order.node for order in orders])}
         alone = [order.node for order in orders if order.about.known]
         devices = actuators.device_states(alone) if alone else []
         blind = ""
     except AdapterError as error:
         states, devices, blind = {}, [], f"the cluster cannot be asked about its nodes: {printable(str(error))}"
-    found: Dict[str, str] = {}
+    reasons: Dict[str, str] = {}
     beside = of_device.by_node(devices)
     with store.write(fence) as connection:  # under the fence: only the leader sends
         standing = episodes.lock_as_read(connection, [order.written for order in orders])
         holds = held(connection, [(order.node, order.own_hold) for order in orders], clock())
         for order, hold in zip(orders, holds):
             if order.written.id not in standing:
-                found[order.key] = ""
+                reasons[order.key] = ""
                 continue
             state = states.get(order.node)
             if state is not None and order.about.known:
@@ -102,5 +102,5 @@ def held_back(
             closed = never_now(bounds, order.action, order.node, clock()) if order.action else None
             why = why or (closed.why if closed is not None else "")
             if why:
-                found[order.key] = why
-    return found
+                reasons[order.key] = why
+    return reasons

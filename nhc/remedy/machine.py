@@ -203,17 +203,17 @@ _FORWARD: Dict[Tuple[EpisodeState, EpisodeEvent], EpisodeState] = {
 
 
 def _transitions() -> Dict[Tuple[EpisodeState, EpisodeEvent], EpisodeState]:
-    found = dict(_FORWARD)
+    transitions = dict(_FORWARD)
     for state in MARKED_BY_US & CANCELLABLE:
-        found[state, EpisodeEvent.MARK_LOST] = EpisodeState.WITHDRAWN
-        found[state, EpisodeEvent.WIDENED] = EpisodeState.MARKING
+        transitions[state, EpisodeEvent.MARK_LOST] = EpisodeState.WITHDRAWN
+        transitions[state, EpisodeEvent.WIDENED] = EpisodeState.MARKING
     for state in MARKED_BY_US & CANCELLABLE - {EpisodeState.VERIFYING}:
-        found[state, EpisodeEvent.HEALTHY_AGAIN] = EpisodeState.VERIFYING
+        transitions[state, EpisodeEvent.HEALTHY_AGAIN] = EpisodeState.VERIFYING
     for state in frozenset(EpisodeState) - ENDS - {EpisodeState.ACTING, EpisodeState.WATCHING}:
-        found[state, EpisodeEvent.NODE_GONE] = EpisodeState.WITHDRAWN
+        transitions[state, EpisodeEvent.NODE_GONE] = EpisodeState.WITHDRAWN
     for state in frozenset(EpisodeState) - ENDS:
-        found[state, EpisodeEvent.ABORT] = EpisodeState.ABORTED
-    return found
+        transitions[state, EpisodeEvent.ABORT] = EpisodeState.ABORTED
+    return transitions
 
 
 TRANSITIONS: Mapping[Tuple[EpisodeState, EpisodeEvent], EpisodeState] = _transitions()

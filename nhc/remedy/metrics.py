@@ -36,8 +36,8 @@ class Totals:
         self.rounds += 1
         self.decisions += done.decisions
         self.failed += 1 if done.problems else 0
-        for one in done.moved:
-            self.moves[one.case.state.value] += 1
+        for written in done.moved:
+            self.moves[written.case.state.value] += 1
 
 
 def render(store: Store, last: RemedyRound, totals: Totals, leading: bool) -> str:
@@ -49,24 +49,24 @@ def render(store: Store, last: RemedyRound, totals: Totals, leading: bool) -> st
         breaker = holds.breakers(connection).get(NAME)
         held = holds.in_force(connection, last.at)
     open_ones = Family("nhc_remedy_episodes", "gauge", "Open episodes by state.")
-    found = Counter(row.state for row in rows)
+    by_state = Counter(row.state for row in rows)
     for one in EpisodeState:
-        open_ones.add(float(found.get(one.value, 0)), state=one.value)
+        open_ones.add(float(by_state.get(one.value, 0)), state=one.value)
     oldest = Family("nhc_remedy_oldest_step_seconds", "gauge", "Longest time since an episode in a state last moved.")
-    for state in found:
+    for state in by_state:
         oldest.add(max(last.at - row.updated for row in rows if row.state == state), state=state)
     outcomes = Family("nhc_remedy_episodes_ended_day", "gauge", "Episodes that ended within a day, by end.")
     for name, count in sorted(Counter(row.state for row in ended).items()):
         outcomes.add(float(count), state=name)
     repairs = Family("nhc_remedy_attempts_day", "gauge", "Attempts within a day, by rung and outcome.")
-    pairs: CounterOf[Tuple[str, str]] = Counter((one.rung, one.outcome or one.state) for one in tried)
+    pairs: CounterOf[Tuple[str, str]] = Counter((attempt.rung, attempt.outcome or attempt.state) for attempt in tried)
     for (rung, outcome), count in sorted(pairs.items()):
         repairs.add(float(count), rung=rung, outcome=outcome)
     moves = Family("nhc_remedy_steps_total", "counter", "Steps taken since the start, by the state they led to.")
     for name, count in sorted(totals.moves.items()):
         moves.add(float(count), state=name)
     waits = Family("nhc_remedy_waiting", "gauge", "Episodes and faults that wait, by what they wait for.")
-    for bound, count in sorted(Counter(_bound(one.why) for one in last.waiting).items()):
+    for bound, count in sorted(Counter(_bound(wait.why) for wait in last.waiting).items()):
         waits.add(float(count), bound=bound)
     families: List[Family] = [
         open_ones, oldest, outcomes, repairs, moves, waits,

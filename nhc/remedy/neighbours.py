@@ -39,16 +39,16 @@ def witnesses(
     if not places:
         return Witnesses({})
     others = sorted(heard)
-    beside = {place: [one for one in others if place in groups.get(one, ())] for place in set(places.values())}
+    beside = {place: [node for node in others if place in groups.get(node, ())] for place in set(places.values())}
     todo = sorted(place for place, names in beside.items() if len(names) > 1)
     now = todo[:GROUPS]
-    elsewhere = {place: [one for one in others if place not in groups.get(one, ())][:ASKED] for place in now}
-    wanted: Set[str] = {one for place in now for one in (*beside[place][:ASKED], *elsewhere[place])}
+    elsewhere = {place: [node for node in others if place not in groups.get(node, ())][:ASKED] for place in now}
+    wanted: Set[str] = {node for place in now for node in (*beside[place][:ASKED], *elsewhere[place])}
     answered = asks(sorted(wanted)) if wanted else {}
     whys, problems = dict.fromkeys(todo[GROUPS:], "its neighbours are asked in the next round"), []
     for place in now:
-        near = [one for one in beside[place][:ASKED] if answered.get(one)]
-        far = [one for one in elsewhere[place] if answered.get(one)]
+        near = [node for node in beside[place][:ASKED] if answered.get(node)]
+        far = [node for node in elsewhere[place] if answered.get(node)]
         if near:
             continue
         if not far:
@@ -58,8 +58,8 @@ def witnesses(
             f"none of its neighbours in {place[0]} {place[1]} answers, and nodes elsewhere do: look for a common cause "
             "(a switch, power)"
         )
-    found = {node: whys[place] for node, place in places.items() if place in whys}
-    return Witnesses(found, tuple(dict.fromkeys(problems)))
+    shared = {node: whys[place] for node, place in places.items() if place in whys}
+    return Witnesses(shared, tuple(dict.fromkeys(problems)))
 
 
 def _place(radii: Sequence[Radius]) -> Optional[Radius]:

@@ -112,12 +112,12 @@ class Observer:
         with self.store.read() as connection:
             if states is not None and not 0 <= now - self._read < GROUPS_EVERY:
                 self.fleet, self._read = counting.fleet(connection, states), now
-            own, found = self._healths(connection, reported, now)
-            if states is not None and self._behind(connection, states, list(found)):
+            own, sick = self._healths(connection, reported, now)
+            if states is not None and self._behind(connection, states, list(sick)):
                 self.fleet, self._read = counting.fleet(connection, states), now
-                own, found = self._healths(connection, reported, now)
+                own, sick = self._healths(connection, reported, now)
             known = {state.name for state in states or ()}
-            faults = [fault for one in found.values() for fault in one.faults if fault.node in known]
+            faults = [fault for one in sick.values() for fault in one.faults if fault.node in known]
             cases = self.records.cases(connection)
             rows = [case.episode for case in cases]
             away = counting.taken_away(cases, states or ())
@@ -126,17 +126,18 @@ class Observer:
             others = self.records.note_others(connection)
             silences = self._silences(connection, silent, own, [*cases, *others], now)
             common = {**self._witnessed(silences, common, states or ()), **common}
-            faults += [one for one in silences if one.node not in common]
-            taken = {row.node for row in rows} | set(found)
-            faults += self._marks([one for one in health.of_marks(states or ()) if one.node not in taken], connection)
-            asked, wrong = self.actuators.repairers.requests(
-                sorted(state.name for state in states or () if _free(state))
-            )
-            faults = [one if one.boot else one._replace(boot=self.actuators.repairers.boot(one.node)) for one in faults]
+            faults += [fault for fault in silences if fault.node not in common]
+            taken = {row.node for row in rows} | set(sick)
+            marked = [fault for fault in health.of_marks(states or ()) if fault.node not in taken]
+            faults += self._marks(marked, connection)
+            free = sorted(state.name for state in states or () if _free(state))
+            asked, wrong = self.actuators.repairers.requests(free)
+            boot = self.actuators.repairers.boot
+            faults = [fault if fault.boot else fault._replace(boot=boot(fault.node)) for fault in faults]
             wanted = {fault.node for fault in faults} - {row.node for row in rows} | set(asked)
             rows += episodes.newest_of(connection, sorted(wanted), RECENT)
             asked, answered = answers(asked, rows, {row.id: causes_of(row) for row in rows if row.node in asked})
-            faults += [fault_of(node, one, now) for node, one in asked.items()]
+            faults += [fault_of(node, request, now) for node, request in asked.items()]
             devices = self.devices(cases, admitting=bool(faults))
             counted = counting.count(
                 connection, self.fleet, [*cases, *others], states or (), self.settings.bounds, self.settings.breaker,
@@ -150,8 +151,8 @@ class Observer:
         admissions = admit(faults, standing(rows), self.settings, now, devices)
         working = {case.episode.node for case in cases}
         admissions += [
-            Admission(one.node, (one,), refused=f"silence: {common[one.node]}") for one in silences
-            if one.node in common and one.node not in working
+            Admission(fault.node, (fault,), refused=f"silence: {common[fault.node]}") for fault in silences
+            if fault.node in common and fault.node not in working
         ]  # fmt: skip
         return Base(now, states, own, admissions, counted, requests, common, devices=devices)
 
@@ -166,23 +167,22 @@ class Observer:
         rows = nodes.list_nodes(connection, sorted(stored(state.name) for state in asked)) if asked else []
         heard = {self.fleet.names.here(row.node): row.reported_at or 0.0 for row in rows}
         # UNKNOWN is also what an adapter itself says of a node that is not heard.
-        speaks = {name: one.at for name, one in own.items() if one.verdict is not Verdict.UNKNOWN}
+        speaks = {name: report.at for name, report in own.items() if report.verdict is not Verdict.UNKNOWN}
         heard.update({name: max(at, heard.get(name, 0.0)) for name, at in speaks.items()})
-        found = silence.faults(asked, heard, now, self.settings.sources.max_age)
-        return reasons.applied(found, self.settings.reasons)
+        silences = silence.faults(asked, heard, now, self.settings.sources.max_age)
+        return reasons.applied(silences, self.settings.reasons)
 
     def _witnessed(
         self, silences: Sequence[NodeFault], common: Mapping[str, str], states: Sequence[NodeState]
     ) -> Mapping[str, str]:
         """The silent nodes whose neighbours do not answer either, and why that is no fault of theirs."""
-        alone = [one.node for one in silences if one.node not in common]
+        alone = [fault.node for fault in silences if fault.node not in common]
         if not alone or not self.settings.silence.port or self.asks is None:
             return {}
-        found = witnesses(
-            alone, [one.name for one in states if one.silence is None and not one.hold], self.fleet.groups, self.asks
-        )  # fmt: skip
-        self.problems += found.problems
-        return found.shared
+        heard = [state.name for state in states if state.silence is None and not state.hold]
+        seen = witnesses(alone, heard, self.fleet.groups, self.asks)
+        self.problems += seen.problems
+        return seen.shared
 
     def _healths(
         self, connection: Connection, reported: Sequence[ConditionReport], now: float
@@ -203,15 +203,15 @@ class Observer:
             return True
         return any(
             (kind, name) not in groups.get(names.here(row.node), ())
-            for row in nodes.list_nodes(connection, sorted(names.stored(one) for one in sick if one in groups))
+            for row in nodes.list_nodes(connection, sorted(names.stored(name) for name in sick if name in groups))
             for kind, name in row.groups.items()
             if name
         )
 
     def _marks(self, found: List[NodeFault], connection: Connection) -> List[NodeFault]:
         """Nodes that a hook or a sync has marked, and that have no report newer than the mark."""
-        known = health.stored(connection, self.fleet.names, [one.node for one in found])
-        return [one for one in found if one.node not in known or known[one.node].at <= one.seen]
+        known = health.stored(connection, self.fleet.names, [fault.node for fault in found])
+        return [fault for fault in found if fault.node not in known or known[fault.node].at <= fault.seen]
 
     def states(self, names: Optional[Sequence[str]]) -> Optional[List[NodeState]]:
         """The nodes' states, None where the cluster cannot be asked."""
@@ -256,7 +256,7 @@ class Observer:
         with self.store.read() as connection:
             stored = self.fleet.names.stored
             wanted = {case.detail.successor or case.episode.node for case in cases}
-            own = {name: one for name, one in base.own.items() if name in wanted}
+            own = {name: report for name, report in base.own.items() if name in wanted}
             healths = self._together([health.stored(connection, self.fleet.names, sorted(wanted)), own])
             rows = nodes.list_nodes(connection, sorted(stored(name) for name in names))
             self.actuators.repairers.learn({self.fleet.names.here(row.node): row for row in rows})
@@ -291,7 +291,8 @@ class Observer:
                 state = of_device.state_of(state, detail.about, beside.get(node, ())) if state is not None else None
             # As new as the newest fault is new enough: one that has just joined comes from that very report, which says
             # as well which of the others are there no more.
-            if found is not None and found.faults and found.at >= max((one.seen for one in detail.faults), default=0.0):
+            newest = max((fault.seen for fault in detail.faults), default=0.0)
+            if found is not None and found.faults and found.at >= newest:
                 detail = detail._replace(faults=kept(detail.faults, found.faults))
             detail = detail._replace(faults=silence.current(detail.faults, by_name.get(node)))
             seen = watched.get(case.episode.id, Watched(None))
@@ -318,12 +319,12 @@ class Observer:
             return {}
         known = {state.name for state in base.states or ()}
         rows = [(self.fleet.names.here(row.node), row) for row in nodes.list_nodes(connection)]
-        found = {}
+        joined = {}
         for case in waiting:
             names = self.actuators.repairers.node_of(case.detail.replacement, known, rows)
             if case.episode.node in names or len(names) == 1:
-                found[case.episode.id] = case.episode.node if case.episode.node in names else names[0]
-        return found
+                joined[case.episode.id] = case.episode.node if case.episode.node in names else names[0]
+        return joined
 
     def held(self, connection: Connection, asked: Sequence[Tuple[str, int]], now: float) -> List[str]:
         """Why nothing may be sent to each node at this very moment, "" where it may: a hold, or the open breaker."""
@@ -334,16 +335,16 @@ class Observer:
         next round, not in this one.
         """
         todo = [case for case in cases if case.episode.id not in self._unseen]
-        found = self.actuators.look(todo)
-        self._unseen |= {number for number, looked in found.items() if looked.sighting is None}
-        return found
+        looks = self.actuators.look(todo)
+        self._unseen |= {number for number, looked in looks.items() if looked.sighting is None}
+        return looks
 
     def _watch(self, cases: Sequence[EpisodeCase]) -> Dict[int, Watched]:
         """How far repairs are: each attempt is asked for once a round."""
         watching = [case for case in cases if case.state is EpisodeState.WATCHING and case.attempts]
         todo = [case for case in watching if case.attempts[-1].key not in self._watched]
-        found = self.actuators.watch(todo)
-        self._watched.update({case.attempts[-1].key: found[case.episode.id] for case in todo})
+        progress = self.actuators.watch(todo)
+        self._watched.update({case.attempts[-1].key: progress[case.episode.id] for case in todo})
         return {case.episode.id: self._watched[case.attempts[-1].key] for case in watching}
 
     def _collected(self, case: EpisodeCase) -> bool:
@@ -364,10 +365,10 @@ class Observer:
             self.problems.append(f"verify.suite: nothing here runs the deep suite {name}")
             return None
         machine = self.actuators.repairers.machine(case.detail.successor or case.episode.node)
-        found = self.suite.proved(case, machine, name)
+        passed = self.suite.proved(case, machine, name)
         said = self.suite.complaint(case)
         self.problems += [said] if said and said not in self.problems else []
-        return found
+        return passed
 
 
 def _free(state: NodeState) -> bool:

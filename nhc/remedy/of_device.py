@@ -22,42 +22,47 @@ def of_one(faults: Sequence[NodeFault], new: Sequence[NodeFault], settings: Devi
     """The device that the faults of a node are of; unknown where they are the node's. Of several it is the one that
     failed first of those with a `new` fault, and the others wait until it is repaired.
     """
-    found = distinct(fault.device for fault in faults)
-    if settings.keep != DEVICE or not found or not all(one.known for one in found) or len(found) >= settings.most:
+    devices = distinct(fault.device for fault in faults)
+    if (
+        settings.keep != DEVICE
+        or not devices
+        or not all(device.known for device in devices)
+        or len(devices) >= settings.most
+    ):
         return DeviceId()
-    first = min(new, key=lambda one: (one.began, one.cause)).device
-    return next(one for one in found if one.same(first))
+    first = min(new, key=lambda fault: (fault.began, fault.cause)).device
+    return next(device for device in devices if device.same(first))
 
 
 def by_node(devices: Iterable[DeviceState]) -> Mapping[str, Sequence[DeviceState]]:
     """The devices of each node."""
-    found: DefaultDict[str, List[DeviceState]] = defaultdict(list)
-    for one in devices:
-        found[one.node].append(one)
-    return found
+    by_name: DefaultDict[str, List[DeviceState]] = defaultdict(list)
+    for device in devices:
+        by_name[device.node].append(device)
+    return by_name
 
 
 def can_be_marked(about: DeviceId, devices: Iterable[DeviceState]) -> bool:
     """Whether the cluster can take this device out by itself. `devices` are the node's."""
-    return any(one.device.same(about) for one in devices)
+    return any(device.device.same(about) for device in devices)
 
 
 def disputed(faults: Iterable[NodeFault], about: DeviceId, devices: Iterable[DeviceState]) -> str:
     """Why nothing is begun about a device: its driver says that none of its faults is one; "" where it does not."""
-    reasons = {one.reason for one in faults if one.device.same(about)}
-    against = {reason: why for one in devices if one.device.same(about) for reason, why in one.disputed}
+    reasons = {fault.reason for fault in faults if fault.device.same(about)}
+    against = {reason: why for device in devices if device.device.same(about) for reason, why in device.disputed}
     return against[min(reasons)] if reasons and reasons <= against.keys() else ""
 
 
 def strangers(faults: Iterable[NodeFault], about: DeviceId) -> List[NodeFault]:
     """The faults of an episode that are not this device's: it has become the node's."""
-    return [one for one in faults if not one.device.same(about)]
+    return [fault for fault in faults if not fault.device.same(about)]
 
 
 def health_of(health: Health, about: DeviceId, joined: Sequence[NodeFault]) -> Health:
     """The health of one device by that of its node: by its own faults, and by those that have joined its episode."""
-    causes = {one.cause for one in joined}
-    faults = tuple(one for one in health.faults if one.device.same(about) or one.cause in causes)
+    causes = {fault.cause for fault in joined}
+    faults = tuple(fault for fault in health.faults if fault.device.same(about) or fault.cause in causes)
     well = health.verdict is Verdict.CRIT and not faults
     return health._replace(faults=faults, verdict=Verdict.WARN if well else health.verdict)
 
@@ -75,12 +80,12 @@ def state_of(node: NodeState, about: DeviceId, devices: Iterable[DeviceState]) -
 
     A node that somebody else has taken out is left alone with its devices.
     """
-    own = [one for one in devices if one.device.same(about)]
-    mark = next((one.mark for one in own if one.mark is not None), None)
+    own = [device for device in devices if device.device.same(about)]
+    mark = next((device.mark for device in own if device.mark is not None), None)
     hold = node.hold
     if not hold and not node.available and not (node.mark is not None and node.mark.ours):
         hold = f"the node is out ({node.shown})"
     return node._replace(
-        available=mark is None, busy=any(one.busy for one in own), mark=mark, hold=hold,
+        available=mark is None, busy=any(device.busy for device in own), mark=mark, hold=hold,
         shown=f"{about} {'in service' if mark is None else 'out of service'}",
     )  # fmt: skip

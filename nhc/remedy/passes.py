@@ -95,21 +95,21 @@ class Passes:
             return []
         current = {case.episode.id: case for case in cases}
         waits = {number for number, move in decided.items() if move.bound}
-        found: List[Written] = []
+        stored_moves: List[Written] = []
         for chunk in chunks(moves):  # in a storm the first nodes are marked before the steps of the last are written
             written = self.records.save(chunk, now, sightings)
             self.performer.wrote(written)
-            marked = self.performer.mark([one.case for one in written], views, waits)
-            current.update({one.case.episode.id: one.case for one in (*written, *marked)})
-            found += self._tell([*written, *marked])
-        return [*found, *self._tell(self.performer.act(list(current.values()), views, waits))]
+            marked = self.performer.mark([stored.case for stored in written], views, waits)
+            current.update({stored.case.episode.id: stored.case for stored in (*written, *marked)})
+            stored_moves += self._tell([*written, *marked])
+        return [*stored_moves, *self._tell(self.performer.act(list(current.values()), views, waits))]
 
     def _tell(self, written: Sequence[Written]) -> List[Written]:
         """Publish moves, and return those that are steps."""
-        for one in written:
-            if one.move.event is not None or one.case.detail.alarmed != one.move.detail.alarmed:
-                self.publish(one)
-        return [one for one in written if one.move.event is not None]
+        for stored in written:
+            if stored.move.event is not None or stored.case.detail.alarmed != stored.move.detail.alarmed:
+                self.publish(stored)
+        return [stored for stored in written if stored.move.event is not None]
 
     def _decide(
         self, cases: Sequence[EpisodeCase], views: Dict[int, EpisodeView], scene: Scene

@@ -46,7 +46,7 @@ def of_store(store: Store, since: float, until: float) -> FleetHistory:
     with store.read() as connection:
         groups = {row.node: dict(row.groups) for row in nodes.list_nodes(connection)}
         sick = {row.node for row in problems.list_problems(connection, is_open=None, since=since)}
-        found = [
+        reports = [
             past.report._replace(host=name, started=past.started)
             for name in sorted(sick)
             for past in nodes.history(connection, name, since, until)
@@ -55,31 +55,31 @@ def of_store(store: Store, since: float, until: float) -> FleetHistory:
         for attempt in attempts.attempts_since(connection, since):
             if attempt.outcome == AttemptOutcome.SUCCEEDED.value:
                 repairs.setdefault(attempt.node, []).append(attempt.written)
-    return FleetHistory(groups, _in_order(found), {node: tuple(times) for node, times in repairs.items()})
+    return FleetHistory(groups, _in_order(reports), {node: tuple(times) for node, times in repairs.items()})
 
 
 def of_files(reports: Sequence[str], events: Sequence[str]) -> FleetHistory:
     """What recorded reports and the agents' event logs say. Raises BadHistory."""
-    found: List[Report] = []
+    history: List[Report] = []
     try:
-        found += load_reports(reports, lambda path: read_text(path, LIMIT))
+        history += load_reports(reports, lambda path: read_text(path, LIMIT))
     except BadReports as error:
         raise BadHistory(str(error)) from None
     for path in events:
         try:
-            found += of_events(read_text(path, LIMIT).splitlines(), path)
+            history += of_events(read_text(path, LIMIT).splitlines(), path)
         except OSError as error:
             raise BadHistory(f"{path}: {error.strerror or error}") from None
         except UnicodeDecodeError:
             raise BadHistory(f"{path}: is no text in UTF-8") from None
-    return FleetHistory({one.host: {} for one in found}, _in_order(found))
+    return FleetHistory({report.host: {} for report in history}, _in_order(history))
 
 
 def of_events(lines: Iterable[str], path: str) -> List[Report]:
     """The reports that a log of events amounts to: one after each change of a node's problems. Raises BadHistory."""
     standing: Dict[str, Dict[Tuple[str, str, str], CheckResult]] = {}
     checks: Dict[str, Dict[str, None]] = {}
-    found = []
+    reports = []
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -102,24 +102,24 @@ def of_events(lines: Iterable[str], path: str) -> List[Report]:
             now.pop(key, None)
         else:
             now[key] = CheckResult(key[0], outcome)
-        bad = {one.check for one in now.values()}
+        bad = {result.check for result in now.values()}
         results = (*now.values(), *(CheckResult(check, ok()) for check in checks[host] if check not in bad))
-        found.append(Report(host, str(value.get("boot_id", "")), at, 0.0, results))
-    return found
+        reports.append(Report(host, str(value.get("boot_id", "")), at, 0.0, results))
+    return reports
 
 
 def joined(some: Sequence[FleetHistory]) -> FleetHistory:
     """Several recordings as one."""
     groups: Dict[str, Mapping[str, str]] = {}
-    for one in some:
-        for name, found in one.groups.items():
-            groups[name] = {**groups.get(name, {}), **found}
+    for history in some:
+        for name, more in history.groups.items():
+            groups[name] = {**groups.get(name, {}), **more}
     repairs: Dict[str, Tuple[float, ...]] = {}
-    for one in some:
-        for name, times in one.repairs.items():
+    for history in some:
+        for name, times in history.repairs.items():
             repairs[name] = (*repairs.get(name, ()), *times)
-    return FleetHistory(groups, _in_order([report for one in some for report in one.reports]), repairs)
+    return FleetHistory(groups, _in_order([report for history in some for report in history.reports]), repairs)
 
 
 def _in_order(found: Iterable[Report]) -> Tuple[Report, ...]:
-    return tuple(sorted(found, key=lambda one: (one.started, one.host)))
+    return tuple(sorted(found, key=lambda report: (report.started, report.host)))

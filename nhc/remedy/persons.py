@@ -44,8 +44,8 @@ def case_of(connection: Connection, number: int) -> EpisodeCase:
 
 def evidence_digest(connection: Connection, number: int) -> str:
     """What names all the evidence of an episode: what a person saw who agreed."""
-    found = [f"{one.name} {one.sha256}" for one in evidence.of_episode(connection, number)]
-    return hashlib.sha256("\n".join(sorted(found)).encode()).hexdigest() if found else ""
+    pieces = [f"{piece.name} {piece.sha256}" for piece in evidence.of_episode(connection, number)]
+    return hashlib.sha256("\n".join(sorted(pieces)).encode()).hexdigest() if pieces else ""
 
 
 def decide(
@@ -133,8 +133,8 @@ def release(store: Store, node: str, *, by: str, why: str, now: float) -> Releas
 def close_breaker(store: Store, *, by: str, why: str, now: float) -> bool:
     """Close the breaker; whether it was open. Raises StoreError."""
     with store.write() as connection:
-        found = holds.breakers(connection).get(NAME)
-        if found is None or found.state != "open":
+        breaker = holds.breakers(connection).get(NAME)
+        if breaker is None or breaker.state != "open":
             return False
         holds.set_breaker(connection, NAME, "closed", by=by, why=why, now=now)
     return True

@@ -70,9 +70,10 @@ class SuiteProver:
         with self._lock:
             proof = self._proofs.setdefault(key, _Proof())
             proof.asked = now
-            for one, old in list(self._proofs.items()):  # of an earlier step of this episode, or of one that has ended
-                if not old.running and one != key and (one[0] == key[0] or now - old.asked > FORGOTTEN):
-                    del self._proofs[one]
+            # Those of an earlier step of this episode, or of one that has ended, are forgotten.
+            for old_key, old in list(self._proofs.items()):
+                if not old.running and old_key != key and (old_key[0] == key[0] or now - old.asked > FORGOTTEN):
+                    del self._proofs[old_key]
             due = proof.passed is None and not proof.running and now >= proof.again
             if due and proof.tries < TRIES:
                 proof.running = True
@@ -113,20 +114,20 @@ class SuiteProver:
         return self._runner.rights() if isinstance(self._runner, HasRights) else ()
 
     def _prove(self, proof: _Proof, order: SuiteOrder, about: DeviceId) -> None:
-        found = ReportRead(None, f"{order.machine.node}: {order.suite} was not run")
+        result = ReportRead(None, f"{order.machine.node}: {order.suite} was not run")
         counts = True
         try:
-            found = self._prove_device(order, about) if about.known else read(self._runner.run(order), order)
+            result = self._prove_device(order, about) if about.known else read(self._runner.run(order), order)
         except AdapterError as error:
             counts = False  # the node is not there, or another run is under way: the deadline ends that
-            found = ReportRead(None, printable(str(error), 400))
+            result = ReportRead(None, printable(str(error), 400))
         except Exception as error:  # a runner of a site's own: its bug must not end the loop's thread unseen
-            found = ReportRead(None, printable(f"{type(error).__name__}: {error}", 400))
+            result = ReportRead(None, printable(f"{type(error).__name__}: {error}", 400))
         finally:
-            if found.report is not None and not about.known:
-                self._keep(found.report, order.suite)
+            if result.report is not None and not about.known:
+                self._keep(result.report, order.suite)
             with self._lock:
-                proof.passed, proof.said = found.passed, found.said
+                proof.passed, proof.said = result.passed, result.said
                 # The report of an UNKNOWN run must not be taken for that of the next one.
                 proof.tries += 1 if counts else 0
                 proof.again = self._monotonic() + PAUSE
@@ -137,13 +138,13 @@ class SuiteProver:
         runner: object = self._runner
         if not isinstance(runner, ProvesDevices):
             raise AdapterError("what runs suites here (verify.runner) cannot prove one device alone")
-        found = ReportRead(None, "")
+        result = ReportRead(None, "")
         for seed in random.SystemRandom().sample(range(1, 1 << 31), PROOFS):
             proof = DeviceProof(order.machine, about, seed, self._seconds)
-            found = read_proof(runner.prove(proof), proof)
-            if found.passed is not True:
+            result = read_proof(runner.prove(proof), proof)
+            if result.passed is not True:
                 break
-        return found
+        return result
 
     def _keep(self, report: Report, suite: str) -> None:
         try:
@@ -160,7 +161,7 @@ def read_proof(text: str, order: DeviceProof) -> ReportRead:
         report = parse(text)
     except (ValueError, RecursionError) as error:
         return ReportRead(None, printable(f"{node}: the report of {PROOF} cannot be read: {error}", 400))
-    others = {one.check for one in report.results} - {PROOF}
+    others = {result.check for result in report.results} - {PROOF}
     if report.host != node or others or not report.results:
         named = f"{', '.join(sorted(others)) or 'nothing'} of {report.host}"
         return ReportRead(None, printable(f"{node}: a report of {named}, not of {PROOF}", 400))
@@ -169,9 +170,9 @@ def read_proof(text: str, order: DeviceProof) -> ReportRead:
     if report.verdict is Verdict.OK:
         return ReportRead(True, "", report)
     if report.verdict is Verdict.WARN:  # GpuProofFlaky: a result was wrong once, and right when it was repeated
-        bad = next(one for one in report.results if one.verdict is Verdict.WARN)
+        bad = next(result for result in report.results if result.verdict is Verdict.WARN)
         return ReportRead(False, printable(f"{node}: {describe(bad)}", 400), report)
-    unsure = next(one for one in report.results if one.verdict is not Verdict.OK)
+    unsure = next(result for result in report.results if result.verdict is not Verdict.OK)
     return ReportRead(None, printable(f"{node}: {PROOF} could not tell: {describe(unsure)}", 400), report)
 
 
@@ -189,6 +190,6 @@ def read(text: str, order: SuiteOrder) -> ReportRead:
         return ReportRead(False, printable(f"{node}: {describe(report.failures()[0])}", 400), report)
     if healthy(report):
         return ReportRead(True, "", report)
-    unsure = [one for one in report.results if one.verdict is Verdict.UNKNOWN]
+    unsure = [result for result in report.results if result.verdict is Verdict.UNKNOWN]
     what = describe(unsure[0]) if unsure else "it judged nothing"
     return ReportRead(None, printable(f"{node}: {suite} could not tell: {what}", 400), report)

@@ -36,14 +36,14 @@ that the cloud takes away is gone before anything has settled."""
 
 def of_reason(reason: str, given: Sequence[ReasonSettings]) -> ReasonSettings:
     """What the settings say of a reason; the first pattern that fits counts."""
-    return next((one for one in given if fnmatchcase(reason, one.pattern)), ReasonSettings(reason))
+    return next((settings for settings in given if fnmatchcase(reason, settings.pattern)), ReasonSettings(reason))
 
 
 def applied(faults: Sequence[NodeFault], given: Sequence[ReasonSettings]) -> List[NodeFault]:
     """Faults with what the settings say of their reasons, without those that count for nothing."""
-    found = []
+    counted = []
     for fault in faults:
         wanted = of_reason(fault.reason, given)
         if not wanted.ignored:
-            found.append(fault._replace(begin=wanted.begin.value) if wanted.begin is not None else fault)
-    return found
+            counted.append(fault._replace(begin=wanted.begin.value) if wanted.begin is not None else fault)
+    return counted

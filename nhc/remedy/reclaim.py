@@ -75,10 +75,10 @@ def gone(detail: Detail) -> str:
 def _announced(view: EpisodeView) -> Optional[NodeFault]:
     """The notice, while no later report says that the node is healthy."""
     health = view.health
-    found = next((one for one in view.detail.faults if is_reclaim(one)), None)
-    if found is not None and health is not None and health.healthy and health.at > found.seen:
+    notice = next((fault for fault in view.detail.faults if is_reclaim(fault)), None)
+    if notice is not None and health is not None and health.healthy and health.at > notice.seen:
         return None
-    return found
+    return notice
 
 
 def _other_machine(view: EpisodeView) -> bool:

@@ -62,9 +62,9 @@ class Records:
         own and writes later, so two of them could both take the last place. `save` compares: where anything has begun
         since, it writes nothing that takes of the bounds. Call this before those are counted.
         """
-        found, _broken = self._beside(connection)
-        self._others = _taken(found)
-        return found
+        cases, _broken = self._beside(connection)
+        self._others = _taken(cases)
+        return cases
 
     def _beside(self, connection: Connection) -> Tuple[List[EpisodeCase], Dict[int, str]]:
         before = [state.value for state in NOT_BEGUN]
@@ -78,8 +78,8 @@ class Records:
 
     def cases(self, connection: Connection) -> List[EpisodeCase]:
         """The open episodes. One whose detail makes no sense is left out and named in `broken`."""
-        found, self.broken = read_cases(connection, episodes.list_episodes(connection, is_open=True))
-        return found
+        cases, self.broken = read_cases(connection, episodes.list_episodes(connection, is_open=True))
+        return cases
 
     @staticmethod
     def consents(connection: Connection, cases: Sequence[EpisodeCase]) -> Dict[int, Consent]:
@@ -95,15 +95,15 @@ class Records:
         The worst are opened first, and so they are the first to be marked: those that need the hardest repair, then
         those with the most faults.
         """
-        found: List[Episode] = []
-        todo = [one for one in admissions if not one.refused and one.faults]
+        opened: List[Episode] = []
+        todo = [admission for admission in admissions if not admission.refused and admission.faults]
         for chunk in chunks(sorted(todo, key=_worst_first)):
             with self.store.write(self.fence) as connection, audit.together(connection):
                 for one in chunk:
                     self._join(connection, one, now)
                 new = [self._opening(one, now) for one in chunk if one.joins is None]
-                found += episodes.open_episodes(connection, new, now=now, by=self.actor)
-        return found
+                opened += episodes.open_episodes(connection, new, now=now, by=self.actor)
+        return opened
 
     def _join(self, connection: Connection, one: Admission, now: float) -> None:
         row = episodes.get(connection, one.joins) if one.joins is not None else None
@@ -137,7 +137,7 @@ class Records:
 
         An ended episode stays as it is: one whose mark was lost follows it, as one follows with `nhc remedy release`.
         """
-        found: List[Written] = []
+        written: List[Written] = []
         detail = Detail(entered=now)
         lost = Move(EpisodeEvent.MARK_LOST, detail, PUT_BACK)
         for chunk in chunks(rows):
@@ -147,8 +147,8 @@ class Records:
             ]
             with self.store.write(self.fence) as connection, audit.together(connection):
                 opened = episodes.open_episodes(connection, opening, now=now, by=self.actor)
-                found += self._save(connection, [(EpisodeCase(row, detail), lost) for row in opened], now, {})
-        return found
+                written += self._save(connection, [(EpisodeCase(row, detail), lost) for row in opened], now, {})
+        return written
 
     def save(
         self, moves: Sequence[Tuple[EpisodeCase, Move]], now: float, sightings: Dict[int, Sighting]
@@ -157,7 +157,7 @@ class Records:
 
         Where others have taken of the bounds since they were counted, nothing that takes of them is written.
         """
-        return [one for chunk in chunks(moves) for one in self._save_chunk(chunk, now, sightings)]
+        return [written for chunk in chunks(moves) for written in self._save_chunk(chunk, now, sightings)]
 
     def _save_chunk(
         self, moves: Sequence[Tuple[EpisodeCase, Move]], now: float, sightings: Dict[int, Sighting]
@@ -176,7 +176,7 @@ class Records:
         changed = [case.episode.id for case, move in moves if move.begins or move.ends is not None]
         standing = attempts.standing(connection, changed)
         as_read = episodes.lock_as_read(connection, [case.episode for case, _move in moves])
-        steps, found = [], []
+        steps, written = [], []
         with audit.together(connection):
             for case, move in moves:
                 if case.episode.id in as_read and _attempts_as_read(case, move, standing.get(case.episode.id, [])):
@@ -186,7 +186,7 @@ class Records:
                         )  # fmt: skip
             rows = episodes.change_all(connection, [step.change for step in steps], now)
             attempts.update_all(connection, [step.ended for step in steps if step.ended is not None])
-            begun = {one.episode: one for one in attempts.insert_all(connection, [
+            begun = {attempt.episode: attempt for attempt in attempts.insert_all(connection, [
                 _begun(step, row, sightings.get(row.id) or Sighting(now), now)
                 for step, row in zip(steps, rows) if step.move.begins
             ])}  # fmt: skip
@@ -200,8 +200,8 @@ class Records:
                     tries.append(begun[row.id])
                     attempts.record_written(connection, begun[row.id], now, self.actor)
                 after_it = step.case._replace(episode=row, detail=step.detail, attempts=tuple(tries))
-                found.append(Written(after_it, step.move, step.case.state))
-        return found
+                written.append(Written(after_it, step.move, step.case.state))
+        return written
 
     def _beside_it(self, _connection: Connection, _case: EpisodeCase, move: Move, _now: float) -> Detail:
         """The detail to keep with a move, after what else belongs into its transaction. Raises Conflict, and has then
@@ -241,9 +241,9 @@ def _consent(case: EpisodeCase, decided: Sequence[Approval]) -> Consent:
     """
     question = (case.episode.rung, case.detail.asked)
     numbers = {len(case.attempts) + 1, *case.detail.unsent}
-    found = [one for one in decided if one.attempt_number in numbers and (one.rung, one.asked) == question]
-    refused = next((one.decided_by for one in found if one.decision != "approved"), "")
-    agreed = dict.fromkeys(one.decided_by for one in found if one.decision == "approved")
+    own = [row for row in decided if row.attempt_number in numbers and (row.rung, row.asked) == question]
+    refused = next((row.decided_by for row in own if row.decision != "approved"), "")
+    agreed = dict.fromkeys(row.decided_by for row in own if row.decision == "approved")
     return Consent(tuple(agreed), refused)
 
 

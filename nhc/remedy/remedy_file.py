@@ -56,7 +56,7 @@ def _read(file: Table) -> RemedySettings:
     evidence = file.table("evidence")
     limits = file.table("limits")
     approval = file.table("approval")
-    found = default._replace(
+    settings = default._replace(
         path=file.path,
         store=file.text("store", where.url()),
         every=file.seconds("every", default.every, least=1.0),
@@ -88,16 +88,16 @@ def _read(file: Table) -> RemedySettings:
         devices=read_devices(file),
     )
     file.finish()
-    return found
+    return settings
 
 
 def _modes(table: Table) -> Dict[str, Mode]:
     modes = {mode.value: mode for mode in Mode}
-    found = {action: table.choice(action, modes, Mode.DRY_RUN) for action in ACTIONS}
-    if found[MARK] is not Mode.ON and Mode.ON in found.values():
-        enabled = next(action for action, mode in found.items() if mode is Mode.ON)
+    allowed = {action: table.choice(action, modes, Mode.DRY_RUN) for action in ACTIONS}
+    if allowed[MARK] is not Mode.ON and Mode.ON in allowed.values():
+        enabled = next(action for action, mode in allowed.items() if mode is Mode.ON)
         raise table.error(enabled, 'a repair needs a marked node: mark = "on" as well')
-    return found
+    return allowed
 
 
 def _bounds(file: Table, limits: Table, approval: Table) -> Bounds:
@@ -142,16 +142,16 @@ def _sources(table: Table) -> Sources:
 
 
 def _reasons(table: Table) -> Tuple[ReasonSettings, ...]:
-    default = {one.pattern: one for one in DEFAULTS}
+    default = {reason.pattern: reason for reason in DEFAULTS}
     rungs: Dict[str, Optional[Rung]] = {rung.value: rung for rung in Rung}
-    found = []
-    for pattern, one in table.tables().items():
+    reasons = []
+    for pattern, section in table.tables().items():
         before = default.pop(pattern, ReasonSettings(pattern))
-        begin = one.choice("begin", {**rungs, IGNORE: None}, before.begin)
-        ignored = "begin" in one and begin is None
-        settle = one.seconds("settle", 0.0) if "settle" in one else before.settle
-        found.append(ReasonSettings(pattern, settle, begin, ignored))
-    return (*found, *default.values())
+        begin = section.choice("begin", {**rungs, IGNORE: None}, before.begin)
+        ignored = "begin" in section and begin is None
+        settle = section.seconds("settle", 0.0) if "settle" in section else before.settle
+        reasons.append(ReasonSettings(pattern, settle, begin, ignored))
+    return (*reasons, *default.values())
 
 
 def _silence(table: Table) -> SilenceSettings:
@@ -189,7 +189,7 @@ def _verify(table: Table) -> VerifySettings:
         raise table.error(runners[0], f"stands beside verify.{runners[1]}: a suite is run by one of them, not by both")
     runner = runners[0] if runners else "ssh"
     own = table.table(runner)
-    found = VerifySettings(
+    settings = VerifySettings(
         table.seconds("healthy-for", default.healthy_for),
         table.seconds("deadline", default.deadline, least=1.0),
         table.seconds("grace", default.grace),
@@ -198,28 +198,28 @@ def _verify(table: Table) -> VerifySettings:
         runner,
         {key: own.converted(key, str, "") for key in own.names()},
     )
-    if found.suite and found.suite_limit > found.deadline:
+    if settings.suite and settings.suite_limit > settings.deadline:
         raise table.error("suite-limit", "is longer than verify.deadline, which gives the suite up")
-    return found
+    return settings
 
 
 def _repairers(table: Table) -> Tuple[RepairerSettings, ...]:
-    found = []
-    for name, one in table.tables().items():
+    repairers = []
+    for name, section in table.tables().items():
         own = {"type", "nodes", "rungs", "timeout"}
-        given = [key for key in one.names() if key not in own]
-        found.append(
+        given = [key for key in section.names() if key not in own]
+        repairers.append(
             RepairerSettings(
                 name,
-                one.text("type", name),
-                one.text_or_texts("nodes", ("*",)),
-                frozenset(one.choices("rungs", {rung.value: rung for rung in REPAIRS}, REPAIRS)),
-                one.seconds("timeout", 30.0, least=1.0),
-                {key: one.converted(key, str, "") for key in given},
-                {key: one.place(key) for key in ("type", *given)},
+                section.text("type", name),
+                section.text_or_texts("nodes", ("*",)),
+                frozenset(section.choices("rungs", {rung.value: rung for rung in REPAIRS}, REPAIRS)),
+                section.seconds("timeout", 30.0, least=1.0),
+                {key: section.converted(key, str, "") for key in given},
+                {key: section.place(key) for key in ("type", *given)},
             )
         )
-    return tuple(found)
+    return tuple(repairers)
 
 
 def _leader(table: Table) -> LeaderSettings:
@@ -231,9 +231,9 @@ def _leader(table: Table) -> LeaderSettings:
 
 
 def _machines(tables: List[Table]) -> Tuple[MachineSettings, ...]:
-    found = []
-    for one in tables:
-        one.require("nodes")
-        nodes = one.text_or_texts("nodes")
-        found.append(MachineSettings(nodes, {key: one.text(key) for key in one.names() if key != "nodes"}))
-    return tuple(found)
+    machines = []
+    for section in tables:
+        section.require("nodes")
+        nodes = section.text_or_texts("nodes")
+        machines.append(MachineSettings(nodes, {key: section.text(key) for key in section.names() if key != "nodes"}))
+    return tuple(machines)

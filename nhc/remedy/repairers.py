@@ -76,10 +76,10 @@ class Repairers:
         self.machines = tuple(machines)
         self.others: List[Tuple[str, OtherActors]] = [
             *((entry.name, entry.repairer) for entry in self.entries if isinstance(entry.repairer, OtherActors)),
-            *(("adapter", one) for one in others if isinstance(one, OtherActors)),
+            *(("adapter", other) for other in others if isinstance(other, OtherActors)),
         ]
-        self._clusters: List[KnowsMachines] = [one for one in others if isinstance(one, KnowsMachines)]
-        self._asked: List[NodeRequests] = [one for one in others if isinstance(one, NodeRequests)]
+        self._clusters: List[KnowsMachines] = [other for other in others if isinstance(other, KnowsMachines)]
+        self._asked: List[NodeRequests] = [other for other in others if isinstance(other, NodeRequests)]
         self._known: Mapping[str, StoredNode] = {}
         self._there: Dict[str, Machine] = {}
 
@@ -97,9 +97,9 @@ class Repairers:
         """The machine behind a node's name: what its reports say of it, and what the cluster does."""
         row, there = self._known.get(node), self._there.get(node, Machine(node))
         settings: Dict[str, str] = {}
-        for one in self.machines:
-            if any(fnmatchcase(node, pattern) for pattern in one.nodes):
-                settings.update({key: value.replace("{node}", node) for key, value in one.settings.items()})
+        for machine in self.machines:
+            if any(fnmatchcase(node, pattern) for pattern in machine.nodes):
+                settings.update({key: value.replace("{node}", node) for key, value in machine.settings.items()})
         if row is None:
             return there._replace(boot_id=boot or there.boot_id, settings=settings)
         return Machine(
@@ -118,38 +118,38 @@ class Repairers:
 
         A provider's name is an instance's id or name, an address, or a whole provider id.
         """
-        found = [name for name in nodes if name.lower() == machine.lower()]
-        found += [one.node for one in self._there.values() if _is_machine(one, machine)]
+        names = [name for name in nodes if name.lower() == machine.lower()]
+        names += [known.node for known in self._there.values() if _is_machine(known, machine)]
         reported = (Machine(name, row.provider_id, row.address, row.uuid) for name, row in rows)
-        found += [one.node for one in reported if _is_machine(one, machine)]
-        return sorted({name for name in found if name in nodes})
+        names += [known.node for known in reported if _is_machine(known, machine)]
+        return sorted({name for name in names if name in nodes})
 
     def requests(self, nodes: Sequence[str]) -> Tuple[Dict[str, Request], List[str]]:
         """What persons ask for on these nodes, and what is written there that makes no sense.
 
         A cluster that reads and answers requests speaks for its nodes; else the repairers read what the labels say.
         """
-        found: Dict[str, Request] = {}
+        requests: Dict[str, Request] = {}
         problems: List[str] = []
         for cluster in self._asked:
             asked, wrong = cluster.requests()
-            found.update(asked)
+            requests.update(asked)
             problems += wrong
-        readers = [(one, one.repairer) for one in self.entries if isinstance(one.repairer, Requests)]
+        readers = [(entry, entry.repairer) for entry in self.entries if isinstance(entry.repairer, Requests)]
         labelled = [node for node in nodes if self.machine(node).labels] if readers and not self._asked else []
         for entry, repairer in readers:
             for node in labelled:
-                if node not in found and entry.serves(node):
+                if node not in requests and entry.serves(node):
                     request = repairer.requested(self.machine(node))
                     if request is not None:
-                        found[node] = request
+                        requests[node] = request
         here = set(nodes)
-        return {node: request for node, request in found.items() if node in here}, problems
+        return {node: request for node, request in requests.items() if node in here}, problems
 
     def answer(self, node: str, request: Request, text: str, returned: bool) -> str:
         """Write the outcome of a request to the cluster. Returns "", or why that failed."""
         said = [cluster.answer(node, request, text, returned) for cluster in self._asked]
-        return "; ".join(one for one in said if one)
+        return "; ".join(answer for answer in said if answer)
 
     def entry(self, name: str) -> Optional[RepairerEntry]:
         """The repairer of that name, None where the settings have none any more."""
@@ -192,17 +192,17 @@ class Repairers:
         actors on one machine are worse than a repair that waits.
         """
         machine = self.machine(node)
-        found: List[str] = []
-        for name, one in self.others:
+        lines: List[str] = []
+        for name, other in self.others:
             entry = self.entry(name)
             if entry is not None and not entry.serves(node):
                 continue
             try:
-                claims: Sequence[Claim] = one.claims(machine)
+                claims: Sequence[Claim] = other.claims(machine)
             except AdapterError as error:
                 return f"{name} cannot say who else repairs this node: {error}"
-            found += [f"{claim.actor}: {claim.doing} ({claim.source})" for claim in claims]
-        return "; ".join(dict.fromkeys(found))
+            lines += [f"{claim.actor}: {claim.doing} ({claim.source})" for claim in claims]
+        return "; ".join(dict.fromkeys(lines))
 
     def evidence(self, node: str) -> List[Tuple[str, EvidenceSource]]:
         """The repairers that can collect evidence of the machine."""
@@ -213,13 +213,13 @@ class Repairers:
 
     def rights(self) -> List[Tuple[str, Sequence[Right], str]]:
         """The permissions of each repairer; and why it cannot even be asked, where that is so."""
-        found: List[Tuple[str, Sequence[Right], str]] = []
+        rights: List[Tuple[str, Sequence[Right], str]] = []
         for entry in self.entries:
             try:
-                found.append((entry.name, list(entry.repairer.rights()), ""))
+                rights.append((entry.name, list(entry.repairer.rights()), ""))
             except AdapterError as error:
-                found.append((entry.name, (), str(error)))
-        return found
+                rights.append((entry.name, (), str(error)))
+        return rights
 
 
 def _fuller(shown: str, reported: str) -> str:
@@ -244,16 +244,16 @@ def open_repairers(
     from nhc import plugins
 
     entries = []
-    for one in settings.repairers:
+    for repairer in settings.repairers:
         try:
-            make = plugins.repairer(one.type)
+            make = plugins.repairer(repairer.type)
         except plugins.NoAdapter as error:
-            raise plugins.NoAdapter(f"{one.places['type']}repairers.{one.name}.type: {error}") from None
+            raise plugins.NoAdapter(f"{repairer.places['type']}repairers.{repairer.name}.type: {error}") from None
         try:
-            entries.append(RepairerEntry(one, make(one.settings, environ, one.timeout)))
+            entries.append(RepairerEntry(repairer, make(repairer.settings, environ, repairer.timeout)))
         except SettingError as error:
-            place = one.places.get(error.key, one.places["type"])
-            raise AdapterError(f"{place}repairers.{one.name}.{error}") from None
+            place = repairer.places.get(error.key, repairer.places["type"])
+            raise AdapterError(f"{place}repairers.{repairer.name}.{error}") from None
         except AdapterError as error:
-            raise AdapterError(f"{one.places['type']}repairers.{one.name}: {error}") from None
+            raise AdapterError(f"{repairer.places['type']}repairers.{repairer.name}: {error}") from None
     return Repairers(entries, settings.machines, others)

@@ -56,7 +56,7 @@ class RemedyRounds:
 
     def _waited(self, last: RemedyRound) -> bool:
         """Wait for what runs in the background; whether there was anything."""
-        whys = [one.why.partition(":")[0] for one in last.waiting]
+        whys = [wait.why.partition(":")[0] for wait in last.waiting]
         if "evidence" in whys:
             self.site.gatherer.wait()
         elif "suite" in whys and self.site.prover is not None:

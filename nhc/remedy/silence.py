@@ -60,7 +60,7 @@ def faults(states: Iterable[NodeState], reported: Mapping[str, float], now: floa
 
     A node that somebody else took out, or that the scheduler says is to be left alone, may be silent on purpose.
     """
-    found = []
+    silences = []
     for state in states:
         silence, mark = state.silence, state.mark
         free = state.available or unheard(state) or (mark is not None and mark.ours)
@@ -70,11 +70,11 @@ def faults(states: Iterable[NodeState], reported: Mapping[str, float], now: floa
         speaks = at > silence.since and now - at <= max_age
         reason = NOT_READY if silence.heard or speaks else SILENT
         message = f"{silence.why}; its agent still reports" if speaks and not silence.heard else silence.why
-        found.append(
+        silences.append(
             NodeFault(state.name, cause_text(SOURCE, reason, ""), reason, message, Action.REBOOT, now, silence.since,
                       source=SOURCE)
         )  # fmt: skip
-    return found
+    return silences
 
 
 def shared(
@@ -87,17 +87,17 @@ def shared(
     for name, since in silent.items():
         for radius in ((FLEET, ""), *groups.get(name, ())):
             times.setdefault(radius, []).append(since)
-    for one in times.values():
-        one.sort()
-    found: Dict[str, str] = {}
+    for moments in times.values():
+        moments.sort()
+    whys: Dict[str, str] = {}
     for name, since in silent.items():
         why = next(filter(None, (
             _together(radius, times[radius], since, sizes.get(radius, 0), settings)
             for radius in (*groups.get(name, ()), (FLEET, ""))
         )), "")  # fmt: skip
         if why:
-            found[name] = why
-    return found
+            whys[name] = why
+    return whys
 
 
 def _together(
@@ -118,7 +118,7 @@ def current(found: Tuple[NodeFault, ...], state: Optional[NodeState]) -> Tuple[N
     """The faults of an episode without a silence that is over, save where the episode is for nothing else."""
     if state is None or state.silence is not None:
         return found
-    return tuple(one for one in found if not is_silence(one)) or found
+    return tuple(fault for fault in found if not is_silence(fault)) or found
 
 
 def powered_off(power: str) -> bool:

@@ -90,17 +90,17 @@ class PolicyReplay(NamedTuple):
         """What it costs. A node that is left to a person stays out to the end."""
         out: Dict[str, float] = {}
         seconds = 0.0
-        for one in self.done:
-            if one.action == "mark":
-                out.setdefault(one.node, one.at)
-            elif one.action in ("return", "withdraw") and one.node in out:
-                seconds += one.at - out.pop(one.node)
+        for action in self.done:
+            if action.action == "mark":
+                out.setdefault(action.node, action.at)
+            elif action.action in ("return", "withdraw") and action.node in out:
+                seconds += action.at - out.pop(action.node)
         seconds += sum(self.ended - since for since in out.values())
         return PolicyCost(
             round(seconds / 3600.0, 2),
-            sum(one.action in _RUNGS for one in self.done),
-            sum(one.action == "escalate" for one in self.done),
-            sum(one.borrowed for one in self.done),
+            sum(action.action in _RUNGS for action in self.done),
+            sum(action.action == "escalate" for action in self.done),
+            sum(action.borrowed for action in self.done),
         )
 
 
@@ -143,19 +143,19 @@ class SimulatedWorld(MadeUpWorld[_SimulatedNode]):
         self.now = now
         for report in reports:
             node = self.fleet[report.host]
-            still = {_key(one) for one in report.results if one.verdict is Verdict.CRIT}
+            still = {_key(result) for result in report.results if result.verdict is Verdict.CRIT}
             node.cured &= still  # what history shows to have ended is a new fault when it comes again
             node.report = report
         for node in self.fleet.values():
             if node.end_repairs(now) and self.assumed.cures and node.report is not None:
-                node.cured |= {_key(one) for one in node.report.results if one.verdict is Verdict.CRIT}
+                node.cured |= {_key(result) for result in node.report.results if result.verdict is Verdict.CRIT}
         return [self._report(node) for node in self.fleet.values() if node.report is not None and not node.repairs]
 
     def _report(self, node: _SimulatedNode) -> Report:
         assert node.report is not None
         results = tuple(
-            CheckResult(one.check, ok(target=one.outcome.target)) if _key(one) in node.cured else one
-            for one in node.report.results
+            CheckResult(result.check, ok(target=result.outcome.target)) if _key(result) in node.cured else result
+            for result in node.report.results
         )
         return node.report._replace(started=self.now, boot_id=f"boot{node.boot}", results=results)
 
@@ -181,7 +181,7 @@ def play(past: FleetHistory, settings: RemedySettings, assumed: Assumed, extra: 
     """Play a history to its end, and `extra` seconds beyond it. Raises StoreError."""
     if not past.reports:
         return PolicyReplay((), (), 0)
-    names = {*past.groups, *(one.host for one in past.reports)}
+    names = {*past.groups, *(report.host for report in past.reports)}
     world = SimulatedWorld(sorted(names), assumed, past.began)
     done: List[SimulatedAction] = []
     repaired: Set[int] = set()
@@ -222,14 +222,14 @@ def play(past: FleetHistory, settings: RemedySettings, assumed: Assumed, extra: 
                     at += 1
                 said = world.go_to(now, past.reports[first:at])
                 with store.write() as connection:
-                    store_reports.receive(connection, [Incoming(one, SOURCE, now) for one in said])
-                found = controller.round()
+                    store_reports.receive(connection, [Incoming(report, SOURCE, now) for report in said])
+                result = controller.round()
                 rounds += 1
-                for wait in found.waiting:
+                for wait in result.waiting:
                     bound = wait.why.partition(":")[0]
                     since, whole = waits.get((wait.node, bound), (now, 0.0))
                     waits[wait.node, bound] = (since, whole + assumed.step)
-                idle = not (found.moved or found.opened or any(wait.episode for wait in found.waiting))
+                idle = not (result.moved or result.opened or any(wait.episode for wait in result.waiting))
                 now += assumed.step
                 if idle:
                     coming = past.reports[at].started if at < len(past.reports) else last + extra
@@ -237,7 +237,7 @@ def play(past: FleetHistory, settings: RemedySettings, assumed: Assumed, extra: 
         finally:
             store.close()
     return PolicyReplay(
-        tuple(done), tuple(Wait(node, bound, *found) for (node, bound), found in sorted(waits.items())), rounds,
+        tuple(done), tuple(Wait(node, bound, *result) for (node, bound), result in sorted(waits.items())), rounds,
         last + extra,
     )  # fmt: skip
 
@@ -258,14 +258,14 @@ OURS = frozenset({"effect", "evidence", "verify", "proof", "work", "cluster", "n
 
 def differences(before: PolicyReplay, after: PolicyReplay) -> List[Difference]:
     """The nodes whose actions differ, by name. The same actions at other times are the same."""
-    found = []
-    for node in sorted({one.node for played in (before, after) for one in played.done}):
-        pair = [tuple(one.action for one in played.done if one.node == node) for played in (before, after)]
+    differing = []
+    for node in sorted({action.node for played in (before, after) for action in played.done}):
+        pair = [tuple(action.action for action in played.done if action.node == node) for played in (before, after)]
         if pair[0] == pair[1]:
             continue
         held = [
-            tuple(sorted(one.bound for one in played.waits if one.node == node and one.bound not in OURS))
+            tuple(sorted(wait.bound for wait in played.waits if wait.node == node and wait.bound not in OURS))
             for played in (before, after)
         ]
-        found.append(Difference(node, pair[0], pair[1], held[0], held[1]))
-    return found
+        differing.append(Difference(node, pair[0], pair[1], held[0], held[1]))
+    return differing

@@ -61,12 +61,12 @@ class KeptReport:
         """The report as JSON. Raises AdapterError where there is none."""
         try:
             with self.store.read() as connection:
-                found = store_nodes.latest(connection, [machine.node])
+                reports = store_nodes.latest(connection, [machine.node])
         except StoreError as error:
             raise AdapterError(str(error)) from None
-        if machine.node not in found:
+        if machine.node not in reports:
             raise AdapterError("the store has no report of this node")
-        content = json.dumps(to_dict(found[machine.node]), indent=1).encode()
+        content = json.dumps(to_dict(reports[machine.node]), indent=1).encode()
         yield Exhibit("report.json", "application/json", content[: budget.size], len(content) > budget.size)
 
 
@@ -114,7 +114,7 @@ class RemedySite:
 
         Raises AdapterError.
         """
-        found: List[ConditionReport] = []
+        conditions: List[ConditionReport] = []
         if self.settings.sources.reports:
             try:
                 read = load_reports(self.settings.sources.reports, lambda path: read_text(path, REPORTS))
@@ -123,16 +123,16 @@ class RemedySite:
             if apply:
                 self._take_in(read)
             else:
-                found += [ConditionReport(one) for one in read]
+                conditions += [ConditionReport(report) for report in read]
         if isinstance(self.marker, ConditionReports):
-            found += self.marker.condition_reports()
-        return found
+            conditions += self.marker.condition_reports()
+        return conditions
 
     def _take_in(self, reports: List[Report]) -> None:
         now = time.time()
         with self.store.write() as connection:
-            taken = store_reports.receive(connection, [Incoming(one, SOURCE, now) for one in reports])
-        refused = [f"{one.node}: {one.message}" for one in taken if one.receipt is Receipt.REFUSED]
+            taken = store_reports.receive(connection, [Incoming(report, SOURCE, now) for report in reports])
+        refused = [f"{receipt.node}: {receipt.message}" for receipt in taken if receipt.receipt is Receipt.REFUSED]
         if refused:
             raise AdapterError(printable(f"{len(refused)} reports were refused, the first of {refused[0]}"))
 
@@ -185,11 +185,11 @@ def verdicts_by_cluster(settings: RemedySettings, now: float) -> Dict[str, int]:
     """
     marker = open_marker(settings)
     reports = marker.condition_reports() if isinstance(marker, ConditionReports) else []
-    own = {one.report.host: one.report for one in reports}
-    found: Dict[str, int] = {}
+    own = {report.report.host: report.report for report in reports}
+    counts: Dict[str, int] = {}
     for state in marker.nodes():
         report = own.get(state.name)
         late = report is not None and now - report.started > settings.sources.max_age
         verdict = SILENT if state.silence is not None or late else report.verdict.name if report is not None else ""
-        found[verdict] = found.get(verdict, 0) + 1
-    return found
+        counts[verdict] = counts.get(verdict, 0) + 1
+    return counts

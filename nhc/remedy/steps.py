@@ -31,8 +31,8 @@ TAKEN_BACK = "the person who asked for it has taken that back"
 def step(view: EpisodeView, scene: Scene) -> Move:
     """What happens next to an episode; Move.event is None where it waits, and `detail.waiting` then says for what."""
     view = reclaim.noted(view)
-    found = not_ours(view, scene) or _widened(view) or _recovered(view, scene) or reclaim.step(view, scene)
-    return found or reclaim.left_to_nobody(view, scene, _STEPS[view.state](view, scene))
+    move = not_ours(view, scene) or _widened(view) or _recovered(view, scene) or reclaim.step(view, scene)
+    return move or reclaim.left_to_nobody(view, scene, _STEPS[view.state](view, scene))
 
 
 # What holds in several states.
@@ -64,7 +64,7 @@ def not_ours(view: EpisodeView, scene: Scene) -> Optional[Move]:
 def _widened(view: EpisodeView) -> Optional[Move]:
     """Whether more than its one device fails by now, or is out: the episode becomes the node's."""
     about = view.detail.about
-    more = [one.message for one in strangers(view.detail.faults, about)] if about.known else []
+    more = [fault.message for fault in strangers(view.detail.faults, about)] if about.known else []
     why = more[0] if more else view.node_out
     if not why:
         return None
@@ -93,7 +93,7 @@ def _recovered(view: EpisodeView, scene: Scene) -> Optional[Move]:
             EpisodeEvent.FAULT_GONE if view.state is EpisodeState.DETECTED else EpisodeEvent.HEALTHY_AGAIN,
             TAKEN_BACK,
         )
-    if any(one.source == REQUEST for one in view.detail.faults):
+    if any(fault.source == REQUEST for fault in view.detail.faults):
         return None  # a healthy node is repaired too, where a person asks for it
     if view.silent:
         return None  # whatever its reports say, its scheduler cannot use it
@@ -104,7 +104,7 @@ def _recovered(view: EpisodeView, scene: Scene) -> Optional[Move]:
         return go(view, EpisodeEvent.HEALTHY_AGAIN, heard, healthy=0.0, heard=scene.now)
     if view.detail.disproved > (view.last.written if view.last is not None else 0.0):
         return None  # the deep suite has failed since the last repair: a healthy report does not outweigh it
-    newest = max((one.seen for one in view.detail.faults), default=0.0)
+    newest = max((fault.seen for fault in view.detail.faults), default=0.0)
     if health is None or not fresh(health, scene) or not health.healthy or health.at <= newest:
         return None
     why = f"a report of {health.source} says that the node is healthy"
@@ -168,15 +168,15 @@ def _marked(view: EpisodeView, scene: Scene) -> Move:
         return waits
     if detail.denied:
         return go(view, EpisodeEvent.LADDER_ENDED, missing(detail.denied, "the repair was refused"))
-    sent = [one for one in view.tries if one.number not in detail.unsent]
-    tried = [Tried(one.rung, one.device, one.state, one.number in detail.again) for one in sent]
+    sent = [attempt for attempt in view.tries if attempt.number not in detail.unsent]
+    tried = [Tried(attempt.rung, attempt.device, attempt.state, attempt.number in detail.again) for attempt in sent]
     modes = scene.settings.rung_modes()
     if detail.about.known:
         modes[Rung.RESTART_APP] = Mode.OFF  # it would stop what the node's other devices are served by
     choice = next_rung(detail.faults, tried, modes, lambda rung, device: scene.can(view.name, rung, device))
     skipped = tuple(dict.fromkeys((*detail.skipped, *choice.skipped)))
     if detail.about.known and choice.rung not in (Rung.RESET_DEVICE, Rung.ESCALATE):
-        why = "; ".join(f"{_named(one.rung, one.device)}: {one.why}" for one in choice.skipped)
+        why = "; ".join(f"{_named(skip.rung, skip.device)}: {skip.why}" for skip in choice.skipped)
         return widen(view, f"{choice.rung.value} is the next repair{f' ({why})' if why else ''}")
     if choice.rung is Rung.ESCALATE:
         return go(view, EpisodeEvent.LADDER_ENDED, choice.why, skipped=skipped)
@@ -187,7 +187,7 @@ def _marked(view: EpisodeView, scene: Scene) -> Move:
         return go(view, EpisodeEvent.GIVEN_UP, spent, skipped=skipped)
     repairer = scene.repairer(view.name, choice.rung, choice.device)
     what = f"{_named(choice.rung, choice.device)} by {repairer}"
-    recorded = {"skipped": [f"{_named(one.rung, one.device)}: {one.why}" for one in choice.skipped]}
+    recorded = {"skipped": [f"{_named(skip.rung, skip.device)}: {skip.why}" for skip in choice.skipped]}
     return go(
         view, EpisodeEvent.REPAIR_PLANNED, what, device=choice.device, repairer=repairer, skipped=skipped, healthy=0.0,
         forced=False, asked=0.0, not_now=0.0, ask_after=0.0,
@@ -226,7 +226,7 @@ def _recheck(view: EpisodeView, scene: Scene) -> Move:
         health is not None
         and health.verdict is Verdict.UNKNOWN
         and not view.silent  # of which nobody can tell more than that
-        and health.at > max((one.seen for one in view.detail.faults), default=0.0)
+        and health.at > max((fault.seen for fault in view.detail.faults), default=0.0)
     ):
         return wait_for(view, scene, Held("verdict", "the newest report could not tell how the node is"))
     old = _too_old(health, scene)
@@ -272,8 +272,8 @@ def _others(view: EpisodeView) -> Optional[Held]:
     """What else keeps a repair from beginning: a boot that was not ours, another actor, a cause that nodes share, the
     breaker.
     """
-    newest = max((one.seen for one in view.detail.faults), default=0.0)
-    judged = {one.boot for one in view.detail.faults if one.boot}
+    newest = max((fault.seen for fault in view.detail.faults), default=0.0)
+    judged = {fault.boot for fault in view.detail.faults if fault.boot}
     # Until our repair took effect the node may have gone on to report the fault.
     by_us = (
         view.last is not None and view.last.rung in NEW_BOOT and max(view.last.written, view.detail.repaired) >= newest

@@ -50,7 +50,7 @@ def _read(file: Table) -> HostSettings:
     if not any(part in file for part in PARTS):
         raise SettingsError(f"{file.path}: no service: name one as {', '.join(f'[{part}]' for part in PARTS)}")
     spares, server = file.table("spares"), file.table("server")
-    found = HostSettings(
+    settings = HostSettings(
         file.text("listen", LISTEN),
         remedy=file.table("remedy").text("settings") if "remedy" in file else None,
         jobs=file.table("jobs").text("settings") if "jobs" in file else None,
@@ -62,4 +62,4 @@ def _read(file: Table) -> HostSettings:
         store=server.text("store"),
     )  # fmt: skip
     file.finish()
-    return found
+    return settings

@@ -308,5 +308,5 @@ def candidate_of(store: Store, name: str) -> Candidate:
 def leads(store: Store, name: str = "remedy") -> Optional[str]:
     """Who took the lead last, None where nobody ever did."""
     with store.read() as connection:
-        found = connection.scalar(sa.select(leader.c.holder).where(leader.c.name == name))
-        return None if found is None else str(found)
+        value = connection.scalar(sa.select(leader.c.holder).where(leader.c.name == name))
+        return None if value is None else str(value)

@@ -83,8 +83,8 @@ class Pruner:
     def last(self) -> Optional[float]:
         """When anybody began to prune this store last, None for never. Raises StoreError."""
         with self.store.read() as connection:
-            found: Optional[float] = connection.scalar(sa.select(leader.c.since).where(leader.c.name == LOCK))
-        return found
+            when: Optional[float] = connection.scalar(sa.select(leader.c.since).where(leader.c.name == LOCK))
+        return when
 
     def _due(self) -> bool:
         last = self.last()

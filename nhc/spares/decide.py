@@ -151,7 +151,7 @@ def _is_back(view: SpareView, node: str) -> bool:
 
 def _missing(view: SpareView) -> List[Tuple[str, float, int]]:
     """Nodes of the pool's kind that an episode has taken out for too long, the longest first, with since when."""
-    found: Dict[str, Tuple[float, int]] = {}
+    missing: Dict[str, Tuple[float, int]] = {}
     for node, episode in view.episodes.items():
         if node in view.waiting or not any(fnmatchcase(node, pattern) for pattern in view.pool.serves):
             continue
@@ -160,5 +160,5 @@ def _missing(view: SpareView) -> List[Tuple[str, float, int]]:
         left = episode.state == EpisodeState.ESCALATED.value
         since = view.marked.get(node, 0.0) or episode.opened
         if gone and (EpisodeState(episode.state) in OUT or left) and view.now - since >= view.pool.after:
-            found[node] = (since, episode.id)
-    return [(node, since, number) for node, (since, number) in sorted(found.items(), key=lambda one: one[1])]
+            missing[node] = (since, episode.id)
+    return [(node, since, number) for node, (since, number) in sorted(missing.items(), key=lambda entry: entry[1])]

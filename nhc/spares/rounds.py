@@ -46,13 +46,13 @@ class SpareRounds:
         )
         self.rounds += 1
         failed = [
-            f"{one.pool.name}: {done.step.action} {done.step.spare}: {done.applied.message}"
-            for one in self.last for done in one.done if done.applied.effect is Effect.FAILED
+            f"{turn.pool.name}: {done.step.action} {done.step.spare}: {done.applied.message}"
+            for turn in self.last for done in turn.done if done.applied.effect is Effect.FAILED
         ]  # fmt: skip
-        self.problems = (*(f"{one.pool.name}: {one.problem}" for one in self.last if one.problem), *failed)
+        self.problems = (*(f"{turn.pool.name}: {turn.problem}" for turn in self.last if turn.problem), *failed)
         would = [
             f"would {step.action} {step.spare} for {step.stands_for}: {step.why}"
-            for one in self.last for step in one.decision.steps
+            for turn in self.last for step in turn.decision.steps
         ]  # fmt: skip
         return RoundEnd(self.problems, tuple([] if self.apply else would))
 
@@ -60,11 +60,11 @@ class SpareRounds:
         """See RoundWork."""
         verified = Family("nhc_spares_verified", "gauge", "Spares of a pool that wait and may be trusted with work.")
         in_use = Family("nhc_spares_in_use", "gauge", "Spares of a pool that stand in for a node.")
-        for one in self.last:
-            if one.view is not None:
-                good = [node for node in one.view.waiting if not unverified(one.view, node)]
-                verified.add(float(len(good)), pool=one.pool.name)
-                in_use.add(float(len(one.view.in_use)), pool=one.pool.name)
+        for turn in self.last:
+            if turn.view is not None:
+                good = [node for node in turn.view.waiting if not unverified(turn.view, node)]
+                verified.add(float(len(good)), pool=turn.pool.name)
+                in_use.add(float(len(turn.view.in_use)), pool=turn.pool.name)
         families = (
             _leader(1.0), verified, in_use,
             gauge("nhc_spares_problems", "What the last round could not read or do.", float(len(self.problems))),

@@ -44,17 +44,17 @@ def parse(text: str, path: str = "spares.toml") -> Tuple[PoolSettings, ...]:
 
 
 def _read(file: settings_file.Table) -> Tuple[PoolSettings, ...]:
-    found = []
-    for name, one in file.table("pools").tables().items():
-        one.require("type", "for")
-        found.append(PoolSettings(
-            name, one.text("type"), one.text_or_texts("for"), one.count("size", 1, least=1),
-            one.seconds("after", 0.5 * HOUR, least=60.0), one.count("most", 1, least=1), one.text("suite"),
-            one.seconds("verified", 7 * 24 * HOUR, least=HOUR),
-            {key: one.converted(key, str, "") for key in one.names() if key not in OWN},
-            one.seconds("timeout", 30.0, least=1.0),
+    pools = []
+    for name, table in file.table("pools").tables().items():
+        table.require("type", "for")
+        pools.append(PoolSettings(
+            name, table.text("type"), table.text_or_texts("for"), table.count("size", 1, least=1),
+            table.seconds("after", 0.5 * HOUR, least=60.0), table.count("most", 1, least=1), table.text("suite"),
+            table.seconds("verified", 7 * 24 * HOUR, least=HOUR),
+            {key: table.converted(key, str, "") for key in table.names() if key not in OWN},
+            table.seconds("timeout", 30.0, least=1.0),
         ))  # fmt: skip
     file.finish()
-    if not found:
+    if not pools:
         raise SettingsError(f"{file.path}: pools: missing: name a pool as [pools.gpu]")
-    return tuple(found)
+    return tuple(pools)

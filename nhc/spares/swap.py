@@ -70,8 +70,8 @@ def look(site: RemedySite, pool: PoolSettings, source: SpareSource, now: float, 
         for row in (*ended, *episodes.list_episodes(connection, is_open=True)):
             newest[row.node] = row
         verdicts = {
-            fleet.names.here(one.node): (one.verdict, one.at) for one in deep.last_verdicts(connection)
-            if one.suite == pool.suite
+            fleet.names.here(verdict.node): (verdict.verdict, verdict.at) for verdict in deep.last_verdicts(connection)
+            if verdict.suite == pool.suite
         } if pool.suite else {}  # fmt: skip
         held = StandingHolds(holds.in_force(connection, now), fleet)
         addable -= sum(row.state == ENTERING and not row.token for row in rows)  # asked for, and perhaps not shown yet

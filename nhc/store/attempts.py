@@ -80,7 +80,7 @@ def next_attempt(
     before: str,
 ) -> Attempt:  # fmt: skip
     """The attempt that follows an episode's `earlier` ones, numbered from 1; `insert_all` gives it its id."""
-    number = max((one.number for one in earlier), default=0) + 1
+    number = max((attempt.number for attempt in earlier), default=0) + 1
     return Attempt(
         0, episode.id, number, episode.node, rung, device, repairer, key, AttemptState.WRITTEN.value, "", "", "",
         before, now, None, None,
@@ -93,10 +93,10 @@ def insert_all(connection: Connection, new: Sequence[Attempt]) -> List[Attempt]:
     """
     if not new:
         return []
-    values = [{name: value for name, value in one._asdict().items() if name != "id"} for one in new]
+    values = [{name: value for name, value in attempt._asdict().items() if name != "id"} for attempt in new]
     rows = connection.execute(_INSERT, values)
     numbers = {row.key: row.id for row in rows}
-    return [one._replace(id=numbers[one.key]) for one in new]
+    return [attempt._replace(id=numbers[attempt.key]) for attempt in new]
 
 
 def record_written(connection: Connection, attempt: Attempt, now: float, by: str) -> None:
@@ -145,7 +145,7 @@ def update_all(connection: Connection, changed: Sequence[Attempt]) -> None:
     """Write attempts as they are now, with one statement; who calls it has locked them (`standing`)."""
     if changed:
         connection.execute(_UPDATE, [
-            {"at": one.id, **{f"new_{name}": getattr(one, name) for name in _CHANGED}} for one in changed
+            {"at": attempt.id, **{f"new_{name}": getattr(attempt, name) for name in _CHANGED}} for attempt in changed
         ])  # fmt: skip
 
 
@@ -157,10 +157,10 @@ def record_ended(connection: Connection, attempt: Attempt, now: float, by: str) 
 
 def standing(connection: Connection, episodes: Sequence[int]) -> Dict[int, List[Attempt]]:
     """The attempts of episodes, in their order; they stay so until this transaction ends."""
-    found: Dict[int, List[Attempt]] = {}
+    by_episode: Dict[int, List[Attempt]] = {}
     for row in connection.execute(_STANDING, {"episodes": list(episodes)}) if episodes else ():
-        found.setdefault(row.episode, []).append(Attempt._make(row))
-    return found
+        by_episode.setdefault(row.episode, []).append(Attempt._make(row))
+    return by_episode
 
 
 def attempts_of(connection: Connection, episode: int) -> List[Attempt]:
@@ -183,7 +183,7 @@ def attempts_since(
     if nodes is not None:
         asked = asked.where(attempts.c.node.in_(nodes))
     # Asked for their order, SQLite reads all that ever were, rather than sort these.
-    return sorted((Attempt._make(row) for row in connection.execute(asked)), key=lambda one: one.id)
+    return sorted((Attempt._make(row) for row in connection.execute(asked)), key=lambda attempt: attempt.id)
 
 
 def attempts_of_open(connection: Connection) -> List[Attempt]:
@@ -192,8 +192,8 @@ def attempts_of_open(connection: Connection) -> List[Attempt]:
     By their episode, never by their time: a clock that was set back has written attempts "before" their episode began.
     """
     standing = sa.select(episodes.c.id).where(episodes.c.ended.is_(None))
-    found = connection.execute(sa.select(attempts).where(attempts.c.episode.in_(standing)))
-    return sorted((Attempt._make(row) for row in found), key=lambda one: one.id)
+    rows = connection.execute(sa.select(attempts).where(attempts.c.episode.in_(standing)))
+    return sorted((Attempt._make(row) for row in rows), key=lambda attempt: attempt.id)
 
 
 def decide(

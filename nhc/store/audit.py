@@ -94,13 +94,11 @@ def _write(connection: Connection, rows: Sequence[Entry]) -> None:
     newest: Optional[Head] = connection.info.get(HEAD)
     if newest is None:
         lock(connection)
-        found = connection.execute(NEWEST).first()
-        newest = (
-            Head(found.seq, found.hash, found.at) if found is not None else Head(0, genesis(_store(connection)), 0.0)
-        )
+        last = connection.execute(NEWEST).first()
+        newest = Head(last.seq, last.hash, last.at) if last is not None else Head(0, genesis(_store(connection)), 0.0)
     values = []
-    for one in rows:
-        row = one._replace(seq=newest.seq + 1, previous=newest.hash)
+    for entry in rows:
+        row = entry._replace(seq=newest.seq + 1, previous=newest.hash)
         row = row._replace(hash=digest(row))
         newest = Head(row.seq, row.hash, row.at)
         values.append({**row._asdict(), "episode": row.episode or None})
@@ -137,8 +135,8 @@ def entries(
         asked = asked.where(audit.c.episode == episode)
     if what:
         asked = asked.where(audit.c.what == what)
-    found = connection.execute(asked.order_by(audit.c.seq.desc() if newest else audit.c.seq).limit(limit))
-    rows = [_entry(row) for row in found]
+    result = connection.execute(asked.order_by(audit.c.seq.desc() if newest else audit.c.seq).limit(limit))
+    rows = [_entry(row) for row in result]
     return rows[::-1] if newest else rows
 
 
@@ -146,11 +144,11 @@ def walk(connection: Connection, size: int = 1000) -> Iterator[Sequence[Entry]]:
     """All rows in order, so many at a time."""
     after = 0
     while True:
-        found = connection.execute(sa.select(audit).where(audit.c.seq > after).order_by(audit.c.seq).limit(size)).all()
-        if not found:
+        page = connection.execute(sa.select(audit).where(audit.c.seq > after).order_by(audit.c.seq).limit(size)).all()
+        if not page:
             return
-        yield [_entry(row) for row in found]
-        after = found[-1].seq
+        yield [_entry(row) for row in page]
+        after = page[-1].seq
 
 
 def head(connection: Connection) -> Optional[Entry]:

@@ -37,14 +37,14 @@ def open_store(
     store = connect(url, anchor=anchor, create=create, pool=pool)
     try:
         with store.read() as connection:
-            found = revision(connection, store.name)
-        if not found:
+            number = revision(connection, store.name)
+        if not number:
             if not create:
                 raise NoStore(store.name, "holds no tables yet")
             upgrade(store, clock())
-        elif found < schema.REVISION:
+        elif number < schema.REVISION:
             raise StoreError(
-                f"{store.name}: has schema {found}, this nhc needs {schema.REVISION}: run nhc store migrate"
+                f"{store.name}: has schema {number}, this nhc needs {schema.REVISION}: run nhc store migrate"
             )
         with store.read() as connection:
             store.identify(str(connection.scalar(sa.select(schema.store.c.id)) or ""))

@@ -30,13 +30,13 @@ def add(connection: Connection, node: str, span: Tuple[float, float], gap: float
 def spans(connection: Connection, node: str, began: float, ended: float, gap: float = 600.0) -> List[ReportSpan]:
     """The spans of a node that touch this time, cut to it, in their order; less than a gap apart, two are one."""
     here = sa.and_(coverage.c.node == node, coverage.c.ended >= began - gap, coverage.c.began <= ended + gap)
-    found = [ReportSpan(row.began, row.ended) for row in connection.execute(sa.select(coverage).where(here))]
+    touching = [ReportSpan(row.began, row.ended) for row in connection.execute(sa.select(coverage).where(here))]
     asked = sa.select(nodes.c.covered_since, nodes.c.reported_at).where(nodes.c.node == node)
     now = connection.execute(asked).first()
     if now and now.covered_since is not None:
-        found.append(ReportSpan(now.covered_since, now.reported_at))
+        touching.append(ReportSpan(now.covered_since, now.reported_at))
     whole: List[ReportSpan] = []
-    for span in sorted(found):
+    for span in sorted(touching):
         if whole and span.began - whole[-1].ended <= gap:
             whole[-1] = ReportSpan(whole[-1].began, max(whole[-1].ended, span.ended))
         else:
@@ -50,11 +50,11 @@ def spans(connection: Connection, node: str, began: float, ended: float, gap: fl
 
 def gaps(connection: Connection, node: str, began: float, ended: float, gap: float = 600.0) -> List[ReportSpan]:
     """The times between `began` and `ended` that no span covers."""
-    found, at = [], began
+    holes, at = [], began
     for span in spans(connection, node, began, ended, gap):
         if span.began > at:
-            found.append(ReportSpan(at, span.began))
+            holes.append(ReportSpan(at, span.began))
         at = max(at, span.ended)
     if at < ended:
-        found.append(ReportSpan(at, ended))
-    return found
+        holes.append(ReportSpan(at, ended))
+    return holes

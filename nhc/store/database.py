@@ -92,8 +92,8 @@ class Store:
                     added = HEAD in connection.info
                     head: Optional[Head] = connection.info.pop(HEAD, None)
                     if added and head is None:
-                        found = connection.execute(NEWEST).first()
-                        head = Head(found.seq, found.hash, found.at) if found is not None else None
+                        last = connection.execute(NEWEST).first()
+                        head = Head(last.seq, last.hash, last.at) if last is not None else None
                     if head is not None:
                         self.anchor.ready()
                     committing = True
@@ -164,15 +164,15 @@ def revision(connection: Connection, name: str) -> str:
         if others:
             raise StoreError(f"{name}: is no store of nhc: it holds other tables ({', '.join(sorted(others)[:3])})")
         return ""
-    found = str(connection.scalar(sa.select(table.c.version_num)) or "")
-    if found < schema.FIRST:
+    value = str(connection.scalar(sa.select(table.c.version_num)) or "")
+    if value < schema.FIRST:
         raise StoreError(
-            f"{name}: has schema {found}, of before nhc's first release, which cannot be migrated: put the file or"
+            f"{name}: has schema {value}, of before nhc's first release, which cannot be migrated: put the file or"
             " database aside, and nhc store migrate makes a new store"
         )
-    if found > schema.REVISION:
-        raise StoreError(f"{name}: has schema {found}, newer than this nhc's {schema.REVISION}: install a newer nhc")
-    return found
+    if value > schema.REVISION:
+        raise StoreError(f"{name}: has schema {value}, newer than this nhc's {schema.REVISION}: install a newer nhc")
+    return value
 
 
 def problem_of(error: Exception) -> str:

@@ -146,13 +146,13 @@ def last_verdicts(connection: Connection, node: str = "") -> List[LastVerdict]:
     asked = sa.select(deep_results.c.node, deep_results.c.suite, deep_results.c.verdict, deep_results.c.at).join_from(
         last, deep_results, same
     )
-    found: Dict[Tuple[str, str], LastVerdict] = {}
+    verdicts: Dict[Tuple[str, str], LastVerdict] = {}
     for row in connection.execute(asked.distinct().order_by(deep_results.c.node, deep_results.c.suite)):
         one = LastVerdict._make(row)
-        other = found.get((one.node, one.suite))
+        other = verdicts.get((one.node, one.suite))
         if other is None or Verdict[one.verdict] > Verdict[other.verdict]:
-            found[one.node, one.suite] = one
-    return list(found.values())
+            verdicts[one.node, one.suite] = one
+    return list(verdicts.values())
 
 
 def last_conclusive(
@@ -164,7 +164,7 @@ def last_conclusive(
     without `suites` all count; runs from before `since` (Unix seconds) do not. This is what a gate asks: is there a
     verdict, which, and how old.
     """
-    found: Dict[Tuple[str, str], LastVerdict] = {}
+    verdicts: Dict[Tuple[str, str], LastVerdict] = {}
     rank = sa.case({verdict.name: int(verdict) for verdict in Verdict}, value=deep_results.c.verdict, else_=0)
     runs = sa.select(
         deep_results.c.node, deep_results.c.suite, deep_results.c.at, sa.func.max(rank).label("worst")
@@ -185,8 +185,8 @@ def last_conclusive(
         )  # fmt: skip
         numbered = sa.select(inner, newest.label("place")).subquery()
         for row in connection.execute(sa.select(numbered).where(numbered.c.place == 1)):
-            found[row.node, row.suite] = LastVerdict(row.node, row.suite, Verdict(row.worst).name, row.at)
-    return found
+            verdicts[row.node, row.suite] = LastVerdict(row.node, row.suite, Verdict(row.worst).name, row.at)
+    return verdicts
 
 
 def newest_id(connection: Connection) -> int:

@@ -39,15 +39,15 @@ class MeasuredRate(NamedTuple):
 
 def rates(rows: Iterable[DeepResult]) -> List[MeasuredRate]:
     """The values of results, in the order of boards and tests. Results without a value or a device are left out."""
-    found: Dict[Tuple[str, str, str, str, str], List[DeepResult]] = {}
-    for row in sorted(rows, key=lambda one: one.at):
+    results: Dict[Tuple[str, str, str, str, str], List[DeepResult]] = {}
+    for row in sorted(rows, key=lambda row: row.at):
         if row.value is not None and row.device:
             where = ("", "") if row.serial else (row.node, row.device)
-            found.setdefault((row.serial, *where, row.test, row.unit), []).append(row)
+            results.setdefault((row.serial, *where, row.test, row.unit), []).append(row)
     folded = [
         MeasuredRate(
             serial, rows[-1].node, rows[-1].device, test, unit, tuple((row.at, float(row.value or 0)) for row in rows)
         )
-        for (serial, _node, _device, test, unit), rows in found.items()
+        for (serial, _node, _device, test, unit), rows in results.items()
     ]
-    return sorted(folded, key=lambda one: (one.node, one.device, one.serial, one.test))
+    return sorted(folded, key=lambda rate: (rate.node, rate.device, rate.serial, rate.test))

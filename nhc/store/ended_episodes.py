@@ -26,9 +26,9 @@ class EndedEpisode(NamedTuple):
 def since(connection: Connection, at: float) -> List[EndedEpisode]:
     """The episodes that have ended since then, maintenance among them, the oldest first."""
     columns = (episodes.c[name] for name in EndedEpisode._fields)
-    found = connection.execute(sa.select(*columns).where(episodes.c.ended >= at))
+    rows = connection.execute(sa.select(*columns).where(episodes.c.ended >= at))
     # Asked for their order, SQLite reads all that ever were, rather than sort these.
-    return sorted((EndedEpisode._make(row) for row in found), key=lambda one: one.id)
+    return sorted((EndedEpisode._make(row) for row in rows), key=lambda episode: episode.id)
 
 
 def details(connection: Connection, numbers: Sequence[int]) -> Dict[int, str]:
@@ -84,5 +84,5 @@ def durations(connection: Connection, since: float, state: str, shares: Sequence
     place = sa.func.row_number().over(order_by=took).label("place")
     ordered = sa.select(took, place).where(of_state).subquery()
     asked = sa.select(ordered.c.place, ordered.c.took).where(ordered.c.place.in_(places))
-    found = {int(row.place): float(row.took) for row in connection.execute(asked)}
-    return [found.get(number) for number in places]
+    seconds = {int(row.place): float(row.took) for row in connection.execute(asked)}
+    return [seconds.get(number) for number in places]

@@ -81,9 +81,9 @@ class EpisodeChange(NamedTuple):
 def open_episodes(connection: Connection, opening: Sequence[OpeningEpisode], *, now: float, by: str) -> List[Episode]:
     """Open episodes with one statement; those that were opened now. One that is open stays as it is."""
     values = [
-        {"node": one.node, "cause": printable(one.cause, MESSAGE_LIMIT), "action": one.action, "state": one.state,
-         "rung": one.rung, "opened": now, "updated": now, "detail": one.detail}
-        for one in opening
+        {"node": new.node, "cause": printable(new.cause, MESSAGE_LIMIT), "action": new.action, "state": new.state,
+         "rung": new.rung, "opened": now, "updated": now, "detail": new.detail}
+        for new in opening
     ]  # fmt: skip
     if not values:
         return []
@@ -91,13 +91,13 @@ def open_episodes(connection: Connection, opening: Sequence[OpeningEpisode], *, 
         index_elements=["node", "cause"], index_where=episodes.c.ended.is_(None)
     )
     rows = connection.execute(unless_open.returning(episodes), values)
-    new = {(row.node, row.cause): Episode._make(row) for row in rows}
+    inserted = {(row.node, row.cause): Episode._make(row) for row in rows}
     opened = []
     with audit.together(connection):
-        for one, value in zip(opening, values):
-            row = new.pop((one.node, str(value["cause"])), None)
+        for new, value in zip(opening, values):
+            row = inserted.pop((new.node, str(value["cause"])), None)
             if row is not None:
-                recorded = {"cause": row.cause, "action": row.action, "state": row.state, **one.because}
+                recorded = {"cause": row.cause, "action": row.action, "state": row.state, **new.because}
                 audit.append(connection, now, by, "episode.opened", node=row.node, episode=row.id, detail=recorded)
                 opened.append(row)
     return opened
@@ -229,7 +229,7 @@ def list_episodes(
         asked = asked.order_by(episodes.c.id.desc()).limit(limit)
         return [Episode._make(row) for row in connection.execute(asked)][::-1]
     if ended_since is not None:  # asked for their order, SQLite reads all that ever were, rather than sort these
-        return sorted((Episode._make(row) for row in connection.execute(asked)), key=lambda one: one.id)
+        return sorted((Episode._make(row) for row in connection.execute(asked)), key=lambda episode: episode.id)
     return [Episode._make(row) for row in connection.execute(asked.order_by(episodes.c.id))]
 
 

@@ -40,16 +40,16 @@ def strays(directory: str, before: float) -> Iterator[str]:
     """
     for first in _listed(directory):
         if first.is_dir(follow_symlinks=False) and re.fullmatch("[0-9a-f]{2}", first.name):
-            for one in _listed(first.path):
+            for file in _listed(first.path):
                 with suppress(OSError):
-                    if _NAME.fullmatch(one.name) and one.stat(follow_symlinks=False).st_mtime < before:
-                        yield one.name
+                    if _NAME.fullmatch(file.name) and file.stat(follow_symlinks=False).st_mtime < before:
+                        yield file.name
 
 
 def _listed(directory: str) -> List[os.DirEntry[str]]:
     try:
-        with os.scandir(directory) as found:
-            return list(found)
+        with os.scandir(directory) as entries:
+            return list(entries)
     except OSError:
         return []
 
@@ -57,8 +57,8 @@ def _listed(directory: str) -> List[os.DirEntry[str]]:
 def _delete(folder: str, name: str, now: float) -> int:
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        found = os.stat(name, dir_fd=fd, follow_symlinks=False)
-        if not stat.S_ISREG(found.st_mode) or 0 <= now - found.st_mtime < FRESH:
+        status = os.stat(name, dir_fd=fd, follow_symlinks=False)
+        if not stat.S_ISREG(status.st_mode) or 0 <= now - status.st_mtime < FRESH:
             return 0
         os.unlink(name, dir_fd=fd)
         return 1

@@ -62,8 +62,8 @@ def _counts(
     *which: sa.ColumnElement[bool],
 ) -> List[Tuple[str, int, Optional[int], int]]:
     """Rows that are open or ended since: kind, part of the beginning, part of the end (None while open), how many."""
-    found: List[Tuple[str, int, Optional[int], int]] = []
+    counts: List[Tuple[str, int, Optional[int], int]] = []
     for wanted in (table.c.ended.is_(None), table.c.ended >= began):  # an index each
         asked = sa.select(kind, first, last, sa.func.count()).where(wanted, *which).group_by(kind, first, last)
-        found += [(str(row[0]), int(row[1]), row[2], int(row[3])) for row in connection.execute(asked)]
-    return found
+        counts += [(str(row[0]), int(row[1]), row[2], int(row[3])) for row in connection.execute(asked)]
+    return counts

@@ -128,5 +128,5 @@ def saw_settings(connection: Connection, name: str, content: str, now: float, by
 def first_seen(connection: Connection, name: str) -> Optional[float]:
     """When settings of that name were first in force, None for never."""
     asked = sa.select(sa.func.min(settings_seen.c.first)).where(settings_seen.c.name == name)
-    found: Optional[float] = connection.scalar(asked)
-    return found
+    first: Optional[float] = connection.scalar(asked)
+    return first

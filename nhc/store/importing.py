@@ -21,16 +21,16 @@ class Imported(NamedTuple):
 
 def import_reports(store: Store, reports: Iterable[Report], source: str, pace: IntakeSettings, now: float) -> Imported:
     """Take in reports, the oldest first within each batch. Raises StoreError: the batches before are kept."""
-    counts = dict.fromkeys((one.value for one in Receipt), 0)
+    counts = dict.fromkeys((receipt.value for receipt in Receipt), 0)
     refused: List[str] = []
     for batch in _batches(reports):
         batch.sort(key=lambda report: report.started)
         with store.write() as connection:
             done = receive(connection, [Incoming(report, source, now) for report in batch], pace)
-        for one in done:
-            counts[one.receipt.value] += 1
-            if one.receipt is Receipt.REFUSED and len(refused) < 10:
-                refused.append(f"{one.node}: {one.message}")
+        for receipt in done:
+            counts[receipt.receipt.value] += 1
+            if receipt.receipt is Receipt.REFUSED and len(refused) < 10:
+                refused.append(f"{receipt.node}: {receipt.message}")
     return Imported(counts, refused)
 
 

@@ -145,7 +145,7 @@ class Findings(NamedTuple):
 
 def findings(report: Report, complete: bool = True) -> Findings:
     """What is wrong with a node, one finding a check, reason and target: the worst of those that share them."""
-    found: Dict[Tuple[str, str, str], Tuple[Verdict, ReportedProblem]] = {}
+    worst_of: Dict[Tuple[str, str, str], Tuple[Verdict, ReportedProblem]] = {}
     judged, unsure = set(), set()
     for result in report.results:
         check = printable(result.check, 200)
@@ -154,10 +154,10 @@ def findings(report: Report, complete: bool = True) -> Findings:
             unsure.add((check, printable(result.outcome.target, 500)))
         if result.is_problem:
             finding = _finding(check, result)
-            before = found.get(finding.key)
+            before = worst_of.get(finding.key)
             if before is None or before[0] < result.verdict:
-                found[finding.key] = (result.verdict, finding)
-    worst = sorted(found.values(), key=lambda pair: -pair[0])[:PROBLEMS]
+                worst_of[finding.key] = (result.verdict, finding)
+    worst = sorted(worst_of.values(), key=lambda pair: -pair[0])[:PROBLEMS]
     return Findings(
         tuple(finding for _, finding in worst),
         frozenset(judged),

@@ -136,8 +136,8 @@ def watch(connection: Connection, row: WatchedJob) -> WatchedJob:
     keys = ["controller", "kind", "namespace", "name", "uid"]
     made = insert_into(connection, jobs).values(values)
     kept = {name: value for name, value in values.items() if name not in (*keys, "began")}
-    found = connection.execute(made.on_conflict_do_update(index_elements=keys, set_=kept).returning(jobs)).one()
-    return WatchedJob._make(found)
+    stored = connection.execute(made.on_conflict_do_update(index_elements=keys, set_=kept).returning(jobs)).one()
+    return WatchedJob._make(stored)
 
 
 def list_jobs(connection: Connection, *, controller: str = "", is_open: Optional[bool] = True) -> List[WatchedJob]:
@@ -154,8 +154,8 @@ def find(connection: Connection, name: str) -> List[WatchedJob]:
     """The jobs that a person names so: `17`, `llama`, `team/llama`, `PyTorchJob/team/llama`; the newest first."""
     *before, last = name.split("/")
     asked = sa.select(jobs).where(jobs.c.name == last).order_by(jobs.c.id.desc())
-    found = [WatchedJob._make(row) for row in connection.execute(asked)]
-    return [row for row in found if row.text().split("/")[-len(before) - 1 :] == [*before, last]]
+    rows = [WatchedJob._make(row) for row in connection.execute(asked)]
+    return [row for row in rows if row.text().split("/")[-len(before) - 1 :] == [*before, last]]
 
 
 def end_job(connection: Connection, row: WatchedJob, now: float, by: str, why: str) -> None:

@@ -43,7 +43,7 @@ def known() -> List[str]:
 
     try:
         script = ScriptDirectory(_directory())
-        return [found.revision for found in script.walk_revisions()][::-1]
+        return [migration.revision for migration in script.walk_revisions()][::-1]
     except (CommandError, OSError) as error:
         raise StoreError(f"nhc's own migrations cannot be read: {error}") from None
 
@@ -55,7 +55,7 @@ def differences(store: Store) -> List[str]:
 
     with store.read() as connection:
         context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE, "compare_type": True})
-        return [_difference(found) for found in compare_metadata(context, METADATA)]
+        return [_difference(difference) for difference in compare_metadata(context, METADATA)]
 
 
 def _difference(found: object) -> str:

@@ -80,8 +80,8 @@ def running_jobs(connection: Connection, node: str, limit: int = 50) -> List[Wat
     """The watched jobs whose newest run has this node and that have not ended."""
     # The nodes are words with a space between them; the pattern finds more, words alone are believed.
     asked = sa.select(jobs).where(jobs.c.ended.is_(None), jobs.c.nodes.contains(node, autoescape=True))
-    found = (WatchedJob._make(row) for row in connection.execute(asked.order_by(jobs.c.id.desc())))
-    return [row for row in found if node in row.node_names][:limit]
+    rows = (WatchedJob._make(row) for row in connection.execute(asked.order_by(jobs.c.id.desc())))
+    return [row for row in rows if node in row.node_names][:limit]
 
 
 def job(connection: Connection, number: int) -> Optional[WatchedJob]:

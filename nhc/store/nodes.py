@@ -77,8 +77,8 @@ _SHOWN = [nodes.c[name] for name in StoredNode._fields]
 def describe(connection: Connection, seen: Sequence[NodeDescription]) -> None:
     """Write down what nodes are. A node that is new has no report yet."""
     rows = []
-    for one in sorted(seen, key=lambda each: each.node):  # in one order everywhere, so that no two wait in a circle
-        given: Dict[str, object] = {name: value for name, value in one._asdict().items() if value is not None}
+    for description in sorted(seen, key=lambda node: node.node):  # one order everywhere: no two wait in a circle
+        given: Dict[str, object] = {name: value for name, value in description._asdict().items() if value is not None}
         for name, value in given.items():
             given[name] = printable(value, 500) if isinstance(value, str) else _clean(value)
         rows.append(given)
@@ -148,13 +148,13 @@ def seen(connection: Connection, received_since: Optional[float] = None) -> List
 def groups(connection: Connection) -> Dict[str, Mapping[str, str]]:
     """The groups of all nodes, by name. Nodes of the same groups share them: each text is read once."""
     known: Dict[str, Mapping[str, str]] = {}
-    found: Dict[str, Mapping[str, str]] = {}
+    by_name: Dict[str, Mapping[str, str]] = {}
     for row in connection.execute(sa.select(nodes.c.node, sa.cast(nodes.c.groups, sa.Text))).all():
         node, text = str(row[0]), str(row[1])
         if text not in known:
             known[text] = json.loads(text)
-        found[node] = known[text]
-    return found
+        by_name[node] = known[text]
+    return by_name
 
 
 def count(connection: Connection) -> int:
@@ -197,8 +197,8 @@ def history(
     """A node's rows of a time, the oldest first; where there are more than `limit`, the newest of them."""
     here = sa.and_(report_history.c.node == node, report_history.c.started >= since, report_history.c.started <= until)
     asked = sa.select(report_history).where(here).order_by(report_history.c.started.desc()).limit(limit)
-    found = [HistoryRow._make((*row[:6], unpack(row.report))) for row in connection.execute(asked)]
-    return found[::-1]
+    rows = [HistoryRow._make((*row[:6], unpack(row.report))) for row in connection.execute(asked)]
+    return rows[::-1]
 
 
 class PastVerdict(NamedTuple):

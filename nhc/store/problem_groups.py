@@ -50,10 +50,10 @@ P = TypeVar("P", bound=OpenProblem)
 
 def by_cause(problems: Iterable[P]) -> Dict[Tuple[str, str], List[P]]:
     """Problems by check and reason."""
-    found: Dict[Tuple[str, str], List[P]] = {}
+    groups: Dict[Tuple[str, str], List[P]] = {}
     for problem in problems:
-        found.setdefault((problem.check, problem.reason), []).append(problem)
-    return found
+        groups.setdefault((problem.check, problem.reason), []).append(problem)
+    return groups
 
 
 def group(problems: Sequence[OpenProblem]) -> ProblemGroup:

@@ -43,8 +43,8 @@ class StoredProblem(NamedTuple):
 
 @lru_cache(maxsize=8192)  # the console and the loop ask for each that stands, every few seconds
 def _device(names: str) -> DeviceId:
-    found = json.loads(names) if names else {}
-    return DeviceId(**{name: found[name] for name in DeviceId._fields if name in found})
+    value = json.loads(names) if names else {}
+    return DeviceId(**{name: value[name] for name in DeviceId._fields if name in value})
 
 
 class Going:

@@ -24,7 +24,7 @@ def fitted(report: Report, size: int) -> Report:
     """
     kept: List[CheckResult] = []
     room = KEPT // 5  # characters, of up to four bytes each
-    for result in sorted(report.results[: 20 * RESULTS], key=lambda one: -one.verdict)[:RESULTS]:
+    for result in sorted(report.results[: 20 * RESULTS], key=lambda result: -result.verdict)[:RESULTS]:
         cut = _result(result)
         room -= _length(cut)
         if room < 0:

@@ -55,10 +55,10 @@ class _Packed:
 
     def of(self, incoming: Incoming) -> bytes:
         """The bytes of a report of this batch."""
-        found = self._made.get(id(incoming))
-        if found is None:
-            found = self._made[id(incoming)] = pack(incoming.report)
-        return found
+        packed = self._made.get(id(incoming))
+        if packed is None:
+            packed = self._made[id(incoming)] = pack(incoming.report)
+        return packed
 
 
 def receive(
@@ -67,8 +67,8 @@ def receive(
     pace: IntakeSettings = IntakeSettings(),  # noqa: B008
 ) -> List[Received]:
     """Keep reports. Those of one node may come in any order, twice, and late; none harms what is known already."""
-    ordinary = iter(_receive(connection, [one for one in incoming if not one.suite], pace))
-    return [_receive_deep(connection, one, pace) if one.suite else next(ordinary) for one in incoming]
+    ordinary = iter(_receive(connection, [item for item in incoming if not item.suite], pace))
+    return [_receive_deep(connection, item, pace) if item.suite else next(ordinary) for item in incoming]
 
 
 def _receive_deep(connection: Connection, incoming: Incoming, pace: IntakeSettings) -> Received:
@@ -81,7 +81,7 @@ def _receive_deep(connection: Connection, incoming: Incoming, pace: IntakeSettin
 
 
 def _receive(connection: Connection, incoming: Sequence[Incoming], pace: IntakeSettings) -> List[Received]:
-    known = _known(connection, {one.report.host for one in incoming if not refusal(one, pace)})
+    known = _known(connection, {item.report.host for item in incoming if not refusal(item, pace)})
     taken = []
     kept = _kept(connection, incoming)
     for each in incoming:
@@ -95,10 +95,10 @@ def _receive(connection: Connection, incoming: Sequence[Incoming], pace: IntakeS
     _save_nodes(connection, taken, packed)
     _save_history(connection, taken, packed)
     _save_problems(connection, taken)
-    for one in taken:
-        if one.judged.closed is not None:
-            coverage.add(connection, one.judged.after.node, one.judged.closed, pace.gap)
-    return [_received(one) for one in taken]
+    for item in taken:
+        if item.judged.closed is not None:
+            coverage.add(connection, item.judged.after.node, item.judged.closed, pace.gap)
+    return [_received(item) for item in taken]
 
 
 def _received(one: _Taken) -> Received:
@@ -109,8 +109,8 @@ def _received(one: _Taken) -> Received:
 
 def _judged(each: Incoming, known: Optional[KnownNode], kept: Dict[str, bytes], pace: IntakeSettings) -> _Taken:
     if not each.unchanged:
-        found = findings(each.report, each.complete)
-        return _Taken(each, found, judge(known, each, found, pace))
+        seen = findings(each.report, each.complete)
+        return _Taken(each, seen, judge(known, each, seen, pace))
     judged = judge_unchanged(known, each, pace)
     if judged.receipt is not Receipt.SAME or not each.report.results:
         return _Taken(each, NOTHING, judged)
@@ -118,15 +118,15 @@ def _judged(each: Incoming, known: Optional[KnownNode], kept: Dict[str, bytes], 
     host = each.report.host
     if host in kept:
         whole = each._replace(report=_restored(unpack(kept[host]), each.report), unchanged="")
-        found = findings(whole.report, whole.complete)
-        if digest(whole.report, whole.source, found) == each.unchanged:
-            return _Taken(whole, found, judge(known, whole, found, pace))
+        seen = findings(whole.report, whole.complete)
+        if digest(whole.report, whole.source, seen) == each.unchanged:
+            return _Taken(whole, seen, judge(known, whole, seen, pace))
     return _Taken(each, NOTHING, judged._replace(receipt=Receipt.WHOLE, after=known or judged.after, closed=None))
 
 
 def _kept(connection: Connection, incoming: Sequence[Incoming]) -> Dict[str, bytes]:
     """The kept reports of nodes that have problems and say that nothing changed."""
-    names = sorted({one.report.host for one in incoming if one.unchanged and one.report.results})
+    names = sorted({item.report.host for item in incoming if item.unchanged and item.report.results})
     return latest_packed(connection, names) if names else {}
 
 
@@ -139,23 +139,23 @@ def _restored(kept: Report, now: Report) -> Report:
 
 def _known(connection: Connection, names: set[str]) -> Dict[str, KnownNode]:
     """What stands of these nodes, whose rows nobody else changes until this transaction ends."""
-    found = _locked(connection, sorted(names))
-    new = sorted(names - set(found))
+    known = _locked(connection, sorted(names))
+    new = sorted(names - set(known))
     if new:  # what is not there cannot be locked: another server may see the node's first report at this moment, too
         rows = [{"node": name, "groups": {}, "labels": {}} for name in new]
         connection.execute(insert_into(connection, nodes).on_conflict_do_nothing(), rows)
-        found.update(_locked(connection, new))
-    return found
+        known.update(_locked(connection, new))
+    return known
 
 
 def _locked(connection: Connection, names: Sequence[str]) -> Dict[str, KnownNode]:
-    found = {}
+    known = {}
     columns = [nodes.c[name] for name in KnownNode._fields]
     for batch in batches(names):
         asked = sa.select(*columns).where(nodes.c.node.in_(batch))
         for row in connection.execute(asked.order_by(nodes.c.node).with_for_update()):
-            found[row.node] = KnownNode._make(row)
-    return found
+            known[row.node] = KnownNode._make(row)
+    return known
 
 
 def _save_nodes(connection: Connection, taken: Sequence[_Taken], packed: _Packed) -> None:
@@ -163,16 +163,16 @@ def _save_nodes(connection: Connection, taken: Sequence[_Taken], packed: _Packed
     after: Dict[str, KnownNode] = {}
     changed: Dict[str, Incoming] = {}
     differ: Set[str] = set()
-    for one in taken:
-        judged = one.judged
+    for item in taken:
+        judged = item.judged
         if judged.receipt in (Receipt.REFUSED, Receipt.DUPLICATE, Receipt.WHOLE):
             continue
         after[judged.after.node] = judged.after
         if judged.store:
-            changed[judged.after.node] = one.incoming
+            changed[judged.after.node] = item.incoming
         if judged.receipt is Receipt.CHANGED:
             differ.add(judged.after.node)
-    said = {name: one for name, one in changed.items() if one.report.labels or name in differ}
+    said = {name: item for name, item in changed.items() if item.report.labels or name in differ}
     labels = _described(connection, said)
     rows: Dict[Tuple[bool, bool], List[Dict[str, object]]] = {}
     for name in sorted(after):
@@ -196,7 +196,7 @@ def _save_nodes(connection: Connection, taken: Sequence[_Taken], packed: _Packed
 
 def _described(connection: Connection, changed: Dict[str, Incoming]) -> Dict[str, Dict[str, object]]:
     """What the labels of reports say anew of their nodes, by column."""
-    names, found = sorted(changed), {}
+    names, described = sorted(changed), {}
     standing: Dict[str, DescribedNode] = {}
     columns = [nodes.c[name] for name in DescribedNode._fields]
     for batch in batches(names):
@@ -206,23 +206,23 @@ def _described(connection: Connection, changed: Dict[str, Incoming]) -> Dict[str
         before = standing.get(name, DescribedNode({}, {}, {}))
         after = merged(before, changed[name].report.labels, printable(changed[name].source, 100))
         if after != before:
-            found[name] = dict(after._asdict())
-    return found
+            described[name] = dict(after._asdict())
+    return described
 
 
 def _save_history(connection: Connection, taken: Sequence[_Taken], packed: _Packed) -> None:
     rows = []
-    for one in taken:
-        report, judged = one.incoming.report, one.judged
+    for item in taken:
+        report, judged = item.incoming.report, item.judged
         if not judged.note:
             continue
-        key = digest(report, one.incoming.source, one.found)
+        key = digest(report, item.incoming.source, item.found)
         if judged.receipt is Receipt.LATE and key == _digest_before(connection, report.host, judged.when):
             continue
         rows.append({
             "node": report.host, "started": judged.when, "boot_id": printable(report.boot_id, 100), "digest": key,
-            "source": printable(one.incoming.source, 100), "verdict": one.found.verdict.name,
-            "report": packed.of(one.incoming),
+            "source": printable(item.incoming.source, 100), "verdict": item.found.verdict.name,
+            "report": packed.of(item.incoming),
         })  # fmt: skip
     if rows:
         connection.execute(insert_into(connection, report_history).on_conflict_do_nothing(), rows)
@@ -235,10 +235,10 @@ def _digest_before(connection: Connection, node: str, started: float) -> str:
 
 
 def _save_problems(connection: Connection, taken: Sequence[_Taken]) -> None:
-    gone_through = [one for one in taken if one.judged.problems]
+    gone_through = [item for item in taken if item.judged.problems]
     if not gone_through:
         return
-    going = Going(connection, {one.judged.after.node for one in gone_through})
-    for one in gone_through:
-        going.apply(one.judged.after.node, one.found, one.judged.after.source, one.judged.when)
+    going = Going(connection, {item.judged.after.node for item in gone_through})
+    for item in gone_through:
+        going.apply(item.judged.after.node, item.found, item.judged.after.source, item.judged.when)
     going.save()

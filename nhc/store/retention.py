@@ -94,20 +94,20 @@ def _crowded(connection: Connection, crowd: _Crowd) -> List[sa.ColumnElement[boo
     """The rows of each node with many of them that say nothing that others do not. One look at an index a table."""
     node, at, key = crowd.table.c.node, crowd.at, list(crowd.table.primary_key.columns)[-1]
     asked = sa.select(node).where(crowd.which).group_by(node).having(sa.func.count() > NEWEST)
-    found = []
+    crowded = []
     for (name,) in connection.execute(asked).all():
         here = sa.and_(node == name, crowd.which)
         newest = sa.select(at).where(here).order_by(at.desc()).offset(NEWEST - 1).limit(1)
         old = sa.and_(here, at < connection.scalar(newest))
         firsts = sa.select(sa.func.min(key)).where(old).group_by(sa.cast(at, sa.BigInteger) // 3600, *crowd.kinds)
-        found.append(sa.and_(old, key.not_in(firsts)))
-    return found
+        crowded.append(sa.and_(old, key.not_in(firsts)))
+    return crowded
 
 
 def _thin(store: Store, crowd: _Crowd) -> int:
     with store.read() as connection:
-        found = _crowded(connection, crowd)
-    return sum(_some(store, crowd.table, which) for which in found)
+        crowded = _crowded(connection, crowd)
+    return sum(_some(store, crowd.table, which) for which in crowded)
 
 
 def prune(
@@ -146,12 +146,12 @@ def due(store: Store, keep: Keep, now: float) -> Dict[str, int]:
         def count(which: sa.ColumnElement[bool]) -> int:
             return int(connection.scalar(sa.select(sa.func.count()).where(which)) or 0)
 
-        found = {name: count(which) for name, which in counted}
+        counts = {name: count(which) for name, which in counted}
         for crowd in _CROWDS:
             old = dict(counted)[crowd.table.name]
             some = [sa.and_(which, sa.not_(old)) for which in _crowded(connection, crowd)]
-            found[crowd.table.name] += sum(map(count, some))
-        return found
+            counts[crowd.table.name] += sum(map(count, some))
+        return counts
 
 
 def _old(keep: Keep, now: float, with_results: bool) -> List[Tuple[sa.Table, sa.ColumnElement[bool]]]:

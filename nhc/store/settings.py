@@ -41,15 +41,15 @@ def load(path: str = "", url: str = "") -> StoreSettings:
     `url`, or `$NHC_STORE`, stands for the file's. Raises SettingsError.
     """
     path = path or where.settings_path()
-    found = _read(settings_file.load(path)) if path else StoreSettings()
+    settings = _read(settings_file.load(path)) if path else StoreSettings()
     url = url or os.environ.get("NHC_STORE", "")
-    return found._replace(url=url) if url else found
+    return settings._replace(url=url) if url else settings
 
 
 def _read(file: settings_file.Table) -> StoreSettings:
     reports, keep = file.table("reports"), file.table("keep")
     default = PruneSettings()
-    found = StoreSettings(
+    settings = StoreSettings(
         url=file.secret("url", where.DEFAULT),
         anchor_of=file.secret("url", ""),
         anchor=file.text("audit-anchor"),
@@ -67,7 +67,7 @@ def _read(file: settings_file.Table) -> StoreSettings:
         ),
     )
     file.finish()
-    return found
+    return settings
 
 
 def opened(settings: StoreSettings, *, create: bool = True, check: bool = True, pool: int = 5) -> Store:

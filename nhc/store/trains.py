@@ -104,10 +104,10 @@ def nodes_of(connection: Connection, train: int) -> List[Episode]:
 def attempts_of(connection: Connection, train: int) -> Dict[int, List[Attempt]]:
     """The work of a train, by episode and in the order in which it was written down."""
     mine = sa.select(episodes.c.id).where(episodes.c.train == train)
-    found: Dict[int, List[Attempt]] = {}
+    by_episode: Dict[int, List[Attempt]] = {}
     for row in connection.execute(sa.select(attempts).where(attempts.c.episode.in_(mine)).order_by(attempts.c.id)):
-        found.setdefault(row.episode, []).append(Attempt._make(row))
-    return found
+        by_episode.setdefault(row.episode, []).append(Attempt._make(row))
+    return by_episode
 
 
 def approve(connection: Connection, train: Train, *, by: str, why: str, now: float) -> bool:

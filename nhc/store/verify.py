@@ -142,7 +142,7 @@ _TYPES: Dict[str, Tuple[type, ...]] = {"seq": (int,), "at": (int, float), "episo
 
 
 def _anchored(anchor: Anchor) -> Tuple[Dict[int, str], List[str]]:
-    found: Dict[int, str] = {}
+    anchored: Dict[int, str] = {}
     mistakes: List[str] = []
     try:
         for line in anchor.lines():
@@ -150,7 +150,7 @@ def _anchored(anchor: Anchor) -> Tuple[Dict[int, str], List[str]]:
                 mistakes.append(f"{anchor.path}:{line.line}: damaged")
             elif line.store != anchor.store:
                 mistakes.append(f"{anchor.path}:{line.line}: is of another store ({line.store[:12]})")
-            elif found.setdefault(line.seq, line.hash) != line.hash:
+            elif anchored.setdefault(line.seq, line.hash) != line.hash:
                 mistakes.append(f"{anchor.path}:{line.line}: row {line.seq} was anchored before, as another")
             if len(mistakes) >= MISTAKES:
                 break
@@ -158,7 +158,7 @@ def _anchored(anchor: Anchor) -> Tuple[Dict[int, str], List[str]]:
         pass  # said where there are rows
     except OSError as error:
         mistakes.append(f"{anchor.path}: {error.strerror or error}")
-    return found, mistakes
+    return anchored, mistakes
 
 
 def _segment(walk: _Walk, segment: Segment) -> int:

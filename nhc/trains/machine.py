@@ -42,7 +42,7 @@ def tables() -> str:
 
 def by_state(states: List[str]) -> Dict[str, int]:
     """How many nodes are in each state, in the order of the states."""
-    return {one.value: states.count(one.value) for one in EpisodeState if one.value in states}
+    return {state.value: states.count(state.value) for state in EpisodeState if state.value in states}
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ class TrainObserver(Observer):
             repairing = {row.node: row.id for row in episodes.list_episodes(connection, is_open=True)}
             verdicts = deep.last_verdicts(connection) if suite else []
         here = self.fleet.names.here
-        self._suites = {here(one.node): (one.verdict, one.at) for one in verdicts if one.suite == suite}
+        self._suites = {here(row.node): (row.verdict, row.at) for row in verdicts if row.suite == suite}
         own = health.reported(reported, self.fleet.names, "adapter")
         return Base(now, states, own, (), counted, repairing=repairing)
 

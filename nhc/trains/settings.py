@@ -79,7 +79,7 @@ def parse(text: str, path: str) -> TrainPlan:
     if not re.fullmatch(NAME, name):
         raise file.wrong("name", "a name of letters, digits, '.', '_' and '-', at most 63")
     proof = file.table("verify")
-    found = TrainPlan(
+    plan = TrainPlan(
         path, hashlib.sha256(text.encode()).hexdigest(), text, name, file.text("why"),
         file.text_or_texts("nodes"), file.text_or_texts("groups"), file.text_or_texts("without"),
         (*_works(file), *_verifying(proof)), _waves(file.table("waves")),
@@ -88,30 +88,30 @@ def parse(text: str, path: str) -> TrainPlan:
         file.seconds("every", 15.0, least=0.2),
     )  # fmt: skip
     file.finish()
-    if not found.nodes and not found.groups:
+    if not plan.nodes and not plan.groups:
         raise SettingsError(f"{path}: nodes: missing: name nodes, or groups such as rack=r12")
-    for group in found.groups:
+    for group in plan.groups:
         if not re.fullmatch(r"[a-z][a-z0-9_]*=.+", group):
             raise file.error("groups", f"{group!r} is no group such as rack=r12")
-    return found
+    return plan
 
 
 def _works(file: Table) -> Tuple[Work, ...]:
     rungs = {rung.value: rung for rung in REPAIRS}
-    found = []
-    for one in file.list_of_tables("work"):
-        argv = one.texts("command")
-        if bool(argv) == ("rung" in one):
-            raise one.error("command" if argv else "rung", "a [[work]] has either a rung or a command")
+    works = []
+    for table in file.list_of_tables("work"):
+        argv = table.texts("command")
+        if bool(argv) == ("rung" in table):
+            raise table.error("command" if argv else "rung", "a [[work]] has either a rung or a command")
         if argv and (not argv[0].startswith("/") or any("\0" in word for word in argv)):
-            raise one.error("command", f"{argv[0]!r}: the program is named by its whole path, as /usr/sbin/fwupdate")
-        rung = one.choice("counts-as", rungs, Rung.REBOOT) if argv else one.choice("rung", rungs, Rung.REBOOT)
+            raise table.error("command", f"{argv[0]!r}: the program is named by its whole path, as /usr/sbin/fwupdate")
+        rung = table.choice("counts-as", rungs, Rung.REBOOT) if argv else table.choice("rung", rungs, Rung.REBOOT)
         if rung is Rung.REPLACE:
-            raise one.error("rung", "a train does not replace nodes: give them to the remedy loop")
-        found.append(Work(rung, argv, one.seconds("takes", 1800.0, least=1.0)))
-    if not found:
+            raise table.error("rung", "a train does not replace nodes: give them to the remedy loop")
+        works.append(Work(rung, argv, table.seconds("takes", 1800.0, least=1.0)))
+    if not works:
         raise SettingsError(f"{file.path}: work: empty: name at least one [[work]]")
-    return tuple(found)
+    return tuple(works)
 
 
 def _verifying(table: Table) -> Tuple[Work, ...]:
