@@ -79,7 +79,7 @@ def action_of(line: str) -> Action:
     state: LogState = {}
     take_in(state, [(line, 0.0)], 0.0)
     outcomes = [outcome(finding) for finding in state.get("findings", {}).values()]
-    bad = [one.action for one in outcomes if one.verdict is Verdict.CRIT]
+    bad = [judged.action for judged in outcomes if judged.verdict is Verdict.CRIT]
     return max(bad, key=lambda action: LADDER.index(RUNG_OF.get(action, Rung.ESCALATE)), default=Action.NONE)
 
 

@@ -108,10 +108,10 @@ class _Playing:
             clock=lambda: self.world.now, monotonic=lambda: self.world.now,
         )  # fmt: skip
 
-    def _tell(self, one: Written) -> None:
-        row = one.case.episode
-        if row.node == self.node and one.move.event is not None:
-            self.timings.append(DrillTiming(row.updated - self.began, row.state, one.move.because))
+    def _tell(self, written: Written) -> None:
+        row = written.case.episode
+        if row.node == self.node and written.move.event is not None:
+            self.timings.append(DrillTiming(row.updated - self.began, row.state, written.move.because))
 
     def _stand(self) -> Stand:
         with self.store.read() as connection:

@@ -153,8 +153,8 @@ def _orders_say_why(stand: Stand) -> str:
     bad = _ends("returned", [Rung.REBOOT])(stand)
     if bad or not stand.world.sent:
         return bad
-    one = stand.world.sent[0]
-    return "" if one.because and one.episode and one.key else "an order says neither why nor for which episode"
+    order = stand.world.sent[0]
+    return "" if order.because and order.episode and order.key else "an order says neither why nor for which episode"
 
 
 def _away(stand: Stand) -> None:

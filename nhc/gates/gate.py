@@ -231,10 +231,10 @@ class Gate:
             return kept, ""
         try:
             waits = hook.waits()
-            said = hook.complete(passed) if waits else "no lifecycle hook waits for this instance"
+            answer = hook.complete(passed) if waits else "no lifecycle hook waits for this instance"
         except AdapterError as error:
             return kept, f"the lifecycle hook was not answered: {printable(str(error))}"
-        self.world.say(said)
+        self.world.say(answer)
         kept = kept._replace(completed=True)
         self._write(kept, "gate.hook")
         return kept, ""
@@ -269,9 +269,9 @@ class Gate:
             self.world.tell("gate.released", self.world.node, {"effect": done.effect.value, "said": done.message})
         return ""
 
-    def _missed(self, said: str) -> str:
-        self.world.say(printable(said))
-        return printable(said)
+    def _missed(self, problem: str) -> str:
+        self.world.say(printable(problem))
+        return printable(problem)
 
     def _publish(self, kept: GateRecord) -> None:
         if self.world.keeper is None:

@@ -56,13 +56,13 @@ def run(
             watch=lambda what, pid: children.append(pid) if what == "started" else None,
         )  # fmt: skip
         children.clear()
-        said = [line for line in done.stderr.splitlines() if line.strip()]
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
         try:
             text = read_text(path, REPORT)
         except (OSError, UnicodeDecodeError) as error:
             if done.timed_out:
                 return SuiteRun("UNKNOWN", f"{suite} did not end within {limit:g} s")
-            last = said[-1] if said else f"no report ({cause(error)})"
+            last = lines[-1] if lines else f"no report ({cause(error)})"
             busy = "under way" in last
             return SuiteRun(BUSY if busy else "UNKNOWN", printable(f"{suite} ended with {done.status}: {last}", 300))
         return judged(text, suite, node, began)
@@ -102,12 +102,12 @@ def _verdict(report: Report, suite: str) -> Tuple[str, str]:
         if result.verdict in (Verdict.OK, Verdict.WARN) and result.check.startswith(("check_deep_", "check_gpu_proof"))
     ]
     if report.verdict is not Verdict.CRIT and unproved:
-        said = f"{suite}: no test came to a result of {unproved}: {_line(report, suite)}"
-        return Verdict.UNKNOWN.name, printable(said, 400)
+        why = f"{suite}: no test came to a result of {unproved}: {_line(report, suite)}"
+        return Verdict.UNKNOWN.name, printable(why, 400)
     if report.verdict is Verdict.UNKNOWN and proofs and not any(result.check == RUN_ITSELF for result in unsure):
         also = f"{describe(unsure[0])}{f' (and {len(unsure) - 1} more)' if len(unsure) > 1 else ''}"
-        said = f"{suite} passed: {len(proofs)} results in {report.elapsed:.0f} s; could not tell: {also}"
-        return Verdict.OK.name, printable(said, 400)
+        why = f"{suite} passed: {len(proofs)} results in {report.elapsed:.0f} s; could not tell: {also}"
+        return Verdict.OK.name, printable(why, 400)
     return report.verdict.name, _line(report, suite)
 
 

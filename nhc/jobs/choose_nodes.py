@@ -70,5 +70,5 @@ def _idle(fit: Sequence[JobCandidate]) -> int:
     return sum(not candidate.busy for candidate in fit)
 
 
-def _rank(one: JobCandidate) -> Tuple[bool, bool, float, str]:
-    return one.busy, one.warns, -(one.proved or 0.0), one.node
+def _rank(candidate: JobCandidate) -> Tuple[bool, bool, float, str]:
+    return candidate.busy, candidate.warns, -(candidate.proved or 0.0), candidate.node

@@ -107,35 +107,35 @@ class JobScene(NamedTuple):
 
 def first(
     job: JobView,
-    found: RunJudgement,
+    judgement: RunJudgement,
     past: Sequence[PastRestart],
     pairs: Sequence[str],
     bounds: RestartBounds,
     scene: JobScene,
 ) -> JobStep:
     """For a job without a restart under way. `pairs` are nodes that failed it before, the newest first."""
-    if found.finding is not RunFinding.INFRASTRUCTURE:
-        return _left(job, found)
-    before = [restart for restart in past if restart.run == found.run]
+    if judgement.finding is not RunFinding.INFRASTRUCTURE:
+        return _left(job, judgement)
+    before = [restart for restart in past if restart.run == judgement.run]
     if before:
-        if found.again:
+        if judgement.again:
             return JobStep(StepKind.NOTHING)
         left = LeaveReason.FAILED if before[-1].outcome == "failed" else LeaveReason.OVER
         return JobStep(StepKind.LEAVE, "this run was restarted before, and its restart is over", left=left)
-    nodes = found.nodes
+    nodes = judgement.nodes
     avoid = [node for node in dict.fromkeys([*nodes, *pairs]) if node not in job.bound]
     exclude = tuple(avoid[: max(bounds.avoid, len(nodes))])
     if len(past) >= bounds.max_restarts:
-        why = f"{len(past)} of {bounds.max_restarts} restarts are used up ({found.why})"
+        why = f"{len(past)} of {bounds.max_restarts} restarts are used up ({judgement.why})"
         return JobStep(StepKind.LEAVE, why, nodes, left=LeaveReason.LIMIT)
-    if found.again and job.phase is Phase.RUNNING:
-        return JobStep(StepKind.NOTE, found.why, nodes, exclude)
+    if judgement.again and job.phase is Phase.RUNNING:
+        return JobStep(StepKind.NOTE, judgement.why, nodes, exclude)
     if job.phase is Phase.ENDING:
         return JobStep(StepKind.WAIT, "it still leaves its nodes")
     if job.busy_elsewhere:
         return JobStep(StepKind.WAIT, job.busy_elsewhere)
     if job.final and not bounds.anew:
-        why = f"it ended for good and would have to be made anew, which is not enabled ({found.why})"
+        why = f"it ended for good and would have to be made anew, which is not enabled ({judgement.why})"
         return JobStep(StepKind.LEAVE, why, nodes, left=LeaveReason.FINAL)
     if scene.held:
         return JobStep(StepKind.WAIT, scene.held)
@@ -145,19 +145,19 @@ def first(
         return JobStep(StepKind.WAIT, f"the last restart was {passed:.0f} s ago: {bounds.cooldown:.0f} s are kept")
     if bounds.left <= 0:
         return JobStep(StepKind.WAIT, "the rate of restarts is used up")
-    return JobStep(StepKind.BEGIN, found.why, nodes, exclude)
+    return JobStep(StepKind.BEGIN, judgement.why, nodes, exclude)
 
 
-def _left(job: JobView, found: RunJudgement) -> JobStep:
+def _left(job: JobView, judgement: RunJudgement) -> JobStep:
     if job.phase in (Phase.SUCCEEDED, Phase.CANCELLED):
-        return JobStep(StepKind.END, found.why)
-    if found.finding is RunFinding.UNDECIDED:
-        return JobStep(StepKind.WAIT, found.why)
-    if found.finding is RunFinding.APPLICATION:
-        return JobStep(StepKind.LEAVE, found.why, left=LeaveReason.APPLICATION)
-    if found.finding is RunFinding.UNCLEAR:
-        return JobStep(StepKind.LEAVE, found.why, left=LeaveReason.UNCLEAR)
-    return JobStep(StepKind.NOTHING, found.why)
+        return JobStep(StepKind.END, judgement.why)
+    if judgement.finding is RunFinding.UNDECIDED:
+        return JobStep(StepKind.WAIT, judgement.why)
+    if judgement.finding is RunFinding.APPLICATION:
+        return JobStep(StepKind.LEAVE, judgement.why, left=LeaveReason.APPLICATION)
+    if judgement.finding is RunFinding.UNCLEAR:
+        return JobStep(StepKind.LEAVE, judgement.why, left=LeaveReason.UNCLEAR)
+    return JobStep(StepKind.NOTHING, judgement.why)
 
 
 def following(

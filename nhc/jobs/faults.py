@@ -26,7 +26,7 @@ class DownNodes:
     def __init__(self) -> None:
         self._down: Dict[Tuple[str, str], JobNodeFault] = {}
 
-    def seen(self, name: str, found: Mapping[str, str], asked: Iterable[str], now: float) -> List[JobNodeFault]:
+    def seen(self, name: str, down: Mapping[str, str], asked: Iterable[str], now: float) -> List[JobNodeFault]:
         """The nodes of a controller that are down now or were lately.
 
         `found` are those down now with what is wrong, among the nodes that were `asked` for.
@@ -35,9 +35,9 @@ class DownNodes:
         kept = {key: fault for key, fault in self._down.items() if fault.ended is None or fault.ended > since}
         for node in asked:
             known = kept.get((name, node))
-            if node in found and (known is None or known.ended is not None):
-                kept[name, node] = JobNodeFault(node, found[node], now)
-            elif node not in found and known is not None and known.ended is None:
+            if node in down and (known is None or known.ended is not None):
+                kept[name, node] = JobNodeFault(node, down[node], now)
+            elif node not in down and known is not None and known.ended is None:
                 kept[name, node] = known._replace(ended=now)
         self._down = kept
         return [fault for (controller, _node), fault in kept.items() if controller == name]
@@ -53,12 +53,7 @@ def of_store(connection: Connection, nodes: Iterable[str], settings: RestartSett
     asked = sorted({name for node in wanted for name in (node, names.stored(node))})
     rows = store_problems.list_problems(connection, nodes=asked, is_open=None, since=now - LOOK_BACK)
     return [
-        JobNodeFault(
-            names.here(problem.node),
-            f"{problem.reason}: {problem.message}" if problem.message else problem.reason,
-            problem.began,
-            problem.ended,
-        )
-        for problem in rows
-        if problem.verdict == Verdict.CRIT.name and settings.counts(problem.check)
-    ]
+        JobNodeFault(names.here(row.node), f"{row.reason}: {row.message}" if row.message else row.reason, row.began,
+                     row.ended)
+        for row in rows if row.verdict == Verdict.CRIT.name and settings.counts(row.check)
+    ]  # fmt: skip

@@ -166,10 +166,10 @@ def lags(records: Iterable[FlightRecord]) -> List[Lag]:
     by_rank = {record.rank: record for record in records}
     groups: Dict[str, Dict[int, GroupPlace]] = {}
     members: Dict[str, set[int]] = {}
-    for one in by_rank.values():
-        for group, place in one.places.items():
-            groups.setdefault(group, {})[one.rank] = place
-        for group, ranks in one.members.items():
+    for record in by_rank.values():
+        for group, place in record.places.items():
+            groups.setdefault(group, {})[record.rank] = place
+        for group, ranks in record.members.items():
             members.setdefault(group, set()).update(ranks)
     behind: List[Lag] = []
     for group, places in sorted(groups.items()):

@@ -64,14 +64,9 @@ class OneRound:
         with actuators.store.read() as connection:
             rate = self.settings.limits.rate
             self.left = rate.operations - jobs.begun_since(connection, self.now - rate.seconds)
-            self.held = held or next(
-                (
-                    f"hold by {hold.by}: {hold.why}"
-                    for hold in holds.in_force(connection, self.now)
-                    if hold.scope == "fleet"
-                ),
-                "",
-            )
+            in_force = holds.in_force(connection, self.now)
+        of_fleet = (f"hold by {hold.by}: {hold.why}" for hold in in_force if hold.scope == "fleet")
+        self.held = held or next(of_fleet, "")
 
     def result(self) -> JobRound:
         """What the round has done so far."""

@@ -112,8 +112,8 @@ def _failed(
     if LossCause.PREEMPTED in causes and LossCause.EXIT not in causes:
         return RunJudgement(RunFinding.NONE, "it was preempted: its scheduler starts it again", job.run)
     if first is not None and LossCause.LIMIT in causes:
-        said = next(loss for loss in losses if loss.cause is LossCause.LIMIT)
-        return RunJudgement(RunFinding.APPLICATION, _loss(said), job.run)
+        limit = next(loss for loss in losses if loss.cause is LossCause.LIMIT)
+        return RunJudgement(RunFinding.APPLICATION, _loss(limit), job.run)
     if bad:
         return RunJudgement(RunFinding.INFRASTRUCTURE, _text(bad), job.run, tuple(bad))
     if time.elapsed(at) < rules.settle:
@@ -153,8 +153,8 @@ def _standing(faults: Sequence[JobNodeFault], nodes: Iterable[str], at: float, w
 
 
 def _text(bad: Dict[str, str]) -> str:
-    said = [f"{node}: {what}" for node, what in list(bad.items())[:3]]
-    return "; ".join(said) + (f"; and {len(bad) - 3} nodes more" if len(bad) > 3 else "")
+    parts = [f"{node}: {what}" for node, what in list(bad.items())[:3]]
+    return "; ".join(parts) + (f"; and {len(bad) - 3} nodes more" if len(bad) > 3 else "")
 
 
 def _loss(loss: JobLoss) -> str:

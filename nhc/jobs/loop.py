@@ -45,14 +45,14 @@ class JobLoop:
         self._ends.begin_round(now)
         if step > FAR:
             self._uncounted = now.since
-        one = OneRound(
+        one_round = OneRound(
             self.actuators, self.settings, self._down, self._ends, apply, self.publish, now, self._waits(now)
         )
         if step:
-            one.problems.append(f"the clock jumped by {step:.0f} s: waits begin anew")
+            one_round.problems.append(f"the clock jumped by {step:.0f} s: waits begin anew")
         for name, controller in self.controllers.items():
-            one.controller(name, controller)
-        return one.result()
+            one_round.controller(name, controller)
+        return one_round.result()
 
     def _waits(self, now: SteadyTime) -> str:
         """Why no restart may begin, "" where one may: after a step, those of the last hour are not where they were."""

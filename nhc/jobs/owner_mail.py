@@ -26,7 +26,7 @@ class OwnerMail(NamedTuple):
 
 
 def is_due(cause: str, sure: str) -> bool:
-    """Whether the owner hears of it: of a node's fault, and of any other cause that is sure; of no guess."""
+    """Whether the owner gets a mail: for a node's fault, and for any other cause that is sure; not for a guess."""
     return cause != UNKNOWN and (cause == NODE or sure == ESTABLISHED)
 
 

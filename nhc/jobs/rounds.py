@@ -32,8 +32,8 @@ class JobRounds:
         """See RoundWork."""
         self.last = self.loop.round(apply=self.apply)
         self.totals.add(self.last)
-        shown = self.last.would if self.apply and not self.once else ()
-        return RoundEnd(self.last.problems, tuple(f"would {event.what} {event.job}: {event.why}" for event in shown))
+        events = self.last.would if self.apply and not self.once else ()
+        return RoundEnd(self.last.problems, tuple(f"would {event.what} {event.job}: {event.why}" for event in events))
 
     def page(self) -> str:
         """See RoundWork."""

@@ -56,28 +56,28 @@ class RunEnds:
             del self._unread[waiting]
 
     def look(
-        self, controller: JobController, row: WatchedJob, job: JobView, found: RunJudgement,
+        self, controller: JobController, row: WatchedJob, job: JobView, judgement: RunJudgement,
         faults: Sequence[JobNodeFault], writes: bool,
     ) -> RunJudgement:  # fmt: skip
         """The same judgement; that of the application, where its log says that it failed by itself.
 
         What cannot be read changes nothing. `writes`: the answer may be kept in the store.
         """
-        decides = found.finding is RunFinding.INFRASTRUCTURE
-        if found.finding not in _FAILED or found.again or job.phase is not Phase.FAILED:
-            return found
-        key = (job.job, found.run)
+        decides = judgement.finding is RunFinding.INFRASTRUCTURE
+        if judgement.finding not in _FAILED or judgement.again or job.phase is not Phase.FAILED:
+            return judgement
+        key = (job.job, judgement.run)
         end = self._known.get(key)
         if end is None:
             if not isinstance(controller, JobEnds) or key in self._unread or (not decides and self._left <= 0):
-                return found
+                return judgement
             self._left -= 0 if decides else 1
-            end = self._end(controller, row, job, found, faults, writes)
+            end = self._end(controller, row, job, judgement, faults, writes)
             self._keep(key, end)
         exits = bool(job.losses) and all(loss.cause is LossCause.EXIT for loss in job.losses)
         if not decides or not exits or end is None or not end.own_fault:
-            return found
-        return found._replace(finding=RunFinding.APPLICATION, why=end.own_fault, nodes=())
+            return judgement
+        return judgement._replace(finding=RunFinding.APPLICATION, why=end.own_fault, nodes=())
 
     def _keep(self, key: Tuple[JobName, str], end: Optional[JobEnd]) -> None:
         if end is None:
@@ -90,12 +90,12 @@ class RunEnds:
         self._known[key] = end
 
     def _end(
-        self, controller: JobEnds, row: WatchedJob, job: JobView, found: RunJudgement,
+        self, controller: JobEnds, row: WatchedJob, job: JobView, judgement: RunJudgement,
         faults: Sequence[JobNodeFault], writes: bool,
     ) -> Optional[JobEnd]:  # fmt: skip
         """Of the store, else read now; None where there is no record yet. Raises StoreError."""
         with self._actuators.store.read() as connection:
-            kept = jobs.end_of_run(connection, row.id, found.run) if row.id else None
+            kept = jobs.end_of_run(connection, row.id, judgement.run) if row.id else None
         if kept is not None:
             return kept
         try:
@@ -104,8 +104,8 @@ class RunEnds:
             return None
         if record is None:
             return None
-        end, lines = run_end(record, [fault for fault in faults if fault.node in found.nodes])
-        end = end._replace(job=row.id, run=found.run, ended=end.ended or job.ended or self._actuators.clock())
+        end, lines = run_end(record, [fault for fault in faults if fault.node in judgement.nodes])
+        end = end._replace(job=row.id, run=judgement.run, ended=end.ended or job.ended or self._actuators.clock())
         if writes and row.id:
             self._actuators.keep_end(row, end, self._mail(record, row, end, lines))
         return end
@@ -155,7 +155,7 @@ def own_fault(verdict: JobVerdict, node: str, faults: Sequence[JobNodeFault]) ->
 
 
 def _lines(log: JobLogText, user: str) -> List[str]:
-    """The end of a log. A file is read only if it is the job's user's own: this process may read more than he may."""
+    """The end of a log. A file is read only if it is the job's user's own: this process may read more than the user."""
     if not log.path:
         return log.text.splitlines()
     try:

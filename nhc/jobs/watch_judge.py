@@ -94,21 +94,21 @@ class JobWatch:
             self.understood += 1
             if fact.rank >= 0 and fact.kind is not JobLineKind.MAP:
                 self._seen.add(fact.rank)
-            said = self._take(fact)
-            if said:
-                new.append(said)
+            news = self._take(fact)
+            if news:
+                new.append(news)
         return new
 
     def _event(self, event: LogEvent) -> List[str]:
         """What the catalogue says of a line: a node's error names its rank; what else ended the job names nobody."""
         if event.cause in (NODE, GPU):
-            said = self._blame(LogFact(JobLineKind.FIRST, event.rank, event.node), "device-error", event.line)
-            return [said] if said else []
+            news = self._blame(LogFact(JobLineKind.FIRST, event.rank, event.node), "device-error", event.line)
+            return [news] if news else []
         if event.role != INITIATING:
             return []
         if event.cause == NETWORK:
-            said = self._blame(LogFact(JobLineKind.FIRST, event.rank, event.node), "network-error", event.line)
-            return [said] if said else []
+            news = self._blame(LogFact(JobLineKind.FIRST, event.rank, event.node), "network-error", event.line)
+            return [news] if news else []
         rank = event.local if event.rank < 0 else event.rank
         if rank in self._own:
             return []
@@ -182,16 +182,16 @@ class JobWatch:
             return ""
         self._losses.pop()  # a spike must not become what the next is compared with
         new = "spike" not in self._job
-        said = f"the loss jumped to {value:g} at step {max(self.step, 0)}, from a median of {middle:g}"
-        self._job.setdefault("spike", said)
-        return said if new else ""
+        text = f"the loss jumped to {value:g} at step {max(self.step, 0)}, from a median of {middle:g}"
+        self._job.setdefault("spike", text)
+        return text if new else ""
 
     def stalled(self, seconds: float) -> str:
         """Note that nothing has moved for so long; the line about it."""
-        said = f"no progress for {seconds:.0f} s after step {self.step}" if self.step >= 0 else (
+        text = f"no progress for {seconds:.0f} s after step {self.step}" if self.step >= 0 else (
             f"no progress for {seconds:.0f} s, and no step was seen")  # fmt: skip
-        self._job["hang"] = said
-        return said
+        self._job["hang"] = text
+        return text
 
     def moves_again(self) -> None:
         """The job has made a step: it does not hang."""

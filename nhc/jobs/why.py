@@ -208,17 +208,17 @@ def _answer(cause: str) -> str:
     return "limits" if cause in LIMITS else "network" if cause == STORAGE else cause
 
 
-def _together(one: Clue, other: Clue) -> bool:
-    return one.at is None or other.at is None or abs(one.at - other.at) <= AFTER
+def _together(clue: Clue, other: Clue) -> bool:
+    return clue.at is None or other.at is None or abs(clue.at - other.at) <= AFTER
 
 
-def _at_once(one: Clue, other: Clue) -> bool:
-    return one.at is None or other.at is None or abs(one.at - other.at) <= SKEW
+def _at_once(clue: Clue, other: Clue) -> bool:
+    return clue.at is None or other.at is None or abs(clue.at - other.at) <= SKEW
 
 
-def _precedes(one: Clue, other: Clue) -> bool:
+def _precedes(clue: Clue, other: Clue) -> bool:
     """Whether one came before the other for certain."""
-    return one.at is not None and other.at is not None and one.at < other.at - SKEW
+    return clue.at is not None and other.at is not None and clue.at < other.at - SKEW
 
 
 def _in_time(clue: Clue, event: Clue) -> bool:

@@ -85,9 +85,9 @@ def summary(why: JobWhy) -> List[str]:
 def evidence(why: JobWhy) -> List[str]:
     """What every witness said, in the order of time, and what was not read."""
     ordered = sorted(why.clues, key=lambda clue: (clue.at is None, clue.at or 0.0, clue.where, clue.order))
-    told = [clue for clue in ordered if clue.role == INITIATING]
+    initiating = [clue for clue in ordered if clue.role == INITIATING]
     rest = [clue for clue in ordered if clue.role != INITIATING]
-    shown = sorted([*told, *rest][:SHOWN], key=ordered.index)
+    shown = sorted([*initiating, *rest][:SHOWN], key=ordered.index)
     lines = [_line(clue, clue in why.verdict.clues, clue in why.verdict.against) for clue in shown]
     if len(ordered) > len(shown):
         lines.append(f"  and {show_number(len(ordered) - len(shown), 'more line')}, of them "

@@ -29,17 +29,17 @@ def node_clues(store: Store, nodes: Sequence[str], ended: Optional[float]) -> Li
 
 def done(store: Store, job: str, nodes: Sequence[str], ended: Optional[float]) -> Tuple[str, ...]:
     """What nhc did: restarts of the job, what stands on its nodes, and their newest proofs. Raises StoreError."""
-    said: List[str] = []
+    lines: List[str] = []
     with store.read() as connection:
         for row in jobs.find(connection, job)[:1] if job else ():
-            said += [f"restart {restart.number}: {restart.outcome or restart.state}, {restart.why}" for restart in
+            lines += [f"restart {restart.number}: {restart.outcome or restart.state}, {restart.why}" for restart in
                      jobs.restarts(connection, row.id)[-MOST:]]  # fmt: skip
             if row.left:
-                said.append(f"not restarted: {row.left}")
+                lines.append(f"not restarted: {row.left}")
         standing = problems.list_problems(connection, nodes=list(nodes), is_open=True) if nodes else []
-        said += [f"{problem.node}: {problem.reason} stands since {utc(problem.began)}" for problem in standing
+        lines += [f"{problem.node}: {problem.reason} stands since {utc(problem.began)}" for problem in standing
                  if problem.verdict == Verdict.CRIT.name][:MOST]  # fmt: skip
         for (node, suite), verdict in sorted(deep.last_conclusive(connection, nodes=list(nodes)).items())[:MOST]:
             when = "before" if ended is None or verdict.at < ended else "after"
-            said.append(f"{node}: {suite} was {verdict.verdict} {when} the end, at {utc(verdict.at)}")
-    return tuple(said)
+            lines.append(f"{node}: {suite} was {verdict.verdict} {when} the end, at {utc(verdict.at)}")
+    return tuple(lines)

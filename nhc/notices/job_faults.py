@@ -84,7 +84,7 @@ def _why(row: WatchedJob, end: Optional[JobEnd]) -> str:
 
 
 def _faults(
-    row: WatchedJob, reason: str, verdict: str, said: str, nodes: Tuple[str, ...], began: float
+    row: WatchedJob, reason: str, verdict: str, message: str, nodes: Tuple[str, ...], began: float
 ) -> Iterator[StandingFault]:
     for node in nodes or (NO_NODE,):
-        yield StandingFault(node, CHECK, reason, verdict, "inspect", said, began, f"job {row.text()}")
+        yield StandingFault(node, CHECK, reason, verdict, "inspect", message, began, f"job {row.text()}")

@@ -66,10 +66,10 @@ class MailChannel(NamedTuple):
         except smtplib.SMTPResponseException as error:
             raw = error.smtp_error
             text = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw
-            said = f"{error.smtp_code} {cleaned(text, (self.user, self.password, self._plain()))}".rstrip()
+            answer = f"{error.smtp_code} {cleaned(text, (self.user, self.password, self._plain()))}".rstrip()
             if error.smtp_code >= 500:
-                raise SendRefused(said) from None
-            raise SendLater(said) from None
+                raise SendRefused(answer) from None
+            raise SendLater(answer) from None
         except (OSError, smtplib.SMTPException) as error:
             raise SendLater(f"no answer: {problem(error, exchange)}") from None
 

@@ -71,7 +71,7 @@ class Sender:
         if 200 <= answer.status < 300:
             return answer.data
         words = cleaned(answer.data.decode("utf-8", "replace"), (url, *headers.values(), *secrets))
-        said = f"status {answer.status}: {words}".rstrip(": ")
+        answer_line = f"status {answer.status}: {words}".rstrip(": ")
         if answer.status in (408, 425, 429) or answer.status >= 500:
-            raise SendLater(said, answer.retry_after)
-        raise SendRefused(said)
+            raise SendLater(answer_line, answer.retry_after)
+        raise SendRefused(answer_line)

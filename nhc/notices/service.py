@@ -116,10 +116,10 @@ def _place(fact: str, groups: Mapping[str, str]) -> str:
     return f"{fact} {value}" if value else ""
 
 
-def _wanted(channel: NoticeChannel, one: notice.Notice, busy: Set[str], full: bool) -> bool:
-    if one.kind == REFRESH:
-        return channel.refreshes and one.key not in busy
-    return one.kind in (OPEN, RESOLVED) or not full
+def _wanted(channel: NoticeChannel, due: notice.Notice, busy: Set[str], full: bool) -> bool:
+    if due.kind == REFRESH:
+        return channel.refreshes and due.key not in busy
+    return due.kind in (OPEN, RESOLVED) or not full
 
 
 def trial(settings: NoticesSettings, now: float) -> notice.Notice:

@@ -100,6 +100,6 @@ def distinct(devices: Iterable[DeviceId]) -> Tuple[DeviceId, ...]:
     return tuple(whole)
 
 
-def merged(one: DeviceId, other: DeviceId) -> DeviceId:
+def merged(device: DeviceId, other: DeviceId) -> DeviceId:
     """Every name that is known by either."""
-    return DeviceId(*(mine or theirs for mine, theirs in zip(one, other)))
+    return DeviceId(*(mine or theirs for mine, theirs in zip(device, other)))

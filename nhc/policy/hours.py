@@ -65,17 +65,17 @@ def _split(begin: int, end: int) -> Tuple[Tuple[int, int], ...]:
     return ((begin, end),) if end <= _WEEK else ((begin, _WEEK), (0, end - _WEEK))
 
 
-def _day(word: str, text: str) -> int:
+def _day(day: str, text: str) -> int:
     try:
-        return DAYS.index(word.lower())
+        return DAYS.index(day.lower())
     except ValueError:
-        raise ValueError(f"{text!r}: {word!r} is no day: expected one of {', '.join(DAYS)}") from None
+        raise ValueError(f"{text!r}: {day!r} is no day: expected one of {', '.join(DAYS)}") from None
 
 
-def _minutes(word: str, text: str) -> int:
-    hour, _, minute = word.partition(":")
+def _minutes(time: str, text: str) -> int:
+    hour, _, minute = time.partition(":")
     if int(hour) > 24 or int(minute) > 59 or (int(hour) == 24 and int(minute)):
-        raise ValueError(f"{text!r}: {word!r} is no time of day")
+        raise ValueError(f"{text!r}: {time!r} is no time of day")
     return int(hour) * 60 + int(minute)
 
 

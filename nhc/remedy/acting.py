@@ -36,9 +36,9 @@ class Performer:
         """A new round: marks that failed may be tried again."""
         self._tried.clear()
 
-    def wrote(self, found: Sequence[Written]) -> None:
+    def wrote(self, written: Sequence[Written]) -> None:
         """Attempts that were written down now, and are therefore to be sent."""
-        self._fresh |= {stored.case.attempts[-1].key for stored in found if stored.move.begins}
+        self._fresh |= {stored.case.attempts[-1].key for stored in written if stored.move.begins}
 
     def is_fresh(self, case: EpisodeCase) -> bool:
         """Whether an episode in ACTING waits for us to send it."""
@@ -113,9 +113,10 @@ class Performer:
         )
         now, moves = self.clock(), []
         for case in cases:
-            one = done.get(case.episode.node)
-            if one is not None and one.effect is not Effect.UNCHANGED:
-                moves.append((case, Move(None, case.detail._replace(moved=now), f"its work may move: {one.message}")))
+            result = done.get(case.episode.node)
+            if result is not None and result.effect is not Effect.UNCHANGED:
+                why = f"its work may move: {result.message}"
+                moves.append((case, Move(None, case.detail._replace(moved=now), why)))
         return self.records.save(moves, now, {})
 
     def _applied(

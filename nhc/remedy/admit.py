@@ -110,7 +110,7 @@ def _admit(
 def _refusal(fault: NodeFault, standing: Optional[NodeEpisode], settings: RemedySettings, now: float) -> str:
     """Why one fault opens nothing, "" where it may."""
     if fault.source == REQUEST:
-        return ""  # a person's word is as new as it is: what an episode has answered is not among the faults any more
+        return ""  # never too old: a request that an episode has answered is not among the faults any more
     if fault.seen - now > FUTURE:
         return f"its report is from {fault.seen - now:.0f} s in the future: check the node's clock"
     if fault.source != "mark" and now - fault.seen > settings.sources.max_age:
@@ -133,6 +133,6 @@ def _refusal(fault: NodeFault, standing: Optional[NodeEpisode], settings: Remedy
     return ""
 
 
-def opening(one: Admission, now: float) -> Detail:
+def opening(admission: Admission, now: float) -> Detail:
     """The detail of a new episode."""
-    return Detail(entered=now, about=one.about).joined(one.faults)
+    return Detail(entered=now, about=admission.about).joined(admission.faults)

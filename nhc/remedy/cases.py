@@ -76,7 +76,7 @@ class Written(NamedTuple):
 
 
 def state_of(attempt: Attempt) -> AttemptStatus:
-    """The state and outcome of an attempt in one word."""
+    """An attempt's outcome; its state while it has none."""
     return AttemptStatus(attempt.outcome or attempt.state)
 
 

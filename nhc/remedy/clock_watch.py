@@ -14,7 +14,7 @@ from nhc.system.steady_time import FAR
 def mind_the_clock(
     clock: KeptClock, store: Store, fence: Optional[Fence], actor: str, now: float, apply: bool
 ) -> List[str]:
-    """Begin a round; what is to be said of the clock. Raises StoreError, LeadershipLost."""
+    """Begin a round. Returns the lines to log about the clock. Raises StoreError, LeadershipLost."""
     step = clock.begin_round(apply)
     if not step:
         return []

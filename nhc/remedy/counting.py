@@ -135,15 +135,15 @@ def taken_away(cases: Iterable[EpisodeCase], states: Iterable[NodeState]) -> Set
     return {case.episode.node for case in cases if case.detail.reclaimed and case.episode.node in silent}
 
 
-def _repairs(found: Sequence[attempts.Attempt], states: Mapping[int, EpisodeState]) -> List[bool]:
-    """How the repairs ended, in their order: well where the node came back after it, not where another followed it or a
-    person had to come. Those that are still under way say nothing.
+def _repairs(repairs: Sequence[attempts.Attempt], states: Mapping[int, EpisodeState]) -> List[bool]:
+    """How the repairs ended, in their order: true where the node came back after it, false where another followed
+    it or a person had to come. Those that are still under way are left out.
     """
     last: Dict[int, int] = {}
-    for attempt in found:
+    for attempt in repairs:
         last[attempt.episode] = max(last.get(attempt.episode, 0), attempt.number)
     ended = []
-    for attempt in found:
+    for attempt in repairs:
         if state_of(attempt) in (AttemptStatus.REFUSED, AttemptStatus.SUPERSEDED):
             continue
         state = states.get(attempt.episode)

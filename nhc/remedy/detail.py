@@ -28,7 +28,7 @@ class Detail(NamedTuple):
     `heard` is when a silent node was heard again: a report from before proves nothing. `forced` says that the repair
     goes on although work runs. `because` says why the episode ended. `asked` is when approval was asked for.
     `followed` counts the further calls of a repair that takes several; `follow_id` and `follow_message` are the
-    answer to the last of them, or to a first call that is ambiguous. `relapses` is how often the node was well and
+    answer to the last of them, or to a first call that is ambiguous. `relapses` is how often the node recovered and
     failed again, `disproved` when its deep suite last failed. `uid` names the registration of the node that was
     marked. `kept_out` is when our mark was set anew, or seen, on a node that was replaced. `ended_by` is the event that
     ended the episode. `evidence` is when it was collected before the mark. `moved` is when its work was let go
@@ -135,13 +135,13 @@ def read_or_empty(text: str) -> Detail:
         return Detail()
 
 
-def _kept(name: str, found: object) -> Any:
+def _kept(name: str, value: object) -> Any:
     wanted = type(getattr(Detail(), name))
-    if wanted is float and isinstance(found, (int, float)) and not isinstance(found, bool):
-        return float(found)
-    if type(found) is not wanted:
+    if wanted is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    if type(value) is not wanted:
         raise ValueError(f"{name} is no {wanted.__name__}")
-    return found
+    return value
 
 
 def _written(fault: NodeFault) -> Mapping[str, object]:

@@ -101,9 +101,9 @@ class Gatherer:
         size = 0
         try:
             for exhibit in source.evidence(machine, budget):
-                shown = without_secrets(exhibit)
-                content = shown[: budget.size - size]
-                cut = exhibit.cut or len(content) < len(shown)
+                readable = without_secrets(exhibit)
+                content = readable[: budget.size - size]
+                cut = exhibit.cut or len(content) < len(readable)
                 going.pieces.append(self._kept(f"{name}/{exhibit.name}", exhibit, content, cut))
                 size += len(content)
                 if size >= budget.size:

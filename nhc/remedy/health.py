@@ -134,7 +134,7 @@ def by_reason(healths: Mapping[str, Health], given: Sequence[ReasonSettings]) ->
     return judged
 
 
-def _both(one: Health, other: Health) -> Health:
-    worse, better = (one, other) if one.verdict >= other.verdict else (other, one)
+def _both(health: Health, other: Health) -> Health:
+    worse, better = (health, other) if health.verdict >= other.verdict else (other, health)
     faults = {fault.cause: fault for fault in (*better.faults, *worse.faults)}
     return worse._replace(boot=worse.boot or better.boot, faults=tuple(faults.values()))

@@ -42,7 +42,7 @@ FEW = 8
 
 def held_now(connection: Connection, asked: Sequence[Tuple[str, int]], now: float, fleet: FleetGroups) -> List[str]:
     """Why nothing may be sent to each node at this very moment, "" where it may: a hold that is not our own, the end of
-    that one, or the open breaker. Asked for are nodes, each with the number of our own hold on it (0: we have none).
+    that one, or the open breaker. `asked` are nodes, each with the number of our own hold on it (0: none).
     """
     breaker = holds.breakers(connection).get(NAME)
     if breaker is not None and breaker.state == "open":
@@ -63,5 +63,5 @@ def _on(connection: Connection, node: str, own: int, now: float, fleet: FleetGro
     return holds.in_force_on(connection, node, groups, own, now)
 
 
-def _held(found: Sequence[Hold], fleet: FleetGroups, node: str, own: int) -> str:
-    return ENDED if own and all(hold.id != own for hold in found) else StandingHolds(found, fleet).why(node, own)
+def _held(in_force: Sequence[Hold], fleet: FleetGroups, node: str, own: int) -> str:
+    return ENDED if own and all(hold.id != own for hold in in_force) else StandingHolds(in_force, fleet).why(node, own)

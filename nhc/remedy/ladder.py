@@ -190,5 +190,5 @@ def missing(right: str, why: str) -> str:
     return f"the right {right} is missing: {why}"
 
 
-def _ask_again(one: Tried) -> bool:
-    return one.state is AttemptStatus.REFUSED and one.retry
+def _ask_again(attempt: Tried) -> bool:
+    return attempt.state is AttemptStatus.REFUSED and attempt.retry

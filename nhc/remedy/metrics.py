@@ -50,8 +50,8 @@ def render(store: Store, last: RemedyRound, totals: Totals, leading: bool) -> st
         held = holds.in_force(connection, last.at)
     open_ones = Family("nhc_remedy_episodes", "gauge", "Open episodes by state.")
     by_state = Counter(row.state for row in rows)
-    for one in EpisodeState:
-        open_ones.add(float(by_state.get(one.value, 0)), state=one.value)
+    for each in EpisodeState:
+        open_ones.add(float(by_state.get(each.value, 0)), state=each.value)
     oldest = Family("nhc_remedy_oldest_step_seconds", "gauge", "Longest time since an episode in a state last moved.")
     for state in by_state:
         oldest.add(max(last.at - row.updated for row in rows if row.state == state), state=state)

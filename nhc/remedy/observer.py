@@ -117,7 +117,7 @@ class Observer:
                 self.fleet, self._read = counting.fleet(connection, states), now
                 own, sick = self._healths(connection, reported, now)
             known = {state.name for state in states or ()}
-            faults = [fault for one in sick.values() for fault in one.faults if fault.node in known]
+            faults = [fault for seen in sick.values() for fault in seen.faults if fault.node in known]
             cases = self.records.cases(connection)
             rows = [case.episode for case in cases]
             away = counting.taken_away(cases, states or ())
@@ -208,10 +208,10 @@ class Observer:
             if name
         )
 
-    def _marks(self, found: List[NodeFault], connection: Connection) -> List[NodeFault]:
+    def _marks(self, faults: List[NodeFault], connection: Connection) -> List[NodeFault]:
         """Nodes that a hook or a sync has marked, and that have no report newer than the mark."""
-        known = health.stored(connection, self.fleet.names, [fault.node for fault in found])
-        return [fault for fault in found if fault.node not in known or known[fault.node].at <= fault.seen]
+        known = health.stored(connection, self.fleet.names, [fault.node for fault in faults])
+        return [fault for fault in faults if fault.node not in known or known[fault.node].at <= fault.seen]
 
     def states(self, names: Optional[Sequence[str]]) -> Optional[List[NodeState]]:
         """The nodes' states, None where the cluster cannot be asked."""
@@ -279,26 +279,26 @@ class Observer:
         for case in cases:
             node = case.episode.node
             detail = case.detail
-            found = healths.get(detail.successor or node)
-            if found is None:
-                found = health.by_cluster(detail.faults, by_name.get(node), now)
+            judged = healths.get(detail.successor or node)
+            if judged is None:
+                judged = health.by_cluster(detail.faults, by_name.get(node), now)
             state = by_name.get(node)
             known = states is not None and not (detail.about.known and devices is None)
             node_out = ""
             if detail.about.known:
                 node_out = of_device.out_with_it(state) if state is not None else ""
-                found = of_device.health_of(found, detail.about, detail.faults) if found is not None else None
+                judged = of_device.health_of(judged, detail.about, detail.faults) if judged is not None else None
                 state = of_device.state_of(state, detail.about, beside.get(node, ())) if state is not None else None
             # As new as the newest fault is new enough: one that has just joined comes from that very report, which says
             # as well which of the others are there no more.
             newest = max((fault.seen for fault in detail.faults), default=0.0)
-            if found is not None and found.faults and found.at >= newest:
-                detail = detail._replace(faults=kept(detail.faults, found.faults))
+            if judged is not None and judged.faults and judged.at >= newest:
+                detail = detail._replace(faults=kept(detail.faults, judged.faults))
             detail = detail._replace(faults=silence.current(detail.faults, by_name.get(node)))
             seen = watched.get(case.episode.id, Watched(None))
             by = held.why(node, detail.hold)
             views[case.episode.id] = case.view()._replace(
-                detail=detail, node=state, nodes_known=known, health=found,
+                detail=detail, node=state, nodes_known=known, health=judged,
                 held=by, breaker=why, progress=seen.progress, unseen=seen.unseen,
                 consent=consents.get(case.episode.id, Consent()),
                 collected=apply and not by and states is not None and self._collected(case),
@@ -357,7 +357,7 @@ class Observer:
 
     def proved(self, case: EpisodeCase, time: SteadyTime) -> Optional[bool]:
         """Whether the deep suite says that the node is healthy, None while it says nothing."""
-        del time
+        del time  # a train's rounds compare with it
         name = PROOF if case.detail.about.known else self.settings.verify.suite
         if case.state is not EpisodeState.VERIFYING or not name or not case.detail.healthy:
             return None
@@ -366,8 +366,8 @@ class Observer:
             return None
         machine = self.actuators.repairers.machine(case.detail.successor or case.episode.node)
         passed = self.suite.proved(case, machine, name)
-        said = self.suite.complaint(case)
-        self.problems += [said] if said and said not in self.problems else []
+        complaint = self.suite.complaint(case)
+        self.problems += [complaint] if complaint and complaint not in self.problems else []
         return passed
 
 

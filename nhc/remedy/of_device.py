@@ -23,12 +23,8 @@ def of_one(faults: Sequence[NodeFault], new: Sequence[NodeFault], settings: Devi
     failed first of those with a `new` fault, and the others wait until it is repaired.
     """
     devices = distinct(fault.device for fault in faults)
-    if (
-        settings.keep != DEVICE
-        or not devices
-        or not all(device.known for device in devices)
-        or len(devices) >= settings.most
-    ):
+    every_is_known = all(device.known for device in devices)
+    if settings.keep != DEVICE or not devices or not every_is_known or len(devices) >= settings.most:
         return DeviceId()
     first = min(new, key=lambda fault: (fault.began, fault.cause)).device
     return next(device for device in devices if device.same(first))

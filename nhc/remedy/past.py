@@ -121,5 +121,5 @@ def joined(some: Sequence[FleetHistory]) -> FleetHistory:
     return FleetHistory(groups, _in_order([report for history in some for report in history.reports]), repairs)
 
 
-def _in_order(found: Iterable[Report]) -> Tuple[Report, ...]:
-    return tuple(sorted(found, key=lambda report: (report.started, report.host)))
+def _in_order(reports: Iterable[Report]) -> Tuple[Report, ...]:
+    return tuple(sorted(reports, key=lambda report: (report.started, report.host)))

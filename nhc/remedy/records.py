@@ -99,32 +99,32 @@ class Records:
         todo = [admission for admission in admissions if not admission.refused and admission.faults]
         for chunk in chunks(sorted(todo, key=_worst_first)):
             with self.store.write(self.fence) as connection, audit.together(connection):
-                for one in chunk:
-                    self._join(connection, one, now)
-                new = [self._opening(one, now) for one in chunk if one.joins is None]
+                for admission in chunk:
+                    self._join(connection, admission, now)
+                new = [self._opening(admission, now) for admission in chunk if admission.joins is None]
                 opened += episodes.open_episodes(connection, new, now=now, by=self.actor)
         return opened
 
-    def _join(self, connection: Connection, one: Admission, now: float) -> None:
-        row = episodes.get(connection, one.joins) if one.joins is not None else None
+    def _join(self, connection: Connection, admission: Admission, now: float) -> None:
+        row = episodes.get(connection, admission.joins) if admission.joins is not None else None
         if row is None or row.ended is not None:
             return
         try:
-            after_it = details.read(row.detail).joined(one.faults)
+            after_it = details.read(row.detail).joined(admission.faults)
         except details.BadDetail:
             return  # nothing is done with it, and `cases` names it; the other nodes do not wait for it
-        faults = {"faults": [fault.cause for fault in one.faults]}
+        faults = {"faults": [fault.cause for fault in admission.faults]}
         episodes.save_step(
             connection, row, EpisodeStep(self.actor, "episode.joined", faults), now=now, detail=after_it.text()
         )
 
     @staticmethod
-    def _opening(one: Admission, now: float) -> OpeningEpisode:
-        first = one.faults[0]
+    def _opening(admission: Admission, now: float) -> OpeningEpisode:
+        first = admission.faults[0]
         return OpeningEpisode(
-            one.node, first.cause, first_rung(one.faults).value, EpisodeState.DETECTED.value,
-            opening(one, now).text(), {"message": first.message, "seen": first.seen, "source": first.source,
-             **({"device": str(one.about)} if one.about.known else {})},
+            admission.node, first.cause, first_rung(admission.faults).value, EpisodeState.DETECTED.value,
+            opening(admission, now).text(), {"message": first.message, "seen": first.seen, "source": first.source,
+             **({"device": str(admission.about)} if admission.about.known else {})},
         )  # fmt: skip
 
     def left_out(self) -> List[Episode]:
@@ -142,8 +142,8 @@ class Records:
         lost = Move(EpisodeEvent.MARK_LOST, detail, PUT_BACK)
         for chunk in chunks(rows):
             opening = [
-                OpeningEpisode(one.node, one.cause, one.action, EpisodeState.MARKED.value, because={"after": one.id})
-                for one in chunk
+                OpeningEpisode(row.node, row.cause, row.action, EpisodeState.MARKED.value, because={"after": row.id})
+                for row in chunk
             ]
             with self.store.write(self.fence) as connection, audit.together(connection):
                 opened = episodes.open_episodes(connection, opening, now=now, by=self.actor)
@@ -299,8 +299,8 @@ def _begun(step: _MoveRows, row: Episode, sighting: Sighting, now: float) -> Att
     )  # fmt: skip
 
 
-def _worst_first(one: Admission) -> Tuple[int, int, str]:
-    return (-LADDER.index(first_rung(one.faults)), -len(one.faults), one.node)
+def _worst_first(admission: Admission) -> Tuple[int, int, str]:
+    return (-LADDER.index(first_rung(admission.faults)), -len(admission.faults), admission.node)
 
 
 def _taken(cases: Iterable[EpisodeCase]) -> FrozenSet[Tuple[int, bool]]:
@@ -312,6 +312,6 @@ def _takes_room(move: Move) -> bool:
     return move.begins or move.event is EpisodeEvent.MARK_ALLOWED
 
 
-def chunks(found: Sequence[T]) -> Iterable[Sequence[T]]:
+def chunks(items: Sequence[T]) -> Iterable[Sequence[T]]:
     """So many at a time as one transaction writes."""
-    return (found[at : at + CHUNK] for at in range(0, len(found), CHUNK))
+    return (items[at : at + CHUNK] for at in range(0, len(items), CHUNK))

@@ -148,8 +148,8 @@ class Repairers:
 
     def answer(self, node: str, request: Request, text: str, returned: bool) -> str:
         """Write the outcome of a request to the cluster. Returns "", or why that failed."""
-        said = [cluster.answer(node, request, text, returned) for cluster in self._asked]
-        return "; ".join(answer for answer in said if answer)
+        replies = [cluster.answer(node, request, text, returned) for cluster in self._asked]
+        return "; ".join(answer for answer in replies if answer)
 
     def entry(self, name: str) -> Optional[RepairerEntry]:
         """The repairer of that name, None where the settings have none any more."""
@@ -163,7 +163,7 @@ class Repairers:
         Where one repairer cannot be asked and none of the others can do it, the answer is that of the one: it may be
         the very one that can.
         """
-        machine, said, unasked = self.machine(node), [], Ability()
+        machine, refusals, unasked = self.machine(node), [], Ability()
         for entry in self.entries:
             if not entry.serves(node, None if argv else rung) or (
                 argv and not isinstance(entry.repairer, RunsCommands)
@@ -172,10 +172,10 @@ class Repairers:
             ability = entry.ability(machine, rung, device, argv)
             if not ability.why:
                 return entry, ability
-            said.append(f"{entry.name}: {ability.why}")
+            refusals.append(f"{entry.name}: {ability.why}")
             unasked = unasked if unasked.again or unasked.right else ability
         nobody = "no repairer that runs commands on this node is set up (type node)" if argv else ""
-        why = "; ".join(said) or nobody or f"no repairer is set up for {rung.value} on this node"
+        why = "; ".join(refusals) or nobody or f"no repairer is set up for {rung.value} on this node"
         return None, unasked._replace(why=why)
 
     def can(self, node: str, rung: Rung, device: str, argv: Sequence[str] = ()) -> Ability:
@@ -222,18 +222,18 @@ class Repairers:
         return rights
 
 
-def _fuller(shown: str, reported: str) -> str:
+def _fuller(by_cluster: str, reported: str) -> str:
     """The provider id by the cluster, or as the node's report has it where that says the same and more: Slurm's
     InstanceId is i-0abc, and aws:///us-east-1a/i-0abc has the zone as well.
     """
-    return reported if reported.endswith(shown) else shown
+    return reported if reported.endswith(by_cluster) else by_cluster
 
 
-def _is_machine(one: Machine, name: str) -> bool:
-    wanted, provider = name.lower(), one.provider_id.lower()
+def _is_machine(machine: Machine, name: str) -> bool:
+    wanted, provider = name.lower(), machine.provider_id.lower()
     # HyperPod writes hyperpod-CLUSTER-INSTANCE behind the last slash.
     last = provider.rpartition("/")[2]
-    known = (provider, last, one.address.lower(), one.shown_address.lower(), one.uuid.lower())
+    known = (provider, last, machine.address.lower(), machine.shown_address.lower(), machine.uuid.lower())
     return wanted in known or last.endswith(f"-{wanted}")
 
 

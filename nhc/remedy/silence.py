@@ -114,11 +114,11 @@ def _together(
     return ""
 
 
-def current(found: Tuple[NodeFault, ...], state: Optional[NodeState]) -> Tuple[NodeFault, ...]:
+def current(faults: Tuple[NodeFault, ...], state: Optional[NodeState]) -> Tuple[NodeFault, ...]:
     """The faults of an episode without a silence that is over, save where the episode is for nothing else."""
     if state is None or state.silence is not None:
-        return found
-    return tuple(fault for fault in found if not is_silence(fault)) or found
+        return faults
+    return tuple(fault for fault in faults if not is_silence(fault)) or faults
 
 
 def powered_off(power: str) -> bool:

@@ -160,8 +160,8 @@ class SimulatedWorld(MadeUpWorld[_SimulatedNode]):
         return node.report._replace(started=self.now, boot_id=f"boot{node.boot}", results=results)
 
 
-def _key(one: CheckResult) -> Tuple[str, str, str]:
-    return one.check, one.outcome.reason, one.outcome.target
+def _key(result: CheckResult) -> Tuple[str, str, str]:
+    return result.check, result.outcome.reason, result.outcome.target
 
 
 def prepared(settings: RemedySettings, assumed: Assumed) -> RemedySettings:
@@ -220,9 +220,9 @@ def play(past: FleetHistory, settings: RemedySettings, assumed: Assumed, extra: 
                 first = at
                 while at < len(past.reports) and past.reports[at].started <= now:
                     at += 1
-                said = world.go_to(now, past.reports[first:at])
+                reports = world.go_to(now, past.reports[first:at])
                 with store.write() as connection:
-                    store_reports.receive(connection, [Incoming(report, SOURCE, now) for report in said])
+                    store_reports.receive(connection, [Incoming(report, SOURCE, now) for report in reports])
                 result = controller.round()
                 rounds += 1
                 for wait in result.waiting:

@@ -115,7 +115,7 @@ class Pruner:
         return True
 
     def families(self) -> List[Family]:
-        """What it did since this process began, for /metrics; when it began last is the store's word."""
+        """What it did since this process began, for /metrics; the store knows when pruning last began."""
         rows = Family("nhc_store_pruned_rows_total", "counter", "Rows deleted by age, by table.")
         for name, count in sorted(self.rows.items()):
             rows.add(float(count), table=name)

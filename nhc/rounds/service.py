@@ -152,7 +152,7 @@ class RoundService:
         return []
 
     def _tell(self, lines: Iterable[str]) -> None:
-        """The log after a round: what was said after the one before is not said again while it lasts."""
+        """Log the lines of a round. A line that the round before logged is not logged again while it lasts."""
         now = list(dict.fromkeys(lines))
         for line in now:
             if line not in self._said:

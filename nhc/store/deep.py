@@ -148,10 +148,10 @@ def last_verdicts(connection: Connection, node: str = "") -> List[LastVerdict]:
     )
     verdicts: Dict[Tuple[str, str], LastVerdict] = {}
     for row in connection.execute(asked.distinct().order_by(deep_results.c.node, deep_results.c.suite)):
-        one = LastVerdict._make(row)
-        other = verdicts.get((one.node, one.suite))
-        if other is None or Verdict[one.verdict] > Verdict[other.verdict]:
-            verdicts[one.node, one.suite] = one
+        verdict = LastVerdict._make(row)
+        other = verdicts.get((verdict.node, verdict.suite))
+        if other is None or Verdict[verdict.verdict] > Verdict[other.verdict]:
+            verdicts[verdict.node, verdict.suite] = verdict
     return list(verdicts.values())
 
 

@@ -43,7 +43,7 @@ sweep_tests = sa.Table(
     sa.PrimaryKeyConstraint("sweep", "name"),
     sa.Index("sweep_tests_ended", "ended"),
 )
-"""One test of a sweep: planned, running, and then what was seen. `handle` is the launcher's word for it."""
+"""One test of a sweep: planned, running, and then what was seen. `handle` is the launcher's name for it."""
 
 deep_results = sa.Table(
     "deep_results",

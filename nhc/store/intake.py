@@ -183,24 +183,24 @@ def _finding(check: str, result: CheckResult) -> ReportedProblem:
     )
 
 
-def ends(problem: ReportedProblem, source: str, found: Findings, by: str) -> bool:
+def ends(problem: ReportedProblem, source: str, findings: Findings, by: str) -> bool:
     """Whether a problem that stands, and is not among a report's, has ended by that report.
 
     It has where its check was judged and could tell; or where the report of the same source, which is whole, has no
     such check any more. Another source may look at other things.
     """
-    if problem.check not in found.judged:
-        return found.whole and source == by
+    if problem.check not in findings.judged:
+        return findings.whole and source == by
     return not any(
         check == problem.check and (not target or not problem.target or target == problem.target)
-        for check, target in found.unsure
+        for check, target in findings.unsure
     )
 
 
-def digest(report: Report, source: str, found: Findings) -> str:
+def digest(report: Report, source: str, judged: Findings) -> str:
     """What two reports share that say the same of a node: figures in messages and metrics aside."""
-    content: List[object] = [found.verdict.name, report.boot_id, source, found.whole, sorted(report.labels.items())]
-    content += sorted([*finding[:5]] for finding in found.problems)
+    content: List[object] = [judged.verdict.name, report.boot_id, source, judged.whole, sorted(report.labels.items())]
+    content += sorted([*finding[:5]] for finding in judged.problems)
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
 
 
@@ -217,7 +217,7 @@ def refusal(incoming: Incoming, pace: IntakeSettings) -> str:
     return ""
 
 
-def judge(known: Optional[KnownNode], incoming: Incoming, found: Findings, pace: IntakeSettings) -> IntakeDecision:
+def judge(known: Optional[KnownNode], incoming: Incoming, judged: Findings, pace: IntakeSettings) -> IntakeDecision:
     """What a report changes of a node whose stored state is `known` (None: nothing)."""
     report = incoming.report
     known = known or KnownNode(report.host)
@@ -225,7 +225,7 @@ def judge(known: Optional[KnownNode], incoming: Incoming, found: Findings, pace:
     if why:
         return IntakeDecision(Receipt.REFUSED, known, why)
     started, before = incoming.when, known.reported_at
-    key = digest(report, incoming.source, found)
+    key = digest(report, incoming.source, judged)
     boot = printable(report.boot_id, 100)
     if before is not None:
         behind = _behind(known, incoming, boot)
@@ -234,11 +234,11 @@ def judge(known: Optional[KnownNode], incoming: Incoming, found: Findings, pace:
         if behind > 0:
             return _late(known, started, pace)
         started = started if started > before else before + NEXT
-    verdict = found.verdict.name
+    verdict = judged.verdict.name
     gap = before is not None and started - before > pace.gap
     changed = key != known.digest
     stale = known.stored is None or started - known.stored >= pace.refresh
-    keep = changed or stale or found.verdict in (Verdict.CRIT, Verdict.UNKNOWN)
+    keep = changed or stale or judged.verdict in (Verdict.CRIT, Verdict.UNKNOWN)
     again = before is None or started // pace.refresh != before // pace.refresh
     note = changed or known.noted is None or started - known.noted >= pace.note
     after = KnownNode(

@@ -31,7 +31,7 @@ jobs = sa.Table(
     sa.Index("jobs_ended", "ended"),
 )
 """The jobs that nhc restarts after infrastructure faults. `run` and `nodes` are those of the newest run seen; `said` is
-what was said last about it, so that it is said once; `left` why its newest run is left alone."""
+the last line that was logged about it, so that it is logged once; `left` why its newest run is left alone."""
 
 job_restarts = sa.Table(
     "job_restarts",

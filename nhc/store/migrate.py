@@ -58,8 +58,8 @@ def differences(store: Store) -> List[str]:
         return [_difference(difference) for difference in compare_metadata(context, METADATA)]
 
 
-def _difference(found: object) -> str:
-    parts = found if isinstance(found, tuple) else (found,)
+def _difference(difference: object) -> str:
+    parts = difference if isinstance(difference, tuple) else (difference,)
     if parts and isinstance(parts[0], (list, tuple)):
         return "; ".join(_difference(part) for part in parts)
     return " ".join(

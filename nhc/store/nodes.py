@@ -265,10 +265,10 @@ def merged(known: DescribedNode, labels: Mapping[str, str], source: str) -> Desc
 
     What a cluster or an inventory says of a node stays.
     """
-    said = {column: printable(str(labels.get(name, "")), 500) for name, column in IDENTITY.items()}
+    machine_labels = {column: printable(str(labels.get(name, "")), 500) for name, column in IDENTITY.items()}
     # Another machine under the name: what the one before was called is nothing of it.
-    another = said["uuid"] and known.uuid and said["uuid"] != known.uuid
-    machine = {column: value or ("" if another else getattr(known, column)) for column, value in said.items()}
+    another = machine_labels["uuid"] and known.uuid and machine_labels["uuid"] != known.uuid
+    machine = {column: value or ("" if another else getattr(known, column)) for column, value in machine_labels.items()}
     new = bounded_labels({name: value for name, value in labels.items() if name not in IDENTITY})
     gone = {name for name, by in known.reported.items() if by == source and name not in new}
     groups = {

@@ -61,8 +61,8 @@ def group(problems: Sequence[OpenProblem]) -> ProblemGroup:
     worst = max(problems, key=lambda problem: (RANK.get(problem.verdict, 0), -problem.began))
     names = tuple(sorted({problem.node for problem in problems}))
     folded = fold(names)
-    shown = folded if len(folded) <= NODES_LIMIT else folded[: NODES_LIMIT - 1] + "…"
+    cut = folded if len(folded) <= NODES_LIMIT else folded[: NODES_LIMIT - 1] + "…"
     return ProblemGroup(
-        worst.check, worst.reason, worst.verdict, worst.action, worst.message, shown, names,
+        worst.check, worst.reason, worst.verdict, worst.action, worst.message, cut, names,
         min(problem.began for problem in problems),
     )  # fmt: skip

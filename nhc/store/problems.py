@@ -58,11 +58,11 @@ class Going:
         for row in _open_ones(connection, sorted(self._open)):
             self._open[row.node][row.check, row.reason, row.target] = row
 
-    def apply(self, node: str, found: Findings, source: str, started: float) -> None:
+    def apply(self, node: str, findings: Findings, source: str, started: float) -> None:
         """Take in what one report says; reports of a node come in their order."""
         standing = self._open[node]
         present = set()
-        for finding in found.problems:
+        for finding in findings.problems:
             present.add(finding.key)
             before = standing.get(finding.key)
             if before is None:
@@ -84,7 +84,7 @@ class Going:
         for key, problem in list(standing.items()):
             if key not in present:
                 finding = ReportedProblem(*key, problem.verdict, problem.action, problem.message)
-                if ends(finding, problem.source, found, source):
+                if ends(finding, problem.source, findings, source):
                     self._keep(standing, problem._replace(ended=started))
                     del standing[key]
 

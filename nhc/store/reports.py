@@ -84,13 +84,14 @@ def _receive(connection: Connection, incoming: Sequence[Incoming], pace: IntakeS
     known = _known(connection, {item.report.host for item in incoming if not refusal(item, pace)})
     taken = []
     kept = _kept(connection, incoming)
-    for each in incoming:
-        one = _judged(each, known.get(each.report.host), kept, pace)
-        if one.judged.receipt is not Receipt.REFUSED:
-            known[each.report.host] = one.judged.after
-        if not each.unchanged:
-            kept.pop(each.report.host, None)  # what the database has is not the newest any more
-        taken.append(one)
+    for arrived in incoming:
+        host = arrived.report.host
+        taken.append(_judged(arrived, known.get(host), kept, pace))
+        judged = taken[-1].judged
+        if judged.receipt is not Receipt.REFUSED:
+            known[host] = judged.after
+        if not arrived.unchanged:
+            kept.pop(host, None)  # what the database has is not the newest any more
     packed = _Packed()
     _save_nodes(connection, taken, packed)
     _save_history(connection, taken, packed)
@@ -101,10 +102,10 @@ def _receive(connection: Connection, incoming: Sequence[Incoming], pace: IntakeS
     return [_received(item) for item in taken]
 
 
-def _received(one: _Taken) -> Received:
-    judged = one.judged
+def _received(item: _Taken) -> Received:
+    judged = item.judged
     newest = judged.receipt in (Receipt.CHANGED, Receipt.SAME)
-    return Received(one.incoming.report.host, judged.receipt, judged.message, judged.after.digest if newest else "")
+    return Received(item.incoming.report.host, judged.receipt, judged.message, judged.after.digest if newest else "")
 
 
 def _judged(each: Incoming, known: Optional[KnownNode], kept: Dict[str, bytes], pace: IntakeSettings) -> _Taken:
@@ -172,8 +173,8 @@ def _save_nodes(connection: Connection, taken: Sequence[_Taken], packed: _Packed
             changed[judged.after.node] = item.incoming
         if judged.receipt is Receipt.CHANGED:
             differ.add(judged.after.node)
-    said = {name: item for name, item in changed.items() if item.report.labels or name in differ}
-    labels = _described(connection, said)
+    labelled = {name: item for name, item in changed.items() if item.report.labels or name in differ}
+    labels = _described(connection, labelled)
     rows: Dict[Tuple[bool, bool], List[Dict[str, object]]] = {}
     for name in sorted(after):
         row: Dict[str, object] = dict(after[name]._asdict())

@@ -23,15 +23,7 @@ from nhc.store.deep_tables import deep_results, sweep_tests, sweeps
 from nhc.store.errors import StoreError
 from nhc.store.job_tables import jobs
 from nhc.store.maintenance_tables import train_approvals, trains
-from nhc.store.schema import (
-    attempts,
-    audit_segments,
-    coverage,
-    episodes,
-    problems,
-    report_history,
-    tokens,
-)
+from nhc.store.schema import attempts, audit_segments, coverage, episodes, problems, report_history, tokens
 from nhc.store.schema import audit as audit_table
 from nhc.store.schema import evidence as evidence_table
 from nhc.system import kept_owner
