@@ -6,7 +6,7 @@ enabled, persons agree at once, there is no deep suite. The loop must keep its p
 
 from __future__ import annotations
 
-import tempfile
+import contextlib
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
 from nhc.drills.scenarios import Scenario, Stand
@@ -23,7 +23,7 @@ from nhc.remedy.settings import RemedySettings, RepairerSettings, Sources
 from nhc.store import attempts, episodes, holds
 from nhc.store import nodes as store_nodes
 from nhc.store import reports as store_reports
-from nhc.store.connect import open_store
+from nhc.store.connect import stand_in
 from nhc.store.database import Store
 from nhc.store.intake import Incoming
 
@@ -80,17 +80,13 @@ def play(scenario: Scenario, settings: RemedySettings, node: str, *, nodes: int 
     """Play it to its end. Raises StoreError."""
     names = [node, *(f"drill{number:03}" for number in range(1, scenario.nodes or nodes))]
     world = DrillWorld(names, BEGIN, takes)
-    with tempfile.TemporaryDirectory(prefix="nhc-drill-") as place:
-        store = open_store(f"sqlite:///{place}/store.db", anchor=f"{place}/anchor")
-        try:
-            with store.write() as connection:
-                store_nodes.describe(connection, [
-                    store_nodes.NodeDescription(drilled.name, groups={"rack": drilled.rack})
-                    for drilled in world.fleet.values()
-                ])  # fmt: skip
-            return _Playing(scenario, prepared(settings), world, store, node).to_the_end()
-        finally:
-            store.close()
+    with contextlib.closing(stand_in("drill")) as store:
+        with store.write() as connection:
+            store_nodes.describe(connection, [
+                store_nodes.NodeDescription(drilled.name, groups={"rack": drilled.rack})
+                for drilled in world.fleet.values()
+            ])  # fmt: skip
+        return _Playing(scenario, prepared(settings), world, store, node).to_the_end()
 
 
 class _Playing:

@@ -116,8 +116,7 @@ def read(text: str) -> Detail:
         value = json.loads(text)
         faults = tuple(_fault(item) for item in value.pop("faults", ()))
         skipped = tuple(Skipped(Rung(rung), str(device), str(why)) for rung, device, why in value.pop("skipped", ()))
-        again = tuple(int(item) for item in value.pop("again", ()))
-        unsent = tuple(int(item) for item in value.pop("unsent", ()))
+        again, unsent = (tuple(map(int, value.pop(name, ()))) for name in ("again", "unsent"))
         about, widened = (_device(value.pop(name, ())) for name in ("about", "widened"))
         plain = {name: _kept(name, kept) for name, kept in value.items()}
         return Detail(**plain)._replace(

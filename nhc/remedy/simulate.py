@@ -10,7 +10,7 @@ ended under one that leaves it alone: such an end is marked as borrowed.
 
 from __future__ import annotations
 
-import tempfile
+import contextlib
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from nhc.model import CheckResult, Report, Verdict, ok
@@ -26,7 +26,7 @@ from nhc.remedy.repairers import RepairerEntry, Repairers
 from nhc.remedy.settings import RemedySettings, RepairerSettings, Sources
 from nhc.store import nodes as store_nodes
 from nhc.store import reports as store_reports
-from nhc.store.connect import open_store
+from nhc.store.connect import stand_in
 from nhc.store.intake import Incoming
 from nhc.testing.made_up import MadeUpNode, MadeUpWorld
 
@@ -201,41 +201,37 @@ def play(past: FleetHistory, settings: RemedySettings, assumed: Assumed, extra: 
             borrowed = alone and past.repaired(row.node, row.opened, row.updated)
             done.append(SimulatedAction(row.updated, row.node, action, written.move.because, borrowed))
 
-    with tempfile.TemporaryDirectory(prefix="nhc-simulate-") as place:
-        store = open_store(f"sqlite:///{place}/store.db", anchor=f"{place}/anchor")
-        try:
+    with contextlib.closing(stand_in("simulation")) as store:
+        with store.write() as connection:
+            store_nodes.describe(connection, [
+                store_nodes.NodeDescription(name, groups=dict(past.groups.get(name, {}))) for name in sorted(names)
+            ])  # fmt: skip
+        actuators = Actuators(
+            world, Repairers([RepairerEntry(RepairerSettings("simulated", "simulated"), world)]), workers=0
+        )
+        controller = RemedyController(
+            store, prepared(settings, assumed), actuators, publish=tell, clock=lambda: world.now,
+            monotonic=lambda: world.now,
+        )  # fmt: skip
+        at, rounds, now, last = 0, 0, past.began, past.reports[-1].started
+        while now <= last + extra:
+            first = at
+            while at < len(past.reports) and past.reports[at].started <= now:
+                at += 1
+            reports = world.go_to(now, past.reports[first:at])
             with store.write() as connection:
-                store_nodes.describe(connection, [
-                    store_nodes.NodeDescription(name, groups=dict(past.groups.get(name, {}))) for name in sorted(names)
-                ])  # fmt: skip
-            actuators = Actuators(
-                world, Repairers([RepairerEntry(RepairerSettings("simulated", "simulated"), world)]), workers=0
-            )
-            controller = RemedyController(
-                store, prepared(settings, assumed), actuators, publish=tell, clock=lambda: world.now,
-                monotonic=lambda: world.now,
-            )  # fmt: skip
-            at, rounds, now, last = 0, 0, past.began, past.reports[-1].started
-            while now <= last + extra:
-                first = at
-                while at < len(past.reports) and past.reports[at].started <= now:
-                    at += 1
-                reports = world.go_to(now, past.reports[first:at])
-                with store.write() as connection:
-                    store_reports.receive(connection, [Incoming(report, SOURCE, now) for report in reports])
-                result = controller.round()
-                rounds += 1
-                for wait in result.waiting:
-                    bound = wait.why.partition(":")[0]
-                    since, whole = waits.get((wait.node, bound), (now, 0.0))
-                    waits[wait.node, bound] = (since, whole + assumed.step)
-                idle = not (result.moved or result.opened or any(wait.episode for wait in result.waiting))
-                now += assumed.step
-                if idle:
-                    coming = past.reports[at].started if at < len(past.reports) else last + extra
-                    now += assumed.step * max(0, int(min(IDLE, coming - now) / assumed.step))
-        finally:
-            store.close()
+                store_reports.receive(connection, [Incoming(report, SOURCE, now) for report in reports])
+            result = controller.round()
+            rounds += 1
+            for wait in result.waiting:
+                bound = wait.why.partition(":")[0]
+                since, whole = waits.get((wait.node, bound), (now, 0.0))
+                waits[wait.node, bound] = (since, whole + assumed.step)
+            idle = not (result.moved or result.opened or any(wait.episode for wait in result.waiting))
+            now += assumed.step
+            if idle:
+                coming = past.reports[at].started if at < len(past.reports) else last + extra
+                now += assumed.step * max(0, int(min(IDLE, coming - now) / assumed.step))
     return PolicyReplay(
         tuple(done), tuple(Wait(node, bound, *result) for (node, bound), result in sorted(waits.items())), rounds,
         last + extra,

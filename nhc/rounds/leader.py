@@ -74,7 +74,7 @@ class AdvisoryLock:
                     opened.close()
                     return False
         except sa.exc.SQLAlchemyError as error:
-            self._drop()
+            self.release()
             raise StoreError(f"{self._store.name}: {problem_of(error)}") from None
         self._seen = now
         return True
@@ -85,9 +85,6 @@ class AdvisoryLock:
 
     def release(self) -> None:
         """End the connection that holds it."""
-        self._drop()
-
-    def _drop(self) -> None:
         connection, self._connection = self._connection, None
         self._seen = float("-inf")
         if connection is not None:
@@ -128,8 +125,7 @@ class FileLock:
             named = os.stat(self.path, follow_symlinks=False)
         except OSError:
             return False
-        held = os.fstat(self._fd)
-        return (named.st_dev, named.st_ino) == (held.st_dev, held.st_ino)
+        return os.path.samestat(named, os.fstat(self._fd))
 
     def held(self) -> bool:
         """Whether it is ours: the kernel leaves it with a process until that ends."""

@@ -241,31 +241,18 @@ def judge(known: Optional[KnownNode], incoming: Incoming, judged: Findings, pace
     keep = changed or stale or judged.verdict in (Verdict.CRIT, Verdict.UNKNOWN)
     again = before is None or started // pace.refresh != before // pace.refresh
     note = changed or known.noted is None or started - known.noted >= pace.note
-    after = KnownNode(
-        known.node,
-        boot,
-        verdict,
-        started if verdict != known.verdict or known.since is None else known.since,
-        started,
-        report.started,
-        incoming.received,
-        started if gap or known.covered_since is None else known.covered_since,
-        printable(incoming.source, 100),
-        key,
-        started if note else known.noted,
-        started if keep else known.stored,
-        incoming.seq or (known.seq if boot == known.boot_id else 0),
-    )
+    after = known._replace(
+        boot_id=boot, verdict=verdict, reported_at=started, judged_at=report.started, received_at=incoming.received,
+        since=started if verdict != known.verdict or known.since is None else known.since,
+        covered_since=started if gap or known.covered_since is None else known.covered_since,
+        source=printable(incoming.source, 100), digest=key, noted=started if note else known.noted,
+        stored=started if keep else known.stored, seq=incoming.seq or (known.seq if boot == known.boot_id else 0),
+    )  # fmt: skip
     closed = (known.covered_since or 0.0, before) if gap and before is not None else None
     return IntakeDecision(
-        Receipt.CHANGED if changed else Receipt.SAME,
-        after,
-        store=keep,
-        note=note,
-        problems=changed or again,
-        closed=closed,
-        when=started,
-    )
+        Receipt.CHANGED if changed else Receipt.SAME, after, store=keep, note=note, problems=changed or again,
+        closed=closed, when=started,
+    )  # fmt: skip
 
 
 def judge_unchanged(known: Optional[KnownNode], incoming: Incoming, pace: IntakeSettings) -> IntakeDecision:

@@ -71,16 +71,10 @@ class Going:
                 self._new[number] = problem
                 standing[finding.key] = problem
             else:
-                after = before._replace(
-                    verdict=finding.verdict,
-                    action=finding.action,
-                    message=finding.message,
-                    source=source,
-                    seen=started,
-                    scope=finding.scope,
-                    device=finding.device,
-                )
-                self._keep(standing, after)
+                self._keep(standing, before._replace(
+                    verdict=finding.verdict, action=finding.action, message=finding.message, source=source,
+                    seen=started, scope=finding.scope, device=finding.device,
+                ))  # fmt: skip
         for key, problem in list(standing.items()):
             if key not in present:
                 finding = ReportedProblem(*key, problem.verdict, problem.action, problem.message)
