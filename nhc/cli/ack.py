@@ -53,6 +53,7 @@ def ack_command(
     all that `nhc inject` made, `every` all. `note` says what was done; it is kept with the acknowledgement. A fault
     that is logged again after this is a new finding. Returns 0; 1 where nothing that was named stands.
     """
+    from nhc.cli.common_options import user
     from nhc.kernlog.match import address
 
     if memory is None:
@@ -60,16 +61,16 @@ def ack_command(
 
         memory = State()
         _catch_up(memory)
-    found = standing(memory)
+    findings = standing(memory)
     if not (keys or device or drills or every):
-        _show(found, format)
+        _show(findings, format)
         return EXIT_HEALTHY
     wanted = address(device) if device else None
     chosen: Dict[str, List[Tuple[str, Finding]]] = {}
-    for store, key, finding in found:
+    for store, key, finding in findings:
         if every or key in keys or (wanted and finding["device"] == wanted) or (drills and finding.get("drill")):
             chosen.setdefault(store, []).append((key, finding))
-    ended = acknowledge(memory, chosen, _who(), note, time.time() if now is None else now)
+    ended = acknowledge(memory, chosen, user(), note, time.time() if now is None else now)
     for warning in getattr(memory, "warnings", []):
         print(f"nhc ack: {warning}", file=sys.stderr)
         return EXIT_USAGE  # an acknowledgement that is not kept is none
@@ -79,31 +80,21 @@ def ack_command(
         print(f"nhc ack: {key} has come again: it stands", file=sys.stderr)
     missing = [key for key in keys if key not in ended]
     for key in missing:
-        if not any(key == known for _store, known, _finding in found):
+        if not any(key == known for _store, known, _finding in findings):
             print(f"nhc ack: no finding {key} stands", file=sys.stderr)
     if not chosen and not missing:
         print("nhc ack: no such finding stands", file=sys.stderr)
     return EXIT_HEALTHY if ended and not missing else EXIT_UNHEALTHY
 
 
-def _who() -> str:
-    import getpass
-    import os
-
-    try:
-        return os.environ.get("SUDO_USER") or getpass.getuser()
-    except (KeyError, OSError):
-        return str(os.getuid())
-
-
-def _show(found: Sequence[Tuple[str, str, Finding]], format: str) -> None:
+def _show(findings: Sequence[Tuple[str, str, Finding]], format: str) -> None:
     if format == "json":
-        for store, key, finding in found:
+        for store, key, finding in findings:
             print(json.dumps({"key": key, "store": store, **finding}, ensure_ascii=False))
         return
-    if not found:
+    if not findings:
         print("no finding of the kernel log stands")
-    for _store, key, finding in found:
+    for _store, key, finding in findings:
         at = utc(finding["last"])
         drill = "drill: " if finding.get("drill") else ""
         print(f"{finding['severity']:8}  {key}  x{finding['count']}  {at}  {drill}{finding['message']}")

@@ -8,19 +8,11 @@ from typing import Any, Callable, Dict, List, Mapping, Type, TypeVar, cast, get_
 
 import click
 
-from nhc.agent.control_answers import (
-    Acknowledged,
-    AgentStatus,
-    ChecksJudged,
-    ChecksStarted,
-    Paused,
-    Reloaded,
-    Resumed,
-)
+from nhc.agent.control_answers import Acknowledged, AgentStatus, ChecksJudged, ChecksStarted, Paused, Reloaded, Resumed
+from nhc.cli.common_options import user
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
 from nhc.units import seconds, show_seconds
 
-Command = Callable[..., Any]
 T = TypeVar("T")
 
 SOCKET = click.option("--socket", "path", default="", metavar="FILE", help="The agent's socket. Default: as "
@@ -56,20 +48,13 @@ def run(
     from nhc.agent import settings as agent_settings
     from nhc.agent.settings import AgentSettings
 
-    changes: Dict[str, Any] = {}
-    if config:
-        changes["config"] = tuple(config)
-    if root:
-        changes["root"] = root
-    if listen:
-        changes["listen"] = tuple(listen)
-    if socket:
-        changes["socket"] = socket
+    options = {"config": tuple(config), "root": root, "listen": tuple(listen), "socket": socket}
+    changes: Dict[str, Any] = {name: value for name, value in options.items() if value}
 
     def read() -> AgentSettings:
-        found = agent_settings.load(path)
-        name = node or found.node or os.environ.get("NODE_NAME", "")
-        return found._replace(**changes, node=name)
+        settings = agent_settings.load(path)
+        name = node or settings.node or os.environ.get("NODE_NAME", "")
+        return settings._replace(**changes, node=name)
 
     if check_settings:
         raise SystemExit(_check_settings(read))
@@ -142,9 +127,9 @@ def _show(answer: AgentStatus, checks: bool) -> None:
     for problem in answer["log_problems"]:
         click.echo(f"log not read: {problem}")
     for name, sink in answer["sinks"].items():
-        said = sink["problem"] or "delivering"
+        state = sink["problem"] or "delivering"
         more = f", {sink['lost']} events lost" if sink["lost"] else ""
-        click.echo(f"sink {name}: {said}{more}")
+        click.echo(f"sink {name}: {state}{more}")
     if checks:
         for check in answer["checks"]:
             age = "never run" if check["age"] is None else f"{show_seconds(check['age'])} ago"
@@ -167,7 +152,7 @@ def pause(path: str, lasts: str, why: List[str]) -> None:
         length = seconds(lasts)
     except ValueError as error:
         raise click.UsageError(f"--for: {error}") from None
-    _ask(path, {"do": "pause", "seconds": length, "by": _who(), "why": " ".join(why)}, Paused)
+    _ask(path, {"do": "pause", "seconds": length, "by": user(), "why": " ".join(why)}, Paused)
     click.echo(f"paused for {show_seconds(length)}")
 
 
@@ -175,7 +160,7 @@ def pause(path: str, lasts: str, why: List[str]) -> None:
 @SOCKET
 def resume(path: str) -> None:
     """End a pause: every check runs at once."""
-    answer = _ask(path, {"do": "resume", "by": _who()}, Resumed)
+    answer = _ask(path, {"do": "resume", "by": user()}, Resumed)
     click.echo("resumed" if answer["was_paused"] else "was not paused")
 
 
@@ -197,8 +182,8 @@ def run_now(path: str, no_wait: bool, names: List[str]) -> None:
 
     results = [from_result(result) for result in _ask(path, question, ChecksJudged, timeout=620.0)["results"]]
     for result in results:
-        said = printable(result.outcome.message)
-        click.echo(f"{result.verdict.name:7}  {result.check}{subject(result.outcome)}{': ' + said if said else ''}")
+        text = printable(result.outcome.message)
+        click.echo(f"{result.verdict.name:7}  {result.check}{subject(result.outcome)}{': ' + text if text else ''}")
     worst = max((result.verdict for result in results), default=Verdict.UNKNOWN)
     raise SystemExit({Verdict.CRIT: EXIT_UNHEALTHY, Verdict.UNKNOWN: EXIT_UNKNOWN}.get(worst, EXIT_HEALTHY))
 
@@ -217,7 +202,7 @@ def ack(path: str, device: str, everything: bool, note: str, keys: List[str]) ->
     """
     if not (keys or device or everything):
         raise click.UsageError("name findings, --device or --all")
-    asked = {"do": "ack", "keys": list(keys), "device": device, "all": everything, "by": _who(), "note": note}
+    asked = {"do": "ack", "keys": list(keys), "device": device, "all": everything, "by": user(), "note": note}
     answer = _ask(path, asked, Acknowledged)
     for key in answer["ended"]:
         click.echo(f"acknowledged {key}")
@@ -242,16 +227,6 @@ def reload(path: str) -> None:
     click.echo(f"reloaded: {answer['checks']} checks")
 
 
-def _who() -> str:
-    import getpass
-    import os
-
-    try:
-        return os.environ.get("SUDO_USER") or getpass.getuser()
-    except (KeyError, OSError):
-        return str(os.getuid())
-
-
 def _socket() -> str:
     """Where this node's agent listens: as its settings say, where this user may read them."""
     from nhc.agent import settings
@@ -259,10 +234,10 @@ def _socket() -> str:
     from nhc.settings.settings_file import SettingsError
 
     try:
-        found = settings.load()
+        agent_settings = settings.load()
     except SettingsError:  # the agent says what is wrong with them
-        found = settings.AgentSettings()
-    return found.socket or default_socket(found.state)
+        agent_settings = settings.AgentSettings()
+    return agent_settings.socket or default_socket(agent_settings.state)
 
 
 def _ask(path: str, question: Mapping[str, object], kind: Type[T], timeout: float = 30.0) -> T:

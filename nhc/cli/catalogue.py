@@ -18,13 +18,9 @@ if TYPE_CHECKING:
     from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 
-def _check_names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> List[str]:
-    return [check.name for check in find_all() if check.name.startswith(incomplete)]
-
-
-def _names(ctx: click.Context, param: click.Parameter, incomplete: str) -> List[str]:
+def _names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> List[str]:
     if incomplete.startswith("check_"):
-        return _check_names(ctx, param, incomplete)
+        return [check.name for check in find_all() if check.name.startswith(incomplete)]
     return [reason for reason in reasons() if reason.lower().startswith(incomplete.lower())]
 
 
@@ -63,7 +59,7 @@ def explain_command(name: str, form: str) -> None:
     if form == "json":
         click.echo(json.dumps(_describe(check), indent=2))
         return
-    click.echo(f"{check.name}{''.join(f' {word}' for word in _synopsis(check.params))}\n")
+    click.echo(f"{check.name}{''.join(f' {argument}' for argument in _synopsis(check.params))}\n")
     click.echo(inspect.cleandoc(check.doc))
     if check.params:
         click.echo("\nArguments:")
@@ -82,13 +78,13 @@ def explain_command(name: str, form: str) -> None:
 
 def _explain_reason(name: str, form: str) -> bool:
     """Print a reason's runbook; whether there is one."""
-    found = runbook(name)
-    if found is None:
+    reason_runbook = runbook(name)
+    if reason_runbook is None:
         return False
     if form == "json":
-        click.echo(json.dumps(found._asdict(), indent=2))
+        click.echo(json.dumps(reason_runbook._asdict(), indent=2))
         return True
-    (title, _), *parts = sections(found)
+    (title, _), *parts = sections(reason_runbook)
     click.echo(title)
     for heading, text in parts:
         click.echo(f"\n{heading}")
@@ -147,12 +143,12 @@ def _describe(check: Check) -> Dict[str, Any]:
 
 
 def _synopsis(params: Iterable[Param]) -> List[str]:
-    words = []
+    arguments = []
     for param in params:
-        word = _flags(param._replace(flags=param.flags[:1]))
-        word += "..." if param.many else ""
-        words.append(word if param.required else f"[{word}]")
-    return words
+        text = _flags(param._replace(flags=param.flags[:1]))
+        text += "..." if param.many else ""
+        arguments.append(text if param.required else f"[{text}]")
+    return arguments
 
 
 def _flags(param: Param) -> str:

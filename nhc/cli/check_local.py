@@ -141,10 +141,10 @@ def question(options: CheckLocalOptions) -> Question:
     )
 
 
-def plan_of(asked: Question, name: str, host: Host, state: State, said: Optional[List[str]] = None) -> Optional[Plan]:
+def plan_of(asked: Question, name: str, host: Host, state: State, lines: Optional[List[str]] = None) -> Optional[Plan]:
     """The node's whole plan; None where the configuration cannot be used, which is said on stderr.
 
-    What is said there is added to `said` as well. Raises UsageError for a profile that cannot be used.
+    Each line of that is added to `lines` as well. Raises UsageError for a profile that cannot be used.
     """
     from nhc.planning.local import load_plan
     from nhc.planning.profiles import NoProfile
@@ -156,13 +156,13 @@ def plan_of(asked: Question, name: str, host: Host, state: State, said: Optional
     except OSError as error:
         raise UsageError(f"--profile {asked.profile}: {error.strerror}") from None
     except Exception as error:
-        problems = getattr(error, "problems", None)  # config.ConfigError, whose module most runs never load
+        problems = getattr(error, "problems", None)  # ConfigError, whose module most runs never load
         if problems is None:
             raise
-        shown = [problem.show() for problem in problems]
-        print("\n".join(shown), file=sys.stderr)
-        if said is not None:
-            said += shown
+        texts = [problem.show() for problem in problems]
+        print("\n".join(texts), file=sys.stderr)
+        if lines is not None:
+            lines += texts
         return None
 
 

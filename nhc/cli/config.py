@@ -18,6 +18,7 @@ from nhc.matching.node_ranges import expand, fold
 from nhc.matching.nodeset import Undecided
 from nhc.planning.local import SCRIPTS
 from nhc.planning.profiles import problem_of
+from nhc.units import show_number
 
 if TYPE_CHECKING:
     from typing import Optional, Sequence, Tuple
@@ -70,25 +71,25 @@ def check_command(
     site = site_settings()
     where = [path for path in scripts or (site.scripts,) if scripts or os.path.isdir(path)]
     untrusted = trust.judge_of(trust.rule(site.settings, hook=False, named=bool(files)))
-    found = validate(
+    validation = validate(
         files or (site.config,), hostname, site.settings, where, profile_problem=problem_of, untrusted=untrusted
     )
     if site.note:
         print(site.note, file=sys.stderr)
-    for note in found.notes:
+    for note in validation.notes:
         print(f"note: {note}", file=sys.stderr)
-    for trouble in found.problems:
+    for trouble in validation.problems:
         print(trouble.show(), file=sys.stderr)
-    wrong = [said for said in (problem(*pair) for pair in site.settings.items()) if said]
-    for said in wrong:
-        print(f"{site.path}: {said}", file=sys.stderr)
-    if found.problems or site.note or wrong:
+    wrong = [mistake for mistake in (problem(*pair) for pair in site.settings.items()) if mistake]
+    for mistake in wrong:
+        print(f"{site.path}: {mistake}", file=sys.stderr)
+    if validation.problems or site.note or wrong:
         return 2
     own = [] if files or nodes or hostname else [host_names()["HOSTNAME"]]
     missing = without_lines(files or (site.config,), nodes or own, site.settings, where)
     if missing:
         print(f"no line is for {fold(missing)}: hooks check nothing there", file=sys.stderr)
-    print(f"{_count(found.lines, 'line')}, {_count(found.checks, 'check')}: fine")
+    print(f"{show_number(validation.lines, 'line')}, {show_number(validation.checks, 'check')}: fine")
     return int(bool(missing and nodes))
 
 
@@ -126,7 +127,3 @@ def _matches(targets: Targets, external: Optional[External], name: str, pattern:
         if wrong is None or wrong[0] != str(why):
             print(f"{where}: {why}", file=sys.stderr)
         return EXIT_UNKNOWN
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

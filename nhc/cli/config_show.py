@@ -58,7 +58,7 @@ def show(files: Tuple[str, ...], node: str, scripts: Tuple[str, ...], profile: s
     if context:
         kept = tuple(item for item in plan.items if not item.contexts or context in item.contexts)
         plan = plan._replace(items=kept)
-    shown = {
+    value = {
         "node": name,
         "files": paths or [DEFAULT],
         "scripts": list(plan.scripts),
@@ -68,7 +68,7 @@ def show(files: Tuple[str, ...], node: str, scripts: Tuple[str, ...], profile: s
         "notes": [*plan.notes, *([site.note] if site.note else [])],
     }
     click.echo(
-        json.dumps(shown, indent=2) if form == "json" else _text(shown, name != here and not profile), nl=form == "json"
+        json.dumps(value, indent=2) if form == "json" else _text(value, name != here and not profile), nl=form == "json"
     )
 
 
@@ -80,10 +80,10 @@ def _refuse(problems: str) -> int:
 def _profile(plan: Plan, host: Host, wanted: str) -> Optional[Dict[str, str]]:
     """The profile whose lines are in the plan; None for none."""
     own = plan.settings.get(PROFILE, "") if wanted in (AUTO, UNLESS_NAMED) else ""
-    found = profiles.resolve(own or wanted, host, True)
-    if found is None or not found.name:
+    chosen = profiles.resolve(own or wanted, host, True)
+    if chosen is None or not chosen.name:
         return None
-    return {"name": found.name, "file": found.path, "why": f"{PROFILE}={own}" if own else found.why}
+    return {"name": chosen.name, "file": chosen.path, "why": f"{PROFILE}={own}" if own else chosen.why}
 
 
 def _check(item: Item) -> Dict[str, Any]:
@@ -107,14 +107,14 @@ def _check(item: Item) -> Dict[str, Any]:
 
 def _options(item: Item) -> str:
     """What the line says between bars, as far as it is not the default."""
-    said = [
-        f"{word} {show_seconds(value)}" for word, value in (("every", item.every), ("timeout", item.timeout)) if value
+    options = [
+        f"{key} {show_seconds(value)}" for key, value in (("every", item.every), ("timeout", item.timeout)) if value
     ]
-    said += [f"on-timeout {item.on_timeout}"] if item.on_timeout else []
-    said += [f"strikes {item.strikes}"] if item.strikes else []
-    said += [f"tags {' '.join(item.tags)}"] if item.tags else []
-    said += [f"context {' '.join(item.contexts)}"] if item.contexts else []
-    return ", ".join(said)
+    options += [f"on-timeout {item.on_timeout}"] if item.on_timeout else []
+    options += [f"strikes {item.strikes}"] if item.strikes else []
+    options += [f"tags {' '.join(item.tags)}"] if item.tags else []
+    options += [f"context {' '.join(item.contexts)}"] if item.contexts else []
+    return ", ".join(options)
 
 
 def _variable(
@@ -127,24 +127,24 @@ def _variable(
     return {"name": name, "value": "(not shown)" if is_secret(name) else value, "file": file, "line_number": number}
 
 
-def _text(shown: Dict[str, Any], elsewhere: bool) -> str:
-    profile = shown["profile"]
+def _text(value: Dict[str, Any], elsewhere: bool) -> str:
+    profile = value["profile"]
     which = f"profile {profile['name']} ({profile['why']})" if profile else "no profile"
     if elsewhere and not profile:
         which += ": this machine cannot see that node's type, name it with --profile"
-    checks, variables = shown["checks"], shown["variables"]
-    lines = [f"{shown['node']}: {len(checks)} checks, from {', '.join(shown['files'])}; {which}"]
-    places = [_place(one) for one in (*checks, *variables)]
+    checks, variables = value["checks"], value["variables"]
+    lines = [f"{value['node']}: {len(checks)} checks, from {', '.join(value['files'])}; {which}"]
+    places = [_place(row) for row in (*checks, *variables)]
     width = min(max(map(len, places), default=0), 44)
-    for one, place in zip(checks, places):
-        options = f"  |{one['options']}|" if one["options"] else ""
-        lines.append(f"{place:{width}}  {printable(one['line'])}{options}")
-    for one, place in zip(variables, places[len(checks) :]):
-        lines.append(f"{place:{width}}  {one['name']}={printable(one['value'])}")
-    lines += [f"note: {printable(note)}" for note in shown["notes"]]
+    for row, place in zip(checks, places):
+        options = f"  |{row['options']}|" if row["options"] else ""
+        lines.append(f"{place:{width}}  {printable(row['line'])}{options}")
+    for row, place in zip(variables, places[len(checks) :]):
+        lines.append(f"{place:{width}}  {row['name']}={printable(row['value'])}")
+    lines += [f"note: {printable(note)}" for note in value["notes"]]
     return "".join(f"{line}\n" for line in lines)
 
 
-def _place(one: Dict[str, Any]) -> str:
-    number = f":{one['line_number']}" if one["line_number"] else ""
-    return f"{one['file'] or '(set elsewhere)'}{number}"
+def _place(row: Dict[str, Any]) -> str:
+    number = f":{row['line_number']}" if row["line_number"] else ""
+    return f"{row['file'] or '(set elsewhere)'}{number}"

@@ -58,12 +58,12 @@ def run(
     if sum(map(bool, (store, reports, adapter))) > 1:
         raise click.UsageError("--store, --report and --adapter exclude each other")
     try:
-        found = settings_of(path)
-        found = found._replace(listen=listen or found.listen, store=store or found.store)
+        settings = settings_of(path)
+        settings = settings._replace(listen=listen or settings.listen, store=store or settings.store)
     except SettingsError as error:
         raise Unusable(str(error)) from None
     try:
-        console_settings.parse_listen(found)
+        console_settings.parse_listen(settings)
     except SettingsError as error:
         raise click.UsageError(str(error)) from None
     if check_settings:
@@ -71,10 +71,10 @@ def run(
         click.echo(f"{path or SETTINGS}: nothing is wrong" if there else f"no {SETTINGS}: the defaults hold")
         return
     try:
-        asyncio.run(_serve(_server(found, reports, adapter)))
+        asyncio.run(_serve(_server(settings, reports, adapter)))
     except (OSError, StoreError) as error:
-        said = error.strerror or str(error) if isinstance(error, OSError) else str(error)
-        raise Unreadable(f"{found.listen}: {said}" if isinstance(error, OSError) else said) from None
+        problem = error.strerror or str(error) if isinstance(error, OSError) else str(error)
+        raise Unreadable(f"{settings.listen}: {problem}" if isinstance(error, OSError) else problem) from None
 
 
 def settings_of(path: Optional[str]) -> ConsoleSettings:
@@ -86,24 +86,24 @@ def settings_of(path: Optional[str]) -> ConsoleSettings:
     return console_settings.load(path or SETTINGS)
 
 
-def _server(found: ConsoleSettings, reports: Tuple[str, ...], adapter: Optional[str]) -> Server:
+def _server(settings: ConsoleSettings, reports: Tuple[str, ...], adapter: Optional[str]) -> Server:
     from nhc.console.server import Server
     from nhc.console.sources import ReportsSource, StoreSource
     from nhc.store.settings import fleet_store
 
     if reports:
-        return Server(found, ReportsSource(reports, found.stale), None)
+        return Server(settings, ReportsSource(reports, settings.stale), None)
     if adapter:
-        source = cluster(adapter, found.stale)
-        return Server(found, source, None, scheduler_work=SchedulerWork(adapter, _adapter(adapter)))
-    store = fleet_store(found.store, create=False)
+        source = cluster(adapter, settings.stale)
+        return Server(settings, source, None, scheduler_work=SchedulerWork(adapter, _adapter(adapter)))
+    store = fleet_store(settings.store, create=False)
     scheduler = working = None
-    if found.scheduler:
+    if settings.scheduler:
         from nhc.console.cluster_source import SchedulerStates
 
-        scheduler = SchedulerStates(found.scheduler, _adapter(found.scheduler))
-        working = SchedulerWork(found.scheduler, _adapter(found.scheduler))
-    return Server(found, StoreSource(store, found.stale), store, scheduler=scheduler, scheduler_work=working)
+        scheduler = SchedulerStates(settings.scheduler, _adapter(settings.scheduler))
+        working = SchedulerWork(settings.scheduler, _adapter(settings.scheduler))
+    return Server(settings, StoreSource(store, settings.stale), store, scheduler=scheduler, scheduler_work=working)
 
 
 def cluster(name: str, stale: float) -> FleetSource:

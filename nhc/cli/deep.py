@@ -127,7 +127,7 @@ def run_command(**options: Any) -> None:
             options["node"] or node_name(os.environ, dict(plan.settings), node), options["seed"], options["require"],
         )  # fmt: skip
     except ConfigError as error:
-        raise SystemExit(_refuse("\n".join(problem.show() for problem in error.problems))) from None
+        raise SystemExit(_refuse(str(error))) from None
     except (suites.NoSuite, NoAdapter, UsageError) as error:
         raise SystemExit(_refuse(f"nhc deep run: {error}")) from None
     except OSError as error:
@@ -186,10 +186,10 @@ def _show(
         problems.append(to_server(report, suite_name(wanted.suite), server))
     for problem in filter(None, problems):
         click.echo(f"nhc deep run: {problem}", err=True)
-    shown = {**_OPTIONS, "format": options["form"], **{key: options[key] for key in
+    emit_options = {**_OPTIONS, "format": options["form"], **{key: options[key] for key in
              ("output", "evidence", "skipped", "verbose", "quiet")}}  # fmt: skip
     try:
-        status = emit(report, shown)
+        status = emit(report, emit_options)
     except UsageError as error:
         click.echo(f"nhc deep run: {error}", err=True)
         return EXIT_USAGE
@@ -208,7 +208,7 @@ def _log(ran: runner.Ran, wanted: runner.RunRequest, path: str, suite: str) -> O
     if not path and (suite not in hyperpod.SUITES or not os.path.isdir(os.path.dirname(hyperpod.LOG))):
         return None
     path = path or hyperpod.LOG
-    kind = next((one[len("aws-") :] for one in wanted.kinds if one.startswith("aws-")), "")
+    kind = next((node_kind[len("aws-") :] for node_kind in wanted.kinds if node_kind.startswith("aws-")), "")
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION", "")
     text = "".join(f"{line}\n" for line in hyperpod.lines(ran.report, f"ml.{kind}" if kind else "", region))
     try:
@@ -225,22 +225,22 @@ def _source(name: str, host: Host, settings: Dict[str, str]) -> Optional[NodeSou
         return None
     chosen = name
     if name == "auto":
-        found_by = detect(os.environ, settings, host)
-        if found_by.unsure:
-            raise UsageError(f"{found_by.how}, or give --adapter")
-        if not found_by.name:
+        detected = detect(os.environ, settings, host)
+        if detected.unsure:
+            raise UsageError(f"{detected.how}, or give --adapter")
+        if not detected.name:
             return None
-        chosen = found_by.name
+        chosen = detected.name
     known = {variable: value for variable, value in os.environ.items() if variable.startswith("NHC_")}
     try:
-        found: NodeSource = open_adapter(chosen, {**settings, **known}, os.environ)
-        return found
+        source: NodeSource = open_adapter(chosen, {**settings, **known}, os.environ)
+        return source
     except AdapterError as error:
         raise UsageError(f"--adapter {chosen}: {error}") from None
 
 
-def _refuse(said: str) -> int:
-    click.echo(said, err=True)
+def _refuse(line: str) -> int:
+    click.echo(line, err=True)
     return EXIT_USAGE
 
 
@@ -254,10 +254,10 @@ def list_command(suite: str, form: str, node: str) -> None:
     name = node or host.system.hostname()
     try:
         there = suites.suites(host)
-        chosen = [suite] if suite else [found.name for found in there.values()]
-        descriptions = [_suite_value(one, host, name, state) for one in chosen]
+        chosen = [suite] if suite else [known.name for known in there.values()]
+        descriptions = [_suite_value(suite_name, host, name, state) for suite_name in chosen]
     except ConfigError as error:
-        raise SystemExit(_refuse("\n".join(problem.show() for problem in error.problems))) from None
+        raise SystemExit(_refuse(str(error))) from None
     except suites.NoSuite as error:
         raise SystemExit(_refuse(f"nhc deep list: {error}")) from None
     except OSError as error:
@@ -265,21 +265,22 @@ def list_command(suite: str, form: str, node: str) -> None:
     if form == "json":
         click.echo(json.dumps(descriptions, indent=2, ensure_ascii=False))
         return
-    for found in descriptions:
-        click.echo(f"{found['suite']:<22} {found['count']:>3} checks  {found['about']:>8}  {found['summary']}")
-        for check in found["checks"] if suite else []:
+    for description in descriptions:
+        name, count, about, summary = (description[key] for key in ("suite", "count", "about", "summary"))
+        click.echo(f"{name:<22} {count:>3} checks  {about:>8}  {summary}")
+        for check in description["checks"] if suite else []:
             click.echo(f"    {show_seconds(round(check['seconds'])):>8}  {check['line']}")
 
 
 def _suite_value(name: str, host: Host, node: str, state: State) -> Dict[str, Any]:
     plan = suites.plan_of(name, host, node, state)
-    found = None if name == suites.OWN else suites.find(name, host)
+    own_suite = None if name == suites.OWN else suites.find(name, host)
     steps = runner.estimate(plan.items, state)
     total = sum(step.seconds for step in steps)
     return {
         "suite": name,
-        "source": found.source if found else "nhc.conf",
-        "summary": found.summary if found else "the node's own lines in the context deep",
+        "source": own_suite.source if own_suite else "nhc.conf",
+        "summary": own_suite.summary if own_suite else "the node's own lines in the context deep",
         "count": len(steps),
         "seconds": round(total),
         "about": f"{max(1, round(total / 60))} min",
@@ -310,13 +311,13 @@ def calibrate_command(paths: Tuple[str, ...], url: str, days: float, least: int,
     if not paths and not url:
         raise SystemExit(_refuse("nhc deep calibrate: name reports, or a store (--store)"))
     try:
-        found, remarks = calibration.samples(calibration.reports(paths))
+        samples, remarks = calibration.samples(calibration.reports(paths))
         if url:
             own, more = calibration.samples_of(_stored(url, time.time() - days * 86400))
-            found, remarks = found + own, remarks + more
+            samples, remarks = samples + own, remarks + more
     except calibration.BadInput as error:
         raise SystemExit(_refuse(f"nhc deep calibrate: {printable(str(error))}")) from None
-    proposal = propose(found, time.strftime("%Y-%m-%d", time.gmtime()), least)
+    proposal = propose(samples, time.strftime("%Y-%m-%d", time.gmtime()), least)
     text = calibration.table(proposal._replace(remarks=(*remarks, *proposal.remarks)))
     if output:
         try:

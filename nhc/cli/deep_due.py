@@ -85,10 +85,10 @@ def command(
             )
             return EXIT_HEALTHY if choice == ADMIT else EXIT_UNHEALTHY
         if form == "json":
-            click.echo(json.dumps([one._asdict() for one in late], indent=2, ensure_ascii=False))
+            click.echo(json.dumps([entry._asdict() for entry in late], indent=2, ensure_ascii=False))
         else:
-            for one in late:
-                click.echo(f"{one.node} {one.why}")
+            for entry in late:
+                click.echo(f"{entry.node} {entry.why}")
         if late and tell_job:
             _tell(job, late)
         return EXIT_UNHEALTHY if late else EXIT_HEALTHY
@@ -111,7 +111,7 @@ def _late(nodes: Sequence[str], rule: DeepRule, path: str, url: str) -> Tuple[Du
 
 def _tell(job: str, late: Sequence[Due]) -> None:
     """Say where the job's owner looks why it waits; that this fails changes nothing of the answer."""
-    named = "; ".join(f"{one.node} {one.why}" for one in late[:SHOWN])
+    named = "; ".join(f"{entry.node} {entry.why}" for entry in late[:SHOWN])
     more = f" (and {len(late) - SHOWN} more nodes)" if len(late) > SHOWN else ""
     try:
         adapter = open_adapter("slurm", {"NHC_RM_PATH": os.environ.get("NHC_RM_PATH", "")}, os.environ, ANSWER_WITHIN)

@@ -9,7 +9,7 @@ from typing import Any, Dict, List
 import click
 
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.remedy_options import age, table, when
+from nhc.cli.remedy_options import age, show_table, when
 from nhc.cli.store import FORM, SETTINGS, URL, guarded, store_settings
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
 from nhc.model import printable
@@ -37,20 +37,18 @@ def status(path: str, url: str, form: str, older_than: float) -> None:
         with store.read() as connection:
             newest = deep.newest_sweeps(connection, SHOWN)
             counts = {row.id: _counts(deep.tests_of(connection, row.id)) for row in newest if row.state == deep.OPEN}
-            last = [one for one in deep.last_verdicts(connection) if one.age(now) >= older_than * 86400]
+            last = [verdict for verdict in deep.last_verdicts(connection) if verdict.age(now) >= older_than * 86400]
         if form == "json":
             click.echo(json.dumps({
                 "sweeps": [_sweep(row) for row in newest],
-                "nodes": [{**one._asdict(), "age": round(one.age(now))} for one in last],
+                "nodes": [{**verdict._asdict(), "age": round(verdict.age(now))} for verdict in last],
             }, indent=2, ensure_ascii=False))  # fmt: skip
             return EXIT_HEALTHY
         rows = [[str(row.id), row.state, when(row.began), row.by, counts.get(row.id, _summary(row))] for row in newest]
-        for line in table([["sweep", "state", "began", "by", ""], *rows]):
-            click.echo(line)
+        show_table([["sweep", "state", "began", "by", ""], *rows])
         click.echo()
-        for line in table([["node", "suite", "verdict", "age"],
-                           *([one.node, one.suite, one.verdict, age(one.at)] for one in last)]):  # fmt: skip
-            click.echo(line)
+        show_table([["node", "suite", "verdict", "age"],
+                    *([row.node, row.suite, row.verdict, age(row.at)] for row in last)])  # fmt: skip
         return EXIT_HEALTHY
 
     guarded(run)
@@ -92,10 +90,10 @@ def show_sweep(store: Store, number: int, form: str) -> int:
                 test = by_name.get(name)
                 if test is not None:
                     click.echo(f"         {name}: {printable(test.why)}")
-        for word in sorted(set(nodes.values())):
-            members = [node for node, one in nodes.items() if one == word]
-            shown = " ".join(members[:SHOWN]) + (" ..." if len(members) > SHOWN else "")
-            click.echo(f"{len(members)} {word}: {shown}")
+        for state in sorted(set(nodes.values())):
+            members = [node for node, standing in nodes.items() if standing == state]
+            names = " ".join(members[:SHOWN]) + (" ..." if len(members) > SHOWN else "")
+            click.echo(f"{len(members)} {state}: {names}")
         if row.message:
             click.echo(row.message)
     if any(blame["culprit"] in ("node", "link", "leaf", "rail", "path", "scale") for blame in blames):
@@ -137,8 +135,7 @@ def history(node: str, path: str, url: str, form: str, serial: str, folded: bool
              f"{row.value:g} {row.unit}" if row.value is not None else "", row.message]
             for row in rows
         ]  # fmt: skip
-        for line in table([["at", "node", "suite", "test", "device", "serial", "verdict", "value", ""], *cells]):
-            click.echo(line)
+        show_table([["at", "node", "suite", "test", "device", "serial", "verdict", "value", ""], *cells])
         return EXIT_HEALTHY
 
     guarded(run)
@@ -146,25 +143,25 @@ def history(node: str, path: str, url: str, form: str, serial: str, folded: bool
 
 def _show_rates(found_rates: List[MeasuredRate], form: str) -> int:
     if form == "json":
-        shown = [{**one._asdict(), "median": one.middle, "last": one.last} for one in found_rates]
-        click.echo(json.dumps(shown, indent=2, ensure_ascii=False))
+        values = [{**rate._asdict(), "median": rate.middle, "last": rate.last} for rate in found_rates]
+        click.echo(json.dumps(values, indent=2, ensure_ascii=False))
         return EXIT_HEALTHY
     cells = [
-        [one.node, one.device, one.serial, one.test, str(len(one.values)), f"{min(value for _, value in one.values):g}",
-         f"{one.middle:g}", f"{one.last:g} {one.unit}", f"{one.change:+.1f} %", when(one.values[-1][0])]
-        for one in found_rates
+        [rate.node, rate.device, rate.serial, rate.test, str(len(rate.values)),
+         f"{min(value for _, value in rate.values):g}", f"{rate.middle:g}", f"{rate.last:g} {rate.unit}",
+         f"{rate.change:+.1f} %", when(rate.values[-1][0])]
+        for rate in found_rates
     ]  # fmt: skip
     heads = ["node", "device", "serial", "test", "runs", "lowest", "median", "last", "from median", "at"]
-    for line in table([heads, *cells]):
-        click.echo(line)
+    show_table([heads, *cells])
     return EXIT_HEALTHY
 
 
 def _counts(tests: List[SweepTest]) -> str:
     """How many tests are in each state, and of which round."""
-    words = sorted({test.state for test in tests})
+    states = sorted({test.state for test in tests})
     turn = max((test.turn for test in tests), default=0)
-    return f"round {turn}, " + ", ".join(f"{sum(t.state == word for t in tests)} {word}" for word in words)
+    return f"round {turn}, " + ", ".join(f"{sum(t.state == state for t in tests)} {state}" for state in states)
 
 
 def _summary(row: StoredSweep) -> str:

@@ -81,7 +81,7 @@ def command(
 
 
 def _lines(names: List[str], faults: Faults, played: SimulatedSweep, costs: List[Cost], minutes: float) -> List[str]:
-    found = played.convicted()
+    convicted = played.convicted()
     lines = [
         (
             f"{len(names):,} nodes, {len(faults.nodes)} of them bad, {len(faults.links)} bad links, "
@@ -94,8 +94,8 @@ def _lines(names: List[str], faults: Faults, played: SimulatedSweep, costs: List
         ),
         "",
         (
-            f"found {len(found & faults.nodes)} of {len(faults.nodes)} bad nodes; "
-            f"missed {_some(faults.nodes - found)}; convicted by mistake {_some(found - faults.nodes)}"
+            f"found {len(convicted & faults.nodes)} of {len(faults.nodes)} bad nodes; "
+            f"missed {_some(faults.nodes - convicted)}; convicted by mistake {_some(convicted - faults.nodes)}"
         ),
     ]
     if faults.links:
@@ -108,7 +108,9 @@ def _lines(names: List[str], faults: Faults, played: SimulatedSweep, costs: List
     lines += [f"  {blame.culprit.value:<8} {blame.message}" for blame in blames[:SHOWN]]
     if len(blames) > SHOWN:
         lines.append(f"  and {len(blames) - SHOWN} more")
-    counts = {standing: sum(one is standing for one in played.judgement.nodes.values()) for standing in NodeStanding}
+    counts = {
+        standing: sum(value is standing for value in played.judgement.nodes.values()) for standing in NodeStanding
+    }
     lines.append(", ".join(f"{count:,} {standing.value}" for standing, count in counts.items() if count))
     return [*lines, "", *table(costs)]
 
@@ -118,16 +120,17 @@ def _links(played: SimulatedSweep) -> Set[Tuple[str, ...]]:
 
 
 def _some(names: frozenset[str]) -> str:
-    shown = sorted(names)[:5]
-    return f"{len(names)} ({', '.join(shown)}{', ...' if len(names) > 5 else ''})" if names else "none"
+    first = sorted(names)[:5]
+    return f"{len(names)} ({', '.join(first)}{', ...' if len(names) > 5 else ''})" if names else "none"
 
 
 def _value(faults: Faults, played: SimulatedSweep, costs: List[Cost]) -> Dict[str, Any]:
-    found = played.convicted()
+    convicted = played.convicted()
     return {
         "bad": sorted(faults.nodes), "bad_links": sorted(faults.links), "bad_uplinks": sorted(faults.uplinks),
         "rounds": list(played.rounds), "tests": played.tests, "node_tests": played.node_tests,
-        "convicted": sorted(found), "missed": sorted(faults.nodes - found), "mistaken": sorted(found - faults.nodes),
+        "convicted": sorted(convicted), "missed": sorted(faults.nodes - convicted),
+        "mistaken": sorted(convicted - faults.nodes),
         "leaves": sorted(b.names[0] for b in played.judgement.blames if b.culprit is Culprit.LEAF),
         "links": sorted(_links(played)), "untested_links": sorted(faults.links - played.met(faults.links)),
         "bad_paths": sorted(faults.paths),

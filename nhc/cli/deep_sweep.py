@@ -225,7 +225,7 @@ def _endless(options: Dict[str, Any]) -> int:
         wanted = Endless(plan, options["launcher_name"], by, options["fresh"], window,
                          options["continuous"])  # fmt: skip
         run_endless(wanted, store, launcher, leader, around,
-                    lambda number, _found: statuses.add(show_sweep(store, number, options["form"])))  # fmt: skip
+                    lambda number, _blames: statuses.add(show_sweep(store, number, options["form"])))  # fmt: skip
     except SignalToEnd:
         click.echo("nhc deep sweep: ended", err=True)
         return EXIT_UNKNOWN
@@ -252,10 +252,10 @@ def _stored(store: Store, number: int) -> Tuple[int, SweepPlan, Launcher]:
 def _launcher(name: str, plan: SweepPlan) -> Launcher:
     """The launcher with the plan's settings. Raises RefusedSweep, NoAdapter, AdapterError."""
     try:
-        found: Launcher = launcher_of(name)(dict(plan.settings))
+        launcher: Launcher = launcher_of(name)(dict(plan.settings))
     except SettingError as error:
         raise RefusedSweep(f"--set {error} (launcher {name})") from None
-    return found
+    return launcher
 
 
 def _kept(store: Store, plan: SweepPlan, launcher: str, by: str) -> int:

@@ -43,24 +43,24 @@ def suspicion(name: str, launcher: str, settings: Mapping[str, str], store: Opti
     """
     kept = _watched(name, store)
     suspects = tuple(node for node in _suspects(kept) if not node.startswith("rank "))
-    shown, problem = _asked(name, launcher, settings)
-    found = [(launcher, shown.nodes if shown is not None else ())]
-    if not found[0][1] or launcher in FORGETTING:
-        found.append(_remembered(name, kept, store, shown))
-    nodes = tuple(dict.fromkeys(node for _source, each in found for node in each))
+    view, problem = _asked(name, launcher, settings)
+    witnesses = [(launcher, view.nodes if view is not None else ())]
+    if not witnesses[0][1] or launcher in FORGETTING:
+        witnesses.append(_remembered(name, kept, store, view))
+    nodes = tuple(dict.fromkeys(node for _source, each in witnesses for node in each))
     if not nodes:
         if problem is not None:
             raise problem
         where = f"{launcher} shows none" if launcher in JOB_CONTROLLERS.ours else f"{launcher} knows no jobs"
         raise RefusedSweep(f"--job {name}: nobody knows its nodes: {where}, and the store has none; name them with -n")
-    source = " and ".join(by for by, each in found if each)
+    source = " and ".join(by for by, each in witnesses if each)
     if problem is not None:
         source += f" ({launcher} could not be asked: {problem})"
     return JobSuspicion(nodes, tuple(node for node in suspects if node in nodes), source)
 
 
 def _remembered(
-    name: str, kept: Mapping[str, object], store: Optional[Store], shown: Optional[JobView]
+    name: str, kept: Mapping[str, object], store: Optional[Store], view: Optional[JobView]
 ) -> Tuple[str, Tuple[str, ...]]:
     """Who in the store knows the job's nodes, and which: of the object that is shown, not of one of its name before."""
     rows = []
@@ -68,7 +68,7 @@ def _remembered(
         with store.read() as connection:
             rows = jobs.find(connection, name)
     for row in rows:
-        if row.nodes and (shown is None or row.uid == shown.job.uid):
+        if row.nodes and (view is None or row.uid == view.job.uid):
             return "nhc job run", row.node_names
     return "nhc job watch", _nodes(kept)
 
@@ -76,14 +76,14 @@ def _remembered(
 def _asked(name: str, launcher: str, settings: Mapping[str, str]) -> Tuple[Optional[JobView], Optional[AdapterError]]:
     """The job as its scheduler shows it, None where it shows none; and why it could not be asked."""
     try:
-        return _shown(name, launcher, settings), None
+        return _look_up(name, launcher, settings), None
     except SettingError:
         raise
     except AdapterError as error:
         return None, error
 
 
-def _shown(name: str, launcher: str, settings: Mapping[str, str]) -> Optional[JobView]:
+def _look_up(name: str, launcher: str, settings: Mapping[str, str]) -> Optional[JobView]:
     """Raises AdapterError, SettingsError."""
     if launcher not in JOB_CONTROLLERS.ours:
         return None
@@ -97,9 +97,9 @@ def _shown(name: str, launcher: str, settings: Mapping[str, str]) -> Optional[Jo
 def _controller(launcher: str, settings: Mapping[str, str]) -> JobControllerSettings:
     """How jobs.toml reaches the scheduler, else how the launcher does."""
     if os.path.exists(PATH):
-        for one in load(PATH).controllers:
-            if one.type == launcher:
-                return one
+        for controller in load(PATH).controllers:
+            if controller.type == launcher:
+                return controller
     same = {key: settings[key] for key in ("path", "kubeconfig", "context") if key in settings}
     return JobControllerSettings(launcher, launcher, 30.0, same)
 
@@ -119,7 +119,7 @@ def _watched(name: str, store: Optional[Store]) -> Dict[str, Any]:
 
 
 def _suspects(kept: Mapping[str, Any]) -> List[str]:
-    return [str(one.get("node", "")) for one in kept.get("suspects") or ()]
+    return [str(suspect.get("node", "")) for suspect in kept.get("suspects") or ()]
 
 
 def _nodes(kept: Mapping[str, object]) -> Tuple[str, ...]:

@@ -97,7 +97,7 @@ def _watts(text: str, nodes: Sequence[str], power: str) -> Tuple[Tuple[str, floa
         raise RefusedSweep("--power needs --watts: what a node draws under test, a figure or a file of them")
     if text.removesuffix("W")[:1].isdigit() and "/" not in text:
         return tuple((node, _power(text)) for node in nodes)
-    found: Dict[str, float] = {}
+    watts_of: Dict[str, float] = {}
     try:
         lines = read_text(text).splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -109,10 +109,10 @@ def _watts(text: str, nodes: Sequence[str], power: str) -> Tuple[Tuple[str, floa
         try:
             if len(words) != 2:
                 raise ValueError("expected a node set and its watts")
-            found.update(dict.fromkeys(expand(words[0]), _power(words[1])))
+            watts_of.update(dict.fromkeys(expand(words[0]), _power(words[1])))
         except (ValueError, RefusedSweep) as error:
             raise RefusedSweep(f"{text}:{number}: {line.strip()!r}: {error}") from None
-    missing = [node for node in nodes if node not in found]
+    missing = [node for node in nodes if node not in watts_of]
     if missing:
         raise RefusedSweep(f"{text}: says nothing of {missing[0]}")
-    return tuple((node, found[node]) for node in nodes)
+    return tuple((node, watts_of[node]) for node in nodes)

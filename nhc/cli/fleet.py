@@ -22,7 +22,7 @@ _what = under("What is checked there")
 _reach = under("How a node is reached")
 _login = under("Logging in")
 _bounds = under("Bounds")
-_shown = under("What is shown and kept")
+_output = under("What is shown and kept")
 _after = under("What follows")
 
 
@@ -32,12 +32,12 @@ def _seconds(_context: Any, parameter: Any, value: Optional[str]) -> Optional[fl
     if value is None:
         return None
     try:
-        found = seconds(value)
+        duration = seconds(value)
     except ValueError as error:
         raise click.BadParameter(str(error), param=parameter) from None
-    if not found:
+    if not duration:
         raise click.BadParameter(f"{value!r} is no time at all", param=parameter)
-    return found
+    return duration
 
 
 def _share(_context: Any, parameter: Any, value: Optional[str]) -> Optional[Tuple[Optional[int], float]]:
@@ -46,12 +46,12 @@ def _share(_context: Any, parameter: Any, value: Optional[str]) -> Optional[Tupl
         return None
     number = value[:-1] if value.endswith("%") else value
     try:
-        found = float(number) if value.endswith("%") else int(number)
+        limit = float(number) if value.endswith("%") else int(number)
     except ValueError:
-        found = -1
-    if not (0 <= found <= 100 if value.endswith("%") else found >= 0):  # nan is neither
+        limit = -1
+    if not (0 <= limit <= 100 if value.endswith("%") else limit >= 0):  # nan is neither
         raise click.BadParameter(f"{value!r} is neither a number of nodes nor a share such as 2%", param=parameter)
-    return (None, found / 100) if value.endswith("%") else (int(found), 0.0)
+    return (None, limit / 100) if value.endswith("%") else (int(limit), 0.0)
 
 
 def _time(*flags: str, default: str, help: str) -> Decorator:
@@ -126,22 +126,22 @@ FANOUT = 4096
 @_time("-t", "--timeout", default="60s", help="For the checks on a node; kept there, too.")
 @_bounds("--retries", default=1, show_default=True, type=click.IntRange(0, 10),
          help="Tries again after what may pass: a connection that broke, a resolver that is busy.")  # fmt: skip
-@_shown("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True,
+@_output("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True,
         help="text: folded; json: one document; jsonl: each node's report as it arrives.")  # fmt: skip
-@_shown("-f", "short_f", multiple=True, metavar="FORMAT|N", callback=_short_f,
+@_output("-f", "short_f", multiple=True, metavar="FORMAT|N", callback=_short_f,
         help="A format (text, json, jsonl), or nodes at once as for clush.")  # fmt: skip
-@_shown("--by", type=click.Choice(["node", "check"]), default="node", show_default=True, help="Fold results by.")
-@_shown("--skipped", is_flag=True, help="With --by check: also list checks that had nothing to judge.")
-@_shown("--html", metavar="FILE", help="Also write an HTML report.")
-@_shown("--json", "json_path", metavar="FILE", help="Also write what --format json prints.")
-@_shown("--group-by", default="", metavar="FACT", help="Group the HTML report's heat map by this variable or group. "
+@_output("--by", type=click.Choice(["node", "check"]), default="node", show_default=True, help="Fold results by.")
+@_output("--skipped", is_flag=True, help="With --by check: also list checks that had nothing to judge.")
+@_output("--html", metavar="FILE", help="Also write an HTML report.")
+@_output("--json", "json_path", metavar="FILE", help="Also write what --format json prints.")
+@_output("--group-by", default="", metavar="FACT", help="Group the HTML report's heat map by this variable or group. "
         "Default: rack, else the first group.")  # fmt: skip
-@_shown("--outliers/--no-outliers", default=True, show_default=True, help="List nodes whose metrics are far from "
+@_output("--outliers/--no-outliers", default=True, show_default=True, help="List nodes whose metrics are far from "
         "their peers'.")  # fmt: skip
-@_shown("--history", metavar="FILE", help="Keep the sweep here. Default: ~/.local/share/nhc/fleet.sqlite.")
-@_shown("--no-history", is_flag=True, help="Do not keep the sweep.")
-@_shown("-q", "--quiet", is_flag=True, help="Leave out what is well.")
-@_shown("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True,
+@_output("--history", metavar="FILE", help="Keep the sweep here. Default: ~/.local/share/nhc/fleet.sqlite.")
+@_output("--no-history", is_flag=True, help="Do not keep the sweep.")
+@_output("-q", "--quiet", is_flag=True, help="Leave out what is well.")
+@_output("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True,
         help="auto: on a terminal.")  # fmt: skip
 @_after("--store", metavar="URL", default="", help="With --suite: keep what it measured in this store, too.")
 @_after("--max-unhealthy", metavar="LIMIT", callback=_share, help="Exit 0 while at most this many nodes (5) or this "

@@ -81,12 +81,12 @@ def _readable(path: str, flag: str) -> None:
 
 def vault(options: SweepOptions) -> Tuple[str, ...]:
     """Ansible's own options for the inventory's vault."""
-    words: List[str] = []
+    arguments: List[str] = []
     for name in options["vault_files"]:
         label, at, path = name.rpartition("@")
         full = os.path.abspath(os.path.expanduser(path))
-        words += ["--vault-id", f"{label}@{full}"] if at else ["--vault-password-file", full]
-    return tuple([*words, "--ask-vault-pass"] if options["ask_vault_pass"] else words)
+        arguments += ["--vault-id", f"{label}@{full}"] if at else ["--vault-password-file", full]
+    return tuple([*arguments, "--ask-vault-pass"] if options["ask_vault_pass"] else arguments)
 
 
 SECRETS = ("NHC_SSH_PASSWORD", "NHC_SUDO_PASSWORD")
@@ -104,19 +104,10 @@ def nodes(options: SweepOptions, secrets: Mapping[str, str]) -> List[Node]:
     """The nodes to judge, with what the command line says of all of them. Raises UsageProblem."""
     facts = tuple(fact for fact in (*options["facts"], options["group_by"]) if fact)
     try:
-        found = node_sources.nodes(
-            node_sources.Wanted(
-                options["sets"],
-                options["exclude"],
-                options["inventories"],
-                options["limit"],
-                options["sources"],
-                options["files"],
-                facts,
-                vault(options),
-                options["all_nodes"],
-            )
-        )
+        found = node_sources.nodes(node_sources.Wanted(
+            options["sets"], options["exclude"], options["inventories"], options["limit"], options["sources"],
+            options["files"], facts, vault(options), options["all_nodes"],
+        ))  # fmt: skip
     except node_sources.SourceUnavailable as error:
         raise Unavailable(str(error)) from None
     except node_sources.NodesError as error:
@@ -141,14 +132,14 @@ def _secret(secrets: Mapping[str, str], variable: str, prompt: str) -> str:
     if secrets[variable]:
         return secrets[variable]
     try:
-        found = getpass.getpass(prompt)
+        secret = getpass.getpass(prompt)
     except EOFError:
         raise UsageProblem(
             f"{prompt.rstrip(': ')}: none was given, the input has ended (${variable} can hold it)"
         ) from None
-    if not found:
+    if not secret:
         raise UsageProblem(f"{prompt.rstrip(': ')}: an empty one was given")
-    return found
+    return secret
 
 
 def settings(options: SweepOptions, nodes: List[Node]) -> SweepSettings:
@@ -197,19 +188,19 @@ def _suite(options: SweepOptions) -> str:
 def _transports(options: SweepOptions, nodes: List[Node]) -> Dict[str, Transport]:
     """The transports that these nodes use; each is loaded only where one does."""
     wanted = {node.connection or options["transport"] for node in nodes}
-    found: Dict[str, Transport] = {}
+    transports: Dict[str, Transport] = {}
     if "local" in wanted:
         from nhc.fleet.transport_local import Local
 
-        found["local"] = Local()
+        transports["local"] = Local()
     if "openssh" in wanted:
         from nhc.fleet.ssh.transport_openssh import OpenSSH
 
         arguments = ["-F", options["ssh_config"]] if options["ssh_config"] else []
-        found["openssh"] = OpenSSH(arguments, options["accept_new"])
+        transports["openssh"] = OpenSSH(arguments, options["accept_new"])
     if wanted & {"ssh", "paramiko"}:
-        found.update(_in_process(options, nodes, wanted))
-    return found
+        transports.update(_in_process(options, nodes, wanted))
+    return transports
 
 
 def _in_process(options: SweepOptions, nodes: List[Node], wanted: Set[str]) -> Dict[str, Transport]:

@@ -45,9 +45,7 @@ def carried_out(name: str, work: Callable[[], int]) -> None:
         status = work()
     except CommandError as error:
         status = _complain(name, error, error.status)
-    except ConfigError as error:
-        status = _complain(name, "\n".join(problem.show() for problem in error.problems), EXIT_USAGE)
-    except (SettingsError, NoAdapter, suites.NoSuite) as error:
+    except (ConfigError, SettingsError, NoAdapter, suites.NoSuite) as error:
         status = _complain(name, error, EXIT_USAGE)
     except AdapterError as error:
         status = _complain(name, error, EXIT_UNKNOWN)
@@ -73,8 +71,8 @@ def suite_text(rules: GateRules, host: Host) -> str:
     """What a suite of the site's own runs, "" for one that comes with nhc. Raises NoSuite, OSError."""
     if rules.suite == suites.OWN:
         return suites.OWN
-    found = suites.find(rules.suite, host)
-    return "" if found.shipped else found.text
+    suite = suites.find(rules.suite, host)
+    return "" if suite.shipped else suite.text
 
 
 def settings_of(path: str) -> GateSettings:
@@ -94,10 +92,10 @@ def keeper_of(settings: GateSettings) -> Optional[Gatekeeper]:
 
 def needed_keeper(settings: GateSettings) -> Gatekeeper:
     """The same where there must be one. Raises CommandError."""
-    found = keeper_of(settings)
-    if found is None:
+    keeper = keeper_of(settings)
+    if keeper is None:
         raise CommandError(f'{settings.path}: scheduler = "none": there is nobody who holds nodes', EXIT_USAGE)
-    return found
+    return keeper
 
 
 def hook_of(rules: GateRules) -> Optional[LifecycleHook]:
@@ -151,10 +149,10 @@ def results(settings: GateSettings, suite: str, say: Callable[[str], None]) -> C
         from nhc.state.kept_suite import suite_name
 
         try:
-            said = to_store([parse(report)], suite_name(suite), settings.store)
+            problem = to_store([parse(report)], suite_name(suite), settings.store)
         except (ValueError, RecursionError) as error:
-            said = f"the suite's report cannot be read: {error}: it is not in the store"
-        if said:
-            say(printable(said))
+            problem = f"the suite's report cannot be read: {error}: it is not in the store"
+        if problem:
+            say(printable(problem))
 
     return keep

@@ -64,7 +64,7 @@ def order(options: Dict[str, Any], what: GateOrder) -> int:
     if not isinstance(keeper, TakesOrders):
         raise CommandError(f"{settings.scheduler} takes no orders", EXIT_USAGE)
     tell, failed = audit(settings, by, _complain), False
-    word = what.value
+    verb = what.value
     for node in _named(options["nodes"]):
         rules = settings.rules(node)
         if rules is None:
@@ -76,14 +76,14 @@ def order(options: Dict[str, Any], what: GateOrder) -> int:
             failed = True
             continue
         if not options["apply"]:
-            click.echo(f"would {word} {node}")
+            click.echo(f"would {verb} {node}")
             continue
         done = keeper.order(node, what, options["why"], by)
         bad = done.effect in (Effect.FAILED, Effect.REFUSED)
         failed |= bad
-        click.echo(printable(f"{node}: {'not ordered' if bad else word}: {done.message or 'ordered'}"))
+        click.echo(printable(f"{node}: {'not ordered' if bad else verb}: {done.message or 'ordered'}"))
         if not bad:
-            tell(f"gate.ordered.{word}", node, {"why": options["why"]})
+            tell(f"gate.ordered.{verb}", node, {"why": options["why"]})
     return EXIT_UNHEALTHY if failed else EXIT_HEALTHY
 
 
@@ -114,21 +114,21 @@ def _sync(options: Dict[str, Any]) -> int:
     if not isinstance(keeper, KeepsCluster):
         raise CommandError(f"{settings.scheduler}: gates act from their nodes: nhc gate run", EXIT_USAGE)
     groups, tell = _groups(settings), audit(settings, "nhc gate sync", _complain)
-    said = ""
+    last_problem = ""
     while True:
         try:
             turns = keeper.keep(groups, apply=options["apply"])
         except AdapterError as error:
             if not options["every"]:
                 raise
-            if str(error) != said:
-                said = str(error)
-                _complain(said)
+            if str(error) != last_problem:
+                last_problem = str(error)
+                _complain(last_problem)
             time.sleep(options["every"])
             continue
-        said = ""
+        last_problem = ""
         for turn in turns:
-            _shown(turn, options)
+            _show_turn(turn, options)
             if turn.done and turn.what in ("open", "close"):
                 tell(f"gate.{'released' if turn.what == 'open' else 'held'}", turn.node, {"why": turn.why})
         if not options["every"]:
@@ -138,7 +138,7 @@ def _sync(options: Dict[str, Any]) -> int:
         time.sleep(options["every"])
 
 
-def _shown(turn: Turn, options: Dict[str, Any]) -> None:
+def _show_turn(turn: Turn, options: Dict[str, Any]) -> None:
     if options["form"] == "json":
         click.echo(json.dumps(turn._asdict(), ensure_ascii=False))
         return
@@ -148,5 +148,6 @@ def _shown(turn: Turn, options: Dict[str, Any]) -> None:
 
 def _groups(settings: GateSettings) -> List[GroupOfNodes]:
     return [
-        GroupOfNodes(one.name, one.contains, tuple(sorted(word.value for word in one.on))) for one in settings.groups
+        GroupOfNodes(group.name, group.contains, tuple(sorted(trigger.value for trigger in group.on)))
+        for group in settings.groups
     ]

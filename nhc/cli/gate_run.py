@@ -103,7 +103,7 @@ def adopt_command(**options: Any) -> None:
 def _adopt(options: Dict[str, Any]) -> int:
     world = _world({**options, "form": "text"})
     if world is None:
-        return _no_gate(options)
+        return _no_gate()
     why = printable(f"{options['why']} ({person(options['by'])})", 200)
     outcome = Gate(world).adopt(why, apply=options["apply"])
     click.echo(_line(world, outcome, options["apply"]))
@@ -114,15 +114,15 @@ def _adopt(options: Dict[str, Any]) -> int:
 def _world(options: Dict[str, Any]) -> Optional[GateWorld]:
     """What the gate of this node works with, None where it has none."""
     settings = settings_of(options["path"])
-    found = here(settings, options["node"])
-    if found is None:
+    place = here(settings, options["node"])
+    if place is None:
         return None
     environ = {name: value for name, value in os.environ.items() if name in ENVIRONMENT or name.startswith(PREFIXES)}
     return GateWorld(
-        found.node, found.rules, found.host, keeper_of(settings), hook_of(found.rules),
-        suite_text(found.rules, found.host), record.path(), "slurm" if settings.scheduler == "slurm" else "none",
-        environ, _say, audit(settings, f"gate of {found.node}", _say),
-        results(settings, found.rules.suite, _say),
+        place.node, place.rules, place.host, keeper_of(settings), hook_of(place.rules),
+        suite_text(place.rules, place.host), record.path(), "slurm" if settings.scheduler == "slurm" else "none",
+        environ, _say, audit(settings, f"gate of {place.node}", _say),
+        results(settings, place.rules.suite, _say),
     )  # fmt: skip
 
 
@@ -133,16 +133,16 @@ def _say(line: str) -> None:
 def _run(options: Dict[str, Any]) -> int:
     world = _world(options)
     if world is None:
-        return _no_gate(options)
-    said, signals = "", Signals()
+        return _no_gate()
+    last_line, signals = "", Signals()
     try:
         signals.take()
         while True:
             outcome = Gate(world).once(apply=options["apply"])
             line = _line(world, outcome, options["apply"])
-            if line != said or options["form"] == "json":
+            if line != last_line or options["form"] == "json":
                 _show(world, outcome, options, line)
-                said = line
+                last_line = line
             if not options["every"]:
                 return _status(outcome)
             time.sleep(options["every"])
@@ -159,7 +159,7 @@ def _run(options: Dict[str, Any]) -> int:
 def _boot(options: Dict[str, Any]) -> int:
     world = _world(options)
     if world is None:
-        return _no_gate(options)
+        return _no_gate()
     until = time.monotonic() + options["patience"]
     while True:
         outcome = Gate(world).once(apply=options["apply"], hold_only=True)
@@ -177,7 +177,7 @@ def _boot(options: Dict[str, Any]) -> int:
     return EXIT_UNHEALTHY
 
 
-def _no_gate(options: Dict[str, Any]) -> int:
+def _no_gate() -> int:
     _say("this node is in no group of the settings: it has no gate")
     return EXIT_HEALTHY
 

@@ -42,8 +42,8 @@ def status_command(**options: Any) -> None:
 
 def _status(options: Dict[str, Any]) -> int:
     settings = settings_of(options["path"])
-    found = here(settings, options["node"])
-    if found is None:
+    place = here(settings, options["node"])
+    if place is None:
         click.echo("this node is in no group of the settings: it has no gate")
         return EXIT_HEALTHY
     problem, kept, standing = "", None, None
@@ -53,32 +53,32 @@ def _status(options: Dict[str, Any]) -> int:
         problem = str(error)
     try:
         keeper = keeper_of(settings)
-        standing = keeper.standing(found.node) if keeper is not None else None
+        standing = keeper.standing(place.node) if keeper is not None else None
     except AdapterError as error:
         problem = problem or f"the scheduler cannot be asked: {error}"
     changed: List[str] = []
     if kept is not None:
-        changed = identity.changed(kept.marks, identity.marks(found.host, suite_text(found.rules, found.host)))
+        changed = identity.changed(kept.marks, identity.marks(place.host, suite_text(place.rules, place.host)))
     if options["form"] == "json":
         click.echo(json.dumps({
-            "node": found.node, "group": found.rules.name, "suite": found.rules.suite, "problem": problem,
+            "node": place.node, "group": place.rules.name, "suite": place.rules.suite, "problem": problem,
             "record": {**kept._asdict(), "state": kept.state.value} if kept is not None else None,
             "changed": changed, "standing": standing._asdict() if standing is not None else None,
         }, indent=2, ensure_ascii=False))  # fmt: skip
     else:
         state = kept.state.value if kept is not None else "no verdict"
-        lines = [f"node       {found.node}, group {found.rules.name}", f"state      {state}"]
+        lines = [f"node       {place.node}, group {place.rules.name}", f"state      {state}"]
         if kept is not None:
             lines += [
                 f"why        {kept.why}",
                 f"since      {age(kept.at)}",
                 f"report     {kept.report or 'none kept'}",
             ]
-            lines += [f"changed    {one}" for one in changed]
+            lines += [f"changed    {part}" for part in changed]
         if standing is not None:
-            said = [standing.shown, "held by the gate" if standing.held else "", "busy" if standing.busy else ""]
-            said.append(f"out of service: {standing.other}" if standing.other else "")
-            lines.append(f"scheduler  {', '.join(one for one in said if one)}")
+            parts = [standing.shown, "held by the gate" if standing.held else "", "busy" if standing.busy else ""]
+            parts.append(f"out of service: {standing.other}" if standing.other else "")
+            lines.append(f"scheduler  {', '.join(part for part in parts if part)}")
         lines += [f"problem    {problem}"] if problem else []
         click.echo("\n".join(printable(line) for line in lines))
     if kept is None:
@@ -99,61 +99,61 @@ def doctor_command(**options: Any) -> None:
 
 def _doctor(options: Dict[str, Any]) -> int:
     settings = settings_of(options["path"])
-    found: List[LimitFinding] = [LimitFinding("ok", "settings", f"{len(settings.groups)} groups")]
-    common = _common(settings, found)
+    findings: List[LimitFinding] = [LimitFinding("ok", "settings", f"{len(settings.groups)} groups")]
+    common = _common(settings, findings)
     for rules in settings.groups:
-        expected = _expected(rules, found)
+        expected = _expected(rules, findings)
         if expected is not None:
-            found += judge(rules, expected, [*common, *_hooks(rules, found)])
-    found = list(dict.fromkeys(found))
+            findings += judge(rules, expected, [*common, *_hooks(rules, findings)])
+    findings = list(dict.fromkeys(findings))
     if options["form"] == "json":
-        click.echo(json.dumps([one._asdict() for one in found], indent=2, ensure_ascii=False))
+        click.echo(json.dumps([finding._asdict() for finding in findings], indent=2, ensure_ascii=False))
     else:
-        for one in found:
-            click.echo(printable(f"{one.word:8} {one.topic}: {one.message}"))
-            if one.remedy:
-                click.echo(printable(f"{'':8} -> {one.remedy}"))
-    return EXIT_UNHEALTHY if any(one.word == "problem" for one in found) else EXIT_HEALTHY
+        for finding in findings:
+            click.echo(printable(f"{finding.word:8} {finding.topic}: {finding.message}"))
+            if finding.remedy:
+                click.echo(printable(f"{'':8} -> {finding.remedy}"))
+    return EXIT_UNHEALTHY if any(finding.word == "problem" for finding in findings) else EXIT_HEALTHY
 
 
-def _common(settings: GateSettings, found: List[LimitFinding]) -> List[GateLimit]:
+def _common(settings: GateSettings, findings: List[LimitFinding]) -> List[GateLimit]:
     """The limits of the scheduler; what keeps them from being read is a finding."""
     try:
         keeper = keeper_of(settings)
         if keeper is None:
             explanation = "none: nobody keeps work off a node, except check_gate in a hook"
-            found.append(LimitFinding("warn", "scheduler", explanation, 'scheduler = "slurm" or "kubernetes"'))
+            findings.append(LimitFinding("warn", "scheduler", explanation, 'scheduler = "slurm" or "kubernetes"'))
             return []
         limits = keeper.limits() if isinstance(keeper, HasLimits) else []
     except (AdapterError, NoAdapter) as error:
-        found.append(LimitFinding("problem", f"scheduler {settings.scheduler}", str(error)))
+        findings.append(LimitFinding("problem", f"scheduler {settings.scheduler}", str(error)))
         return []
-    said = (
+    answer = (
         "answers; nhc gate sync has to run beside the nodes' gates" if isinstance(keeper, KeepsCluster) else "answers"
     )
-    found.append(LimitFinding("ok", f"scheduler {settings.scheduler}", said))
+    findings.append(LimitFinding("ok", f"scheduler {settings.scheduler}", answer))
     return limits
 
 
-def _hooks(rules: GateRules, found: List[LimitFinding]) -> List[GateLimit]:
+def _hooks(rules: GateRules, findings: List[LimitFinding]) -> List[GateLimit]:
     if rules.hook is None:
         return []
     try:
         hook = hook_of(rules)
         return hook.limits() if hook is not None else []
     except (AdapterError, NoAdapter) as error:
-        found.append(LimitFinding("warn", f"group {rules.name} hook", f"cannot be looked at from here: {error}"))
+        findings.append(LimitFinding("warn", f"group {rules.name} hook", f"cannot be looked at from here: {error}"))
         return []
 
 
-def _expected(rules: GateRules, found: List[LimitFinding]) -> float | None:
+def _expected(rules: GateRules, findings: List[LimitFinding]) -> float | None:
     """Seconds that the suite takes on a node like this one; None where it cannot be read."""
     host = Host(memory=State())
     try:
         plan = suites.plan_of(rules.suite, host, host.system.hostname(), State())
     except (suites.NoSuite, ValueError, OSError) as error:
-        found.append(LimitFinding("problem", f"group {rules.name}", f"suite {rules.suite}: {error}"))
+        findings.append(LimitFinding("problem", f"group {rules.name}", f"suite {rules.suite}: {error}"))
         return None
     if not os.access(os.path.dirname(record.path()) or ".", os.W_OK) and os.path.isdir(os.path.dirname(record.path())):
-        found.append(LimitFinding("warn", "record", f"{record.path()} cannot be written by this user"))
+        findings.append(LimitFinding("warn", "record", f"{record.path()} cannot be written by this user"))
     return sum(step.seconds for step in estimate(plan.items, State()))

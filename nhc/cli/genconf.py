@@ -77,14 +77,14 @@ def judge(groups: List[LineGroup]) -> Dict[str, Outcome]:
     lines = list(dict.fromkeys(line for group in groups for line in group.lines))
     text = "".join(f"* || {line}\n" for line in lines)
     plan = loader.load_text(text, _SOURCE, socket.gethostname())
-    found: Dict[str, Outcome] = {}
+    worst: Dict[str, Outcome] = {}
     with tempfile.TemporaryDirectory() as memory:
         report = run(plan, Host(), state=State(memory), check_all=True, deadline=120)
     for result in report.results:
         line = lines[int(result.source.rpartition(":")[2]) - 1]
-        if line not in found or result.verdict > found[line].verdict:
-            found[line] = result.outcome
-    return found
+        if line not in worst or result.verdict > worst[line].verdict:
+            worst[line] = result.outcome
+    return worst
 
 
 def render(groups: List[LineGroup], held: Dict[str, Outcome], mask: str, host: Host) -> str:
@@ -108,28 +108,28 @@ def render(groups: List[LineGroup], held: Dict[str, Outcome], mask: str, host: H
 
 
 def _lines(group: LineGroup, held: Dict[str, Outcome], mask: str) -> List[str]:
-    found: List[str] = []
+    lines: List[str] = []
     for line in dict.fromkeys(group.lines):
         outcome = held.get(line)
         if outcome is None or outcome.verdict is Verdict.SKIP:
             continue
         if outcome.verdict is Verdict.OK:
-            found.append(f"{mask} || {line}\n")
+            lines.append(f"{mask} || {line}\n")
         else:
-            found.append(f"# Not now: {mask} || {line}\n#   {printable(outcome.message, 150)}\n")
-    return found
+            lines.append(f"# Not now: {mask} || {line}\n#   {printable(outcome.message, 150)}\n")
+    return lines
 
 
 def _about_type(host: Host) -> str:
     """What `--profile auto` adds on this node, in a comment."""
-    found = node_type.detect(host)
+    node = node_type.detect(host)
     there = profiles.names(host)
-    name = next((name for name in found.names if name in there), "")
+    name = next((name for name in node.names if name in there), "")
     if not name:
         return ""
-    kind = " ".join(word for word in (found.cloud, found.type) if word)
+    kind = " ".join(word for word in (node.cloud, node.type) if word)
     return (
-        f"#\n# This node is {kind or 'of a known type'} (by {found.why}). nhc check local adds the profile {name}\n"
+        f"#\n# This node is {kind or 'of a known type'} (by {node.why}). nhc check local adds the profile {name}\n"
         f"# (nhc profile show {name}); checks that have a line here are taken from here.\n"
     )
 

@@ -144,10 +144,10 @@ def inject_command(
         print("nhc inject: only root writes into the kernel log", file=sys.stderr)
         return EXIT_USAGE
     if not yes and fault != "end":
-        said = (
+        warning = (
             f"This writes into the kernel log of {os.uname().nodename}, and can take the node out of service:\n  {line}"
         )
-        refused = _asked(said, "Write it?")
+        refused = _asked(warning, "Write it?")
         if refused is not None:
             return refused
     from nhc.system import kernel_ring
@@ -165,12 +165,12 @@ def inject_command(
     return status
 
 
-def _asked(said: str, question: str) -> Optional[int]:
+def _asked(warning: str, question: str) -> Optional[int]:
     """Ask a person; the exit status where it must not be done, None where it may."""
     if not sys.stdin.isatty():
         print("nhc inject: this can take the node out of service: confirm with --yes", file=sys.stderr)
         return EXIT_USAGE
-    print(said)
+    print(warning)
     return None if input(f"{question} [y/N] ").strip().lower() in ("y", "yes") else EXIT_UNHEALTHY
 
 
@@ -181,13 +181,13 @@ def _full_disk(point: str, to: float, *, yes: bool, dry_run: bool) -> int:
         if not point:
             raise inject_disk.NotFilled(f"{FULL_DISK} needs --device: the file system's mount point")
         size = inject_disk.needed(point, to)
-        said = f"would write {size >> 10} KiB into {point}, which is then {to:g}% full"
+        plan = f"would write {size >> 10} KiB into {point}, which is then {to:g}% full"
         if dry_run:
-            print(said)
+            print(plan)
             return EXIT_HEALTHY
         if os.geteuid() != 0:
             raise inject_disk.NotFilled("only root fills a file system")
-        refused = None if yes else _asked(f"{said}: that can take the node out of service", "Fill it?")
+        refused = None if yes else _asked(f"{plan}: that can take the node out of service", "Fill it?")
         if refused is not None:
             return refused
         print(inject_disk.fill(point, to))

@@ -44,13 +44,13 @@ def filled() -> List[str]:
     """The files that drills have made and not removed. Raises NotFilled."""
     path = record_path()
     try:
-        found = json.loads(read_text(path, _RECORD))
+        kept = json.loads(read_text(path, _RECORD))
     except FileNotFoundError:
         return []
     except (OSError, ValueError) as error:
         raise NotFilled(f"{path}: {getattr(error, 'strerror', None) or error}") from None
-    files = found.get("files") if isinstance(found, dict) else None
-    if not isinstance(files, list) or not all(isinstance(one, str) and _ours(one) for one in files):
+    files = kept.get("files") if isinstance(kept, dict) else None
+    if not isinstance(files, list) or not all(isinstance(file, str) and _ours(file) for file in files):
         raise NotFilled(f"{path}: not a record of nhc's: expected the files that drills have made")
     return files
 

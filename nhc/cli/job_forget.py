@@ -7,7 +7,8 @@ from typing import Optional, Sequence
 
 import click
 
-from nhc.cli.job_options import SETTINGS, STORE_URL, carried_out, opened, the_job
+from nhc.cli.carried_out import end
+from nhc.cli.job_options import SETTINGS, STORE_URL, opened, the_job
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.store import jobs
 
@@ -23,7 +24,7 @@ def command(job: str, nodes: Sequence[str], settings_path: Optional[str], store_
 
     Exit status: 0, 1 there is no such job, 2 wrong usage, 3 the store cannot be used.
     """
-    carried_out("forget", lambda: _forget(job, nodes, settings_path, store_url, by))
+    end("job forget", lambda: _forget(job, nodes, settings_path, store_url, by))
 
 
 def _forget(name: str, nodes: Sequence[str], path: Optional[str], url: Optional[str], by: str) -> int:

@@ -67,7 +67,7 @@ def _nodes(options: Dict[str, Any]) -> int:
     missing = [f"{show_number(len(nodes), 'node')}: {why} ({printable(fold(nodes[:8]), 80)})"
                for why, nodes in sorted(choice.left_out.items(), key=lambda pair: -len(pair[1]))]  # fmt: skip
     click.echo(f"nhc job nodes: {len(choice.nodes)} of {options['count']} nodes"
-               + "".join(f"\n  {one}" for one in missing), err=True)  # fmt: skip
+               + "".join(f"\n  {line}" for line in missing), err=True)  # fmt: skip
     return EXIT_UNKNOWN
 
 
@@ -95,15 +95,15 @@ def _candidates(options: Dict[str, Any], names: Optional[Sequence[str]], now: fl
             proved[node] = max(verdict.at, proved.get(node, 0.0))
     suspected: Dict[str, float] = {}
     for entry in watches:
-        for one in json.loads(entry.detail).get("suspects", ()) if now - entry.at <= SUSPECTED else ():
-            suspected[one["node"]] = max(entry.at, suspected.get(one["node"], 0.0))
+        for suspect in json.loads(entry.detail).get("suspects", ()) if now - entry.at <= SUSPECTED else ():
+            suspected[suspect["node"]] = max(entry.at, suspected.get(suspect["node"], 0.0))
     label = options["domain"] or next((name for name in DOMAINS if any(name in row.groups for row in rows)), "none")
-    found = [JobCandidate(
+    candidates = [JobCandidate(
         row.node, _against(row, critical, failed, suspected, proved, now - options["fresh"]), proved.get(row.node),
         row.groups.get(label, ""), row.verdict == Verdict.WARN.name,
     ) for row in rows]  # fmt: skip
     known = {row.node for row in rows}
-    return found + [JobCandidate(name, "not in the store") for name in names or () if name not in known]
+    return candidates + [JobCandidate(name, "not in the store") for name in names or () if name not in known]
 
 
 def _against(
@@ -132,19 +132,20 @@ def _in_service(candidates: List[JobCandidate], options: Dict[str, Any]) -> List
     from nhc.ports.adapter import AdapterError
 
     try:
-        states = open_adapter(options["scheduler"], {}, dict(os.environ)).nodes([one.node for one in candidates])
+        names = [candidate.node for candidate in candidates]
+        states = open_adapter(options["scheduler"], {}, dict(os.environ)).nodes(names)
     except NoAdapter as error:
         raise CommandError(str(error), EXIT_USAGE) from None
     except AdapterError as error:
         raise CommandError(str(error), EXIT_UNKNOWN) from None
     known = {state.name: state for state in states}
-    found = []
-    for one in candidates:
-        state = known.get(one.node)
-        against = one.against or ("not known to the scheduler" if state is None else
+    with_states = []
+    for candidate in candidates:
+        state = known.get(candidate.node)
+        against = candidate.against or ("not known to the scheduler" if state is None else
                                   "" if state.available else "out of service")  # fmt: skip
-        found.append(one._replace(against=against, busy=state is not None and state.busy))
-    return found
+        with_states.append(candidate._replace(against=against, busy=state is not None and state.busy))
+    return with_states
 
 
 def _show(choice: NodeChoice, options: Dict[str, Any]) -> None:

@@ -1,11 +1,10 @@
-"""What the commands of `nhc job` share: the settings, the store, and how a failure is said."""
+"""What the commands of `nhc job` share: the settings, the store, and the job that a person names."""
 
 from __future__ import annotations
 
 import os
-from typing import Callable, Optional
+from typing import Optional
 
-from nhc.cli.carried_out import end
 from nhc.cli.command_error import CommandError
 from nhc.cli.option_groups import under
 from nhc.jobs.settings import PATH, RestartSettings, load
@@ -19,17 +18,12 @@ SETTINGS = under("Where")(
 STORE_URL = under("Where")("--store", "store_url", metavar="URL", help="The store. Default: what the settings say.")
 
 
-def carried_out(name: str, work: Callable[[], int]) -> None:
-    """Run a command, and end."""
-    end(f"job {name}", work)
-
-
 def settings_of(path: Optional[str], store: Optional[str] = None) -> RestartSettings:
     """The settings of a command line. Raises SettingsError; CommandError where there are none."""
     if path is None and not os.path.exists(PATH):
         raise CommandError(f"there is no {PATH}: name the settings with -s", 2)
-    found = load(path or PATH)
-    return found._replace(store=store) if store else found
+    settings = load(path or PATH)
+    return settings._replace(store=store) if store else settings
 
 
 def opened(path: Optional[str], store: Optional[str]) -> Store:
@@ -42,8 +36,8 @@ def opened(path: Optional[str], store: Optional[str]) -> Store:
 def the_job(store: Store, name: str) -> WatchedJob:
     """The job that a person's word names. Raises CommandError, StoreError."""
     with store.read() as connection:
-        found = find(connection, name)
-    standing = [row for row in found if row.ended is None] or found[:1]
+        rows = find(connection, name)
+    standing = [row for row in rows if row.ended is None] or rows[:1]
     if not standing:
         raise CommandError(f"no job is called {name}: `nhc job status` lists them", 1)
     if len(standing) > 1:

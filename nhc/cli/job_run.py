@@ -8,10 +8,10 @@ from typing import Any, Callable, Dict, Iterator, Tuple
 
 import click
 
-from nhc.cli.carried_out import tell_stand_in
+from nhc.cli.carried_out import end, tell_stand_in
 from nhc.cli.command_error import CommandError
 from nhc.cli.common_options import FORMAT
-from nhc.cli.job_options import SETTINGS, STORE_URL, carried_out, settings_of
+from nhc.cli.job_options import SETTINGS, STORE_URL, settings_of
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.jobs.job_round import JobEvent
 from nhc.jobs.rounds import JobRounds
@@ -41,7 +41,7 @@ def command(**options: Any) -> None:
     or ended by a signal, 1 something could not be read (with --once), 2 wrong usage or settings, 3 the store, the
     controller or the lead cannot be had.
     """
-    carried_out("run", lambda: run(options))
+    end("job run", lambda: run(options))
 
 
 def run(options: Dict[str, Any]) -> int:
@@ -80,14 +80,14 @@ def summary(work: JobRounds, as_json: bool) -> None:
     if as_json:
         value = {
             "at": done.at, "jobs": done.jobs, "problems": list(done.problems),
-            **{name: [one._asdict() for one in getattr(done, name)] for name in ("events", "waiting", "would")},
+            **{name: [entry._asdict() for entry in getattr(done, name)] for name in ("events", "waiting", "would")},
         }  # fmt: skip
         click.echo(json.dumps(value, indent=2, ensure_ascii=False))
         return
-    for one in done.would:
-        click.echo(printable(f"would {one.what}  {one.job}  {one.why}"))
-    for one in done.waiting:
-        click.echo(printable(f"waits  {one.job}  {one.why}"))
+    for entry in done.would:
+        click.echo(printable(f"would {entry.what}  {entry.job}  {entry.why}"))
+    for entry in done.waiting:
+        click.echo(printable(f"waits  {entry.job}  {entry.why}"))
     what = f"{len(done.events)} events" if work.apply else "dry run: nothing changed"
     click.echo(f"{done.jobs} jobs; {what}; {len(done.waiting)} wait; {len(done.would)} would be restarted")
 

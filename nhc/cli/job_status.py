@@ -8,8 +8,9 @@ from typing import Dict, List, Optional
 
 import click
 
+from nhc.cli.carried_out import end
 from nhc.cli.common_options import FORMAT
-from nhc.cli.job_options import SETTINGS, STORE_URL, carried_out, opened, the_job
+from nhc.cli.job_options import SETTINGS, STORE_URL, opened, the_job
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.model import printable
 from nhc.store import jobs
@@ -31,22 +32,22 @@ def command(job: str, settings_path: Optional[str], store_url: Optional[str], ev
 
     Exit status: 0, 1 there is no such job, 2 wrong usage, 3 the store cannot be used.
     """
-    carried_out("status", lambda: _status(job, settings_path, store_url, everything, form))
+    end("job status", lambda: _status(job, settings_path, store_url, everything, form))
 
 
 def _status(name: str, path: Optional[str], url: Optional[str], everything: bool, form: str) -> int:
     store = opened(path, url)
     try:
         if name:
-            _one(store, the_job(store, name), form)
+            _show_job(store, the_job(store, name), form)
         else:
-            _all(store, everything, form)
+            _show_jobs(store, everything, form)
     finally:
         store.close()
     return 0
 
 
-def _all(store: Store, everything: bool, form: str) -> None:
+def _show_jobs(store: Store, everything: bool, form: str) -> None:
     with store.read() as connection:
         rows = jobs.list_jobs(connection, is_open=None if everything else True)
         used = {row.id: jobs.restarts(connection, row.id) for row in rows}
@@ -67,34 +68,38 @@ def _all(store: Store, everything: bool, form: str) -> None:
             click.echo(printable(f"{node} failed {count} jobs within 7 days"))
 
 
-def _one(store: Store, row: WatchedJob, form: str) -> None:
+def _show_job(store: Store, row: WatchedJob, form: str) -> None:
     with store.read() as connection:
         used, off = jobs.restarts(connection, row.id), jobs.pairs(connection, row.id)
         ends = jobs.ends(connection, row.id)
     if form == "json":
-        value = {**job_value(row, used, off), "ends": [one._asdict() for one in ends]}
+        value = {**job_value(row, used, off), "ends": [failed._asdict() for failed in ends]}
         click.echo(json.dumps(value, indent=2, ensure_ascii=False))
         return
     click.echo(printable(line(row, used)))
     if row.checkpoint:
         click.echo(printable(f"  checkpoint: {row.checkpoint}"))
-    for end in ends:
-        click.echo(printable(f"  run {end.run} failed  {utc(end.ended)}  {end.why}"))
-    for one in used:
-        ended = f"{one.outcome} {utc(one.ended)}" if one.ended else f"{one.state} since {utc(one.updated)}"
-        click.echo(printable(f"  restart {one.number}  {utc(one.written)}  {ended}  {one.why}"))
-        if one.message:
-            click.echo(printable(f"    {one.message}"))
+    for failed in ends:
+        click.echo(printable(f"  run {failed.run} failed  {utc(failed.ended)}  {failed.why}"))
+    for restart in used:
+        ended = (
+            f"{restart.outcome} {utc(restart.ended)}"
+            if restart.ended
+            else f"{restart.state} since {utc(restart.updated)}"
+        )
+        click.echo(printable(f"  restart {restart.number}  {utc(restart.written)}  {ended}  {restart.why}"))
+        if restart.message:
+            click.echo(printable(f"    {restart.message}"))
     for pair in off:
         click.echo(printable(f"  failed on {pair.node}  {utc(pair.at)}  {pair.why}"))
 
 
 def line(row: WatchedJob, used: List[JobRestart]) -> str:
     """One job in one line."""
-    under_way = next((f"; restart {one.number} {one.state}" for one in used if one.state != jobs.ENDED), "")
+    under_way = next((f"; restart {entry.number} {entry.state}" for entry in used if entry.state != jobs.ENDED), "")
     phase = "ended" if row.ended else row.phase
-    said = f"; {row.said}" if row.said else ""
-    return f"{row.text()}  {phase}  {len(used)} of {row.max_restarts} restarts{under_way}  {row.nodes or '-'}{said}"
+    message = f"; {row.said}" if row.said else ""
+    return f"{row.text()}  {phase}  {len(used)} of {row.max_restarts} restarts{under_way}  {row.nodes or '-'}{message}"
 
 
 def job_value(row: WatchedJob, used: List[JobRestart], off: List[JobNodePair]) -> Dict[str, object]:
@@ -105,11 +110,11 @@ def job_value(row: WatchedJob, used: List[JobRestart], off: List[JobNodePair]) -
         "said": row.said, "seen": row.seen, "ended": row.ended,
         "restarts": [
             {
-                "number": one.number, "state": one.state, "outcome": one.outcome, "why": one.why,
-                "nodes": one.nodes.split(), "avoids": one.exclude.split(), "message": one.message,
-                "written": one.written, "ended": one.ended,
+                "number": entry.number, "state": entry.state, "outcome": entry.outcome, "why": entry.why,
+                "nodes": entry.nodes.split(), "avoids": entry.exclude.split(), "message": entry.message,
+                "written": entry.written, "ended": entry.ended,
             }
-            for one in used
+            for entry in used
         ],
-        "failed_on": [{"node": one.node, "at": one.at, "why": one.why} for one in off],
+        "failed_on": [{"node": entry.node, "at": entry.at, "why": entry.why} for entry in off],
     }  # fmt: skip

@@ -10,8 +10,8 @@ from typing import Dict, Sequence, Set, Tuple
 
 import click
 
+from nhc.cli.carried_out import end
 from nhc.cli.command_error import CommandError
-from nhc.cli.job_options import carried_out
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.jobs.step import StepEnds, next_step
 from nhc.matching.node_ranges import expand
@@ -36,7 +36,7 @@ def command(words: Sequence[str], max_restarts: int, nodes: int, settle: float) 
 
     A step that fails on healthy nodes is not run again. Exit status: the step's, 2 wrong usage, 3 no Slurm.
     """
-    carried_out("step", lambda: run(words, max_restarts, nodes, settle))
+    end("job step", lambda: run(words, max_restarts, nodes, settle))
 
 
 def run(words: Sequence[str], most: int, wanted: int, settle: float) -> int:
@@ -88,9 +88,9 @@ def _failed(controller: JobController, nodes: Sequence[str], settle: float) -> S
     """Those of the nodes that Slurm says are down, asked for so many seconds."""
     deadline = time.monotonic() + settle
     while True:
-        found = set(_faults(controller, nodes))
-        if found or time.monotonic() >= deadline:
-            return found
+        faulty = set(_faults(controller, nodes))
+        if faulty or time.monotonic() >= deadline:
+            return faulty
         time.sleep(min(LOOK_EVERY, max(deadline - time.monotonic(), 0.05)))
 
 

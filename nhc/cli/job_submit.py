@@ -7,8 +7,8 @@ from typing import Any, Dict, Sequence
 
 import click
 
+from nhc.cli.carried_out import end
 from nhc.cli.command_error import CommandError
-from nhc.cli.job_options import carried_out
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.model import printable
 from nhc.plugins import NoAdapter, job_controller
@@ -40,7 +40,7 @@ def command(words: Sequence[str], **options: Any) -> None:
 
     Exit status: 0 submitted, 1 refused by the scheduler, 2 wrong usage, 3 nobody answered: it may have been submitted.
     """
-    carried_out("submit", lambda: submit(words, options))
+    end("job submit", lambda: submit(words, options))
 
 
 def submit(words: Sequence[str], options: Dict[str, Any]) -> int:
@@ -65,8 +65,8 @@ def submit(words: Sequence[str], options: Dict[str, Any]) -> int:
     if not isinstance(controller, JobSubmits):
         raise CommandError(f"{name} takes no jobs", 2)
     done = controller.submit(Submission(tuple(words), text, options["namespace"], wish, options["spares"]))
-    for one in done.jobs:
-        click.echo(printable(one))
+    for job in done.jobs:
+        click.echo(printable(job))
     if done.problem:
         raise CommandError(done.problem, 3 if done.ambiguous else 1)
     return 0

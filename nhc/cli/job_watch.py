@@ -81,15 +81,15 @@ def _watch(options: Dict[str, Any]) -> int:
         pass
     finally:
         signals.hold()
-    found = watch.findings(flight_record.lags(records))
+    findings = watch.findings(flight_record.lags(records))
     for problem in problems:
         click.echo(f"nhc job watch: {printable(problem)}", err=True)
-    _show(found, watch, options)
+    _show(findings, watch, options)
     if options["store_url"]:
-        _keep(found, watch, options)
-    if found.suspects or found.job:
+        _keep(findings, watch, options)
+    if findings.suspects or findings.job:
         return EXIT_UNHEALTHY
-    if problems or (logs and not found.understood and not records):
+    if problems or (logs and not findings.understood and not records):
         click.echo("nhc job watch: no line was understood: no step, no loss, no error of a known form", err=True)
         return EXIT_UNKNOWN
     return EXIT_HEALTHY
@@ -100,9 +100,9 @@ def _read(watch: JobWatch, log: str, options: Dict[str, Any]) -> None:
     last_step, since, hangs = watch.step, time.monotonic(), False
     for line in _lines(log, options["follow"]):
         if line:
-            for said in watch.line(line):
+            for event in watch.line(line):
                 if options["follow"] and options["form"] == "text":
-                    click.echo(printable(said), err=True)
+                    click.echo(printable(event), err=True)
         if not options["follow"]:
             continue
         if watch.step != last_step:
@@ -162,7 +162,7 @@ def _shortened(path: str, at: int) -> bool:
 def _nodes(options: Dict[str, Any]) -> Dict[int, str]:
     """The node of each rank, as the command line says. Raises CommandError."""
     if options["rank_file"]:
-        path, found = options["rank_file"], {}
+        path, by_rank = options["rank_file"], {}
         try:
             text = read_text(path)
         except (OSError, UnicodeDecodeError) as error:
@@ -173,8 +173,8 @@ def _nodes(options: Dict[str, Any]) -> Dict[int, str]:
                 continue
             if len(words) != 2 or not words[0].isdigit():
                 raise CommandError(f"{path}:{number}: {printable(line, 60)!r} is not 'RANK NODE'", EXIT_USAGE)
-            found[int(words[0])] = words[1]
-        return found
+            by_rank[int(words[0])] = words[1]
+        return by_rank
     if not options["node_set"]:
         return {}
     try:
@@ -187,7 +187,7 @@ def _nodes(options: Dict[str, Any]) -> Dict[int, str]:
 
 def _records(paths: Sequence[str]) -> tuple[List[flight_record.FlightRecord], List[str]]:
     """The flight records, and what is wrong with files. Raises CommandError for a path that is not there."""
-    found: List[flight_record.FlightRecord] = []
+    records: List[flight_record.FlightRecord] = []
     problems: List[str] = []
     for path in paths:
         try:
@@ -196,32 +196,33 @@ def _records(paths: Sequence[str]) -> tuple[List[flight_record.FlightRecord], Li
             raise CommandError(f"{path}: {error.strerror}", EXIT_USAGE) from None
         for name in names:
             try:
-                found.append(flight_record.read(read_bytes(name, flight_record.LIMIT), flight_record.rank_of(name)))
+                records.append(flight_record.read(read_bytes(name, flight_record.LIMIT), flight_record.rank_of(name)))
             except OSError as error:
                 if not os.path.isdir(path):
                     raise CommandError(f"{name}: {error.strerror}", EXIT_USAGE) from None
                 problems.append(f"{name}: {error.strerror}")
             except flight_record.BadFlightRecord as error:
                 problems.append(f"{name}: {error}")
-    return found, problems
+    return records, problems
 
 
-def _show(found: JobFindings, watch: JobWatch, options: Dict[str, Any]) -> None:
+def _show(findings: JobFindings, watch: JobWatch, options: Dict[str, Any]) -> None:
     if options["form"] == "json":
         click.echo(json.dumps({
-            "job": options["job"], "step": found.steps, "lines": found.lines, "nodes": watch.nodes,
-            "findings": list(found.job), "suspects": [one._asdict() for one in found.suspects],
+            "job": options["job"], "step": findings.steps, "lines": findings.lines, "nodes": watch.nodes,
+            "findings": list(findings.job), "suspects": [suspect._asdict() for suspect in findings.suspects],
         }, indent=2, ensure_ascii=False))  # fmt: skip
         return
     name = f"job {options['job']}: " if options["job"] else ""
-    click.echo(printable(f"{name}{found.lines} lines, last step {found.steps if found.steps >= 0 else 'none'}"))
-    for said in found.job:
-        click.echo(f"  {printable(said)}")
-    for number, one in enumerate(found.suspects, 1):
-        click.echo(printable(f"{number:>3}. {one.node} ({one.score})"))
-        for why in one.why:
+    last = findings.steps if findings.steps >= 0 else "none"
+    click.echo(printable(f"{name}{findings.lines} lines, last step {last}"))
+    for finding in findings.job:
+        click.echo(f"  {printable(finding)}")
+    for number, suspect in enumerate(findings.suspects, 1):
+        click.echo(printable(f"{number:>3}. {suspect.node} ({suspect.score})"))
+        for why in suspect.why:
             click.echo(f"       {printable(why)}")
-    named = [one.node for one in found.suspects if not one.node.startswith("rank ")]
+    named = [suspect.node for suspect in findings.suspects if not suspect.node.startswith("rank ")]
     others = [node for node in watch.nodes if node not in named]
     if named and len(named) + len(others) > 1:
         which = f"-n {fold([*named, *others])} --suspects {','.join(named)}"
@@ -232,7 +233,7 @@ def _show(found: JobFindings, watch: JobWatch, options: Dict[str, Any]) -> None:
         click.echo(printable(f"test first: nhc deep sweep {which}"))
 
 
-def _keep(found: JobFindings, watch: JobWatch, options: Dict[str, Any]) -> None:
+def _keep(findings: JobFindings, watch: JobWatch, options: Dict[str, Any]) -> None:
     from nhc.cli.remedy_options import person
     from nhc.store import audit
     from nhc.store.settings import fleet_store
@@ -242,10 +243,11 @@ def _keep(found: JobFindings, watch: JobWatch, options: Dict[str, Any]) -> None:
     try:
         with store.write() as connection:
             audit.append(connection, time.time(), person(options["by"]), "job.suspects", detail={
-                "job": options["job"], "step": found.steps, "nodes": nodes if len(nodes) <= NODES else "",
-                "findings": [printable(one, 300) for one in found.job],
-                "suspects": [{"node": one.node, "ranks": list(one.ranks[:16]), "score": one.score,
-                              "why": [printable(why, 200) for why in one.why]} for one in found.suspects[:SUSPECTS]],
+                "job": options["job"], "step": findings.steps, "nodes": nodes if len(nodes) <= NODES else "",
+                "findings": [printable(finding, 300) for finding in findings.job],
+                "suspects": [{"node": suspect.node, "ranks": list(suspect.ranks[:16]), "score": suspect.score,
+                              "why": [printable(why, 200) for why in suspect.why]}
+                             for suspect in findings.suspects[:SUSPECTS]],
             })  # fmt: skip
     finally:
         store.close()

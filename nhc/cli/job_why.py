@@ -118,8 +118,8 @@ def ask(options: Dict[str, Any]) -> JobWhy:
     clues += _memory(job, nodes, logs)
     done: Tuple[str, ...] = ()
     if options["store_url"]:
-        found, done = _store(options["store_url"], job, nodes or _named(clues), ended or logs.last, witnesses)
-        clues += found
+        store_clues, done = _store(options["store_url"], job, nodes or _named(clues), ended or logs.last, witnesses)
+        clues += store_clues
     else:
         witnesses.append(Witness("checks", "no store was named (--store)"))
     clues = dated(clues, ended or logs.last)
@@ -166,7 +166,7 @@ def _record(job: str, options: Dict[str, Any], witnesses: List[Witness]) -> Opti
     witnesses.append(Witness("scheduler", "" if record else f"{name} knows no job {printable(job, 80)}"))
     if record:
         part = "accounting" if name == "slurm" else "logs"
-        witnesses.extend(Witness(part, printable(one, 300)) for one in record.missing)
+        witnesses.extend(Witness(part, printable(gap, 300)) for gap in record.missing)
     return record
 
 
@@ -181,7 +181,7 @@ def _read_logs(logs: JobLogs, files: Sequence[str], record: Optional[JobEndRecor
             logs.read(_short(log.path) if log.path else log.name, lines, _year(log.path), log.rank)
         except CommandError as error:
             witnesses.append(Witness("log", str(error)))
-    if not logs.lines and not any(one.name == "log" for one in witnesses):
+    if not logs.lines and not any(witness.name == "log" for witness in witnesses):
         witnesses.append(Witness("log", "it is empty" if files or (record and record.logs) else "none was named"))
 
 
@@ -225,7 +225,7 @@ def _kernel(named: Sequence[str], nodes: Sequence[str], witnesses: List[Witness]
         node, _, path = text.rpartition("=")
         node = node or (nodes[0] if len(nodes) == 1 else "")
         records = (parse_line(line.rstrip("\n"), time.time()) for line in _lines(path))
-        clues += why_nodes.kernel_clues(node, ((one.text, one.when) for one in records if one.kernel))
+        clues += why_nodes.kernel_clues(node, ((record.text, record.when) for record in records if record.kernel))
     read = {text.rpartition("=")[0] for text in named}
     if not named:
         witnesses.append(Witness("kernel log", "of no node was named (--kernel-log)"))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict
 
 import click
 
 from nhc.cli.durations import DURATION
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.plugins import NoAdapter, adapter
-from nhc.system.bounded_read import read_input, read_text
 
 SETTINGS = "/etc/nhc/kubernetes.toml"
 Command = Callable[..., Any]
@@ -205,9 +204,10 @@ def publish_command(**given: Any) -> None:
     """
 
     def work(kit: Any, cluster: Any, _read: Any) -> int:
+        from nhc.cli.sync import read_reports
         from nhc.policy.reconcile import load_reports
 
-        reports = load_reports(given["reports"], _read_file)
+        reports = load_reports(given["reports"], read_reports)
         if given["node"] and len(reports) != 1:
             raise click.UsageError("--node names one node, so it goes with one report")
         status: int = kit.publish(cluster, reports, given["vocabularies"], given["node"])
@@ -267,14 +267,11 @@ def _settings(kit: Any, given: Dict[str, Any], **more: Any) -> Any:
     from nhc.policy.decide import Policy
     from nhc.policy.limits import read_limit
 
-    words: Dict[str, Any] = {key: value for key, value in more.items() if value is not None}
-    for key in ("namespace", "selector", "apply"):
-        if given.get(key) is not None:
-            words[key] = given[key]
-    lists: List[str] = ["vocabularies", "faults"]
-    words.update({key: given[key] for key in lists if given.get(key)})
+    changes: Dict[str, Any] = {key: value for key, value in more.items() if value is not None}
+    changes.update({key: given[key] for key in ("namespace", "selector", "apply") if given.get(key) is not None})
+    changes.update({key: given[key] for key in ("vocabularies", "faults") if given.get(key)})
     path = given["path"] or (SETTINGS if os.path.exists(SETTINGS) else "")
-    settings = kit.read(path, **words) if path else kit.make(**words)
+    settings = kit.read(path, **changes) if path else kit.make(**changes)
     if given.get("max_marked"):
         try:
             ceiling = read_limit(given["max_marked"])
@@ -283,11 +280,3 @@ def _settings(kit: Any, given: Dict[str, Any], **more: Any) -> Any:
         policy: Policy = settings.policy.with_ceiling(ceiling)
         settings = kit.replace(settings, policy=policy)
     return settings
-
-
-REPORTS = 1 << 30
-"""Bytes of the reports of a whole cluster."""
-
-
-def _read_file(path: str) -> str:
-    return read_input(REPORTS) if path == "-" else read_text(path, REPORTS)

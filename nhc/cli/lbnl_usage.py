@@ -32,14 +32,14 @@ def answer(words: Sequence[str], environ: Mapping[str, str] = os.environ) -> Opt
 
         if not any(name in environ for name in CALLERS) or sys.stdout.isatty():
             return None
-        said = "a scheduler has run nhc without arguments"
+        reason = "a scheduler has run nhc without arguments"
     elif len(first) > 1 and first[0] == "-" and first[1] in {**lbnl_settings.FLAGS, **lbnl_settings.VALUES}:
-        said = f"{first} is an option of LBNL NHC"
+        reason = f"{first} is an option of LBNL NHC"
     elif "=" in first and first.partition("=")[0].isidentifier():
-        said = f"{first} is a setting of LBNL NHC's command line"
+        reason = f"{first} is a setting of LBNL NHC's command line"
     else:
         return None
-    parts = [f"nhc: {said}. Nothing was checked."]
+    parts = [f"nhc: {reason}. Nothing was checked."]
     given = quote(words)
     parts.append(f"The same run, marking the node as LBNL NHC does: nhc-healthcheck{' ' + given if given else ''};")
     look = look_only(words)
@@ -54,15 +54,15 @@ def look_only(words: Sequence[str]) -> str:
     asked = lbnl_settings.parse_command_line(words)
     if "EVAL_LINE" in asked or "HELP" in asked:
         return ""
-    found: List[str] = ["nhc", "check", "local"]
+    command: List[str] = ["nhc", "check", "local"]
     directory, name = asked.get("CONFDIR", "/etc/nhc"), asked.get("NAME", "nhc")
     if "CONFFILE" in asked or "CONFDIR" in asked or "NAME" in asked:
-        found += ["-c", asked.get("CONFFILE", f"{directory}/{name}.conf")]
+        command += ["-c", asked.get("CONFFILE", f"{directory}/{name}.conf")]
     if "CONFDIR" in asked:
-        found += ["--scripts", f"{directory}/scripts"]
-    found += ["--all"] if asked.get("NHC_CHECK_ALL") == "1" else []
-    found += ["-t", asked["TIMEOUT"]] if "TIMEOUT" in asked else []
-    found += ["-v"] if "VERBOSE" in asked else []
-    found += ["-v", "--evidence"] if "DEBUG" in asked or "TRACE" in asked else []
-    found += ["-q"] if "SILENT" in asked else []
-    return quote(found)
+        command += ["--scripts", f"{directory}/scripts"]
+    command += ["--all"] if asked.get("NHC_CHECK_ALL") == "1" else []
+    command += ["-t", asked["TIMEOUT"]] if "TIMEOUT" in asked else []
+    command += ["-v"] if "VERBOSE" in asked else []
+    command += ["-v", "--evidence"] if "DEBUG" in asked or "TRACE" in asked else []
+    command += ["-q"] if "SILENT" in asked else []
+    return quote(command)

@@ -48,7 +48,7 @@ class LineFolder:
         self._matcher = matcher
         self._all = show_all
         self._limit = limit
-        self._found: Dict[Tuple[str, ...], List[Any]] = {}
+        self._entries: Dict[Tuple[str, ...], List[Any]] = {}
         self._kept = 0
 
     def feed(self, text: str) -> None:
@@ -72,10 +72,10 @@ class LineFolder:
         if self._all:
             self._rest(text[done:])
 
-    def _judge(self, line: str, said: Optional[str], numbers: List[int]) -> bool:
+    def _judge(self, line: str, record: Optional[str], numbers: List[int]) -> bool:
         """Whether a record, or one of its lines, means something to the catalogue."""
         known = False
-        for part in lines_of(said) if said is not None else ():
+        for part in lines_of(record) if record is not None else ():
             match = self._matcher.judge(part, numbers)
             if match is not None and match.code != "TaskStack":
                 self._add(line, part, match, self._matcher.row)
@@ -87,9 +87,9 @@ class LineFolder:
         from nhc.facts.kernel_lines import message
 
         for line in text.split("\n"):
-            said = message(line.rstrip("\r")) if line else None
-            for match in rules.read(said) if said is not None else ():
-                self._add(line.rstrip("\r"), f"{match.code}: {said}", match)
+            record = message(line.rstrip("\r")) if line else None
+            for match in rules.read(record) if record is not None else ():
+                self._add(line.rstrip("\r"), f"{match.code}: {record}", match)
 
     def _rest(self, text: str) -> None:
         from nhc.facts.kernel_lines import message
@@ -98,21 +98,21 @@ class LineFolder:
             if line.strip():
                 self._add(line.rstrip("\r"), message(line) or line, _OTHER)
 
-    def _add(self, line: str, said: str, match: Match, row: Optional[CatalogueRow] = None) -> None:
-        key: Tuple[str, ...] = (said,)
-        entry = self._found.get(key)
-        if entry is None and (len(self._found) >= self._limit or self._kept > KEPT):
+    def _add(self, line: str, record: str, match: Match, row: Optional[CatalogueRow] = None) -> None:
+        key: Tuple[str, ...] = (record,)
+        entry = self._entries.get(key)
+        if entry is None and (len(self._entries) >= self._limit or self._kept > KEPT):
             key = ("", match.kind, match.code, match.device, match.severity)
-            entry = self._found.get(key)
+            entry = self._entries.get(key)
         if entry is None:
-            self._found[key] = [line, match, 1, row]
+            self._entries[key] = [line, match, 1, row]
             self._kept += 2 * len(line)
         else:
             entry[2] += 1
 
     def entries(self) -> List[FoldedLine]:
         """What was found, in the order of first appearance."""
-        entries = [FoldedLine(*values) for values in self._found.values()]
+        entries = [FoldedLine(*values) for values in self._entries.values()]
         beside: Dict[str, str] = {}
         for entry in entries:
             if entry.match.kind == "xid" and entry.match.code not in ("45", "154"):
@@ -177,7 +177,7 @@ def classify_command(
     out = sys.stdout
     if format == "json":
         rows = [{**as_object(entry), **({"why": _why(entry)} if explain else {})} for entry in entries]
-        text = "".join(f"{json.dumps(one, ensure_ascii=False)}\n" for one in rows)
+        text = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
         out.write(text.encode(errors="backslashreplace").decode())  # a name of bytes that are no UTF-8
     else:
         out.write("".join(f"{line}\n" for line in as_text(entries, folder.lines, explain)))

@@ -44,12 +44,12 @@ class Known(NamedTuple):
 
 def known(matches: CatalogueRow) -> Known:
     """A row of the catalogue in words."""
-    said = [cells for cells in table("kernel_sources.tsv") if (cells[0], cells[1]) == (matches.kind, matches.code)]
+    sources = [cells for cells in table("kernel_sources.tsv") if (cells[0], cells[1]) == (matches.kind, matches.code)]
     return Known(matches.kind, matches.code, matches.severity, matches.action, matches.message,
                  ends(matches.kind, matches.code, matches.severity, matches.action),
                  [rule_text(rule) for rule in repeats() if (rule.kind, rule.code) == (matches.kind, matches.code)], "",
-                 _each(cells[2] for cells in said), _each(cells[3] for cells in said), matches.source,
-                 [cells[4] for cells in said])  # fmt: skip
+                 _each(cells[2] for cells in sources), _each(cells[3] for cells in sources), matches.source,
+                 [cells[4] for cells in sources])  # fmt: skip
 
 
 def _each(texts: Iterable[str]) -> str:
@@ -62,8 +62,8 @@ def numbered(kind: str, code: str) -> Iterator[Known]:
     speaker = next(row for row in rows() if row.kind == kind)
     for cells in table(f"{kind}.tsv"):
         if cells[0] == code:
-            found = known(speaker)
-            yield found._replace(
+            entry = known(speaker)
+            yield entry._replace(
                 code=code, severity=cells[2], action=cells[3], message=cells[1], examples=[],
                 ends=ends(kind, code, cells[2], cells[3]), decision=cells[DECISION[kind]],
                 repeats=[rule_text(rule) for rule in repeats() if rule.kind == kind
@@ -76,85 +76,87 @@ def ends(kind: str, code: str, severity: str, action: str) -> List[str]:
     """What ends a finding of this error. [] where there is none to end."""
     if severity and RANK[severity] <= RANK[APP]:
         return []
-    found = []
+    lines = []
     for row in rows():
         for what in row.recovers.split():
             scope, _, target = what.partition(":")
             family, _, only = target.partition("/")
             if family == kind and only in ("", code) and action != Action.REPLACE.value:
-                found.append(f"{row.kind} {row.code} {'of the same device' if scope == 'device' else 'of any device'}")
+                lines.append(f"{row.kind} {row.code} {'of the same device' if scope == 'device' else 'of any device'}")
     if kind == "xid" and action != Action.REPLACE.value:
-        found.append("an Xid 154 of the same device that changes to 0 (None)")
-        found.append("NVML, which reports that no repair is needed any more")
-    found.append("a restart, if the device is found well after it" if kind in OF_A_DEVICE else "a restart")
-    return [*found, "nhc ack"]
+        lines.append("an Xid 154 of the same device that changes to 0 (None)")
+        lines.append("NVML, which reports that no repair is needed any more")
+    lines.append("a restart, if the device is found well after it" if kind in OF_A_DEVICE else "a restart")
+    return [*lines, "nhc ack"]
 
 
 def rule_text(rule: Repeat) -> str:
     """A rule of repeats.tsv."""
     alone = ", and no other device has it as often," if rule.others == "clean" else ""
-    said = f"{rule.times} times within {rule.span} on one {rule.place}{alone} is"
+    rule_start = f"{rule.times} times within {rule.span} on one {rule.place}{alone} is"
     if rule.programs:
         many = f"if {rule.programs} or more different programs have it there and no other device has it"
-        return f"{said} degraded, inspect; {rule.severity}, {rule.action} {many}"
+        return f"{rule_start} degraded, inspect; {rule.severity}, {rule.action} {many}"
     ack = ", until nhc ack" if rule.action == Action.REPLACE.value else ""
-    return f"{said} {rule.severity}, {rule.action}{ack}"
+    return f"{rule_start} {rule.severity}, {rule.action}{ack}"
 
 
 def find(word: str) -> List[Known]:
     """All that is known of a number, a code, a reason (`Xid79`), a word of a message, or a whole line of a log."""
     lowered = word.lower()
     number = lowered.replace("sxid", "").replace("xid", "").strip()
-    found: List[Known] = []
+    entries: List[Known] = []
     if number.isdecimal():
         for kind in NUMBERED:
             if not lowered[0].isalpha() or lowered.startswith(kind):
-                found += numbered(kind, str(int(number)))
-        return found
+                entries += numbered(kind, str(int(number)))
+        return entries
     for row in rows():
         texts = (row.kind, row.code, f"{row.kind} {row.code}", row.message, *row.texts)
         if (row.code and reason_of(row.kind, row.code).lower() == lowered) or any(
             lowered in text.lower() for text in texts
         ):
-            found.append(known(row))
-    if not found:
+            entries.append(known(row))
+    if not entries:
         matcher = Matcher()
         match = matcher.judge(word)
         if match is not None and matcher.row is not None:
-            found = list(numbered(match.kind, match.code)) if match.kind in NUMBERED else [known(matcher.row)]
-    if not found:
-        found = [known(rows()[-1])._replace(kind="neuron", code=code, severity=severity, action=action.value,
+            entries = list(numbered(match.kind, match.code)) if match.kind in NUMBERED else [known(matcher.row)]
+    if not entries:
+        entries = [known(rows()[-1])._replace(kind="neuron", code=code, severity=severity, action=action.value,
                  message=text, ends=ends("neuron", code, severity, action.value), printed_by="the Neuron driver",
                  read="", source="nhc/kernlog/xid.py", examples=[])
                  for code, (severity, action, text) in NEURON.items() if lowered in code.lower()]  # fmt: skip
-    return found
+    return entries
 
 
 def catalogue_command(word: str = "", *, format: str = "text") -> int:
     """Print what is known of a code or a word, or every row in one line where none is named. Returns 0, or 2."""
-    found = find(word) if word else [known(row) for row in rows() if row.code]
-    if not found:
+    entries = find(word) if word else [known(row) for row in rows() if row.code]
+    if not entries:
         print(f"nhc log catalogue: the catalogue knows nothing of {printable(word)}; nhc log catalogue lists all of it",
               file=sys.stderr)  # fmt: skip
         return EXIT_USAGE
     if format == "json":
-        print(json.dumps([{"reason": one.reason, **one._asdict()} for one in found], indent=2, ensure_ascii=False))
+        values = [{"reason": entry.reason, **entry._asdict()} for entry in entries]
+        print(json.dumps(values, indent=2, ensure_ascii=False))
     elif word:
-        print("\n\n".join("\n".join(as_text(one)) for one in found))
+        print("\n\n".join("\n".join(as_text(entry)) for entry in entries))
     else:
-        width = max(len(f"{one.kind} {one.code}") for one in found)
-        for one in found:
-            print(f"{f'{one.kind} {one.code}':{width}}  {one.severity:8}  {one.action:13}  {one.message}")
+        width = max(len(f"{entry.kind} {entry.code}") for entry in entries)
+        for entry in entries:
+            print(f"{f'{entry.kind} {entry.code}':{width}}  {entry.severity:8}  {entry.action:13}  {entry.message}")
     return EXIT_HEALTHY
 
 
-def as_text(one: Known) -> List[str]:
+def as_text(entry: Known) -> List[str]:
     """An error in lines: its name, then what is known of it."""
-    lines = [f"{one.kind} {one.code}".rstrip(), f"  severity    {one.severity or 'by its code'}",
-             f"  action      {one.action or 'by its code'}"]  # fmt: skip
+    lines = [f"{entry.kind} {entry.code}".rstrip(), f"  severity    {entry.severity or 'by its code'}",
+             f"  action      {entry.action or 'by its code'}"]  # fmt: skip
     facts: Tuple[Tuple[str, List[str]], ...] = (
-        ("meaning", [one.message]), ("decision", [one.decision]), ("ends with", one.ends), ("repeated", one.repeats),
-        ("printed by", [one.printed_by]), ("read in", [one.read]), ("source", [one.source]), ("example", one.examples),
+        ("meaning", [entry.message]), ("decision", [entry.decision]), ("ends with", entry.ends),
+        ("repeated", entry.repeats), ("printed by", [entry.printed_by]), ("read in", [entry.read]),
+        ("source", [entry.source]), ("example", entry.examples),
     )  # fmt: skip
     for name, values in facts:
         lines += [f"  {name:10}  {value}" for value in values if value]

@@ -43,12 +43,12 @@ class LogFindings:
         from nhc.facts.kernel_lines import message
 
         done = 0
-        for found in _BOOT.finditer(text):
-            said = message(found[0])
-            if said is None or not said.startswith("Linux version "):
+        for match in _BOOT.finditer(text):
+            record = message(match[0])
+            if record is None or not record.startswith("Linux version "):
                 continue
-            self._take(text[done : found.start()])
-            done = found.start()
+            self._take(text[done : match.start()])
+            done = match.start()
             self._boot()
         self._take(text[done:])
 
@@ -62,14 +62,14 @@ class LogFindings:
         self._began = self._last
         before = dict(self.state.get("findings", {}))
         findings.enter_boot(
-            self.state, f"boot-{self._boots}", lambda one: device_recovered(host, one) if host is not None else None
+            self.state, f"boot-{self._boots}", lambda entry: device_recovered(host, entry) if host is not None else None
         )
         self._note_ended(before, self.state.get("findings", {}), "the node was restarted")
 
     def _note_ended(self, before: Mapping[str, Finding], after: Mapping[str, Finding], why: str) -> None:
-        for key, one in before.items():
-            if key not in after and one["severity"] == FATAL:
-                self.state["ended"][key] = {**one, "last_line": why}
+        for key, finding in before.items():
+            if key not in after and finding["severity"] == FATAL:
+                self.state["ended"][key] = {**finding, "last_line": why}
 
     def _take(self, text: str) -> None:
         from nhc.cli.log_records import record_of
@@ -77,10 +77,10 @@ class LogFindings:
         from nhc.kernlog.catalogue import Matcher
         from nhc.kernlog.judge import take_in
 
-        said: List[Tuple[str, Optional[float]]] = []
+        records: List[Tuple[str, Optional[float]]] = []
         spans: Iterable[Tuple[int, int]] = [(start, end) for start, end, _numbers in Matcher().candidates(text)]
         if self._rules:
-            spans = [(found.start(), found.end()) for found in re.finditer(r"[^\n]+", text)]
+            spans = [(match.start(), match.end()) for match in re.finditer(r"[^\n]+", text)]
         for start, end in spans:
             line = text[start:end].rstrip("\r")
             record = parse_line(line, 0.0)
@@ -90,9 +90,9 @@ class LogFindings:
             if when is None and record.since_boot is not None:
                 when = self._began + record.since_boot
             self._last = self._last if when is None else when
-            words = record_of(text, start) if line.startswith("  ") else record.text
-            said.append((words or "", self._last))
-        take_in(self.state, said, self._last, self._rules)
+            text_of_record = record_of(text, start) if line.startswith("  ") else record.text
+            records.append((text_of_record or "", self._last))
+        take_in(self.state, records, self._last, self._rules)
 
     def standing(self) -> List[Tuple[str, Finding]]:
         """What stands at the end, the most serious first."""
@@ -103,14 +103,14 @@ class LogFindings:
             pairs, gone = beside(self._host, self.state, findings.current(self.state))
             self._note_ended(dict(gone), {}, "the node's own state shows it to be gone")
             return pairs
-        pairs = [(key, node_context.apart(self.state, one)) for key, one in findings.current(self.state)]
+        pairs = [(key, node_context.apart(self.state, entry)) for key, entry in findings.current(self.state)]
         return sorted(pairs, key=lambda pair: -RANK[pair[1]["severity"]])
 
     def ended(self) -> List[Tuple[str, Finding]]:
         """Fatal findings that stand no more, what ended each as its `last_line`. After `standing`."""
         standing = self.state.get("findings", {})
         gone = self.state["ended"].items()
-        return [(key, one) for key, one in gone if key not in standing or one["last_line"].startswith("the node")]
+        return [(key, entry) for key, entry in gone if key not in standing or entry["last_line"].startswith("the node")]
 
 
 def print_findings(chunks: Iterable[str], format: str, rules: Sequence[Rule], root: str, explain: bool = False) -> None:
@@ -126,18 +126,18 @@ def print_findings(chunks: Iterable[str], format: str, rules: Sequence[Rule], ro
     standing = log.standing()
     out = sys.stdout
     if format == "json":
-        rows = [as_object(key, one) for key, one in standing]
-        rows += [{**as_object(key, one), "ended_by": one["last_line"]} for key, one in log.ended() if explain]
+        rows = [as_object(key, entry) for key, entry in standing]
+        rows += [{**as_object(key, entry), "ended_by": entry["last_line"]} for key, entry in log.ended() if explain]
         text = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
         out.write(text.encode(errors="backslashreplace").decode())
     else:
-        for key, one in standing:
-            head = f"{one['severity']:<9} {one['action']:<13} x{one['count']:<6} {printable(key)}"
-            out.write(f"{head}  {printable(one['message'])}\n")
-        for key, one in log.ended():
-            head = f"{'ended':<9} {one['action']:<13} x{one['count']:<6} {printable(key)}"
-            out.write(f"{head}  {printable(one['message'])}; ended by: {printable(one['last_line'])}\n")
-        fatal = sum(1 for _key, one in standing if one["severity"] == "fatal")
+        for key, entry in standing:
+            head = f"{entry['severity']:<9} {entry['action']:<13} x{entry['count']:<6} {printable(key)}"
+            out.write(f"{head}  {printable(entry['message'])}\n")
+        for key, entry in log.ended():
+            head = f"{'ended':<9} {entry['action']:<13} x{entry['count']:<6} {printable(key)}"
+            out.write(f"{head}  {printable(entry['message'])}; ended by: {printable(entry['last_line'])}\n")
+        fatal = sum(1 for _key, entry in standing if entry["severity"] == "fatal")
         out.write(f"{len(standing)} findings stand at the end of the log, {fatal} of them fatal\n")
     out.flush()
 

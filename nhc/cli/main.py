@@ -136,9 +136,9 @@ def main(argv: list[str] | None = None) -> int:
         if (not words or words[0][:2] != "--") and "_NHC_COMPLETE" not in os.environ:
             from nhc.cli.lbnl_usage import answer
 
-            said = answer(words)
-            if said:
-                print(said, file=sys.stderr)
+            usage = answer(words)
+            if usage:
+                print(usage, file=sys.stderr)
                 return EXIT_USAGE
         return _application(words)
     except BrokenPipeError:

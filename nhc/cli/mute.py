@@ -7,7 +7,7 @@ import os
 import time
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
-from typing import Callable, Iterator, List, Tuple
+from typing import Callable, Iterator, List
 
 import click
 
@@ -49,7 +49,7 @@ def mute(check: str, until: str, why: str, target: str, by: str, form: str) -> N
         raise click.UsageError("expected --until DATE and --why TEXT: a mute without an end or a reason is forgotten")
     now = time.time()
     new = Mute(_known(check), _when(until, now), printable(why.strip(), 200), _who(by), target, now)
-    _change(lambda mutes: [*(one for one in mutes if (one.check, one.target) != (check, target)), new])
+    _change(lambda mutes: [*(other for other in mutes if (other.check, other.target) != (check, target)), new])
     _log(f"{named(new)} is {new.show()}")
 
 
@@ -61,8 +61,8 @@ def unmute(check: str, target: str) -> None:
     ended: List[Mute] = []
 
     def without(mutes: List[Mute]) -> List[Mute]:
-        ended.extend(one for one in mutes if one.check == check and target in ("", one.target))
-        return [one for one in mutes if one not in ended]
+        ended.extend(muted for muted in mutes if muted.check == check and target in ("", muted.target))
+        return [muted for muted in mutes if muted not in ended]
 
     _change(without)
     if not ended:
@@ -72,12 +72,12 @@ def unmute(check: str, target: str) -> None:
 
 def _list(form: str) -> None:
     now = time.time()
-    mutes = [one for one in _read(_path()) if one.until > now]
+    mutes = [muted for muted in _read(_path()) if muted.until > now]
     if form == "json":
         click.echo(render(mutes), nl=False)
         return
-    for one in mutes:
-        click.echo(f"{named(one)} is {one.show()}")
+    for muted in mutes:
+        click.echo(f"{named(muted)} is {muted.show()}")
     if not mutes:
         click.echo("nothing is muted on this node")
 
@@ -106,7 +106,7 @@ def _change(change: Callable[[List[Mute]], List[Mute]]) -> None:
         os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
         with _locked(os.path.dirname(path)):
             now = time.time()
-            left = [one for one in change(_read(path)) if one.until > now]
+            left = [muted for muted in change(_read(path)) if muted.until > now]
             if not left:
                 if os.path.lexists(path):
                     os.unlink(path)
@@ -148,23 +148,23 @@ def _known(pattern: str) -> str:
 
 def _when(text: str, now: float) -> float:
     """A date, or a duration from now, as Unix time. Raises UsageError."""
-    found = 0.0
+    end = 0.0
     for form in ("%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M:%S"):
         try:
-            found = time.mktime(time.strptime(text, form))
+            end = time.mktime(time.strptime(text, form))
             break
         except (ValueError, OverflowError):
             continue
     else:
         try:
-            found = now + seconds(text)
+            end = now + seconds(text)
         except ValueError:
             raise click.UsageError(f"--until: {text!r} is neither a date (2026-12-01) nor a duration (3d)") from None
-    if found <= now:
+    if end <= now:
         raise click.UsageError(f"--until: {text} has passed")
-    if found - now > LONGEST:
+    if end - now > LONGEST:
         raise click.UsageError(f"--until: {text} is more than a year away: take the check out of the configuration")
-    return found
+    return end
 
 
 def _who(by: str) -> str:
@@ -185,6 +185,3 @@ def _log(text: str) -> None:
     click.echo(text)
     syslog.openlog("nhc", syslog.LOG_PID, syslog.LOG_DAEMON)
     syslog.syslog(syslog.LOG_NOTICE, printable(text, 1000))
-
-
-__all__: Tuple[str, ...] = ("mute", "unmute")

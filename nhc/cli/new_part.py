@@ -46,15 +46,15 @@ def _begin(kind: str, name: str, checkout: str) -> None:
     if not _NAME.fullmatch(name):
         raise click.UsageError(f"{name!r} is no name for a module: expected lower-case words, as rack_controller")
     top = checkout_of(checkout)
-    words = {"NAME": name, "ENTRY": name.replace("_", "-"), "CLASS": "".join(map(str.capitalize, name.split("_")))}
+    marks = {"NAME": name, "ENTRY": name.replace("_", "-"), "CLASS": "".join(map(str.capitalize, name.split("_")))}
     text = read(f"new_{kind}.txt")
-    for word, value in words.items():
-        text = text.replace(f"@{word}@", value)
+    for mark, value in marks.items():
+        text = text.replace(f"@{mark}@", value)
     module, test = f"adapters/nhc_adapters/{name}.py", f"tests/adapters/test_{name}.py"
     if os.path.isdir(os.path.join(top, module[: -len(".py")])):
         raise click.UsageError(f"there is a package adapters/nhc_adapters/{name} already")
     write_both(top, module, test, text)
     click.echo(_NEXT.format(
         module=module, test=test, kind=kind, python=python_of(top), table=_TABLES[kind], name=name,
-        entry=words["ENTRY"], class_name=words["CLASS"],
+        entry=marks["ENTRY"], class_name=marks["CLASS"],
     ))  # fmt: skip

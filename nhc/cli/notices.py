@@ -17,20 +17,12 @@ from nhc.settings.settings_file import SettingsError
 from nhc.timestamps import utc
 
 if TYPE_CHECKING:
-    from typing import Callable
-
     from nhc.notices.settings import NoticesSettings
-    from nhc.store.database import Store
 
 SETTINGS = "/etc/nhc/notices.toml"
 FILE = click.option(
     "-s", "--settings", "path", metavar="FILE", help=f"Settings (TOML). Default: {SETTINGS}.", default=SETTINGS
 )
-
-
-def carried_out(name: str, work: Callable[[], int]) -> None:
-    """Run a command, and end."""
-    end(f"notices {name}", work)
 
 
 def settings_of(path: str) -> NoticesSettings:
@@ -44,32 +36,26 @@ def settings_of(path: str) -> NoticesSettings:
     return load(path)
 
 
-def store_of(found: NoticesSettings) -> Store:
-    from nhc.store.settings import fleet_store
-
-    return fleet_store(found.store)
-
-
 @click.command()
 @click.argument("channel")
 @FILE
 def test(channel: str, path: str) -> None:
     """Send a test to CHANNEL at once, and say what it answered. The store is not needed."""
-    carried_out("test", lambda: _test(channel, path))
+    end("notices test", lambda: _test(channel, path))
 
 
 def _test(name: str, path: str) -> int:
-    found = settings_of(path)
-    channel = found.channels.get(name)
+    settings = settings_of(path)
+    channel = settings.channels.get(name)
     if channel is None:
-        raise SettingsError(f"{path}: there is no channel {name!r}: {', '.join(found.channels) or 'none at all'}")
+        raise SettingsError(f"{path}: there is no channel {name!r}: {', '.join(settings.channels) or 'none at all'}")
     from nhc.notices.sender import DEADLINE, SendLater, SendRefused
     from nhc.notices.service import trial
     from nhc.system.exchange import Exchange
 
     try:
         with Exchange(DEADLINE) as exchange:
-            channel.way.deliver(trial(found, time.time()), exchange)
+            channel.way.deliver(trial(settings, time.time()), exchange)
     except (SendLater, SendRefused) as error:
         print(f"nhc notices test: {name}: {printable(str(error))}", file=sys.stderr)
         return 3
@@ -82,29 +68,29 @@ def _test(name: str, path: str) -> int:
 @click.option("-f", "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def status(path: str, form: str) -> None:
     """Show for each channel what waits, was sent and was lost."""
-    carried_out("status", lambda: _status(path, form))
+    end("notices status", lambda: _status(path, form))
 
 
 def _status(path: str, form: str) -> int:
-    found = settings_of(path)
+    settings = settings_of(path)
     from nhc.notices import service
     from nhc.store.errors import NoStore
     from nhc.store.settings import fleet_store
 
     try:
-        store = fleet_store(found.store, create=False)
+        store = fleet_store(settings.store, create=False)
     except NoStore as error:
         click.echo(f"{error.name} is not there yet: nothing was sent" if form == "text" else "{}")
         return 0
     try:
-        counts = service.status(store, found)
+        counts = service.status(store, settings)
     finally:
         store.close()
     if form == "json":
-        click.echo(json.dumps({name: one._asdict() for name, one in counts.items()}, ensure_ascii=False))
+        click.echo(json.dumps({name: count._asdict() for name, count in counts.items()}, ensure_ascii=False))
         return 0
-    for name, one in counts.items():
-        oldest = f", the oldest since {utc(one.oldest)}" if one.oldest is not None else ""
-        last = f"; last problem: {printable(one.error)}" if one.error else ""
-        click.echo(f"{name}: {one.waiting} waiting{oldest}, {one.sent} sent, {one.lost} lost{last}")
+    for name, count in counts.items():
+        oldest = f", the oldest since {utc(count.oldest)}" if count.oldest is not None else ""
+        last = f"; last problem: {printable(count.error)}" if count.error else ""
+        click.echo(f"{name}: {count.waiting} waiting{oldest}, {count.sent} sent, {count.lost} lost{last}")
     return 0

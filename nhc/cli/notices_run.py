@@ -6,7 +6,8 @@ import contextlib
 
 import click
 
-from nhc.cli.notices import FILE, carried_out, settings_of, store_of
+from nhc.cli.carried_out import end
+from nhc.cli.notices import FILE, settings_of
 from nhc.light import TYPE_CHECKING
 from nhc.settings.settings_file import SettingsError
 
@@ -28,7 +29,7 @@ def command(path: str, once: bool, check_settings: bool, listen: str) -> None:
     problem (with --once), 2 wrong usage or settings, 3 the store, the lead or the address of --listen
     cannot be had.
     """
-    carried_out("run", lambda: run(path, once, check_settings, listen))
+    end("notices run", lambda: run(path, once, check_settings, listen))
 
 
 def run(path: str, once: bool, check_settings: bool, listen: str) -> int:
@@ -44,17 +45,18 @@ def run(path: str, once: bool, check_settings: bool, listen: str) -> int:
 @contextlib.contextmanager
 def service_of(path: str, once: bool = False, listen: str = "") -> Iterator[RoundService]:
     """The service. Raises SettingsError, StoreError, CommandError."""
-    found = settings_of(path)
-    if not found.channels:
+    settings = settings_of(path)
+    if not settings.channels:
         raise SettingsError(f"{path}: no [channels.NAME]: there is nobody to tell")
     from nhc.notices.rounds import NoticeRounds
     from nhc.rounds.leader import Leader
     from nhc.rounds.service import RoundService
+    from nhc.store.settings import fleet_store
 
-    store = store_of(found)
+    store = fleet_store(settings.store)
     try:
         leader = Leader(store, name="notices")
-        work = NoticeRounds(found, store, once)
-        yield RoundService("notices run", work, leader, every=found.every, listen=listen, finish=work.service.close)
+        work = NoticeRounds(settings, store, once)
+        yield RoundService("notices run", work, leader, every=settings.every, listen=listen, finish=work.service.close)
     finally:
         store.close()

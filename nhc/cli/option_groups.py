@@ -24,10 +24,10 @@ class GroupedCommand(click.Command):
             if record is not None and (isinstance(parameter, click.Option) or record[1]):
                 rows.setdefault(getattr(parameter, "heading", "Other"), []).append(record)
         other = rows.pop("Other", [])
-        for heading, found in (*rows.items(), ("Other", other)):
-            if found:
+        for heading, records in (*rows.items(), ("Other", other)):
+            if records:
                 with formatter.section(heading):
-                    formatter.write_dl(found)
+                    formatter.write_dl(records)
 
 
 class HeadedOption(click.Option):
@@ -60,5 +60,5 @@ class OfferedChoice(click.Choice):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> List[click.shell_completion.CompletionItem]:
-        found = [name for name in offered(self.group) if name.startswith(incomplete)]
-        return [*super().shell_complete(ctx, param, incomplete), *map(click.shell_completion.CompletionItem, found)]
+        names = [name for name in offered(self.group) if name.startswith(incomplete)]
+        return [*super().shell_complete(ctx, param, incomplete), *map(click.shell_completion.CompletionItem, names)]

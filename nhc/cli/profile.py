@@ -28,24 +28,24 @@ def detect(no_metadata: bool, form: str) -> None:
     from nhc.state.store import State
 
     host = Host(memory=State())
-    found = node_type.detect(host, ask=not no_metadata)
+    node = node_type.detect(host, ask=not no_metadata)
     if not no_metadata:
-        node_type.remember(host, found)
+        node_type.remember(host, node)
     there = profiles.names(host)
-    chosen = next((name for name in found.names if name in there), "")
+    chosen = next((name for name in node.names if name in there), "")
     if form == "json":
-        value = {"profile": chosen or None, "cloud": found.cloud, "type": found.type, "why": found.why,
-                "problem": found.problem, "candidates": list(found.names)}  # fmt: skip
+        value = {"profile": chosen or None, "cloud": node.cloud, "type": node.type, "why": node.why,
+                "problem": node.problem, "candidates": list(node.names)}  # fmt: skip
         click.echo(json.dumps(value, indent=2))
     else:
-        kind = " ".join(word for word in (found.cloud, found.type) if word) or "unknown"
+        kind = " ".join(part for part in (node.cloud, node.type) if part) or "unknown"
         click.echo(f"type:    {kind}")
         click.echo(f"profile: {chosen or 'none'}")
-        if found.why:
-            click.echo(f"by:      {found.why}")
-        if found.problem:
-            click.echo(f"but:     {found.problem}")
-        missing = [name for name in found.names if name not in there]
+        if node.why:
+            click.echo(f"by:      {node.why}")
+        if node.problem:
+            click.echo(f"but:     {node.problem}")
+        missing = [name for name in node.names if name not in there]
         if missing:
             click.echo(f"no profile for: {', '.join(missing)} (write {profiles.SITE}/{missing[0]}.conf to add one)")
     if not chosen:
@@ -68,10 +68,10 @@ def show(name: str) -> None:
 
     host = Host(memory=State())
     try:
-        found = profiles.resolve(name, host, ask=True)
-        if found is None or not found.name:
-            raise Unreadable(found.note if found and found.note else "this node's type has no profile")
-        click.echo(profiles.text_of(found, host), nl=False)
+        profile = profiles.resolve(name, host, ask=True)
+        if profile is None or not profile.name:
+            raise Unreadable(profile.note if profile and profile.note else "this node's type has no profile")
+        click.echo(profiles.text_of(profile, host), nl=False)
     except (profiles.NoProfile, OSError) as error:
         raise click.UsageError(str(error)) from None
 

@@ -100,15 +100,15 @@ def _remembered(state: State) -> Dict[str, Dict[str, Any]]:
     from nhc.kernlog.store import load as load_findings
     from nhc.kernlog.store import stores
 
-    told: List[str] = []
+    in_log: List[str] = []
     try:
-        told = list(read_log(Host(), LogSource(), since_boot=True).state.get("findings", {}))
+        in_log = list(read_log(Host(), LogSource(), since_boot=True).state.get("findings", {}))
     except OSError:
         pass  # no log can be read: all that is remembered counts
     kept = {}
     for store in stores(state, STORE):
         held = load_findings(state, store)
-        findings = {key: one for key, one in held.get("findings", {}).items() if key not in told}
+        findings = {key: finding for key, finding in held.get("findings", {}).items() if key not in in_log}
         if findings:
             kept[store] = {"boot": held.get("boot", ""), "findings": findings}
     return kept
@@ -148,7 +148,8 @@ def replay_command(
     try:
         report = _judge(replay, list(config))
     except ConfigError as error:
-        raise SystemExit(_show(error)) from None
+        print(error, file=sys.stderr)
+        raise SystemExit(EXIT_USAGE) from None
     except OSError as error:  # not the recording: this machine's own disk, descriptors or processes
         click.echo(f"nhc replay: {_error_text(error)}", err=True)
         raise SystemExit(EXIT_UNKNOWN) from None
@@ -189,20 +190,14 @@ def differences(golden: Report, report: Report) -> List[str]:
     for key in dict.fromkeys([*keyed[0], *keyed[1]]):
         before, after = keyed[0].get(key), keyed[1].get(key)
         if before is None or after is None or (before.verdict, before.reason) != (after.verdict, after.reason):
-            shown = [f"{side.verdict.name} {side.reason} {side.message}".strip() if side else "no result"
+            texts = [f"{side.verdict.name} {side.reason} {side.message}".strip() if side else "no result"
                      for side in (before, after)]  # fmt: skip
-            lines.append(f"{' '.join(part for part in (key[0], key[2]) if part)}: {shown[0]} -> {shown[1]}")
+            lines.append(f"{' '.join(part for part in (key[0], key[2]) if part)}: {texts[0]} -> {texts[1]}")
     return lines
 
 
 def _error_text(error: Exception) -> str:
     return f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
-
-
-def _show(error: ConfigError) -> int:
-    for problem in error.problems:
-        print(problem.show(), file=sys.stderr)
-    return EXIT_USAGE
 
 
 def _without_secrets(plan: Plan, raw: bool) -> Plan:

@@ -10,7 +10,7 @@ import click
 
 from nhc.cli.common_options import FORMAT
 from nhc.cli.option_groups import GroupedCommand
-from nhc.cli.remedy_options import SETTINGS, STORE, carried_out, show, table
+from nhc.cli.remedy_options import SETTINGS, STORE, carried_out, show, show_table
 from nhc.cli.remedy_site import site_of
 from nhc.language.loader import without_lines
 from nhc.language.site_settings import site_settings
@@ -56,51 +56,50 @@ def command(settings_path: Optional[str], store_url: Optional[str], form: str) -
 
 def _doctor(path: Optional[str], url: Optional[str], form: str) -> int:
     with site_of(path, url, look=True) as site:
-        found = examine(site, site.settings)
+        examined = examine(site, site.settings)
     if form == "json":
-        show([one._asdict() for one in found])
+        show([row._asdict() for row in examined])
     else:
-        words = {True: "ok", False: "FAILED", None: "not tried"}
-        for line in table([[words[one.ok], printable(one.what), printable(one.message)] for one in found]):
-            click.echo(line)
-    return 1 if any(one.ok is False for one in found) else 0
+        outcomes = {True: "ok", False: "FAILED", None: "not tried"}
+        show_table([[outcomes[row.ok], printable(row.what), printable(row.message)] for row in examined])
+    return 1 if any(row.ok is False for row in examined) else 0
 
 
 def examine(site: RemedySite, settings: RemedySettings) -> List[Examined]:
     """Everything that is looked at."""
-    found = [_store(site), _adapter(site), *_adapter_rights(site), *_groups(site), *_lines(site)]
+    examined = [_store(site), _adapter(site), *_adapter_rights(site), *_groups(site), *_lines(site)]
     for name, rights, error in site.actuators.repairers.rights():
         if error:
-            found.append(Examined(f"repairer {name}", False, error))
-        found += [Examined(f"repairer {name}: {right.name}", right.granted, right.message) for right in rights]
-    found += _walks(site)
-    found += _suite_rights(site, settings)
-    found += _devices(site)
+            examined.append(Examined(f"repairer {name}", False, error))
+        examined += [Examined(f"repairer {name}: {right.name}", right.granted, right.message) for right in rights]
+    examined += _walks(site)
+    examined += _suite_rights(site, settings)
+    examined += _devices(site)
     served = {rung for entry in site.actuators.repairers.entries for rung in entry.settings.rungs}
     for rung in REPAIRS:
         mode = settings.mode(rung.value)
         if mode is Mode.ON and rung not in served:
-            found.append(Examined(f"rung {rung.value}", False, "enabled, but no repairer is set up for it"))
+            examined.append(Examined(f"rung {rung.value}", False, "enabled, but no repairer is set up for it"))
     if settings.mode(MARK) is not Mode.ON:
-        found.append(Examined("actions", None, "marking is not enabled: nothing will be done (dry run)"))
-    found.append(_evidence(settings))
-    return found
+        examined.append(Examined("actions", None, "marking is not enabled: nothing will be done (dry run)"))
+    examined.append(_evidence(settings))
+    return examined
 
 
 def _devices(site: RemedySite) -> List[Examined]:
     """Whether single devices can be taken out and proved, where the settings want that."""
     if site.settings.devices.keep != DEVICE:
         return []
-    found = []
+    examined = []
     try:
         count = len(site.actuators.device_states())
-        found.append(Examined("devices", bool(count), f"{count} can be taken out alone; else their nodes are"))
+        examined.append(Examined("devices", bool(count), f"{count} can be taken out alone; else their nodes are"))
     except AdapterError as error:
-        found.append(Examined("devices", False, str(error)))
+        examined.append(Examined("devices", False, str(error)))
     if site.prover is not None and not site.prover.proves_devices:
         why = "verify.runner proves no single device: none would be given back"
-        found.append(Examined("devices: their proof", False, why))
-    return found
+        examined.append(Examined("devices: their proof", False, why))
+    return examined
 
 
 def _store(site: RemedySite) -> Examined:

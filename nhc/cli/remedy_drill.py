@@ -13,7 +13,7 @@ from nhc.cli.common_options import BY, FORMAT
 from nhc.cli.durations import DURATION
 from nhc.cli.inject import line_of
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.remedy_options import SETTINGS, STORE, carried_out, person, settings_of, show, table
+from nhc.cli.remedy_options import SETTINGS, STORE, carried_out, person, settings_of, show, show_table, table
 from nhc.cli.remedy_site import site_of
 from nhc.drills.faults import (
     FULL_DISK,
@@ -68,10 +68,9 @@ def command(**options: Any) -> None:
 
 def _drill(options: Dict[str, Any]) -> int:
     if options["listed"]:
-        rows = [[one.name, one.says, one.issue] for one in ALL]
+        rows = [[scenario.name, scenario.says, scenario.issue] for scenario in ALL]
         rows += [[name, f"With --real: {says}.", ""] for name, says in REAL.items()]
-        for line in table(rows):
-            click.echo(line)
+        show_table(rows)
         return 0
     name = options["scenario"]
     if name not in (REAL if options["real"] else (*BY_NAME, EVERY)):
@@ -89,10 +88,11 @@ def _drill(options: Dict[str, Any]) -> int:
         raise CommandError("--apply is for --real: on made-up nodes a drill is always played", 2)
     settings = settings_of(options["settings_path"], options["store_url"])
     chosen: Sequence[Scenario] = ALL if name == EVERY else [BY_NAME[name]]
-    found = [
-        play(one, settings, options["node"], nodes=options["count"], takes=options["repair_takes"]) for one in chosen
-    ]  # fmt: skip
-    return _shown(found, options["form"])
+    drilled = [
+        play(scenario, settings, options["node"], nodes=options["count"], takes=options["repair_takes"])
+        for scenario in chosen
+    ]
+    return _show_drills(drilled, options["form"])
 
 
 def _real(name: str, options: Dict[str, Any]) -> int:
@@ -113,9 +113,8 @@ def _on(site: RemedySite, name: str, options: Dict[str, Any]) -> int:
             done = Undoing(site, left, by).undo()
             click.echo(f"an earlier drill on {printable(left.node)} was undone: {printable('; '.join(done))}", err=True)
     fault = _fault(site, name)
-    drill = RealDrill(
-        site, node, by, fault=fault, limits=Limits(options["longest"]), publish=lambda one: _say(one, options["form"])
-    )  # fmt: skip
+    drill = RealDrill(site, node, by, fault=fault, limits=Limits(options["longest"]),
+                      publish=lambda timing: _say(timing, options["form"]))  # fmt: skip
     drill.may()
     if not options["apply"]:
         for line in _would(site, fault.injection, node):
@@ -125,7 +124,7 @@ def _on(site: RemedySite, name: str, options: Dict[str, Any]) -> int:
     signals = Signals()
     try:
         signals.take()
-        return _shown([drill.run()], options["form"])
+        return _show_drills([drill.run()], options["form"])
     except SignalToEnd:
         raise CommandError("the drill was stopped, and is undone", 1) from None
     finally:
@@ -167,33 +166,33 @@ def _would(site: RemedySite, injection: Injection, node: str) -> Iterator[str]:
     yield "would then take the fault back, end the episode, and clear the mark of the drill"
 
 
-def _say(one: DrillTiming, form: str) -> None:
+def _say(timing: DrillTiming, form: str) -> None:
     if form == "text":
-        click.echo(f"{one.after:8.1f} s  {one.state}  {printable(one.why)}".rstrip())
+        click.echo(f"{timing.after:8.1f} s  {timing.state}  {printable(timing.why)}".rstrip())
 
 
-def _shown(found: Sequence[Drilled], form: str) -> int:
+def _show_drills(drilled: Sequence[Drilled], form: str) -> int:
     if form == "json":
         show([{
-            "scenario": one.scenario, "kept": one.kept, "seconds": one.seconds,
-            "states": [timing._asdict() for timing in one.timings],
-            "promises": [promise._asdict() for promise in one.promises],
-        } for one in found])  # fmt: skip
+            "scenario": drill.scenario, "kept": drill.kept, "seconds": drill.seconds,
+            "states": [timing._asdict() for timing in drill.timings],
+            "promises": [promise._asdict() for promise in drill.promises],
+        } for drill in drilled])  # fmt: skip
     else:
-        for one in found:
-            for line in _lines(one):
+        for drill in drilled:
+            for line in _lines(drill):
                 click.echo(line)
-    return 0 if all(one.kept for one in found) else 1
+    return 0 if all(drill.kept for drill in drilled) else 1
 
 
-def _lines(one: Drilled) -> List[str]:
-    lines = [f"{one.scenario}: {'kept its promises' if one.kept else 'BROKE A PROMISE'}"]
+def _lines(drill: Drilled) -> List[str]:
+    lines = [f"{drill.scenario}: {'kept its promises' if drill.kept else 'BROKE A PROMISE'}"]
     before: Optional[float] = None
     rows = []
-    for timing in one.timings:
+    for timing in drill.timings:
         took = "" if before is None else f"+{timing.after - before:.0f} s"
         rows.append([f"  {timing.after:.0f} s", took, timing.state, printable(timing.why)])
         before = timing.after
     lines += list(table(rows))
-    lines += [f"  broken: {promise.name}: {printable(promise.broken)}" for promise in one.promises if promise.broken]
+    lines += [f"  broken: {promise.name}: {printable(promise.broken)}" for promise in drill.promises if promise.broken]
     return lines

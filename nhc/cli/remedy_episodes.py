@@ -10,7 +10,7 @@ import click
 from nhc.cli.common_options import FORMAT
 from nhc.cli.durations import DURATION
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.remedy_options import SETTINGS, STORE, age, carried_out, detail_of, episode_value, opened, show, table
+from nhc.cli.remedy_options import SETTINGS, STORE, age, carried_out, detail_of, episode_value, opened, show, show_table
 from nhc.model import printable
 from nhc.store import episodes
 
@@ -49,8 +49,7 @@ def _list(node: str, ended: Optional[float], limit: int, path: Optional[str], ur
             str(row.id), printable(row.node), row.state, row.rung or "-", f"{age(row.opened)} ago",
             f"{age(row.updated)} ago", printable(why),
         ])  # fmt: skip
-    for line in table(lines):
-        click.echo(line)
+    show_table(lines)
     if not rows:
         click.echo("no episode")
     return 0

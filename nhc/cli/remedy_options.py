@@ -40,8 +40,8 @@ def _explained(why: str) -> str:
 
 def settings_of(path: Optional[str], store: Optional[str] = None) -> RemedySettings:
     """The settings of a command line. Raises SettingsError."""
-    found = load(path) if path else load(PATH) if os.path.exists(PATH) else parse("", PATH)
-    return found._replace(store=store) if store else found
+    settings = load(path) if path else load(PATH) if os.path.exists(PATH) else parse("", PATH)
+    return settings._replace(store=store) if store else settings
 
 
 def opened(path: Optional[str], store: Optional[str]) -> Store:
@@ -80,8 +80,8 @@ def episode_value(row: Episode) -> Dict[str, Any]:
         "opened": row.opened, "updated": row.updated, "ended": row.ended, "outcome": row.outcome,
         "waiting": detail.waiting, "repairer": detail.repairer, "device": detail.device,
         "successor": detail.successor, "about": str(detail.about),
-        "faults": [{"cause": one.cause, "message": one.message, "action": one.action.value} for one in detail.faults],
-        "skipped": [{"rung": one.rung.value, "device": one.device, "why": one.why} for one in detail.skipped],
+        "faults": [{"cause": f.cause, "message": f.message, "action": f.action.value} for f in detail.faults],
+        "skipped": [{"rung": rung.value, "device": device, "why": why} for rung, device, why in detail.skipped],
     }  # fmt: skip
 
 
@@ -96,6 +96,12 @@ def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     for row in rows:
         cells: List[str] = [f"{cell:<{width}}" for cell, width in zip(row, widths)]
         yield "  ".join([*cells, row[-1]]).rstrip()
+
+
+def show_table(rows: Sequence[Sequence[str]]) -> None:
+    """Rows in columns on standard output."""
+    for line in table(rows):
+        click.echo(line)
 
 
 def when(at: Optional[float]) -> str:

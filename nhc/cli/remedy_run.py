@@ -98,8 +98,8 @@ def summary(work: RemedyRounds, as_json: bool) -> None:
     if as_json:
         show(round_value(done))
         return
-    for one in done.would:
-        click.echo(f"would {one.action}  {printable(one.node)}  {printable(one.why)}")
+    for entry in done.would:
+        click.echo(f"would {entry.action}  {printable(entry.node)}  {printable(entry.why)}")
     for wait in done.waiting:
         name = f"episode {wait.episode} ({wait.state})" if wait.episode else "no episode"
         click.echo(f"waits  {printable(wait.node)}  {name}: {printable(wait.why)}")
@@ -124,12 +124,12 @@ def _log(text: str) -> None:
     print(f"nhc remedy run: {printable(text)}", file=sys.stderr, flush=True)
 
 
-def step_value(one: Written) -> Dict[str, Any]:
+def step_value(step: Written) -> Dict[str, Any]:
     """A step as JSON."""
-    row = one.case.episode
+    row = step.case.episode
     return {
-        "at": row.updated, "node": row.node, "episode": row.id, "from": one.before.value, "to": row.state,
-        "rung": row.rung, "because": one.move.because,
+        "at": row.updated, "node": row.node, "episode": row.id, "from": step.before.value, "to": row.state,
+        "rung": row.rung, "because": step.move.because,
     }  # fmt: skip
 
 
@@ -137,8 +137,8 @@ def round_value(done: RemedyRound) -> Dict[str, Any]:
     """A round as JSON."""
     return {
         "at": done.at, "opened": done.opened, "seconds": round(done.seconds, 3), "decisions": done.decisions,
-        "steps": [step_value(one) for one in done.moved],
-        "waiting": [one._asdict() for one in done.waiting],
-        "would": [one._asdict() for one in done.would],
+        "steps": [step_value(entry) for entry in done.moved],
+        "waiting": [entry._asdict() for entry in done.waiting],
+        "would": [entry._asdict() for entry in done.would],
         "problems": list(done.problems),
     }  # fmt: skip

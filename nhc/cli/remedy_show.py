@@ -46,10 +46,10 @@ def _show(number: int, path: Optional[str], url: Optional[str], form: str) -> in
         store.close()
     value: Dict[str, Any] = {
         **episode_value(case.episode),
-        "attempts": [one._asdict() for one in case.attempts],
-        "approvals": [one._asdict() for one in decisions],
-        "evidence": [one._asdict() for one in pieces],
-        "audit": [{"at": one.at, "by": one.actor, "what": one.what, "detail": one.detail} for one in steps],
+        "attempts": [attempt._asdict() for attempt in case.attempts],
+        "approvals": [decision._asdict() for decision in decisions],
+        "evidence": [piece._asdict() for piece in pieces],
+        "audit": [{"at": step.at, "by": step.actor, "what": step.what, "detail": step.detail} for step in steps],
     }
     if form == "json":
         show(value)
@@ -67,10 +67,10 @@ def _show(number: int, path: Optional[str], url: Optional[str], form: str) -> in
     for skipped in case.detail.skipped:
         name = f"{skipped.rung.value}{f' of {skipped.device}' if skipped.device else ''}"
         click.echo(f"  skipped  {name}: {printable(skipped.why)}")
-    for one in case.attempts:
-        how = one.outcome or one.state
-        why = f": {printable(one.message)}" if one.message else ""
-        click.echo(f"  attempt {one.number}  {one.rung} by {printable(one.repairer)}: {how}{why}")
+    for attempt in case.attempts:
+        how = attempt.outcome or attempt.state
+        why = f": {printable(attempt.message)}" if attempt.message else ""
+        click.echo(f"  attempt {attempt.number}  {attempt.rung} by {printable(attempt.repairer)}: {how}{why}")
     for decision in decisions:
         why = f": {printable(decision.reason)}" if decision.reason else ""
         click.echo(f"  {decision.decision} by {printable(decision.decided_by)} {when(decision.decided)}{why}")

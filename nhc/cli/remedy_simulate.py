@@ -62,15 +62,15 @@ def _simulate(options: Dict[str, Any]) -> int:
     if not past.reports:
         raise CommandError("there is no history to play: no problem was recorded in this time")
     old, new = play(past, before, assumed), play(past, after, assumed)
-    found = differences(old, new)
+    otherwise = differences(old, new)
     if options["form"] == "json":
         show({
             "history": {"nodes": len(past.groups), "reports": len(past.reports), "began": past.began},
-            "before": _value(old), "after": _value(new), "differences": [one._asdict() for one in found],
+            "before": _value(old), "after": _value(new), "differences": [row._asdict() for row in otherwise],
         })  # fmt: skip
     else:
-        _text(past, old, new, found)
-    return 1 if found else 0
+        _text(past, old, new, otherwise)
+    return 1 if otherwise else 0
 
 
 def _past(options: Dict[str, Any], settings: RemedySettings) -> FleetHistory:
@@ -90,27 +90,27 @@ def _past(options: Dict[str, Any], settings: RemedySettings) -> FleetHistory:
 def _value(played: PolicyReplay) -> Dict[str, Any]:
     return {
         "cost": played.cost._asdict(),
-        "actions": [one._asdict() for one in played.done],
-        "held": [one._asdict() for one in played.waits if one.bound not in OURS],
+        "actions": [entry._asdict() for entry in played.done],
+        "held": [entry._asdict() for entry in played.waits if entry.bound not in OURS],
         "rounds": played.rounds,
     }
 
 
-def _text(past: FleetHistory, old: PolicyReplay, new: PolicyReplay, found: Sequence[Difference]) -> None:
+def _text(past: FleetHistory, old: PolicyReplay, new: PolicyReplay, differences: Sequence[Difference]) -> None:
     click.echo(f"{len(past.reports)} reports of {len(past.groups)} nodes since {when(past.began)}")
     click.echo(f"in force: {_counts(old)}")
     click.echo(f"--policy: {_counts(new)}")
     _costs(old.cost, new.cost)
-    for one in found:
-        click.echo(f"{printable(one.node)}")
-        click.echo(f"  - {_line(one.before, one.held_before)}")
-        click.echo(f"  + {_line(one.after, one.held_after)}")
-    held = [one for one in new.waits if one.bound not in OURS]
+    for difference in differences:
+        click.echo(f"{printable(difference.node)}")
+        click.echo(f"  - {_line(difference.before, difference.held_before)}")
+        click.echo(f"  + {_line(difference.after, difference.held_after)}")
+    held = [wait for wait in new.waits if wait.bound not in OURS]
     for wait in held[:LINES]:
         click.echo(f"held by --policy  {printable(wait.node)}  {printable(wait.bound)}  {wait.seconds / 60:.0f} min")
     if len(held) > LINES:
         click.echo(f"... and {len(held) - LINES} more: --format json has them all")
-    click.echo(f"{len(found)} nodes are treated otherwise" if found else "no node is treated otherwise")
+    click.echo(f"{len(differences)} nodes are treated otherwise" if differences else "no node is treated otherwise")
 
 
 def _costs(old: PolicyCost, new: PolicyCost) -> None:
@@ -125,8 +125,8 @@ def _costs(old: PolicyCost, new: PolicyCost) -> None:
 
 def _counts(played: PolicyReplay) -> str:
     counts: Dict[str, int] = {}
-    for one in played.done:
-        counts[one.action] = counts.get(one.action, 0) + 1
+    for entry in played.done:
+        counts[entry.action] = counts.get(entry.action, 0) + 1
     return ", ".join(f"{count} {action}" for action, count in counts.items()) or "nothing is done"
 
 

@@ -10,7 +10,7 @@ import click
 
 from nhc.cli.common_options import FORMAT
 from nhc.cli.option_groups import GroupedCommand
-from nhc.cli.remedy_options import SETTINGS, STORE, age, carried_out, detail_of, settings_of, show, table, when
+from nhc.cli.remedy_options import SETTINGS, STORE, age, carried_out, detail_of, settings_of, show, show_table, when
 from nhc.model import printable
 from nhc.plugins import NoAdapter
 from nhc.policy.bounds import ACTIONS
@@ -57,17 +57,17 @@ def _status(path: Optional[str], url: Optional[str], form: str) -> int:
         except (NoAdapter, AdapterError) as error:
             elsewhere = f"the store knows none, and the cluster cannot be asked: {printable(str(error))}"
     is_open = breaker is not None and breaker.state == "open"
-    details = {row.id: detail_of(row) for row in rows}
+    states, details = Counter(row.state for row in rows), {row.id: detail_of(row) for row in rows}
     stalled = [row for row in rows if details[row.id].alarmed]
     modes = {action: settings.mode(action) for action in ACTIONS}
     value: Dict[str, Any] = {
         "leader": leader or "", "breaker": breaker._asdict() if breaker is not None and is_open else None,
         "actions": {action: mode.value for action, mode in modes.items()}, "nodes": verdicts,
         "nodes_by": known,
-        "episodes": dict(Counter(row.state for row in rows)),
+        "episodes": dict(states),
         "stalled": [{"episode": row.id, "node": row.node, "waiting": details[row.id].waiting} for row in stalled],
         "left": [{"episode": row.id, "node": row.node, "since": row.ended, "why": row.outcome} for row in left],
-        "holds": [one._asdict() for one in held],
+        "holds": [hold._asdict() for hold in held],
     }  # fmt: skip
     if form == "json":
         show(value)
@@ -79,8 +79,7 @@ def _status(path: Optional[str], url: Optional[str], form: str) -> int:
         ["breaker", f"OPEN since {when(breaker.since)} by {printable(breaker.by)}: {printable(breaker.why)}"
          if breaker is not None and is_open else "closed"],
         ["nodes", elsewhere or _counted(verdicts, known)],
-        ["episodes", ", ".join(f"{count} {state}" for state, count in Counter(row.state for row in rows).items())
-         or "none is open"],
+        ["episodes", ", ".join(f"{count} {state}" for state, count in states.items()) or "none is open"],
     ]  # fmt: skip
     for row in stalled:
         what = f"episode {row.id} {printable(row.node)} {row.state} for {age(row.updated)}"
@@ -88,13 +87,14 @@ def _status(path: Optional[str], url: Optional[str], form: str) -> int:
     for row in left:
         what = f"episode {row.id} {printable(row.node)} {row.state} {age(row.ended or row.updated)} ago"
         lines.append(["a person", f"{what}: {printable(row.outcome)}: nhc remedy release {printable(row.node)}"])
-    lines += [["hold", f"{one.name or 'fleet'} by {one.by} until {when(one.until)}: {one.why}"] for one in held]
-    for line in table(lines):
-        click.echo(line)
+    lines += [["hold", f"{hold.name or 'fleet'} by {hold.by} until {when(hold.until)}: {hold.why}"] for hold in held]
+    show_table(lines)
     return 1 if is_open or stalled else 0
 
 
 def _counted(verdicts: Mapping[str, int], known: str) -> str:
     """The nodes by verdict, and whose view that is, where it is not the store's."""
-    found = ", ".join(f"{count} {verdict or 'without a report'}" for verdict, count in sorted(verdicts.items()))
-    return f"{found} (by the cluster: the store has none)" if found and known == "cluster" else found or "none is known"
+    counts = ", ".join(f"{count} {verdict or 'without a report'}" for verdict, count in sorted(verdicts.items()))
+    if counts and known == "cluster":
+        return f"{counts} (by the cluster: the store has none)"
+    return counts or "none is known"

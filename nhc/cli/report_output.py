@@ -29,30 +29,30 @@ def emit(report: Report, options: Mapping[str, Any]) -> int:
         from nhc.render import text
 
         colour = _colour(options)
-        shown = text.render(report, verbose=options["verbose"], quiet=options["quiet"],
+        output = text.render(report, verbose=options["verbose"], quiet=options["quiet"],
                             evidence=options["evidence"], colour=colour, skipped=options["skipped"])  # fmt: skip
     elif form in ("json", "jsonl"):
         from nhc.render import json
 
-        shown = json.render(report, 2 if form == "json" else 0)
+        output = json.render(report, 2 if form == "json" else 0)
     elif form == "nagios":
         from nhc.render import nagios
 
-        shown, status = nagios.render(report), nagios.exit_status(report)
+        output, status = nagios.render(report), nagios.exit_status(report)
     elif form == "npd":
         from nhc.render import npd
 
-        shown, status = npd.render(report), npd.exit_status(report)
+        output, status = npd.render(report), npd.exit_status(report)
     elif form == "prometheus":
         from nhc.render import prometheus
 
-        shown = prometheus.render(report)
+        output = prometheus.render(report)
     else:
-        shown = _rendered(form, report)
+        output = _rendered(form, report)
     if options["output"] not in ("", "-", "/dev/stdout"):
-        write_atomically(options["output"], shown)
+        write_atomically(options["output"], output)
     else:
-        _print(shown)
+        _print(output)
     return status
 
 
@@ -61,14 +61,14 @@ def _rendered(form: str, report: Report) -> str:
     from nhc.plugins import NoAdapter, renderer
 
     try:
-        shown = renderer(form)(report)
+        output = renderer(form)(report)
     except NoAdapter as error:
         raise UsageError(f"--format {form}: {error}") from None
     except Exception as error:
         raise UsageError(f"--format {form}: its renderer failed: {type(error).__name__}: {error}") from None
-    if not isinstance(shown, str):
-        raise UsageError(f"--format {form}: its renderer returned {type(shown).__name__}, not text")
-    return shown
+    if not isinstance(output, str):
+        raise UsageError(f"--format {form}: its renderer returned {type(output).__name__}, not text")
+    return output
 
 
 def _print(text: str) -> None:

@@ -61,17 +61,17 @@ def run(path: str, listen: str) -> int:
 
 def services_of(settings: HostSettings, opened: contextlib.ExitStack) -> List[RoundService]:
     """The services that go round; `opened` closes what they use. Raises SettingsError, StoreError, CommandError."""
-    found = []
+    services = []
     if settings.remedy is not None:
-        found.append(opened.enter_context(
+        services.append(opened.enter_context(
             remedy_service({**AS_SERVICE, "settings_path": settings.remedy or None}))[0])  # fmt: skip
     if settings.jobs is not None:
-        found.append(opened.enter_context(job_service({**AS_SERVICE, "settings_path": settings.jobs or None}))[0])
+        services.append(opened.enter_context(job_service({**AS_SERVICE, "settings_path": settings.jobs or None}))[0])
     if settings.notices is not None:
-        found.append(opened.enter_context(notices_service(settings.notices or NOTICES)))
+        services.append(opened.enter_context(notices_service(settings.notices or NOTICES)))
     if settings.spares is not None:
-        found.append(spares_service(settings.spares, settings.remedy or None, opened))
-    return found
+        services.append(spares_service(settings.spares, settings.remedy or None, opened))
+    return services
 
 
 def spares_service(part: SparesPart, remedy: Optional[str], opened: contextlib.ExitStack) -> RoundService:

@@ -74,6 +74,6 @@ def controller(options: SlurmSyncOptions) -> Marker:
         settings["NHC_SLURMREST"] = options["rest"]
         if options["token_file"]:
             settings["NHC_SLURMREST_TOKEN_FILE"] = options["token_file"]
-    found = open_adapter(name, settings)
-    assert isinstance(found, Marker)
-    return found
+    adapter = open_adapter(name, settings)
+    assert isinstance(adapter, Marker)
+    return adapter

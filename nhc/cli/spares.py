@@ -13,7 +13,7 @@ from nhc.cli.carried_out import tell_stand_in
 from nhc.cli.command_error import CommandError
 from nhc.cli.common_options import FORMAT
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.remedy_options import SETTINGS, STORE, carried_out, show, table
+from nhc.cli.remedy_options import SETTINGS, STORE, carried_out, show, show_table
 from nhc.cli.remedy_site import site_of
 from nhc.model import printable
 from nhc.plugins import NoAdapter
@@ -55,11 +55,11 @@ def opened(
         yield site, keepers
 
 
-def _problems(found: List[PoolRound]) -> bool:
-    for one in found:
-        if one.problem:
-            print(f"nhc spares: {one.pool.name}: {printable(one.problem)}", file=sys.stderr)
-    return any(one.problem for one in found)
+def _problems(rounds: List[PoolRound]) -> bool:
+    for entry in rounds:
+        if entry.problem:
+            print(f"nhc spares: {entry.pool.name}: {printable(entry.problem)}", file=sys.stderr)
+    return any(entry.problem for entry in rounds)
 
 
 @click.command("status", cls=GroupedCommand)
@@ -92,35 +92,36 @@ def verify(pools_path: str, settings_path: Optional[str], store_url: Optional[st
 
 
 def _status(site: RemedySite, pools: Pools, form: str, judged: bool) -> int:
-    found = round_of(site, pools, apply=False, now=time.time())
-    failed = _problems(found)
+    rounds = round_of(site, pools, apply=False, now=time.time())
+    failed = _problems(rounds)
     values: List[Dict[str, Any]] = []
     lines: List[List[str]] = []
-    for one in found:
-        if one.view is None:
+    for entry in rounds:
+        if entry.view is None:
             continue
-        doubts = {node: unverified(one.view, node) for node in one.view.waiting}
+        doubts = {node: unverified(entry.view, node) for node in entry.view.waiting}
         good = [node for node, why in doubts.items() if not why]
-        few = len(good) + one.view.addable + len(one.view.in_use) < one.pool.size
+        few = len(good) + entry.view.addable + len(entry.view.in_use) < entry.pool.size
         failed = failed or (judged and few)
         values.append({
-            "pool": one.pool.name, "wanted": one.pool.size, "verified": len(good), "waiting": doubts,
-            "addable": one.view.addable,
-            "in_use": [row._asdict() for row in one.view.in_use],
-            "waits": [wait._asdict() for wait in one.decision.waits],
+            "pool": entry.pool.name, "wanted": entry.pool.size, "verified": len(good), "waiting": doubts,
+            "addable": entry.view.addable,
+            "in_use": [row._asdict() for row in entry.view.in_use],
+            "waits": [wait._asdict() for wait in entry.decision.waits],
         })  # fmt: skip
-        there = f"{one.view.addable} may be added to {one.view.adds}" if one.view.adds else f"{len(good)} verified"
-        lines.append([one.pool.name, f"{there} of {one.pool.size} wanted", "", ""])
+        there = (
+            f"{entry.view.addable} may be added to {entry.view.adds}" if entry.view.adds else f"{len(good)} verified"
+        )
+        lines.append([entry.pool.name, f"{there} of {entry.pool.size} wanted", "", ""])
         lines += [[f"  {node}", "waits", "", printable(why or "verified")] for node, why in doubts.items()]
         lines += [[f"  {row.node}", row.state, f"for {printable(row.stands_for)}", printable(row.why)]
-                  for row in one.view.in_use]  # fmt: skip
-        others = [wait for wait in one.decision.waits if wait.node not in doubts]
+                  for row in entry.view.in_use]  # fmt: skip
+        others = [wait for wait in entry.decision.waits if wait.node not in doubts]
         lines += [[f"  {printable(wait.node)}", "has no spare", "", printable(wait.why)] for wait in others]
     if form == "json":
         show(values)
     else:
-        for line in table(lines):
-            click.echo(line)
+        show_table(lines)
     return 1 if failed else 0
 
 
@@ -148,35 +149,37 @@ def _swap(site: RemedySite, pools: Pools, apply: bool, form: str) -> int:
         if apply and not leader.attempt():
             raise CommandError(f"another process swaps spares in this store: {leader.last()}")
         fence = leader.sure() if apply else None
-        found = round_of(site, pools, apply=apply, now=time.time(), fence=fence, publish=lambda one: tell(one, form))
+        rounds = round_of(
+            site, pools, apply=apply, now=time.time(), fence=fence, publish=lambda swapped: tell(swapped, form)
+        )
     finally:
         leader.release()
-    failed = _problems(found)
+    failed = _problems(rounds)
     if form == "json":
         show([{
-            "pool": one.pool.name, "problem": one.problem,
-            "steps": [step._replace(row=None)._asdict() for step in one.decision.steps],
+            "pool": entry.pool.name, "problem": entry.problem,
+            "steps": [step._replace(row=None)._asdict() for step in entry.decision.steps],
             "done": [{"spare": done.step.spare, "effect": done.applied.effect.value, "message": done.applied.message}
-                     for done in one.done],
-            "waits": [wait._asdict() for wait in one.decision.waits],
-        } for one in found])  # fmt: skip
+                     for done in entry.done],
+            "waits": [wait._asdict() for wait in entry.decision.waits],
+        } for entry in rounds])  # fmt: skip
     else:
-        for one in found:
-            for step in () if apply else one.decision.steps:
+        for entry in rounds:
+            for step in () if apply else entry.decision.steps:
                 click.echo(f"would {step.action}  {printable(step.spare)}  for {printable(step.stands_for)}: "
                            f"{printable(step.why)}")  # fmt: skip
-            for wait in one.decision.waits:
+            for wait in entry.decision.waits:
                 click.echo(f"waits  {printable(wait.node)}  {printable(wait.why)}")
         if not apply:
             click.echo("dry run: nothing was done; --apply does it", err=True)
-    bad = [done for one in found for done in one.done if done.applied.effect is Effect.FAILED]
+    bad = [done for entry in rounds for done in entry.done if done.applied.effect is Effect.FAILED]
     return 1 if failed or bad else 0
 
 
-def tell(one: SpareDone, form: str = "text") -> None:
+def tell(swapped: SpareDone, form: str = "text") -> None:
     """A step that was done."""
     if form == "text":
-        said = f": {printable(one.applied.message)}" if one.applied.message else ""
-        step = one.step
+        message = f": {printable(swapped.applied.message)}" if swapped.applied.message else ""
+        step = swapped.step
         click.echo(f"{step.action}  {printable(step.spare)}  for {printable(step.stands_for)}  "
-                   f"{one.applied.effect.value}{said}")  # fmt: skip
+                   f"{swapped.applied.effect.value}{message}")  # fmt: skip

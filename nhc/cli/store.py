@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from typing import Any, Callable, Iterable, Iterator, List, Sequence
+from typing import Callable, Iterable, Iterator, List, Sequence
 
 import click
 
@@ -16,13 +16,11 @@ from nhc.light import TYPE_CHECKING
 from nhc.model import Report, printable
 from nhc.policy.reconcile import BadReports, load_reports
 from nhc.settings.settings_file import SettingsError
-from nhc.system.bounded_read import read_input, read_text
 from nhc.timestamps import utc_milliseconds as utc
 
 if TYPE_CHECKING:
     from nhc.store.settings import StoreSettings
 
-Command = Callable[..., Any]
 _where = under("Which store")
 SETTINGS = _where("-s", "--settings", "path", default="", metavar="FILE", help="Default: /etc/nhc/store.toml, if any.")
 URL = _where(
@@ -175,13 +173,13 @@ def import_command(paths: Sequence[str], path: str, url: str, source: str) -> No
 
 
 def _reports(paths: Sequence[str]) -> Iterator[Report]:
+    from nhc.cli.sync import read_reports
+
     for path in paths:
         if path.endswith((".sqlite", ".db")):
             yield from _sweeps(path)
         else:
-            yield from load_reports(
-                [path], lambda name: read_input(1 << 30) if name == "-" else read_text(name, 1 << 30)
-            )
+            yield from load_reports([path], read_reports)
 
 
 def _sweeps(path: str) -> Iterator[Report]:

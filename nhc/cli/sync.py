@@ -137,25 +137,25 @@ def sync_command(**options: Unpack[AdapterSyncOptions]) -> None:
 def marker(name: str, given: Sequence[str]) -> Marker:
     """The adapter called `name`, which can mark. Raises NoAdapter, AdapterError, ValueError."""
     settings = {variable: value for variable, value in os.environ.items() if variable.startswith("NHC_")}
-    for word in given:
-        variable, equals, value = word.partition("=")
+    for pair in given:
+        variable, equals, value = pair.partition("=")
         if not equals or not variable.isidentifier():
-            raise ValueError(f"--set: {word!r} is not NAME=VALUE")
+            raise ValueError(f"--set: {pair!r} is not NAME=VALUE")
         settings[variable] = value
-    found = open_adapter(name, settings, os.environ)
-    if not isinstance(found, Marker):
+    adapter = open_adapter(name, settings, os.environ)
+    if not isinstance(adapter, Marker):
         raise NoAdapter(f"--adapter {name}: this adapter knows nodes but cannot mark them")
-    return found
+    return adapter
 
 
-def carry_out(command: str, make: Callable[[], Marker], words: Mapping[Operation, str], options: SyncOptions) -> int:
+def carry_out(command: str, make: Callable[[], Marker], names: Mapping[Operation, str], options: SyncOptions) -> int:
     """Decide, act within the policy, and print, with the options of `nhc sync`; the exit status.
 
-    `command` is what messages begin with, `words` what operations are called where the adapter's marks are known.
+    `command` is what messages begin with, `names` what operations are called where the adapter's marks are known.
     """
     try:
         settings = policy_of(options)
-        reports = load_reports(options["reports"], read)
+        reports = load_reports(options["reports"], read_reports)
         adapter = make()
     except (SettingsError, BadReports, NoAdapter, AdapterError, ValueError) as error:
         print(f"{command}: {printable(str(error))}", file=sys.stderr)
@@ -171,7 +171,7 @@ def carry_out(command: str, make: Callable[[], Marker], words: Mapping[Operation
         kinds = ", ".join(f"bounds.{kind}" for kind in done.unmatched)
         print(f"{command}: {kinds}: no effect: the adapter shows no node in such a group", file=sys.stderr)
     calls = getattr(adapter, "calls", None)
-    text = show_json(done, calls) if options["form"] == "json" else show_text(done, calls, words)
+    text = show_json(done, calls) if options["form"] == "json" else show_text(done, calls, names)
     click.echo(text, nl=False)
     return 1 if done.failed else 0
 
@@ -189,31 +189,32 @@ def policy_of(options: SyncOptions) -> PolicyFile:
     return settings
 
 
-def read(path: str) -> str:
+def read_reports(path: str) -> str:
+    """A file of reports, or standard input for "-"."""
     return read_input(REPORTS) if path == "-" else read_text(path, REPORTS)
 
 
 # Showing.
 
 
-def show_text(done: SyncResult, calls: Optional[int], words: Mapping[Operation, str]) -> str:
+def show_text(done: SyncResult, calls: Optional[int], names: Mapping[Operation, str]) -> str:
     """One line for each reason: what is done, to which nodes, why."""
     lines: List[str] = []
     fates = {(operation, applied.node): applied for operation, applied in done.applied}
     rows: Dict[Tuple[str, str], List[str]] = {}
     for planned in done.decision.operations:
         fate = fates.get((planned.operation, planned.node))
-        word = f"would {words[planned.operation]}" if done.dry_run else words[planned.operation]
+        verb = f"would {names[planned.operation]}" if done.dry_run else names[planned.operation]
         why = planned.because
         if fate is not None and fate.effect is not Effect.CHANGED:
-            word = f"{'FAILED to' if fate.effect is Effect.FAILED else 'did not'} {word}"
+            verb = f"{'FAILED to' if fate.effect is Effect.FAILED else 'did not'} {verb}"
             why = fate.message
-        rows.setdefault((word, why), []).append(planned.node)
+        rows.setdefault((verb, why), []).append(planned.node)
     for withheld in done.decision.withheld:
-        rows.setdefault((f"not {words[withheld.operation]}", withheld.why), []).append(withheld.node)
-    width = max((len(word) for word, _why in rows), default=0)
-    for (word, why), nodes in rows.items():
-        lines.append(f"{word:<{width}}  {printable(fold(nodes))}  {printable(why)}")
+        rows.setdefault((f"not {names[withheld.operation]}", withheld.why), []).append(withheld.node)
+    width = max((len(verb) for verb, _why in rows), default=0)
+    for (verb, why), nodes in rows.items():
+        lines.append(f"{verb:<{width}}  {printable(fold(nodes))}  {printable(why)}")
     count = len(done.decision.operations)
     summary = (
         f"{count} to do, dry run: nothing changed" if done.dry_run else f"{count - len(done.failed)} of {count} done"

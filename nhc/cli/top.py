@@ -61,10 +61,11 @@ def top(
         if once:
             _print_once(source)
             return
+        from nhc.cli.remedy_options import person
         from nhc.top.app import TopApp, TopSettings
 
         bare_streams()
-        TopApp(source, opened, TopSettings(every, _person(by) if act else "")).run()
+        TopApp(source, opened, TopSettings(every, person(by) if act else "")).run()
 
 
 def _prepare(colors: str) -> None:
@@ -93,8 +94,8 @@ def _source(
     from nhc.units import seconds
 
     try:
-        found = settings_of(None)
-        limit = seconds(stale) if stale else found.stale
+        settings = settings_of(None)
+        limit = seconds(stale) if stale else settings.stale
     except SettingsError as error:
         raise Unusable(str(error)) from None
     except ValueError as error:
@@ -104,7 +105,7 @@ def _source(
     if adapter:
         return cluster(adapter, limit), None
     try:
-        store = fleet_store(url or found.store, create=False)
+        store = fleet_store(url or settings.store, create=False)
     except StoreError as error:
         raise Unreadable(str(error)) from None
     stack.callback(store.close)
@@ -126,9 +127,3 @@ def _print_once(source: FleetSource) -> None:
     width = shutil.get_terminal_size((WIDTH, 24)).columns
     for line in frame.plain(snapshot, width):
         click.echo(line)
-
-
-def _person(by: str) -> str:
-    from nhc.cli.remedy_options import person
-
-    return person(by)

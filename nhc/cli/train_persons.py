@@ -10,10 +10,9 @@ import click
 from nhc.cli.command_error import CommandError
 from nhc.cli.common_options import BY, FORMAT
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.remedy_options import SETTINGS, STORE, carried_out, opened, person, show, table, when
+from nhc.cli.remedy_options import SETTINGS, STORE, carried_out, detail_of, opened, person, show, show_table, when
 from nhc.cli.train_run import GROUP, counted
 from nhc.model import printable
-from nhc.remedy import detail as details
 from nhc.remedy.cases import state_of
 from nhc.remedy.machine import AttemptStatus, EpisodeState
 from nhc.store import trains
@@ -44,60 +43,53 @@ def _status(name: str, path: Optional[str], url: Optional[str], form: str) -> in
     store = opened(path, url)
     try:
         with store.read() as connection:
-            found = trains.list_trains(connection)
+            chosen = trains.list_trains(connection)
             if name:
-                found = [one for one in found if one.name == name]
-            rows = {one.id: trains.nodes_of(connection, one.id) for one in found}
-            agreed = {one.id: [by.by for by in trains.approvals_of(connection, one.id)] for one in found}
-            work = trains.attempts_of(connection, found[0].id) if name and found else {}
+                chosen = [train for train in chosen if train.name == name]
+            rows = {train.id: trains.nodes_of(connection, train.id) for train in chosen}
+            agreed = {train.id: [by.by for by in trains.approvals_of(connection, train.id)] for train in chosen}
+            work = trains.attempts_of(connection, chosen[0].id) if name and chosen else {}
     finally:
         store.close()
-    if name and not found:
+    if name and not chosen:
         raise CommandError(f"there is no train {name}", 2)
     waits = {TrainState.PLANNED.value, TrainState.HELD.value, TrainState.STOPPED.value}
     values: List[Dict[str, Any]] = [{
-        "train": one.name, "state": one.state, "why": one.why, "by": one.by, "made": one.made, "ended": one.ended,
-        "agreed": agreed[one.id], "nodes": by_state([row.state for row in rows[one.id]]),
-    } for one in found]  # fmt: skip
+        "train": train.name, "state": train.state, "why": train.why, "by": train.by, "made": train.made,
+        "ended": train.ended, "agreed": agreed[train.id], "nodes": by_state([row.state for row in rows[train.id]]),
+    } for train in chosen]  # fmt: skip
     if name:
         values[0]["each"] = [
             {"node": row.node, "wave": row.wave, "state": row.state, "step": _step(work, row.id),
-             "outcome": row.outcome, "waiting": _detail(row.detail).waiting} for row in rows[found[0].id]
+             "outcome": row.outcome, "waiting": detail_of(row).waiting} for row in rows[chosen[0].id]
         ]  # fmt: skip
         values[0]["work"] = [
-            {"node": one.node, "what": one.device or one.rung, "by": one.repairer, "state": state_of(one).value,
-             "message": one.message} for some in work.values() for one in some
+            {"node": attempt.node, "what": attempt.device or attempt.rung, "by": attempt.repairer,
+             "state": state_of(attempt).value, "message": attempt.message}
+            for attempts in work.values() for attempt in attempts
         ]  # fmt: skip
     if form == "json":
         show(values[0] if name else values)
     else:
         lines = [
-            [printable(str(one["train"])), str(one["state"]), when(one["made"]), counted(one["nodes"]),
-             printable(str(one["why"]))] for one in values
+            [printable(str(train["train"])), str(train["state"]), when(train["made"]), counted(train["nodes"]),
+             printable(str(train["why"]))] for train in values
         ]  # fmt: skip
         if name:
             lines += [
                 [f"  {printable(row.node)}", row.state, f"wave {row.wave}", f"step {_step(work, row.id)}",
-                 printable(row.outcome or _detail(row.detail).waiting)] for row in rows[found[0].id]
+                 printable(row.outcome or detail_of(row).waiting)] for row in rows[chosen[0].id]
             ]  # fmt: skip
-        for line in table(lines):
-            click.echo(line)
+        show_table(lines)
         if not lines:
             click.echo("there is no train")
-    return 1 if any(one.state in waits for one in found) else 0
-
-
-def _detail(text: str) -> details.Detail:
-    try:
-        return details.read(text)
-    except details.BadDetail as error:
-        return details.Detail(waiting=str(error))
+    return 1 if any(train.state in waits for train in chosen) else 0
 
 
 def _step(work: Mapping[int, Sequence[Attempt]], episode: int) -> int:
     """The step that a node is at, or was at last, counted from 1."""
     some = work.get(episode, ())
-    done = sum(state_of(one) is AttemptStatus.SUCCEEDED for one in some)
+    done = sum(state_of(attempt) is AttemptStatus.SUCCEEDED for attempt in some)
     return done if some and done and state_of(some[-1]) is AttemptStatus.SUCCEEDED else done + 1
 
 

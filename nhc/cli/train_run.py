@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional
 
 import click
 
@@ -97,8 +97,8 @@ def _show(site: RemedySite, plan: TrainPlan, taken: Taken, form: str) -> None:
         click.echo(f"wave {number}  {show_number(len(wave), 'node')}  {fold(wave)}")
     for node, why in taken.left_out.items():
         click.echo(f"left out  {printable(node)}  {printable(why)}")
-    for why, found in cannot.items():
-        click.echo(f"cannot  {fold(found)}  {printable(why)}")
+    for why, nodes_without in cannot.items():
+        click.echo(f"cannot  {fold(nodes_without)}  {printable(why)}")
     click.echo(f"stops after more than {plan.failures.show()} failures; {show_number(asked, 'person')} must agree")
 
 
@@ -137,7 +137,7 @@ class TrainService:
         self.site, self.plan, self.options = site, plan, options
         self.stop = StopSignals()
         self.leader = Leader(site.store, name="train")
-        self.said = ""
+        self.last_line = ""
 
     def run(self) -> int:
         """Its exit status. Raises StoreError, CommandError."""
@@ -200,10 +200,10 @@ class TrainService:
         if done.train in TRAIN_ENDS:
             return True
         if done.train in (TrainState.HELD, TrainState.STOPPED, TrainState.PLANNED):
-            open_ones = [one for one in done.waiting if one.state != EpisodeState.PLANNED.value]
+            open_ones = [node for node in done.waiting if node.state != EpisodeState.PLANNED.value]
             if not open_ones and not done.moved:
-                word = "approve" if done.train is TrainState.PLANNED else "resume"
-                self.say(f"train {self.plan.name} is {done.train.value}: nhc train {word} {self.plan.name}")
+                order = "approve" if done.train is TrainState.PLANNED else "resume"
+                self.say(f"train {self.plan.name} is {done.train.value}: nhc train {order} {self.plan.name}")
                 return True
         return False
 
@@ -218,22 +218,21 @@ class TrainService:
             click.echo(f"train {self.plan.name} is {train.state if train else 'gone'}: {counted(counts)}")
         return 0 if set(counts) <= {EpisodeState.RETURNED.value} else 1
 
-    def tell(self, one: Written) -> None:
+    def tell(self, step: Written) -> None:
         """A step that is in the store."""
         if self.options["form"] == "json":
             return
-        row = one.case.episode
+        row = step.case.episode
         line = f"{utc(row.updated)}  {printable(row.node)}  wave {row.wave}  {row.state}"
-        click.echo(f"{line}  {printable(one.move.because)}".rstrip())
+        click.echo(f"{line}  {printable(step.move.because)}".rstrip())
 
     def say(self, text: str) -> None:
         """A line for the log, once until another line is logged."""
-        if text != self.said:
-            self.said = text
+        if text != self.last_line:
+            self.last_line = text
             print(f"nhc train run: {printable(text)}", file=sys.stderr, flush=True)
 
 
 def counted(counts: Dict[str, int]) -> str:
     """`3 done, 1 failed`."""
-    pairs: List[Tuple[str, int]] = list(counts.items())
-    return ", ".join(f"{count} {state}" for state, count in pairs) or "no node"
+    return ", ".join(f"{count} {state}" for state, count in counts.items()) or "no node"

@@ -43,10 +43,10 @@ def tell(reason: str, problems: Sequence[str], format: str, output: str = "", no
 
 def asked(argv: Sequence[str]) -> Dict[str, str]:
     """The format and the file that a command line asks for, as far as it can be read."""
-    found = {"format": "text", "output": ""}
+    asked_for = {"format": "text", "output": ""}
     flags = {"-f": "format", "--format": "format", "-o": "output", "--output": "output"}
     for place, word in enumerate(argv):
         name, equals, value = word.partition("=") if word.startswith("--") else (word[:2], word[2:], word[2:])
         if name in flags:
-            found[flags[name]] = value if equals else argv[place + 1] if place + 1 < len(argv) else ""
-    return found
+            asked_for[flags[name]] = value if equals else argv[place + 1] if place + 1 < len(argv) else ""
+    return asked_for
