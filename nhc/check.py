@@ -184,7 +184,7 @@ def _built_in(name: str) -> Optional[Check]:
 
 
 def _offered(name: str, search: bool) -> Optional[Check]:
-    """An installed package's check. What another version of the package left in this process is put away first."""
+    """An installed package's check. Modules of another version of the package are unloaded first."""
     known = check_index.OFFERED.get(name)
     if known is None and search:
         from nhc.plugins import CHECKS, offers
@@ -280,7 +280,7 @@ def _parse(params: Sequence[Param], argv: Sequence[str]) -> Dict[str, Any]:
 
 
 def _in_order(values: Mapping[str, Any], argv: Sequence[str]) -> None:
-    """Raises BadArguments for a least value above the greatest: no node could pass. A greatest of 0 is no limit."""
+    """Raises BadArguments for a least value above the greatest, which no node could pass. A greatest of 0 is none."""
     for low, high in (("min", "max"), ("least", "most")):
         if low in values and high in values:
             least, most = values[low], values[high]

@@ -206,7 +206,7 @@ def worst(outcomes: Tuple[Outcome, ...]) -> Outcome:
 
 
 NAMELESS = "shell"
-"""What results of a line are filed under that names no check and no function of the site's."""
+"""The name under which the results of a line are filed that names no check and no function of the site's."""
 
 
 class CheckResult(NamedTuple):

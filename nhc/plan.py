@@ -17,11 +17,11 @@ COMMAND = "command"
 SHELL = "shell"
 """An item that needs bash: `line` is evaluated in the run's one persistent shell."""
 SHELL_LINE = "shell line: "
-"""What the question for a shell line's outcomes begins with, where a Host is asked for them."""
+"""How the question begins by which a Host is asked for a shell line's outcomes."""
 DEEP = "deep"
 """The context of `nhc deep run`, which alone runs what is meant for it."""
 DEEP_CHECKS = "check_deep_"
-"""How the names of checks begin that load a node: whatever their lines say, they are of that context alone."""
+"""How the names of checks begin that load a node: they run in that context alone, whatever their lines say."""
 UNDECIDED = "undecided"
 """An item that cannot be run or left out, since its line or target cannot be read, or not in time.
 
@@ -30,7 +30,7 @@ It is UNKNOWN; `argv` is the reason and the message.
 AUTO, NONE, UNLESS_NAMED = "auto", "none", ""
 """Which profile is added: that of the node's type, none, or none unless the configuration names one."""
 NO_CHECK = "nhc"
-"""What a result is filed under that is of no check."""
+"""The name under which a result is filed that belongs to no check."""
 
 
 class Declared(NamedTuple):

@@ -27,7 +27,7 @@ def text(value: str) -> str:
 
 
 def one_of(words: Iterable[str]) -> Callable[[str], str]:
-    """What takes these words alone, and names them in this order where another comes."""
+    """A converter that takes these words alone; its error lists them in this order."""
     known = tuple(words)
 
     def word(value: str) -> str:

@@ -107,7 +107,7 @@ def bare_streams() -> None:
 
 
 def forgive_streams() -> None:
-    """Let nothing that a stream cannot take end a run: it has more to do than to print. `failure` tells of it."""
+    """Keep a stream that cannot be written to from ending the run, which does more than print. `failure` says why."""
     for stream in (sys.stderr, sys.stdout):
         if isinstance(stream, CleanStream):
             stream.forgiving = True

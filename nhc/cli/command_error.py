@@ -1,4 +1,4 @@
-"""Why a command cannot be carried out, for those who say it in one line."""
+"""The error by which a command says in one line why it cannot be carried out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`nhc deep`: deep checks of this node. What it needs of other nodes is in the commands beside this one."""
+"""`nhc deep`: deep checks of this node alone. The commands for many nodes are in the modules deep_*.py beside it."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ import time
 
 import click
 
+from nhc.cli.common_options import BY
 from nhc.cli.durations import DURATION
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.cli.remedy_options import person
@@ -28,7 +29,7 @@ from nhc.store.settings import opened
 @click.argument("number", type=int, metavar="ID")
 @SETTINGS
 @URL
-@under("Who")("--by", default="", metavar="NAME", help="Who gives this command. Default: the user.")
+@BY
 @under("How it ends")("--wait", type=DURATION, default="1m", show_default=True, metavar="TIME",
                       help="How long to wait for the process that runs the sweep.")  # fmt: skip
 def command(number: int, path: str, url: str, by: str, wait: float) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Dict, Optional, Set, Tuple
 
 import click
 
-from nhc.cli.common_options import FORMAT
+from nhc.cli.common_options import BY, FORMAT
 from nhc.cli.deep_results import show_sweep
 from nhc.cli.deep_sweep_job import suspicion
 from nhc.cli.deep_sweep_plan import RefusedSweep, plan_of, settings_of
@@ -88,7 +88,7 @@ _when = under("When it runs")
        help="With --continuous or --window: who has a verdict as young as this is not due.")  # fmt: skip
 @SETTINGS
 @URL
-@under("Who")("--by", default="", metavar="NAME", help="Who gives this command. Default: the user.")
+@BY
 @under("What is shown")("--dry-run", is_flag=True, help="Show the first round and launch nothing.")
 @FORMAT
 def command(**options: Any) -> None:

@@ -8,6 +8,7 @@ from typing import List, Optional, TextIO, Tuple
 
 from nhc import __version__
 from nhc.cli import fleet_options
+from nhc.cli.report_output import EXIT
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN
 from nhc.fleet import summary
 from nhc.fleet.history import SweepHistory, default_path
@@ -16,12 +17,9 @@ from nhc.fleet.progress import ProgressLine
 from nhc.fleet.summary import Picture, write_out
 from nhc.fleet.sweep_options import ReportOptions, SweepOptions
 from nhc.matching.node_ranges import fold
-from nhc.model import Verdict, printable
+from nhc.model import printable
 from nhc.system.output_file import replace
 from nhc.units import show_number
-
-EXIT = {Verdict.SKIP: EXIT_UNKNOWN, Verdict.OK: EXIT_HEALTHY, Verdict.WARN: EXIT_HEALTHY,
-        Verdict.UNKNOWN: EXIT_UNKNOWN, Verdict.CRIT: EXIT_UNHEALTHY}  # fmt: skip
 
 
 def run(options: SweepOptions) -> int:

@@ -91,7 +91,7 @@ def keeper_of(settings: GateSettings) -> Optional[Gatekeeper]:
 
 
 def needed_keeper(settings: GateSettings) -> Gatekeeper:
-    """The same where there must be one. Raises CommandError."""
+    """Who holds nodes. Raises CommandError where the settings name nobody, and what `keeper_of` raises."""
     keeper = keeper_of(settings)
     if keeper is None:
         raise CommandError(f'{settings.path}: scheduler = "none": there is nobody who holds nodes', EXIT_USAGE)
@@ -110,7 +110,7 @@ def hook_of(rules: GateRules) -> Optional[LifecycleHook]:
 
 
 def audit(settings: GateSettings, by: str, say: Callable[[str], None]) -> Tell:
-    """What writes down each change: the store's audit log, where the settings name a store."""
+    """The function that writes each change into the audit log of the store, if the settings name one."""
     if not settings.store:
         return lambda what, node, detail: None
     failed: List[str] = []

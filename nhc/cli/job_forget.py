@@ -8,8 +8,9 @@ from typing import Optional, Sequence
 import click
 
 from nhc.cli.carried_out import end
+from nhc.cli.common_options import BY
 from nhc.cli.job_options import SETTINGS, STORE_URL, opened, the_job
-from nhc.cli.option_groups import GroupedCommand, under
+from nhc.cli.option_groups import GroupedCommand
 from nhc.store import jobs
 
 
@@ -18,7 +19,7 @@ from nhc.store import jobs
 @click.argument("nodes", nargs=-1)
 @SETTINGS
 @STORE_URL
-@under("Who")("--by", default="", metavar="NAME", help="Who gives this command. Default: the user.")
+@BY
 def command(job: str, nodes: Sequence[str], settings_path: Optional[str], store_url: Optional[str], by: str) -> None:
     """Forget that NODES (none named: all) failed JOB: its next restart no longer avoids them.
 

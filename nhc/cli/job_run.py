@@ -74,7 +74,7 @@ def service_of(options: Dict[str, Any]) -> Iterator[Tuple[RoundService, Callable
 
 
 def summary(work: JobRounds, as_json: bool) -> None:
-    """What the only round came to."""
+    """Print the result of the only round."""
     done = work.last
     assert done is not None
     if as_json:
@@ -93,10 +93,10 @@ def summary(work: JobRounds, as_json: bool) -> None:
 
 
 def show_event(event: JobEvent) -> None:
-    """An event that is in the store, as a line."""
+    """Print an event that is in the store, as a line."""
     click.echo(printable(f"{event.job}  {event.what}  {event.why}".rstrip()))
 
 
 def show_event_as_json(event: JobEvent) -> None:
-    """The same as JSON."""
+    """Print it as JSON."""
     click.echo(json.dumps(event._asdict(), ensure_ascii=False))

@@ -92,7 +92,7 @@ def candidate(settings: LeaderSettings, named: str) -> Optional[Candidate]:
 
 
 def summary(work: RemedyRounds, as_json: bool) -> None:
-    """What the only round came to."""
+    """Print the result of the only round."""
     done = work.last
     assert done is not None
     if as_json:
@@ -108,7 +108,7 @@ def summary(work: RemedyRounds, as_json: bool) -> None:
 
 
 def show_step(step: Written) -> None:
-    """A step that is in the store, as a line."""
+    """Print a step that is in the store, as a line."""
     row = step.case.episode
     why = step.move.because or ("has waited for too long" if step.move.event is None else "")
     line = f"{utc(row.updated)}  {printable(row.node)}  episode {row.id}  {row.state}"
@@ -116,7 +116,7 @@ def show_step(step: Written) -> None:
 
 
 def show_step_as_json(step: Written) -> None:
-    """The same as JSON."""
+    """Print it as JSON."""
     click.echo(json.dumps(step_value(step), ensure_ascii=False))
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing import Any, Mapping, Optional
 
 EXIT = {
+    Verdict.SKIP: EXIT_UNKNOWN,
     Verdict.OK: EXIT_HEALTHY,
     Verdict.WARN: EXIT_HEALTHY,
     Verdict.UNKNOWN: EXIT_UNKNOWN,

@@ -89,7 +89,7 @@ def clean_report(text: str, host: str, now: float) -> Optional[CleanReport]:
         if type(result) is not dict or not _is_clean(result):
             return None
         source = result["source"]
-        prefix = prefix or _bundle(source)
+        prefix = prefix or bundle_of(source)
         verdict = _VERDICTS[result["verdict"]]
         worst = max(worst, verdict)
         findings.append(_finding(result, verdict))
@@ -147,7 +147,7 @@ def _take_metrics(result: Dict[str, Any], metrics: List[Number]) -> bool:
     return True
 
 
-def _bundle(source: str) -> str:
+def bundle_of(source: str) -> str:
     """Where the node keeps the site's files, "" for a source of the node's own: it is shown as the site's own path."""
     match = _DIGEST.search(source)
     return source[: match.end()] if match else ""

@@ -73,6 +73,8 @@ class SweepHistory:
     def __init__(self, path: str, create: bool = True) -> None:
         self.path = path
         self.warning = ""
+        self._begun = 0
+        """The sweep that this process keeps, 0 for none yet: another process may keep one in the same file."""
         self._pending: List[Tuple[int, str, int, float, bytes]] = []
         if path and not create and not os.path.exists(path):
             raise HistoryError(f"{path}: no sweep has been kept yet")
@@ -122,7 +124,8 @@ class SweepHistory:
             "insert into sweep (started, command, version, asked) values (?, ?, ?, ?)",
             (started, command, version, asked),
         )
-        return int(made.lastrowid or 0)
+        self._begun = int(made.lastrowid or 0)
+        return self._begun
 
     def add(self, sweep: int, node: str, verdict: int, seconds: float, line: bytes) -> None:
         """Keep one node's line (compressed); written in batches."""
@@ -149,17 +152,16 @@ class SweepHistory:
             raise
 
     def _retreat(self, error: sqlite3.Error) -> None:
-        """Go on in memory with what is there of this sweep."""
+        """Go on in memory with what the file has of the sweep that this process keeps."""
         if not self.path:
             raise error
         self.warning, self.path = f"{self.path}: {error}: this sweep is not kept", ""
         old, self.db = self.db, self._open(":memory:")
         try:
-            row = old.execute(f"select {_SWEEP} from sweep order by id desc limit 1").fetchone()  # noqa: S608 (our own columns)
-            if row is not None:
+            for row in old.execute(f"select {_SWEEP} from sweep where id = ?", (self._begun,)):  # noqa: S608 (our own columns)
                 self.db.execute(f"insert into sweep ({_SWEEP}) values (?, ?, ?, ?, ?, ?, ?)", row)  # noqa: S608
-                for result in old.execute("select * from result where sweep = ?", row[:1]):
-                    self.db.execute("insert or replace into result values (?, ?, ?, ?, ?)", result)
+            for row in old.execute("select * from result where sweep = ?", (self._begun,)):
+                self.db.execute("insert or replace into result values (?, ?, ?, ?, ?)", row)
         except sqlite3.Error:
             pass
         old.close()

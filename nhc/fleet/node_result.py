@@ -22,6 +22,7 @@ from nhc.fleet.clean_report import (
     CleanReport,
     Finding,
     Number,
+    bundle_of,
     clean_report,
 )
 from nhc.fleet.transport import Node, Trouble
@@ -91,19 +92,11 @@ def _finite(value: float) -> float:
 
 def _bundle_prefix(report: Report) -> str:
     """Where the node keeps the site's files: sources are shown as the site's own paths, without it."""
-    for result in report.results:
-        parts = result.source.split("/")
-        for number, part in enumerate(parts):
-            if len(part) == 64 and all(char in "0123456789abcdef" for char in part):
-                return "/".join(parts[: number + 1])
-    return ""
+    return next(filter(None, (bundle_of(result.source) for result in report.results)), "")
 
 
 def _safe_result(result: CheckResult, prefix: str) -> CheckResult:
     outcome = result.outcome
-    source = result.source
-    if prefix and source.startswith(prefix):
-        source = source[len(prefix) :]
     return CheckResult(
         printable(result.check, 200) or "unnamed",
         Outcome(
@@ -122,7 +115,7 @@ def _safe_result(result: CheckResult, prefix: str) -> CheckResult:
             DeviceId(*(printable(name, 200) for name in outcome.device)),
         ),
         _finite(result.elapsed),
-        printable(source, 500),
+        printable(result.source.removeprefix(prefix), 500),
         printable(result.line, LONGEST),
         tuple(printable(tag, 64) for tag in result.tags[:TAGS]),
         result.strike,

@@ -31,7 +31,7 @@ class ProcessStream:
         assert self.process.stdout
         assert self.process.stderr
         self.stdin, self.stdout, self.stderr = self.process.stdin, self.process.stdout, self.process.stderr
-        self.said = b""
+        self.complaints = b""
         for pipe in (self.stdin, self.stdout, self.stderr):
             os.set_blocking(pipe.fileno(), False)
         self.open = {self.stdout.fileno(), self.stderr.fileno()}
@@ -72,7 +72,7 @@ class ProcessStream:
             elif fd == self.stdout.fileno():
                 self.waiting.append(data)
             else:
-                self.said = (self.said + data)[-KEPT:]
+                self.complaints = (self.complaints + data)[-KEPT:]
 
     def finish(self, deadline: float) -> int:
         """Read what is left to read of standard error; the exit status."""
@@ -84,7 +84,7 @@ class ProcessStream:
             raise Trouble("Timeout", "the deadline passed") from None
 
     def complaint(self) -> str:
-        return self.said.decode(errors="replace")
+        return self.complaints.decode(errors="replace")
 
     def close(self) -> None:
         for pipe in (self.stdin, self.stdout, self.stderr):

@@ -56,7 +56,7 @@ def keep(state: State, plan: Plan, report: Report, settings: Mapping[str, str], 
 
 
 def forget(state: State) -> None:
-    """From here on the prolog runs its checks."""
+    """Delete the kept verdict, so that the next prolog runs its checks. Never raises."""
     try:
         os.unlink(f"{state.directory}/{FILE}")
     except OSError:

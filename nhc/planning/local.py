@@ -20,11 +20,10 @@ SCRIPTS = "/etc/nhc/scripts"
 
 
 class Question(NamedTuple):
-    """What is to be judged by, and which of its checks. What is empty is the node's own, or is not asked for.
+    """By which configuration a node is judged, and which of its checks run. An empty field: the node's own, or all.
 
     `config` are files or directories, `scripts` directories of the site's own checks; `profile` is a name, a file,
-    `auto` or `none`. `checks` are patterns of names; of `context` are the lines that are meant for it, and those that
-    are meant for all.
+    `auto` or `none`. `checks` are patterns of names. `context` selects the lines meant for it and those meant for all.
     """
 
     config: Sequence[str] = ()
@@ -61,7 +60,7 @@ def default_text() -> str:
 
 
 def select(plan: Plan, asked: Question) -> Plan:
-    """The items that the question's checks, tags and context leave."""
+    """The plan with only the items that the question selects by checks, tags and context."""
     names, tags, context = asked.checks, set(asked.tags), asked.context
     items = [item for item in plan.items if _meant(item, context)]
     if names:

@@ -56,7 +56,7 @@ class Brought(NamedTuple):
 
 
 def brought() -> Brought:
-    """What modules of checks bring; ours come first. Imports every such module."""
+    """The runbooks that modules of checks bring; of two for one reason ours counts. Imports every such module."""
     import sys
 
     from nhc.check import find_all
@@ -107,7 +107,7 @@ def sections(runbook: Runbook) -> List[Tuple[str, str]]:
 
 
 def explanation(name: str) -> List[Tuple[str, str]]:
-    """`sections` of a reason, or of a check what holds when it passes; empty where there is neither."""
+    """The `sections` of a reason; of a check, what it judges; empty for any other name."""
     import inspect
 
     from nhc.check import find as find_check

@@ -45,7 +45,7 @@ def load(path: str) -> Table:
 
 
 def text_of(path: str) -> str:
-    """A file's text, for settings whose very words count. Raises SettingsError."""
+    """A settings file's text, where not only the values count. Raises SettingsError."""
     try:
         return read_text(path)
     except (OSError, UnicodeDecodeError) as error:
@@ -236,7 +236,7 @@ class Table:
         return [self._take(item, (*self._where, key, number)) for number, item in enumerate(value)]
 
     def raw(self) -> Mapping[str, object]:
-        """All of it as it stands, for one who reads it by rules of their own; nothing in it is unknown then."""
+        """The whole table, for a caller that reads it by rules of its own; every key then counts as asked for."""
         self.names()
         return self._value
 

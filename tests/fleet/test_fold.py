@@ -250,6 +250,20 @@ def test_a_history_that_breaks_in_the_middle_goes_on_in_memory(tmp_path):
     kept.close()
 
 
+def test_a_history_that_breaks_beside_a_later_sweep_goes_on_with_its_own(tmp_path):
+    kept, other = (history.SweepHistory(str(tmp_path / "fleet.sqlite")) for _ in range(2))
+    number = kept.begin("nhc", "0.1.0", 0.0)
+    kept.add(number, "n1", 1, 0.1, zlib.compress(b"{}"))
+    kept.flush()
+    other.begin("nhc", "0.1.0", 1.0)
+    kept.db.execute("pragma query_only = on")  # as a disk that has no room
+    kept.add(number, "n2", 1, 0.1, zlib.compress(b"{}"))
+    kept.end(number)
+    assert [node for node, _line in kept.lines(number)] == ["n1", "n2"]
+    kept.close()
+    other.close()
+
+
 def test_a_file_that_is_no_history_is_one_line(tmp_path):
     (tmp_path / "fleet.sqlite").write_bytes(b"not a database at all" * 100)
     with pytest.raises(history.HistoryError, match="not a database"):

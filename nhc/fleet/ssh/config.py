@@ -168,26 +168,26 @@ def _lines(path: str, base: str, within: str = "", depth: int = 0) -> List[str]:
         text = read_text(path, errors="surrogateescape").splitlines()
     except OSError as error:
         raise ValueError(f"{path}: {error.strerror}") from None
-    found: List[str] = []
+    lines: List[str] = []
     criteria = within
     for line in text:
-        word = re.match(r"\s*(host|match|include)[\s=]+(.*\S)", line, re.IGNORECASE)
-        if word is None:
-            found.append(line)
-        elif word[1].lower() != "include":
-            criteria = f"{within} {_criteria(word[1], word[2])}".strip()
-            found.append(f"Match {criteria}" if within and criteria else line)
+        statement = re.match(r"\s*(host|match|include)[\s=]+(.*\S)", line, re.IGNORECASE)
+        if statement is None:
+            lines.append(line)
+        elif statement[1].lower() != "include":
+            criteria = f"{within} {_criteria(statement[1], statement[2])}".strip()
+            lines.append(f"Match {criteria}" if within and criteria else line)
         else:
-            for pattern in word[2].split():
+            for pattern in statement[2].split():
                 named = os.path.join(base, os.path.expanduser(pattern.strip('"')))
                 for name in sorted(glob.glob(named)):
-                    found += [*_lines(name, base, criteria, depth + 1), f"Match {criteria or 'all'}"]
-    return found
+                    lines += [*_lines(name, base, criteria, depth + 1), f"Match {criteria or 'all'}"]
+    return lines
 
 
-def _criteria(word: str, rest: str) -> str:
+def _criteria(keyword: str, rest: str) -> str:
     """What a Host or Match line asks for, as a Match line says it: "" for everything."""
-    if word.lower() == "match":
+    if keyword.lower() == "match":
         return "" if rest.lower() == "all" else rest
     names = rest.partition(" #")[0].split()
     return "" if names == ["*"] else f"originalhost {','.join(names)}"

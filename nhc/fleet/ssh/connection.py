@@ -115,7 +115,7 @@ class ParamikoStream:
 
     def __init__(self, channel: Any) -> None:
         self.channel = channel
-        self.said = b""
+        self.complaints = b""
 
     def send(self, data: bytes, deadline: float) -> None:
         try:
@@ -139,10 +139,10 @@ class ParamikoStream:
     def complaint(self) -> str:
         try:
             while self.channel.recv_stderr_ready():
-                self.said = (self.said + self.channel.recv_stderr(KEPT))[-KEPT:]
+                self.complaints = (self.complaints + self.channel.recv_stderr(KEPT))[-KEPT:]
         except (OSError, EOFError, SSHException):
             pass
-        return self.said.decode(errors="replace")
+        return self.complaints.decode(errors="replace")
 
     def close(self) -> None:
         end(self.channel)

@@ -24,12 +24,12 @@ class HostKeys:
     def files(self, route: Route) -> KnownHosts:
         """What the route's known_hosts files say."""
         paths = (*route.user_known_hosts, *route.global_known_hosts)
-        found = self._files.get(paths)
-        if found is None:
+        known_hosts = self._files.get(paths)
+        if known_hosts is None:
             with self._lock:
-                found = self._files.get(paths) or KnownHosts(paths)
-                self._files[paths] = found
-        return found
+                known_hosts = self._files.get(paths) or KnownHosts(paths)
+                self._files[paths] = known_hosts
+        return known_hosts
 
     def known(self, route: Route) -> List[Key]:
         """The keys on record for the route's host."""
@@ -41,7 +41,7 @@ class HostKeys:
         files = self.files(route)
         if text in files.revoked:
             raise Trouble("HostKey", f"{route.known_as}: its {kind} host key is revoked")
-        if any(text == one for _kind, one in known):
+        if any(text == recorded for _kind, recorded in known):
             return
         if known:
             raise Trouble("HostKey", f"{route.known_as}: its {kind} host key is not the one in known_hosts")

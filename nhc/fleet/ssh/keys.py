@@ -119,9 +119,9 @@ def _public(key: Any, route: Route) -> bool:
     """Whether an agent's key is one of the identities, by the .pub file beside a private key that is not here."""
     for path in route.identities:
         try:
-            words = read_text(path if path.endswith(".pub") else f"{path}.pub", 65536, "replace").split()
+            fields = read_text(path if path.endswith(".pub") else f"{path}.pub", 65536, "replace").split()
         except OSError:
             continue
-        if len(words) > 1 and words[1] == key.get_base64():
+        if len(fields) > 1 and fields[1] == key.get_base64():
             return True
     return False

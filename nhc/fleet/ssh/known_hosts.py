@@ -48,13 +48,13 @@ class KnownHosts:
                 self._read(line)
 
     def _read(self, line: str) -> None:
-        words = line.split()
-        if not words or words[0].startswith("#"):
+        fields = line.split()
+        if not fields or fields[0].startswith("#"):
             return
-        marker = words.pop(0) if words[0].startswith("@") else ""
-        if len(words) < 3:
+        marker = fields.pop(0) if fields[0].startswith("@") else ""
+        if len(fields) < 3:
             return
-        names, key = words[0], (words[1], words[2])
+        names, key = fields[0], (fields[1], fields[2])
         if marker == "@revoked":
             self.revoked.add(key[1])
         elif marker == "@cert-authority":
@@ -79,15 +79,15 @@ class KnownHosts:
     def keys(self, name: str) -> List[Key]:
         """The keys on record for a name."""
         name = name.lower()
-        found = list(self.plain.get(name, ()))
+        keys = list(self.plain.get(name, ()))
         for salt, digest, key in self.hashed:
             if hmac.compare_digest(hmac.new(salt, name.encode(), hashlib.sha1).digest(), digest):
-                found.append(key)
+                keys.append(key)
         for pattern in self.patterns:
-            wanted = any(_match(name, one) for one in pattern.wanted)
-            if wanted and not any(_match(name, one) for one in pattern.unwanted):
-                found.append(pattern.key)
-        return found
+            wanted = any(_match(name, wildcard) for wildcard in pattern.wanted)
+            if wanted and not any(_match(name, wildcard) for wildcard in pattern.unwanted):
+                keys.append(pattern.key)
+        return keys
 
     def add(self, name: str, key: Key, path: str) -> None:
         """Write a new host's key to a file. Raises OSError."""

@@ -82,19 +82,19 @@ def connect(route: Route, key: SSHKey, host_keys: HostKeys, deadline: float) -> 
     return LibsshSession(session)
 
 
-def _no_handshake(session: Session, said: str, deadline: float) -> Exception:
+def _no_handshake(session: Session, complaint: str, deadline: float) -> Exception:
     """Why there is no connection: what went wrong, or that the two sides could not agree, which paramiko may."""
     banner = session.get_serverbanner() is not None
     if _late(deadline):
         if banner:
             return Trouble("HandshakeTimeout", "the SSH handshake did not end in time")
         return Trouble("NoBanner", "connected, but no SSH banner came")
-    if not said.startswith("Socket error"):
-        return NotPlain(said)
+    if not complaint.startswith("Socket error"):
+        return NotPlain(complaint)
     if banner:
-        return Trouble("HandshakeFailed", f"the SSH handshake failed: {said}", passing=True)
+        return Trouble("HandshakeFailed", f"the SSH handshake failed: {complaint}", passing=True)
     # sshd drops connections over its MaxStartups this way: that passes.
-    return Trouble("ConnectionLost", f"it closed the connection before its banner: {said}", passing=True)
+    return Trouble("ConnectionLost", f"it closed the connection before its banner: {complaint}", passing=True)
 
 
 def _configure(session: Session, route: Route, known: List[Key]) -> None:
@@ -146,7 +146,7 @@ class LibsshStream:
     def __init__(self, session: Session, channel: Channel) -> None:
         self.session: Optional[Session] = session
         self.channel: Optional[Channel] = channel
-        self.said = b""
+        self.complaints = b""
 
     def send(self, data: bytes, deadline: float) -> None:
         try:
@@ -178,10 +178,10 @@ class LibsshStream:
                 _size, data = self.channel.read_nonblocking(KEPT, True)
                 if not data:
                     break
-                self.said = (self.said + data)[-KEPT:]
+                self.complaints = (self.complaints + data)[-KEPT:]
         except BaseSSHError:
             pass
-        return self.said.decode(errors="replace")
+        return self.complaints.decode(errors="replace")
 
     def close(self) -> None:
         """Let libssh free the channel: before its session, which would free it too."""
@@ -229,5 +229,5 @@ class LibsshSession:
 
 def _text(error: BaseException) -> str:
     """What libssh said: the last of what its exceptions carry."""
-    said = error.args[-1] if error.args else ""
-    return printable(said.decode(errors="replace") if isinstance(said, bytes) else str(said), 200)
+    text = error.args[-1] if error.args else ""
+    return printable(text.decode(errors="replace") if isinstance(text, bytes) else str(text), 200)

@@ -48,12 +48,12 @@ class OpenSSHStream(ProcessStream):
         return data
 
     def _trouble(self) -> Trouble:
-        said = self.complaint()
+        complaint = self.complaint()
         for pattern, reason, passing in _COMPLAINTS:
-            if re.search(pattern, said):
-                lines = [line for line in said.splitlines() if re.search(pattern, line)]
+            if re.search(pattern, complaint):
+                lines = [line for line in complaint.splitlines() if re.search(pattern, line)]
                 return Trouble(reason, printable(lines[-1], 300), passing)
-        last = printable((said.strip().splitlines() or ["it said nothing"])[-1], 300)
+        last = printable((complaint.strip().splitlines() or ["it said nothing"])[-1], 300)
         return Trouble("SshFailed", f"ssh: {last}")
 
 

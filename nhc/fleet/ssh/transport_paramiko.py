@@ -102,18 +102,18 @@ class Paramiko:
         if not lock.acquire(timeout=left(deadline)):
             raise Trouble("GatewayFailed", f"{jumps[-1]}: no connection yet")
         try:
-            found = self._gateways.get(jumps)
-            if found is None or not found.is_active():
+            gateway = self._gateways.get(jumps)
+            if gateway is None or not gateway.is_active():
                 hop = self.config.hop(jumps[-1])
                 if len(jumps) > 1:
                     hop = hop._replace(jumps=jumps[:-1])
                 try:
-                    found = self._gateways[jumps] = self._connect(hop, deadline)
+                    gateway = self._gateways[jumps] = self._connect(hop, deadline)
                 except Trouble as trouble:
                     raise Trouble(
                         "GatewayFailed", f"jump host {jumps[-1]}: {trouble.message}", trouble.passing
                     ) from None
-            return found
+            return gateway
         finally:
             lock.release()
 
@@ -207,21 +207,21 @@ def _chosen(wish: str, offered: Tuple[str, ...]) -> Tuple[str, ...]:
 
     sign, names = (wish[0], wish[1:]) if wish[0] in "+-^" else ("", wish)
     patterns = names.split(",")
-    picked = tuple(one for pattern in patterns for one in offered if fnmatchcase(one, pattern))
-    rest = tuple(one for one in offered if one not in picked)
+    picked = tuple(kind for pattern in patterns for kind in offered if fnmatchcase(kind, pattern))
+    rest = tuple(kind for kind in offered if kind not in picked)
     chosen = {"": picked, "+": (*offered,), "-": rest, "^": (*picked, *rest)}[sign]
     return chosen or offered
 
 
 def _handshake_trouble(error: Exception, transport: Any, deadline: float) -> Trouble:
-    said = printable(str(error) or type(error).__name__, 200)
-    if not transport.remote_version and (time.monotonic() >= deadline - 0.05 or "timed out" in said.lower()):
+    complaint = printable(str(error) or type(error).__name__, 200)
+    if not transport.remote_version and (time.monotonic() >= deadline - 0.05 or "timed out" in complaint.lower()):
         return Trouble("NoBanner", "connected, but no SSH banner came")
-    if time.monotonic() >= deadline - 0.05 or "timeout" in said.lower() or "No existing session" in said:
+    if time.monotonic() >= deadline - 0.05 or "timeout" in complaint.lower() or "No existing session" in complaint:
         return Trouble("HandshakeTimeout", "the SSH handshake did not end in time")
-    if not transport.remote_version and "Invalid packet" not in said and "banner" in said.lower():
+    if not transport.remote_version and "Invalid packet" not in complaint and "banner" in complaint.lower():
         # sshd drops connections over its MaxStartups this way: that passes.
-        return Trouble("ConnectionLost", f"it closed the connection before its banner: {said}", passing=True)
+        return Trouble("ConnectionLost", f"it closed the connection before its banner: {complaint}", passing=True)
     return Trouble(
-        "HandshakeFailed", f"the SSH handshake failed: {said}", passing=isinstance(error, (OSError, EOFError))
+        "HandshakeFailed", f"the SSH handshake failed: {complaint}", passing=isinstance(error, (OSError, EOFError))
     )
