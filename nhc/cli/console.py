@@ -19,7 +19,6 @@ from nhc.settings.settings_file import SettingsError
 if TYPE_CHECKING:
     from typing import Optional, Tuple
 
-    from nhc.console.scheduler_work import SchedulerWork
     from nhc.console.server import Server
     from nhc.console.settings import ConsoleSettings
     from nhc.console.sources import FleetSource
@@ -87,6 +86,7 @@ def settings_of(path: Optional[str]) -> ConsoleSettings:
 
 
 def _server(settings: ConsoleSettings, reports: Tuple[str, ...], adapter: Optional[str]) -> Server:
+    from nhc.console.scheduler_work import SchedulerWork
     from nhc.console.server import Server
     from nhc.console.sources import ReportsSource, StoreSource
     from nhc.store.settings import fleet_store
