@@ -12,7 +12,7 @@ from enum import Enum, IntEnum
 from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from typing import Mapping, Tuple
+    from typing import Mapping, Optional, Tuple
 
 SCHEMA = 1
 """Version of the report's JSON form (docs/report.schema.json). Raised when a field changes meaning."""
@@ -89,6 +89,11 @@ class Metric(NamedTuple):
     name: str
     value: float
     unit: str = ""
+
+
+def known(unit: str = "", **values: Optional[float]) -> Tuple[Metric, ...]:
+    """A metric in `unit` for each value that is known, under its name."""
+    return tuple(Metric(name, value, unit) for name, value in values.items() if value is not None)
 
 
 class Outcome(NamedTuple):

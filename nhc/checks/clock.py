@@ -5,7 +5,7 @@ from __future__ import annotations
 from nhc.check import check, flag, opt
 from nhc.facts.timesync import KERNEL, ClockState, NoTimeServiceError, clock_state
 from nhc.host import Host
-from nhc.model import Metric, Outcome, crit, ok, skip, unknown, warn
+from nhc.model import Outcome, crit, known, ok, skip, unknown, warn
 from nhc.units import seconds
 
 
@@ -24,8 +24,8 @@ def check_clock_sync(host: Host, critical: bool = False) -> Outcome:
     try:
         state = host.fact(clock_state)
     except NoTimeServiceError as error:
-        said = "; ".join(f"{tool}: {text}" for tool, text in error.tools.items())
-        return unknown("NoTimeService", f"no time service answers ({said})")
+        answers = "; ".join(f"{tool}: {text}" for tool, text in error.tools.items())
+        return unknown("NoTimeService", f"no time service answers ({answers})")
     evidence = (state.evidence,)
     if not state.synchronized:
         say = crit if critical else warn
@@ -66,11 +66,7 @@ def check_clock_offset(host: Host, warn_at: float = 0.05, crit_at: float = 1.0) 
         return unknown(
             "ClockNotSynchronized", f"{state.service} is not synchronized: the offset is not known", evidence=evidence
         )
-    metrics = tuple(
-        Metric(name, value, "s")
-        for name, value in (("offset", state.offset), ("offset_bound", state.bound))
-        if value is not None
-    )
+    metrics = known("s", offset=state.offset, offset_bound=state.bound)
     if state.offset is None:
         if state.bound is not None and state.bound < crit_at:
             return ok(f"the clock is synchronized{_at_most(state)} ({state.service})", metrics=metrics)

@@ -28,20 +28,20 @@ class Command(NamedTuple):
     shell: bool = False
 
 
-def command_of(words: Sequence[str], line: Optional[str] = None) -> Optional[Command]:
-    """The command that `-e LINE` or the remaining words ask for, None where neither does."""
+def command_of(words: Sequence[str], line: Optional[str] = None) -> Command:
+    """The command that `-e LINE` or the remaining words ask for; its `argv` is empty where neither does."""
     if line and SHELL_SIGNS.intersection(line):
         return Command(("bash", "-c", line), line, True)
     argv = tuple(line.split()) if line else tuple(words)
-    return Command(argv, line or " ".join(argv)) if argv else None
+    return Command(argv, line or " ".join(argv))
 
 
 def run_to_end(
-    host: Host, command: Optional[Command], timeout: float, status: Optional[int]
+    host: Host, command: Command, timeout: float, status: Optional[int]
 ) -> Tuple[Completed, Optional[Outcome]]:
     """Run a command; the second value says why there is no end to judge. `status` is the one asked for with `-r`."""
     nothing = Completed(127)
-    if command is None:
+    if not command.argv:
         return nothing, unknown("BadArguments", "Syntax error:  No command specified")
     try:
         ended = host.run(command.argv, timeout)
@@ -54,8 +54,8 @@ def run_to_end(
         return nothing, unknown("CommandNotRun", f'"{command.shown}" cannot be started: {error.strerror}')
     starved = could_not_fork(_tail(ended)) if ended.status or ended.timed_out else ""
     if starved:
-        said = f'"{command.shown}" could start no process: {starved}'
-        return ended, unknown("CommandNotRun", said, evidence=_tail(ended))
+        message = f'"{command.shown}" could start no process: {starved}'
+        return ended, unknown("CommandNotRun", message, evidence=_tail(ended))
     if command.shell and ended.status == 127 and status != 127:
         return ended, unknown("CommandMissing", f'127 returned by "{command.shown}"', evidence=_tail(ended))
     return ended, None
@@ -135,9 +135,9 @@ def _variable(value: str) -> str:
     return value
 
 
-_TIMEOUT = opt("-t --timeout", "timeout", seconds, "seconds the command may take (default 5)", 5.0)
+TIMEOUT = opt("-t --timeout", "timeout", seconds, "seconds the command may take (default 5)", 5.0)
 _STATUS = opt("-r --status", "status", integer, "exit status that it must end with (default 0)")
-_MATCH = opt("-m --match", "match", text, "match string that a line must match, or with ! that none may", many=True)
+MATCH = opt("-m --match", "match", text, "match string that a line must match, or with ! that none may", many=True)
 _MESSAGE = opt("-M --message", "messages", text, "message instead of the built-in one, for the -m of the same place "
                "(%m its pattern, %l the line's number, %L the line, %c the command, %f how many failed)",
                many=True)  # fmt: skip
@@ -147,9 +147,9 @@ _LINE = opt("-e --exec", "line", text, "command as one word; with any of | ; & <
 
 @check(
     "check_cmd_output",
-    _TIMEOUT,
+    TIMEOUT,
     _STATUS,
-    _MATCH,
+    MATCH,
     _LINE,
     _NAME,
     _MESSAGE,
@@ -187,15 +187,14 @@ def check_cmd_output(
     del name  # the report files the result under it: nothing to judge
     command = command_of(words, line)
     ended, failed = run_to_end(host, command, timeout, status)
-    if failed is None and command is not None:
-        failed = judge_output(ended, command, timeout, status, match, messages)
-    outcome = ok(f'"{command.shown}" ended as it should' if command else "") if failed is None else failed
+    failed = failed or judge_output(ended, command, timeout, status, match, messages)
+    outcome = failed or ok(f'"{command.shown}" ended as it should')
     return outcome._replace(evidence=tuple(ended.stdout.splitlines())) if variable else outcome
 
 
 @check(
     "check_cmd_status",
-    _TIMEOUT,
+    TIMEOUT,
     _STATUS,
     _NAME,
     rest("words", text, "the command and its arguments", required=True),
@@ -220,16 +219,14 @@ def check_cmd_status(
     del name
     command = command_of(words)
     ended, failed = run_to_end(host, command, timeout, status)
-    if failed is None and command is not None:
-        failed = judge_end(ended, command, timeout, status)
-    return ok(f'"{command.shown}" returned {ended.status}' if command else "") if failed is None else failed
+    return failed or judge_end(ended, command, timeout, status) or ok(f'"{command.shown}" returned {ended.status}')
 
 
 @check(
     "check_cmd_dmesg",
-    _TIMEOUT,
+    TIMEOUT,
     _STATUS,
-    _MATCH,
+    MATCH,
     _MESSAGE,
     opt("-e --exec", "line", text, "command to run instead of dmesg", "dmesg", changes=True),
     timeout=5.0,
@@ -251,8 +248,5 @@ def check_cmd_dmesg(
     """
     command = command_of((), line)
     ended, failed = run_to_end(host, command, timeout, status)
-    if failed is None and command is not None:
-        failed = judge_output(ended, command, timeout, status, match, messages)
-    if failed is not None:
-        return failed
-    return ok("no unwanted line in the kernel's messages" if match else "the kernel's messages can be read")
+    failed = failed or judge_output(ended, command, timeout, status, match, messages)
+    return failed or ok("no unwanted line in the kernel's messages" if match else "the kernel's messages can be read")

@@ -17,7 +17,7 @@ from nhc.model import Action, Metric, Outcome, Verdict, crit, ok, printable, ski
 from nhc.units import number, show_seconds
 
 if TYPE_CHECKING:
-    from typing import Callable, Dict, List, Optional, Sequence, Tuple, Union
+    from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
     from nhc.host import Completed, Host
     from nhc.system.process import Look
@@ -210,8 +210,8 @@ SLOW = "DeepSlow"
 
 def _row(table: Sequence[expected.Expected], host: Host, measured: Measured) -> Optional[expected.Expected]:
     names = dict.fromkeys((measured.name or measured.metric, measured.metric))
-    found = (expected.find([table], kinds(host), name, measured.size, measured.device) for name in names)
-    return next(filter(None, found), None)
+    rows = (expected.find([table], kinds(host), name, measured.size, measured.device) for name in names)
+    return next(filter(None, rows), None)
 
 
 def _held(
@@ -235,36 +235,39 @@ def _beyond(value: float, limit: float, at_least: bool) -> bool:
 
 
 def among_peers(
-    outcomes: Sequence[Outcome], model: Callable[[str], str], floor: Optional[float] = None
+    outcomes: Sequence[Outcome], models: Mapping[str, str], floor: Optional[float] = None
 ) -> List[Outcome]:  # fmt: skip
-    """Hold figures of one run to those of their peers: the same metric of devices of one model, as `model` names them.
+    """Hold figures of one run to those of their peers: the same metric of devices of one model. `models` is by target.
 
     More than 10 percent beyond the median of three or more is CRIT, WARN where there are two. Not with `-f none`.
     """
     groups: Dict[Tuple[str, str], List[float]] = {}
-    for one in outcomes:
-        if one.target and one.metrics and one.verdict is not Verdict.UNKNOWN:
-            groups.setdefault((one.metrics[0].name, model(one.target)), []).append(one.metrics[0].value)
-    found: List[Outcome] = []
-    for one in outcomes:
-        peers = sorted(groups.get((one.metrics[0].name, model(one.target)), ())) if one.metrics else []
-        judged = one.verdict in (Verdict.OK, Verdict.WARN) and one.target and len(peers) > 1 and floor != NONE
-        found.append(_beside(one, peers) if judged else one)
-    return found
+    for outcome in outcomes:
+        if outcome.target and outcome.metrics and outcome.verdict is not Verdict.UNKNOWN:
+            figure = outcome.metrics[0]
+            groups.setdefault((figure.name, models.get(outcome.target, "")), []).append(figure.value)
+
+    def beside_peers(outcome: Outcome) -> Outcome:
+        if outcome.verdict not in (Verdict.OK, Verdict.WARN) or not outcome.target or not outcome.metrics:
+            return outcome
+        peers = sorted(groups[outcome.metrics[0].name, models.get(outcome.target, "")])
+        return _beside(outcome, peers) if len(peers) > 1 and floor != NONE else outcome
+
+    return [beside_peers(outcome) for outcome in outcomes]
 
 
-def _beside(one: Outcome, peers: Sequence[float]) -> Outcome:
-    figure = one.metrics[0]
+def _beside(outcome: Outcome, peers: Sequence[float]) -> Outcome:
+    figure = outcome.metrics[0]
     least = figure.unit != "us"
     few = len(peers) < PEERS
     typical = (peers[-1 if least else 0]) if few else (peers[(len(peers) - 1) // 2] + peers[len(peers) // 2]) / 2
     if not _beyond(figure.value, typical * (1 - BEHIND if least else 1 + BEHIND), least):
-        return one
+        return outcome
     what = "its only peer" if few else f"the median of its {len(peers)} peers"
-    message = f"{one.message}; {what} gives {show(typical)} {figure.unit}"
+    message = f"{outcome.message}; {what} gives {show(typical)} {figure.unit}"
     if few:
-        return warn(SLOW, message, target=one.target, metrics=one.metrics)
-    return crit(SLOW, message, target=one.target, metrics=one.metrics, action=Action.INSPECT)
+        return warn(SLOW, message, target=outcome.target, metrics=outcome.metrics)
+    return crit(SLOW, message, target=outcome.target, metrics=outcome.metrics, action=Action.INSPECT)
 
 
 def show(value: float) -> str:
@@ -285,3 +288,23 @@ def serve(host: Host, argv: Sequence[str], log: str) -> None:
     """
     inner = 'echo; exec "$@" >"$0" 2>&1 </dev/null'
     host.run(["sh", "-c", 'setsid -f sh -c "$0" "$@" | { read -r line; }', inner, log, *argv], READY)
+
+
+def both_ends(
+    host: Host, listening: Sequence[str], calling: Sequence[str], log: str, timeout: float, wait: float,
+    refused: Callable[[Completed], bool],
+) -> Union[Completed, Outcome]:  # fmt: skip
+    """Run the two ends of a test on this node; how the calling one ended, which tries again for `wait` seconds while
+    `refused` says that the other end does not listen yet.
+    """
+    if host.which(listening[0]) is not None and host.setting(RUN):
+        try:
+            serve(host, listening, f"{scratch(host)}/{log}")
+        except OSError as error:
+            return unknown("CommandUnusable", f"{listening[0]} cannot be run: {error.strerror}")
+    until = host.monotonic() + wait
+    while True:
+        done = attempt(host, calling, timeout)
+        if isinstance(done, Outcome) or not refused(done) or host.monotonic() >= until:
+            return done
+        host.run(["sleep", "0.1"], 5.0)

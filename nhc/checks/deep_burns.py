@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 ENOUGH = 0.95
 
 
-def label(burn: Burn, one: Burned) -> str:
-    return f"{'cpu' if burn.engine == 'cpu' else 'gpu'}{one.device}"
+def label(burn: Burn, device: Burned) -> str:
+    return f"{'cpu' if burn.engine == 'cpu' else 'gpu'}{device.device}"
 
 
 def judge(
@@ -37,59 +37,58 @@ def judge(
         outcomes.append(deep.no_proof(tool, f"its last line is missing (status {done.status})", done))
     elif expect is not None and len(burn.devices) != expect:
         outcomes.append(deep.no_proof(tool, f"{len(burn.devices)} of {expect} devices", done))
-    outcomes += [_speed(host, burn, one, duration, floor) for one in burn.devices if one.device not in bad]
+    outcomes += [_speed(host, burn, device, duration, floor) for device in burn.devices if device.device not in bad]
     if burn.engine == "cpu":
         return _folded(outcomes)
-    models = {label(burn, one): one.name for one in burn.devices}
-    return deep.among_peers(outcomes, lambda target: models.get(target, ""), floor)
+    return deep.among_peers(outcomes, {label(burn, device): device.name for device in burn.devices}, floor)
 
 
 def _wrong(burn: Burn) -> Dict[int, Outcome]:
     """The devices whose numbers are not right."""
-    found: Dict[int, Outcome] = {}
-    for one in burn.devices:
-        if one.wrong or one.changed or one.nan:
-            what = [f"{count} {words}" for count, words in (
-                (one.wrong, "rows that are wrong"), (one.changed, "products with other bits than the first"),
-                (one.nan, "values that are no number")) if count]  # fmt: skip
-            found[one.device] = _crit(burn, one, f"in {one.rounds} rounds {', '.join(what)}")
+    outcomes: Dict[int, Outcome] = {}
+    for device in burn.devices:
+        if device.wrong or device.changed or device.nan:
+            faults = [f"{count} {words}" for count, words in (
+                (device.wrong, "rows that are wrong"), (device.changed, "products with other bits than the first"),
+                (device.nan, "values that are no number")) if count]  # fmt: skip
+            outcomes[device.device] = _crit(burn, device, f"in {device.rounds} rounds {', '.join(faults)}")
     models: Dict[str, Dict[str, List[Burned]]] = {}
-    for one in burn.devices:
-        if one.device not in found:
-            models.setdefault(one.name, {}).setdefault(one.hash, []).append(one)
+    for device in burn.devices:
+        if device.device not in outcomes:
+            models.setdefault(device.name, {}).setdefault(device.hash, []).append(device)
     for by_hash in models.values():
         ranked = sorted(by_hash.values(), key=len, reverse=True)
         if len(ranked) > 1:
             tie = len(ranked[0]) == len(ranked[1])
-            odd = [one for group in (ranked if tie else ranked[1:]) for one in group]
-            said = "half of the devices give other bits than the rest" if tie else "other bits than the other devices"
-            found.update((one.device, _crit(burn, one, f"{said}, of the same product")) for one in odd)
-    return found
+            odd = [device for group in (ranked if tie else ranked[1:]) for device in group]
+            fault = "half of the devices give other bits than the rest" if tie else "other bits than the other devices"
+            outcomes.update((device.device, _crit(burn, device, f"{fault}, of the same product")) for device in odd)
+    return outcomes
 
 
-def _crit(burn: Burn, one: Burned, said: str) -> Outcome:
-    target = label(burn, one)
-    metrics = (Metric("gemm_wrong", float(one.wrong + one.changed + one.nan)),)
-    return crit("DeepWrongResult", f"{target}: {said}", target=target, metrics=metrics, action=Action.REPLACE)
+def _crit(burn: Burn, device: Burned, fault: str) -> Outcome:
+    target = label(burn, device)
+    metrics = (Metric("gemm_wrong", float(device.wrong + device.changed + device.nan)),)
+    return crit("DeepWrongResult", f"{target}: {fault}", target=target, metrics=metrics, action=Action.REPLACE)
 
 
-def _speed(host: Host, burn: Burn, one: Burned, duration: float, floor: Optional[float]) -> Outcome:
-    target = label(burn, one)
-    if one.rounds < 2 or one.seconds < duration * ENOUGH:
-        return deep.no_proof(target, f"{one.rounds} rounds in {one.seconds:g} of {duration:g} s", target=target)
+def _speed(host: Host, burn: Burn, device: Burned, duration: float, floor: Optional[float]) -> Outcome:
+    target = label(burn, device)
+    if device.rounds < 2 or device.seconds < duration * ENOUGH:
+        return deep.no_proof(target, f"{device.rounds} rounds in {device.seconds:g} of {duration:g} s", target=target)
     metric = f"gemm_{burn.dtype}" if burn.engine != "cpu" else "cpu_gemm"
-    return deep.hold(host, deep.Measured(metric, one.tflops, "TFLOPS", target, burn.size, one.name), floor)
+    return deep.hold(host, deep.Measured(metric, device.tflops, "TFLOPS", target, burn.size, device.name), floor)
 
 
 def _folded(outcomes: List[Outcome]) -> List[Outcome]:
     """Cores are many: those that pass share one outcome."""
-    well = [one for one in outcomes if not one.verdict > 1]
-    rest = [one for one in outcomes if one.verdict > 1]
-    if not well:
+    passed = [outcome for outcome in outcomes if not outcome.verdict > 1]
+    rest = [outcome for outcome in outcomes if outcome.verdict > 1]
+    if not passed:
         return rest
-    total = sum(metric.value for one in well for metric in one.metrics if metric.name == "cpu_gemm")
+    total = sum(metric.value for outcome in passed for metric in outcome.metrics if metric.name == "cpu_gemm")
     metrics = (Metric("cpu_gemm", total, "TFLOPS"),)
-    return [*rest, ok(f"{len(well)} cores compute rightly and alike", target="processors", metrics=metrics)]
+    return [*rest, ok(f"{len(passed)} cores compute rightly and alike", target="processors", metrics=metrics)]
 
 
 def judge_gpu_burn(
@@ -101,8 +100,8 @@ def judge_gpu_burn(
     expect = len(models)
     if found.failures or found.tested is None or len(found.verdicts) != found.tested or found.progress < 100:
         bad = [f"gpu{gpu}" for gpu, fine in found.verdicts.items() if not fine]
-        wrong = [crit("DeepWrongResult", f"{one}: gpu-burn calls it faulty", target=one, action=Action.REPLACE)
-                 for one in bad]  # fmt: skip
+        wrong = [crit("DeepWrongResult", f"{label}: gpu-burn calls it faulty", target=label, action=Action.REPLACE)
+                 for label in bad]  # fmt: skip
         why = (found.failures or (f"it came to {found.progress:g}%, {len(found.verdicts)} verdicts",))[0]
         return [*wrong, deep.no_proof("gpu-burn", why, done)]
     outcomes: List[Outcome] = []
@@ -128,8 +127,7 @@ def _model(models: Sequence[str], gpu: int) -> str:
 
 
 def _by_model(outcomes: Sequence[Outcome], models: Sequence[str], floor: Optional[float]) -> List[Outcome]:
-    by_target = {f"gpu{gpu}": name for gpu, name in enumerate(models)}
-    return deep.among_peers(outcomes, lambda target: by_target.get(target, ""), floor)
+    return deep.among_peers(outcomes, {f"gpu{gpu}": name for gpu, name in enumerate(models)}, floor)
 
 
 def judge_fryer(

@@ -8,7 +8,7 @@ from nhc.facts.mounts import mounts
 from nhc.facts.tools import fio
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
-from nhc.model import Action, Metric, Outcome, crit, unknown, worst
+from nhc.model import Action, Outcome, crit, known, unknown, worst
 from nhc.units import show_kb, size_bytes, text
 
 if TYPE_CHECKING:
@@ -75,8 +75,8 @@ def check_deep_disk(
 
 def _in_memory(host: Host, path: str) -> bool:
     """Whether a directory lies in tmpfs, which takes direct I/O since Linux 6.6 only."""
-    found = [one for one in mounts(host) if f"{path.rstrip('/')}/".startswith(f"{one.point.rstrip('/')}/")]
-    return bool(found) and max(found, key=lambda one: len(one.point)).type in ("tmpfs", "ramfs")
+    above = [mount for mount in mounts(host) if f"{path.rstrip('/')}/".startswith(f"{mount.point.rstrip('/')}/")]
+    return bool(above) and max(above, key=lambda mount: len(mount.point)).type in ("tmpfs", "ramfs")
 
 
 def judge(
@@ -105,11 +105,9 @@ def judge(
             ("disk_write", found.jobs[0].write.rate, write), ("disk_read", found.jobs[0].read.rate, read),
         )
     ]  # fmt: skip
-    slowest = found.jobs[0].write.p99
-    extra = () if slowest is None else (Metric("disk_write_p99", slowest, "s"),)
-    one = worst(tuple(judged))
     speeds = "; ".join(outcome.message[len(where) + 2 :] for outcome in judged)
-    return one._replace(
+    metrics = (metric for outcome in judged for metric in outcome.metrics)
+    return worst(tuple(judged))._replace(
         message=f"{where}: {show_kb(size // 1024)} read back as written: {speeds}",
-        metrics=(*(metric for outcome in judged for metric in outcome.metrics), *extra),
+        metrics=(*metrics, *known("s", disk_write_p99=found.jobs[0].write.p99)),
     )

@@ -13,11 +13,13 @@ from nhc.units import seconds, text, whole
 if TYPE_CHECKING:
     from typing import Optional
 
+    from nhc.host import Completed
+
 LOOPBACK = "127.0.0.1"
 PORT = 5201 + 31000
 """Of our own server: iperf3's default, moved out of the way of a site's own server."""
-READY, STEP = 10.0, 0.1
-"""Seconds that the server gets to listen, and between two looks whether it does."""
+READY = 10.0
+"""Seconds that the server gets to listen."""
 
 
 @check(
@@ -42,26 +44,19 @@ def check_deep_network(
 
     Example: * |context deep| check_deep_network -H iperf.example.org -f 9
     """
-    at = port or (PORT if not server else 5201)
-    if not server and host.which("iperf3") is not None and host.setting(deep.RUN):
-        try:
-            deep.serve(host, ["iperf3", "-s", "-1", "-B", LOOPBACK, "-p", str(at)], f"{deep.scratch(host)}/iperf3.log")
-        except OSError as error:
-            return unknown("CommandUnusable", f"iperf3 cannot be run: {error.strerror}")
-    argv = ["iperf3", "-c", server or LOOPBACK, "-p", str(at), "-t", str(max(1, round(duration))), "-P", str(parallel),
-            "-J"]  # fmt: skip
-    until = host.monotonic() + READY
-    while True:
+    at = str(port or (PORT if not server else 5201))
+    argv = ["iperf3", "-c", server or LOOPBACK, "-p", at, "-t", str(max(1, round(duration))), "-P", str(parallel), "-J"]
+    if server:
         done = deep.attempt(host, argv, duration + deep.START)
-        if isinstance(done, Outcome):
-            return done
-        try:
-            found = iperf3.parse(done.stdout)
-        except ValueError as error:
-            return deep.unreadable("iperf3", error, done)
-        if server or "refused" not in found.trouble or host.monotonic() >= until:
-            break
-        host.run(["sleep", str(STEP)], 5.0)
+    else:
+        listening = ["iperf3", "-s", "-1", "-B", LOOPBACK, "-p", at]
+        done = deep.both_ends(host, listening, argv, "iperf3.log", duration + deep.START, READY, _refused)
+    if isinstance(done, Outcome):
+        return done
+    try:
+        found = iperf3.parse(done.stdout)
+    except ValueError as error:
+        return deep.unreadable("iperf3", error, done)
     if found.trouble:
         return unknown("DeepToolFailed", f"iperf3: {found.trouble}", evidence=deep.tail(done))
     if found.seconds < duration * 0.9 or found.received <= 0:
@@ -71,3 +66,10 @@ def check_deep_network(
     if found.retransmits is None:
         return judged
     return judged._replace(metrics=(*judged.metrics, Metric("net_retransmits", float(found.retransmits))))
+
+
+def _refused(done: Completed) -> bool:
+    try:
+        return "refused" in iperf3.parse(done.stdout).trouble
+    except ValueError:
+        return False

@@ -148,15 +148,16 @@ def _figures(
         column = [row[at] for row in case.matrix]
         value = max((figure for figure in column if figure is not None), default=None)  # the nearest processor's
         if value is None:
-            outcomes.append(
-                deep.no_proof("nvbandwidth", f"{case.name}: no figure of {device.label}", done, device.label)
-            )
+            outcomes.append(_no_figure(case, device, done))
             continue
         wire = _wire(device.pcie) if kind.link else 0.0
         measured = deep.Measured(kind.metric, value, "GB/s", device.label, device=device.name, wire=wire)
         outcomes.append(deep.hold(host, measured, floor))
-    names = {device.label: device.name for device in devices}
-    return deep.among_peers(outcomes, lambda target: names.get(target, ""), floor)
+    return deep.among_peers(outcomes, {device.label: device.name for device in devices}, floor)
+
+
+def _no_figure(case: BandwidthCase, device: Device, done: Completed) -> Outcome:
+    return deep.no_proof("nvbandwidth", f"{case.name}: no figure of {device.label}", done, device.label)
 
 
 LANE = {1: 0.25, 2: 0.5, 3: 8 * 128 / 130 / 8, 4: 16 * 128 / 130 / 8, 5: 32 * 128 / 130 / 8, 6: 64 * 242 / 256 / 8}
@@ -187,17 +188,14 @@ def between(
         own = [sorted(value for pair, value in ways.items() if pair[side] == at and value is not None)
                for side in (0, 1)]  # fmt: skip
         if any(len(known) < len(devices) - 1 for known in own):
-            outcomes.append(
-                deep.no_proof("nvbandwidth", f"{case.name}: no figure of {device.label}", done, device.label)
-            )
+            outcomes.append(_no_figure(case, device, done))
             continue
         if len(devices) > 1:
             # Of three GPUs each meets the one that is slow in half of its ways.
             value = min(_median(known[1:] or known) for known in own)
             measured = deep.Measured(kind.metric, value, "GB/s", device.label, device=device.name)
             outcomes.append(deep.hold(host, measured, floor))
-    names = {device.label: device.name for device in devices}
-    outcomes = deep.among_peers(outcomes, lambda target: names.get(target, ""), floor)
+    outcomes = deep.among_peers(outcomes, {device.label: device.name for device in devices}, floor)
     return [*outcomes, *_slow_ways(host, kind, devices, ways, outcomes, floor)]
 
 
@@ -206,24 +204,22 @@ def _slow_ways(
     outcomes: Sequence[Outcome], floor: Optional[float],
 ) -> List[Outcome]:  # fmt: skip
     """Ways that are slow although neither end is, each pair once; the figure is that of the slower direction."""
-    slow = {one.target for one in outcomes if one.verdict > Verdict.OK}
+    slow = {outcome.target for outcome in outcomes if outcome.verdict > Verdict.OK}
     fair = {
         pair: value for pair, value in ways.items()
         if value is not None and not slow.intersection(devices[at].label for at in pair)
     }  # fmt: skip
-    pairs = {
-        (one, two): min(value, fair.get((two, one), value)) for (one, two), value in fair.items() if one < two
-    }  # fmt: skip
+    pairs = {(a, b): min(value, fair.get((b, a), value)) for (a, b), value in fair.items() if a < b}
     judged = []
-    for (one, two), value in sorted(pairs.items()):
-        target = f"{devices[one].label}-{devices[two].label}"
-        measured = deep.Measured(kind.metric, value, "GB/s", target, device=devices[one].name)
+    for (a, b), value in sorted(pairs.items()):
+        target = f"{devices[a].label}-{devices[b].label}"
+        measured = deep.Measured(kind.metric, value, "GB/s", target, device=devices[a].name)
         one_way = deep.hold(host, measured, floor)
         if one_way.verdict is Verdict.OK and value < FAR * _median(sorted(pairs.values())) and floor != deep.NONE:
             one_way = warn(deep.SLOW, f"{one_way.message}; most pairs give more than twice as much", target=target,
                            metrics=one_way.metrics)  # fmt: skip
         judged.append(one_way)
-    return [one for one in judged if one.verdict > Verdict.OK]
+    return [outcome for outcome in judged if outcome.verdict > Verdict.OK]
 
 
 FAR = 0.5

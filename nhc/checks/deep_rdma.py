@@ -13,7 +13,7 @@ from nhc.model import Metric, Outcome, crit, ok, skip, unknown, worst
 from nhc.units import seconds, size_bytes, whole
 
 if TYPE_CHECKING:
-    from typing import List, Optional, Sequence, Tuple, Union
+    from typing import List, Optional, Sequence, Union
 
     from nhc.facts.infiniband import Port
     from nhc.facts.tools.perftest import Perftest
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 FIRST_PORT = 18515 + 20000
 """The TCP port by which the two ends find each other: perftest's default moved away, one more for each adapter."""
-READY, STEP = 15.0, 0.1
-"""Seconds that the listening end gets, and between two tries to reach it."""
+READY = 15.0
+"""Seconds that the listening end gets."""
 LOCAL = "127.0.0.1"
 
 
@@ -70,28 +70,17 @@ def check_deep_rdma(
         if latency and not judged[0].verdict > 1:
             slow = _both(host, ["ib_write_lat", *common, "-s", "2", "-n", "1000"], at + 1, deep.START)
             judged.append(slow if isinstance(slow, Outcome) else _latency(host, port, slow, most))
-        outcomes += [one._replace(target=one.target or port.name) for one in judged]
-    rates = {port.name: str(port.rate_gbps) for port in active}
-    return deep.among_peers(outcomes, lambda target: rates.get(target, ""), floor)
+        outcomes += [outcome._replace(target=outcome.target or port.name) for outcome in judged]
+    return deep.among_peers(outcomes, {port.name: str(port.rate_gbps) for port in active}, floor)
 
 
 def _both(host: Host, argv: Sequence[str], at: int, timeout: float) -> Union[Completed, Outcome]:
     """Run the two ends of a test on this node; how the calling one ended."""
     words = [*argv, "-p", str(at)]
-    if host.which(argv[0]) is not None and host.setting(deep.RUN):
-        try:
-            deep.serve(host, words, f"{deep.scratch(host)}/{argv[0]}-{at}.log")
-        except OSError as error:
-            return unknown("CommandUnusable", f"{argv[0]} cannot be run: {error.strerror}")
-    until = host.monotonic() + READY
-    while True:
-        done = deep.attempt(host, [*words, LOCAL], timeout)
-        if isinstance(done, Outcome):
-            return done
-        waiting = "Couldn't connect" in done.stdout + done.stderr
-        if not waiting or host.monotonic() >= until:
-            return done
-        host.run(["sleep", str(STEP)], 5.0)
+    return deep.both_ends(
+        host, words, [*words, LOCAL], f"{argv[0]}-{at}.log", timeout, READY,
+        lambda done: "Couldn't connect" in done.stdout + done.stderr,
+    )  # fmt: skip
 
 
 def _read(tool: str, done: Completed) -> Union[Perftest, Outcome]:
@@ -115,7 +104,7 @@ def _bandwidth(host: Host, port: Port, size: int, done: Completed, floor: Option
     found = _read("ib_write_bw", done)
     if isinstance(found, Outcome):
         return found
-    row = next((one for one in found.rows if one.size == size and one.average is not None), None)
+    row = next((row for row in found.rows if row.size == size and row.average is not None), None)
     if row is None or row.iterations <= 0 or not row.average or row.average <= 0:
         return deep.no_proof("ib_write_bw", f"no row of {size} bytes", done)
     if found.device and found.device != port.device:
@@ -127,7 +116,7 @@ def _latency(host: Host, port: Port, done: Completed, most: Optional[float]) -> 
     found = _read("ib_write_lat", done)
     if isinstance(found, Outcome):
         return found
-    row = next((one for one in found.rows if one.latency_typical is not None), None)
+    row = next((row for row in found.rows if row.latency_typical is not None), None)
     if row is None or not row.latency_typical or row.latency_typical <= 0:
         return deep.no_proof("ib_write_lat", "no row", done)
     measured = deep.Measured("rdma_write_latency", row.latency_typical, "us", port.name, at_least=False)
@@ -163,7 +152,7 @@ def check_deep_efa(host: Host, floor: Optional[float] = None, most: Optional[flo
         done = _both(host, ["ib_write_bw", *common, "--report_gbits"], at, 300.0)
         lat = done if isinstance(done, Outcome) else _both(host, ["ib_write_lat", *common], at + 1, 300.0)
         outcomes.append(_efa(host, port, done, lat, floor, most))
-    return [one._replace(target=one.target or port.device) for one, port in zip(outcomes, found)]
+    return [outcome._replace(target=outcome.target or port.device) for outcome, port in zip(outcomes, found)]
 
 
 def _efa(
@@ -187,35 +176,23 @@ def _efa(
     judged.append(deep.hold(host, deep.Measured("efa_latency", min(times), "us", port.device, at_least=False), most))
     extra = (Metric("efa_write_average", sum(rates) / len(rates), "Gb/s"), Metric("efa_latency_max", max(times), "us"),
              Metric("efa_latency_average", sum(times) / len(times), "us"))  # fmt: skip
-    one = worst(tuple(judged))
-    metrics: Tuple[Metric, ...] = tuple(metric for outcome in judged for metric in outcome.metrics)
-    return one._replace(metrics=(*metrics, *extra))
+    metrics = (metric for outcome in judged for metric in outcome.metrics)
+    return worst(tuple(judged))._replace(metrics=(*metrics, *extra))
 
 
 def _pingpong(host: Host, port: Port, at: int) -> Outcome:
     """fi_pingpong over the efa provider. One message is under way at a time: its rate is no measure of bandwidth."""
     words = ["fi_pingpong", "-p", "efa", "-e", "rdm", "-d", f"{port.device}-rdm", "-c", "-I", "100"]
     done = ping(host, words, at)
-    if isinstance(done, Outcome):
-        return done
-    return judge_pingpong(done, port.device)
+    return done if isinstance(done, Outcome) else judge_pingpong(done, port.device)
 
 
 def ping(host: Host, words: Sequence[str], at: int) -> Union[Completed, Outcome]:
     """Run the two ends of fi_pingpong; how the calling one ended."""
-    if host.setting(deep.RUN):
-        try:
-            deep.serve(host, [*words, "-B", str(at)], f"{deep.scratch(host)}/fi_pingpong-{at}.log")
-        except OSError as error:
-            return unknown("CommandUnusable", f"fi_pingpong cannot be run: {error.strerror}")
-    until = host.monotonic() + READY
-    while True:
-        done = deep.attempt(host, [*words, "-P", str(at), LOCAL], 120.0)
-        if isinstance(done, Outcome):
-            return done
-        if not done.status or "refused" not in (done.stdout + done.stderr).lower() or host.monotonic() >= until:
-            return done
-        host.run(["sleep", str(STEP)], 5.0)
+    return deep.both_ends(
+        host, [*words, "-B", str(at)], [*words, "-P", str(at), LOCAL], f"fi_pingpong-{at}.log", 120.0, READY,
+        lambda done: bool(done.status) and "refused" in (done.stdout + done.stderr).lower(),
+    )  # fmt: skip
 
 
 def judge_pingpong(done: Completed, device: str) -> Outcome:

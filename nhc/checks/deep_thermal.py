@@ -12,7 +12,7 @@ from nhc.facts.accelerator_values import HARDWARE_REASONS
 from nhc.facts.tools import stress_ng
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
-from nhc.model import Action, Metric, Outcome, Verdict, crit, ok, skip, unknown, warn
+from nhc.model import Action, Metric, Outcome, Verdict, crit, known, ok, skip, unknown, warn
 from nhc.units import seconds
 
 if TYPE_CHECKING:
@@ -91,12 +91,8 @@ def check_deep_thermal(
 
 def _events(host: Host) -> Dict[str, int]:
     """Thermal events since boot, by file."""
-    found = {}
-    for path in host.glob(f"{THROTTLE}/*_throttle_count"):
-        text = host.read_or(path)
-        if text.isdigit():
-            found[path] = int(text)
-    return found
+    counts = ((path, host.number(path)) for path in host.glob(f"{THROTTLE}/*_throttle_count"))
+    return {path: count for path, count in counts if count is not None}
 
 
 def _processors(host: Host, duration: float) -> Outcome:
@@ -115,10 +111,7 @@ def _processors(host: Host, duration: float) -> Outcome:
     hot = sum(max(0, count - before.get(path, count)) for path, count in after.items())
     loaded = [clocks for clocks in watch.cpu[1:] if clocks]
     lowest = [min(clocks) / 1000 for clocks in loaded]
-    metrics = (
-        Metric("cpu_thermal_events", float(hot)),
-        *((Metric("cpu_clock_lowest", min(lowest), "MHz"),) if lowest else ()),
-    )
+    metrics = (*known(cpu_thermal_events=float(hot)), *known("MHz", cpu_clock_lowest=min(lowest, default=None)))
     if hot:
         message = f"processors counted {hot} thermal events under load"
         return warn("DeepThrottled", message, metrics=metrics, action=Action.INSPECT)

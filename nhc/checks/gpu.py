@@ -12,7 +12,7 @@ from nhc.check import arg, check, opt
 from nhc.facts import accelerator_values as model
 from nhc.facts.accelerator import accelerators
 from nhc.facts.accelerator_values import Device, Inventory, Source
-from nhc.facts.pci import PciFunction, normal_address
+from nhc.facts.pci import normal_address
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.model import Action, Metric, Outcome, Verdict, crit, ok, skip, unknown, warn
@@ -69,12 +69,8 @@ def fault(device: Device) -> Optional[Outcome]:
     if device.fault == model.LOST:
         return crit("GpuLost", f"{name} is lost: {device.problem}", target=device.label, action=Action.REBOOT)
     if device.fault == model.RESET_REQUIRED:
-        return crit(
-            "GpuResetRequired",
-            f"{name} needs a reset: {device.problem}",
-            target=device.label,
-            action=Action.RESET_DEVICE,
-        )
+        message = f"{name} needs a reset: {device.problem}"
+        return crit("GpuResetRequired", message, target=device.label, action=Action.RESET_DEVICE)
     if device.fault == model.FAILED:
         return crit("GpuFailed", f"{name} does not work: {device.problem}", target=device.label, action=Action.REBOOT)
     if device.fault:
@@ -92,7 +88,7 @@ _ACTIONS = {
 
 def silent(source: Source, inventory: Inventory) -> Outcome:
     """What is to be said of a vendor whose driver did not answer at all."""
-    there = sum(1 for function in inventory.on_bus if function.vendor_name == source.vendor)
+    there = sum(function.vendor_name == source.vendor for function in inventory.on_bus)
     message = f"{there} {source.vendor} device{'s' * (there != 1)} on the PCI bus, but {source.problem}"
     if not source.certain:
         return unknown(source.reason, message)
@@ -132,10 +128,8 @@ def pick(host: Host, devices: str = "", vendor: str = "") -> Picked:
 
 def _none_listed(sources: Sequence[Source], inventory: Inventory) -> Outcome:
     names = " and ".join(source.vendor for source in sources)
-    return crit(
-        "GpuMissing", f"the {names} driver lists none of the {len(inventory.on_bus)} devices on the PCI bus",
-        action=Action.REBOOT,
-    )  # fmt: skip
+    message = f"the {names} driver lists none of the {len(inventory.on_bus)} devices on the PCI bus"
+    return crit("GpuMissing", message, action=Action.REBOOT)
 
 
 def each(
@@ -159,12 +153,12 @@ def each(
 
 def _folded(outcomes: List[Outcome]) -> List[Outcome]:
     """Passes with the same message and no number become one outcome."""
-    well = [outcome for outcome in outcomes if outcome.verdict is Verdict.OK]
-    said = {outcome.message[len(outcome.target) :].lstrip(": ") for outcome in well}
-    if len(well) < 2 or len(said) != 1 or any(outcome.metrics for outcome in well):
+    passed = [outcome for outcome in outcomes if outcome.verdict is Verdict.OK]
+    messages = {outcome.message[len(outcome.target) :].lstrip(": ") for outcome in passed}
+    if len(passed) < 2 or len(messages) != 1 or any(outcome.metrics for outcome in passed):
         return outcomes
     rest = [outcome for outcome in outcomes if outcome.verdict is not Verdict.OK]
-    return [*rest, ok(f"{len(well)} devices: {said.pop()}")]
+    return [*rest, ok(f"{len(passed)} devices: {messages.pop()}")]
 
 
 def not_reported(device: Device, area: str, what: str) -> Outcome:
@@ -234,31 +228,16 @@ def check_gpu_count(host: Host, count: Optional[int] = None, vendor: str = "", d
     outcomes += faults
     missing = [f for f in inventory.lost_from_driver() if not vendor or f.vendor_name == vendor]
     evidence = tuple(f"{f.address} {f.vendor:04x}:{f.device:04x} driver={f.driver or '-'}" for f in missing)
+    addresses = ", ".join(function.address for function in missing)
     if not any(source.reason for source in sources):
         if len(every) != expected:
-            outcomes.append(
-                crit(
-                    "GpuCountMismatch",
-                    f"Expected to see {expected} but found {len(every)}{_where(missing)}",
-                    metrics=metrics, action=Action.REBOOT, evidence=evidence,
-                )
-            )  # fmt: skip
+            where = f" (on the PCI bus but not with the driver: {addresses})" if missing else ""
+            message = f"Expected to see {expected} but found {len(every)}{where}"
+            outcomes.append(crit("GpuCountMismatch", message, metrics=metrics, action=Action.REBOOT, evidence=evidence))
         elif missing:
-            outcomes.append(
-                crit(
-                    "GpuMissing", f"the driver does not show {_names(missing)}, which the PCI bus does",
-                    metrics=metrics, action=Action.REBOOT, evidence=evidence,
-                )
-            )  # fmt: skip
+            message = f"the driver does not show {addresses}, which the PCI bus does"
+            outcomes.append(crit("GpuMissing", message, metrics=metrics, action=Action.REBOOT, evidence=evidence))
     return outcomes or ok(f"{there} accelerator{'s' * (there != 1)}", metrics=metrics)
-
-
-def _names(functions: Sequence[PciFunction]) -> str:
-    return ", ".join(function.address for function in functions)
-
-
-def _where(missing: Sequence[PciFunction]) -> str:
-    return f" (on the PCI bus but not with the driver: {_names(missing)})" if missing else ""
 
 
 def _subset(host: Host, devices: str, vendor: str) -> Judged:
@@ -266,9 +245,7 @@ def _subset(host: Host, devices: str, vendor: str) -> Judged:
     picked = pick(host, devices, vendor)
     metrics = (Metric("gpu_count", len(picked.devices)),)
     bad = [
-        outcome._replace(verdict=crit("", "").verdict, reason="GpuMissing")
-        if outcome.reason == "GpuNotFound"
-        else outcome
+        outcome._replace(verdict=Verdict.CRIT, reason="GpuMissing") if outcome.reason == "GpuNotFound" else outcome
         for outcome in picked.outcomes
     ]
     return bad or ok(f"{len(picked.devices)} of the node's devices asked for, all there", metrics=metrics)
@@ -328,6 +305,3 @@ def on_or_off(value: str) -> bool:
     if value.lower() not in words:
         raise ValueError(f"{value!r} is neither on nor off")
     return words[value.lower()]
-
-
-__all__ = ["DEVICES", "Judged", "each", "not_reported", "on_or_off", "pick"]

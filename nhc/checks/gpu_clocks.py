@@ -7,7 +7,7 @@ from nhc.checks.gpu import DEVICES, SOURCE, Judged, each, not_reported
 from nhc.facts.accelerator_values import HARDWARE_REASONS, Device
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
-from nhc.model import Action, Metric, Outcome, crit, ok, warn
+from nhc.model import Action, Outcome, crit, known, ok, warn
 from nhc.units import number, whole
 
 if TYPE_CHECKING:
@@ -27,8 +27,7 @@ def _throttling(device: Device) -> Iterable[Outcome]:
     if reasons is None:
         yield not_reported(device, "clocks", "why its clocks are held down")
         return
-    clock = device.clocks.graphics
-    metrics = () if clock is None else (Metric("gpu_clock_graphics", clock, "MHz"),)
+    metrics = known("MHz", gpu_clock_graphics=device.clocks.graphics)
     hard = [reason for reason in reasons if reason in HARDWARE_REASONS]
     evidence = (f"{target}: reasons {', '.join(reasons)}",) if reasons else ()
     if hard:
@@ -40,8 +39,8 @@ def _throttling(device: Device) -> Iterable[Outcome]:
         message = f"{target}: {_WORDS['sw-thermal']}"
         yield warn("GpuSwThermalSlowdown", message, target=target, metrics=metrics, evidence=evidence)
     else:
-        said = _WORDS.get("sw-power-cap") if "sw-power-cap" in reasons else "clocks free"
-        yield ok(f"{target}: {said}", target=target, metrics=metrics)
+        state = _WORDS["sw-power-cap"] if "sw-power-cap" in reasons else "clocks free"
+        yield ok(f"{target}: {state}", target=target, metrics=metrics)
 
 
 @check(
@@ -71,11 +70,7 @@ def _temperature(device: Device, margin: int, most: Optional[int], most_memory: 
     if heat.gpu is None and heat.memory is None and heat.margin is None:
         yield not_reported(device, "thermal", "its temperature")
         return
-    metrics = tuple(
-        Metric(name, value, "Cel")
-        for name, value in (("gpu_temperature", heat.gpu), ("gpu_memory_temperature", heat.memory))
-        if value is not None
-    )
+    metrics = known("Cel", gpu_temperature=heat.gpu, gpu_memory_temperature=heat.memory)
     # What is judged, its value, the limit, and whether reaching the limit is CRIT or WARN.
     limits: List[Tuple[str, Optional[int], Optional[int], bool]] = [
         ("GPU", heat.gpu, most, True),
@@ -84,10 +79,12 @@ def _temperature(device: Device, margin: int, most: Optional[int], most_memory: 
         ("GPU", heat.gpu, heat.gpu_max, False),
         ("memory", heat.memory, most_memory if most_memory is not None else heat.memory_max, True),
     ]
-    judged = [each for each in limits if each[1] is not None and each[2] is not None]
+    judged = [
+        (what, value, limit, critical)
+        for what, value, limit, critical in limits
+        if value is not None and limit is not None
+    ]
     for what, value, limit, critical in judged:
-        assert value is not None
-        assert limit is not None
         if value >= limit - margin:
             message = f"{target}: {what} at {value} degrees, limit {limit}"
             judge = crit if critical else warn
@@ -101,8 +98,8 @@ def _temperature(device: Device, margin: int, most: Optional[int], most_memory: 
     elif not judged and heat.margin is None:
         yield not_reported(device, "thermal", "limits of its temperature (say one with -m)")
     else:
-        value = heat.gpu if heat.gpu is not None else heat.memory
-        yield ok(f"{target}: {value} degrees", target=target, metrics=metrics)
+        degrees = heat.gpu if heat.gpu is not None else heat.memory
+        yield ok(f"{target}: {degrees} degrees", target=target, metrics=metrics)
 
 
 @check(
@@ -145,11 +142,7 @@ def _power(device: Device, limit: Optional[float], lower: bool) -> Iterable[Outc
     if power.limit is None:
         yield not_reported(device, "power", "its power limit")
         return
-    metrics = tuple(
-        Metric(name, value, "W")
-        for name, value in (("gpu_power", power.usage), ("gpu_power_limit", power.limit))
-        if value is not None
-    )
+    metrics = known("W", gpu_power=power.usage, gpu_power_limit=power.limit)
     wanted = limit if limit is not None else power.default
     if wanted is None:
         yield not_reported(device, "power", "its default power limit")

@@ -64,10 +64,7 @@ def _manager_runs(host: Host) -> Optional[bool]:
         ended = host.run(["systemctl", "is-active", SERVICE], timeout=5)
         if ended.stdout.strip() == "active":
             return True
-    try:
-        numbers = [name for name in host.listdir("/proc") if name.isdigit()]
-    except OSError:
-        return None
+    numbers = [name for name in host.names("/proc") if name.isdigit()]
     # The kernel keeps 15 characters of a name. Without any process to see, /proc is hidden from us.
     return any(host.read_or(f"/proc/{number}/comm") == MANAGER[:15] for number in numbers) if numbers else None
 

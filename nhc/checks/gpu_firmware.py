@@ -41,11 +41,11 @@ def _equal(
             held = "; ".join(f"{v} on {', '.join(d.label for d in on)}" for v, on in sorted(versions.items()))
             message = f"the node's {name or 'devices'} differ in {what}: {held}"
             judged.append(crit(f"{reason}Mixed", message, action=Action.INSPECT))
-    told_outcomes = [outcome for outcome in judged if outcome.verdict]
-    if not told_outcomes and by_model:
+    judgements = [outcome for outcome in judged if outcome.verdict]
+    if not judgements and by_model:
         seen = ", ".join(sorted({v for versions in by_model.values() for v in versions}))
         return [ok(f"{what} {seen} on {sum(bool(found) for _, found in by_device)} devices")]
-    return told_outcomes or judged[:1]
+    return judgements or judged[:1]
 
 
 VERSION = arg("version", text, "the version expected, or a shell pattern of it as 550.* (default: only compare)", "")
@@ -122,13 +122,8 @@ def check_gpu_inforom(host: Host, version: str = "", quick: bool = False, device
             if code == 14:
                 message = f"{device.label}: its InfoROM is corrupted"
                 found.append(crit("GpuInforomCorrupt", message, target=device.label, action=Action.REPLACE))
-            elif code not in (
-                0,
-                3,
-                13,
-                26,
-            ):  # not supported, or unknown to the driver: the version is what can be judged
+            elif code not in (0, 3, 13, 26):  # not supported, or unknown to the driver: the version can be judged
                 message = f"{device.label}: its InfoROM cannot be verified: {error_text(code)}"
                 found.append(unknown("GpuUnreadable", message, target=device.label))
-    versions = list(_equal("InfoROM", "inforom", "GpuInforom", picked.devices, lambda d: d.firmware.inforom, version))
-    return [*found, *versions]
+    found += _equal("InfoROM", "inforom", "GpuInforom", picked.devices, lambda d: d.firmware.inforom, version)
+    return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from nhc.check import arg, check, opt
 from nhc.checks.gpu import DEVICES, SOURCE, Judged, each, not_reported, pick
-from nhc.facts.accelerator_values import Device, Link
+from nhc.facts.accelerator_values import Device
 from nhc.facts.history import Growth, amount, growth
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
@@ -40,7 +40,8 @@ def _down(device: Device, expected: Optional[int]) -> Iterable[Outcome]:
     down = [link for link in device.links if link.up is False]
     open_question = [link for link in device.links if link.up is None]
     metrics = (Metric("gpu_links_up", len(up)), Metric("gpu_links", len(device.links)))
-    evidence = tuple(f"{target} {kind} {link.number}: {_state(link)}" for link in device.links if not link.up)
+    states = {None: "unreadable", False: "down"}
+    evidence = tuple(f"{target} {kind} {link.number}: {states[link.up]}" for link in device.links if not link.up)
     wanted = len(device.links) if expected is None else expected
     if len(up) >= wanted:
         yield ok(f"{target}: {len(up)} of {len(device.links)} {kind}s up", target=target, metrics=metrics)
@@ -54,10 +55,6 @@ def _down(device: Device, expected: Optional[int]) -> Iterable[Outcome]:
         asked = f", {expected} expected" if expected is not None else ""
         message = f"{target}: {kind} {numbers} down ({len(up)} of {len(device.links)} up{asked})"
         yield crit("LinkDown", message, target=target, metrics=metrics, action=Action.RESET_DEVICE, evidence=evidence)
-
-
-def _state(link: Link) -> str:
-    return "unreadable" if link.up is None else "down"
 
 
 LINKS = opt("-l --links", "links", whole, "how many links of each device must be up (default: all it has)")
@@ -157,10 +154,10 @@ def check_nvlink_errors(host: Host, crc: int = int(CRC_RATE), replays: int = 1, 
     return [*picked.outcomes, *(judgements or judged[:1])]
 
 
-def _link_errors(device: Device, grown: Dict[str, Growth], crc: int, replays: int) -> Iterable[Outcome]:
+def _link_errors(device: Device, grown: Dict[str, Growth], crc: int, replays: int) -> List[Outcome]:
     target = device.label
     total = 0.0
-    bad = False
+    faults = []
     for link in device.links or ():
         added = {name: amount(grown, f"{device.id}/{link.number}/{name}") for name in link.errors}
         total += sum(added.values())
@@ -171,24 +168,20 @@ def _link_errors(device: Device, grown: Dict[str, Growth], crc: int, replays: in
         evidence = tuple(
             f"{place} {name}: +{number:g} (total {link.errors[name]})" for name, number in added.items() if number
         )
+        say, action = crit, Action.INSPECT
         if failed:
-            bad = True
-            message = f"{place}: {failed:g} recoveries failed within a minute"
-            yield crit("NvlinkErrors", message, target=target, action=Action.RESET_DEVICE, evidence=evidence)
+            message, action = f"{place}: {failed:g} recoveries failed within a minute", Action.RESET_DEVICE
         elif repeats and repeats >= replays:
-            bad = True
             message = f"{place}: {repeats:g} replays and recoveries within a minute"
-            yield crit("NvlinkErrors", message, target=target, action=Action.INSPECT, evidence=evidence)
         elif checksum / MINUTE >= crc:
-            bad = True
             message = f"{place}: {checksum / MINUTE:.0f} CRC errors a second (limit {crc})"
-            yield crit("NvlinkErrors", message, target=target, action=Action.INSPECT, evidence=evidence)
         elif checksum or repeats:
-            bad = True
+            say = warn
             message = f"{place}: {checksum:g} CRC errors, {repeats:g} replays and recoveries within a minute"
-            yield warn("NvlinkErrors", message, target=target, action=Action.INSPECT, evidence=evidence)
-    if not bad:
-        yield ok(f"{target}: no new NVLink errors", target=target, metrics=(Metric("nvlink_errors", total),))
+        else:
+            continue
+        faults.append(say("NvlinkErrors", message, target=target, action=action, evidence=evidence))
+    return faults or [ok(f"{target}: no new NVLink errors", target=target, metrics=(Metric("nvlink_errors", total),))]
 
 
 @check(
@@ -213,8 +206,7 @@ def check_gpu_xgmi(host: Host, corrected: int = 0, devices: str = "") -> Judged:
 
     def judge(device: Device) -> Iterable[Outcome]:
         yield from _down(device, None)
-        counted: Tuple[Link, ...] = tuple(link for link in device.links or () if link.errors)
-        for link in counted:
+        for link in device.links or ():
             uncorrected = link.errors.get("uncorrected", 0)
             seen = link.errors.get("corrected", 0)
             if uncorrected:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from nhc.check import arg, check, opt
 from nhc.checks.gpu import DEVICES, SOURCE, Judged, each, not_reported
 from nhc.checks.gpu_earlier import memory_errors
-from nhc.facts.accelerator_values import Device, ErrorCount
+from nhc.facts.accelerator_values import Device
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
-from nhc.model import Action, Metric, Outcome, crit, ok, unknown, warn
+from nhc.model import Action, Metric, Outcome, crit, known, ok, unknown, warn
 from nhc.units import count
 
 if TYPE_CHECKING:
@@ -28,25 +28,19 @@ MAX_RETIRED = 62
 
 
 def _metrics(device: Device) -> Tuple[Metric, ...]:
-    errors = device.errors
-    found: List[Metric] = []
-    for place, counts in (
-        ("dram", errors.dram),
-        ("sram", errors.sram),
-        ("dram_aggregate", errors.dram_aggregate),
-        ("sram_aggregate", errors.sram_aggregate),
-    ):
-        for kind, number in (("corrected", counts.corrected), ("uncorrected", counts.uncorrected)):
-            if number is not None:
-                found.append(Metric(f"gpu_{place}_{kind}", number))
-    return tuple(found)
+    dram, sram, dram_life, sram_life, _exceeded = device.errors
+    return known(
+        gpu_dram_corrected=dram.corrected, gpu_dram_uncorrected=dram.uncorrected,
+        gpu_sram_corrected=sram.corrected, gpu_sram_uncorrected=sram.uncorrected,
+        gpu_dram_aggregate_corrected=dram_life.corrected, gpu_dram_aggregate_uncorrected=dram_life.uncorrected,
+        gpu_sram_aggregate_corrected=sram_life.corrected, gpu_sram_aggregate_uncorrected=sram_life.uncorrected,
+    )  # fmt: skip
 
 
 def _errors(device: Device, dram: int, sram: int, uncorrected: int) -> Iterable[Outcome]:
     target, metrics = device.label, _metrics(device)
     errors = device.errors
-    places: Tuple[Tuple[str, ErrorCount, int], ...] = (("DRAM", errors.dram, dram), ("SRAM", errors.sram, sram))
-    for place, counts, limit in places:
+    for place, counts, limit in (("DRAM", errors.dram, dram), ("SRAM", errors.sram, sram)):
         if counts.uncorrected is not None and counts.uncorrected > uncorrected:
             message = f"{target}: {counts.uncorrected} uncorrected {place} errors since the driver loaded"
             if uncorrected:
@@ -116,41 +110,31 @@ def check_gpu_ecc(
     return each(host, devices, judge)
 
 
-def _rows(device: Device) -> Iterable[Outcome]:
+def _rows(device: Device) -> List[Outcome]:
     rows = device.row_remap
     target = device.label
     if rows is None:
-        yield not_reported(device, "row_remap", "remapped rows")
-        return
+        return [not_reported(device, "row_remap", "remapped rows")]
     total = (rows.corrected or 0) + (rows.uncorrected or 0)
-    metrics = tuple(
-        Metric(name, number)
-        for name, number in (
-            ("gpu_rows_remapped_corrected", rows.corrected),
-            ("gpu_rows_remapped_uncorrected", rows.uncorrected),
-            ("gpu_banks_without_spare_rows", rows.banks_exhausted),
-        )
-        if number is not None
+    metrics = known(
+        gpu_rows_remapped_corrected=rows.corrected,
+        gpu_rows_remapped_uncorrected=rows.uncorrected,
+        gpu_banks_without_spare_rows=rows.banks_exhausted,
     )
-    bad = False
+    faults = []
     if rows.failed:
-        bad = True
         message = f"{target}: remapping a row of its memory failed"
-        yield crit("GpuRowRemapFailed", message, target=target, metrics=metrics, action=Action.REPLACE)
+        faults.append(crit("GpuRowRemapFailed", message, target=target, metrics=metrics, action=Action.REPLACE))
     if rows.pending:
-        bad = True
         message = f"{target}: a row of its memory waits to be remapped at the next reset"
-        yield warn("GpuRowRemapPending", message, target=target, metrics=metrics, action=Action.RESET_DEVICE)
+        faults.append(warn("GpuRowRemapPending", message, target=target, metrics=metrics, action=Action.RESET_DEVICE))
     if total >= MAX_REMAPS:
-        bad = True
         message = f"{target}: {total} rows remapped, all that its memory allows"
-        yield crit("GpuRowRemapExhausted", message, target=target, metrics=metrics, action=Action.REPLACE)
+        faults.append(crit("GpuRowRemapExhausted", message, target=target, metrics=metrics, action=Action.REPLACE))
     elif rows.banks_exhausted:
-        bad = True
         message = f"{target}: {rows.banks_exhausted} banks of its memory have no spare row left"
-        yield warn("GpuRowRemapExhausted", message, target=target, metrics=metrics, action=Action.REPLACE)
-    if not bad:
-        yield ok(f"{target}: {total} rows remapped, none pending", target=target, metrics=metrics)
+        faults.append(warn("GpuRowRemapExhausted", message, target=target, metrics=metrics, action=Action.REPLACE))
+    return faults or [ok(f"{target}: {total} rows remapped, none pending", target=target, metrics=metrics)]
 
 
 @check("check_gpu_row_remap", DEVICES, timeout=30, source=SOURCE, parts=("row_remap",), tags=("nvidia", "gaudi"))
@@ -166,25 +150,23 @@ def check_gpu_row_remap(host: Host, devices: str = "") -> Judged:
     return each(host, devices, _rows)
 
 
-def _pages(device: Device, most: int) -> Iterable[Outcome]:
+def _pages(device: Device, most: int) -> List[Outcome]:
     pages = device.retired_pages
     target = device.label
     if pages is None:
-        yield not_reported(device, "retired_pages", "retired pages")
-        return
+        return [not_reported(device, "retired_pages", "retired pages")]
     total = (pages.single_bit or 0) + (pages.double_bit or 0)
     metrics = (Metric("gpu_retired_pages", total),)
-    bad = False
+    faults = []
     if total >= most:
-        bad = True
         message = f"{target}: {total} pages of its memory retired (limit {most})"
-        yield crit("GpuRetiredPagesExhausted", message, target=target, metrics=metrics, action=Action.REPLACE)
+        faults.append(crit("GpuRetiredPagesExhausted", message, target=target, metrics=metrics, action=Action.REPLACE))
     if pages.pending:
-        bad = True
         message = f"{target}: a page of its memory waits to be retired at the next reset"
-        yield warn("GpuRetiredPagePending", message, target=target, metrics=metrics, action=Action.RESET_DEVICE)
-    if not bad:
-        yield ok(f"{target}: {total} pages retired, none pending", target=target, metrics=metrics)
+        faults.append(
+            warn("GpuRetiredPagePending", message, target=target, metrics=metrics, action=Action.RESET_DEVICE)
+        )
+    return faults or [ok(f"{target}: {total} pages retired, none pending", target=target, metrics=metrics)]
 
 
 @check(

@@ -8,39 +8,31 @@ from nhc.facts.accelerator_values import Device
 from nhc.facts.history import Growth, amount, growth
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
-from nhc.model import Action, Metric, Outcome, crit, ok, warn
+from nhc.model import Action, Outcome, crit, known, ok, warn
 from nhc.units import count, whole
 
 if TYPE_CHECKING:
-    from typing import Dict, Iterable, List, Optional
+    from typing import Dict, List, Optional
 
 
-def _link(device: Device, generation: Optional[int], width: Optional[int]) -> Iterable[Outcome]:
+def _link(device: Device, generation: Optional[int], width: Optional[int]) -> List[Outcome]:
     link, target = device.pcie, device.label
     if link.width is None and link.generation is None:
-        yield not_reported(device, "pcie", "its PCIe link")
-        return
-    metrics = tuple(
-        Metric(name, number)
-        for name, number in (("gpu_pcie_generation", link.generation), ("gpu_pcie_width", link.width))
-        if number is not None
-    )
+        return [not_reported(device, "pcie", "its PCIe link")]
+    metrics = known(gpu_pcie_generation=link.generation, gpu_pcie_width=link.width)
+    faults = []
     least_width = width or link.max_width
-    bad = False
     if least_width and link.width is not None and link.width < least_width:
-        bad = True
         message = f"{target} ({device.pci}): PCIe link is x{link.width}, x{least_width} expected"
-        yield crit("GpuPcieWidth", message, target=target, metrics=metrics, action=Action.INSPECT)
+        faults.append(crit("GpuPcieWidth", message, target=target, metrics=metrics, action=Action.INSPECT))
     least = generation or link.max_generation
     if least and link.generation is not None and link.generation < least:
         message = f"{target} ({device.pci}): PCIe link runs at generation {link.generation}, {least} expected"
         idle = device.clocks.reasons is None or "idle" in device.clocks.reasons
         if generation is not None or not idle:
-            bad = True
-            yield crit("GpuPcieGeneration", message, target=target, metrics=metrics, action=Action.INSPECT)
-    if not bad:
-        speed = f"PCIe generation {link.generation or '?'} x{link.width or '?'}"
-        yield ok(f"{target}: {speed}", target=target, metrics=metrics)
+            faults.append(crit("GpuPcieGeneration", message, target=target, metrics=metrics, action=Action.INSPECT))
+    speed = f"PCIe generation {link.generation or '?'} x{link.width or '?'}"
+    return faults or [ok(f"{target}: {speed}", target=target, metrics=metrics)]
 
 
 @check(
@@ -70,10 +62,9 @@ def check_gpu_pcie(
     picked = pick(host, devices)
     counters: Dict[str, float] = {d.id: float(d.pcie.replays) for d in picked.devices if d.pcie.replays is not None}
     grown: Dict[str, Growth] = growth(host, "gpu_pcie_replays", counters, 60.0, since_boot=False) if counters else {}
-    found: List[Outcome] = []
     for device in picked.devices:
         added = amount(grown, device.id)
         if added and added >= replays:
             message = f"{device.label} ({device.pci}): {added:g} PCIe replays within a minute (limit {replays})"
-            found.append(warn("GpuPcieReplays", message, target=device.label, action=Action.INSPECT))
-    return [*outcomes, *found]
+            outcomes.append(warn("GpuPcieReplays", message, target=device.label, action=Action.INSPECT))
+    return outcomes

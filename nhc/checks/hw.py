@@ -10,7 +10,7 @@ from nhc.facts.netdev import interfaces
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.matching.nodeset import mcheck
-from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown
+from nhc.model import Action, Metric, Outcome, crit, known, ok, skip, unknown
 from nhc.units import number, text, whole
 
 if TYPE_CHECKING:
@@ -40,11 +40,7 @@ def check_hw_cpuinfo(
         found = host.fact(topology)
     except ValueError as error:
         return unknown("CpuTopologyUnreadable", f"the CPU topology cannot be read: {error}")
-    metrics = tuple(
-        Metric(f"cpu_{name}", value)
-        for name, value in (("sockets", found.sockets), ("cores", found.cores), ("threads", found.threads))
-        if value is not None
-    )
+    metrics = known(cpu_sockets=found.sockets, cpu_cores=found.cores, cpu_threads=found.threads)
     for name, actual, expected in (
         ("socket", found.sockets, sockets),
         ("core", found.cores, cores),
@@ -142,14 +138,14 @@ def check_hw_mcelog(host: Host) -> List[Outcome]:
     """
     argv = [*(host.setting("MCELOG") or "mcelog").split(), *(host.setting("MCELOG_ARGS", "--client")).split()]
     ended = host.run(argv)
-    said = f"{ended.stdout}\n{ended.stderr}".strip()
-    evidence = tuple(said.splitlines()[-20:])
+    output = f"{ended.stdout}\n{ended.stderr}".strip()
+    evidence = tuple(output.splitlines()[-20:])
     if ended.timed_out:
         return [unknown("McelogTimeout", f"{' '.join(argv)} timed out", evidence=evidence)]
-    if "does not support this processor" in said or "CPU is unsupported" in said:
+    if "does not support this processor" in output or "CPU is unsupported" in output:
         return [skip("McelogUnsupported", "mcelog does not support this processor")]
     # connect(2)'s words for a socket that nobody listens on, and for none at all.
-    if "Connection refused" in said or "client connect" in said:
+    if "Connection refused" in output or "client connect" in output:
         return [unknown("McelogDaemonDown", "No mcelog daemon running", evidence=evidence)]
     found = parse_mcelog(ended.stdout)
     if not found and ended.status:
@@ -159,7 +155,7 @@ def check_hw_mcelog(host: Host) -> List[Outcome]:
         True: host.setting("MCELOG_MAX_CORRECTED_RATE", "9"),
         False: host.setting("MCELOG_MAX_UNCORRECTED_RATE", "0"),
     }
-    if not said:
+    if not output:
         return [ok("no errors")]
     if not all(limits.values()):
         return [crit("MachineChecks", "MCEs detected in log.", evidence=evidence)]
@@ -167,7 +163,7 @@ def check_hw_mcelog(host: Host) -> List[Outcome]:
         return [
             unknown("BadSetting", f"MCELOG_MAX_..._RATE must be whole numbers, not {limits[True]!r}, {limits[False]!r}")
         ]
-    if not found and said != "Memory errors":
+    if not found and output != "Memory errors":
         return [unknown("McelogUnreadable", f"the answer of {argv[0]} cannot be read", evidence=evidence)]
     bad = [errors for errors in found if errors.recent > int(limits[errors.corrected])]
     # A module's errors are counted again in its channel's and its socket's sums.

@@ -6,7 +6,7 @@ from nhc.check import Param, arg, check
 from nhc.facts.meminfo import MemoryInfo, memory
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING, NamedTuple
-from nhc.model import Metric, Outcome, crit, ok, unknown
+from nhc.model import Metric, Outcome, crit, known, ok, unknown
 from nhc.units import percent, show_size, size_kb
 
 if TYPE_CHECKING:
@@ -142,9 +142,8 @@ def _free(host: Host, what: str, metric: str, pick: Callable[[MemoryInfo], int],
     except ValueError as error:
         return unknown("MeminfoUnreadable", str(error))
     actual = pick(found)
-    metrics = [Metric(metric, actual * 1024, "B")]
-    if found.available is not None:
-        metrics.append(Metric("memory_available", found.available * 1024, "B"))
+    available = None if found.available is None else found.available * 1024
+    metrics = known("B", **{metric: actual * 1024}, memory_available=available)
     if actual < least:
-        return crit("MemoryLow", f"Not enough {what} ({actual} kB < {least} kB).", metrics=tuple(metrics))
-    return ok(f"{show_size(actual)} {what}", metrics=tuple(metrics))
+        return crit("MemoryLow", f"Not enough {what} ({actual} kB < {least} kB).", metrics=metrics)
+    return ok(f"{show_size(actual)} {what}", metrics=metrics)

@@ -83,10 +83,7 @@ def _default(host: Host) -> Union[str, Outcome]:
             named = value.strip().strip("'\"")
     if named:
         return named
-    try:
-        found = [f"{_AZURE}/{name}" for name in host.listdir(_AZURE) if name.endswith("topo.xml")]
-    except OSError:
-        found = []
+    found = [f"{_AZURE}/{name}" for name in host.names(_AZURE) if name.endswith("topo.xml")]
     if len(found) == 1:
         return found[0]
     several = f"there are {', '.join(found)}: name one" if found else f"no file is named, and none is in {_AZURE}"

@@ -11,7 +11,7 @@ from nhc.facts.infiniband import ports as all_ports
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.matching.nodeset import mcheck
-from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown
+from nhc.model import Action, Metric, Outcome, crit, known, ok, skip, unknown
 from nhc.units import number, text, whole
 
 if TYPE_CHECKING:
@@ -213,14 +213,11 @@ def check_ib_rate(host: Host, rate: Optional[float] = None, ports: Sequence[str]
         return NO_PORT
     up = [port for port in judged if port.up]
     best = remembered(host)
-    for port in up:
-        outcome = _judge_rate(host, port, rate, best)
-        if outcome is not None:
-            outcomes.append(outcome)
+    outcomes += filter(None, (_judge_rate(host, port, rate, best) for port in up))
     if not up and not outcomes:
         return skip("NoActivePort", "no RDMA port is up: see check_ib_state")
     slowest = min((port.rate_gbps for port in up if port.rate_gbps is not None), default=None)
-    metrics = () if slowest is None else (Metric("ib_rate_min", slowest, "Gb/s"),)
+    metrics = known("Gb/s", ib_rate_min=slowest)
     return outcomes or ok(f"{len(up)} RDMA ports at full rate", metrics=metrics)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from nhc.check import arg, check, opt
 from nhc.checks.ib import NAMES, NO_PORT, chosen
 from nhc.facts.ib_counters import EFA_LAYER, RdmaAdapter, adapter, gids
+from nhc.facts.infiniband import CLASS
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Outcome, crit, ok, unknown, warn
@@ -95,12 +96,7 @@ def check_ib_guid(host: Host, ports: Sequence[str] = ()) -> Union[Outcome, List[
     return outcomes or ok(f"{len(judged)} RDMA ports with addresses")
 
 
-def _siblings(host: Host, one: str, other: str) -> bool:
+def _siblings(host: Host, device: str, other: str) -> bool:
     """Whether two devices are functions of one PCI device."""
-    places = []
-    for device in (one, other):
-        try:
-            places.append(host.readlink(f"/sys/class/infiniband/{device}/device").rsplit("/", 1)[-1].rpartition(".")[0])
-        except OSError:
-            return False
-    return bool(places[0]) and places[0] == places[1]
+    ours, theirs = (host.link_name(f"{CLASS}/{name}/device").rpartition(".")[0] for name in (device, other))
+    return bool(ours) and ours == theirs

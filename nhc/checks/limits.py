@@ -12,8 +12,8 @@ from nhc.units import percent, text
 if TYPE_CHECKING:
     from typing import List, Optional, Sequence, Tuple, Union
 
-_WARN = opt("-w --warn", "warn_at", percent, "WARN from this share in use on", 80.0)
-_CRIT = opt("-c --crit", "crit_at", percent, "CRIT from this share in use on", 95.0)
+WARN = opt("-w --warn", "warn_at", percent, "WARN from this share in use on", 80.0)
+CRIT = opt("-c --crit", "crit_at", percent, "CRIT from this share in use on", 95.0)
 UNLIMITED = 1 << 62
 """From here on a limit is none: systemd sets fs.file-max to LONG_MAX (2^63 - 1)."""
 
@@ -44,7 +44,7 @@ def judge_share(
     return ok(message, target=target, metrics=metrics)
 
 
-@check("check_limits_fds", _WARN, _CRIT)
+@check("check_limits_fds", WARN, CRIT)
 def check_limits_fds(host: Host, warn_at: float = 80.0, crit_at: float = 95.0) -> Outcome:
     """The node has open-file handles left.
 
@@ -61,7 +61,7 @@ def check_limits_fds(host: Host, warn_at: float = 80.0, crit_at: float = 95.0) -
     )
 
 
-@check("check_limits_pids", _WARN, _CRIT)
+@check("check_limits_pids", WARN, CRIT)
 def check_limits_pids(host: Host, warn_at: float = 80.0, crit_at: float = 95.0) -> Outcome:
     """The node has process numbers left.
 
@@ -85,8 +85,8 @@ _LOCAL = frozenset(("tmpfs", "ext2", "ext3", "ext4", "xfs", "jfs", "f2fs", "ufs"
 
 @check(
     "check_limits_inodes",
-    _WARN,
-    _CRIT,
+    WARN,
+    CRIT,
     opt("-i --ignore", "ignore", text, "mount points to leave out, as a shell pattern; may be repeated", many=True),
 )
 def check_limits_inodes(

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from nhc.check import check, opt
-from nhc.checks.limits import fullest, judge_share
+from nhc.checks.limits import CRIT, WARN, fullest, judge_share
 from nhc.facts import limits
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.model import Outcome, ok, skip, unknown
-from nhc.units import percent, text
+from nhc.units import text
 
 if TYPE_CHECKING:
     from typing import List, Sequence, Union
 
-_WARN = opt("-w --warn", "warn_at", percent, "WARN from this share in use on", 80.0)
-_CRIT = opt("-c --crit", "crit_at", percent, "CRIT from this share in use on", 95.0)
 
-
-@check("check_limits_conntrack", _WARN, _CRIT)
+@check("check_limits_conntrack", WARN, CRIT)
 def check_limits_conntrack(host: Host, warn_at: float = 80.0, crit_at: float = 95.0) -> Outcome:
     """The kernel's table of tracked connections has room.
 
@@ -39,7 +36,7 @@ def check_limits_conntrack(host: Host, warn_at: float = 80.0, crit_at: float = 9
     return judge_share("tracked_connections", "ConntrackLow", used, limit, (warn_at, crit_at))
 
 
-@check("check_limits_neighbours", _WARN, _CRIT)
+@check("check_limits_neighbours", WARN, CRIT)
 def check_limits_neighbours(host: Host, warn_at: float = 80.0, crit_at: float = 95.0) -> Union[Outcome, List[Outcome]]:
     """The tables of neighbours (ARP, and IPv6's) have room.
 
@@ -68,8 +65,8 @@ def check_limits_neighbours(host: Host, warn_at: float = 80.0, crit_at: float = 
 
 @check(
     "check_limits_tasks",
-    _WARN,
-    _CRIT,
+    WARN,
+    CRIT,
     opt("-i --ignore", "ignore", text, "control groups to leave out, as a shell pattern; may be repeated", many=True),
 )
 def check_limits_tasks(

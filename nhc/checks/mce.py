@@ -45,17 +45,13 @@ def check_mce_events(
     outcomes = []
     if exceptions and raised >= exceptions:
         message = f"{raised} machine check exceptions since boot"
-        outcomes.append(crit("MachineCheck", message, metrics=metrics, evidence=tuple(mce.recent_records(host))))
+        outcomes.append(crit("MachineCheck", message, metrics=metrics, evidence=mce.recent_records(host)))
     if deferred and postponed >= deferred:
         message = f"{postponed} deferred hardware errors since boot"
-        outcomes.append(
-            warn("DeferredErrors", message, metrics=metrics, action=Action.INSPECT,
-                 evidence=tuple(mce.recent_records(host)))
-        )  # fmt: skip
+        records = mce.recent_records(host)
+        outcomes.append(warn("DeferredErrors", message, metrics=metrics, action=Action.INSPECT, evidence=records))
     if threshold and recent >= threshold:
         message = f"{recent:.0f} corrected-error interrupts in {show_seconds(per)}, limit {threshold}"
-        outcomes.append(
-            warn("CorrectedErrors", message, metrics=metrics, action=Action.INSPECT,
-                 evidence=tuple(mce.recent_records(host)))
-        )  # fmt: skip
+        records = mce.recent_records(host)
+        outcomes.append(warn("CorrectedErrors", message, metrics=metrics, action=Action.INSPECT, evidence=records))
     return outcomes or ok("no machine checks", metrics=metrics)

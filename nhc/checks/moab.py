@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 
 from nhc.check import check, opt
-from nhc.checks.cmd import command_of, judge_output, run_to_end
+from nhc.checks.cmd import MATCH, TIMEOUT, Command, judge_output, run_to_end
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.matching.nodeset import mcheck
 from nhc.model import Outcome, crit, ok, unknown
-from nhc.units import seconds, text
+from nhc.units import text
 
 if TYPE_CHECKING:
     from typing import List, Optional, Sequence, Tuple
@@ -20,21 +20,17 @@ _ALERT = re.compile(r"ALERT:\s+(.*)$")
 _MANAGER = re.compile(r"^([A-Z][A-Z]\[[^\]]+\])\s+State:\s*(\S+)")
 _SCHEDULING = re.compile(r"set server scheduling = (\w+)")
 
-_TIMEOUT = opt("-t --timeout", "timeout", seconds, "seconds the command may take (default 5)", 5.0)
-_MATCH = opt("-m --match", "match", text, "match string that a line must match, or with ! that none may", many=True)
-
 
 def _lines(
     host: Host, argv: Tuple[str, ...], timeout: float, match: Sequence[str]
 ) -> Tuple[List[str], Optional[Outcome]]:
     """What a command prints; the second value is the failure where that is not as it should be."""
-    command = command_of(argv)
+    command = Command(argv, " ".join(argv))
     ended, failed = run_to_end(host, command, timeout, None)
-    if failed is None and command is not None:
-        failed = judge_output(ended, command, timeout, None, match)
+    failed = failed or judge_output(ended, command, timeout, None, match)
     lines = ended.stdout.splitlines()
     if failed is None and not lines:
-        failed = unknown("NoOutput", f'"{" ".join(argv)}" printed nothing')
+        failed = unknown("NoOutput", f'"{command.shown}" printed nothing')
     return lines, failed
 
 
@@ -44,8 +40,8 @@ def _mdiag(host: Host) -> str:
 
 @check(
     "check_moab_sched",
-    _TIMEOUT,
-    _MATCH,
+    TIMEOUT,
+    MATCH,
     opt("-a --alert", "alert", text, "match string of the alerts that fail (default: none does)"),
     opt("-v --version", "version", text, "match string that Moab's version must match"),
     timeout=5.0,
@@ -79,7 +75,7 @@ def check_moab_sched(
     return ok(f"Moab {versions[0]} answers" if versions else "Moab answers")
 
 
-@check("check_moab_rm", _TIMEOUT, _MATCH, timeout=5.0)
+@check("check_moab_rm", TIMEOUT, MATCH, timeout=5.0)
 def check_moab_rm(host: Host, timeout: float = 5.0, match: Sequence[str] = ()) -> Outcome:
     """Every resource manager that Moab knows is active.
 
@@ -100,7 +96,7 @@ def check_moab_rm(host: Host, timeout: float = 5.0, match: Sequence[str] = ()) -
     return ok(f"{len(managers)} resource manager(s) active")
 
 
-@check("check_moab_torque", _TIMEOUT, _MATCH, timeout=5.0)
+@check("check_moab_torque", TIMEOUT, MATCH, timeout=5.0)
 def check_moab_torque(host: Host, timeout: float = 5.0, match: Sequence[str] = ()) -> Outcome:
     """The TORQUE server answers and its scheduling is on.
 

@@ -6,11 +6,11 @@ from nhc.check import check, flag, opt, rest
 from nhc.facts.ping import Summary, parse_summary
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
-from nhc.model import Metric, Outcome, crit, ok, unknown, warn
+from nhc.model import Metric, Outcome, crit, known, ok, unknown, warn
 from nhc.units import number, percent, seconds, show_seconds, text, whole
 
 if TYPE_CHECKING:
-    from typing import List, Optional, Sequence, Tuple
+    from typing import Callable, List, Optional, Sequence, Tuple
 
 _PRIVILEGE = ("not permitted", "Permission denied", "usage:", "Usage:", "invalid argument", "invalid option")
 """In what ping says where it could not even try."""
@@ -78,31 +78,28 @@ def check_net_ping(
             return crit("NoResponse", f"No response received from {target}", evidence=said)
         if limits == (None, None, None):
             continue
-        metrics = tuple(_metrics(summary))
-        outcome = _judge(target, summary, limits, nonfatal, said)
+        metrics = (
+            *known("%", packet_loss=summary.loss),
+            *known("s", round_trip_average=summary.average, round_trip_max=summary.longest),
+        )
+        outcome = _judge(target, summary, limits, metrics, warn if nonfatal else crit, said)
         if outcome:
             return outcome
     return ok(f"{len(targets)} host(s) answer", metrics=metrics if len(targets) == 1 else ())
-
-
-def _metrics(summary: Summary) -> List[Metric]:
-    named = (("packet_loss", summary.loss, "%"), ("round_trip_average", summary.average, "s"),
-             ("round_trip_max", summary.longest, "s"))  # fmt: skip
-    return [Metric(name, value, unit) for name, value, unit in named if value is not None]
 
 
 def _judge(
     target: str,
     summary: Summary,
     limits: Tuple[Optional[float], Optional[float], Optional[float]],
-    nonfatal: bool,
+    metrics: Tuple[Metric, ...],
+    say: Callable[..., Outcome],
     said: Tuple[str, ...],
 ) -> Optional[Outcome]:
-    """What is wrong with a host's answers, None where nothing is."""
+    """What is wrong with a host's answers, None where nothing is. `say` makes the outcome."""
     average, longest, loss = limits
     if (summary.loss is None and loss is not None) or (summary.average is None and (average or longest)):
         return unknown("PingUnreadable", f"ping's summary for {target} is not understood", evidence=said)
-    say, metrics = (warn if nonfatal else crit), tuple(_metrics(summary))
     if loss is not None and (summary.loss or 0.0) > loss:
         message = f"{summary.loss:g} % of packets to {target} are lost, limit {loss:g} %"
         return say("PacketLoss", message, target=target, metrics=metrics, evidence=said)

@@ -7,7 +7,7 @@ from nhc.facts import smart
 from nhc.facts.history import Growth, amount, growth
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
-from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
+from nhc.model import Action, Outcome, crit, known, ok, skip, unknown, warn
 from nhc.units import count, percent, seconds, show_seconds
 
 if TYPE_CHECKING:
@@ -70,11 +70,9 @@ def check_nvme_health(
     for name, log in logs.items():
         outcomes += _judge_log(name, log, (used, used_critical), media, per, grown)
     live = len(controllers)
-    return outcomes or ok(f"{live} NVMe controller{'s' * (live != 1)} healthy", metrics=_worst(logs))
-
-
-def _worst(logs: Dict[str, smart.NvmeHealth]) -> Tuple[Metric, ...]:
-    return (Metric("percentage_used", max(log.percentage_used for log in logs.values()), "%"),) if logs else ()
+    worst = max((log.percentage_used for log in logs.values()), default=None)
+    metrics = known("%", percentage_used=worst)
+    return outcomes or ok(f"{live} NVMe controller{'s' * (live != 1)} healthy", metrics=metrics)
 
 
 def _judge_state(controller: smart.NvmeController) -> Optional[Outcome]:
@@ -98,12 +96,10 @@ def _judge_log(
     per: float,
     grown: Dict[str, Growth],
 ) -> List[Outcome]:
-    metrics = [Metric("percentage_used", log.percentage_used, "%"), Metric("media_errors", log.media_errors)]
-    if log.temperature is not None:
-        metrics.append(Metric("temperature", log.temperature, "Cel"))
-    if log.available_spare is not None:
-        metrics.append(Metric("available_spare", log.available_spare, "%"))
-    shared = tuple(metrics)
+    shared = (
+        *known("%", percentage_used=log.percentage_used), *known(media_errors=log.media_errors),
+        *known("Cel", temperature=log.temperature), *known("%", available_spare=log.available_spare),
+    )  # fmt: skip
     evidence = (f"critical_warning=0x{log.critical_warning:02x}",)
     found: List[Outcome] = []
     for bit, text, reason, critical in _WARNINGS:

@@ -12,7 +12,7 @@ from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Outcome, crit, ok, skip, unknown
 
 if TYPE_CHECKING:
-    from typing import Dict, List, Tuple
+    from typing import Dict, Optional, Sequence, Tuple
 
 # nvidia-smi(1), "RETURN VALUE": reason, what it says, whether the node is at fault, and what repairs it.
 _SMI: Dict[int, Tuple[str, str, bool, Action]] = {
@@ -34,7 +34,7 @@ def _no_gpu(host: Host) -> bool:
     return not any(function.vendor_name == "nvidia" for function in host.fact(accelerator_functions))
 
 
-def _expected(host: Host, status: int) -> bool:
+def _expected(host: Host, status: int, arguments: Sequence[str]) -> bool:
     """Whether a node on which nvidia-smi finds no driver (9) or no device (6) should have devices.
 
     Those on its bus are expected, and those that its arguments name. A driver that is loaded was loaded for some:
@@ -42,20 +42,17 @@ def _expected(host: Host, status: int) -> bool:
     """
     if not _no_gpu(host):
         return True
-    named = any(word[:2] == "-i" or word.startswith("--id") for word in _arguments(host))
+    named = any(word[:2] == "-i" or word.startswith("--id") for word in arguments)
     return status == 6 and (named or host.exists("/proc/driver/nvidia/version"))
 
 
-def _arguments(host: Host) -> List[str]:
-    import shlex
-
-    return shlex.split(host.setting("NVIDIA_SMI_HEALTHMON_ARGS"))
-
-
-def _run(host: Host, command: str, arguments: str) -> Completed:
-    import shlex
-
-    return host.run([command, *shlex.split(arguments)], timeout=20)
+def _absent(host: Host, command: str) -> Optional[Outcome]:
+    """Why the command cannot be asked, None where it can."""
+    if host.which(command) is not None:
+        return None
+    if _no_gpu(host):
+        return skip("NoAccelerator", "no NVIDIA device on this node's PCI bus")
+    return unknown("CommandMissing", f"{command} is not installed")
 
 
 def _evidence(ended: Completed) -> Tuple[str, ...]:
@@ -75,12 +72,14 @@ def check_nvsmi_healthmon(host: Host) -> Outcome:
 
     Example: * || check_nvsmi_healthmon
     """
+    from shlex import split
+
     command = host.setting("NVIDIA_SMI_HEALTHMON") or "nvidia-smi"
-    if host.which(command) is None:
-        if _no_gpu(host):
-            return skip("NoAccelerator", "no NVIDIA device on this node's PCI bus")
-        return unknown("CommandMissing", f"{command} is not installed")
-    ended = _run(host, command, host.setting("NVIDIA_SMI_HEALTHMON_ARGS"))
+    absent = _absent(host, command)
+    if absent:
+        return absent
+    arguments = split(host.setting("NVIDIA_SMI_HEALTHMON_ARGS"))
+    ended = host.run([command, *arguments], timeout=20)
     evidence = _evidence(ended)
     if ended.timed_out:
         return crit("NvidiaSmiHangs", f"{command} did not end within 20s", action=Action.REBOOT, evidence=evidence)
@@ -88,7 +87,7 @@ def check_nvsmi_healthmon(host: Host) -> Outcome:
         return ok(f"{command} completed successfully")
     if ended.status > 127:
         return crit("NvidiaSmiCrashed", f"{command} was ended by signal {ended.status - 128}", evidence=evidence)
-    if ended.status in (6, 9) and not _expected(host, ended.status):
+    if ended.status in (6, 9) and not _expected(host, ended.status, arguments):
         return skip("NoAccelerator", "no NVIDIA device on this node's PCI bus")
     known = _SMI.get(ended.status)
     if known is None:
@@ -110,12 +109,13 @@ def check_nv_healthmon(host: Host) -> Outcome:
 
     Example: * || check_nv_healthmon
     """
+    from shlex import split
+
     command = host.setting("NVIDIA_HEALTHMON") or "nvidia-healthmon"
-    if host.which(command) is None:
-        if _no_gpu(host):
-            return skip("NoAccelerator", "no NVIDIA device on this node's PCI bus")
-        return unknown("CommandMissing", f"{command} is not installed")
-    ended = _run(host, command, host.setting("NVIDIA_HEALTHMON_ARGS") or "-e -v")
+    absent = _absent(host, command)
+    if absent:
+        return absent
+    ended = host.run([command, *split(host.setting("NVIDIA_HEALTHMON_ARGS") or "-e -v")], timeout=20)
     evidence = _evidence(ended)
     if ended.timed_out:
         return crit("NvidiaHealthmonHangs", f"{command} did not end within 20s", evidence=evidence)

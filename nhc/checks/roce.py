@@ -56,12 +56,12 @@ def _judge(host: Host, port: Port, mtu: Optional[int], least_gids: int) -> List[
     if carrier != "1":
         state = "has no carrier" if carrier == "0" else "is down"
         return [crit("RoceNoCarrier", f"{port.name}: interface {port.netdev} {state}", target=port.name)]
-    mtu_text = host.read_or(f"{base}/mtu")
-    if mtu is not None and not mtu_text.isdigit():
+    size = host.number(f"{base}/mtu")
+    if mtu is not None and size is None:
         found.append(unknown("RoceMtuUnknown", f"{port.name}: {port.netdev} tells no MTU", target=port.name))
-    elif mtu is not None and int(mtu_text) < mtu:
-        message = f"{port.name}: MTU of {port.netdev} is {mtu_text}, {mtu} expected"
-        metrics = (Metric("roce_mtu", int(mtu_text), "B"),)
+    elif mtu is not None and size is not None and size < mtu:
+        message = f"{port.name}: MTU of {port.netdev} is {size}, {mtu} expected"
+        metrics = (Metric("roce_mtu", size, "B"),)
         found.append(crit("RoceMtuMismatch", message, target=port.name, metrics=metrics, action=Action.INSPECT))
     kinds = [gid_type(host, port, index) for index in gids(host, port)]
     usable = kinds.count("RoCE v2")

@@ -51,13 +51,18 @@ def check_runtime_ready(
     if not there:
         return skip("NoRuntime", "no container runtime listens on this node")
     outcomes = []
-    for path in dict.fromkeys(path[len("unix://") :] if path.startswith("unix://") else path for path in there):
+    for path in dict.fromkeys(map(_path, there)):
         if not _is_socket(host, path):
             outcomes.append(crit("RuntimeDown", f"there is no socket {path}", target=path, action=Action.RESTART_APP))
         else:
             outcomes.append(probe(host, path, deadline, network))
     bad = [outcome for outcome in outcomes if outcome.reason]
     return bad or ok(", ".join(outcome.message for outcome in outcomes), metrics=outcomes[0].metrics)
+
+
+def _path(socket: str) -> str:
+    """A socket's path, with which `unix://` may stand as in the kubelet's options."""
+    return socket[len("unix://") :] if socket.startswith("unix://") else socket
 
 
 def _is_socket(host: Host, path: str) -> bool:
@@ -80,25 +85,24 @@ def probe(host: Host, path: str, deadline: float, network: bool = False) -> Outc
 
     begin = host.monotonic()
     try:
-        said = host.system.ask(f"runtime {path}", question)
+        answer = host.system.ask(f"runtime {path}", question)
     except OSError as error:
         return unknown("RuntimeUnreadable", f"{path}: {error.strerror}", target=path)
     took = (Metric("response_time", host.monotonic() - begin, "s"),)
-    problem = said.get("problem")
-    if said.get("permission"):
+    problem = answer.get("problem")
+    if answer.get("permission"):
         return unknown("NotPermitted", f"{path}: {problem}", target=path)
-    if said.get("code") == cri.UNIMPLEMENTED and "containerd" in path:
+    if answer.get("code") == cri.UNIMPLEMENTED and "containerd" in path:
         return ok(f"containerd answers on {path} and serves no CRI", target=path, metrics=took)
     if problem:
-        reason = "RuntimeDown" if said.get("refused") else "RuntimeFails"
+        reason = "RuntimeDown" if answer.get("refused") else "RuntimeFails"
         return crit(reason, f"the runtime on {path} does not answer: {problem}", target=path,
                     action=Action.RESTART_APP)  # fmt: skip
-    name = f"{said.get('runtime')} {said.get('version')}".strip()
-    for kind, status, why, message in said.get("conditions", ()):
+    name = f"{answer.get('runtime')} {answer.get('version')}".strip()
+    for kind, status, why, message in answer.get("conditions", ()):
         if not status and kind in ("RuntimeReady", "NetworkReady"):
-            text = (
-                f"{name} on {path} says that its {'pod network' if kind == 'NetworkReady' else 'runtime'} is not ready"
-            )
+            part = "pod network" if kind == "NetworkReady" else "runtime"
+            text = f"{name} on {path} says that its {part} is not ready"
             text += f": {message or why}" if message or why else ""
             if kind == "RuntimeReady":
                 return crit("RuntimeNotReady", text, target=path, metrics=took, action=Action.RESTART_APP)
@@ -110,16 +114,16 @@ def probe(host: Host, path: str, deadline: float, network: bool = False) -> Outc
 
 def _ping_docker(path: str, deadline: float) -> Dict[str, Any]:
     try:
-        said = plain_http.request("GET", "http://localhost/_ping", until=time.monotonic() + deadline, unix=path)
+        answer = plain_http.request("GET", "http://localhost/_ping", until=time.monotonic() + deadline, unix=path)
     except NoHttpResponse as error:
         return {"problem": str(error), "refused": error.refused}
-    if said.status == 200 and said.body.strip() == "OK":
+    if answer.status == 200 and answer.body.strip() == "OK":
         return {"runtime": "docker", "version": "", "conditions": []}
-    return {"problem": f"HTTP {said.status} {said.body.strip()[:100]}"}
+    return {"problem": f"HTTP {answer.status} {answer.body.strip()[:100]}"}
 
 
 def component_socket(host: Host, wanted: Optional[str]) -> str:
     """The CRI socket of this node: the one asked for, else the first that is there, else containerd's."""
     if wanted:
-        return wanted[len("unix://") :] if wanted.startswith("unix://") else wanted
+        return _path(wanted)
     return next((path for path in SOCKETS[:-1] if _is_socket(host, path)), SOCKETS[0])

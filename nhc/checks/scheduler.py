@@ -11,13 +11,13 @@ from nhc.model import Outcome, crit, ok, skip, unknown, warn
 from nhc.units import one_of, seconds, text
 
 if TYPE_CHECKING:
-    from typing import Optional, Tuple, Union
+    from typing import Optional, Union
 
 
 _MANAGER = opt(
     "-r --resource-manager",
     "name",
-    one_of(sorted(one.name for one in MANAGERS)),
+    one_of(sorted(manager.name for manager in MANAGERS)),
     "slurm, pbs, torque, lsf, sge or flux; the one that runs this node if not given",
 )
 _TIMEOUT = opt("-t --timeout", "deadline", seconds, "how long it may take to answer", 10.0)
@@ -25,14 +25,17 @@ _CRITICAL = flag("-c --critical", "critical", "CRIT, not WARN")
 
 
 def _which(host: Host, name: Optional[str]) -> Union[Outcome, Manager]:
-    found = Detected(name, "-r") if name else resource_manager(host)
-    if found.unsure or (found.name and found.manager is None):
-        return unknown("NoResourceManager", found.how if found.unsure else f"nhc cannot ask {found.name}: -r names one")
-    if found.manager is None:
+    detected = Detected(name, "-r") if name else resource_manager(host)
+    manager = detected.manager
+    if detected.unsure:
+        return unknown("NoResourceManager", detected.how)
+    if manager is None and detected.name:
+        return unknown("NoResourceManager", f"nhc cannot ask {detected.name}: -r names one")
+    if manager is None:
         return skip("NoScheduler", "no batch scheduler's commands on this node")
-    if not any(host.which(command) for command in found.manager.commands):
-        return unknown("CommandMissing", f"{' and '.join(found.manager.commands)}: not installed")
-    return found.manager
+    if not any(host.which(command) for command in manager.commands):
+        return unknown("CommandMissing", f"{' and '.join(manager.commands)}: not installed")
+    return manager
 
 
 @check("check_scheduler_ping", _MANAGER, _TIMEOUT, _CRITICAL, timeout=30, every=300)
@@ -96,23 +99,19 @@ def check_scheduler_node(
         return which
     wanted = node or host.setting("SLURMD_NODENAME") or host.system.hostname().partition(".")[0]
     try:
-        found = scheduler.view(host, which, wanted, deadline)
+        view = scheduler.view(host, which, wanted, deadline)
     except scheduler.BadSchedulerAnswer as error:
         return unknown("SchedulerUntold", str(error))
     except OSError as error:
         return unknown("CommandMissing", f"{error.filename}: {error.strerror}")
     say = crit if critical else warn
-    if not found.states:
-        return say("NodeUnknown", f"{which.name} knows no node {wanted}", target=wanted, evidence=(found.line,))
-    bad, out = _among(found.states, which.bad), _among(found.states, which.out)
-    why = f": {found.reason}" if found.reason else ""
+    if not view.states:
+        return say("NodeUnknown", f"{which.name} knows no node {wanted}", target=wanted, evidence=(view.line,))
+    bad, out = ([word for word in words if word in view.states] for words in (which.bad, which.out))
+    why = f": {view.reason}" if view.reason else ""
     if bad:
         return say("NodeNotInService", f"{which.name} has {wanted} as {', '.join(bad)}{why}", target=wanted,
-                   evidence=(found.line,))  # fmt: skip
+                   evidence=(view.line,))  # fmt: skip
     if out:
         return ok(f"{which.name} has {wanted} taken out ({', '.join(out)}){why}", target=wanted)
-    return ok(f"{which.name} has {wanted} as {', '.join(sorted(found.states))}", target=wanted)
-
-
-def _among(states: object, known: Tuple[str, ...]) -> Tuple[str, ...]:
-    return tuple(word for word in known if word in states)  # type: ignore[operator]
+    return ok(f"{which.name} has {wanted} as {', '.join(sorted(view.states))}", target=wanted)

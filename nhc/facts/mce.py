@@ -6,7 +6,7 @@ from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Dict, List
+    from typing import Dict, Tuple
 
 _NAMES = {"MCE": "exceptions", "THR": "threshold", "DFR": "deferred"}
 """MCE: machine check exceptions; THR: corrected errors reached a bank's threshold (CMCI);
@@ -34,13 +34,12 @@ def interrupts(host: Host) -> Dict[str, int]:
     return parse_interrupts(host.read("/proc/interrupts"))
 
 
-def recent_records(host: Host) -> List[str]:
+def recent_records(host: Host) -> Tuple[str, ...]:
     """What rasdaemon recorded last (`ras-mc-ctl --errors`); nothing where it is not there or cannot tell."""
     if not host.which("ras-mc-ctl"):
-        return []
+        return ()
     try:
         ended = host.run(["ras-mc-ctl", "--errors"], timeout=5)
     except OSError:
-        return []
-    lines = [line.rstrip() for line in ended.stdout.splitlines()]
-    return [line for line in lines if line[:1].isdigit()][-20:]
+        return ()
+    return tuple(line.rstrip() for line in ended.stdout.splitlines() if line[:1].isdigit())[-20:]

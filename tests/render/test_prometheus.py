@@ -77,8 +77,9 @@ def test_every_unit_of_a_built_in_check_has_a_base_unit():
     found = set()
     for path in (ROOT / "nhc" / "checks").glob("*.py"):
         for call in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)):
-            if isinstance(call.func, ast.Name) and call.func.id == "Metric" and len(call.args) > 2:
-                found |= {one.value for one in ast.walk(call.args[2]) if isinstance(one, ast.Constant)}
+            place = {"Metric": 2, "known": 0}.get(getattr(call.func, "id", ""), len(call.args))
+            for unit in call.args[place : place + 1]:
+                found |= {one.value for one in ast.walk(unit) if isinstance(one, ast.Constant)}
     assert {"s", "%", "Gb/s"} <= found <= set(prometheus.UNITS)
 
 
