@@ -90,7 +90,7 @@ def check_bmc_sensors(
         return unknown("BmcSilent", str(error))
     if not sensors:
         return unknown("BmcUnreadable", "ipmitool sdr elist names no sensor")
-    judged = [each for each in sensors if not any(one.search(f"{each.name} {each.reading}") for one in ignore)]
+    judged = [each for each in sensors if not any(pattern.search(f"{each.name} {each.reading}") for pattern in ignore)]
     outcomes = [outcome for outcome in (_judge_sensor(each, critical) for each in judged) if outcome]
     return outcomes or ok(f"{len(judged)} sensors of the board are well", metrics=(Metric("bmc_sensors", len(judged)),))
 
@@ -152,7 +152,7 @@ def check_bmc_sel(
     if log.entries and not events:
         return unknown("BmcUnreadable", f"ipmitool sel elist shows none of {log.entries} events")
     outcomes = [outcome for outcome in (_judge_log(log, full),) if outcome]
-    wanted = [each for each in events if not any(one.search(each.line) for one in ignore)]
+    wanted = [each for each in events if not any(pattern.search(each.line) for pattern in ignore)]
     seen = _seen(host, events)
     for each in _standing(wanted):
         if host.time() - seen[_key(each)] < per:
@@ -174,9 +174,9 @@ def _judge_log(log: EventLogInfo, full: float) -> Optional[Outcome]:
 def _judge_event(event: BmcEvent, fatal: Sequence[Pattern[str]], bad: Sequence[Pattern[str]]) -> Optional[Outcome]:
     message = f"{event.sensor}: {event.event}" + (f" [{event.at}]" if event.at else "")
     text = f"{event.sensor} {event.event}"
-    if _FATAL.search(text) or any(one.search(text) for one in fatal):
+    if _FATAL.search(text) or any(pattern.search(text) for pattern in fatal):
         return crit("SelFatal", message, target=event.sensor, evidence=(event.line,))
-    if _BAD.search(text) or any(one.search(text) for one in bad):
+    if _BAD.search(text) or any(pattern.search(text) for pattern in bad):
         return warn("SelEvent", message, target=event.sensor, action=Action.INSPECT, evidence=(event.line,))
     return None
 

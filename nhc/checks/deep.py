@@ -126,11 +126,11 @@ def located(host: Host, tool: str) -> str:
     return next((path for path in paths if host.which(path) is not None), "")
 
 
-def missing(host: Host, said: str, *tools: str) -> Outcome:
+def missing(host: Host, message: str, *tools: str) -> Outcome:
     """What a missing tool means: SKIP, since the node is no worse for it; UNKNOWN where one of `tools` is required."""
     required = host.setting(REQUIRE).split()
     wanted = "all" in required or any(tool in required or base(tool) in required for tool in tools)
-    return (unknown if wanted else skip)("CommandMissing", said)
+    return (unknown if wanted else skip)("CommandMissing", message)
 
 
 def chosen(host: Host, what: str, value: int) -> int:
@@ -154,8 +154,8 @@ def tail(done: Completed) -> Tuple[str, ...]:
 
 def no_proof(tool: str, why: str, done: Optional[Completed] = None, target: str = "") -> Outcome:
     """A tool ended without showing that its test ran."""
-    said = f"{tool} gave no proof that its test ran: {why}"
-    return unknown("DeepNoProof", said, target=target, evidence=tail(done) if done else ())
+    message = f"{tool} gave no proof that its test ran: {why}"
+    return unknown("DeepNoProof", message, target=target, evidence=tail(done) if done else ())
 
 
 def unreadable(tool: str, error: ValueError, done: Completed) -> Outcome:
@@ -177,8 +177,8 @@ def hold(host: Host, measured: Measured, floor: Optional[float]) -> Outcome:
     """
     name = measured.name or measured.metric
     metric = Metric(name, measured.value, measured.unit)
-    said = f"{measured.target}: " if measured.target else ""
-    text = f"{said}{name.replace('_', ' ')} {show(measured.value)} {measured.unit}"
+    prefix = f"{measured.target}: " if measured.target else ""
+    text = f"{prefix}{name.replace('_', ' ')} {show(measured.value)} {measured.unit}"
     if not 0 < measured.value < float("inf"):  # NaN is neither; a speed or a time of 0 was never measured
         return unknown("DeepOutput", f"{text} is no figure", target=measured.target)
     if floor == NONE:

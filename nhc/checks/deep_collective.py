@@ -117,8 +117,8 @@ def judge(
     why = unproven(name, size, ranks, found, row)
     if why:
         reason = "DeepToolFailed" if found.failures else "DeepNoProof"
-        said = found.failures[0] if found.failures else f"{name} gave no proof that its test ran: {why}"
-        return unknown(reason, said, evidence=deep.tail(done))
+        message = found.failures[0] if found.failures else f"{name} gave no proof that its test ran: {why}"
+        return unknown(reason, message, evidence=deep.tail(done))
     if done.status:
         return unknown("DeepToolFailed", f"{name} ended with status {done.status}", evidence=deep.tail(done))
     wrong_way = _wrong_way(only, travelled)
@@ -146,8 +146,8 @@ def _without_nvls(judged: Outcome) -> Outcome:
     threshold = next((value for key, value in figures.items() if key.endswith("_threshold")), 0.0)
     if judged.reason != deep.SLOW or judged.metrics[0].value < NVLS * threshold:
         return judged
-    said = f"{judged.message}; NVLS was not used, as with NCCL_NVLS_ENABLE=0 or without the fabric manager"
-    return warn("DeepNvlsOff", said, metrics=judged.metrics)
+    message = f"{judged.message}; NVLS was not used, as with NCCL_NVLS_ENABLE=0 or without the fabric manager"
+    return warn("DeepNvlsOff", message, metrics=judged.metrics)
 
 
 def wrong_values(found: Collective) -> str:
@@ -241,7 +241,7 @@ def judge_nccom(
     wrong = [line for line in found.failures if "errors found" in line and not line.startswith("0 ")]
     if wrong:
         return crit("DeepWrongResult", f"nccom-test: {wrong[0]}", evidence=deep.tail(done))
-    row = next((one for one in found.rows if one.size == size), None)
+    row = next((row for row in found.rows if row.size == size), None)
     if found.failures or done.status:
         why = (found.failures or (f"status {done.status}",))[0]
         return unknown("DeepToolFailed", f"nccom-test: {why}", evidence=deep.tail(done))

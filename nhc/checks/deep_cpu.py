@@ -101,8 +101,8 @@ def _room(host: Host) -> int:
 def judge(wanted: Dict[str, int], duration: float, done: Completed, found: StressNg) -> Outcome:
     """What a run of stress-ng says of the processors."""
     if done.status == BROKEN or (found.failures and not done.status):
-        said = found.failures[0] if found.failures else "a stressor failed"
-        return crit("DeepWrongResult", f"stress-ng: {said}", evidence=deep.tail(done))
+        fault = found.failures[0] if found.failures else "a stressor failed"
+        return crit("DeepWrongResult", f"stress-ng: {fault}", evidence=deep.tail(done))
     if done.status:
         why = stress_ng.STATUS.get(done.status, f"status {done.status}")
         return unknown("DeepToolFailed", f"stress-ng did not run to its end: {why}", evidence=deep.tail(done))

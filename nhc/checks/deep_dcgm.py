@@ -99,7 +99,7 @@ def check_deep_dcgm(
     if isinstance(found, Outcome):
         return [*picked.outcomes, found]
     outcomes = judge(run, numbers, done, found)
-    again = sorted({one.target for one in outcomes if one.reason == TRIAGE})
+    again = sorted({outcome.target for outcome in outcomes if outcome.reason == TRIAGE})
     if again and host.setting(deep.RUN):
         outcomes = _again(host, argv, run, found, outcomes)
     return [*picked.outcomes, *outcomes]
@@ -113,10 +113,10 @@ def _version(host: Host) -> Tuple[int, ...]:
     if not host.setting(deep.RUN) or host.which("dcgmi") is None:
         return ()
     try:
-        said = host.run(["dcgmi", "--version"], 10.0).stdout
+        output = host.run(["dcgmi", "--version"], 10.0).stdout
     except OSError:
         return ()
-    word = said.partition("version:")[2].split()
+    word = output.partition("version:")[2].split()
     parts = word[0].split(".") if word else []
     return tuple(int(part) for part in parts) if parts and all(part.isdigit() for part in parts) else ()
 
@@ -142,8 +142,8 @@ def judge(run: str, gpus: Sequence[int], done: Completed, found: Diagnostic) -> 
     outcomes = [outcome for result in found.results for outcome in _errors(result)]
     if found.trouble:
         outcomes.append(unknown("DeepToolFailed", f"dcgmi diag: {printable(found.trouble, 300)}"))
-    messages = {one.message for one in outcomes}
-    outcomes += [one for one in _untested(run, gpus, found) if one.message not in messages]
+    messages = {outcome.message for outcome in outcomes}
+    outcomes += [outcome for outcome in _untested(run, gpus, found) if outcome.message not in messages]
     if not outcomes and done.status != 0:
         outcomes.append(deep.no_proof("dcgmi diag", f"status {done.status}, and no error in its results", done))
     if not outcomes:
@@ -163,8 +163,8 @@ def _errors(result: DiagResult) -> List[Outcome]:
     """One outcome an error of a result; a failure without one is reported as well, and a pass with one is no pass."""
     found = [_error(result, error) for error in result.errors]
     if not found and result.status == FAIL:
-        said = f"{result.test} failed{f' on {result.entity}' if result.entity else ''}, with no error told"
-        found.append(crit("DeepGpuDiag", f"dcgmi diag: {said}", target=_target(result)))
+        message = f"{result.test} failed{f' on {result.entity}' if result.entity else ''}, with no error told"
+        found.append(crit("DeepGpuDiag", f"dcgmi diag: {message}", target=_target(result)))
     elif not found and result.status == WARN:
         found.append(warn("DeepGpuDiagWarning", f"dcgmi diag: {result.test} warns", target=_target(result)))
     return found
@@ -172,19 +172,19 @@ def _errors(result: DiagResult) -> List[Outcome]:
 
 def _error(result: DiagResult, error: DiagError) -> Outcome:
     number = "" if error.id is None else f" (error {error.id})"
-    said = printable(f"dcgmi diag: {result.test}: {error.text or 'no words'}{number}", 400)
+    message = printable(f"dcgmi diag: {result.test}: {error.text or 'no words'}{number}", 400)
     target = _target(result)
     if error.id in CANNOT_TELL:
-        return unknown("DeepNotTested", said, target=target)
+        return unknown("DeepNotTested", message, target=target)
     if error.severity == ISOLATE:
-        return crit("DeepGpuDiag", said, target=target, action=Action.REPLACE)
+        return crit("DeepGpuDiag", message, target=target, action=Action.REPLACE)
     if error.severity == RESET:
-        return crit("DeepGpuDiagReset", said, target=target, action=Action.RESET_DEVICE)
+        return crit("DeepGpuDiagReset", message, target=target, action=Action.RESET_DEVICE)
     if error.severity in (CONFIG, MONITOR) and result.status != FAIL:
-        return warn("DeepGpuDiagWarning", said, target=target)
+        return warn("DeepGpuDiagWarning", message, target=target)
     if error.severity in (CONFIG, MONITOR):
-        return warn("DeepGpuConfig", said, target=target, action=Action.INSPECT)
-    return crit(TRIAGE, said, target=target)
+        return warn("DeepGpuConfig", message, target=target, action=Action.INSPECT)
+    return crit(TRIAGE, message, target=target)
 
 
 def _untested(run: str, gpus: Sequence[int], found: Diagnostic) -> List[Outcome]:
@@ -213,7 +213,7 @@ def _untested(run: str, gpus: Sequence[int], found: Diagnostic) -> List[Outcome]
 
 def _again(host: Host, argv: Sequence[str], run: str, first: Diagnostic, outcomes: List[Outcome]) -> List[Outcome]:
     """Try the tests that failed once more: what passes now is a warning, what fails again stays."""
-    failed = [result for result in first.results for one in _errors(result) if one.reason == TRIAGE]
+    failed = [result for result in first.results for outcome in _errors(result) if outcome.reason == TRIAGE]
     tests = ",".join(dict.fromkeys(result.test.replace(" ", "_") for result in failed))
     words = list(argv)
     words[words.index("-r") + 1] = tests
@@ -222,7 +222,9 @@ def _again(host: Host, argv: Sequence[str], run: str, first: Diagnostic, outcome
     if not isinstance(second, dcgm_diag.Diagnostic):
         return outcomes
     passed = {
-        (one.test.replace(" ", "_"), one.entity) for one in second.results if one.status == PASS and not one.errors
+        (result.test.replace(" ", "_"), result.entity)
+        for result in second.results
+        if result.status == PASS and not result.errors
     }
     kept: List[Outcome] = []
     by_target = {(_target(result), result.test.replace(" ", "_")): result for result in failed}
@@ -232,8 +234,8 @@ def _again(host: Host, argv: Sequence[str], run: str, first: Diagnostic, outcome
         result = by_target[tested[0]] if tested else None
         again = result is not None and not any(error.id == XID for error in result.errors)
         if again and result is not None and (result.test.replace(" ", "_"), result.entity) in passed:
-            said = f"{outcome.message}; it passed when it was tried again"
-            kept.append(warn("DeepGpuDiagWarning", said, target=outcome.target))
+            message = f"{outcome.message}; it passed when it was tried again"
+            kept.append(warn("DeepGpuDiagWarning", message, target=outcome.target))
         else:
             kept.append(outcome)
     return kept

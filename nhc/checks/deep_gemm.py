@@ -87,20 +87,20 @@ def _choose(host: Host, chosen: str, python: str, vendor: str) -> Tuple[str, str
     """Which burn to use, and for the one without a GPU why."""
     if chosen != "auto":
         return chosen, ""
-    said = f"{python} is not installed"
+    why = f"{python} is not installed"
     if host.which(python) is not None:
         try:
             done = host.run([python, "-c", "import torch; print(torch.cuda.device_count())"], 60.0)
             if not done.status and done.stdout.strip().isdigit() and int(done.stdout.strip()):
                 return "torch", ""
-            said = f"{python} has no torch that sees a GPU"
+            why = f"{python} has no torch that sees a GPU"
         except OSError as error:
-            said = f"{python}: {error.strerror}"
+            why = f"{python}: {error.strerror}"
     others = (("gpu-burn", "gpu_burn"), ("gpu-fryer", "gpu-fryer")) if vendor == "nvidia" else (("rvs", "rvs"),)
     for name, command in others:
         if deep.located(host, command):
             return name, ""
-    return "cpu", f"{said}, and there is no {' or '.join(command for _, command in others)}"
+    return "cpu", f"{why}, and there is no {' or '.join(command for _, command in others)}"
 
 
 def _torch(

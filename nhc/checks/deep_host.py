@@ -26,7 +26,7 @@ def built(host: Host, name: str, binary: str) -> Union[str, Outcome]:
     """The path of one of our C programs, compiled for this node's processor; the UNKNOWN where it cannot be."""
     if binary:
         return binary
-    compiler = next((one for one in COMPILERS if host.which(one)), None)
+    compiler = next((name for name in COMPILERS if host.which(name)), None)
     if compiler is None:
         return deep.missing(host, f"{name}: there is no C compiler here, and no --binary was given", *COMPILERS)
     if not deep.scratch(host):

@@ -73,8 +73,8 @@ def _stressapptest(host: Host, mib: int, duration: float) -> Outcome:
         return deep.unreadable("stressapptest", error, done)
     bad = (found.incidents or 0) + (found.errors or 0)
     if bad or (found.passed is False and not found.procedural and found.incidents is not None):
-        said = found.failures[0] if found.failures else f"{bad} errors"
-        return crit("DeepMemoryErrors", f"stressapptest: {said}", action=Action.REPLACE, evidence=deep.tail(done))
+        fault = found.failures[0] if found.failures else f"{bad} errors"
+        return crit("DeepMemoryErrors", f"stressapptest: {fault}", action=Action.REPLACE, evidence=deep.tail(done))
     if found.passed is not True or done.status:
         why = "it could not begin" if found.procedural else f"no result (status {done.status})"
         return unknown("DeepToolFailed", f"stressapptest: {why}", evidence=deep.tail(done))
@@ -94,8 +94,8 @@ def _memtester(host: Host, mib: int) -> Outcome:
         return deep.unreadable("memtester", error, done)
     bad = [name for name, passed in found.results.items() if not passed]
     if bad or found.failures or (done.status < 8 and done.status & 6):
-        said = ", ".join(bad) or (found.failures or ("a test failed",))[0]
-        return crit("DeepMemoryErrors", f"memtester: {said}", action=Action.REPLACE, evidence=deep.tail(done))
+        fault = ", ".join(bad) or (found.failures or ("a test failed",))[0]
+        return crit("DeepMemoryErrors", f"memtester: {fault}", action=Action.REPLACE, evidence=deep.tail(done))
     if done.status:
         return unknown("DeepToolFailed", f"memtester did not run (status {done.status})", evidence=deep.tail(done))
     if not found.done or len(found.results) < memory_tests.TESTS - 2 or found.size < mib * 2**20 * 0.9:
@@ -112,7 +112,7 @@ def _counts(host: Host) -> Dict[str, Tuple[int, int]]:
         found = edac.modules(host)
     except (OSError, ValueError):
         return {}
-    return {one.name: (one.corrected or 0, one.uncorrected or 0) for one in found}
+    return {module.name: (module.corrected or 0, module.uncorrected or 0) for module in found}
 
 
 def _counted(before: Dict[str, Tuple[int, int]], after: Dict[str, Tuple[int, int]]) -> List[Outcome]:

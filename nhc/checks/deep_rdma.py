@@ -212,5 +212,5 @@ def judge_pingpong(done: Completed, device: str) -> Outcome:
         return deep.no_proof("fi_pingpong", f"{len(found.rows)} sizes", done, device)
     best = min(row.latency for row in found.rows)
     metrics = (Metric("efa_latency", best, "us"),)
-    said = f"{device}: messages of {len(found.rows)} sizes were answered, {deep.show(best)} us at best"
-    return ok(f"{said}; bandwidth is not measured without perftest", target=device, metrics=metrics)
+    message = f"{device}: messages of {len(found.rows)} sizes were answered, {deep.show(best)} us at best"
+    return ok(f"{message}; bandwidth is not measured without perftest", target=device, metrics=metrics)

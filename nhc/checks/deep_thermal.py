@@ -36,7 +36,7 @@ class Watch:
         self.looks = 0
         self.trouble = ""
         self.reasons: Dict[str, Set[str]] = {}
-        self.told: Set[str] = set()
+        self.answered: Set[str] = set()
         """GPUs that said, once at least, what holds their clocks down: nothing is an answer, too."""
         self.clocks: Dict[str, List[int]] = {}
         self.heat: Dict[str, int] = {}
@@ -56,7 +56,7 @@ class Watch:
         name = device.label
         self.reasons.setdefault(name, set()).update(device.clocks.reasons or ())
         if device.clocks.reasons is not None:
-            self.told.add(name)
+            self.answered.add(name)
         if device.clocks.graphics is not None:
             self.clocks.setdefault(name, []).append(device.clocks.graphics)
         if device.thermal.gpu is not None:
@@ -131,7 +131,7 @@ def _devices(host: Host, duration: float, python: str) -> List[Outcome]:
     watched = WatchedHost(host, watch)
     found = check_deep_gemm(watched, duration, python=python, floor=deep.NONE)
     load = [found] if isinstance(found, Outcome) else found
-    bad = [one for one in load if one.verdict > Verdict.OK or one.reason == "CommandMissing"]
+    bad = [outcome for outcome in load if outcome.verdict > Verdict.OK or outcome.reason == "CommandMissing"]
     if bad:
         return bad
     if watch.looks < LEAST:
@@ -181,7 +181,7 @@ def judge_devices(watch: Watch) -> List[Outcome]:
             outcomes.append(warn("DeepClockSpread", message, target=name, metrics=metrics))
         elif clock is None:
             outcomes.append(unknown("DeepNotTested", f"{name} does not tell its clocks", target=name))
-        elif name not in watch.told:
+        elif name not in watch.answered:
             message = f"{name}: {clock} MHz under load, and it does not tell what holds its clocks down"
             outcomes.append(unknown("DeepNotTested", message, target=name, metrics=metrics))
         else:

@@ -217,21 +217,21 @@ def check_fs_iused(host: Host, mountpoint: str, max: SpaceLimit) -> Outcome:
 
 def _sized(
     mountpoint: str,
-    said: str,
+    text: str,
     total: int,
     least: Optional[int],
     most: Optional[int],
     show: Callable[[int], str],
     metric: Metric,
 ) -> Outcome:
-    said = f"{mountpoint} {said}"
+    text = f"{mountpoint} {text}"
     if least is not None and least > total:
-        message = f"{said} less than minimum of {show(least)}"
+        message = f"{text} less than minimum of {show(least)}"
         return crit("FilesystemTooSmall", message, target=mountpoint, metrics=(metric,))
     if most is not None and most < total:
-        message = f"{said} exceeds maximum of {show(most)}"
+        message = f"{text} exceeds maximum of {show(most)}"
         return crit("FilesystemTooLarge", message, target=mountpoint, metrics=(metric,))
-    return ok(said, target=mountpoint, metrics=(metric,))
+    return ok(text, target=mountpoint, metrics=(metric,))
 
 
 def _judged(

@@ -192,7 +192,7 @@ def _fits(value: str, pattern: str) -> bool:
     # A blank is `\040` for who looks at /proc/mounts, as LBNL NHC does, and a blank for who looks at the name.
     negated = pattern.startswith("!")
     patterns = (pattern[negated:], unescape(pattern[negated:]))
-    return any(mcheck(text, one) for text in (value, escape(value)) for one in patterns) != negated
+    return any(mcheck(text, form) for text in (value, escape(value)) for form in patterns) != negated
 
 
 def _make_directory(host: Host, point: str) -> bool:
@@ -213,11 +213,11 @@ def _start(host: Host, argv: Sequence[str]) -> str:
 
     The shell here only puts it into the background: the command is handed over word by word, not as text.
     """
-    shown = " ".join(argv)
+    command = " ".join(argv)
     if host.which(argv[0]) is None:
-        return f"not started, there is no {argv[0]}: {shown}"
+        return f"not started, there is no {argv[0]}: {command}"
     try:
         ended = host.run(["sh", "-c", '"$@" </dev/null >/dev/null 2>&1 &', "sh", *argv], timeout=2)
     except OSError as error:
-        return f"not started ({error.strerror}): {shown}"
-    return f"not started (sh returned {ended.status}): {shown}" if ended.status else f"started: {shown}"
+        return f"not started ({error.strerror}): {command}"
+    return f"not started (sh returned {ended.status}): {command}" if ended.status else f"started: {command}"

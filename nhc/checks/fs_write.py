@@ -79,12 +79,12 @@ def _probe(host: Host, directory: str, size: int, slow: float, local: bool) -> O
     name = f".nhc-write-{host.system.hostname()}-{os.getpid()}-{int(host.monotonic() * 1000):x}"
     for left in _note(host, directory, name):
         host.system.ask(f"remove {directory}/{left}", lambda left=left: write_probe.remove(host.path(directory), left))  # type: ignore[misc]
-    said: Dict[str, Any] = host.system.ask(
+    answer: Dict[str, Any] = host.system.ask(
         f"write probe {directory}", lambda: write_probe.probe(host.path(directory), name, size)
     )
-    if said.get("failed") != "remove":
+    if answer.get("failed") != "remove":
         _forget(host, directory, name)
-    return _judge(directory, said, slow)
+    return _judge(directory, answer, slow)
 
 
 def _below(path: str, point: str) -> bool:
@@ -123,19 +123,19 @@ def _running(host: Host, name: str) -> bool:
     return pid.isdigit() and int(pid) != os.getpid() and host.exists(f"/proc/{pid}")
 
 
-def _judge(directory: str, said: Dict[str, Any], slow: float) -> Outcome:
-    steps = said.get("steps", {})
+def _judge(directory: str, answer: Dict[str, Any], slow: float) -> Outcome:
+    steps = answer.get("steps", {})
     metrics = tuple(Metric(f"{step}_time", took, "s") for step, took in steps.items())
-    evidence = (f"read past the cache: {'yes' if said.get('direct') else 'no'}",)
-    failed, number = said.get("failed"), said.get("errno")
+    evidence = (f"read past the cache: {'yes' if answer.get('direct') else 'no'}",)
+    failed, number = answer.get("failed"), answer.get("errno")
     if failed and number in (errno.EACCES, errno.EPERM):
-        message = f"{directory}: root may not {failed} a file there ({said.get('error')})"
+        message = f"{directory}: root may not {failed} a file there ({answer.get('error')})"
         return unknown("NotPermitted", message, target=directory, metrics=metrics)
     if failed:
-        reason, why, action = _FAILURES.get(number or 0, ("WriteFails", str(said.get("error")), Action.INSPECT))
+        reason, why, action = _FAILURES.get(number or 0, ("WriteFails", str(answer.get("error")), Action.INSPECT))
         message = f"{directory}: {failed} fails: {why}"
         return crit(reason, message, target=directory, metrics=metrics, action=action)
-    if said.get("differs"):
+    if answer.get("differs"):
         message = f"{directory}: what was read back is not what was written"
         return crit("DataDiffers", message, target=directory, metrics=metrics, action=Action.INSPECT, evidence=evidence)
     total = sum(steps.values())

@@ -34,7 +34,7 @@ def gone_from_bus(host: Host, inventory: Inventory) -> List[Outcome]:
         return []
     boot, machine = boot_id(host), host.read_or("/sys/class/dmi/id/product_uuid")
     listed = held.get("addresses")
-    had = [one for one in listed if isinstance(one, str)] if isinstance(listed, list) else []
+    had = [address for address in listed if isinstance(address, str)] if isinstance(listed, list) else []
     missing = sorted(set(had) - set(here)) if held.get("machine") == machine and len(here) < len(had) else []
     if not missing:
         memory.keep(host.memory, HAD, {"addresses": here, "boot": boot, "machine": machine})
@@ -59,7 +59,7 @@ def _growth(host: Host, device: Device, dram: int, sram: int) -> Iterable[Outcom
     now, counted = host.monotonic(), [device.errors.dram.corrected or 0, device.errors.sram.corrected or 0]
     name = device.id or device.label
     held: Any = host.memory.load(LOOKS).get(name)
-    known = isinstance(held, list) and len(held) == 3 and all(isinstance(one, (int, float)) for one in held)
+    known = isinstance(held, list) and len(held) == 3 and all(isinstance(value, (int, float)) for value in held)
     if known and 0 <= now - held[0] < APART:
         return
 
@@ -79,17 +79,17 @@ def _growth(host: Host, device: Device, dram: int, sram: int) -> Iterable[Outcom
 
 def _before_load(host: Host, device: Device) -> Iterable[Outcome]:
     """Uncorrected errors that the board has counted since the last look of the boot before, and this boot has not."""
-    life = device.errors.dram_aggregate.uncorrected
-    if life is None or not device.id:
+    total = device.errors.dram_aggregate.uncorrected
+    if total is None or not device.id:
         return
-    life += device.errors.sram_aggregate.uncorrected or 0
+    total += device.errors.sram_aggregate.uncorrected or 0
     fresh = (device.errors.dram.uncorrected or 0) + (device.errors.sram.uncorrected or 0)
     boot, boards = boot_id(host), memory.recall(host.memory, LIFE)
     held: Any = boards.get(device.id)
-    known = isinstance(held, list) and len(held) == 3 and all(isinstance(one, int) for one in held[1:])
-    base = life if not known else held[1] if held[0] == boot else held[2]
-    memory.keep(host.memory, LIFE, {**boards, device.id: [boot, base, life]})
-    unseen = life - base - fresh
+    known = isinstance(held, list) and len(held) == 3 and all(isinstance(value, int) for value in held[1:])
+    base = total if not known else held[1] if held[0] == boot else held[2]
+    memory.keep(host.memory, LIFE, {**boards, device.id: [boot, base, total]})
+    unseen = total - base - fresh
     if known and unseen > 0:
         message = f"{device.label}: {unseen} uncorrected errors since the last look before the restart"
         yield warn("GpuUncorrectedBefore", message, target=device.label, action=Action.INSPECT)

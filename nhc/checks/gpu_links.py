@@ -267,5 +267,5 @@ def check_gpu_p2p(host: Host, devices: str = "") -> Judged:
 
 
 def _pairs(pairs: List[Tuple[int, int]]) -> str:
-    shown = ", ".join(f"gpu{a} and gpu{b}" for a, b in pairs[:4])
-    return shown + (f" and {len(pairs) - 4} more pairs" if len(pairs) > 4 else "")
+    listing = ", ".join(f"gpu{a} and gpu{b}" for a, b in pairs[:4])
+    return listing + (f" and {len(pairs) - 4} more pairs" if len(pairs) > 4 else "")

@@ -193,8 +193,8 @@ def _instances(host: Host, device: Device) -> Tuple[List[Target], List[Outcome]]
     try:
         listed = mig.parse(host.run(["nvidia-smi", "-L"], 20.0).stdout).get(device.id, [])
     except (OSError, ValueError) as error:
-        said = f"{device.label} is divided (MIG), and nvidia-smi -L does not list its instances: {error}"
-        return [], [unknown("GpuProofMig", said, target=device.label)]
+        message = f"{device.label} is divided (MIG), and nvidia-smi -L does not list its instances: {error}"
+        return [], [unknown("GpuProofMig", message, target=device.label)]
     if not listed:
         return [], [
             unknown("GpuProofMig", f"{device.label} is divided (MIG), and has no instance", target=device.label)
@@ -226,8 +226,8 @@ def judge(host: Host, target: Target, found: Answer) -> List[Outcome]:
     if "unsupported" in found:
         return [unknown("GpuProofUnsupported", f"{name}: {found['unsupported']}", target=target.label)]
     if target.device.pci and normal_address(found["pci"]) != target.device.pci:
-        said = f"{name}: the driver gave the GPU at {found['pci']} under its name"
-        return [unknown("GpuProofOther", said, target=target.label)]
+        message = f"{name}: the driver gave the GPU at {found['pci']} under its name"
+        return [unknown("GpuProofOther", message, target=target.label)]
     # Its rates are followed by the board's number: the label changes with each GPU that is taken out.
     identity = DeviceId(target.device.pci, target.device.id, "", target.device.serial or "")
     beside = _in_use(target.device)  # then its rates say nothing
@@ -237,15 +237,15 @@ def judge(host: Host, target: Target, found: Answer) -> List[Outcome]:
     if outcomes:
         return outcomes
     if found["missing"]:
-        said = f"{name}: {'; '.join(found['missing'])}: the rest is not proved"
-        return [unknown("GpuProofPartial", said, target=target.label, metrics=metrics)]
+        message = f"{name}: {'; '.join(found['missing'])}: the rest is not proved"
+        return [unknown("GpuProofPartial", message, target=target.label, metrics=metrics)]
     to_gpu, from_gpu = (found["rates"][way] / 1e9 for way in ("to the GPU", "from the GPU"))
     proved = f"{' '.join(found['kinds'])} on {found['sms']} {unit}s, {found['bytes'] / 1e9:.1f} GB of memory"
     copies = f"copies with {to_gpu:.1f} and {from_gpu:.1f} GB/s"
     left_out = f" (left out: {'; '.join(found['left_out'])})" if found["left_out"] else ""
     took = show_seconds(round(found["elapsed"], 2))
-    said = f"{name}: {proved}, {copies}: all right in {took}{', beside another program' if beside else ''}{left_out}"
-    right = ok(said, target=target.label, metrics=metrics)
+    message = f"{name}: {proved}, {copies}: all right in {took}{', beside another program' if beside else ''}{left_out}"
+    right = ok(message, target=target.label, metrics=metrics)
     return [right._replace(scope=Scope.DEVICE, device=identity)] if identity.known else [right]
 
 
@@ -264,27 +264,27 @@ def _fault(host: Host, target: Target, name: str, fault: Answer, found: Answer, 
     evidence = (again, f"UUID {target.device.id}")
     if not fault["again"]:
         times = _count_flaky(host, target.device.id or target.label)
-        said = f"{where}, and right in two more tries ({times} so far on this GPU); seed {seed}"
-        return warn("GpuProofFlaky", said, target=target.label, evidence=evidence)
-    said = f"{where}, and again in {fault['again']} of two more tries; seed {seed}"
+        message = f"{where}, and right in two more tries ({times} so far on this GPU); seed {seed}"
+        return warn("GpuProofFlaky", message, target=target.label, evidence=evidence)
+    message = f"{where}, and again in {fault['again']} of two more tries; seed {seed}"
     if unit == "CU" and len(fault.get("sms", ())) > found["sms"] / 2:
         doubt = "so many at once speak against the proof, which was never tried on AMD's GPUs"
-        return unknown("GpuProofFailed", f"{said}: {doubt}", target=target.label, evidence=evidence)
+        return unknown("GpuProofFailed", f"{message}: {doubt}", target=target.label, evidence=evidence)
     reason, action = "GpuProofWrong", Action.REPLACE
     if fault["test"] == "memory":
         reason, action = "GpuProofMemory", Action.RESET_DEVICE
     elif fault["test"] == "host copies":
         reason, action = "GpuProofCopy", Action.INSPECT
-    return crit(reason, said, target=target.label, evidence=evidence, action=action)
+    return crit(reason, message, target=target.label, evidence=evidence, action=action)
 
 
 def _place(fault: Answer, unit: str = "SM") -> str:
     if "sms" in fault:
         sms: Dict[str, int] = fault["sms"]
-        shown = ", ".join(f"{unit} {sm}" for sm in list(sms)[:4]) + (
+        listing = ", ".join(f"{unit} {sm}" for sm in list(sms)[:4]) + (
             f" and {len(sms) - 4} more" if len(sms) > 4 else ""
         )
-        return f"wrong on {shown} ({sum(sms.values())} results)"
+        return f"wrong on {listing} ({sum(sms.values())} results)"
     bits = ", ".join(str(bit) for bit in range(64) if fault["bits"] >> bit & 1)
     return f"{fault['count']} wrong words of 16 bytes, the first at offset {fault['first']:#x}, bits {bits}"
 
@@ -301,20 +301,20 @@ def _unproved(target: Target, name: str, error: Answer) -> Outcome:
     during = f"while {error['step']}" if error["step"].endswith("ing") else f"at {error['step']}"
     if "hung" in error:
         stuck = f", and process {error['stuck']} cannot be ended" if "stuck" in error else ""
-        said = f"{name}: no answer from the driver after {show_seconds(error['hung'])} {during}{stuck}"
-        return unknown("GpuProofTimeout", said, target=target.label)
+        message = f"{name}: no answer from the driver after {show_seconds(error['hung'])} {during}{stuck}"
+        return unknown("GpuProofTimeout", message, target=target.label)
     if "code" not in error:
         why = error.get("driver") or error.get("broken") or f"its process ended by {error.get('died')}"
         reason = "GpuProofNoDriver" if "driver" in error else "GpuProofFailed"
         return unknown(reason, f"{name}: {printable(str(why), 300)} ({during})", target=target.label)
-    said = f"{name}: {error['call']} says {error['name']} {during}"
+    message = f"{name}: {error['call']} says {error['name']} {during}"
     if error["code"] in FATAL:
-        return crit("GpuProofEcc", said, target=target.label, action=Action.RESET_DEVICE)
+        return crit("GpuProofEcc", message, target=target.label, action=Action.RESET_DEVICE)
     if error["code"] in HELD:
-        return unknown("GpuProofHeld", f"{said}: another program has it for itself", target=target.label)
+        return unknown("GpuProofHeld", f"{message}: another program has it for itself", target=target.label)
     if error["code"] in NO_MEMORY:
-        return unknown("GpuProofNoMemory", f"{said}: too little memory is free", target=target.label)
-    return unknown("GpuProofFailed", said, target=target.label)
+        return unknown("GpuProofNoMemory", f"{message}: too little memory is free", target=target.label)
+    return unknown("GpuProofFailed", message, target=target.label)
 
 
 def _judge_pairs(targets: Sequence[Target], found: Any, seed: int) -> List[Outcome]:
@@ -330,17 +330,17 @@ def _judge_pairs(targets: Sequence[Target], found: Any, seed: int) -> List[Outco
         (labels.get(normal_address(c["from"]), c["from"]), labels.get(normal_address(c["to"]), c["to"]), c)
         for c in found
     ]
-    wrong = [(one, other, copy) for one, other, copy in named if copy["wrong"]]
+    wrong = [(source, other, copy) for source, other, copy in named if copy["wrong"]]
     if not wrong:
         slowest = min(named, key=lambda pair: pair[2]["rate"])
-        said = f"{len(named)} ways between GPUs keep every bit, the slowest {slowest[0]} to {slowest[1]}"
+        message = f"{len(named)} ways between GPUs keep every bit, the slowest {slowest[0]} to {slowest[1]}"
         rate = slowest[2]["rate"] / 1e9
-        return [ok(f"{said} with {rate:.1f} GB/s", metrics=(Metric("proof_between_gpus", rate, "GB/s"),))]
-    common = set.intersection(*({one, other} for one, other, _ in wrong))
+        return [ok(f"{message} with {rate:.1f} GB/s", metrics=(Metric("proof_between_gpus", rate, "GB/s"),))]
+    common = set.intersection(*({source, other} for source, other, _ in wrong))
     target = min(common) if len(common) == 1 else ""
     twice = [pair for pair in wrong if pair[2]["wrong"] > 1]
-    shown = "; ".join(f"{one} to {other}: {_place(copy)}" for one, other, copy in wrong[:4])
-    said = f"{len(wrong)} of {len(named)} ways between GPUs gave wrong data: {shown}; seed {seed}"
+    listing = "; ".join(f"{source} to {other}: {_place(copy)}" for source, other, copy in wrong[:4])
+    message = f"{len(wrong)} of {len(named)} ways between GPUs gave wrong data: {listing}; seed {seed}"
     if not twice:
-        return [warn("GpuProofFlaky", said, target=target)]
-    return [crit("GpuProofPeer", said, target=target, action=Action.INSPECT)]
+        return [warn("GpuProofFlaky", message, target=target)]
+    return [crit("GpuProofPeer", message, target=target, action=Action.INSPECT)]

@@ -82,7 +82,7 @@ def check_gpu_proof_beside(
     if there:
         wrong = _remember(host, name, found, here, boot)
     outcomes += [] if name in wrong else found
-    return [*outcomes, *(_still_wrong(there[name], one) for name, one in wrong.items() if name in there)]
+    return [*outcomes, *(_still_wrong(there[name], kept) for name, kept in wrong.items() if name in there)]
 
 
 def _name(device: Device) -> str:
@@ -96,7 +96,7 @@ def _remember(host: Host, name: str, found: Sequence[Outcome], here: Set[str], b
     right = any(outcome.verdict is Verdict.OK for outcome in found)
 
     def change(wrong: Dict[str, Any]) -> None:
-        for gone in [one for one in wrong if one not in here]:
+        for gone in [known for known in wrong if known not in here]:
             del wrong[gone]
         if convicted:
             wrong[name] = {"boot": boot, "when": host.time(), "reason": convicted.reason, "message": convicted.message,
@@ -115,8 +115,8 @@ def _prove(host: Host, device: Device, time: float, memory: int, wait: float) ->
     if device.memory_total is not None and device.memory_used is not None:
         room = min(memory, device.memory_total - device.memory_used - LEFT_FREE)
     if room < LEAST:
-        said = f"{device.label}: {job or 'another program'} leaves too little of its memory free to prove it"
-        return [skip("GpuProofNoMemory", said, target=device.label)]
+        message = f"{device.label}: {job or 'another program'} leaves too little of its memory free to prove it"
+        return [skip("GpuProofNoMemory", message, target=device.label)]
     limits = {"seconds": time / TENSOR_SHARE, "memory": room}
     asked: Answer = {
         "gpus": [{"visible": device.id or str(device.number), **limits}], "kinds": [], "thorough": False, "seed": -1,
@@ -137,8 +137,8 @@ def _beside(outcome: Outcome, job: str) -> Outcome:
     if outcome.verdict is Verdict.OK:
         return ok(f"{outcome.target}: computes exactly{f', beside {job}' if job else ''}", target=outcome.target)
     if outcome.verdict is Verdict.CRIT and job:
-        said = f"{outcome.message}; found beside {job}, which goes on and whose results are in doubt"
-        return outcome._replace(message=said)
+        message = f"{outcome.message}; found beside {job}, which goes on and whose results are in doubt"
+        return outcome._replace(message=message)
     return outcome
 
 
@@ -157,14 +157,14 @@ def _jobs(host: Host, device: Device) -> str:
         of = look(process.pid)
         kind = "job" if of.startswith("job") else "pod" if of.startswith("pod") else ""
         named[f"{kind} {of[3:].strip('-_')}" if kind else f"process {process.pid} ({process.name or '?'})"] = None
-    shown = list(named)
-    return ", ".join(shown[:4]) + (f" and {len(shown) - 4} more" if len(shown) > 4 else "")
+    users = list(named)
+    return ", ".join(users[:4]) + (f" and {len(users) - 4} more" if len(users) > 4 else "")
 
 
 def _take_turn(host: Host, name: str, here: Set[str]) -> None:
     def change(turns: Dict[str, Any]) -> None:
         latest = max(turns.values(), default=0)
-        for gone in [one for one in turns if one not in here]:
+        for gone in [known for known in turns if known not in here]:
             del turns[gone]
         turns[name] = latest + 1
 

@@ -57,11 +57,11 @@ def check_kernel_cmdline(host: Host, words: Sequence[str]) -> Outcome:
     unwanted = [word[1:] for word in words if word.startswith("!") and _present(word[1:], given)]
     if not absent and not unwanted:
         return ok(f"{len(words)} kernel parameters as expected")
-    said = [f"lacks {', '.join(absent)}"] if absent else []
-    said += [f"has {', '.join(unwanted)}"] if unwanted else []
+    faults = [f"lacks {', '.join(absent)}"] if absent else []
+    faults += [f"has {', '.join(unwanted)}"] if unwanted else []
     return crit(
         "KernelCmdline",
-        f"the kernel command line {' and '.join(said)}",
+        f"the kernel command line {' and '.join(faults)}",
         action=Action.REBOOT,
         evidence=(" ".join(given),),
     )
@@ -136,5 +136,5 @@ def check_kernel_taint(host: Host, critical: str = "BDLM", warning: str = "FRSW"
         return say(
             "KernelTainted", f"kernel tainted: {named}", metrics=metrics, action=Action.REBOOT, evidence=evidence
         )
-    shown = "".join(flag.letter for flag in flags)
-    return ok(f"kernel taint {shown}: nothing broken" if flags else "kernel not tainted", metrics=metrics)
+    set_letters = "".join(flag.letter for flag in flags)
+    return ok(f"kernel taint {set_letters}: nothing broken" if flags else "kernel not tainted", metrics=metrics)

@@ -40,18 +40,18 @@ def check_kubelet_healthz(host: Host, url: str = HEALTHZ, deadline: float = 5.0)
     """
     if not host.system.in_network():
         return unknown("NotPermitted", "nhc runs in a network of its own, where the node's 127.0.0.1 is not")
-    status, said, took = ask(host, url, deadline)
+    status, body, took = ask(host, url, deadline)
     metrics = (Metric("response_time", took, "s"),)
     if status == 200:
-        return ok(f"the kubelet is healthy ({said[:40]})", metrics=metrics)
+        return ok(f"the kubelet is healthy ({body[:40]})", metrics=metrics)
     if not status and not any(host.exists(path) for path in KUBELET_TRACES):
         return skip("NoKubelet", "no kubelet runs on this node")
     if status == -1:
-        return unknown("NotPermitted", f"{url}: {said}")
+        return unknown("NotPermitted", f"{url}: {body}")
     if status:
-        return crit("KubeletUnhealthy", f"the kubelet answers {status} to {url}: {said[:200]}", metrics=metrics,
+        return crit("KubeletUnhealthy", f"the kubelet answers {status} to {url}: {body[:200]}", metrics=metrics,
                     action=Action.RESTART_APP)  # fmt: skip
-    return crit("KubeletSilent", f"the kubelet does not answer: {said}", action=Action.RESTART_APP)
+    return crit("KubeletSilent", f"the kubelet does not answer: {body}", action=Action.RESTART_APP)
 
 
 def ask(host: Host, url: str, deadline: float) -> Tuple[int, str, float]:
@@ -67,5 +67,5 @@ def ask(host: Host, url: str, deadline: float) -> Tuple[int, str, float]:
         return {"status": found.status, "said": found.body.strip()[:1000]}
 
     begin = host.monotonic()
-    said = host.system.ask(f"http {url}", question)
-    return int(said["status"]), str(said["said"]), host.monotonic() - begin
+    answer = host.system.ask(f"http {url}", question)
+    return int(answer["status"]), str(answer["said"]), host.monotonic() - begin

@@ -68,21 +68,21 @@ def check_net_ping(
             ended = host.run(("ping", "-q", "-n", *options, "--", target), timeout=max(deadline, 1) + 1.0)
         except OSError as error:
             return unknown("CommandMissing", f"ping: {error.strerror}")
-        said = tuple((ended.stdout + ended.stderr).splitlines()[-10:])
-        if ended.status and any(sign in line for line in said for sign in _PRIVILEGE):
-            return unknown("PingFailed", f"ping cannot be used: {said[-1]}", evidence=said)
+        lines = tuple((ended.stdout + ended.stderr).splitlines()[-10:])
+        if ended.status and any(sign in line for line in lines for sign in _PRIVILEGE):
+            return unknown("PingFailed", f"ping cannot be used: {lines[-1]}", evidence=lines)
         summary = parse_summary(ended.stdout)
         # With -c and -w ping's status is 1 as soon as one packet of them is missing.
         some = loss is not None and summary.loss is not None and summary.loss < 100
         if ended.timed_out or (ended.status and not some):
-            return crit("NoResponse", f"No response received from {target}", evidence=said)
+            return crit("NoResponse", f"No response received from {target}", evidence=lines)
         if limits == (None, None, None):
             continue
         metrics = (
             *known("%", packet_loss=summary.loss),
             *known("s", round_trip_average=summary.average, round_trip_max=summary.longest),
         )
-        outcome = _judge(target, summary, limits, metrics, warn if nonfatal else crit, said)
+        outcome = _judge(target, summary, limits, metrics, warn if nonfatal else crit, lines)
         if outcome:
             return outcome
     return ok(f"{len(targets)} host(s) answer", metrics=metrics if len(targets) == 1 else ())
@@ -94,19 +94,19 @@ def _judge(
     limits: Tuple[Optional[float], Optional[float], Optional[float]],
     metrics: Tuple[Metric, ...],
     say: Callable[..., Outcome],
-    said: Tuple[str, ...],
+    lines: Tuple[str, ...],
 ) -> Optional[Outcome]:
     """What is wrong with a host's answers, None where nothing is. `say` makes the outcome."""
     average, longest, loss = limits
     if (summary.loss is None and loss is not None) or (summary.average is None and (average or longest)):
-        return unknown("PingUnreadable", f"ping's summary for {target} is not understood", evidence=said)
+        return unknown("PingUnreadable", f"ping's summary for {target} is not understood", evidence=lines)
     if loss is not None and (summary.loss or 0.0) > loss:
         message = f"{summary.loss:g} % of packets to {target} are lost, limit {loss:g} %"
-        return say("PacketLoss", message, target=target, metrics=metrics, evidence=said)
+        return say("PacketLoss", message, target=target, metrics=metrics, evidence=lines)
     for limit, found, what in ((average, summary.average, "on average"), (longest, summary.longest, "at most")):
         if limit is not None and found is not None and found > limit:
             message = f"{target} answers in {_short(found)} {what}, limit {_short(limit)}"
-            return say("LatencyHigh", message, target=target, metrics=metrics, evidence=said)
+            return say("LatencyHigh", message, target=target, metrics=metrics, evidence=lines)
     return None
 
 

@@ -53,13 +53,13 @@ def check_npd_plugin(
         return (warn if temporary else crit)(reason, message, evidence=(replaced.message, *replaced.evidence))
     except OSError as error:
         return unknown("PluginUnusable", f"{path} cannot be run: {error.strerror}")
-    said = printable(ended.stdout.encode()[:READ].decode(errors="ignore").strip())
-    said = said.encode()[:limit].decode(errors="ignore").strip()
+    output = printable(ended.stdout.encode()[:READ].decode(errors="ignore").strip())
+    output = output.encode()[:limit].decode(errors="ignore").strip()
     evidence = tuple(ended.stderr.splitlines()[-5:])
     if ended.timed_out:
         return unknown("PluginTimeout", f"no answer within {show_seconds(timeout)}", evidence=evidence)
     if ended.status == 0:
-        return ok(said)
+        return ok(output)
     if ended.status == 1:
-        return (warn if temporary else crit)(reason, said or reason, evidence=evidence)
-    return unknown("PluginUnknown", said or f"exit status {ended.status}", evidence=evidence)
+        return (warn if temporary else crit)(reason, output or reason, evidence=evidence)
+    return unknown("PluginUnknown", output or f"exit status {ended.status}", evidence=evidence)

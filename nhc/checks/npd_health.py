@@ -100,14 +100,14 @@ def _answers(host: Host, component: str, deadline: float, socket: Optional[str],
     if not host.system.in_network():
         return unknown("NotPermitted", "nhc runs in a network of its own, where the node's 127.0.0.1 is not")
     place = url or (HEALTHZ if component == "kubelet" else PROXY)
-    status, said, took = ask(host, place, deadline)
+    status, body, took = ask(host, place, deadline)
     metrics = (Metric("response_time", took, "s"),)
     if status == 200:
         return ok(f"{component} is healthy", metrics=metrics)
     if status == -1:
-        return unknown("NotPermitted", f"{place}: {said}")
+        return unknown("NotPermitted", f"{place}: {body}")
     message = (
-        f"{component} answers {status} to {place}: {said[:200]}" if status else f"{component} does not answer: {said}"
+        f"{component} answers {status} to {place}: {body[:200]}" if status else f"{component} does not answer: {body}"
     )
     return crit("ComponentUnhealthy", message, target=component, metrics=metrics, action=Action.RESTART_APP)
 
@@ -145,8 +145,8 @@ def _repaired(host: Host, unit: str, found: Outcome) -> Outcome:
         done = host.run(
             ["systemctl", "kill", "--kill-who=main", "--", f"{unit}.service" if "." not in unit else unit], 10
         )
-        said = "" if not done.status else " ".join(done.stderr.split())[:100] or f"status {done.status}"
+        trouble = "" if not done.status else " ".join(done.stderr.split())[:100] or f"status {done.status}"
     except OSError as error:
-        said = error.strerror or str(error)
-    note = f"{unit} could not be killed: {said}" if said else f"{unit} was killed so that it starts anew"
+        trouble = error.strerror or str(error)
+    note = f"{unit} could not be killed: {trouble}" if trouble else f"{unit} was killed so that it starts anew"
     return found._replace(message=f"{found.message}; {note}")

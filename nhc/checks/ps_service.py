@@ -6,7 +6,7 @@ import time
 
 from nhc.check import check, flag, opt, rest
 from nhc.checks.ps import OwnerTest, any_matches, cannot_read, described, no_processes
-from nhc.facts.processes import all_args, first_word, is_ssh_session, one, unreadable
+from nhc.facts.processes import all_args, first_word, is_ssh_session, stat_of, unreadable
 from nhc.facts.users import user_name
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING, NamedTuple
@@ -54,9 +54,9 @@ def service_command(host: Host, verb: str, name: str) -> Tuple[str, ...]:
     return ("systemctl", "is-active", "--quiet", name) if verb == "status" else ("systemctl", verb, name)
 
 
-def parse_main_pid(shown: str) -> int:
+def parse_main_pid(output: str) -> int:
     """The main process in `systemctl show -p ActiveState,MainPID`; 0 where the unit is not active or has none."""
-    values = dict(line.split("=", 1) for line in shown.splitlines() if "=" in line)
+    values = dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
     pid = values.get("MainPID", "")
     return int(pid) if values.get("ActiveState") == "active" and pid.isdecimal() else 0
 
@@ -113,7 +113,7 @@ def _started(host: Host, argv: Sequence[str]) -> str:
 def _gone(host: Host, pid: int, started: int) -> bool:
     """Whether a process that was signalled has ended, within a third of a second."""
     for attempt in range(GONE_TRIES):
-        process = one(host, pid)
+        process = stat_of(host, pid)
         if process is None or process.started != started:
             return True
         if attempt + 1 < GONE_TRIES:
@@ -123,7 +123,7 @@ def _gone(host: Host, pid: int, started: int) -> bool:
 
 def _kill(host: Host, service: Service, pid: int) -> Tuple[bool, str]:
     """Kill one process; whether -v or -V find it well done, and what to say."""
-    process = one(host, pid)
+    process = stat_of(host, pid)
     if process is None:
         return True, f"process ID {pid} is gone"
     try:
@@ -145,28 +145,30 @@ def _unwanted(host: Host, service: Service, found: List[int], kill: bool, stop: 
     evidence = tuple(described(host, pid) for pid in found[:20])
     if kill:
         ended = [_kill(host, service, pid) for pid in found]
-        failed = [said for good, said in ended if not good]
+        failed = [result for good, result in ended if not good]
         if len(found) > 1:
-            evidence += tuple(said for _good, said in ended)
+            evidence += tuple(result for _good, result in ended)
         # Killed and verified: the node is as it should be.
-        return _outcome(service, not failed, f"{base}; {(failed or [said for _good, said in ended])[0]}", evidence)
+        return _outcome(service, not failed, f"{base}; {(failed or [result for _good, result in ended])[0]}", evidence)
     argv = service_command(host, "stop", service.name) if stop else ("bash", "-c", action)
-    shown = " ".join(argv) if stop else action
+    command = " ".join(argv) if stop else action
     if not service.wait and not service.verify:
         failure = _started(host, argv)
         if failure:
-            return _outcome(service, False, f'{base}; "{shown}" {failure}.', evidence)
-        doing = "service termination in progress" if stop else f'"{shown}" in progress.'
+            return _outcome(service, False, f'{base}; "{command}" {failure}.', evidence)
+        doing = "service termination in progress" if stop else f'"{command}" in progress.'
         return _outcome(service, False, f"{base}; {doing}", evidence)
-    before = [(pid, process.started) for pid in found for process in (one(host, pid),) if process is not None]
+    before = [(pid, process.started) for pid in found for process in (stat_of(host, pid),) if process is not None]
     failure = _ended(host, argv)
     if failure:
-        return _outcome(service, False, f'{base}; "{shown}" {failure}.', evidence)
+        return _outcome(service, False, f'{base}; "{command}" {failure}.', evidence)
     left = [pid for pid, started in before if not _gone(host, pid, started)] if service.verify else []
     if left:
-        return _outcome(service, False, f'{base}; "{shown}" succeeded but failed to stop process {left[0]}.', evidence)
+        return _outcome(
+            service, False, f'{base}; "{command}" succeeded but failed to stop process {left[0]}.', evidence
+        )
     host.forget()  # what later checks of this run see has changed
-    what = f"service {service.name} stopped" if stop else f'"{shown}" succeeded'
+    what = f"service {service.name} stopped" if stop else f'"{command}" succeeded'
     return _outcome(service, True, f"{base}; {what}{' and its process is gone' if service.verify else ''}.", evidence)
 
 

@@ -7,7 +7,7 @@ import os
 from nhc.check import Param, check, opt, rest
 from nhc.checks.ps import action_word, actions_in_turn, no_processes
 from nhc.facts.jobs import JobsUnknown, job_users
-from nhc.facts.processes import args_of, one, owner, pids, stats
+from nhc.facts.processes import args_of, owner, pids, stat_of, stats
 from nhc.facts.resource_manager import resource_manager
 from nhc.facts.users import max_system_uid, user_name
 from nhc.host import Host
@@ -83,7 +83,7 @@ def strangers(host: Host, ignored: Ignored) -> Iterator[UserProcess]:
 
 
 def _judge(
-    host: Host, name: str, said: str, rogues: Sequence[UserProcess], actions: Sequence[str], fine: str, reason: str
+    host: Host, name: str, kind: str, rogues: Sequence[UserProcess], actions: Sequence[str], fine: str, reason: str
 ) -> Outcome:
     """Take the actions on each process and say so; the first one makes the message."""
     metrics = (Metric("processes", len(rogues)),)
@@ -92,7 +92,7 @@ def _judge(
     taken = actions_in_turn(actions)
     messages = []
     for process in rogues:
-        message = f'{process.user}\'s "{process.program}" process is {said}. (PID {process.pid})'
+        message = f'{process.user}\'s "{process.program}" process is {kind}. (PID {process.pid})'
         if "kill" in taken:
             message += _kill(host, process.pid)
         if "syslog" in taken:
@@ -100,7 +100,7 @@ def _judge(
         messages.append(message)
     more = f" and {len(rogues) - 1} more" if len(rogues) > 1 else ""
     if not taken:
-        return ok(f"{len(rogues)} {said} process(es) ignored", metrics=metrics)
+        return ok(f"{len(rogues)} {kind} process(es) ignored", metrics=metrics)
     if "die" in taken:
         return crit(reason, messages[0] + more, metrics=metrics, evidence=tuple(messages), action=Action.INSPECT)
     return warn(reason, messages[0] + more, metrics=metrics, evidence=tuple(messages))
@@ -108,7 +108,7 @@ def _judge(
 
 def _kill(host: Host, pid: int) -> str:
     """Kill a process that was judged a moment ago, and say what came of it."""
-    process = one(host, pid)
+    process = stat_of(host, pid)
     if process is None:
         return "; gone"
     if host.live and pid in (os.getpid(), os.getppid()):

@@ -82,8 +82,8 @@ def _judge(host: Host, device: smart.SmartDevice, reallocated: int, media: int) 
     marked = {key: value for key, value in sectors.items() if media and value >= media}
     moved = max(health.counts.get("reallocated_sectors", 0), health.counts.get("grown_defects", 0))
     if marked:
-        said = ", ".join(f"{value} {key.replace('_', ' ')}" for key, value in marked.items())
-        return warn("DiskMediaErrors", f"{who} has {said}", target=name, metrics=metrics, action=Action.INSPECT)
+        listing = ", ".join(f"{value} {key.replace('_', ' ')}" for key, value in marked.items())
+        return warn("DiskMediaErrors", f"{who} has {listing}", target=name, metrics=metrics, action=Action.INSPECT)
     if reallocated and moved >= reallocated:
         message = f"{who} has replaced {moved} sectors, limit {reallocated}"
         return warn("DiskReallocations", message, target=name, metrics=metrics, action=Action.INSPECT)

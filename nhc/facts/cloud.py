@@ -75,14 +75,14 @@ def ask(cloud: str, base: Optional[str], deadline: float) -> Dict[str, List[Any]
     return found
 
 
-def announcements(cloud: str, said: Dict[str, List[Any]]) -> Optional[Tuple[Announcement, ...]]:
+def announcements(cloud: str, answers: Dict[str, List[Any]]) -> Optional[Tuple[Announcement, ...]]:
     """What the answers announce; None where this cloud's service never does. Raises BadAnswer, NoHttpResponse."""
-    return {"aws": _aws, "gcp": _gcp, "azure": _azure, "oci": _oci}[cloud](said)
+    return {"aws": _aws, "gcp": _gcp, "azure": _azure, "oci": _oci}[cloud](answers)
 
 
-def _body(said: Dict[str, List[Any]], name: str, absent: Sequence[int] = (404,)) -> Optional[str]:
+def _body(answers: Dict[str, List[Any]], name: str, absent: Sequence[int] = (404,)) -> Optional[str]:
     """One answer's body, None where the service says that there is nothing. Raises NoHttpResponse."""
-    status, body = said.get(name) or [0, "was not asked"]
+    status, body = answers.get(name) or [0, "was not asked"]
     if status == 200:
         return str(body)
     if status in absent:
@@ -114,31 +114,31 @@ _EC2 = {
 }
 
 
-def _aws(said: Dict[str, List[Any]]) -> Tuple[Announcement, ...]:
+def _aws(answers: Dict[str, List[Any]]) -> Tuple[Announcement, ...]:
     found: List[Announcement] = []
-    for event in _objects(_json(_body(said, "scheduled") or "[]", "scheduled"), "scheduled"):
+    for event in _objects(_json(_body(answers, "scheduled") or "[]", "scheduled"), "scheduled"):
         # History stays a while with [Completed] or [Canceled] in front of the description.
         if str(event.get("State", "active")) == "active":
             code = str(event.get("Code", "?"))
             found.append(Announcement(code, _EC2.get(code, "maintenance"), moment(event.get("NotBefore")),
                                       detail=str(event.get("Description", ""))))  # fmt: skip
-    spot = _body(said, "spot")
+    spot = _body(answers, "spot")
     if spot is not None:
         event = _json(spot, "spot")
         if not isinstance(event, dict) or "action" not in event:
             raise BadAnswer(f"the metadata service's spot notice has no action: {spot[:60]!r}")
         found.append(Announcement(f"spot-{event['action']}", f"the spot instance is reclaimed ({event['action']})",
                                   moment(event.get("time")), reclaim=True))  # fmt: skip
-    if _body(said, "rebalance") is not None:
+    if _body(answers, "rebalance") is not None:
         found.append(
             Announcement("rebalance", "the spot instance is likely to be reclaimed soon", mild=True, reclaim=True)
         )
     return tuple(found)
 
 
-def _gcp(said: Dict[str, List[Any]]) -> Tuple[Announcement, ...]:
+def _gcp(answers: Dict[str, List[Any]]) -> Tuple[Announcement, ...]:
     found: List[Announcement] = []
-    event = (_body(said, "event") or "NONE").strip()
+    event = (_body(answers, "event") or "NONE").strip()
     if event == "MIGRATE_ON_HOST_MAINTENANCE":
         found.append(Announcement(event, "the instance is about to be migrated live", running=True, mild=True))
     elif event != "NONE":
@@ -146,7 +146,7 @@ def _gcp(said: Dict[str, List[Any]]) -> Tuple[Announcement, ...]:
             Announcement(event, "the instance is about to be stopped for its host's maintenance", running=True)
         )
     # 503 with "no notifications have been received yet" is how most machine types say that nothing is planned.
-    text = (_body(said, "upcoming", (404, 503)) or "").strip()
+    text = (_body(answers, "upcoming", (404, 503)) or "").strip()
     if text not in ("", "NONE", '"NONE"'):
         planned = _json(text, "upcoming-maintenance")
         if not isinstance(planned, dict):
@@ -162,7 +162,7 @@ def _gcp(said: Dict[str, List[Any]]) -> Tuple[Announcement, ...]:
                 str(keys.get("type", "SCHEDULED")), "the instance's host will be maintained",
                 moment(keys.get("windowstarttime") or keys.get("starttime")), status == "ONGOING", detail=words,
             ))  # fmt: skip
-    if (_body(said, "preempted") or "").strip() == "TRUE":
+    if (_body(answers, "preempted") or "").strip() == "TRUE":
         found.append(Announcement("preempted", "the instance is being preempted", running=True, reclaim=True))
     return tuple(found)
 
@@ -176,9 +176,9 @@ _AZURE = {
 }
 
 
-def _azure(said: Dict[str, List[Any]]) -> Tuple[Announcement, ...]:
-    name = (_body(said, "name") or "").strip()
-    document = _json(_body(said, "events", ()) or "", "scheduledevents")
+def _azure(answers: Dict[str, List[Any]]) -> Tuple[Announcement, ...]:
+    name = (_body(answers, "name") or "").strip()
+    document = _json(_body(answers, "events", ()) or "", "scheduledevents")
     if not isinstance(document, dict):
         raise BadAnswer("the metadata service's scheduled events are not an object")
     found = []
@@ -196,8 +196,8 @@ def _azure(said: Dict[str, List[Any]]) -> Tuple[Announcement, ...]:
     return tuple(found)
 
 
-def _oci(said: Dict[str, List[Any]]) -> Optional[Tuple[Announcement, ...]]:
-    text = _body(said, "due")
+def _oci(answers: Dict[str, List[Any]]) -> Optional[Tuple[Announcement, ...]]:
+    text = _body(answers, "due")
     if text is None:
         return None
     word = text.strip().strip('"')

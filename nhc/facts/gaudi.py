@@ -120,12 +120,12 @@ def gaudi(host: Host) -> Source:
     states = _states(host)
     found = []
     for row in rows:
-        one = device(row)
-        links = host.run(["hl-smi", "-n", "link", "-i", one.pci], timeout=5)
-        one = one._replace(links=parse_links(links.stdout))
-        if links.status or one.links is None:
-            one = one._replace(unread={**one.unread, "links": f"hl-smi -n link failed with status {links.status}"})
-        found.append(_judged(one, states.get(one.pci, "")))
+        hpu = device(row)
+        links = host.run(["hl-smi", "-n", "link", "-i", hpu.pci], timeout=5)
+        hpu = hpu._replace(links=parse_links(links.stdout))
+        if links.status or hpu.links is None:
+            hpu = hpu._replace(unread={**hpu.unread, "links": f"hl-smi -n link failed with status {links.status}"})
+        found.append(_judged(hpu, states.get(hpu.pci, "")))
     return Source("gaudi", by_number(found), found[0].driver)
 
 

@@ -98,10 +98,10 @@ def neuron(host: Host) -> Source:
     for name in names:
         number = int(name[6:])
         read, texts = _sysfs(host, f"{SYSFS}/{name}")
-        one = device(number, listed.get(number, {}), read, {**texts, "driver": driver})
+        accelerator = device(number, listed.get(number, {}), read, {**texts, "driver": driver})
         if problem:
-            one = one._replace(unread={"processes": problem, "memory": problem, "pci": problem})
-        found.append(one)
+            accelerator = accelerator._replace(unread={"processes": problem, "memory": problem, "pci": problem})
+        found.append(accelerator)
     return Source("neuron", by_number(found), driver)
 
 

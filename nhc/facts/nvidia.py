@@ -255,8 +255,8 @@ def _processes(a: NvmlAnswers) -> Optional[Tuple[model.DeviceProcess, ...]]:
     if listed is None:
         return None
     found = []
-    for one in listed:
-        process = NvmlAnswers(one if isinstance(one, dict) else {}, a.unread)
+    for entry in listed:
+        process = NvmlAnswers(entry if isinstance(entry, dict) else {}, a.unread)
         pid = process.whole("pid", "processes")
         if pid is None:
             raise ValueError("NVML names a process without its number")

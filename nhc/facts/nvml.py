@@ -233,11 +233,11 @@ def peers() -> Dict[str, Plain]:
             except nvml.NVMLError:
                 handles.append(None)
 
-        def state(one: Handle, other: Handle, capability: int) -> Plain:
-            if one is None or other is None:
+        def state(device: Handle, other: Handle, capability: int) -> Plain:
+            if device is None or other is None:
                 return {"error": GPU_IS_LOST}
             try:
-                return reader.ask("nvmlDeviceGetP2PStatus", one, other, capability)
+                return reader.ask("nvmlDeviceGetP2PStatus", device, other, capability)
             except _Lost:
                 return {"error": GPU_IS_LOST}
 

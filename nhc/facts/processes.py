@@ -148,7 +148,7 @@ def all_args(host: Host) -> Iterator[Tuple[int, str]]:
     yield from host.fact(nameless).items()
 
 
-def one(host: Host, pid: int) -> Optional[ProcessStat]:
+def stat_of(host: Host, pid: int) -> Optional[ProcessStat]:
     """One process's `stat` as it is now, None where it is gone or a zombie."""
     try:
         process = parse_stat(host.read(f"/proc/{pid}/stat"))

@@ -58,8 +58,8 @@ def _systemctl(host: Host, arguments: Sequence[str]) -> str:
         raise SystemdError("systemctl did not answer within 10 s")
     # `show` and `list-units` exit 0 whatever the units' states are.
     if ended.status:
-        said = " ".join((ended.stderr or ended.stdout).split())[:200]
-        raise SystemdError(said or f"systemctl ended with status {ended.status}")
+        output = " ".join((ended.stderr or ended.stdout).split())[:200]
+        raise SystemdError(output or f"systemctl ended with status {ended.status}")
     return ended.stdout
 
 
@@ -85,8 +85,8 @@ def up_for(host: Host, name: str) -> float:
     (node-problem-detector's health-checker).
     """
     wanted = name if "." in name else f"{name}.service"
-    said = _systemctl(host, ["show", "--property=InactiveExitTimestampMonotonic", "--", wanted])
-    value = said.partition("=")[2].strip()
+    output = _systemctl(host, ["show", "--property=InactiveExitTimestampMonotonic", "--", wanted])
+    value = output.partition("=")[2].strip()
     if not value.isdigit() or not int(value):
         raise SystemdError(f"{wanted} is not running")
     return max(0.0, float(host.read("/proc/uptime").split(" ", 1)[0]) - int(value) / 1e6)

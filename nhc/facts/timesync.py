@@ -164,30 +164,30 @@ def clock_state(host: Host) -> ClockState:
             if state:
                 return state
             tools[argv[0]] = _complaint(answer)
-    shown: Dict[str, str] = {}
+    properties: Dict[str, str] = {}
     if host.which("timedatectl"):
         answer = host.run(["timedatectl", "show"], timeout=5)
-        shown = parse_properties(answer.stdout)
-        if "NTPSynchronized" not in shown:
+        properties = parse_properties(answer.stdout)
+        if "NTPSynchronized" not in properties:
             tools["timedatectl"] = _complaint(answer)
-        elif shown.get("NTP") == "yes":
-            return _timesyncd_state(host, shown)
+        elif properties.get("NTP") == "yes":
+            return _timesyncd_state(host, properties)
         else:
-            tools["timedatectl"] = f"NTP={shown.get('NTP', '?')} NTPSynchronized={shown['NTPSynchronized']}"
+            tools["timedatectl"] = f"NTP={properties.get('NTP', '?')} NTPSynchronized={properties['NTPSynchronized']}"
     asked = "; ".join(f"{tool}: {text}" for tool, text in tools.items())
     try:
         kernel = parse_kernel_clock(host.system.ask("adjtimex", _ask_kernel))
     except OSError as error:
-        if "NTPSynchronized" in shown:  # systemd has asked the kernel
-            return ClockState(KERNEL, shown["NTPSynchronized"] == "yes", evidence=asked)
+        if "NTPSynchronized" in properties:  # systemd has asked the kernel
+            return ClockState(KERNEL, properties["NTPSynchronized"] == "yes", evidence=asked)
         raise NoTimeServiceError({**tools, "adjtimex": error.strerror or str(error)}) from None
     return kernel._replace(evidence="; ".join(filter(None, (kernel.evidence, asked))))
 
 
-def _timesyncd_state(host: Host, shown: Dict[str, str]) -> ClockState:
+def _timesyncd_state(host: Host, properties: Dict[str, str]) -> ClockState:
     """NTPSynchronized is the kernel's own, whoever tells it; only systemd-timesyncd's offset can be asked for."""
-    synchronized = shown["NTPSynchronized"] == "yes"
-    evidence = f"NTP=yes NTPSynchronized={shown['NTPSynchronized']}"
+    synchronized = properties["NTPSynchronized"] == "yes"
+    evidence = f"NTP=yes NTPSynchronized={properties['NTPSynchronized']}"
     status = parse_timesync_status(host.run(["timedatectl", "timesync-status"], timeout=5).stdout)
     offset = parse_timespan(status.get("Offset", ""))
     distance = parse_timespan(status.get("Root distance", "").partition(" (")[0])

@@ -135,7 +135,7 @@ def _task(host: Host, state: LogState, finding: Finding) -> Optional[Finding]:
     stuck: Dict[str, int] = {}
     for task in tasks:
         name, _, number = task.rpartition(":")
-        process = processes.one(host, int(number))
+        process = processes.stat_of(host, int(number))
         # The kernel's report has up to 15 characters of the name, a work queue's thread more than /proc has.
         if process is not None and process.state == "D" and (name.startswith(process.name[:15]) or not process.name):
             stuck[task] = _switches(host, int(number))

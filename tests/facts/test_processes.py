@@ -144,11 +144,11 @@ def test_a_real_process_is_seen_as_ps_sees_it():
         assert [found.parent, processes.owner(host, child.pid), found.vsize // 1024] == [int(x) for x in line[:3]]
         assert abs(processes.rss_kb(found, now) - int(line[3])) < 1024
         assert show_permille(processes.cpu_permille(found, now)) == line[4]
-        assert processes.one(host, child.pid) is not None
+        assert processes.stat_of(host, child.pid) is not None
     finally:
         child.kill()
         child.wait()
-    assert processes.one(Host(), child.pid) is None
+    assert processes.stat_of(Host(), child.pid) is None
     assert processes.owner(Host(), child.pid) is None
 
 
@@ -156,7 +156,7 @@ def test_kill_spares_a_process_that_took_the_number_over():
     child = subprocess.Popen(["sleep", "600"])
     try:
         host = Host()
-        started = processes.one(host, child.pid).started
+        started = processes.stat_of(host, child.pid).started
         with pytest.raises(ProcessLookupError):
             host.system.kill(child.pid, started + 1, signal.SIGKILL)
         assert child.poll() is None
@@ -209,7 +209,7 @@ def test_a_recorded_machine_has_its_processes_and_none_of_their_secrets(tmp_path
         assert "hunter2" not in (tmp_path / "answers.json").read_text()
         replayed.system.kill(child.pid, seen[1].started, signal.SIGKILL)
         replayed.system.renice(child.pid, 19)
-        assert processes.one(live, child.pid) is not None
+        assert processes.stat_of(live, child.pid) is not None
         assert os.getpriority(os.PRIO_PROCESS, child.pid) == os.getpriority(os.PRIO_PROCESS, 0)
     finally:
         child.kill()

@@ -83,8 +83,8 @@ class Collective(NamedTuple):
         NCCL and RCCL warn of much that does no harm (NUMA balancing, a plugin that is not there); memory that is taken
         says that somebody else is on the GPU.
         """
-        said = [line for line in self.failures if _BROKEN.search(line)]
-        return "" if any(_MEMORY in line for line in said) else next(iter(said), "")
+        broken = [line for line in self.failures if _BROKEN.search(line)]
+        return "" if any(_MEMORY in line for line in broken) else next(iter(broken), "")
 
     def row(self, size: int) -> Optional[Row]:
         """The row of exactly this size."""
@@ -178,11 +178,11 @@ def parse_json(text: str) -> Collective:
     results = root.get("results")
     if not isinstance(results, list) or not isinstance(root.get("devices"), list):
         raise ValueError("no results or no devices in it")
-    rows = tuple(_json_row(one) for one in results if isinstance(one, dict))
+    rows = tuple(_json_row(entry) for entry in results if isinstance(entry, dict))
     ranks = tuple(
-        Rank(int(one["rank"]), int(one.get("pid", 0)), str(one.get("hostname", "")), int(one.get("device", 0)), "",
-             str(one.get("device_info", "")))
-        for one in root["devices"] if isinstance(one, dict) and "rank" in one
+        Rank(int(rank["rank"]), int(rank.get("pid", 0)), str(rank.get("hostname", "")), int(rank.get("device", 0)), "",
+             str(rank.get("device_info", "")))
+        for rank in root["devices"] if isinstance(rank, dict) and "rank" in rank
     )  # fmt: skip
     bounds = root.get("out_of_bounds")
     average = root.get("average_bus_bandwidth")
@@ -190,21 +190,21 @@ def parse_json(text: str) -> Collective:
         "", str(root.get("version", "")), ranks, rows, 1,
         (number(bounds.get("count")), str(bounds.get("okay")).lower() == "true") if isinstance(bounds, dict) else None,
         number(average["bandwidth"]) if isinstance(average, dict) and "bandwidth" in average else None,
-        "end_time" in root, None, tuple(str(one)[:300] for one in root.get("errors") or ()),
+        "end_time" in root, None, tuple(str(entry)[:300] for entry in root.get("errors") or ()),
     )  # fmt: skip
 
 
-def _json_row(one: Dict[str, Any]) -> Row:
+def _json_row(result: Dict[str, Any]) -> Row:
     try:
-        return Row(int(one["size"]), int(one["count"]), str(one["type"]), str(one.get("redop", "none")),
-                   _json_timing(one["out_of_place"]), _json_timing(one["in_place"]))  # fmt: skip
+        return Row(int(result["size"]), int(result["count"]), str(result["type"]), str(result.get("redop", "none")),
+                   _json_timing(result["out_of_place"]), _json_timing(result["in_place"]))  # fmt: skip
     except (KeyError, TypeError) as error:
         raise ValueError(f"a result without {error}") from None
 
 
-def _json_timing(one: Dict[str, Any]) -> Timing:
-    wrong = one.get("nwrong")
-    return Timing(number(one["time"]), number(one["alg_bw"]), number(one["bus_bw"]),
+def _json_timing(figures: Dict[str, Any]) -> Timing:
+    wrong = figures.get("nwrong")
+    return Timing(number(figures["time"]), number(figures["alg_bw"]), number(figures["bus_bw"]),
                   None if wrong is None else number(wrong))  # fmt: skip
 
 

@@ -44,13 +44,13 @@ def parse(text: str) -> Fio:
     jobs = root.get("jobs")
     if not isinstance(jobs, list) or "fio version" not in root:
         raise ValueError("no jobs of fio in it")
-    return Fio(str(root["fio version"]), tuple(_job(one) for one in jobs))
+    return Fio(str(root["fio version"]), tuple(_job(job) for job in jobs))
 
 
-def _job(one: object) -> FioJob:
-    if not isinstance(one, dict) or not isinstance(one.get("error"), int):
+def _job(job: object) -> FioJob:
+    if not isinstance(job, dict) or not isinstance(job.get("error"), int):
         raise ValueError("a job that says nothing of its errors")
-    return FioJob(str(one.get("jobname", "")), one["error"], _direction(one, "read"), _direction(one, "write"))
+    return FioJob(str(job.get("jobname", "")), job["error"], _direction(job, "read"), _direction(job, "write"))
 
 
 def _direction(job: Any, name: str) -> Direction:

@@ -73,7 +73,7 @@ def parse(text: str) -> Burn:
             found = found._replace(ended=value.get("devices") == len(devices))
     if not begun and not found.trouble:
         raise ValueError("no burn has begun")
-    if len({one.device for one in devices}) != len(devices):
+    if len({device.device for device in devices}) != len(devices):
         raise ValueError("a device is there twice")
     return found._replace(devices=tuple(devices))
 

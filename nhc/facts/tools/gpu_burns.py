@@ -42,13 +42,13 @@ def parse_gpu_burn(text: str) -> GpuBurn:
     gflops: Tuple[float, ...] = ()
     errors: Tuple[int, ...] = ()
     for line in text.replace("\r", "\n").split("\n"):
-        shown = _PROGRESS.search(line)
+        progressed = _PROGRESS.search(line)
         verdict = _VERDICT.match(line)
         words = line.split()
-        if shown:
-            progress = float(shown[1])
-            gflops = tuple(figure(word.split()[0]) for word in shown[2].split("(")[1:])
-            errors = tuple(int(word) for word in shown[3].split(" - "))
+        if progressed:
+            progress = float(progressed[1])
+            gflops = tuple(figure(word.split()[0]) for word in progressed[2].split("(")[1:])
+            errors = tuple(int(word) for word in progressed[3].split(" - "))
         elif words[:1] == ["Tested"] and len(words) == 3 and words[1].isdigit():
             tested = int(words[1])
         elif verdict and tested is not None:

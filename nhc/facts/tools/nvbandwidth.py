@@ -56,8 +56,8 @@ def parse(text: str) -> Bandwidths:
             raise ValueError("no testcases in it")
         listed = []
     cases: List[BandwidthCase] = []
-    for one in listed:
-        case = _case(one)
+    for entry in listed:
+        case = _case(entry)
         before = next((at for at, other in enumerate(cases) if other.name == case.name), -1)
         if before >= 0:  # the second entry of one that broke
             cases[before] = case if case.status == FAILED else cases[before]._replace(status=FAILED)
@@ -73,16 +73,16 @@ def parse(text: str) -> Bandwidths:
     )
 
 
-def _case(one: object) -> BandwidthCase:
-    if not isinstance(one, dict) or not isinstance(one.get("name"), str):
+def _case(entry: object) -> BandwidthCase:
+    if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
         raise ValueError("a test case without a name")
-    status = {"Passed": PASSED, "Waived": WAIVED}.get(str(one.get("status")), FAILED)
-    rows = one.get("bandwidth_matrix") or ()
+    status = {"Passed": PASSED, "Waived": WAIVED}.get(str(entry.get("status")), FAILED)
+    rows = entry.get("bandwidth_matrix") or ()
     if status == PASSED and not rows:
-        raise ValueError(f"{one['name']} passed without figures")
+        raise ValueError(f"{entry['name']} passed without figures")
     matrix = tuple(tuple(_cell(cell) for cell in row) for row in rows)
-    total = figure(one["sum"]) if "sum" in one else None
-    return BandwidthCase(one["name"], status, str(one.get("bandwidth_description", "")), matrix, total)
+    total = figure(entry["sum"]) if "sum" in entry else None
+    return BandwidthCase(entry["name"], status, str(entry.get("bandwidth_description", "")), matrix, total)
 
 
 def _cell(word: object) -> Optional[float]:

@@ -18,12 +18,12 @@ def lines(text: str) -> List[str]:
     """The lines of an output without launchers' prefixes, each as the terminal would show it in the end."""
     found = []
     for line in text.replace("\r\n", "\n").split("\n"):
-        shown = line.rstrip("\r")
-        if "\r" in shown:
-            shown = shown.rpartition("\r")[2]
-        if "\b" in shown:
-            shown = _erased(shown)
-        found.append(_PREFIX.sub("", shown))
+        visible = line.rstrip("\r")
+        if "\r" in visible:
+            visible = visible.rpartition("\r")[2]
+        if "\b" in visible:
+            visible = _erased(visible)
+        found.append(_PREFIX.sub("", visible))
     return found
 
 

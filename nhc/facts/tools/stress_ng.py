@@ -47,30 +47,30 @@ def parse(text: str) -> StressNg:
         if not found:
             continue
         seen = True
-        kind, said = found[1], found[2]
-        words = said.split()
-        if said.startswith("dispatching hogs:"):
-            for part in said.partition(":")[2].split(","):
+        kind, message = found[1], found[2]
+        words = message.split()
+        if message.startswith("dispatching hogs:"):
+            for part in message.partition(":")[2].split(","):
                 count, _, name = part.strip().partition(" ")
                 if not count.isdigit() or not name:
-                    raise ValueError(f"hogs that make no sense: {said[:80]}")
+                    raise ValueError(f"hogs that make no sense: {message[:80]}")
                 hogs[name] = hogs.get(name, 0) + int(count)
         elif kind in ("metrc", "info") and len(words) >= 7 and words[1].isdigit() and "." in words[2]:
             ops[words[0]] = (int(words[1]), figure(words[2]))
-        elif "run completed in" in said:
-            completed = _seconds(said)
-            if said.startswith("unsuccessful"):
-                failures.append(said)
+        elif "run completed in" in message:
+            completed = _seconds(message)
+            if message.startswith("unsuccessful"):
+                failures.append(message)
         elif kind in ("fail", "error"):
-            failures.append(said[:300])
+            failures.append(message[:300])
     if not seen:
         raise ValueError("not an output of stress-ng")
     return StressNg(hogs, ops, completed, tuple(failures))
 
 
-def _seconds(said: str) -> float:
+def _seconds(message: str) -> float:
     """The time of `successful run completed in 1 min, 2.05 secs` or `... in 2.00s`."""
-    parts = _PART.findall(said.partition("completed in ")[2])
+    parts = _PART.findall(message.partition("completed in ")[2])
     if not parts:
-        raise ValueError(f"a time that makes no sense: {said[:80]}")
+        raise ValueError(f"a time that makes no sense: {message[:80]}")
     return sum(figure(amount) * _SECONDS[unit[0]] for amount, unit in parts)
