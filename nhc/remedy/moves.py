@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Optional, Protocol
 
 from nhc.policy.bounds import Held
@@ -16,12 +17,14 @@ LONGEST_PAUSE = 600.0
 FUTURE = 60.0
 """Seconds that a report may be ahead of our clock; one from further ahead proves nothing."""
 
+_FIGURES = re.compile(r"\d+")
+
 
 def stay(view: EpisodeView, scene: Scene, bound: str, why: str) -> Move:
     """Wait, and say for what. `bound` is the stable name of the reason; figures in `why` may change without a write."""
     detail = view.detail
     text = f"{bound}: {why}"
-    if detail.waiting.partition(":")[0] != bound:
+    if _FIGURES.sub("", detail.waiting) != _FIGURES.sub("", text):
         detail = detail._replace(waiting=text, waiting_since=detail.waiting_since or scene.now)
     return Move(None, detail, text, bound=bound)
 

@@ -78,7 +78,9 @@ def judge(
             fault_text = health.faults[0].message if health.faults else "it still fails"
             return Verification(EpisodeEvent.STILL_FAULTY, fault_text, 0.0)
         return Verification(
-            None, f"it fails {max(health.at - since, 0):.0f} s after the work on it: services still start", 0.0
+            None,
+            f"it still fails; that counts from {settings.grace:g} s (verify.grace) on: services may still start",
+            0.0,
         )
     waited = min(time.elapsed(begun) for begun in (since, node.healthy, node.entered))
     if waited > settings.deadline:

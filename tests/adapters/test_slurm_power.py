@@ -1,5 +1,6 @@
 """Repairs through a real slurmctld: its RebootProgram and its power saving, by the contract of repairers."""
 
+import re
 import subprocess
 import time
 
@@ -100,7 +101,9 @@ def test_a_node_rebooted_while_drained_comes_back_drained(cluster):
 
     world.take_effect()
 
-    assert world.repairer.progress(order(world), sent, before).stage is Stage.DONE
+    done = world.repairer.progress(order(world), sent, before)
+    assert done.stage is Stage.DONE
+    assert re.fullmatch(r"registered again, booted at 20\S+Z, IDLE\+DRAIN", done.message)
     assert cluster.show("n3")["State"].startswith("IDLE+DRAIN")
 
 

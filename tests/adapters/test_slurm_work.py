@@ -9,7 +9,8 @@ from nhc.ports.marks import may_mark
 from nhc.ports.repair import Machine, Rung
 from nhc_adapters.slurm.adapter import Slurm
 from nhc_adapters.slurm.power import SlurmPower
-from nhc_adapters.slurm.work import parse_json_jobs, parse_squeue
+from nhc_adapters.slurm.states import node_state
+from nhc_adapters.slurm.work import parse_json_jobs, parse_squeue, with_work
 from tests.support.require import need
 from tests.support.slurm import Cluster, missing
 from tests.support.slurm_remedy import Service, served
@@ -138,3 +139,9 @@ def test_what_squeue_and_slurmrestd_say_of_work_is_the_same():
     }  # fmt: skip
     with pytest.raises(ValueError, match="no list of jobs"):
         parse_json_jobs({"errors": []})
+
+
+def test_a_node_that_a_restarted_slurmctld_has_not_heard_yet_may_have_work():
+    """slurmctld 22.05.8, killed and started again, had a running job as pending, and its node as UNKNOWN+DRAIN."""
+    shown = [node_state(state, [state, "DRAIN"], "NHC-REMEDY: x") for state in ("UNKNOWN", "IDLE", "DOWN")]
+    assert [state.busy for state in with_work(shown, {})] == [True, False, False]

@@ -9,6 +9,7 @@ import pytest
 from nhc.model import Action
 from nhc.ports.adapter import AdapterError
 from nhc.ports.repair import Answer, EvidenceBudget, Exhibit, Machine, Progress, Rung, Sent, Stage
+from nhc.remedy import detail as details
 from nhc.remedy.gather import Gatherer
 from nhc.remedy.persons import RequestRefused, abort, close_breaker, decide, release
 from nhc.store import episodes, evidence, holds
@@ -35,6 +36,7 @@ def test_two_persons_must_agree_and_one_is_not_two(world):
         decide(world, episode.id, by="ann", agree=True, why="", now=world.now)
     world.run(controller, 2)
     assert world.sent == []
+    assert details.read(last(world).detail).waiting == "approval: 1 more person must agree to reboot"  # no more two
     decide(world, episode.id, by="bob", agree=True, why="", now=world.now)
     world.run(controller, 12)
     assert (world.sendings("n1"), last(world).state) == ([Rung.REBOOT], "returned")

@@ -32,6 +32,7 @@ from nhc.ports.repair import (
     Sighting,
     Stage,
 )
+from nhc.timestamps import utc
 from nhc_adapters._command import Commands, Runner, complaint, plain, run_command
 from nhc_adapters.repair.evidence import EvidenceCollector
 from nhc_adapters.repair.settings import AdapterSettings
@@ -238,15 +239,17 @@ class SlurmPower:
         else:
             changed = _later(fields.get("BootTime", ""), before.boot)
         if changed and up:
-            return Progress(Stage.DONE, f"registered again, booted at {fields.get('BootTime')}, {state}")
+            return Progress(Stage.DONE, f"registered again, booted {_when(fields)}, {state}")
         if not changed and not held and self._never_came(order, fields, sent, before):
-            return Progress(Stage.NOT_BEGUN, f"slurmctld has never seen it: {state}, booted at {before.boot}")
+            return Progress(
+                Stage.NOT_BEGUN, f"slurmctld has never seen it: {state}, booted at {utc(float(before.boot))}"
+            )
         failed = next((words for words in STUCK if words in reason.lower()), "")
         if failed and not held and not changed:
             return Progress(Stage.FAILED, printable(f"{state}: {reason}", 200))
         if not changed and up and self._taken_back(order, fields, sent):
             return Progress(Stage.CANCELLED, "somebody has cancelled the reboot (scontrol cancel_reboot)")
-        return Progress(Stage.WORKING, held or printable(f"{state}, booted at {fields.get('BootTime')}", 200))
+        return Progress(Stage.WORKING, held or printable(f"{state}, booted {_when(fields)}", 200))
 
     def _taken_back(self, order: Order, fields: Mapping[str, str], sent: Sent) -> bool:
         """Whether a reboot that slurmctld took is cancelled: with it go its reason, and the drain of before it
@@ -275,7 +278,9 @@ class SlurmPower:
         if up and later:
             return Progress(Stage.DONE, f"powered up as {_instance(fields)}")  # under the name that it had
         if not held and not later and self._never_came(order, fields, sent, before):
-            return Progress(Stage.NOT_BEGUN, f"slurmctld has never seen it: {state}, booted at {before.boot}")
+            return Progress(
+                Stage.NOT_BEGUN, f"slurmctld has never seen it: {state}, booted at {utc(float(before.boot))}"
+            )
         failed = next((words for words in STUCK if words in fields["Reason"].lower()), "")
         if failed and not held:
             return Progress(Stage.FAILED, printable(f"{state}: {fields['Reason']}", 200))
@@ -357,6 +362,12 @@ def _another(machine: Machine, fields: Mapping[str, str]) -> str:
 def _later(boot: str, before: str) -> bool:
     """Whether a boot time is another one; slurmctld computes it from the uptime, so it wavers by a second."""
     return boot.isdigit() and (not before.isdigit() or int(boot) > int(before) + 2)
+
+
+def _when(fields: Mapping[str, str]) -> str:
+    """The node's boot time for a person."""
+    boot = fields.get("BootTime", "")
+    return f"at {utc(float(boot))}" if boot.isdigit() else "at a time that slurmctld does not know"
 
 
 def _not_heard(state: str) -> bool:

@@ -67,7 +67,8 @@ def with_work(states: Iterable[NodeState], work: Work) -> List[NodeState]:
     """The nodes with the work that is on them.
 
     slurmctld has given up the jobs of a node that is DOWN; what is left of them completes for as long as the node is
-    not heard, and holds up no repair.
+    not heard, and holds up no repair. A restarted slurmctld does not know what runs on a node that it has not heard yet
+    (UNKNOWN): a job whose start it had not saved is pending for it.
     """
     found = []
     for state in states:
@@ -75,7 +76,7 @@ def with_work(states: Iterable[NodeState], work: Work) -> List[NodeState]:
         if "DOWN" in state.flags:
             found.append(state._replace(busy=bool(jobs - {"COMPLETING"})))
         else:
-            found.append(state._replace(busy=state.busy or bool(jobs)))
+            found.append(state._replace(busy=state.busy or bool(jobs) or "UNKNOWN" in state.flags))
     return found
 
 
