@@ -53,9 +53,9 @@ part() { # part NAME MEGABYTES PYTEST-ARGUMENT...: with its files in memory wher
 }
 
 part "$first" 1024 -n "$many" --dist loadfile "${show[@]}" "$@"
-# What starts a service waits for it half of its time: one process more than there are cores to keep busy.
+# What starts a service waits for it half of its time: two processes more than there are cores to keep busy.
 # In the order of collecting: what is started or built once for all its tests first (TOGETHER in tests/conftest.py).
-[ "$what" = quick ] || part slow 4096 -n $((jobs + 1)) --dist loadgroup --no-loadscope-reorder "$@"
+[ "$what" = quick ] || part slow 4096 -n $((jobs + 2)) --dist loadgroup --no-loadscope-reorder "$@"
 
 [ -s "$failed" ] || exit 0
 mapfile -t again < <(sort -u "$failed.ids" 2>/dev/null)
