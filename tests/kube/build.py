@@ -13,12 +13,12 @@ publish them, each under the checksum that is written there.
 
 ``NHC_KUBE_BIN`` names a directory that is ready already, for a machine without
 Go or an image that carries it. ``NHC_KUBE_VERSION`` names another minor version
-to build and to run the tests on: in 1.37 device taints are stable, and before,
-``plane.py`` turns them on. Run by hand::
+to build and to run the tests on: in 1.37 device taints are stable, and for those
+before, ``plane.py`` turns them on. Run by hand::
 
     python tests/kube/build.py            # build if needed, print the directory
     python tests/kube/build.py --digest   # print the digest only
-    NHC_KUBE_VERSION=1.37 make test PYTEST_ARGS="-m kubernetes"
+    NHC_KUBE_VERSION=1.35 make test PYTEST_ARGS="-m kubernetes"
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).resolve().parent
 #: Each minor version that can be built, with the module file that pins it; the first is the default.
-MODULE_FILES = {"1.35": "go.mod", "1.37": "kubernetes-1.37.mod"}
+MODULE_FILES = {"1.37": "go.mod", "1.35": "kubernetes-1.35.mod"}
 MINOR = os.environ.get("NHC_KUBE_VERSION") or next(iter(MODULE_FILES))
 if MINOR not in MODULE_FILES:
     raise SystemExit(f"NHC_KUBE_VERSION={MINOR}: expected {' or '.join(MODULE_FILES)}")
