@@ -225,7 +225,7 @@ def test_the_rights_that_we_publish_are_enough_and_no_more(corner, operator):
         corner.kube.admin.post(f"/apis/rbac.authorization.k8s.io/v1/{plural}", body)
     client = corner.kube.client(corner.kube.token("nhc-jobs", namespace))
     corner.controller.client = client
-    corner.controller.reader.namespaces = ()
+    corner.controller.namespaces = ()
     corner.job()
     bad, _good = corner.running_on()
     corner.round()
