@@ -62,36 +62,29 @@ class Journalctl:
             self._failed("journalctl is not installed")
             return
         argv = ["journalctl", "--follow", "--no-pager", "--quiet", *self.options()]
-        opened: List[int] = []
+        reading = writing = -1
         try:
-            opened += os.pipe()
-            opened.append(os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC))
-        except OSError as error:
-            for fd in opened:
-                os.close(fd)
-            self._failed(f"journalctl: {error.strerror}")
-            return
-        reading, writing, null = opened
-        try:
+            reading, writing = os.pipe()
             program, argv = self.host.system.started(program, argv)
             self.pid = os.posix_spawn(
                 program,
                 argv,
                 {**self.host.environ, "PATH": process.PATH, "LC_ALL": "C"},
                 file_actions=[
-                    (os.POSIX_SPAWN_DUP2, null, 0),
+                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                     (os.POSIX_SPAWN_DUP2, writing, 1),
-                    (os.POSIX_SPAWN_DUP2, null, 2),
+                    (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
                 ],
                 setsigmask=(),
             )
         except OSError as error:
-            os.close(reading)
+            if reading >= 0:
+                os.close(reading)
             self._failed(f"journalctl: {error.strerror}")
             return
         finally:
-            os.close(writing)
-            os.close(null)
+            if writing >= 0:
+                os.close(writing)
         os.set_blocking(reading, False)
         self._fd, self._rest, self._began = reading, b"", self.loop.clock()
         self._watch()

@@ -49,10 +49,9 @@ class Follower:
         state: State,
         found: Callable[[], None],
         log: Callable[[str], None],
-        readers: Sequence[Judge] = (),
     ) -> None:
         self.loop, self.host, self.found, self.log = loop, host, found, log
-        self.readers = readers
+        self.readers: Sequence[Judge] = ()
         """Called with every record, parsed: readers that have rules of their own."""
         self.records = 0
         self.lost = 0

@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Callable, Dict, Mapping, Optional, Tuple
 
 from nhc.agent import npd_monitors
@@ -85,27 +86,25 @@ def sinks(settings: AgentSettings, node: str) -> Dict[str, Make]:
     """What makes each sink, in its own process. Raises SettingsError where a name means nothing."""
     makes: Dict[str, Make] = {}
     if settings.events or settings.history:
-        makes["local"] = lambda log: _local(settings, log)
+        makes["local"] = partial(_local, settings)
     for name, table in settings.sinks.items():
         if name == "otel":
-            makes[name] = _otel(table, node, settings)
+            makes[name] = partial(_otel, table, node, settings)
             continue
         problem = _what_keeps_from_loading(name)
         if problem:
             raise SettingsError(f"{settings.path}: sinks.{name}: {problem}")
-        makes[name] = _named(name, table, node)
+        makes[name] = partial(_named, name, table, node)
     if settings.nvhcd is not None:
-        makes["serve.nvhcd"] = _nvhcd(settings.nvhcd, node, settings.socket or default_socket(settings.state))
+        control = settings.socket or default_socket(settings.state)
+        makes["serve.nvhcd"] = partial(_nvhcd, settings.nvhcd, node, control)
     return makes
 
 
-def _nvhcd(settings: NvhcdSettings, node: str, control: str) -> Make:
-    def make(log: Callable[[str], None]) -> Sink:
-        from nhc.agent.nvhcd import NvhcdServer
+def _nvhcd(settings: NvhcdSettings, node: str, control: str, log: Callable[[str], None]) -> Sink:
+    from nhc.agent.nvhcd import NvhcdServer
 
-        return NvhcdServer(settings, node, log, control)
-
-    return make
+    return NvhcdServer(settings, node, log, control)
 
 
 def _what_keeps_from_loading(name: str) -> str:
@@ -133,21 +132,15 @@ def _what_keeps_from_loading(name: str) -> str:
     return problem
 
 
-def _named(name: str, settings: Mapping[str, object], node: str) -> Make:
-    def make(log: Callable[[str], None]) -> Sink:
-        made: Sink = sink(name)(dict(settings), node, log)
-        return made
-
-    return make
+def _named(name: str, settings: Mapping[str, object], node: str, log: Callable[[str], None]) -> Sink:
+    made: Sink = sink(name)(dict(settings), node, log)
+    return made
 
 
-def _otel(table: Mapping[str, object], node: str, settings: AgentSettings) -> Make:
-    def make(log: Callable[[str], None]) -> Sink:
-        from nhc.agent.otel import Otel
+def _otel(table: Mapping[str, object], node: str, settings: AgentSettings, log: Callable[[str], None]) -> Sink:
+    from nhc.agent.otel import Otel
 
-        return Otel(table, node, settings.labels, log)
-
-    return make
+    return Otel(table, node, settings.labels, log)
 
 
 def _local(settings: AgentSettings, log: Callable[[str], None]) -> Sink:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, List, Match, Optional, Sequence, Tuple
+from typing import Callable, List, Match, Optional, Sequence, Tuple
 
 from nhc.agent.event_loop import Loop
 from nhc.agent.journal_follower import Journalctl
@@ -12,7 +12,7 @@ from nhc.facts.journal import FIELDS, same_entry
 from nhc.facts.kernel_lines import Record, parse_journal, parse_line
 from nhc.facts.kmsg import log_tail, ring_records, rotated_to, unread
 from nhc.host import Host
-from nhc.kernlog.npd_rules import PERMANENT, needle
+from nhc.kernlog.npd_rules import PERMANENT, Rule, needle
 
 POLL = 1.0
 """Seconds between looks at a file."""
@@ -55,27 +55,17 @@ class LogReader:
             for line in lines:
                 self._last = [*self._last[-(span - 1) :], line] if span > 1 else [line]
                 for rule, text, suffix, name in rules:
-                    message = self._match(rule, text, line)
-                    if message:
+                    hit = rule.search(text, self._last, line)
+                    if hit is not None:
+                        block, start = hit
+                        message = block[block.rfind("\n", 0, start) + 1 :]  # from the start of the line
                         changed |= self._hit(rule, name, f"{message}; {suffix}" if suffix else message)
         elif span > 1:
             self._last = [*self._last, *lines][-(span - 1) :]
         if changed:
             self.changed()
 
-    def _match(self, rule: Any, text: str, line: str) -> str:
-        """What a rule matches in the newest line and those before it, "" for nothing."""
-        if rule.lines == 1:
-            return line if text in line and rule.pattern.search(line) else ""
-        block = "\n".join(self._last[-rule.lines :])
-        if text not in block:
-            return ""
-        hit = rule.pattern.search(block)
-        if hit is None or hit.end() <= len(block) - len(line) - 1:
-            return ""
-        return block[block.rfind("\n", 0, hit.start()) + 1 :]
-
-    def _hit(self, rule: Any, name: str, message: str) -> bool:
+    def _hit(self, rule: Rule, name: str, message: str) -> bool:
         if rule.type == PERMANENT:
             return self.conditions.say(name, rule.condition, TRUE, rule.reason, message)
         self.conditions.temporary(

@@ -67,9 +67,7 @@ class ServerSink:
         node: str,
         log: Callable[[str], None],
         clock: Callable[[], float] = time.time,
-        uptime: Callable[[], int] = lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000,
     ) -> None:
-        self._uptime = uptime
         self._settings, self._node, self._log, self._clock = settings, node, log, clock
         self._pusher = Pusher(settings)
         self._changed = threading.Condition()
@@ -234,7 +232,7 @@ class ServerSink:
     def _next_seq(self) -> int:
         """Milliseconds of this boot, no two the same: a number that goes on over restarts of the agent."""
         with self._seq_lock:
-            self._seq = max(self._seq + 1, self._uptime())
+            self._seq = max(self._seq + 1, time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000)
             return self._seq
 
     def _store_pending(self, now: float) -> None:

@@ -20,7 +20,7 @@ from nhc.agent.check_round import become_child
 from nhc.agent.event_loop import READ, WRITE, Loop
 from nhc.agent.sink_process import LENGTH, MOST_EVENTS, Make, SinkProcess, run_all
 from nhc.ports.sinks import Event, Standing
-from nhc.system.children import FAILED, fork
+from nhc.system.children import FAILED, fork, reap
 
 if TYPE_CHECKING:
     from nhc.system.children import Pipe
@@ -232,15 +232,7 @@ class SinkHandle:
 
     def wait(self, until: float) -> None:
         """Until the monotonic time `until`, then it is killed."""
-        while self.pid:
-            try:
-                done, _status = os.waitpid(self.pid, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if done:
-                self.pid = 0
-                return
-            if time.monotonic() >= until:
-                os.kill(self.pid, signal.SIGKILL)
-                until = float("inf")
-            time.sleep(0.005)
+        if self.pid and reap(self.pid, until - time.monotonic()) is None:
+            os.kill(self.pid, signal.SIGKILL)
+            reap(self.pid, float("inf"))
+        self.pid = 0

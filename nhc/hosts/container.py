@@ -19,10 +19,10 @@ from nhc.light import TYPE_CHECKING
 from nhc.system import process
 
 if TYPE_CHECKING:
-    from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+    from typing import List, Mapping, Optional, Sequence, Tuple
 
     from nhc.host import Memory
-    from nhc.system.process import Look, Watcher
+    from nhc.system.process import Look
 
 KMSG = "/dev/kmsg"
 INJECTED = ("nvidia-smi",)
@@ -36,7 +36,7 @@ _COULD_NOT_START = (126, 127)  # how nsenter and chroot end where the command it
 class NodeSystem(System):
     """The machine whose root directory is `root`, which is not the root of this process. Raises BadRoot."""
 
-    def __init__(self, root: str, watch: Optional[Watcher] = None) -> None:
+    def __init__(self, root: str) -> None:
         root = root.rstrip("/")
         first = f"{root}/proc/1"
         if not os.path.isdir(root):
@@ -45,7 +45,7 @@ class NodeSystem(System):
             raise BadRoot(f"{root}: not the root of a running node: it has no proc/1/mounts (mount all of / there)")
         inside = f"{first}/root"
         reached = _same(root, inside)
-        super().__init__(inside if reached else root, watch)
+        super().__init__(inside if reached else root)
         self._first, self._reached = first, reached
         self._enter = self._entrance(root)
 
@@ -200,17 +200,11 @@ class NodeHost(Host):
 
     system: NodeSystem
 
-    def __init__(
-        self,
-        root: str,
-        settings: Optional[Mapping[str, str]] = None,
-        environ: Optional[Mapping[str, str]] = None,
-        memory: Optional[Memory] = None,
-    ) -> None:
+    def __init__(self, root: str, memory: Optional[Memory] = None) -> None:
         system = NodeSystem(root)
-        super().__init__(
-            system.root, system, settings, _for_the_node(os.environ if environ is None else environ), memory
-        )
+        # Not what names libraries of the container: the node's programs must not load those.
+        environ = {name: value for name, value in os.environ.items() if not name.startswith(("LD_", "PYTHON"))}
+        super().__init__(system.root, system, environ=environ, memory=memory)
         self.live = system.shares("pid")
 
     @property
@@ -235,11 +229,6 @@ class NodeHost(Host):
             tail = f"/{last}{tail}"
         real = self.path(head)
         return sorted(head + path[len(real) :] for path in glob(escape(real) + tail))
-
-
-def _for_the_node(environ: Mapping[str, str]) -> Dict[str, str]:
-    """The environment without what names libraries of the container: the node's programs must not load those."""
-    return {name: value for name, value in environ.items() if not name.startswith(("LD_", "PYTHON"))}
 
 
 def _same(first: str, second: str) -> bool:

@@ -19,7 +19,7 @@ from nhc.system.bounded_read import parse_json, read_text
 
 if TYPE_CHECKING:
     from re import Match as Match_
-    from typing import Any, List, Pattern, Sequence, Tuple
+    from typing import Any, List, Optional, Pattern, Sequence, Tuple
 
 PERMANENT, TEMPORARY = "permanent", "temporary"
 BUFFER = 10
@@ -43,6 +43,17 @@ class Rule(NamedTuple):
         severity, action = (FATAL, Action.INSPECT) if self.type == PERMANENT else (INFO, Action.NONE)
         what = f"{self.condition}: {self.reason}" if self.condition else self.reason
         return Match("npd", self.reason, severity, action, "", f"{what} ({self.source})", line)
+
+    def search(self, text: str, last: Sequence[str], line: str) -> Optional[Tuple[str, int]]:
+        """The text that the rule matches when `line` has come, and where its match begins; None for no match.
+
+        `last` are the newest lines, `line` among them; `text` is the `needle` of the rule's pattern.
+        """
+        if self.lines == 1:
+            return (line, 0) if text in line and self.pattern.search(line) else None
+        block = "\n".join(last[-self.lines :])
+        hit = self.pattern.search(block) if text in block else None
+        return (block, hit.start()) if hit is not None and hit.end() > len(block) - len(line) - 1 else None
 
 
 class RuleFile(NamedTuple):
@@ -251,18 +262,8 @@ class RuleReader:
     def read(self, line: str) -> List[Match]:
         """What the rules say now that this line has come."""
         self._last = [*self._last[-(self._span - 1) :], line] if self._span > 1 else [line]
-        matches = []
-        for rule, text in self._rules:
-            if rule.lines == 1:
-                if text in line and rule.pattern.search(line):
-                    matches.append(rule.match(line))
-                continue
-            block = "\n".join(self._last[-rule.lines :])
-            if text in block:
-                hit = rule.pattern.search(block)
-                if hit is not None and hit.end() > len(block) - len(line) - 1:
-                    matches.append(rule.match(block[hit.start() :].replace("\n", " | ")))
-        return matches
+        hits = ((rule, rule.search(text, self._last, line)) for rule, text in self._rules)
+        return [rule.match(hit[0][hit[1] :].replace("\n", " | ")) for rule, hit in hits if hit is not None]
 
 
 def _escape(pattern: str, at: int) -> Tuple[str, int]:

@@ -59,16 +59,10 @@ class Undecided(Exception):
     """No answer in time."""
 
 
-def mcheck(string: str, pattern: str, external: Optional[External] = None) -> bool:
+def mcheck(string: str, pattern: str) -> bool:
     """Whether `string` matches the match string. What cannot be read matches nothing (or, negated, everything)."""
     negated = _negated(pattern)
-    if negated:
-        pattern = pattern[1:]
-    if external is not None and not _delimited(pattern, "/", "/") and not _delimited(pattern, "{", "}"):
-        verdict = external(string, pattern)
-        if verdict is not None:
-            return verdict != negated
-    return matcher(pattern)(string) != negated
+    return matcher(pattern[1:] if negated else pattern)(string) != negated
 
 
 def matcher(pattern: str) -> Matcher:

@@ -40,14 +40,13 @@ class Worker:
         self.abandoned: Optional[KnownProcess] = None
         self.buffer = bytearray()
 
-    def give(self, number: int) -> bool:
-        """Hand the serial worker its next task. False where it has just ended."""
+    def give(self, number: int) -> None:
+        """Hand the serial worker its next task, unless it has just ended."""
         try:
             os.write(self.orders, packed(number))
         except BrokenPipeError:
-            return False
+            return
         self.task, self.since = number, time.monotonic()
-        return True
 
     def read(self) -> Tuple[bool, bool]:
         """Read what it has sent: whether that was anything, and whether it has ended."""

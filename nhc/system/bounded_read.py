@@ -74,9 +74,9 @@ def cause(error: Exception) -> str:
     return str(getattr(error, "strerror", None) or error)
 
 
-def read_input(limit: int = LIMIT, errors: str = "strict") -> str:
+def read_input(limit: int = LIMIT) -> str:
     """Standard input to its end, as text. Raises OSError and UnicodeDecodeError."""
-    return _to_the_end(0, "standard input", limit).decode("utf-8", errors)
+    return _to_the_end(0, "standard input", limit).decode()
 
 
 def parse_json(text: Union[str, bytes]) -> Any:

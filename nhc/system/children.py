@@ -120,13 +120,13 @@ def reap_ended() -> None:
     _ended[:] = [pid for pid in _ended if not reaped(pid)]
 
 
-def reap_all(timeout: float = LET_GO) -> None:
+def reap_all() -> None:
     """Reap what a run of this process has left, so that no parent has to that may never look: a container's init.
 
-    What does not end by itself in half the time is killed; uninterruptible sleep is not waited for.
+    What does not end by itself in half of LET_GO is killed; uninterruptible sleep is not waited for.
     """
-    until = time.monotonic() + timeout
-    half = until - timeout / 2
+    until = time.monotonic() + LET_GO
+    half = until - LET_GO / 2
     reap_ended()
     while _ended and time.monotonic() < until:
         time.sleep(0.0005)

@@ -90,13 +90,11 @@ _held: Dict[str, _ReadingThread] = {}
 """Directories whose file holds a thread up: not tried again until it lets go."""
 
 
-def read_each(
-    directory: str, names: Sequence[str], leaf: str, limit: int = 65536, stall: float = STALL
-) -> Dict[str, Optional[bytes]]:
+def read_each(directory: str, names: Sequence[str], leaf: str, limit: int = 65536) -> Dict[str, Optional[bytes]]:
     """The first `limit` bytes of `directory/NAME/leaf` for each name, in one read(2) each.
 
     A name is left out where there is no such file or it cannot be read; its value is None where the
-    read was held up. Returns within twice `stall` seconds more than the reads take, plus 5 ms for
+    read was held up. Returns within twice STALL seconds more than the reads take, plus 5 ms for
     each file held up for the first time.
     """
     contents: Dict[str, Optional[bytes]] = {}
@@ -117,7 +115,7 @@ def read_each(
             _thread.start_new_thread(reader.run, ())
         except RuntimeError:  # a limit of processes, which counts threads
             raise OSError(11, "no thread can be started", directory) from None
-        at = _wait(reader, min(stall, SHORT_STALL) if stuck else stall)
+        at = _wait(reader, SHORT_STALL if stuck else STALL)
         contents.update(list(reader.read.items()))
         if at == len(left):
             break
@@ -125,7 +123,7 @@ def read_each(
         _held[f"{directory}/{left[at]}/{leaf}"] = reader
         stuck.append(reader)
         left = left[at + 1 :]
-    deadline = time.monotonic() + stall
+    deadline = time.monotonic() + STALL
     for reader in stuck:  # on a busy machine a thread can stand still for a moment for no reason
         if reader.done.acquire(timeout=max(deadline - time.monotonic(), 0)):
             contents.update(reader.read)

@@ -128,14 +128,14 @@ class Chunks:
     out; `left_out` counts the bytes. Iterate over it once.
     """
 
-    def __init__(self, fd: int, size: int = 1 << 20) -> None:
-        self.fd, self.size = fd, size
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
         self.left_out = 0
 
     def __iter__(self) -> Iterator[str]:
         rest, skipping = b"", False
         while True:
-            data = os.read(self.fd, self.size)
+            data = os.read(self.fd, 1 << 20)
             if not data:
                 break
             if _HOLE in data:

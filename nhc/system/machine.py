@@ -53,9 +53,9 @@ class System:
     give it again. Paths are as the check names them; `root` is put in front here.
     """
 
-    def __init__(self, root: str = "/", watch: Optional[process.Watcher] = None) -> None:
+    def __init__(self, root: str = "/") -> None:
         self.root = root
-        self.watch = watch
+        self.watch: Optional[process.Watcher] = None
 
     def report_commands(self, watch: Optional[process.Watcher]) -> None:
         """Tell `watch` of each command that begins and ends."""

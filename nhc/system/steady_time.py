@@ -62,11 +62,8 @@ class ClockAnchor(NamedTuple):
 class SteadyClock:
     """Reads the clock, and notices where it was set."""
 
-    def __init__(
-        self, clock: Callable[[], float] = time.time, monotonic: Callable[[], float] = time.monotonic,
-        boot: Callable[[], str] = boot_id,
-    ) -> None:  # fmt: skip
-        self.clock, self.monotonic, self._boot = clock, monotonic, boot()
+    def __init__(self, clock: Callable[[], float] = time.time, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self.clock, self.monotonic, self._boot = clock, monotonic, boot_id()
         now, ticks = clock(), monotonic()
         self.anchor = ClockAnchor(self._boot, now - ticks, now, ticks)
         self._step = 0.0

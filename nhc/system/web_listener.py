@@ -17,6 +17,9 @@ from typing import Callable, List, NamedTuple, Optional, Tuple
 
 from nhc.system.web_refusals import WebRefusals
 
+BACKLOG = 1024
+"""Connections that the kernel holds until they are accepted."""
+
 
 class WebBounds(NamedTuple):
     """How many connections may be open, how many of one address, and in how many seconds a head comes in whole."""
@@ -111,7 +114,7 @@ def _user(connection: socket.socket) -> str:
     return f"user {uid}"
 
 
-def listening_at(path: str, connections: OpenConnections, backlog: int = 1024) -> List[CountedListener]:
+def listening_at(path: str, connections: OpenConnections) -> List[CountedListener]:
     """A Unix socket that everybody may connect to: the kernel says who connected. Raises OSError."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
@@ -121,14 +124,14 @@ def listening_at(path: str, connections: OpenConnections, backlog: int = 1024) -
         listener.bind(path)
         os.chmod(path, 0o666)  # noqa: S103 (the kernel says who connects, not the file's mode)
         listener.setblocking(False)
-        listener.listen(backlog)
+        listener.listen(BACKLOG)
     except BaseException:
         listener.close()
         raise
     return [listener]
 
 
-def listening(host: str, port: int, connections: OpenConnections, backlog: int = 1024) -> List[CountedListener]:
+def listening(host: str, port: int, connections: OpenConnections) -> List[CountedListener]:
     """Sockets on every address of a host. Raises OSError, OverflowError."""
     made: List[CountedListener] = []
     try:
@@ -142,7 +145,7 @@ def listening(host: str, port: int, connections: OpenConnections, backlog: int =
                 listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             listener.bind(address)
             listener.setblocking(False)
-            listener.listen(backlog)
+            listener.listen(BACKLOG)
     except BaseException:
         for listener in made:
             listener.close()

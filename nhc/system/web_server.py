@@ -10,7 +10,7 @@ from aiohttp import web
 
 from nhc.system import server_name, web_errors
 from nhc.system.web_connections import ConnectionLimits, LimitedConnection
-from nhc.system.web_listener import CountedListener, OpenConnections, WebBounds
+from nhc.system.web_listener import BACKLOG, CountedListener, OpenConnections, WebBounds
 from nhc.system.web_refusals import WebRefusals
 
 KEEP_ALIVE = 75.0
@@ -46,7 +46,7 @@ class BoundedServer:
         inner.request_handler = web_errors.guarded(inner.request_handler, self._refusals, self._limits)
         for listener in sockets:
             server = await loop.create_server(
-                lambda: LimitedConnection(self._limits, inner(), loop), sock=listener, ssl=context, backlog=1024,
+                lambda: LimitedConnection(self._limits, inner(), loop), sock=listener, ssl=context, backlog=BACKLOG,
                 ssl_handshake_timeout=self._bounds.slow if context else None,
             )  # fmt: skip
             self._listeners.append(server)

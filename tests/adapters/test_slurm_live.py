@@ -27,6 +27,7 @@ from nhc.ports.marks import mark_of
 from nhc.render.json import to_dict
 from nhc.state.store import State
 from nhc.system.process import Completed
+from nhc_adapters._command import run_command
 from nhc_adapters.slurm.adapter import Slurm
 from nhc_adapters.slurm.rest import SlurmRest
 from tests.console.conftest import Running, settings
@@ -44,8 +45,18 @@ def report(node, outcome):
 
 
 @pytest.fixture
-def slurm(cluster):
-    return Slurm({}, cluster.env)
+def commands():
+    """The command lines that the adapter ran."""
+    return []
+
+
+@pytest.fixture
+def slurm(cluster, commands):
+    def run(argv, timeout, env):
+        commands.append(argv)
+        return run_command(argv, timeout, env)
+
+    return Slurm({}, cluster.env, run=run)
 
 
 @pytest.fixture
@@ -128,20 +139,22 @@ def test_hyperpods_reason_is_written_on_request_and_never_cleared(cluster):
     assert slurm.clear(["n1"])[0].effect is Effect.REFUSED
 
 
-def test_nodes_of_one_reason_are_one_call(cluster, slurm, ledger):
+def test_nodes_of_one_reason_are_one_call(cluster, slurm, commands, ledger):
     reports = [report(node, crit("X", "bad")) for node in cluster.nodes]
     done = sync(slurm, reports, FREELY, ledger, apply=True)
     assert [applied.effect for _operation, applied in done.applied] == [Effect.CHANGED] * 3
-    updates = [argv for argv in slurm.command.calls if "update" in argv]
+    updates = [argv for argv in commands if "update" in argv]
     assert updates == [("scontrol", "update", "NodeName=n[1-3]", "State=DRAIN", "Reason=NHC: check_x: bad")]
     healthy = [report(node, ok()) for node in cluster.nodes]
     assert not sync(slurm, healthy, FREELY, ledger, apply=True).failed
-    updates = [argv for argv in slurm.command.calls if "update" in argv]
+    updates = [argv for argv in commands if "update" in argv]
     assert updates[1:] == [("scontrol", "update", "NodeName=n[1-3]", "State=RESUME")]
     assert all(found.available for found in slurm.nodes(cluster.nodes))
 
 
-def test_a_reason_keeps_its_text_and_time_while_only_its_figures_change(cluster, slurm, ledger, tmp_path, monkeypatch):
+def test_a_reason_keeps_its_text_and_time_while_only_its_figures_change(
+    cluster, slurm, commands, ledger, tmp_path, monkeypatch
+):
     """Two doors, `nhc slurm sync` and the health check, each with a figure that is new at every run."""
     monkeypatch.setenv("NHC_LEDGER_DIR", str(tmp_path))
     full = [report("n1", crit("FsFull", f"/ has only {size} kB free", target="/")) for size in (93848, 93847, 512)]
@@ -154,7 +167,7 @@ def test_a_reason_keeps_its_text_and_time_while_only_its_figures_change(cluster,
         assert sync(slurm, [found], FREELY, ledger, apply=True).applied == ()
         assert healthcheck(found, cluster.env, settings, memory) == 0
         assert slurm.mark({"n1": mark_of(found)})[0].effect is Effect.UNCHANGED
-    assert [argv for argv in slurm.command.calls if "update" in argv] == [
+    assert [argv for argv in commands if "update" in argv] == [
         ("scontrol", "update", "NodeName=n1", "State=DRAIN", "Reason=NHC: check_x: / has only 93848 kB free")
     ]
     assert (cluster.reason("n1"), state(slurm, "n1").mark.since) == ("NHC: check_x: / has only 93848 kB free", first)

@@ -79,7 +79,7 @@ class SlurmRest(CommandMarker):
             headers["X-SLURM-USER-NAME"] = user
         if body is not None:
             headers["Content-Type"] = "application/json"
-        self.command.calls.append((method, path))
+        self.command.count()
         where = f"slurmrestd at {self.url.netloc or self.url.path}"
         local = self.url.path if self.url.scheme == "unix" else ""
         url = f"http://localhost{path}" if local else f"{self.url.scheme}://{self.url.netloc}{path}"
