@@ -86,7 +86,7 @@ def settings_of(path: Optional[str]) -> ConsoleSettings:
 
 
 def _server(settings: ConsoleSettings, reports: Tuple[str, ...], adapter: Optional[str]) -> Server:
-    from nhc.console.scheduler_work import SchedulerWork
+    from nhc.console.scheduler import Scheduler
     from nhc.console.server import Server
     from nhc.console.sources import ReportsSource, StoreSource
     from nhc.store.settings import fleet_store
@@ -95,15 +95,10 @@ def _server(settings: ConsoleSettings, reports: Tuple[str, ...], adapter: Option
         return Server(settings, ReportsSource(reports, settings.stale), None)
     if adapter:
         source = cluster(adapter, settings.stale)
-        return Server(settings, source, None, scheduler_work=SchedulerWork(adapter, _adapter(adapter)))
+        return Server(settings, source, None, scheduler=Scheduler(adapter, _adapter(adapter)))
     store = fleet_store(settings.store, create=False)
-    scheduler = working = None
-    if settings.scheduler:
-        from nhc.console.cluster_source import SchedulerStates
-
-        scheduler = SchedulerStates(settings.scheduler, _adapter(settings.scheduler))
-        working = SchedulerWork(settings.scheduler, _adapter(settings.scheduler))
-    return Server(settings, StoreSource(store, settings.stale), store, scheduler=scheduler, scheduler_work=working)
+    scheduler = Scheduler(settings.scheduler, _adapter(settings.scheduler)) if settings.scheduler else None
+    return Server(settings, StoreSource(store, settings.stale), store, scheduler=scheduler)
 
 
 def cluster(name: str, stale: float) -> FleetSource:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import Callable, Dict, List, Optional
 
@@ -68,42 +67,6 @@ class ClusterSource:
         rows = problem_rows(found.report)
         causes = {(result.check, result.outcome.reason): cause_of(result) for result in found.report.results}
         return [row._replace(began=found.since.get(causes.get((row.check, row.reason), ""), row.began)) for row in rows]
-
-
-class SchedulerStates:
-    """What a scheduler says of a node, for a page over a store: asked at most every `keep` seconds for all nodes."""
-
-    def __init__(
-        self, name: str, adapter: NodeSource, keep: float = 30.0, clock: Callable[[], float] = time.time
-    ) -> None:
-        self.name, self.adapter, self.keep, self.clock = name, adapter, keep, clock
-        self._lock = threading.Lock()
-        self._read_at = float("-inf")
-        self._states: Dict[str, NodeState] = {}
-        self._problem = ""
-
-    def text(self, node: str) -> str:
-        """The state, whether work runs there, the reason and who set it; or why it is not known."""
-        with self._lock:
-            if not 0 <= self.clock() - self._read_at < self.keep:
-                try:
-                    self._states, self._problem = {one.name: one for one in self.adapter.nodes()}, ""
-                except AdapterError as error:
-                    self._problem = str(error)
-                self._read_at = self.clock()
-            state, problem = self._states.get(node), self._problem
-        if problem:
-            return f"{self.name} cannot be asked: {problem}"
-        if state is None:
-            return f"{self.name} has no such node"
-        parts = [f"{self.name}: {state.shown}", "takes work" if state.available else "takes no work"]
-        if state.busy:
-            parts.append("work runs there")
-        if state.groups:
-            parts.append(f"in {', '.join(state.groups)}")
-        if state.mark is not None:
-            parts.append(f"reason: {state.mark.why}{f' ({state.mark.owner})' if state.mark.owner else ''}")
-        return "; ".join(parts)
 
 
 def _is_marked(state: NodeState) -> bool:

@@ -9,11 +9,10 @@ from typing import Awaitable, Callable, Mapping, NamedTuple, Protocol
 from aiohttp import web
 
 from nhc.console import acts
-from nhc.console.cluster_source import SchedulerStates
 from nhc.console.deep_reader import DeepReader
 from nhc.console.doors import Doors
 from nhc.console.hub import Hub
-from nhc.console.scheduler_work import SchedulerWork
+from nhc.console.scheduler import Scheduler
 from nhc.console.settings import ConsoleSettings
 from nhc.console.snapshot import Snapshot
 from nhc.console.sources import FleetSource
@@ -26,8 +25,7 @@ class Console(Protocol):
     settings: ConsoleSettings
     source: FleetSource
     store: Store | None
-    scheduler: SchedulerStates | None
-    scheduler_work: SchedulerWork | None
+    scheduler: Scheduler | None
     hub: Hub
     doors: Doors
     clock: Callable[[], float]

@@ -108,8 +108,8 @@ async def _node(console: Console, request: web.Request) -> web.StreamResponse:
         value["episodes"] = await asyncio.to_thread(screens.episodes_of, console.store, name)
         value["service"] = standing.out_of(snapshot.standing.get(name, ()))
         value["work"] = await asyncio.to_thread(work.work_of, console.store, name, console.clock())
-    if console.scheduler is not None:
-        value["scheduler"] = await asyncio.to_thread(console.scheduler.text, name)
+        if console.scheduler is not None:
+            value["scheduler"] = await console.scheduler.state(name)
     return answer_json(value)
 
 
@@ -118,10 +118,10 @@ async def _scheduler_work(console: Console, request: web.Request) -> web.StreamR
     name = request.match_info["node"]
     if name not in console.snapshot().nodes:
         raise screens.Missing(f"no node is called {name}")
-    if console.scheduler_work is None:
+    if console.scheduler is None:
         return answer_json({})
     watched = await asyncio.to_thread(work.watched_jobs, console.store, name) if console.store is not None else {}
-    return answer_json(await console.scheduler_work.of(name, watched))
+    return answer_json(await console.scheduler.work(name, watched))
 
 
 def _nodes(snapshot: Snapshot, request: web.Request) -> screens.Value:

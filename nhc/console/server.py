@@ -13,12 +13,11 @@ from aiohttp import web
 
 from nhc.console import screens
 from nhc.console.access import Grant
-from nhc.console.cluster_source import SchedulerStates
 from nhc.console.deep_reader import FRESH, DeepReader
 from nhc.console.doors import Doors, add_headers, guard
 from nhc.console.hub import Hub
 from nhc.console.routes import OFFENDERS, ROUTES, plain_errors
-from nhc.console.scheduler_work import SchedulerWork
+from nhc.console.scheduler import Scheduler
 from nhc.console.settings import ConsoleSettings
 from nhc.console.snapshot import Snapshot
 from nhc.console.sources import FleetSource, SourceError
@@ -41,11 +40,10 @@ class Server:
         source: FleetSource,
         store: Optional[Store],
         clock: Callable[[], float] = time.time,
-        scheduler: Optional[SchedulerStates] = None,
-        scheduler_work: Optional[SchedulerWork] = None,
+        scheduler: Optional[Scheduler] = None,
     ) -> None:
         self.settings, self.source, self.store, self.clock = settings, source, store, clock
-        self.scheduler, self.scheduler_work = scheduler, scheduler_work
+        self.scheduler = scheduler
         self.hub = Hub(source, settings.refresh, clock)
         self.doors = Doors(settings, clock)
         self.deep = DeepReader(store, clock) if store is not None else None

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from nhc.cli.slurm import sync_command
 from nhc.console.cluster_source import ClusterSource
-from nhc.console.scheduler_work import SchedulerWork
+from nhc.console.scheduler import Scheduler
 from nhc.hooks.healthcheck import healthcheck
 from nhc.model import Action, CheckResult, Report, crit, ok, unknown
 from nhc.policy.decide import Policy
@@ -293,7 +293,7 @@ def test_the_console_lists_the_jobs_on_a_node_and_their_names_forge_none(cluster
     found = settings(free_ports(1)[0])
     console = Running(found, ClusterSource("slurm", Slurm({}, cluster.env), found.stale), None)
     try:
-        console.server.scheduler_work = SchedulerWork("slurm", Slurm({}, cluster.env), wait=30)
+        console.server.scheduler = Scheduler("slurm", Slurm({}, cluster.env), wait=30)
         until(lambda: console.server.hub.snapshot, what="the first snapshot")
         ((row,), note) = itemgetter("rows", "note")(console.ask("GET", "/api/node/n1/work", who="olga")[1])
         assert (row["id"], row["name"], row["user"]) == (job, "x 9|RUNNING|1|root|forged", "root")

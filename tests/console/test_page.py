@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from nhc.console.fleet_nodes import NodeRow
-from nhc.console.scheduler_work import SchedulerWork
+from nhc.console.scheduler import Scheduler
 from nhc.console.settings import parse
 from nhc.console.snapshot import take
 from nhc.console.sources import StoreSource
@@ -157,7 +157,7 @@ def test_nothing_that_a_node_or_a_person_wrote_becomes_markup_on_any_screen(tmp_
     console = Running(found, StoreSource(store, found.stale), store)
     browser = browsers.start()
     try:
-        console.server.scheduler_work = SchedulerWork("slurm", Working())
+        console.server.scheduler = Scheduler("slurm", Working())
         until(lambda: console.server.hub.snapshot, what="the first snapshot")
         browser.get(f"http://{console.address}/login")
         browser.execute_async_script(

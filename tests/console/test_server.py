@@ -12,11 +12,10 @@ import pytest
 
 from nhc.console import screens
 from nhc.console.access import GRANTS, Grant, Role
-from nhc.console.cluster_source import SchedulerStates
 from nhc.console.doors import HEADERS
 from nhc.console.hub import Hub
 from nhc.console.routes import ROUTES
-from nhc.console.scheduler_work import SchedulerWork
+from nhc.console.scheduler import Scheduler
 from nhc.console.settings import parse
 from nhc.console.sources import StoreSource
 from nhc.model import Verdict
@@ -745,7 +744,7 @@ def test_a_viewer_that_reads_nothing_holds_up_nobody(console):
     assert queue.get_nowait() is None
 
 
-class Scheduler:
+class Slurmctld:
     """A scheduler with one drained node, or one that does not answer."""
 
     def __init__(self):
@@ -759,26 +758,31 @@ class Scheduler:
 
 
 def test_a_nodes_page_has_the_schedulers_state_beside_it(site):
-    asked, now = Scheduler(), [site.now]
-    states = SchedulerStates("slurm", asked, clock=lambda: now[0])
-    assert states.text("b1") == "slurm: MIXED+DRAIN; takes no work; work runs there; in gpu; reason: disk (ann)"
-    assert states.text("b2") == "slurm has no such node"
-    assert asked.asked == 1
-    asked.away, now[0] = True, now[0] + 31
-    assert states.text("b1") == "slurm cannot be asked: slurmctld does not answer"
+    asked, now = Slurmctld(), [site.now]
+    scheduler = Scheduler("slurm", asked, clock=lambda: now[0])
+
+    async def main():
+        drained = "slurm: MIXED+DRAIN; takes no work; work runs there; in gpu; reason: disk (ann)"
+        assert await scheduler.state("b1") == drained
+        assert await scheduler.state("b2") == "slurm has no such node"
+        assert asked.asked == 1
+        asked.away, now[0] = True, now[0] + 31
+        assert await scheduler.state("b1") == "slurm cannot be asked: slurmctld does not answer"
+
+    asyncio.run(main())
 
     found = settings(free_ports(1)[0])
     asked.away = False
     running = Running(found, StoreSource(site.store, found.stale), site.store)
     try:
-        running.server.scheduler = SchedulerStates("slurm", asked)
+        running.server.scheduler = Scheduler("slurm", asked)
         until(lambda: running.server.hub.snapshot, what="the first snapshot")
         assert "MIXED+DRAIN" in running.ask("GET", "/api/node/b1", None, "vera")[1]["scheduler"]
     finally:
         running.stop()
 
 
-class Working(Scheduler):
+class Working(Slurmctld):
     """The same, with work on its node."""
 
     items = tuple(WorkItem(str(number), "train", "ann", "RUNNING", float(number)) for number in range(120, 0, -1))
@@ -792,11 +796,11 @@ class Working(Scheduler):
 
 def test_the_work_on_a_node_is_asked_for_now_and_then_and_bounded():
     asked, now = Working(), [0.0]
-    work = SchedulerWork("slurm", asked, clock=lambda: now[0])
+    scheduler = Scheduler("slurm", asked, clock=lambda: now[0])
     none = {"scheduler": "slurm", "rows": [], "left_out": 0}
 
     async def ask(node):
-        return await work.of(node, {})
+        return await scheduler.work(node, {})
 
     async def main():
         first = await ask("b1")
@@ -808,32 +812,33 @@ def test_the_work_on_a_node_is_asked_for_now_and_then_and_bounded():
         away = {**none, "note": "", "problem": "slurm cannot be asked: slurmctld does not answer"}
         assert [await ask("b1"), await ask("b1"), await ask("b2")] == [away] * 3
         assert asked.asked == 3
-        cannot = await SchedulerWork("lsf", Scheduler()).of("b1", {})
+        cannot = await Scheduler("lsf", Slurmctld()).work("b1", {})
         assert cannot["problem"] == "the adapter lsf cannot tell what works on a node"
 
     asyncio.run(main())
 
 
 def test_a_scheduler_that_does_not_answer_holds_up_no_page():
-    class Hanging(Scheduler):
+    class Hanging(Slurmctld):
         def work_on(self, node):
             self.asked += 1
             assert free.wait(60)
             return WorkList(Working.items[:1])
 
     free, asked = threading.Event(), Hanging()
-    work = SchedulerWork("slurm", asked, wait=0.01, clock=lambda: 0.0)
+    scheduler = Scheduler("slurm", asked, wait=0.01, clock=lambda: 0.0)
 
     async def main():
         nodes = [f"n{number}" for number in range(12)]
         try:
-            answers = await asyncio.gather(*(work.of(node, {}) for node in nodes * 3))
-            assert {one["problem"] for one in answers} == {"slurm has not answered yet"}
+            answers = await asyncio.gather(*(scheduler.work(node, {}) for node in nodes * 3))
+            assert {answer["problem"] for answer in answers} == {"slurm has not answered yet"}
+            assert await scheduler.state("b1") == "slurm has not answered yet"
             assert asked.asked <= 1, "the others wait for their turn"
         finally:
             free.set()
-        work.wait = 60
-        assert [(await work.of(node, {}))["problem"] for node in nodes] == [""] * 12
+        scheduler.wait = 60
+        assert [(await scheduler.work(node, {}))["problem"] for node in nodes] == [""] * 12
         assert asked.asked == 12
 
     asyncio.run(main())
@@ -849,7 +854,7 @@ def test_the_work_on_a_node_is_for_those_who_may_see_evidence_and_leads_to_the_w
         WorkItem("17+0", "a", "ann", "RUNNING", 1.0, ("batch/17",)),
         WorkItem("18", "b", "bob", "RUNNING", 2.0),
     )
-    console.server.scheduler_work = SchedulerWork("slurm", asked, wait=60)
+    console.server.scheduler = Scheduler("slurm", asked, wait=60)
     assert console.ask("GET", "/api/node/b1/work", who="vera")[0] == 403
     seen = console.ask("GET", "/api/node/b1/work", who="olga")[1]["rows"]
     assert [(row["id"], row["user"], row["watched"]) for row in seen] == [("17+0", "ann", job.id), ("18", "bob", None)]
