@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import time
 from pathlib import Path
 from types import ModuleType
+from typing import Iterator
 
 import pytest
 
@@ -13,6 +15,36 @@ from tests.ansible.conftest import ROOT
 from tests.support.require import need
 
 PLUGINS = ROOT / "playbooks/collections/ansible_collections/nhc/nhc/plugins"
+
+
+def names_of_nhc(source: str) -> Iterator[tuple[str, str]]:
+    """Each name of nhc's that a plugin uses, with its module: what `import_nhc` brings has no types."""
+    tree = ast.parse(source)
+    imported: dict[str, str] = {}
+
+    def module(value: ast.expr) -> str:
+        asked = isinstance(value, ast.Call) and ast.unparse(value.func) == "import_nhc"
+        return ast.literal_eval(value.args[0]) if isinstance(value, ast.Call) and asked else ""
+
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            (target,) = node.targets
+            pairs = [(target, node.value)]
+            if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                pairs = list(zip(target.elts, node.value.elts))
+            imported.update({ast.unparse(name): module(value) for name, value in pairs if module(value)})
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            where = module(node.value) or imported.get(ast.unparse(node.value), "")
+            if where:
+                yield where, node.attr
+
+
+@pytest.mark.parametrize("path", ["plugin_utils/fold.py", "action/nhc_mark.py", "action/nhc_preflight.py"])
+def test_what_a_plugin_uses_of_nhc_is_there(path: str) -> None:
+    used = set(names_of_nhc((PLUGINS / path).read_text()))
+    assert used
+    assert {(where, name) for where, name in used if not hasattr(importlib.import_module(where), name)} == set()
 
 
 def load(path: str) -> ModuleType:

@@ -62,7 +62,8 @@ def test_the_units_directory_holds_what_the_services_keep_and_is_their_users_hom
     name, _, value = service(sweep)["Environment"].partition("=")
     monkeypatch.setenv(name, value)
     kept = (
-        where.DEFAULT.replace("sqlite:///", ""), settings.SEGMENTS, RemedySettings().evidence_directory,
+        where.DEFAULT.replace("sqlite:///", ""), settings.StoreSettings().prune.segments,
+        RemedySettings().evidence_directory,
         ssh_guard.read_settings({}).state,
     )  # fmt: skip
     assert [path for path in kept if not path.startswith(f"{where.DIRECTORY}/")] == []

@@ -15,8 +15,9 @@ from nhc.ports.adapter import AdapterError
 from nhc.ports.repair import Machine
 from nhc.ports.suites import SuiteOrder
 from nhc.system.process import Completed
-from nhc_adapters.node.reach import Reach, options_of
+from nhc_adapters.node.reach import LOGIN, Reach, read_login
 from nhc_adapters.node.suite import NodeSuite
+from nhc_adapters.repair.settings import AdapterSettings
 from tests.support.ssh import agent, sshd
 
 MACHINE = Machine("n1", address="127.0.0.1")
@@ -48,8 +49,8 @@ def captured(ask):
 
 
 def reach_argv(config):
-    options = options_of("", "", str(config), "")
-    return captured(lambda run: Reach("ssh", options, "python3", (), (), run).ask(MACHINE, ["look"], 30.0))
+    login = read_login(AdapterSettings({"config": str(config), "user": "root"}, LOGIN), {})
+    return captured(lambda run: Reach(login, False, "python3", (), run).ask(MACHINE, ["look"], 30.0))
 
 
 def suite_argv(config):

@@ -145,6 +145,7 @@ class Findings:
         html = import_nhc("nhc.fleet.html")
         history = import_nhc("nhc.fleet.history").SweepHistory(history_path)
         version = import_nhc("nhc").__version__
+        replace = import_nhc("nhc.system.output_file").replace
         try:
             number = history.begin("ansible-playbook", version, self.picture.started)
             for result in self.results:
@@ -161,7 +162,7 @@ class Findings:
                 # Reports quote logs and command lines: they are for the people who ran this.
                 mask = os.umask(0o027)
                 try:
-                    self._output.write_file(path, writers[kind])
+                    replace(path, writers[kind])
                 finally:
                     os.umask(mask)
             return history.warning
