@@ -25,8 +25,9 @@ def run_detached(settings: Dict[str, str], warnings: Sequence[str]) -> int:
     from nhc.state.store import State
     from nhc.system.children import fork
 
+    kept = State().load("detached")
     try:
-        report: Optional[Report] = from_dict(State().load("detached")["report"])
+        report: Optional[Report] = from_dict(kept["report"])
     except (KeyError, ValueError):
         report = None
     if report is not None and report.boot_id != boot_id():
@@ -45,11 +46,16 @@ def run_detached(settings: Dict[str, str], warnings: Sequence[str]) -> int:
             from nhc.system.children import reap_all
 
             reap_all()
+        else:  # the last verdict must not stand for what is no longer checked
+            State().save("detached", {"unusable": True})
 
     try:
         fork(child, pipes=0)
     except OSError as error:
         LbnlOutput(settings).error(f"no process can be started for the checks: {error.strerror}")
+        return EXIT_UNKNOWN
+    if kept.get("unusable") is True:
+        LbnlOutput(settings).error("the last run could not use its configuration: nhc config check says why")
         return EXIT_UNKNOWN
     if report is None:
         if settings.get("DETACHED_MODE_FAIL_NODATA") == "1" and not watching(settings):

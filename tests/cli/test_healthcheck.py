@@ -10,6 +10,7 @@ from nhc.hooks.load_sensor import load_values
 from nhc.language import lbnl_settings, sysconfig_file
 from nhc.model import CheckResult, Report, crit
 from tests.support.run import nhc
+from tests.support.waiting import until
 
 GOOD = "* || check_hw_mem_free 1k\n"
 BAD = "* || check_hw_physmem 900TB\n"
@@ -181,9 +182,7 @@ def test_detached_mode_answers_with_the_last_verdict(health, tmp_path):
     first = health(text, "DETACHED_MODE=1")
     assert (first.returncode, first.stdout) == (0, "")
     kept = tmp_path / "state" / "detached.json"
-    until = time.monotonic() + 60
-    while not kept.exists() and time.monotonic() < until:
-        time.sleep(0.01)
+    until(kept.exists, what="the first verdict")
     second = health(text, "DETACHED_MODE=1")
     assert second.returncode == 1
     assert second.stdout.startswith("ERROR Health check failed:  check_hw_physmem:")
@@ -193,6 +192,19 @@ def test_detached_mode_answers_with_the_last_verdict(health, tmp_path):
     )
     assert third.returncode == 1
     assert "no data found" in third.stdout
+
+
+@pytest.mark.thorough
+def test_a_detached_run_without_a_usable_configuration_ends_the_last_verdict(health, tmp_path):
+    kept = tmp_path / "state" / "detached.json"
+    health(GOOD, "DETACHED_MODE=1")
+    until(kept.exists, what="the first verdict")
+    health(GOOD, "DETACHED_MODE=1", f"CONFFILE={tmp_path}/none.conf")
+    until(lambda: "report" not in kept.read_text(), what="the second run to end")
+    then = health(GOOD, "DETACHED_MODE=1")
+    assert (then.returncode, "could not use its configuration" in then.stdout + then.stderr) == (3, True)
+    until(lambda: "report" in kept.read_text(), what="the third run to end")
+    assert health(GOOD, "DETACHED_MODE=1").returncode == 0
 
 
 @pytest.mark.thorough
