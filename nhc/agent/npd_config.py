@@ -71,7 +71,6 @@ class PluginMonitor(NamedTuple):
     source: str
     limit: int
     metrics: bool
-    message_updates: bool
     conditions: Tuple[Default, ...]
     rules: Tuple[PluginRule, ...]
 
@@ -182,7 +181,6 @@ def load_plugin_monitor(path: str) -> PluginMonitor:
         str(raw.get("source") or path.rpartition("/")[2]),
         limit_bytes,
         reader.flag(raw, "metricsReporting", True),
-        reader.flag(options, "enable_message_change_based_condition_update", False),
         defaults,
         tuple(rules),
     )

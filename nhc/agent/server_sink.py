@@ -19,7 +19,7 @@ from typing import Callable, List, Mapping, NamedTuple, Optional, Tuple
 
 from nhc.agent.deep_spool import FolderInUse, take_over, take_suite
 from nhc.agent.server_push import Hopeless, NotNow, PushAnswer, Pusher, PushSettings
-from nhc.agent.spool import Spool
+from nhc.agent.spool import Kept, Spool
 from nhc.model import NAMELESS, Report, printable
 from nhc.ports.sinks import Delivery, Standing
 from nhc.server import push
@@ -159,7 +159,7 @@ class ServerSink:
             spool = self._spool
             if spool is not None:
                 spool.trim(self._clock())
-            files, texts = spool.oldest(count) if spool is not None else ([], [])
+            files, texts = self._oldest(spool, count)
             held = self._pending[: count - len(texts)] if not spool or len(spool) == len(files) else []
             short = "" if texts else self._unchanged(held)
             texts = [short] if short else texts + [unsent.text for unsent in held]
@@ -202,6 +202,12 @@ class ServerSink:
                     spool.forget_lost(reported)
             # Some may lie in the spool by now: they are sent once more, which changes nothing there.
             self._pending = [unsent for unsent in self._pending if not any(unsent is sent for sent in held)]
+
+    def _oldest(self, spool: Optional[Spool], count: int) -> Tuple[List[Kept], List[str]]:
+        try:
+            return spool.oldest(count) if spool is not None else ([], [])
+        except OSError as error:
+            raise NotNow(f"{self._settings.spool}: {error.strerror}") from None
 
     def _unchanged(self, held: List[_Unsent]) -> str:
         """The short form of one report of which the server has all but figures, "" where it is to be sent whole."""

@@ -6,6 +6,7 @@ were dropped is kept, too, until the server knows it.
 
 from __future__ import annotations
 
+import errno
 import os
 import zlib
 from typing import List, NamedTuple, Tuple
@@ -16,6 +17,9 @@ from nhc.system.bounded_read import read_bytes, read_text
 SUFFIX = ".report"
 LARGEST = 64 << 20
 """Bytes of one report, unpacked; nhc writes none that large."""
+
+PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""Errors of this machine and not of a file: the report is whole and can be read later."""
 
 
 class Kept(NamedTuple):
@@ -73,7 +77,7 @@ class Spool:
             self.remove(drop)
 
     def oldest(self, count: int) -> Tuple[List[Kept], List[str]]:
-        """The first so many reports; a damaged one is dropped and counted."""
+        """The first so many reports; a damaged one is dropped and counted. Raises OSError, without descriptors say."""
         files: List[Kept] = []
         texts: List[str] = []
         for file in self._files[:count]:
@@ -82,7 +86,9 @@ class Spool:
                 text = unpacker.decompress(read_bytes(f"{self.directory}/{file.name}"), LARGEST).decode()
                 if not unpacker.eof or not text.startswith("{"):
                     raise ValueError("cut")
-            except (OSError, ValueError, zlib.error):
+            except (OSError, ValueError, zlib.error) as error:
+                if isinstance(error, OSError) and error.errno in PASSING:
+                    raise
                 self.count_lost(1)
                 self.remove([file])
                 continue

@@ -95,10 +95,13 @@ def fill(point: str, share: float) -> str:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             os.posix_fallocate(fd, 0, size)
+        except OSError:
+            os.unlink(path)
+            raise
         finally:
             os.close(fd)
     except OSError as error:
-        empty()
+        _record(files)
         raise NotFilled(f"{path}: {error.strerror}") from None
     return f"{path} takes {size >> 10} KiB: {point} is {share:g}% full"
 

@@ -85,9 +85,10 @@ class Hub:
         try:
             new = await asyncio.to_thread(self.source.snapshot)
         except (SourceError, StoreError) as error:
-            if self.problem != str(error):
-                self.problem = str(error)
-                self._tell("trouble", {"why": self.problem})
+            self._fail(str(error))
+            return
+        except Exception as error:  # one that nobody foresaw must not leave an old map that looks like a new one
+            self._fail(f"internal error: {type(error).__name__}: {error}")
             return
         old, self.snapshot, self.read_at = self.snapshot, new, self.clock()
         self._answers = {}
@@ -110,6 +111,11 @@ class Hub:
         named = changed_nodes(old, new)
         if named:
             self._tell("problems", {"nodes": named} if len(named) <= NAMED else {})
+
+    def _fail(self, why: str) -> None:
+        if self.problem != why:
+            self.problem = why
+            self._tell("trouble", {"why": why})
 
     async def once(self, key: str, make: Callable[[], T]) -> T:
         """What `make` returns, made once for all who ask for `key` of this snapshot: five hundred maps are one sum.

@@ -47,14 +47,14 @@ def run_detached(settings: Dict[str, str], warnings: Sequence[str]) -> int:
 
             reap_all()
         else:  # the last verdict must not stand for what is no longer checked
-            State().save("detached", {"unusable": True})
+            State().save("detached", {"unusable": boot_id()})
 
     try:
         fork(child, pipes=0)
     except OSError as error:
         LbnlOutput(settings).error(f"no process can be started for the checks: {error.strerror}")
         return EXIT_UNKNOWN
-    if kept.get("unusable") is True:
+    if kept.get("unusable") == boot_id():
         LbnlOutput(settings).error("the last run could not use its configuration: nhc config check says why")
         return EXIT_UNKNOWN
     if report is None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -252,6 +253,19 @@ def test_a_spool_with_rubbish_in_it_gives_what_is_whole(tmp_path):
     assert again.lost == 1
     assert (tmp_path / "notes.txt").exists()
     assert Spool(str(tmp_path), 1 << 20, 1000.0).lost == 1
+
+
+def test_a_process_without_descriptors_loses_no_report(tmp_path):
+    spool = Spool(str(tmp_path), 1 << 20, 1000.0)
+    spool.add("{}", 100.0)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            spool.oldest(10)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert (spool.oldest(10)[1], spool.lost) == (["{}"], 0)
 
 
 @pytest.mark.thorough

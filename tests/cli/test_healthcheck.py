@@ -9,6 +9,7 @@ import pytest
 from nhc.hooks.load_sensor import load_values
 from nhc.language import lbnl_settings, sysconfig_file
 from nhc.model import CheckResult, Report, crit
+from nhc.system.steady_time import boot_id
 from tests.support.run import nhc
 from tests.support.waiting import until
 
@@ -201,10 +202,14 @@ def test_a_detached_run_without_a_usable_configuration_ends_the_last_verdict(hea
     until(kept.exists, what="the first verdict")
     health(GOOD, "DETACHED_MODE=1", f"CONFFILE={tmp_path}/none.conf")
     until(lambda: "report" not in kept.read_text(), what="the second run to end")
+    unusable = kept.read_text()
     then = health(GOOD, "DETACHED_MODE=1")
     assert (then.returncode, "could not use its configuration" in then.stdout + then.stderr) == (3, True)
     until(lambda: "report" in kept.read_text(), what="the third run to end")
     assert health(GOOD, "DETACHED_MODE=1").returncode == 0
+    until(lambda: "report" in kept.read_text(), what="the fourth run to end")
+    kept.write_text(unusable.replace(boot_id(), "the boot before"))
+    assert health(GOOD, "DETACHED_MODE=1").returncode == 0, "a boot later it tells nothing"
 
 
 @pytest.mark.thorough

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import resource
 import subprocess
 import sys
 import uuid
@@ -13,6 +14,7 @@ import pytest
 
 from nhc.cli.ack import ack_command
 from nhc.cli.inject import FAULTS, inject_command, line_of
+from nhc.cli.inject_disk import filled
 from nhc.cli.log import LineFolder, classify_command
 from nhc.facts.history import BOOT_ID
 from nhc.kernlog.catalogue import Matcher
@@ -293,6 +295,28 @@ def test_a_full_disk_is_a_file_that_end_removes_and_nothing_large_or_shared_is_f
             assert said in capsys.readouterr().err
     finally:
         subprocess.run(["umount", "-l", disk], check=True)
+
+
+def test_a_disk_that_cannot_be_filled_keeps_what_another_drill_filled(tmp_path, monkeypatch, capsys):
+    need("tmpfs", os.geteuid() == 0, "it needs root")
+    monkeypatch.setenv("NHC_LEDGER_DIR", str(tmp_path / "ledger"))
+    disks = [tmp_path / "first", tmp_path / "second"]
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for disk in disks:
+        disk.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "none", disk], check=True)
+    try:
+        assert inject_command("full-disk", device=str(disks[0]), yes=True) == 0
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, limits[1]))
+        assert inject_command("full-disk", device=str(disks[1]), yes=True) == 2
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert "second/.nhc-drill-fill: File too large" in capsys.readouterr().err
+        assert [len(list(disk.iterdir())) for disk in disks] == [1, 0]
+        assert filled() == [f"{disks[0]}/.nhc-drill-fill"]
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        for disk in disks:
+            subprocess.run(["umount", "-l", disk], check=True)
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"files": ["/etc/passwd"]}', '{"files": ["/a/../b/.nhc-drill-fill"]}'])

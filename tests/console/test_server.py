@@ -362,6 +362,26 @@ def test_a_count_that_failed_is_made_anew(site):
     assert asyncio.run(story()) == [{"n": 1}, {"n": 1}]
 
 
+def test_an_error_that_nobody_foresaw_is_shown_and_reading_goes_on(site):
+    source = StoreSource(site.store, 600)
+    hub = Hub(source, 0.01, lambda: site.now)
+    whole, broken = source.snapshot, [True]
+    source.snapshot = lambda: broken.index(False) if broken else whole()
+
+    async def story():
+        reading = asyncio.create_task(hub.run())
+        queue = hub.join(None)
+        said = [await queue.get(), await queue.get()]
+        broken.clear()
+        said.append(await queue.get())
+        reading.cancel()
+        return said
+
+    said = asyncio.run(asyncio.wait_for(story(), 60))
+    assert [b"internal error: ValueError" in event.text for event in said] == [False, True, False]
+    assert (hub.problem, hub.snapshot is not None) == ("", True)
+
+
 @pytest.mark.thorough
 def test_a_view_of_one_snapshot_is_made_once_for_all_who_look(console, monkeypatch):
     from nhc.console import screens

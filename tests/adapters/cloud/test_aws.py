@@ -292,6 +292,19 @@ def test_a_node_that_hyperpod_holds_is_left(fake):
     assert "DeepHealthCheckInProgress" in claims(mine, of)["hyperpod"]
 
 
+def test_the_replacement_is_found_on_a_later_page(fake):
+    fake.page = 1
+    of, mine = hyperpod(fake), repairer(fake, hyperpod="api")
+    todo, before = order(of, Rung.REPLACE), mine.look(of)
+    sent = mine.send(todo)
+    for status in ("Pending", "Pending", "Running"):
+        last = fake.node()
+        fake.nodes[last].update(LaunchTime=fake.tick(), Status=status)
+    del fake.nodes[of.node.removeprefix("hyperpod-")]
+    seen = mine.progress(todo, sent, before)
+    assert (seen.stage, last in seen.message) == (Stage.DONE, True)
+
+
 @pytest.mark.parametrize(
     ("labels", "reason", "rung"),
     [
@@ -348,7 +361,7 @@ def test_the_policies_allow_exactly_what_the_code_calls():
                 called |= {("sagemaker", found[1])} if found else set()
             if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "_call" and path.stem == "lifecycle":
                 called.add(("autoscaling", node.args[0].value))
-            if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "call":
+            if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("call", "pages"):
                 called |= {tuple(one.value for one in node.args[:2])} if _named(node.args[:2]) else set()
     allowed = set()
     for path in (ROOT / "adapters/aws").glob("*.json"):

@@ -143,6 +143,25 @@ def test_a_watch_that_breaks_misses_nothing(kube: Kube, wire: Wire, trouble: str
     followed.stop.set()
 
 
+def test_a_server_that_forgets_every_fresh_list_is_not_listed_without_a_pause(
+    kube: Kube, wire: Wire, client: Client
+) -> None:
+    kube.node("first", fake=False)
+    wire.next(gone(), "GET", "watch=1", times=5)
+    pauses: list[float] = []
+
+    class Stop(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            pauses.append(timeout or 0.0)
+            if len(pauses) == 5:
+                self.set()
+            return self.is_set()
+
+    reflector = Reflector(client, "/api/v1/nodes", lambda name, item: None, selector=f"test={kube.prefix}", retry=0.05)
+    reflector.run(Stop())
+    assert (pauses, reflector.lists) == ([0.0, 0.05, 0.1, 0.2, 0.4], 5)
+
+
 # The agent's side.
 
 

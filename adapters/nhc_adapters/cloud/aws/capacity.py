@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
-from typing import Any, Dict, List, Mapping
+from typing import Any, List, Mapping
 
 from nhc.ports.adapter import Applied, Effect
 from nhc.ports.repair import Answer
@@ -28,8 +28,6 @@ from nhc_adapters.repair.calls import CallFailed
 from nhc_adapters.repair.settings import AdapterSettings, Given
 
 KNOWN = ("cluster", "group", "group-limit", "after-repair", "region", "profile", "endpoint", "proxy")
-PAGES = 100
-"""Pages of 100 nodes: more than the largest cluster has; an answer that never ends is not read for ever."""
 _CLUSTER = r"arn:aws[a-z-]*:sagemaker:[a-z0-9-]*:[0-9]{12}:cluster/[a-z0-9]{12}|[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}"
 _PHASES = {
     "Running": AddedPhase.RUNNING, "Failure": AddedPhase.FAILED, "ShuttingDown": AddedPhase.LEAVING,
@@ -74,17 +72,11 @@ class HyperPodCapacity:
         return sorted(ids)
 
     def _nodes(self) -> List[Mapping[str, Any]]:
-        nodes: List[Mapping[str, Any]] = []
-        query: Dict[str, Any] = {"InstanceGroupNameContains": self.group, "IncludeNodeLogicalIds": True}
-        for _page in range(PAGES):
-            answer = self.aws.call("sagemaker", "ListClusterNodes", ClusterName=self.cluster, MaxResults=100, **query)
-            nodes += [
-                node for node in answer.get("ClusterNodeSummaries") or [] if node["InstanceGroupName"] == self.group
-            ]
-            if not answer.get("NextToken"):
-                return nodes
-            query["NextToken"] = answer["NextToken"]
-        raise CallFailed(Answer.REFUSED, f"sagemaker:ListClusterNodes: {self.name()} has more than {PAGES} pages")
+        nodes = self.aws.pages(
+            "sagemaker", "ListClusterNodes", "ClusterNodeSummaries", ClusterName=self.cluster, MaxResults=100,
+            InstanceGroupNameContains=self.group, IncludeNodeLogicalIds=True,
+        )  # fmt: skip
+        return [node for node in nodes if node["InstanceGroupName"] == self.group]
 
     def add(self, token: str) -> str:
         """Raise the group's target by one; the new node's NodeLogicalId. Raises AddFailed."""

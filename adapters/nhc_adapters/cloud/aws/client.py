@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from functools import lru_cache
-from typing import Any, Dict, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 import botocore
 
@@ -18,6 +18,9 @@ from nhc_adapters.repair.calls import LATER, CallFailed
 from nhc_adapters.repair.settings import AdapterSettings
 
 CONNECT_TIMEOUT = 5.0
+
+PAGES = 100
+"""Pages of one list at most: more than the nodes of the largest cluster; an answer that never ends is not read on."""
 
 THROTTLED = frozenset(
     (
@@ -95,6 +98,19 @@ class Aws:
             raise CallFailed(Answer.AMBIGUOUS, f"{call}: the answer makes no sense (a proxy's page?)") from None
         except exceptions.BotoCoreError as error:  # no credentials, no region, wrong parameters: nothing was sent
             raise CallFailed(Answer.REFUSED, f"{call}: {_plain(error)}", retry_after=LATER) from None
+
+    def pages(
+        self, service: str, operation: str, items: str, region: str = "", **parameters: object
+    ) -> List[Mapping[str, Any]]:
+        """What the pages of a list hold under `items`. Raises CallFailed, also where there are more than PAGES."""
+        listed: List[Mapping[str, Any]] = []
+        for _page in range(PAGES):
+            answer = self.call(service, operation, region, **parameters)
+            listed += answer.get(items) or []
+            if not answer.get("NextToken"):
+                return listed
+            parameters["NextToken"] = answer["NextToken"]
+        raise CallFailed(Answer.REFUSED, f"{service}:{operation}: more than {PAGES} pages")
 
     def known_region(self) -> str:
         """The region of the settings or the environment, "" where none is set."""

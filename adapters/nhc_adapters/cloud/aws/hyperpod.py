@@ -79,8 +79,7 @@ def newer(aws: Aws, cluster: str, group: str, since: float, region: str = "") ->
     parameters: Dict[str, object] = {"ClusterName": cluster, "CreationTimeAfter": after, "MaxResults": 100}
     if group:
         parameters["InstanceGroupNameContains"] = group
-    answer = aws.call("sagemaker", "ListClusterNodes", region, **parameters)
-    nodes = [_node(node) for node in answer.get("ClusterNodeSummaries") or []]
+    nodes = map(_node, aws.pages("sagemaker", "ListClusterNodes", "ClusterNodeSummaries", region, **parameters))
     return sorted(
         (node for node in nodes if group in ("", node.group) and node.launched >= since),
         key=lambda node: (node.launched, node),

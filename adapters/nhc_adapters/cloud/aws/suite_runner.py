@@ -22,7 +22,7 @@ import base64
 import hashlib
 import time
 import zlib
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Callable, Mapping, Optional, Sequence
 
 from nhc.model import printable
 from nhc.ports.adapter import AdapterError
@@ -113,14 +113,11 @@ class SsmSuite:
     def _under_way(self, node: str, what: str, who: AwsIdentity, comment: str, since: float) -> str:
         """The command of this run that has not ended, "" for none. Raises AdapterError where one was cancelled."""
         after = [{"key": "InvokedAfter", "value": utc(since - ENDING)}]
-        asked: Dict[str, object] = {"InstanceId": who.instance, "MaxResults": 50, "Filters": after}
-        runs: List[Mapping[str, Any]] = []
-        while True:
-            answer = self._aws.call("ssm", "ListCommandInvocations", who.region, **asked)
-            runs += [run for run in answer.get("CommandInvocations") or [] if run.get("Comment") == comment]
-            if not answer.get("NextToken"):
-                break
-            asked["NextToken"] = answer["NextToken"]
+        listed = self._aws.pages(
+            "ssm", "ListCommandInvocations", "CommandInvocations", who.region,
+            InstanceId=who.instance, MaxResults=50, Filters=after,
+        )  # fmt: skip
+        runs = [run for run in listed if run.get("Comment") == comment]
         if not runs:
             return ""
         newest = max(runs, key=lambda run: run["RequestedDateTime"])

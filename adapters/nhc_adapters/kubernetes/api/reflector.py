@@ -75,9 +75,9 @@ class Reflector:
                     self._list()
                 self._watch(stop)
                 failures = 0
-            except Gone:
-                self._version = ""
                 continue
+            except Gone:
+                self._version = ""  # one that says so of every fresh list is not asked for it without a pause
             except Unreachable as error:
                 self.error = str(error)
                 if self._clock() - self.last_answer < self._idle:
@@ -85,11 +85,10 @@ class Reflector:
             except AdapterError as error:
                 self.error = str(error)
                 self._version = ""
-            if self.error:
-                failures += 1
-                if failures > 1:  # a connection that breaks is no outage: a server ends watches now and then
-                    self._report(self.error)
-                stop.wait(0.0 if failures == 1 else min(self._retry * 2 ** (failures - 2), 30.0))
+            failures += 1
+            if failures > 1 and self.error:  # a connection that breaks is no outage: a server ends watches now and then
+                self._report(self.error)
+            stop.wait(0.0 if failures == 1 else min(self._retry * 2 ** (failures - 2), 30.0))
 
     def put(self, item: Mapping[str, object]) -> None:
         """Take in an object that a write of ours returned, unless a newer one is here already, or it is gone."""
