@@ -133,6 +133,8 @@ def carry_out(door, place, column):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
             child.wait()
+            for pipe in filter(None, (child.stdout, child.stderr)):
+                pipe.close()
     return Ended(child.returncode, (out or b"").decode(errors="replace"), err.decode(errors="replace"))
 
 

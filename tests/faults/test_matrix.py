@@ -169,9 +169,11 @@ def place_of(world, name, column):
 def judged(name, column, ended):
     """What is wrong with one cell, "" for nothing."""
     cells = EXPECTED[name]
-    if column.startswith("memory=") and ("lost sys.stderr" in ended.err or ended.status == -signal.SIGSEGV):
+    if column.startswith("memory=") and (
+        "lost sys.stderr" in ended.err or ended.status in (-signal.SIGSEGV, -signal.SIGXCPU)
+    ):
         # Status 120, the interpreter's own last words, for want of memory to write ours; or its stack could not grow,
-        # which Linux answers with SIGSEGV whatever the program (getrlimit(2), RLIMIT_AS).
+        # which Linux answers with SIGSEGV whatever the program (getrlimit(2), RLIMIT_AS); or it spins (SPINNING).
         return ""
     wrong = []
     if ended.status not in statuses(cells[column], cells["none"]):

@@ -11,14 +11,18 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 LAUNCHERS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "nhc", "launch")
+SPINNING = 10
+"""Seconds of processor after which SIGXCPU ends a process without memory. CPython 3.11 goes round for ever where it has
+none for the number that it keeps while it looks for an exception's handler (Python/ceval.c, exception_unwind)."""
 NOBODY = 64321  # a number that nobody has: the limit of processes counts all of a user
 
 
 def memory(spare):
-    """So many MB of address space beyond what the interpreter has."""
+    """So many MB of address space beyond what the interpreter has, and some seconds of processor: see SPINNING."""
     pages = int(open("/proc/self/statm").read().split()[0])  # noqa: SIM115
     limit = pages * resource.getpagesize() + (int(spare) << 20)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    resource.setrlimit(resource.RLIMIT_CPU, (SPINNING, SPINNING + 5))  # at the second it is SIGKILL
 
 
 def descriptors(spare):
