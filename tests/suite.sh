@@ -3,8 +3,8 @@
 #
 #   tests/suite.sh quick|whole [PYTEST ARGUMENT...]
 #
-# quick is the first part without the tests marked thorough, with fewer generated examples, in one process more: among
-# tests that take so little, waiting for a deadline counts.
+# quick is the first part without the tests marked thorough, with fewer generated examples. The first part has one process
+# more than there are cores: its tests wait for deadlines a third of their time.
 # The second part runs whatever became of the first. Where at most five tests fail, they run once more, by themselves: two
 # thousand tests wait for real services, and one of them for a moment that does not come again. What passes only then is
 # named as well, to be mended. The last lines name what failed; the exit status is 1 then.
@@ -19,8 +19,8 @@ trap 'rm -rf "$failed" "$failed.ids" ${memory:+"$memory"}' EXIT
 trap 'exit 130' INT TERM
 export NHC_FAILED_TESTS=$failed
 broken=0 # 1 where pytest did not come to its end
-first=first many=$jobs show=()
-[ "$what" = whole ] || first=quick many=$((jobs + 1)) show=(--durations=10 --durations-min=0.3) # what should be thorough
+first=first show=()
+[ "$what" = whole ] || first=quick show=(--durations=10 --durations-min=0.3) # what should be thorough
 
 # Hundreds of tests start nhc: each would compile what it imports where nothing compiled is kept.
 # The tests' own compiled files are kept too: without them half of collecting is to compile assertions again.
@@ -52,7 +52,7 @@ part() { # part NAME MEGABYTES PYTEST-ARGUMENT...: with its files in memory wher
   [ $status -eq 0 ] || echo "the $name part: pytest ended with status $status" >>"$failed"
 }
 
-part "$first" 1024 -n "$many" --dist loadfile "${show[@]}" "$@"
+part "$first" 1024 -n $((jobs + 1)) --dist loadfile "${show[@]}" "$@"
 # What starts a service waits for it half of its time: two processes more than there are cores to keep busy.
 # In the order of collecting: what is started or built once for all its tests first (TOGETHER in tests/conftest.py).
 [ "$what" = quick ] || part slow 4096 -n $((jobs + 2)) --dist loadgroup --no-loadscope-reorder "$@"

@@ -145,6 +145,26 @@ def test_a_node_that_a_person_takes_after_the_last_look_is_not_repaired(world, t
     assert (world.sent, last(world).state) == ([], "withdrawn")
 
 
+def test_an_attempt_that_another_began_meanwhile_is_not_begun_twice(world):
+    """Another loop has begun one since this one read the episode: nothing is written, and nothing is sent."""
+
+    def begin():
+        with world.plain.write() as connection:
+            episode = episodes.list_episodes(connection, node="n1")[-1]
+            theirs = attempts.next_attempt(
+                episode, [], rung="reboot", device="", repairer="fake", key="theirs", now=world.now, before="{}"
+            )
+            attempts.insert_all(connection, [theirs])
+
+    world.fall_sick("n1")
+    controller = world.controller()
+    comes_between(world, "machine looked at", begin)
+    world.run(controller, 1)
+    with world.read() as connection:
+        tried = attempts.attempts_of(connection, last(world).id)
+    assert (world.sent, [one.key for one in tried]) == ([], ["theirs"])
+
+
 def test_a_hold_again_and_again_leads_to_no_harder_repair(world):
     world.fall_sick("n1")
     controller = world.controller()
