@@ -474,7 +474,7 @@ def test_a_repair_is_agreed_to_on_the_page(at, browser, running):
         assert attempts.decisions(connection, 1) == []
     form.find_element("tag name", "button").click()
     browsers.until_script(
-        browser, "return document.querySelector('[role=alert]').textContent.includes('approved by olga')", "yes"
+        browser, "return document.querySelector('[role=alert], p.done').textContent.includes('approved by olga')", "yes"
     )
     assert "olga" in browser.find_element("css selector", "[aria-label=Decisions]").text  # the page as it is now
 
@@ -497,7 +497,7 @@ def test_an_episode_is_aborted_on_the_page(at, browser, running):
         form.find_element("name", "confirm").clear()
         form.find_element("name", "confirm").send_keys(typed)
         form.find_element("tag name", "button").click()
-        script = "return [...document.querySelectorAll('[role=alert]')].some((one) => one.textContent.includes"
+        script = "return [...document.querySelectorAll('[role=alert], p.done')].some((one) => one.textContent.includes"
         browsers.until_script(browser, f"{script}('{said}'))", said)
 
     with running.site.store.read() as connection:
@@ -609,8 +609,15 @@ def test_repairs_alike_are_agreed_to_by_typing_their_set(at, browser, running):
         form.find_element("tag name", "button").click()
         browsers.until_script(
             browser,
-            f"return [...document.querySelectorAll('[role=alert]')].some((one) => one.textContent.includes('{said}'))",
+            "return [...document.querySelectorAll('[role=alert], .done')].some((one) =>"
+            f" one.textContent.includes('{said}'))",
             said,
         )
+    browser.execute_script("document.querySelector('main h1').dataset.before = 'yes'")
+    with running.site.store.write() as connection:
+        episodes.open_episode(connection, "a5", "check_gpu_lost|GpuLost|", action="reboot", state="awaiting-approval",
+                              now=running.site.now, by="nhc", rung="reboot")  # fmt: skip
+    browsers.until_script(browser, "return !document.querySelector('main h1').dataset.before", "the page to be renewed")
+    assert "a[3-4]." in browser.find_element("css selector", "p.done").text, "what was done is still said"
     with running.site.store.read() as connection:
         assert [attempts.decisions(connection, one)[0].decision for one in made] == ["approved", "approved"]

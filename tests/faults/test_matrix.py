@@ -170,10 +170,12 @@ def judged(name, column, ended):
     """What is wrong with one cell, "" for nothing."""
     cells = EXPECTED[name]
     if column.startswith("memory=") and (
-        "lost sys.stderr" in ended.err or ended.status in (-signal.SIGSEGV, -signal.SIGXCPU)
+        any(words in ended.err for words in ("lost sys.stderr", "SystemError: error return without exception set"))
+        or ended.status in (-signal.SIGSEGV, -signal.SIGXCPU)
     ):
-        # Status 120, the interpreter's own last words, for want of memory to write ours; or its stack could not grow,
-        # which Linux answers with SIGSEGV whatever the program (getrlimit(2), RLIMIT_AS); or it spins (SPINNING).
+        # The interpreter's own last words, for want of memory to write ours (status 120) or for the exception that ends
+        # it (1); or its stack could not grow, which Linux answers with SIGSEGV whatever the program (getrlimit(2),
+        # RLIMIT_AS); or it spins (SPINNING).
         return ""
     wrong = []
     if ended.status not in statuses(cells[column], cells["none"]):

@@ -111,7 +111,9 @@ async function refresh() {
   if (touched()) return offer();
   const scroll = scrollY, focus = document.activeElement, inside = main.contains(focus);
   const same = (one) => ["href", "name", "aria-label"].every((key) => one.getAttribute(key) === focus.getAttribute(key));
+  const told = main.querySelector("p.done"); // the stream tells of the act itself a moment later
   put(made);
+  if (told) { told.removeAttribute("role"); main.querySelector("h1")?.after(told); }
   scrollTo(0, scroll);
   if (inside && focus !== main) [...main.querySelectorAll(focus.tagName)].find(same)?.focus({ preventScroll: true });
 }
