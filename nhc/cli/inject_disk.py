@@ -19,7 +19,7 @@ from nhc.system import whole_file
 from nhc.system.bounded_read import read_text
 
 if TYPE_CHECKING:
-    from typing import List
+    from typing import List, Sequence
 
 NAME = ".nhc-drill-fill"
 KINDS = ("ext2", "ext3", "ext4", "xfs", "tmpfs")
@@ -95,13 +95,10 @@ def fill(point: str, share: float) -> str:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             os.posix_fallocate(fd, 0, size)
-        except OSError:
-            os.unlink(path)
-            raise
         finally:
             os.close(fd)
     except OSError as error:
-        _record(files)
+        _remove([path], files)
         raise NotFilled(f"{path}: {error.strerror}") from None
     return f"{path} takes {size >> 10} KiB: {point} is {share:g}% full"
 
@@ -109,6 +106,11 @@ def fill(point: str, share: float) -> str:
 def empty() -> List[str]:
     """Remove what drills have made; the files that were there. Raises NotFilled where one cannot be removed."""
     files = filled()
+    return _remove(files, []) if files else []
+
+
+def _remove(files: Sequence[str], rest: List[str]) -> List[str]:
+    """Remove files, and keep the rest in the record; those that were there. Raises NotFilled, and records all then."""
     removed: List[str] = []
     for path in files:
         try:
@@ -119,8 +121,7 @@ def empty() -> List[str]:
             pass
         except OSError as error:
             raise NotFilled(f"{path}: {error.strerror}") from None
-    if files:
-        _record([])
+    _record(rest)
     return removed
 
 
