@@ -83,13 +83,13 @@ class Hub:
     async def refresh(self) -> None:
         """Read once. What cannot be read leaves the last snapshot, and says so to everybody."""
         try:
-            new = await asyncio.to_thread(self.source.snapshot)
+            self._take(await asyncio.to_thread(self.source.snapshot))
         except (SourceError, StoreError) as error:
             self._fail(str(error))
-            return
         except Exception as error:  # one that nobody foresaw must not leave an old map that looks like a new one
             self._fail(f"internal error: {type(error).__name__}: {error}")
-            return
+
+    def _take(self, new: Snapshot) -> None:
         old, self.snapshot, self.read_at = self.snapshot, new, self.clock()
         self._answers = {}
         if self.problem:

@@ -22,7 +22,6 @@ from nhc.console.settings import ConsoleSettings
 from nhc.console.snapshot import Snapshot
 from nhc.console.sources import FleetSource, SourceError
 from nhc.store.database import Store
-from nhc.store.errors import StoreError
 from nhc.system.web_listener import OpenConnections, listening, listening_at
 from nhc.system.web_refusals import WebRefusals
 from nhc.system.web_server import BoundedServer
@@ -95,11 +94,12 @@ class Server:
     async def _read_ahead(self, store: Store, reader: DeepReader) -> None:
         """What takes longer than a viewer waits, before anybody asks; until it is cancelled.
 
-        Where the store cannot be read, what is kept gets too old, and whoever asks next is told the reason.
+        Whatever fails, what is kept gets too old then, and whoever asks next is told the reason.
         """
         while True:
-            await self.hub.count_ahead(OFFENDERS, lambda: screens.offenders(store, self.clock()))
-            with contextlib.suppress(StoreError):
+            with contextlib.suppress(Exception):
+                await self.hub.count_ahead(OFFENDERS, lambda: screens.offenders(store, self.clock()))
+            with contextlib.suppress(Exception):
                 await asyncio.to_thread(reader.refresh, self.hub.snapshot)
             await asyncio.sleep(FRESH / 4)
 

@@ -382,6 +382,16 @@ def test_an_error_that_nobody_foresaw_is_shown_and_reading_goes_on(site):
     assert (hub.problem, hub.snapshot is not None) == ("", True)
 
 
+def test_reading_ahead_goes_on_after_an_error_that_nobody_foresaw(console):
+    class Broken:
+        def refresh(self, _snapshot):
+            raise ValueError("unforeseen")
+
+    reading = console.server._read_ahead(console.server.store, Broken())
+    with pytest.raises(asyncio.TimeoutError):
+        asyncio.run(asyncio.wait_for(reading, 0.3))
+
+
 @pytest.mark.thorough
 def test_a_view_of_one_snapshot_is_made_once_for_all_who_look(console, monkeypatch):
     from nhc.console import screens
