@@ -176,6 +176,7 @@ def load_plugin_monitor(path: str) -> PluginMonitor:
     limit_bytes = options.get("max_output_length", 80)
     if not isinstance(limit_bytes, int) or isinstance(limit_bytes, bool) or limit_bytes < 1:
         raise reader.wrong("max_output_length", limit_bytes, "a whole number above 0")
+    reader.flag(options, "enable_message_change_based_condition_update", False)  # the detector refuses another type
     return PluginMonitor(
         path,
         str(raw.get("source") or path.rpartition("/")[2]),

@@ -277,7 +277,7 @@ def build(say: Callable[[str], None] = lambda line: None) -> Path:
             return final
         work = Path(tempfile.mkdtemp(prefix="building-", dir=cache()))
         try:
-            say(f"building Kubernetes {KUBERNETES} for tests, once; about 5 minutes on 2 cores")
+            say(f"building Kubernetes {KUBERNETES} for tests, once; about 8 minutes on 2 cores")
             flags = f"-s -w {VERSION_FLAGS}"
             target = str(work / "nhc-kube")
             build_here(go, f"-ldflags={flags}", "-o", target, ".")

@@ -215,7 +215,7 @@ class Plane:
                 stdout=log,
                 stderr=log,
                 cwd=self.directory,
-                env={**os.environ, "GOGC": "400"},  # a seventh less processor time at the start, for 120 MB of memory
+                env={**os.environ, "GOGC": "400"},  # a tenth less processor time, for 120 MB of memory
                 preexec_fn=_die_with_parent,
             )
 
