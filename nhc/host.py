@@ -111,8 +111,8 @@ class Host:
 
     def numbers(self, directory: str, names: Sequence[str]) -> Dict[str, int]:
         """Those of the named files in a directory that hold a whole number, by name."""
-        found = ((name, self.number(f"{directory}/{name}")) for name in names)
-        return {name: number for name, number in found if number is not None}
+        read = ((name, self.number(f"{directory}/{name}")) for name in names)
+        return {name: number for name, number in read if number is not None}
 
     def lines(self, path: str) -> List[str]:
         return self.read(path).splitlines()

@@ -183,14 +183,14 @@ def _judge_event(event: BmcEvent, fatal: Sequence[Pattern[str]], bad: Sequence[P
 
 def _standing(events: Sequence[BmcEvent]) -> List[BmcEvent]:
     """The events whose state has not ended since, each once, the latest of several alike."""
-    found: Dict[Tuple[str, str], BmcEvent] = {}
+    latest: Dict[Tuple[str, str], BmcEvent] = {}
     for event in events:
         state = re.split(r" \| Reading|\s+going (?:high|low)", event.event)[0]
         key = (event.sensor, state)
-        found.pop(key, None)
+        latest.pop(key, None)
         if event.asserted:
-            found[key] = event
-    return list(found.values())
+            latest[key] = event
+    return list(latest.values())
 
 
 def _key(event: BmcEvent) -> str:

@@ -46,14 +46,14 @@ def check_ssh_hostcert(
     outcomes = []
     for path in files:
         try:
-            found = certificates.parse_ssh(host.read(path, 65536))
+            validity = certificates.parse_ssh(host.read(path, 65536))
         except (OSError, ValueError) as error:
             outcomes.append(_unreadable(path, error))
             continue
-        if found.kind != HOST:
+        if validity.kind != HOST:
             outcomes.append(crit("CertificateWrongType", f"{path} is a user's certificate, not a host's", target=path))
         else:
-            outcomes.append(_judge(host, path, found, warn_at, crit_at))
+            outcomes.append(_judge(host, path, validity, warn_at, crit_at))
     return _result(outcomes)
 
 
@@ -90,11 +90,11 @@ def check_tls_cert(
     outcomes = []
     for path in paths:
         try:
-            found = certificates.parse_x509(host.read_bytes(path, 1 << 20))
+            chain = certificates.parse_x509(host.read_bytes(path, 1 << 20))
         except (OSError, ValueError) as error:
             outcomes.append(_unreadable(path, error))
             continue
-        outcomes += [_judge(host, path, each, warn_at, crit_at) for each in (found if every and named else found[:1])]
+        outcomes += [_judge(host, path, each, warn_at, crit_at) for each in (chain if every and named else chain[:1])]
     return _result(outcomes)
 
 
@@ -105,24 +105,24 @@ def _unreadable(path: str, error: Exception) -> Outcome:
     return unknown("CertificateUnreadable", f"{path}: {why}", target=path)
 
 
-def _judge(host: Host, path: str, found: Validity, warn_at: Optional[float], crit_at: float) -> Outcome:
+def _judge(host: Host, path: str, validity: Validity, warn_at: Optional[float], crit_at: float) -> Outcome:
     now = host.time()
-    if found.ends == FOREVER:
+    if validity.ends == FOREVER:
         return ok(f"{path} does not end", target=path)
-    left = found.ends - now
+    left = validity.ends - now
     metrics = (Metric("certificate_time_left", left, "s"),)
-    at = utc(found.ends)
+    at = utc(validity.ends)
     if left <= 0:
         return crit("CertificateExpired", f"{path} has ended {show_seconds(-left)} ago, {at}", target=path,
                     metrics=metrics)  # fmt: skip
-    if found.begins > now:
-        begins = utc(found.begins)
+    if validity.begins > now:
+        begins = utc(validity.begins)
         message = f"{path} is not good before {begins}: is the clock right?"
         return crit("CertificateNotYet", message, target=path, metrics=metrics)
     message = f"{path} ends in {show_seconds(left)}, {at}"
     if left < crit_at:
         return crit("CertificateEnds", message, target=path, metrics=metrics)
-    limit = min(14 * _DAY, (found.ends - found.begins) / 10) if warn_at is None else warn_at
+    limit = min(14 * _DAY, (validity.ends - validity.begins) / 10) if warn_at is None else warn_at
     if left < limit:
         return warn("CertificateEnds", message, target=path, metrics=metrics, action=Action.INSPECT)
     return ok(message, target=path, metrics=metrics)

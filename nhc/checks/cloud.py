@@ -55,17 +55,17 @@ def check_cloud_maintenance(
         return cloud.ask(name, base, _DEADLINE)
 
     try:
-        found = cloud.announcements(name, host.system.ask("cloud-maintenance", question))
+        announcements = cloud.announcements(name, host.system.ask("cloud-maintenance", question))
     except (NoHttpResponse, OSError) as error:
         return unknown("MetadataSilent", f"the metadata service of {name} does not tell: {error}")
     except cloud.BadAnswer as error:
         return unknown("MetadataUnreadable", str(error))
-    if found is None:
+    if announcements is None:
         return skip("NoAnnouncements", f"the metadata service of {name} announces no maintenance on this node")
     now = host.time()
     outcomes = [
         _outcome(each, now, crit_at)
-        for each in found
+        for each in announcements
         if each.running or each.starts is None or each.starts - now <= max(warn_at, crit_at)
     ]
     return outcomes or ok(f"{name} has announced no maintenance within {show_seconds(warn_at)}")

@@ -99,16 +99,19 @@ def check_cpu_clocksource(host: Host, expected: Sequence[str] = ()) -> Outcome:
 
     Example: * || check_cpu_clocksource tsc
     """
-    found = cpufreq.clocksource(host)
-    if not found.current:
+    source = cpufreq.clocksource(host)
+    if not source.current:
         return unknown("BadData", "the kernel tells no current clocksource")
-    evidence = (f"available: {' '.join(found.available)}",)
-    bad = found.current not in expected if expected else found.current in _SLOW
+    evidence = (f"available: {' '.join(source.available)}",)
+    bad = source.current not in expected if expected else source.current in _SLOW
     if not bad:
-        return ok(f"clocksource {found.current}")
+        return ok(f"clocksource {source.current}")
     reason: Optional[str] = f", not {' or '.join(expected)}" if expected else ""
-    lost = "" if "tsc" in found.available or found.current not in _SLOW else " (the TSC is lost)"
-    message = f"clocksource is {found.current}{reason}{lost}"
+    lost = "" if "tsc" in source.available or source.current not in _SLOW else " (the TSC is lost)"
+    message = f"clocksource is {source.current}{reason}{lost}"
     return crit(
-        "ClocksourceSlow" if found.current in _SLOW else "Clocksource", message, action=Action.REBOOT, evidence=evidence
+        "ClocksourceSlow" if source.current in _SLOW else "Clocksource",
+        message,
+        action=Action.REBOOT,
+        evidence=evidence,
     )

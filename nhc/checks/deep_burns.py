@@ -92,25 +92,25 @@ def _folded(outcomes: List[Outcome]) -> List[Outcome]:
 
 
 def judge_gpu_burn(
-    host: Host, found: GpuBurn, done: Completed, models: Sequence[str], floor: Optional[float]
+    host: Host, burn: GpuBurn, done: Completed, models: Sequence[str], floor: Optional[float]
 ) -> List[Outcome]:  # fmt: skip
     """gpu-burn, whose status says nothing. `models` names the GPUs in their order. Its figures are those of one matrix
     size of its own: they have a metric of their own.
     """
     expect = len(models)
-    if found.failures or found.tested is None or len(found.verdicts) != found.tested or found.progress < 100:
-        bad = [f"gpu{gpu}" for gpu, fine in found.verdicts.items() if not fine]
+    if burn.failures or burn.tested is None or len(burn.verdicts) != burn.tested or burn.progress < 100:
+        bad = [f"gpu{gpu}" for gpu, fine in burn.verdicts.items() if not fine]
         wrong = [crit("DeepWrongResult", f"{label}: gpu-burn calls it faulty", target=label, action=Action.REPLACE)
                  for label in bad]  # fmt: skip
-        why = (found.failures or (f"it came to {found.progress:g}%, {len(found.verdicts)} verdicts",))[0]
+        why = (burn.failures or (f"it came to {burn.progress:g}%, {len(burn.verdicts)} verdicts",))[0]
         return [*wrong, deep.no_proof("gpu-burn", why, done)]
     outcomes: List[Outcome] = []
-    if found.tested != expect:
-        outcomes.append(deep.no_proof("gpu-burn", f"{found.tested} of {expect} GPUs", done))
-    for at, (gpu, fine) in enumerate(sorted(found.verdicts.items())):
+    if burn.tested != expect:
+        outcomes.append(deep.no_proof("gpu-burn", f"{burn.tested} of {expect} GPUs", done))
+    for at, (gpu, fine) in enumerate(sorted(burn.verdicts.items())):
         target = f"gpu{gpu}"
-        errors = found.errors[at] if at < len(found.errors) else 0
-        speed = found.gflops[at] / 1000 if at < len(found.gflops) else 0.0
+        errors = burn.errors[at] if at < len(burn.errors) else 0
+        speed = burn.gflops[at] / 1000 if at < len(burn.gflops) else 0.0
         if not fine or errors:
             message = f"{target}: gpu-burn calls it faulty ({errors} errors)"
             outcomes.append(crit("DeepWrongResult", message, target=target, action=Action.REPLACE))
@@ -131,32 +131,32 @@ def _by_model(outcomes: Sequence[Outcome], models: Sequence[str], floor: Optiona
 
 
 def judge_fryer(
-    host: Host, found: Fryer, done: Completed, models: Sequence[str], floor: Optional[float]
+    host: Host, burn: Fryer, done: Completed, models: Sequence[str], floor: Optional[float]
 ) -> List[Outcome]:  # fmt: skip
     """gpu-fryer, which compares speeds and verifies no numbers. `models` names the GPUs in their order."""
     expect = len(models)
-    if found.healthy is None or done.status > 1 or (found.healthy and done.status):
+    if burn.healthy is None or done.status > 1 or (burn.healthy and done.status):
         return [deep.no_proof("gpu-fryer", f"it came to no verdict (status {done.status})", done)]
     # It holds each GPU to the best of the node: that names one to look at, and its figures are judged below.
-    outcomes = [warn(deep.SLOW, f"gpu-fryer: {reason}") for reason in found.reasons]
-    if not found.healthy and not found.reasons:
+    outcomes = [warn(deep.SLOW, f"gpu-fryer: {reason}") for reason in burn.reasons]
+    if not burn.healthy and not burn.reasons:
         outcomes.append(warn(deep.SLOW, "gpu-fryer: some GPUs are not healthy", evidence=deep.tail(done)))
-    if len(found.gflops) != expect:
-        outcomes.append(deep.no_proof("gpu-fryer", f"{len(found.gflops)} of {expect} GPUs", done))
-    for gpu, speed in sorted(found.gflops.items()):
+    if len(burn.gflops) != expect:
+        outcomes.append(deep.no_proof("gpu-fryer", f"{len(burn.gflops)} of {expect} GPUs", done))
+    for gpu, speed in sorted(burn.gflops.items()):
         measured = deep.Measured("gpu_fryer", speed / 1000, "TFLOPS", f"gpu{gpu}", 8192, _model(models, gpu))
         outcomes.append(deep.hold(host, measured, floor))
     return _by_model(outcomes, models, floor)
 
 
-def judge_rvs(found: Rvs, done: Completed, expect: int) -> List[Outcome]:
+def judge_rvs(burn: Rvs, done: Completed, expect: int) -> List[Outcome]:
     """AMD's rvs, which holds each GPU to the targets of its configuration."""
     outcomes = [crit("DeepSlow", f"GPU id {gpu}: rvs: below its target", target=f"gpu-id {gpu}")
-                for gpu, met in found.met.items() if not met]  # fmt: skip
-    outcomes += [crit("DeepGpuDiag", f"rvs: {line}") for line in found.failures]
-    if len(found.met) != expect or (done.status and not outcomes):
-        outcomes.append(deep.no_proof("rvs", f"{len(found.met)} of {expect} GPUs (status {done.status})", done))
+                for gpu, met in burn.met.items() if not met]  # fmt: skip
+    outcomes += [crit("DeepGpuDiag", f"rvs: {line}") for line in burn.failures]
+    if len(burn.met) != expect or (done.status and not outcomes):
+        outcomes.append(deep.no_proof("rvs", f"{len(burn.met)} of {expect} GPUs (status {done.status})", done))
     if not outcomes:
-        metrics = tuple(Metric("rvs_gst", speed / 1000, "TFLOPS") for speed in found.gflops.values())
-        outcomes.append(ok(f"rvs: {len(found.met)} GPUs met their targets", metrics=metrics))
+        metrics = tuple(Metric("rvs_gst", speed / 1000, "TFLOPS") for speed in burn.gflops.values())
+        outcomes.append(ok(f"rvs: {len(burn.met)} GPUs met their targets", metrics=metrics))
     return outcomes

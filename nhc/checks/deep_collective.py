@@ -86,11 +86,11 @@ def check_deep_collective(
         return [*picked.outcomes, done]
     output = f"{done.stdout}\n{done.stderr}"
     try:
-        found = collective.parse(output)
+        result = collective.parse(output)
     except ValueError as error:
         return [*picked.outcomes, deep.unreadable(name, error, done)]
     travelled = collective.transport(output)
-    return [*picked.outcomes, judge(host, name, size, len(gpus), only, done, found, travelled, floor)]
+    return [*picked.outcomes, judge(host, name, size, len(gpus), only, done, result, travelled, floor)]
 
 
 def room(gpus: Sequence[Device]) -> int:
@@ -106,18 +106,18 @@ def room(gpus: Sequence[Device]) -> int:
 
 
 def judge(
-    host: Host, name: str, size: int, ranks: int, only: str, done: Completed, found: Collective, travelled: DataPath,
+    host: Host, name: str, size: int, ranks: int, only: str, done: Completed, result: Collective, travelled: DataPath,
     floor: Optional[float],
 ) -> Outcome:  # fmt: skip
     """What one run says. Wrong values first: they need no proof of anything else."""
-    row = found.row(size)
-    wrong = wrong_values(found)
+    row = result.row(size)
+    wrong = wrong_values(result)
     if wrong:
         return crit("DeepWrongResult", f"{name}: {wrong}", action=Action.INSPECT, evidence=deep.tail(done))
-    why = unproven(name, size, ranks, found, row)
+    why = unproven(name, size, ranks, result, row)
     if why:
-        reason = "DeepToolFailed" if found.failures else "DeepNoProof"
-        message = found.failures[0] if found.failures else f"{name} gave no proof that its test ran: {why}"
+        reason = "DeepToolFailed" if result.failures else "DeepNoProof"
+        message = result.failures[0] if result.failures else f"{name} gave no proof that its test ran: {why}"
         return unknown(reason, message, evidence=deep.tail(done))
     if done.status:
         return unknown("DeepToolFailed", f"{name} ended with status {done.status}", evidence=deep.tail(done))
@@ -150,28 +150,28 @@ def _without_nvls(judged: Outcome) -> Outcome:
     return warn("DeepNvlsOff", message, metrics=judged.metrics)
 
 
-def wrong_values(found: Collective) -> str:
+def wrong_values(result: Collective) -> str:
     """What says that values were wrong, "" where nothing does. NaN is not right."""
-    for row in found.rows:
+    for row in result.rows:
         for timing in (row.out_of_place, row.in_place):
             if timing.wrong is not None and timing.wrong != 0:
                 return f"{timing.wrong:g} wrong values at {show_kb(row.size // 1024)}"
-    if found.bounds is not None and (found.bounds[0] != 0 or not found.bounds[1]):
-        return f"{found.bounds[0]:g} values out of bounds"
+    if result.bounds is not None and (result.bounds[0] != 0 or not result.bounds[1]):
+        return f"{result.bounds[0]:g} values out of bounds"
     return ""
 
 
-def unproven(name: str, size: int, ranks: int, found: Collective, row: Optional[Row]) -> str:
+def unproven(name: str, size: int, ranks: int, result: Collective, row: Optional[Row]) -> str:
     """What is missing of the proof that the test ran, "" where it is whole."""
-    if found.headers != 1:
-        return f"{found.headers} headers: the binary ran as separate tests" if found.headers else "no header"
+    if result.headers != 1:
+        return f"{result.headers} headers: the binary ran as separate tests" if result.headers else "no header"
     if row is None:
-        limit = f", memory limited it to {show_kb(found.reduced // 1024)}" if found.reduced else ""
+        limit = f", memory limited it to {show_kb(result.reduced // 1024)}" if result.reduced else ""
         return f"no row of {show_kb(size // 1024)}{limit}"
-    if not found.concluded or found.bounds is None:
+    if not result.concluded or result.bounds is None:
         return "its last lines are missing"
-    seen = len({(rank.host, rank.rank) for rank in found.ranks})
-    if len(found.ranks) != ranks or seen != ranks:
+    seen = len({(rank.host, rank.rank) for rank in result.ranks})
+    if len(result.ranks) != ranks or seen != ranks:
         return f"{seen} of {ranks} ranks"
     if row.out_of_place.wrong is None or row.in_place.wrong is None:
         return "the values were not checked"
@@ -228,24 +228,24 @@ def check_deep_nccom(
     if isinstance(done, Outcome):
         return [*picked.outcomes, done]
     try:
-        found = nccom.parse(f"{done.stdout}\n{done.stderr}")
+        result = nccom.parse(f"{done.stdout}\n{done.stderr}")
     except ValueError as error:
         return [*picked.outcomes, deep.unreadable("nccom-test", error, done)]
-    return [*picked.outcomes, judge_nccom(host, name, size, done, found, floor)]
+    return [*picked.outcomes, judge_nccom(host, name, size, done, result, floor)]
 
 
 def judge_nccom(
-    host: Host, name: str, size: int, done: Completed, found: nccom.Nccom, floor: Optional[float]
+    host: Host, name: str, size: int, done: Completed, result: nccom.Nccom, floor: Optional[float]
 ) -> Outcome:
     """What one run of nccom-test says."""
-    wrong = [line for line in found.failures if "errors found" in line and not line.startswith("0 ")]
+    wrong = [line for line in result.failures if "errors found" in line and not line.startswith("0 ")]
     if wrong:
         return crit("DeepWrongResult", f"nccom-test: {wrong[0]}", evidence=deep.tail(done))
-    row = next((row for row in found.rows if row.size == size), None)
-    if found.failures or done.status:
-        why = (found.failures or (f"status {done.status}",))[0]
+    row = next((row for row in result.rows if row.size == size), None)
+    if result.failures or done.status:
+        why = (result.failures or (f"status {done.status}",))[0]
         return unknown("DeepToolFailed", f"nccom-test: {why}", evidence=deep.tail(done))
-    if row is None or found.average is None or row.time <= 0 or row.busbw <= 0:
+    if row is None or result.average is None or row.time <= 0 or row.busbw <= 0:
         why = "its last line is missing" if row else f"no row of {show_kb(size // 1024)}"
         return deep.no_proof("nccom-test", why, done)
     return deep.hold(host, deep.Measured(f"nccom_{name}", row.busbw, "GB/s", size=size), floor)

@@ -29,13 +29,13 @@ ENOUGH = 0.95
 
 def stressors(value: str) -> Dict[str, int]:
     """`cpu=32,vm=2,hdd=1`; 0 stands for one a processor."""
-    found: Dict[str, int] = {}
+    counts: Dict[str, int] = {}
     for part in value.split(","):
         name, equals, count = part.strip().partition("=")
         if not equals or not count.isdigit() or not name.replace("-", "").isalnum():
             raise ValueError(f"{part!r} is not NAME=NUMBER, as in cpu=0,vm=2")
-        found[name] = int(count)
-    return found
+        counts[name] = int(count)
+    return counts
 
 
 @check(
@@ -76,12 +76,12 @@ def check_deep_cpu(host: Host, duration: float = 60.0, wanted: object = None) ->
     if isinstance(done, Outcome):
         return done
     try:
-        found = stress_ng.parse(done.stdout + done.stderr)
+        result = stress_ng.parse(done.stdout + done.stderr)
     except ValueError as error:
         if done.status in stress_ng.STATUS:
             return unknown("DeepToolFailed", f"stress-ng: {stress_ng.STATUS[done.status]}", evidence=deep.tail(done))
         return deep.unreadable("stress-ng", error, done)
-    return judge(chosen, duration, done, found)
+    return judge(chosen, duration, done, result)
 
 
 def _disk(host: Host) -> int:
@@ -94,29 +94,29 @@ def _disk(host: Host) -> int:
 
 def _room(host: Host) -> int:
     """KB for the memory stressors: three quarters of what is available."""
-    found = memory(host)
-    return (found.free if found.available is None else found.available) * 3 // 4
+    sizes = memory(host)
+    return (sizes.free if sizes.available is None else sizes.available) * 3 // 4
 
 
-def judge(wanted: Dict[str, int], duration: float, done: Completed, found: StressNg) -> Outcome:
+def judge(wanted: Dict[str, int], duration: float, done: Completed, result: StressNg) -> Outcome:
     """What a run of stress-ng says of the processors."""
-    if done.status == BROKEN or (found.failures and not done.status):
-        fault = found.failures[0] if found.failures else "a stressor failed"
+    if done.status == BROKEN or (result.failures and not done.status):
+        fault = result.failures[0] if result.failures else "a stressor failed"
         return crit("DeepWrongResult", f"stress-ng: {fault}", evidence=deep.tail(done))
     if done.status:
         why = stress_ng.STATUS.get(done.status, f"status {done.status}")
         return unknown("DeepToolFailed", f"stress-ng did not run to its end: {why}", evidence=deep.tail(done))
-    missing = [name for name in wanted if found.ops.get(name, (0, 0.0))[0] <= 0 or not found.hogs.get(name)]
+    missing = [name for name in wanted if result.ops.get(name, (0, 0.0))[0] <= 0 or not result.hogs.get(name)]
     if missing:
         return deep.no_proof("stress-ng", f"{', '.join(missing)} did nothing", done)
-    short = [name for name in wanted if found.ops[name][1] < duration * ENOUGH]
-    if short and found.completed is not None and found.completed >= duration * ENOUGH:
-        spent = ", ".join(f"{name} worked {found.ops[name][1]:g} s" for name in short)
+    short = [name for name in wanted if result.ops[name][1] < duration * ENOUGH]
+    if short and result.completed is not None and result.completed >= duration * ENOUGH:
+        spent = ", ".join(f"{name} worked {result.ops[name][1]:g} s" for name in short)
         return deep.no_proof("stress-ng", f"{spent} of {duration:g} s", done)
-    if found.completed is None or found.completed < duration * ENOUGH:
-        lasted = "its end is not told" if found.completed is None else f"it lasted {found.completed:g} s"
+    if result.completed is None or result.completed < duration * ENOUGH:
+        lasted = "its end is not told" if result.completed is None else f"it lasted {result.completed:g} s"
         return deep.no_proof("stress-ng", f"{lasted} of {duration:g} s", done)
     metrics = tuple(Metric(f"stress_{name}_ops", count / spent if spent else 0.0, "/s")
-                    for name, (count, spent) in found.ops.items())  # fmt: skip
-    hogs = ", ".join(f"{count} {name}" for name, count in found.hogs.items())
-    return ok(f"{hogs} for {found.completed:g} s, all verified", metrics=metrics)
+                    for name, (count, spent) in result.ops.items())  # fmt: skip
+    hogs = ", ".join(f"{count} {name}" for name, count in result.hogs.items())
+    return ok(f"{hogs} for {result.completed:g} s, all verified", metrics=metrics)

@@ -95,13 +95,13 @@ def check_deep_dcgm(
     done = deep.attempt(host, argv, LEVELS.get(run, LEVELS["3"]))
     if isinstance(done, Outcome):
         return [*picked.outcomes, done]
-    found = _read(done)
-    if isinstance(found, Outcome):
-        return [*picked.outcomes, found]
-    outcomes = judge(run, numbers, done, found)
+    diagnostic = _read(done)
+    if isinstance(diagnostic, Outcome):
+        return [*picked.outcomes, diagnostic]
+    outcomes = judge(run, numbers, done, diagnostic)
     again = sorted({outcome.target for outcome in outcomes if outcome.reason == TRIAGE})
     if again and host.setting(deep.RUN):
-        outcomes = _again(host, argv, run, found, outcomes)
+        outcomes = _again(host, argv, run, diagnostic, outcomes)
     return [*picked.outcomes, *outcomes]
 
 
@@ -123,34 +123,34 @@ def _version(host: Host) -> Tuple[int, ...]:
 
 def _read(done: Completed) -> Union[Diagnostic, Outcome]:
     try:
-        found = dcgm_diag.parse(done.stdout)
+        diagnostic = dcgm_diag.parse(done.stdout)
     except ValueError as error:
         if done.status not in RAN:
             why = _STATUS.get(done.status, f"status {done.status}")
             return unknown("DeepToolFailed", f"dcgmi diag did not run: {why}", evidence=deep.tail(done))
         return deep.unreadable("dcgmi diag", error, done)
     if done.status not in RAN:
-        why = found.trouble or _STATUS.get(done.status, f"status {done.status}")
+        why = diagnostic.trouble or _STATUS.get(done.status, f"status {done.status}")
         return unknown("DeepToolFailed", f"dcgmi diag did not run: {why}", evidence=deep.tail(done))
-    if found.trouble and not found.results:
-        return unknown("DeepToolFailed", f"dcgmi diag: {printable(found.trouble, 300)}", evidence=deep.tail(done))
-    return found
+    if diagnostic.trouble and not diagnostic.results:
+        return unknown("DeepToolFailed", f"dcgmi diag: {printable(diagnostic.trouble, 300)}", evidence=deep.tail(done))
+    return diagnostic
 
 
-def judge(run: str, gpus: Sequence[int], done: Completed, found: Diagnostic) -> List[Outcome]:
+def judge(run: str, gpus: Sequence[int], done: Completed, diagnostic: Diagnostic) -> List[Outcome]:
     """What a diagnostic's results say: faults first, then what was not tested, else one OK."""
-    outcomes = [outcome for result in found.results for outcome in _errors(result)]
-    if found.trouble:
-        outcomes.append(unknown("DeepToolFailed", f"dcgmi diag: {printable(found.trouble, 300)}"))
+    outcomes = [outcome for result in diagnostic.results for outcome in _errors(result)]
+    if diagnostic.trouble:
+        outcomes.append(unknown("DeepToolFailed", f"dcgmi diag: {printable(diagnostic.trouble, 300)}"))
     messages = {outcome.message for outcome in outcomes}
-    outcomes += [outcome for outcome in _untested(run, gpus, found) if outcome.message not in messages]
+    outcomes += [outcome for outcome in _untested(run, gpus, diagnostic) if outcome.message not in messages]
     if not outcomes and done.status != 0:
         outcomes.append(deep.no_proof("dcgmi diag", f"status {done.status}, and no error in its results", done))
     if not outcomes:
-        tests = ", ".join(dict.fromkeys(result.test for result in found.results if result.status == PASS))
-        facts = (f"dcgmVersion: {found.version}", f"gpuDriverVersion: {found.driver}",
-                 f"gpuDeviceIds: [{' '.join(found.device_ids)}]")  # fmt: skip
-        outcomes.append(ok(f"DCGM {found.version}: {tests} passed on {len(gpus)} GPUs")._replace(evidence=facts))
+        tests = ", ".join(dict.fromkeys(result.test for result in diagnostic.results if result.status == PASS))
+        facts = (f"dcgmVersion: {diagnostic.version}", f"gpuDriverVersion: {diagnostic.driver}",
+                 f"gpuDeviceIds: [{' '.join(diagnostic.device_ids)}]")  # fmt: skip
+        outcomes.append(ok(f"DCGM {diagnostic.version}: {tests} passed on {len(gpus)} GPUs")._replace(evidence=facts))
     return outcomes
 
 
@@ -161,13 +161,13 @@ def _target(result: DiagResult) -> str:
 
 def _errors(result: DiagResult) -> List[Outcome]:
     """One outcome an error of a result; a failure without one is reported as well, and a pass with one is no pass."""
-    found = [_error(result, error) for error in result.errors]
-    if not found and result.status == FAIL:
+    outcomes = [_error(result, error) for error in result.errors]
+    if not outcomes and result.status == FAIL:
         message = f"{result.test} failed{f' on {result.entity}' if result.entity else ''}, with no error told"
-        found.append(crit("DeepGpuDiag", f"dcgmi diag: {message}", target=_target(result)))
-    elif not found and result.status == WARN:
-        found.append(warn("DeepGpuDiagWarning", f"dcgmi diag: {result.test} warns", target=_target(result)))
-    return found
+        outcomes.append(crit("DeepGpuDiag", f"dcgmi diag: {message}", target=_target(result)))
+    elif not outcomes and result.status == WARN:
+        outcomes.append(warn("DeepGpuDiagWarning", f"dcgmi diag: {result.test} warns", target=_target(result)))
+    return outcomes
 
 
 def _error(result: DiagResult, error: DiagError) -> Outcome:
@@ -187,18 +187,18 @@ def _error(result: DiagResult, error: DiagError) -> Outcome:
     return crit(TRIAGE, message, target=target)
 
 
-def _untested(run: str, gpus: Sequence[int], found: Diagnostic) -> List[Outcome]:
+def _untested(run: str, gpus: Sequence[int], diagnostic: Diagnostic) -> List[Outcome]:
     """What of the level has no result, by GPU."""
     if run in EXPECTED:
         wanted: Tuple[str, ...] = EXPECTED[run]
-        software = [test for test in found.tests() if test in SOFTWARE]
+        software = [test for test in diagnostic.tests() if test in SOFTWARE]
         if not software:
             return [deep.no_proof("dcgmi diag", "no result of the software tests")]
         wanted = (software[0].replace(" ", "_"), *wanted)
     else:
         wanted = tuple(run.lower().split(","))
     results: Dict[str, Dict[str, str]] = {}
-    for result in found.results:
+    for result in diagnostic.results:
         results.setdefault(result.test.replace(" ", "_"), {})[result.entity] = result.status
     missing: List[Outcome] = []
     for test in wanted:

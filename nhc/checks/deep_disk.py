@@ -67,10 +67,10 @@ def check_deep_disk(
     if isinstance(done, Outcome):
         return done
     try:
-        found = fio.parse(done.stdout)
+        result = fio.parse(done.stdout)
     except ValueError as error:
         return deep.unreadable("fio", error, done)
-    return judge(host, where, size, done, found, write, read)
+    return judge(host, where, size, done, result, write, read)
 
 
 def _in_memory(host: Host, path: str) -> bool:
@@ -80,10 +80,10 @@ def _in_memory(host: Host, path: str) -> bool:
 
 
 def judge(
-    host: Host, where: str, size: int, done: Completed, found: Fio, write: Optional[float], read: Optional[float]
+    host: Host, where: str, size: int, done: Completed, result: Fio, write: Optional[float], read: Optional[float]
 ) -> Union[Outcome, List[Outcome]]:
     """What a run of fio says of a disk."""
-    errors = [job.error for job in found.jobs if job.error]
+    errors = [job.error for job in result.jobs if job.error]
     if fio.NO_SPACE in errors:
         return unknown("DeepNoRoom", f"{where}: it filled up during the test", evidence=deep.tail(done))
     if fio.VERIFY in errors:
@@ -94,20 +94,20 @@ def judge(
     if errors or done.status:
         why = f"error {errors[0]}" if errors else f"status {done.status}"
         return unknown("DeepToolFailed", f"{where}: fio did not run to its end ({why})", evidence=deep.tail(done))
-    written = sum(job.write.moved for job in found.jobs)
-    verified = sum(job.read.moved for job in found.jobs)
+    written = sum(job.write.moved for job in result.jobs)
+    verified = sum(job.read.moved for job in result.jobs)
     if written < size or verified < size:
         why = f"{show_kb(written // 1024)} written, {show_kb(verified // 1024)} read back, of {show_kb(size // 1024)}"
         return deep.no_proof("fio", why, done)
     judged = [
         deep.hold(host, deep.Measured(metric, rate / 1e9, "GB/s", where), floor)
         for metric, rate, floor in (
-            ("disk_write", found.jobs[0].write.rate, write), ("disk_read", found.jobs[0].read.rate, read),
+            ("disk_write", result.jobs[0].write.rate, write), ("disk_read", result.jobs[0].read.rate, read),
         )
     ]  # fmt: skip
     speeds = "; ".join(outcome.message[len(where) + 2 :] for outcome in judged)
     metrics = (metric for outcome in judged for metric in outcome.metrics)
     return worst(tuple(judged))._replace(
         message=f"{where}: {show_kb(size // 1024)} read back as written: {speeds}",
-        metrics=(*metrics, *known("s", disk_write_p99=found.jobs[0].write.p99)),
+        metrics=(*metrics, *known("s", disk_write_p99=result.jobs[0].write.p99)),
     )

@@ -68,19 +68,19 @@ def check_deep_gemm(
     burn, why = ("cpu", "asked for") if chosen == "cpu" else _choose(host, chosen, python, gpus[0].vendor)
     if burn == "torch":
         named = [str(device.number) for device in gpus] if devices or host.setting("NHC_DEVICES") else []
-        found = _torch(host, duration, size, kind, python, named, len(gpus), floor)
+        outcomes = _torch(host, duration, size, kind, python, named, len(gpus), floor)
     elif burn == "cpu":
         judged: Burnt = burn_processors(host, duration)
-        found = judged
+        outcomes = judged
         if chosen != "cpu":
             rest = [judged] if isinstance(judged, Outcome) else judged
-            found = [
+            outcomes = [
                 deep.missing(host, f"the {len(gpus)} GPUs were not burnt, the processors alone: {why}", *BURNS),
                 *rest,
             ]
     else:
-        found = _other(host, burn, duration, [device.name for device in gpus], floor)
-    return [*picked.outcomes, *([found] if isinstance(found, Outcome) else found)]
+        outcomes = _other(host, burn, duration, [device.name for device in gpus], floor)
+    return [*picked.outcomes, *([outcomes] if isinstance(outcomes, Outcome) else outcomes)]
 
 
 def _choose(host: Host, chosen: str, python: str, vendor: str) -> Tuple[str, str]:
@@ -114,10 +114,10 @@ def _torch(
     if isinstance(done, Outcome):
         return done
     try:
-        found = gemm.parse(done.stdout)
+        result = gemm.parse(done.stdout)
     except ValueError as error:
         return deep.unreadable("gemm_burn", error, done)
-    return deep_burns.judge(host, found, done, duration, expect, floor)
+    return deep_burns.judge(host, result, done, duration, expect, floor)
 
 
 def _other(host: Host, burn: str, duration: float, models: Sequence[str], floor: Optional[float]) -> Burnt:
@@ -135,8 +135,8 @@ def _other(host: Host, burn: str, duration: float, models: Sequence[str], floor:
 
 def _compared(host: Host) -> List[str]:
     """The option with gpu-burn's own kernel, which it looks for in the working directory otherwise."""
-    found = deep.located(host, "gpu_burn")
-    path = host.which(found) if found else None
+    located = deep.located(host, "gpu_burn")
+    path = host.which(located) if located else None
     if path is None:
         return []
     folder = host.realpath(path).rpartition("/")[0]

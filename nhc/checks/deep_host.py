@@ -81,8 +81,8 @@ def check_deep_triad(
 
     Example: * |context deep| check_deep_triad -t 20s
     """
-    found = memory(host)
-    room = (found.free if found.available is None else found.available) * 1024 // 5
+    sizes = memory(host)
+    room = (sizes.free if sizes.available is None else sizes.available) * 1024 // 5
     wanted = size or max(4 * last_level_cache(host), LEAST)
     if wanted > room:
         return unknown("DeepNoRoom", f"three arrays of {show_kb(wanted // 1024)} do not fit into the available memory")

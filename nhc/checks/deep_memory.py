@@ -49,8 +49,8 @@ def check_deep_memory(
 
     Example: * |context deep| check_deep_memory -t 10m -m 90%
     """
-    found = memory(host)
-    available = (found.free if found.available is None else found.available) - RESERVE
+    sizes = memory(host)
+    available = (sizes.free if sizes.available is None else sizes.available) - RESERVE
     wanted = size // 1024 if size else int((available + RESERVE) * share / 100)
     if min(wanted, available) < 1024:
         return unknown("DeepNoRoom", f"only {show_kb(max(available, 0))} of memory can be tested")
@@ -68,20 +68,20 @@ def _stressapptest(host: Host, mib: int, duration: float) -> Outcome:
     if isinstance(done, Outcome):
         return done
     try:
-        found = memory_tests.parse_stressapptest(done.stdout + done.stderr)
+        result = memory_tests.parse_stressapptest(done.stdout + done.stderr)
     except ValueError as error:
         return deep.unreadable("stressapptest", error, done)
-    bad = (found.incidents or 0) + (found.errors or 0)
-    if bad or (found.passed is False and not found.procedural and found.incidents is not None):
-        fault = found.failures[0] if found.failures else f"{bad} errors"
+    bad = (result.incidents or 0) + (result.errors or 0)
+    if bad or (result.passed is False and not result.procedural and result.incidents is not None):
+        fault = result.failures[0] if result.failures else f"{bad} errors"
         return crit("DeepMemoryErrors", f"stressapptest: {fault}", action=Action.REPLACE, evidence=deep.tail(done))
-    if found.passed is not True or done.status:
-        why = "it could not begin" if found.procedural else f"no result (status {done.status})"
+    if result.passed is not True or done.status:
+        why = "it could not begin" if result.procedural else f"no result (status {done.status})"
         return unknown("DeepToolFailed", f"stressapptest: {why}", evidence=deep.tail(done))
-    if found.incidents is None or found.moved <= 0 or found.seconds < length * 0.95:
-        return deep.no_proof("stressapptest", f"{found.seconds:g} of {length} s", done)
-    metrics = (Metric("memory_tested", mib * 2.0**20, "B"), Metric("memory_copy", found.rate, "GB/s"))
-    return ok(f"{show_kb(mib * 1024)} tested for {found.seconds:g} s", metrics=metrics)
+    if result.incidents is None or result.moved <= 0 or result.seconds < length * 0.95:
+        return deep.no_proof("stressapptest", f"{result.seconds:g} of {length} s", done)
+    metrics = (Metric("memory_tested", mib * 2.0**20, "B"), Metric("memory_copy", result.rate, "GB/s"))
+    return ok(f"{show_kb(mib * 1024)} tested for {result.seconds:g} s", metrics=metrics)
 
 
 def _memtester(host: Host, mib: int) -> Outcome:
@@ -89,30 +89,30 @@ def _memtester(host: Host, mib: int) -> Outcome:
     if isinstance(done, Outcome):
         return done
     try:
-        found = memory_tests.parse_memtester(done.stdout + done.stderr)
+        result = memory_tests.parse_memtester(done.stdout + done.stderr)
     except ValueError as error:
         return deep.unreadable("memtester", error, done)
-    bad = [name for name, passed in found.results.items() if not passed]
-    if bad or found.failures or (done.status < 8 and done.status & 6):
-        fault = ", ".join(bad) or (found.failures or ("a test failed",))[0]
+    bad = [name for name, passed in result.results.items() if not passed]
+    if bad or result.failures or (done.status < 8 and done.status & 6):
+        fault = ", ".join(bad) or (result.failures or ("a test failed",))[0]
         return crit("DeepMemoryErrors", f"memtester: {fault}", action=Action.REPLACE, evidence=deep.tail(done))
     if done.status:
         return unknown("DeepToolFailed", f"memtester did not run (status {done.status})", evidence=deep.tail(done))
-    if not found.done or len(found.results) < memory_tests.TESTS - 2 or found.size < mib * 2**20 * 0.9:
-        why = f"{len(found.results)} tests of {show_kb(found.size / 1024)}"
-        return deep.no_proof("memtester", f"{why}{'' if found.done else ', and it did not end'}", done)
-    pinned = "" if found.locked else ", not locked in memory"
-    metrics = (Metric("memory_tested", float(found.size), "B"),)
-    return ok(f"{show_kb(found.size // 1024)} passed {len(found.results)} tests{pinned}", metrics=metrics)
+    if not result.done or len(result.results) < memory_tests.TESTS - 2 or result.size < mib * 2**20 * 0.9:
+        why = f"{len(result.results)} tests of {show_kb(result.size / 1024)}"
+        return deep.no_proof("memtester", f"{why}{'' if result.done else ', and it did not end'}", done)
+    pinned = "" if result.locked else ", not locked in memory"
+    metrics = (Metric("memory_tested", float(result.size), "B"),)
+    return ok(f"{show_kb(result.size // 1024)} passed {len(result.results)} tests{pinned}", metrics=metrics)
 
 
 def _counts(host: Host) -> Dict[str, Tuple[int, int]]:
     """Corrected and uncorrected errors by module, as far as they can be read."""
     try:
-        found = edac.modules(host)
+        modules = edac.modules(host)
     except (OSError, ValueError):
         return {}
-    return {module.name: (module.corrected or 0, module.uncorrected or 0) for module in found}
+    return {module.name: (module.corrected or 0, module.uncorrected or 0) for module in modules}
 
 
 def _counted(before: Dict[str, Tuple[int, int]], after: Dict[str, Tuple[int, int]]) -> List[Outcome]:

@@ -54,18 +54,18 @@ def check_deep_network(
     if isinstance(done, Outcome):
         return done
     try:
-        found = iperf3.parse(done.stdout)
+        result = iperf3.parse(done.stdout)
     except ValueError as error:
         return deep.unreadable("iperf3", error, done)
-    if found.trouble:
-        return unknown("DeepToolFailed", f"iperf3: {found.trouble}", evidence=deep.tail(done))
-    if found.seconds < duration * 0.9 or found.received <= 0:
-        return deep.no_proof("iperf3", f"{found.seconds:g} of {duration:g} s", done)
-    measured = deep.Measured("net_tcp" if server else "net_loopback", found.received, "Gb/s")
+    if result.trouble:
+        return unknown("DeepToolFailed", f"iperf3: {result.trouble}", evidence=deep.tail(done))
+    if result.seconds < duration * 0.9 or result.received <= 0:
+        return deep.no_proof("iperf3", f"{result.seconds:g} of {duration:g} s", done)
+    measured = deep.Measured("net_tcp" if server else "net_loopback", result.received, "Gb/s")
     judged = deep.hold(host, measured, floor)
-    if found.retransmits is None:
+    if result.retransmits is None:
         return judged
-    return judged._replace(metrics=(*judged.metrics, Metric("net_retransmits", float(found.retransmits))))
+    return judged._replace(metrics=(*judged.metrics, Metric("net_retransmits", float(result.retransmits))))
 
 
 def _refused(done: Completed) -> bool:

@@ -88,10 +88,10 @@ def check_deep_nvbandwidth(
         return [*picked.outcomes, _wrong(wrong, names.split(","), picked.devices, done)]
     try:
         plain = "{" not in done.stdout
-        found = nvbandwidth.parse_text(done.stdout) if plain else nvbandwidth.parse(done.stdout)
+        bandwidths = nvbandwidth.parse_text(done.stdout) if plain else nvbandwidth.parse(done.stdout)
     except ValueError as error:
         return [*picked.outcomes, deep.unreadable("nvbandwidth", error, done)]
-    return [*picked.outcomes, *judge(host, names.split(","), picked.devices, done, found, floor)]
+    return [*picked.outcomes, *judge(host, names.split(","), picked.devices, done, bandwidths, floor)]
 
 
 def _wrong(
@@ -111,15 +111,15 @@ def _wrong(
 
 
 def judge(
-    host: Host, wanted: Sequence[str], devices: Sequence[Device], done: Completed, found: Bandwidths,
+    host: Host, wanted: Sequence[str], devices: Sequence[Device], done: Completed, bandwidths: Bandwidths,
     floor: Optional[float],
 ) -> List[Outcome]:  # fmt: skip
     """One outcome a GPU and test."""
-    trouble = found.trouble or (f"status {done.status}" if done.status else "")
+    trouble = bandwidths.trouble or (f"status {done.status}" if done.status else "")
     outcomes: List[Outcome] = []
     if trouble:
         outcomes.append(unknown("DeepToolFailed", f"nvbandwidth: {trouble}", evidence=deep.tail(done)))
-    cases = {case.name: case for case in found.cases}
+    cases = {case.name: case for case in bandwidths.cases}
     for name in wanted:
         case = cases.get(name)
         if case is None or case.status == FAILED:

@@ -56,9 +56,9 @@ def check_deep_rdma(
 
     Example: * |context deep| check_deep_rdma -l mlx5_0 mlx5_1
     """
-    found, outcomes = chosen(host, list(ports))
+    picked, outcomes = chosen(host, list(ports))
     own = {port.name for port in efa.devices(host)}
-    active = [port for port in found if port.name not in own and port.up]
+    active = [port for port in picked if port.name not in own and port.up]
     if not active:
         return [*outcomes, skip("NoRdmaPort", "no active RDMA port to test (EFA has check_deep_efa)")]
     for number, port in enumerate(active):
@@ -85,11 +85,11 @@ def _both(host: Host, argv: Sequence[str], at: int, timeout: float) -> Union[Com
 
 def _read(tool: str, done: Completed) -> Union[Perftest, Outcome]:
     try:
-        found = perftest.parse(f"{done.stdout}\n{done.stderr}")
+        result = perftest.parse(f"{done.stdout}\n{done.stderr}")
     except ValueError as error:
         return deep.unreadable(tool, error, done)
-    hard = [line for line in found.failures if "Conflicting CPU frequency" not in line]
-    if found.validated is False:
+    hard = [line for line in result.failures if "Conflicting CPU frequency" not in line]
+    if result.validated is False:
         return crit("DeepWrongData", f"{tool}: the data that arrived is not what was sent", evidence=deep.tail(done))
     if hard or done.status:
         why = hard[0] if hard else f"status {done.status}"
@@ -97,26 +97,26 @@ def _read(tool: str, done: Completed) -> Union[Perftest, Outcome]:
         judge = crit if bad else unknown
         reason = "DeepLinkErrors" if bad else "DeepToolFailed"
         return judge(reason, f"{tool}: {why}", evidence=deep.tail(done))
-    return found
+    return result
 
 
 def _bandwidth(host: Host, port: Port, size: int, done: Completed, floor: Optional[float]) -> Outcome:
-    found = _read("ib_write_bw", done)
-    if isinstance(found, Outcome):
-        return found
-    row = next((row for row in found.rows if row.size == size and row.average is not None), None)
+    result = _read("ib_write_bw", done)
+    if isinstance(result, Outcome):
+        return result
+    row = next((row for row in result.rows if row.size == size and row.average is not None), None)
     if row is None or row.iterations <= 0 or not row.average or row.average <= 0:
         return deep.no_proof("ib_write_bw", f"no row of {size} bytes", done)
-    if found.device and found.device != port.device:
-        return deep.no_proof("ib_write_bw", f"it ran on {found.device}", done)
+    if result.device and result.device != port.device:
+        return deep.no_proof("ib_write_bw", f"it ran on {result.device}", done)
     return deep.hold(host, deep.Measured("rdma_write", row.average, "Gb/s", port.name, size), floor)
 
 
 def _latency(host: Host, port: Port, done: Completed, most: Optional[float]) -> Outcome:
-    found = _read("ib_write_lat", done)
-    if isinstance(found, Outcome):
-        return found
-    row = next((row for row in found.rows if row.latency_typical is not None), None)
+    result = _read("ib_write_lat", done)
+    if isinstance(result, Outcome):
+        return result
+    row = next((row for row in result.rows if row.latency_typical is not None), None)
     if row is None or not row.latency_typical or row.latency_typical <= 0:
         return deep.no_proof("ib_write_lat", "no row", done)
     measured = deep.Measured("rdma_write_latency", row.latency_typical, "us", port.name, at_least=False)
@@ -139,11 +139,11 @@ def check_deep_efa(host: Host, floor: Optional[float] = None, most: Optional[flo
 
     Example: * |context deep| check_deep_efa -f 20
     """
-    found = efa.devices(host)
-    if not found:
+    devices = efa.devices(host)
+    if not devices:
         return [skip("NoRdmaPort", "no Elastic Fabric Adapter on this node")]
     outcomes: List[Outcome] = []
-    for number, port in enumerate(found):
+    for number, port in enumerate(devices):
         at = FIRST_PORT + 1000 + 2 * number
         if host.which("ib_write_bw") is None and host.which("fi_pingpong") is not None:
             outcomes.append(_pingpong(host, port, at))
@@ -152,7 +152,7 @@ def check_deep_efa(host: Host, floor: Optional[float] = None, most: Optional[flo
         done = _both(host, ["ib_write_bw", *common, "--report_gbits"], at, 300.0)
         lat = done if isinstance(done, Outcome) else _both(host, ["ib_write_lat", *common], at + 1, 300.0)
         outcomes.append(_efa(host, port, done, lat, floor, most))
-    return [outcome._replace(target=outcome.target or port.device) for outcome, port in zip(outcomes, found)]
+    return [outcome._replace(target=outcome.target or port.device) for outcome, port in zip(outcomes, devices)]
 
 
 def _efa(
@@ -198,19 +198,19 @@ def ping(host: Host, words: Sequence[str], at: int) -> Union[Completed, Outcome]
 def judge_pingpong(done: Completed, device: str) -> Outcome:
     """What a run of fi_pingpong says: that data arrives whole, and how long a message takes."""
     try:
-        found = pingpong.parse(f"{done.stdout}\n{done.stderr}")
+        result = pingpong.parse(f"{done.stdout}\n{done.stderr}")
     except ValueError as error:
         return deep.unreadable("fi_pingpong", error, done)
-    if found.failures or done.status:
-        why = found.failures[0] if found.failures else f"status {done.status}"
+    if result.failures or done.status:
+        why = result.failures[0] if result.failures else f"status {done.status}"
         return unknown("DeepToolFailed", f"fi_pingpong: {why}", target=device, evidence=deep.tail(done))
-    lost = [row for row in found.rows if row.acked < row.sent]
+    lost = [row for row in result.rows if row.acked < row.sent]
     if lost:
         message = f"{device}: {lost[0].sent - lost[0].acked} of {lost[0].sent} messages were not answered"
         return crit("DeepLinkErrors", message, target=device, evidence=deep.tail(done))
-    if len(found.rows) < 5 or any(row.sent <= 0 for row in found.rows):
-        return deep.no_proof("fi_pingpong", f"{len(found.rows)} sizes", done, device)
-    best = min(row.latency for row in found.rows)
+    if len(result.rows) < 5 or any(row.sent <= 0 for row in result.rows):
+        return deep.no_proof("fi_pingpong", f"{len(result.rows)} sizes", done, device)
+    best = min(row.latency for row in result.rows)
     metrics = (Metric("efa_latency", best, "us"),)
-    message = f"{device}: messages of {len(found.rows)} sizes were answered, {deep.show(best)} us at best"
+    message = f"{device}: messages of {len(result.rows)} sizes were answered, {deep.show(best)} us at best"
     return ok(f"{message}; bandwidth is not measured without perftest", target=device, metrics=metrics)

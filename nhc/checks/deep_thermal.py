@@ -129,8 +129,8 @@ def _devices(host: Host, duration: float, python: str) -> List[Outcome]:
         return []
     watch = Watch(host)
     watched = WatchedHost(host, watch)
-    found = check_deep_gemm(watched, duration, python=python, floor=deep.NONE)
-    load = [found] if isinstance(found, Outcome) else found
+    burnt = check_deep_gemm(watched, duration, python=python, floor=deep.NONE)
+    load = [burnt] if isinstance(burnt, Outcome) else burnt
     bad = [outcome for outcome in load if outcome.verdict > Verdict.OK or outcome.reason == "CommandMissing"]
     if bad:
         return bad

@@ -38,7 +38,7 @@ def check_dns_resolve(
     for name in wanted:
         begin = host.monotonic()
         try:
-            found = host.system.resolve(name)
+            addresses = host.system.resolve(name)
         except (OSError, UnicodeError) as error:  # a name that is no name at all fails in the IDNA codec
             why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             outcomes.append(crit("NameUnresolved", f"{name} does not resolve: {why}", target=name))
@@ -46,8 +46,8 @@ def check_dns_resolve(
         took = host.monotonic() - begin
         slowest = max(slowest, took)
         metrics = (Metric("response_time", took, "s"),)
-        if address and address not in found:
-            message = f"{name} resolves to {', '.join(found[:5]) or 'nothing'}, not {address}"
+        if address and address not in addresses:
+            message = f"{name} resolves to {', '.join(addresses[:5]) or 'nothing'}, not {address}"
             outcomes.append(crit("NameWrongAddress", message, target=name, metrics=metrics))
         elif took >= slow:
             message = f"{name} took {show_seconds(took)} to resolve"

@@ -35,18 +35,18 @@ def check_edac_errors(
 
     Example: * || check_edac_errors -c 1000
     """
-    found = edac.modules(host)
-    if not found:
+    counted = edac.modules(host)
+    if not counted:
         if virtual(host):
             return skip("NoEdac", "a virtual machine without memory error counters")
         if edac.has_ecc(host) is False:
             return skip("NoEcc", "this node's memory does not correct errors")
         return unknown("NoEdacDriver", "no EDAC driver counts this node's memory errors")
-    unreadable = [module.name for module in found if module.corrected is None or module.uncorrected is None]
-    grown = growth(host, "edac_corrected", {m.name: float(m.corrected or 0) for m in found}, per)
+    unreadable = [module.name for module in counted if module.corrected is None or module.uncorrected is None]
+    grown = growth(host, "edac_corrected", {m.name: float(m.corrected or 0) for m in counted}, per)
     outcomes = [
         outcome
-        for module in found
+        for module in counted
         for outcome in [_judge(module, amount(grown, module.name), (corrected, critical, uncorrected), per)]
         if outcome
     ]
@@ -54,8 +54,8 @@ def check_edac_errors(
         outcomes.append(unknown("EdacUnreadable", f"no error counts from {', '.join(unreadable)}"))
     if outcomes:
         return outcomes
-    total = Metric("corrected_errors", sum(module.corrected or 0 for module in found))
-    modules = len(found)
+    total = Metric("corrected_errors", sum(module.corrected or 0 for module in counted))
+    modules = len(counted)
     return ok(f"{modules} memory module{'s' * (modules != 1)} without errors that count", metrics=(total,))
 
 

@@ -40,28 +40,28 @@ def check_efa_devices(host: Host, count: Optional[int] = None, or_none: bool = F
 
     Example: p5-* || check_efa_devices 32
     """
-    found = host.fact(efa.devices)
+    ports = host.fact(efa.devices)
     on_bus = host.fact(efa.functions)
-    metrics = (Metric("efa_devices", len(found)), Metric("efa_on_bus", on_bus))
-    if not found and not on_bus and (or_none or not count):
+    metrics = (Metric("efa_devices", len(ports)), Metric("efa_on_bus", on_bus))
+    if not ports and not on_bus and (or_none or not count):
         return _NO_EFA
     outcomes = [
         crit("EfaPortDown", f"{port.name} is {port.state or 'in an unknown state'}", target=port.name)
-        for port in found
+        for port in ports
         if port.state != "ACTIVE"
     ]
-    if count is not None and len(found) < count:
-        message = f"{len(found)} Elastic Fabric Adapters, {count} expected"
-        if on_bus > len(found):
+    if count is not None and len(ports) < count:
+        message = f"{len(ports)} Elastic Fabric Adapters, {count} expected"
+        if on_bus > len(ports):
             message += f" ({on_bus} on the PCI bus: is the efa driver loaded?)"
         outcomes.append(crit("EfaMissing", message, metrics=metrics, action=Action.REBOOT))
-    elif on_bus > len(found):
-        message = f"{on_bus} Elastic Fabric Adapters on the PCI bus, {len(found)} with a driver"
+    elif on_bus > len(ports):
+        message = f"{on_bus} Elastic Fabric Adapters on the PCI bus, {len(ports)} with a driver"
         outcomes.append(crit("EfaNoDriver", message, metrics=metrics, action=Action.RELOAD_DRIVER))
-    elif count is not None and len(found) > count:
-        message = f"{len(found)} Elastic Fabric Adapters, {count} expected: another node type?"
+    elif count is not None and len(ports) > count:
+        message = f"{len(ports)} Elastic Fabric Adapters, {count} expected: another node type?"
         outcomes.append(warn("EfaSurplus", message, metrics=metrics))
-    return outcomes or ok(f"{len(found)} Elastic Fabric Adapters up", metrics=metrics)
+    return outcomes or ok(f"{len(ports)} Elastic Fabric Adapters up", metrics=metrics)
 
 
 class GrowthLimit(NamedTuple):
@@ -102,11 +102,11 @@ def check_efa_errors(
 
     Example: p5-* || check_efa_errors -l retrans_timeout_events=1000
     """
-    found = host.fact(efa.devices)
-    if not found:
+    ports = host.fact(efa.devices)
+    if not ports:
         return _NO_EFA
     outcomes: List[Outcome] = []
-    values = {port.device: efa.counters(host, port) for port in found}
+    values = {port.device: efa.counters(host, port) for port in ports}
     flat = {f"{device} {key}": float(value) for device, counters in values.items() for key, value in counters.items()}
     grown = growth(host, f"efa-errors-{per:g}", flat, per, since_boot=False)
     allowed = {**LIMITS, **{each.name: each.warn_at for each in limits}}
@@ -128,4 +128,4 @@ def check_efa_errors(
                 message = f"{device} {key} grew by {value:g} in {show_seconds(per)} (limit {warn_at:g})"
                 metrics = (Metric(f"efa_{key}", value),)
                 outcomes.append(warn("EfaErrors", message, target=device, metrics=metrics, evidence=evidence))
-    return outcomes or ok(f"{len(found)} Elastic Fabric Adapters without errors that count")
+    return outcomes or ok(f"{len(ports)} Elastic Fabric Adapters without errors that count")

@@ -32,9 +32,9 @@ def _chosen(host: Host, names: Sequence[str]) -> Tuple[List[Interface], List[Out
     """The interfaces to judge, and what is wrong with the names."""
     if not names:
         return list(ethernet.interfaces(host)), []
-    found = [(name, ethernet.interface(host, name)) for name in dict.fromkeys(names)]
-    missing = [crit("NoSuchInterface", f"there is no interface {n}", target=n) for n, each in found if each is None]
-    return [each for _, each in found if each is not None], missing
+    named = [(name, ethernet.interface(host, name)) for name in dict.fromkeys(names)]
+    missing = [crit("NoSuchInterface", f"there is no interface {n}", target=n) for n, each in named if each is None]
+    return [each for _, each in named if each is not None], missing
 
 
 def _result(outcomes: List[Outcome], judged: int, text: str) -> Union[Outcome, List[Outcome]]:
@@ -168,7 +168,7 @@ def check_eth_errors(
 def _judge_errors(
     name: str, new: Dict[str, float], levels: Tuple[float, float], packets: int, flaps: int, per: float
 ) -> List[Outcome]:
-    found: List[Outcome] = []
+    outcomes: List[Outcome] = []
     evidence = tuple(f"{key} +{value:.0f}" for key, value in new.items() if value)
     for way, word in (("rx", "received"), ("tx", "sent")):
         errors, passed = new[f"{way}_errors"], new[f"{way}_packets"]
@@ -176,12 +176,12 @@ def _judge_errors(
         metrics = (Metric(f"{way}_error_share", share, "%"), Metric(f"{way}_errors", errors))
         message = f"{name} has errors in {share:.2f} % of {word} packets ({errors:.0f} in {show_seconds(per)})"
         if levels[1] and share >= levels[1]:
-            found.append(crit("EthernetErrors", message, target=name, metrics=metrics, evidence=evidence))
+            outcomes.append(crit("EthernetErrors", message, target=name, metrics=metrics, evidence=evidence))
         elif levels[0] and share >= levels[0]:
-            found.append(
+            outcomes.append(
                 warn("EthernetErrors", message, target=name, metrics=metrics, action=Action.INSPECT, evidence=evidence)
             )
     if flaps and new["losses"] >= flaps:
         message = f"{name} lost its carrier {new['losses']:.0f} times in {show_seconds(per)}"
-        found.append(warn("LinkFlaps", message, target=name, action=Action.INSPECT, evidence=evidence))
-    return found
+        outcomes.append(warn("LinkFlaps", message, target=name, action=Action.INSPECT, evidence=evidence))
+    return outcomes

@@ -44,8 +44,8 @@ def check_eth_mtu(
             chosen.append(each)
     if not interfaces:
         ports = [each.name for each in ethernet.interfaces(host) if each.up and each.carrier]
-        found = [mtu.sized(host, name) for name in ports] + list(mtu.stacked(host))
-        chosen = list({each.name: each for each in found if each is not None}.values())
+        sized = [mtu.sized(host, name) for name in ports] + list(mtu.stacked(host))
+        chosen = list({each.name: each for each in sized if each is not None}.values())
     if not chosen and not outcomes:
         return skip("NoEthernet", "no Ethernet interface with a link on this node")
     for each in chosen:
@@ -59,18 +59,18 @@ def _judge(host: Host, each: Sized, wanted: Optional[int]) -> List[Outcome]:
     name, size = each.name, each.mtu
     if size is None:
         return [unknown("Unreadable", f"{name} tells no frame size", target=name)]
-    found: List[Outcome] = []
+    outcomes: List[Outcome] = []
     metrics = (Metric("mtu", size, "B"),)
     if wanted is not None and size != wanted:
-        found.append(crit("MtuMismatch", f"{name} has an MTU of {size}, {wanted} expected", target=name,
+        outcomes.append(crit("MtuMismatch", f"{name} has an MTU of {size}, {wanted} expected", target=name,
                           metrics=metrics))  # fmt: skip
     if each.kind not in ("bond", "vlan"):
-        return found
+        return outcomes
     for lower in each.lower:
         below = mtu.sized(host, lower)
         if below is None or below.mtu is None:
             continue
         if (each.kind == "bond" and below.mtu != size) or (each.kind == "vlan" and below.mtu < size):
             message = f"{name} has an MTU of {size}, {lower} below it {below.mtu}"
-            found.append(warn("MtuInconsistent", message, target=name, metrics=metrics, action=Action.INSPECT))
-    return found
+            outcomes.append(warn("MtuInconsistent", message, target=name, metrics=metrics, action=Action.INSPECT))
+    return outcomes

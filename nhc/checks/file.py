@@ -127,36 +127,36 @@ def check_file_stat(host: Host, files: Sequence[str], **wanted: Any) -> List[Out
 
 def _judge_stat(host: Host, file: str, wanted: Dict[str, Any]) -> Outcome:
     try:
-        found = host.stat(file, follow=False)
+        info = host.stat(file, follow=False)
     except PermissionError as error:
         return unknown("FileUnreadable", f"stat({file}) is not permitted: {error.strerror}", target=file)
     except OSError as error:
         reason = "FileMissing" if isinstance(error, (FileNotFoundError, NotADirectoryError)) else "FileUnreadable"
         return crit(reason, f"stat({file}) returned 1:  {error.strerror}", target=file)
-    fault = next((f'File "{file}" {fault}' for fault in _stat_faults(host, found, wanted)), "")
+    fault = next((f'File "{file}" {fault}' for fault in _stat_faults(host, info, wanted)), "")
     return crit("FileAttributeMismatch", fault, target=file) if fault else ok(target=file)
 
 
-def _stat_faults(host: Host, found: Stat, wanted: Dict[str, Any]) -> Iterator[str]:
+def _stat_faults(host: Host, info: Stat, wanted: Dict[str, Any]) -> Iterator[str]:
     """What does not hold, in the order in which LBNL NHC looks."""
     now = int(host.time())
-    for name, value in (("ctime", found.ctime), ("mtime", found.mtime)):
+    for name, value in (("ctime", info.ctime), ("mtime", info.mtime)):
         newer, older = wanted.get(f"{name}_newer"), wanted.get(f"{name}_older")
         if newer is not None and int(value) < now - newer:
             yield f"{name} is not newer than {newer:.15g}s"
         if older is not None and int(value) >= now - older:
             yield f"{name} is not older than {older:.15g}s"
     # For device files alone is the device number that of the file itself, as in stat(1)'s %t and %T.
-    rdev = found.rdev if stat.S_ISCHR(found.mode) or stat.S_ISBLK(found.mode) else 0
-    bits = stat.S_IMODE(found.mode)
-    if "device" in wanted and found.dev != wanted["device"].value:
-        yield f"device number is {found.dev:#x}; should be {wanted['device'].written}"
-    if "gid" in wanted and found.gid != wanted["gid"]:
-        yield f'GID is "{found.gid}"; should be "{wanted["gid"]}"'
-    if "uid" in wanted and found.uid != wanted["uid"]:
-        yield f'UID is "{found.uid}"; should be "{wanted["uid"]}"'
-    if "group" in wanted and host.system.group_name(found.gid) != wanted["group"]:
-        yield f'groupname is "{host.system.group_name(found.gid)}"; should be "{wanted["group"]}"'
+    rdev = info.rdev if stat.S_ISCHR(info.mode) or stat.S_ISBLK(info.mode) else 0
+    bits = stat.S_IMODE(info.mode)
+    if "device" in wanted and info.dev != wanted["device"].value:
+        yield f"device number is {info.dev:#x}; should be {wanted['device'].written}"
+    if "gid" in wanted and info.gid != wanted["gid"]:
+        yield f'GID is "{info.gid}"; should be "{wanted["gid"]}"'
+    if "uid" in wanted and info.uid != wanted["uid"]:
+        yield f'UID is "{info.uid}"; should be "{wanted["uid"]}"'
+    if "group" in wanted and host.system.group_name(info.gid) != wanted["group"]:
+        yield f'groupname is "{host.system.group_name(info.gid)}"; should be "{wanted["group"]}"'
     if "major" in wanted and os.major(rdev) != wanted["major"].value:
         yield f"has device major number {os.major(rdev):#x}; should be {wanted['major'].written}"
     if "minor" in wanted and os.minor(rdev) != wanted["minor"].value:
@@ -165,39 +165,39 @@ def _stat_faults(host: Host, found: Stat, wanted: Dict[str, Any]) -> Iterator[st
         yield f"has permissions 0{bits:o}; should be {wanted['mode_is'].written}"
     if "mode_includes" in wanted and bits & wanted["mode_includes"].value != wanted["mode_includes"].value:
         yield f"has permissions 0{bits:o}; should be at least {wanted['mode_includes'].written}"
-    if "user" in wanted and host.system.user_name(found.uid) != wanted["user"]:
-        yield f'username is "{host.system.user_name(found.uid)}"; should be "{wanted["user"]}"'
+    if "user" in wanted and host.system.user_name(info.uid) != wanted["user"]:
+        yield f'username is "{host.system.user_name(info.uid)}"; should be "{wanted["user"]}"'
 
 
 _Test: TypeAlias = "Callable[[Host, Stat], bool]"
 
 
 def _kind(predicate: Callable[[int], bool]) -> _Test:
-    return lambda _host, found: predicate(found.mode)
+    return lambda _host, info: predicate(info.mode)
 
 
 def _bit(bit: int) -> _Test:
-    return lambda _host, found: bool(found.mode & bit)
+    return lambda _host, info: bool(info.mode & bit)
 
 
 _TESTS: Dict[str, _Test] = {
-    "a": lambda _host, _found: True,
+    "a": lambda _host, _info: True,
     "b": _kind(stat.S_ISBLK),
     "c": _kind(stat.S_ISCHR),
     "d": _kind(stat.S_ISDIR),
-    "e": lambda _host, _found: True,
+    "e": lambda _host, _info: True,
     "f": _kind(stat.S_ISREG),
     "g": _bit(stat.S_ISGID),
     "h": _kind(stat.S_ISLNK),
     "k": _bit(stat.S_ISVTX),
     "p": _kind(stat.S_ISFIFO),
-    "s": lambda _host, found: found.size > 0,
+    "s": lambda _host, info: info.size > 0,
     "u": _bit(stat.S_ISUID),
-    "O": lambda host, found: found.uid == host.system.effective_uid(),
-    "G": lambda host, found: found.gid == host.system.effective_gid(),
+    "O": lambda host, info: info.uid == host.system.effective_uid(),
+    "G": lambda host, info: info.gid == host.system.effective_gid(),
     "L": _kind(stat.S_ISLNK),
     "S": _kind(stat.S_ISSOCK),
-    "N": lambda _host, found: found.mtime > found.atime,
+    "N": lambda _host, info: info.mtime > info.atime,
 }
 _ACCESS = {"r": os.R_OK, "w": os.W_OK, "x": os.X_OK}
 _HELP = {

@@ -79,11 +79,11 @@ def check_fs_size(host: Host, mountpoint: str, min: Optional[int] = None, max: O
 
     Example: * || check_fs_size /tmp 512m 4g
     """
-    found = _space(host, mountpoint)
-    if isinstance(found, Outcome):
-        return found
-    metric = Metric("fs_size", found.total * 1024, "B")
-    return _sized(mountpoint, f"size {show_kb(found.total)}", found.total, min, max, show_kb, metric)
+    usage = _space(host, mountpoint)
+    if isinstance(usage, Outcome):
+        return usage
+    metric = Metric("fs_size", usage.total * 1024, "B")
+    return _sized(mountpoint, f"size {show_kb(usage.total)}", usage.total, min, max, show_kb, metric)
 
 
 @check(
@@ -101,16 +101,16 @@ def check_fs_free(host: Host, mountpoint: str, min: SpaceLimit) -> Outcome:
 
     Example: * || check_fs_free /tmp 5%
     """
-    found = _space(host, mountpoint)
-    if isinstance(found, Outcome):
-        return found
-    share, free = 100 - found.percent, show_kb(found.free)
+    usage = _space(host, mountpoint)
+    if isinstance(usage, Outcome):
+        return usage
+    share, free = 100 - usage.percent, show_kb(usage.free)
     message = ""
     if min.share is not None and share < min.share:
         message = f"{mountpoint} has only {share}% free ({free}), minimum is {min.written}"
-    elif min.share is None and found.free < min.amount:
+    elif min.share is None and usage.free < min.amount:
         message = f"{mountpoint} has only {free} free, minimum is {show_kb(min.amount)}"
-    return _judged(message, f"{show_size(found.free)} free ({share}%)", "FilesystemFull", mountpoint, "fs", found, 1024)
+    return _judged(message, f"{show_size(usage.free)} free ({share}%)", "FilesystemFull", mountpoint, "fs", usage, 1024)
 
 
 @check(
@@ -127,17 +127,17 @@ def check_fs_used(host: Host, mountpoint: str, max: SpaceLimit) -> Outcome:
 
     Example: * || check_fs_used / 98%
     """
-    found = _space(host, mountpoint)
-    if isinstance(found, Outcome):
-        return found
-    used = show_kb(found.used)
+    usage = _space(host, mountpoint)
+    if isinstance(usage, Outcome):
+        return usage
+    used = show_kb(usage.used)
     message = ""
-    if max.share is not None and found.percent >= max.share:
-        message = f"{mountpoint} is {found.percent}% full ({used}), threshold is {max.written}"
-    elif max.share is None and found.used >= max.amount:
+    if max.share is not None and usage.percent >= max.share:
+        message = f"{mountpoint} is {usage.percent}% full ({used}), threshold is {max.written}"
+    elif max.share is None and usage.used >= max.amount:
         message = f"{mountpoint} has {used} used, threshold is {show_kb(max.amount)}"
     return _judged(
-        message, f"{show_size(found.used)} used ({found.percent}%)", "FilesystemFull", mountpoint, "fs", found, 1024
+        message, f"{show_size(usage.used)} used ({usage.percent}%)", "FilesystemFull", mountpoint, "fs", usage, 1024
     )
 
 
@@ -156,11 +156,11 @@ def check_fs_inodes(host: Host, mountpoint: str, min: Optional[int] = None, max:
 
     Example: * || check_fs_inodes /tmp 1k
     """
-    found = _inodes(host, mountpoint)
-    if isinstance(found, Outcome):
-        return found
-    metric = Metric("fs_inodes", found.total)
-    return _sized(mountpoint, f"inodes {found.total}", found.total, min, max, show_count, metric)
+    usage = _inodes(host, mountpoint)
+    if isinstance(usage, Outcome):
+        return usage
+    metric = Metric("fs_inodes", usage.total)
+    return _sized(mountpoint, f"inodes {usage.total}", usage.total, min, max, show_count, metric)
 
 
 @check(
@@ -177,16 +177,16 @@ def check_fs_ifree(host: Host, mountpoint: str, min: SpaceLimit) -> Outcome:
 
     Example: * || check_fs_ifree /local 100
     """
-    found = _inodes(host, mountpoint)
-    if isinstance(found, Outcome):
-        return found
-    share = 100 - found.percent
+    usage = _inodes(host, mountpoint)
+    if isinstance(usage, Outcome):
+        return usage
+    share = 100 - usage.percent
     message = ""
     if min.share is not None and share < min.share:
-        message = f"{mountpoint} has only {share}% of inodes free ({found.free}), minimum is {min.written}"
-    elif min.share is None and found.free < min.amount:
-        message = f"{mountpoint} has only {found.free} inodes free, minimum is {show_count(min.amount)}"
-    return _judged(message, f"{found.free} inodes free ({share}%)", "InodesExhausted", mountpoint, "fs_inodes", found)
+        message = f"{mountpoint} has only {share}% of inodes free ({usage.free}), minimum is {min.written}"
+    elif min.share is None and usage.free < min.amount:
+        message = f"{mountpoint} has only {usage.free} inodes free, minimum is {show_count(min.amount)}"
+    return _judged(message, f"{usage.free} inodes free ({share}%)", "InodesExhausted", mountpoint, "fs_inodes", usage)
 
 
 @check(
@@ -203,16 +203,16 @@ def check_fs_iused(host: Host, mountpoint: str, max: SpaceLimit) -> Outcome:
 
     Example: * || check_fs_iused /tmp 1M
     """
-    found = _inodes(host, mountpoint)
-    if isinstance(found, Outcome):
-        return found
+    usage = _inodes(host, mountpoint)
+    if isinstance(usage, Outcome):
+        return usage
     message = ""
-    if max.share is not None and found.percent >= max.share:
-        message = f"{mountpoint} has {found.percent}% of inodes used ({found.used}), threshold is {max.written}"
-    elif max.share is None and found.used >= max.amount:
-        message = f"{mountpoint} has {found.used} inodes used, threshold is {show_count(max.amount)}"
-    passed = f"{found.used} inodes used ({found.percent}%)"
-    return _judged(message, passed, "InodesExhausted", mountpoint, "fs_inodes", found)
+    if max.share is not None and usage.percent >= max.share:
+        message = f"{mountpoint} has {usage.percent}% of inodes used ({usage.used}), threshold is {max.written}"
+    elif max.share is None and usage.used >= max.amount:
+        message = f"{mountpoint} has {usage.used} inodes used, threshold is {show_count(max.amount)}"
+    passed = f"{usage.used} inodes used ({usage.percent}%)"
+    return _judged(message, passed, "InodesExhausted", mountpoint, "fs_inodes", usage)
 
 
 def _sized(
@@ -235,13 +235,13 @@ def _sized(
 
 
 def _judged(
-    message: str, passed: str, reason: str, mountpoint: str, prefix: str, found: SpaceUsage, unit: int = 1
+    message: str, passed: str, reason: str, mountpoint: str, prefix: str, usage: SpaceUsage, unit: int = 1
 ) -> Outcome:
     symbol = "B" if unit > 1 else ""
     metrics = (
-        Metric(f"{prefix}_used", found.used * unit, symbol),
-        Metric(f"{prefix}_free", found.free * unit, symbol),
-        Metric(f"{prefix}_used_percent", found.percent, "%"),
+        Metric(f"{prefix}_used", usage.used * unit, symbol),
+        Metric(f"{prefix}_free", usage.free * unit, symbol),
+        Metric(f"{prefix}_used_percent", usage.percent, "%"),
     )
     if message:
         return crit(reason, message, target=mountpoint, metrics=metrics)
@@ -249,24 +249,24 @@ def _judged(
 
 
 def _space(host: Host, mountpoint: str) -> Union[SpaceUsage, Outcome]:
-    found = _ask(host, mountpoint)
-    if isinstance(found, Outcome):
-        return found
-    if found.size <= 0:
+    system = _ask(host, mountpoint)
+    if isinstance(system, Outcome):
+        return system
+    if system.size <= 0:
         # LBNL NHC lets it pass. A real file system says so when what holds its data is away.
         message = f"{mountpoint} reports no size: a pseudo file system, or its storage is away"
         return unknown("FilesystemNoSize", message, target=mountpoint)
-    total, used, free = (_kb(size) for size in (found.size, found.size - found.free, found.available))
+    total, used, free = (_kb(size) for size in (system.size, system.size - system.free, system.available))
     return SpaceUsage(total, used, free)
 
 
 def _inodes(host: Host, mountpoint: str) -> Union[SpaceUsage, Outcome]:
-    found = _ask(host, mountpoint)
-    if isinstance(found, Outcome):
-        return found
-    if found.inodes <= 0:
+    system = _ask(host, mountpoint)
+    if isinstance(system, Outcome):
+        return system
+    if system.inodes <= 0:
         return skip("NoInodeLimit", f"{mountpoint} has no fixed number of inodes", target=mountpoint)
-    return SpaceUsage(found.inodes, max(found.inodes - found.inodes_free, 0), found.inodes_free)
+    return SpaceUsage(system.inodes, max(system.inodes - system.inodes_free, 0), system.inodes_free)
 
 
 def _ask(host: Host, mountpoint: str) -> Union[Filesystem, Outcome]:
@@ -276,9 +276,9 @@ def _ask(host: Host, mountpoint: str) -> Union[Filesystem, Outcome]:
     stands for its file system; LBNL NHC, which knows mount points alone, lets such a line pass.
     """
     path = unescape(mountpoint).rstrip("/") or "/"
-    found = host.fact(mounts) if path != "/" else ()
-    if path != "/" and at(found, path) is None:
-        path = next((mount.point for mount in found if mount.source == unescape(mountpoint)), "")
+    mounted = host.fact(mounts) if path != "/" else ()
+    if path != "/" and at(mounted, path) is None:
+        path = next((mount.point for mount in mounted if mount.source == unescape(mountpoint)), "")
     if not path:
         return crit("FilesystemNotMounted", f"{mountpoint} not mounted", target=mountpoint)
     try:

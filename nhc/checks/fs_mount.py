@@ -136,17 +136,17 @@ def _judge(host: Host, request: MountRequest, option: str = "") -> List[Outcome]
             host.stat(f"{point.rstrip('/')}/.")  # stat(2) of the point itself mounts nothing: AT_NO_AUTOMOUNT
         except OSError:
             pass  # /proc/mounts tells whether it worked
-    found = parse_mounts(host.read(MOUNTS)) if request.automounts else host.fact(mounts)
-    outcomes = [_judge_one(host, request, point, found) for point in points]
+    mounted = parse_mounts(host.read(MOUNTS)) if request.automounts else host.fact(mounts)
+    outcomes = [_judge_one(host, request, point, mounted) for point in points]
     bad = [outcome for outcome in outcomes if outcome.verdict is not Verdict.OK]
     return bad or [ok(f"{', '.join(points)} mounted")]
 
 
-def _judge_one(host: Host, request: MountRequest, point: str, found: Sequence[Mount]) -> Outcome:
+def _judge_one(host: Host, request: MountRequest, point: str, mounted: Sequence[Mount]) -> Outcome:
     if point in request.automounts:
         # The automounter's own entry stays there when the server is down: it is no mount.
-        found = [mount for mount in found if mount.type != "autofs"]
-    mount = at(found, point)
+        mounted = [mount for mount in mounted if mount.type != "autofs"]
+    mount = at(mounted, point)
     fault = _mismatch(request, point, mount) if mount else MountFault("FilesystemNotMounted", f"{point} not mounted")
     if fault is None:
         if request.found_action:

@@ -105,7 +105,7 @@ def pick(host: Host, devices: str = "", vendor: str = "") -> Picked:
         return Picked((), (skip("NoAccelerator", f"{what} on this node's PCI bus"),), inventory)
     outcomes = [silent(source, inventory) for source in sources if source.reason]
     words = _words(host, devices)
-    found: List[Device] = []
+    chosen: List[Device] = []
     every = [device for source in sources for device in source.devices]
     for device in every:
         if words and not selected(device, words):
@@ -114,7 +114,7 @@ def pick(host: Host, devices: str = "", vendor: str = "") -> Picked:
         if problem:
             outcomes.append(problem)
         else:
-            found.append(device)
+            chosen.append(device)
     if not any(source.reason for source in sources):
         outcomes += [
             unknown("GpuNotFound", f"no device {word} on this node", target=word)
@@ -123,7 +123,7 @@ def pick(host: Host, devices: str = "", vendor: str = "") -> Picked:
         ]
         if not every:
             outcomes.append(_none_listed(sources, inventory))
-    return Picked(tuple(found), tuple(outcomes), inventory)
+    return Picked(tuple(chosen), tuple(outcomes), inventory)
 
 
 def _none_listed(sources: Sequence[Source], inventory: Inventory) -> Outcome:
@@ -145,8 +145,8 @@ def each(
     picked = pick(host, devices, vendor)
     judged: List[Outcome] = []
     for device in picked.devices:
-        found = judge(device)
-        judged += [found] if isinstance(found, Outcome) else list(found)
+        judgement = judge(device)
+        judged += [judgement] if isinstance(judgement, Outcome) else list(judgement)
     judgements = [outcome for outcome in judged if outcome.verdict]
     return [*picked.outcomes, *(_folded(judgements) or judged[:1])]
 
@@ -221,7 +221,7 @@ def check_gpu_count(host: Host, count: Optional[int] = None, vendor: str = "", d
         return _subset(host, devices, vendor)
     outcomes = [silent(source, inventory) for source in sources if source.reason]
     every = [device for source in sources for device in source.devices]
-    faults = [found for found in map(fault, every) if found]
+    faults = [faulty for faulty in map(fault, every) if faulty]
     there = len(every) - len(faults)
     expected = len(on_bus) if count is None else count
     metrics = (Metric("gpu_count", there), Metric("gpu_expected", expected), Metric("gpu_on_bus", len(on_bus)))

@@ -28,13 +28,13 @@ def _equal(
     by_device = [(device, version(device)) for device in devices]
     judged: List[Outcome] = []
     by_model: Dict[str, Dict[str, List[Device]]] = {}
-    for device, found in by_device:
-        if not found:
+    for device, running in by_device:
+        if not running:
             judged.append(not_reported(device, area, f"its {what}"))
             continue
-        by_model.setdefault(device.name, {}).setdefault(found, []).append(device)
-        if expected and not fnmatchcase(found, expected):
-            message = f"{device.label}: {what} is {found}, {expected} expected"
+        by_model.setdefault(device.name, {}).setdefault(running, []).append(device)
+        if expected and not fnmatchcase(running, expected):
+            message = f"{device.label}: {what} is {running}, {expected} expected"
             judged.append(crit(f"{reason}Unexpected", message, target=device.label, action=Action.INSPECT))
     for name, versions in by_model.items():
         if len(versions) > 1:
@@ -44,7 +44,7 @@ def _equal(
     judgements = [outcome for outcome in judged if outcome.verdict]
     if not judgements and by_model:
         seen = ", ".join(sorted({v for versions in by_model.values() for v in versions}))
-        return [ok(f"{what} {seen} on {sum(bool(found) for _, found in by_device)} devices")]
+        return [ok(f"{what} {seen} on {sum(bool(running) for _, running in by_device)} devices")]
     return judgements or judged[:1]
 
 
@@ -63,11 +63,11 @@ def check_gpu_driver(host: Host, version: str = "", devices: str = "") -> Judged
     Example: *gpu* || check_gpu_driver 550.54.*
     """
     picked = pick(host, devices)
-    found: List[Outcome] = list(picked.outcomes)
+    outcomes: List[Outcome] = list(picked.outcomes)
     for vendor in dict.fromkeys(device.vendor for device in picked.devices):
         own = [device for device in picked.devices if device.vendor == vendor]
-        found += _equal(f"{vendor} driver", "driver", "GpuDriver", own, lambda d: d.driver, version)
-    return found
+        outcomes += _equal(f"{vendor} driver", "driver", "GpuDriver", own, lambda d: d.driver, version)
+    return outcomes
 
 
 @check(
@@ -107,23 +107,25 @@ def check_gpu_inforom(host: Host, version: str = "", quick: bool = False, device
     Example: * |every 6h| check_gpu_inforom
     """
     picked = pick(host, devices, "nvidia")
-    found: List[Outcome] = list(picked.outcomes)
+    outcomes: List[Outcome] = list(picked.outcomes)
     if picked.devices and not quick:
         from nhc.facts.nvml_codes import error_text
         from nhc.facts.nvml_probes import inforoms
 
         answers = host.fact(inforoms)
         if "error" in answers:
-            found.append(unknown("GpuUnreadable", f"the InfoROMs cannot be verified: {error_text(answers['error'])}"))
+            outcomes.append(
+                unknown("GpuUnreadable", f"the InfoROMs cannot be verified: {error_text(answers['error'])}")
+            )
         for device in picked.devices if "error" not in answers else ():
             rows = answers["devices"]
             answer = rows[device.number] if device.number < len(rows) else None
             code = answer["error"] if isinstance(answer, dict) else 0
             if code == 14:
                 message = f"{device.label}: its InfoROM is corrupted"
-                found.append(crit("GpuInforomCorrupt", message, target=device.label, action=Action.REPLACE))
+                outcomes.append(crit("GpuInforomCorrupt", message, target=device.label, action=Action.REPLACE))
             elif code not in (0, 3, 13, 26):  # not supported, or unknown to the driver: the version can be judged
                 message = f"{device.label}: its InfoROM cannot be verified: {error_text(code)}"
-                found.append(unknown("GpuUnreadable", message, target=device.label))
-    found += _equal("InfoROM", "inforom", "GpuInforom", picked.devices, lambda d: d.firmware.inforom, version)
-    return found
+                outcomes.append(unknown("GpuUnreadable", message, target=device.label))
+    outcomes += _equal("InfoROM", "inforom", "GpuInforom", picked.devices, lambda d: d.firmware.inforom, version)
+    return outcomes

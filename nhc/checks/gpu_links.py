@@ -252,18 +252,18 @@ def check_gpu_p2p(host: Host, devices: str = "") -> Judged:
         for (a, b), state in bad.items()
     )
     if not bad:
-        found = ok(f"all {len(pairs)} pairs of GPUs reach each other over {path}", metrics=metrics)
+        outcome = ok(f"all {len(pairs)} pairs of GPUs reach each other over {path}", metrics=metrics)
     elif len(unread) == len(bad):
-        found = unknown(
+        outcome = unknown(
             "GpuUnreadable", f"the peer-to-peer state of {_pairs(unread)} cannot be read", evidence=evidence
         )
     elif not linked and len(bad) == len(pairs):
         known = next(state for state in bad.values() if isinstance(state, int) and state != 6)  # not all are unread
-        found = skip("NotSupported", f"this platform has no peer-to-peer reads: {PEER_STATES.get(known)}")
+        outcome = skip("NotSupported", f"this platform has no peer-to-peer reads: {PEER_STATES.get(known)}")
     else:
         message = f"{_pairs(list(bad))} cannot reach each other over {path}"
-        found = crit("GpuPeerUnreachable", message, metrics=metrics, action=Action.INSPECT, evidence=evidence)
-    return [*picked.outcomes, found]
+        outcome = crit("GpuPeerUnreachable", message, metrics=metrics, action=Action.INSPECT, evidence=evidence)
+    return [*picked.outcomes, outcome]
 
 
 def _pairs(pairs: List[Tuple[int, int]]) -> str:

@@ -91,9 +91,9 @@ def check_gpu_ecc(
     def judge(device: Device) -> Iterable[Outcome]:
         bad = [
             *_errors(device, dram, sram, uncorrected),
-            *(found._replace(metrics=_metrics(device)) for found in memory_errors(host, device, dram, sram)),
-            *(found for found in _rows(device) if found.verdict > 1),
-            *(found for found in _pages(device, MAX_RETIRED) if found.verdict > 1),
+            *(outcome._replace(metrics=_metrics(device)) for outcome in memory_errors(host, device, dram, sram)),
+            *(outcome for outcome in _rows(device) if outcome.verdict > 1),
+            *(outcome for outcome in _pages(device, MAX_RETIRED) if outcome.verdict > 1),
         ]
         metrics = _metrics(device)
         areas = [area for area in ("errors", "sram", "row_remap") if area in device.unread]

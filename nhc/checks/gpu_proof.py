@@ -141,8 +141,8 @@ def check_gpu_proof(
     answer = ask_driver(host, asked)
     if isinstance(answer, Outcome):
         return [*outcomes, answer]
-    for target, found in zip(targets, answer["gpus"]):
-        outcomes += judge(host, target, found)
+    for target, proof in zip(targets, answer["gpus"]):
+        outcomes += judge(host, target, proof)
         device, free = target.device, not (_in_use(target.device) or target.device.modes.mig)
         if free and not (kinds or memory) and outcomes[-1].verdict is Verdict.OK:
             _forget_wrong(host, device)
@@ -210,40 +210,40 @@ def ask_driver(host: Host, asked: Answer) -> Answer | Outcome:
 
     environ, watch = {**host.environ, **host.settings}, host.system.watch
     try:
-        found: Answer = host.system.ask(f"gpu proof {dumps(asked)}", lambda: carry_out(asked, environ, watch))
+        answer: Answer = host.system.ask(f"gpu proof {dumps(asked)}", lambda: carry_out(asked, environ, watch))
     except OSError as error:
-        found = {"failed": error.strerror or str(error)}
-    if "failed" in found:
-        return unknown("GpuProofNotRun", f"the proof could not be carried out: {found['failed']}")
-    return found
+        answer = {"failed": error.strerror or str(error)}
+    if "failed" in answer:
+        return unknown("GpuProofNotRun", f"the proof could not be carried out: {answer['failed']}")
+    return answer
 
 
-def judge(host: Host, target: Target, found: Answer) -> List[Outcome]:
+def judge(host: Host, target: Target, proof: Answer) -> List[Outcome]:
     """The answer of one GPU's process: its faults, or what kept the proof from it, or that it is right."""
     name = f"{target.label} ({target.device.pci or target.visible})"
-    if "error" in found:
-        return [_unproved(target, name, found["error"])]
-    if "unsupported" in found:
-        return [unknown("GpuProofUnsupported", f"{name}: {found['unsupported']}", target=target.label)]
-    if target.device.pci and normal_address(found["pci"]) != target.device.pci:
-        message = f"{name}: the driver gave the GPU at {found['pci']} under its name"
+    if "error" in proof:
+        return [_unproved(target, name, proof["error"])]
+    if "unsupported" in proof:
+        return [unknown("GpuProofUnsupported", f"{name}: {proof['unsupported']}", target=target.label)]
+    if target.device.pci and normal_address(proof["pci"]) != target.device.pci:
+        message = f"{name}: the driver gave the GPU at {proof['pci']} under its name"
         return [unknown("GpuProofOther", message, target=target.label)]
     # Its rates are followed by the board's number: the label changes with each GPU that is taken out.
     identity = DeviceId(target.device.pci, target.device.id, "", target.device.serial or "")
     beside = _in_use(target.device)  # then its rates say nothing
-    metrics = () if beside else tuple(_metric(what, rate) for what, rate in found["rates"].items())
+    metrics = () if beside else tuple(_metric(what, rate) for what, rate in proof["rates"].items())
     unit = "CU" if target.device.vendor == "amd" else "SM"
-    outcomes = [_fault(host, target, name, fault, found, unit) for fault in found["faults"]]
+    outcomes = [_fault(host, target, name, fault, proof, unit) for fault in proof["faults"]]
     if outcomes:
         return outcomes
-    if found["missing"]:
-        message = f"{name}: {'; '.join(found['missing'])}: the rest is not proved"
+    if proof["missing"]:
+        message = f"{name}: {'; '.join(proof['missing'])}: the rest is not proved"
         return [unknown("GpuProofPartial", message, target=target.label, metrics=metrics)]
-    to_gpu, from_gpu = (found["rates"][way] / 1e9 for way in ("to the GPU", "from the GPU"))
-    proved = f"{' '.join(found['kinds'])} on {found['sms']} {unit}s, {found['bytes'] / 1e9:.1f} GB of memory"
+    to_gpu, from_gpu = (proof["rates"][way] / 1e9 for way in ("to the GPU", "from the GPU"))
+    proved = f"{' '.join(proof['kinds'])} on {proof['sms']} {unit}s, {proof['bytes'] / 1e9:.1f} GB of memory"
     copies = f"copies with {to_gpu:.1f} and {from_gpu:.1f} GB/s"
-    left_out = f" (left out: {'; '.join(found['left_out'])})" if found["left_out"] else ""
-    took = show_seconds(round(found["elapsed"], 2))
+    left_out = f" (left out: {'; '.join(proof['left_out'])})" if proof["left_out"] else ""
+    took = show_seconds(round(proof["elapsed"], 2))
     message = f"{name}: {proved}, {copies}: all right in {took}{', beside another program' if beside else ''}{left_out}"
     right = ok(message, target=target.label, metrics=metrics)
     return [right._replace(scope=Scope.DEVICE, device=identity)] if identity.known else [right]
@@ -255,9 +255,9 @@ def _metric(what: str, rate: float) -> Metric:
     return Metric(f"proof_{what}", rate / 1e12, "TFLOPS")
 
 
-def _fault(host: Host, target: Target, name: str, fault: Answer, found: Answer, unit: str) -> Outcome:
+def _fault(host: Host, target: Target, name: str, fault: Answer, answer: Answer, unit: str) -> Outcome:
     """A result that was wrong: confirmed, or gone in both further tries. `found` is all that the process found."""
-    seed = found["seed"]
+    seed = answer["seed"]
     serial = f", serial {target.device.serial}" if target.device.serial else ""
     where = f"{name}{serial}: {fault['test']}: {_place(fault, unit)}"
     again = f"nhc check local with check_gpu_proof -s {seed} draws the same numbers"
@@ -267,7 +267,7 @@ def _fault(host: Host, target: Target, name: str, fault: Answer, found: Answer, 
         message = f"{where}, and right in two more tries ({times} so far on this GPU); seed {seed}"
         return warn("GpuProofFlaky", message, target=target.label, evidence=evidence)
     message = f"{where}, and again in {fault['again']} of two more tries; seed {seed}"
-    if unit == "CU" and len(fault.get("sms", ())) > found["sms"] / 2:
+    if unit == "CU" and len(fault.get("sms", ())) > answer["sms"] / 2:
         doubt = "so many at once speak against the proof, which was never tried on AMD's GPUs"
         return unknown("GpuProofFailed", f"{message}: {doubt}", target=target.label, evidence=evidence)
     reason, action = "GpuProofWrong", Action.REPLACE
@@ -317,18 +317,18 @@ def _unproved(target: Target, name: str, error: Answer) -> Outcome:
     return unknown("GpuProofFailed", message, target=target.label)
 
 
-def _judge_pairs(targets: Sequence[Target], found: Any, seed: int) -> List[Outcome]:
+def _judge_pairs(targets: Sequence[Target], copies: Any, seed: int) -> List[Outcome]:
     """Copies between GPUs: those that were wrong, with the GPU that is in all of them; else one line for all."""
-    if isinstance(found, dict):
-        error = found["error"]
+    if isinstance(copies, dict):
+        error = copies["error"]
         why = "no answer" if "hung" in error else error.get("name") or error.get("broken") or error.get("driver")
         return [unknown("GpuProofPairs", f"copies between GPUs are not proved: {why} at {error['step']}")]
-    if not found:
+    if not copies:
         return []
     labels = {normal_address(target.device.pci): target.label for target in targets}
     named = [
         (labels.get(normal_address(c["from"]), c["from"]), labels.get(normal_address(c["to"]), c["to"]), c)
-        for c in found
+        for c in copies
     ]
     wrong = [(source, other, copy) for source, other, copy in named if copy["wrong"]]
     if not wrong:

@@ -74,14 +74,14 @@ def check_gpu_proof_beside(
     waiting = again or sorted((name for name in whole if name not in wrong), key=lambda name: turns.get(name, 0))
     if there and not whole:
         outcomes.append(skip("GpuProofMig", "the GPUs are divided (MIG): jobs have all their memory"))
-    name, found = "", []
+    name, proved = "", []
     if waiting:
         name = waiting[0]
-        found = _prove(host, there[name], time, memory, wait)
+        proved = _prove(host, there[name], time, memory, wait)
         _take_turn(host, name, here)
     if there:
-        wrong = _remember(host, name, found, here, boot)
-    outcomes += [] if name in wrong else found
+        wrong = _remember(host, name, proved, here, boot)
+    outcomes += [] if name in wrong else proved
     return [*outcomes, *(_still_wrong(there[name], kept) for name, kept in wrong.items() if name in there)]
 
 
@@ -90,10 +90,10 @@ def _name(device: Device) -> str:
     return device.id or device.label
 
 
-def _remember(host: Host, name: str, found: Sequence[Outcome], here: Set[str], boot: str) -> Dict[str, Any]:
+def _remember(host: Host, name: str, proved: Sequence[Outcome], here: Set[str], boot: str) -> Dict[str, Any]:
     """The GPUs that are wrong after this look at one of them; those that are gone are forgotten."""
-    convicted = next((outcome for outcome in found if outcome.verdict is Verdict.CRIT), None)
-    right = any(outcome.verdict is Verdict.OK for outcome in found)
+    convicted = next((outcome for outcome in proved if outcome.verdict is Verdict.CRIT), None)
+    right = any(outcome.verdict is Verdict.OK for outcome in proved)
 
     def change(wrong: Dict[str, Any]) -> None:
         for gone in [known for known in wrong if known not in here]:

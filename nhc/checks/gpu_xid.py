@@ -35,15 +35,15 @@ def check_gpu_xid(host: Host, hours: Optional[float] = None) -> Union[Outcome, L
     Example: * || check_gpu_xid 2
     """
     try:
-        found = read(host, LogSource(), False, NVIDIA)
+        reading = read(host, LogSource(), False, NVIDIA)
     except OSError as error:
         return unreadable(error)
-    pairs = list(found.pairs)
+    pairs = list(reading.pairs)
     if hours is not None:
         pairs = [(key, f) for key, f in pairs if f["noticed"] - f["last"] <= hours * 3600]
     if not pairs and not _nvidia_on_bus(host):
         return skip("NoGpu", "no NVIDIA device on this node's PCI bus, and none in the kernel log")
-    return outcomes(found.log, pairs, "the NVIDIA driver")
+    return outcomes(reading.log, pairs, "the NVIDIA driver")
 
 
 def _nvidia_on_bus(host: Host) -> bool:

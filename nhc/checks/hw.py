@@ -37,14 +37,14 @@ def check_hw_cpuinfo(
     Example: * || check_hw_cpuinfo 2 64 128
     """
     try:
-        found = host.fact(topology)
+        counts = host.fact(topology)
     except ValueError as error:
         return unknown("CpuTopologyUnreadable", f"the CPU topology cannot be read: {error}")
-    metrics = known(cpu_sockets=found.sockets, cpu_cores=found.cores, cpu_threads=found.threads)
+    metrics = known(cpu_sockets=counts.sockets, cpu_cores=counts.cores, cpu_threads=counts.threads)
     for name, actual, expected in (
-        ("socket", found.sockets, sockets),
-        ("core", found.cores, cores),
-        ("thread", found.threads, threads),
+        ("socket", counts.sockets, sockets),
+        ("core", counts.cores, cores),
+        ("thread", counts.threads, threads),
     ):
         if expected is None:
             continue
@@ -53,7 +53,7 @@ def check_hw_cpuinfo(
         if actual != expected:
             message = f"Actual CPU {name} count ({actual}) does not match expected ({expected})."
             return crit("CpuCountMismatch", message, metrics=metrics)
-    return ok(f"{found.sockets} sockets, {found.cores} cores, {found.threads} threads", metrics=metrics)
+    return ok(f"{counts.sockets} sockets, {counts.cores} cores, {counts.threads} threads", metrics=metrics)
 
 
 @check(
@@ -70,8 +70,8 @@ def check_hw_ib(host: Host, rate: Optional[float] = None, device: str = "") -> O
 
     Example: gpu* || check_hw_ib 400 mlx5_0:1
     """
-    found = host.fact(ports)
-    wanted = [port for port in found if not device or device in (port.name, port.device)]
+    all_ports = host.fact(ports)
+    wanted = [port for port in all_ports if not device or device in (port.name, port.device)]
     good = [port for port in wanted if port.up and (rate is None or port.rate_gbps == rate)]
     if good:
         return ok(", ".join(_port_text(port) for port in good), target=device)
@@ -87,7 +87,7 @@ def check_hw_ib(host: Host, rate: Optional[float] = None, device: str = "") -> O
         )
     else:
         reason = "IbRateMismatch"
-    evidence = tuple(_port_text(port) for port in wanted or found)
+    evidence = tuple(_port_text(port) for port in wanted or all_ports)
     return crit(reason, message, target=device, evidence=evidence)
 
 
@@ -147,8 +147,8 @@ def check_hw_mcelog(host: Host) -> List[Outcome]:
     # connect(2)'s words for a socket that nobody listens on, and for none at all.
     if "Connection refused" in output or "client connect" in output:
         return [unknown("McelogDaemonDown", "No mcelog daemon running", evidence=evidence)]
-    found = parse_mcelog(ended.stdout)
-    if not found and ended.status:
+    counts = parse_mcelog(ended.stdout)
+    if not counts and ended.status:
         last = evidence[-1] if evidence else "it said nothing"
         return [unknown("McelogFailed", f"{argv[0]} returned {ended.status}: {last}", evidence=evidence)]
     limits = {
@@ -163,9 +163,9 @@ def check_hw_mcelog(host: Host) -> List[Outcome]:
         return [
             unknown("BadSetting", f"MCELOG_MAX_..._RATE must be whole numbers, not {limits[True]!r}, {limits[False]!r}")
         ]
-    if not found and output != "Memory errors":
+    if not counts and output != "Memory errors":
         return [unknown("McelogUnreadable", f"the answer of {argv[0]} cannot be read", evidence=evidence)]
-    bad = [errors for errors in found if errors.recent > int(limits[errors.corrected])]
+    bad = [errors for errors in counts if errors.recent > int(limits[errors.corrected])]
     # A module's errors are counted again in its channel's and its socket's sums.
     bad = [errors for errors in bad if errors.exact] or bad
     return [_machine_check(errors, limits[errors.corrected]) for errors in bad] or [ok("errors within limits")]

@@ -53,7 +53,7 @@ def check_hw_physmem(host: Host, min: Optional[int] = None, max: Optional[int] =
 
     Example: * || check_hw_physmem 512GB 512GB 3%
     """
-    return _size(host, "RAM", "memory_total", lambda found: found.total, min, max, fudge)
+    return _size(host, "RAM", "memory_total", lambda sizes: sizes.total, min, max, fudge)
 
 
 @check("check_hw_swap", *_LIMITS, timeout=5)
@@ -64,7 +64,7 @@ def check_hw_swap(host: Host, min: Optional[int] = None, max: Optional[int] = No
 
     Example: * || check_hw_swap 4G 16G
     """
-    return _size(host, "SWAP", "swap_total", lambda found: found.swap_total, min, max, fudge)
+    return _size(host, "SWAP", "swap_total", lambda sizes: sizes.swap_total, min, max, fudge)
 
 
 @check("check_hw_mem", *_LIMITS, timeout=5)
@@ -87,7 +87,7 @@ def check_hw_physmem_free(host: Host, min: int) -> Outcome:
 
     Example: * || check_hw_physmem_free 1GB
     """
-    return _free(host, "RAM free", "memory_free", lambda found: found.reclaimable, min)
+    return _free(host, "RAM free", "memory_free", lambda sizes: sizes.reclaimable, min)
 
 
 @check("check_hw_swap_free", *_FREE, timeout=5)
@@ -98,7 +98,7 @@ def check_hw_swap_free(host: Host, min: int) -> Outcome:
 
     Example: * || check_hw_swap_free 1GB
     """
-    return _free(host, "swap free", "swap_free", lambda found: found.swap_free, min)
+    return _free(host, "swap free", "swap_free", lambda sizes: sizes.swap_free, min)
 
 
 @check("check_hw_mem_free", *_FREE, timeout=5)
@@ -138,11 +138,11 @@ def _size(
 
 def _free(host: Host, what: str, metric: str, pick: Callable[[MemoryInfo], int], least: int) -> Outcome:
     try:
-        found = host.fact(memory)
+        sizes = host.fact(memory)
     except ValueError as error:
         return unknown("MeminfoUnreadable", str(error))
-    actual = pick(found)
-    available = None if found.available is None else found.available * 1024
+    actual = pick(sizes)
+    available = None if sizes.available is None else sizes.available * 1024
     metrics = known("B", **{metric: actual * 1024}, memory_available=available)
     if actual < least:
         return crit("MemoryLow", f"Not enough {what} ({actual} kB < {least} kB).", metrics=metrics)

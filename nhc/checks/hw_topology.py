@@ -47,14 +47,14 @@ def check_hw_topology(host: Host, file: str = "") -> Judged:
         return unknown("Unreadable", f"{file}: {error.strerror}")
     except ValueError as error:
         return unknown("BadTopology", str(error))
-    found = places(host, description)
+    located = places(host, description)
     outcomes: List[Outcome] = []
-    absent = [name for name, where in found.items() if where is None]
+    absent = [name for name, where in located.items() if where is None]
     if absent:
         message = f"not on this node: {', '.join(absent)}"
         outcomes.append(crit("TopologyDeviceMissing", message, action=Action.INSPECT))
     for device, node in description.numa:
-        where = found[device]
+        where = located[device]
         if where is None:
             continue
         name = device if device == where.address else f"{device} ({where.address})"
@@ -64,11 +64,11 @@ def check_hw_topology(host: Host, file: str = "") -> Judged:
             message = f"{name} is on NUMA node {where.numa}, {node} expected"
             outcomes.append(crit("TopologyNuma", message, target=device, action=Action.INSPECT))
     for group in description.near:
-        known = [where for where in (found[device] for device in group) if where is not None]
+        known = [where for where in (located[device] for device in group) if where is not None]
         if len(known) > 1 and not _together(known):
             message = f"{', '.join(group)} are not below one PCIe switch"
             outcomes.append(crit("TopologyPath", message, target=group[0], action=Action.INSPECT))
-    return outcomes or ok(f"{len(found)} devices in their places", metrics=(Metric("devices", len(found)),))
+    return outcomes or ok(f"{len(located)} devices in their places", metrics=(Metric("devices", len(located)),))
 
 
 _AZURE = "/opt/microsoft"
@@ -83,10 +83,10 @@ def _default(host: Host) -> Union[str, Outcome]:
             named = value.strip().strip("'\"")
     if named:
         return named
-    found = [f"{_AZURE}/{name}" for name in host.names(_AZURE) if name.endswith("topo.xml")]
-    if len(found) == 1:
-        return found[0]
-    several = f"there are {', '.join(found)}: name one" if found else f"no file is named, and none is in {_AZURE}"
+    files = [f"{_AZURE}/{name}" for name in host.names(_AZURE) if name.endswith("topo.xml")]
+    if len(files) == 1:
+        return files[0]
+    several = f"there are {', '.join(files)}: name one" if files else f"no file is named, and none is in {_AZURE}"
     return unknown("BadArguments", f"{several} (or set NCCL_TOPO_FILE)")
 
 

@@ -27,10 +27,10 @@ LAYERS = {"ib": "InfiniBand", "roce": "Ethernet", "eth": "Ethernet", "efa": EFA_
 
 def layer(value: str) -> str:
     """A link layer as sysfs calls it: `ib`, `roce` (or `eth`), `efa`."""
-    found = LAYERS.get(value.lower())
-    if found is None:
+    name = LAYERS.get(value.lower())
+    if name is None:
         raise ValueError(f"{value!r} is not a link layer (ib, roce or efa)")
-    return found
+    return name
 
 
 def named(port: Port, name: str) -> bool:
@@ -40,13 +40,13 @@ def named(port: Port, name: str) -> bool:
 
 def chosen(host: Host, names: Sequence[str]) -> Tuple[List[Port], List[Outcome]]:
     """The ports to judge, and an outcome for each name that no port has."""
-    found = host.fact(all_ports)
+    ports = host.fact(all_ports)
     if not names:
-        return list(found), []
-    missing = [name for name in dict.fromkeys(names) if not any(named(port, name) for port in found)]
+        return list(ports), []
+    missing = [name for name in dict.fromkeys(names) if not any(named(port, name) for port in ports)]
     message = "there is no RDMA port {}: the adapter is gone, or its driver is not loaded"
     outcomes = [crit("IbPortMissing", message.format(name), target=name, action=Action.REBOOT) for name in missing]
-    return [port for port in found if any(named(port, name) for name in names)], outcomes
+    return [port for port in ports if any(named(port, name) for name in names)], outcomes
 
 
 def port_text(port: Port) -> str:
@@ -144,12 +144,12 @@ def check_ib_ports(
 
     Example: {gpu[01-64]} || check_ib_ports -l ib 8 400
     """
-    found = [p for p in host.fact(all_ports) if not link_layer or p.link_layer == link_layer]
+    ports = [p for p in host.fact(all_ports) if not link_layer or p.link_layer == link_layer]
     if devices:
-        found = [port for port in found if any(named(port, name) for name in devices)]
-    if or_none and not found:
+        ports = [port for port in ports if any(named(port, name) for name in devices)]
+    if or_none and not ports:
         return NO_PORT
-    up = [port for port in found if port.up]
+    up = [port for port in ports if port.up]
     silent = [port for port in up if rate is not None and port.rate_gbps is None]
     good = [port for port in up if rate is None or (port.rate_gbps is not None and port.rate_gbps >= rate)]
     kind = next((key for key, value in LAYERS.items() if value == link_layer), "RDMA")
@@ -157,15 +157,15 @@ def check_ib_ports(
     metrics = (Metric("ib_ports_up", len(up)), Metric("ib_ports_good", len(good)))
     if len(good) >= count:
         return ok(f"{len(good)} {kind} ports up{at}", metrics=metrics)
-    evidence = tuple(port_text(port) for port in found if port not in good)
+    evidence = tuple(port_text(port) for port in ports if port not in good)
     if len(good) + len(silent) >= count:
         message = f"{len(silent)} of {len(up)} {kind} ports are up, but their driver does not tell their rate"
         return unknown("IbRateUnknown", message, metrics=metrics, evidence=evidence)
     message = f"{len(good)} {kind} ports are up{at}, {count} expected"
-    if len(found) < count:
-        message += f" ({len(found)} there)"
+    if len(ports) < count:
+        message += f" ({len(ports)} there)"
         return crit("IbPortMissing", message, metrics=metrics, evidence=evidence, action=Action.REBOOT)
-    names = ", ".join(port.name for port in found if port not in good)
+    names = ", ".join(port.name for port in ports if port not in good)
     reason = "IbRateMismatch" if len(up) >= count else "IbPortDown"
     return crit(reason, f"{message}: {names}", metrics=metrics, evidence=evidence)
 

@@ -129,7 +129,7 @@ def _read(host: Host, port: Port) -> Dict[str, int]:
 def _judge(
     port: Port, counters: Dict[str, int], new: Dict[str, float], allowed: Dict[str, CounterLimit], per: float
 ) -> List[Outcome]:
-    found: List[Outcome] = []
+    outcomes: List[Outcome] = []
     evidence = tuple(f"{key} +{value:g}" for key, value in new.items() if value)
     for key, value in new.items():
         bound = allowed.get(key) or _default(port, key, per)
@@ -137,14 +137,14 @@ def _judge(
         message = f"{port.name} {key} grew by {value:g} in {show_seconds(per)}"
         if bound.crit_at and value >= bound.crit_at:
             message += f" (limit {bound.crit_at:g})"
-            found.append(crit("IbErrors", message, target=port.name, metrics=metrics, evidence=evidence))
+            outcomes.append(crit("IbErrors", message, target=port.name, metrics=metrics, evidence=evidence))
         elif bound.warn_at and value >= bound.warn_at:
             message += f" (limit {bound.warn_at:g})"
-            found.append(warn("IbErrors", message, target=port.name, metrics=metrics, evidence=evidence))
+            outcomes.append(warn("IbErrors", message, target=port.name, metrics=metrics, evidence=evidence))
         elif bound.warn_at and CEILING.get(key) == counters[key]:
             message = f"{port.name} {key} is at its ceiling of {counters[key]}: errors no longer show"
-            found.append(unknown("IbCounterFull", message, target=port.name, metrics=metrics))
-    return found
+            outcomes.append(unknown("IbCounterFull", message, target=port.name, metrics=metrics))
+    return outcomes
 
 
 def _default(port: Port, key: str, per: float) -> CounterLimit:

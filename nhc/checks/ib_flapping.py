@@ -22,10 +22,10 @@ SYSLOG_FILES = ("/var/log/syslog", "/var/log/messages")
 
 
 def positive(value: str) -> int:
-    found = integer(value)
-    if found < 1:
+    number = integer(value)
+    if number < 1:
         raise ValueError(f"{value!r} is not a whole number above 0")
-    return found
+    return number
 
 
 @check(
@@ -50,12 +50,12 @@ def check_ib_link_flapping(
 
     Example: {gpu[01-64]} || check_ib_link_flapping 24 5 /var/log/syslog /var/log/syslog.1
     """
-    found = [port for port in host.fact(ports) if port.link_layer != EFA_LAYER]
-    if not found and not logs:
+    links = [port for port in host.fact(ports) if port.link_layer != EFA_LAYER]
+    if not links and not logs:
         return NO_PORT
     window = hours * 3600
-    counts = _counted(host, found, window)
-    logged, outcomes, unplaced = _logged(host, found, logs, window)
+    counts = _counted(host, links, window)
+    logged, outcomes, unplaced = _logged(host, links, logs, window)
     for name, (number_of, where) in logged.items():
         if number_of > counts.get(name, (0, ""))[0]:
             counts[name] = (number_of, where)
@@ -74,11 +74,11 @@ def check_ib_link_flapping(
     return outcomes or ok(f"no link was lost {flaps} times in {show_seconds(window)} (at most {most})", metrics=metrics)
 
 
-def _counted(host: Host, found: Sequence[Port], window: float) -> Dict[str, Tuple[int, str]]:
+def _counted(host: Host, links: Sequence[Port], window: float) -> Dict[str, Tuple[int, str]]:
     """The losses of each link by its counters, under the interface's name where it has one, else the port's."""
     downed: Dict[str, float] = {}
     carriers: Dict[str, float] = {}
-    for port in found:
+    for port in links:
         value = read_counters(host, port, ("link_downed",)).get("link_downed")
         if value is not None:
             downed[_label(port)] = float(value)
@@ -102,11 +102,11 @@ def _label(port: Port) -> str:
 
 
 def _logged(
-    host: Host, found: Sequence[Port], logs: Sequence[str], window: float
+    host: Host, links: Sequence[Port], logs: Sequence[str], window: float
 ) -> Tuple[Dict[str, Tuple[int, str]], List[Outcome], int]:
     """The losses of each interface by the logs, what could not be read, and how many lines have no readable stamp."""
     paths = list(dict.fromkeys(logs)) or [path for path in SYSLOG_FILES if host.exists(path)][:1]
-    interfaces = {port.netdev for port in found if port.netdev}
+    interfaces = {port.netdev for port in links if port.netdev}
     oldest = max(host.time() - window, boot_time(host) - 1)
     seen: Dict[Tuple[str, str], set[int]] = {}
     outcomes: List[Outcome] = []

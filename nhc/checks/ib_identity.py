@@ -34,12 +34,12 @@ def check_ib_firmware(
     """
     ports, _ = chosen(host, ())
     devices = dict.fromkeys(port.device for port in ports if port.link_layer != EFA_LAYER)
-    found = [adapter(host, device) for device in devices]
-    if not found:
+    adapters = [adapter(host, device) for device in devices]
+    if not adapters:
         return NO_PORT
     outcomes: List[Outcome] = []
     models: Dict[str, List[RdmaAdapter]] = {}
-    for each in found:
+    for each in adapters:
         if not each.firmware:
             message = f"{each.name} does not tell its firmware version"
             outcomes.append(unknown("IbFirmwareUnknown", message, target=each.name))
@@ -53,8 +53,8 @@ def check_ib_firmware(
             outcomes.append(crit("IbBoardMismatch", message, target=each.name))
     if not version:
         outcomes += [_mixed(model, alike) for model, alike in models.items() if len({a.firmware for a in alike}) > 1]
-    versions = ", ".join(sorted({each.firmware for each in found if each.firmware}))
-    return outcomes or ok(f"{len(found)} RDMA adapters with firmware {versions}")
+    versions = ", ".join(sorted({each.firmware for each in adapters if each.firmware}))
+    return outcomes or ok(f"{len(adapters)} RDMA adapters with firmware {versions}")
 
 
 def _mixed(model: str, alike: Sequence[RdmaAdapter]) -> Outcome:

@@ -124,9 +124,9 @@ def check_kmsg(
         given = given._replace(rules=tuple(path for path in npd_rules if path not in apart))
         judged: List[Outcome] = []
         for log_source in (given, *others):
-            found = read(host, log_source, since_boot)
-            pairs = [pair for pair in found.pairs if not ignored(pair[1], ignore)]
-            judged += outcomes(found.log, pairs, "the kernel log" if log_source is given else log_source.path)
+            reading = read(host, log_source, since_boot)
+            pairs = [pair for pair in reading.pairs if not ignored(pair[1], ignore)]
+            judged += outcomes(reading.log, pairs, "the kernel log" if log_source is given else log_source.path)
     except BadRules as error:
         return unknown("BadArguments", str(error))
     except OSError as error:

@@ -59,12 +59,12 @@ def ask(host: Host, url: str, deadline: float) -> Tuple[int, str, float]:
 
     def question() -> Dict[str, Any]:
         try:
-            found = plain_http.request("GET", url, until=time.monotonic() + deadline)
+            response = plain_http.request("GET", url, until=time.monotonic() + deadline)
         except NoHttpResponse as error:
             return {"status": 0, "said": str(error)}
         except PermissionError as error:
             return {"status": -1, "said": error.strerror or str(error)}
-        return {"status": found.status, "said": found.body.strip()[:1000]}
+        return {"status": response.status, "said": response.body.strip()[:1000]}
 
     begin = host.monotonic()
     answer = host.system.ask(f"http {url}", question)

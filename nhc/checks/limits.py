@@ -125,11 +125,11 @@ def check_limits_inodes(
 
 def _inodes(host: Host, mount: table.Mount, levels: Tuple[float, float]) -> Optional[Outcome]:
     try:
-        found = host.statvfs(mount.point)
+        system = host.statvfs(mount.point)
     except PermissionError:
         return None  # another user's private mount
     except OSError as error:
         return unknown("Unreadable", f"{mount.point}: {error.strerror or error}", target=mount.point)
-    if not found.inodes:
+    if not system.inodes:
         return None
-    return judge_share("inodes", "InodesLow", found.inodes - found.inodes_free, found.inodes, levels, mount.point)
+    return judge_share("inodes", "InodesLow", system.inodes - system.inodes_free, system.inodes, levels, mount.point)

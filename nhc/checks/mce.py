@@ -35,13 +35,13 @@ def check_mce_events(
 
     Example: * || check_mce_events
     """
-    found = mce.interrupts(host)
-    if not found:
+    counts = mce.interrupts(host)
+    if not counts:
         return skip("NoMachineChecks", "this kernel counts no machine checks")
-    thresholds = growth(host, "mce_threshold", {"threshold": float(found.get("threshold", 0))}, per)
+    thresholds = growth(host, "mce_threshold", {"threshold": float(counts.get("threshold", 0))}, per)
     recent = amount(thresholds, "threshold")
-    metrics = tuple(Metric(f"mce_{name}", number) for name, number in found.items())
-    raised, postponed = found.get("exceptions", 0), found.get("deferred", 0)
+    metrics = tuple(Metric(f"mce_{name}", number) for name, number in counts.items())
+    raised, postponed = counts.get("exceptions", 0), counts.get("deferred", 0)
     outcomes = []
     if exceptions and raised >= exceptions:
         message = f"{raised} machine check exceptions since boot"

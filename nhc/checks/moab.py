@@ -63,13 +63,13 @@ def check_moab_sched(
     lines, failed = _lines(host, (_mdiag(host), "-S", "-v"), timeout, match)
     if failed is not None:
         return failed
-    versions = [found[1] for found in map(_VERSION.search, lines) if found]
+    versions = [line[1] for line in map(_VERSION.search, lines) if line]
     if version is not None and not versions:
         return unknown("NoVersion", "mdiag -S -v names no version", evidence=tuple(lines[:20]))
-    for found in versions:
-        if version is not None and not mcheck(found, version):
-            return crit("MoabVersion", f"Moab version {found} != expected version {version}")
-    for alarm in (found[1] for found in map(_ALERT.search, lines) if found):
+    for running in versions:
+        if version is not None and not mcheck(running, version):
+            return crit("MoabVersion", f"Moab version {running} != expected version {version}")
+    for alarm in (line[1] for line in map(_ALERT.search, lines) if line):
         if alert is not None and mcheck(alarm, alert):
             return crit("MoabAlert", f"Moab Alert:  {alarm}", evidence=(alarm,))
     return ok(f"Moab {versions[0]} answers" if versions else "Moab answers")
@@ -87,7 +87,7 @@ def check_moab_rm(host: Host, timeout: float = 5.0, match: Sequence[str] = ()) -
     lines, failed = _lines(host, (_mdiag(host), "-R", "-v"), timeout, match)
     if failed is not None:
         return failed
-    managers = [(found[1], found[2]) for found in map(_MANAGER.search, lines) if found]
+    managers = [(manager[1], manager[2]) for manager in map(_MANAGER.search, lines) if manager]
     if not managers:
         return unknown("NoResourceManager", "mdiag -R -v names no resource manager", evidence=tuple(lines[:20]))
     for name, state in managers:
@@ -107,9 +107,9 @@ def check_moab_torque(host: Host, timeout: float = 5.0, match: Sequence[str] = (
     lines, failed = _lines(host, ("qmgr", "-c", "print server"), timeout, match)
     if failed is not None:
         return failed
-    for found in map(_SCHEDULING.search, lines):
-        if found and found[1] != "True":
-            return crit("SchedulingOff", f'Scheduling not active (set to "{found[1]}") in TORQUE configuration')
+    for scheduling in map(_SCHEDULING.search, lines):
+        if scheduling and scheduling[1] != "True":
+            return crit("SchedulingOff", f'Scheduling not active (set to "{scheduling[1]}") in TORQUE configuration')
     if not any("set server" in line for line in lines):
         return unknown("NoServerSettings", "qmgr prints no server settings", evidence=tuple(lines[:20]))
     return ok("TORQUE answers, scheduling is active")

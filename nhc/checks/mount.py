@@ -104,8 +104,8 @@ def check_mount_readonly(host: Host, paths: Sequence[str] = ()) -> Union[Outcome
 
     Example: * || check_mount_readonly /scratch /tmp
     """
-    found = table.mounts(host)
-    mounted = {mount.point: mount for mount in found}  # the last one at a point covers the earlier ones
+    mounts = table.mounts(host)
+    mounted = {mount.point: mount for mount in mounts}  # the last one at a point covers the earlier ones
     if not mounted:
         return skip("NoMounts", "nothing is mounted")
     expected: Dict[str, str] = {}

@@ -45,8 +45,8 @@ def check_mount_fstab(host: Host, ignore: Sequence[str] = ()) -> Union[Outcome, 
     ]
     if not wanted and not swap:
         return skip("NothingExpected", "/etc/fstab names nothing to mount")
-    found = table.mounts(host)
-    outcomes = [outcome for outcome in (_judge(host, entry, found) for entry in wanted) if outcome]
+    mounted = table.mounts(host)
+    outcomes = [outcome for outcome in (_judge(host, entry, mounted) for entry in wanted) if outcome]
     used = swaps.in_use(host) if swap else frozenset()
     for entry in swap:
         device = swaps.device(entry.source)
@@ -57,10 +57,10 @@ def check_mount_fstab(host: Host, ignore: Sequence[str] = ()) -> Union[Outcome, 
                           + (f", {len(swap)} swap in use" if swap else ""))  # fmt: skip
 
 
-def _judge(host: Host, entry: FstabEntry, found: Sequence[table.Mount]) -> Optional[Outcome]:
+def _judge(host: Host, entry: FstabEntry, mounted: Sequence[table.Mount]) -> Optional[Outcome]:
     """What is wrong with one line, None where nothing is."""
     # /proc/mounts has the place without symbolic links.
-    mount = table.at(found, entry.point) or table.at(found, host.realpath(entry.point))
+    mount = table.at(mounted, entry.point) or table.at(mounted, host.realpath(entry.point))
     evidence = (f"{entry.source} {entry.point} {entry.type} {','.join(entry.options)}",)
     if mount is None:
         say, optional = (warn, ", though it may be missing (nofail)") if "nofail" in entry.options else (crit, "")

@@ -59,17 +59,16 @@ def _by_program(host: Host, pattern: str) -> Tuple[Test, bool]:
     negated = pattern.startswith("!")
     core = pattern[1:] if negated else pattern
     names = {}
-    for pid, found in host.read_each("/proc", [str(pid) for pid in host.fact(pids)], "stat").items():
+    for pid, stat in host.read_each("/proc", [str(pid) for pid in host.fact(pids)], "stat").items():
         try:
-            names[int(pid)] = parse_stat(found or "").name
+            names[int(pid)] = parse_stat(stat or "").name
         except ValueError:
             continue
     unowned = matcher(core)("unknown")
     held = _held(host, lambda pid: any_matches(program_names(host, pid, names.get(pid, "")), core), unowned)
 
     def test(socket: Socket) -> bool:
-        found = socket.inode in held.by_them or (unowned and socket.inode not in held.by_others)
-        return found != negated
+        return (socket.inode in held.by_them or (unowned and socket.inode not in held.by_others)) != negated
 
     return test, held.complete
 
@@ -186,28 +185,32 @@ def check_net_socket(
         word for given, word in ((every, " (all)"), (nonfatal, " (non-fatal)"), (negate, " (NEGATED)")) if given
     )
     try:
-        found, complete = _find(host, [value or None for value in asked], every)
+        open_sockets, complete = _find(host, [value or None for value in asked], every)
     except OSError as error:
         return unknown("SocketsUnreadable", f"{error.filename or '/proc/net'}: {error.strerror}")
     except ValueError as error:
         return unknown("SocketsUnreadable", f"/proc/net is not as expected: {error}")
-    if not complete and (not found or str(daemon).startswith("!")):
+    if not complete and (not open_sockets or str(daemon).startswith("!")):
         return unknown("NotPermitted", f"not every process may be looked into for its sockets, as root may ({sought})")
-    metrics = (Metric("sockets", len(found)),)
-    evidence = tuple(shown(socket) for socket in found[:20])
+    metrics = (Metric("sockets", len(open_sockets)),)
+    evidence = tuple(shown(socket) for socket in open_sockets[:20])
     # LBNL NHC runs -E only where it does not return at once: with -! or -a.
-    todo = action if not found else found_action
+    todo = action if not open_sockets else found_action
     if todo:
         try:
             host.start(("bash", "-c", todo))
         except OSError as error:
             evidence += (f'"{todo}" not started: {error.strerror}',)
     what = name or "matching"
-    if bool(found) != negate:
-        message = f"{len(found)} {what} socket(s) found" if found else f"no {what} sockets found"
+    if bool(open_sockets) != negate:
+        message = f"{len(open_sockets)} {what} socket(s) found" if open_sockets else f"no {what} sockets found"
         return ok(message, metrics=metrics)
-    message = f"{len(found)} {what} socket(s) found ({sought})" if found else f"No {what} sockets found ({sought})"
-    reason = "SocketForbidden" if found else "SocketMissing"
+    message = (
+        f"{len(open_sockets)} {what} socket(s) found ({sought})"
+        if open_sockets
+        else f"No {what} sockets found ({sought})"
+    )
+    reason = "SocketForbidden" if open_sockets else "SocketMissing"
     if nonfatal:
         return warn(reason, f"{message} (non-fatal)", metrics=metrics, evidence=evidence)
     return crit(reason, message, metrics=metrics, evidence=evidence)

@@ -103,9 +103,9 @@ def _judge(
     if loss is not None and (summary.loss or 0.0) > loss:
         message = f"{summary.loss:g} % of packets to {target} are lost, limit {loss:g} %"
         return say("PacketLoss", message, target=target, metrics=metrics, evidence=lines)
-    for limit, found, what in ((average, summary.average, "on average"), (longest, summary.longest, "at most")):
-        if limit is not None and found is not None and found > limit:
-            message = f"{target} answers in {_short(found)} {what}, limit {_short(limit)}"
+    for limit, time, what in ((average, summary.average, "on average"), (longest, summary.longest, "at most")):
+        if limit is not None and time is not None and time > limit:
+            message = f"{target} answers in {_short(time)} {what}, limit {_short(limit)}"
             return say("LatencyHigh", message, target=target, metrics=metrics, evidence=lines)
     return None
 

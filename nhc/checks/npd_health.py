@@ -71,32 +71,34 @@ def check_npd_health(
     Example: * |every 30s| check_npd_health --component=cri --log-pattern=10:'connection refused' --loopback-time=10m
     """
     unit = service or ("containerd" if component == "cri" else component)
-    found = _answers(host, component, deadline, socket, url)
-    if found.verdict is Verdict.UNKNOWN:
-        return found
+    outcome = _answers(host, component, deadline, socket, url)
+    if outcome.verdict is Verdict.UNKNOWN:
+        return outcome
     up: Optional[float] = None
-    if patterns or (repair and found.reason):
+    if patterns or (repair and outcome.reason):
         try:
             up = systemd.up_for(host, unit)
         except (systemd.SystemdError, OSError) as error:
             return (
-                found if found.reason else unknown("UptimeUnknown", f"how long {unit} has run cannot be told: {error}")
+                outcome
+                if outcome.reason
+                else unknown("UptimeUnknown", f"how long {unit} has run cannot be told: {error}")
             )
-    if patterns and not found.reason and up is not None:
+    if patterns and not outcome.reason and up is not None:
         span = min(up, loopback) if loopback else up
         complaint = _complaints(host, unit, span, patterns)
-        found = complaint or found
-    if found.verdict is Verdict.CRIT and repair and up is not None and up > cooldown:
-        return _repaired(host, unit, found)
-    return found
+        outcome = complaint or outcome
+    if outcome.verdict is Verdict.CRIT and repair and up is not None and up > cooldown:
+        return _repaired(host, unit, outcome)
+    return outcome
 
 
 def _answers(host: Host, component: str, deadline: float, socket: Optional[str], url: Optional[str]) -> Outcome:
     if component in ("docker", "cri"):
         path = "/run/docker.sock" if component == "docker" and not socket else component_socket(host, socket)
-        found = probe(host, path, deadline)
+        outcome = probe(host, path, deadline)
         # A pod network that is not ready is no fault of the runtime: crictl pods works.
-        return found._replace(verdict=Verdict.OK, reason="") if found.reason == "NetworkNotReady" else found
+        return outcome._replace(verdict=Verdict.OK, reason="") if outcome.reason == "NetworkNotReady" else outcome
     if not host.system.in_network():
         return unknown("NotPermitted", "nhc runs in a network of its own, where the node's 127.0.0.1 is not")
     place = url or (HEALTHZ if component == "kubelet" else PROXY)
@@ -139,7 +141,7 @@ def _complaints(host: Host, unit: str, span: float, patterns: Sequence[Tuple[int
     return None
 
 
-def _repaired(host: Host, unit: str, found: Outcome) -> Outcome:
+def _repaired(host: Host, unit: str, outcome: Outcome) -> Outcome:
     """The same finding, with what the repair came to."""
     try:
         done = host.run(
@@ -149,4 +151,4 @@ def _repaired(host: Host, unit: str, found: Outcome) -> Outcome:
     except OSError as error:
         trouble = error.strerror or str(error)
     note = f"{unit} could not be killed: {trouble}" if trouble else f"{unit} was killed so that it starts anew"
-    return found._replace(message=f"{found.message}; {note}")
+    return outcome._replace(message=f"{outcome.message}; {note}")

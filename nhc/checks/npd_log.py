@@ -67,11 +67,11 @@ def check_npd_log_counter(
         return ok(f"this node is up for {show_seconds(up)}, the log counts after {show_seconds(delay)}")
     span = min(up, lookback) if lookback is not None else up
     try:
-        found = messages(host, source, host.time() - min(span, up - delay), directory or "")
+        logged = messages(host, source, host.time() - min(span, up - delay), directory or "")
     except OSError as error:
         return unknown("JournalUnreadable", f"journalctl: {error.strerror}")
-    matched = [message for message in found if wanted.search(message)]
-    number = len(matched) - sum(1 for message in found if revert is not None and revert.search(message))
+    matched = [message for message in logged if wanted.search(message)]
+    number = len(matched) - sum(1 for message in logged if revert is not None and revert.search(message))
     metrics = (Metric("log_matches", number),)
     text = f"{number} messages of {source} in {show_seconds(span)} match"
     if number < count:

@@ -33,16 +33,16 @@ def stand_in(host: Host, path: str, words: Sequence[str]) -> Optional[Outcome]:
     if check is None:
         return None
     try:
-        found = check.run(host, **check.parse(translate(words)))
+        outcome = check.run(host, **check.parse(translate(words)))
     except BadArguments as error:
         return unknown("PluginUnusable", f"{path} is not installed, and {name} does not understand: {error}")
-    assert isinstance(found, Outcome)
-    return found
+    assert isinstance(outcome, Outcome)
+    return outcome
 
 
 def translate(words: Sequence[str]) -> List[str]:
     """Its command line as our checks take it. Raises BadArguments."""
-    found: List[str] = []
+    options: List[str] = []
     left = list(words)
     while left:
         word = left.pop(0)
@@ -51,7 +51,7 @@ def translate(words: Sequence[str]) -> List[str]:
             raise BadArguments(f"unexpected argument {word!r}")
         if name == "enable-repair":
             if (value or "true").lower() in ("true", "t", "1"):
-                found.append("--enable-repair")
+                options.append("--enable-repair")
             continue
         if name == "logtostderr" or (name in _IGNORED and equals):
             continue
@@ -63,14 +63,14 @@ def translate(words: Sequence[str]) -> List[str]:
             continue
         if name == "log-pattern":
             for each in value.split(","):
-                found += ["--log-pattern", each]
+                options += ["--log-pattern", each]
         elif name in _KNOWN:
             if name in _DURATIONS and not value:
                 continue
-            found += [f"--{name}", _seconds(value) if name in _DURATIONS else value]
+            options += [f"--{name}", _seconds(value) if name in _DURATIONS else value]
         else:
             raise BadArguments(f"Invalid option:  --{name}")
-    return found
+    return options
 
 
 def _seconds(value: str) -> str:

@@ -101,23 +101,23 @@ def _judge_log(
         *known("Cel", temperature=log.temperature), *known("%", available_spare=log.available_spare),
     )  # fmt: skip
     evidence = (f"critical_warning=0x{log.critical_warning:02x}",)
-    found: List[Outcome] = []
+    outcomes: List[Outcome] = []
     for bit, text, reason, critical in _WARNINGS:
         if log.critical_warning & bit:
             say = crit if critical else warn
             action = Action.REPLACE if critical else Action.INSPECT
             message = f"{name} warns: {text}"
-            found.append(say(reason, message, target=name, metrics=shared, action=action, evidence=evidence))
+            outcomes.append(say(reason, message, target=name, metrics=shared, action=action, evidence=evidence))
     if log.critical_warning & ~0x3F:
         message = f"{name} warns of something this version does not know (0x{log.critical_warning:02x})"
-        found.append(warn("DriveWarning", message, target=name, metrics=shared, evidence=evidence))
+        outcomes.append(warn("DriveWarning", message, target=name, metrics=shared, evidence=evidence))
     message = f"{name} has used {log.percentage_used} % of its endurance"
     if used[1] and log.percentage_used >= used[1]:
-        found.append(crit("DriveWornOut", message, target=name, metrics=shared, action=Action.REPLACE))
+        outcomes.append(crit("DriveWornOut", message, target=name, metrics=shared, action=Action.REPLACE))
     elif used[0] and log.percentage_used >= used[0]:
-        found.append(warn("DriveWornOut", message, target=name, metrics=shared, action=Action.REPLACE))
+        outcomes.append(warn("DriveWornOut", message, target=name, metrics=shared, action=Action.REPLACE))
     recent = amount(grown, name)
     if media and recent >= media:
         message = f"{name} has {recent:.0f} new media errors in {show_seconds(per)}"
-        found.append(warn("DriveMediaErrors", message, target=name, metrics=shared, action=Action.INSPECT))
-    return found
+        outcomes.append(warn("DriveMediaErrors", message, target=name, metrics=shared, action=Action.INSPECT))
+    return outcomes

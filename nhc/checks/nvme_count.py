@@ -22,11 +22,11 @@ def check_nvme_count(host: Host, count: int) -> Outcome:
     Example: nd96isr* || check_nvme_count 8
     """
     try:
-        found = [name for name in host.listdir("/sys/class/block") if _FIRST_NAMESPACE.fullmatch(name)]
+        drives = [name for name in host.listdir("/sys/class/block") if _FIRST_NAMESPACE.fullmatch(name)]
     except OSError as error:
         return unknown("Unreadable", f"/sys/class/block: {error.strerror}")
-    metrics = (Metric("nvme_count", len(found)), Metric("nvme_expected", count))
-    if len(found) != count:
-        message = f"Expected to see {count} NVMe drives but found {len(found)}"
-        return crit("NvmeCountMismatch", message, metrics=metrics, evidence=tuple(found))
+    metrics = (Metric("nvme_count", len(drives)), Metric("nvme_expected", count))
+    if len(drives) != count:
+        message = f"Expected to see {count} NVMe drives but found {len(drives)}"
+        return crit("NvmeCountMismatch", message, metrics=metrics, evidence=tuple(drives))
     return ok(f"{count} NVMe drives", metrics=metrics)

@@ -29,12 +29,12 @@ def check_packages_installed(host: Host, packages: Sequence[PackageRequirement])
     Example: * |every 1h| check_packages_installed munge 'slurm-slurmd>=23.11' 'nvidia-driver=550.*'
     """
     try:
-        found = facts.installed(host, [each.name for each in packages])
+        installed = facts.installed(host, [each.name for each in packages])
     except facts.NoPackagesError as error:
         return unknown("NoPackageDatabase", str(error))
     outcomes = []
     for name, versions in packages:
-        have = found.get(name, [])
+        have = installed.get(name, [])
         if not have:
             outcomes.append(crit("PackageMissing", f"{name} is not installed", target=name))
         elif not any(all(wanted.holds(version) for wanted in versions) for version in have):

@@ -135,9 +135,9 @@ def check_pcie_aer(
 
 
 def _judge_aer(
-    at: str, found: Tuple[float, float, float], limits: Tuple[int, int, int], evidence: Tuple[str, ...]
+    at: str, increases: Tuple[float, float, float], limits: Tuple[int, int, int], evidence: Tuple[str, ...]
 ) -> Optional[Outcome]:
-    fatal, nonfatal, rate = found
+    fatal, nonfatal, rate = increases
     metrics = (
         Metric("aer_fatal", fatal),
         Metric("aer_nonfatal", nonfatal),

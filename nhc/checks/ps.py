@@ -37,8 +37,8 @@ class OwnerTest:
         if uid is None:
             return False
         if uid not in self.known:
-            found = uid == self.uid if self.uid is not None else matcher(self.pattern)(user_name(self.host, uid))
-            self.known[uid] = found != self.negated
+            matches = uid == self.uid if self.uid is not None else matcher(self.pattern)(user_name(self.host, uid))
+            self.known[uid] = matches != self.negated
         return self.known[uid]
 
 
@@ -122,11 +122,11 @@ def check_ps_daemon(host: Host, daemon: str, user: Optional[str] = None, argumen
     looked_for = f"{daemon} {arguments}" if arguments else daemon
     by = f"owned by {user} " if user else ""
     try:
-        found, hang = _find(host, looked_for, OwnerTest(host, user), daemon not in ("sshd", "/usr/sbin/sshd"))
+        pids, hang = _find(host, looked_for, OwnerTest(host, user), daemon not in ("sshd", "/usr/sbin/sshd"))
     except OSError as error:
         return no_processes(error)
-    if found:
-        return ok(f"Process {looked_for} {by}running (PID {found[0]})")
+    if pids:
+        return ok(f"Process {looked_for} {by}running (PID {pids[0]})")
     if hang:
         return cannot_read(hang, f"Process {looked_for} {by}not found")
     return crit("ProcessMissing", f"Process {looked_for} {by}not running")
@@ -147,12 +147,12 @@ def check_ps_blacklist(host: Host, daemon: str, user: Optional[str] = None, argu
     looked_for = f"{daemon} {arguments}" if arguments else daemon
     by = f"owned by {user} " if user else ""
     try:
-        found, hang = _find(host, looked_for, OwnerTest(host, user), True)
+        pids, hang = _find(host, looked_for, OwnerTest(host, user), True)
     except OSError as error:
         return no_processes(error)
-    if found:
-        line = described(host, found[0])
-        pid = (Metric("pid", found[0]),)
+    if pids:
+        line = described(host, pids[0])
+        pid = (Metric("pid", pids[0]),)
         return crit("ProcessForbidden", f"Process {looked_for} {by}running", metrics=pid, evidence=(line,))
     if hang:
         return cannot_read(hang, f"Process {looked_for} {by}not found")

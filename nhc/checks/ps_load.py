@@ -35,17 +35,17 @@ def check_ps_loadavg(
     Example: * || check_ps_loadavg $((2*HW_CORES))
     """
     try:
-        found = host.fact(loadavg)
+        load = host.fact(loadavg)
     except (OSError, ValueError) as error:
         return unknown("LoadUnreadable", f"/proc/loadavg: {getattr(error, 'strerror', None) or error}")
-    values = (found.one, found.five, found.fifteen)
+    values = (load.one, load.five, load.fifteen)
     metrics = tuple(Metric(f"load{minutes}", value) for minutes, value in zip((1, 5, 15), values))
     for minutes, value, limit in zip((1, 5, 15), values, (one, five, fifteen)):
         seen = int(value) if limit is not None and limit == int(limit) else value
         if limit is not None and seen >= limit:
             message = f"{minutes}-minute load average too high:  {seen:g} >= {limit:g}"
             return crit("LoadHigh", message, metrics=metrics)
-    return ok(f"load averages {found.one:g} {found.five:g} {found.fifteen:g}", metrics=metrics)
+    return ok(f"load averages {load.one:g} {load.five:g} {load.fifteen:g}", metrics=metrics)
 
 
 def unbalanced(times: Sequence[int], limit: int, ratio: int) -> bool:
@@ -58,10 +58,10 @@ def unbalanced(times: Sequence[int], limit: int, ratio: int) -> bool:
 
 def _kswapd(host: Host) -> Tuple[List[int], List[int]]:
     now = host.fact(clock)
-    found = [
+    threads = [
         process for process in host.fact(stats).values() if process.kernel_thread and _KSWAPD.fullmatch(process.name)
     ]
-    return [process.pid for process in found], [cpu_seconds(process, now) for process in found]
+    return [process.pid for process in threads], [cpu_seconds(process, now) for process in threads]
 
 
 @check(

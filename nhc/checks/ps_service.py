@@ -75,19 +75,19 @@ def _main_pid(host: Host, name: str) -> int:
 def _matching(host: Host, service: Service) -> Tuple[List[int], List[int]]:
     """The service's processes, and those that could be but hang."""
     owned = OwnerTest(host, service.user)
-    found = []
+    pids = []
     for pid, args in all_args(host):
         # A login that sshd serves outlives the daemon that listens: it is not the service.
         if not service.full and is_ssh_session(args):
             continue
         names = (args,) if service.full else (args.partition(" ")[0], first_word(args))
         if any_matches(names, service.match) and owned(pid):
-            found.append(pid)
-    if not found and service.by_name:
+            pids.append(pid)
+    if not pids and service.by_name:
         main = _main_pid(host, service.name)
         if main and owned(main):
-            found.append(main)
-    return sorted(found), [pid for pid in sorted(host.fact(unreadable)) if owned(pid)]
+            pids.append(main)
+    return sorted(pids), [pid for pid in sorted(host.fact(unreadable)) if owned(pid)]
 
 
 def _ended(host: Host, argv: Sequence[str]) -> str:
@@ -139,14 +139,14 @@ def _kill(host: Host, service: Service, pid: int) -> Tuple[bool, str]:
     return False, f"killed process ID {pid} (SIGKILL)"
 
 
-def _unwanted(host: Host, service: Service, found: List[int], kill: bool, stop: bool, action: str) -> Outcome:
+def _unwanted(host: Host, service: Service, pids: List[int], kill: bool, stop: bool, action: str) -> Outcome:
     """The service runs and must not: do what was asked for."""
     base = f"{service.named}running"
-    evidence = tuple(described(host, pid) for pid in found[:20])
+    evidence = tuple(described(host, pid) for pid in pids[:20])
     if kill:
-        ended = [_kill(host, service, pid) for pid in found]
+        ended = [_kill(host, service, pid) for pid in pids]
         failed = [result for good, result in ended if not good]
-        if len(found) > 1:
+        if len(pids) > 1:
             evidence += tuple(result for _good, result in ended)
         # Killed and verified: the node is as it should be.
         return _outcome(service, not failed, f"{base}; {(failed or [result for _good, result in ended])[0]}", evidence)
@@ -158,7 +158,7 @@ def _unwanted(host: Host, service: Service, found: List[int], kill: bool, stop: 
             return _outcome(service, False, f'{base}; "{command}" {failure}.', evidence)
         doing = "service termination in progress" if stop else f'"{command}" in progress.'
         return _outcome(service, False, f"{base}; {doing}", evidence)
-    before = [(pid, process.started) for pid in found for process in (stat_of(host, pid),) if process is not None]
+    before = [(pid, process.started) for pid in pids for process in (stat_of(host, pid),) if process is not None]
     failure = _ended(host, argv)
     if failure:
         return _outcome(service, False, f'{base}; "{command}" {failure}.', evidence)
@@ -266,13 +266,13 @@ def check_ps_service(
     service = Service(name, program, match or f"*{program}", full, user, by_name, wait, verify, nonfatal)
     unwanted = stop or kill or found_action is not None
     try:
-        found, hang = _matching(host, service)
+        pids, hang = _matching(host, service)
     except OSError as error:
         return no_processes(error)
-    if found:
+    if pids:
         if unwanted:
-            return _unwanted(host, service, found, kill, stop, found_action or "")
-        return ok(f"{service.named}running (PID {found[0]})")
+            return _unwanted(host, service, pids, kill, stop, found_action or "")
+        return ok(f"{service.named}running (PID {pids[0]})")
     if hang:
         return cannot_read(hang, f"{service.named}not found")
     if unwanted:

@@ -178,11 +178,11 @@ def check_ps_userproc_lineage(
     """
     pattern = host.setting("RM_DAEMON_MATCH")
     if not pattern:
-        found = resource_manager(host)
-        pattern = found.manager.ancestor if found.manager is not None else ""
+        choice = resource_manager(host)
+        pattern = choice.manager.ancestor if choice.manager is not None else ""
         if not pattern:
             wanted = "This check requires a supported resource manager (e.g., Slurm, TORQUE, SGE, LSF)"
-            return unknown("NoResourceManager", f"{wanted}: {found.how}" if found.unsure else wanted)
+            return unknown("NoResourceManager", f"{wanted}: {choice.how}" if choice.unsure else wanted)
     ignored = Ignored(_words(programs), _words(uids), _words(users), _words(ignored_pids))
     rogues, failed = _rogue_processes(host, ignored, lambda process: not descends(host, process.pid, pattern))
     if failed is not None:

@@ -44,18 +44,18 @@ def check_pstore_panic(
     if not crashes.there(host):
         return skip("NoPstore", "this node has no place where a dying kernel leaves a record")
     try:
-        found = crashes.crashes(host) + (crashes.dumps(host) if dumps else ())
+        records = crashes.crashes(host) + (crashes.dumps(host) if dumps else ())
     except OSError as error:
         return unknown("NotPermitted", f"{error.filename or crashes.PSTORE}: {error.strerror}")
-    seen = _remember(host, found)
+    seen = _remember(host, records)
     now = host.time()
-    fresh = [crash for crash in found if not news or now - seen[crash.identity] < news]
-    metrics = (Metric("crash_records", len(found)), Metric("crash_records_new", len(fresh)))
+    fresh = [crash for crash in records if not news or now - seen[crash.identity] < news]
+    metrics = (Metric("crash_records", len(records)), Metric("crash_records_new", len(fresh)))
     if fresh:
         return [_outcome(crash, critical, metrics) for crash in fresh[-10:]]
-    if found:
-        plural = "s" * (len(found) != 1)
-        return ok(f"{len(found)} record{plural} of a crash, none first seen within {show_seconds(news)}",
+    if records:
+        plural = "s" * (len(records) != 1)
+        return ok(f"{len(records)} record{plural} of a crash, none first seen within {show_seconds(news)}",
                   metrics=metrics)  # fmt: skip
     return ok("no record of a crash", metrics=metrics)
 
@@ -75,7 +75,7 @@ def _outcome(crash: Crash, critical: bool, metrics: Tuple[Metric, ...]) -> Outco
     return say(reason, message, target=crash.path, metrics=metrics, action=Action.INSPECT)
 
 
-def _remember(host: Host, found: Sequence[Crash]) -> Dict[str, float]:
+def _remember(host: Host, records: Sequence[Crash]) -> Dict[str, float]:
     """When each record was first seen; what is gone is forgotten."""
     now = host.time()
 
@@ -83,7 +83,7 @@ def _remember(host: Host, found: Sequence[Crash]) -> Dict[str, float]:
         known = stored.get("seen")
         known = known if isinstance(known, dict) else {}
         kept = {}
-        for crash in found:
+        for crash in records:
             at = known.get(crash.identity)
             kept[crash.identity] = at if isinstance(at, (int, float)) and at <= now else now
         stored.clear()

@@ -51,23 +51,23 @@ def _judge(host: Host, port: Port, mtu: Optional[int], least_gids: int) -> List[
         message = f"{port.name} has no network interface: it may be in a container, or its driver is not loaded"
         return [unknown("RoceNoInterface", message, target=port.name)]
     base = f"{NET}/{port.netdev}"
-    found: List[Outcome] = []
+    outcomes: List[Outcome] = []
     carrier = host.read_or(f"{base}/carrier")  # EINVAL while the interface is down
     if carrier != "1":
         state = "has no carrier" if carrier == "0" else "is down"
         return [crit("RoceNoCarrier", f"{port.name}: interface {port.netdev} {state}", target=port.name)]
     size = host.number(f"{base}/mtu")
     if mtu is not None and size is None:
-        found.append(unknown("RoceMtuUnknown", f"{port.name}: {port.netdev} tells no MTU", target=port.name))
+        outcomes.append(unknown("RoceMtuUnknown", f"{port.name}: {port.netdev} tells no MTU", target=port.name))
     elif mtu is not None and size is not None and size < mtu:
         message = f"{port.name}: MTU of {port.netdev} is {size}, {mtu} expected"
         metrics = (Metric("roce_mtu", size, "B"),)
-        found.append(crit("RoceMtuMismatch", message, target=port.name, metrics=metrics, action=Action.INSPECT))
+        outcomes.append(crit("RoceMtuMismatch", message, target=port.name, metrics=metrics, action=Action.INSPECT))
     kinds = [gid_type(host, port, index) for index in gids(host, port)]
     usable = kinds.count("RoCE v2")
     if kinds and not any(kinds):
-        found.append(unknown("RoceGidTypeUnknown", f"{port.name} does not tell its GIDs' types", target=port.name))
+        outcomes.append(unknown("RoceGidTypeUnknown", f"{port.name} does not tell its GIDs' types", target=port.name))
     elif usable < least_gids:
         message = f"{port.name} has {usable} RoCE v2 GIDs, {least_gids} expected: has {port.netdev} its addresses?"
-        found.append(crit("RoceGidMissing", message, target=port.name))
-    return found
+        outcomes.append(crit("RoceGidMissing", message, target=port.name))
+    return outcomes

@@ -32,11 +32,11 @@ def check_sensors_hwmon(host: Host, every: bool = False, ignore: Sequence[str] =
     """
     from fnmatch import fnmatchcase
 
-    found = [each for each in hwmon.alarms(host) if every or each.kind in ("temp", "fan")]
-    if not found:
+    alarms = [each for each in hwmon.alarms(host) if every or each.kind in ("temp", "fan")]
+    if not alarms:
         return skip("NoSensors", "no sensor with an alarm on this node")
     outcomes: List[Outcome] = []
-    for each in found:
+    for each in alarms:
         target = f"{each.chip.split(' ')[0]}/{each.sensor}"
         if not each.raised or any(fnmatchcase(target, pattern) for pattern in ignore):
             continue
@@ -46,4 +46,4 @@ def check_sensors_hwmon(host: Host, every: bool = False, ignore: Sequence[str] =
             outcomes.append(crit("SensorAlarm", message, target=target))
         else:
             outcomes.append(warn("SensorAlarm", message, target=target, action=Action.INSPECT))
-    return outcomes or ok(f"{len(found)} alarms are quiet", metrics=(Metric("alarms", len(found)),))
+    return outcomes or ok(f"{len(alarms)} alarms are quiet", metrics=(Metric("alarms", len(alarms)),))

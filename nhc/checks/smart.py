@@ -38,10 +38,10 @@ def check_smart_health(host: Host, reallocated: int = 10, media: int = 1) -> Uni
     scanned: Tuple[smart.SmartDevice, ...] = ()
     if host.which("smartctl"):
         try:
-            found = smart.parse_scan(host.run(["smartctl", "--json", "--scan"], timeout=10).stdout)
+            listed = smart.parse_scan(host.run(["smartctl", "--json", "--scan"], timeout=10).stdout)
         except smart.SmartError as error:
             return unknown("SmartUnreadable", f"smartctl --scan: {error}")
-        scanned = tuple(device for device in found if device.type != "nvme")
+        scanned = tuple(device for device in listed if device.type != "nvme")
     elif disks:
         return unknown("CommandMissing", f"smartctl is not installed: nobody can tell the health of {', '.join(disks)}")
     if not scanned:

@@ -42,10 +42,10 @@ def check_systemd_units(host: Host, units: Sequence[str]) -> Union[Outcome, List
         return absent
     names = [name if "." in name else f"{name}.service" for name in units]
     try:
-        found = systemd.units(host, names)
+        properties = systemd.units(host, names)
     except systemd.SystemdError as error:
         return unknown("SystemdUnreachable", str(error))
-    outcomes = [_judge_unit(name, unit) for name, unit in zip(names, found)]
+    outcomes = [_judge_unit(name, unit) for name, unit in zip(names, properties)]
     bad = [outcome for outcome in outcomes if outcome is not None]
     return bad or ok(f"{len(names)} unit{'s' * (len(names) != 1)} active")
 
@@ -94,11 +94,11 @@ def check_systemd_failed(
     if absent:
         return absent
     try:
-        found = systemd.failed(host)
+        failed = systemd.failed(host)
     except systemd.SystemdError as error:
         return unknown("SystemdUnreachable", str(error))
     outcomes = []
-    for unit in found:
+    for unit in failed:
         if any(fnmatchcase(unit.name, pattern) for pattern in ignore):
             continue
         say = crit if any(fnmatchcase(unit.name, pattern) for pattern in critical) else warn

@@ -104,7 +104,7 @@ def nodes(options: SweepOptions, secrets: Mapping[str, str]) -> List[Node]:
     """The nodes to judge, with what the command line says of all of them. Raises UsageProblem."""
     facts = tuple(fact for fact in (*options["facts"], options["group_by"]) if fact)
     try:
-        found = node_sources.nodes(node_sources.Wanted(
+        chosen = node_sources.nodes(node_sources.Wanted(
             options["sets"], options["exclude"], options["inventories"], options["limit"], options["sources"],
             options["files"], facts, vault(options), options["all_nodes"],
         ))  # fmt: skip
@@ -123,7 +123,7 @@ def nodes(options: SweepOptions, secrets: Mapping[str, str]) -> List[Node]:
             password=node.password or password,
             sudo_password=node.sudo_password or sudo_password,
         )
-        for node in found
+        for node in chosen
     ]
 
 

@@ -38,8 +38,8 @@ class ClusterSource:
 
     def report(self, node: str) -> Optional[Report]:
         self._refresh()
-        found = self._reports.get(node)
-        return found.report if found else None
+        reported = self._reports.get(node)
+        return reported.report if reported else None
 
     def _refresh(self) -> None:
         now = self.clock()
@@ -54,19 +54,21 @@ class ClusterSource:
         self._read_at = now
 
     def _row(self, state: NodeState) -> NodeRow:
-        found = self._reports.get(state.name)
+        reported = self._reports.get(state.name)
         groups = {"state": state.shown, **{f"group{place}": name for place, name in enumerate(state.groups, 1)}}
-        if found is not None:
-            since = min(found.since.values(), default=None)
-            return NodeRow(state.name, found.report.verdict.name, self._read_at, since, "", groups, self.name)
+        if reported is not None:
+            since = min(reported.since.values(), default=None)
+            return NodeRow(state.name, reported.report.verdict.name, self._read_at, since, "", groups, self.name)
         verdict = "CRIT" if _is_marked(state) else ""
         return NodeRow(state.name, verdict, self._read_at if verdict else None, None, "", groups, self.name)
 
     @staticmethod
-    def _problems(found: ConditionReport) -> List[ProblemRow]:
-        rows = problem_rows(found.report)
-        causes = {(result.check, result.outcome.reason): cause_of(result) for result in found.report.results}
-        return [row._replace(began=found.since.get(causes.get((row.check, row.reason), ""), row.began)) for row in rows]
+    def _problems(reported: ConditionReport) -> List[ProblemRow]:
+        rows = problem_rows(reported.report)
+        causes = {(result.check, result.outcome.reason): cause_of(result) for result in reported.report.results}
+        return [
+            row._replace(began=reported.since.get(causes.get((row.check, row.reason), ""), row.began)) for row in rows
+        ]
 
 
 def _is_marked(state: NodeState) -> bool:

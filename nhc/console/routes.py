@@ -135,10 +135,10 @@ def _nodes(snapshot: Snapshot, request: web.Request) -> screens.Value:
 async def _explain(_console: Console, request: web.Request) -> web.StreamResponse:
     """What `nhc explain` says of a reason, or of a check."""
     name = request.match_info["name"]
-    found = await asyncio.to_thread(explanation, name)
-    if not found:
+    sections = await asyncio.to_thread(explanation, name)
+    if not sections:
         raise screens.Missing(f"no runbook and no check is called {name}")
-    return answer_json({"name": name, "sections": found})
+    return answer_json({"name": name, "sections": sections})
 
 
 async def _history(console: Console, request: web.Request) -> web.StreamResponse:

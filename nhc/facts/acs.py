@@ -66,12 +66,12 @@ _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 def above(host: Host, addresses: Iterable[str]) -> Tuple[str, ...]:
     """The ports that these devices hang on, each once: the directories above theirs in /sys/devices."""
-    found: Dict[str, None] = {}
+    ports: Dict[str, None] = {}
     for address in addresses:
         for part in host.realpath(f"{DEVICES}/{address}").split("/")[:-1]:
             if _ADDRESS.fullmatch(part):
-                found[part] = None
-    return tuple(found)
+                ports[part] = None
+    return tuple(ports)
 
 
 def port(host: Host, address: str) -> AcsPort:

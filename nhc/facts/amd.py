@@ -30,8 +30,8 @@ _COUNT = re.compile(r"^(ue|ce|de):\s*(\d+)", re.MULTILINE)
 
 def parse_ras(text: str) -> ErrorCount:
     """One `ras/*_err_count` file: `ue: 0` and `ce: 4` (uncorrected and corrected errors)."""
-    found = {name: int(number) for name, number in _COUNT.findall(text)}
-    return ErrorCount(found.get("ce"), found.get("ue"))
+    counts = {name: int(number) for name, number in _COUNT.findall(text)}
+    return ErrorCount(counts.get("ce"), counts.get("ue"))
 
 
 def parse_bad_pages(text: str) -> Tuple[int, int, int]:
@@ -55,12 +55,12 @@ class KfdNode(NamedTuple):
 
 def parse_properties(text: str) -> Dict[str, int]:
     """A `properties` file of the topology: a name and a number on each line."""
-    found = {}
+    properties = {}
     for line in text.splitlines():
         name, _, value = line.partition(" ")
         if value.strip().isdigit():
-            found[name] = int(value)
-    return found
+            properties[name] = int(value)
+    return properties
 
 
 def address(properties: Mapping[str, int]) -> str:
@@ -130,13 +130,13 @@ def amd(host: Host) -> Source:
     if not host.exists("/sys/module/amdgpu"):
         return Source("amd", reason="DriverNotLoaded", problem="the amdgpu driver is not loaded", certain=True)
     nodes = topology(host)
-    found: List[Device] = []
+    devices: List[Device] = []
     for function in host.fact(accelerator_functions):
         if function.vendor_name == "amd" and function.driver == "amdgpu":
-            found.append(_device(host, function, len(found), driver, nodes))
-    reasons = throttle_reasons(host, {device.pci: f"{DEVICES}/{device.pci}/gpu_metrics" for device in found})
-    found = [device._replace(clocks=model.Clocks(reasons=reasons[device.pci])) for device in found]
-    return Source("amd", by_number(found), driver)
+            devices.append(_device(host, function, len(devices), driver, nodes))
+    reasons = throttle_reasons(host, {device.pci: f"{DEVICES}/{device.pci}/gpu_metrics" for device in devices})
+    devices = [device._replace(clocks=model.Clocks(reasons=reasons[device.pci])) for device in devices]
+    return Source("amd", by_number(devices), driver)
 
 
 def _device(host: Host, function: PciFunction, number: int, driver: str, nodes: Tuple[KfdNode, ...]) -> Device:
@@ -194,14 +194,14 @@ def _pages(host: Host, path: str) -> Optional[model.RetiredPages]:
 
 def _thermal(host: Host, base: str) -> model.Thermal:
     """Junction and memory temperatures with their limits (hwmon, in thousandths of a degree)."""
-    found: Dict[str, Dict[str, Optional[int]]] = {}
+    sensors: Dict[str, Dict[str, Optional[int]]] = {}
     for path in host.glob(f"{base}/hwmon/hwmon*/temp*_label"):
         stem = path[: -len("label")]
-        found[host.read_or(path)] = {
+        sensors[host.read_or(path)] = {
             name: _milli(whole(host.read_or(f"{stem}{name}"))) for name in ("input", "crit", "emergency")
         }
-    junction = found.get("junction") or found.get("edge") or {}
-    memory = found.get("mem") or {}
+    junction = sensors.get("junction") or sensors.get("edge") or {}
+    memory = sensors.get("mem") or {}
     return model.Thermal(
         gpu=junction.get("input"),
         memory=memory.get("input"),
@@ -233,10 +233,10 @@ def _power(host: Host, base: str) -> model.PowerDraw:
 
 def _processes(host: Host, gpu_id: int) -> Tuple[model.DeviceProcess, ...]:
     """Processes that hold memory of the GPU; one that has merely opened the driver shows 0."""
-    found = []
+    processes = []
     for path in host.glob(f"{KFD}/proc/*/vram_{gpu_id}"):
         memory = whole(host.read_or(path))
         if memory:
             pid = int(path.split("/")[-2])
-            found.append(model.DeviceProcess(pid, host.read_or(f"/proc/{pid}/comm"), memory))
-    return tuple(found)
+            processes.append(model.DeviceProcess(pid, host.read_or(f"/proc/{pid}/comm"), memory))
+    return tuple(processes)

@@ -64,29 +64,29 @@ def throttle_reasons(host: Host, paths: Mapping[str, str]) -> Dict[str, Optional
     reported: Dict[str, Throttling] = {}
     for address, path in paths.items():
         try:
-            found = parse_gpu_metrics(host.read_bytes(path, 1 << 16))
+            table = parse_gpu_metrics(host.read_bytes(path, 1 << 16))
         except OSError:
-            found = None
-        if found:
-            reported[address] = found
+            table = None
+        if table:
+            reported[address] = table
     counters = {
         f"{address}/{name}": float(count)
-        for address, found in reported.items()
-        if found.cycles is not None
-        for name, count in {**found.residencies, "cycles": found.cycles}.items()
+        for address, table in reported.items()
+        if table.cycles is not None
+        for name, count in {**table.residencies, "cycles": table.cycles}.items()
     }
     grown = growth(host, "amd_throttling", counters, WINDOW) if counters else {}
     reasons: Dict[str, Optional[Tuple[str, ...]]] = {}
     for address in paths:
-        found = reported.get(address)
-        if found is None or found.cycles is None:
-            reasons[address] = found.reasons if found else None
+        table = reported.get(address)
+        if table is None or table.cycles is None:
+            reasons[address] = table.reasons if table else None
             continue
         cycles = grown[f"{address}/cycles"].amount
         held = {
             meaning
             for name, meaning in zip(_NAMES, _RESIDENCIES)
-            if name in found.residencies and cycles and grown[f"{address}/{name}"].amount * 100 / cycles >= PERCENT
+            if name in table.residencies and cycles and grown[f"{address}/{name}"].amount * 100 / cycles >= PERCENT
         }
         reasons[address] = tuple(sorted(held))
     return reasons

@@ -71,7 +71,7 @@ def parse_sensors(text: str) -> Tuple[Sensor, ...]:
 
 def parse_events(text: str) -> Tuple[BmcEvent, ...]:
     """The lines of `sel elist`, in the log's order; others are left out. A record of a maker's own has no direction."""
-    found: List[BmcEvent] = []
+    events: List[BmcEvent] = []
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.split("|")]
         if len(cells) < 5 or not re.fullmatch(r"[0-9A-Fa-f]+", cells[0]):
@@ -80,8 +80,8 @@ def parse_events(text: str) -> Tuple[BmcEvent, ...]:
         at = "" if date.startswith("Pre-Init") else f"{date} {time}"
         ended = any(cell.startswith("Deasserted") for cell in rest)
         words = [cell for cell in rest if cell not in ("Asserted", "Deasserted")]
-        found.append(BmcEvent(number.lower(), at, sensor, " | ".join(words), not ended, line.strip()))
-    return tuple(found)
+        events.append(BmcEvent(number.lower(), at, sensor, " | ".join(words), not ended, line.strip()))
+    return tuple(events)
 
 
 def parse_log(text: str) -> EventLogInfo:

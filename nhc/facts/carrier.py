@@ -40,7 +40,7 @@ class Loss(NamedTuple):
 
 def parse_losses(text: str, now: float, booted: float) -> List[Loss]:
     """The losses that a log tells of, whatever form its stamps have (ISO-8601, syslog, dmesg, JSON)."""
-    found: List[Loss] = []
+    reported: List[Loss] = []
     for line in text.split("\n"):
         if not _HINT.search(line):
             continue
@@ -51,8 +51,8 @@ def parse_losses(text: str, now: float, booted: float) -> List[Loss]:
         for kind, pattern in ((NETWORK, _LOST), (DRIVER, _DOWN)):
             match = pattern.search(record.text)
             if match:
-                found.append(Loss(match[1], kind, when))
-    return found
+                reported.append(Loss(match[1], kind, when))
+    return reported
 
 
 def losses(host: Host, path: str) -> List[Loss]:
@@ -107,10 +107,10 @@ def _rest_of_rotated(host: Host, path: str, inode: int, offset: int) -> str:
     return ""
 
 
-def _distinct(found: List[Loss], booted: float) -> List[Loss]:
+def _distinct(reported: List[Loss], booted: float) -> List[Loss]:
     """Losses since boot, one a second, interface and kind. One of unknown time stays."""
     seen: Dict[Tuple[str, str, Optional[int]], Loss] = {}
-    for index, loss in enumerate(found):
+    for index, loss in enumerate(reported):
         if loss.when is None:
             seen[loss.interface, loss.kind, -1 - index] = loss
         elif loss.when >= booted - 1:

@@ -132,10 +132,10 @@ def _time(kind: int, text: str) -> float:
     from calendar import timegm
 
     form = {0x17: r"(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)Z", 0x18: r"(\d{4})(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)Z"}.get(kind)
-    found = re.fullmatch(form, text) if form else None
-    if not found:
+    match = re.fullmatch(form, text) if form else None
+    if not match:
         raise ValueError("not an X.509 certificate")
-    year, *rest = map(int, found.groups())
+    year, *rest = map(int, match.groups())
     if kind == 0x17:
         year += 1900 if year >= 50 else 2000
     if year >= 9999:
@@ -145,7 +145,7 @@ def _time(kind: int, text: str) -> float:
 
 def host_certificates(host: Host, path: str = SSHD_CONFIG, depth: int = 4) -> Tuple[str, ...]:
     """The HostCertificate files of sshd_config and what it includes (sshd_config(5)). Raises OSError."""
-    found: List[str] = []
+    files: List[str] = []
     try:
         lines = host.lines(path)
     except FileNotFoundError:
@@ -153,15 +153,15 @@ def host_certificates(host: Host, path: str = SSHD_CONFIG, depth: int = 4) -> Tu
     for line in lines:
         word, value = _directive(line)
         if word == "hostcertificate" and value:
-            found.append(value)
+            files.append(value)
         elif word == "match":
             break  # HostCertificate has no place in a Match block
         elif word == "include" and depth:
             for pattern in value.split():
                 where = pattern if pattern.startswith("/") else f"/etc/ssh/{pattern}"
                 for name in host.glob(where):
-                    found += host_certificates(host, name, depth - 1)
-    return tuple(dict.fromkeys(found))
+                    files += host_certificates(host, name, depth - 1)
+    return tuple(dict.fromkeys(files))
 
 
 def _directive(line: str) -> Tuple[str, str]:

@@ -66,13 +66,13 @@ def ask(cloud: str, base: Optional[str], deadline: float) -> Dict[str, List[Any]
         headers = cloud_metadata.headers(cloud, base, until)
     except NoHttpResponse as error:
         return {name: [0, str(error)] for name, _ in _PATHS[cloud]}
-    found: Dict[str, List[Any]] = {}
+    answers: Dict[str, List[Any]] = {}
     for name, path in _PATHS[cloud]:
         try:
-            found[name] = list(plain_http.request("GET", f"{base}{path}", headers, until))
+            answers[name] = list(plain_http.request("GET", f"{base}{path}", headers, until))
         except (NoHttpResponse, OSError) as error:
-            found[name] = [0, str(error)]
-    return found
+            answers[name] = [0, str(error)]
+    return answers
 
 
 def announcements(cloud: str, answers: Dict[str, List[Any]]) -> Optional[Tuple[Announcement, ...]]:
@@ -115,34 +115,34 @@ _EC2 = {
 
 
 def _aws(answers: Dict[str, List[Any]]) -> Tuple[Announcement, ...]:
-    found: List[Announcement] = []
+    announced: List[Announcement] = []
     for event in _objects(_json(_body(answers, "scheduled") or "[]", "scheduled"), "scheduled"):
         # History stays a while with [Completed] or [Canceled] in front of the description.
         if str(event.get("State", "active")) == "active":
             code = str(event.get("Code", "?"))
-            found.append(Announcement(code, _EC2.get(code, "maintenance"), moment(event.get("NotBefore")),
+            announced.append(Announcement(code, _EC2.get(code, "maintenance"), moment(event.get("NotBefore")),
                                       detail=str(event.get("Description", ""))))  # fmt: skip
     spot = _body(answers, "spot")
     if spot is not None:
         event = _json(spot, "spot")
         if not isinstance(event, dict) or "action" not in event:
             raise BadAnswer(f"the metadata service's spot notice has no action: {spot[:60]!r}")
-        found.append(Announcement(f"spot-{event['action']}", f"the spot instance is reclaimed ({event['action']})",
+        announced.append(Announcement(f"spot-{event['action']}", f"the spot instance is reclaimed ({event['action']})",
                                   moment(event.get("time")), reclaim=True))  # fmt: skip
     if _body(answers, "rebalance") is not None:
-        found.append(
+        announced.append(
             Announcement("rebalance", "the spot instance is likely to be reclaimed soon", mild=True, reclaim=True)
         )
-    return tuple(found)
+    return tuple(announced)
 
 
 def _gcp(answers: Dict[str, List[Any]]) -> Tuple[Announcement, ...]:
-    found: List[Announcement] = []
+    announced: List[Announcement] = []
     event = (_body(answers, "event") or "NONE").strip()
     if event == "MIGRATE_ON_HOST_MAINTENANCE":
-        found.append(Announcement(event, "the instance is about to be migrated live", running=True, mild=True))
+        announced.append(Announcement(event, "the instance is about to be migrated live", running=True, mild=True))
     elif event != "NONE":
-        found.append(
+        announced.append(
             Announcement(event, "the instance is about to be stopped for its host's maintenance", running=True)
         )
     # 503 with "no notifications have been received yet" is how most machine types say that nothing is planned.
@@ -158,13 +158,13 @@ def _gcp(answers: Dict[str, List[Any]]) -> Tuple[Announcement, ...]:
         if keys and "error" not in keys:
             reasons = keys.get("maintenancereasons")
             words = ", ".join(map(str, reasons)) if isinstance(reasons, list) else ""
-            found.append(Announcement(
+            announced.append(Announcement(
                 str(keys.get("type", "SCHEDULED")), "the instance's host will be maintained",
                 moment(keys.get("windowstarttime") or keys.get("starttime")), status == "ONGOING", detail=words,
             ))  # fmt: skip
     if (_body(answers, "preempted") or "").strip() == "TRUE":
-        found.append(Announcement("preempted", "the instance is being preempted", running=True, reclaim=True))
-    return tuple(found)
+        announced.append(Announcement("preempted", "the instance is being preempted", running=True, reclaim=True))
+    return tuple(announced)
 
 
 _AZURE = {
@@ -181,19 +181,19 @@ def _azure(answers: Dict[str, List[Any]]) -> Tuple[Announcement, ...]:
     document = _json(_body(answers, "events", ()) or "", "scheduledevents")
     if not isinstance(document, dict):
         raise BadAnswer("the metadata service's scheduled events are not an object")
-    found = []
+    announced = []
     for event in _objects(document.get("Events"), "scheduledevents"):
         resources = event.get("Resources")
         # The others of an availability set or scale set see the event too.
         if isinstance(resources, list) and name and name not in map(str, resources):
             continue
         code = str(event.get("EventType", "?"))
-        found.append(Announcement(
+        announced.append(Announcement(
             code, _AZURE.get(code, "maintenance"), moment(event.get("NotBefore")),
             event.get("EventStatus") == "Started", code == "Freeze", str(event.get("Description", "")),
             code in ("Preempt", "Terminate"),
         ))  # fmt: skip
-    return tuple(found)
+    return tuple(announced)
 
 
 def _oci(answers: Dict[str, List[Any]]) -> Optional[Tuple[Announcement, ...]]:

@@ -42,8 +42,8 @@ def policies(host: Host) -> Tuple[FrequencyPolicy, ...]:
 
 def current_khz(host: Host) -> List[int]:
     """The frequency of each policy now. Costs up to 10 ms for each idle processor, so ask only where it matters."""
-    found = host.read_each(POLICIES, policy_names(host), "scaling_cur_freq")
-    return [khz for text in found.values() for khz in (_khz(text),) if khz]
+    texts = host.read_each(POLICIES, policy_names(host), "scaling_cur_freq")
+    return [khz for text in texts.values() for khz in (_khz(text),) if khz]
 
 
 def _khz(text: Optional[str]) -> Optional[int]:

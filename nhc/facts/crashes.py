@@ -60,19 +60,19 @@ def parse_record(text: str) -> Optional[CrashRecord]:
 
 def _files(host: Host, directory: str, depth: int) -> List[str]:
     """The records below a directory. Raises OSError where it cannot be listed."""
-    found: List[str] = []
+    paths: List[str] = []
     for name in host.listdir(directory):
         path = f"{directory}/{name}"
         if name.startswith("dmesg") and not host.isdir(path):
-            found.append(path)
+            paths.append(path)
         elif depth and host.isdir(path):
-            found += _files(host, path, depth - 1)
-    return found
+            paths += _files(host, path, depth - 1)
+    return paths
 
 
 def crashes(host: Host) -> Tuple[Crash, ...]:
     """What pstore and its archive hold, one a crash however many parts it has. Raises OSError."""
-    found: Dict[str, Crash] = {}
+    by_identity: Dict[str, Crash] = {}
     nameless: List[Crash] = []
     for directory, depth in ((PSTORE, 0), (ARCHIVE, 2)):
         try:
@@ -85,16 +85,16 @@ def crashes(host: Host) -> Tuple[Crash, ...]:
                 continue
             crash = Crash(record.line or path, record.kind, record.cause, host.stat(path).mtime, path)
             if record.line:
-                found.setdefault(record.line, crash)
+                by_identity.setdefault(record.line, crash)
             else:
                 nameless.append(crash)
     # A part with older lines, without the cause, lies beside the one that has it.
-    seen = {_beside(crash.path) for crash in found.values()}
+    seen = {_beside(crash.path) for crash in by_identity.values()}
     for crash in nameless:
         if _beside(crash.path) not in seen:
             seen.add(_beside(crash.path))
-            found[crash.identity] = crash
-    return tuple(sorted(found.values(), key=lambda each: each.at))
+            by_identity[crash.identity] = crash
+    return tuple(sorted(by_identity.values(), key=lambda each: each.at))
 
 
 def _beside(path: str) -> str:
@@ -103,7 +103,7 @@ def _beside(path: str) -> str:
 
 def dumps(host: Host) -> Tuple[Crash, ...]:
     """The memory images that kdump wrote (RHEL's vmcore, Debian's dump.TIME). Raises OSError."""
-    found = []
+    images = []
     try:
         names = host.listdir(DUMPS)
     except FileNotFoundError:
@@ -118,8 +118,8 @@ def dumps(host: Host) -> Tuple[Crash, ...]:
             log = next((each for each in inside if "dmesg" in each), None)
             match = _CAUSES[0].search(host.read(f"{directory}/{log}", 64 << 20)) if log else None
             path = f"{directory}/{image}"
-            found.append(Crash(path, "Dump", match[0].strip() if match else "", host.stat(path).mtime, path))
-    return tuple(sorted(found, key=lambda each: each.at))
+            images.append(Crash(path, "Dump", match[0].strip() if match else "", host.stat(path).mtime, path))
+    return tuple(sorted(images, key=lambda each: each.at))
 
 
 def there(host: Host) -> bool:

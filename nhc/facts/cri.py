@@ -78,14 +78,14 @@ def grpc_status(block: bytes) -> Optional[int]:
 
 def parse_status(message: bytes) -> Tuple[RuntimeCondition, ...]:
     """The conditions of a StatusResponse. Raises ValueError."""
-    found = []
+    conditions = []
     for number, status in fields(message):
         for inner, condition in fields(status) if number == 1 and isinstance(status, bytes) else ():
             if inner == 1 and isinstance(condition, bytes):
                 values: Dict[int, Any] = dict(fields(condition))
-                found.append(RuntimeCondition(_text(values.get(1)), bool(values.get(2)), _text(values.get(3)),
+                conditions.append(RuntimeCondition(_text(values.get(1)), bool(values.get(2)), _text(values.get(3)),
                                        _text(values.get(4))))  # fmt: skip
-    return tuple(found)
+    return tuple(conditions)
 
 
 def parse_version(message: bytes) -> Tuple[str, str]:

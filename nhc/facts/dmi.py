@@ -35,7 +35,7 @@ class DmiUnreadable(Exception):
 
 def parse_dmidecode(text: str) -> Tuple[Structure, ...]:
     """The entries in dmidecode's output, in its order; what comes before the first handle is left out."""
-    found: List[Structure] = []
+    entries: List[Structure] = []
     lines: List[str] = []
     header: Tuple[int, int] = (-1, -1)
     name = ""
@@ -43,7 +43,7 @@ def parse_dmidecode(text: str) -> Tuple[Structure, ...]:
 
     def finish() -> None:
         if header[0] >= 0:
-            found.append(Structure(header[0], header[1], name, tuple(lines)))
+            entries.append(Structure(header[0], header[1], name, tuple(lines)))
 
     for line in text.splitlines():
         match = _HANDLE.match(line)
@@ -62,7 +62,7 @@ def parse_dmidecode(text: str) -> Tuple[Structure, ...]:
             lines.append(" ".join([*parents, words]))
         parents.append(words if words.endswith(":") else words + ":")
     finish()
-    return tuple(found)
+    return tuple(entries)
 
 
 def dmidecode(host: Host) -> str:

@@ -27,16 +27,16 @@ def controllers(host: Host) -> Tuple[str, ...]:
 
 def modules(host: Host) -> Tuple[Module, ...]:
     """Every module's counts; a controller's own entry holds the errors of no known module."""
-    found: List[Module] = []
+    counted: List[Module] = []
     for controller in controllers(host):
         base = f"{CONTROLLERS}/{controller}"
         mine = _modules_of(host, controller, base)
         corrected = _rest(host.number(f"{base}/ce_count"), (module.corrected for module in mine))
         uncorrected = _rest(host.number(f"{base}/ue_count"), (module.uncorrected for module in mine))
-        found += mine
+        counted += mine
         if not mine or (corrected, uncorrected) != (0, 0):
-            found.append(Module(controller, "", corrected, uncorrected))
-    return tuple(found)
+            counted.append(Module(controller, "", corrected, uncorrected))
+    return tuple(counted)
 
 
 def _rest(total: Optional[int], counts: Iterable[Optional[int]]) -> Optional[int]:

@@ -63,14 +63,14 @@ def interface(host: Host, name: str) -> Optional[Interface]:
 
 def interfaces(host: Host) -> Tuple[Interface, ...]:
     """The Ethernet ports of this node and bonds of them; no virtual functions, bridges, VLANs or tunnels."""
-    found = []
+    ports = []
     for name in host.names(NET):
         base = f"{NET}/{name}"
         if host.read_or(f"{base}/type") != _ETHERNET or host.exists(f"{base}/device/physfn"):
             continue
         if host.exists(f"{base}/device") or host.isdir(f"{base}/bonding"):
-            found.append(interface(host, name))
-    return tuple(port for port in found if port)
+            ports.append(interface(host, name))
+    return tuple(port for port in ports if port)
 
 
 COUNTERS = ("rx_packets", "tx_packets", "rx_errors", "tx_errors", "rx_crc_errors", "rx_missed_errors")
@@ -86,8 +86,8 @@ _MODE = re.compile(r"(\d+)base\S*")
 
 def parse_ethtool_best(text: str) -> Optional[int]:
     """The fastest of ethtool's supported link modes in Mb/s; None where it lists none."""
-    _, found, rest = text.partition("Supported link modes:")
-    if not found:
+    _, heading, rest = text.partition("Supported link modes:")
+    if not heading:
         return None
     # The list goes on over lines until the next "Name:" begins.
     lines = rest.splitlines()

@@ -42,8 +42,8 @@ def parse_query(text: str, queries: Tuple[str, ...]) -> List[Dict[str, str]]:
 
 def parse_links(text: str) -> Optional[Tuple[model.Link, ...]]:
     """The ports of `hl-smi -n link -i ADDRESS`: `port 0: UP`."""
-    found = [model.Link("port", int(number), state.upper() == "UP") for number, state in _PORT.findall(text)]
-    return tuple(found) or None
+    links = [model.Link("port", int(number), state.upper() == "UP") for number, state in _PORT.findall(text)]
+    return tuple(links) or None
 
 
 def device(row: Mapping[str, str]) -> Device:
@@ -118,15 +118,15 @@ def gaudi(host: Host) -> Source:
     if not rows:
         return Source("gaudi", reason="ToolFailed", problem=f"hl-smi -Q failed with status {ended.status}")
     states = _states(host)
-    found = []
+    devices = []
     for row in rows:
         hpu = device(row)
         links = host.run(["hl-smi", "-n", "link", "-i", hpu.pci], timeout=5)
         hpu = hpu._replace(links=parse_links(links.stdout))
         if links.status or hpu.links is None:
             hpu = hpu._replace(unread={**hpu.unread, "links": f"hl-smi -n link failed with status {links.status}"})
-        found.append(_judged(hpu, states.get(hpu.pci, "")))
-    return Source("gaudi", by_number(found), found[0].driver)
+        devices.append(_judged(hpu, states.get(hpu.pci, "")))
+    return Source("gaudi", by_number(devices), devices[0].driver)
 
 
 def _states(host: Host) -> Dict[str, str]:

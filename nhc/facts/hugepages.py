@@ -25,14 +25,14 @@ class Pool(NamedTuple):
 
 def pools(host: Host) -> Tuple[Pool, ...]:
     """The pools by size, smallest first; none where the kernel has no huge pages. Raises ValueError for junk."""
-    found = []
+    read = []
     for name in host.names(POOLS):
         match = re.fullmatch(r"hugepages-(\d+)kB", name)
         if match:
             leaves = ("nr_hugepages", "free_hugepages", "resv_hugepages")
             total, free, reserved = (int(host.read(f"{POOLS}/{name}/{leaf}")) for leaf in leaves)
-            found.append(Pool(int(match[1]), total, free, reserved))
-    return tuple(sorted(found))
+            read.append(Pool(int(match[1]), total, free, reserved))
+    return tuple(sorted(read))
 
 
 def default_size(host: Host) -> Optional[int]:

@@ -27,7 +27,7 @@ class Alarm(NamedTuple):
 
 def alarms(host: Host) -> Tuple[Alarm, ...]:
     """Every alarm that could be read. A sensor of a device that sleeps gives an error and is left out."""
-    found: List[Alarm] = []
+    read: List[Alarm] = []
     for chip in host.names(HWMON):
         base = f"{HWMON}/{chip}"
         for name in host.names(base):
@@ -37,8 +37,8 @@ def alarms(host: Host) -> Tuple[Alarm, ...]:
                 label = host.read_or(f"{base}/{match[1]}_label") or match[1]
                 driver = host.read_or(f"{base}/name") or chip
                 reading = _with_unit(match[2], host.read_or(f"{base}/{match[1]}_input")) if text == "1" else ""
-                found.append(Alarm(f"{driver} ({chip})", label, match[2], match[3], text == "1", reading))
-    return tuple(found)
+                read.append(Alarm(f"{driver} ({chip})", label, match[2], match[3], text == "1", reading))
+    return tuple(read)
 
 
 def _with_unit(kind: str, value: str) -> str:

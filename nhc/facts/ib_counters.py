@@ -69,12 +69,12 @@ def adapters(host: Host) -> Tuple[RdmaAdapter, ...]:
 def gids(host: Host, port: Port, limit: int = 256) -> Dict[int, str]:
     """The port's addresses by index, the empty ones left out."""
     base = f"{CLASS}/{port.device}/ports/{port.port}/gids"
-    found: Dict[int, str] = {}
+    addresses: Dict[int, str] = {}
     for index in sorted(int(name) for name in host.names(base) if name.isdigit())[:limit]:
         gid = host.read_or(f"{base}/{index}")
         if gid.replace(":", "").strip("0"):
-            found[index] = gid
-    return found
+            addresses[index] = gid
+    return addresses
 
 
 def gid_type(host: Host, port: Port, index: int) -> str:

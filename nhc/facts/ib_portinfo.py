@@ -31,12 +31,12 @@ def parse_portinfo(text: str) -> Optional[float]:
         match = _LINE.match(line.strip())
         if match:
             fields[match[1]] = match[2]
-    widths = [int(found) for found in _WIDTH.findall(fields.get("LinkWidthSupported", ""))]
+    widths = [int(value) for value in _WIDTH.findall(fields.get("LinkWidthSupported", ""))]
     speeds = [
-        LANE[found]
+        LANE[value]
         for name in ("LinkSpeedSupported", "LinkSpeedExtSupported", "LinkSpeedExtSupported2")
-        for found in _SPEED.findall(fields.get(name, ""))
-        if found in LANE
+        for value in _SPEED.findall(fields.get(name, ""))
+        if value in LANE
     ]
     if not widths or not speeds:
         return None

@@ -67,12 +67,12 @@ def ports(host: Host) -> Tuple[Port, ...]:
         devices = host.listdir(CLASS)
     except FileNotFoundError:
         return ()
-    found: List[Port] = []
+    listed: List[Port] = []
     for device in sorted(devices, key=_natural):
         names = host.names(f"{CLASS}/{device}/ports")  # none where the device went away between the two calls
         numbers = sorted(int(name) for name in names if name.isdigit())
-        found.extend(_port(host, device, number) for number in numbers)
-    return tuple(found)
+        listed.extend(_port(host, device, number) for number in numbers)
+    return tuple(listed)
 
 
 def _port(host: Host, device: str, number: int) -> Port:

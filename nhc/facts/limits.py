@@ -32,7 +32,7 @@ def parse_neighbours(text: str) -> Optional[int]:
 
 def task_groups(host: Host) -> Tuple[TaskGroup, ...]:
     """The limited groups at the top and in system.slice; none without cgroup v2."""
-    found = []
+    groups = []
     for parent, prefix in ((CGROUP, ""), (f"{CGROUP}/system.slice", "system.slice/")):
         names = [name for name in host.names(parent) if "." in name and host.isdir(f"{parent}/{name}")]
         limits = host.read_each(parent, names, "pids.max")
@@ -41,5 +41,5 @@ def task_groups(host: Host) -> Tuple[TaskGroup, ...]:
         for name, text in used.items():
             count, limit = (text or "").strip(), (limits[name] or "").strip()
             if count.isdigit() and int(limit):
-                found.append(TaskGroup(prefix + name, int(count), int(limit)))
-    return tuple(found)
+                groups.append(TaskGroup(prefix + name, int(count), int(limit)))
+    return tuple(groups)

@@ -77,13 +77,13 @@ def labels(host: Host, may_ask: bool = True) -> Dict[str, str]:
     """What is known of this machine. Its cloud's metadata service, or its controller, is asked once a boot, for at most
     a second.
     """
-    found = {UUID: host.read_or(f"{DMI}/product_uuid").strip().lower()}
+    values = {UUID: host.read_or(f"{DMI}/product_uuid").strip().lower()}
     cloud = cloud_of(host)
     if cloud:
-        found.update(_in_cloud(cloud, _answers(host, cloud, may_ask), host.read_or(f"{DMI}/board_asset_tag").strip()))
-    elif found[UUID]:  # only root reads it, and only root may ask the controller
-        found.update(_answers(host, "", may_ask))
-    return {name: value for name, value in found.items() if value}
+        values.update(_in_cloud(cloud, _answers(host, cloud, may_ask), host.read_or(f"{DMI}/board_asset_tag").strip()))
+    elif values[UUID]:  # only root reads it, and only root may ask the controller
+        values.update(_answers(host, "", may_ask))
+    return {name: value for name, value in values.items() if value}
 
 
 def _in_cloud(cloud: str, answers: Dict[str, str], asset: str) -> Dict[str, str]:
@@ -148,13 +148,13 @@ def ask(cloud: str, base: str = "") -> Dict[str, str]:
     from nhc.facts import cloud_metadata
 
     base, until = base or cloud_metadata.BASE, time.monotonic() + cloud_metadata.DEADLINE
-    found: Dict[str, str] = {}
+    answers: Dict[str, str] = {}
     try:
         headers = cloud_metadata.headers(cloud, base, until)
         for name, path in _PATHS[cloud]:
             answer = cloud_metadata.request("GET", f"{base}{path}", headers, until).strip()
             if answer.isprintable() and len(answer) <= 500:
-                found[name] = answer
+                answers[name] = answer
     except cloud_metadata.NoHttpResponse:
         pass  # what was answered before it is true all the same
-    return found
+    return answers

@@ -15,7 +15,7 @@ DFR: AMD's deferred errors. MCP counts polls, not errors (arch/x86/kernel/irq.c)
 
 def parse_interrupts(text: str) -> Dict[str, int]:
     """Machine-check interrupts since boot, summed over processors, by the names above."""
-    found: Dict[str, int] = {}
+    counts: Dict[str, int] = {}
     for line in text.splitlines():
         name, colon, rest = line.strip().partition(":")
         if not colon or name not in _NAMES:
@@ -25,8 +25,8 @@ def parse_interrupts(text: str) -> Dict[str, int]:
             if not (word.isascii() and word.isdigit()):
                 break
             total += int(word)
-        found[_NAMES[name]] = total
-    return found
+        counts[_NAMES[name]] = total
+    return counts
 
 
 def interrupts(host: Host) -> Dict[str, int]:

@@ -33,7 +33,7 @@ class Errors(NamedTuple):
 
 def parse_mcelog(text: str) -> Tuple[Errors, ...]:
     """Every count in the client's answer, in its order; none in a text of another kind."""
-    found: List[Errors] = []
+    counts: List[Errors] = []
     place = ""
     kind = ""
     total = 0
@@ -53,6 +53,6 @@ def parse_mcelog(text: str) -> Tuple[Errors, ...]:
             elif count[2] is None:
                 total = int(count[1])
             else:
-                found.append(Errors(place, kind.startswith("corrected"), total, int(count[1]), count[2]))
+                counts.append(Errors(place, kind.startswith("corrected"), total, int(count[1]), count[2]))
                 kind = ""
-    return tuple(found)
+    return tuple(counts)

@@ -18,15 +18,15 @@ def parse(text: str) -> Dict[str, List[Tuple[str, str]]]:
 
     Raises ValueError where the text names no GPU.
     """
-    found: Dict[str, List[Tuple[str, str]]] = {}
+    instances: Dict[str, List[Tuple[str, str]]] = {}
     below = ""
     for line in text.splitlines():
         gpu, instance = _GPU.match(line), _INSTANCE.match(line)
         if gpu:
             below = gpu.group(1)
-            found[below] = []
+            instances[below] = []
         elif instance and below:
-            found[below].append((instance.group(1), instance.group(3)))
-    if not found:
+            instances[below].append((instance.group(1), instance.group(3)))
+    if not instances:
         raise ValueError("no GPU is listed")
-    return found
+    return instances

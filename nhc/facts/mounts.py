@@ -44,13 +44,13 @@ def escape(text: str) -> str:
 
 def parse_mounts(text: str) -> Tuple[Mount, ...]:
     """Every mount, in the order in which they were made. Lines with fewer than four fields are left out."""
-    found: List[Mount] = []
+    mounted: List[Mount] = []
     for line in text.split("\n"):
         fields = line.split(" ")
         if len(fields) >= 4:
             source, point, kind, options = fields[:4]
-            found.append(Mount(unescape(source), unescape(point), unescape(kind), unescape(options)))
-    return tuple(found)
+            mounted.append(Mount(unescape(source), unescape(point), unescape(kind), unescape(options)))
+    return tuple(mounted)
 
 
 def mounts(host: Host) -> Tuple[Mount, ...]:
@@ -58,13 +58,13 @@ def mounts(host: Host) -> Tuple[Mount, ...]:
     return parse_mounts(host.read(MOUNTS))
 
 
-def at(found: Sequence[Mount], path: str) -> Optional[Mount]:
+def at(mounted: Sequence[Mount], path: str) -> Optional[Mount]:
     r"""What is mounted at exactly `path`: the last mount there, which covers the earlier ones; None where nothing is.
 
     The path may also be written as /proc/mounts has it, where a blank is `\040`.
     """
     wanted = path.rstrip("/") or "/"
-    for mount in reversed(found):
+    for mount in reversed(mounted):
         if mount.point == wanted:
             return mount
-    return at(found, unescape(path)) if unescape(path) != path else None
+    return at(mounted, unescape(path)) if unescape(path) != path else None

@@ -37,5 +37,5 @@ def sized(host: Host, name: str) -> Optional[Sized]:
 
 def stacked(host: Host) -> Tuple[Sized, ...]:
     """The bonds and VLANs of this node."""
-    found = (sized(host, name) for name in host.names(NET) if name != "bonding_masters")
-    return tuple(interface for interface in found if interface and interface.kind in ("bond", "vlan"))
+    interfaces = (sized(host, name) for name in host.names(NET) if name != "bonding_masters")
+    return tuple(interface for interface in interfaces if interface and interface.kind in ("bond", "vlan"))

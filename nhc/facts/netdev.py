@@ -24,15 +24,15 @@ class Counters(NamedTuple):
 
 def parse_net_dev(text: str) -> Dict[str, Counters]:
     """Counters by interface name. Lines of another shape are left out."""
-    found: Dict[str, Counters] = {}
+    counters: Dict[str, Counters] = {}
     for line in text.splitlines():
         # The count of bytes may follow the colon without a blank; a name may hold one itself (eth0:1).
         name, colon, rest = line.rpartition(":")
         words = rest.split()
         if colon and len(words) >= 12 and all(word.isascii() and word.isdigit() for word in words[:12]):
             numbers = [int(word[:20]) for word in words[:12]]
-            found[name.strip()] = Counters(*numbers[:4], *numbers[8:12])
-    return found
+            counters[name.strip()] = Counters(*numbers[:4], *numbers[8:12])
+    return counters
 
 
 def interfaces(host: Host) -> Dict[str, Counters]:

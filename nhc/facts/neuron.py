@@ -35,10 +35,10 @@ def parse_neuron_ls(text: str) -> List[Dict[str, Any]]:
     """The devices in the output of `neuron-ls -j`. Raises ValueError when it is not its JSON."""
     import json
 
-    found = json.loads(text)
-    if not isinstance(found, list) or not all(isinstance(each, dict) and "neuron_device" in each for each in found):
+    devices = json.loads(text)
+    if not isinstance(devices, list) or not all(isinstance(each, dict) and "neuron_device" in each for each in devices):
         raise ValueError("not the output of neuron-ls -j")
-    return found
+    return devices
 
 
 def device(
@@ -94,15 +94,15 @@ def neuron(host: Host) -> Source:
         return Source("neuron", reason="DriverNotLoaded", problem="the Neuron driver is not loaded", certain=True)
     driver = host.read_or("/sys/module/neuron/version")
     listed, problem = _listed(host)
-    found = []
+    devices = []
     for name in names:
         number = int(name[6:])
         read, texts = _sysfs(host, f"{SYSFS}/{name}")
         accelerator = device(number, listed.get(number, {}), read, {**texts, "driver": driver})
         if problem:
             accelerator = accelerator._replace(unread={"processes": problem, "memory": problem, "pci": problem})
-        found.append(accelerator)
-    return Source("neuron", by_number(found), driver)
+        devices.append(accelerator)
+    return Source("neuron", by_number(devices), driver)
 
 
 def _listed(host: Host) -> Tuple[Dict[int, Dict[str, Any]], str]:

@@ -102,9 +102,9 @@ def _errors(a: NvmlAnswers) -> model.MemoryErrors:
 
     def sram(counter: str) -> ErrorCount:
         """SRAM by location, or by the SRAM status where the newer driver answers only that."""
-        found = count("sram", counter)
-        if found != ErrorCount():
-            return found
+        errors = count("sram", counter)
+        if errors != ErrorCount():
+            return errors
         uncorrected = [status.whole(f"{counter}{kind}", "sram") for kind in ("UncParity", "UncSecDed")]
         known = [number for number in uncorrected if number is not None]
         return ErrorCount(status.whole(f"{counter}Cor", "sram"), sum(known) if len(known) == len(uncorrected) else None)
@@ -254,14 +254,14 @@ def _processes(a: NvmlAnswers) -> Optional[Tuple[model.DeviceProcess, ...]]:
     listed = a.entries("processes", "processes")
     if listed is None:
         return None
-    found = []
+    processes = []
     for entry in listed:
         process = NvmlAnswers(entry if isinstance(entry, dict) else {}, a.unread)
         pid = process.whole("pid", "processes")
         if pid is None:
             raise ValueError("NVML names a process without its number")
-        found.append(model.DeviceProcess(pid, "", process.whole("usedGpuMemory", "processes")))
-    return tuple(found)
+        processes.append(model.DeviceProcess(pid, "", process.whole("usedGpuMemory", "processes")))
+    return tuple(processes)
 
 
 def parse_nvml(answers: Mapping[str, Plain]) -> Source:

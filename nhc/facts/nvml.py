@@ -80,10 +80,10 @@ class _Queries:
 
     def _reasons(self, handle: Handle) -> Plain:
         """Why clocks are held down. Drivers before 535 know the query by its old name only."""
-        found = self.ask("nvmlDeviceGetCurrentClocksEventReasons", handle)
-        if found == {"error": self.nvml.NVML_ERROR_FUNCTION_NOT_FOUND}:
+        answer = self.ask("nvmlDeviceGetCurrentClocksEventReasons", handle)
+        if answer == {"error": self.nvml.NVML_ERROR_FUNCTION_NOT_FOUND}:
             return self.ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
-        return found
+        return answer
 
     def _sram(self, handle: Handle) -> Plain:
         status = self.nvml.c_nvmlEccSramErrorStatus_v1_t()
@@ -97,7 +97,7 @@ class _Queries:
             self.nvml.NVML_ERROR_FUNCTION_NOT_FOUND,
             self.nvml.NVML_ERROR_INVALID_ARGUMENT,
         )
-        found: Plain = {"error": self.nvml.NVML_ERROR_FUNCTION_NOT_FOUND}
+        answer: Plain = {"error": self.nvml.NVML_ERROR_FUNCTION_NOT_FOUND}
         for function, structure in (
             ("nvmlDeviceGetGpuFabricInfoV", "c_nvmlGpuFabricInfo_v3_t"),
             ("nvmlDeviceGetGpuFabricInfoV", "c_nvmlGpuFabricInfo_v2_t"),
@@ -106,10 +106,10 @@ class _Queries:
             kind = getattr(self.nvml, structure, None)
             if kind is None:
                 continue
-            found = self._filled(function, handle, kind())
-            if not (isinstance(found, dict) and found.get("error") in mismatch):
-                return found
-        return found
+            answer = self._filled(function, handle, kind())
+            if not (isinstance(answer, dict) and answer.get("error") in mismatch):
+                return answer
+        return answer
 
     def _filled(self, function: str, handle: Handle, structure: Any) -> Plain:
         """What `function` writes into `structure`: the binding hands these through to C as they are."""

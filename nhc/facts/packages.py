@@ -17,22 +17,22 @@ class NoPackagesError(Exception):
 
 def parse_dpkg(text: str) -> Dict[str, List[str]]:
     """Versions by package, of lines `name<TAB>version<TAB>status`; only those that are installed."""
-    found: Dict[str, List[str]] = {}
+    versions: Dict[str, List[str]] = {}
     for line in text.splitlines():
         fields = line.split("\t")
         if len(fields) == 3 and fields[2] == "installed":
-            found.setdefault(fields[0].partition(":")[0], []).append(fields[1])
-    return found
+            versions.setdefault(fields[0].partition(":")[0], []).append(fields[1])
+    return versions
 
 
 def parse_rpm(text: str) -> Dict[str, List[str]]:
     """Versions by package, of lines `name<TAB>epoch:version-release`; `package x is not installed` is left out."""
-    found: Dict[str, List[str]] = {}
+    versions: Dict[str, List[str]] = {}
     for line in text.splitlines():
         name, tab, version = line.partition("\t")
         if tab and version:
-            found.setdefault(name, []).append(version)
-    return found
+            versions.setdefault(name, []).append(version)
+    return versions
 
 
 def installed(host: Host, names: Sequence[str]) -> Dict[str, List[str]]:
@@ -48,9 +48,9 @@ def installed(host: Host, names: Sequence[str]) -> Dict[str, List[str]]:
     ended = host.run(argv, timeout=20)
     if ended.timed_out:
         raise NoPackagesError(f"{argv[0]} did not answer within 20 s")
-    found = parse(ended.stdout)
+    versions = parse(ended.stdout)
     # Both exit 1 where a package is not installed; anything else said is a broken database.
     complaints = [line for line in ended.stderr.splitlines() if line and "no packages found matching" not in line]
-    if complaints and not found:
+    if complaints and not versions:
         raise NoPackagesError(f"{argv[0]}: {' '.join(complaints)[:200]}")
-    return found
+    return versions

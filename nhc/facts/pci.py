@@ -51,15 +51,15 @@ class PciFunction(NamedTuple):
 
 def parse_index(text: str) -> Set[Tuple[int, int]]:
     """(vendor, device) of each function listed in /proc/bus/pci/devices; lines of another form are left out."""
-    found = set()
+    kinds = set()
     for line in text.splitlines():
         words = line.split("\t", 2)
         if len(words) == 3 and len(words[1]) == 8:
             try:
-                found.add((int(words[1][:4], 16), int(words[1][4:], 16)))
+                kinds.add((int(words[1][:4], 16), int(words[1][4:], 16)))
             except ValueError:
                 continue
-    return found
+    return kinds
 
 
 def normal_address(text: str) -> str:
@@ -92,7 +92,7 @@ def _functions(host: Host) -> Tuple[PciFunction, ...]:
     if listed and not any(_wanted(*each) for each in listed):
         return ()
     vendors: FrozenSet[int] = frozenset(v for v, d in listed if _wanted(v, d)) or frozenset(_VENDORS)
-    found = []
+    functions = []
     for address in host.names(DEVICES):
         base = f"{DEVICES}/{address}"
         vendor = _hex(host.read_or(f"{base}/vendor"))
@@ -106,8 +106,8 @@ def _functions(host: Host) -> Tuple[PciFunction, ...]:
             host.link_name(f"{base}/driver"),
             host.number(f"{base}/numa_node"),
         )  # -1: the firmware says nothing
-        found.append(PciFunction(address, vendor, device, class_code, driver, numa))
-    return tuple(found)
+        functions.append(PciFunction(address, vendor, device, class_code, driver, numa))
+    return tuple(functions)
 
 
 def _hex(text: str) -> int:

@@ -57,12 +57,12 @@ def parse_aer(text: str) -> Dict[str, int]:
 
     Lines are `RxErr 0` ... `TOTAL_ERR_COR 0`; other lines are left out.
     """
-    found: Dict[str, int] = {}
+    counts: Dict[str, int] = {}
     for line in text.splitlines():
         name, _, count = line.strip().rpartition(" ")
         if name and count.isascii() and count.isdigit():
-            found["TOTAL" if name.startswith("TOTAL_ERR_") else name] = int(count)
-    return found
+            counts["TOTAL" if name.startswith("TOTAL_ERR_") else name] = int(count)
+    return counts
 
 
 def _class(host: Host, address: str) -> int:
@@ -86,12 +86,12 @@ def _asleep(host: Host, base: str) -> bool:
 
 def links(host: Host) -> Tuple[PcieDeviceLink, ...]:
     """The links of all devices that have one, one per device (functions share it), bridges left out."""
-    found: Dict[str, PcieDeviceLink] = {}
+    by_slot: Dict[str, PcieDeviceLink] = {}
     for address in host.names(DEVICES):
         base, slot = f"{DEVICES}/{address}", address.rpartition(".")[0]
         base_class = _class(host, address)
         best_width = parse_width(host.read_or(f"{base}/max_link_width"))
-        if slot in found or base_class == BRIDGE or not best_width or _asleep(host, base):
+        if slot in by_slot or base_class == BRIDGE or not best_width or _asleep(host, base):
             continue
         best_speed = parse_speed(host.read_or(f"{base}/max_link_speed"))
         port = _upstream(host, address)
@@ -100,12 +100,12 @@ def links(host: Host) -> Tuple[PcieDeviceLink, ...]:
             port_speed = parse_speed(host.read_or(f"{DEVICES}/{port}/max_link_speed"))
             best_width = min(best_width, port_width) if port_width else best_width
             best_speed = min(best_speed, port_speed) if port_speed else best_speed
-        found[slot] = PcieDeviceLink(
+        by_slot[slot] = PcieDeviceLink(
             address, base_class, host.read_or(f"{base}/vendor"), host.read_or(f"{base}/device"),
             host.link_name(f"{base}/driver"), parse_speed(host.read_or(f"{base}/current_link_speed")),
             parse_width(host.read_or(f"{base}/current_link_width")), best_speed, best_width,
         )  # fmt: skip
-    return tuple(found.values())
+    return tuple(by_slot.values())
 
 
 def aer(host: Host) -> Dict[str, Dict[str, int]]:
@@ -113,13 +113,13 @@ def aer(host: Host) -> Dict[str, Dict[str, int]]:
 
     A function whose errors are not counted is left out.
     """
-    found: Dict[str, Dict[str, int]] = {}
+    by_address: Dict[str, Dict[str, int]] = {}
     names = host.names(DEVICES)
     for severity in ("fatal", "nonfatal", "correctable"):
         for address, text in host.read_each(DEVICES, names, f"aer_dev_{severity}").items():
             counts = parse_aer(text or "")
             if "TOTAL" in counts:
-                mine = found.setdefault(address, {})
+                mine = by_address.setdefault(address, {})
                 mine[severity] = counts.pop("TOTAL")
                 mine.update((f"{severity} {name}", number) for name, number in counts.items())
-    return found
+    return by_address

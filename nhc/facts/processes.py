@@ -109,15 +109,15 @@ def nameless(host: Host) -> Dict[int, str]:
     Those whose command line could not be read (`unreadable`) are among them, under the same form.
     """
     wanted = [str(pid) for pid, raw in host.fact(raw_command_lines).items() if not raw]
-    found = {}
+    names = {}
     for text in host.read_each("/proc", wanted, "stat").values():
         try:
             process = parse_stat(text or "")
         except ValueError:  # it ended in between
             continue
         if process.state not in "ZX":
-            found[process.pid] = f"[{process.name}]"
-    return found
+            names[process.pid] = f"[{process.name}]"
+    return names
 
 
 def unreadable(host: Host) -> FrozenSet[int]:
@@ -159,16 +159,16 @@ def stat_of(host: Host, pid: int) -> Optional[ProcessStat]:
 
 def stats(host: Host) -> Dict[int, ProcessStat]:
     """Every process's `stat`, by number. Raises OSError where there are no processes to be seen."""
-    found = {}
+    by_pid = {}
     for text in host.read_each("/proc", [str(pid) for pid in host.fact(pids)], "stat").values():
         try:
             process = parse_stat(text or "")
         except ValueError:
             continue
-        found[process.pid] = process
-    if not found:
+        by_pid[process.pid] = process
+    if not by_pid:
         raise FileNotFoundError(2, "no process found", "/proc")
-    return found
+    return by_pid
 
 
 def owner(host: Host, pid: int) -> Optional[int]:

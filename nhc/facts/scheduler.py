@@ -50,13 +50,13 @@ def _output(ended: Completed) -> str:
 
 def parse_slurm_ping(text: str) -> Dict[str, bool]:
     """Controllers by what `scontrol ping` calls them, and whether each is up."""
-    found: Dict[str, bool] = {}
+    controllers: Dict[str, bool] = {}
     for match in re.finditer(r"Slurmctld\(([^)]*)\)(?: at (\S+))? (?:is|are) (UP|DOWN)(?:/(UP|DOWN))?", text):
         names, states = match[1].split("/"), [word for word in (match[3], match[4]) if word]
         for place, state in enumerate(states):
             name = names[place] if place < len(names) else names[-1]
-            found[f"{name} {match[2] or ''}".strip()] = state == "UP"
-    return found
+            controllers[f"{name} {match[2] or ''}".strip()] = state == "UP"
+    return controllers
 
 
 def ping(host: Host, manager: Manager, deadline: float) -> SchedulerAnswer:
@@ -91,12 +91,12 @@ def view(host: Host, manager: Manager, node: str, deadline: float) -> SchedulerV
         ended = host.run(("pbsnodes", node), timeout=deadline)  # Torque has no -v
     if ended.timed_out:
         raise BadSchedulerAnswer(f"no answer to {asked[0]} within {deadline:g} s")
-    found = _READ[manager.lbnl](ended.stdout, node)
-    if found is None and re.search(manager.stranger, ended.stdout + ended.stderr, re.IGNORECASE):
+    answer = _READ[manager.lbnl](ended.stdout, node)
+    if answer is None and re.search(manager.stranger, ended.stdout + ended.stderr, re.IGNORECASE):
         return SchedulerView(frozenset(), "", _output(ended))
-    if found is None:
+    if answer is None:
         raise BadSchedulerAnswer(f"{asked[0]}: {_output(ended)}")
-    return found
+    return answer
 
 
 def _slurm(text: str, _node: str) -> Optional[SchedulerView]:

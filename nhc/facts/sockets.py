@@ -65,7 +65,7 @@ def parse_internet(protocol: str, text: str) -> List[Socket]:
     """The sockets in one of /proc/net's files of Internet protocols (proc_pid_net(5))."""
     family = protocol.rstrip("6")
     names = (protocol,) if protocol == family else (protocol, family)
-    found = []
+    listed = []
     known: Dict[str, Tuple[str, ...]] = {}
     for line in text.splitlines()[1:]:
         fields = line.split()
@@ -81,13 +81,13 @@ def parse_internet(protocol: str, text: str) -> List[Socket]:
             state = str(number)
         else:
             state = "ESTABLISHED" if number == 1 else ""
-        found.append(Socket(names, known[fields[1]], known[fields[2]], state, "", int(fields[7]), int(fields[9])))
-    return found
+        listed.append(Socket(names, known[fields[1]], known[fields[2]], state, "", int(fields[7]), int(fields[9])))
+    return listed
 
 
 def parse_unix(text: str) -> List[Socket]:
     """The sockets in /proc/net/unix. A name begins with @ where it is an abstract one; it may hold blanks."""
-    found = []
+    listed = []
     for line in text.splitlines()[1:]:
         fields = line.split(None, 7)
         if len(fields) < 7:
@@ -95,24 +95,24 @@ def parse_unix(text: str) -> List[Socket]:
         flags, kind, state = (int(fields[at], 16) for at in (3, 4, 5))
         word = "LISTENING" if flags & ACCEPTING and state == 1 else UNIX_STATES.get(state, "")
         name = (fields[7] if len(fields) > 7 else "",)
-        found.append(Socket(("unix",), name, ("",), word, UNIX_TYPES.get(kind, "UNKNOWN"), None, int(fields[6])))
-    return found
+        listed.append(Socket(("unix",), name, ("",), word, UNIX_TYPES.get(kind, "UNKNOWN"), None, int(fields[6])))
+    return listed
 
 
 def sockets(host: Host) -> List[Socket]:
     """Every socket of this network namespace. Raises OSError where /proc/net cannot be read, ValueError where odd."""
-    found = []
+    listed = []
     for protocol in INTERNET:
         try:
-            found += parse_internet(protocol, host.read(f"/proc/net/{protocol}"))
+            listed += parse_internet(protocol, host.read(f"/proc/net/{protocol}"))
         except FileNotFoundError:  # a kernel without IPv6, or without that protocol
             if protocol == "tcp":
                 raise
     try:
-        found += parse_unix(host.read("/proc/net/unix"))
+        listed += parse_unix(host.read("/proc/net/unix"))
     except FileNotFoundError:
         pass
-    return found
+    return listed
 
 
 _LINK = re.compile(r"socket:\[(\d+)\]")
@@ -126,7 +126,7 @@ def parse_link(target: str) -> Optional[int]:
 
 def inodes_of(host: Host, pids: Iterable[int]) -> Tuple[FrozenSet[int], bool]:
     """The sockets that these processes hold, and whether every one of them let us look."""
-    found: Set[int] = set()
+    inodes: Set[int] = set()
     complete = True
     for pid in pids:
         try:
@@ -145,5 +145,5 @@ def inodes_of(host: Host, pids: Iterable[int]) -> Tuple[FrozenSet[int], bool]:
             except OSError:
                 continue
             if inode is not None:
-                found.add(inode)
-    return frozenset(found), complete
+                inodes.add(inode)
+    return frozenset(inodes), complete

@@ -32,23 +32,23 @@ def booted(host: Host) -> bool:
 
 def parse_units(text: str) -> List[Dict[str, str]]:
     """`systemctl show` of several units: `KEY=VALUE` lines, an empty line between units."""
-    found: List[Dict[str, str]] = []
+    listed: List[Dict[str, str]] = []
     for block in text.split("\n\n"):
         pairs = (line.partition("=") for line in block.splitlines())
         unit = {key: value for key, equals, value in pairs if equals}
         if unit:
-            found.append(unit)
-    return found
+            listed.append(unit)
+    return listed
 
 
 def parse_failed(text: str) -> Tuple[FailedUnit, ...]:
     """The lines of `list-units --plain --no-legend`; older versions draw a dot in front all the same."""
-    found = []
+    failed_units = []
     for line in text.splitlines():
         fields = line.replace("●", " ").replace("*", " ").split(None, 4)
         if len(fields) >= 4 and "." in fields[0]:
-            found.append(FailedUnit(fields[0], fields[1], fields[2], fields[3], "".join(fields[4:])))
-    return tuple(found)
+            failed_units.append(FailedUnit(fields[0], fields[1], fields[2], fields[3], "".join(fields[4:])))
+    return tuple(failed_units)
 
 
 def _systemctl(host: Host, arguments: Sequence[str]) -> str:
@@ -65,10 +65,10 @@ def _systemctl(host: Host, arguments: Sequence[str]) -> str:
 
 def units(host: Host, names: Sequence[str]) -> List[Dict[str, str]]:
     """The properties of each unit, in the order asked for. Raises SystemdError, OSError."""
-    found = parse_units(_systemctl(host, ["show", f"--property={PROPERTIES}", "--", *names]))
-    if len(found) != len(names) or any("ActiveState" not in unit or "LoadState" not in unit for unit in found):
-        raise SystemdError(f"systemctl show told of {len(found)} units, asked for {len(names)}")
-    return found
+    listed = parse_units(_systemctl(host, ["show", f"--property={PROPERTIES}", "--", *names]))
+    if len(listed) != len(names) or any("ActiveState" not in unit or "LoadState" not in unit for unit in listed):
+        raise SystemdError(f"systemctl show told of {len(listed)} units, asked for {len(names)}")
+    return listed
 
 
 def failed(host: Host) -> Tuple[FailedUnit, ...]:

@@ -55,8 +55,8 @@ def user_id(host: Host, name: str) -> Optional[int]:
 
 def parse_max_system_uid(text: str) -> Optional[int]:
     """The last number of a system user by a login.defs(5) file: SYS_UID_MAX, else UID_MIN - 1."""
-    found = {key: int(value) for key, value in _UID_LIMIT.findall(text)}
-    limit = found.get("SYS_UID_MAX", found.get("UID_MIN", 0) - 1)
+    limits = {key: int(value) for key, value in _UID_LIMIT.findall(text)}
+    limit = limits.get("SYS_UID_MAX", limits.get("UID_MIN", 0) - 1)
     return limit if limit > 0 else None
 
 

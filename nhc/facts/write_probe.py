@@ -51,8 +51,8 @@ def probe(directory: str, name: str, size: int) -> Dict[str, Any]:
             _quiet(lambda: os.close(fd))
             raise
         step("close", lambda: os.close(fd))  # NFS tells of a full quota only here
-        found = step("read", lambda: _read(path, size, answer))
-        answer["differs"] = found != wanted
+        read_back = step("read", lambda: _read(path, size, answer))
+        answer["differs"] = read_back != wanted
         answer.pop("failed")
     except OSError as error:
         answer.update(errno=error.errno, error=error.strerror or str(error))

@@ -204,9 +204,9 @@ class Matcher:
             pattern = _patterns.get(number)
             if pattern is None:
                 pattern = _patterns[number] = re.compile(row.pattern)
-            found = pattern.search(line)
-            if found and not quoted(line, found.start()):
-                match = self._read(row, found.groupdict(), line)
+            hit = pattern.search(line)
+            if hit and not quoted(line, hit.start()):
+                match = self._read(row, hit.groupdict(), line)
                 if match is not None:
                     self.row = row
                     return match
@@ -221,8 +221,8 @@ class Matcher:
             words = (groups.get("words") or "").strip()
             code = groups["code"] or ""
             if row.kind == "xid":
-                found = xid.read_xid(int(code), device, words, line, self.driver)
-                return xid.attributed(found, groups.get("mig") or "")
+                match = xid.read_xid(int(code), device, words, line, self.driver)
+                return xid.attributed(match, groups.get("mig") or "")
             if row.kind == "sxid":
                 return xid.read_sxid(int(code), device, groups.get("switch") or "", words, line)
             return xid.read_neuron(code, words, line)

@@ -94,7 +94,7 @@ def parse_config(text: str) -> Any:
     try:
         return parse_json(text)
     except ValueError:
-        mended = re.sub(r'("(?:\\.|[^"\\])*")|,(?=\s*[\]}])', lambda found: found[1] or "", text)
+        mended = re.sub(r'("(?:\\.|[^"\\])*")|,(?=\s*[\]}])', lambda match: match[1] or "", text)
         if mended == text:
             raise
     try:

@@ -62,10 +62,10 @@ def translate_ere(pattern: str) -> str:
             piece, repeatable = _escape(pattern, at)
             at += 2
         elif char == "[":
-            found = bracket(pattern, at, in_glob=False)
-            if found is None:
+            expression = bracket(pattern, at, in_glob=False)
+            if expression is None:
                 raise BadPattern("unmatched [")
-            (piece, at), repeatable = found, True
+            (piece, at), repeatable = expression, True
         elif char == "(":
             groups.append(begin)
             piece, repeatable, at = "(", False, at + 1
@@ -87,14 +87,14 @@ def translate_ere(pattern: str) -> str:
 def _repetition(pattern: str, at: int) -> Tuple[str, int]:
     if pattern[at] != "{":
         return pattern[at], at + 1
-    found = _INTERVAL.match(pattern, at)
-    if not found or (not found[1] and not found[2]):
+    match = _INTERVAL.match(pattern, at)
+    if not match or (not match[1] and not match[2]):
         raise BadPattern("a { that begins no interval")
-    low = int(found[1] or 0)
-    high = int(found[3]) if found[3] else (-1 if found[2] else low)
+    low = int(match[1] or 0)
+    high = int(match[3]) if match[3] else (-1 if match[2] else low)
     if max(low, high) > _DUP_MAX or -1 < high < low:
-        raise BadPattern(f"bad interval {found[0]}")
-    return f"{{{low},{'' if high < 0 else high}}}", found.end()
+        raise BadPattern(f"bad interval {match[0]}")
+    return f"{{{low},{'' if high < 0 else high}}}", match.end()
 
 
 def _escape(pattern: str, at: int) -> Tuple[str, bool]:
@@ -213,10 +213,10 @@ def _parse(pattern: str, at: int, stops: str) -> Tuple[Tuple[Element, ...], int]
             at += 1
             elements.append(re.escape(pattern[at]))
         elif char == "[":
-            found = bracket(pattern, at, in_glob=True)
-            if found is not None:
-                elements.append(found[0])
-                at = found[1]
+            expression = bracket(pattern, at, in_glob=True)
+            if expression is not None:
+                elements.append(expression[0])
+                at = expression[1]
                 continue
             elements.append(re.escape(char))
         else:

@@ -145,8 +145,8 @@ def save_step(
 
 def lock_as_read(connection: Connection, rows: Sequence[Episode]) -> Set[int]:
     """The numbers of those that nobody has changed since they were read. They stay so until this transaction ends."""
-    found = connection.execute(_VERSIONS, {"numbers": [row.id for row in rows]})
-    versions = {int(row.id): int(row.version) for row in found}
+    current = connection.execute(_VERSIONS, {"numbers": [row.id for row in rows]})
+    versions = {int(row.id): int(row.version) for row in current}
     return {row.id for row in rows if versions.get(row.id) == row.version}
 
 

@@ -168,8 +168,8 @@ class Chunks:
 
 def contents(path: str) -> Iterable[str]:
     """A log file in pieces that end where a line ends; /dev/kmsg as far as it goes, without waiting. Raises OSError."""
-    found = os.stat(path)
-    if stat.S_ISCHR(found.st_mode) and (os.major(found.st_rdev), os.minor(found.st_rdev)) == _KMSG_DEVICE:
+    info = os.stat(path)
+    if stat.S_ISCHR(info.st_mode) and (os.major(info.st_rdev), os.minor(info.st_rdev)) == _KMSG_DEVICE:
         return ["".join(read(path, -1))]
     return _Opened(path)
 

@@ -150,20 +150,20 @@ class _Reading:
 
 def parse(text: str) -> Collective:
     """What a test printed. Raises ValueError where there is neither a header nor a row, or a row makes no sense."""
-    found = _Reading()
+    test = _Reading()
     for line in lines(text):
         if _FAILURE.search(line):
-            found.failures.append(line.strip()[:300])
+            test.failures.append(line.strip()[:300])
         elif line.startswith("#"):
-            found.comment(line)
+            test.comment(line)
         else:
-            found.figures(line)
-    if not found.headers and not found.rows and not found.ranks and not found.failures:
+            test.figures(line)
+    if not test.headers and not test.rows and not test.ranks and not test.failures:
         raise ValueError("not an output of nccl-tests or rccl-tests")
-    ended = found.concluded if found.new else found.average is not None
+    ended = test.concluded if test.new else test.average is not None
     return Collective(
-        found.name, found.version, tuple(found.ranks), tuple(found.rows), found.headers, found.bounds, found.average,
-        ended, found.reduced, tuple(found.failures),
+        test.name, test.version, tuple(test.ranks), tuple(test.rows), test.headers, test.bounds, test.average,
+        ended, test.reduced, tuple(test.failures),
     )  # fmt: skip
 
 

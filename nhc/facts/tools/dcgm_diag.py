@@ -125,16 +125,16 @@ def _category(category: object) -> Iterator[DiagResult]:
             raise ValueError("a test without a name")
         results = test.get("results")
         called = _NAMES.get(test["name"].lower(), test["name"].lower())
-        found = [parsed for result in results or () for parsed in _results(result, called, name)]
+        graded_results = [parsed for result in results or () for parsed in _results(result, called, name)]
         summary = test.get("test_summary")
         if isinstance(summary, dict) and "status" in summary:
             graded = _status(summary["status"])
             # What failed as a whole, although no entity of it did.
-            if not found or (graded == FAIL and all(result.status != FAIL for result in found)):
-                found.append(DiagResult(called, name, "", graded, _errors(summary)))
-        if not found:
+            if not graded_results or (graded == FAIL and all(result.status != FAIL for result in graded_results)):
+                graded_results.append(DiagResult(called, name, "", graded, _errors(summary)))
+        if not graded_results:
             raise ValueError(f"test {test['name']} without results")
-        yield from found
+        yield from graded_results
 
 
 def _results(result: object, test: str, category: str) -> Iterator[DiagResult]:

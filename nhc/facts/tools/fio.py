@@ -54,17 +54,17 @@ def _job(job: object) -> FioJob:
 
 
 def _direction(job: Any, name: str) -> Direction:
-    found = job.get(name)
-    if not isinstance(found, dict):
+    values = job.get(name)
+    if not isinstance(values, dict):
         raise ValueError(f"a job without {name}")
-    bandwidth = found.get("bw_bytes")
-    rate = figure(bandwidth) if bandwidth is not None else figure(found.get("bw")) * 1024  # before fio 3.0: KiB/s
-    moved = found.get("io_bytes")
+    bandwidth = values.get("bw_bytes")
+    rate = figure(bandwidth) if bandwidth is not None else figure(values.get("bw")) * 1024  # before fio 3.0: KiB/s
+    moved = values.get("io_bytes")
     if not isinstance(moved, int):
         raise ValueError(f"{name} without io_bytes")
-    percentiles = (found.get("clat_ns") or {}).get("percentile") or {}
+    percentiles = (values.get("clat_ns") or {}).get("percentile") or {}
     p99 = percentiles.get("99.000000")
     return Direction(
-        moved, rate, figure(found.get("iops", 0)), None if p99 is None else figure(p99) / 1e9,
-        figure(found.get("runtime", 0)) / 1000,
+        moved, rate, figure(values.get("iops", 0)), None if p99 is None else figure(p99) / 1e9,
+        figure(values.get("runtime", 0)) / 1000,
     )  # fmt: skip

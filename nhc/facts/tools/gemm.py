@@ -49,7 +49,7 @@ def parse(text: str) -> Burn:
     """What a burn printed. Raises ValueError."""
     import json
 
-    found = Burn("", "", 0, "", 0.0, (), False)
+    burn = Burn("", "", 0, "", 0.0, (), False)
     devices: List[Burned] = []
     begun = False
     for line in text.splitlines():
@@ -62,20 +62,20 @@ def parse(text: str) -> Burn:
         kind = value.get("kind") if isinstance(value, dict) else None
         if kind == "begin":
             begun = True
-            found = found._replace(engine=str(value.get("engine", "")), version=str(value.get("version", "")),
+            burn = burn._replace(engine=str(value.get("engine", "")), version=str(value.get("version", "")),
                                    size=int(figure(value.get("size", 0))), dtype=str(value.get("dtype", "")),
                                    seconds=figure(value.get("seconds", 0)))  # fmt: skip
         elif kind == "device":
             devices.append(_device(value))
         elif kind == "trouble":
-            found = found._replace(trouble=str(value.get("message", "it failed"))[:300])
+            burn = burn._replace(trouble=str(value.get("message", "it failed"))[:300])
         elif kind == "end":
-            found = found._replace(ended=value.get("devices") == len(devices))
-    if not begun and not found.trouble:
+            burn = burn._replace(ended=value.get("devices") == len(devices))
+    if not begun and not burn.trouble:
         raise ValueError("no burn has begun")
     if len({device.device for device in devices}) != len(devices):
         raise ValueError("a device is there twice")
-    return found._replace(devices=tuple(devices))
+    return burn._replace(devices=tuple(devices))
 
 
 def _device(value: Any) -> Burned:

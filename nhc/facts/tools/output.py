@@ -16,15 +16,15 @@ _STEP = regex(r"[^\r\n]*\r(?!\n)")
 
 def lines(text: str) -> List[str]:
     """The lines of an output without launchers' prefixes, each as the terminal would show it in the end."""
-    found = []
+    shown_lines = []
     for line in text.replace("\r\n", "\n").split("\n"):
         visible = line.rstrip("\r")
         if "\r" in visible:
             visible = visible.rpartition("\r")[2]
         if "\b" in visible:
             visible = _erased(visible)
-        found.append(_PREFIX.sub("", visible))
-    return found
+        shown_lines.append(_PREFIX.sub("", visible))
+    return shown_lines
 
 
 def _erased(line: str) -> str:
@@ -67,10 +67,10 @@ def json_object(text: str) -> Dict[str, Any]:
 
 def figure(word: object) -> float:
     """A finite decimal number: what a time or a speed must be. Raises ValueError for anything else, NaN among them."""
-    found = number(word)
-    if not math.isfinite(found):
+    value = number(word)
+    if not math.isfinite(value):
         raise ValueError(f"{str(word)[:40]!r} is no figure")
-    return found
+    return value
 
 
 def number(word: object) -> float:

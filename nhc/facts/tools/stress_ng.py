@@ -43,11 +43,11 @@ def parse(text: str) -> StressNg:
     completed: Optional[float] = None
     seen = False
     for line in lines(text):
-        found = _LINE.match(line)
-        if not found:
+        match = _LINE.match(line)
+        if not match:
             continue
         seen = True
-        kind, message = found[1], found[2]
+        kind, message = match[1], match[2]
         words = message.split()
         if message.startswith("dispatching hogs:"):
             for part in message.partition(":")[2].split(","):

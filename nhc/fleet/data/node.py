@@ -200,34 +200,34 @@ def collect(out, err, deadline, limit):
 def end_session(session):
     """Kill every process of a session: checks have process groups of their own, which outlive nhc's."""
     for _ in range(5):
-        found = []
+        pids = []
         for name in os.listdir("/proc"):
             try:
                 with open("/proc/" + name + "/stat", "rb") as file:
                     fields = file.read(4096).rpartition(b")")[2].split()
                 if int(fields[3]) == session and fields[0] != b"Z":
-                    found.append(int(name))
+                    pids.append(int(name))
             except (OSError, ValueError, IndexError):
                 continue
-        for pid in found:
+        for pid in pids:
             try:
                 os.kill(pid, _signal.SIGKILL)
             except OSError:
                 pass
-        if not found:
+        if not pids:
             return
         time.sleep(0.05)
 
 
 def others():
     """Newer Pythons on this node than the one running."""
-    found = []
+    paths = []
     for directory in [*os.environ.get("PATH", "").split(":"), "/usr/bin", "/usr/local/bin"]:
         for minor in range(20, 8, -1):
             path = "%s/python3.%d" % (directory, minor)
-            if os.access(path, os.X_OK) and path not in found:
-                found.append(path)
-    return found
+            if os.access(path, os.X_OK) and path not in paths:
+                paths.append(path)
+    return paths
 
 
 def main(request, stream):

@@ -33,13 +33,13 @@ def places(asked):
     if asked:
         return [asked]
     uid = os.geteuid()
-    found = ["/var/tmp/nhc-%d" % uid, "/dev/shm/nhc-%d" % uid]  # noqa: S108 (used only where it is ours alone)
+    directories = ["/var/tmp/nhc-%d" % uid, "/dev/shm/nhc-%d" % uid]  # noqa: S108 (used only where it is ours alone)
     if uid == 0:
-        found.insert(0, "/var/cache/nhc-fleet")
+        directories.insert(0, "/var/cache/nhc-fleet")
     home = os.environ.get("HOME", "")
     if home.startswith("/") and uid != 0:
-        found.append(home.rstrip("/") + "/.cache/nhc-fleet")  # last: homes are often on a network
-    return found
+        directories.append(home.rstrip("/") + "/.cache/nhc-fleet")  # last: homes are often on a network
+    return directories
 
 
 def private(path):
@@ -80,7 +80,7 @@ def whole(directory, digest):
 
 
 def entries(index):
-    found = []
+    listed = []
     for word in index.decode("ascii").split():
         quoted, mode, size = word.split(":")
         pieces = quoted.split("%")
@@ -90,8 +90,8 @@ def entries(index):
         name = name.decode("utf-8", "surrogateescape")
         if name.startswith(("/", ".index")) or ".." in name.split("/"):
             raise ValueError(name)
-        found.append((name, int(mode, 8), int(size)))
-    return found
+        listed.append((name, int(mode, 8), int(size)))
+    return listed
 
 
 def find_bundles(request):

@@ -61,18 +61,18 @@ def remove(path):
 
 def prune(place, keep):
     """Keep the bundles used last; remove older ones and what broken runs left."""
-    found = []
+    kept = []
     for name in os.listdir(place):
         path = place + "/" + name
         try:
-            found.append((os.lstat(path).st_mtime, name, path))
+            kept.append((os.lstat(path).st_mtime, name, path))
         except OSError:
             continue
-    bundles = sorted(entry for entry in found if not entry[1].startswith("."))
+    bundles = sorted(entry for entry in kept if not entry[1].startswith("."))
     for _when, name, path in bundles[:-8]:
         if name not in keep:
             remove(path)
-    for when, name, path in found:
+    for when, name, path in kept:
         if name.startswith(".") and time.time() - when > 3600:
             remove(path)
 

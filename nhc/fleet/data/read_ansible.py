@@ -32,7 +32,7 @@ def main(limit, sources, facts, vault):
     loader, inventory, variables = cli._play_prereqs()
     inventory.subset(limit or None)
     for host in inventory.get_hosts("all"):
-        found = {}
+        plain = {}
         problem = ""
         every = variables.get_vars(host=host, include_hostvars=False)
         templar = None
@@ -47,9 +47,9 @@ def main(limit, sources, facts, vault):
                 except Exception as error:
                     problem = "%s: %s" % (name, error)
                     continue
-            found[name] = value if isinstance(value, (bool, int)) else str(value)
+            plain[name] = value if isinstance(value, (bool, int)) else str(value)
         groups = [group.name for group in host.get_groups() if group.name not in ("all", "ungrouped")]
-        print(json.dumps({"name": host.name, "vars": found, "groups": sorted(groups), "problem": problem}))
+        print(json.dumps({"name": host.name, "vars": plain, "groups": sorted(groups), "problem": problem}))
 
 
 if __name__ == "__main__":
