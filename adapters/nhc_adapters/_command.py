@@ -89,8 +89,8 @@ class Commands:
 
 def complaint(done: Completed) -> str:
     """What a failed command said, on one line."""
-    said = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
-    return printable("; ".join(said[-3:]), 300) or f"exit status {done.status}"
+    lines = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
+    return printable("; ".join(lines[-3:]), 300) or f"exit status {done.status}"
 
 
 ARGUMENT_LIMIT = 100_000
@@ -174,9 +174,9 @@ class CommandMarker(ABC):
                 plain(name)
         if wanted is not None and not wanted:
             return []
-        found = self._read(None if wanted is None else sorted(wanted))
+        states = self._read(None if wanted is None else sorted(wanted))
         return sorted(
-            (state for state in found if wanted is None or state.name in wanted), key=lambda state: state.name
+            (state for state in states if wanted is None or state.name in wanted), key=lambda state: state.name
         )
 
     def mark(self, marks: Mapping[str, Mark], seen: Optional[Iterable[NodeState]] = None) -> List[Applied]:
@@ -216,8 +216,8 @@ class CommandMarker(ABC):
         return {state.name: state for state in (self.nodes(names) if seen is None else seen)}
 
     def _carries(self, state: NodeState, mark: Mark) -> bool:
-        found = state.mark
-        return found is not None and found.ours and same_cause(found, mark)
+        standing = state.mark
+        return standing is not None and standing.ours and same_cause(standing, mark)
 
     def _judge(self, done: Dict[str, Applied], failures: Failures, holds: Callable[[NodeState], bool]) -> None:
         """Turn failures into answers, but for the nodes that are as wanted all the same."""
@@ -227,9 +227,9 @@ class CommandMarker(ABC):
             kept = {state.name for state in self.nodes(list(failures)) if holds(state)}
         except AdapterError:
             kept = set()
-        for node, said in failures.items():
+        for node, why in failures.items():
             if node not in kept:
-                done[node] = Applied(node, Effect.FAILED, said)
+                done[node] = Applied(node, Effect.FAILED, why)
 
     def each(self, states: Sequence[NodeState], *argv: str) -> Failures:
         """Run a command with the nodes' names appended, in as few calls as exec takes."""
@@ -242,10 +242,10 @@ class CommandMarker(ABC):
         """Run a command that concerns these nodes; they all fail with it."""
         try:
             done = self.command(*argv)
-            said = complaint(done) if done.status else ""
+            why = complaint(done) if done.status else ""
         except AdapterError as error:
-            said = str(error)
-        return dict.fromkeys(nodes, said) if said else {}
+            why = str(error)
+        return dict.fromkeys(nodes, why) if why else {}
 
 
 def batches(names: Sequence[str], limit: int = ARGUMENT_LIMIT) -> List[List[str]]:

@@ -42,7 +42,7 @@ class Lsf(CommandMarker):
 
 def parse_long(text: str) -> List[NodeState]:
     """`bhosts -l`: for each host its name, a table of one row, and the administrator's comments, the newest last."""
-    found = []
+    states = []
     for block in re.split(r"^(?=HOST\s)", text, flags=re.MULTILINE):
         name = re.match(r"HOST\s+(\S+)", block)
         table = re.search(r"^STATUS\s[^\n]*\n\s*(\S+)([^\n]*)", block, re.MULTILINE)
@@ -52,7 +52,7 @@ def parse_long(text: str) -> List[NodeState]:
         # STATUS CPUF JL/U MAX NJOBS RUN ...
         row = table[2].split()
         comments = re.findall(r"ADMIN ACTION COMMENTS?:\s*\"(.*?)\"\s*$", block, re.MULTILINE | re.DOTALL)
-        found.append(
+        states.append(
             NodeState(
                 name=name[1],
                 shown=table[1],
@@ -63,4 +63,4 @@ def parse_long(text: str) -> List[NodeState]:
                 flags=frozenset({status.upper()}),
             )
         )
-    return found
+    return states

@@ -68,13 +68,13 @@ def parse_json(text: str) -> List[NodeState]:
     nodes = value.get("nodes") if isinstance(value, dict) else None
     if not isinstance(nodes, dict):
         raise ValueError("no nodes in pbsnodes' JSON")
-    found = []
+    states = []
     for name, node in nodes.items():
         if not isinstance(node, dict) or "state" not in node:
             continue  # {"Error": "Unknown node"} stands here for a name that PBS does not have
         queue, comment = str(node.get("queue") or ""), str(node.get("comment") or "")
-        found.append(pbs_state(name, str(node["state"]), comment, queue, node.get("jobs")))
-    return found
+        states.append(pbs_state(name, str(node["state"]), comment, queue, node.get("jobs")))
+    return states
 
 
 class Torque(CommandMarker):
@@ -108,9 +108,9 @@ def parse_xml(text: str) -> List[NodeState]:
         root = ElementTree.fromstring(text)  # noqa: S314 (the site's own pbs_server wrote it)
     except ElementTree.ParseError as error:
         raise ValueError(str(error)) from None
-    found = []
+    states = []
     for node in root.iter("Node"):
         name, state = node.findtext("name", ""), node.findtext("state", "")
         if name:
-            found.append(pbs_state(name, state, node.findtext("note", ""), "", node.findtext("jobs", "").strip()))
-    return found
+            states.append(pbs_state(name, state, node.findtext("note", ""), "", node.findtext("jobs", "").strip()))
+    return states

@@ -45,11 +45,11 @@ class KernelSources:
         self,
         items: Mapping[str, Item],
         wanted: bool,
-        found: Callable[[], None],
+        on_finding: Callable[[], None],
         app_fault: Callable[[EventDetails], None],
     ) -> None:
         """Begin to follow what is `wanted`. `found` is called for new findings, `app_fault` for an application's."""
-        self.follower = Follower(self._loop, self._host, self._state, found, self._log)
+        self.follower = Follower(self._loop, self._host, self._state, on_finding, self._log)
         faults = AppFaults(app_fault, self._host.monotonic)
         self.follower.call_for_apps(faults.publish)
         self.journal.call_for_apps(faults.publish)

@@ -33,8 +33,8 @@ UNREAD = 0.2
 class Filing:
     """Files records. `found` is called when findings have changed. `first` and `last` are numbers of records read."""
 
-    def __init__(self, loop: Loop, host: Host, state: State, found: Callable[[], None]) -> None:
-        self.loop, self.host, self.state, self.found = loop, host, state, found
+    def __init__(self, loop: Loop, host: Host, state: State, on_finding: Callable[[], None]) -> None:
+        self.loop, self.host, self.state, self.on_finding = loop, host, state, on_finding
         self.boot = boot_id(host)
         self.first: Optional[int] = None
         self.last: Optional[int] = None
@@ -76,7 +76,7 @@ class Filing:
         elif self._retry is None:
             self._retry = self.loop.after(UNREAD if filed else LOCKED, self._file_again)
         if changed[-1] if filed and changed[-1] is not None else records:
-            self.found()
+            self.on_finding()
 
     def _advance(self, store: LogState) -> Optional[bool]:
         """Add to a store what waits. Whether other findings stand then; None where lines before ours are unread yet."""

@@ -47,16 +47,16 @@ class Follower:
         loop: Loop,
         host: Host,
         state: State,
-        found: Callable[[], None],
+        on_finding: Callable[[], None],
         log: Callable[[str], None],
     ) -> None:
-        self.loop, self.host, self.found, self.log = loop, host, found, log
+        self.loop, self.host, self.on_finding, self.log = loop, host, on_finding, log
         self.readers: Sequence[Judge] = ()
         """Called with every record, parsed: readers that have rules of their own."""
         self.records = 0
         self.lost = 0
         self.problem = ""
-        self.findings = Filing(loop, host, state, found)
+        self.findings = Filing(loop, host, state, on_finding)
         self._fd = -1
         self._gap = False
         self._handed = (0, 0)
@@ -152,7 +152,7 @@ class Follower:
 
     def _resume(self) -> None:
         if self.start():
-            self.found()
+            self.on_finding()
         else:
             self._timer = self.loop.after(AGAIN, self._resume)
 

@@ -92,12 +92,12 @@ class Stats:
         return any(metric.startswith(prefix) for metric in self.names)
 
     def _load(self, host: Host) -> List[Sample]:
-        one, five, fifteen = (float(word) for word in host.read(f"{self.proc}/loadavg").split()[:3])
+        last, five, fifteen = (float(word) for word in host.read(f"{self.proc}/loadavg").split()[:3])
         return [
-            ("cpu/load_1m", GAUGE, "CPU average load (1m)", one, {}),
+            ("cpu/load_1m", GAUGE, "CPU average load (1m)", last, {}),
             ("cpu/load_5m", GAUGE, "CPU average load (5m)", five, {}),
             ("cpu/load_15m", GAUGE, "CPU average load (15m)", fifteen, {}),
-            ("cpu/runnable_task_count", GAUGE, "Runnable tasks in the run queue, on average over a minute", one, {}),
+            ("cpu/runnable_task_count", GAUGE, "Runnable tasks in the run queue, on average over a minute", last, {}),
         ]
 
     def _stat(self, host: Host) -> List[Sample]:

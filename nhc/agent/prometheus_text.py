@@ -66,14 +66,14 @@ def problems(node: NodeView) -> List[Family]:
     gauges = Family("problem_gauge", "gauge", "Whether a specific type of problem is affecting the node or not.")
     for reason, number in sorted(node.publisher.problem_counts.items()):
         counters.add(number, reason=reason)
-    shown: Dict[Tuple[str, str], float] = dict.fromkeys(node.publisher.problem_seen, 0.0)
+    values: Dict[Tuple[str, str], float] = dict.fromkeys(node.publisher.problem_seen, 0.0)
     for key, problem in node.board.problems():
         if node.monitors and node.monitors.owns(key):
             continue
         if problem.result.verdict is Verdict.CRIT:
-            shown[problem.result.check, problem.result.outcome.reason] = 1.0
+            values[problem.result.check, problem.result.outcome.reason] = 1.0
     if node.monitors:
-        shown.update(node.monitors.gauges())
-    for (kind, reason), value in sorted(shown.items()):
+        values.update(node.monitors.gauges())
+    for (kind, reason), value in sorted(values.items()):
         gauges.add(value, type=kind, reason=reason)
     return [counters, gauges]

@@ -48,7 +48,7 @@ class ClusterSource:
         try:
             self._states = self.adapter.nodes()
             if isinstance(self.adapter, ConditionReports):
-                self._reports = {one.report.host: one for one in self.adapter.condition_reports()}
+                self._reports = {reported.report.host: reported for reported in self.adapter.condition_reports()}
         except AdapterError as error:
             raise SourceError(str(error)) from None
         self._read_at = now

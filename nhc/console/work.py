@@ -41,7 +41,7 @@ def work_of(store: Store, name: str, now: float) -> Value:
 def watched_jobs(store: Store, name: str) -> Dict[str, int]:
     """The jobs on one node that nhc watches, their numbers by their names. Raises StoreError."""
     with store.read() as connection:
-        return {one.text(): one.id for one in node_work.running_jobs(connection, name)}
+        return {row.text(): row.id for row in node_work.running_jobs(connection, name)}
 
 
 def job(store: Store, number: int) -> Value:

@@ -109,7 +109,7 @@ def burn(torch: Any, device: Any, size: int, dtype: Any, seconds: float, result:
         torch.cuda.synchronize(device)
         spent = sum(start.elapsed_time(end) for start, end in marks) / 1000.0  # milliseconds
         rates.append(2.0 * size**3 * WINDOW / max(spent, 1e-9) / 1e12)
-        changed = [at for at, one in enumerate(differ) if bool(one.item())]
+        changed = [at for at, tensor in enumerate(differ) if bool(tensor.item())]
         result["changed"] += len(changed)
         for at in changed:
             out = outs[(number * WINDOW + at) % len(outs)]

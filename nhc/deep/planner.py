@@ -59,11 +59,11 @@ def next_round(
     return _scale(sound, results, rules) if rules.scale and reaches is not _nowhere else None
 
 
-def _anywhere(_one: str, _two: str) -> bool:
+def _anywhere(_first: str, _second: str) -> bool:
     return True
 
 
-def _nowhere(_one: str, _two: str) -> bool:
+def _nowhere(_first: str, _second: str) -> bool:
     return False
 
 

@@ -56,7 +56,7 @@ class DrillRounds:
         """One round, if it is ours to make."""
         if self.leader.attempt() and self.leader.fence is not None:
             if self.controller is None:
-                self.controller = self.site.controller(self.leader.fence, lambda _one: None)
+                self.controller = self.site.controller(self.leader.fence, lambda _step: None)
             self.controller.round()
 
 
@@ -170,7 +170,7 @@ class RealDrill:
     def __init__(
         self, site: RemedySite, node: str, by: str, *, fault: Optional[RealFault] = None,
         limits: Limits = Limits(),  # noqa: B008 (a value)
-        publish: Callable[[DrillTiming], None] = lambda _one: None, clock: Callable[[], float] = time.time,
+        publish: Callable[[DrillTiming], None] = lambda _timing: None, clock: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:  # fmt: skip
         self.site, self.node, self.by, self.limits = site, node, by, limits

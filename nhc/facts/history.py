@@ -102,7 +102,7 @@ def _keep(samples: List[Sample], counters: Mapping[str, float], now: float, wind
 
 def _valid(stored: Mapping[str, object], now: float) -> List[Sample]:
     """The stored samples, those of another form or from the future left out: state is never trusted."""
-    found: List[Sample] = []
+    valid: List[Sample] = []
     samples = stored.get("samples")
     for sample in samples if isinstance(samples, list) else []:
         if not isinstance(sample, (list, tuple)) or len(sample) != 2:
@@ -110,5 +110,5 @@ def _valid(stored: Mapping[str, object], now: float) -> List[Sample]:
         at, values = sample
         if not isinstance(at, (int, float)) or not isinstance(values, dict) or at > now:
             continue
-        found.append((at, {str(k): v for k, v in values.items() if isinstance(v, (int, float))}))
-    return sorted(found, key=lambda each: each[0])
+        valid.append((at, {str(k): v for k, v in values.items() if isinstance(v, (int, float))}))
+    return sorted(valid, key=lambda each: each[0])

@@ -133,10 +133,10 @@ def _matrix(draw: random.Random, rows: int, columns: int) -> Matrix:
 def _sums(left: Sequence[Matrix], right: Sequence[Matrix]) -> List[Matrix]:
     """For each tile the sum of its SETS products: of A[s] with B[(s + tile) % SETS]."""
     product: Dict[Tuple[int, int], Matrix] = {}
-    for s, one in enumerate(left):
+    for s, matrix in enumerate(left):
         for q, other in enumerate(right):
             columns = list(zip(*other))
-            product[s, q] = [[sum(map(int.__mul__, row, column)) for column in columns] for row in one]
+            product[s, q] = [[sum(map(int.__mul__, row, column)) for column in columns] for row in matrix]
     tiles: List[Matrix] = []
     for tile in range(TILES):
         parts = [product[s, (s + tile) % SETS] for s in range(SETS)]

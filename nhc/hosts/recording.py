@@ -89,8 +89,8 @@ class RecordingSystem(System):
         self, argv: Sequence[str], timeout: float, stdin: str, env: Mapping[str, str], during: Optional[Look] = None
     ) -> Completed:
         def plain(ended: Completed) -> Any:
-            shown = self.recorder.shown
-            return [ended.status, shown(ended.stdout), shown(ended.stderr), ended.timed_out]
+            redact = self.recorder.shown
+            return [ended.status, redact(ended.stdout), redact(ended.stderr), ended.timed_out]
 
         self.live.report_commands(self.watch)
         return self.recorder.answer(["run", *argv], lambda: self.live.run(argv, timeout, stdin, env, during), plain)

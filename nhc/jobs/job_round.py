@@ -89,7 +89,7 @@ class OneRound:
         with self.actuators.store.read() as connection:
             known = {job_name(row): row for row in jobs.list_jobs(connection, controller=name)}
             under_way = jobs.open_restarts(connection)
-        shown = {job.job: job for job in listed}
+        listed_by_name = {job.job: job for job in listed}
         made_anew = {row.text() for row in known.values() if row.id in under_way and under_way[row.id].manifest}
         new = [job for job in listed if job.job not in known and self._is_new(job) and job.job.text() not in made_anew]
         self.count += len(known) + len(new)
@@ -102,7 +102,7 @@ class OneRound:
             known[job.job] = self._watch(name, job, None)
         for key, row in known.items():
             try:
-                self._one(controller, row, shown.get(key), under_way.get(row.id), troubles)
+                self._one(controller, row, listed_by_name.get(key), under_way.get(row.id), troubles)
             except (AdapterError, Conflict) as error:
                 self.problems.append(f"{row.text()}: {printable(str(error))}")
 
@@ -124,10 +124,10 @@ class OneRound:
         return [*stored, *self.down.seen(name, down, asked, self.now)]
 
     def _watch(
-        self, name: str, job: JobView, row: Optional[WatchedJob], said: Optional[str] = None, left: Optional[str] = None
+        self, name: str, job: JobView, row: Optional[WatchedJob], why: Optional[str] = None, left: Optional[str] = None
     ) -> WatchedJob:
         """Write a job down as it is seen. In a dry run of the command nothing is written, and its id is 0."""
-        made = watched(name, job, row, self.settings, self.now, said, left)
+        made = watched(name, job, row, self.settings, self.now, why, left)
         if not self.writes:
             return made
         return self.actuators.watch(made)
@@ -173,7 +173,7 @@ class OneRound:
 
     def _take(self, controller: JobController, row: WatchedJob, job: JobView, run: str, step: JobStep) -> None:
         """Carry out a step of a job without a restart under way."""
-        said, left, name = row.said, "", row.text()
+        why, left, name = row.said, "", row.text()
         if step.kind in (StepKind.BEGIN, StepKind.NOTE) and not self.apply:
             self.would.append(JobEvent(name, "restart", step.why))
             if run == job.run:
@@ -187,7 +187,7 @@ class OneRound:
             self.left -= 1
             noted = self.actuators.note(row, run, step)
             self._say(JobEvent(name, "restarted", f"by its own controller: {step.why}"))
-            said = noted.why
+            why = noted.why
         elif step.kind is StepKind.BEGIN:
             self.left -= 1
             order, restart = self.actuators.begin(row, controller, job, run, step)
@@ -198,16 +198,16 @@ class OneRound:
             if run != job.run:
                 return  # the run that failed is still to be restarted: it is not forgotten for the next one
         elif step.kind is StepKind.LEAVE:
-            said, left = f"run {run}: {step.why}", step.left.value if step.left is not None else ""
-            if said != row.said:
+            why, left = f"run {run}: {step.why}", step.left.value if step.left is not None else ""
+            if why != row.said:
                 self._leave(controller, row, job, step)
-        self._keep(row, job, said, left)
+        self._keep(row, job, why, left)
 
-    def _keep(self, row: WatchedJob, job: JobView, said: Optional[str] = None, left: Optional[str] = None) -> None:
+    def _keep(self, row: WatchedJob, job: JobView, why: Optional[str] = None, left: Optional[str] = None) -> None:
         """Write down what is seen, where that is new."""
         same = (job.run, job.phase.value, nodes_of_run(row, job)) == (row.run, row.phase, row.node_names)
-        if not same or (said is not None and said != row.said) or (left is not None and left != row.left):
-            self._watch(row.controller, job, row, said, left)
+        if not same or (why is not None and why != row.said) or (left is not None and left != row.left):
+            self._watch(row.controller, job, row, why, left)
 
     def _leave(self, controller: JobController, row: WatchedJob, job: JobView, step: JobStep) -> None:
         if self.writes:

@@ -16,7 +16,7 @@ def watched(
     row: Optional[WatchedJob],
     settings: RestartSettings,
     now: float,
-    said: Optional[str] = None,
+    why: Optional[str] = None,
     left: Optional[str] = None,
 ) -> WatchedJob:
     """The row of a job as it is now. A run keeps all nodes that it was seen on, a job how many it needs."""
@@ -27,7 +27,7 @@ def watched(
     return WatchedJob(
         row.id if row is not None else 0, name, job.job.kind, job.job.namespace, job.job.name, job.job.uid, job.user,
         job.phase.value, job.run, kept, wants, settings.allowed(job.wish.max_restarts), job.wish.checkpoint,
-        before if said is None else said, row.began if row is not None else now, now, None,
+        before if why is None else why, row.began if row is not None else now, now, None,
         (row.left if row is not None and same else "") if left is None else left,
     )  # fmt: skip
 

@@ -72,9 +72,9 @@ def summary(why: JobWhy) -> List[str]:
     name = f"job {why.job}: " if why.job else ""
     sure = f" ({verdict.sure})" if verdict.sure != NOT_KNOWN else ""
     lines = [f"{name}{ANSWERS[verdict.cause]}{sure}: {verdict.what}{where}{when}"]
-    shown = [f"{clue.witness} {clue.where}" for clue in (verdict.clues or verdict.against)[:3]]
+    clues = [f"{clue.witness} {clue.where}" for clue in (verdict.clues or verdict.against)[:3]]
     missing = [witness.name for witness in why.witnesses if witness.missing]
-    lines.append(f"by: {', '.join(shown) or 'nothing'}" + (f"; not read: {', '.join(missing)}" if missing else ""))
+    lines.append(f"by: {', '.join(clues) or 'nothing'}" + (f"; not read: {', '.join(missing)}" if missing else ""))
     helps = _HELPS[verdict.restart]
     if verdict.cause == NODE and first and first.node:
         helps = f"{helps}, without {first.node}"
@@ -87,11 +87,11 @@ def evidence(why: JobWhy) -> List[str]:
     ordered = sorted(why.clues, key=lambda clue: (clue.at is None, clue.at or 0.0, clue.where, clue.order))
     initiating = [clue for clue in ordered if clue.role == INITIATING]
     rest = [clue for clue in ordered if clue.role != INITIATING]
-    shown = sorted([*initiating, *rest][:SHOWN], key=ordered.index)
-    lines = [_line(clue, clue in why.verdict.clues, clue in why.verdict.against) for clue in shown]
-    if len(ordered) > len(shown):
-        lines.append(f"  and {show_number(len(ordered) - len(shown), 'more line')}, of them "
-                     f"{cascades(ordered) - cascades(shown)} that only follow")  # fmt: skip
+    clues = sorted([*initiating, *rest][:SHOWN], key=ordered.index)
+    lines = [_line(clue, clue in why.verdict.clues, clue in why.verdict.against) for clue in clues]
+    if len(ordered) > len(clues):
+        lines.append(f"  and {show_number(len(ordered) - len(clues), 'more line')}, of them "
+                     f"{cascades(ordered) - cascades(clues)} that only follow")  # fmt: skip
     lines += [f"  shared: {finding}" for finding in why.shared]
     lines += [f"  not read: {witness.name}: {witness.missing}" for witness in why.witnesses if witness.missing]
     lines += [f"  nhc: {action}" for action in why.done]

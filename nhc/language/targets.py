@@ -42,7 +42,7 @@ def may_take_long(pattern: str, name: str) -> bool:
         return text.count("][") > 2
     if len(text) > 1 and text[0] == "/" and text[-1] == "/":
         repeats = sum(map(text.count, "*+?{"))
-        again = any(one in ")*+?}" and two in "*+{" for one, two in zip(text, text[1:]))  # a repetition repeated
+        again = any(a in ")*+?}" and b in "*+{" for a, b in zip(text, text[1:]))  # a repetition repeated
         return again or repeats > 3 or text.count("(") > 3 or (repeats > 0 and len(name) > _LONG_NAME)
     stars = text.count("*")
     return stars > 3 or text.count("(") > 1 or "*(" in text or "+(" in text or (stars > 1 and len(name) > _LONG_NAME)

@@ -27,10 +27,10 @@ _FIGURE = re.compile(
 )
 
 
-def same_words(one: str, other: str, kept: Collection[str] = ()) -> bool:
+def same_words(text: str, other: str, kept: Collection[str] = ()) -> bool:
     """Whether both say the same but for their figures. `kept` are numbers that are names: a device's, an error's."""
-    first, second = _words(one, kept), _words(other, kept)
-    if one.endswith("\u2026") or other.endswith("\u2026") or "\u2026 (and" in one or "\u2026 (and" in other:
+    first, second = _words(text, kept), _words(other, kept)
+    if text.endswith("\u2026") or other.endswith("\u2026") or "\u2026 (and" in text or "\u2026 (and" in other:
         shorter = min(len(first), len(second)) - 1  # cut where the figures before it left no more room: in a word
         first, second = first[:shorter], second[:shorter]
     return bool(first) and first == second

@@ -200,8 +200,8 @@ class Actuators:
         if entry is None:
             return None
         first = case.detail.faults[0] if case.detail.faults else None
-        said = (first.message if first.reason in first.message else f"{first.reason}: {first.message}") if first else ""
-        because = printable(case.detail.why or said or case.episode.cause, 200)
+        why = (first.message if first.reason in first.message else f"{first.reason}: {first.message}") if first else ""
+        because = printable(case.detail.why or why or case.episode.cause, 200)
         machine = self.repairers.machine(case.episode.node, case.detail.boot)
         return entry, Order(
             attempt.key,

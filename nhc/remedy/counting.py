@@ -118,12 +118,12 @@ def count(
     states_of = {row.id: EpisodeState(row.state) for row in known}
     closed = holds.breakers(connection).get(NAME)
     begun = closed.since if closed is not None else 0.0
-    sick = {
+    unhealthy = {
         row.node for row in known
         if row.train is None and row.opened > max(now - breaker.within, begun) and not reclaim.of_cause(row.cause)
     }  # fmt: skip
     seen = BreakerInput(
-        usage.size((FLEET, "")), len(sick), _blind(connection, fleet, now, max_age),
+        usage.size((FLEET, "")), len(unhealthy), _blind(connection, fleet, now, max_age),
         _repairs([attempt for attempt in repairs if attempt.written > begun], states_of),
     )  # fmt: skip
     return Counted(usage, seen)

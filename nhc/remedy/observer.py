@@ -112,12 +112,12 @@ class Observer:
         with self.store.read() as connection:
             if states is not None and not 0 <= now - self._read < GROUPS_EVERY:
                 self.fleet, self._read = counting.fleet(connection, states), now
-            own, sick = self._healths(connection, reported, now)
-            if states is not None and self._behind(connection, states, list(sick)):
+            own, unhealthy = self._healths(connection, reported, now)
+            if states is not None and self._behind(connection, states, list(unhealthy)):
                 self.fleet, self._read = counting.fleet(connection, states), now
-                own, sick = self._healths(connection, reported, now)
+                own, unhealthy = self._healths(connection, reported, now)
             known = {state.name for state in states or ()}
-            faults = [fault for seen in sick.values() for fault in seen.faults if fault.node in known]
+            faults = [fault for seen in unhealthy.values() for fault in seen.faults if fault.node in known]
             cases = self.records.cases(connection)
             rows = [case.episode for case in cases]
             away = counting.taken_away(cases, states or ())
@@ -127,7 +127,7 @@ class Observer:
             silences = self._silences(connection, silent, own, [*cases, *others], now)
             common = {**self._witnessed(silences, common, states or ()), **common}
             faults += [fault for fault in silences if fault.node not in common]
-            taken = {row.node for row in rows} | set(sick)
+            taken = {row.node for row in rows} | set(unhealthy)
             marked = [fault for fault in health.of_marks(states or ()) if fault.node not in taken]
             faults += self._marks(marked, connection)
             free = sorted(state.name for state in states or () if _free(state))
@@ -194,7 +194,7 @@ class Observer:
     def _together(self, healths: Sequence[Mapping[str, Health]]) -> Dict[str, Health]:
         return health.by_reason(health.together(healths), self.settings.reasons)
 
-    def _behind(self, connection: Connection, states: Sequence[NodeState], sick: Sequence[str]) -> bool:
+    def _behind(self, connection: Connection, states: Sequence[NodeState], unhealthy: Sequence[str]) -> bool:
         """Whether a node is there, or a sick one is in a group, that the remembered fleet does not have: the bounds of
         its blast radius would not count it.
         """
@@ -203,7 +203,7 @@ class Observer:
             return True
         return any(
             (kind, name) not in groups.get(names.here(row.node), ())
-            for row in nodes.list_nodes(connection, sorted(names.stored(name) for name in sick if name in groups))
+            for row in nodes.list_nodes(connection, sorted(names.stored(name) for name in unhealthy if name in groups))
             for kind, name in row.groups.items()
             if name
         )

@@ -59,8 +59,8 @@ def health_of(health: Health, about: DeviceId, joined: Sequence[NodeFault]) -> H
     """The health of one device by that of its node: by its own faults, and by those that have joined its episode."""
     causes = {fault.cause for fault in joined}
     faults = tuple(fault for fault in health.faults if fault.device.same(about) or fault.cause in causes)
-    well = health.verdict is Verdict.CRIT and not faults
-    return health._replace(faults=faults, verdict=Verdict.WARN if well else health.verdict)
+    fine = health.verdict is Verdict.CRIT and not faults
+    return health._replace(faults=faults, verdict=Verdict.WARN if fine else health.verdict)
 
 
 def out_with_it(node: NodeState) -> str:

@@ -45,10 +45,10 @@ def of_store(store: Store, since: float, until: float) -> FleetHistory:
     """What the store kept of nodes that had a problem in a time. Raises StoreError."""
     with store.read() as connection:
         groups = {row.node: dict(row.groups) for row in nodes.list_nodes(connection)}
-        sick = {row.node for row in problems.list_problems(connection, is_open=None, since=since)}
+        names = {row.node for row in problems.list_problems(connection, is_open=None, since=since)}
         reports = [
             past.report._replace(host=name, started=past.started)
-            for name in sorted(sick)
+            for name in sorted(names)
             for past in nodes.history(connection, name, since, until)
         ]
         repairs: Dict[str, List[float]] = {}

@@ -78,11 +78,11 @@ def abort(store: Store, number: int, *, by: str, why: str, now: float, check: Ch
             raise RequestRefused(f"episode {number} is maintenance: nhc train abort ends it")
         if case.state in ENDS:
             raise RequestRefused(f"episode {number} has ended already: {case.state.value}")
-        said = f"episode {number} of {case.episode.node} is aborted"
+        answer = f"episode {number} of {case.episode.node} is aborted"
         if case.attempts and is_open(case.attempts[-1]):
             last = case.attempts[-1]
             attempts.end_attempt(connection, last, AttemptOutcome.SUPERSEDED, now=now, by=by, message=f"aborted: {why}")
-            said += f"; {last.rung} may have been sent and is not taken back"
+            answer += f"; {last.rung} may have been sent and is not taken back"
         detail = case.detail._replace(entered=now, waiting="", because=why)
         following = after(case.state, EpisodeEvent.ABORT)
         episodes.save_step(
@@ -96,7 +96,7 @@ def abort(store: Store, number: int, *, by: str, why: str, now: float, check: Ch
             detail=detail.text(),
         )
     marked = case.state is not EpisodeState.DETECTED
-    return f"{said}; the node stays out: nhc remedy release {case.episode.node}" if marked else said
+    return f"{answer}; the node stays out: nhc remedy release {case.episode.node}" if marked else answer
 
 
 class Released(NamedTuple):

@@ -137,8 +137,8 @@ class RoundService:
         self._tell([why, *self._publish(self.work.standby(), "")])
 
     def _after(self, end: RoundEnd) -> None:
-        shown = self.listen or self.metrics_file or self._page_name
-        unwritten = self._publish(self.work.page(), end.unhealthy) if shown else []
+        followed = self.listen or self.metrics_file or self._page_name
+        unwritten = self._publish(self.work.page(), end.unhealthy) if followed else []
         self._tell([*end.problems, *end.notes, *unwritten])
 
     def _publish(self, page: str, unhealthy: str) -> List[str]:

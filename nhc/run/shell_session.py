@@ -317,11 +317,11 @@ def _message(text: str) -> str:
 
 def _renamed(outcome: Outcome, names: Mapping[str, str]) -> Outcome:
     """An outcome with its files called as the line calls them."""
-    for shown, real in names.items():
+    for name, real in names.items():
         outcome = outcome._replace(
-            message=outcome.message.replace(real, shown),
-            target=outcome.target.replace(real, shown),
-            evidence=tuple(line.replace(real, shown) for line in outcome.evidence),
+            message=outcome.message.replace(real, name),
+            target=outcome.target.replace(real, name),
+            evidence=tuple(line.replace(real, name) for line in outcome.evidence),
         )
     return outcome
 

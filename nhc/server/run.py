@@ -96,8 +96,8 @@ async def _serve(
     writer.start()
     pruner.start()
     watching = loop.create_task(_watch(intake, tokens))
-    shown = f"[{bound[0]}]:{bound[1]}" if ":" in bound[0] else f"{bound[0]}:{bound[1]}"
-    counters.note(f"listening on {'https' if context else 'http'}://{shown}, store {store.name}")
+    address = f"[{bound[0]}]:{bound[1]}" if ":" in bound[0] else f"{bound[0]}:{bound[1]}"
+    counters.note(f"listening on {'https' if context else 'http'}://{address}, store {store.name}")
     await end.wait()
     counters.note("ending: what has come in is written")
     watching.cancel()

@@ -88,7 +88,7 @@ def look(site: RemedySite, pool: PoolSettings, source: SpareSource, now: float, 
 
 def round_of(
     site: RemedySite, pools: Sequence[Tuple[PoolSettings, SpareSource]], *, apply: bool, now: float,
-    fence: Optional[Fence] = None, publish: Callable[[SpareDone], None] = lambda _one: None,
+    fence: Optional[Fence] = None, publish: Callable[[SpareDone], None] = lambda _done: None,
 ) -> List[PoolRound]:  # fmt: skip
     """Go over all pools once. Raises StoreError."""
     rounds = []

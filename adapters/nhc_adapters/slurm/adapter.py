@@ -73,13 +73,13 @@ class Slurm(CommandMarker):
         return self._version
 
     def _read(self, names: Optional[Sequence[str]]) -> List[NodeState]:
-        found = self._states_of(names)
+        states = self._states_of(names)
         if self.command.setting(WORK_SETTING) != "flags":  # a hook, which every node runs at once, needs neither
             if names is None:
                 topology = self._topology()
-                found = [state._replace(placed=topology.get(state.name, ())) for state in found]
-            found = with_work(found, _parsed(parse_squeue, self.command.ask(*SQUEUE)))
-        return self.silences.seen(found, time.time())
+                states = [state._replace(placed=topology.get(state.name, ())) for state in states]
+            states = with_work(states, _parsed(parse_squeue, self.command.ask(*SQUEUE)))
+        return self.silences.seen(states, time.time())
 
     def _states_of(self, names: Optional[Sequence[str]]) -> List[NodeState]:
         if names is None or len(names) > FEW:
@@ -87,9 +87,9 @@ class Slurm(CommandMarker):
         done = self.command("scontrol", "-a", "show", "node", ",".join(names))
         if done.status and not names_unknown_node(done):
             raise AdapterError(f"scontrol show node: {complaint(done)}")
-        shown = "".join(line for line in done.stdout.splitlines(True) if line[:5] != "Node ")
-        self._identities.update(show_identities(shown))
-        return _parsed(parse_show, shown)
+        output = "".join(line for line in done.stdout.splitlines(True) if line[:5] != "Node ")
+        self._identities.update(show_identities(output))
+        return _parsed(parse_show, output)
 
     def _all(self) -> List[NodeState]:
         if self.version() >= JSON_SINCE:
@@ -183,11 +183,11 @@ class Slurm(CommandMarker):
 
     def comment(self, name: str, text: str) -> bool:
         """Leave a note on a node, "" to take it away; False where somebody else's comment is there and stays."""
-        shown = self.command.ask("scontrol", "-a", "show", "node", plain(name))
-        found = re.search(r"^   Comment=(.*)", shown, re.MULTILINE)
-        if found and found[1].strip() and not found[1].startswith(TAG):
+        output = self.command.ask("scontrol", "-a", "show", "node", plain(name))
+        match = re.search(r"^   Comment=(.*)", output, re.MULTILINE)
+        if match and match[1].strip() and not match[1].startswith(TAG):
             return False
-        if text or found:
+        if text or match:
             self.command.ask("scontrol", "update", f"NodeName={name}", f"Comment={text}")
         return True
 
@@ -197,8 +197,8 @@ class Slurm(CommandMarker):
         Raises AdapterError when neither works.
         """
         # A task of an array has a number of its own, but the last one has the array's, and with it all tasks are meant.
-        shown = self.command("scontrol", "show", "job", plain(job)).stdout
-        task = re.search(rf"^JobId={re.escape(job)} ArrayJobId=(\d+) ArrayTaskId=(\d+) ", shown, re.MULTILINE)
+        output = self.command("scontrol", "show", "job", plain(job)).stdout
+        task = re.search(rf"^JobId={re.escape(job)} ArrayJobId=(\d+) ArrayTaskId=(\d+) ", output, re.MULTILINE)
         name = f"{task[1]}_{task[2]}" if task else job
         noted = self.command("scontrol", "update", f"JobId={name}", f"AdminComment={text}")
         notified = self.command("scontrol", "notify", name, text)
@@ -208,8 +208,8 @@ class Slurm(CommandMarker):
     def other_jobs(self, node: str, user: str, job: str) -> List[str]:
         """The user's jobs on a node, everybody's where none is named, other than one."""
         whose = ("-u", plain(user)) if user else ("-t", "R,CG,S")
-        shown = self.command.ask("squeue", "-h", "-a", "-o", "%A", "-w", plain(node), *whose)
-        return [number for number in shown.split() if number != job]
+        output = self.command.ask("squeue", "-h", "-a", "-o", "%A", "-w", plain(node), *whose)
+        return [number for number in output.split() if number != job]
 
     def work_on(self, node: str) -> WorkList:
         """The jobs on a node; as `nhc.ports.node_work.ListsWork`."""
@@ -217,8 +217,8 @@ class Slurm(CommandMarker):
         from nhc_adapters.slurm import node_jobs
 
         before = os.urandom(8).hex()
-        shown = self.command.ask(*node_jobs.squeue_words(plain(node), before))
-        jobs = _parsed(lambda text: node_jobs.parse_squeue_jobs(text, before), shown)
+        output = self.command.ask(*node_jobs.squeue_words(plain(node), before))
+        jobs = _parsed(lambda text: node_jobs.parse_squeue_jobs(text, before), output)
         config = self.command.ask("scontrol", "show", "config")
         return node_work.WorkList(tuple(jobs), node_jobs.hidden_jobs(config, os.geteuid()))
 

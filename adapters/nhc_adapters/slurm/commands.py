@@ -31,10 +31,10 @@ NOT_REACHED = ("connect failure", "connection refused", "unable to contact slurm
 
 def place_of(table: AdapterSettings) -> Dict[str, str]:
     """What `nhc_adapters._command.Commands` takes for the settings in PLACE."""
-    found = {"NHC_RM_PATH": table.text("path")}
+    place = {"NHC_RM_PATH": table.text("path")}
     if table.text("conf"):
-        found["SLURM_CONF"] = table.text("conf")
-    return found
+        place["SLURM_CONF"] = table.text("conf")
+    return place
 
 
 def sent_by(command: Commands, argv: Sequence[str]) -> Sent:
@@ -44,20 +44,20 @@ def sent_by(command: Commands, argv: Sequence[str]) -> Sent:
     except AdapterError as error:
         lost = "did not end" in str(error)
         return Sent(Answer.AMBIGUOUS if lost else Answer.REFUSED, str(error), retry_after=0.0 if lost else 60.0)
-    said = complaint(done)
+    answer = complaint(done)
     if not done.status:
         return Sent(Answer.ACCEPTED, "slurmctld has taken it")
-    if _any_of(NOT_REACHED, said):
-        return Sent(Answer.REFUSED, said, retry_after=30.0)
-    if not_allowed(said):
-        return Sent(Answer.REFUSED, said, right="AdminLevel=Administrator")
-    return Sent(Answer.REFUSED if _any_of(NOT_BEGUN, said) else Answer.AMBIGUOUS, said)
+    if _any_of(NOT_REACHED, answer):
+        return Sent(Answer.REFUSED, answer, retry_after=30.0)
+    if not_allowed(answer):
+        return Sent(Answer.REFUSED, answer, right="AdminLevel=Administrator")
+    return Sent(Answer.REFUSED if _any_of(NOT_BEGUN, answer) else Answer.AMBIGUOUS, answer)
 
 
-def not_allowed(said: str) -> bool:
+def not_allowed(answer: str) -> bool:
     """Whether slurmctld's answer is that this user may not."""
-    return _any_of(NOT_ALLOWED, said)
+    return _any_of(NOT_ALLOWED, answer)
 
 
-def _any_of(answers: Sequence[str], said: str) -> bool:
-    return any(words in said.lower() for words in answers)
+def _any_of(answers: Sequence[str], answer: str) -> bool:
+    return any(words in answer.lower() for words in answers)

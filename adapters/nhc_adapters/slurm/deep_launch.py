@@ -98,20 +98,20 @@ class SlurmLauncher:
                 f"--output={place}/job.out", f"--chdir={place}"]  # fmt: skip
         chosen = ("partition", "qos", "reservation", "account")
         argv += [f"--{name}={self.settings[name]}" for name in chosen if self.settings.get(name)]
-        said = self.command.ask(*argv, f"{place}/job.sh").split()
-        handle = said[-1].partition(";")[0] if said else ""
+        answer = self.command.ask(*argv, f"{place}/job.sh").split()
+        handle = answer[-1].partition(";")[0] if answer else ""
         if not handle.isdigit():
-            raise AdapterError(f"sbatch answered {' '.join(said)[:80]!r}, not a job's number")
+            raise AdapterError(f"sbatch answered {' '.join(answer)[:80]!r}, not a job's number")
         return handle
 
     def jobs(self, sweep: str) -> Dict[str, GroupJob]:
         """What squeue still has under the sweep's name."""
-        found: Dict[str, GroupJob] = {}
+        listed: Dict[str, GroupJob] = {}
         for line in self.command.ask("squeue", "-h", "-n", self._name(sweep), "-o", "%A %T %k").splitlines():
             words: List[str] = line.split()
             if len(words) == 3:
-                found[words[2]] = GroupJob(words[0], words[1] not in ("PENDING", "CONFIGURING", "REQUEUED"))
-        return found
+                listed[words[2]] = GroupJob(words[0], words[1] not in ("PENDING", "CONFIGURING", "REQUEUED"))
+        return listed
 
     def finished(self, sweep: str, key: str) -> Optional[GroupOutput]:
         """The marker with this sweep's token, and the step's output beside it."""

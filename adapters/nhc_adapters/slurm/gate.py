@@ -123,9 +123,9 @@ class SlurmGate:
         state = self._state(node)
         if state is None:
             return Applied(node, Effect.FAILED, "not a node that slurmctld knows")
-        shown = self._comment(node)
-        if shown and not shown.startswith((GATE_TAG, "NHC:")):
-            return Applied(node, Effect.REFUSED, f"its comment is somebody else's: {printable(shown, 80)}")
+        comment = self._comment(node)
+        if comment and not comment.startswith((GATE_TAG, "NHC:")):
+            return Applied(node, Effect.REFUSED, f"its comment is somebody else's: {printable(comment, 80)}")
         text = f"{GATE_TAG} {what.value} at {time():.3f} by {printable(by, 40)}: {printable(why, WHY_LIMIT)}"
         self.command.ask("scontrol", "update", f"NodeName={plain(node)}", f"Comment={text}")
         if what is GateOrder.CLOSE:
@@ -140,24 +140,24 @@ class SlurmGate:
             key, equals, value = line.partition("=")
             if equals:
                 config[key.strip()] = value.strip()
-        found = []
+        ends = []
         suspend = config.get("SuspendTime", "")
         after = _seconds(suspend)
         excused = config.get("SuspendExcStates", "").upper()
         if after is not None and "DRAIN" not in excused:
-            found.append(GateLimit(
+            ends.append(GateLimit(
                 "slurm.conf SuspendTime", after, "a node that is held and idle is powered down",
                 "SuspendExcStates=DRAIN (Slurm 23.02 and later), or a longer SuspendTime",
             ))  # fmt: skip
-        return found + _prolog(config)
+        return ends + _prolog(config)
 
     def _state(self, node: str) -> Optional[NodeState]:
         return next((state for state in self._slurm.nodes([node]) if state.name == node), None)
 
     def _comment(self, node: str) -> str:
-        shown = self.command.ask("scontrol", "-a", "show", "node", plain(node))
-        found = re.search(r"^   Comment=(.*)", shown, re.MULTILINE)
-        return found[1].strip() if found else ""
+        output = self.command.ask("scontrol", "-a", "show", "node", plain(node))
+        match = re.search(r"^   Comment=(.*)", output, re.MULTILINE)
+        return match[1].strip() if match else ""
 
 
 def _prolog(config: Mapping[str, str]) -> List[GateLimit]:

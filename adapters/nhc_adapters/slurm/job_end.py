@@ -32,15 +32,15 @@ def read_end(command: Commands, name: str, down: Mapping[str, str]) -> Optional[
     """The record of a job. `down` are nodes that are down now, and why. Raises AdapterError."""
     if not is_job(name):
         raise AdapterError(f"{printable(name, 60)!r} is no job of Slurm: 17, or 17_3")
-    shown = _shown(command, name)
+    job = _shown(command, name)
     kept, missing = _accounted(command, name)
-    if shown is None and kept is None:
+    if job is None and kept is None:
         if missing:
             raise AdapterError(f"slurmctld knows job {name} no more, and {missing}")
         return None
-    if shown is None:
+    if job is None:
         return kept
-    record = _from_controller(shown, down)
+    record = _from_controller(job, down)
     if kept is None:
         return record._replace(missing=(missing,) if missing else ())
     losses = tuple(dict.fromkeys([*kept.losses, *record.losses])) if kept.losses else record.losses

@@ -68,8 +68,8 @@ _FIELDS = {
 
 def gpus_of(tres: str) -> int:
     """The GPUs in a list of trackable resources: `cpu=64,gres/gpu=8,gres/gpu:h100=8`, whose kinds are counted in it."""
-    found = re.search(r"(?:^|,)gres/gpu=(\d+)(?=,|$)", tres)
-    return int(found[1]) if found else 0
+    match = re.search(r"(?:^|,)gres/gpu=(\d+)(?=,|$)", tres)
+    return int(match[1]) if match else 0
 
 
 class SlurmJob:
@@ -92,7 +92,7 @@ class SlurmJob:
     def join(self, parts: Sequence[SlurmJob]) -> SlurmJob:
         """Make this leader speak for its components."""
         self.parts = tuple(parts)
-        bad = next((one for one in parts if one["JobState"] in CAUSES), self)
+        bad = next((part for part in parts if part["JobState"] in CAUSES), self)
         self._fields.update({name: bad[name] for name in ("JobState", "Reason", "ExitCode", "EndTime")})
         return self
 
@@ -101,22 +101,22 @@ class SlurmJob:
 
     def nodes(self, name: str) -> Tuple[str, ...]:
         """The nodes of a field that holds a list of them."""
-        lists = [one[name] for one in self.parts or (self,)]
+        lists = [part[name] for part in self.parts or (self,)]
         return tuple(dict.fromkeys(node for text in lists if text for node in expand(text)))
 
     @property
     def wants(self) -> int:
         """How many nodes it needs."""
-        return sum(int(one["NumNodes"] or 1) for one in self.parts or (self,))
+        return sum(int(part["NumNodes"] or 1) for part in self.parts or (self,))
 
     @property
     def gpus(self) -> int:
         """How many GPUs it was given. Until Slurm 22.05 the field was TRES, then ReqTRES and AllocTRES."""
-        return sum(gpus_of(one["Tres"]) for one in self.parts or (self,))
+        return sum(gpus_of(part["Tres"]) for part in self.parts or (self,))
 
     @property
     def partitions(self) -> Tuple[str, ...]:
-        lists = [one["Partition"].split(",") for one in self.parts or (self,)]
+        lists = [part["Partition"].split(",") for part in self.parts or (self,)]
         return tuple(dict.fromkeys(name for names in lists for name in names if name))
 
     def wish(self) -> Optional[Wish]:
@@ -129,10 +129,10 @@ class SlurmJob:
 
     def noted(self) -> Tuple[int, Tuple[str, ...]]:
         """The number of our newest restart that its AdminComment names, and the nodes that we keep it off."""
-        found = NOTE.search(self["AdminComment"])
-        if found is None:
+        match = NOTE.search(self["AdminComment"])
+        if match is None:
             return 0, ()
-        return int(found[1]), tuple(expand(found[2].strip())) if found[2] else ()
+        return int(match[1]), tuple(expand(match[2].strip())) if match[2] else ()
 
     def held(self) -> bool:
         """Whether it waits until somebody releases it: a priority of 0."""
@@ -144,7 +144,7 @@ def parse_jobs(text: str) -> List[SlurmJob]:
 
     Tasks of an array that have not started yet are one block of slurmctld's, which is left out.
     """
-    found: List[SlurmJob] = []
+    jobs: List[SlurmJob] = []
     parts: Dict[str, List[SlurmJob]] = {}
     for block in re.split(r"^(?=JobId=\d)", text, flags=re.MULTILINE):
         head = _HEAD.match(block)
@@ -154,8 +154,8 @@ def parse_jobs(text: str) -> List[SlurmJob]:
         if head["het"]:
             parts.setdefault(number, []).append(SlurmJob(number, block))
         if head["offset"] in (None, "0"):
-            found.append(SlurmJob(number, block))
-    return [one.join(parts[one.number]) if one.number in parts else one for one in found]
+            jobs.append(SlurmJob(number, block))
+    return [job.join(parts[job.number]) if job.number in parts else job for job in jobs]
 
 
 _HEAD = re.compile(

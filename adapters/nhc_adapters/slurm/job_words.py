@@ -29,11 +29,11 @@ def _taken(words: Sequence[str], name: str, short: str = "") -> Tuple[str, List[
     for at, word in enumerate(rest):
         if word in (name, short) and at + 1 < len(rest):
             return rest[at + 1], [*rest[:at], *rest[at + 2 :]]
-        found = re.fullmatch(rf"{name}=(.*)", word, re.DOTALL) or (
+        match = re.fullmatch(rf"{name}=(.*)", word, re.DOTALL) or (
             re.fullmatch(rf"{short}(\d+)", word) if short else None
         )
-        if found:
-            return found[1], [*rest[:at], *rest[at + 1 :]]
+        if match:
+            return match[1], [*rest[:at], *rest[at + 1 :]]
         if not word.startswith("-") and (at == 0 or not rest[at - 1].startswith("-") or "=" in rest[at - 1]):
             break
     return "", rest

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from typing import FrozenSet, Iterable, Mapping, Optional, Sequence, Tuple
+from typing import Dict, FrozenSet, Iterable, Mapping, Optional, Sequence, Tuple
 
 from nhc.matching.node_ranges import fold
 from nhc.ports.adapter import AdapterError, NodeState
@@ -68,24 +68,23 @@ class SlurmJobs:
         done = self.command("scontrol", "show", "job", "-a")
         if done.status and "no jobs in the system" not in (done.stdout + done.stderr).lower():
             raise AdapterError(f"scontrol show job: {complaint(done)}")
-        shown = parse_jobs(done.stdout)
-        times = Counter(one.number for one in shown)
-        found = []
-        for one in shown:
-            if self._wish(one) is None and not one.noted()[0]:
+        listed = parse_jobs(done.stdout)
+        times = Counter(job.number for job in listed)
+        views: Dict[JobName, JobView] = {}
+        for job in listed:
+            if self._wish(job) is None and not job.noted()[0]:
                 continue
-            if times[one.number] > 1 or one.parts:  # some of it may be a user's text: slurmctld's own comes by number
-                again = self._show(one.number)
-                if again is None:
-                    continue
-                one = again  # noqa: PLW2901
-            found.append(self._job(one))
-        return list({job.job: job for job in found}.values())
+            # Some of it may be a user's text: slurmctld's own comes by number.
+            own = self._show(job.number) if times[job.number] > 1 or job.parts else job
+            if own is not None:
+                view = self._job(own)
+                views[view.job] = view
+        return list(views.values())
 
     def look(self, job: JobName) -> Optional[JobView]:
         """One job, None where slurmctld has forgotten it (MinJobAge). Raises AdapterError."""
-        found = self._show(job.name)
-        return None if found is None else self._job(found)
+        listed = self._show(job.name)
+        return None if listed is None else self._job(listed)
 
     def end(self, job: str) -> Optional[JobEndRecord]:
         """How a job ended. Raises AdapterError."""
@@ -100,7 +99,7 @@ class SlurmJobs:
             return None
         if done.status:
             raise AdapterError(f"scontrol show job {number}: {complaint(done)}")
-        return next((one for one in parse_jobs(done.stdout) if one.number == number), None)
+        return next((job for job in parse_jobs(done.stdout) if job.number == number), None)
 
     def _wish(self, job: SlurmJob) -> Optional[Wish]:
         asked = job.wish()
@@ -176,16 +175,16 @@ class SlurmJobs:
             return Sent(Answer.AMBIGUOUS if uncertain else Answer.REFUSED, str(error))
         if done.status == 0:
             return Sent(Answer.ACCEPTED, "")
-        said = complaint(done)
-        uncertain = done.status >= 128 or any(word in said.lower() for word in UNCERTAIN)
-        return Sent(Answer.AMBIGUOUS if uncertain else Answer.REFUSED, f"{' '.join(argv[:2])}: {said}")
+        answer = complaint(done)
+        uncertain = done.status >= 128 or any(word in answer.lower() for word in UNCERTAIN)
+        return Sent(Answer.AMBIGUOUS if uncertain else Answer.REFUSED, f"{' '.join(argv[:2])}: {answer}")
 
     def note(self, job: JobName, text: str) -> None:
         """A line in the job's AdminComment; slurmctld takes none for a job that has ended. Raises AdapterError."""
-        found = self._show(job.name)
-        if found is None or self._job(found).phase in (Phase.FAILED, Phase.SUCCEEDED, Phase.CANCELLED):
+        listed = self._show(job.name)
+        if listed is None or self._job(listed).phase in (Phase.FAILED, Phase.SUCCEEDED, Phase.CANCELLED):
             return
-        others = found["AdminComment"]
+        others = listed["AdminComment"]
         if text not in others:
             whole = f"{others} | {text}" if others else text
             self.command.ask("scontrol", "update", f"JobId={_number(job.name)}", f"AdminComment={whole}")
@@ -212,8 +211,8 @@ class SlurmJobs:
         if done.timed_out:
             return Submitted((), f"sbatch did not end within {self.command.timeout:g} s", ambiguous=True)
         if done.status:
-            said = complaint(done)
-            return Submitted((), f"sbatch: {said}", any(word in said.lower() for word in UNCERTAIN))
+            answer = complaint(done)
+            return Submitted((), f"sbatch: {answer}", any(word in answer.lower() for word in UNCERTAIN))
         return Submitted((f"batch/{done.stdout.strip().partition(';')[0]}",))
 
     # Nodes.
@@ -224,7 +223,7 @@ class SlurmJobs:
         if job is None:
             raise AdapterError(f"slurmctld does not know job {order.job.job.name} any more")
         wanted = set(job.partitions)
-        usable = {one.name for one in self.nodes.nodes() if _usable(one) and wanted & set(one.groups)}
+        usable = {node.name for node in self.nodes.nodes() if _usable(node) and wanted & set(node.groups)}
         required = set(job.nodes("ReqNodeList"))
         if required - (usable - set(order.exclude)):
             return frozenset()
@@ -232,12 +231,12 @@ class SlurmJobs:
 
     def node_faults(self, names: Iterable[str]) -> Mapping[str, str]:
         """Nodes that are down, not responding or failing, and those that nhc has drained. Raises AdapterError."""
-        found = {}
-        for one in self.nodes.nodes(list(names)):
-            why = _fault(one)
+        faults = {}
+        for node in self.nodes.nodes(list(names)):
+            why = _fault(node)
             if why:
-                found[one.name] = why
-        return found
+                faults[node.name] = why
+        return faults
 
 
 def _usable(node: NodeState) -> bool:
@@ -245,12 +244,12 @@ def _usable(node: NodeState) -> bool:
 
 
 def _fault(node: NodeState) -> str:
-    said = node.mark.why if node.mark is not None else ""
+    why = node.mark.why if node.mark is not None else ""
     lost = node.flags & LOST
     if lost:
-        return f"{node.shown}: {said}" if said else node.shown
+        return f"{node.shown}: {why}" if why else node.shown
     ours: Tuple[bool, bool] = (not node.available, node.mark is not None and node.mark.ours)
-    return f"taken out of service: {said}" if all(ours) else ""
+    return f"taken out of service: {why}" if all(ours) else ""
 
 
 def _number(job: str) -> str:

@@ -44,18 +44,18 @@ def parse_json_node_jobs(value: Mapping[str, Any], node: str) -> List[WorkItem]:
 def hidden_jobs(config: str, uid: int) -> str:
     """Why jobs may be missing where this user asks, "" where none is. `config`: what `scontrol show config` printed."""
     rows = (line.partition("=") for line in config.splitlines())
-    shown = {key.strip(): value.strip() for key, _equals, value in rows}
-    private = shown.get("PrivateData", "").split(",")
-    if "jobs" not in private or uid == 0 or shown.get("SlurmUser", "").endswith(f"({uid})"):
+    settings = {key.strip(): value.strip() for key, _equals, value in rows}
+    private = settings.get("PrivateData", "").split(",")
+    if "jobs" not in private or uid == 0 or settings.get("SlurmUser", "").endswith(f"({uid})"):
         return ""
     return f"PrivateData=jobs: Slurm may hide the jobs of others from the user with number {uid}, as which nhc asks"
 
 
 def _item(number: str, state: str, started: str, user: str, name: str) -> WorkItem:
     at = float(started) if started.isascii() and started.isdigit() else None
-    shown = printable(number, LONGEST)
-    watched = f"{KIND}/{shown.partition('+')[0]}"  # nhc watches a heterogeneous job by its leader
-    return WorkItem(shown, printable(name, LONGEST), printable(user, LONGEST), printable(state, 60), at, (watched,))
+    job = printable(number, LONGEST)
+    watched = f"{KIND}/{job.partition('+')[0]}"  # nhc watches a heterogeneous job by its leader
+    return WorkItem(job, printable(name, LONGEST), printable(user, LONGEST), printable(state, 60), at, (watched,))
 
 
 def _json_id(job: Mapping[str, Any]) -> str:

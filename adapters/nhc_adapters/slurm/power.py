@@ -103,8 +103,8 @@ class SlurmPower:
         return ""
 
     def _config(self) -> Dict[str, str]:
-        shown = self.command.ask("scontrol", "show", "config")
-        pairs = (line.partition("=") for line in shown.splitlines())
+        output = self.command.ask("scontrol", "show", "config")
+        pairs = (line.partition("=") for line in output.splitlines())
         return {key.strip(): value.strip() for key, equals, value in pairs if equals}
 
     def _missing(self, *programs: str) -> str:
@@ -297,8 +297,8 @@ class SlurmPower:
         # A node that does not exist: slurmctld checks the right to update nodes before it looks for the node.
         done = self.command("scontrol", "update", "NodeName=nhc-may-i", "Comment=x")
         denied = not_allowed(complaint(done))
-        said = f"{complaint(done)}: {_who(config)}" if denied else "administrator"
-        rights.append(Right("scontrol update NodeName", not denied, said))
+        why = f"{complaint(done)}: {_who(config)}" if denied else "administrator"
+        rights.append(Right("scontrol update NodeName", not denied, why))
         if "jobs" in config.get("PrivateData", "") and denied:
             rights.append(Right("squeue of all users", False, "PrivateData=jobs hides others' work on a node"))
         return rights
@@ -306,11 +306,11 @@ class SlurmPower:
     def claims(self, machine: Machine) -> Sequence[Claim]:
         """What Slurm itself, or a person, does with the node now. Raises AdapterError."""
         fields, held = self._show(machine.node)
-        found = [Claim("slurm", held, "scontrol show node: State")] if held else []
+        others = [Claim("slurm", held, "scontrol show node: State")] if held else []
         if fields.get("ReservationName"):
             name = printable(fields["ReservationName"], 60)
-            found.append(Claim("slurm", f"it is in the reservation {name}", "scontrol show node: ReservationName"))
-        return found
+            others.append(Claim("slurm", f"it is in the reservation {name}", "scontrol show node: ReservationName"))
+        return others
 
     def evidence(self, machine: Machine, budget: EvidenceBudget) -> Iterator[Exhibit]:
         """Slurm's view of the node and of the jobs on it. Raises AdapterError."""

@@ -44,8 +44,8 @@ def read(state: NodeState) -> SlurmRequestRead:
         words = f"{_WORDS[mark.action]}, {utc(mark.since or 0.0)}"
         ours = Mark(f"{_WAITS} ({words})", Action.NONE, mark.since, OWNER)
         return SlurmRequestRead(state._replace(mark=ours), _request(_WORDS[mark.action], words))
-    found = _STANDING.search(mark.why) if mark.ours else None
-    return SlurmRequestRead(state, _request(found[1], f"{found[1]}, {found[2]}") if found else None)
+    match = _STANDING.search(mark.why) if mark.ours else None
+    return SlurmRequestRead(state, _request(match[1], f"{match[1]}, {match[2]}") if match else None)
 
 
 def _request(word: str, words: str) -> Request:
@@ -66,19 +66,22 @@ class SlurmHyperpod(Slurm):
 
     def nodes(self, names: Optional[Sequence[str]] = None) -> List[NodeState]:
         """The states, with requests of persons distinguished from marks of others. Raises AdapterError."""
-        found = [read(state) for state in super().nodes(names)]
-        gone = set(self._asked) if names is None else {one.state.name for one in found}
-        kept = {node: one for node, one in self._asked.items() if node not in gone}
-        self._asked = {**kept, **{one.state.name: one.request for one in found if one.request is not None}}
-        return [one.state for one in found]
+        entries = [read(state) for state in super().nodes(names)]
+        gone = set(self._asked) if names is None else {entry.state.name for entry in entries}
+        kept = {node: entry for node, entry in self._asked.items() if node not in gone}
+        self._asked = {
+            **kept,
+            **{entry.state.name: entry.request for entry in entries if entry.request is not None},
+        }
+        return [entry.state for entry in entries]
 
     def clear(self, names: Sequence[str], seen: Optional[Iterable[NodeState]] = None) -> List[Applied]:
         """As `nhc.ports.adapter`. A request that nobody has begun with is not ours to clear."""
         states = self._states(names, seen)
-        waits = {name for name, one in states.items() if one.mark is not None and one.mark.why.startswith(_WAITS)}
+        waits = {name for name, state in states.items() if state.mark is not None and state.mark.why.startswith(_WAITS)}
         done = super().clear([name for name in names if name not in waits], states.values())
-        said = "left alone: a person has asked for a repair"
-        return [*done, *(Applied(name, Effect.REFUSED, said) for name in sorted(waits))]
+        why = "left alone: a person has asked for a repair"
+        return [*done, *(Applied(name, Effect.REFUSED, why) for name in sorted(waits))]
 
     def requests(self) -> Tuple[Mapping[str, Request], Sequence[str]]:
         """What persons ask for on the nodes that were read last; nothing in these words can be wrong."""

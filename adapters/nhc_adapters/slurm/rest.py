@@ -94,10 +94,10 @@ class SlurmRest(CommandMarker):
             value = parse_json(data.decode(errors="replace"))
         except ValueError:
             value = {}
-        errors = [_error(one) for one in value.get("errors") or []] if isinstance(value, dict) else []
+        errors = [_error(entry) for entry in value.get("errors") or []] if isinstance(value, dict) else []
         if answer.status >= 400 or errors:
-            said = "; ".join(errors) or printable(data[:200].decode(errors="replace")) or "no reason given"
-            raise AdapterError(f"{where}: {answer.status} {said}")
+            why = "; ".join(errors) or printable(data[:200].decode(errors="replace")) or "no reason given"
+            raise AdapterError(f"{where}: {answer.status} {why}")
         if not isinstance(value, dict):
             raise AdapterError(f"{where}: {answer.status}, and no JSON object")
         return value
@@ -119,21 +119,21 @@ class SlurmRest(CommandMarker):
         return self._versions
 
     def _read(self, names: Optional[Sequence[str]]) -> List[NodeState]:
-        found = self._states_of(names)
+        states = self._states_of(names)
         if self.command.setting(WORK_SETTING) != "flags":
-            found = with_work(found, self._of_jobs(parse_json_jobs))
-        return self.silences.seen(found, time.time())
+            states = with_work(states, self._of_jobs(parse_json_jobs))
+        return self.silences.seen(states, time.time())
 
     def _states_of(self, names: Optional[Sequence[str]]) -> List[NodeState]:
         prefix = f"/slurm/v0.0.{self.versions()[0]}"
         try:
             if names is not None and len(names) == 1:
-                found = parse_json_nodes(self.request("GET", f"{prefix}/node/{quote(names[0], safe='')}"))
+                states = parse_json_nodes(self.request("GET", f"{prefix}/node/{quote(names[0], safe='')}"))
                 # slurmctld counts the processors in use only where all nodes are asked for: one that is asked for by
                 # itself stays MIXED after its job (_slurm_rpc_dump_node_single, src/slurmctld/proc_req.c). A hook,
                 # which every node runs at once, does not ask what works on its node.
-                if self.command.setting(WORK_SETTING) == "flags" or not any("MIXED" in one.flags for one in found):
-                    return found
+                if self.command.setting(WORK_SETTING) == "flags" or not any("MIXED" in state.flags for state in states):
+                    return states
             return parse_json_nodes(self.request("GET", f"{prefix}/nodes"))
         except ValueError as error:
             raise AdapterError(f"slurmrestd's answer cannot be understood: {error}") from None
@@ -204,9 +204,9 @@ def _user_of(token: str) -> str:
         return ""
 
 
-def _error(one: object) -> str:
+def _error(error: object) -> str:
     """One entry of `errors`, whose fields differ between versions."""
-    if not isinstance(one, dict):
-        return printable(str(one))
-    said = [str(one[key]) for key in ("error", "description") if one.get(key)]
-    return printable(": ".join(said) or str(one))
+    if not isinstance(error, dict):
+        return printable(str(error))
+    texts = [str(error[key]) for key in ("error", "description") if error.get(key)]
+    return printable(": ".join(texts) or str(error))

@@ -42,13 +42,13 @@ class SlurmSpares:
         done = self.command("scontrol", "show", "reservation", "-o")
         if done.status:
             raise AdapterError(f"scontrol show reservation: {complaint(done)}")
-        found = []
+        reserved = []
         for line in done.stdout.splitlines():
             fields = dict(re.findall(r"(?:^|\s)([A-Z][A-Za-z]+)=(\S*)", line))
             name, nodes = fields.get("ReservationName", ""), fields.get("Nodes", "")
             if name == f"{self.reservation}-{nodes}":  # another's, or one with other nodes, is left alone
-                found.append(nodes)
-        return sorted(found)
+                reserved.append(nodes)
+        return sorted(reserved)
 
     def into_service(self, node: str) -> Applied:
         """Delete the node's reservation."""

@@ -168,15 +168,13 @@ def _show_node(block: str) -> NodeState:
     partitions = re.search(r"^\s+Partitions=(\S+)", block, re.MULTILINE)
     # The last of the fields that hold free text, so nothing in it can be taken for one of the above.
     reason = re.search(r"^   Reason=(.*?)(?=^   \w+=|\Z)", block, re.MULTILINE | re.DOTALL)
-    said, user, when = reason[1].strip() if reason else "", "", None
-    signed = _SIGNED.search(said)
+    why, user, when = reason[1].strip() if reason else "", "", None
+    signed = _SIGNED.search(why)
     if signed:
-        said, user, when = said[: signed.start()], signed[1], _number(signed[2])
+        why, user, when = why[: signed.start()], signed[1], _number(signed[2])
     # `IDLE*+DRAIN` of older releases: the symbols stand for flags that are spelled out as well.
     words = [word.rstrip("*~#!%$@^-+") for word in state[1].split("+")]
-    return node_state(
-        name[1], words, " ".join(said.split()), user, when, partitions[1].split(",") if partitions else ()
-    )
+    return node_state(name[1], words, " ".join(why.split()), user, when, partitions[1].split(",") if partitions else ())
 
 
 _FREE_TEXT = re.compile(r"^   (?:Reason|Comment|Extra)=.*(?:\n(?!   \w+=).+)*", re.MULTILINE)
@@ -200,23 +198,23 @@ Identity = Tuple[str, str]
 
 def show_identities(text: str) -> Dict[str, Identity]:
     """Which machines stand behind the nodes, by what `scontrol show node` printed."""
-    found = {}
+    identities = {}
     for block in re.split(r"^(?=NodeName=)", text, flags=re.MULTILINE):
         fields = show_fields(block)
         if "NodeName" in fields:
             name = fields["NodeName"]
-            found[name] = _identity(name, fields.get("InstanceId", ""), fields.get("NodeAddr", ""))
-    return found
+            identities[name] = _identity(name, fields.get("InstanceId", ""), fields.get("NodeAddr", ""))
+    return identities
 
 
 def json_identities(value: Mapping[str, object]) -> Dict[str, Identity]:
     """The same by Slurm's JSON."""
-    rows, found = value.get("nodes"), {}
+    rows, identities = value.get("nodes"), {}
     for row in rows if isinstance(rows, list) else []:
         if isinstance(row, dict) and isinstance(row.get("name"), str):
             name = row["name"]
-            found[name] = _identity(name, str(row.get("instance_id") or ""), str(row.get("address") or ""))
-    return found
+            identities[name] = _identity(name, str(row.get("instance_id") or ""), str(row.get("address") or ""))
+    return identities
 
 
 def _identity(node: str, instance: str, address: str) -> Identity:

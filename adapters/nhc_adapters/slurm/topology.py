@@ -15,11 +15,11 @@ TOPOLOGY = ("scontrol", "show", "topology")
 
 def parse_topology(text: str) -> Places:
     """What the command above printed: a line for each switch or block. Raises ValueError for a list that is none."""
-    found: Dict[str, Tuple[Tuple[str, str], ...]] = {}
+    places: Dict[str, Tuple[Tuple[str, str], ...]] = {}
     for line in text.splitlines():
         fields = dict(re.findall(r"(\w+)=(\S+)", line))
         leaf = fields.get("SwitchName", "") if fields.get("Level") == "0" else ""
         for kind, name in (("leaf", leaf), ("block", fields.get("BlockName", ""))):
             for node in expand(fields["Nodes"]) if name and "Nodes" in fields else ():
-                found[node] = (*found.get(node, ()), (kind, name))
-    return found
+                places[node] = (*places.get(node, ()), (kind, name))
+    return places

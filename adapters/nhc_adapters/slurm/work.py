@@ -30,12 +30,12 @@ def drained(state: NodeState) -> bool:
 
 def parse_squeue(text: str) -> Work:
     """What the command above printed. Raises ValueError for a list of nodes that is none."""
-    found: Dict[str, Set[str]] = {}
+    states_on: Dict[str, Set[str]] = {}
     for line in text.splitlines():
         state, _, nodes = line.strip().partition(" ")
         for node in expand(nodes.strip()) if nodes.strip() else ():
-            found.setdefault(node, set()).add(state)
-    return {node: frozenset(states) for node, states in found.items()}
+            states_on.setdefault(node, set()).add(state)
+    return {node: frozenset(states) for node, states in states_on.items()}
 
 
 def parse_json_jobs(value: Mapping[str, Any]) -> Work:
@@ -53,14 +53,14 @@ def json_jobs(value: Mapping[str, Any]) -> List[Tuple[List[str], Mapping[str, An
     jobs = value.get("jobs")
     if not isinstance(jobs, list):
         raise ValueError("no list of jobs in Slurm's JSON")
-    found = []
+    running = []
     for job in jobs:
-        said = job.get("job_state") or ()
-        words = [said] if isinstance(said, str) else [str(one) for one in said]
+        reported = job.get("job_state") or ()
+        words = [reported] if isinstance(reported, str) else [str(state) for state in reported]
         states = [word.upper() for word in words if word.upper() in ON_NODES]
         if states:
-            found.append((states, job))
-    return found
+            running.append((states, job))
+    return running
 
 
 def with_work(states: Iterable[NodeState], work: Work) -> List[NodeState]:
@@ -70,14 +70,14 @@ def with_work(states: Iterable[NodeState], work: Work) -> List[NodeState]:
     not heard, and holds up no repair. A restarted slurmctld does not know what runs on a node that it has not heard yet
     (UNKNOWN): a job whose start it had not saved is pending for it.
     """
-    found = []
+    result = []
     for state in states:
         jobs = work.get(state.name, frozenset())
         if "DOWN" in state.flags:
-            found.append(state._replace(busy=bool(jobs - {"COMPLETING"})))
+            result.append(state._replace(busy=bool(jobs - {"COMPLETING"})))
         else:
-            found.append(state._replace(busy=state.busy or bool(jobs) or "UNKNOWN" in state.flags))
-    return found
+            result.append(state._replace(busy=state.busy or bool(jobs) or "UNKNOWN" in state.flags))
+    return result
 
 
 class Silences:
@@ -91,17 +91,17 @@ class Silences:
 
     def seen(self, states: Iterable[NodeState], now: float) -> List[NodeState]:
         """The nodes with their silence, as they were read at `now`."""
-        found = []
+        result = []
         for state in states:
             if not _silent(state):
                 self._since.pop(state.name, None)
-                found.append(state)
+                result.append(state)
                 continue
             own = state.mark is not None and state.mark.owner == SCHEDULER
             known = state.mark.since if state.mark is not None and own else None
             since = self._since.setdefault(state.name, known or now)
-            found.append(state._replace(silence=Silence(since, f"slurmctld does not hear its slurmd ({state.shown})")))
-        return found
+            result.append(state._replace(silence=Silence(since, f"slurmctld does not hear its slurmd ({state.shown})")))
+        return result
 
 
 def _silent(state: NodeState) -> bool:

@@ -84,9 +84,9 @@ def in_the_way(given):
         name = read("/proc/%d/comm" % pid, 64).decode("utf-8", "replace").strip()
         if is_of(pid, given["token"]) or not name:
             continue
-        if any(fnmatch.fnmatchcase(name, one) for one in given["work"]):
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in given["work"]):
             return "process %d (%s) is work" % (pid, name)
-        if any(fnmatch.fnmatchcase(name, one) for one in given["allowed"]):
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in given["allowed"]):
             continue
         try:
             held = {os.readlink("/proc/%d/fd/%s" % (pid, fd)) for fd in os.listdir("/proc/%d/fd" % pid)}
@@ -96,7 +96,7 @@ def in_the_way(given):
         except OSError:
             continue
         for target in sorted(held):
-            if target.startswith("/dev/") and any(fnmatch.fnmatchcase(target, one) for one in given["devices"]):
+            if target.startswith("/dev/") and any(fnmatch.fnmatchcase(target, pattern) for pattern in given["devices"]):
                 return "process %d (%s) holds %s" % (pid, name, target)
     if unseen and os.geteuid():  # what the kernel keeps from root as well, such as a security agent, is nobody's work
         return "%d processes of others cannot be looked at: not root here" % unseen

@@ -53,7 +53,7 @@ def same(product_uuid: str, vm_id: str) -> bool:
     Firmware and kernel disagree on the byte order of its first three fields, so that either order is it.
     """
     try:
-        shown, known = uuid.UUID(product_uuid), uuid.UUID(vm_id)
+        reported, known = uuid.UUID(product_uuid), uuid.UUID(vm_id)
     except ValueError:
         return False
-    return known in (shown, uuid.UUID(bytes_le=shown.bytes))
+    return known in (reported, uuid.UUID(bytes_le=reported.bytes))

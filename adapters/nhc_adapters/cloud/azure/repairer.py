@@ -60,8 +60,8 @@ _EACH = (
     "deallocate/action", "start/action", "delete", "retrieveBootDiagnosticsData/action",
 )  # fmt: skip
 ACTIONS: Sequence[str] = (
-    *(f"{VM}/{one}" for one in _EACH),
-    *(f"{SET}/{one}" for one in _EACH),
+    *(f"{VM}/{action}" for action in _EACH),
+    *(f"{SET}/{action}" for action in _EACH),
     "Microsoft.Compute/locations/operations/read",
     "Microsoft.ContainerService/managedClusters/agentPools/read",
     "Microsoft.ContainerService/managedClusters/agentPools/write",

@@ -109,7 +109,7 @@ class RepairJournal:
                     continue
                 if state is not None:
                     states.append(state)
-        return sorted(states, key=lambda one: one.began)
+        return sorted(states, key=lambda repair: repair.began)
 
     def forget(self) -> None:
         """Delete the oldest ended repairs."""
