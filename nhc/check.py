@@ -292,16 +292,16 @@ def _parse_options(by_flag: Dict[str, Param], argv: Sequence[str], values: Dict[
     """Read leading options into `values`, getopts' way (`-abc`, `-t5`, `--`); return where they end."""
     at = 0
     while at < len(argv):
-        word = argv[at]
-        if word == "--":
+        argument = argv[at]
+        if argument == "--":
             return at + 1
-        if len(word) < 2 or word[0] != "-" or (word[1].isdigit() and word[:2] not in by_flag):
+        if len(argument) < 2 or argument[0] != "-" or (argument[1].isdigit() and argument[:2] not in by_flag):
             return at
-        if word.startswith("--"):
-            name, has_value, attached = word.partition("=")
+        if argument.startswith("--"):
+            name, has_value, attached = argument.partition("=")
             letters, value = [name], attached if has_value else None
         else:
-            letters, value = _cluster(by_flag, word)
+            letters, value = _cluster(by_flag, argument)
         for name in letters:
             param = by_flag.get(name)
             if param is None:
@@ -322,15 +322,15 @@ def _parse_options(by_flag: Dict[str, Param], argv: Sequence[str], values: Dict[
     return at
 
 
-def _cluster(by_flag: Dict[str, Param], word: str) -> Tuple[List[str], Optional[str]]:
+def _cluster(by_flag: Dict[str, Param], argument: str) -> Tuple[List[str], Optional[str]]:
     """Split `-ab5` into its letters and the value attached to the last of them."""
     names: List[str] = []
-    for place in range(1, len(word)):
-        name = f"-{word[place]}"
+    for place in range(1, len(argument)):
+        name = f"-{argument[place]}"
         names.append(name)
         param = by_flag.get(name)
         if param is not None and param.convert is not None:
-            return names, word[place + 1 :] or None
+            return names, argument[place + 1 :] or None
     return names, None
 
 

@@ -77,9 +77,9 @@ def module_of(name: str) -> str:
 
     Imports no module of checks.
     """
-    words = name.split("_")[1:]
-    for end in range(min(len(words), _MOST_WORDS), 0, -1):
-        begins = "_".join(words[:end])
+    parts = name.split("_")[1:]
+    for end in range(min(len(parts), _MOST_WORDS), 0, -1):
+        begins = "_".join(parts[:end])
         if begins in ELSEWHERE:
             return f"{PACKAGE}.{ELSEWHERE[begins]}"
         if _is_there(begins):

@@ -162,15 +162,15 @@ REASON_LIMIT = 128
 """Characters of a reason: what Kubernetes takes as the reason of an event."""
 
 
-def reason_key(word: str) -> str:
+def reason_key(reason: str) -> str:
     """A reason in the form that every report, label and condition takes: `Disk_Is_Bad` and `Xid79` are as they are.
 
     ASCII letters, digits and underscores, the first a capital letter. Anything else, as a rule file or a tool of the
     site's may have it, is mapped: `disk-is-bad` is `DiskIsBad`. What holds no such character is `Unnamed`.
     """
-    if len(word) <= REASON_LIMIT and word[:1].isalpha() and word.isascii() and word.replace("_", "").isalnum():
-        return word if word[0].isupper() else word[0].upper() + word[1:]
-    kept = "".join(char if char == "_" or (char.isascii() and char.isalnum()) else " " for char in word)
+    if len(reason) <= REASON_LIMIT and reason[:1].isalpha() and reason.isascii() and reason.replace("_", "").isalnum():
+        return reason if reason[0].isupper() else reason[0].upper() + reason[1:]
+    kept = "".join(char if char == "_" or (char.isascii() and char.isalnum()) else " " for char in reason)
     key = "".join(part[0].upper() + part[1:] for part in kept.split()).lstrip("_")
     if key and not key[0].isupper():
         key = key[0].upper() + key[1:] if key[0].isalpha() else f"Reason{key}"
@@ -179,13 +179,13 @@ def reason_key(word: str) -> str:
 
 def named(outcome: Outcome) -> Outcome:
     """The outcome with its reason as `reason_key` has it. A reason that had to be changed is kept in the message."""
-    word = str(outcome.reason or "")
-    key = reason_key(word) if word else ""
+    reason = str(outcome.reason or "")
+    key = reason_key(reason) if reason else ""
     if key == outcome.reason:
         return outcome
-    if key == word or key.lower() == word.lower() or word in str(outcome.message):
+    if key == reason or key.lower() == reason.lower() or reason in str(outcome.message):
         return outcome._replace(reason=key)
-    return outcome._replace(reason=key, message=f"{printable(word, REASON_LIMIT)}: {outcome.message}".rstrip(": "))
+    return outcome._replace(reason=key, message=f"{printable(reason, REASON_LIMIT)}: {outcome.message}".rstrip(": "))
 
 
 def subject(outcome: Outcome) -> str:

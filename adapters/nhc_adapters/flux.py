@@ -63,13 +63,13 @@ def parse_status(text: str) -> List[NodeState]:
     return [_node(name, words, reasons.get(name, "")) for name, words in flags.items()]
 
 
-def _node(name: str, words: List[str], reason: str) -> NodeState:
+def _node(name: str, states: List[str], reason: str) -> NodeState:
     return NodeState(
         name=name,
-        shown="+".join(dict.fromkeys(words)),
-        available=not set(words) & OUT,
-        busy=bool(set(words) & {"allocated", "draining"}),
+        shown="+".join(dict.fromkeys(states)),
+        available=not set(states) & OUT,
+        busy=bool(set(states) & {"allocated", "draining"}),
         mark=read_mark_text(reason),
-        hold="it is excluded by configuration" if "exclude" in words else "",
-        flags=frozenset(word.upper() for word in words),
+        hold="it is excluded by configuration" if "exclude" in states else "",
+        flags=frozenset(state.upper() for state in states),
     )

@@ -28,16 +28,16 @@ BUSY = {"job-busy", "job-exclusive", "resv-exclusive", "busy"}
 
 def pbs_state(name: str, state: str, note: str, queue: str = "", jobs: object = None) -> NodeState:
     """A node as both families describe it: states joined by commas, a note or comment, perhaps a queue."""
-    words = [word.strip().lower() for word in state.split(",") if word.strip()]
+    states = [state_name.strip().lower() for state_name in state.split(",") if state_name.strip()]
     return NodeState(
         name=name,
-        shown=",".join(words) or "unknown",
-        available=not set(words) & OUT,
-        busy=bool(jobs) or bool(set(words) & BUSY),
+        shown=",".join(states) or "unknown",
+        available=not set(states) & OUT,
+        busy=bool(jobs) or bool(set(states) & BUSY),
         mark=read_mark_text(note),
-        hold=next((HELD[word] for word in words if word in HELD), ""),
+        hold=next((HELD[state_name] for state_name in states if state_name in HELD), ""),
         groups=(queue,) if queue else (),
-        flags=frozenset(word.upper() for word in words),
+        flags=frozenset(state_name.upper() for state_name in states),
     )
 
 

@@ -121,7 +121,7 @@ def _connect(path: str) -> sqlite3.Connection:
 
 
 def _subject(event: Event) -> str:
-    return " ".join(word for word in (event.get("check"), event.get("type"), event.get("target")) if word)
+    return " ".join(part for part in (event.get("check"), event.get("type"), event.get("target")) if part)
 
 
 def read(path: str, limit: int = 50, since: float = 0.0) -> List[Event]:

@@ -59,11 +59,11 @@ class Http:
         head, end, _body = bytes(peer.received).partition(b"\r\n\r\n")
         if not end:
             return
-        words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
-        if len(words) != 3 or not words[2].startswith("HTTP/1."):
+        request = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
+        if len(request) != 3 or not request[2].startswith("HTTP/1."):
             peer.answer(_response(400, TEXT, "not HTTP\n", True))
             return
-        method, target = words[0], words[1].partition("?")[0]
+        method, target = request[0], request[1].partition("?")[0]
         if method not in ("GET", "HEAD"):
             peer.answer(_response(405, TEXT, "only GET\n", True))
             return

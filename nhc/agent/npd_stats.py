@@ -92,7 +92,7 @@ class Stats:
         return any(metric.startswith(prefix) for metric in self.names)
 
     def _load(self, host: Host) -> List[Sample]:
-        last, five, fifteen = (float(word) for word in host.read(f"{self.proc}/loadavg").split()[:3])
+        last, five, fifteen = (float(value_text) for value_text in host.read(f"{self.proc}/loadavg").split()[:3])
         return [
             ("cpu/load_1m", GAUGE, "CPU average load (1m)", last, {}),
             ("cpu/load_5m", GAUGE, "CPU average load (5m)", five, {}),
@@ -103,23 +103,25 @@ class Stats:
     def _stat(self, host: Host) -> List[Sample]:
         samples: List[Sample] = []
         for line in host.lines(f"{self.proc}/stat"):
-            key, *words = line.split()
+            key, *values = line.split()
             if key == "cpu":
-                for state, word in zip(_STATES, words):
-                    value = float(word)
+                for state, value_text in zip(_STATES, values):
+                    value = float(value_text)
                     samples.append(("cpu/usage_time", COUNTER, "CPU usage, in clock ticks", value, {"state": state}))
             elif key.startswith("cpu"):
-                for stage, word in zip(_STAGES, words):
+                for stage, value_text in zip(_STAGES, values):
                     labels = {"cpu": key, "stage": stage}
-                    samples.append(("system/cpu_stat", COUNTER, "Seconds each CPU spent", float(word) / TICKS, labels))
+                    samples.append(
+                        ("system/cpu_stat", COUNTER, "Seconds each CPU spent", float(value_text) / TICKS, labels)
+                    )
             elif key == "processes":
-                samples.append(("system/processes_total", COUNTER, "Forks since boot", float(words[0]), {}))
+                samples.append(("system/processes_total", COUNTER, "Forks since boot", float(values[0]), {}))
             elif key == "procs_running":
-                samples.append(("system/procs_running", GAUGE, "Processes that run", float(words[0]), {}))
+                samples.append(("system/procs_running", GAUGE, "Processes that run", float(values[0]), {}))
             elif key == "procs_blocked":
-                samples.append(("system/procs_blocked", GAUGE, "Processes that are blocked", float(words[0]), {}))
+                samples.append(("system/procs_blocked", GAUGE, "Processes that are blocked", float(values[0]), {}))
             elif key == "intr":
-                samples.append(("system/interrupts_total", COUNTER, "Interrupts since boot", float(words[0]), {}))
+                samples.append(("system/interrupts_total", COUNTER, "Interrupts since boot", float(values[0]), {}))
         return samples
 
     def _memory(self, host: Host) -> List[Sample]:
@@ -159,21 +161,21 @@ class Stats:
     def _net(self, host: Host) -> List[Sample]:
         samples: List[Sample] = []
         for line in host.lines(f"{self.proc}/net/dev")[2:]:
-            name, _, words = line.partition(":")
+            name, _, values = line.partition(":")
             name = name.strip()
             if self.exclude is not None and self.exclude.search(name):
                 continue
-            for metric, word in zip(_NET, words.split()):
-                samples.append((metric, COUNTER, "See /proc/net/dev", float(word), {"interface_name": name}))
+            for metric, value_text in zip(_NET, values.split()):
+                samples.append((metric, COUNTER, "See /proc/net/dev", float(value_text), {"interface_name": name}))
         return samples
 
     def _features(self, host: Host) -> List[Sample]:
         if not self._wants("system/os_feature"):
             return []
-        words = dict(word.partition("=")[::2] for word in host.read(f"{self.proc}/cmdline").split())
+        parameters = dict(parameter.partition("=")[::2] for parameter in host.read(f"{self.proc}/cmdline").split())
 
         def number(key: str) -> float:
-            text = words.get(key, "")
+            text = parameters.get(key, "")
             return float(text) if text.isdigit() else 0.0
 
         signed = number("module.sig_enforce") == 1 and number("loadpin.enabled") == 1
@@ -200,8 +202,8 @@ class Stats:
                 pass
         gpu, strange = 0.0, []
         for line in host.lines(f"{self.proc}/modules"):
-            words = line.split()
-            name, flags = words[0], words[-1] if words[-1].startswith("(") else ""
+            fields = line.split()
+            name, flags = fields[0], fields[-1] if fields[-1].startswith("(") else ""
             if "nvidia" in name:
                 gpu = 1.0
             elif ("O" in flags or "P" in flags) and name not in known:
@@ -216,12 +218,12 @@ class Stats:
         now = host.monotonic()
         samples: List[Sample] = []
         for line in host.lines(f"{self.proc}/diskstats"):
-            words = line.split()
-            name = words[2]
+            fields = line.split()
+            name = fields[2]
             if name not in wanted:
                 continue
             r_ops, r_merged, r_sectors, r_ms, w_ops, w_merged, w_sectors, w_ms, _now, io_ms, weighted = (
-                float(word) for word in words[3:14]
+                float(field) for field in fields[3:14]
             )
             device = {"device_name": name}
             samples.append(("disk/io_time", COUNTER, "Time with I/O under way, in ms", io_ms, device))

@@ -108,9 +108,9 @@ class NvhcdServer:
         except OSError as error:
             raise AdapterError(f"serve.nvhcd: {error.filename or path}: {error.strerror}") from None
 
-    def _call(self, words: List[str], context: Any) -> HealthAnswer:
+    def _call(self, arguments: List[str], context: Any) -> HealthAnswer:
         """Answer one caller. It never raises: an error of ours must not end somebody's job."""
-        asked = asked_for(words)
+        asked = asked_for(arguments)
         try:
             return self._judge(asked, context.time_remaining())
         except Exception as error:

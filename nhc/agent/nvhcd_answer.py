@@ -46,24 +46,24 @@ class AskedFor(NamedTuple):
     proof: bool = False
 
 
-def asked_for(words: Sequence[str]) -> AskedFor:
+def asked_for(arguments: Sequence[str]) -> AskedFor:
     """The groups that a request names, all of them where it names none. `--no-slurm` is NVRx's own default."""
     groups: List[str] = []
     unknown: List[str] = []
     within = proof = False
-    for word in words[:ARGUMENTS]:
-        if word.startswith("--"):
-            option, _, value = word.partition("=")
+    for argument in arguments[:ARGUMENTS]:
+        if argument.startswith("--"):
+            option, _, value = argument.partition("=")
             within = option == "--group"
             if within and value:
                 groups.append(value)
             proof = proof or option == "--proof"
-            if not within and word not in ("--no-slurm", "--proof"):
-                unknown.append(printable(word, 60))
-        elif within and word in GROUPS:
-            groups.append(word)
+            if not within and argument not in ("--no-slurm", "--proof"):
+                unknown.append(printable(argument, 60))
+        elif within and argument in GROUPS:
+            groups.append(argument)
         else:
-            unknown.append(printable(word, 60))
+            unknown.append(printable(argument, 60))
     known = tuple(dict.fromkeys(group for group in groups if group in GROUPS))
     return AskedFor(known or GROUPS, tuple(unknown[:MOST]), proof)
 

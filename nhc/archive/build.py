@@ -224,14 +224,14 @@ def _tag(interpreter: str) -> Optional[str]:
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """`python -m nhc.archive.build [FILE [PYTHON ...]]`: FILE is nhc.pyz unless named, compiled for each PYTHON."""
-    words = sys.argv[1:] if argv is None else list(argv)
-    if words and words[0].startswith("-"):
+    arguments = sys.argv[1:] if argv is None else list(argv)
+    if arguments and arguments[0].startswith("-"):
         print("usage: python -m nhc.archive.build [FILE [PYTHON ...]]", file=sys.stderr)
         return 2
-    output = words[0] if words else "nhc.pyz"
+    output = arguments[0] if arguments else "nhc.pyz"
     os.makedirs(os.path.dirname(output) or ".", exist_ok=True)
     try:
-        tags = build(output, interpreters=(*words[1:], *INTERPRETERS))
+        tags = build(output, interpreters=(*arguments[1:], *INTERPRETERS))
     except (OSError, RuntimeError) as error:
         print(f"nhc.pyz: {error}", file=sys.stderr)
         return 1

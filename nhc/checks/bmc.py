@@ -100,8 +100,8 @@ def _judge_sensor(sensor: Sensor, critical: bool) -> Optional[Outcome]:
     message = f"{target}: {sensor.reading or 'no reading'}"
     level = sensor.status[-2:] if sensor.status not in ("ok", "ns") else ""
     if level in ("cr", "nr"):
-        word = "critical" if level == "cr" else "non-recoverable"
-        return crit("SensorCritical", f"{message}, {word}", target=target)
+        severity = "critical" if level == "cr" else "non-recoverable"
+        return crit("SensorCritical", f"{message}, {severity}", target=target)
     if _BROKEN.search(sensor.reading):
         say = crit if critical else warn
         return say("SensorFailure", message, target=target, action=Action.INSPECT)

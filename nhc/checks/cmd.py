@@ -102,29 +102,29 @@ def judge_output(
             missing.append(place)
     if forbidden:
         number, place = min(forbidden)
-        words = _message(messages, place, '"%m" matched at line %l of "%c"')
+        message = _message(messages, place, '"%m" matched at line %l of "%c"')
         values = {"%m": match[place][1:], "%l": str(number + 1), "%L": lines[number], "%c": command.shown}
-        return crit("OutputForbidden", f"{_filled(words, values)}.", evidence=(lines[number],))
+        return crit("OutputForbidden", f"{_filled(message, values)}.", evidence=(lines[number],))
     failed = judge_end(ended, command, timeout, status)
     if failed is not None or not missing:
         return failed
     alone = len(match) == 1
     default = '"%m" failed to match "%c" output' + ("" if alone else " (%f patterns failed)")
-    words = _message(messages, missing[0], default)
+    message = _message(messages, missing[0], default)
     values = {"%m": match[missing[0]], "%c": command.shown, "%f": f"{len(missing)}/{len(match)}"}
-    return crit("OutputMissing", f"{_filled(words, values)}.", evidence=tuple(lines[-EVIDENCE:]))
+    return crit("OutputMissing", f"{_filled(message, values)}.", evidence=tuple(lines[-EVIDENCE:]))
 
 
 def _message(messages: Sequence[str], place: int, default: str) -> str:
     return messages[place] if place < len(messages) and messages[place] else default
 
 
-def _filled(words: str, known: Dict[str, str]) -> str:
+def _filled(template: str, known: Dict[str, str]) -> str:
     """`words` with each sign replaced once, from left to right, so that a value is never taken for a sign."""
     parts, at = [], 0
-    while at < len(words):
-        sign = words[at : at + 2]
-        parts.append(known.get(sign, words[at]))
+    while at < len(template):
+        sign = template[at : at + 2]
+        parts.append(known.get(sign, template[at]))
         at += 2 if sign in known else 1
     return "".join(parts)
 

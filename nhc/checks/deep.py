@@ -95,12 +95,12 @@ def attempt(
     """Run a tool; how it ended, or the UNKNOWN for one that could not run or not end. An `env A=b` may precede it."""
     if not host.setting(RUN):
         return unknown("DeepNotAlone", "deep checks run in nhc deep run only, which sees to it that the node is free")
-    tool = next((word for word in argv[1:] if "=" not in word), argv[0]) if argv[0] == "env" else argv[0]
+    tool = next((argument for argument in argv[1:] if "=" not in argument), argv[0]) if argv[0] == "env" else argv[0]
     path = located(host, tool)
     if not path:
         return missing(host, f"{base(tool)} is not installed", tool)
     if path != tool:
-        argv = [path if word == tool else word for word in argv]
+        argv = [path if argument == tool else argument for argument in argv]
     try:
         done = host.run(argv, timeout, stdin, during)
     except OSError as error:

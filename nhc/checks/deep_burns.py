@@ -48,7 +48,7 @@ def _wrong(burn: Burn) -> Dict[int, Outcome]:
     outcomes: Dict[int, Outcome] = {}
     for device in burn.devices:
         if device.wrong or device.changed or device.nan:
-            faults = [f"{count} {words}" for count, words in (
+            faults = [f"{count} {what}" for count, what in (
                 (device.wrong, "rows that are wrong"), (device.changed, "products with other bits than the first"),
                 (device.nan, "values that are no number")) if count]  # fmt: skip
             outcomes[device.device] = _crit(burn, device, f"in {device.rounds} rounds {', '.join(faults)}")

@@ -56,7 +56,7 @@ HEARTBEAT = (4, 4, 2)
 
 def level(value: str) -> str:
     """1 to 4, or names of tests."""
-    if value not in LEVELS and not all(word.replace("_", "").isalpha() for word in value.split(",")):
+    if value not in LEVELS and not all(name.replace("_", "").isalpha() for name in value.split(",")):
         raise ValueError(f"{value!r} is not a level (1 to 4) or names of tests")
     return value
 
@@ -116,8 +116,8 @@ def _version(host: Host) -> Tuple[int, ...]:
         output = host.run(["dcgmi", "--version"], 10.0).stdout
     except OSError:
         return ()
-    word = output.partition("version:")[2].split()
-    parts = word[0].split(".") if word else []
+    version = output.partition("version:")[2].split()
+    parts = version[0].split(".") if version else []
     return tuple(int(part) for part in parts) if parts and all(part.isdigit() for part in parts) else ()
 
 

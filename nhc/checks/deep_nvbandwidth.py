@@ -80,7 +80,7 @@ def check_deep_nvbandwidth(
     if isinstance(done, Outcome):
         return [*picked.outcomes, done]
     if done.status and "nrecogni" in done.stdout + done.stderr:  # a build that knows no -j
-        done = deep.attempt(host, [*visible, *(word for word in argv if word != "-j")], 900.0)
+        done = deep.attempt(host, [*visible, *(argument for argument in argv if argument != "-j")], 900.0)
         if isinstance(done, Outcome):
             return [*picked.outcomes, done]
     wrong = nvbandwidth.wrong_data(f"{done.stdout}\n{done.stderr}")

@@ -76,9 +76,9 @@ def check_deep_rdma(
 
 def _both(host: Host, argv: Sequence[str], at: int, timeout: float) -> Union[Completed, Outcome]:
     """Run the two ends of a test on this node; how the calling one ended."""
-    words = [*argv, "-p", str(at)]
+    command = [*argv, "-p", str(at)]
     return deep.both_ends(
-        host, words, [*words, LOCAL], f"{argv[0]}-{at}.log", timeout, READY,
+        host, command, [*command, LOCAL], f"{argv[0]}-{at}.log", timeout, READY,
         lambda done: "Couldn't connect" in done.stdout + done.stderr,
     )  # fmt: skip
 
@@ -182,15 +182,15 @@ def _efa(
 
 def _pingpong(host: Host, port: Port, at: int) -> Outcome:
     """fi_pingpong over the efa provider. One message is under way at a time: its rate is no measure of bandwidth."""
-    words = ["fi_pingpong", "-p", "efa", "-e", "rdm", "-d", f"{port.device}-rdm", "-c", "-I", "100"]
-    done = ping(host, words, at)
+    command = ["fi_pingpong", "-p", "efa", "-e", "rdm", "-d", f"{port.device}-rdm", "-c", "-I", "100"]
+    done = ping(host, command, at)
     return done if isinstance(done, Outcome) else judge_pingpong(done, port.device)
 
 
-def ping(host: Host, words: Sequence[str], at: int) -> Union[Completed, Outcome]:
+def ping(host: Host, command: Sequence[str], at: int) -> Union[Completed, Outcome]:
     """Run the two ends of fi_pingpong; how the calling one ended."""
     return deep.both_ends(
-        host, [*words, "-B", str(at)], [*words, "-P", str(at), LOCAL], f"fi_pingpong-{at}.log", 120.0, READY,
+        host, [*command, "-B", str(at)], [*command, "-P", str(at), LOCAL], f"fi_pingpong-{at}.log", 120.0, READY,
         lambda done: bool(done.status) and "refused" in (done.stdout + done.stderr).lower(),
     )  # fmt: skip
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def handles(value: str) -> List[int]:
     """One or more handles, `0x0100` or decimal."""
     try:
-        return [int(word, 0) for word in value.split()]
+        return [int(number, 0) for number in value.split()]
     except ValueError:
         raise ValueError(f"{value!r} is not a handle (a number such as 0x0100)") from None
 
@@ -42,10 +42,10 @@ def check_dmi_data_match(
 
     Example: * || check_dmi_data_match -t 0 'BIOS Information: Version: 2.*'
     """
-    words = list(match)
-    if words[0] == "!":
-        negate, words = True, words[1:]
-    if not words:
+    pattern = list(match)
+    if pattern[0] == "!":
+        negate, pattern = True, pattern[1:]
+    if not pattern:
         return unknown("BadArguments", "needs match: a match string for one line")
     tables = _tables(host)
     if isinstance(tables, Outcome):
@@ -57,7 +57,7 @@ def check_dmi_data_match(
     ]
     if not chosen:
         return crit("DmiNoSuchHandle", "No valid DMI handles found")
-    return _match(" ".join(words), negate, (line for entry in chosen for line in entry.lines))
+    return _match(" ".join(pattern), negate, (line for entry in chosen for line in entry.lines))
 
 
 @check(
@@ -74,17 +74,17 @@ def check_dmi_raw_data_match(host: Host, match: Sequence[str]) -> Outcome:
 
     Example: * || check_dmi_raw_data_match 'Version: 1.24.4175.33'
     """
-    words = list(match)
-    negate = words[0] == "!"
+    pattern = list(match)
+    negate = pattern[0] == "!"
     if negate:
-        words = words[1:]
-    if not words:
+        pattern = pattern[1:]
+    if not pattern:
         return unknown("BadArguments", "needs match: a match string for one line")
     raw = _raw(host)
     if isinstance(raw, Outcome):
         return raw
     lines = raw.splitlines()
-    return _match(" ".join(words), negate, (form for line in lines for form in dict.fromkeys((line, line.strip()))))
+    return _match(" ".join(pattern), negate, (form for line in lines for form in dict.fromkeys((line, line.strip()))))
 
 
 def _match(pattern: str, negate: bool, lines: Iterable[str]) -> Outcome:

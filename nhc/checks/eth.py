@@ -170,11 +170,11 @@ def _judge_errors(
 ) -> List[Outcome]:
     outcomes: List[Outcome] = []
     evidence = tuple(f"{key} +{value:.0f}" for key, value in new.items() if value)
-    for way, word in (("rx", "received"), ("tx", "sent")):
+    for way, verb in (("rx", "received"), ("tx", "sent")):
         errors, passed = new[f"{way}_errors"], new[f"{way}_packets"]
         share = errors * 100 / (passed + errors) if passed + errors >= max(packets, 1) else 0.0
         metrics = (Metric(f"{way}_error_share", share, "%"), Metric(f"{way}_errors", errors))
-        message = f"{name} has errors in {share:.2f} % of {word} packets ({errors:.0f} in {show_seconds(per)})"
+        message = f"{name} has errors in {share:.2f} % of {verb} packets ({errors:.0f} in {show_seconds(per)})"
         if levels[1] and share >= levels[1]:
             outcomes.append(crit("EthernetErrors", message, target=name, metrics=metrics, evidence=evidence))
         elif levels[0] and share >= levels[0]:

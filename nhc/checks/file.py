@@ -228,16 +228,16 @@ def check_file_test(host: Host, files: Sequence[str], negate: bool = False, **gi
     """
     letters = [letter for letter, on in given.items() if on]
     names: List[str] = []
-    for word in files:
-        if word == "-!":
+    for argument in files:
+        if argument == "-!":
             negate = True
-        elif len(word) > 1 and word[0] == "-":
-            if not all(letter in _HELP for letter in word[1:]):
-                message = f'Syntax error:  Invalid/unsupported operator "{word}".'
+        elif len(argument) > 1 and argument[0] == "-":
+            if not all(letter in _HELP for letter in argument[1:]):
+                message = f'Syntax error:  Invalid/unsupported operator "{argument}".'
                 return [unknown("BadArguments", message)]
-            letters.extend(word[1:])
+            letters.extend(argument[1:])
         else:
-            names.append(word)
+            names.append(argument)
     if not letters or not names:
         return [unknown("BadArguments", "Syntax error:  Missing parameters.")]
     outcomes = [_test(host, letter, name) for letter in letters for name in names]

@@ -47,14 +47,14 @@ class Picked(NamedTuple):
     inventory: Inventory
 
 
-def selected(device: Device, words: Sequence[str]) -> bool:
+def selected(device: Device, names: Sequence[str]) -> bool:
     """Whether one of `words` names the device: its number, a range, its UUID or the start of it, its address."""
-    for word in words:
-        low, dash, high = word.partition("-")
+    for name in names:
+        low, dash, high = name.partition("-")
         if low.isdigit() and (not dash or high.isdigit()):
             if int(low) <= device.number <= int(high or low):
                 return True
-        elif device.id.lower().startswith(word.lower()) or (":" in word and normal_address(word) == device.pci):
+        elif device.id.lower().startswith(name.lower()) or (":" in name and normal_address(name) == device.pci):
             return True
     return False
 
@@ -104,11 +104,11 @@ def pick(host: Host, devices: str = "", vendor: str = "") -> Picked:
         what = f"no {vendor} device" if vendor else "no accelerator"
         return Picked((), (skip("NoAccelerator", f"{what} on this node's PCI bus"),), inventory)
     outcomes = [silent(source, inventory) for source in sources if source.reason]
-    words = _words(host, devices)
+    names = _words(host, devices)
     chosen: List[Device] = []
     every = [device for source in sources for device in source.devices]
     for device in every:
-        if words and not selected(device, words):
+        if names and not selected(device, names):
             continue
         problem = fault(device)
         if problem:
@@ -117,9 +117,9 @@ def pick(host: Host, devices: str = "", vendor: str = "") -> Picked:
             chosen.append(device)
     if not any(source.reason for source in sources):
         outcomes += [
-            unknown("GpuNotFound", f"no device {word} on this node", target=word)
-            for word in words
-            if not any(selected(device, [word]) for device in every)
+            unknown("GpuNotFound", f"no device {name} on this node", target=name)
+            for name in names
+            if not any(selected(device, [name]) for device in every)
         ]
         if not every:
             outcomes.append(_none_listed(sources, inventory))
@@ -171,10 +171,10 @@ def not_reported(device: Device, area: str, what: str) -> Outcome:
 
 def checked_vendor(value: str) -> str:
     """The second argument of Azure's check_gpu_count: `rocm` for AMD, or a vendor's name."""
-    word = {"rocm": "amd", "cuda": "nvidia", "": ""}.get(value.lower(), value.lower())
-    if word not in ("", "nvidia", "amd", "neuron", "gaudi"):
+    vendor = {"rocm": "amd", "cuda": "nvidia", "": ""}.get(value.lower(), value.lower())
+    if vendor not in ("", "nvidia", "amd", "neuron", "gaudi"):
         raise ValueError(f"{value!r} is not a vendor (nvidia, amd, neuron, gaudi or rocm)")
-    return word
+    return vendor
 
 
 @check(
@@ -301,7 +301,7 @@ def check_gpu_lost(host: Host, devices: str = "") -> Judged:
 
 def on_or_off(value: str) -> bool:
     """`on` or `off`, for checks of a mode."""
-    words = {"on": True, "enabled": True, "1": True, "off": False, "disabled": False, "0": False}
-    if value.lower() not in words:
+    states = {"on": True, "enabled": True, "1": True, "off": False, "disabled": False, "0": False}
+    if value.lower() not in states:
         raise ValueError(f"{value!r} is neither on nor off")
-    return words[value.lower()]
+    return states[value.lower()]

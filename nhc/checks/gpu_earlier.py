@@ -40,9 +40,9 @@ def gone_from_bus(host: Host, inventory: Inventory) -> List[Outcome]:
         memory.keep(host.memory, HAD, {"addresses": here, "boot": boot, "machine": machine})
         return []
     same = held.get("boot") == boot
-    words = "are gone" if len(missing) > 1 else "is gone"
+    verb = "are gone" if len(missing) > 1 else "is gone"
     since = "since an earlier look of this boot" if same else "since before the node restarted"
-    message = f"{', '.join(missing)} {words} from the PCI bus {since}: {len(here)} of {len(had)} accelerators are left"
+    message = f"{', '.join(missing)} {verb} from the PCI bus {since}: {len(here)} of {len(had)} accelerators are left"
     metrics = (Metric("gpu_on_bus", len(here)), Metric("gpu_expected", len(had)))
     verdict = crit if same else warn
     return [verdict("GpuGone", message, target=missing[0], metrics=metrics, action=Action.REBOOT)]

@@ -100,10 +100,10 @@ def check_gpu_ecc_mode(host: Host, state: bool = True, devices: str = "") -> Jud
 def compute_mode(value: str) -> str:
     """One of NVIDIA's compute modes."""
     modes = ("default", "exclusive-process", "prohibited", "exclusive-thread")
-    word = value.lower().replace("_", "-")
-    if word not in modes:
+    mode = value.lower().replace("_", "-")
+    if mode not in modes:
         raise ValueError(f"{value!r} is not a compute mode (default, exclusive-process, prohibited)")
-    return word
+    return mode
 
 
 @check(

@@ -51,8 +51,8 @@ def chosen(host: Host, names: Sequence[str]) -> Tuple[List[Port], List[Outcome]]
 
 def port_text(port: Port) -> str:
     speed = "rate unknown" if port.rate_gbps is None else f"{port.rate_gbps:g} Gb/s"
-    words = (port.name, port.state or "?", port.phys_state or "?", speed, port.link_layer, port.netdev)
-    return " ".join(word for word in words if word)
+    parts = (port.name, port.state or "?", port.phys_state or "?", speed, port.link_layer, port.netdev)
+    return " ".join(part for part in parts if part)
 
 
 def remembered(host: Host) -> Dict[str, float]:

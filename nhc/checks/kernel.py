@@ -67,8 +67,8 @@ def check_kernel_cmdline(host: Host, words: Sequence[str]) -> Outcome:
     )
 
 
-def _present(pattern: str, words: Sequence[str]) -> bool:
-    return any(word == pattern or fnmatchcase(word, pattern) for word in words)
+def _present(pattern: str, parameters: Sequence[str]) -> bool:
+    return any(parameter == pattern or fnmatchcase(parameter, pattern) for parameter in parameters)
 
 
 @check("check_kernel_modules", rest("modules", text, "modules that must be loaded, or with ! must not", required=True))
@@ -122,11 +122,11 @@ def check_kernel_taint(host: Host, critical: str = "BDLM", warning: str = "FRSW"
 
     Example: * || check_kernel_taint -c BDLMW -w none
     """
-    word = host.read("/proc/sys/kernel/tainted").strip()
-    if not (word.isascii() and word.isdigit()):
-        return unknown("BadData", "/proc/sys/kernel/tainted is not a number", evidence=(word,))
-    flags = kernel.decode_taint(int(word))
-    metrics = (Metric("tainted", int(word)),)
+    mask = host.read("/proc/sys/kernel/tainted").strip()
+    if not (mask.isascii() and mask.isdigit()):
+        return unknown("BadData", "/proc/sys/kernel/tainted is not a number", evidence=(mask,))
+    flags = kernel.decode_taint(int(mask))
+    metrics = (Metric("tainted", int(mask)),)
     bad = [flag for flag in flags if flag.letter in critical]
     doubtful = [flag for flag in flags if flag.letter in warning]
     if bad or doubtful:

@@ -53,11 +53,11 @@ def check_limits_fds(host: Host, warn_at: float = 80.0, crit_at: float = 95.0) -
 
     Example: * || check_limits_fds -w 60 -c 90
     """
-    words = host.read("/proc/sys/fs/file-nr").split()
-    if len(words) != 3 or not all(word.isascii() and word.isdigit() for word in words) or not int(words[2]):
-        return unknown("BadData", "/proc/sys/fs/file-nr does not hold three numbers", evidence=tuple(words))
+    numbers = host.read("/proc/sys/fs/file-nr").split()
+    if len(numbers) != 3 or not all(number.isascii() and number.isdigit() for number in numbers) or not int(numbers[2]):
+        return unknown("BadData", "/proc/sys/fs/file-nr does not hold three numbers", evidence=tuple(numbers))
     return judge_share(
-        "file_handles", "FileHandlesLow", int(words[0]) - int(words[1]), int(words[2]), (warn_at, crit_at)
+        "file_handles", "FileHandlesLow", int(numbers[0]) - int(numbers[1]), int(numbers[2]), (warn_at, crit_at)
     )
 
 
@@ -70,8 +70,8 @@ def check_limits_pids(host: Host, warn_at: float = 80.0, crit_at: float = 95.0) 
 
     Example: * || check_limits_pids
     """
-    words = host.read("/proc/loadavg").split()
-    threads = words[3].partition("/")[2] if len(words) > 3 else ""
+    fields = host.read("/proc/loadavg").split()
+    threads = fields[3].partition("/")[2] if len(fields) > 3 else ""
     limits = [host.read(f"/proc/sys/kernel/{name}").strip() for name in ("pid_max", "threads-max")]
     numbers = [threads, *limits]
     if not all(number.isascii() and number.isdigit() for number in numbers) or not all(map(int, limits)):

@@ -50,8 +50,8 @@ def _held(host: Host, wanted: Callable[[int], bool], unowned: bool) -> HeldSocke
 
 def program_names(host: Host, pid: int, comm: str) -> Tuple[str, ...]:
     """A program's name as netstat prints it (the end of argv[0]) and as ss does (the kernel's name for it)."""
-    word = first_word(host.fact(command_lines).get(pid, "")).rpartition("/")[2]
-    return (word, comm) if word else (comm,)
+    program = first_word(host.fact(command_lines).get(pid, "")).rpartition("/")[2]
+    return (program, comm) if program else (comm,)
 
 
 def _by_program(host: Host, pattern: str) -> Tuple[Test, bool]:
@@ -182,7 +182,7 @@ def check_net_socket(
         return unknown("BadArguments", "No match criteria supplied.")
     sought = " && ".join(described)
     sought += "".join(
-        word for given, word in ((every, " (all)"), (nonfatal, " (non-fatal)"), (negate, " (NEGATED)")) if given
+        note for given, note in ((every, " (all)"), (nonfatal, " (non-fatal)"), (negate, " (NEGATED)")) if given
     )
     try:
         open_sockets, complete = _find(host, [value or None for value in asked], every)

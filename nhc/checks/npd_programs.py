@@ -26,29 +26,29 @@ _GO_DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
-def stand_in(host: Host, path: str, words: Sequence[str]) -> Optional[Outcome]:
+def stand_in(host: Host, path: str, arguments: Sequence[str]) -> Optional[Outcome]:
     """What our check says in the program's place; None for a program of another name."""
     name = PROGRAMS.get(path.rsplit("/", 1)[-1])
     check = find(name) if name else None
     if check is None:
         return None
     try:
-        outcome = check.run(host, **check.parse(translate(words)))
+        outcome = check.run(host, **check.parse(translate(arguments)))
     except BadArguments as error:
         return unknown("PluginUnusable", f"{path} is not installed, and {name} does not understand: {error}")
     assert isinstance(outcome, Outcome)
     return outcome
 
 
-def translate(words: Sequence[str]) -> List[str]:
+def translate(arguments: Sequence[str]) -> List[str]:
     """Its command line as our checks take it. Raises BadArguments."""
     options: List[str] = []
-    left = list(words)
+    left = list(arguments)
     while left:
-        word = left.pop(0)
-        name, equals, value = word.lstrip("-").partition("=")
-        if not word.startswith("-"):
-            raise BadArguments(f"unexpected argument {word!r}")
+        argument = left.pop(0)
+        name, equals, value = argument.lstrip("-").partition("=")
+        if not argument.startswith("-"):
+            raise BadArguments(f"unexpected argument {argument!r}")
         if name == "enable-repair":
             if (value or "true").lower() in ("true", "t", "1"):
                 options.append("--enable-repair")

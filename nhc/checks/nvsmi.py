@@ -42,7 +42,7 @@ def _expected(host: Host, status: int, arguments: Sequence[str]) -> bool:
     """
     if not _no_gpu(host):
         return True
-    named = any(word[:2] == "-i" or word.startswith("--id") for word in arguments)
+    named = any(argument[:2] == "-i" or argument.startswith("--id") for argument in arguments)
     return status == 6 and (named or host.exists("/proc/driver/nvidia/version"))
 
 

@@ -28,10 +28,10 @@ def check_oom_kills(
     Example: * || check_oom_kills -c 20 -p 10m
     """
     line = next((each for each in host.lines("/proc/vmstat") if each.startswith("oom_kill ")), "")
-    word = line[9:].strip()
-    if not (word.isascii() and word.isdigit()):
+    number = line[9:].strip()
+    if not (number.isascii() and number.isdigit()):
         return unknown("NotCounted", "/proc/vmstat has no oom_kill count")
-    total = int(word)
+    total = int(number)
     recent = amount(growth(host, "oom_kills", {"oom_kill": float(total)}, per), "oom_kill")
     metrics = (Metric("oom_kills", total), Metric("oom_kills_recent", recent))
     judged, when = (float(total), "since boot") if since_boot else (recent, f"in {show_seconds(per)}")

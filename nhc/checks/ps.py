@@ -72,12 +72,12 @@ def described(host: Host, pid: int) -> str:
     return f"{pid} {'?' if uid is None else user_name(host, uid)} {args_of(host, pid)}"
 
 
-def action_word(*words: str) -> Callable[[str], str]:
+def action_word(*actions: str) -> Callable[[str], str]:
     """A converter that takes one of these actions."""
 
     def convert(value: str) -> str:
-        if value not in words:
-            raise ValueError(f"{value!r} is no action ({', '.join(words)})")
+        if value not in actions:
+            raise ValueError(f"{value!r} is no action ({', '.join(actions)})")
         return value
 
     return convert

@@ -107,7 +107,7 @@ def check_scheduler_node(
     say = crit if critical else warn
     if not view.states:
         return say("NodeUnknown", f"{which.name} knows no node {wanted}", target=wanted, evidence=(view.line,))
-    bad, out = ([word for word in words if word in view.states] for words in (which.bad, which.out))
+    bad, out = ([state for state in states if state in view.states] for states in (which.bad, which.out))
     why = f": {view.reason}" if view.reason else ""
     if bad:
         return say("NodeNotInService", f"{which.name} has {wanted} as {', '.join(bad)}{why}", target=wanted,

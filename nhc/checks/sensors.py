@@ -40,8 +40,8 @@ def check_sensors_hwmon(host: Host, every: bool = False, ignore: Sequence[str] =
         target = f"{each.chip.split(' ')[0]}/{each.sensor}"
         if not each.raised or any(fnmatchcase(target, pattern) for pattern in ignore):
             continue
-        words = each.alarm.replace("_", " ") if each.alarm == "fault" else f"{each.alarm.replace('_', ' ')} raised"
-        message = f"{each.sensor} of {each.chip}: {words}" + (f" at {each.reading}" if each.reading else "")
+        alarm = each.alarm.replace("_", " ") if each.alarm == "fault" else f"{each.alarm.replace('_', ' ')} raised"
+        message = f"{each.sensor} of {each.chip}: {alarm}" + (f" at {each.reading}" if each.reading else "")
         if each.alarm in _SEVERE or (each.kind == "fan" and each.alarm in ("fault", "alarm")):
             outcomes.append(crit("SensorAlarm", message, target=target))
         else:

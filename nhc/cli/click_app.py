@@ -164,28 +164,28 @@ application.params.append(
 )
 
 
-def _missing(words: List[str], error: ModuleNotFoundError) -> str:
+def _missing(argv: List[str], error: ModuleNotFoundError) -> str:
     """What to say where a command's library, or its part of nhc, is not there."""
     module = (error.name or "").partition(".")[0]
     from nhc.extras import how_to_install
 
     if module == "nhc":
-        command = " ".join(words[:2])
+        command = " ".join(argv[:2])
         return f"nhc {command} is not part of this installation ({error.name}): install nhc's wheel or a checkout"
     if module == "nhc_adapters":
         return "the adapters are not installed; in a bare checkout put adapters/ on PYTHONPATH"
-    return f"this command needs {module}: {how_to_install(module, words[0] if words else '')}"
+    return f"this command needs {module}: {how_to_install(module, argv[0] if argv else '')}"
 
 
-def run(words: List[str]) -> int:
+def run(argv: List[str]) -> int:
     """Run the application; usage errors are one line and exit status 2."""
     try:
-        application(args=words, prog_name="nhc", standalone_mode=True)
+        application(args=argv, prog_name="nhc", standalone_mode=True)
     except ModuleNotFoundError as error:
-        click.echo(f"nhc: {_missing(words, error)}", err=True)
+        click.echo(f"nhc: {_missing(argv, error)}", err=True)
         return 2
     except SystemExit as leaving:
-        code = leaving.code if words else EXIT_USAGE  # click calls `nhc` alone a success
+        code = leaving.code if argv else EXIT_USAGE  # click calls `nhc` alone a success
         if isinstance(code, str):
             click.echo(code, err=True)
             return 2

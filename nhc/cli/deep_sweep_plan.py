@@ -103,13 +103,13 @@ def _watts(text: str, nodes: Sequence[str], power: str) -> Tuple[Tuple[str, floa
     except (OSError, UnicodeDecodeError) as error:
         raise RefusedSweep(f"{text}: {cause(error)}") from None
     for number, line in enumerate(lines, 1):
-        words = line.partition("#")[0].split()
-        if not words:
+        fields = line.partition("#")[0].split()
+        if not fields:
             continue
         try:
-            if len(words) != 2:
+            if len(fields) != 2:
                 raise ValueError("expected a node set and its watts")
-            watts_of.update(dict.fromkeys(expand(words[0]), _power(words[1])))
+            watts_of.update(dict.fromkeys(expand(fields[0]), _power(fields[1])))
         except (ValueError, RefusedSweep) as error:
             raise RefusedSweep(f"{text}:{number}: {line.strip()!r}: {error}") from None
     missing = [node for node in nodes if node not in watts_of]

@@ -87,9 +87,9 @@ def order(options: Dict[str, Any], what: GateOrder) -> int:
     return EXIT_UNHEALTHY if failed else EXIT_HEALTHY
 
 
-def _named(words: Sequence[str]) -> List[str]:
+def _named(sets: Sequence[str]) -> List[str]:
     try:
-        return [name for word in words for name in expand(word)]
+        return [name for nodes in sets for name in expand(nodes)]
     except ValueError as error:
         raise CommandError(str(error), EXIT_USAGE) from None
 

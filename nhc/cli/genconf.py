@@ -127,7 +127,7 @@ def _about_type(host: Host) -> str:
     name = next((name for name in node.names if name in there), "")
     if not name:
         return ""
-    kind = " ".join(word for word in (node.cloud, node.type) if word)
+    kind = " ".join(part for part in (node.cloud, node.type) if part)
     return (
         f"#\n# This node is {kind or 'of a known type'} (by {node.why}). nhc check local adds the profile {name}\n"
         f"# (nhc profile show {name}); checks that have a line here are taken from here.\n"

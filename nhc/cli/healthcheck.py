@@ -41,9 +41,9 @@ Usage: nhc-healthcheck [options] [VAR=value ...]
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Entry point of the nhc-healthcheck executable."""
-    words = list(sys.argv[1:] if argv is None else argv)
+    arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        settings, warnings = lbnl_settings.resolve(words, os.environ, _program())
+        settings, warnings = lbnl_settings.resolve(arguments, os.environ, _program())
     except lbnl_settings.BadCommandLine as error:
         print(f"{USAGE}\nnhc:  ERROR:  {error}", file=sys.stderr)
         return 10

@@ -33,11 +33,11 @@ Exit status: 0, or 75 where the job must not start here (epilog: where Slurm mus
 
 def main(hook: str, argv: Optional[Sequence[str]] = None) -> int:
     """Run one hook; its exit status."""
-    words = list(sys.argv[1:] if argv is None else argv)
+    arguments = list(sys.argv[1:] if argv is None else argv)
     environ: Mapping[str, str] = os.environ
     settings: Dict[str, str] = {}
     try:
-        settings = resolve(hook, words)
+        settings = resolve(hook, arguments)
         if "HELP" in settings:
             print(USAGE.format(hook=hook, title=hook.capitalize()), end="")
             return 0
@@ -50,27 +50,27 @@ def main(hook: str, argv: Optional[Sequence[str]] = None) -> int:
         return broken(hook, error, environ, settings)
 
 
-def resolve(hook: str, words: List[str]) -> Dict[str, str]:
+def resolve(hook: str, arguments: List[str]) -> Dict[str, str]:
     """The settings in force before the configuration is read: the command line's, then the sysconfig file's.
 
     Raises BadArgument for a word that is not understood.
     """
     settings = {"NAME": "nhc", "CONFDIR": "/etc/nhc", "MARK_OFFLINE": "1"}
     options = {"-c": "CONFFILE", "-D": "CONFDIR", "-t": f"NHC_{hook.upper()}_TIMEOUT"}
-    words = list(words)
-    while words:
-        word = words.pop(0)
-        name, equals, value = word.partition("=")
-        if word in ("-h", "--help"):
+    arguments = list(arguments)
+    while arguments:
+        argument = arguments.pop(0)
+        name, equals, value = argument.partition("=")
+        if argument in ("-h", "--help"):
             settings["HELP"] = "1"
-        elif word[:2] in options:
-            if not word[2:] and not words:
-                raise BadArgument(f"option {word} needs a value")
-            settings[options[word[:2]]] = word[2:] or words.pop(0)
+        elif argument[:2] in options:
+            if not argument[2:] and not arguments:
+                raise BadArgument(f"option {argument} needs a value")
+            settings[options[argument[:2]]] = argument[2:] or arguments.pop(0)
         elif equals and name.isidentifier():
             settings[name] = value
         else:
-            raise BadArgument(f"{word!r} is not an option of nhc-{hook}")
+            raise BadArgument(f"{argument!r} is not an option of nhc-{hook}")
     path = site_settings.path_of()
     if path:
         settings.update(site_settings.read(path, settings, hook=True))

@@ -39,7 +39,7 @@ def command(words: Sequence[str], max_restarts: int, nodes: int, settle: float) 
     end("job step", lambda: run(words, max_restarts, nodes, settle))
 
 
-def run(words: Sequence[str], most: int, wanted: int, settle: float) -> int:
+def run(program: Sequence[str], most: int, wanted: int, settle: float) -> int:
     """Carry it out. Raises CommandError."""
     listed = os.environ.get("SLURM_JOB_NODELIST", "")
     if not listed:
@@ -66,7 +66,7 @@ def run(words: Sequence[str], most: int, wanted: int, settle: float) -> int:
             restarts += 1
             _say(f"restart {restarts} of {most} on {','.join(step.nodes)}: {step.why}")
         used = step.nodes
-        status = _srun(words, used, restarts)
+        status = _srun(program, used, restarts)
         if status == 0:
             return 0
         failed |= _failed(controller, used, settle)
@@ -75,8 +75,8 @@ def run(words: Sequence[str], most: int, wanted: int, settle: float) -> int:
             return status
 
 
-def _srun(words: Sequence[str], nodes: Sequence[str], restarts: int) -> int:
-    argv = ["srun", f"--nodes={len(nodes)}", f"--nodelist={','.join(nodes)}", "--kill-on-bad-exit=1", *words]
+def _srun(program: Sequence[str], nodes: Sequence[str], restarts: int) -> int:
+    argv = ["srun", f"--nodes={len(nodes)}", f"--nodelist={','.join(nodes)}", "--kill-on-bad-exit=1", *program]
     try:
         status = subprocess.call(argv, env={**os.environ, "NHC_RESTART": str(restarts)})
     except OSError as error:

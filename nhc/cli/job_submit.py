@@ -43,9 +43,9 @@ def command(words: Sequence[str], **options: Any) -> None:
     end("job submit", lambda: submit(words, options))
 
 
-def submit(words: Sequence[str], options: Dict[str, Any]) -> int:
+def submit(arguments: Sequence[str], options: Dict[str, Any]) -> int:
     """Carry it out. Raises CommandError."""
-    if bool(words) == bool(options["file"]):
+    if bool(arguments) == bool(options["file"]):
         raise CommandError("say what to submit: words for sbatch, or -f FILE for Kubernetes", 2)
     if any(character.isspace() for character in options["checkpoint"]):
         raise CommandError(f"--checkpoint: {options['checkpoint']!r} holds a space", 2)
@@ -64,7 +64,7 @@ def submit(words: Sequence[str], options: Dict[str, Any]) -> int:
         raise CommandError(str(error), 2) from None
     if not isinstance(controller, JobSubmits):
         raise CommandError(f"{name} takes no jobs", 2)
-    done = controller.submit(Submission(tuple(words), text, options["namespace"], wish, options["spares"]))
+    done = controller.submit(Submission(tuple(arguments), text, options["namespace"], wish, options["spares"]))
     for job in done.jobs:
         click.echo(printable(job))
     if done.problem:

@@ -168,12 +168,12 @@ def _nodes(options: Dict[str, Any]) -> Dict[int, str]:
         except (OSError, UnicodeDecodeError) as error:
             raise CommandError(f"{path}: {cause(error)}", EXIT_USAGE) from None
         for number, line in enumerate(text.splitlines(), 1):
-            words = line.partition("#")[0].split()
-            if not words:
+            fields = line.partition("#")[0].split()
+            if not fields:
                 continue
-            if len(words) != 2 or not words[0].isdigit():
+            if len(fields) != 2 or not fields[0].isdigit():
                 raise CommandError(f"{path}:{number}: {printable(line, 60)!r} is not 'RANK NODE'", EXIT_USAGE)
-            by_rank[int(words[0])] = words[1]
+            by_rank[int(fields[0])] = fields[1]
         return by_rank
     if not options["node_set"]:
         return {}

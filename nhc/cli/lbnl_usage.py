@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 GUIDE = "docs/migration.md"
 
 
-def answer(words: Sequence[str], environ: Mapping[str, str] = os.environ) -> Optional[str]:
+def answer(arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> Optional[str]:
     """What to say of LBNL NHC's command line, one line; None where it is not that."""
-    first = words[0] if words else ""
+    first = arguments[0] if arguments else ""
     try:
-        lbnl_settings.parse_command_line(words)
+        lbnl_settings.parse_command_line(arguments)
     except lbnl_settings.BadCommandLine:
         return None
-    if not words:
+    if not arguments:
         from nhc.facts.resource_manager import CALLERS
 
         if not any(name in environ for name in CALLERS) or sys.stdout.isatty():
@@ -40,18 +40,18 @@ def answer(words: Sequence[str], environ: Mapping[str, str] = os.environ) -> Opt
     else:
         return None
     parts = [f"nhc: {reason}. Nothing was checked."]
-    given = quote(words)
+    given = quote(arguments)
     parts.append(f"The same run, marking the node as LBNL NHC does: nhc-healthcheck{' ' + given if given else ''};")
-    look = look_only(words)
+    look = look_only(arguments)
     parts.append(f"to look and mark nothing: {look};" if look else "")
     parts.append("in slurm.conf: HealthCheckProgram=/usr/libexec/nhc/slurm-healthcheck")
     parts.append(f"(see {GUIDE})")
     return " ".join(part for part in parts if part)
 
 
-def look_only(words: Sequence[str]) -> str:
+def look_only(arguments: Sequence[str]) -> str:
     """The `nhc check local` that checks what LBNL NHC's command line would; "" where there is none (`-e`)."""
-    asked = lbnl_settings.parse_command_line(words)
+    asked = lbnl_settings.parse_command_line(arguments)
     if "EVAL_LINE" in asked or "HELP" in asked:
         return ""
     command: List[str] = ["nhc", "check", "local"]

@@ -101,9 +101,9 @@ def rule_text(rule: Repeat) -> str:
     return f"{rule_start} {rule.severity}, {rule.action}{ack}"
 
 
-def find(word: str) -> List[Known]:
+def find(query: str) -> List[Known]:
     """All that is known of a number, a code, a reason (`Xid79`), a word of a message, or a whole line of a log."""
-    lowered = word.lower()
+    lowered = query.lower()
     number = lowered.replace("sxid", "").replace("xid", "").strip()
     entries: List[Known] = []
     if number.isdecimal():
@@ -119,7 +119,7 @@ def find(word: str) -> List[Known]:
             entries.append(known(row))
     if not entries:
         matcher = Matcher()
-        match = matcher.judge(word)
+        match = matcher.judge(query)
         if match is not None and matcher.row is not None:
             entries = list(numbered(match.kind, match.code)) if match.kind in NUMBERED else [known(matcher.row)]
     if not entries:

@@ -79,22 +79,22 @@ def _status(module: str, run: Callable[[], int] | str) -> int:
     return status
 
 
-def one_shot(module: str, words: Sequence[str]) -> bool:
+def one_shot(module: str, arguments: Sequence[str]) -> bool:
     """Whether an entry point judges this node once and ends: those that run before each job. Everything else may stay.
 
     Grid Engine's load sensor, which is `nhc-healthcheck` as well, collects garbage again where it begins to stay.
     """
-    return module in HOOKS or (module == "nhc.cli.main" and list(words[:2]) == ["check", "local"])
+    return module in HOOKS or (module == "nhc.cli.main" and list(arguments[:2]) == ["check", "local"])
 
 
 def crashed(module: str, error: BaseException) -> None:
     """Say what went wrong. Never raises."""
     name = module.rpartition(".")[2]
-    words = [word for word in sys.argv[1:3] if word.isalpha()] if name == "main" else []
+    command = [argument for argument in sys.argv[1:3] if argument.isalpha()] if name == "main" else []
     try:
         from nhc.run.crash_report import tell
 
-        tell(" ".join(["nhc", *words]) if name == "main" else f"nhc-{name}", error)
+        tell(" ".join(["nhc", *command]) if name == "main" else f"nhc-{name}", error)
     except BaseException:  # not even that can be loaded
         try:
             print(f"nhc: internal error: {type(error).__name__}", file=sys.stderr, flush=True)
@@ -120,27 +120,27 @@ def standard_streams() -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Run the nhc command with `argv` (default: the process's own) and return its exit status."""
-    words = sys.argv[1:] if argv is None else argv
+    arguments = sys.argv[1:] if argv is None else argv
     try:
-        if words[:2] == ["check", "local"] and "--help" not in words and "_NHC_COMPLETE" not in os.environ:
+        if arguments[:2] == ["check", "local"] and "--help" not in arguments and "_NHC_COMPLETE" not in os.environ:
             from nhc.cli.check_local import main as check_local
 
-            return check_local(words[2:])
-        if words == ["--version"]:
+            return check_local(arguments[2:])
+        if arguments == ["--version"]:
             from nhc import __version__
 
             print(f"nhc {__version__}")
             return EXIT_HEALTHY
-        if words == ["-h"]:
-            words = ["--help"]
-        if (not words or words[0][:2] != "--") and "_NHC_COMPLETE" not in os.environ:
+        if arguments == ["-h"]:
+            arguments = ["--help"]
+        if (not arguments or arguments[0][:2] != "--") and "_NHC_COMPLETE" not in os.environ:
             from nhc.cli.lbnl_usage import answer
 
-            usage = answer(words)
+            usage = answer(arguments)
             if usage:
                 print(usage, file=sys.stderr)
                 return EXIT_USAGE
-        return _application(words)
+        return _application(arguments)
     except BrokenPipeError:
         # The reader has gone. Python would complain once more when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -149,7 +149,7 @@ def main(argv: list[str] | None = None) -> int:
         return 130
 
 
-def _application(words: list[str]) -> int:
+def _application(arguments: list[str]) -> int:
     try:
         import click  # noqa: F401
     except ModuleNotFoundError:
@@ -161,4 +161,4 @@ def _application(words: list[str]) -> int:
         return EXIT_USAGE
     from nhc.cli.click_app import run
 
-    return run(words)
+    return run(arguments)

@@ -124,29 +124,29 @@ def read(options: Sequence[Option], argv: Sequence[str]) -> Dict[str, Any]:
     """The options' values from the command line. Raises UsageError."""
     values = {option.name: option.initial() for option in options}
     by_flag = {name: option for option in options for name in option.flags}
-    words: List[str] = list(argv)
-    while words:
-        word = words.pop(0)
-        if word.startswith("--"):
-            name, attached, value = word.partition("=")
+    arguments: List[str] = list(argv)
+    while arguments:
+        argument = arguments.pop(0)
+        if argument.startswith("--"):
+            name, attached, value = argument.partition("=")
             option = _known(by_flag, name)
             if not option.metavar:
                 if attached:
                     raise UsageError(f"option {name} takes no value")
                 _set(values, option, name, "")
             else:
-                _set(values, option, name, value if attached else _next(words, name))
-        elif len(word) > 1 and word[0] == "-":
-            name, tail = word[:2], word[2:]
+                _set(values, option, name, value if attached else _next(arguments, name))
+        elif len(argument) > 1 and argument[0] == "-":
+            name, tail = argument[:2], argument[2:]
             option = _known(by_flag, name)
             if option.metavar:
-                _set(values, option, name, tail or _next(words, name))
+                _set(values, option, name, tail or _next(arguments, name))
             else:
                 _set(values, option, name, "")
                 if tail:
-                    words.insert(0, f"-{tail}")
+                    arguments.insert(0, f"-{tail}")
         else:
-            raise UsageError(f"unexpected argument {word!r}: checks are named with --check")
+            raise UsageError(f"unexpected argument {argument!r}: checks are named with --check")
     return values
 
 
@@ -175,10 +175,10 @@ def _known(by_flag: Dict[str, Option], name: str) -> Option:
     return option
 
 
-def _next(words: List[str], name: str) -> str:
-    if not words:
+def _next(arguments: List[str], name: str) -> str:
+    if not arguments:
         raise UsageError(f"option {name} needs a value")
-    return words.pop(0)
+    return arguments.pop(0)
 
 
 def _set(values: Dict[str, Any], option: Option, name: str, value: str) -> None:

@@ -93,7 +93,7 @@ def _step(work: Mapping[int, Sequence[Attempt]], episode: int) -> int:
     return done if some and done and state_of(some[-1]) is AttemptStatus.SUCCEEDED else done + 1
 
 
-def _decided(word: str, work: Callable[[], str]) -> None:
+def _decided(verb: str, work: Callable[[], str]) -> None:
     def run() -> int:
         try:
             click.echo(work())
@@ -101,7 +101,7 @@ def _decided(word: str, work: Callable[[], str]) -> None:
             raise CommandError(str(error), 2) from None
         return 0
 
-    carried_out(word, run, GROUP)
+    carried_out(verb, run, GROUP)
 
 
 def _changed(name: str, to: TrainState, path: Optional[str], url: Optional[str], by: str, why: str) -> str:
@@ -120,10 +120,10 @@ def _changed(name: str, to: TrainState, path: Optional[str], url: Optional[str],
     return f"train {name} is {to.value if to is not TrainState.PLANNED else 'resumed'}{more}"
 
 
-def _decision(word: str, to: TrainState, help: str) -> click.Command:
+def _decision(verb: str, to: TrainState, help: str) -> click.Command:
     """The command by which a person brings a train into another state."""
 
-    @click.command(word, cls=GroupedCommand, help=f"{help}\n\nExit status: 0, 2 there is nothing to {word}, "
+    @click.command(verb, cls=GroupedCommand, help=f"{help}\n\nExit status: 0, 2 there is nothing to {verb}, "
                    "3 the store cannot be used.")  # fmt: skip
     @NAME
     @WHY
@@ -131,7 +131,7 @@ def _decision(word: str, to: TrainState, help: str) -> click.Command:
     @SETTINGS
     @STORE
     def command(name: str, why: str, by: str, settings_path: Optional[str], store_url: Optional[str]) -> None:
-        _decided(word, lambda: _changed(name, to, settings_path, store_url, by, why))
+        _decided(verb, lambda: _changed(name, to, settings_path, store_url, by, why))
 
     return command
 

@@ -45,8 +45,10 @@ def asked(argv: Sequence[str]) -> Dict[str, str]:
     """The format and the file that a command line asks for, as far as it can be read."""
     asked_for = {"format": "text", "output": ""}
     flags = {"-f": "format", "--format": "format", "-o": "output", "--output": "output"}
-    for place, word in enumerate(argv):
-        name, equals, value = word.partition("=") if word.startswith("--") else (word[:2], word[2:], word[2:])
+    for place, argument in enumerate(argv):
+        name, equals, value = (
+            argument.partition("=") if argument.startswith("--") else (argument[:2], argument[2:], argument[2:])
+        )
         if name in flags:
             asked_for[flags[name]] = value if equals else argv[place + 1] if place + 1 < len(argv) else ""
     return asked_for

@@ -135,16 +135,16 @@ def guarded(torch: Any, index: int, size: int, dtype: Any, seconds: float) -> Di
     return result
 
 
-def main(words: Sequence[str]) -> int:
+def main(argv: Sequence[str]) -> int:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # one way to split a product, whatever runs beside it
-    seconds, size, name = float(words[0]), int(words[1]), words[2]
+    seconds, size, name = float(argv[0]), int(argv[1]), argv[2]
     torch: Any = importlib.import_module("torch")
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "fp64": torch.float64}[name]
     if not torch.cuda.is_available():
         say(kind="trouble", message="torch sees no GPU")
         return 3
-    asked = words[3] if len(words) > 3 else ""
-    chosen = [int(word) for word in asked.split(",") if word] or list(range(torch.cuda.device_count()))
+    asked = argv[3] if len(argv) > 3 else ""
+    chosen = [int(number) for number in asked.split(",") if number] or list(range(torch.cuda.device_count()))
     say(kind="begin", engine="torch", version=str(torch.__version__), size=size, dtype=name, seconds=seconds)
     results: Dict[int, Dict[str, Any]] = {}
 

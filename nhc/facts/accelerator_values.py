@@ -263,12 +263,12 @@ def whole(value: object) -> Optional[int]:
         return None
     if isinstance(value, int):
         return value
-    words = str(value).split()
+    fields = str(value).split()
     try:
-        return int(words[0], 0) if words else None
+        return int(fields[0], 0) if fields else None
     except ValueError:
         try:
-            return int(float(words[0]))
+            return int(float(fields[0]))
         except (ValueError, OverflowError):  # infinity and NaN, which Python's JSON reader takes for numbers, as well
             return None
 

@@ -34,7 +34,7 @@ def account(host: Host, name: str) -> Account:
     if entry.status or len(fields) < 7 or not fields[2].isdigit() or not fields[3].isdigit():
         raise NoAccount(f"there is no user {name}")
     ended = host.run(["id", "-G", fields[0]], timeout=8)
-    groups = frozenset(int(word) for word in ended.stdout.split() if word.isdigit())
+    groups = frozenset(int(number) for number in ended.stdout.split() if number.isdigit())
     return Account(fields[0], int(fields[2]), int(fields[3]), groups | {int(fields[3])}, fields[5])
 
 

@@ -53,10 +53,10 @@ def parse_gpu_metrics(data: bytes) -> Optional[Throttling]:
     at = _COUNTERS.get(form)
     if at is None or len(data) < at + 24:
         return None
-    words = [int.from_bytes(data[place : place + 4], "little") for place in range(at, at + 24, 4)]
-    if words[0] == _NO_VALUE:
+    numbers = [int.from_bytes(data[place : place + 4], "little") for place in range(at, at + 24, 4)]
+    if numbers[0] == _NO_VALUE:
         return None
-    return Throttling(None, words[0], {n: w for n, w in zip(_NAMES, words[1:]) if w != _NO_VALUE})
+    return Throttling(None, numbers[0], {n: w for n, w in zip(_NAMES, numbers[1:]) if w != _NO_VALUE})
 
 
 def throttle_reasons(host: Host, paths: Mapping[str, str]) -> Dict[str, Optional[Tuple[str, ...]]]:

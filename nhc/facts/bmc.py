@@ -129,13 +129,13 @@ def event_time(text: str) -> Optional[float]:
         return None
 
 
-def run(host: Host, *words: str, timeout: float) -> str:
+def run(host: Host, *arguments: str, timeout: float) -> str:
     """What ipmitool prints. Raises BmcError, FileNotFoundError where it is not installed."""
-    ended = host.run(["ipmitool", *words], timeout=timeout)
+    ended = host.run(["ipmitool", *arguments], timeout=timeout)
     if ended.timed_out:
         raise BmcError(f"the controller did not answer ipmitool within {timeout:g} s")
     # With sensors that do not answer `sdr` ends in failure after all the others were printed.
     if ended.status and not ended.stdout.strip():
         reason = " ".join(ended.stderr.split())[:200] or f"status {ended.status}"
-        raise BmcError(f"ipmitool {' '.join(words)}: {reason}")
+        raise BmcError(f"ipmitool {' '.join(arguments)}: {reason}")
     return ended.stdout

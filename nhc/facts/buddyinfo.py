@@ -59,7 +59,7 @@ def parse_unmovable(text: str) -> Optional[float]:
             continue
         match = _LINE.match(line.strip())
         if match and names:
-            counts = [int(word) for word in match[3].split()]
+            counts = [int(number) for number in match[3].split()]
             if len(counts) == len(names) and "Unmovable" in names:
                 total += sum(counts)
                 unmovable += counts[names.index("Unmovable")]

@@ -39,11 +39,11 @@ _KEY_STRINGS = {
 
 def parse_ssh(text: str) -> Validity:
     """The line of a `*-cert.pub` file. Raises ValueError."""
-    words = text.split()
-    if len(words) < 2 or words[0] not in _KEY_STRINGS:
+    fields = text.split()
+    if len(fields) < 2 or fields[0] not in _KEY_STRINGS:
         raise ValueError("not an OpenSSH certificate")
     try:
-        blob = a2b_base64(words[1])
+        blob = a2b_base64(fields[1])
     except Error:
         raise ValueError("not an OpenSSH certificate") from None
     at = 0
@@ -63,9 +63,9 @@ def parse_ssh(text: str) -> Validity:
         at += size
         return int.from_bytes(blob[at - size : at], "big")
 
-    if string().decode(errors="replace") != words[0]:
+    if string().decode(errors="replace") != fields[0]:
         raise ValueError("not an OpenSSH certificate")
-    for _ in range(1 + _KEY_STRINGS[words[0]]):  # the nonce, then the key
+    for _ in range(1 + _KEY_STRINGS[fields[0]]):  # the nonce, then the key
         string()
     number(8)  # serial
     kind = number(4)
@@ -151,12 +151,12 @@ def host_certificates(host: Host, path: str = SSHD_CONFIG, depth: int = 4) -> Tu
     except FileNotFoundError:
         return ()
     for line in lines:
-        word, value = _directive(line)
-        if word == "hostcertificate" and value:
+        keyword, value = _directive(line)
+        if keyword == "hostcertificate" and value:
             files.append(value)
-        elif word == "match":
+        elif keyword == "match":
             break  # HostCertificate has no place in a Match block
-        elif word == "include" and depth:
+        elif keyword == "include" and depth:
             for pattern in value.split():
                 where = pattern if pattern.startswith("/") else f"/etc/ssh/{pattern}"
                 for name in host.glob(where):

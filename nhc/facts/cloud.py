@@ -157,10 +157,10 @@ def _gcp(answers: Dict[str, List[Any]]) -> Tuple[Announcement, ...]:
         status = str(keys.get("maintenancestatus", ""))
         if keys and "error" not in keys:
             reasons = keys.get("maintenancereasons")
-            words = ", ".join(map(str, reasons)) if isinstance(reasons, list) else ""
+            detail = ", ".join(map(str, reasons)) if isinstance(reasons, list) else ""
             announced.append(Announcement(
                 str(keys.get("type", "SCHEDULED")), "the instance's host will be maintained",
-                moment(keys.get("windowstarttime") or keys.get("starttime")), status == "ONGOING", detail=words,
+                moment(keys.get("windowstarttime") or keys.get("starttime")), status == "ONGOING", detail=detail,
             ))  # fmt: skip
     if (_body(answers, "preempted") or "").strip() == "TRUE":
         announced.append(Announcement("preempted", "the instance is being preempted", running=True, reclaim=True))
@@ -200,10 +200,10 @@ def _oci(answers: Dict[str, List[Any]]) -> Optional[Tuple[Announcement, ...]]:
     text = _body(answers, "due")
     if text is None:
         return None
-    word = text.strip().strip('"')
-    if word in ("", "null"):
+    stamp = text.strip().strip('"')
+    if stamp in ("", "null"):
         return ()
-    due = moment(word)
+    due = moment(stamp)
     if due is None:
         raise BadAnswer(f"the metadata service's timeMaintenanceRebootDue is no time: {text[:60]!r}")
     return (Announcement("reboot", "the instance will be moved by a reboot", due),)
@@ -219,8 +219,8 @@ def moment(text: object) -> Optional[float]:
     """Unix time of `21 Jan 2019 09:00:43 GMT` or `2019-01-21T09:00:43Z`; None for anything else."""
     from calendar import timegm
 
-    words = str(text).strip()
-    mail, iso = _RFC.fullmatch(words), _ISO.fullmatch(words)
+    stamp = str(text).strip()
+    mail, iso = _RFC.fullmatch(stamp), _ISO.fullmatch(stamp)
     try:
         if mail and mail[2] in _MONTHS:
             return float(timegm((int(mail[3]), _MONTHS[mail[2]], int(mail[1]), *map(int, mail.groups()[3:]))))

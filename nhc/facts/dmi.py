@@ -51,16 +51,16 @@ def parse_dmidecode(text: str) -> Tuple[Structure, ...]:
             finish()
             header, name, lines, parents = (int(match[1], 16), int(match[2])), "", [], []
             continue
-        words = line.strip()
-        if header[0] < 0 or not words:
+        content = line.strip()
+        if header[0] < 0 or not content:
             continue
         depth = len(line) - len(line.lstrip())
         if depth == 0:
-            name, parents = words, []
+            name, parents = content, []
         else:
             del parents[depth:]
-            lines.append(" ".join([*parents, words]))
-        parents.append(words if words.endswith(":") else words + ":")
+            lines.append(" ".join([*parents, content]))
+        parents.append(content if content.endswith(":") else content + ":")
     finish()
     return tuple(entries)
 

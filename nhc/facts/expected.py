@@ -81,11 +81,11 @@ def _row(cells: Sequence[str]) -> Expected:
     return Expected(kind, metric, bound == "least", figure, unit, share / 100, int(size), source, spread / 100)
 
 
-def _number(name: str, word: str) -> float:
+def _number(name: str, text: str) -> float:
     try:
-        return float(word)
+        return float(text)
     except ValueError:
-        raise ValueError(f"{name}: expected a number, not {word!r}") from None
+        raise ValueError(f"{name}: expected a number, not {text!r}") from None
 
 
 def format_row(row: Expected) -> str:

@@ -41,15 +41,15 @@ def default_size(host: Host) -> Optional[int]:
     return int(match[1]) if match else None
 
 
-def asked_at_boot(words: Sequence[str], default: Optional[int]) -> Dict[int, int]:
+def asked_at_boot(parameters: Sequence[str], default: Optional[int]) -> Dict[int, int]:
     """Pages by size in kB that the kernel command line asks for: `hugepagesz=1G hugepages=16`.
 
     `hugepages=0:8,1:8` asks node by node. Words of another form are left out, as the kernel ignores them.
     """
     asked: Dict[int, int] = {}
     size = default
-    for word in words:
-        name, _, value = word.partition("=")
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
         if name in ("default_hugepagesz", "hugepagesz"):
             try:
                 size = size_kb(value)

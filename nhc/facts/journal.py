@@ -51,9 +51,9 @@ def read_journal(host: Host, cursor: str, identifier: str = "") -> Batch:
     return Batch(records, place, lost)
 
 
-def _ask(host: Host, *words: str) -> Optional[List[str]]:
+def _ask(host: Host, *arguments: str) -> Optional[List[str]]:
     """Journalctl's lines, None where it cannot use the cursor. Raises OSError."""
-    done = host.run([*JOURNALCTL, *words], timeout=8.0)
+    done = host.run([*JOURNALCTL, *arguments], timeout=8.0)
     if not done.timed_out and done.status and "cursor" in done.stderr:
         return None
     return _lines(done)

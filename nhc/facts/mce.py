@@ -21,10 +21,10 @@ def parse_interrupts(text: str) -> Dict[str, int]:
         if not colon or name not in _NAMES:
             continue
         total = 0
-        for word in rest.split():
-            if not (word.isascii() and word.isdigit()):
+        for number in rest.split():
+            if not (number.isascii() and number.isdigit()):
                 break
-            total += int(word)
+            total += int(number)
         counts[_NAMES[name]] = total
     return counts
 

@@ -31,9 +31,9 @@ def parse_meminfo(text: str) -> Dict[str, int]:
     values: Dict[str, int] = {}
     for line in text.splitlines():
         name, colon, rest = line.partition(":")
-        words = rest.split()
-        if colon and words and words[0].isascii() and words[0].isdigit():
-            values[name.strip()] = int(words[0][:18])
+        fields = rest.split()
+        if colon and fields and fields[0].isascii() and fields[0].isdigit():
+            values[name.strip()] = int(fields[0][:18])
     return values
 
 

@@ -28,9 +28,9 @@ def parse_net_dev(text: str) -> Dict[str, Counters]:
     for line in text.splitlines():
         # The count of bytes may follow the colon without a blank; a name may hold one itself (eth0:1).
         name, colon, rest = line.rpartition(":")
-        words = rest.split()
-        if colon and len(words) >= 12 and all(word.isascii() and word.isdigit() for word in words[:12]):
-            numbers = [int(word[:20]) for word in words[:12]]
+        fields = rest.split()
+        if colon and len(fields) >= 12 and all(field.isascii() and field.isdigit() for field in fields[:12]):
+            numbers = [int(field[:20]) for field in fields[:12]]
             counters[name.strip()] = Counters(*numbers[:4], *numbers[8:12])
     return counters
 

@@ -78,7 +78,7 @@ def _links(connected: object, text: Optional[str]) -> Optional[Tuple[Link, ...]]
     if isinstance(connected, list):
         peers = [int(each) for each in connected]
     else:
-        peers = [int(word) for word in re.findall(r"\d+", text or "")]
+        peers = [int(number) for number in re.findall(r"\d+", text or "")]
     return tuple(Link("NeuronLink", place, None, f"neuron{peer}") for place, peer in enumerate(peers)) or None
 
 

@@ -236,7 +236,7 @@ def _fabric(a: NvmlAnswers) -> Optional[model.Fabric]:
         return None
     mask, status = info.whole("healthMask", "fabric") or 0, info.whole("status", "fabric")
     problems = tuple(
-        words[mask >> shift & width] for shift, width, words in FABRIC_FIELDS if mask >> shift & width in words
+        meanings[mask >> shift & width] for shift, width, meanings in FABRIC_FIELDS if mask >> shift & width in meanings
     )
     cluster = info.wholes("clusterUuid", "fabric", 16) or []
     return model.Fabric(

@@ -53,10 +53,10 @@ def parse_index(text: str) -> Set[Tuple[int, int]]:
     """(vendor, device) of each function listed in /proc/bus/pci/devices; lines of another form are left out."""
     kinds = set()
     for line in text.splitlines():
-        words = line.split("\t", 2)
-        if len(words) == 3 and len(words[1]) == 8:
+        fields = line.split("\t", 2)
+        if len(fields) == 3 and len(fields[1]) == 8:
             try:
-                kinds.add((int(words[1][:4], 16), int(words[1][4:], 16)))
+                kinds.add((int(fields[1][:4], 16), int(fields[1][4:], 16)))
             except ValueError:
                 continue
     return kinds

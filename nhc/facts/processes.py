@@ -28,10 +28,10 @@ def first_word(args: str) -> str:
     10-100 startups` or `nginx: master process /usr/sbin/nginx`: there it is the path that ends in the
     title's name, else that name without its colon.
     """
-    word, _, rest = args.partition(" ")
-    if not word.endswith(":") or len(word) < 2:
-        return word
-    name = word[:-1]
+    program, _, rest = args.partition(" ")
+    if not program.endswith(":") or len(program) < 2:
+        return program
+    name = program[:-1]
     return next((part for part in rest.split() if part.startswith("/") and part.endswith(f"/{name}")), name)
 
 

@@ -52,7 +52,7 @@ def parse_slurm_ping(text: str) -> Dict[str, bool]:
     """Controllers by what `scontrol ping` calls them, and whether each is up."""
     controllers: Dict[str, bool] = {}
     for match in re.finditer(r"Slurmctld\(([^)]*)\)(?: at (\S+))? (?:is|are) (UP|DOWN)(?:/(UP|DOWN))?", text):
-        names, states = match[1].split("/"), [word for word in (match[3], match[4]) if word]
+        names, states = match[1].split("/"), [state_text for state_text in (match[3], match[4]) if state_text]
         for place, state in enumerate(states):
             name = names[place] if place < len(names) else names[-1]
             controllers[f"{name} {match[2] or ''}".strip()] = state == "UP"
@@ -104,9 +104,9 @@ def _slurm(text: str, _node: str) -> Optional[SchedulerView]:
     state = re.search(r"\bState=(\S+)", line)
     if not state:
         return None
-    words = re.sub(r"\*", "+not_responding", state[1].lower())
+    flags_text = re.sub(r"\*", "+not_responding", state[1].lower())
     reason = re.search(r"\bReason=(.*?)(?: \[[^\]]*\])?(?: \w+=|\s*$)", line)
-    flags = re.sub(r"[~#!%$@^\-]", "", words)
+    flags = re.sub(r"[~#!%$@^\-]", "", flags_text)
     return SchedulerView(frozenset(flags.split("+")), str(reason[1]) if reason else "", line[:400])
 
 
@@ -114,23 +114,23 @@ def _pbs(text: str, _node: str) -> Optional[SchedulerView]:
     values: Dict[str, str] = dict(re.findall(r"^\s+(\w+) = (.*)$", text, re.MULTILINE))
     if "state" not in values:
         return None
-    words = frozenset(word.strip().lower() for word in values["state"].split(","))
-    return SchedulerView(words, values.get("comment") or values.get("note") or "", f"state = {values['state']}")
+    states = frozenset(state.strip().lower() for state in values["state"].split(","))
+    return SchedulerView(states, values.get("comment") or values.get("note") or "", f"state = {values['state']}")
 
 
 def _lsf(text: str, node: str) -> Optional[SchedulerView]:
     lines = [line.split() for line in text.splitlines() if line.split()]
     if len(lines) < 2 or lines[0][:2] != ["HOST_NAME", "STATUS"]:
         return None
-    row = next((words for words in lines[1:] if words[0].partition(".")[0] == node.partition(".")[0]), lines[1])
+    row = next((fields for fields in lines[1:] if fields[0].partition(".")[0] == node.partition(".")[0]), lines[1])
     return SchedulerView(frozenset((row[1].lower(),)), "", " ".join(row))
 
 
 def _sge(text: str, node: str) -> Optional[SchedulerView]:
     for line in text.splitlines():
-        words = line.split()
-        if len(words) >= 7 and words[0].partition(".")[0] == node.partition(".")[0]:
-            load = words[6] if len(words) < 11 else words[-5]
+        fields = line.split()
+        if len(fields) >= 7 and fields[0].partition(".")[0] == node.partition(".")[0]:
+            load = fields[6] if len(fields) < 11 else fields[-5]
             return SchedulerView(frozenset(("unreachable",)) if load == "-" else frozenset(("ok",)), "", line.strip())
     return None
 

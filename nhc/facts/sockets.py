@@ -93,9 +93,9 @@ def parse_unix(text: str) -> List[Socket]:
         if len(fields) < 7:
             continue
         flags, kind, state = (int(fields[at], 16) for at in (3, 4, 5))
-        word = "LISTENING" if flags & ACCEPTING and state == 1 else UNIX_STATES.get(state, "")
+        state_name = "LISTENING" if flags & ACCEPTING and state == 1 else UNIX_STATES.get(state, "")
         name = (fields[7] if len(fields) > 7 else "",)
-        listed.append(Socket(("unix",), name, ("",), word, UNIX_TYPES.get(kind, "UNKNOWN"), None, int(fields[6])))
+        listed.append(Socket(("unix",), name, ("",), state_name, UNIX_TYPES.get(kind, "UNKNOWN"), None, int(fields[6])))
     return listed
 
 

@@ -46,11 +46,11 @@ def _parse_text(text: str, name: str) -> Description:
         if not content:
             continue
         head, colon, rest = content.partition(":")
-        words = head.split()
+        fields = head.split()
         devices = tuple(rest.split())
-        if colon and devices and len(words) == 2 and words[0] == "numa" and words[1].isdigit():
-            numa += [(device, int(words[1])) for device in devices]
-        elif colon and words == ["near"] and len(devices) > 1:
+        if colon and devices and len(fields) == 2 and fields[0] == "numa" and fields[1].isdigit():
+            numa += [(device, int(fields[1])) for device in devices]
+        elif colon and fields == ["near"] and len(devices) > 1:
             near.append(devices)
         else:
             raise ValueError(

@@ -176,9 +176,9 @@ def config_files(path: str, contents: Dict[str, bytes]) -> None:
             continue
         contents[file] = _read(file)
         for line in parse_text(contents[file].decode(errors="replace"), file):
-            words = line.check.split(None, 1)
-            if len(words) == 2 and words[0] == "include" and not words[1].startswith("/"):
-                todo += _included(f"{os.path.dirname(file)}/{words[1].strip()}")
+            parts = line.check.split(None, 1)
+            if len(parts) == 2 and parts[0] == "include" and not parts[1].startswith("/"):
+                todo += _included(f"{os.path.dirname(file)}/{parts[1].strip()}")
 
 
 def _included(pattern: str) -> Iterable[str]:

@@ -160,30 +160,30 @@ def _judge(session: Session, node: Node, task: SweepTask, login: float) -> NodeO
         talk = _Talk(stream, task.nonce)
         late = f"logged in, but no Python started within {task.login:g} s"
         try:
-            word, answer = talk.line(login, "HungLogin", late)
+            kind, answer = talk.line(login, "HungLogin", late)
         except Trouble as trouble:
             refusal = _last_line(stream.complaint(), 300)  # before it come sudo's lecture and "try again"
             if trouble.reason == "Truncated" and refusal and _sudo(node, task):
                 raise Trouble("SudoRefused", refusal) from None
             raise
-        if word == "nopython":
+        if kind == "nopython":
             raise Trouble("NoPython", f"no Python there: looked for {', '.join(PYTHONS[:1] + PYTHONS[1:2])} and older")
-        if word != "hello":
+        if kind != "hello":
             raise Trouble("HostileOutput", "its answer is not nhc's")
         hello = answer
         deadline = time.monotonic() + task.seconds + 2 * GRACE
         late = f"no report within {task.seconds + 2 * GRACE:g} s"
         pushed = 0
-        word, answer = talk.line(deadline, "HungCommand", late)
-        while word == "need":
+        kind, answer = talk.line(deadline, "HungCommand", late)
+        while kind == "need":
             pushed += _push(stream, answer.get("bundles", "").split(","), task, deadline)
-            word, answer = talk.line(deadline, "HungCommand", late)
-        if word == "old":
+            kind, answer = talk.line(deadline, "HungCommand", late)
+        if kind == "old":
             raise _OldPython(answer.get("python", ""), [name for name in answer.get("others", "").split(",") if name])
-        if word == "failed":
+        if kind == "failed":
             reason = answer.get("reason", "")
             raise Trouble(_reason(reason), printable(answer.get("message", ""), 300), passing=reason == "BadTransfer")
-        if word != "ran":
+        if kind != "ran":
             raise Trouble("HostileOutput", "its answer is not nhc's")
         return _answer(talk, answer, hello, deadline, pushed, task)
     finally:
@@ -263,10 +263,10 @@ class _Talk:
             at = self.buffer.find(self.marker)
             end = self.buffer.find(b"\n", at) if at >= 0 else -1
             if end >= 0:
-                words = self.buffer[at + len(self.marker) : end].decode("ascii", "replace").split()
+                fields = self.buffer[at + len(self.marker) : end].decode("ascii", "replace").split()
                 self.buffer = self.buffer[end + 1 :]
-                pairs = (word.partition("=") for word in words[1:])
-                return words[0] if words else "", {key: urllib.parse.unquote(value) for key, _, value in pairs}
+                pairs = (field.partition("=") for field in fields[1:])
+                return fields[0] if fields else "", {key: urllib.parse.unquote(value) for key, _, value in pairs}
             if len(self.buffer) > NOISE_LIMIT:
                 noise = printable(self.buffer[:80].decode(errors="replace"))
                 raise Trouble("HostileOutput", f"it says something else than nhc's answer: {noise}")

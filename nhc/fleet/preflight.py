@@ -84,12 +84,12 @@ def _lines(paths: Sequence[str]) -> Tuple[List[RawLine], List[Problem]]:
             problems.append(Problem(path, 0, 0, "not a text file"))
             continue
         for line in parse_text(content.decode(errors="replace"), path):
-            words = line.check.split(None, 1)
-            if words[:1] != ["include"]:
+            parts = line.check.split(None, 1)
+            if parts[:1] != ["include"]:
                 # Groups of nodes and set operators are for the node to resolve: they may not be known here.
                 lines.append(line._replace(target="*") if re.search(r"^\{.*[@!&^]", line.target) else line)
                 continue
-            name = words[1].strip(" \t\"'") if len(words) == 2 else ""
+            name = parts[1].strip(" \t\"'") if len(parts) == 2 else ""
             own = bool(name) and not name.startswith("/") and not any(char in name for char in "*?[")
             if own and not os.path.isfile(os.path.join(os.path.dirname(path), name)):
                 at = line.position(line.check_offset)

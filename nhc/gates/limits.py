@@ -47,9 +47,9 @@ def judge(rules: GateRules, expected: float, limits: Sequence[GateLimit]) -> Lis
         elif limit.who.endswith(": heartbeats"):
             every = rules.hook.every if rules.hook else 0.0
             late = every * 2 > limit.seconds  # one lost heartbeat must not cost the instance
-            word = "problem" if late else "ok"
+            grade = "problem" if late else "ok"
             findings.append(LimitFinding(
-                word, limit.who, f"one is sent every {show_seconds(every)}, the hook waits "
+                grade, limit.who, f"one is sent every {show_seconds(every)}, the hook waits "
                 f"{show_seconds(limit.seconds)} for it: {limit.problem if late else 'fits'}",
                 limit.remedy if late else "",
             ))  # fmt: skip

@@ -46,13 +46,13 @@ def run(
     """Run a suite on this node for at most `limit` seconds. `during` is called each second; it must not raise."""
     folder = tempfile.mkdtemp(prefix="nhc-gate-")
     path = f"{folder}/report.json"
-    words = ["deep", "run", suite, "-n", node, "--adapter", adapter, "-f", "json", "-o", path, "-q", *more]
+    arguments = ["deep", "run", suite, "-n", node, "--adapter", adapter, "-f", "json", "-o", path, "-q", *more]
     began = time.time()
     children: List[int] = []
     process.give_time_to_end(ENDING)
     try:
         done = process.run(
-            own_command([*words, "--timeout", f"{limit:.0f}s"]), timeout=limit + ENDING, env=environ, during=during,
+            own_command([*arguments, "--timeout", f"{limit:.0f}s"]), timeout=limit + ENDING, env=environ, during=during,
             watch=lambda what, pid: children.append(pid) if what == "started" else None,
         )  # fmt: skip
         children.clear()
@@ -120,8 +120,8 @@ def _line(report: Report, suite: str) -> str:
     if not worst:
         return f"{suite} judged nothing"
     more = f" (and {len(worst) - 1} more)" if len(worst) > 1 else ""
-    word = "failed" if report.verdict is Verdict.CRIT else "could not tell"
-    return printable(f"{suite} {word}: {describe(worst[0])}{more}", 400)
+    verb = "failed" if report.verdict is Verdict.CRIT else "could not tell"
+    return printable(f"{suite} {verb}: {describe(worst[0])}{more}", 400)
 
 
 def _end(pid: int) -> None:

@@ -116,8 +116,8 @@ class NodeSystem(System):
             if argv[0] in INJECTED:
                 return super().run(argv, timeout, stdin, env)
             raise FileNotFoundError(errno.ENOENT, "no such command", argv[0])
-        tool, words = self.started(program, argv)
-        done = process.run(words, timeout=timeout, env=env, stdin=stdin, watch=self.watch, during=during)
+        tool, started = self.started(program, argv)
+        done = process.run(started, timeout=timeout, env=env, stdin=stdin, watch=self.watch, during=during)
         prefix = f"{os.path.basename(tool)}: "
         if done.status in _COULD_NOT_START and done.stderr.startswith(prefix):
             raise OSError(errno.ENOEXEC, done.stderr[len(prefix) :].strip() or os.strerror(errno.ENOEXEC), argv[0])
@@ -168,7 +168,7 @@ class NodeSystem(System):
 
     def hostname(self) -> str:
         if not self._shares_name():
-            entered = any(word.startswith("--uts=") for word in self._enter)
+            entered = any(argument.startswith("--uts=") for argument in self._enter)
             try:
                 named = self._ask("uname", "-n") if entered else self._ask("cat", "/etc/hostname")
             except OSError:

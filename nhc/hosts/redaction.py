@@ -83,8 +83,10 @@ class Redactor:
     def learned(self) -> None:
         """All has been learned: from here on texts are rewritten."""
         longest = sorted(self._names, key=len, reverse=True)
-        words = "|".join(map(re.escape, longest))
-        self._pattern = re.compile(rf"(?<![A-Za-z0-9_-])(?:{words})(?![A-Za-z0-9_-])" if words else r"(?!)")
+        alternatives = "|".join(map(re.escape, longest))
+        self._pattern = re.compile(
+            rf"(?<![A-Za-z0-9_-])(?:{alternatives})(?![A-Za-z0-9_-])" if alternatives else r"(?!)"
+        )
 
     def text(self, text: str, path: str = "") -> str:
         """`text` as it may be shown; `path` is the file that it is the content of."""
@@ -237,12 +239,12 @@ def redact_recording(directory: str, pairs: List[Any], machine: Dict[str, Any], 
 def _question(redactor: Redactor, question: Sequence[object]) -> List[Any]:
     """What was asked. The kernel's own paths are nobody's names."""
     kernels = ("/proc/", "/sys/", "/dev/")
-    words = [word if isinstance(word, str) and word.startswith(kernels) else redactor.value(word) for word in question]
+    parts = [part if isinstance(part, str) and part.startswith(kernels) else redactor.value(part) for part in question]
     # The word after --password; getent's `passwd` is a table's name.
-    for place in range(2, len(words)) if words[0] == "run" and words[1:2] != ["getent"] else ():
-        if secrets(f"{words[place - 1]} {words[place]}") == f"{words[place - 1]} {CUT}":
-            words[place] = CUT
-    return words
+    for place in range(2, len(parts)) if parts[0] == "run" and parts[1:2] != ["getent"] else ():
+        if secrets(f"{parts[place - 1]} {parts[place]}") == f"{parts[place - 1]} {CUT}":
+            parts[place] = CUT
+    return parts
 
 
 def _files(root: str) -> Iterator[Tuple[str, str]]:

@@ -126,8 +126,8 @@ def _speaker(before: str) -> bool:
         return False
     if len(before) > _SPEAKER or any(char in "'\"`=()," for char in before):
         return False
-    *units, word = before.split(":")
-    return all(len(unit.split()) <= 2 for unit in units) and len(word.split()) <= 1
+    *units, rest = before.split(":")
+    return all(len(unit.split()) <= 2 for unit in units) and len(rest.split()) <= 1
 
 
 def lines_of(text: str) -> List[str]:
@@ -218,14 +218,14 @@ class Matcher:
         if not row.code:
             from nhc.kernlog import xid
 
-            words = (groups.get("words") or "").strip()
+            text = (groups.get("words") or "").strip()
             code = groups["code"] or ""
             if row.kind == "xid":
-                match = xid.read_xid(int(code), device, words, line, self.driver)
+                match = xid.read_xid(int(code), device, text, line, self.driver)
                 return xid.attributed(match, groups.get("mig") or "")
             if row.kind == "sxid":
-                return xid.read_sxid(int(code), device, groups.get("switch") or "", words, line)
-            return xid.read_neuron(code, words, line)
+                return xid.read_sxid(int(code), device, groups.get("switch") or "", text, line)
+            return xid.read_neuron(code, text, line)
         severity, action, code, message = row.severity, row.action, row.code, row.message
         if row.kind == "nvrm":
             if code == "Subject":

@@ -60,9 +60,9 @@ def _mark(part: Dict[str, Any]) -> int:
     """A number that changes when another finding stands or a fault has come again; 0 for nothing to keep."""
     import zlib
 
-    words = [f"{key} {finding['severity']} {finding['action']}" for key, finding in part["findings"].items()]
-    words += [f"{name} {times[-1]}" for name, times in part["history"].items() if "/*fatal/" in name]
-    return zlib.crc32("\n".join([part["boot"], *words]).encode()) if words else 0
+    parts = [f"{key} {finding['severity']} {finding['action']}" for key, finding in part["findings"].items()]
+    parts += [f"{name} {times[-1]}" for name, times in part["history"].items() if "/*fatal/" in name]
+    return zlib.crc32("\n".join([part["boot"], *parts]).encode()) if parts else 0
 
 
 def _written(memory: Memory, name: str, value: Dict[str, Any]) -> bool:

@@ -54,4 +54,4 @@ def of_number(number: int) -> Tuple[str, Action, str]:
 
 def of_device(recovery: str) -> Tuple[str, Action, str]:
     """The same by what a device's description says (`nhc.facts.nvml_codes.RECOVERY`)."""
-    return of_number(next((number for number, words in RECOVERY.items() if words == recovery), -1))
+    return of_number(next((number for number, description in RECOVERY.items() if description == recovery), -1))

@@ -87,18 +87,18 @@ def escalated(state: LogState, match: Match, when: float, rule: Repeat, times: i
 
     An application's own counts against a device only where different programs have it there and no other device has it.
     """
-    words = f"{match.message}: {times} times within {rule.span}"
+    message = f"{match.message}: {times} times within {rule.span}"
     if not rule.programs:
-        return match._replace(severity=rule.severity, action=Action(rule.action), message=words)
+        return match._replace(severity=rule.severity, action=Action(rule.action), message=message)
     from nhc.kernlog import programs
 
     device, place = _counted_as(match), match.unit if rule.place == "unit" else ""
     many = programs.independent(state, f"{rule.kind}/{rule.code}/{device}/{place}", rule.programs, bool(place))
     if many and not _elsewhere(state, rule, device, when, 1):
-        words += f", by {many} different programs and on no other device"
-        return match._replace(severity=rule.severity, action=Action(rule.action), message=words)
-    words += "; run diagnostics: it can be the application as well as the device"
-    return match._replace(severity=DEGRADED, action=Action.INSPECT, message=words)
+        message += f", by {many} different programs and on no other device"
+        return match._replace(severity=rule.severity, action=Action(rule.action), message=message)
+    message += "; run diagnostics: it can be the application as well as the device"
+    return match._replace(severity=DEGRADED, action=Action.INSPECT, message=message)
 
 
 def _counted_as(match: Match) -> str:

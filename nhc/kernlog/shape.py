@@ -68,10 +68,10 @@ def _table(value: Any) -> bool:
 def _finding(value: Any) -> bool:
     if not isinstance(value, dict):
         return False
-    words = all(_text(value.get(name)) for name in ("kind", "code", "device", "message", "line"))
+    texts = all(_text(value.get(name)) for name in ("kind", "code", "device", "message", "line"))
     times = all(_number(value.get(name)) for name in ("first", "noticed", "last"))
     known = value.get("severity") in RANK if _text(value.get("severity")) else False
-    return words and times and known and value.get("action") in _ACTIONS and _count(value.get("count"))
+    return texts and times and known and value.get("action") in _ACTIONS and _count(value.get("count"))
 
 
 def _hung(value: Any) -> bool:

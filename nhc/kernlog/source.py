@@ -26,10 +26,10 @@ class LogSource(NamedTuple):
 
     @property
     def store(self) -> str:
-        words = [word for word in (self.kind, self.path, *self.rules) if word]
-        if words in ([], [KMSG]):
+        parts = [part for part in (self.kind, self.path, *self.rules) if part]
+        if parts in ([], [KMSG]):
             return STORE
-        return f"{STORE}-" + "".join(c if c.isalnum() else "-" for c in "-".join(words))[-120:]
+        return f"{STORE}-" + "".join(c if c.isalnum() else "-" for c in "-".join(parts))[-120:]
 
 
 class BadRules(ValueError):

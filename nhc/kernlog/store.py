@@ -57,8 +57,8 @@ def acknowledge(
         for key in drop(memory, store, pairs):
             cursors.setdefault(key, {})[store] = held.get("cursor")
     ended = sorted(cursors)
-    words = {"at": now, "by": printable(by, 80), "note": printable(note, 400), "boot": boot}
-    entries = [{"key": key, **words, "cursors": cursors[key]} for key in ended]
+    acknowledgement = {"at": now, "by": printable(by, 80), "note": printable(note, 400), "boot": boot}
+    entries = [{"key": key, **acknowledgement, "cursors": cursors[key]} for key in ended]
 
     def remember(held: Dict[str, Any]) -> None:
         held["acks"] = [*acknowledged(held), *entries][-KEPT:]

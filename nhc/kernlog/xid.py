@@ -126,7 +126,7 @@ def attributed(match: Match, mig: str) -> Match:
 
     The device stays the whole GPU: it is what is reset, and what the same error is counted by on every driver.
     """
-    places = dict(word.split(":") for word in mig.split())
+    places = dict(place.split(":") for place in mig.split())
     names = (("GPU-I", "GPU instance"), ("GPU-CI", "compute instance"))
     where = ", ".join(f"{name} {int(places[key])}" for key, name in names if key in places)
     return match._replace(message=f"{match.message} ({where})") if where else match
@@ -143,9 +143,9 @@ def _registers74(registers: Sequence[int]) -> Tuple[str, Action, str]:
     return best or (FATAL, Action.RESET_DEVICE, "")
 
 
-def _nvlink5(code: int, words: str, driver: str) -> Optional[Tuple[str, Action, str, str]]:
+def _nvlink5(code: int, text: str, driver: str) -> Optional[Tuple[str, Action, str, str]]:
     """Severity, action, hint and link of an Xid 144 to 150, None where the line has another form."""
-    match = _NVLINK5.search(words)
+    match = _NVLINK5.search(text)
     if not match:
         return None
     fatal = match[2] == "Fatal"
@@ -214,9 +214,9 @@ def read_sxid(code: int, device: str, switch: str, words: str, line: str) -> Mat
     return Match("sxid", str(code), severity, action, device, text, line, f"link{link[1]}" if link else "")
 
 
-def read_neuron(code: str, words: str, line: str) -> Match:
+def read_neuron(code: str, text: str, line: str) -> Match:
     """What the Neuron driver's line says; its own `action=` counts more than the table."""
-    fields = dict(word.split("=", 1) for word in words.split() if "=" in word)
+    fields = dict(field.split("=", 1) for field in text.split() if "=" in field)
     severity, action, meaning = NEURON.get(code, (FATAL, Action.INSPECT, "hardware error"))
     asked = fields.get("action", "").upper()
     if "TERMINATE" in asked or "REPLACE" in asked:
@@ -245,9 +245,9 @@ GENERATIONS = (
 
 def generation(name: str) -> str:
     """The architecture of a product name (`NVIDIA A100-SXM4-80GB` is ampere), "" for one that is not known."""
-    words = re.split(r"[ -]", name)
+    parts = re.split(r"[ -]", name)
     for label, products in GENERATIONS:
-        if any(product in words or (" " in product and product in name) for product in products):
+        if any(product in parts or (" " in product and product in name) for product in products):
             return label
     return ""
 

@@ -39,12 +39,12 @@ def parse_command_line(argv: Sequence[str], known: Mapping[str, str] = {}) -> Di
     The original hands those words to `eval`: quotes in them quote, and variables (those of `known`) have their value.
     """
     settings: Dict[str, str] = {}
-    words = list(argv)
-    while words and words[0].startswith("-") and len(words[0]) > 1:
-        word = words.pop(0)
-        if word == "--":
+    arguments = list(argv)
+    while arguments and arguments[0].startswith("-") and len(arguments[0]) > 1:
+        argument = arguments.pop(0)
+        if argument == "--":
             break
-        letters = word[1:]
+        letters = argument[1:]
         while letters:
             letter, letters = letters[0], letters[1:]
             if letter == "h":
@@ -52,19 +52,19 @@ def parse_command_line(argv: Sequence[str], known: Mapping[str, str] = {}) -> Di
             elif letter in FLAGS:
                 settings[FLAGS[letter]] = "1"
             elif letter in VALUES:
-                if not letters and not words:
+                if not letters and not arguments:
                     raise BadCommandLine(f"Option -{letter} requires an argument.")
-                settings[VALUES[letter]] = letters or words.pop(0)
+                settings[VALUES[letter]] = letters or arguments.pop(0)
                 letters = ""
             else:
                 raise BadCommandLine(f"Invalid option:  -{letter}")
-    for word in words:
-        match = _ASSIGNMENT.fullmatch(word)
+    for argument in arguments:
+        match = _ASSIGNMENT.fullmatch(argument)
         if not match:
-            raise BadCommandLine(f"{word!r} is not a setting (VAR=value)")
+            raise BadCommandLine(f"{argument!r} is not a setting (VAR=value)")
         evaluated = None
         if any(sign in match[2] for sign in "'\"$\\"):
-            evaluated = split(word, {**known, **settings}.get)
+            evaluated = split(argument, {**known, **settings}.get)
         pairs = [assignment(part) for part in evaluated or ()]
         name, value = pairs[0] if len(pairs) == 1 and pairs[0] else (match[1], match[2])
         settings[name] = value

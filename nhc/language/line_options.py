@@ -42,15 +42,15 @@ def with_option(options: LineOptions, key: str, value: str) -> LineOptions:
             raise ValueError(f"on-timeout: expected crit or unknown, not {value!r}")
         return options._replace(on_timeout=value)
     if key in ("tags", "context"):
-        words = tuple(value.split())
-        if not words:
+        values = tuple(value.split())
+        if not values:
             raise ValueError(f"{key}: expected one or more names")
         if key == "tags":
-            return options._replace(tags=words)
-        strange = [word for word in words if word not in CONTEXTS]
+            return options._replace(tags=values)
+        strange = [text for text in values if text not in CONTEXTS]
         if strange:
             raise ValueError(unknown_context(strange[0]))
-        return options._replace(contexts=words)
+        return options._replace(contexts=values)
     raise ValueError(unknown_option(key))
 
 
@@ -59,9 +59,9 @@ def unknown_option(key: str) -> str:
     return f"no such line option: {key!r}{near(key, OPTIONS)} (there are {', '.join(OPTIONS)})"
 
 
-def unknown_context(word: str) -> str:
+def unknown_context(context: str) -> str:
     """What to say of a context that there is not."""
-    return f"context: expected some of {', '.join(CONTEXTS)}, not {word!r}{near(word, CONTEXTS)}"
+    return f"context: expected some of {', '.join(CONTEXTS)}, not {context!r}{near(context, CONTEXTS)}"
 
 
 def context_comment(names: List[str]) -> str:
@@ -72,11 +72,11 @@ def context_comment(names: List[str]) -> str:
     return unknown_context(strange[0])
 
 
-def near(word: str, known: Sequence[str]) -> str:
+def near(name: str, known: Sequence[str]) -> str:
     """` (did you mean X?)`, empty where nothing known is like `word`."""
     from difflib import get_close_matches
 
-    close = get_close_matches(word, known, 1)
+    close = get_close_matches(name, known, 1)
     return f" (did you mean {close[0]}?)" if close else ""
 
 

@@ -180,7 +180,7 @@ class PlanBuilder:
             self._wrong(line, message, offset)
             return
         place = ":".join(map(str, (line.file, *line.position(offset))))
-        names = [word for word in line.text.split() if word.startswith("check_")]
+        names = [name for name in line.text.split() if name.startswith("check_")]
         meaning = LineKind(
             UNDECIDED, (names or [NO_CHECK])[0], ("BadLine", f"{place}: {message}; the line was not run")
         )

@@ -47,9 +47,9 @@ def _manager(value: str) -> None:
 
 
 def _kinds(value: str) -> None:
-    for word in value.replace(",", " ").split():
-        if word not in KINDS:
-            raise ValueError(f"expected some of {', '.join(KINDS)}, not {word!r}")
+    for kind in value.replace(",", " ").split():
+        if kind not in KINDS:
+            raise ValueError(f"expected some of {', '.join(KINDS)}, not {kind!r}")
 
 
 def _ceiling(value: str) -> None:

@@ -116,7 +116,7 @@ def site_settings() -> SiteSettings:
 def is_secret(name: str) -> bool:
     """Whether a variable's name says that its value is nothing to show."""
     upper = name.upper()
-    return any(word in upper for word in _SECRET)
+    return any(part in upper for part in _SECRET)
 
 
 def _literals(text: str) -> Optional[Dict[str, str]]:

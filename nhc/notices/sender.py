@@ -70,8 +70,8 @@ class Sender:
             raise SendLater(f"no answer: {error}") from None
         if 200 <= answer.status < 300:
             return answer.data
-        words = cleaned(answer.data.decode("utf-8", "replace"), (url, *headers.values(), *secrets))
-        answer_line = f"status {answer.status}: {words}".rstrip(": ")
+        reply = cleaned(answer.data.decode("utf-8", "replace"), (url, *headers.values(), *secrets))
+        answer_line = f"status {answer.status}: {reply}".rstrip(": ")
         if answer.status in (408, 425, 429) or answer.status >= 500:
             raise SendLater(answer_line, answer.retry_after)
         raise SendRefused(answer_line)

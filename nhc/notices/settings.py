@@ -74,7 +74,7 @@ def read(file: Table) -> NoticesSettings:
         cluster=file.text("cluster"),
         group_by=file.text("group-by", "rack"),
         link=file.text("console"),
-        least=file.choice("least", {word.lower(): rank for word, rank in RANK.items()}, RANK["CRIT"]),
+        least=file.choice("least", {verdict.lower(): rank for verdict, rank in RANK.items()}, RANK["CRIT"]),
         every=file.seconds("every", 10.0, least=0.1, most=60.0),
         give_up=file.seconds("give-up", 3 * DAY, least=60.0),
         keep=file.seconds("keep", 30 * DAY, least=3600.0),
@@ -100,7 +100,7 @@ def read(file: Table) -> NoticesSettings:
 def _jobs(table: Table) -> JobNoticeSettings:
     jobs = JobNoticeSettings()
     return JobNoticeSettings(
-        table.choices("tell", {word: word for word in JOB_EVENTS}, jobs.tell),
+        table.choices("tell", {event: event for event in JOB_EVENTS}, jobs.tell),
         table.seconds("held-for", jobs.held_for, most=DAY),
         table.seconds("restarted-for", jobs.restarted_for, most=DAY),
         table.text("owners"),

@@ -36,16 +36,16 @@ class LineGroup(NamedTuple):
     lines: Tuple[str, ...]
 
 
-def quoted(word: str) -> str:
+def quoted(argument: str) -> str:
     """A word as the configuration language reads it back."""
-    if re.fullmatch(r"[\w@%+=:,./-]+", word):
-        return word
-    return "'" + word.replace("'", "'\\''") + "'"
+    if re.fullmatch(r"[\w@%+=:,./-]+", argument):
+        return argument
+    return "'" + argument.replace("'", "'\\''") + "'"
 
 
-def literal(word: str) -> bool:
+def literal(pattern: str) -> bool:
     """Whether a match string of these characters matches just them: no glob, no /regex/, no {range}."""
-    return not re.search(r"[*?\[\]{}!'\\]", word) and not (len(word) > 1 and word[0] == word[-1] == "/")
+    return not re.search(r"[*?\[\]{}!'\\]", pattern) and not (len(pattern) > 1 and pattern[0] == pattern[-1] == "/")
 
 
 def groups(host: Host, dmi_match: str = DMI_MATCH) -> List[LineGroup]:
@@ -67,8 +67,8 @@ def _tried(make: Callable[[Host], LineGroup], host: Host) -> Optional[LineGroup]
 
 def _processors(host: Host) -> LineGroup:
     counts = host.fact(topology)
-    words = ["" if value is None else str(value) for value in counts]
-    lines = ["check_hw_cpuinfo " + " ".join(word or "''" for word in words), "check_cpu_governor",
+    arguments = ["" if value is None else str(value) for value in counts]
+    lines = ["check_hw_cpuinfo " + " ".join(argument or "''" for argument in arguments), "check_cpu_governor",
              "check_cpu_clocksource", "check_mce_events"]  # fmt: skip
     return LineGroup(
         "Processors", ("Sockets, cores and threads; a core that the firmware took out shows here.",), tuple(lines)
@@ -114,13 +114,13 @@ def _filesystems(host: Host) -> LineGroup:
     lines: List[str] = []
     for mount in _kept(host):
         kind = "ro" if mount.read_only else "rw"
-        words = [f"check_fs_mount_{kind}"]
+        arguments = [f"check_fs_mount_{kind}"]
         if literal(mount.type):
-            words += ["-t", quoted(mount.type)]
+            arguments += ["-t", quoted(mount.type)]
         # A source with a user and password in it, as some FUSE file systems have, is nobody's business.
         if literal(mount.source) and not re.search(r"://[^/]*@", mount.source) and mount.source not in ("", "none"):
-            words += ["-s", quoted(mount.source)]
-        lines.append(" ".join([*words, "-f", quoted(mount.point)]))
+            arguments += ["-s", quoted(mount.source)]
+        lines.append(" ".join([*arguments, "-f", quoted(mount.point)]))
         if mount.type in NETWORK:
             lines.append(f"check_mount_responds {quoted(mount.point)}")
             continue

@@ -165,8 +165,8 @@ def _valid(stored: Dict[str, Any], boot: str) -> Optional[NodeType]:
     names = stored.get("names")
     if stored.get("boot") != boot or not isinstance(names, list):
         return None
-    words = [stored.get(key) for key in ("cloud", "type", "why", "problem")]
-    if not all(isinstance(word, str) for word in (*words, *names)):
+    values = [stored.get(key) for key in ("cloud", "type", "why", "problem")]
+    if not all(isinstance(value, str) for value in (*values, *names)):
         return None
-    cloud, kind, why, problem = (str(word) for word in words)
+    cloud, kind, why, problem = (str(value) for value in values)
     return NodeType(tuple(names), cloud, kind, why, problem, stored.get("asked") is True)

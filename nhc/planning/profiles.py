@@ -109,7 +109,7 @@ _VENDORS = ("10de", "1002", "1da3", "1d0f")
 
 def _unknown(node: Any, instead: str) -> str:
     """The note on a node whose type has no profile of its own."""
-    what = " ".join(word for word in (node.cloud, node.type) if word) or "this machine"
+    what = " ".join(part for part in (node.cloud, node.type) if part) or "this machine"
     because = f" ({node.problem})" if node.problem else ""
     if instead:
         return f"node type: no profile for {what}{because}; {instead} holds for its accelerators"

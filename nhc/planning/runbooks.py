@@ -83,8 +83,8 @@ def _parse(whole: str) -> Dict[str, Dict[str, str]]:
         fields = dict((*line.split(": ", 1), "")[:2] for line in lines)
         if tuple(fields) != FIELDS:
             raise ValueError(f"{names[:60]}: expected {', '.join(FIELDS)}")
-        for word in names.split():
-            name, _, action = word.partition("=")
+        for entry in names.split():
+            name, _, action = entry.partition("=")
             if name in blocks_by_reason:
                 raise ValueError(f"{name} has two runbooks")
             blocks_by_reason[name] = {**fields, "action": action or fields["action"]}

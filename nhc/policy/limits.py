@@ -51,17 +51,17 @@ class Rate(NamedTuple):
 
 def read_limit(text: str) -> Limit:
     """`20`, `10%`, `20 10%` for the lower of both, `10% at least 4`, or `none`. Raises ValueError."""
-    words = text.replace(",", " ").split()
-    if words == ["none"]:
+    parts = text.replace(",", " ").split()
+    if parts == ["none"]:
         return Limit()
     limit = Limit()
-    if len(words) > 3 and words[-3:-1] == ["at", "least"] and words[-1].isdecimal():
-        limit, words = limit._replace(least=int(words[-1])), words[:-3]
-    for word in words or [""]:
-        match = re.fullmatch(r"(\d+)|(\d+(?:\.\d+)?)%", word, re.ASCII)
+    if len(parts) > 3 and parts[-3:-1] == ["at", "least"] and parts[-1].isdecimal():
+        limit, parts = limit._replace(least=int(parts[-1])), parts[:-3]
+    for part in parts or [""]:
+        match = re.fullmatch(r"(\d+)|(\d+(?:\.\d+)?)%", part, re.ASCII)
         if match is None or (match[2] and float(match[2]) > 100):
             raise ValueError(f"{text!r} is not {_WRITTEN}")
-        limit = limit._replace(nodes=int(word)) if match[1] else limit._replace(share=float(match[2]) / 100)
+        limit = limit._replace(nodes=int(part)) if match[1] else limit._replace(share=float(match[2]) / 100)
     if limit.least and limit.share is None:
         raise ValueError(f"{text!r} is not {_WRITTEN}")
     return limit

@@ -157,10 +157,23 @@ _SCOPES = {scope.value: scope for scope in Scope}
 def from_result(value: Any) -> CheckResult:
     """The result that `to_result` made plain. Raises ValueError."""
     try:
-        word, todo, check, reason, message, target, source, line, metrics, evidence, tags, elapsed, strike, strikes = (
-            _ALL(value)
-        )
-        verdict, action = _VERDICTS[word], _ACTIONS[todo]
+        (
+            verdict_name,
+            todo,
+            check,
+            reason,
+            message,
+            target,
+            source,
+            line,
+            metrics,
+            evidence,
+            tags,
+            elapsed,
+            strike,
+            strikes,
+        ) = _ALL(value)
+        verdict, action = _VERDICTS[verdict_name], _ACTIONS[todo]
     except (KeyError, TypeError):
         return read_by_field(value)
     # As `to_result` writes it, every field of its own type: one look at each. All else is gone through field by field.

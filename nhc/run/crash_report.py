@@ -68,17 +68,17 @@ def content(command: str, error: BaseException) -> bytes:
     about = (
         f"nhc {__version__}, {command}, {utc(time.time())}\n"
         f"Python {sys.version.split()[0]}, {platform.system()} {platform.release()} {platform.machine()}, "
-        f"user {os.geteuid()}\nwords: {' '.join(_asked(word) for word in sys.argv[1:])}\n\n"
+        f"user {os.geteuid()}\nwords: {' '.join(_asked(argument) for argument in sys.argv[1:])}\n\n"
     )
     whole = secrets(about + "".join(trace)).encode("utf-8", "backslashreplace")
     half = LARGEST // 2 - 16
     return whole if len(whole) <= LARGEST else whole[:half] + b"\n[...]\n" + whole[-half:]
 
 
-def _asked(word: str) -> str:
+def _asked(argument: str) -> str:
     """A word of the command line; of a setting only its name."""
-    name, equals, _value = word.partition("=")
-    return f"{name}=..." if equals else word
+    name, equals, _value = argument.partition("=")
+    return f"{name}=..." if equals else argument
 
 
 def write_line(text: str) -> None:

@@ -175,9 +175,9 @@ class ShellSession:
     def _call_with_descriptors(self, argv: Sequence[str], settings: Mapping[str, str]) -> List[Outcome]:
         """Call a check. A word such as /dev/fd/63, which a process substitution becomes, means the shell's own file."""
         assert self._shell is not None
-        open_here = {word: f"/proc/{self._shell.asker}/fd/{match[1] or 0}" for word in argv[1:]
-                     for match in [_DESCRIPTOR.match(word)] if match}  # fmt: skip
-        outcomes = self._call(argv[0], [open_here.get(word, word) for word in argv[1:]], settings)
+        open_here = {argument: f"/proc/{self._shell.asker}/fd/{match[1] or 0}" for argument in argv[1:]
+                     for match in [_DESCRIPTOR.match(argument)] if match}  # fmt: skip
+        outcomes = self._call(argv[0], [open_here.get(argument, argument) for argument in argv[1:]], settings)
         return [_renamed(outcome, open_here) for outcome in outcomes]
 
     def _judge(self, item: Item, ended: LineEnd, output: str) -> List[Outcome]:
@@ -214,7 +214,7 @@ class ShellSession:
             if name not in own and check.find(name, search=False) is not None
         ]
         values = presets(plan.settings, self._check_all, self._host)
-        facts = [f"nhc__gather {what}" for what, word in (("hw", "HW_"), ("loadavg", "LOADAVG")) if word in text]
+        facts = [f"nhc__gather {what}" for what, prefix in (("hw", "HW_"), ("loadavg", "LOADAVG")) if prefix in text]
         return "\n".join(
             [
                 reader.read("shell.bash"),

@@ -213,7 +213,7 @@ class Table:
         """What each word of a list stands for."""
         if key not in self:
             return tuple(default)
-        return tuple(self._chosen(key, word, choices) for word in self.texts(key))
+        return tuple(self._chosen(key, text, choices) for text in self.texts(key))
 
     # Tables.
 

@@ -82,10 +82,10 @@ class Anchor:
         """All that was anchored, in the file's order. Raises OSError."""
         with os.fdopen(open_file(self.path), encoding="utf-8", errors="replace") as file:
             for number, line in enumerate(iter(lambda: file.readline(LINE_LIMIT), ""), 1):
-                words = line.split()
-                if len(words) == 4 and line.endswith("\n") and words[1].isascii() and words[1].isdigit():
-                    yield Anchored(number, words[0], int(words[1]), words[2])
-                elif words:
+                fields = line.split()
+                if len(fields) == 4 and line.endswith("\n") and fields[1].isascii() and fields[1].isdigit():
+                    yield Anchored(number, fields[0], int(fields[1]), fields[2])
+                elif fields:
                     yield Anchored(number, "", 0, "")
 
     def _problem_of(self, error: OSError) -> str:

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 ENTRY = "import sys; sys.path[:0] = {paths!r}; sys.argv[0] = 'nhc'; from {module} import {function}; {function}()"
 
 
-def own_command(words: Sequence[str]) -> List[str]:
+def own_command(arguments: Sequence[str]) -> List[str]:
     """`nhc WORDS` under the same Python."""
-    return [*own_program("nhc.cli.main", "entry"), *words]
+    return [*own_program("nhc.cli.main", "entry"), *arguments]
 
 
 def own_program(module: str, function: str) -> List[str]:

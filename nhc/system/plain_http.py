@@ -68,10 +68,10 @@ def request(
         gone = isinstance(error, (ConnectionRefusedError, FileNotFoundError))
         raise NoHttpResponse(f"{unix or host}: {error.strerror or error}", gone) from None
     head, _, body = data.partition(b"\r\n\r\n")
-    words = head.split(b"\r\n", 1)[0].split(b" ", 2)
-    if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
+    status_line = head.split(b"\r\n", 1)[0].split(b" ", 2)
+    if len(status_line) < 2 or not status_line[0].startswith(b"HTTP/") or not status_line[1].isdigit():
         raise NoHttpResponse(f"{unix or host} answered no HTTP to {path.partition('?')[0]}")
-    return HttpResponse(int(words[1]), body.decode(errors="replace"))
+    return HttpResponse(int(status_line[1]), body.decode(errors="replace"))
 
 
 def _whole(data: bytes) -> bool:

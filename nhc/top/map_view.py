@@ -42,7 +42,7 @@ class MapView(ScrollView, can_focus=True):
     def __init__(self, name: str) -> None:
         super().__init__(id=name)
         self.lines_of: List[MapLine] = []
-        self._styles = {letter: Style.parse(style) for letter, (_word, _sign, style) in STATES.items()}
+        self._styles = {letter: Style.parse(style) for letter, (_name, _sign, style) in STATES.items()}
 
     def show(self, lines: Sequence[MapLine]) -> None:
         """Another picture; the cursor stays on its group."""

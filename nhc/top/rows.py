@@ -15,7 +15,7 @@ from nhc.top.tables import Columns, Row
 PROBLEMS: Columns = (("", 8), ("nodes", 6), ("reason", 24), ("check", 24), ("since", 6), ("hour", 12), ("which", None))
 NODES: Columns = (("node", 24), ("", 8), ("since", 6), ("reasons", 32), ("message", None))
 REPAIRS: Columns = (("episode", 8), ("node", 20), ("state", 18), ("repair", 14), ("cause", 40), ("waits for", None))
-_STYLES = {word: style for word, _sign, style in STATES.values()}
+_STYLES = {name: style for name, _sign, style in STATES.values()}
 
 
 def of_problems(causes: Sequence[FleetProblem], now: float) -> List[Row]:

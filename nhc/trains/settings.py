@@ -103,7 +103,7 @@ def _works(file: Table) -> Tuple[Work, ...]:
         argv = table.texts("command")
         if bool(argv) == ("rung" in table):
             raise table.error("command" if argv else "rung", "a [[work]] has either a rung or a command")
-        if argv and (not argv[0].startswith("/") or any("\0" in word for word in argv)):
+        if argv and (not argv[0].startswith("/") or any("\0" in argument for argument in argv)):
             raise table.error("command", f"{argv[0]!r}: the program is named by its whole path, as /usr/sbin/fwupdate")
         rung = table.choice("counts-as", rungs, Rung.REBOOT) if argv else table.choice("rung", rungs, Rung.REBOOT)
         if rung is Rung.REPLACE:

@@ -60,4 +60,4 @@ def not_allowed(answer: str) -> bool:
 
 
 def _any_of(answers: Sequence[str], answer: str) -> bool:
-    return any(words in answer.lower() for words in answers)
+    return any(text in answer.lower() for text in answers)

@@ -80,7 +80,7 @@ class SlurmLauncher:
         mpi = f" --mpi={shlex.quote(self.settings['mpi'])}" if self.settings.get("mpi") else ""
         script = SCRIPT.format(
             place=shlex.quote(place), count=len(order.nodes), tasks=len(order.nodes) * order.tasks, each=order.tasks,
-            mpi=mpi, argv=" ".join(shlex.quote(word) for word in order.argv), token=shlex.quote(sweep),
+            mpi=mpi, argv=" ".join(shlex.quote(argument) for argument in order.argv), token=shlex.quote(sweep),
         )  # fmt: skip
         try:
             os.makedirs(place, mode=0o755, exist_ok=True)
@@ -108,21 +108,21 @@ class SlurmLauncher:
         """What squeue still has under the sweep's name."""
         listed: Dict[str, GroupJob] = {}
         for line in self.command.ask("squeue", "-h", "-n", self._name(sweep), "-o", "%A %T %k").splitlines():
-            words: List[str] = line.split()
-            if len(words) == 3:
-                listed[words[2]] = GroupJob(words[0], words[1] not in ("PENDING", "CONFIGURING", "REQUEUED"))
+            fields: List[str] = line.split()
+            if len(fields) == 3:
+                listed[fields[2]] = GroupJob(fields[0], fields[1] not in ("PENDING", "CONFIGURING", "REQUEUED"))
         return listed
 
     def finished(self, sweep: str, key: str) -> Optional[GroupOutput]:
         """The marker with this sweep's token, and the step's output beside it."""
         place = self._place(sweep, key)
         try:
-            words = read_text(f"{place}/marker").split()
+            fields = read_text(f"{place}/marker").split()
         except FileNotFoundError:
             return None
         except (OSError, UnicodeDecodeError) as error:
             raise AdapterError(f"{place}/marker: {error}") from None
-        if len(words) != 2 or words[0] != sweep or not words[1].isdigit():
+        if len(fields) != 2 or fields[0] != sweep or not fields[1].isdigit():
             return None
         try:
             output = read_head(f"{place}/output", OUTPUT_LIMIT).decode("utf-8", "replace")
@@ -130,7 +130,7 @@ class SlurmLauncher:
             output = ""  # srun could not start: its complaint is in job.out
         except OSError as error:
             raise AdapterError(f"{place}/output: {error.strerror}") from None
-        return GroupOutput(int(words[1]), output)
+        return GroupOutput(int(fields[1]), output)
 
     def failure(self, sweep: str, key: str) -> str:
         """Nothing: slurmctld forgets a job minutes after its end, and its word would decide nothing."""

@@ -195,5 +195,5 @@ def _other(state: NodeState) -> str:
 
 def _seconds(text: str) -> Optional[float]:
     """`300 sec` of scontrol show config; None for what never ends."""
-    word = text.split(maxsplit=1)[0] if text.split() else ""
-    return float(word) if word.isdigit() and int(word) > 0 else None
+    number = text.split(maxsplit=1)[0] if text.split() else ""
+    return float(number) if number.isdigit() and int(number) > 0 else None

@@ -95,7 +95,7 @@ class SlurmJobs:
 
     def _show(self, number: str) -> Optional[SlurmJob]:
         done = self.command("scontrol", "show", "job", _number(number))
-        if done.status and any(word in (done.stdout + done.stderr).lower() for word in NO_JOB):
+        if done.status and any(text in (done.stdout + done.stderr).lower() for text in NO_JOB):
             return None
         if done.status:
             raise AdapterError(f"scontrol show job {number}: {complaint(done)}")
@@ -176,7 +176,7 @@ class SlurmJobs:
         if done.status == 0:
             return Sent(Answer.ACCEPTED, "")
         answer = complaint(done)
-        uncertain = done.status >= 128 or any(word in answer.lower() for word in UNCERTAIN)
+        uncertain = done.status >= 128 or any(text in answer.lower() for text in UNCERTAIN)
         return Sent(Answer.AMBIGUOUS if uncertain else Answer.REFUSED, f"{' '.join(argv[:2])}: {answer}")
 
     def note(self, job: JobName, text: str) -> None:
@@ -193,11 +193,11 @@ class SlurmJobs:
         """sbatch, in the user's own environment, with the wish in the job's comment."""
         if submission.manifests:
             return Submitted((), "Slurm takes words for sbatch, and no manifests")
-        words = list(submission.words)
+        argv = list(submission.words)
         env = {**self.environ, **self.command.env}
         if submission.wish is not None:
             try:
-                words = wished_words(words, submission.wish, submission.spares)
+                argv = wished_words(argv, submission.wish, submission.spares)
             except AdapterError as error:
                 return Submitted((), str(error))
             if submission.wish.checkpoint:
@@ -205,14 +205,14 @@ class SlurmJobs:
             if submission.spares:
                 env["NHC_SPARES"] = str(submission.spares)
         try:
-            done = self._run(["sbatch", "--parsable", *words], self.command.timeout, env)
+            done = self._run(["sbatch", "--parsable", *argv], self.command.timeout, env)
         except OSError as error:
             return Submitted((), f"sbatch cannot be run: {error.strerror or error}")
         if done.timed_out:
             return Submitted((), f"sbatch did not end within {self.command.timeout:g} s", ambiguous=True)
         if done.status:
             answer = complaint(done)
-            return Submitted((), f"sbatch: {answer}", any(word in answer.lower() for word in UNCERTAIN))
+            return Submitted((), f"sbatch: {answer}", any(text in answer.lower() for text in UNCERTAIN))
         return Submitted((f"batch/{done.stdout.strip().partition(';')[0]}",))
 
     # Nodes.

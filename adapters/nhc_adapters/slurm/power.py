@@ -244,7 +244,7 @@ class SlurmPower:
             return Progress(
                 Stage.NOT_BEGUN, f"slurmctld has never seen it: {state}, booted at {utc(float(before.boot))}"
             )
-        failed = next((words for words in STUCK if words in reason.lower()), "")
+        failed = next((text for text in STUCK if text in reason.lower()), "")
         if failed and not held and not changed:
             return Progress(Stage.FAILED, printable(f"{state}: {reason}", 200))
         if not changed and up and self._taken_back(order, fields, sent):
@@ -281,7 +281,7 @@ class SlurmPower:
             return Progress(
                 Stage.NOT_BEGUN, f"slurmctld has never seen it: {state}, booted at {utc(float(before.boot))}"
             )
-        failed = next((words for words in STUCK if words in fields["Reason"].lower()), "")
+        failed = next((text for text in STUCK if text in fields["Reason"].lower()), "")
         if failed and not held:
             return Progress(Stage.FAILED, printable(f"{state}: {fields['Reason']}", 200))
         return Progress(Stage.WORKING, held or printable(state, 60))

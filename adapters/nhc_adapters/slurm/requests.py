@@ -41,15 +41,15 @@ def read(state: NodeState) -> SlurmRequestRead:
     if mark is None or state.available:
         return SlurmRequestRead(state, None)
     if mark.owner == HYPERPOD_OWNER:
-        words = f"{_WORDS[mark.action]}, {utc(mark.since or 0.0)}"
-        ours = Mark(f"{_WAITS} ({words})", Action.NONE, mark.since, OWNER)
-        return SlurmRequestRead(state._replace(mark=ours), _request(_WORDS[mark.action], words))
+        request = f"{_WORDS[mark.action]}, {utc(mark.since or 0.0)}"
+        ours = Mark(f"{_WAITS} ({request})", Action.NONE, mark.since, OWNER)
+        return SlurmRequestRead(state._replace(mark=ours), _request(_WORDS[mark.action], request))
     match = _STANDING.search(mark.why) if mark.ours else None
     return SlurmRequestRead(state, _request(match[1], f"{match[1]}, {match[2]}") if match else None)
 
 
-def _request(word: str, words: str) -> Request:
-    return Request(RUNG_OF[HYPERPOD[word.lower()]], words, words)
+def _request(recorded: str, text: str) -> Request:
+    return Request(RUNG_OF[HYPERPOD[recorded.lower()]], text, text)
 
 
 class SlurmHyperpod(Slurm):

@@ -67,12 +67,12 @@ class SlurmSpares:
             "Users=root", "StartTime=now", "Duration=UNLIMITED",
         )  # fmt: skip
 
-    def _change(self, node: str, reserved: bool, *words: str) -> Applied:
+    def _change(self, node: str, reserved: bool, *argv: str) -> Applied:
         name = f"reservation {self.reservation}-{node}"
         try:
             if (node in self.waiting()) is reserved:
                 return Applied(node, Effect.UNCHANGED, f"{name} is {'there' if reserved else 'gone'} already")
-            done = self.command("scontrol", *words)
+            done = self.command("scontrol", *argv)
             if (node in self.waiting()) is reserved:  # what slurmctld did counts, not what scontrol said
                 return Applied(node, Effect.CHANGED, f"{name} is {'there' if reserved else 'gone'}")
         except AdapterError as error:

@@ -69,23 +69,23 @@ _REBOOTED = re.compile(r"(?: : reboot (?:issued|complete))+$")
 """What slurmctld appends to the reason of a node that it reboots."""
 
 
-def flags_of(words: Iterable[str]) -> FrozenSet[str]:
+def flags_of(names: Iterable[str]) -> FrozenSet[str]:
     """Flags in one spelling."""
-    upper = (word.strip().upper() for word in words)
-    return frozenset(SAME.get(word, word) for word in upper if word)
+    upper = (name.strip().upper() for name in names)
+    return frozenset(SAME.get(name, name) for name in upper if name)
 
 
 def node_state(
     name: str,
-    words: Iterable[str],
+    states: Iterable[str],
     reason: str = "",
     user: str = "",
     since: Optional[float] = None,
     partitions: Iterable[str] = (),
 ) -> NodeState:
     """The value that the rest of nhc sees."""
-    words = [word for word in words if word]
-    flags = flags_of(words)
+    states = [state for state in states if state]
+    flags = flags_of(states)
     held = next((why for flag, why in HELD if flag in flags), "")
     mark, available = read_reason(reason, user, since), not flags & OUT
     # Our reason on a node that nothing keeps out is one that an earlier mark has left. slurmctld 23.11 to 25.11 without
@@ -96,7 +96,7 @@ def node_state(
         mark = None
     return NodeState(
         name=name,
-        shown="+".join(words).lower() or "unknown",
+        shown="+".join(states).lower() or "unknown",
         available=available,
         busy=bool(flags & BUSY),
         mark=mark,
@@ -173,8 +173,10 @@ def _show_node(block: str) -> NodeState:
     if signed:
         why, user, when = why[: signed.start()], signed[1], _number(signed[2])
     # `IDLE*+DRAIN` of older releases: the symbols stand for flags that are spelled out as well.
-    words = [word.rstrip("*~#!%$@^-+") for word in state[1].split("+")]
-    return node_state(name[1], words, " ".join(why.split()), user, when, partitions[1].split(",") if partitions else ())
+    states = [state_name.rstrip("*~#!%$@^-+") for state_name in state[1].split("+")]
+    return node_state(
+        name[1], states, " ".join(why.split()), user, when, partitions[1].split(",") if partitions else ()
+    )
 
 
 _FREE_TEXT = re.compile(r"^   (?:Reason|Comment|Extra)=.*(?:\n(?!   \w+=).+)*", re.MULTILINE)
@@ -236,12 +238,12 @@ def parse_json_nodes(value: Mapping[str, object]) -> List[NodeState]:
 def _json_node(node: object) -> NodeState:
     if not isinstance(node, dict) or not isinstance(node.get("name"), str):
         raise ValueError("a node without a name in Slurm's JSON")
-    words = _words(node.get("state")) + _words(node.get("state_flags"))
-    if not words:
+    states = _words(node.get("state")) + _words(node.get("state_flags"))
+    if not states:
         raise ValueError(f"node {node['name']} has no state in Slurm's JSON")
     return node_state(
         node["name"],
-        words,
+        states,
         str(node.get("reason") or ""),
         str(node.get("reason_set_by_user") or ""),
         _number(node.get("reason_changed_at")),
@@ -252,7 +254,7 @@ def _json_node(node: object) -> NodeState:
 def _words(value: object) -> List[str]:
     if isinstance(value, str):
         return value.replace(",", "+").split("+")
-    return [str(word) for word in value] if isinstance(value, list) else []
+    return [str(item) for item in value] if isinstance(value, list) else []
 
 
 def _number(value: Any) -> Optional[float]:

@@ -56,8 +56,8 @@ def json_jobs(value: Mapping[str, Any]) -> List[Tuple[List[str], Mapping[str, An
     running = []
     for job in jobs:
         reported = job.get("job_state") or ()
-        words = [reported] if isinstance(reported, str) else [str(state) for state in reported]
-        states = [word.upper() for word in words if word.upper() in ON_NODES]
+        names = [reported] if isinstance(reported, str) else [str(state) for state in reported]
+        states = [name.upper() for name in names if name.upper() in ON_NODES]
         if states:
             running.append((states, job))
     return running

@@ -108,43 +108,50 @@ class _Reading:
 
     def comment(self, line: str) -> None:
         """A line that begins with #."""
-        words, value = line.split(), line.partition(":")[2].split()
+        fields, value = line.split(), line.partition(":")[2].split()
         rank = _RANK.match(line)
         if rank:
             self.ranks.append(Rank(int(rank[1]), int(rank[2]), rank[3], int(rank[4]), rank[5], rank[6].strip()))
         elif "nccl-tests version" in line or "rccl-tests version" in line:
-            self.version = words[3] if len(words) > 3 else ""
+            self.version = fields[3] if len(fields) > 3 else ""
         elif line.startswith("# Collective test starting:"):
             self.name, self.new = " ".join(value), True
         elif line.startswith("# Collective test concluded:"):
             self.concluded = True
         elif line.startswith("# nThread"):
             self.headers += 1
-        elif "algbw" in words and "busbw" in words:
-            self.columns = len(words) - 1
-        elif "(elements)" in words and (words.count("(us)"), words.count("(GB/s)")) != (2, 4):
+        elif "algbw" in fields and "busbw" in fields:
+            self.columns = len(fields) - 1
+        elif "(elements)" in fields and (fields.count("(us)"), fields.count("(GB/s)")) != (2, 4):
             raise ValueError(f"a table in other units than us and GB/s: {line.strip()[:80]}")
         else:
-            self.footer(line, words, value)
+            self.footer(line, fields, value)
 
-    def footer(self, line: str, words: Sequence[str], value: Sequence[str]) -> None:
+    def footer(self, line: str, fields: Sequence[str], value: Sequence[str]) -> None:
         if line.startswith("# Out of bounds values") and value[1:2] and value[1] in ("OK", "FAILED"):  # not cut off
             self.bounds = (number(value[0]), value[1] == "OK")
         elif line.startswith("# Avg bus bandwidth") and value:
             self.average = number(value[0])
-        elif line.startswith("# Reducing maxBytes to") and len(words) > 4 and words[4].isdigit():
-            self.reduced = int(words[4])
+        elif line.startswith("# Reducing maxBytes to") and len(fields) > 4 and fields[4].isdigit():
+            self.reduced = int(fields[4])
 
     def figures(self, line: str) -> None:
         """A line of the table. One that is cut off, or that two processes wrote into, has another number of columns."""
-        words = line.split()
-        if not self.columns or not words or not words[0].isdigit():
+        fields = line.split()
+        if not self.columns or not fields or not fields[0].isdigit():
             return
-        if len(words) != self.columns or self.columns not in (12, 13) or not words[1].isdigit():
-            raise ValueError(f"a row of {len(words)} columns below a header of {self.columns}: {line.strip()[:80]}")
+        if len(fields) != self.columns or self.columns not in (12, 13) or not fields[1].isdigit():
+            raise ValueError(f"a row of {len(fields)} columns below a header of {self.columns}: {line.strip()[:80]}")
         first = self.columns - 8
         self.rows.append(
-            Row(int(words[0]), int(words[1]), words[2], words[3], _timing(words[first:]), _timing(words[first + 4 :]))
+            Row(
+                int(fields[0]),
+                int(fields[1]),
+                fields[2],
+                fields[3],
+                _timing(fields[first:]),
+                _timing(fields[first + 4 :]),
+            )
         )
 
 
@@ -167,9 +174,9 @@ def parse(text: str) -> Collective:
     )  # fmt: skip
 
 
-def _timing(words: Sequence[str]) -> Timing:
-    wrong = None if words[3] == "N/A" else number(words[3])
-    return Timing(number(words[0]), number(words[1]), number(words[2]), wrong)
+def _timing(fields: Sequence[str]) -> Timing:
+    wrong = None if fields[3] == "N/A" else number(fields[3])
+    return Timing(number(fields[0]), number(fields[1]), number(fields[2]), wrong)
 
 
 def parse_json(text: str) -> Collective:

@@ -112,7 +112,7 @@ def _gpus(root: Dict[str, Any]) -> List[Dict[str, Any]]:
 
 def _device_ids(root: Dict[str, Any]) -> Tuple[str, ...]:
     """The PCI device ids of the GPUs: DCGM 4 names them by entity, DCGM 3 at the top."""
-    listed = [word for word in root.get("GPU Device IDs") or () if isinstance(word, str)]
+    listed = [device for device in root.get("GPU Device IDs") or () if isinstance(device, str)]
     return tuple(dict.fromkeys([*listed, *(str(gpu["device_id"]) for gpu in _gpus(root) if gpu.get("device_id"))]))
 
 
@@ -155,10 +155,10 @@ def _entities(result: Dict[str, Any]) -> List[str]:
     return [""]
 
 
-def _status(word: object) -> str:
-    status = str(word).strip().lower()
+def _status(value: object) -> str:
+    status = str(value).strip().lower()
     if status not in STATUSES:
-        raise ValueError(f"status {str(word)[:40]!r}")
+        raise ValueError(f"status {str(value)[:40]!r}")
     return status
 
 

@@ -44,13 +44,13 @@ def parse_gpu_burn(text: str) -> GpuBurn:
     for line in text.replace("\r", "\n").split("\n"):
         progressed = _PROGRESS.search(line)
         verdict = _VERDICT.match(line)
-        words = line.split()
+        fields = line.split()
         if progressed:
             progress = float(progressed[1])
-            gflops = tuple(figure(word.split()[0]) for word in progressed[2].split("(")[1:])
-            errors = tuple(int(word) for word in progressed[3].split(" - "))
-        elif words[:1] == ["Tested"] and len(words) == 3 and words[1].isdigit():
-            tested = int(words[1])
+            gflops = tuple(figure(part.split()[0]) for part in progressed[2].split("(")[1:])
+            errors = tuple(int(part) for part in progressed[3].split(" - "))
+        elif fields[:1] == ["Tested"] and len(fields) == 3 and fields[1].isdigit():
+            tested = int(fields[1])
         elif verdict and tested is not None:
             verdicts[int(verdict[1])] = verdict[2] == "OK"
         elif "Couldn't init" in line or "No clients are alive" in line or "Failure during compute" in line:

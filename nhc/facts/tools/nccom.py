@@ -36,21 +36,21 @@ def parse(text: str) -> Nccom:
     average: Optional[float] = None
     unit_known = False
     for line in lines(text):
-        words = line.split()
+        fields = line.split()
         if "errors found" in line or line.startswith("Failure running") or "is not running" in line:
             failures.append(line.strip()[:300])
-        elif words[:1] == ["size(B)"]:
-            unit_known = "busbw(GB/s)" in words
+        elif fields[:1] == ["size(B)"]:
+            unit_known = "busbw(GB/s)" in fields
         elif line.startswith("Avg bus bandwidth:"):
-            word = line.partition(":")[2].strip()
-            if not word.endswith("GB/s"):
-                raise ValueError(f"an average in another unit: {word[:40]}")
-            average = figure(word[: -len("GB/s")]) * GIB
-        elif words and words[0].isdigit() and len(words) >= 5:
-            if len(words) != 6 or not unit_known:
+            average_text = line.partition(":")[2].strip()
+            if not average_text.endswith("GB/s"):
+                raise ValueError(f"an average in another unit: {average_text[:40]}")
+            average = figure(average_text[: -len("GB/s")]) * GIB
+        elif fields and fields[0].isdigit() and len(fields) >= 5:
+            if len(fields) != 6 or not unit_known:
                 raise ValueError(f"a row without a known header: {line.strip()[:80]}")
-            rows.append(NccomRow(int(words[0]), words[2], figure(words[3]), figure(words[4]) * GIB,
-                                 figure(words[5]) * GIB))  # fmt: skip
+            rows.append(NccomRow(int(fields[0]), fields[2], figure(fields[3]), figure(fields[4]) * GIB,
+                                 figure(fields[5]) * GIB))  # fmt: skip
     if not rows and not failures and not unit_known:
         raise ValueError("not an output of nccom-test")
     return Nccom(tuple(rows), average, tuple(failures))

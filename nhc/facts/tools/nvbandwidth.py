@@ -85,8 +85,8 @@ def _case(entry: object) -> BandwidthCase:
     return BandwidthCase(entry["name"], status, str(entry.get("bandwidth_description", "")), matrix, total)
 
 
-def _cell(word: object) -> Optional[float]:
-    return None if isinstance(word, str) and word.strip() == "N/A" else figure(word)
+def _cell(value: object) -> Optional[float]:
+    return None if isinstance(value, str) and value.strip() == "N/A" else figure(value)
 
 
 def parse_text(text: str) -> Bandwidths:
@@ -101,7 +101,7 @@ def parse_text(text: str) -> Bandwidths:
     rows: List[Tuple[Optional[float], ...]] = []
     waived = False
     for line in lines(text):
-        words = line.split()
+        fields = line.split()
         if line.startswith("nvbandwidth Version:"):
             version = line.partition(":")[2].strip()
         elif line.startswith("Driver Version:"):
@@ -116,13 +116,13 @@ def parse_text(text: str) -> Bandwidths:
             waived = True
         elif WRONG in line or line.startswith(("[CUDA_", "[NVML_", "ERROR:")):
             trouble = trouble or line.strip()
-        elif cases and line.startswith("SUM ") and len(words) == 3:
-            if words[1] == cases[-1].name and rows:
-                cases[-1] = cases[-1]._replace(status=PASSED, matrix=tuple(rows), sum=figure(words[2]))
+        elif cases and line.startswith("SUM ") and len(fields) == 3:
+            if fields[1] == cases[-1].name and rows:
+                cases[-1] = cases[-1]._replace(status=PASSED, matrix=tuple(rows), sum=figure(fields[2]))
         elif cases and "(row)" in line:
             cases[-1] = cases[-1]._replace(description=line.strip())
-        elif cases and len(words) > 1 and words[0].isdigit() and all("." in w or w == "N/A" for w in words[1:]):
-            rows.append(tuple(_cell(word) for word in words[1:]))
+        elif cases and len(fields) > 1 and fields[0].isdigit() and all("." in w or w == "N/A" for w in fields[1:]):
+            rows.append(tuple(_cell(field) for field in fields[1:]))
     if not version and not cases:
         raise ValueError("not an output of nvbandwidth")
     between = [case for case in cases if case.name.startswith("device_to_device")]

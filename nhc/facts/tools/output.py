@@ -73,11 +73,11 @@ def figure(word: object) -> float:
     return value
 
 
-def number(word: object) -> float:
+def number(value: object) -> float:
     """A finite or infinite decimal number, NaN among them. Raises ValueError for anything else."""
-    if isinstance(word, bool) or not isinstance(word, (int, float, str)):
-        raise ValueError(f"{word!r} is not a number")
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise ValueError(f"{value!r} is not a number")
     try:
-        return float(word)
+        return float(value)
     except ValueError:
-        raise ValueError(f"{str(word)[:40]!r} is not a number") from None
+        raise ValueError(f"{str(value)[:40]!r} is not a number") from None

@@ -54,12 +54,12 @@ def parse(text: str) -> Perftest:
     failures: List[str] = []
     validated: Optional[bool] = None
     for line in lines(text):
-        words = line.split()
+        fields = line.split()
         if line.strip().endswith(" Test") and ("RDMA" in line or "Send" in line or "Atomic" in line):
             if title:
                 raise ValueError("two tests are in one output")
             title = line.strip()
-        elif "Device" in words and ":" in words:
+        elif "Device" in fields and ":" in fields:
             device = device or line.rpartition(":")[2].strip()
         if "Transport type" in line:
             transport = line.rpartition(":")[2].strip()
@@ -71,8 +71,8 @@ def parse(text: str) -> Perftest:
             unit = _unit(line)
         elif "VALIDATION:" in line:
             validated = "VALIDATION: PASSED" in line
-        elif words and words[0].isdigit() and unit and len(words) >= 5:
-            rows.append(_row(words, unit))
+        elif fields and fields[0].isdigit() and unit and len(fields) >= 5:
+            rows.append(_row(fields, unit))
         if any(word in line for word in _FAILURES):
             failures.append(line.strip()[:300])
     if not title and not failures:
@@ -87,15 +87,15 @@ def _unit(header: str) -> str:
     raise ValueError(f"a header with unknown units: {header.strip()[:100]}")
 
 
-def _row(words: List[str], unit: str) -> RdmaRow:
-    if not words[1].isdigit():
-        raise ValueError(f"a row that makes no sense: {' '.join(words)[:80]}")
-    size, iterations = int(words[0]), int(words[1])
+def _row(fields: List[str], unit: str) -> RdmaRow:
+    if not fields[1].isdigit():
+        raise ValueError(f"a row that makes no sense: {' '.join(fields)[:80]}")
+    size, iterations = int(fields[0]), int(fields[1])
     if unit == "us":
-        if len(words) < 9:
+        if len(fields) < 9:
             raise ValueError("a latency row that is cut off")
-        return RdmaRow(size, iterations, latency_typical=figure(words[4]), latency_p99=figure(words[7]))
-    if len(words) != 5:
-        raise ValueError(f"a bandwidth row of {len(words)} columns")
+        return RdmaRow(size, iterations, latency_typical=figure(fields[4]), latency_p99=figure(fields[7]))
+    if len(fields) != 5:
+        raise ValueError(f"a bandwidth row of {len(fields)} columns")
     factor = 1.0 if unit == "Gb/s" else GBITS_PER_MIB
-    return RdmaRow(size, iterations, figure(words[3]) * factor, figure(words[2]) * factor)
+    return RdmaRow(size, iterations, figure(fields[3]) * factor, figure(fields[2]) * factor)

@@ -35,15 +35,15 @@ def parse(text: str) -> PingPong:
     failures: List[str] = []
     head: Optional[List[str]] = None
     for line in lines(text):
-        words = line.split()
-        if words[:1] == ["bytes"] and "MB/sec" in words:
-            head = words
+        fields = line.split()
+        if fields[:1] == ["bytes"] and "MB/sec" in fields:
+            head = fields
         elif "error" in line.lower() or line.startswith(("fi_", "[error]")):
             failures.append(line.strip()[:300])
-        elif head and words and words[0][:1].isdigit():
-            if len(words) != len(head):
-                raise ValueError(f"a row of {len(words)} columns: {line.strip()[:80]}")
-            cell = dict(zip(head, words))
+        elif head and fields and fields[0][:1].isdigit():
+            if len(fields) != len(head):
+                raise ValueError(f"a row of {len(fields)} columns: {line.strip()[:80]}")
+            cell = dict(zip(head, fields))
             sent = _count(cell["#sent"])
             acked = sent if cell["#ack"].startswith("=") else _count(cell["#ack"])
             rows.append(PingRow(_count(cell["bytes"]), sent, acked, figure(cell["MB/sec"]) * 8 / 1000,
@@ -53,6 +53,6 @@ def parse(text: str) -> PingPong:
     return PingPong(tuple(rows), tuple(failures))
 
 
-def _count(word: str) -> int:
-    unit = _UNITS.get(word[-1:].lower(), 1)
-    return int(figure(word[:-1] if unit > 1 else word) * unit)
+def _count(text: str) -> int:
+    unit = _UNITS.get(text[-1:].lower(), 1)
+    return int(figure(text[:-1] if unit > 1 else text) * unit)

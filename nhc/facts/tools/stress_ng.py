@@ -48,15 +48,15 @@ def parse(text: str) -> StressNg:
             continue
         seen = True
         kind, message = match[1], match[2]
-        words = message.split()
+        fields = message.split()
         if message.startswith("dispatching hogs:"):
             for part in message.partition(":")[2].split(","):
                 count, _, name = part.strip().partition(" ")
                 if not count.isdigit() or not name:
                     raise ValueError(f"hogs that make no sense: {message[:80]}")
                 hogs[name] = hogs.get(name, 0) + int(count)
-        elif kind in ("metrc", "info") and len(words) >= 7 and words[1].isdigit() and "." in words[2]:
-            ops[words[0]] = (int(words[1]), figure(words[2]))
+        elif kind in ("metrc", "info") and len(fields) >= 7 and fields[1].isdigit() and "." in fields[2]:
+            ops[fields[0]] = (int(fields[1]), figure(fields[2]))
         elif "run completed in" in message:
             completed = _seconds(message)
             if message.startswith("unsuccessful"):

@@ -28,16 +28,16 @@ def parse(text: str) -> Triad:
     validated: Optional[bool] = None
     ended = False
     for line in lines(text):
-        words = line.split()
-        if words[:1] == ["array"] and len(words) == 5 and words[2] == "bytes" and words[4] == "threads":
-            array, threads = int(words[1]), int(words[3])
-        elif words[:1] == ["rate"]:
-            if len(words) != 4 or words[3] != "GB/s":
+        fields = line.split()
+        if fields[:1] == ["array"] and len(fields) == 5 and fields[2] == "bytes" and fields[4] == "threads":
+            array, threads = int(fields[1]), int(fields[3])
+        elif fields[:1] == ["rate"]:
+            if len(fields) != 4 or fields[3] != "GB/s":
                 raise ValueError(f"a rate that makes no sense: {line[:80]}")
-            rates[words[1]] = figure(words[2])
-        elif words[:1] == ["validated"] and len(words) == 2:
-            validated = words[1] == "yes"
-        elif words == ["end"]:
+            rates[fields[1]] = figure(fields[2])
+        elif fields[:1] == ["validated"] and len(fields) == 2:
+            validated = fields[1] == "yes"
+        elif fields == ["end"]:
             ended = True
     if not array:
         raise ValueError("not an output of the triad")

@@ -154,7 +154,7 @@ class Guard(object):
         hosts = os.path.join(self.given["directory"], "hosts-" + self.given["token"])
         with open(hosts, "w") as file:
             file.write(order["hosts"])
-        argv = [word.replace("{hosts}", hosts) for word in order["argv"]]
+        argv = [argument.replace("{hosts}", hosts) for argument in order["argv"]]
         env = dict(os.environ)
         env.update(order["env"])
         env[MARK] = self.given["token"]

@@ -29,17 +29,17 @@ QUIET = 1.0  # seconds after which the node says that it has begun, where it has
 held = []  # what is said with the next line, or after QUIET: each message wakes two threads of the client
 
 
-def say(nonce, word, more=b"", **values):
-    write_all(1, b"".join(held) + line_of(nonce, word, values) + more)
+def say(nonce, kind, more=b"", **values):
+    write_all(1, b"".join(held) + line_of(nonce, kind, values) + more)
     del held[:]
 
 
-def say_later(nonce, word, **values):
-    held.append(line_of(nonce, word, values))
+def say_later(nonce, kind, **values):
+    held.append(line_of(nonce, kind, values))
 
 
-def line_of(nonce, word, values):
-    text = "nhc-fleet %s %s" % (nonce, word)
+def line_of(nonce, kind, values):
+    text = "nhc-fleet %s %s" % (nonce, kind)
     for key in sorted(values):
         raw = str(values[key]).encode("utf-8", "surrogateescape")
         quoted = "".join(chr(byte) if byte in PLAIN else "%%%02X" % byte for byte in raw)
@@ -255,7 +255,7 @@ def main(request, stream):
             have.update(store({digest: receive(stream, digest) for digest in need}, request))
         argv = [own] if own else [have[request["engine"]] + "/nhc.pyz"]
         site = have.get(request["site"], "")
-        argv += [word.replace("{site}", site) for word in request["argv"]]
+        argv += [argument.replace("{site}", site) for argument in request["argv"]]
         done = run(argv, request["seconds"], request["limit"])
     except Failed as failed:
         say(nonce, "failed", reason=failed.args[0], message=failed.args[1])

@@ -81,8 +81,8 @@ def whole(directory, digest):
 
 def entries(index):
     listed = []
-    for word in index.decode("ascii").split():
-        quoted, mode, size = word.split(":")
+    for entry in index.decode("ascii").split():
+        quoted, mode, size = entry.split(":")
         pieces = quoted.split("%")
         name = pieces[0].encode("ascii")
         for piece in pieces[1:]:
