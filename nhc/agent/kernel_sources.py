@@ -48,7 +48,7 @@ class KernelSources:
         on_finding: Callable[[], None],
         app_fault: Callable[[EventDetails], None],
     ) -> None:
-        """Begin to follow what is `wanted`. `found` is called for new findings, `app_fault` for an application's."""
+        """Follow what is `wanted`. `on_finding` is called for new findings, `app_fault` for an application's."""
         self.follower = Follower(self._loop, self._host, self._state, on_finding, self._log)
         faults = AppFaults(app_fault, self._host.monotonic)
         self.follower.call_for_apps(faults.publish)

@@ -31,7 +31,7 @@ UNREAD = 0.2
 
 
 class Filing:
-    """Files records. `found` is called when findings have changed. `first` and `last` are numbers of records read."""
+    """Files records. `on_finding` is called when findings have changed. `first`, `last`: numbers of records read."""
 
     def __init__(self, loop: Loop, host: Host, state: State, on_finding: Callable[[], None]) -> None:
         self.loop, self.host, self.state, self.on_finding = loop, host, state, on_finding

@@ -40,7 +40,7 @@ Judge = Callable[[Sequence[Record]], None]
 
 
 class Follower:
-    """Follows /dev/kmsg from now on. `found` is called when the store of findings has changed."""
+    """Follows /dev/kmsg from now on. `on_finding` is called when the store of findings has changed."""
 
     def __init__(
         self,

@@ -24,7 +24,7 @@ class Command(NamedTuple):
     """What to run, and the text that messages call it by."""
 
     argv: Tuple[str, ...]
-    shown: str
+    line: str
     shell: bool = False
 
 
@@ -49,15 +49,15 @@ def run_to_end(
         if status == 127 and not command.shell:
             return nothing, None
         missing = command.argv[0] if command.shell else error.filename or command.argv[0]
-        return nothing, unknown("CommandMissing", f'no such command: {missing} (asked for by "{command.shown}")')
+        return nothing, unknown("CommandMissing", f'no such command: {missing} (asked for by "{command.line}")')
     except OSError as error:
-        return nothing, unknown("CommandNotRun", f'"{command.shown}" cannot be started: {error.strerror}')
+        return nothing, unknown("CommandNotRun", f'"{command.line}" cannot be started: {error.strerror}')
     starved = could_not_fork(_tail(ended)) if ended.status or ended.timed_out else ""
     if starved:
-        message = f'"{command.shown}" could start no process: {starved}'
+        message = f'"{command.line}" could start no process: {starved}'
         return ended, unknown("CommandNotRun", message, evidence=_tail(ended))
     if command.shell and ended.status == 127 and status != 127:
-        return ended, unknown("CommandMissing", f'127 returned by "{command.shown}"', evidence=_tail(ended))
+        return ended, unknown("CommandMissing", f'127 returned by "{command.line}"', evidence=_tail(ended))
     return ended, None
 
 
@@ -68,11 +68,11 @@ def _tail(ended: Completed) -> Tuple[str, ...]:
 def judge_end(ended: Completed, command: Command, timeout: float, status: Optional[int]) -> Optional[Outcome]:
     """A failure where the command did not end in time or not with the status asked for."""
     if ended.timed_out:
-        message = f'TIMEOUT after {timeout:g}s for "{command.shown}"; subprocess terminated.'
+        message = f'TIMEOUT after {timeout:g}s for "{command.line}"; subprocess terminated.'
         return crit("CommandTimeout", message, evidence=_tail(ended))
     if ended.status != (status or 0):
         expected = "" if status is None else f" (expected {status})"
-        message = f'{ended.status}{expected} returned by "{command.shown}".'
+        message = f'{ended.status}{expected} returned by "{command.line}".'
         return crit("CommandStatus", message, metrics=(Metric("exit_status", ended.status),), evidence=_tail(ended))
     return None
 
@@ -103,7 +103,7 @@ def judge_output(
     if forbidden:
         number, place = min(forbidden)
         message = _message(messages, place, '"%m" matched at line %l of "%c"')
-        values = {"%m": match[place][1:], "%l": str(number + 1), "%L": lines[number], "%c": command.shown}
+        values = {"%m": match[place][1:], "%l": str(number + 1), "%L": lines[number], "%c": command.line}
         return crit("OutputForbidden", f"{_filled(message, values)}.", evidence=(lines[number],))
     failed = judge_end(ended, command, timeout, status)
     if failed is not None or not missing:
@@ -111,7 +111,7 @@ def judge_output(
     alone = len(match) == 1
     default = '"%m" failed to match "%c" output' + ("" if alone else " (%f patterns failed)")
     message = _message(messages, missing[0], default)
-    values = {"%m": match[missing[0]], "%c": command.shown, "%f": f"{len(missing)}/{len(match)}"}
+    values = {"%m": match[missing[0]], "%c": command.line, "%f": f"{len(missing)}/{len(match)}"}
     return crit("OutputMissing", f"{_filled(message, values)}.", evidence=tuple(lines[-EVIDENCE:]))
 
 
@@ -120,7 +120,7 @@ def _message(messages: Sequence[str], place: int, default: str) -> str:
 
 
 def _filled(template: str, known: Dict[str, str]) -> str:
-    """`words` with each sign replaced once, from left to right, so that a value is never taken for a sign."""
+    """`template` with each sign replaced once, from left to right, so that a value is never taken for a sign."""
     parts, at = [], 0
     while at < len(template):
         sign = template[at : at + 2]
@@ -188,7 +188,7 @@ def check_cmd_output(
     command = command_of(words, line)
     ended, failed = run_to_end(host, command, timeout, status)
     failed = failed or judge_output(ended, command, timeout, status, match, messages)
-    outcome = failed or ok(f'"{command.shown}" ended as it should')
+    outcome = failed or ok(f'"{command.line}" ended as it should')
     return outcome._replace(evidence=tuple(ended.stdout.splitlines())) if variable else outcome
 
 
@@ -219,7 +219,7 @@ def check_cmd_status(
     del name
     command = command_of(words)
     ended, failed = run_to_end(host, command, timeout, status)
-    return failed or judge_end(ended, command, timeout, status) or ok(f'"{command.shown}" returned {ended.status}')
+    return failed or judge_end(ended, command, timeout, status) or ok(f'"{command.line}" returned {ended.status}')
 
 
 @check(

@@ -48,7 +48,7 @@ class Picked(NamedTuple):
 
 
 def selected(device: Device, names: Sequence[str]) -> bool:
-    """Whether one of `words` names the device: its number, a range, its UUID or the start of it, its address."""
+    """Whether one of `names` names the device: its number, a range, its UUID or the start of it, its address."""
     for name in names:
         low, dash, high = name.partition("-")
         if low.isdigit() and (not dash or high.isdigit()):

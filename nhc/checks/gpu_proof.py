@@ -256,7 +256,7 @@ def _metric(what: str, rate: float) -> Metric:
 
 
 def _fault(host: Host, target: Target, name: str, fault: Answer, answer: Answer, unit: str) -> Outcome:
-    """A result that was wrong: confirmed, or gone in both further tries. `found` is all that the process found."""
+    """A result that was wrong: confirmed, or gone in both further tries. `answer` is all that the process reported."""
     seed = answer["seed"]
     serial = f", serial {target.device.serial}" if target.device.serial else ""
     where = f"{name}{serial}: {fault['test']}: {_place(fault, unit)}"

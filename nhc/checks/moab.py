@@ -30,7 +30,7 @@ def _lines(
     failed = failed or judge_output(ended, command, timeout, None, match)
     lines = ended.stdout.splitlines()
     if failed is None and not lines:
-        failed = unknown("NoOutput", f'"{command.shown}" printed nothing')
+        failed = unknown("NoOutput", f'"{command.line}" printed nothing')
     return lines, failed
 
 

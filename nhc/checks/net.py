@@ -120,7 +120,7 @@ def _find(host: Host, asked: Sequence[Optional[str]], every: bool) -> Tuple[List
     return (left if every else left[:1]), complete
 
 
-def shown(socket: Socket) -> str:
+def socket_text(socket: Socket) -> str:
     """One line of evidence."""
     kind = f".{socket.type}" if socket.type else ""
     remote = f" -> {socket.remote[0]}" if socket.remote[0] else ""
@@ -193,7 +193,7 @@ def check_net_socket(
     if not complete and (not open_sockets or str(daemon).startswith("!")):
         return unknown("NotPermitted", f"not every process may be looked into for its sockets, as root may ({sought})")
     metrics = (Metric("sockets", len(open_sockets)),)
-    evidence = tuple(shown(socket) for socket in open_sockets[:20])
+    evidence = tuple(socket_text(socket) for socket in open_sockets[:20])
     # LBNL NHC runs -E only where it does not return at once: with -! or -a.
     todo = action if not open_sockets else found_action
     if todo:

@@ -58,11 +58,11 @@ class DeepReader:
 
     def view(self, snapshot: Snapshot, fact: str, suite: str) -> Value:
         """The screen of a fact and a suite. Raises StoreError."""
-        return self._shown(snapshot, DeepView(snapshot.layout, fact, suite))
+        return self._screen(snapshot, DeepView(snapshot.layout, fact, suite))
 
     def letters(self, snapshot: Snapshot) -> Value:
         """The map recoloured. Raises StoreError."""
-        return self._shown(snapshot, DeepView(snapshot.layout, letters=True))
+        return self._screen(snapshot, DeepView(snapshot.layout, letters=True))
 
     def refresh(self, snapshot: Optional[Snapshot]) -> None:
         """The background's turn: read before it is asked for, then make what somebody looks at. Raises StoreError."""
@@ -77,7 +77,7 @@ class DeepReader:
                     new.views[view] = _made(snapshot, new.latest, view, now)
             self._verdicts = new
 
-    def _shown(self, snapshot: Snapshot, view: DeepView) -> Value:
+    def _screen(self, snapshot: Snapshot, view: DeepView) -> Value:
         verdicts, now = self._current(), self.clock()
         value = verdicts.views.get(view)
         if value is None:

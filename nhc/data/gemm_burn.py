@@ -148,10 +148,10 @@ def main(argv: Sequence[str]) -> int:
     say(kind="begin", engine="torch", version=str(torch.__version__), size=size, dtype=name, seconds=seconds)
     results: Dict[int, Dict[str, Any]] = {}
 
-    def one(index: int) -> None:
+    def load(index: int) -> None:
         results[index] = guarded(torch, index, size, dtype, seconds)
 
-    threads = [threading.Thread(target=one, args=(index,), daemon=True) for index in chosen]
+    threads = [threading.Thread(target=load, args=(index,), daemon=True) for index in chosen]
     for thread in threads:
         thread.start()
     for thread in threads:

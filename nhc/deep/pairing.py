@@ -63,9 +63,9 @@ class _Open:
 
     def of(self, candidates: Iterable[Pair]) -> List[Pair]:
         """The candidates that may meet."""
-        return [pair for pair in candidates if self._one((min(pair), max(pair)))]
+        return [pair for pair in candidates if self._unmeasured((min(pair), max(pair)))]
 
-    def _one(self, pair: Pair) -> bool:
+    def _unmeasured(self, pair: Pair) -> bool:
         if not self._again:
             return not self.seen.tests_of(pair)
         came = self.seen.good_pairs.get(pair) or self.seen.bad_pairs.get(pair)

@@ -54,7 +54,7 @@ class Scenario(NamedTuple):
     first_day: bool = False
 
 
-def _sick(fault: DrillFault = DrillFault()) -> Callable[[Stand], None]:  # noqa: B008 (a value)
+def _fault(fault: DrillFault = DrillFault()) -> Callable[[Stand], None]:  # noqa: B008 (a value)
     def begin(stand: Stand) -> None:
         stand.world.fall_sick(stand.node, fault)
 
@@ -75,13 +75,13 @@ def _ends(state: str, rungs: Sequence[Rung]) -> Callable[[Stand], str]:
 
 
 def _busy(stand: Stand) -> None:
-    _sick()(stand)
+    _fault()(stand)
     stand.world.work_runs(stand.node, True)
 
 
 def _answers(*moods: str) -> Callable[[Stand], None]:
     def begin(stand: Stand) -> None:
-        _sick()(stand)
+        _fault()(stand)
         stand.world.answer(*moods)
 
     return begin
@@ -131,7 +131,7 @@ def _nothing_done(stand: Stand) -> str:
 
 def _relapse(stand: Stand) -> None:
     if stand.state == "returned" and not stand.world.fleet[stand.node].faults:
-        _sick()(stand)
+        _fault()(stand)
 
 
 def _relapsed(stand: Stand) -> str:
@@ -165,7 +165,7 @@ def _away(stand: Stand) -> None:
 
 def _killed_once(moment: str) -> Callable[[Stand], None]:
     def begin(stand: Stand) -> None:
-        _sick()(stand)
+        _fault()(stand)
         left = [1]
 
         def kill(what: str) -> bool:
@@ -180,7 +180,7 @@ def _killed_once(moment: str) -> Callable[[Stand], None]:
 
 
 def _claimed(stand: Stand) -> None:
-    _sick()(stand)
+    _fault()(stand)
     stand.world.claim(stand.node, "replaces it")
 
 
@@ -190,7 +190,7 @@ def _claim_ends(stand: Stand) -> None:
 
 
 def _no_effect(stand: Stand) -> None:
-    _sick(DrillFault(action=Action.REPLACE, cure=Rung.REPLACE))(stand)
+    _fault(DrillFault(action=Action.REPLACE, cure=Rung.REPLACE))(stand)
     stand.world.never_works(stand.node)
 
 
@@ -214,41 +214,42 @@ def _somebody_was_repaired(stand: Stand) -> str:
 REBOOTED = _ends("returned", [Rung.REBOOT])
 
 ALL: Sequence[Scenario] = (
-    Scenario("fault", "", "A fault, a repair, a healthy node.", _sick(), REBOOTED),
+    Scenario("fault", "", "A fault, a repair, a healthy node.", _fault(), REBOOTED),
     Scenario("flapping", "aws/eks-node-monitoring-agent#39", "Two checks fail in turn under one fault.",
              _two_faults, REBOOTED, _two_faults),
     Scenario("slow-services", "aws/eks-node-monitoring-agent#266", "After the boot a service fails for a minute.",
-             _sick(), REBOOTED, _services_start),
+             _fault(), REBOOTED, _services_start),
     Scenario("unknown", "aws/containers-roadmap#2555", "Nothing can be checked: nothing may be done.",
              lambda stand: stand.world.cannot_tell(stand.node), _nothing_done, over=_after(3600)),
     Scenario("storm", "kubernetes-sigs/karpenter#2811", "Every node fails at once: bounds and breaker must hold.",
              _storm, _not_one_more, over=_after(2 * 3600)),
     Scenario("small-fleet", "kubernetes-sigs/karpenter#2134", "One node of three fails: a share of three must be one.",
-             _sick(), REBOOTED, nodes=3),
+             _fault(), REBOOTED, nodes=3),
     Scenario("first-start", "planetlabs/draino#54", "The loop starts for the first time, and nodes are sick already.",
              _two_at_once, _somebody_was_repaired, over=_after(2 * 3600), first_day=True),
     Scenario("breaker", "NVIDIA/NVSentinel#1852", "The breaker opens during a repair: the node must come back.",
-             _sick(), REBOOTED, _when("watching", lambda stand: stand.world.open_breaker())),
+             _fault(), REBOOTED, _when("watching", lambda stand: stand.world.open_breaker())),
     Scenario("busy", "kubernetes-sigs/karpenter#2042", "Work on the node never ends: the drain has a deadline.",
              _busy, lambda stand: "" if stand.state in ("escalated", "returned") else f"it is {stand.state} for ever"),
     Scenario("never-ready", "aws/karpenter-provider-aws#8629", "A replacement never becomes ready.",
              _no_effect, _ends("escalated", [Rung.REPLACE])),
     Scenario("replayed-event", "NVIDIA/NVSentinel#1280", "The old report comes again after the node was returned.",
-             _sick(), REBOOTED, over=lambda stand: stand.state == "returned" and stand.since > 7200),
+             _fault(), REBOOTED, over=lambda stand: stand.state == "returned" and stand.since > 7200),
     Scenario("lost-answer", "NVIDIA/NVSentinel#1807", "The repair takes effect and its answer is lost.",
              _answers("lost"), REBOOTED),
     Scenario("dropped-call", "NVIDIA/NVSentinel#1808", "No answer, and no effect: the next rung, not the same again.",
              _answers("dropped"), _ends("returned", [Rung.POWER_CYCLE])),
     Scenario("throttled", "", "The provider refuses for now.", _answers("throttled"), REBOOTED),
     Scenario("soft-then-hard", "NVIDIA/NVSentinel#1818", "The reboot does not cure: the harder rung follows.",
-             _sick(DrillFault(cure=Rung.POWER_CYCLE)), _ends("returned", [Rung.REBOOT, Rung.POWER_CYCLE])),
-    Scenario("trace", "NVIDIA/NVSentinel#1688", "The order says why, and for which episode.", _sick(), _orders_say_why),
+             _fault(DrillFault(cure=Rung.POWER_CYCLE)), _ends("returned", [Rung.REBOOT, Rung.POWER_CYCLE])),
+    Scenario("trace", "NVIDIA/NVSentinel#1688", "The order says why, and for which episode.",
+             _fault(), _orders_say_why),
     Scenario("operator-resumes", "planetlabs/draino#17", "A person puts the node back while it drains.",
              _busy, _ends("withdrawn", []), _when("draining", _resumed)),
     Scenario("operator-drains", "awesomenix/drainsafe#1", "A person takes the node while it drains.",
              _busy, _ends("withdrawn", []), _when("draining", _drained)),
     Scenario("relapsing", "pfnet-research/node-operation-controller#31", "It is well for a while, and fails again.",
-             _sick(), _relapsed, _relapse, over=lambda stand: stand.state == "escalated"),
+             _fault(), _relapsed, _relapse, over=lambda stand: stand.state == "escalated"),
     Scenario("healthy-again", "medik8s/self-node-remediation#159", "The node recovers while it drains.",
              _busy, _ends("returned", []), _when("draining", lambda stand: stand.world.fall_sick(stand.node))),
     Scenario("killed-while-sending", "kubereboot/kured#63", "The loop is killed right after the repair was sent.",

@@ -34,7 +34,7 @@ class Causes:
     """The causes of one problem, as nodes come with their messages."""
 
     def __init__(self) -> None:
-        self._found: Dict[str, Tuple[array[int], List[str]]] = {}
+        self._nodes_of: Dict[str, Tuple[array[int], List[str]]] = {}
         self._actions: Dict[str, str] = {}
         self._by_node: Dict[int, List[Tuple[str, str]]] = {}
 
@@ -42,11 +42,11 @@ class Causes:
         """Note a node's message; the key of its cause."""
         self._by_node.clear()
         template = template_of(message, name)
-        if template not in self._found:
-            if len(self._found) >= MOST:
+        if template not in self._nodes_of:
+            if len(self._nodes_of) >= MOST:
                 template = OTHERS
             self._actions.setdefault(template, "" if action == "none" else action)
-        indices, messages = self._found.setdefault(template, (array("I"), []))
+        indices, messages = self._nodes_of.setdefault(template, (array("I"), []))
         if not indices or indices[-1] != index:
             indices.append(index)
             if messages and messages[0] == message:
@@ -72,16 +72,18 @@ class Causes:
     def _pairs(self, among: Sequence[int]) -> List[Tuple[str, List[Tuple[int, str]]]]:
         """Each cause's nodes with their messages, of these nodes or of all, in the order in which the causes came."""
         if not among:
-            return [(template, list(zip(indices, messages))) for template, (indices, messages) in self._found.items()]
+            return [
+                (template, list(zip(indices, messages))) for template, (indices, messages) in self._nodes_of.items()
+            ]
         if not self._by_node:  # made once for all groups of nodes that are asked for: each then costs its own nodes
-            for template, (indices, messages) in self._found.items():
+            for template, (indices, messages) in self._nodes_of.items():
                 for index, message in zip(indices, messages):
                     self._by_node.setdefault(index, []).append((template, message))
         by_template: Dict[str, List[Tuple[int, str]]] = {}
         for index in among:
             for template, message in self._by_node.get(index, ()):
                 by_template.setdefault(template, []).append((index, message))
-        return [(template, by_template[template]) for template in sorted(by_template, key=list(self._found).index)]
+        return [(template, by_template[template]) for template in sorted(by_template, key=list(self._nodes_of).index)]
 
 
 def template_of(message: str, name: str) -> str:

@@ -156,13 +156,13 @@ def carry_out(request: Answer) -> Answer:
         if not kinds or kind.name in kinds:
             operands.problem(kind, seed)
 
-    def one(gpu: Answer) -> _Process:
+    def process_of(gpu: Answer) -> _Process:
         spoil = int(request.get("spoil", NO_SM))
         limits = ProofLimits(float(gpu["seconds"]), int(gpu["memory"]), kinds, bool(request["thorough"]), spoil)
         return _Process(_opener(gpu["visible"], architecture), lambda driver, step: prove(driver, seed, limits, step))
 
     timeout = float(request["timeout"])
-    answers = _all([one(gpu) for gpu in request["gpus"]], timeout)
+    answers = _all([process_of(gpu) for gpu in request["gpus"]], timeout)
     names = [gpu["visible"] for gpu in request["gpus"]]
     able = [name for name, answer in zip(names, answers) if "error" not in answer and "unsupported" not in answer]
     copies: Any = []

@@ -59,7 +59,7 @@ class AnswerRecorder:
             self._open()
         os.write(self._fd, (json.dumps([list(question), answer]) + "\n").encode())
 
-    def shown(self, text: str) -> str:
+    def redacted(self, text: str) -> str:
         """A text without its secrets, which are never written down; `finish` rewrites what names somebody."""
         if self.raw or not text:
             return text
@@ -70,7 +70,7 @@ class AnswerRecorder:
     def keep_file(self, path: str, content: bytes) -> None:
         """Keep a file's content below root/."""
         if path.startswith("/proc/") and path.endswith("/cmdline"):
-            content = self.shown(content.decode(errors="replace")).encode()
+            content = self.redacted(content.decode(errors="replace")).encode()
         real = self.root + path
         os.makedirs(os.path.dirname(real), exist_ok=True)
         whole_file.write(real, content)
@@ -89,27 +89,27 @@ class RecordingSystem(System):
         self, argv: Sequence[str], timeout: float, stdin: str, env: Mapping[str, str], during: Optional[Look] = None
     ) -> Completed:
         def plain(ended: Completed) -> Any:
-            redact = self.recorder.shown
+            redact = self.recorder.redacted
             return [ended.status, redact(ended.stdout), redact(ended.stderr), ended.timed_out]
 
         self.live.report_commands(self.watch)
         return self.recorder.answer(["run", *argv], lambda: self.live.run(argv, timeout, stdin, env, during), plain)
 
     def ask(self, question: str, answer: Callable[[], Any]) -> Any:
-        plain = self._shown if question.startswith(SHELL_LINE) else lambda value: value
+        plain = self._redacted if question.startswith(SHELL_LINE) else lambda value: value
         return self.recorder.answer(["ask", question], lambda: self.live.ask(question, answer), plain)
 
-    def _shown(self, value: object) -> Any:
+    def _redacted(self, value: object) -> Any:
         """Outcomes of a shell line, which hold what it printed, without the secrets in them."""
         if isinstance(value, str):
-            return self.recorder.shown(value)
-        return [self._shown(item) for item in value] if isinstance(value, (list, tuple)) else value
+            return self.recorder.redacted(value)
+        return [self._redacted(item) for item in value] if isinstance(value, (list, tuple)) else value
 
     def read_each(self, directory: str, names: Sequence[str], leaf: str) -> Dict[str, Optional[str]]:
         """One answer a name: two workers list the processes at different moments."""
         texts = self.live.read_each(directory, names, leaf)
         for name, text in texts.items():
-            kept = self.recorder.shown(text) if text else text
+            kept = self.recorder.redacted(text) if text else text
             self.recorder.answer(["read_each", directory, name, leaf], lambda kept=kept: kept)  # type: ignore[misc]
         return texts
 

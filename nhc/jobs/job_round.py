@@ -102,7 +102,7 @@ class OneRound:
             known[job.job] = self._watch(name, job, None)
         for key, row in known.items():
             try:
-                self._one(controller, row, listed_by_name.get(key), under_way.get(row.id), troubles)
+                self._of_job(controller, row, listed_by_name.get(key), under_way.get(row.id), troubles)
             except (AdapterError, Conflict) as error:
                 self.problems.append(f"{row.text()}: {printable(str(error))}")
 
@@ -132,7 +132,7 @@ class OneRound:
             return made
         return self.actuators.watch(made)
 
-    def _one(
+    def _of_job(
         self, controller: JobController, row: WatchedJob, job: Optional[JobView], restart: Optional[JobRestart],
         troubles: Sequence[JobNodeFault],
     ) -> None:  # fmt: skip

@@ -73,7 +73,7 @@ def context_comment(names: List[str]) -> str:
 
 
 def near(name: str, known: Sequence[str]) -> str:
-    """` (did you mean X?)`, empty where nothing known is like `word`."""
+    """` (did you mean X?)`, empty where nothing known is like `name`."""
     from difflib import get_close_matches
 
     close = get_close_matches(name, known, 1)

@@ -70,7 +70,7 @@ class RoundService:
         self.command, self.work, self.leader, self.every = command, work, leader, every
         self.listen, self.metrics_file, self.finish = listen, metrics_file, finish
         self.pages, self._page_name = Pages(), ""
-        self._said: Set[str] = set()
+        self._logged: Set[str] = set()
 
     def run(self, once: bool, summary: Callable[[], None] = lambda: None) -> int:
         """Rounds until a signal. `once`, or where there is no lead to wait for: one round, and then its `summary`.
@@ -155,9 +155,9 @@ class RoundService:
         """Log the lines of a round. A line that the round before logged is not logged again while it lasts."""
         now = list(dict.fromkeys(lines))
         for line in now:
-            if line not in self._said:
+            if line not in self._logged:
                 self.log(line)
-        self._said = set(now)
+        self._logged = set(now)
 
     def log(self, text: str) -> None:
         """A line on standard error."""

@@ -329,20 +329,20 @@ def _ended(job: Job, done: TaskResult, limit: float) -> List[Outcome]:
     if done.how == "timeout":
         stays = "cannot be killed" if done.stuck and done.stuck.unkillable else "was killed and has not ended yet"
         still = f"; pid {done.stuck.pid} {stays}" if done.stuck else ""
-        return [_hang(job, "CheckTimeout", f"timed out after {_shown(done.elapsed)}{_on(job)}{still}")]
+        return [_hang(job, "CheckTimeout", f"timed out after {_duration(done.elapsed)}{_on(job)}{still}")]
     if done.how == "source-hung":
-        message = f"not run: another check had no answer of the {job.source} within {_shown(done.elapsed)}"
+        message = f"not run: another check had no answer of the {job.source} within {_duration(done.elapsed)}"
         return [_hang(job, "CheckTimeout", message)]
     if done.how == "died":
         return [unknown("CheckDied", f"the check's process was {done.value}")]
     if done.how == "no-worker":
         return [unknown("CannotRun", f"no process can be started for it: {done.value}")]
     if done.how == "out-of-time":
-        return [unknown("NotRun", f"not run: the run's deadline of {_shown(limit)} had passed")]
+        return [unknown("NotRun", f"not run: the run's deadline of {_duration(limit)} had passed")]
     return []
 
 
-def _shown(seconds: float) -> str:
+def _duration(seconds: float) -> str:
     from nhc.units import show_seconds  # only where time ran out
 
     return show_seconds(seconds)

@@ -32,7 +32,7 @@ def read_end(command: Commands, name: str, down: Mapping[str, str]) -> Optional[
     """The record of a job. `down` are nodes that are down now, and why. Raises AdapterError."""
     if not is_job(name):
         raise AdapterError(f"{printable(name, 60)!r} is no job of Slurm: 17, or 17_3")
-    job = _shown(command, name)
+    job = _job(command, name)
     kept, missing = _accounted(command, name)
     if job is None and kept is None:
         if missing:
@@ -47,7 +47,7 @@ def read_end(command: Commands, name: str, down: Mapping[str, str]) -> Optional[
     return record._replace(losses=losses, nodes=record.nodes or kept.nodes)
 
 
-def _shown(command: Commands, name: str) -> Optional[SlurmJob]:
+def _job(command: Commands, name: str) -> Optional[SlurmJob]:
     done = command("scontrol", "show", "job", name)
     if done.status and "invalid job id" in (done.stdout + done.stderr).lower():
         return None

@@ -85,7 +85,7 @@ class CloudWatchSink:
         self._instance = table.text("instance")
         self._region = table.text("region")
         self._raised: FrozenSet[str] = frozenset()
-        self._said: List[CloudWatchMetric] = []
+        self._sent: List[CloudWatchMetric] = []
         self._due = 0.0
 
     def standing(self) -> List[Standing]:
@@ -98,7 +98,7 @@ class CloudWatchSink:
             return
         now = time.monotonic()
         values = metrics(delivery.report, self._raised, self.namespace)
-        if values == self._said and now < self._due:
+        if values == self._sent and now < self._due:
             return
         self._find()
         by_namespace: Dict[str, List[Dict[str, object]]] = {}
@@ -106,7 +106,7 @@ class CloudWatchSink:
             by_namespace.setdefault(value.namespace, []).append(self._datum(value))
         for namespace, data in by_namespace.items():
             self.aws.call("cloudwatch", "PutMetricData", self._region, Namespace=namespace, MetricData=data)
-        self._said, self._due = values, now + self.period
+        self._sent, self._due = values, now + self.period
         self._raised = neuron_errors(delivery.report)
 
     def _datum(self, metric: CloudWatchMetric) -> Dict[str, object]:
