@@ -60,7 +60,7 @@ def parse_status(text: str) -> List[NodeState]:
             flags.setdefault(name, []).append(state.rstrip("*"))
             if reason not in ("", "-"):
                 reasons[name] = reason
-    return [_node(name, words, reasons.get(name, "")) for name, words in flags.items()]
+    return [_node(name, states, reasons.get(name, "")) for name, states in flags.items()]
 
 
 def _node(name: str, states: List[str], reason: str) -> NodeState:

@@ -215,9 +215,9 @@ def _again(host: Host, argv: Sequence[str], run: str, first: Diagnostic, outcome
     """Try the tests that failed once more: what passes now is a warning, what fails again stays."""
     failed = [result for result in first.results for outcome in _errors(result) if outcome.reason == TRIAGE]
     tests = ",".join(dict.fromkeys(result.test.replace(" ", "_") for result in failed))
-    words = list(argv)
-    words[words.index("-r") + 1] = tests
-    done = deep.attempt(host, words, LEVELS.get(run, LEVELS["3"]))
+    selected = list(argv)
+    selected[selected.index("-r") + 1] = tests
+    done = deep.attempt(host, selected, LEVELS.get(run, LEVELS["3"]))
     second: Optional[Union[Diagnostic, Outcome]] = done if isinstance(done, Outcome) else _read(done)
     if not isinstance(second, dcgm_diag.Diagnostic):
         return outcomes

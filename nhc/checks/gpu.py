@@ -59,8 +59,8 @@ def selected(device: Device, names: Sequence[str]) -> bool:
     return False
 
 
-def _words(host: Host, devices: str) -> List[str]:
-    return [word for word in (devices or host.setting("NHC_DEVICES")).replace(",", " ").split() if word]
+def _selection(host: Host, devices: str) -> List[str]:
+    return [name for name in (devices or host.setting("NHC_DEVICES")).replace(",", " ").split() if name]
 
 
 def fault(device: Device) -> Optional[Outcome]:
@@ -104,7 +104,7 @@ def pick(host: Host, devices: str = "", vendor: str = "") -> Picked:
         what = f"no {vendor} device" if vendor else "no accelerator"
         return Picked((), (skip("NoAccelerator", f"{what} on this node's PCI bus"),), inventory)
     outcomes = [silent(source, inventory) for source in sources if source.reason]
-    names = _words(host, devices)
+    names = _selection(host, devices)
     chosen: List[Device] = []
     every = [device for source in sources for device in source.devices]
     for device in every:
@@ -203,7 +203,7 @@ def check_gpu_count(host: Host, count: Optional[int] = None, vendor: str = "", d
     Example: * || check_gpu_count 8
     """
     inventory = accelerators(host)
-    if count is None and not vendor and not _words(host, devices):
+    if count is None and not vendor and not _selection(host, devices):
         from nhc.checks.gpu_earlier import gone_from_bus
 
         gone = gone_from_bus(host, inventory)
@@ -217,7 +217,7 @@ def check_gpu_count(host: Host, count: Optional[int] = None, vendor: str = "", d
             message = f"Expected to see {count} but found 0: no {kind} device is on the PCI bus"
             return crit("GpuCountMismatch", message, metrics=(Metric("gpu_count", 0), Metric("gpu_expected", count)))
         return skip("NoAccelerator", "no accelerator on this node's PCI bus")
-    if _words(host, devices):
+    if _selection(host, devices):
         return _subset(host, devices, vendor)
     outcomes = [silent(source, inventory) for source in sources if source.reason]
     every = [device for source in sources for device in source.devices]
@@ -292,7 +292,7 @@ def check_gpu_lost(host: Host, devices: str = "") -> Judged:
 
     outcomes = each(host, devices, judge)
     inventory = accelerators(host)
-    if not _words(host, devices):
+    if not _selection(host, devices):
         for function in inventory.lost_from_driver():
             message = f"{function.address} is on the PCI bus, but its driver does not show it"
             outcomes.append(crit("GpuMissing", message, target=function.address, action=Action.REBOOT))

@@ -47,7 +47,7 @@ class Ignored(NamedTuple):
         )
 
 
-def _words(given: Sequence[str]) -> FrozenSet[str]:
+def _split(given: Sequence[str]) -> FrozenSet[str]:
     return frozenset(word for value in given for word in value.split())
 
 
@@ -150,7 +150,7 @@ def check_ps_unauth_users(
 
     Example: * || check_ps_unauth_users log syslog kill
     """
-    ignored = Ignored(_words(programs), _words(uids), _words(users), _words(ignored_pids))
+    ignored = Ignored(_split(programs), _split(uids), _split(users), _split(ignored_pids))
     rogues, failed = _rogue_processes(host, ignored, lambda process: process.user not in host.fact(job_users))
     if failed is not None:
         return failed
@@ -183,7 +183,7 @@ def check_ps_userproc_lineage(
         if not pattern:
             wanted = "This check requires a supported resource manager (e.g., Slurm, TORQUE, SGE, LSF)"
             return unknown("NoResourceManager", f"{wanted}: {choice.how}" if choice.unsure else wanted)
-    ignored = Ignored(_words(programs), _words(uids), _words(users), _words(ignored_pids))
+    ignored = Ignored(_split(programs), _split(uids), _split(users), _split(ignored_pids))
     rogues, failed = _rogue_processes(host, ignored, lambda process: not descends(host, process.pid, pattern))
     if failed is not None:
         return failed

@@ -79,8 +79,8 @@ def parse_events(text: str) -> Tuple[BmcEvent, ...]:
         number, date, time, sensor, *rest = cells
         at = "" if date.startswith("Pre-Init") else f"{date} {time}"
         ended = any(cell.startswith("Deasserted") for cell in rest)
-        words = [cell for cell in rest if cell not in ("Asserted", "Deasserted")]
-        events.append(BmcEvent(number.lower(), at, sensor, " | ".join(words), not ended, line.strip()))
+        kept = [cell for cell in rest if cell not in ("Asserted", "Deasserted")]
+        events.append(BmcEvent(number.lower(), at, sensor, " | ".join(kept), not ended, line.strip()))
     return tuple(events)
 
 

@@ -83,8 +83,8 @@ def _python() -> str:
         with open(command, encoding="utf-8", errors="replace") as file:
             first = file.readline(4096)
         if first.startswith("#!") and "python" in first:
-            words = first[2:].split()
-            return shutil.which(words[-1]) or words[0]
+            argv = first[2:].split()
+            return shutil.which(argv[-1]) or argv[0]
     from nhc.extras import how_to_install
 
     how = how_to_install("ansible-core", "ansible")

@@ -172,9 +172,9 @@ def from_file(path: str) -> List[str]:
         raise NodesError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
     names: List[str] = []
     for number, line in enumerate(text.splitlines(), 1):
-        for word in line.partition("#")[0].split():
+        for node_set in line.partition("#")[0].split():
             try:
-                names += _set(word)
+                names += _set(node_set)
             except NodesError as error:
                 raise NodesError(f"{path}:{number}: {str(error)[len('-w ') :]}") from None
     return names

@@ -127,8 +127,8 @@ def skipped(environ: Mapping[str, str], settings: Mapping[str, str]) -> FrozenSe
     allowed = set(settings.get("NHC_USER_SKIP", "").replace(",", " ").split())
     if not allowed:
         return frozenset()
-    asked = [word[9:] for word in environ.get("SLURM_JOB_COMMENT", "").split() if word.startswith("nhc-skip=")]
-    return frozenset(allowed & {name for word in asked for name in word.split(",")})
+    asked = [part[9:] for part in environ.get("SLURM_JOB_COMMENT", "").split() if part.startswith("nhc-skip=")]
+    return frozenset(allowed & {name for part in asked for name in part.split(",")})
 
 
 def concerns(target: str, devices: str) -> bool:

@@ -38,12 +38,12 @@ _WORDS = {
 """The words of drivers that print no number."""
 
 
-def of_line(words: str) -> Optional[int]:
+def of_line(rest: str) -> Optional[int]:
     """The number that an Xid 154 changes to, None where the line names none that can be read."""
-    match = _NUMBER.search(words)
+    match = _NUMBER.search(rest)
     if match:
         return int(match[1], 16) if match[1] else int(match[2])
-    wanted = words.partition("changed from")[2].rpartition(" to ")[2] or words
+    wanted = rest.partition("changed from")[2].rpartition(" to ")[2] or rest
     return next((number for text, number in _WORDS.items() if wanted.strip().lstrip("(").startswith(text)), None)
 
 

@@ -86,10 +86,10 @@ def _row(name: str, code: int) -> List[str]:
     return next(_rows(name, str(code)), [])
 
 
-def read_xid(code: int, device: str, words: str, line: str, driver: str = "") -> Match:
-    """What an Xid line says, taken alone. `words` is what follows the code, `driver` the driver's version if known."""
+def read_xid(code: int, device: str, rest: str, line: str, driver: str = "") -> Match:
+    """What an Xid line says, taken alone. `rest` is what follows the code, `driver` the driver's version if known."""
     row = find_xid(code)
-    details = _PID.sub("", words).strip()
+    details = _PID.sub("", rest).strip()
     name = row.name.split(" / ")[0] if row else "not in the catalogue"
     severity, action = (row.severity, row.action) if row else UNLISTED
     text = f"Xid {code}, {details or name}"
@@ -191,24 +191,24 @@ def _nvlink5_rule(code: int, unit: str, info: int, status: int, driver: str) -> 
     return near
 
 
-def read_sxid(code: int, device: str, switch: str, words: str, line: str) -> Match:
+def read_sxid(code: int, device: str, switch: str, rest: str, line: str) -> Match:
     """What an SXid line says. Its own Fatal or Non-fatal word decides; the table gives the action."""
     row = _row("sxid.tsv", code)
     name, severity, action = (row[1], row[2], Action(row[3])) if row else ("not in the catalogue", *UNLISTED)
     scope = row[4] if row else ""
-    word = words.partition(",")[0].partition(" ")[0].lower()
-    if word in ("severity", "data"):  # the two lines of detail that follow each error
+    level = rest.partition(",")[0].partition(" ")[0].lower()
+    if level in ("severity", "data"):  # the two lines of detail that follow each error
         severity, action = INFO, Action.NONE
-    elif word == "fatal":
+    elif level == "fatal":
         severity = FATAL
         action = Action.RESET_DEVICE if action is Action.NONE else action
-    elif word in ("non-fatal", "nonfatal"):
+    elif level in ("non-fatal", "nonfatal"):
         if severity != INFO:
             severity, action = DEGRADED, Action.INSPECT
-    elif word == "correctable":
+    elif level == "correctable":
         severity, action = INFO, Action.NONE
-    link = re.search(r"\bLink (\d+)", words)
-    text = f"SXid {code} of {switch or 'an NVSwitch'}, {words or name}"
+    link = re.search(r"\bLink (\d+)", rest)
+    text = f"SXid {code} of {switch or 'an NVSwitch'}, {rest or name}"
     if scope == "fabric" and severity == FATAL:
         text += ": the whole NVLink fabric is lost"
     return Match("sxid", str(code), severity, action, device, text, line, f"link{link[1]}" if link else "")

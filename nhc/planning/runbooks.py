@@ -98,7 +98,7 @@ def find(asked: str) -> Optional[Runbook]:
 
 def sections(runbook: Runbook) -> List[Tuple[str, str]]:
     """A runbook as headings with their texts, in the order in which they are read; the first heading is its title."""
-    about = ", ".join(word for word in (runbook.title, runbook.severity) if word)
+    about = ", ".join(item for item in (runbook.title, runbook.severity) if item)
     parts = (("What it means", runbook.means), ("Likely causes", runbook.causes), ("What to do", runbook.do),
              ("How to confirm the repair", runbook.confirm), ("Suggested action", runbook.action),
              ("What it speaks of", _SPEAKS_OF[scope_of(runbook.reason)]),

@@ -38,7 +38,7 @@ class _Proof:
     def __init__(self) -> None:
         self.passed: Optional[bool] = None
         self.tries = 0
-        self.said = ""
+        self.why = ""
         self.running = False
         self.again = self.asked = 0.0
         self.thread: Optional[threading.Thread] = None
@@ -48,7 +48,7 @@ class ReportRead(NamedTuple):
     """What a report proves: whether the suite passed (None for UNKNOWN), and why."""
 
     passed: Optional[bool]
-    said: str
+    why: str
     report: Optional[Report] = None
 
 
@@ -107,7 +107,7 @@ class SuiteProver:
         """Why the suite of an episode ended UNKNOWN, for a person; "" where it did not."""
         with self._lock:
             proof = self._proofs.get((case.episode.id, case.detail.entered))
-            return proof.said if proof is not None and proof.passed is None else ""
+            return proof.why if proof is not None and proof.passed is None else ""
 
     def rights(self) -> Sequence[Right]:
         """What its runner needs, tried without effect; none where the runner cannot say. Raises AdapterError."""
@@ -127,7 +127,7 @@ class SuiteProver:
             if result.report is not None and not about.known:
                 self._keep(result.report, order.suite)
             with self._lock:
-                proof.passed, proof.said = result.passed, result.said
+                proof.passed, proof.why = result.passed, result.why
                 # The report of an UNKNOWN run must not be taken for that of the next one.
                 proof.tries += 1 if counts else 0
                 proof.again = self._monotonic() + PAUSE

@@ -40,7 +40,7 @@ class Received(NamedTuple):
 
 class _Taken(NamedTuple):
     incoming: Incoming
-    found: Findings
+    findings: Findings
     judged: IntakeDecision
 
 
@@ -217,12 +217,12 @@ def _save_history(connection: Connection, taken: Sequence[_Taken], packed: _Pack
         report, judged = item.incoming.report, item.judged
         if not judged.note:
             continue
-        key = digest(report, item.incoming.source, item.found)
+        key = digest(report, item.incoming.source, item.findings)
         if judged.receipt is Receipt.LATE and key == _digest_before(connection, report.host, judged.when):
             continue
         rows.append({
             "node": report.host, "started": judged.when, "boot_id": printable(report.boot_id, 100), "digest": key,
-            "source": printable(item.incoming.source, 100), "verdict": item.found.verdict.name,
+            "source": printable(item.incoming.source, 100), "verdict": item.findings.verdict.name,
             "report": packed.of(item.incoming),
         })  # fmt: skip
     if rows:
@@ -241,5 +241,5 @@ def _save_problems(connection: Connection, taken: Sequence[_Taken]) -> None:
         return
     going = Going(connection, {item.judged.after.node for item in gone_through})
     for item in gone_through:
-        going.apply(item.judged.after.node, item.found, item.judged.after.source, item.judged.when)
+        going.apply(item.judged.after.node, item.findings, item.judged.after.source, item.judged.when)
     going.save()

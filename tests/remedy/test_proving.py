@@ -224,7 +224,7 @@ GOOD = CheckResult("check_a", ok("fine"))
 def test_only_a_whole_report_of_this_suite_and_node_proves(text, passed):
     found = read(text, ORDER)
     assert found.passed is passed
-    assert bool(found.said) is (passed is not True)
+    assert bool(found.why) is (passed is not True)
 
 
 def test_a_suite_that_outlasts_the_deadline_is_refused():

@@ -149,9 +149,9 @@ def show_round(done: RoundResult, settings: ControllerSettings, fleet: Fleet, fo
         note = f" ({applied.message})" if applied is not None and applied.message else ""
         lines.append(f"{how}{planned.operation.value} {planned.node}: {printable(planned.because)}{note}")
     lines += [f"not {w.operation.value} {w.node}: {printable(w.why)}" for w in done.withheld]
-    sick = len(fleet.sick())
+    unhealthy = len(fleet.sick())
     lines.append(
-        f"{len(fleet.states)} nodes, {sick} sick, {fleet.unknown()} unknown, {len(fleet.marked())} marked before"
+        f"{len(fleet.states)} nodes, {unhealthy} sick, {fleet.unknown()} unknown, {len(fleet.marked())} marked before"
     )
     if not settings.apply and done.operations:
         lines.append("Nothing was changed: say --apply to carry this out.")
@@ -188,14 +188,14 @@ def controller(cluster: Cluster, read: Callable[[], ControllerSettings], listen:
             try:
                 running.start()
                 fitting.controller_started()
-                sick = _until_changed(running, watched, stop)
+                trouble = _until_changed(running, watched, stop)
             finally:
                 running.close()
             if running.refused:
                 cluster.complain(running.refused)
                 return USAGE
-            if sick:
-                cluster.complain(sick)
+            if trouble:
+                cluster.complain(trouble)
                 return FAILED
         return DONE
     finally:
@@ -206,9 +206,9 @@ def controller(cluster: Cluster, read: Callable[[], ControllerSettings], listen:
 def _until_changed(running: Controller, watched: WatchedSettings, stop: threading.Event) -> str:
     """Until settings have changed or `stop` is set; why the controller cannot go on, where it cannot."""
     while not stop.wait(1.0):
-        sick = running.healthy()
-        if sick:
-            return sick
+        trouble = running.healthy()
+        if trouble:
+            return trouble
         if watched.changed() is not None:
             return ""
     return ""
@@ -234,8 +234,8 @@ def publish(cluster: Cluster, reports: Sequence[Report], vocabularies: Sequence[
             cluster.complain(f"{reporter.node}: there is no such node (--node names one)")
             failed = True
             continue
-        shown = " ".join(f"{condition.type}={condition.status}" for condition in reporter.conditions.standing.values())
-        cluster.say(f"{reporter.node}: {shown}")
+        states = " ".join(f"{condition.type}={condition.status}" for condition in reporter.conditions.standing.values())
+        cluster.say(f"{reporter.node}: {states}")
     return FAILED if failed else DONE
 
 

@@ -238,7 +238,7 @@ def parse_json_nodes(value: Mapping[str, object]) -> List[NodeState]:
 def _json_node(node: object) -> NodeState:
     if not isinstance(node, dict) or not isinstance(node.get("name"), str):
         raise ValueError("a node without a name in Slurm's JSON")
-    states = _words(node.get("state")) + _words(node.get("state_flags"))
+    states = _texts(node.get("state")) + _texts(node.get("state_flags"))
     if not states:
         raise ValueError(f"node {node['name']} has no state in Slurm's JSON")
     return node_state(
@@ -247,11 +247,11 @@ def _json_node(node: object) -> NodeState:
         str(node.get("reason") or ""),
         str(node.get("reason_set_by_user") or ""),
         _number(node.get("reason_changed_at")),
-        _words(node.get("partitions")),
+        _texts(node.get("partitions")),
     )
 
 
-def _words(value: object) -> List[str]:
+def _texts(value: object) -> List[str]:
     if isinstance(value, str):
         return value.replace(",", "+").split("+")
     return [str(item) for item in value] if isinstance(value, list) else []

@@ -151,7 +151,7 @@ def _entities(result: Dict[str, Any]) -> List[str]:
         return [f"{result.get('entity_group', 'GPU')} {result['entity_id']}"]
     for key in ("gpu_id", "gpu_ids"):
         if key in result:
-            return [f"GPU {word.strip()}" for word in str(result[key]).split(",") if word.strip()]
+            return [f"GPU {index.strip()}" for index in str(result[key]).split(",") if index.strip()]
     return [""]
 
 

@@ -65,11 +65,11 @@ def json_object(text: str) -> Dict[str, Any]:
     raise ValueError(trouble)
 
 
-def figure(word: object) -> float:
+def figure(text: object) -> float:
     """A finite decimal number: what a time or a speed must be. Raises ValueError for anything else, NaN among them."""
-    value = number(word)
+    value = number(text)
     if not math.isfinite(value):
-        raise ValueError(f"{str(word)[:40]!r} is no figure")
+        raise ValueError(f"{str(text)[:40]!r} is no figure")
     return value
 
 

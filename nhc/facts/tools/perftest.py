@@ -73,7 +73,7 @@ def parse(text: str) -> Perftest:
             validated = "VALIDATION: PASSED" in line
         elif fields and fields[0].isdigit() and unit and len(fields) >= 5:
             rows.append(_row(fields, unit))
-        if any(word in line for word in _FAILURES):
+        if any(failure in line for failure in _FAILURES):
             failures.append(line.strip()[:300])
     if not title and not failures:
         raise ValueError("not an output of perftest")

@@ -45,7 +45,7 @@ class GoogleTarget(NamedTuple):
     """An instance whose identity was compared. `group` is for a recreation."""
 
     where: InstanceName
-    found: GoogleInstance
+    instance: GoogleInstance
     way: str
     group: Optional[InstanceGroup] = None
 
@@ -119,7 +119,7 @@ class GoogleRepairer:
             labels = gke.wanted(order.rung, instances.behavior(order.because))
             return self.nodes.label(order.machine, self.nodes.compare(order.machine), labels)
         if target.way == "stop":
-            return instances.stop(self.google, target.where, order, self.discard and target.found.local_disks)
+            return instances.stop(self.google, target.where, order, self.discard and target.instance.local_disks)
         if target.way == "report-faulty":
             return instances.report_faulty(self.google, target.where, order)
         if target.way == "group" and target.group:

@@ -44,7 +44,7 @@ _OWNER = {"pool": ("pool", ""), "oke": ("node-pool", "oke-pool-id"), "memory-clu
 class OracleTarget(NamedTuple):
     """An instance whose identity was compared, the way to repair it, and what it belongs to."""
 
-    found: OracleInstance
+    instance: OracleInstance
     way: str
     owner: str = ""
 
@@ -103,22 +103,22 @@ class OracleRepairer:
     def _prepare(self, order: Order) -> OracleTarget:
         target = self._target(order.machine, order.rung, order.device)
         if order.rung is Rung.REPLACE:  # the tag destroys nothing, and must stand before anything else is sent
-            target = target._replace(found=instances.report(self.oracle, target.found, order))
+            target = target._replace(instance=instances.report(self.oracle, target.instance, order))
         return target
 
     def _act(self, order: Order, target: OracleTarget) -> Sent:
         if target.way == "pool":
-            return pools.detach(self.oracle, target.owner, target.found, order)
+            return pools.detach(self.oracle, target.owner, target.instance, order)
         if target.way == "oke":
-            return pools.delete_node(self.oracle, target.owner, target.found)
+            return pools.delete_node(self.oracle, target.owner, target.instance)
         if target.way == "memory-cluster":
-            return pools.leave(self.oracle, target.owner, target.found)
+            return pools.leave(self.oracle, target.owner, target.instance)
         if target.way == "terminate":
-            return instances.terminate(self.oracle, target.found)
+            return instances.terminate(self.oracle, target.instance)
         if target.way == "reboot-migrate":
             body = {"actionType": "rebootMigrate", "deleteLocalStorage": True}
-            return instances.act(self.oracle, target.found, "REBOOTMIGRATE", order.key, body)
-        return instances.act(self.oracle, target.found, target.way, order.key)
+            return instances.act(self.oracle, target.instance, "REBOOTMIGRATE", order.key, body)
+        return instances.act(self.oracle, target.instance, target.way, order.key)
 
     def complete(self, order: Order, sent: Sent) -> Sent:
         """The growth of a GPU memory cluster back to its size."""

@@ -230,7 +230,7 @@ class DeviceRounds:
         if reports:  # a driver's contradiction alone may stand for weeks
             decision = decide(reports, self.fleet(everyone, states), policy, self.ledger.history(), now)
         # The bounds count what they are given, and call it nodes.
-        withheld = [one._replace(why=one.why.replace(" nodes ", " devices ")) for one in decision.withheld]
+        withheld = [denied._replace(why=denied.why.replace(" nodes ", " devices ")) for denied in decision.withheld]
         contradicted = [
             Withheld(f"{node}/{physical.device}", Operation.MARK, against)
             for node in {unit.node for unit in units.values()} | set(self.view.nodes)

@@ -56,16 +56,16 @@ class DeviceView:
         faults = split(judgement.report.results, self.settings.devices)
         known.testimonies = hear(physical, faults.devices)
         bad = set(judgement.types)
-        known.sources = tuple(one for one in judgement.sources if one.partition("=")[0] in bad)
+        known.sources = tuple(source for source in judgement.sources if source.partition("=")[0] in bad)
         results = judgement.report.results
         if faults.devices:
             known.why_node = self._why_node(name, node, faults.devices, now)
             if not known.why_node:
                 self._sort(known, physical, faults.devices)
-                results = tuple(_lowered(one) for one in results)
+                results = tuple(_lowered(result) for result in results)
         else:
             known.why_node = faults.why
-        results = (*results, *(one.result() for one in known.testimonies))
+        results = (*results, *(testimony.result() for testimony in known.testimonies))
         if results == judgement.report.results:
             return judgement
         report = judgement.report._replace(results=results)

@@ -122,10 +122,10 @@ class KubernetesLauncher:
                 raise
             return None  # the node went away, and the log with it: that is no result
         body, _, last = text.rstrip("\n").rpartition("\n")
-        words = last.split()
-        if len(words) != 3 or words[:2] != [END, sweep] or not words[2].isdigit():
+        fields = last.split()
+        if len(fields) != 3 or fields[:2] != [END, sweep] or not fields[2].isdigit():
             return None
-        return GroupOutput(int(words[2]), body)
+        return GroupOutput(int(fields[2]), body)
 
     # What is done.
 
@@ -142,8 +142,8 @@ class KubernetesLauncher:
 
     def end(self, handle: str) -> None:
         """Delete a workload, its pods after it; one that is gone is none of our errors."""
-        word, _, name = handle.partition("/")
-        kind = KINDS.get(word)
+        kind_name, _, name = handle.partition("/")
+        kind = KINDS.get(kind_name)
         if kind is None or not name:
             raise AdapterError(f"{handle!r} is no test of this launcher")
         self._delete(f"{self._path(kind.resource, kind.group)}/{name}")

@@ -53,7 +53,7 @@ class WorkloadKind(NamedTuple):
 JOB = WorkloadKind("job", "apis/batch/v1", "jobs")
 MPIJOB = WorkloadKind("mpijob", "apis/kubeflow.org/v2beta1", "mpijobs")
 JOBSET = WorkloadKind("jobset", "apis/jobset.x-k8s.io/v1alpha2", "jobsets")
-KINDS = {one.word: one for one in (JOB, MPIJOB, JOBSET)}
+KINDS = {kind.word: kind for kind in (JOB, MPIJOB, JOBSET)}
 
 
 def name_of(sweep: str, key: str) -> str:

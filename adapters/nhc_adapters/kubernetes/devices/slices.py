@@ -97,8 +97,8 @@ def _devices(spec: Mapping[str, Any]) -> List[SliceDevice]:
         )
         if node and (uuid or pci):
             taints = tuple(
-                DriverTaint(str(one.get("key", "")), str(one.get("value") or ""), str(one.get("effect", "")))
-                for one in entry.get("taints") or ()
+                DriverTaint(str(taint.get("key", "")), str(taint.get("value") or ""), str(taint.get("effect", "")))
+                for taint in entry.get("taints") or ()
             )
             pool = str((spec.get("pool") or {}).get("name", ""))
             names = (node, str(spec.get("driver", "")), pool, str(entry.get("name", "")))

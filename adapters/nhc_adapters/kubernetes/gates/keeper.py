@@ -64,7 +64,7 @@ class KubernetesGate:
         item = self.client.find(node_path(node))
         if item is None:
             return None
-        order, ordered, _told = read_order(item)
+        order, ordered, _rest = read_order(item)
         closed = read_known(item).closed
         opened = order == "open" and ordered >= closed
         pods = sort_pods(pods_on(self.client, node), DrainRules())

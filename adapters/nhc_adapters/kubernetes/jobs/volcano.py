@@ -65,7 +65,7 @@ KIND = JobKind(
     _templates,
     _ending,
     lambda job: str(count(get(job, "status", "retryCount"))),
-    lambda job: sum(count(get(one, "replicas")) for one in get(job, "spec", "tasks") or ()),
+    lambda job: sum(count(get(task, "replicas")) for task in get(job, "spec", "tasks") or ()),
     affinity=False,
     gang=True,
 )

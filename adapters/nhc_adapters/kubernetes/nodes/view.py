@@ -240,14 +240,14 @@ def _work_item(pod: Mapping[str, Any]) -> WorkItem:
     metadata, status = pod.get("metadata", {}), pod.get("status") or {}
     namespace, name = str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
     owners = metadata.get("ownerReferences") or ()
-    owner: Mapping[str, Any] = next((one for one in owners if one.get("controller")), {})
+    owner: Mapping[str, Any] = next((owner for owner in owners if owner.get("controller")), {})
     kind, of = str(owner.get("kind") or ""), str(owner.get("name") or "")
     if str(owner.get("apiVersion") or "").startswith("batch.volcano.sh/"):
         kind = "VolcanoJob"
     jobset = (metadata.get("labels") or {}).get(JOBSET)
     jobs = [f"{kind}/{namespace}/{of}"] if of else []
-    jobs += [f"{one}/{namespace}/{jobset}" for one in ("JobSet", "TrainJob") if jobset]
+    jobs += [f"{owner_kind}/{namespace}/{jobset}" for owner_kind in ("JobSet", "TrainJob") if jobset]
     state = "Terminating" if metadata.get("deletionTimestamp") else str(status.get("phase") or "Unknown")
     started = from_utc(status.get("startTime")) or None
-    shown = printable(f"{kind}/{of}", 200) if of else ""
-    return WorkItem(f"{namespace}/{name}", shown, namespace, printable(state, 60), started, tuple(jobs))
+    owner_text = printable(f"{kind}/{of}", 200) if of else ""
+    return WorkItem(f"{namespace}/{name}", owner_text, namespace, printable(state, 60), started, tuple(jobs))

@@ -79,20 +79,20 @@ def of_node(node: Mapping[str, Any], karpenter_repairs: bool = False) -> List[Cl
     """
     meta: Mapping[str, Any] = node.get("metadata") or {}
     labels, annotations = texts(meta.get("labels")), texts(meta.get("annotations"))
-    taints = {str(one.get("key")): str(one.get("value") or "true")
-              for one in (node.get("spec") or {}).get("taints") or ()}  # fmt: skip
+    taints = {str(taint.get("key")): str(taint.get("value") or "true")
+              for taint in (node.get("spec") or {}).get("taints") or ()}  # fmt: skip
     places = {"label": labels, "annotation": annotations, "taint": taints}
     claims = [
-        Claim(one.actor, one.doing, f"{one.where} {key}={printable(value, 80)}")
-        for one in SHOWN
-        for key, value in sorted(places[one.where].items())
-        if _matches(one, key, value)
+        Claim(sign.actor, sign.doing, f"{sign.where} {key}={printable(value, 80)}")
+        for sign in SHOWN
+        for key, value in sorted(places[sign.where].items())
+        if _matches(sign, key, value)
     ]
     if meta.get("deletionTimestamp"):
         claims.append(Claim("cluster", "deletes the node", "metadata.deletionTimestamp"))
     claims += gke.claims(labels, auto_repair=False)
     claims += _eks(node, labels, karpenter_repairs)
-    wanted, current = (annotations.get(f"machineconfiguration.openshift.io/{one}Config") for one in
+    wanted, current = (annotations.get(f"machineconfiguration.openshift.io/{which}Config") for which in
                        ("desired", "current"))  # fmt: skip
     if wanted and current and wanted != current:
         claims.append(Claim("machine-config-operator", f"is to bring it to {wanted}", "annotation desiredConfig"))

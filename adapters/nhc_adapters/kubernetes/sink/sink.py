@@ -88,9 +88,9 @@ class NodeSink:
         """Hand over what is so. Its writing, and writing it again, is the reporter's."""
         self.reporter.say(self._conditions(delivery))
         for event in delivery.events:
-            shown = event_of(event)
-            if shown is not None:
-                kind, reason, message = shown
+            shown_event = event_of(event)
+            if shown_event is not None:
+                kind, reason, message = shown_event
                 self.reporter.recorder.say(kind, self.node, reason, message, self.reporter.conditions.uid)
         if not self._started:
             self.reporter.start()
@@ -117,7 +117,7 @@ class NodeSink:
         made = delivery.conditions
         return conditions + [Condition(row["type"], row["status"], row["reason"], row["message"]) for row in made]
 
-    def _ended(self, shown: Set[str]) -> List[Condition]:
+    def _ended(self, types: Set[str]) -> List[Condition]:
         """Conditions that stand although every check has been judged and no result belongs to them any more.
 
         A kernel finding that has ended leaves nothing behind in the report, nor does a check that is configured no
@@ -127,6 +127,6 @@ class NodeSink:
         ended = []
         for rule in self.reporter.rules:
             known = standing.get(rule.type)
-            if rule.type not in shown and known is not None and known.status == rule.bad:
+            if rule.type not in types and known is not None and known.status == rule.bad:
                 ended.append(rule.good())
         return ended
