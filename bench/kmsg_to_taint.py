@@ -7,7 +7,7 @@ controller`, and this script, which writes the line and watches the node. The ag
 among it, in a round of checks every second all the while. The line is marked as a drill, and ended, with every sample.
 Limits on an idle machine: p50 30 ms, p99 100 ms, most 250 ms; with `--busy`, which keeps every core busy, p99 400 ms.
 Printed beside bare patches through the same server between the same samples, and, with `--npd`, beside
-node-problem-detector's time to its condition (tests/npd/build.py builds one) and its memory.
+node-problem-detector's time to its condition (`tests/npd/build.py --optimised` builds one) and its memory.
 """
 
 from __future__ import annotations
