@@ -13,6 +13,7 @@ its project compiles what it releases.
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import sys
@@ -65,9 +66,11 @@ def build(optimised: bool = False) -> Path:
     return final
 
 
-def main(arguments: list[str]) -> int:
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Builds node-problem-detector if needed, and prints its path.")
+    parser.add_argument("--optimised", action="store_true", help="the one for benchmarks")
     try:
-        sys.stdout.write(f"{build(optimised=arguments == ['--optimised'])}\n")
+        sys.stdout.write(f"{build(parser.parse_args().optimised)}\n")
     except Unavailable as missing:
         sys.stderr.write(f"{missing}\n")
         return 1
@@ -75,4 +78,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    raise SystemExit(main())
