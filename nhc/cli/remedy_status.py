@@ -75,7 +75,7 @@ def _status(path: Optional[str], url: Optional[str], form: str) -> int:
     enabled = [action for action, mode in modes.items() if mode is Mode.ON]
     lines: List[List[str]] = [
         ["leader", printable(leader) if leader else "nobody has led this store yet"],
-        ["enabled", ", ".join(enabled) or "nothing: dry run"],
+        ["enabled", ", ".join(enabled) or "nothing: nhc remedy run --dry-run shows what would be done"],
         ["breaker", f"OPEN since {when(breaker.since)} by {printable(breaker.by)}: {printable(breaker.why)}"
          if breaker is not None and is_open else "closed"],
         ["nodes", elsewhere or _counted(verdicts, known)],

@@ -106,6 +106,8 @@ def test_a_dry_run_shows_the_plan_and_changes_nothing(site):
     with store.read() as connection:
         assert episodes.list_episodes(connection) == []
     store.close()
+    status, out, _ = site.nhc("status")  # it knows no plan, and says which command shows it
+    assert (status, "nhc remedy run --dry-run" in out) == (0, True)
 
 
 def test_one_round_marks_and_says_why_it_goes_no_further(site):
