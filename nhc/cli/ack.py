@@ -53,7 +53,7 @@ def ack_command(
     all that `nhc inject` made, `every` all. `note` says what was done; it is kept with the acknowledgement. A fault
     that is logged again after this is a new finding. Returns 0; 1 where nothing that was named stands.
     """
-    from nhc.cli.common_options import user
+    from nhc.cli.common_options import person
     from nhc.kernlog.match import address
 
     if memory is None:
@@ -70,7 +70,7 @@ def ack_command(
     for store, key, finding in findings:
         if every or key in keys or (wanted and finding["device"] == wanted) or (drills and finding.get("drill")):
             chosen.setdefault(store, []).append((key, finding))
-    ended = acknowledge(memory, chosen, user(), note, time.time() if now is None else now)
+    ended = acknowledge(memory, chosen, person(), note, time.time() if now is None else now)
     for warning in getattr(memory, "warnings", []):
         print(f"nhc ack: {warning}", file=sys.stderr)
         return EXIT_USAGE  # an acknowledgement that is not kept is none

@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, List, Mapping, Type, TypeVar, cast, get_
 import click
 
 from nhc.agent.control_answers import Acknowledged, AgentStatus, ChecksJudged, ChecksStarted, Paused, Reloaded, Resumed
-from nhc.cli.common_options import user
+from nhc.cli.common_options import person
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
 from nhc.units import seconds, show_seconds
 
@@ -152,7 +152,7 @@ def pause(path: str, lasts: str, why: List[str]) -> None:
         length = seconds(lasts)
     except ValueError as error:
         raise click.UsageError(f"--for: {error}") from None
-    _ask(path, {"do": "pause", "seconds": length, "by": user(), "why": " ".join(why)}, Paused)
+    _ask(path, {"do": "pause", "seconds": length, "by": person(), "why": " ".join(why)}, Paused)
     click.echo(f"paused for {show_seconds(length)}")
 
 
@@ -160,7 +160,7 @@ def pause(path: str, lasts: str, why: List[str]) -> None:
 @SOCKET
 def resume(path: str) -> None:
     """End a pause: every check runs at once."""
-    answer = _ask(path, {"do": "resume", "by": user()}, Resumed)
+    answer = _ask(path, {"do": "resume", "by": person()}, Resumed)
     click.echo("resumed" if answer["was_paused"] else "was not paused")
 
 
@@ -202,7 +202,7 @@ def ack(path: str, device: str, everything: bool, note: str, keys: List[str]) ->
     """
     if not (keys or device or everything):
         raise click.UsageError("name findings, --device or --all")
-    asked = {"do": "ack", "keys": list(keys), "device": device, "all": everything, "by": user(), "note": note}
+    asked = {"do": "ack", "keys": list(keys), "device": device, "all": everything, "by": person(), "note": note}
     answer = _ask(path, asked, Acknowledged)
     for key in answer["ended"]:
         click.echo(f"acknowledged {key}")

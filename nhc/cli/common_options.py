@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 
 import click
 
 from nhc.cli.option_groups import under
+from nhc.model import printable
 
 FORMAT = under("What is shown")(
     "-f", "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True,
@@ -16,9 +16,15 @@ FORMAT = under("What is shown")(
 BY = under("Who")("--by", default="", metavar="NAME", help="Who gives this command. Default: the user.")
 
 
-def user() -> str:
-    """The user behind sudo, else the user, else the number of one without a name."""
+def person(by: str = "") -> str:
+    """Who gives a command: `--by`, else the user behind sudo, else the user, or the number of one without a name.
+
+    $SUDO_USER counts for root alone: anybody can set it.
+    """
+    import pwd
+
+    behind = os.environ.get("SUDO_USER", "") if os.getuid() == 0 else ""
     try:
-        return os.environ.get("SUDO_USER") or getpass.getuser()
-    except (KeyError, OSError):
+        return printable(by or behind, 100) or pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
         return str(os.getuid())

@@ -6,10 +6,9 @@ import time
 
 import click
 
-from nhc.cli.common_options import BY
+from nhc.cli.common_options import BY, person
 from nhc.cli.durations import DURATION
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.remedy_options import person
 from nhc.cli.store import SETTINGS, URL, guarded, store_settings
 from nhc.deep.sweep import Surroundings, Sweeper
 from nhc.deep.sweep_plan import BadPlan, read

@@ -7,13 +7,12 @@ from typing import Any, Dict, Optional, Set, Tuple
 
 import click
 
-from nhc.cli.common_options import BY, FORMAT
+from nhc.cli.common_options import BY, FORMAT, person
 from nhc.cli.deep_results import show_sweep
 from nhc.cli.deep_sweep_job import suspicion
 from nhc.cli.deep_sweep_plan import RefusedSweep, plan_of, settings_of
 from nhc.cli.durations import DURATION
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.remedy_options import person
 from nhc.cli.store import SETTINGS, URL, guarded, store_settings
 from nhc.deep.continuous import Endless
 from nhc.deep.continuous import run as run_endless

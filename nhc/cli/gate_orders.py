@@ -10,11 +10,10 @@ from typing import Any, Dict, List, Sequence
 import click
 
 from nhc.cli.command_error import CommandError
-from nhc.cli.common_options import BY, FORMAT
+from nhc.cli.common_options import BY, FORMAT, person
 from nhc.cli.durations import DURATION
 from nhc.cli.gate_options import APPLY, SETTINGS, WHY, audit, carried_out, needed_keeper, settings_of
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.remedy_options import person
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
 from nhc.gates.settings import GateSettings, Trigger
 from nhc.matching.node_ranges import expand

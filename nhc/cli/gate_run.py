@@ -12,7 +12,7 @@ from typing import Any, Dict, Optional
 import click
 
 from nhc.cli.command_error import CommandError
-from nhc.cli.common_options import BY, FORMAT
+from nhc.cli.common_options import BY, FORMAT, person
 from nhc.cli.durations import DURATION
 from nhc.cli.gate_options import (
     APPLY,
@@ -30,7 +30,6 @@ from nhc.cli.gate_options import (
 )
 from nhc.cli.gate_orders import order
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.remedy_options import person
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN
 from nhc.gates.decide import GateStep
 from nhc.gates.gate import Gate, GatePass, GateWorld

@@ -29,7 +29,7 @@ def command(job: str, nodes: Sequence[str], settings_path: Optional[str], store_
 
 
 def _forget(name: str, nodes: Sequence[str], path: Optional[str], url: Optional[str], by: str) -> int:
-    from nhc.cli.remedy_options import person
+    from nhc.cli.common_options import person
 
     store = opened(path, url)
     try:

@@ -234,7 +234,7 @@ def _show(findings: JobFindings, watch: JobWatch, options: Dict[str, Any]) -> No
 
 
 def _keep(findings: JobFindings, watch: JobWatch, options: Dict[str, Any]) -> None:
-    from nhc.cli.remedy_options import person
+    from nhc.cli.common_options import person
     from nhc.store import audit
     from nhc.store.settings import fleet_store
 

@@ -7,6 +7,7 @@ from typing import Any, Callable, Dict
 
 import click
 
+from nhc.cli.common_options import person
 from nhc.cli.durations import DURATION
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.plugins import NoAdapter, adapter
@@ -155,7 +156,7 @@ def drain_command(**given: Any) -> None:
             rules,
             apply=given["apply"],
             why=given["reason"],
-            by=given["by"],
+            by=person(given["by"]),
             lasting=given["lasting"],
         )
         return status
@@ -173,7 +174,7 @@ def uncordon_command(**given: Any) -> None:
     The faults that stand are overruled: they take the node out again only once they have ended. Another fault does
     at once. What somebody else set, a cordon included, stays.
     """
-    _run(given, lambda kit, cluster, read: kit.uncordon(cluster, given["nodes"], given["by"]))
+    _run(given, lambda kit, cluster, read: kit.uncordon(cluster, given["nodes"], person(given["by"])))
 
 
 @click.command("release-device")
@@ -187,7 +188,10 @@ def release_device_command(**given: Any) -> None:
     DEVICE is a PCI address, a UUID, or a name in the node's ResourceSlice. The fault that stands takes the device out
     again only once it has ended; another fault does at once.
     """
-    _run(given, lambda kit, cluster, read: kit.release_device(cluster, given["node"], given["devices"], given["by"]))
+    _run(
+        given,
+        lambda kit, cluster, read: kit.release_device(cluster, given["node"], given["devices"], person(given["by"])),
+    )
 
 
 @click.command("publish", cls=GroupedCommand)
@@ -233,16 +237,7 @@ def state_command(**given: Any) -> None:
 @NODES
 def ack_command(**given: Any) -> None:
     """End conditions that nothing shows to be gone: device errors in pod logs, kernel lines from Loki."""
-    import getpass
-    import os
-
-    by = given["by"]
-    if not by:
-        try:
-            by = getpass.getuser()
-        except (KeyError, OSError):  # a container's user need not have a name
-            by = str(os.getuid())
-    _run(given, lambda kit, cluster, read: kit.ack(cluster, given["nodes"], given["types"], by))
+    _run(given, lambda kit, cluster, read: kit.ack(cluster, given["nodes"], given["types"], person(given["by"])))
 
 
 def _run(given: Dict[str, Any], work: Callable[[Any, Any, Any], int]) -> None:

@@ -11,6 +11,7 @@ from typing import Callable, Iterator, List
 
 import click
 
+from nhc.cli.common_options import person
 from nhc.cli.options import UsageError
 from nhc.cli.report_output import write_atomically
 from nhc.host import root_of
@@ -48,7 +49,7 @@ def mute(check: str, until: str, why: str, target: str, by: str, form: str) -> N
     if not until or not why.strip():
         raise click.UsageError("expected --until DATE and --why TEXT: a mute without an end or a reason is forgotten")
     now = time.time()
-    new = Mute(_known(check), _when(until, now), printable(why.strip(), 200), _who(by), target, now)
+    new = Mute(_known(check), _when(until, now), printable(why.strip(), 200), person(by), target, now)
     _change(lambda mutes: [*(other for other in mutes if (other.check, other.target) != (check, target)), new])
     _log(f"{named(new)} is {new.show()}")
 
@@ -67,7 +68,7 @@ def unmute(check: str, target: str) -> None:
     _change(without)
     if not ended:
         raise click.UsageError(f"{check}{f' {target}' if target else ''} is not muted here; nhc mute lists what is")
-    _log(f"{check}{f' {target}' if target else ''} is no longer muted (by {_who('')})")
+    _log(f"{check}{f' {target}' if target else ''} is no longer muted (by {person()})")
 
 
 def _list(form: str) -> None:
@@ -165,18 +166,6 @@ def _when(text: str, now: float) -> float:
     if end - now > LONGEST:
         raise click.UsageError(f"--until: {text} is more than a year away: take the check out of the configuration")
     return end
-
-
-def _who(by: str) -> str:
-    import pwd
-
-    if by:
-        return printable(by, 60)
-    name = os.environ.get("SUDO_USER", "")
-    try:
-        return name or pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())
 
 
 def _log(text: str) -> None:

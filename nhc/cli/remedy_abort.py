@@ -8,9 +8,9 @@ from typing import Optional
 import click
 
 from nhc.cli.command_error import CommandError
-from nhc.cli.common_options import BY
+from nhc.cli.common_options import BY, person
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.remedy_options import SETTINGS, STORE, carried_out, opened, person
+from nhc.cli.remedy_options import SETTINGS, STORE, carried_out, opened
 from nhc.remedy.persons import RequestRefused, abort
 
 

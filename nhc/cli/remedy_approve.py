@@ -8,8 +8,9 @@ from typing import Optional
 import click
 
 from nhc.cli.command_error import CommandError
+from nhc.cli.common_options import person
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.remedy_options import SETTINGS, STORE, carried_out, opened, person
+from nhc.cli.remedy_options import SETTINGS, STORE, carried_out, opened
 from nhc.remedy.persons import RequestRefused, decide
 from nhc.store.errors import Conflict
 
@@ -26,7 +27,7 @@ def command(number: int, refuse: bool, why: str, settings_path: Optional[str], s
     A person is the user, or the user behind sudo. Everything is read again before the repair is sent. Exit status: 0,
     2 it waits for nobody, or this person has decided already, 3 the store cannot be used.
     """
-    carried_out("approve", lambda: _approve(number, refuse, why, person(""), settings_path, store_url))
+    carried_out("approve", lambda: _approve(number, refuse, why, person(), settings_path, store_url))
 
 
 def _approve(number: int, refuse: bool, why: str, by: str, path: Optional[str], url: Optional[str]) -> int:

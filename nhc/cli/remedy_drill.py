@@ -9,11 +9,11 @@ import click
 
 from nhc.cli.carried_out import tell_stand_in
 from nhc.cli.command_error import CommandError
-from nhc.cli.common_options import BY, FORMAT
+from nhc.cli.common_options import BY, FORMAT, person
 from nhc.cli.durations import DURATION
 from nhc.cli.inject import line_of
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.remedy_options import SETTINGS, STORE, carried_out, person, settings_of, show, show_table, table
+from nhc.cli.remedy_options import SETTINGS, STORE, carried_out, settings_of, show, show_table, table
 from nhc.cli.remedy_site import site_of
 from nhc.drills.faults import (
     FULL_DISK,

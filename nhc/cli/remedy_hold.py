@@ -10,9 +10,9 @@ import click
 from sqlalchemy.engine import Connection
 
 from nhc.cli.command_error import CommandError
-from nhc.cli.common_options import BY
+from nhc.cli.common_options import BY, person
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.remedy_options import SETTINGS, STORE, carried_out, opened, person, when
+from nhc.cli.remedy_options import SETTINGS, STORE, carried_out, opened, when
 from nhc.cli.remedy_site import site_of
 from nhc.matching.node_names import Names
 from nhc.model import printable

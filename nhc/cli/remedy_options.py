@@ -49,21 +49,6 @@ def opened(path: Optional[str], store: Optional[str]) -> Store:
     return fleet_store(settings_of(path, store).store, create=False)
 
 
-def person(by: str) -> str:
-    """Who gives a command: `--by`, the user behind sudo, or the user."""
-    if by:
-        return printable(by, 100)
-    import pwd
-
-    behind = os.environ.get("SUDO_USER", "")
-    if behind and os.getuid() == 0:
-        return printable(behind, 100)
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())
-
-
 def detail_of(row: Episode) -> Detail:
     """What an episode remembers; nothing where that cannot be read."""
     try:

@@ -8,8 +8,9 @@ import time
 
 import click
 
+from nhc.cli.common_options import person
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.store import FORM, URL, guarded, store_settings, who
+from nhc.cli.store import FORM, URL, guarded, store_settings
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
 from nhc.light import TYPE_CHECKING
 from nhc.model import printable
@@ -110,9 +111,9 @@ def token(node: str, path: str, url: str, only: bool) -> None:
 
         store = opened(settings)
         with store.write() as connection:
-            made = table.make(connection, node, by=who(), now=time.time())
+            made = table.make(connection, node, by=person(), now=time.time())
             if only:
-                table.revoke(connection, node, by=who(), now=time.time(), keep=made)
+                table.revoke(connection, node, by=person(), now=time.time(), keep=made)
         print(made)
         return EXIT_HEALTHY
 
@@ -136,7 +137,7 @@ def revoke(node: str, path: str, url: str) -> None:
 
         store = opened(settings, create=False)
         with store.write() as connection:
-            count = table.revoke(connection, node, by=who(), now=time.time())
+            count = table.revoke(connection, node, by=person(), now=time.time())
         print(f"{node}: {count} tokens revoked")
         return EXIT_HEALTHY if count else EXIT_UNHEALTHY
 

@@ -10,6 +10,7 @@ from typing import Callable, Iterable, Iterator, List, Sequence
 
 import click
 
+from nhc.cli.common_options import person
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
 from nhc.light import TYPE_CHECKING
@@ -228,7 +229,7 @@ def prune(path: str, url: str, apply: bool, evidence: str) -> None:
             print("would go: " + _counted(counts.items()))
             return EXIT_HEALTHY
         done = delete(
-            store, settings.prune.keep, now, segments=settings.prune.segments, by=who(), with_evidence=with_files
+            store, settings.prune.keep, now, segments=settings.prune.segments, by=person(), with_evidence=with_files
         )
         print("gone: " + _counted(done.rows.items()))
         if with_files and done.files:
@@ -291,13 +292,3 @@ def _evidence_of(url: str) -> str:
 
 def _counted(rows: Iterable[tuple[str, int]]) -> str:
     return ", ".join(f"{count} of {name}" for name, count in rows if count) or "nothing"
-
-
-def who() -> str:
-    """Who runs this command, for the audit log."""
-    import getpass
-
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return "unknown"

@@ -61,7 +61,7 @@ def top(
         if once:
             _print_once(source)
             return
-        from nhc.cli.remedy_options import person
+        from nhc.cli.common_options import person
         from nhc.top.app import TopApp, TopSettings
 
         bare_streams()

@@ -8,9 +8,9 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 import click
 
 from nhc.cli.command_error import CommandError
-from nhc.cli.common_options import BY, FORMAT
+from nhc.cli.common_options import BY, FORMAT, person
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.remedy_options import SETTINGS, STORE, carried_out, detail_of, opened, person, show, show_table, when
+from nhc.cli.remedy_options import SETTINGS, STORE, carried_out, detail_of, opened, show, show_table, when
 from nhc.cli.train_run import GROUP, counted
 from nhc.model import printable
 from nhc.remedy.cases import state_of
@@ -164,7 +164,7 @@ def approve(name: str, why: str, settings_path: Optional[str], store_url: Option
     def work() -> str:
         store = opened(settings_path, store_url)
         try:
-            return persons.agree(store, name, by=person(""), why=why, now=time.time())
+            return persons.agree(store, name, by=person(), why=why, now=time.time())
         finally:
             store.close()
 

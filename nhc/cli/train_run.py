@@ -10,9 +10,9 @@ import click
 
 from nhc.cli.carried_out import tell_stand_in
 from nhc.cli.command_error import CommandError
-from nhc.cli.common_options import BY, FORMAT
+from nhc.cli.common_options import BY, FORMAT, person
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.remedy_options import SETTINGS, STORE, carried_out, person, show
+from nhc.cli.remedy_options import SETTINGS, STORE, carried_out, show
 from nhc.cli.remedy_site import site_of
 from nhc.matching.node_ranges import fold
 from nhc.model import printable

@@ -14,7 +14,7 @@ from nhc_adapters.kubernetes.api.cluster import Cluster
 from nhc_adapters.kubernetes.devices.rules import NONE, DeviceRule, RuleWriter
 from nhc_adapters.kubernetes.devices.slices import agree
 from nhc_adapters.kubernetes.devices.watch import DeviceWatch
-from nhc_adapters.kubernetes.nodes.hand import DONE, FAILED, user
+from nhc_adapters.kubernetes.nodes.hand import DONE, FAILED
 
 
 def release_device(cluster: Cluster, node: str, devices: Sequence[str], by: str = "") -> int:
@@ -39,7 +39,7 @@ def release_device(cluster: Cluster, node: str, devices: Sequence[str], by: str 
             elif rule.effect == NONE:
                 cluster.say(f"{node}/{rule.slice_name}: released already {rule.released}".rstrip())
             else:
-                failed |= not _release(cluster, writer, rule, by or user())
+                failed |= not _release(cluster, writer, rule, by)
     return FAILED if failed else DONE
 
 

@@ -6,7 +6,6 @@ service stays in service until its faults of that time have ended once.
 
 from __future__ import annotations
 
-import getpass
 import time
 from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple
 
@@ -44,7 +43,7 @@ def drain(
     adapter = Kubernetes(client)
     failed = False
     now = time.time()
-    manual = Manual(by or user(), now, None if lasting is None else now + lasting)
+    manual = Manual(by, now, None if lasting is None else now + lasting)
     mark = Mark(why or f"drained by {manual.by}", since=now)
     nodes = {str(node["metadata"]["name"]): node for node in adapter.objects(list(names))}
     facts = {
@@ -130,15 +129,7 @@ def uncordon(cluster: Cluster, names: Sequence[str], by: str = "") -> int:
     """Back in service, whatever the conditions: our marks go, and what is bad is overruled until it has ended."""
     adapter = Kubernetes(cluster.client())
     failed = False
-    for applied in adapter.release(names, bad_statuses(()), time.time(), by or user()):
+    for applied in adapter.release(names, bad_statuses(()), time.time(), by):
         cluster.say(f"{applied.node}: {applied.effect.value}{f': {applied.message}' if applied.message else ''}")
         failed |= applied.effect in (Effect.FAILED, Effect.REFUSED)
     return FAILED if failed else DONE
-
-
-def user() -> str:
-    """The name of the user who asks, "" for a user without one."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container's user need not have a name
-        return ""
