@@ -1,12 +1,16 @@
 """The console's server: who gets in, what each may do, what is shown, what is decided."""
 
 import asyncio
+import json
 import os
 import socket
 import subprocess
+import sys
+import tempfile
 import threading
 import urllib.request
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -24,7 +28,9 @@ from nhc.ports.node_work import WorkItem, WorkList
 from nhc.store import attempts, audit, episodes, holds, jobs, trains
 from nhc.store.errors import StoreError
 from tests.console.conftest import ROLES, Running, report, settings
+from tests.support.other_user import become
 from tests.support.ports import free_ports
+from tests.support.require import need
 from tests.support.waiting import until
 
 
@@ -742,6 +748,35 @@ def test_who_is_at_the_other_end_of_the_socket_is_asked_of_the_kernel(site, tmp_
         running.stop()
     assert '"name":"root"' in said
     assert '"roles":["admin","operator"]' in said
+
+
+def test_a_user_without_a_name_is_the_same_person_at_the_socket_and_at_a_command(site):
+    """Two names would be two approvals of one person."""
+    need("root", os.geteuid() == 0, "to become another user")
+    ask = (
+        "import socket, sys; c = socket.socket(socket.AF_UNIX); c.connect(sys.argv[1]);"
+        "c.sendall(b'GET /api/me HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n\\r\\n');"
+        "print(b''.join(iter(lambda: c.recv(65536), b'')).decode())"
+    )
+    tell = "from nhc.cli.common_options import person; print(person())"
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+
+    def nameless(*words):
+        argv = [sys.executable, "-c", *words]
+        return subprocess.run(
+            argv, env=env, preexec_fn=lambda: become(64321), capture_output=True, text=True, check=True, cwd="/",
+            timeout=60,
+        ).stdout  # fmt: skip
+
+    with tempfile.TemporaryDirectory() as place:  # pytest's own are closed to others
+        os.chmod(place, 0o755)
+        running = Running(parse(f'listen = "unix:{place}/c"\n'), StoreSource(site.store, 600), site.store)
+        try:
+            os.chmod(f"{place}/c", 0o666)
+            name = json.loads(nameless(ask, f"{place}/c").partition("\n\n")[2])["name"]
+        finally:
+            running.stop()
+    assert name == nameless(tell).strip() == "64321"
 
 
 @pytest.mark.thorough
