@@ -8,6 +8,7 @@ import click
 
 from nhc.cli.option_groups import under
 from nhc.model import printable
+from nhc.system.machine import System
 
 FORMAT = under("What is shown")(
     "-f", "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True,
@@ -21,10 +22,5 @@ def person(by: str = "") -> str:
 
     $SUDO_USER counts for root alone: anybody can set it.
     """
-    import pwd
-
     behind = os.environ.get("SUDO_USER", "") if os.getuid() == 0 else ""
-    try:
-        return printable(by or behind, 100) or pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())
+    return printable(by or behind, 100) or System().user_name(os.getuid())

@@ -188,10 +188,8 @@ def release_device_command(**given: Any) -> None:
     DEVICE is a PCI address, a UUID, or a name in the node's ResourceSlice. The fault that stands takes the device out
     again only once it has ended; another fault does at once.
     """
-    _run(
-        given,
-        lambda kit, cluster, read: kit.release_device(cluster, given["node"], given["devices"], person(given["by"])),
-    )
+    by = person(given["by"])
+    _run(given, lambda kit, cluster, read: kit.release_device(cluster, given["node"], given["devices"], by))
 
 
 @click.command("publish", cls=GroupedCommand)

@@ -1,4 +1,4 @@
-"""What the commands of `nhc remedy` share: the settings, the store, who gives a command, and how rows are shown."""
+"""What the commands of `nhc remedy` share: the settings, the store, and how rows are shown."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from nhc_adapters.kubernetes.devices.watch import DeviceWatch
 from nhc_adapters.kubernetes.nodes.hand import DONE, FAILED
 
 
-def release_device(cluster: Cluster, node: str, devices: Sequence[str], by: str = "") -> int:
+def release_device(cluster: Cluster, node: str, devices: Sequence[str], by: str) -> int:
     """Put devices of a node back, each named by PCI address, UUID, or name in its ResourceSlice."""
     client = cluster.client()
     watch = DeviceWatch(client)

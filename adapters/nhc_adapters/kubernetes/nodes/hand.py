@@ -29,8 +29,8 @@ def drain(
     rules: DrainRules,
     *,
     apply: bool,
+    by: str,
     why: str = "",
-    by: str = "",
     lasting: Optional[float] = None,
 ) -> int:
     """Cordon nodes and evict their pods, showing how far it has come.
@@ -125,7 +125,7 @@ def drain_one(
     return clean
 
 
-def uncordon(cluster: Cluster, names: Sequence[str], by: str = "") -> int:
+def uncordon(cluster: Cluster, names: Sequence[str], by: str) -> int:
     """Back in service, whatever the conditions: our marks go, and what is bad is overruled until it has ended."""
     adapter = Kubernetes(cluster.client())
     failed = False
