@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import sqlite3
+import time
 from typing import TYPE_CHECKING, Iterator, NamedTuple, Optional
 
 import sqlalchemy as sa
@@ -22,11 +24,13 @@ from nhc.store.errors import LeadershipLost, NoStore, StoreError
 from nhc.system import kept_owner
 
 if TYPE_CHECKING:
-    from sqlalchemy.engine.interfaces import DBAPIConnection
+    from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
     from sqlalchemy.pool import ConnectionPoolEntry
 
 BUSY = 10.0
 """Seconds that a statement waits for another's lock."""
+RETRY = 0.02
+"""Seconds between two tries of what SQLite does not wait for."""
 VERSION_TABLE = "nhc_schema"
 HEAD = "nhc_audit_head"
 """The newest row of the audit log that this transaction has added; None where a savepoint took it back."""
@@ -226,10 +230,27 @@ def _file(path: str, create: bool) -> None:
 def _pragmas(connection: DBAPIConnection, _record: ConnectionPoolEntry) -> None:
     cursor = connection.cursor()
     cursor.execute(f"PRAGMA busy_timeout={int(BUSY * 1000)}")
-    cursor.execute("PRAGMA journal_mode=WAL")
+    _use_wal(cursor)
     cursor.execute("PRAGMA synchronous=FULL")  # in WAL mode less may lose the last commits with the power
     cursor.execute("PRAGMA foreign_keys=ON")
     cursor.close()
+
+
+def _use_wal(cursor: DBAPICursor) -> None:
+    """Switch a new file to a write-ahead log; raises sqlite3.OperationalError where it stays locked for BUSY seconds.
+
+    SQLite does not wait for busy_timeout here while another process, which opened the new file too, is a writer.
+    """
+    until = time.monotonic() + BUSY
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            if "database is locked" not in str(error) or time.monotonic() > until:
+                raise
+            time.sleep(RETRY)
+        else:
+            return
 
 
 def _begin(connection: Connection) -> None:

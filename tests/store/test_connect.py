@@ -1,6 +1,7 @@
 """Opening the store: who may, what is refused, and what one transaction is."""
 
 import os
+import sqlite3
 import threading
 
 import pytest
@@ -70,6 +71,27 @@ def test_two_who_open_a_new_store_at_once_share_it(url, tmp_path):
     [thread.join() for thread in threads]
     assert len(ids) == 4
     assert len(set(ids)) == 1
+
+
+def test_a_new_file_that_another_writes_to_is_waited_for(tmp_path):
+    """SQLite fails at once, whatever its busy_timeout, where it is to switch such a file to a write-ahead log."""
+    path, opened = str(tmp_path / "store.db"), []
+
+    def open_it():
+        made = open_store(path)
+        opened.append(made.id)
+        made.close()
+
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    opener = threading.Thread(target=open_it)
+    opener.start()
+    opener.join(0.1)
+    assert opener.is_alive()  # it waits
+    other.rollback()
+    other.close()
+    opener.join(30)
+    assert len(opened) == 1
 
 
 def _set_revision(store, number):
