@@ -1,23 +1,19 @@
-"""What a fault speaks of: its scope by its reason (nhc/data/scopes.tsv), and by its target which accelerator it is.
+"""Which accelerator a fault is of: all its names, by its address or its label.
 
 Asks no driver that may hang: NVIDIA's has the UUID and the minor number of each GPU as text below /proc, amdgpu in
 sysfs, also of one that is lost. What a vendor's library said is used where a check has asked it already.
-
-A fault of a device that cannot be reset alone is its board's: GPUs before the Ampere generation with NVLink are reset
-together (nvidia-smi's manual, --gpu-reset), as are AMD's in one XGMI hive (amdgpu_device_gpu_recover).
 """
 
 from __future__ import annotations
 
-from nhc.data.reader import table
 from nhc.facts.accelerator import asked
 from nhc.facts.pci import accelerator_functions, normal_address, switch_functions
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING, regex
-from nhc.model import DeviceId, Outcome, Scope, Verdict
+from nhc.model import DeviceId
 
 if TYPE_CHECKING:
-    from typing import Dict, List, Sequence
+    from typing import Dict
 
 PROC = "/proc/driver/nvidia/gpus"
 SYSFS = "/sys/bus/pci/devices"
@@ -26,41 +22,6 @@ _ADDRESS = regex(r"(?i)(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _LABEL = regex(r"((?:gpu|neuron|hpu)[0-9]+)(?:\.[0-9]+)?")
 _TOGETHER = regex(r"\b[PV]100.*SXM")
 _NONE_KNOWN = DeviceId()
-
-
-def about(host: Host, outcomes: Sequence[Outcome]) -> List[Outcome]:
-    """The outcomes with scope and device, where a check has not set them. Doubt is the node's: an UNKNOWN stays so."""
-    scopes = _scopes()
-    return [_about(host, outcome, scopes) for outcome in outcomes]
-
-
-def scope_of(reason: str) -> Scope:
-    """What a fault with this reason speaks of, where its device is known."""
-    return _scope(reason, _scopes())
-
-
-def _scopes() -> Dict[str, Scope]:
-    return {row[0]: Scope(row[1]) for row in table("scopes.tsv")}
-
-
-def _scope(reason: str, scopes: Dict[str, Scope]) -> Scope:
-    numbered = f"{reason.rstrip('0123456789')}*"
-    return scopes.get(reason) or scopes.get(numbered) or Scope.NODE
-
-
-def _about(host: Host, outcome: Outcome, scopes: Dict[str, Scope]) -> Outcome:
-    if outcome.verdict not in (Verdict.WARN, Verdict.CRIT) or outcome.scope is not Scope.NODE:
-        return outcome
-    scope = _scope(outcome.reason, scopes)
-    if scope is Scope.NODE:
-        return outcome
-    device = outcome.device if outcome.device.known else device_of(host, outcome.target)
-    if scope is Scope.DEVICE:
-        if not device.known:
-            return outcome
-        if device.pci and reset_together(host, device.pci):
-            scope = Scope.BOARD
-    return outcome._replace(scope=scope, device=device)
 
 
 def device_of(host: Host, target: str) -> DeviceId:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 
 from nhc.data.reader import read
-from nhc.facts.device_identity import scope_of
+from nhc.facts.fault_scope import scope_of
 from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.model import Scope
 

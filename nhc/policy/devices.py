@@ -2,7 +2,7 @@
 
 Pure. Doubt is the node's: only where every failure names its device, and fewer devices fail than `most`, are they the
 devices' own. What the device's peers need with it (a reset together, a link, the board) was decided on the node:
-such a fault has another scope (`nhc.facts.device_identity`).
+such a fault has another scope (`nhc.facts.fault_scope`).
 
     [devices]
     keep = "device"

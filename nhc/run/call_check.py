@@ -41,7 +41,7 @@ def call(check: Check, arguments: Mapping[str, object], host: Host) -> List[Outc
 
 def _about(host: Host, outcomes: List[Outcome]) -> List[Outcome]:
     """The outcomes with the device that each fault is of; unchanged where that cannot be read, which loses no fault."""
-    from nhc.facts.device_identity import about  # only where there is a fault
+    from nhc.facts.fault_scope import about  # only where there is a fault
 
     try:
         return about(host, outcomes)

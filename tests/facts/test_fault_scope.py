@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nhc.check import Check
-from nhc.facts import device_identity
+from nhc.facts import fault_scope
 from nhc.facts.accelerator import asked
 from nhc.facts.accelerator_values import Device, Inventory, Source
 from nhc.facts.pci import accelerator_functions
@@ -119,7 +119,7 @@ def test_what_a_check_says_itself_stands(host):
 
 
 def test_the_codes_without_a_row_have_their_kinds():
-    assert device_identity.scope_of("Xid48") is Scope.DEVICE
-    assert device_identity.scope_of("Xid74") is Scope.LINK
-    assert device_identity.scope_of("SXid20009") is Scope.BOARD
-    assert device_identity.scope_of("NodeOom") is Scope.NODE
+    assert fault_scope.scope_of("Xid48") is Scope.DEVICE
+    assert fault_scope.scope_of("Xid74") is Scope.LINK
+    assert fault_scope.scope_of("SXid20009") is Scope.BOARD
+    assert fault_scope.scope_of("NodeOom") is Scope.NODE
