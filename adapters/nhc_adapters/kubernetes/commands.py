@@ -92,7 +92,7 @@ def _sync(cluster: Cluster, client: Client, settings: ControllerSettings, lease:
     if settings.apply and settings.treatment.drain:
         marked = [result for operation, result in done.applied if operation is Operation.MARK]
         for result in (result for result in marked if result.effect is Effect.CHANGED):
-            failed |= not drain_one(cluster, client, result.node, settings.rules, _renewing(lease))
+            failed |= not drain_one(cluster, fleet.adapter, result.node, settings.rules, _renewing(lease))
     return FAILED if failed else DONE
 
 

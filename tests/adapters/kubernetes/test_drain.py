@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from typing import Any
 
@@ -334,4 +335,59 @@ def test_a_drain_ends_when_somebody_puts_the_node_back(kube: Kube) -> None:
 
     until(lambda: ended == ["cancelled"])
     assert len(running(kube)) == 1
+    drains.close()
+
+
+@pytest.mark.parametrize("reason", ["put back by hand", "the Lease is lost"])
+def test_a_drain_whose_turn_comes_when_it_may_not_begin_any_more_evicts_nobody(kube: Kube, reason: str) -> None:
+    first, second = kube.node("n1"), kube.node("n2")
+    kube.ready(first, second)
+    owned = owner(kube)
+    kube.pod("blocks", first, owner=owned, labels={"app": "web"})
+    kube.pod("work", second, owner=owned)
+    budget(kube, 1)
+    Kubernetes(kube.admin).mark({first: Mark("x"), second: Mark("x")})
+    ended: list[str] = []
+    lease = threading.Event()
+    lease.set()
+    drains = Drains(
+        kube.admin, DrainRules(), kube.get, ended=lambda name, _progress, state: ended.append(f"{name} {state}"),
+        allowed=lease.is_set, at_once=1, poll=0.05,
+    )  # fmt: skip
+    drains.start(first)
+    until(lambda: read_drain(kube.get(first)) == "draining")
+    drains.start(second)  # waits for the first
+
+    if reason == "put back by hand":
+        kube.plane.kubectl("uncordon", second)
+        kube.plane.kubectl("uncordon", first)
+        until(lambda: ended == [f"{first} cancelled", f"{second} cancelled"])
+    else:
+        lease.clear()
+
+    until(lambda: not drains.running())
+    assert "work" in kube.pods()
+    drains.close()
+
+
+@pytest.mark.parametrize("hold", ["nhc/hold", "nhc/drained-by"])
+def test_a_drain_waits_while_somebody_holds_its_node(kube: Kube, hold: str) -> None:
+    node = kube.node()
+    kube.ready(node)
+    deployment(kube, 1)
+    budget(kube, 1)
+    until(lambda: len(running(kube)) == 1)
+    Kubernetes(kube.admin).mark({node: Mark("x")})
+    drains = Drains(kube.admin, DrainRules(), kube.get, poll=0.05)
+    drains.start(node)
+    until(lambda: read_drain(kube.get(node)) == "draining")
+    kube.admin.patch(node_path(node), {"metadata": {"annotations": {hold: '{"by":"alice"}'}}}, MERGE_PATCH)
+
+    until(lambda: not drains.running())
+
+    assert len(running(kube)) == 1
+    assert not drains.wanted(node, kube.get(node))
+    assert read_drain(kube.get(node)) == "draining"
+    kube.admin.patch(node_path(node), {"metadata": {"annotations": {hold: None}}}, MERGE_PATCH)
+    assert drains.wanted(node, kube.get(node))
     drains.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -22,6 +23,8 @@ from tests.adapters.kubernetes.test_controller import (
     settings,
     sicken,
 )
+from tests.adapters.kubernetes.test_drain import budget, deployment
+from tests.adapters.kubernetes.test_drain import running as running_pods
 from tests.support.kube import Kube
 from tests.support.waiting import until
 
@@ -224,6 +227,32 @@ def test_a_drain_by_hand_is_gone_on_with_and_given_an_end_by_its_owner(kube: Kub
     said = json.loads(annotations(kube, node)["nhc/drained-by"])
     assert said["by"] == "alice"
     assert 3.9 * 3600 < from_utc(said["until"]) - time.time() < 4.1 * 3600
+
+
+@pytest.mark.parametrize(
+    ("decision", "why"),
+    [
+        ({"spec": {"unschedulable": None}}, "somebody has put it back: its drain ends"),
+        ({"metadata": {"annotations": {"nhc/hold": "memory test"}}}, "its drain ends: nhc/hold: memory test"),
+    ],
+)
+def test_a_drain_by_hand_ends_when_somebody_else_decides_about_the_node(
+    kube: Kube, nhc: Any, decision: dict[str, Any], why: str
+) -> None:
+    node = kube.node()
+    kube.ready(node)
+    deployment(kube, 1)
+    budget(kube, 1)
+    until(lambda: len(running_pods(kube)) == 1)
+    with ThreadPoolExecutor(1) as pool:
+        drain = pool.submit(nhc, "drain", "--apply", "--by", "alice", "--deadline", "50s", node)
+        until(lambda: cordoned(kube, node))
+
+        kube.admin.patch(node_path(node), decision, MERGE_PATCH, fieldManager="kubectl")
+
+        done = drain.result()
+    assert (done.returncode, done.stderr) == (1, f"nhc kubernetes: {node}: {why}\n")
+    assert len(running_pods(kube)) == 1
 
 
 def test_a_node_that_is_held_is_not_drained(kube: Kube, nhc: Any) -> None:

@@ -156,9 +156,12 @@ class Drain:
         monotonic: Callable[[], float] = time.monotonic,
         budget_wait: float = BUDGET_WAIT,
         elapsed: float = 0.0,
+        allowed: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`elapsed` is how many seconds ago the drain was begun, by another leader perhaps: the deadline is its own."""
-        self.client, self.node, self.rules = client, node, rules
+        """`elapsed` is how many seconds ago the drain was begun, by another leader perhaps: the deadline is its own.
+        `allowed` says whether a pod may be evicted at this moment. It is asked for each pod.
+        """
+        self.client, self.node, self.rules, self.allowed = client, node, rules, allowed
         self._clock = monotonic
         self._budget_wait = budget_wait
         self._begin = monotonic() - elapsed
@@ -212,7 +215,7 @@ class Drain:
             self._waits[uid] = "is ending"
             return
         now = self._clock()
-        if uid in self._evicted or uid in self._refused or now < self._again.get(uid, now):
+        if uid in self._evicted or uid in self._refused or now < self._again.get(uid, now) or not self.allowed():
             return
         body: Dict[str, Any] = {
             "apiVersion": "policy/v1",

@@ -21,6 +21,7 @@ from nhc_adapters.kubernetes.nodes.drain import Drain, DrainProgress, DrainRules
 from nhc_adapters.kubernetes.nodes.manual import read_manual
 from nhc_adapters.kubernetes.nodes.marks import Op, apply, plan_annotations
 from nhc_adapters.kubernetes.nodes.own_marks import DRAIN, annotations_of, read_own_mark, released
+from nhc_adapters.kubernetes.nodes.view import hold
 
 AT_ONCE = 10
 """Nodes drained at a time. Budgets decide how fast it goes, and many drains at once only wait for each other."""
@@ -88,7 +89,7 @@ class Drains:
 
     def wanted(self, name: str, node: Mapping[str, object]) -> bool:
         """Whether a node that carries our mark still has to be drained."""
-        if not _drains_here(node) or name in self._running:
+        if not _drains_here(node) or hold(node) or name in self._running:
             return False
         if read_manual(node) is not None:
             return False  # whoever drained it by hand did so by rules of their own
@@ -125,18 +126,24 @@ class Drains:
     def _drain(self, name: str, cancelled: threading.Event) -> None:
         now, noted = time.time(), float("-inf")
         since = begun(self._node(name) or {}, now)
-        drain = Drain(self.client, name, self.rules, elapsed=now - since)
+
+        def may_evict() -> bool:
+            # Its turn may come, and a stopped process may go on, long after somebody has put the node back.
+            node = self._node(name) or {}
+            return self._allowed() and _drains_here(node) and not hold(node)
+
+        drain = Drain(self.client, name, self.rules, elapsed=now - since, allowed=may_evict)
         for progress in drain.run(cancelled, self._poll):
             if self._stop.is_set() or not self._allowed():
                 return
             node = self._node(name)
-            if node is None:
-                return
+            if node is None or hold(node):
+                return  # once nobody holds it, a later look resumes
             state = DRAINING
-            if progress.done:
-                state = DONE if progress.clean else FAILED
-            elif not _drains_here(node):
+            if not _drains_here(node):
                 state = CANCELLED
+            elif progress.done:
+                state = DONE if progress.clean else FAILED
             if state != DRAINING or time.monotonic() - noted >= NOTE_EVERY:
                 noted = time.monotonic()
                 self._write(name, note(progress, state, since))

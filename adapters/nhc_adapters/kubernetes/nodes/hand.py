@@ -9,8 +9,9 @@ from __future__ import annotations
 import time
 from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple
 
+from nhc.model import printable
 from nhc.ports.adapter import Effect, Mark
-from nhc_adapters.kubernetes.api.client import Client
+from nhc_adapters.kubernetes.api.client import Client, node_path
 from nhc_adapters.kubernetes.api.cluster import Cluster
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
 from nhc_adapters.kubernetes.nodes.drain import Drain, DrainRules, pod_name, pods_on, sort_pods
@@ -53,7 +54,7 @@ def drain(
     states = {state.name: state for state in adapter.nodes(list(nodes))}
     drained = {name: _drained_already(cluster, adapter, nodes.get(name), manual) for name in dict.fromkeys(names)}
     for name in (name for name, already in drained.items() if already):
-        failed |= not drain_one(cluster, client, name, rules)
+        failed |= not drain_one(cluster, adapter, name, rules)
     for applied in adapter.mark({name: mark for name, already in drained.items() if not already}, facts=facts):
         if applied.effect is Effect.FAILED:
             cluster.complain(f"{applied.node}: {applied.message}")
@@ -67,7 +68,7 @@ def drain(
                 failed = True
                 continue
             cluster.say(f"{applied.node}: not marked: {applied.message}")
-        failed |= not drain_one(cluster, client, applied.node, rules)
+        failed |= not drain_one(cluster, adapter, applied.node, rules)
     return FAILED if failed else DONE
 
 
@@ -110,19 +111,35 @@ def _show(cluster: Cluster, client: Client, names: Sequence[str], rules: DrainRu
 
 
 def drain_one(
-    cluster: Cluster, client: Client, name: str, rules: DrainRules, allowed: Callable[[], bool] = lambda: True
+    cluster: Cluster, adapter: Kubernetes, name: str, rules: DrainRules, allowed: Callable[[], bool] = lambda: True
 ) -> bool:
-    """Evict one node's pods. Whether all that had to go are gone."""
+    """Evict one node's pods while it is out of service. Whether all that had to go are gone. Raises AdapterError."""
+
+    def may_evict() -> bool:
+        return allowed() and not _over(adapter, name)
+
     state, clean = "", False
-    for progress in Drain(client, name, rules).run():
+    for progress in Drain(adapter.client, name, rules, allowed=may_evict).run():
         if progress.state() != state:
             state = progress.state()
             cluster.say(progress.line())
         clean = progress.clean
-        if not allowed():
-            cluster.complain(f"{name}: lost the lease in the middle of the drain")
+        why = _over(adapter, name) if allowed() else "lost the lease in the middle of the drain"
+        if why and not clean:
+            cluster.complain(f"{name}: {why}")
             return False
     return clean
+
+
+def _over(adapter: Kubernetes, name: str) -> str:
+    """Why a drain that is under way evicts nobody any more, "" where it goes on. Raises AdapterError."""
+    node = adapter.client.find(node_path(name))
+    if node is None:
+        return "the node is gone"
+    if adapter.state(node).available:
+        return "somebody has put it back: its drain ends"
+    held = annotations_of(node).get(HOLD)
+    return "" if held is None else f"its drain ends: {HOLD}: {printable(held, 120)}"
 
 
 def uncordon(cluster: Cluster, names: Sequence[str], by: str) -> int:
