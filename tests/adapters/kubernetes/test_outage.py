@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import socket
+import time
 from typing import Iterator
 
 import pytest
 import urllib3
 
+from nhc.timestamps import from_utc
 from nhc_adapters.kubernetes.api.access import Access
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.errors import Unreachable, plain
@@ -116,3 +118,34 @@ def test_a_controller_says_once_why_the_server_is_away_and_once_that_it_is_back(
     assert "503 ServiceUnavailable: the server is starting" in failures
     assert len(failures) == len(set(failures))  # each cause once, whoever met it and however often
     assert sum(line.startswith("the API server works again after ") for line in said) >= 1
+
+
+def test_while_the_server_is_away_no_agent_is_silent(kube: Kube) -> None:
+    node = kube.node(fake=False)
+    kube.set_condition(node, "NhcHealthy", "True")
+    said: list[str] = []
+    with Wire(kube.plane) as wire:
+        client = kube.client(kube.plane.token, wire.url, connections=8, retry_for=0.2)
+        lease = Lease(client, kube.namespace, every=0.1, duration=3.0, renew_within=2.0)
+        controller = Controller(client, settings(kube, silent_after=6.0), lease=lease, log=said.append)
+        controller.nodes._retry, controller.nodes.gap = 0.1, 1.0
+        controller.start()
+        try:
+            until(lambda: node in controller.fleet.judged)
+            wire.next(error(503, "ServiceUnavailable", "the server is starting"), times=-1)
+            wire.hang_up()
+            until(lambda: not controller.leading.is_set())
+            heard = (kube.condition(node, "NhcHealthy") or {})["lastHeartbeatTime"]
+            until(lambda: time.time() - from_utc(heard) > 7.0)
+            wire.clear()
+            until(controller.leading.is_set)
+            until(lambda: controller.nodes.current)
+
+            kube.set_condition(node, "NhcHealthy", "True")  # the agent could not write it before
+            seen = kube.get(node)["metadata"]["resourceVersion"]
+            until(lambda: controller.nodes.objects[node]["metadata"]["resourceVersion"] == seen)
+
+            assert not [line for line in said if "nothing heard" in line]
+            until(lambda: (kube.condition(node, "NhcHealthy") or {}).get("reason") == "NoReport")  # silent by now
+        finally:
+            controller.close()

@@ -50,8 +50,10 @@ class Reflector:
         """How often the whole collection was read."""
         self.error = ""
         """Why following fails, "" while it works."""
-        self.last_answer = float("-inf")
+        self.last_answer = self._resumed = float("-inf")
         """When the server last said anything, on the monotonic clock."""
+        self.gap = FRESH
+        """Seconds without an answer after which something may not have been said, because nobody could say it."""
         self._changed, self._trim = changed, trim
         self._idle, self._retry, self._clock = idle, retry, monotonic
         self._lock = threading.RLock()
@@ -61,6 +63,10 @@ class Reflector:
     def current(self) -> bool:
         """Whether `objects` is as the server had it a moment ago."""
         return self.synced.is_set() and not self.error and self._clock() - self.last_answer < FRESH
+
+    def followed_for(self) -> float:
+        """Seconds since the last gap in which the collection was not followed; infinity where there was none."""
+        return self._clock() - self._resumed if self.current else 0.0
 
     def move(self, path: str) -> None:
         """The collection is served under another path from now on; after a failure it is listed there."""
@@ -143,7 +149,10 @@ class Reflector:
             self._changed(key, kept)
 
     def _alive(self) -> None:
-        self.last_answer = self._clock()
+        now = self._clock()
+        if self.gap < now - self.last_answer < float("inf"):
+            self._resumed = now
+        self.last_answer = now
         self.error = ""
         self._report("")
 

@@ -81,7 +81,10 @@ class Controller:
             selector=settings.selector,
             report=lambda cause: self.outages.report("following the nodes", cause),
         )
-        self.fleet = Fleet(settings, self.adapter, self.ledger, self.nodes.objects, clock, self.lease.held, log=log)
+        self.fleet = Fleet(
+            settings, self.adapter, self.ledger, self.nodes.objects, clock, self.lease.held, log,
+            self.nodes.followed_for,
+        )  # fmt: skip
         self.devices: Optional[DeviceWatch] = None
         if settings.devices.on:
             self.devices = DeviceWatch(watch_client or client, self.fleet.changed, self.outages.report)

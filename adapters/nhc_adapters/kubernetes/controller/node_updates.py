@@ -29,13 +29,18 @@ AFTER_FAILURE = 30.0
 
 @dataclass
 class NodeUpdates:
-    """`allowed` says whether we may act now, `retry` has a node looked at again at a time."""
+    """`allowed` says whether we may act now, `retry` has a node looked at again at a time.
+
+    `followed_for` are the seconds since the nodes were not followed: while the API server is away, no agent can say
+    anything.
+    """
 
     settings: ControllerSettings
     adapter: Kubernetes
     allowed: Callable[[], bool]
     retry: Callable[[str, float], None]
     log: Callable[[str], None]
+    followed_for: Callable[[], float]
     _silenced: Set[str] = field(default_factory=set)
     _bad: Optional[Bad] = None
 
@@ -117,6 +122,10 @@ class NodeUpdates:
             return None
         voice = read_conditions(node).get(self.settings.verdict)
         if voice is None or voice.status == UNKNOWN or name in self._silenced:
+            return None
+        wait = self.settings.silent_after - self.followed_for()
+        if wait > 0:
+            self.retry(name, now + wait)
             return None
         message = f"nothing heard from the node's agent for {now - voice.seen:.0f} s"
         return Condition(voice.type, UNKNOWN, "NoReport", message, now, voice.seen)

@@ -39,7 +39,10 @@ Log = Callable[[str], None]
 
 @dataclass
 class Fleet:
-    """`objects` are the nodes as last seen, `allowed` says whether we may act at this moment (the Lease)."""
+    """`objects` are the nodes as last seen, `allowed` says whether we may act at this moment (the Lease).
+
+    `followed_for` are the seconds since the nodes were not followed.
+    """
 
     settings: ControllerSettings
     adapter: Kubernetes
@@ -48,6 +51,7 @@ class Fleet:
     clock: Callable[[], float]
     allowed: Callable[[], bool] = lambda: True
     log: Log = lambda line: None
+    followed_for: Callable[[], float] = lambda: float("inf")
     again: float = AGAIN
     wake: threading.Event = field(default_factory=threading.Event)
     judged: Dict[str, Judgement] = field(default_factory=dict)
@@ -66,7 +70,9 @@ class Fleet:
     _soonest: float = float("inf")
 
     def __post_init__(self) -> None:
-        self._updates = NodeUpdates(self.settings, self.adapter, self.allowed_now, self.retry, self.log)
+        self._updates = NodeUpdates(
+            self.settings, self.adapter, self.allowed_now, self.retry, self.log, self.followed_for
+        )
 
     def attend_devices(self, watch: DeviceWatch, client: Client) -> None:
         """Take single devices out, where the settings ask for it."""
