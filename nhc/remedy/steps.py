@@ -30,9 +30,19 @@ TAKEN_BACK = "the person who asked for it has taken that back"
 
 def step(view: EpisodeView, scene: Scene) -> Move:
     """What happens next to an episode; Move.event is None where it waits, and `detail.waiting` then says for what."""
-    view = reclaim.noted(view)
+    view = reclaim.noted(_registered(view))
     move = not_ours(view, scene) or _widened(view) or _recovered(view, scene) or reclaim.step(view, scene)
     return move or reclaim.left_to_nobody(view, scene, _STEPS[view.state](view, scene))
+
+
+def _registered(view: EpisodeView) -> EpisodeView:
+    """The view with the registration of its node in its detail, where our mark was not set by this episode: a person
+    who had a node released names none.
+    """
+    node = view.node
+    if view.detail.uid or node is None or view.state not in MARKED_BY_US or taken(node):
+        return view
+    return view._replace(detail=view.detail._replace(uid=node.uid))
 
 
 # What holds in several states.

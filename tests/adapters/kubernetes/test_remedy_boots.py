@@ -9,7 +9,7 @@ from typing import Any, Callable, Iterator
 
 import pytest
 
-from nhc.remedy.persons import decide
+from nhc.remedy.persons import decide, release
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, node_path
 from tests.adapters.kubernetes.test_remedy_jobs import Loop
 from tests.support.kube import Kube
@@ -116,6 +116,23 @@ def test_a_sick_node_that_is_deleted_and_registers_again_is_taken_out_again(
     assert "left to a person" not in " ".join(one.why for one in loop.controller.round().waiting)
     ((first, _none), _second) = loop.rows()
     assert (first.state, first.ended is not None) == ("withdrawn", True)
+
+
+def test_a_node_that_a_person_released_and_that_registers_again_is_taken_out_again(begun: Callable[..., Loop]) -> None:
+    loop = begun(more="[drain]\nevict = false\n[approval]\nreboot = 1\n")
+    loop.sick()
+    loop.until(lambda: loop.rows() and loop.rows()[0][0].state == "awaiting-approval")
+    decide(loop.store, loop.rows()[0][0].id, by="ann", agree=False, why="not now", now=loop.controller.clock())
+    loop.until(loop.ended)
+    loop.kube.pod("work", loop.node)
+    release(loop.store, loop.node, by="ann", why="", now=loop.controller.clock())
+    loop.until(lambda: loop.rows()[-1][0].state == "draining")
+    loop.agent = False
+    loop.kube.admin.delete(node_path(loop.node))
+    register_again(loop)
+    loop.agent = True
+    loop.until(lambda: len(loop.rows()) == 3 and loop.kube.get(loop.node)["spec"].get("unschedulable"))
+    assert loop.rows()[1][0].outcome == "the node was deleted, and registered anew"
 
 
 def test_what_is_left_of_our_mark_is_taken_off_a_node_that_a_person_uncordoned(begun: Callable[..., Loop]) -> None:
