@@ -21,11 +21,20 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-__all__ = ["BadRoot", "Completed", "Filesystem", "Host", "Memory", "RunMemory", "Stat", "System"]
+__all__ = ["BadRoot", "Completed", "Filesystem", "Host", "Memory", "RunMemory", "Stat", "System", "WatchOnly", "switched_on"]
 
 
 class BadRoot(Exception):
     """A directory is no node's root: one line."""
+
+
+class WatchOnly(PermissionError):
+    """The site asks that nothing is changed (NHC_WATCH_ONLY=1): an action of a check was not carried out."""
+
+
+def switched_on(value: str) -> bool:
+    """Whether a setting that is a switch is on: it holds something other than 0, no, off and false."""
+    return value.strip().lower() not in ("", "0", "no", "off", "false")
 
 
 def root_of(asked: str) -> str:
@@ -190,12 +199,34 @@ class Host:
         env = {**self.environ, **self.settings, "PATH": process.extended(self.settings.get("PATH", "")), "LC_ALL": "C"}
         return self.system.run(argv, timeout, stdin, env, during)
 
-    def start(self, argv: Sequence[str]) -> None:
-        """Start a command and do not wait for it: for an action that an option of a check asks for.
+    # What changes the node, and only because an option of a check asks for it. Where the site only watches, all raise
+    # WatchOnly.
 
-        Raises OSError where there is no shell to leave it to.
+    def act(self, argv: Sequence[str], timeout: float) -> Completed:
+        """Run a command that changes the node, to its end. Raises OSError as `run` does."""
+        self._may_act()
+        return self.run(argv, timeout)
+
+    def start(self, argv: Sequence[str], timeout: float = 5.0) -> Completed:
+        """Start a command that changes the node and do not wait for it; how the shell ended to which it is left.
+
+        It is handed over word by word, not as text. Raises OSError where there is no shell.
         """
-        self.run(["sh", "-c", '"$@" </dev/null >/dev/null 2>&1 &', "nhc", *argv])
+        return self.act(["sh", "-c", '"$@" </dev/null >/dev/null 2>&1 &', "nhc", *argv], timeout)
+
+    def kill(self, pid: int, started: int, number: int) -> None:
+        """As `System.kill`."""
+        self._may_act()
+        self.system.kill(pid, started, number)
+
+    def renice(self, pid: int, nice: int) -> None:
+        """As `System.renice`."""
+        self._may_act()
+        self.system.renice(pid, nice)
+
+    def _may_act(self) -> None:
+        if switched_on(self.setting("NHC_WATCH_ONLY")):
+            raise WatchOnly(1, "watch only")
 
     def which(self, command: str) -> Optional[str]:
         """The path of a command that could be run, None where there is none."""

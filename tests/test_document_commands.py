@@ -54,6 +54,7 @@ class Run(NamedTuple):
 
 RUN = {
     "nhc check local": Run(JUDGES),
+    "NHC_WATCH_ONLY=1 nhc check local": Run(JUDGES),
     "nhc check local --all --format nagios": Run({0, 1, 2, 3}),  # 2 is CRITICAL there
     "nhc config check": Run(),
     "nhc genconf": Run(),

@@ -197,7 +197,7 @@ def _fits(value: str, pattern: str) -> bool:
 
 def _make_directory(host: Host, point: str) -> bool:
     try:
-        return host.run(["mkdir", "-p", "-m", "0755", point], timeout=2).status == 0
+        return host.act(["mkdir", "-p", "-m", "0755", point], timeout=2).status == 0
     except OSError:
         return False
 
@@ -209,15 +209,12 @@ def _mount_command(host: Host, request: MountRequest, point: str, again: bool) -
 
 
 def _start(host: Host, argv: Sequence[str]) -> str:
-    """Start a command that nobody waits for, and say so. Its success shows in the next run, as in LBNL NHC.
-
-    The shell here only puts it into the background: the command is handed over word by word, not as text.
-    """
+    """Start a command that nobody waits for, and say so. Its success shows in the next run, as in LBNL NHC."""
     command = " ".join(argv)
     if host.which(argv[0]) is None:
         return f"not started, there is no {argv[0]}: {command}"
     try:
-        ended = host.run(["sh", "-c", '"$@" </dev/null >/dev/null 2>&1 &', "sh", *argv], timeout=2)
+        ended = host.start(argv, timeout=2)
     except OSError as error:
         return f"not started ({error.strerror}): {command}"
     return f"not started (sh returned {ended.status}): {command}" if ended.status else f"started: {command}"

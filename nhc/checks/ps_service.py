@@ -8,7 +8,7 @@ from nhc.check import check, flag, opt, rest
 from nhc.checks.ps import OwnerTest, any_matches, cannot_read, described, no_processes
 from nhc.facts.processes import all_args, first_word, is_ssh_session, stat_of, unreadable
 from nhc.facts.users import user_name
-from nhc.host import Host
+from nhc.host import Host, WatchOnly
 from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.model import Action, Outcome, crit, ok, warn
 from nhc.units import text
@@ -90,12 +90,16 @@ def _matching(host: Host, service: Service) -> Tuple[List[int], List[int]]:
     return sorted(pids), [pid for pid in sorted(host.fact(unreadable)) if owned(pid)]
 
 
+def _failure(error: OSError) -> str:
+    return f"{'not done' if isinstance(error, WatchOnly) else 'failed'} ({error.strerror})"
+
+
 def _ended(host: Host, argv: Sequence[str]) -> str:
     """Run an action to its end; "" where it succeeded, else how it failed."""
     try:
-        ended = host.run(argv, timeout=ACTION_TIMEOUT)
+        ended = host.act(argv, ACTION_TIMEOUT)
     except OSError as error:
-        return f"failed ({error.strerror})"
+        return _failure(error)
     if ended.timed_out:
         return f"failed (not done within {ACTION_TIMEOUT:g}s)"
     return f"failed (exit code {ended.status})" if ended.status else ""
@@ -106,7 +110,7 @@ def _started(host: Host, argv: Sequence[str]) -> str:
     try:
         host.start(argv)
     except OSError as error:
-        return f"failed ({error.strerror})"
+        return _failure(error)
     return ""
 
 
@@ -127,9 +131,9 @@ def _kill(host: Host, service: Service, pid: int) -> Tuple[bool, str]:
     if process is None:
         return True, f"process ID {pid} is gone"
     try:
-        host.system.kill(pid, process.started, SIGKILL)
+        host.kill(pid, process.started, SIGKILL)
     except OSError as error:
-        return False, f'"kill -9 {pid}" failed ({error.strerror}).'
+        return False, f'"kill -9 {pid}" {_failure(error)}.'
     if service.verify:
         if _gone(host, pid, process.started):
             return True, f"process ID {pid} terminated successfully."

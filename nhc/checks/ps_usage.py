@@ -154,7 +154,7 @@ def _act(host: Host, hit: Hit, options: Options) -> List[str]:
         done.append(_kill(host, hit.process, "killed", "not killed"))
     elif options.nice is not None:
         try:
-            host.system.renice(pid, options.nice)
+            host.renice(pid, options.nice)
             done.append(f"reniced {options.nice:+d}")
         except OSError as error:
             done.append(f"not reniced ({error.strerror})")
@@ -174,7 +174,7 @@ def _kill(host: Host, process: ProcessStat, done: str, not_done: str) -> str:
     if host.live and process.pid in (os.getpid(), os.getppid()):
         return f"{not_done} (it is nhc itself)"
     try:
-        host.system.kill(process.pid, process.started, SIGKILL)
+        host.kill(process.pid, process.started, SIGKILL)
     except OSError as error:
         return f"{not_done} ({error.strerror})"
     return done

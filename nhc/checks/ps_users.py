@@ -114,7 +114,7 @@ def _kill(host: Host, pid: int) -> str:
     if host.live and pid in (os.getpid(), os.getppid()):
         return "; not killed (it is nhc itself)"
     try:
-        host.system.kill(pid, process.started, SIGKILL)
+        host.kill(pid, process.started, SIGKILL)
     except OSError as error:
         return f"; not killed ({error.strerror})"
     return "; killed"

@@ -6,6 +6,7 @@ devices the job has, which checks its user may skip.
 
 from __future__ import annotations
 
+from nhc.host import switched_on
 from nhc.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -63,8 +64,8 @@ def watch_only(settings: Mapping[str, str]) -> bool:
 
 
 def is_on(settings: Mapping[str, str], name: str) -> bool:
-    """Whether a switch is on: it is set, and not to 0, no, off, false or nothing."""
-    return settings.get(name, "0").strip().lower() not in ("", "0", "no", "off", "false")
+    """Whether a switch is set, and on."""
+    return switched_on(settings.get(name, ""))
 
 
 def node_name(environ: Mapping[str, str], settings: Mapping[str, str], hostname: str) -> str:
