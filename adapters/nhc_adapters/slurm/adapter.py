@@ -11,14 +11,14 @@ import json
 import os
 import re
 import time
-from typing import TYPE_CHECKING, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple, TypeVar
+from typing import TYPE_CHECKING, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 from nhc.model import Action
-from nhc.ports.adapter import WORK_SETTING, AdapterError, Applied, Effect, Mark, NodeState, Operation
+from nhc.ports.adapter import AdapterError, Applied, Effect, Mark, NodeState, Operation
 from nhc.ports.marks import TAG, mark_text
-from nhc_adapters._command import CommandMarker, Failures, chunks, complaint, plain
+from nhc_adapters._command import Failures, chunks, complaint, plain
+from nhc_adapters.slurm.marker import SlurmMarker, understood
 from nhc_adapters.slurm.states import (
-    HYPERPOD_OWNER,
     SINFO,
     Identity,
     json_identities,
@@ -28,7 +28,7 @@ from nhc_adapters.slurm.states import (
     parse_sinfo,
     show_identities,
 )
-from nhc_adapters.slurm.work import SQUEUE, Silences, drained, parse_squeue, with_work
+from nhc_adapters.slurm.work import SQUEUE, Work, parse_squeue
 
 if TYPE_CHECKING:
     from nhc.ports.node_work import WorkList
@@ -46,18 +46,13 @@ JSON_SINCE = (23, 2)
 TOPOLOGY_EVERY = 600.0
 """Seconds for which the topology is remembered."""
 
-T = TypeVar("T")
 
-
-class Slurm(CommandMarker):
-    """`settings`: NHC_RM_PATH (where Slurm's commands are), NHC_HYPERPOD=1 (write SageMaker HyperPod's reasons)."""
-
-    keeps_time = True
+class Slurm(SlurmMarker):
+    """`settings`: NHC_RM_PATH (where Slurm's commands are), and those of `SlurmMarker`."""
 
     def _prepare(self) -> None:
+        super()._prepare()
         self.command.env["SLURM_TIME_FORMAT"] = "%s"
-        self.hyperpod = self.command.setting("NHC_HYPERPOD") in ("1", "yes", "true")
-        self.silences = Silences()
         self._version: Optional[Tuple[int, int]] = None
         self._identities: Dict[str, Identity] = {}
         self._places: Places = {}
@@ -72,16 +67,13 @@ class Slurm(CommandMarker):
             self._version = (int(match[1]), int(match[2])) if match else (0, 0)
         return self._version
 
-    def _read(self, names: Optional[Sequence[str]]) -> List[NodeState]:
-        states = self._states_of(names)
-        if self.command.setting(WORK_SETTING) != "flags":  # a hook, which every node runs at once, needs neither
-            if names is None:
-                topology = self._topology()
-                states = [state._replace(placed=topology.get(state.name, ())) for state in states]
-            states = with_work(states, _parsed(parse_squeue, self.command.ask(*SQUEUE)))
-        return self.silences.seen(states, time.time())
+    def _work(self) -> Work:
+        return understood(parse_squeue, self.command.ask(*SQUEUE))
 
     def _states_of(self, names: Optional[Sequence[str]]) -> List[NodeState]:
+        if names is None and not self.in_hook:
+            places = self._topology()
+            return [state._replace(placed=places.get(state.name, ())) for state in self._all()]
         if names is None or len(names) > FEW:
             return self._all()
         done = self.command("scontrol", "-a", "show", "node", ",".join(names))
@@ -89,7 +81,7 @@ class Slurm(CommandMarker):
             raise AdapterError(f"scontrol show node: {complaint(done)}")
         output = "".join(line for line in done.stdout.splitlines(True) if line[:5] != "Node ")
         self._identities.update(show_identities(output))
-        return _parsed(parse_show, output)
+        return understood(parse_show, output)
 
     def _all(self) -> List[NodeState]:
         if self.version() >= JSON_SINCE:
@@ -102,7 +94,7 @@ class Slurm(CommandMarker):
                     return states
             except ValueError:
                 pass  # a build without the JSON serializer, or an answer too long: sinfo's lines say the same
-        return _parsed(parse_sinfo, self.command.ask(*SINFO))
+        return understood(parse_sinfo, self.command.ask(*SINFO))
 
     def _topology(self) -> Places:
         """Which leaf switch or block each node is in, read now and then; nothing where slurmctld has no topology."""
@@ -111,7 +103,7 @@ class Slurm(CommandMarker):
         now = time.monotonic()
         if now - self._topology_read > TOPOLOGY_EVERY:
             done = self.command(*TOPOLOGY)  # without one it fails, in words of each release's own
-            self._places = _parsed(parse_topology, done.stdout if done.status == 0 else "")
+            self._places = understood(parse_topology, done.stdout if done.status == 0 else "")
             self._topology_read = now
         return self._places
 
@@ -126,29 +118,9 @@ class Slurm(CommandMarker):
 
     # Marking.
 
-    def _text(self, mark: Mark) -> str:
-        if self.hyperpod and mark.action in (Action.REBOOT, Action.REPLACE):
-            return f"Action:{mark.action.value.capitalize()}"
-        return super()._text(mark)
-
-    def _take_out(self, states: Sequence[NodeState], text: str) -> Failures:
-        state = "FAIL" if text.startswith("Action:") else "DRAIN"
-        change = [] if self._is_out(states[0]) and state == "DRAIN" else [f"State={state}"]
-        return self._update([node.name for node in states], [*change, f"Reason={text}"])
-
-    def _is_out(self, state: NodeState) -> bool:
-        return drained(state)
-
-    def _put_back(self, states: Sequence[NodeState]) -> Failures:
-        return self._update([node.name for node in states], ["State=RESUME"])
-
-    def _carries(self, state: NodeState, mark: Mark) -> bool:
-        if state.mark is not None and state.mark.owner == HYPERPOD_OWNER:
-            return state.mark.why.lower() == self._text(mark).lower()
-        return super()._carries(state, mark)
-
-    def _update(self, nodes: Sequence[str], change: Sequence[str]) -> Failures:
-        """Change nodes in as few calls as they fit."""
+    def _update(self, nodes: Sequence[str], state: str, reason: str) -> Failures:
+        """In as few calls as they fit."""
+        change = [*([f"State={state}"] if state else []), *([f"Reason={reason}"] if reason else [])]
         failures: Failures = {}
         for some, folded in chunks(nodes):
             failures.update(self.try_(some, "scontrol", "update", f"NodeName={folded}", *change))
@@ -168,7 +140,7 @@ class Slurm(CommandMarker):
         if operation not in self.repairs():
             raise AdapterError(f"Slurm cannot {operation.value} a node")
         if self.hyperpod:
-            failures = self._update(names, ["State=FAIL", f"Reason=Action:{operation.value.capitalize()}"])
+            failures = self._update(names, "FAIL", f"Action:{operation.value.capitalize()}")
         else:
             failures = {}
             reason = mark_text(Mark(because, Action.REBOOT, owner=self.owner))
@@ -218,13 +190,6 @@ class Slurm(CommandMarker):
 
         before = os.urandom(8).hex()
         output = self.command.ask(*node_jobs.squeue_words(plain(node), before))
-        jobs = _parsed(lambda text: node_jobs.parse_squeue_jobs(text, before), output)
+        jobs = understood(node_jobs.parse_squeue_jobs, output, before)
         config = self.command.ask("scontrol", "show", "config")
         return node_work.WorkList(tuple(jobs), node_jobs.hidden_jobs(config, os.geteuid()))
-
-
-def _parsed(parse: Callable[[str], T], text: str) -> T:
-    try:
-        return parse(text)
-    except ValueError as error:
-        raise AdapterError(f"Slurm's answer cannot be understood: {error}") from None

@@ -14,18 +14,18 @@ from __future__ import annotations
 import base64
 import json
 import re
-import time
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
 from urllib.parse import quote, urlsplit
 
-from nhc.model import Action, printable
-from nhc.ports.adapter import WORK_SETTING, AdapterError, Mark, NodeState
+from nhc.model import printable
+from nhc.ports.adapter import AdapterError, NodeState
 from nhc.system.bounded_read import parse_json, read_bytes
 from nhc.system.exchange import Exchange
 from nhc.system.http_client import HttpClient, HttpError
-from nhc_adapters._command import CommandMarker, Failures, chunks
-from nhc_adapters.slurm.states import HYPERPOD_OWNER, parse_json_nodes
-from nhc_adapters.slurm.work import Silences, drained, parse_json_jobs, with_work
+from nhc_adapters._command import Failures, chunks
+from nhc_adapters.slurm.marker import SlurmMarker, understood
+from nhc_adapters.slurm.states import parse_json_nodes
+from nhc_adapters.slurm.work import Work, parse_json_jobs
 
 if TYPE_CHECKING:
     from nhc.ports.node_work import WorkList
@@ -39,23 +39,17 @@ PATH_LIMIT = 4000
 """Characters of a host list in a path: slurmrestd's parser takes a request line of 8 KB."""
 
 
-T = TypeVar("T")
-
-
-class SlurmRest(CommandMarker):
+class SlurmRest(SlurmMarker):
     """Slurm through slurmrestd."""
 
-    keeps_time = True
-
     def _prepare(self) -> None:
+        super()._prepare()
         url = self.command.setting("NHC_SLURMREST") or self.environ.get("NHC_SLURMREST", "")
         if not url:
             raise AdapterError("slurm-rest: NHC_SLURMREST is not set (http://host:6820 or unix:/path/to/socket)")
         self.url = urlsplit(url)
         if self.url.scheme not in ("http", "https", "unix") or not (self.url.hostname or self.url.path):
             raise AdapterError(f"slurm-rest: {url!r} is not an address (http://host:6820 or unix:/path/to/socket)")
-        self.hyperpod = self.command.setting("NHC_HYPERPOD") in ("1", "yes", "true")
-        self.silences = Silences()
         self._versions: Optional[Tuple[int, int]] = None
 
     def _token(self) -> str:
@@ -118,25 +112,16 @@ class SlurmRest(CommandMarker):
             self._versions = (read, write)
         return self._versions
 
-    def _read(self, names: Optional[Sequence[str]]) -> List[NodeState]:
-        states = self._states_of(names)
-        if self.command.setting(WORK_SETTING) != "flags":
-            states = with_work(states, self._of_jobs(parse_json_jobs))
-        return self.silences.seen(states, time.time())
-
     def _states_of(self, names: Optional[Sequence[str]]) -> List[NodeState]:
         prefix = f"/slurm/v0.0.{self.versions()[0]}"
         try:
             if names is not None and len(names) == 1:
-                states = parse_json_nodes(self.request("GET", f"{prefix}/node/{quote(names[0], safe='')}"))
+                states = understood(parse_json_nodes, self.request("GET", f"{prefix}/node/{quote(names[0], safe='')}"))
                 # slurmctld counts the processors in use only where all nodes are asked for: one that is asked for by
-                # itself stays MIXED after its job (_slurm_rpc_dump_node_single, src/slurmctld/proc_req.c). A hook,
-                # which every node runs at once, does not ask what works on its node.
-                if self.command.setting(WORK_SETTING) == "flags" or not any("MIXED" in state.flags for state in states):
+                # itself stays MIXED after its job (_slurm_rpc_dump_node_single, src/slurmctld/proc_req.c).
+                if self.in_hook or not any("MIXED" in state.flags for state in states):
                     return states
-            return parse_json_nodes(self.request("GET", f"{prefix}/nodes"))
-        except ValueError as error:
-            raise AdapterError(f"slurmrestd's answer cannot be understood: {error}") from None
+            return understood(parse_json_nodes, self.request("GET", f"{prefix}/nodes"))
         except AdapterError as error:
             if names is not None and re.search(r"invalid node name|failure to query node|not found", str(error), re.I):
                 return []
@@ -147,46 +132,24 @@ class SlurmRest(CommandMarker):
         from nhc.ports import node_work  # not on the path of a hook
         from nhc_adapters.slurm.node_jobs import parse_json_node_jobs
 
-        return node_work.WorkList(tuple(self._of_jobs(lambda jobs: parse_json_node_jobs(jobs, node))))
+        return node_work.WorkList(tuple(understood(parse_json_node_jobs, self._jobs(), node)))
 
-    def _of_jobs(self, parse: Callable[[Any], T]) -> T:
-        jobs = self.request("GET", f"/slurm/v0.0.{self.versions()[0]}/jobs")
-        try:
-            return parse(jobs)
-        except ValueError as error:
-            raise AdapterError(f"slurmrestd's answer cannot be understood: {error}") from None
+    def _work(self) -> Work:
+        return understood(parse_json_jobs, self._jobs())
 
-    def _text(self, mark: Mark) -> str:
-        if self.hyperpod and mark.action in (Action.REBOOT, Action.REPLACE):
-            return f"Action:{mark.action.value.capitalize()}"
-        return super()._text(mark)
+    def _jobs(self) -> Any:
+        return self.request("GET", f"/slurm/v0.0.{self.versions()[0]}/jobs")
 
-    def _carries(self, state: NodeState, mark: Mark) -> bool:
-        if state.mark is not None and state.mark.owner == HYPERPOD_OWNER:
-            return state.mark.why.lower() == self._text(mark).lower()
-        return super()._carries(state, mark)
-
-    def _take_out(self, states: Sequence[NodeState], text: str) -> Failures:
-        body: Dict[str, Any] = {"reason": text}
-        if not drained(states[0]) or text.startswith("Action:"):
-            body["state"] = ["FAIL" if text.startswith("Action:") else "DRAIN"]
-        return self._update(states, body)
-
-    def _is_out(self, state: NodeState) -> bool:
-        return drained(state)
-
-    def _put_back(self, states: Sequence[NodeState]) -> Failures:
-        return self._update(states, {"state": ["RESUME"]})
-
-    def _update(self, states: Sequence[NodeState], body: Mapping[str, object]) -> Failures:
+    def _update(self, nodes: Sequence[str], state: str, reason: str) -> Failures:
         version = self.versions()[1]
         if version < WRITES_SINCE:
             raise AdapterError(
                 f"this slurmrestd reads nodes (v0.0.{self.versions()[0]}) and cannot change them before v0.0.39 "
                 f"(Slurm 23.02): use scontrol"
             )
+        body: Dict[str, Any] = {**({"state": [state]} if state else {}), **({"reason": reason} if reason else {})}
         failures: Failures = {}
-        for some, folded in chunks([state.name for state in states], PATH_LIMIT):
+        for some, folded in chunks(nodes, PATH_LIMIT):
             try:
                 self.request("POST", f"/slurm/v0.0.{version}/node/{quote(folded, safe='')}", body)
             except AdapterError as error:
