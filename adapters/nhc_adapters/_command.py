@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from typing import Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
 from nhc.model import printable
 from nhc.ports.adapter import OWNER, OWNER_SETTING, AdapterError, Applied, Effect, Mark, NodeState
@@ -17,6 +17,7 @@ from nhc.system import process
 from nhc.system.process import Completed
 
 Runner = Callable[[Sequence[str], float, Mapping[str, str]], Completed]
+T = TypeVar("T")
 
 # Where schedulers are installed beside /usr/bin: SchedMD's and AWS ParallelCluster's prefix, Bright's, OpenPBS's.
 ELSEWHERE = (
@@ -34,6 +35,10 @@ KEPT_PREFIXES = ("SLURM", "PBS", "SGE", "LSF", "EGO", "FLUX", "MUNGE")
 def run_command(argv: Sequence[str], timeout: float, env: Mapping[str, str]) -> Completed:
     """Run it for real."""
     return process.run(argv, timeout=timeout, env=env)
+
+
+class NotEnded(AdapterError):
+    """A command did not end in time: what it was to do may have been done."""
 
 
 class Commands:
@@ -67,7 +72,7 @@ class Commands:
         self.calls += 1
 
     def __call__(self, *argv: str) -> Completed:
-        """Run one command. Raises AdapterError where it cannot be run, or does not end in time."""
+        """Run one command. Raises AdapterError where it cannot be run, NotEnded where it does not end in time."""
         self.count()
         try:
             done = self._run(argv, self.timeout, self.env)
@@ -76,7 +81,7 @@ class Commands:
         except OSError as error:
             raise AdapterError(f"{argv[0]} cannot be run: {error.strerror}") from None
         if done.timed_out:
-            raise AdapterError(f"{argv[0]} {' '.join(argv[1:3])} did not end within {self.timeout:g} s")
+            raise NotEnded(f"{argv[0]} {' '.join(argv[1:3])} did not end within {self.timeout:g} s")
         return done
 
     def ask(self, *argv: str) -> str:
@@ -91,6 +96,14 @@ def complaint(done: Completed) -> str:
     """What a failed command said, on one line."""
     lines = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
     return printable("; ".join(lines[-3:]), 300) or f"exit status {done.status}"
+
+
+def understood(whose: str, parse: Callable[..., T], *answer: object) -> T:
+    """A scheduler's answer as `parse` reads it. Raises AdapterError where that makes no sense of it (ValueError)."""
+    try:
+        return parse(*answer)
+    except ValueError as error:
+        raise AdapterError(f"{whose} answer cannot be understood: {error}") from None
 
 
 ARGUMENT_LIMIT = 100_000
@@ -238,6 +251,13 @@ class CommandMarker(ABC):
             failures.update(self.try_(some, *argv, *some))
         return failures
 
+    def try_lists(self, nodes: Iterable[str], argv: Callable[[str], Sequence[str]]) -> Failures:
+        """Run a command that takes a folded list of nodes, in as few calls as they fit."""
+        failures: Failures = {}
+        for some, folded in chunks(nodes):
+            failures.update(self.try_(some, *argv(folded)))
+        return failures
+
     def try_(self, nodes: Sequence[str], *argv: str) -> Failures:
         """Run a command that concerns these nodes; they all fail with it."""
         try:
@@ -248,13 +268,13 @@ class CommandMarker(ABC):
         return dict.fromkeys(nodes, why) if why else {}
 
 
-def batches(names: Sequence[str], limit: int = ARGUMENT_LIMIT) -> List[List[str]]:
+def batches(names: Sequence[str]) -> List[List[str]]:
     """The names in groups that fit one command line."""
     groups: List[List[str]] = []
-    size = limit + 1
+    size = ARGUMENT_LIMIT + 1
     for name in names:
         size += len(name.encode()) + 1
-        if size > limit:
+        if size > ARGUMENT_LIMIT:
             groups.append([])
             size = len(name.encode()) + 1
         groups[-1].append(name)

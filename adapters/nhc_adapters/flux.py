@@ -10,7 +10,7 @@ from typing import Dict, List, Optional, Sequence
 
 from nhc.ports.adapter import AdapterError, NodeState
 from nhc.ports.marks import read_mark_text
-from nhc_adapters._command import CommandMarker, Failures, chunks, complaint
+from nhc_adapters._command import CommandMarker, Failures, complaint, understood
 
 STATES = "avail,offline,exclude,draining,drained,allocated"
 FORMAT = "{state}|{nodelist}|{reason}"
@@ -24,23 +24,16 @@ class Flux(CommandMarker):
         done = self.command("flux", "resource", "status", "-n", "-s", STATES, "-o", FORMAT)
         if done.status:
             raise AdapterError(f"flux resource: {complaint(done)}")
-        try:
-            return parse_status(done.stdout)
-        except ValueError as error:
-            raise AdapterError(f"flux resource's answer cannot be understood: {error}") from None
+        return understood("flux resource's", parse_status, done.stdout)
 
     def _take_out(self, states: Sequence[NodeState], text: str) -> Failures:
-        failures: Failures = {}
         force = [] if states[0].available else ["--force"]
-        for some, folded in chunks([state.name for state in states]):
-            failures.update(self.try_(some, "flux", "resource", "drain", *force, folded, text))
-        return failures
+        names = [state.name for state in states]
+        return self.try_lists(names, lambda folded: ("flux", "resource", "drain", *force, folded, text))
 
     def _put_back(self, states: Sequence[NodeState]) -> Failures:
-        failures: Failures = {}
-        for some, folded in chunks([state.name for state in states]):
-            failures.update(self.try_(some, "flux", "resource", "undrain", folded))
-        return failures
+        names = [state.name for state in states]
+        return self.try_lists(names, lambda folded: ("flux", "resource", "undrain", folded))
 
 
 def parse_status(text: str) -> List[NodeState]:

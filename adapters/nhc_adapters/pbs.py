@@ -12,7 +12,7 @@ from typing import List, Optional, Sequence
 
 from nhc.ports.adapter import AdapterError, NodeState
 from nhc.ports.marks import read_mark_text
-from nhc_adapters._command import CommandMarker, Failures, complaint
+from nhc_adapters._command import CommandMarker, Failures, complaint, understood
 
 HELD = {
     "provisioning": "it is being provisioned",
@@ -86,10 +86,7 @@ class Torque(CommandMarker):
             if names is not None and "unknown node" in complaint(done).lower():
                 return []
             raise AdapterError(f"pbsnodes: {complaint(done)}")
-        try:
-            return parse_xml(done.stdout)
-        except ValueError as error:
-            raise AdapterError(f"pbsnodes' answer cannot be understood: {error}") from None
+        return understood("pbsnodes'", parse_xml, done.stdout)
 
     def _take_out(self, states: Sequence[NodeState], text: str) -> Failures:
         return self.each(states, "pbsnodes", "-o", "-N", text)

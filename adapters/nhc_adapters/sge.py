@@ -13,7 +13,7 @@ from typing import Any, Dict, List, Optional, Sequence
 
 from nhc.ports.adapter import AdapterError, NodeState
 from nhc.ports.marks import read_mark_text
-from nhc_adapters._command import CommandMarker, Failures, complaint
+from nhc_adapters._command import CommandMarker, Failures, complaint, understood
 
 COMPLEX = "nhc_mark"
 
@@ -21,28 +21,30 @@ COMPLEX = "nhc_mark"
 class GridEngine(CommandMarker):
     """Grid Engine, through `qhost`, `qmod` and `qconf`."""
 
+    def _prepare(self) -> None:
+        self._queues: Dict[str, Dict[str, str]] = {}
+
     def _read(self, names: Optional[Sequence[str]]) -> List[NodeState]:
         chosen = [] if names is None else ["-h", ",".join(names)]
         done = self.command("qhost", "-q", "-F", COMPLEX, "-xml", *chosen)
         if done.status and not done.stdout.lstrip().startswith("<"):
             raise AdapterError(f"qhost: {complaint(done)}")
-        try:
-            self._queues: Dict[str, Dict[str, str]] = {}
-            return parse_qhost(done.stdout, self._queues)
-        except ValueError as error:
-            raise AdapterError(f"qhost's answer cannot be understood: {error}") from None
+        self._queues = {}
+        return understood("qhost's", parse_qhost, done.stdout, self._queues)
+
+    def _queues_of(self, states: Sequence[NodeState]) -> Dict[str, Dict[str, str]]:
+        """The queues of these nodes, read anew where some were not read last."""
+        if not all(state.name in self._queues for state in states):
+            self._read([state.name for state in states])
+        return {state.name: self._queues.get(state.name, {}) for state in states}
 
     def _take_out(self, states: Sequence[NodeState], text: str) -> Failures:
         failures: Failures = {}
-        if not all(state.name in getattr(self, "_queues", {}) for state in states):
-            self._read([state.name for state in states])
+        queues_of = self._queues_of(states)
         for state in states:
-            queues = self._queues.get(state.name, {})
-            ours = (
-                _disabled_by_us(state, queues)
-                if not state.available
-                else [q for q in queues if q and "d" not in queues[q]]
-            )
+            queues = queues_of[state.name]
+            free = [queue for queue in queues if queue and "d" not in queues[queue]]
+            ours = free if state.available else _disabled_by_us(queues)
             value = f"{COMPLEX}={_quote(text)}/{_quote(','.join(ours))}"
             failed = self.try_([state.name], "qconf", "-mattr", "exechost", "complex_values", value, state.name)
             if not failed and state.available and ours:
@@ -53,10 +55,9 @@ class GridEngine(CommandMarker):
 
     def _put_back(self, states: Sequence[NodeState]) -> Failures:
         failures: Failures = {}
-        if not all(state.name in getattr(self, "_queues", {}) for state in states):
-            self._read([state.name for state in states])
+        queues_of = self._queues_of(states)
         for state in states:
-            ours = _disabled_by_us(state, self._queues.get(state.name, {}))
+            ours = _disabled_by_us(queues_of[state.name])
             failed = self.try_([state.name], "qmod", "-e", *(f"{queue}@{state.name}" for queue in ours)) if ours else {}
             if not failed:
                 failed = self.try_([state.name], "qconf", "-dattr", "exechost", "complex_values", COMPLEX, state.name)
@@ -101,7 +102,7 @@ def _host(host: Any, queues: Optional[Dict[str, Dict[str, str]]]) -> NodeState:
     )
 
 
-def _disabled_by_us(state: NodeState, queues: Dict[str, str]) -> List[str]:
+def _disabled_by_us(queues: Dict[str, str]) -> List[str]:
     """The queues that our mark says we disabled and that still exist."""
     return [queue for queue in queues.get("", "").split(",") if queue and queue in queues]
 

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from nhc.ports.node_work import WorkItem
 from nhc_adapters.slurm.node_jobs import hidden_jobs, parse_json_node_jobs, parse_squeue_jobs, squeue_words
+from nhc_adapters.slurm.states import parse_config
 
 BEFORE = "0123456789abcdef"
 NAMES = st.text("a|+%\n\r\t \x00\x1b\u2028\u202eß0123456789abcdef-", max_size=300)
@@ -58,4 +59,4 @@ def test_another_answer_is_no_job(text):
 ])  # fmt: skip
 def test_jobs_that_slurm_may_hide_are_known(private, uid, hidden):
     config = f"PrivateData             = {private}\nSlurmUser               = slurm(64030)\n"
-    assert ("PrivateData=jobs" in hidden_jobs(config, uid)) is hidden
+    assert ("PrivateData=jobs" in hidden_jobs(parse_config(config), uid)) is hidden

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Dict, FrozenSet, List, Mapping, Optional, Sequ
 from nhc.model import Action
 from nhc.ports.adapter import AdapterError, Applied, Effect, Mark, NodeState, Operation
 from nhc.ports.marks import TAG, mark_text
-from nhc_adapters._command import Failures, chunks, complaint, plain
-from nhc_adapters.slurm.marker import SlurmMarker, understood
+from nhc_adapters._command import Failures, complaint, plain, understood
+from nhc_adapters.slurm.marker import SlurmMarker
 from nhc_adapters.slurm.states import (
     SINFO,
     Identity,
     json_identities,
     names_unknown_node,
+    parse_config,
     parse_json_nodes,
     parse_show,
     parse_sinfo,
@@ -68,7 +69,7 @@ class Slurm(SlurmMarker):
         return self._version
 
     def _work(self) -> Work:
-        return understood(parse_squeue, self.command.ask(*SQUEUE))
+        return understood("Slurm's", parse_squeue, self.command.ask(*SQUEUE))
 
     def _states_of(self, names: Optional[Sequence[str]]) -> List[NodeState]:
         if names is None and not self.in_hook:
@@ -81,7 +82,7 @@ class Slurm(SlurmMarker):
             raise AdapterError(f"scontrol show node: {complaint(done)}")
         output = "".join(line for line in done.stdout.splitlines(True) if line[:5] != "Node ")
         self._identities.update(show_identities(output))
-        return understood(parse_show, output)
+        return understood("Slurm's", parse_show, output)
 
     def _all(self) -> List[NodeState]:
         if self.version() >= JSON_SINCE:
@@ -94,7 +95,7 @@ class Slurm(SlurmMarker):
                     return states
             except ValueError:
                 pass  # a build without the JSON serializer, or an answer too long: sinfo's lines say the same
-        return understood(parse_sinfo, self.command.ask(*SINFO))
+        return understood("Slurm's", parse_sinfo, self.command.ask(*SINFO))
 
     def _topology(self) -> Places:
         """Which leaf switch or block each node is in, read now and then; nothing where slurmctld has no topology."""
@@ -103,7 +104,7 @@ class Slurm(SlurmMarker):
         now = time.monotonic()
         if now - self._topology_read > TOPOLOGY_EVERY:
             done = self.command(*TOPOLOGY)  # without one it fails, in words of each release's own
-            self._places = understood(parse_topology, done.stdout if done.status == 0 else "")
+            self._places = understood("Slurm's", parse_topology, done.stdout if done.status == 0 else "")
             self._topology_read = now
         return self._places
 
@@ -121,10 +122,7 @@ class Slurm(SlurmMarker):
     def _update(self, nodes: Sequence[str], state: str, reason: str) -> Failures:
         """In as few calls as they fit."""
         change = [*([f"State={state}"] if state else []), *([f"Reason={reason}"] if reason else [])]
-        failures: Failures = {}
-        for some, folded in chunks(nodes):
-            failures.update(self.try_(some, "scontrol", "update", f"NodeName={folded}", *change))
-        return failures
+        return self.try_lists(nodes, lambda folded: ("scontrol", "update", f"NodeName={folded}", *change))
 
     # Power.
 
@@ -142,10 +140,8 @@ class Slurm(SlurmMarker):
         if self.hyperpod:
             failures = self._update(names, "FAIL", f"Action:{operation.value.capitalize()}")
         else:
-            failures = {}
             reason = mark_text(Mark(because, Action.REBOOT, owner=self.owner))
-            for some, folded in chunks(names):
-                failures.update(self.try_(some, "scontrol", "reboot", f"reason={reason}", folded))
+            failures = self.try_lists(names, lambda folded: ("scontrol", "reboot", f"reason={reason}", folded))
         return [
             Applied(node, Effect.FAILED, failures[node]) if node in failures else Applied(node, Effect.CHANGED)
             for node in dict.fromkeys(names)
@@ -155,13 +151,18 @@ class Slurm(SlurmMarker):
 
     def comment(self, name: str, text: str) -> bool:
         """Leave a note on a node, "" to take it away; False where somebody else's comment is there and stays."""
-        output = self.command.ask("scontrol", "-a", "show", "node", plain(name))
-        match = re.search(r"^   Comment=(.*)", output, re.MULTILINE)
-        if match and match[1].strip() and not match[1].startswith(TAG):
+        standing = self.comment_of(name)
+        if standing and not standing.startswith(TAG):
             return False
-        if text or match:
+        if text or standing:
             self.command.ask("scontrol", "update", f"NodeName={name}", f"Comment={text}")
         return True
+
+    def comment_of(self, name: str) -> str:
+        """The comment of a node, "" for none. Raises AdapterError."""
+        output = self.command.ask("scontrol", "-a", "show", "node", plain(name))
+        match = re.search(r"^   Comment=(.*)", output, re.MULTILINE)
+        return match[1].strip() if match else ""
 
     def tell_job(self, job: str, text: str) -> None:
         """Put why a job did not start where its user sees it: the job's AdminComment, and its srun or salloc.
@@ -190,6 +191,9 @@ class Slurm(SlurmMarker):
 
         before = os.urandom(8).hex()
         output = self.command.ask(*node_jobs.squeue_words(plain(node), before))
-        jobs = understood(node_jobs.parse_squeue_jobs, output, before)
-        config = self.command.ask("scontrol", "show", "config")
-        return node_work.WorkList(tuple(jobs), node_jobs.hidden_jobs(config, os.geteuid()))
+        jobs = understood("Slurm's", node_jobs.parse_squeue_jobs, output, before)
+        return node_work.WorkList(tuple(jobs), node_jobs.hidden_jobs(self.config(), os.geteuid()))
+
+    def config(self) -> Mapping[str, str]:
+        """slurm.conf as slurmctld has it. Raises AdapterError."""
+        return parse_config(self.command.ask("scontrol", "show", "config"))

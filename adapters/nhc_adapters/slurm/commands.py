@@ -6,7 +6,7 @@ from typing import Dict, Sequence
 
 from nhc.ports.adapter import AdapterError
 from nhc.ports.repair import Answer, Sent
-from nhc_adapters._command import Commands, complaint
+from nhc_adapters._command import Commands, NotEnded, complaint
 from nhc_adapters.repair.settings import AdapterSettings
 
 PLACE = ("path", "conf")
@@ -42,7 +42,7 @@ def sent_by(command: Commands, argv: Sequence[str]) -> Sent:
     try:
         done = command(*argv)
     except AdapterError as error:
-        lost = "did not end" in str(error)
+        lost = isinstance(error, NotEnded)
         return Sent(Answer.AMBIGUOUS if lost else Answer.REFUSED, str(error), retry_after=0.0 if lost else 60.0)
     answer = complaint(done)
     if not done.status:

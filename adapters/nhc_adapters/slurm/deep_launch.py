@@ -21,7 +21,7 @@ from nhc.ports.adapter import AdapterError
 from nhc.ports.group_launch import GroupJob, GroupOrder, GroupOutput
 from nhc.system.bounded_read import read_head, read_text
 from nhc_adapters._command import Runner, plain, run_command
-from nhc_adapters.repair.settings import AdapterSettings
+from nhc_adapters.repair.settings import AdapterSettings, Given
 from nhc_adapters.slurm.adapter import Slurm
 from nhc_adapters.slurm.commands import PLACE, place_of
 
@@ -51,11 +51,7 @@ class SlurmLauncher:
     """Submits with sbatch, looks with squeue, ends with scancel."""
 
     def __init__(
-        self,
-        settings: Mapping[str, str],
-        environ: Optional[Mapping[str, str]] = None,
-        timeout: float = 30.0,
-        run: Runner = run_command,
+        self, settings: Mapping[str, str], environ: Given = None, timeout: float = 30.0, run: Runner = run_command
     ) -> None:
         table = AdapterSettings(settings, KNOWN)
         self.settings = dict(settings)

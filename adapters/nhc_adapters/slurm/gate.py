@@ -21,7 +21,7 @@ from nhc.ports.gates import GateLimit, GateNews, GateOrder, GateStanding
 from nhc.ports.marks import GATE_TAG
 from nhc.units import seconds
 from nhc_adapters._command import Runner, complaint, plain, run_command
-from nhc_adapters.repair.settings import AdapterSettings
+from nhc_adapters.repair.settings import AdapterSettings, Given
 from nhc_adapters.slurm.adapter import Slurm
 from nhc_adapters.slurm.commands import PLACE, place_of
 from nhc_adapters.slurm.states import OUT
@@ -39,11 +39,7 @@ class SlurmGate:
     """Holds with State=DRAIN, releases with State=RESUME, by scontrol; reads back what an update did."""
 
     def __init__(
-        self,
-        settings: Mapping[str, str],
-        environ: Optional[Mapping[str, str]] = None,
-        timeout: float = 30.0,
-        run: Runner = run_command,
+        self, settings: Given, environ: Given = None, timeout: float = 30.0, run: Runner = run_command
     ) -> None:
         table = AdapterSettings(settings, KNOWN, "adapter")
         try:
@@ -59,7 +55,7 @@ class SlurmGate:
         if state is None:
             return None
         held, asked, what = _held(state), 0.0, ""
-        order = ASKED.search(self._comment(node))
+        order = ASKED.search(self._slurm.comment_of(node))
         if order:
             asked, what = float(order[2]), order[1]
         return GateStanding(held, state.busy, "" if held else _other(state), asked, what == GateOrder.OPEN.value,
@@ -104,7 +100,7 @@ class SlurmGate:
 
     def _carried_out(self, node: str) -> None:
         """Take an order away: another machine under this name must not be let in by it."""
-        if self._comment(node).startswith(GATE_TAG):
+        if self._slurm.comment_of(node).startswith(GATE_TAG):
             self.command.ask("scontrol", "update", f"NodeName={plain(node)}", "Comment=")
 
     def publish(self, node: str, news: GateNews) -> None:
@@ -123,7 +119,7 @@ class SlurmGate:
         state = self._state(node)
         if state is None:
             return Applied(node, Effect.FAILED, "not a node that slurmctld knows")
-        comment = self._comment(node)
+        comment = self._slurm.comment_of(node)
         if comment and not comment.startswith((GATE_TAG, "NHC:")):
             return Applied(node, Effect.REFUSED, f"its comment is somebody else's: {printable(comment, 80)}")
         text = f"{GATE_TAG} {what.value} at {time():.3f} by {printable(by, 40)}: {printable(why, WHY_LIMIT)}"
@@ -135,14 +131,9 @@ class SlurmGate:
 
     def limits(self) -> List[GateLimit]:
         """What of slurm.conf ends a node's time."""
-        config = {}
-        for line in self.command.ask("scontrol", "show", "config").splitlines():
-            key, equals, value = line.partition("=")
-            if equals:
-                config[key.strip()] = value.strip()
+        config = self._slurm.config()
         ends = []
-        suspend = config.get("SuspendTime", "")
-        after = _seconds(suspend)
+        after = _seconds(config.get("SuspendTime", ""))
         excused = config.get("SuspendExcStates", "").upper()
         if after is not None and "DRAIN" not in excused:
             ends.append(GateLimit(
@@ -152,12 +143,7 @@ class SlurmGate:
         return ends + _prolog(config)
 
     def _state(self, node: str) -> Optional[NodeState]:
-        return next((state for state in self._slurm.nodes([node]) if state.name == node), None)
-
-    def _comment(self, node: str) -> str:
-        output = self.command.ask("scontrol", "-a", "show", "node", plain(node))
-        match = re.search(r"^   Comment=(.*)", output, re.MULTILINE)
-        return match[1].strip() if match else ""
+        return next(iter(self._slurm.nodes([node])), None)
 
 
 def _prolog(config: Mapping[str, str]) -> List[GateLimit]:

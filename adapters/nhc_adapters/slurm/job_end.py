@@ -15,8 +15,8 @@ from nhc.model import printable
 from nhc.ports.adapter import AdapterError
 from nhc.ports.job_ends import JobEndRecord, JobLogText
 from nhc.ports.jobs import JobLoss, JobName, LossCause, Phase, Wish
-from nhc_adapters._command import Commands, complaint
-from nhc_adapters.slurm.job_states import CAUSES, KIND, SlurmJob, exit_text, gpus_of, job_of, parse_jobs
+from nhc_adapters._command import Commands, complaint, understood
+from nhc_adapters.slurm.job_states import CAUSES, KIND, SlurmJob, exit_text, gpus_of, job_of, moment, parse_jobs
 
 _COLUMNS = ("JobID", "State", "ExitCode", "Start", "End", "NodeList", "NTasks", "User", "AllocTRES")
 _PLAIN = re.compile(r"\d{1,10}(?:_\d{1,10}|\+\d{1,4})?")
@@ -32,7 +32,7 @@ def read_end(command: Commands, name: str, down: Mapping[str, str]) -> Optional[
     """The record of a job. `down` are nodes that are down now, and why. Raises AdapterError."""
     if not is_job(name):
         raise AdapterError(f"{printable(name, 60)!r} is no job of Slurm: 17, or 17_3")
-    job = _job(command, name)
+    job = next(iter(show_job(command, name)), None)
     kept, missing = _accounted(command, name)
     if job is None and kept is None:
         if missing:
@@ -47,21 +47,19 @@ def read_end(command: Commands, name: str, down: Mapping[str, str]) -> Optional[
     return record._replace(losses=losses, nodes=record.nodes or kept.nodes)
 
 
-def _job(command: Commands, name: str) -> Optional[SlurmJob]:
+def show_job(command: Commands, name: str) -> List[SlurmJob]:
+    """What slurmctld shows of a job, none where it does not know it (any more). Raises AdapterError."""
     done = command("scontrol", "show", "job", name)
     if done.status and "invalid job id" in (done.stdout + done.stderr).lower():
-        return None
+        return []
     if done.status:
         raise AdapterError(f"scontrol show job {name}: {complaint(done)}")
-    return next(iter(parse_jobs(done.stdout)), None)
+    return parse_jobs(done.stdout)
 
 
 def _from_controller(job: SlurmJob, down: Mapping[str, str]) -> JobEndRecord:
-    try:
-        view = job_of(job, Wish())
-    except ValueError as error:
-        raise AdapterError(f"Slurm's answer cannot be understood: {error}") from None
-    ended = _seconds(job["EndTime"])
+    view = understood("Slurm's", job_of, job, Wish())
+    ended = moment(job["EndTime"])
     nodes = job.nodes("NodeList")
     losses: List[JobLoss] = []
     for loss in view.losses:
@@ -72,7 +70,7 @@ def _from_controller(job: SlurmJob, down: Mapping[str, str]) -> JobEndRecord:
     if view.phase is Phase.ENDING and job["ExitCode"] not in ("", "0:0"):  # in its epilog, where its state is not shown
         losses.append(JobLoss("", LossCause.EXIT, exit_text(job["ExitCode"]), ended or time.time()))
     paths = dict.fromkeys(path for path in (job["StdErr"], job["StdOut"]) if path and path != "/dev/null")
-    return JobEndRecord(view.job, job["JobState"], nodes, _seconds(job["StartTime"]), ended, tuple(losses),
+    return JobEndRecord(view.job, job["JobState"], nodes, moment(job["StartTime"]), ended, tuple(losses),
                         tuple(JobLogText(path.rpartition("/")[2], path) for path in paths), job["User"],
                         int(job["NumTasks"] or 0), job["JobState"] not in (*_ENDED, "COMPLETING"),
                         gpus=job.gpus, mail=job["MailUser"])  # fmt: skip
@@ -93,7 +91,7 @@ def _accounted(command: Commands, name: str) -> Tuple[Optional[JobEndRecord], st
 def _from_rows(name: str, rows: Sequence[Dict[str, str]]) -> JobEndRecord:
     job = rows[0]
     state, _, by = job["State"].partition(" by ")
-    ended = _seconds(job["End"])
+    ended = moment(job["End"])
     losses = []
     for row in rows:
         losses += _losses(row, ended)
@@ -102,14 +100,14 @@ def _from_rows(name: str, rows: Sequence[Dict[str, str]]) -> JobEndRecord:
                   for loss in losses]  # fmt: skip
     nodes = job["NodeList"] if job["NodeList"] not in ("", "None assigned", "Unknown") else ""
     tasks = max((int(row["NTasks"]) for row in rows if row["NTasks"].isdigit()), default=0)
-    return JobEndRecord(JobName(KIND, "", name), state, tuple(expand(nodes)) if nodes else (), _seconds(job["Start"]),
+    return JobEndRecord(JobName(KIND, "", name), state, tuple(expand(nodes)) if nodes else (), moment(job["Start"]),
                         ended, tuple(dict.fromkeys(losses)), (), job["User"], tasks,
                         state not in _ENDED, gpus=gpus_of(job.get("AllocTRES", "")))  # fmt: skip
 
 
 def _losses(row: Mapping[str, str], ended: Optional[float]) -> List[JobLoss]:
     """What the row of a job or of one of its steps says. A step that was cancelled only follows from another end."""
-    state, at = row["State"].partition(" ")[0], _seconds(row["End"]) or ended or 0.0
+    state, at = row["State"].partition(" ")[0], moment(row["End"]) or ended or 0.0
     step = row["JobID"].partition(".")[2]
     if state == "CANCELLED" and not step:
         return [JobLoss("", LossCause.CANCELLED, "it was cancelled", at)]
@@ -117,7 +115,3 @@ def _losses(row: Mapping[str, str], ended: Optional[float]) -> List[JobLoss]:
         return []
     cause, detail = CAUSES[state]
     return [JobLoss("", cause, detail or exit_text(row["ExitCode"]), at)]
-
-
-def _seconds(text: str) -> Optional[float]:
-    return float(text) if text.isascii() and text.isdigit() else None

@@ -170,7 +170,7 @@ def job_of(job: SlurmJob, wish: Wish) -> JobView:
     phase, losses = _phase(job)
     number, _avoided = job.noted()
     ours = job.held() and job["Reason"] in OURS and number > 0
-    started, ended = _time(job["StartTime"]), _time(job["EndTime"])
+    started, ended = moment(job["StartTime"]), moment(job["EndTime"])
     running = phase in (Phase.RUNNING, Phase.ENDING, Phase.FAILED)
     return JobView(
         JobName(KIND, "", job.number),
@@ -213,13 +213,13 @@ def _phase(job: SlurmJob) -> Tuple[Phase, Tuple[JobLoss, ...]]:
     if state in ("PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "REQUEUE_FED", "RESV_DEL_HOLD"):
         if "launch_fail" in job["Reason"].lower():
             return Phase.HELD, (
-                JobLoss("", LossCause.NODE, "its node could not launch it", _time(job["StartTime"]) or 0.0),
+                JobLoss("", LossCause.NODE, "its node could not launch it", moment(job["StartTime"]) or 0.0),
             )
         return Phase.HELD if job.held() or state in ("REQUEUE_HOLD", "SPECIAL_EXIT") else Phase.PENDING, ()
     if state not in CAUSES:
         raise ValueError(f"job {job.number} is {printable(state, 40)!r}, which is no state of a job that nhc knows")
     cause, detail = CAUSES[state]
-    return Phase.FAILED, (JobLoss("", cause, detail or exit_text(job["ExitCode"]), _time(job["EndTime"]) or 0.0),)
+    return Phase.FAILED, (JobLoss("", cause, detail or exit_text(job["ExitCode"]), moment(job["EndTime"]) or 0.0),)
 
 
 def exit_text(code: str) -> str:
@@ -228,7 +228,8 @@ def exit_text(code: str) -> str:
     return f"it was ended by signal {number}" if number not in ("", "0") else f"it ended with exit status {status}"
 
 
-def _time(text: str) -> Optional[float]:
+def moment(text: str) -> Optional[float]:
+    """A time as Slurm's commands write it with SLURM_TIME_FORMAT=%s; None for none."""
     return float(text) if text.isascii() and text.isdigit() else None
 
 

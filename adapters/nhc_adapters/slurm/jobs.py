@@ -24,17 +24,16 @@ from nhc.ports.job_ends import JobEndRecord
 from nhc.ports.jobs import JobName, JobOrder, JobView, LossCause, Phase, Submission, Submitted, Wish
 from nhc.ports.repair import Answer, Sent
 from nhc.system.process import Completed
-from nhc_adapters._command import Commands, Runner, complaint, run_command
-from nhc_adapters.repair.settings import AdapterSettings
+from nhc_adapters._command import NotEnded, Runner, complaint, run_command, understood
+from nhc_adapters.repair.settings import AdapterSettings, Given
 from nhc_adapters.slurm.adapter import Slurm
 from nhc_adapters.slurm.commands import PLACE, place_of
-from nhc_adapters.slurm.job_end import read_end
+from nhc_adapters.slurm.job_end import read_end, show_job
 from nhc_adapters.slurm.job_states import OURS, SlurmJob, job_of, new_note, parse_jobs
 from nhc_adapters.slurm.job_words import wished_words
 
 KNOWN = ("partitions", *PLACE)
 
-NO_JOB = ("invalid job id",)
 UNCERTAIN = ("timed out", "zero bytes", "connection reset", "transmitted or received", "unexpected message")
 """What a command says that does not know whether slurmctld has carried it out (src/common/slurm_errno.c)."""
 
@@ -46,20 +45,14 @@ class SlurmJobs:
     """Batch jobs through scontrol, by argv. An administrator's rights are needed: it changes others' jobs."""
 
     def __init__(
-        self,
-        settings: Optional[Mapping[str, str]] = None,
-        environ: Optional[Mapping[str, str]] = None,
-        timeout: float = 30.0,
-        run: Runner = run_command,
+        self, settings: Given = None, environ: Given = None, timeout: float = 30.0, run: Runner = run_command
     ) -> None:
         table = AdapterSettings(settings, KNOWN, "controllers.slurm")
-        given = place_of(table)
         self.environ = dict(os.environ if environ is None else environ)
         self._run = run
         self.partitions = frozenset(part.strip() for part in table.text("partitions").split(",") if part.strip())
-        self.command = Commands(given, environ, timeout, run)
-        self.command.env["SLURM_TIME_FORMAT"] = "%s"
-        self.nodes = Slurm(given, environ, timeout, run)
+        self.nodes = Slurm(place_of(table), environ, timeout, run)
+        self.command = self.nodes.command
 
     # Reading.
 
@@ -94,12 +87,7 @@ class SlurmJobs:
         return read_end(self.command, job, self.node_faults(record.nodes))
 
     def _show(self, number: str) -> Optional[SlurmJob]:
-        done = self.command("scontrol", "show", "job", _number(number))
-        if done.status and any(text in (done.stdout + done.stderr).lower() for text in NO_JOB):
-            return None
-        if done.status:
-            raise AdapterError(f"scontrol show job {number}: {complaint(done)}")
-        return next((job for job in parse_jobs(done.stdout) if job.number == number), None)
+        return next((job for job in show_job(self.command, _number(number)) if job.number == number), None)
 
     def _wish(self, job: SlurmJob) -> Optional[Wish]:
         asked = job.wish()
@@ -108,10 +96,7 @@ class SlurmJobs:
         return asked
 
     def _job(self, job: SlurmJob) -> JobView:
-        try:
-            return job_of(job, self._wish(job) or Wish())
-        except ValueError as error:
-            raise AdapterError(f"Slurm's answer cannot be understood: {error}") from None
+        return understood("Slurm's", job_of, job, self._wish(job) or Wish())
 
     def manifest(self, job: JobView) -> str:
         """No job of Slurm ends for good as long as slurmctld knows it."""
@@ -171,8 +156,7 @@ class SlurmJobs:
         try:
             done: Completed = self.command(*argv)
         except AdapterError as error:
-            uncertain = "did not end within" in str(error)
-            return Sent(Answer.AMBIGUOUS if uncertain else Answer.REFUSED, str(error))
+            return Sent(Answer.AMBIGUOUS if isinstance(error, NotEnded) else Answer.REFUSED, str(error))
         if done.status == 0:
             return Sent(Answer.ACCEPTED, "")
         answer = complaint(done)

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from typing import Callable, List, Optional, Sequence, TypeVar
+from typing import List, Optional, Sequence
 
 from nhc.model import Action
-from nhc.ports.adapter import WORK_SETTING, AdapterError, Mark, NodeState
+from nhc.ports.adapter import WORK_SETTING, Mark, NodeState
 from nhc_adapters._command import CommandMarker, Failures
 from nhc_adapters.slurm.states import HYPERPOD_OWNER
 from nhc_adapters.slurm.work import Silences, Work, drained, with_work
-
-T = TypeVar("T")
 
 
 class SlurmMarker(CommandMarker):
@@ -69,11 +67,3 @@ class SlurmMarker(CommandMarker):
         if state.mark is not None and state.mark.owner == HYPERPOD_OWNER:
             return state.mark.why.lower() == self._text(mark).lower()
         return super()._carries(state, mark)
-
-
-def understood(parse: Callable[..., T], *answer: object) -> T:
-    """Slurm's answer as `parse` reads it. Raises AdapterError where it makes no sense of it (ValueError)."""
-    try:
-        return parse(*answer)
-    except ValueError as error:
-        raise AdapterError(f"Slurm's answer cannot be understood: {error}") from None

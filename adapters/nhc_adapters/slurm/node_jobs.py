@@ -11,7 +11,7 @@ from typing import Any, List, Mapping, Optional, Tuple
 from nhc.matching.node_ranges import expand
 from nhc.model import printable
 from nhc.ports.node_work import WorkItem
-from nhc_adapters.slurm.job_states import KIND
+from nhc_adapters.slurm.job_states import KIND, moment
 from nhc_adapters.slurm.work import ON_NODES, json_jobs
 
 LONGEST = 200
@@ -41,20 +41,18 @@ def parse_json_node_jobs(value: Mapping[str, Any], node: str) -> List[WorkItem]:
     ]  # fmt: skip
 
 
-def hidden_jobs(config: str, uid: int) -> str:
-    """Why jobs may be missing where this user asks, "" where none is. `config`: what `scontrol show config` printed."""
-    rows = (line.partition("=") for line in config.splitlines())
-    settings = {key.strip(): value.strip() for key, _equals, value in rows}
-    private = settings.get("PrivateData", "").split(",")
-    if "jobs" not in private or uid == 0 or settings.get("SlurmUser", "").endswith(f"({uid})"):
+def hidden_jobs(config: Mapping[str, str], uid: int) -> str:
+    """Why jobs may be missing where this user asks, "" where none is. `config` is slurm.conf as slurmctld has it."""
+    private = config.get("PrivateData", "").split(",")
+    if "jobs" not in private or uid == 0 or config.get("SlurmUser", "").endswith(f"({uid})"):
         return ""
     return f"PrivateData=jobs: Slurm may hide the jobs of others from the user with number {uid}, as which nhc asks"
 
 
 def _item(number: str, state: str, started: str, user: str, name: str) -> WorkItem:
-    at = float(started) if started.isascii() and started.isdigit() else None
     job = printable(number, LONGEST)
     watched = f"{KIND}/{job.partition('+')[0]}"  # nhc watches a heterogeneous job by its leader
+    at = moment(started)
     return WorkItem(job, printable(name, LONGEST), printable(user, LONGEST), printable(state, 60), at, (watched,))
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import time
 from contextlib import suppress
-from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 from nhc.model import Action, printable
 from nhc.ports.adapter import REMEDY_OWNER, AdapterError, Mark
@@ -35,9 +35,9 @@ from nhc.ports.repair import (
 from nhc.timestamps import utc
 from nhc_adapters._command import Commands, Runner, complaint, plain, run_command
 from nhc_adapters.repair.evidence import EvidenceCollector
-from nhc_adapters.repair.settings import AdapterSettings
+from nhc_adapters.repair.settings import AdapterSettings, Given
 from nhc_adapters.slurm.commands import PLACE, not_allowed, place_of, sent_by
-from nhc_adapters.slurm.states import HELD, names_unknown_node, parse_show, show_fields
+from nhc_adapters.slurm.states import HELD, names_unknown_node, parse_config, parse_show, show_fields
 
 KNOWN = ("boot-time", "replace", *PLACE)
 
@@ -62,11 +62,7 @@ class SlurmPower:
     """Reboots and replaces nodes through slurmctld."""
 
     def __init__(
-        self,
-        settings: Optional[Mapping[str, str]] = None,
-        environ: Optional[Mapping[str, str]] = None,
-        timeout: float = 30.0,
-        run: Runner = run_command,
+        self, settings: Given = None, environ: Given = None, timeout: float = 30.0, run: Runner = run_command
     ) -> None:
         table = AdapterSettings(settings, KNOWN)
         self.replace = table.choice("replace", ("no", "power", "hyperpod"))
@@ -103,9 +99,7 @@ class SlurmPower:
         return ""
 
     def _config(self) -> Dict[str, str]:
-        output = self.command.ask("scontrol", "show", "config")
-        pairs = (line.partition("=") for line in output.splitlines())
-        return {key.strip(): value.strip() for key, equals, value in pairs if equals}
+        return parse_config(self.command.ask("scontrol", "show", "config"))
 
     def _missing(self, *programs: str) -> str:
         config = self._config()
@@ -230,23 +224,24 @@ class SlurmPower:
                 # Nodes of the cloud that are powered down are not shown, unless PrivateData=cloud (slurm.conf(5)).
                 return Progress(Stage.HALFWAY, "not shown any more: powered down; it is to be powered up")
             raise
-        state, reason = fields.get("State", ""), fields["Reason"]
+        state, powers = fields.get("State", ""), self._powers(order)
+        if powers and "POWERED_DOWN" in state and "POWERING" not in state:
+            return Progress(Stage.HALFWAY, "powered down; it is to be powered up")
+        changed = _later(fields.get("BootTime", ""), before.boot)
+        if order.rung is Rung.REPLACE and not powers:  # one that is powered up again may be called as before
+            changed = bool(before.instance) and _instance(fields) != before.instance
         up = not held and not re.match(r"(UNKNOWN|FUTURE)\b", state) and not _not_heard(state)
-        if self._powers(order):
-            return self._powered(order, sent, fields, held, before, up)
-        if order.rung is Rung.REPLACE:
-            changed = before.instance and _instance(fields) != before.instance
-        else:
-            changed = _later(fields.get("BootTime", ""), before.boot)
         if changed and up:
+            if powers:
+                return Progress(Stage.DONE, f"powered up as {_instance(fields)}")
             return Progress(Stage.DONE, f"registered again, booted {_when(fields)}, {state}")
         if not changed and not held and self._never_came(order, fields, sent, before):
             return Progress(
                 Stage.NOT_BEGUN, f"slurmctld has never seen it: {state}, booted at {utc(float(before.boot))}"
             )
-        failed = next((text for text in STUCK if text in reason.lower()), "")
-        if failed and not held and not changed:
-            return Progress(Stage.FAILED, printable(f"{state}: {reason}", 200))
+        failed = any(text in fields["Reason"].lower() for text in STUCK)
+        if failed and not held and (powers or not changed):
+            return Progress(Stage.FAILED, printable(f"{state}: {fields['Reason']}", 200))
         if not changed and up and self._taken_back(order, fields, sent):
             return Progress(Stage.CANCELLED, "somebody has cancelled the reboot (scontrol cancel_reboot)")
         return Progress(Stage.WORKING, held or printable(f"{state}, booted {_when(fields)}", 200))
@@ -268,23 +263,6 @@ class SlurmPower:
         untouched = mark and _attempt(order) not in fields["Reason"]
         known = order.rung is Rung.REBOOT or self._powers(order)  # HyperPod's words name no order
         return sent.answer is Answer.AMBIGUOUS and known and ended and untouched and before.boot.isdigit()
-
-    def _powered(
-        self, order: Order, sent: Sent, fields: Dict[str, str], held: str, before: Sighting, up: bool
-    ) -> Progress:
-        state, later = fields.get("State", ""), _later(fields.get("BootTime", ""), before.boot)
-        if "POWERED_DOWN" in state and "POWERING" not in state:
-            return Progress(Stage.HALFWAY, "powered down; it is to be powered up")
-        if up and later:
-            return Progress(Stage.DONE, f"powered up as {_instance(fields)}")  # under the name that it had
-        if not held and not later and self._never_came(order, fields, sent, before):
-            return Progress(
-                Stage.NOT_BEGUN, f"slurmctld has never seen it: {state}, booted at {utc(float(before.boot))}"
-            )
-        failed = next((text for text in STUCK if text in fields["Reason"].lower()), "")
-        if failed and not held:
-            return Progress(Stage.FAILED, printable(f"{state}: {fields['Reason']}", 200))
-        return Progress(Stage.WORKING, held or printable(state, 60))
 
     # Rights, others, evidence.
 

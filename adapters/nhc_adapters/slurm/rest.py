@@ -22,8 +22,8 @@ from nhc.ports.adapter import AdapterError, NodeState
 from nhc.system.bounded_read import parse_json, read_bytes
 from nhc.system.exchange import Exchange
 from nhc.system.http_client import HttpClient, HttpError
-from nhc_adapters._command import Failures, chunks
-from nhc_adapters.slurm.marker import SlurmMarker, understood
+from nhc_adapters._command import Failures, chunks, understood
+from nhc_adapters.slurm.marker import SlurmMarker
 from nhc_adapters.slurm.states import parse_json_nodes
 from nhc_adapters.slurm.work import Work, parse_json_jobs
 
@@ -116,12 +116,13 @@ class SlurmRest(SlurmMarker):
         prefix = f"/slurm/v0.0.{self.versions()[0]}"
         try:
             if names is not None and len(names) == 1:
-                states = understood(parse_json_nodes, self.request("GET", f"{prefix}/node/{quote(names[0], safe='')}"))
+                node = self.request("GET", f"{prefix}/node/{quote(names[0], safe='')}")
+                states = understood("slurmrestd's", parse_json_nodes, node)
                 # slurmctld counts the processors in use only where all nodes are asked for: one that is asked for by
                 # itself stays MIXED after its job (_slurm_rpc_dump_node_single, src/slurmctld/proc_req.c).
                 if self.in_hook or not any("MIXED" in state.flags for state in states):
                     return states
-            return understood(parse_json_nodes, self.request("GET", f"{prefix}/nodes"))
+            return understood("slurmrestd's", parse_json_nodes, self.request("GET", f"{prefix}/nodes"))
         except AdapterError as error:
             if names is not None and re.search(r"invalid node name|failure to query node|not found", str(error), re.I):
                 return []
@@ -132,10 +133,10 @@ class SlurmRest(SlurmMarker):
         from nhc.ports import node_work  # not on the path of a hook
         from nhc_adapters.slurm.node_jobs import parse_json_node_jobs
 
-        return node_work.WorkList(tuple(understood(parse_json_node_jobs, self._jobs(), node)))
+        return node_work.WorkList(tuple(understood("slurmrestd's", parse_json_node_jobs, self._jobs(), node)))
 
     def _work(self) -> Work:
-        return understood(parse_json_jobs, self._jobs())
+        return understood("slurmrestd's", parse_json_jobs, self._jobs())
 
     def _jobs(self) -> Any:
         return self.request("GET", f"/slurm/v0.0.{self.versions()[0]}/jobs")

@@ -12,11 +12,11 @@ every release of Slurm takes one out of a list (`Nodes-=`). The site makes the f
 from __future__ import annotations
 
 import re
-from typing import List, Mapping, Optional
+from typing import List
 
 from nhc.ports.adapter import AdapterError, Applied, Effect, SettingError
 from nhc_adapters._command import Commands, Runner, complaint, plain, run_command
-from nhc_adapters.repair.settings import AdapterSettings
+from nhc_adapters.repair.settings import AdapterSettings, Given
 from nhc_adapters.slurm.commands import PLACE, place_of
 from nhc_adapters.slurm.states import parse_show
 
@@ -25,11 +25,7 @@ class SlurmSpares:
     """The reservations whose names begin with the pool's."""
 
     def __init__(
-        self,
-        settings: Optional[Mapping[str, str]] = None,
-        environ: Optional[Mapping[str, str]] = None,
-        timeout: float = 30.0,
-        run: Runner = run_command,
+        self, settings: Given = None, environ: Given = None, timeout: float = 30.0, run: Runner = run_command
     ) -> None:
         table = AdapterSettings(settings, ("reservation", *PLACE))
         self.reservation = table.text("reservation")

@@ -194,6 +194,12 @@ def names_unknown_node(done: Completed) -> bool:
     return bool(done.status and _NO_NODE.search(done.stdout + done.stderr))
 
 
+def parse_config(text: str) -> Dict[str, str]:
+    """What `scontrol show config` printed, by name."""
+    pairs = (line.partition("=") for line in text.splitlines())
+    return {key.strip(): value.strip() for key, equals, value in pairs if equals}
+
+
 Identity = Tuple[str, str]
 """A node's InstanceId and its address (NodeAddr), "" for none: an address that is the node's name says nothing new."""
 
