@@ -192,7 +192,7 @@ class Adapter(Kubernetes):
         def show(name: str) -> Applied:
             return self._apply(name, lambda node: plan_step(node, None if over[name] else last[name]))
 
-        done = self._each([name for name in last if name in self._shown], show)
+        done = self.each([name for name in last if name in self._shown], show)
         return problems + [f"{step.node}: the step is not shown: {step.message}" for step in done
                            if step.effect is Effect.FAILED]  # fmt: skip
 
@@ -287,7 +287,7 @@ class Adapter(Kubernetes):
     def evict(self, names: Sequence[str]) -> Mapping[str, str]:
         """One step of the drain of each node, through the Eviction API; as `nhc.ports.adapter`."""
         self._drains = {name: self._drains.get(name) or Drain(self.client, name, self.rules) for name in names}
-        return dict(zip(self._drains, self._each(list(self._drains), self._evict)))
+        return dict(zip(self._drains, self.each(list(self._drains), self._evict)))
 
     def _evict(self, name: str) -> str:
         try:

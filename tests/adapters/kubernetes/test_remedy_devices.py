@@ -345,14 +345,12 @@ def test_a_device_is_marked_by_what_its_node_publishes_alone_and_a_round_without
         cluster.client.delete(f"{cluster.api.slice_path()}/{shared}")
 
 
-def test_a_hold_leaves_device_and_node_alone(cluster: Cluster, adapter: Adapter) -> None:
+@pytest.mark.parametrize(("why", "text"), [("under test", "under test"), ("", "no reason given")])
+def test_a_hold_leaves_device_and_node_alone(cluster: Cluster, adapter: Adapter, why: str, text: str) -> None:
     node = cluster.node()
-    cluster.client.patch(node_path(node), {"metadata": {"annotations": {"nhc/hold": "under test"}}}, MERGE_PATCH)
+    cluster.client.patch(node_path(node), {"metadata": {"annotations": {"nhc/hold": why}}}, MERGE_PATCH)
     done = adapter.mark_device(node, gpu(node, 3), MARK)
-    assert (done.effect, done.message) == (
-        Effect.FAILED,
-        "left alone: nhc/hold: under test",
-    )  # and not its node instead
+    assert (done.effect, done.message) == (Effect.FAILED, f"left alone: nhc/hold: {text}")  # and not its node instead
     assert cluster.rules(node) == []
 
 

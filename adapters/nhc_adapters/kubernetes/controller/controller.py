@@ -145,8 +145,6 @@ class Controller:
         for thread in self._threads:
             if thread.name != "nodes":  # that one waits for the server; closing the connection ends it
                 thread.join(10.0)
-        if self.fleet.devices is not None:
-            self.fleet.devices.close()
         self.recorder.flush_quietly()
         self.nodes.client.close()
         self.adapter.close()

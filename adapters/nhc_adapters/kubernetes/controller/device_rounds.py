@@ -7,7 +7,6 @@ from the rules that stand. A name that has become another device's is no longer 
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
@@ -27,12 +26,14 @@ from nhc_adapters.kubernetes.devices.rules import NONE, DeviceRule, RuleWriter, 
 from nhc_adapters.kubernetes.devices.settings import DeviceRuleSettings
 from nhc_adapters.kubernetes.devices.slices import PhysicalDevice, agree
 
-IN_FLIGHT = 16
 AFTER_FAILURE = 5.0
 LATER = 0.5
 """Seconds after which what may not be done at this moment is looked at again: the right to act may be back by then."""
 
 Node = Mapping[str, object]
+Done = Tuple[Operation, Applied]
+Each = Callable[[Sequence[PlannedOperation], Callable[[PlannedOperation], Done]], List[Done]]
+"""Does the work for each, several at a time."""
 
 
 def node_of(unit: str) -> str:
@@ -97,10 +98,10 @@ class DeviceRounds:
     retry: Callable[[str, float], None]
     clock: Callable[[], float]
     log: Callable[[str], None]
+    each: Each
     apply: bool = False
     again: float = 30.0
     withheld: Dict[Tuple[str, Operation], str] = field(default_factory=dict)
-    _pool: Optional[ThreadPoolExecutor] = None
 
     # Units.
 
@@ -127,7 +128,7 @@ class DeviceRounds:
     def state(self, unit: Unit, node: NodeState) -> NodeState:
         """A unit as policy sees it."""
         standing = unit.standing
-        hold = node.hold or next((f"nhc/hold: {rule.hold}" for rule in unit.rules if rule.hold), "")
+        hold = node.hold or next((rule.hold for rule in unit.rules if rule.hold), "")
         mark = standing[0].mark if standing else None
         text = f"taint {standing[0].effect}" if standing else "free"
         return NodeState(unit.name, text, not standing, False, mark, hold, node.groups, placed=node.placed)
@@ -185,7 +186,7 @@ class DeviceRounds:
     ) -> List[Tuple[Operation, Applied]]:
         if operations:
             self.ledger.begin(operations, now)
-        applied = self._each(
+        applied = self.each(
             operations, lambda planned: (planned.operation, self._carry_out(units[planned.node], planned))
         )
         for operation, result in applied:
@@ -244,7 +245,7 @@ class DeviceRounds:
         try:
             if planned.operation is Operation.CLEAR:
                 for rule in unit.rules:
-                    self._delete(rule)
+                    self._writer().delete(rule)
             elif planned.mark is not None and unit.fault is not None:
                 self.view.watch.renew(unit.node)
                 physical = self.view.watch.slices.find(unit.node, unit.device)
@@ -267,8 +268,10 @@ class DeviceRounds:
         for name in physical.names:
             body = rule_body(writer.api, name, unit.device, uid, mark, _reason(fault), sources, witness)
             before = standing.get(rule_name(name))
-            made = writer.renew(before, body) if before is not None else writer.create(body)
-            self.view.watch.take(made)
+            if before is not None:
+                writer.renew(before, body)
+            else:
+                writer.create(body)
 
     def _keep_to_names(self, node: str, now: float) -> None:
         """After a driver has published its devices anew. The remedy loop does so for its own rules."""
@@ -283,7 +286,7 @@ class DeviceRounds:
         if unit.fault is None and unit.rules and not unit.standing:
             report = self.view.rule_report(unit.rules, self.objects.get(unit.node), unit.name, now)
             for rule in unit.rules if report.verdict is Verdict.OK else ():
-                self._delete(rule)
+                self._writer().delete(rule)
 
     def _remove_orphans(self, nodes: Iterable[str], now: float) -> None:
         """The rules of a node that is gone go with it, and so do those of one that was made anew under its name."""
@@ -299,10 +302,10 @@ class DeviceRounds:
         for rule in rules:
             if item is None or str(item["metadata"]["uid"]) != rule.node_uid:
                 self.log(f"{name}: the node is gone: the rule of its {rule.slice_name} goes")
-                self._delete(rule)
+                self._writer().delete(rule)
 
     def _evictions(self, node: str, now: float) -> None:
-        evictions = Evictions(self._writer(), self.settings, self.view.watch, self.log)
+        evictions = Evictions(self._writer(), self.settings, self.log)
         for unit in self.units(node):
             self._guarded(node, now, partial(evictions.step, unit.rules, unit.physical))
 
@@ -314,33 +317,15 @@ class DeviceRounds:
             self.log(f"{node}: {error}")
             self.retry(node, now + AFTER_FAILURE)
 
-    def _delete(self, rule: DeviceRule) -> None:
-        self._writer().delete(rule)
-        self.view.watch.gone(rule.name)
-
     def _writer(self) -> RuleWriter:
         api = self.view.watch.api
         if api is None:
             raise AdapterError(self.view.watch.why_not())
-        return RuleWriter(self.client, api)
+        return RuleWriter(self.client, api, self.view.watch.take_rule)
 
     def _note(self, withheld: Sequence[Withheld], now: float, looked: Set[str]) -> None:
         kept = {key: why for key, why in self.withheld.items() if node_of(key[0]) not in looked}
         self.withheld = {**kept, **note_withheld(withheld, self.withheld, self.log, self.retry, now + self.again)}
-
-    def _each(
-        self, operations: Sequence[PlannedOperation], work: Callable[[PlannedOperation], Tuple[Operation, Applied]]
-    ) -> List[Tuple[Operation, Applied]]:
-        if len(operations) < 2:
-            return [work(planned) for planned in operations]
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(IN_FLIGHT, thread_name_prefix="nhc-devices")
-        return list(self._pool.map(work, operations))
-
-    def close(self) -> None:
-        """End its threads."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _reason(fault: DeviceFault) -> str:

@@ -80,7 +80,7 @@ class Fleet:
         view = DeviceView(settings.devices, watch, settings.silent_after, self.retry)
         self.devices = DeviceRounds(
             settings.devices, view, client, self.ledger, self.objects, settings.policy, self.allowed_now, self.retry,
-            self.clock, self.log, settings.apply, self.again,
+            self.clock, self.log, self.adapter.each, settings.apply, self.again,
         )  # fmt: skip
 
     def allowed_now(self) -> bool:

@@ -13,7 +13,6 @@ from nhc.ports.adapter import OWNER
 from nhc_adapters.kubernetes.devices.rules import NO_EXECUTE, NO_SCHEDULE, DeviceRule, RuleWriter, rule_body
 from nhc_adapters.kubernetes.devices.settings import DeviceRuleSettings
 from nhc_adapters.kubernetes.devices.slices import PhysicalDevice
-from nhc_adapters.kubernetes.devices.watch import DeviceWatch
 
 
 def ours(rule: DeviceRule) -> bool:
@@ -27,7 +26,6 @@ class Evictions:
 
     writer: RuleWriter
     settings: DeviceRuleSettings
-    watch: DeviceWatch
     log: Callable[[str], None]
 
     def step(self, rules: Sequence[DeviceRule], physical: Optional[PhysicalDevice]) -> None:
@@ -39,13 +37,13 @@ class Evictions:
             dry = asking.pop(rule.selects, None)
             if self.settings.effect != NO_EXECUTE or rule.effect != NO_SCHEDULE or rule.hold or not ours(rule):
                 if dry is not None:
-                    self._delete(dry)
+                    self.writer.delete(dry)
             elif dry is None and not rule.would_evict:
                 self._ask(rule, physical)
             elif dry is not None and dry.evicts is not None:
                 self._answered(rule, dry, dry.evicts)
         for left in asking.values():
-            self._delete(left)
+            self.writer.delete(left)
 
     def _ask(self, rule: DeviceRule, physical: Optional[PhysicalDevice]) -> None:
         for name in physical.names if physical is not None else ():
@@ -53,21 +51,16 @@ class Evictions:
                 body = rule_body(
                     self.writer.api, name, rule.device, rule.node_uid, rule.mark, rule.reason, rule.sources, dry=True
                 )
-                self.watch.take(self.writer.create(body))
+                self.writer.create(body)
 
     def _answered(self, rule: DeviceRule, dry: DeviceRule, pods: int) -> None:
         if pods <= self.settings.evict_most:
             self.log(f"{rule.node}: {rule.slice_name}: NoExecute: the dry run says: {dry.status}")
-            made = self.writer.change(rule, NO_EXECUTE, would_evict=f"{pods} pods")
+            self.writer.change(rule, NO_EXECUTE, would_evict=f"{pods} pods")
         else:
             self.log(
                 f"{rule.node}: {rule.slice_name}: NoExecute withheld: {pods} pods would be evicted, "
                 f"at most {self.settings.evict_most}"
             )
-            made = self.writer.change(rule, NO_SCHEDULE, would_evict=f"{pods} pods")
-        self.watch.take(made)
-        self._delete(dry)
-
-    def _delete(self, rule: DeviceRule) -> None:
-        self.writer.delete(rule)
-        self.watch.gone(rule.name)
+            self.writer.change(rule, NO_SCHEDULE, would_evict=f"{pods} pods")
+        self.writer.delete(dry)

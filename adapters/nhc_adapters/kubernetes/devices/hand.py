@@ -30,7 +30,7 @@ def release_device(cluster: Cluster, node: str, devices: Sequence[str], by: str)
         rules = rules_of(watch.rules(node), name)
         held = next((rule.hold for rule in rules if rule.hold), "")
         if not rules or held:
-            why = f"left alone: nhc/hold: {held}" if held else "no rule of nhc's is about it"
+            why = f"left alone: {held}" if held else "no rule of nhc's is about it"
             cluster.complain(f"{node}/{name}: {why}")
             failed = True
         for rule in rules if not held else ():

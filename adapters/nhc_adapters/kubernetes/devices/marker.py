@@ -32,7 +32,7 @@ from nhc_adapters.kubernetes.devices.witness import disputed, shown, taints_of
 from nhc_adapters.kubernetes.nodes.accelerators import device_plugin
 from nhc_adapters.kubernetes.nodes.evidence import REPORT
 from nhc_adapters.kubernetes.nodes.following import AGAIN, SYNC
-from nhc_adapters.kubernetes.nodes.own_marks import HOLD, annotations_of
+from nhc_adapters.kubernetes.nodes.own_marks import annotations_of, read_hold
 from nhc_adapters.kubernetes.nodes.vocabulary import label_value
 
 GONE = "no ResourceSlice has {} of this node"
@@ -106,7 +106,7 @@ class DeviceMarker:
         effect, why = may_mark(state, wanted)
         missing = {rule_name(name) for name in known.names} - {rule.name for rule in rules if rule.out}
         if effect is Effect.CHANGED or (effect is Effect.UNCHANGED and missing):
-            self._write(RuleWriter(self.client, watch.api), known, str(item["metadata"]["uid"]), wanted, rules)
+            self._write(self._writer(watch.api), known, str(item["metadata"]["uid"]), wanted, rules)
             return Applied(node, Effect.CHANGED, why)
         return Applied(node, effect, why)
 
@@ -119,9 +119,9 @@ class DeviceMarker:
             return Applied(node, Effect.UNCHANGED, "carries no mark of ours")
         effect, why = may_clear(self._state(node, item, rules), self.owner)
         if effect is Effect.CHANGED:
-            writer = RuleWriter(self.client, watch.api)
+            writer = self._writer(watch.api)
             for rule in rules:
-                self._delete(writer, rule)
+                writer.delete(rule)
         return Applied(node, effect, why)
 
     def tidy(self, nodes: Iterable[str], good: Container[str]) -> List[Tuple[str, str]]:
@@ -139,11 +139,11 @@ class DeviceMarker:
         if watch.api is None or not own_of:
             return []
         watch.load_slices(own_of)
-        writer = RuleWriter(self.client, watch.api)
+        writer = self._writer(watch.api)
         for node, own in own_of.items():
             ended = [rule for rule in own if not rule.out and node in good]
             for rule in ended:
-                self._delete(writer, rule)
+                writer.delete(rule)
             changes += [(node, f"{rule.slice_name} is well: its released rule goes") for rule in ended]
             out = [rule for rule in own if rule.out]
             for device in dict.fromkeys(rule.device for rule in out):
@@ -163,18 +163,15 @@ class DeviceMarker:
             before = standing.get(rule_name(name))
             if before is not None and before.node_uid != uid:
                 # Of a node that was deleted and made anew: the cluster would delete it, too.
-                self._delete(writer, before)
+                writer.delete(before)
                 before = None
             if before is None:
-                made = writer.create(body)
-                self._watch.take(made)
-                before = read_rule(made)
+                before = read_rule(writer.create(body))
             if before is not None and not (before.out and _text(before.mark) == _text(mark)):
-                self._watch.take(writer.renew(before, body))
+                writer.renew(before, body)
 
-    def _delete(self, writer: RuleWriter, rule: DeviceRule) -> None:
-        writer.delete(rule)
-        self._watch.gone(rule.name)
+    def _writer(self, api: DeviceApi) -> RuleWriter:
+        return RuleWriter(self.client, api, self._watch.take_rule)
 
     def _own(self, watch: DeviceWatch, nodes: Container[str]) -> Dict[str, List[DeviceRule]]:
         """Our own rules about devices of these nodes, by node."""
@@ -228,9 +225,8 @@ class DeviceMarker:
 
     def _state(self, node: str, item: Mapping[str, Any], rules: Sequence[DeviceRule]) -> NodeState:
         mark = self._mark(rules)
-        hold = next((rule.hold for rule in rules if rule.hold), "") or annotations_of(item).get(HOLD, "")
-        text = f"{HOLD}: {hold}" if hold else ""
-        return NodeState(node, "free" if mark is None else "tainted", mark is None, mark=mark, hold=text)
+        hold = next((rule.hold for rule in rules if rule.hold), "") or read_hold(annotations_of(item))
+        return NodeState(node, "free" if mark is None else "tainted", mark is None, mark=mark, hold=hold)
 
 
 def _disputed(physical: PhysicalDevice) -> Tuple[Tuple[str, str], ...]:

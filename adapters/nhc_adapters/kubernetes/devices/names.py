@@ -25,10 +25,9 @@ def follow_names(
             body = rule_body(
                 writer.api, ours[selects], physical.device, first.node_uid, first.mark, first.reason, first.sources
             )
-            watch.take(writer.create(body))
+            writer.create(body)
     for rule in rules:
         names = {name.selects for name in watch.slices.names(rule.node)}
         if rule.selects in names and rule.selects not in ours:
             log(f"{rule.node}: {rule.slice_name} is not {rule.device} any more: its rule goes")
             writer.delete(rule)
-            watch.gone(rule.name)

@@ -19,9 +19,10 @@ from nhc_adapters.kubernetes.api.client import JSON_PATCH, MERGE_PATCH, Client
 from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.devices.slices import SliceDevice
 from nhc_adapters.kubernetes.nodes.evidence import SOURCE
-from nhc_adapters.kubernetes.nodes.own_marks import HOLD, MANAGER, MARK
+from nhc_adapters.kubernetes.nodes.own_marks import MANAGER, MARK, read_hold
 from nhc_adapters.kubernetes.nodes.vocabulary import label_value
 
+Item = Mapping[str, Any]
 GROUP = "resource.k8s.io"
 RULE_VERSIONS = ("v1", "v1beta2", "v1alpha3")
 """Of DeviceTaintRule, the newest first: stable from 1.37, beta in 1.36, alpha before."""
@@ -180,7 +181,7 @@ def read_rule(item: Mapping[str, Any]) -> Optional[DeviceRule]:
         str(metadata["name"]), str(owner.get("name", "")), str(owner.get("uid", "")), DeviceId(pci, uuid), driver,
         pool, slice_name, mark, str(taint.get("value") or ""), str(taint.get("effect", "")),
         tuple(str(annotations.get(SOURCE, "")).split()), str(annotations.get(RELEASED, "")),
-        str(annotations.get(WOULD_EVICT, "")), str(annotations.get(HOLD, "")), str(metadata.get("uid", "")),
+        str(annotations.get(WOULD_EVICT, "")), read_hold(annotations), str(metadata.get("uid", "")),
         int(pods[1]) if pods else None, status,
     )  # fmt: skip
 
@@ -200,26 +201,31 @@ def trim_rule(item: Mapping[str, Any]) -> Dict[str, Any]:
 
 
 class RuleWriter:
-    """Writes rules. Each call is safe to repeat: a rule's name follows from its node and device."""
+    """Writes rules. Each call is safe to repeat: a rule's name follows from its node and device.
 
-    def __init__(self, client: Client, api: DeviceApi) -> None:
-        self.client, self.api = client, api
+    `took` is called with each rule's name and what the server then has of it, None where it is gone.
+    """
 
-    def create(self, body: Mapping[str, Any]) -> Dict[str, Any]:
+    def __init__(
+        self, client: Client, api: DeviceApi, took: Callable[[str, Optional[Item]], None] = lambda name, item: None
+    ) -> None:
+        self.client, self.api, self._took = client, api, took
+
+    def create(self, body: Item) -> Item:
         """A new rule, or the one that stands under its name. Raises AdapterError, of one that is not ours, too."""
         name = str(body["metadata"]["name"])
         try:
-            return self.client.post(self.api.rule_path(), body)
+            made = self.client.post(self.api.rule_path(), body)
         except ApiError as error:
             if error.status != 409:
                 raise
-        standing = self.client.get(self.api.rule_path(name))
-        known = read_rule(standing)
-        if known is None or standing["spec"]["deviceSelector"] != body["spec"]["deviceSelector"]:
-            raise ApiError(409, "AlreadyExists", f"a DeviceTaintRule {name} stands that is not ours")
-        return standing
+            made = self.client.get(self.api.rule_path(name))
+            if read_rule(made) is None or made["spec"]["deviceSelector"] != body["spec"]["deviceSelector"]:
+                raise ApiError(409, "AlreadyExists", f"a DeviceTaintRule {name} stands that is not ours") from None
+        self._took(name, made)
+        return made
 
-    def renew(self, rule: DeviceRule, body: Mapping[str, Any]) -> Dict[str, Any]:
+    def renew(self, rule: DeviceRule, body: Item) -> None:
         """Let a rule of ours tell of another fault, and keep its device out if it was released. Raises AdapterError."""
         taint = body["spec"]["taint"]
         effect = taint["effect"] if rule.effect == NONE else rule.effect
@@ -237,9 +243,9 @@ class RuleWriter:
             change["metadata"]["resourceVersion"] = version
             return self.client.patch(self.api.rule_path(rule.name), change, MERGE_PATCH, fieldManager=MANAGER)
 
-        return self._as_it_stands(rule, send)
+        self._took(rule.name, self._as_it_stands(rule, send))
 
-    def change(self, rule: DeviceRule, effect: str, **annotations: str) -> Dict[str, Any]:
+    def change(self, rule: DeviceRule, effect: str, **annotations: str) -> None:
         """Give a rule another effect, and annotations (by name, with `_` for `-`). Raises AdapterError."""
         ops: List[Dict[str, Any]] = [
             # The version changes with each word of the eviction controller in the rule's status.
@@ -249,10 +255,11 @@ class RuleWriter:
         ]
         for key, value in annotations.items():
             ops.append({"op": "add", "path": f"/metadata/annotations/nhc~1{key.replace('_', '-')}", "value": value})
-        return self.client.patch(self.api.rule_path(rule.name), ops, JSON_PATCH, fieldManager=MANAGER)
+        changed = self.client.patch(self.api.rule_path(rule.name), ops, JSON_PATCH, fieldManager=MANAGER)
+        self._took(rule.name, changed)
 
-    def delete(self, rule: DeviceRule) -> bool:
-        """Delete this very rule. False where it is gone already. Raises AdapterError."""
+    def delete(self, rule: DeviceRule) -> None:
+        """Delete this very rule, if it is still there. Raises AdapterError."""
         try:
             self._as_it_stands(
                 rule,
@@ -263,8 +270,7 @@ class RuleWriter:
         except ApiError as error:
             if error.status != 404:
                 raise
-            return False
-        return True
+        self._took(rule.name, None)
 
     def _as_it_stands(self, rule: DeviceRule, send: Callable[[str], Dict[str, Any]]) -> Dict[str, Any]:
         """Send a change of the version that stands, again where the eviction controller has just written its status."""
@@ -286,6 +292,6 @@ class RuleWriter:
             raise ApiError(409, "Conflict", f"the DeviceTaintRule {rule.name} is not the one that was looked at")
         return str(standing["metadata"]["resourceVersion"])
 
-    def release(self, rule: DeviceRule, by: str, now: float) -> Dict[str, Any]:
+    def release(self, rule: DeviceRule, by: str, now: float) -> None:
         """Back in service by a person's decision: the rule stays, without effect, until its fault has ended."""
-        return self.change(rule, NONE, released=f"by {by} at {utc(now)}" if by else f"at {utc(now)}")
+        self.change(rule, NONE, released=f"by {by} at {utc(now)}" if by else f"at {utc(now)}")

@@ -81,14 +81,6 @@ class DeviceWatch:
         """
         return {name for devices in list(self._claims.values()) for name in devices}
 
-    def take(self, item: Mapping[str, Any]) -> None:
-        """A rule as a write of ours returned it: newer than what is followed, for a moment."""
-        self._take_rule(str(item["metadata"]["name"]), item)
-
-    def gone(self, name: str) -> None:
-        """A rule that we deleted."""
-        self._take_rule(name, None)
-
     def load(self) -> None:
         """Read everything once, by the versions that are known already if any are. Raises AdapterError."""
         self.load_rules()
@@ -99,7 +91,7 @@ class DeviceWatch:
         """Read the rules once, and which are others'. Raises AdapterError."""
         self.api = self.api or find_api(self.client)
         for item in self.client.items(self.api.rule_path()) if self.api is not None else ():
-            self.take(item)
+            self.take_rule(str(item["metadata"]["name"]), item)
 
     def load_claims(self) -> None:
         """Read the claims once. The rules come first. Raises AdapterError."""
@@ -169,7 +161,7 @@ class DeviceWatch:
             report=lambda cause: self._report("following the ResourceSlices", cause),
         )  # fmt: skip
         rules = Reflector(
-            self.client, api.rule_path(), self._take_rule, trim=trim_rule,
+            self.client, api.rule_path(), self.take_rule, trim=trim_rule,
             selector="" if self._everything else SELECTOR,
             report=lambda cause: self._report("following the DeviceTaintRules", cause),
         )  # fmt: skip
@@ -215,7 +207,10 @@ class DeviceWatch:
         for node in self.slices.put(name, item):
             self._changed(node)
 
-    def _take_rule(self, name: str, item: Optional[Mapping[str, Any]]) -> None:
+    def take_rule(self, name: str, item: Optional[Mapping[str, Any]]) -> None:
+        """A rule as the server has it, None where it is gone. One that a write of ours returned is newer than what is
+        followed, for a moment.
+        """
         version = int((item or {}).get("metadata", {}).get("resourceVersion") or 0)
         if item is not None and version < self._versions.get(name, 0):
             return  # the watch is behind what a write of ours returned

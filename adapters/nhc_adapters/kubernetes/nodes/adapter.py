@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
 from nhc.ports.adapter import OWNER, AdapterError, Applied, Effect, Mark, NodeState, Operation
 from nhc.ports.marks import may_clear, may_mark
@@ -32,6 +32,9 @@ from nhc_adapters.kubernetes.nodes.own_marks import read_own_mark, released
 from nhc_adapters.kubernetes.nodes.view import PLACES, TOPOLOGIES, list_work, node_state, unheard, workload
 from nhc_adapters.kubernetes.nodes.vocabulary import Foreign, Vocabulary
 from nhc_adapters.kubernetes.nodes.vocabulary_file import load
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 IN_FLIGHT = 32
 """Nodes changed at a time. One connection does 700 a second, 32 about twice that; more gain nothing."""
@@ -105,13 +108,13 @@ class Kubernetes:
             query = {"labelSelector": self.selector} if self.selector else {}
             nodes = list(self.client.items("/api/v1/nodes", **query))
         else:
-            answers = self._each(sorted(set(names)), lambda name: self.client.find(node_path(name)))
+            answers = self.each(sorted(set(names)), lambda name: self.client.find(node_path(name)))
             nodes = [node for node in answers if node is not None]
         return sorted(nodes, key=lambda node: str(node["metadata"]["name"]))
 
     def _busy(self, names: Sequence[str], dead: FrozenSet[str]) -> FrozenSet[str]:
         running = "status.phase!=Succeeded,status.phase!=Failed"
-        pods_of_each = self._each(
+        pods_of_each = self.each(
             names, lambda name: list(self.client.items("/api/v1/pods", fieldSelector=f"{running},spec.nodeName={name}"))
         )
         pods = [pod for pods in pods_of_each for pod in pods]
@@ -237,7 +240,7 @@ class Kubernetes:
                 return Applied(name, Effect.FAILED, str(error))
             return Applied(name, Effect.CHANGED)
 
-        return self._each(list(conditions), write)
+        return self.each(list(conditions), write)
 
     def move_work(self, names: Sequence[str]) -> List[Applied]:
         """Let the work of dead nodes start elsewhere; as `nhc.ports.adapter.MovesWork`."""
@@ -273,17 +276,18 @@ class Kubernetes:
     def _together(self, names: Sequence[str], work: Callable[[str], Applied]) -> List[Applied]:
         """Several nodes at a time. Raises Unreachable when the server answered for none of them."""
         self._unreachable.clear()
-        applied = self._each(names, work)
+        applied = self.each(names, work)
         if self._unreachable and all(result.effect is Effect.FAILED for result in applied):
             raise self._unreachable[0]
         return applied
 
-    def _each(self, names: Sequence[str], work: Callable[[str], Any]) -> List[Any]:
-        if len(names) < 2:
-            return [work(name) for name in names]
+    def each(self, items: Sequence[T], work: Callable[[T], R]) -> List[R]:
+        """What comes of the work on each, several at a time, in their order."""
+        if len(items) < 2:
+            return [work(item) for item in items]
         if self._pool is None:  # threads are made as they are needed, up to the limit, and stay
             self._pool = ThreadPoolExecutor(IN_FLIGHT, thread_name_prefix="nhc-kubernetes")
-        return list(self._pool.map(work, names))
+        return list(self._pool.map(work, items))
 
     def close(self) -> None:
         if self._pool is not None:

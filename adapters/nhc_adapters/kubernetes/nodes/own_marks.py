@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Dict, Iterable, List, Mapping, Optional
 
+from nhc.model import printable
 from nhc.ports.adapter import Mark
 from nhc.ports.marks import read_mark_text
 from nhc_adapters.kubernetes.nodes.vocabulary import NodeTaint, read_taint
@@ -98,6 +99,13 @@ def annotations_of(node: Node) -> Mapping[str, str]:
 
 def labels_of(node: Node) -> Mapping[str, str]:
     return node.get("metadata", {}).get("labels") or {}
+
+
+def read_hold(annotations: Mapping[str, Any]) -> str:
+    """Why a person wants a node, or a rule of ours, left alone by the annotation HOLD; "" where nobody does."""
+    if HOLD not in annotations:
+        return ""
+    return f"{HOLD}: {printable(str(annotations[HOLD]), 120) or 'no reason given'}"
 
 
 def taints_of(node: Node) -> List[NodeTaint]:

@@ -16,12 +16,12 @@ from nhc_adapters.kubernetes.nodes.manual import read_manual
 from nhc_adapters.kubernetes.nodes.overruled import OVERRULED
 from nhc_adapters.kubernetes.nodes.own_marks import (
     COLLECTS,
-    HOLD,
     MARK,
     Own,
     annotations_of,
     cordoned,
     labels_of,
+    read_hold,
     read_own,
     read_own_mark,
     released,
@@ -172,9 +172,9 @@ def hold(node: Mapping[str, Any], now: Optional[float] = None) -> str:
     """Why nhc must leave this node's state alone, "" where it may act. `now` is Unix time, the clock's by default."""
     if node.get("metadata", {}).get("deletionTimestamp"):
         return "it is being deleted"
-    annotations = annotations_of(node)
-    if HOLD in annotations:
-        return f"{HOLD}: {printable(annotations[HOLD], 120) or 'no reason given'}"
+    asked = read_hold(annotations_of(node))
+    if asked:
+        return asked
     for taint in taints_of(node):
         if taint.key in LEAVING and taint.effect == "NoSchedule":
             return f"an autoscaler removes it ({taint.key})"
