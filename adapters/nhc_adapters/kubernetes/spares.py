@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import List, Mapping, Optional
+from typing import List
 
 from nhc.ports.adapter import AdapterError, Applied, Effect
 from nhc_adapters.kubernetes.api.access import find
@@ -23,7 +23,7 @@ from nhc_adapters.kubernetes.nodes.marks import Op, Patch, Plan, apply
 from nhc_adapters.kubernetes.nodes.own_marks import Node, labels_of, taints_of
 from nhc_adapters.kubernetes.nodes.view import hold, workload
 from nhc_adapters.kubernetes.nodes.vocabulary import NodeTaint
-from nhc_adapters.repair.settings import AdapterSettings
+from nhc_adapters.repair.settings import AdapterSettings, Given
 
 SPARE = "nhc/spare"
 """Label and taint: the node waits as a spare of the pool that the value names."""
@@ -34,12 +34,7 @@ _VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 class KubernetesSpares:
     """The nodes that carry the pool's label and its taint. Those of other pools, and others' taints, are left alone."""
 
-    def __init__(
-        self,
-        settings: Optional[Mapping[str, str]] = None,
-        environ: Optional[Mapping[str, str]] = None,
-        timeout: float = 30.0,
-    ) -> None:
+    def __init__(self, settings: Given = None, environ: Given = None, timeout: float = 30.0) -> None:
         table = AdapterSettings(settings, ("spare", "kubeconfig", "context"))
         self.spare = table.text("spare")
         if not _VALUE.fullmatch(self.spare):

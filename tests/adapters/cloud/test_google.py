@@ -15,11 +15,11 @@ from nhc.ports.adapter import AdapterError
 from nhc.ports.repair import Answer, EvidenceBudget, Machine, Order, Rung, Sent, Stage
 from nhc.testing.repairers import RepairerContract, RepairerWorld
 from nhc_adapters.cloud.google.api import PERMISSIONS
-from nhc_adapters.cloud.google.gke import progress as gke_progress
-from nhc_adapters.cloud.google.gke import wanted
 from nhc_adapters.cloud.google.identity import place
 from nhc_adapters.cloud.google.instances import behavior
 from nhc_adapters.cloud.google.repairer import GoogleRepairer
+from nhc_adapters.kubernetes.repair.gke import progress as gke_progress
+from nhc_adapters.kubernetes.repair.gke import wanted
 from tests.support.clouds.cut_models import cut_google
 from tests.support.clouds.google import MODEL, TOKEN, FakeGoogle
 

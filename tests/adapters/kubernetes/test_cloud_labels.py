@@ -7,7 +7,7 @@ import pytest
 from nhc.ports.repair import Answer, Machine, Order, Rung, Stage
 from nhc_adapters.cloud.aws.repairer import AwsRepairer
 from nhc_adapters.cloud.google.repairer import GoogleRepairer
-from nhc_adapters.cloud.node_labels import NodeLabels
+from nhc_adapters.kubernetes.repair.cluster import RepairCluster
 from tests.support.clouds.aws import FakeAws
 from tests.support.clouds.google import FakeGoogle
 
@@ -85,11 +85,11 @@ def test_another_node_under_the_name_is_not_labelled(kube, aws, tmp_path):
 
 def test_a_node_that_changed_meanwhile_is_not_labelled(kube, tmp_path):
     node = kube.node("n", fake=False)
-    nodes = NodeLabels(str(kube.kubeconfig(tmp_path)), "", 10.0)
+    nodes = RepairCluster(str(kube.kubeconfig(tmp_path)), "", 10.0)
     seen = nodes.compare(Machine(node))
     kube.set_condition(node, "Other", "True")
     with pytest.raises(Exception, match="409") as caught:
-        nodes.label(Machine(node), seen, {HEALTH: "UnschedulablePendingReboot"})
+        nodes.label(seen, {HEALTH: "UnschedulablePendingReboot"})
     sent = caught.value.sent()
     assert (sent.answer, sent.retry_after > 0) == (Answer.REFUSED, True)
     assert HEALTH not in labels(kube, node)

@@ -10,20 +10,15 @@ import time
 from datetime import datetime, timezone
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional
 
-from nhc.ports.repair import Answer, Progress, Rung, Sent, Sighting, Stage
+from nhc.ports.repair import RUNG_OF, Answer, Progress, Rung, Sent, Sighting, Stage
 from nhc_adapters.cloud.aws.client import Aws
+from nhc_adapters.kubernetes.repair.requests_on_nodes import HEALTH
+from nhc_adapters.kubernetes.repair.requests_on_nodes import HYPERPOD as ASKED_BY_LABEL
 from nhc_adapters.repair.calls import LATER, CallFailed, RepairRefused, accepted
+from nhc_adapters.slurm.states import HYPERPOD as REASONS
 
-HEALTH = "sagemaker.amazonaws.com/node-health-status"
 ASKED = {Rung.REBOOT: "UnschedulablePendingReboot", Rung.REPLACE: "UnschedulablePendingReplacement"}
 """The label's values that ask for a repair."""
-_MEANS = {
-    "unschedulablependingreboot": Rung.REBOOT,
-    "unschedulablependingreplacement": Rung.REPLACE,
-    "unschedulablependingreplace": Rung.REPLACE,  # the spelling of one of AWS's posts
-    "action:reboot": Rung.REBOOT,
-    "action:replace": Rung.REPLACE,
-}
 
 OPERATIONS = {Rung.REBOOT: "BatchRebootClusterNodes", Rung.REPLACE: "BatchReplaceClusterNodes"}
 
@@ -48,7 +43,8 @@ class HyperPodNode(NamedTuple):
 
 def asked_for(labels: Mapping[str, str], reason: str = "") -> Optional[Rung]:
     """The repair that a node's label, or its reason in Slurm, asks for. None where none does."""
-    return _MEANS.get(labels.get(HEALTH, "").lower()) or _MEANS.get(reason.strip().lower())
+    action = REASONS.get(reason.strip().lower())
+    return ASKED_BY_LABEL.get(labels.get(HEALTH, "").lower()) or (RUNG_OF[action] if action is not None else None)
 
 
 def recovery(aws: Aws, cluster: str, region: str = "") -> str:

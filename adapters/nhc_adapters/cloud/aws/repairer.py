@@ -38,7 +38,8 @@ from nhc_adapters.cloud.aws import ec2, evidence, groups, hyperpod, rights
 from nhc_adapters.cloud.aws.client import Aws
 from nhc_adapters.cloud.aws.identity import AwsIdentity, identity
 from nhc_adapters.cloud.aws.ways import KNOWN, AwsRepairPolicy, ChosenWay, Way, in_hyperpod, of_instance
-from nhc_adapters.cloud.node_labels import NodeLabels
+from nhc_adapters.kubernetes.repair.cluster import RepairCluster
+from nhc_adapters.kubernetes.repair.requests_on_nodes import HEALTH
 from nhc_adapters.repair.calls import LATER, RepairRefused, accepted, possible, send_once, untouched
 from nhc_adapters.repair.settings import AdapterSettings, Given
 
@@ -62,7 +63,7 @@ class AwsRepairer:
         self.tag = self.table.pair("tag")
         self.environ = environ
         self.aws = Aws(self.table, environ, timeout)
-        self.nodes = NodeLabels(self.table.text("kubeconfig"), self.table.text("context"), timeout)
+        self.nodes = RepairCluster.of(self.table, environ, timeout)
 
     # What is possible.
 
@@ -107,8 +108,8 @@ class AwsRepairer:
         if who.in_hyperpod:
             if who.hyperpod:
                 return hyperpod.sighting(hyperpod.node(self.aws, who.hyperpod, who.instance, who.region))
-            node = self.nodes.read(machine.node)
-            return Sighting(time.time(), who.instance, node.boot_id, "Ready" if node.ready else "NotReady")
+            node = self.nodes.known(machine.node)
+            return Sighting(time.time(), who.instance, node.boot, "Ready" if node.ready else "NotReady")
         return ec2.sighting(ec2.describe(self.aws, who.instance, who.region))
 
     def _known(self, machine: Machine) -> AwsIdentity:
@@ -162,7 +163,7 @@ class AwsRepairer:
             Way.GROUP_TERMINATE: lambda: groups.terminate(aws, who.instance, who.region),
             Way.HYPERPOD_API: lambda: hyperpod.order(aws, who.hyperpod, who.instance, order.rung, who.region),
             Way.HYPERPOD_LABEL: lambda: self.nodes.label(
-                order.machine, self.nodes.compare(order.machine), {hyperpod.HEALTH: hyperpod.ASKED[order.rung]}),
+                self.nodes.compare(order.machine), {HEALTH: hyperpod.ASKED[order.rung]}),
             Way.HYPERPOD_SLURM: lambda: self._in_slurm(order),
         }  # fmt: skip
         return acts[target.way]()
@@ -220,8 +221,8 @@ class AwsRepairer:
 
     def _hyperpod_progress(self, order: Order, who: AwsIdentity, before: Sighting) -> Progress:
         if not who.hyperpod:
-            node = self.nodes.read(order.machine.node)
-            return Progress(Stage.WORKING, f"{order.machine.node} is labelled {node.labels.get(hyperpod.HEALTH, '')!r}")
+            node = self.nodes.known(order.machine.node)
+            return Progress(Stage.WORKING, f"{order.machine.node} is labelled {node.labels.get(HEALTH, '')!r}")
         if (
             self.policy.hyperpod != "api"
             and hyperpod.recovery(self.aws, who.hyperpod, who.region) != hyperpod.AUTOMATIC
@@ -261,7 +262,7 @@ class AwsRepairer:
         who = self._who(machine)
         if rung is None or not who.instance:
             return None
-        text = machine.labels.get(hyperpod.HEALTH, "") or machine.settings.get("reason", "")
+        text = machine.labels.get(HEALTH, "") or machine.settings.get("reason", "")
         return Request(rung, f"hyperpod/{who.instance}/{rung.value}/{machine.boot_id}", printable(text, 100))
 
 

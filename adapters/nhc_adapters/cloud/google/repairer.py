@@ -27,11 +27,12 @@ from nhc.ports.repair import (
     Stage,
 )
 from nhc.timestamps import from_iso
-from nhc_adapters.cloud.google import evidence, gke, groups, instances
+from nhc_adapters.cloud.google import evidence, groups, instances
 from nhc_adapters.cloud.google.api import PERMISSIONS, Google
 from nhc_adapters.cloud.google.identity import InstanceName, place
 from nhc_adapters.cloud.google.instances import RUNNING, TERMINATED, GoogleInstance, InstanceGroup
-from nhc_adapters.cloud.node_labels import NodeLabels
+from nhc_adapters.kubernetes.repair import gke
+from nhc_adapters.kubernetes.repair.cluster import RepairCluster
 from nhc_adapters.repair.calls import LATER, CallFailed, RepairRefused, possible, require_whole, send_once, untouched
 from nhc_adapters.repair.settings import AdapterSettings, Given
 
@@ -60,7 +61,7 @@ class GoogleRepairer:
         self.discard = self.table.flag("discard-local-ssd", False)
         self.auto_repair = self.table.flag("gke-auto-repair", False)
         self.google = Google(self.table, environ, timeout)
-        self.nodes = NodeLabels(self.table.text("kubeconfig"), self.table.text("context"), timeout)
+        self.nodes = RepairCluster.of(self.table, environ, timeout)
 
     # What is possible.
 
@@ -117,7 +118,7 @@ class GoogleRepairer:
     def _act(self, order: Order, target: GoogleTarget) -> Sent:
         if target.way == "gke":
             labels = gke.wanted(order.rung, instances.behavior(order.because))
-            return self.nodes.label(order.machine, self.nodes.compare(order.machine), labels)
+            return self.nodes.label(self.nodes.compare(order.machine), labels)
         if target.way == "stop":
             return instances.stop(self.google, target.where, order, self.discard and target.instance.local_disks)
         if target.way == "report-faulty":
@@ -140,7 +141,7 @@ class GoogleRepairer:
         if way == "gke":
             if seen is not None and seen.status == RUNNING and _later(seen, before):
                 return Progress(Stage.DONE, f"{where.name} runs since {seen.started}", where.name)
-            return gke.progress(self.nodes.read(order.machine.node).labels, gke.wanted(order.rung, ""))
+            return gke.progress(self.nodes.known(order.machine.node).labels, gke.wanted(order.rung, ""))
         scope = f"projects/{where.project}/zones/{where.zone}"
         if way == "group" and seen is not None and seen.group:
             scope = groups.scope(where, seen.group)

@@ -19,6 +19,7 @@ from typing import Any, Dict, List, Mapping, Optional
 from nhc.ports.adapter import AdapterError
 from nhc.system.bounded_read import read_text
 from nhc_adapters.kubernetes.api.credentials import Credentials, Program, TokenFile
+from nhc_adapters.repair.settings import AdapterSettings, Given
 
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 """Where the kubelet puts a pod's credentials."""
@@ -106,6 +107,11 @@ def find(kubeconfig: str = "", context: str = "") -> Access:
     if os.path.exists(usual):
         return from_kubeconfig(usual, context)
     raise AdapterError("no cluster: not in a pod, KUBECONFIG not set, and no ~/.kube/config")
+
+
+def kubeconfig_of(table: AdapterSettings, environ: Given) -> str:
+    """The kubeconfig of an adapter's settings, else of the environment that it is given; "" for what `find` finds."""
+    return table.text("kubeconfig") or (environ or {}).get("KUBECONFIG", "")
 
 
 def in_cluster(directory: str = SERVICE_ACCOUNT, environ: Optional[Mapping[str, str]] = None) -> Access:

@@ -7,13 +7,13 @@ Lease writes nothing more once another has begun: each write carries the leader'
 from __future__ import annotations
 
 import threading
-from typing import Mapping, Optional
+from typing import Optional
 
 from nhc.ports.adapter import AdapterError
 from nhc_adapters.kubernetes.api import access
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.lease import Lease
-from nhc_adapters.repair.settings import AdapterSettings
+from nhc_adapters.repair.settings import AdapterSettings, Given
 
 FIRST = 10.0
 """Seconds to wait for the first answer of the API server."""
@@ -25,12 +25,9 @@ class LeaseCandidate:
     Settings: `namespace` (the pod's own), `name` (nhc-remedy), `kubeconfig`, `context`.
     """
 
-    def __init__(
-        self, settings: Optional[Mapping[str, str]] = None, environ: Optional[Mapping[str, str]] = None
-    ) -> None:
+    def __init__(self, settings: Given = None, environ: Given = None) -> None:
         table = AdapterSettings(settings, ("namespace", "name", "kubeconfig", "context"), "leader")
-        where = table.text("kubeconfig") or (environ or {}).get("KUBECONFIG", "")
-        cluster = access.find(where, table.text("context"))
+        cluster = access.find(access.kubeconfig_of(table, environ), table.text("context"))
         self._client = Client(cluster, retry_for=0.0, connections=1, read_timeout=5.0, agent="nhc-remedy")
         self.lease = Lease(self._client, table.text("namespace", cluster.namespace), table.text("name", "nhc-remedy"))
         self._stop, self._asked = threading.Event(), threading.Event()

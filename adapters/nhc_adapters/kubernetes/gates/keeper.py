@@ -11,13 +11,13 @@ hyperpod = "no"              # "yes": SageMaker HyperPod's labels and taint as w
 from __future__ import annotations
 
 import time
-from typing import List, Mapping, Optional, Sequence
+from typing import List, Optional, Sequence
 
 from nhc.model import printable
 from nhc.ports.adapter import AdapterError, Applied, Effect
 from nhc.ports.gates import GateLimit, GateNews, GateOrder, GateStanding, GroupOfNodes, Turn
 from nhc.timestamps import utc_milliseconds
-from nhc_adapters.kubernetes.api.access import find
+from nhc_adapters.kubernetes.api.access import find, kubeconfig_of
 from nhc_adapters.kubernetes.api.client import READ_TIMEOUT, Client, node_path
 from nhc_adapters.kubernetes.gates import autoscalers
 from nhc_adapters.kubernetes.gates.plan import (
@@ -36,7 +36,7 @@ from nhc_adapters.kubernetes.nodes.drain import DrainRules, pods_on, sort_pods
 from nhc_adapters.kubernetes.nodes.marks import Op, apply, plan_annotations
 from nhc_adapters.kubernetes.nodes.own_marks import Node, cordoned
 from nhc_adapters.kubernetes.nodes.vocabulary import parse_taint
-from nhc_adapters.repair.settings import AdapterSettings
+from nhc_adapters.repair.settings import AdapterSettings, Given
 
 KNOWN = ("kubeconfig", "context", "taint", "hyperpod")
 
@@ -44,17 +44,15 @@ KNOWN = ("kubeconfig", "context", "taint", "hyperpod")
 class KubernetesGate:
     """On the node it publishes; `keep` acts for all nodes."""
 
-    def __init__(
-        self, settings: Mapping[str, str], environ: Optional[Mapping[str, str]] = None, timeout: float = READ_TIMEOUT
-    ) -> None:
+    def __init__(self, settings: Given, environ: Given = None, timeout: float = READ_TIMEOUT) -> None:
         table = AdapterSettings(settings, KNOWN, "adapter")
         try:
             taint = parse_taint(table.text("taint", f"{TAINT}:NoSchedule"))
         except ValueError as error:
             raise table.error("taint", str(error)) from None
         self.marks = GateMarks(taint, table.flag("hyperpod", False))
-        given = settings.get("kubeconfig", "") or (environ or {}).get("KUBECONFIG", "")
-        self.client = Client(find(given, settings.get("context", "")), read_timeout=timeout)
+        cluster = find(kubeconfig_of(table, environ), table.text("context"))
+        self.client = Client(cluster, read_timeout=timeout)
         self._conditions: Optional[NodeConditions] = None
 
     # On the node.

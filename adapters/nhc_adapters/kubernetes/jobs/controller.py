@@ -23,7 +23,7 @@ from nhc.ports.adapter import AdapterError, SettingError
 from nhc.ports.job_ends import JobEndRecord
 from nhc.ports.jobs import JobName, JobOrder, Submission, Submitted
 from nhc.ports.repair import Answer, Sent
-from nhc_adapters.kubernetes.api.access import find
+from nhc_adapters.kubernetes.api.access import find, kubeconfig_of
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError, Unreachable
 from nhc_adapters.kubernetes.jobs import child_jobs, kueue, volcano
@@ -36,7 +36,7 @@ from nhc_adapters.kubernetes.jobs.reading import KINDS, JobReader
 from nhc_adapters.kubernetes.jobs.submit import kind_of, wished
 from nhc_adapters.kubernetes.jobs.view import number_of
 from nhc_adapters.kubernetes.nodes.scheduling import takes_pods
-from nhc_adapters.repair.settings import AdapterSettings
+from nhc_adapters.repair.settings import AdapterSettings, Given
 
 KNOWN = ("kubeconfig", "context", "namespaces", "kinds")
 
@@ -45,11 +45,7 @@ class KubernetesJobController(JobReader):
     """The jobs of one cluster."""
 
     def __init__(
-        self,
-        settings: Optional[Mapping[str, str]] = None,
-        environ: Optional[Mapping[str, str]] = None,
-        timeout: float = 30.0,
-        client: Optional[Client] = None,
+        self, settings: Given = None, environ: Given = None, timeout: float = 30.0, client: Optional[Client] = None
     ) -> None:
         table = AdapterSettings(settings, KNOWN, "controllers.kubernetes")
         namespaces = _words(table.text("namespaces"))
@@ -57,8 +53,9 @@ class KubernetesJobController(JobReader):
         for kind in wanted:
             if kind not in KINDS:
                 raise SettingError("kinds", f"{printable(kind, 60)!r} is not one of {', '.join(KINDS)}")
-        kubeconfig = table.text("kubeconfig") or (environ or {}).get("KUBECONFIG", "")
-        client = client or Client(find(kubeconfig, table.text("context")), retry_for=5.0, read_timeout=timeout)
+        if client is None:
+            cluster = find(kubeconfig_of(table, environ), table.text("context"))
+            client = Client(cluster, retry_for=5.0, read_timeout=timeout)
         super().__init__(client, [KINDS[kind] for kind in wanted], namespaces)
         self._home = next(iter(namespaces), client.access.namespace)
 

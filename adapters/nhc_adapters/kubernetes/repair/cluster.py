@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 from urllib.parse import quote
 
 from nhc.ports.adapter import AdapterError
-from nhc.ports.repair import Answer, Machine, Right, Sighting
+from nhc.ports.repair import Answer, Machine, Right, Sent, Sighting
 from nhc_adapters.kubernetes.api import access
-from nhc_adapters.kubernetes.api.client import Body, Client, namespaced, node_path
+from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Body, Client, namespaced, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError, Unreachable
 from nhc_adapters.kubernetes.controller.rights import ClusterRight, denied
-from nhc_adapters.repair.calls import LATER, CallFailed, RepairRefused
+from nhc_adapters.repair.calls import LATER, CallFailed, RepairRefused, accepted
+from nhc_adapters.repair.settings import AdapterSettings, Given
 
 Object = Dict[str, Any]
 NOT_FOUND, CONFLICT = 404, 409
@@ -23,10 +24,13 @@ NOT_READY = 60.0
 
 
 class KubeNode(NamedTuple):
-    """A node as a repair needs it. `instance` names the machine: its providerID, its DMI UUID, or the object's uid."""
+    """A node as a repair needs it; `version` is its resourceVersion. `instance` names the machine: its providerID, its
+    DMI UUID, or the object's uid.
+    """
 
     name: str
     uid: str
+    version: str
     provider_id: str
     uuid: str
     boot: str
@@ -49,8 +53,8 @@ def read_node(node: Mapping[str, Any]) -> KubeNode:
         entry.get("type") == "Ready" and entry.get("status") == "True" for entry in status.get("conditions") or ()
     )  # fmt: skip
     return KubeNode(
-        str(meta.get("name", "")), str(meta.get("uid", "")), str((node.get("spec") or {}).get("providerID") or ""),
-        _uuid(info), str(info.get("bootID") or ""), ready,
+        str(meta.get("name", "")), str(meta.get("uid", "")), str(meta.get("resourceVersion", "")),
+        str((node.get("spec") or {}).get("providerID") or ""), _uuid(info), str(info.get("bootID") or ""), ready,
         bool(meta.get("deletionTimestamp")), texts(meta.get("labels")), texts(meta.get("annotations")),
     )  # fmt: skip
 
@@ -84,6 +88,11 @@ class RepairCluster:
         self._opened: Optional[Client] = None
         self._versions: Dict[str, str] = {}
         self._lock = threading.Lock()
+
+    @classmethod
+    def of(cls, table: AdapterSettings, environ: Given, timeout: float) -> RepairCluster:
+        """The cluster of a repairer's settings `kubeconfig` and `context`."""
+        return cls(access.kubeconfig_of(table, environ), table.text("context"), timeout)
 
     def client(self) -> Client:
         """Raises AdapterError where no cluster is configured."""
@@ -154,18 +163,21 @@ class RepairCluster:
         item = self.find(node_path(name))
         return None if item is None else read_node(item)
 
-    def sighting(self, name: str) -> Sighting:
-        """Raises AdapterError where the node is not there."""
+    def known(self, name: str) -> KubeNode:
+        """Raises RepairRefused where the node is not there, CallFailed."""
         node = self.node(name)
         if node is None:
-            raise AdapterError(f"the cluster has no node {name}")
+            raise RepairRefused(f"the cluster has no node {name}")
+        return node
+
+    def sighting(self, name: str) -> Sighting:
+        """Raises as `known`."""
+        node = self.known(name)
         return Sighting(time.time(), node.instance, node.boot, "ready" if node.ready else "not-ready")
 
     def compare(self, machine: Machine) -> KubeNode:
         """The node, where it is the machine that is meant. Raises RepairRefused, CallFailed."""
-        node = self.node(machine.node)
-        if node is None:
-            raise RepairRefused(f"the cluster has no node {machine.node}")
+        node = self.known(machine.node)
         if machine.provider_id and node.provider_id and node.provider_id != machine.provider_id:
             raise RepairRefused(f"the node {machine.node} is {node.provider_id} now, not {machine.provider_id}")
         if machine.boot_id and node.boot and node.boot != machine.boot_id:
@@ -185,6 +197,17 @@ class RepairCluster:
         """A Job, None where there is none. Raises CallFailed."""
         return self.find(namespaced(namespace, "jobs", name, JOBS))
 
+    def own_job(self, namespace: str, name: str, note: Tuple[str, str]) -> Optional[Object]:
+        """The Job of this name, which an annotation says is ours; None where there is none. Raises CallFailed, REFUSED
+        where another's has the name.
+        """
+        job = self.job(namespace, name)
+        if job is not None and texts(job["metadata"].get("annotations")).get(note[0]) != note[1]:
+            raise CallFailed(
+                Answer.REFUSED, f"the name {name} is taken by a Job that is not ours (annotation {note[0]})"
+            )
+        return job
+
     def pods_of(self, namespace: str, job: str) -> List[Object]:
         """The pods of a Job. Raises CallFailed."""
         return self.items(namespaced(namespace, "pods"), labelSelector=f"batch.kubernetes.io/job-name={job}")
@@ -195,6 +218,21 @@ class RepairCluster:
         """Raises as `create`."""
         return self.create(namespaced(namespace, "jobs", group=JOBS), body, **query)
 
+    def create_once(self, body: Object, note: Tuple[str, str]) -> Tuple[Object, bool]:
+        """The Job that an annotation says is ours, and whether it was created now: else it was sent before. Raises
+        CallFailed.
+        """
+        namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
+        try:
+            return self.create_job(namespace, body), True
+        except CallFailed as error:
+            if error.code != str(CONFLICT):
+                raise
+        job = self.own_job(namespace, name, note)
+        if job is None:
+            raise CallFailed(Answer.AMBIGUOUS, f"the Job {name} was there, and is gone")
+        return job, False
+
     def create(self, path: str, body: Body, **query: str) -> Object:
         """Raises CallFailed; its code is 409 where the name is taken."""
         return self._request("POST", path, body, query=query)
@@ -202,6 +240,13 @@ class RepairCluster:
     def patch(self, path: str, body: Body, kind: str) -> Object:
         """Raises CallFailed."""
         return self._request("PATCH", path, body, kind)
+
+    def label(self, node: KubeNode, labels: Mapping[str, str]) -> Sent:
+        """Set labels on a node, only as it was seen: the version in the patch holds that. Raises CallFailed."""
+        body = {"metadata": {"labels": dict(labels), "resourceVersion": node.version}}
+        self.patch(node_path(node.name), body, MERGE_PATCH)
+        text = ", ".join(f"{key}={value}" for key, value in labels.items())
+        return accepted(f"labelled the node {node.name}: {text}")
 
     def delete(self, path: str, body: Body) -> Object:
         """Raises CallFailed."""

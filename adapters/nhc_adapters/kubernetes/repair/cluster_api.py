@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from typing import FrozenSet, List, Mapping, Optional
 
-from nhc.ports.repair import Machine, Order, Progress, Rung, Sent, Sighting, Stage
+from nhc.ports.repair import Order, Progress, Rung, Sent, Sighting, Stage
 from nhc.timestamps import from_utc
-from nhc_adapters.kubernetes.api.client import MERGE_PATCH
 from nhc_adapters.kubernetes.controller.rights import ClusterRight
 from nhc_adapters.kubernetes.repair.actor_kinds import conditions_of
 from nhc_adapters.kubernetes.repair.cluster import KubeNode, Object, texts
-from nhc_adapters.kubernetes.repair.handover import ActorSettings, is_of, notes_of
+from nhc_adapters.kubernetes.repair.handover import Actor, annotate, is_of, notes_of
 from nhc_adapters.repair.calls import LATER, RepairRefused, accepted
 
 GROUP = "cluster.x-k8s.io"
@@ -26,16 +25,10 @@ CLOCKS = 60.0
 """Seconds that the API server's clock may be behind ours."""
 
 
-class ClusterApi:
-    """As `handover.Actor`."""
+class ClusterApi(Actor):
+    """Asked by an annotation of a Machine."""
 
     rungs: FrozenSet[Rung] = frozenset({Rung.REPLACE})
-
-    def __init__(self, given: ActorSettings) -> None:
-        self.nodes, self.objects = given.nodes, given.objects
-
-    def can(self, machine: Machine) -> str:
-        return ""
 
     def needed(self) -> List[ClusterRight]:
         purpose = "to ask for a Machine's replacement, and to watch it"
@@ -53,8 +46,7 @@ class ClusterApi:
         _may_be_asked(item, node)
         meta = item["metadata"]
         notes = {**notes_of(order), REMEDIATE: ""}
-        body = {"metadata": {"annotations": notes, "resourceVersion": meta["resourceVersion"]}}
-        self.objects.patch(self._path(meta["namespace"], meta["name"]), body, MERGE_PATCH)
+        annotate(self.objects, self._path(meta["namespace"], meta["name"]), item, notes)
         return accepted(f"asked Cluster API to replace the Machine {meta['namespace']}/{meta['name']}", name_of(item))
 
     def progress(self, order: Order, sent: Sent, before: Sighting, node: Optional[KubeNode]) -> Progress:
@@ -87,9 +79,6 @@ class ClusterApi:
                     Stage.DONE, f"the Machine {name} is gone; {item['metadata']['name']} is ready", reference
                 )
         return Progress(Stage.WORKING, f"the Machine {name} is gone; no other one of {owner or namespace} is ready yet")
-
-    def finish(self, order: Order) -> Sent:
-        raise RepairRefused("nothing is to be finished with Cluster API")
 
     def _machine(self, node: KubeNode) -> Optional[Object]:
         """The Machine that Cluster API has written on the node. Raises CallFailed."""

@@ -12,7 +12,7 @@ What each asks, respects and waits for stands in the module of its name.
 from __future__ import annotations
 
 import time
-from typing import Callable, Dict, Mapping, Optional, Sequence
+from typing import Callable, Dict, Optional, Sequence
 
 from nhc.ports.adapter import AdapterError
 from nhc.ports.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting
@@ -25,7 +25,7 @@ from nhc_adapters.kubernetes.repair.kured import Kured
 from nhc_adapters.kubernetes.repair.medik8s import FENCE_AGENTS, SELF_NODE, Medik8s
 from nhc_adapters.kubernetes.repair.metal3 import Metal3
 from nhc_adapters.repair.calls import send_once
-from nhc_adapters.repair.settings import AdapterSettings
+from nhc_adapters.repair.settings import AdapterSettings, Given
 
 ACTORS: Dict[str, Callable[[ActorSettings], Actor]] = {
     "cluster-api": ClusterApi, "metal3": Metal3, "karpenter": Karpenter, "kured": Kured,
@@ -42,16 +42,10 @@ KNOWN = (
 class KubernetesHandoff:
     """As `nhc.ports.repair.Repairer`, Completes."""
 
-    def __init__(
-        self,
-        settings: Optional[Mapping[str, str]] = None,
-        environ: Optional[Mapping[str, str]] = None,
-        timeout: float = 30.0,
-    ) -> None:
+    def __init__(self, settings: Given = None, environ: Given = None, timeout: float = 30.0) -> None:
         table = AdapterSettings(settings, KNOWN)
         self.to = table.choice("to", ("", *ACTORS))
-        where = table.text("kubeconfig") or (environ or {}).get("KUBECONFIG", "")
-        self.nodes = RepairCluster(where, table.text("context"), timeout)
+        self.nodes = RepairCluster.of(table, environ, timeout)
         management = table.text("management-kubeconfig")
         self.objects = (
             RepairCluster(management, table.text("management-context"), timeout) if management else self.nodes

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import FrozenSet, List, NamedTuple, Optional, Protocol
+from abc import ABC, abstractmethod
+from typing import FrozenSet, List, Mapping, NamedTuple, Optional
 
 from nhc.model import printable
 from nhc.ports.repair import Machine, Order, Progress, Rung, Sent, Sighting, Stage
+from nhc_adapters.kubernetes.api.client import MERGE_PATCH
 from nhc_adapters.kubernetes.controller.rights import ClusterRight
 from nhc_adapters.kubernetes.repair.cluster import KubeNode, Object, RepairCluster, texts
 from nhc_adapters.kubernetes.repair.jobs import ORDER
+from nhc_adapters.repair.calls import RepairRefused
 from nhc_adapters.repair.settings import AdapterSettings
 
 
@@ -20,34 +23,39 @@ class ActorSettings(NamedTuple):
     table: AdapterSettings
 
 
-class Actor(Protocol):
+class Actor(ABC):
     """One other controller that repairs nodes."""
 
     rungs: FrozenSet[Rung]
 
+    def __init__(self, given: ActorSettings) -> None:
+        self.nodes, self.objects = given.nodes, given.objects
+
     def can(self, machine: Machine) -> str:
         """Why it cannot be asked about this machine, "" where it can. Asks nobody."""
-        ...
+        return ""
 
     def instance(self, node: KubeNode) -> str:
-        """The name of its object for a node, "" where it has none. Raises CallFailed."""
-        ...
+        """The name of its object for a node, "" where it has none: the machine itself, where none stands for one.
+        Raises CallFailed.
+        """
+        return node.instance
 
+    @abstractmethod
     def ask(self, order: Order, node: KubeNode) -> Sent:
         """One call that changes something, after all reads. Raises RepairRefused, CallFailed."""
-        ...
 
+    @abstractmethod
     def progress(self, order: Order, sent: Sent, before: Sighting, node: Optional[KubeNode]) -> Progress:
         """How far it is. Raises AdapterError."""
-        ...
 
     def finish(self, order: Order) -> Sent:
         """What is to be done once it has ended, after HALFWAY. Raises RepairRefused, CallFailed."""
-        ...
+        raise RepairRefused("nothing is to be finished")
 
+    @abstractmethod
     def needed(self) -> List[ClusterRight]:
         """The rights on its objects."""
-        ...
 
 
 def is_of(item: Object, order: Order) -> bool:
@@ -58,6 +66,12 @@ def is_of(item: Object, order: Order) -> bool:
 def notes_of(order: Order) -> dict[str, str]:
     """What our orders leave on an object: the key, the episode, the reason."""
     return {ORDER: order.key, "nhc/episode": order.episode, "nhc/because": printable(order.because, 300)}
+
+
+def annotate(objects: RepairCluster, path: str, item: Object, notes: Mapping[str, str]) -> None:
+    """Set annotations on an object, only as it was seen: the version in the patch holds that. Raises CallFailed."""
+    body = {"metadata": {"annotations": dict(notes), "resourceVersion": item["metadata"]["resourceVersion"]}}
+    objects.patch(path, body, MERGE_PATCH)
 
 
 def booted(before: Sighting, order: Order, node: Optional[KubeNode]) -> Optional[Progress]:

@@ -14,7 +14,7 @@ from nhc_adapters.kubernetes.controller.rights import ClusterRight
 from nhc_adapters.kubernetes.repair.actor_kinds import conditions_of
 from nhc_adapters.kubernetes.repair.cluster import KubeNode, Object, texts
 from nhc_adapters.kubernetes.repair.cluster_api import CLOCKS
-from nhc_adapters.kubernetes.repair.handover import ActorSettings
+from nhc_adapters.kubernetes.repair.handover import Actor
 from nhc_adapters.repair.calls import LATER, RepairRefused, accepted
 
 GROUP = "karpenter.sh"
@@ -22,13 +22,10 @@ POOL = f"{GROUP}/nodepool"
 KEEP = f"{GROUP}/do-not-disrupt"
 
 
-class Karpenter:
-    """As `handover.Actor`."""
+class Karpenter(Actor):
+    """Asked by deleting a NodeClaim."""
 
     rungs: FrozenSet[Rung] = frozenset({Rung.REPLACE})
-
-    def __init__(self, given: ActorSettings) -> None:
-        self.nodes, self.objects = given.nodes, given.objects
 
     def can(self, machine: Machine) -> str:
         if machine.labels and POOL not in machine.labels:
@@ -72,9 +69,6 @@ class Karpenter:
                 there = str(claim["status"].get("nodeName") or "")
                 return Progress(Stage.DONE, f"{name} is gone; {claim['metadata']['name']} is ready", there)
         return Progress(Stage.WORKING, f"{name} is gone; Karpenter starts another in {pool} when pods need one")
-
-    def finish(self, order: Order) -> Sent:
-        raise RepairRefused("nothing is to be finished with Karpenter")
 
     def _claim(self, node: KubeNode) -> Optional[Object]:
         """The claim of this node's instance. Raises CallFailed."""

@@ -12,7 +12,7 @@ from nhc.ports.repair import Machine, Order, Progress, Rung, Sent, Sighting, Sta
 from nhc_adapters.kubernetes.api.client import namespaced
 from nhc_adapters.kubernetes.controller.rights import ClusterRight
 from nhc_adapters.kubernetes.repair.cluster import KubeNode, Object
-from nhc_adapters.kubernetes.repair.handover import ActorSettings, booted
+from nhc_adapters.kubernetes.repair.handover import Actor, ActorSettings, booted
 from nhc_adapters.kubernetes.repair.jobs import HandSettings, job_name, order_text
 from nhc_adapters.kubernetes.repair.order_jobs import OrderJobs
 from nhc_adapters.kubernetes.repair.pinned_job import JobPlace
@@ -25,14 +25,15 @@ HAND = HandSettings(deadline=300)
 """A file is made: minutes, not the twenty of a repair."""
 
 
-class Kured:
-    """As `handover.Actor`."""
+class Kured(Actor):
+    """Asked by a file on the node."""
 
     rungs: FrozenSet[Rung] = frozenset({Rung.REBOOT})
 
     def __init__(self, given: ActorSettings) -> None:
+        super().__init__(given)
         table = given.table
-        self.nodes, self.sentinel = given.nodes, table.text("sentinel", SENTINEL)
+        self.sentinel = table.text("sentinel", SENTINEL)
         self.place = JobPlace(table.text("namespace", "nhc-system"), table.text("image"))
         self.orders = OrderJobs(self.nodes, self.place, HAND)
         self.where, _, self.daemonset = table.text("daemonset", "kube-system/kured").partition("/")
@@ -52,9 +53,6 @@ class Kured:
             ClusterRight("list", "pods", "", here, purpose="to read what became of that"),
             ClusterRight("get", "daemonsets", "apps", self.where, self.daemonset, "to see kured and its lock"),
         ]  # fmt: skip
-
-    def instance(self, node: KubeNode) -> str:
-        return node.instance
 
     def ask(self, order: Order, node: KubeNode) -> Sent:
         if not node.ready:
@@ -83,9 +81,6 @@ class Kured:
         if kured is not None and of_kured(kured, order.machine.node):
             return Progress(Stage.WORKING, f"kured has its lock for the node ({KURED_LOCK})")
         return Progress(Stage.WORKING, "kured has not rebooted the node yet")
-
-    def finish(self, order: Order) -> Sent:
-        raise RepairRefused("nothing is to be finished with kured")
 
     def _kured(self) -> Optional[Object]:
         return self.nodes.find(namespaced(self.where, "daemonsets", self.daemonset, "apis/apps/v1"))

@@ -13,7 +13,7 @@ from nhc.ports.repair import Answer, Machine, Order, Progress, Rung, Sent, Sight
 from nhc_adapters.kubernetes.controller.rights import ClusterRight
 from nhc_adapters.kubernetes.repair.actor_kinds import conditions_of
 from nhc_adapters.kubernetes.repair.cluster import CONFLICT, KubeNode, Object
-from nhc_adapters.kubernetes.repair.handover import ActorSettings, booted, is_of, notes_of
+from nhc_adapters.kubernetes.repair.handover import Actor, ActorSettings, booted, is_of, notes_of
 from nhc_adapters.repair.calls import LATER, CallFailed, RepairRefused, accepted
 
 EXCLUDED = "remediation.medik8s.io/exclude-from-remediation"
@@ -36,12 +36,12 @@ FENCE_AGENTS = Remediation("fence-agents-remediation.medik8s.io", "FenceAgentsRe
                            "fenceagentsremediationtemplates", frozenset({Rung.REBOOT, Rung.POWER_CYCLE}))  # fmt: skip
 
 
-class Medik8s:
-    """As `handover.Actor`."""
+class Medik8s(Actor):
+    """Asked by a remediation that is made for the node."""
 
     def __init__(self, given: ActorSettings, remediation: Remediation) -> None:
-        self.objects, self.made = given.objects, remediation
-        self.rungs = remediation.rungs
+        super().__init__(given)
+        self.made, self.rungs = remediation, remediation.rungs
         self.namespace, _, self.template = given.table.text("template").partition("/")
         if not self.template:
             raise given.table.wrong("template", f"NAMESPACE/NAME of one of the {remediation.templates}")
@@ -57,9 +57,6 @@ class Medik8s:
               for verb in ("create", "get", "delete")),
             ClusterRight("get", self.made.templates, self.made.group, self.namespace, self.template, purpose),
         ]  # fmt: skip
-
-    def instance(self, node: KubeNode) -> str:
-        return node.instance
 
     def ask(self, order: Order, node: KubeNode) -> Sent:
         if node.labels.get(EXCLUDED) == "true":

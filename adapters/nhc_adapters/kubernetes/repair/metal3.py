@@ -11,11 +11,10 @@ import json
 from typing import FrozenSet, List, Mapping, Optional
 
 from nhc.ports.repair import Machine, Order, Progress, Rung, Sent, Sighting, Stage
-from nhc_adapters.kubernetes.api.client import MERGE_PATCH
 from nhc_adapters.kubernetes.controller.rights import ClusterRight
 from nhc_adapters.kubernetes.repair.actor_kinds import is_host_of
 from nhc_adapters.kubernetes.repair.cluster import KubeNode, Object, texts
-from nhc_adapters.kubernetes.repair.handover import ActorSettings, booted, is_of, notes_of
+from nhc_adapters.kubernetes.repair.handover import Actor, annotate, booted, is_of, notes_of
 from nhc_adapters.repair.calls import LATER, RepairRefused, accepted
 
 GROUP = "metal3.io"
@@ -23,13 +22,10 @@ REBOOT = "reboot.metal3.io"
 MODES = {Rung.REBOOT: "soft", Rung.POWER_CYCLE: "hard"}
 
 
-class Metal3:
-    """As `handover.Actor`."""
+class Metal3(Actor):
+    """Asked by an annotation of a BareMetalHost."""
 
     rungs: FrozenSet[Rung] = frozenset(MODES)
-
-    def __init__(self, given: ActorSettings) -> None:
-        self.objects = given.objects
 
     def can(self, machine: Machine) -> str:
         if machine.provider_id and not machine.provider_id.startswith("metal3://"):
@@ -63,10 +59,9 @@ class Metal3:
             raise RepairRefused(f"{what}: {status.get('errorMessage') or status.get('operationalStatus')}")
         mode = MODES[order.rung]
         change = {**notes_of(order), REBOOT: json.dumps({"mode": mode})}
-        body = {"metadata": {"annotations": change, "resourceVersion": meta["resourceVersion"]}}
-        self.objects.patch(self._path(meta["namespace"], meta["name"]), body, MERGE_PATCH)
-        return accepted(f"asked Metal3 for a {mode} reboot of {meta['namespace']}/{meta['name']}",
-                        f"{meta['namespace']}/{meta['name']}")  # fmt: skip
+        annotate(self.objects, self._path(meta["namespace"], meta["name"]), host, change)
+        name = f"{meta['namespace']}/{meta['name']}"
+        return accepted(f"asked Metal3 for a {mode} reboot of {name}", name)
 
     def progress(self, order: Order, sent: Sent, before: Sighting, node: Optional[KubeNode]) -> Progress:
         done = booted(before, order, node)
@@ -81,9 +76,6 @@ class Metal3:
             return Progress(Stage.FAILED, f"Metal3: {status.get('errorMessage') or status.get('errorType')}")
         begun = REBOOT not in texts(host["metadata"].get("annotations"))
         return Progress(Stage.WORKING, "the host was off, and boots" if begun else "Metal3 has not begun yet")
-
-    def finish(self, order: Order) -> Sent:
-        raise RepairRefused("nothing is to be finished with Metal3")
 
     def _host(self, node: KubeNode) -> Optional[Object]:
         """The host that the node's providerID names. Raises CallFailed."""

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple, Optional, Sequence
 
-from nhc.ports.repair import Answer, Order
+from nhc.ports.repair import Order
 from nhc_adapters.kubernetes.repair import jobs
-from nhc_adapters.kubernetes.repair.cluster import CONFLICT, RepairCluster
-from nhc_adapters.kubernetes.repair.handover import is_of
+from nhc_adapters.kubernetes.repair.cluster import RepairCluster
 from nhc_adapters.kubernetes.repair.jobs import HandSettings, JobSeen, job_name
 from nhc_adapters.kubernetes.repair.pinned_job import JobPlace
-from nhc_adapters.repair.calls import CallFailed
 
 
 class OrderJobs(NamedTuple):
@@ -22,19 +20,8 @@ class OrderJobs(NamedTuple):
 
     def create(self, order: Order, args: Sequence[str], restore: bool = False) -> bool:
         """Whether it was created now; else the same order was sent before. Raises CallFailed."""
-        name = job_name(order.key, restore)
-        try:
-            self.cluster.create_job(self.place.namespace, jobs.manifest(order, self.place, self.hand, args, restore))
-            return True
-        except CallFailed as error:
-            if error.code != str(CONFLICT):
-                raise
-        job = self.cluster.job(self.place.namespace, name)
-        if job is None:
-            raise CallFailed(Answer.AMBIGUOUS, f"the Job {name} was there, and is gone")
-        if not is_of(job, order):
-            raise CallFailed(Answer.REFUSED, f"the name {name} is taken by a Job that is not this order")
-        return False
+        body = jobs.manifest(order, self.place, self.hand, args, restore)
+        return self.cluster.create_once(body, (jobs.ORDER, order.key))[1]
 
     def seen(self, order: Order, restore: bool = False) -> Optional[JobSeen]:
         """The Job of an order and its pods, None where it is not there. Raises CallFailed."""

@@ -14,7 +14,7 @@ boot id of the node proves a reboot.
 from __future__ import annotations
 
 import re
-from typing import Any, Iterator, List, Mapping, Optional, Sequence
+from typing import Any, Iterator, List, Mapping, Sequence
 
 from nhc.ports.adapter import AdapterError
 from nhc.ports.repair import (
@@ -41,7 +41,7 @@ from nhc_adapters.kubernetes.repair.order_jobs import OrderJobs
 from nhc_adapters.kubernetes.repair.pinned_job import PLACE, labels_of, read_place, whole_seconds
 from nhc_adapters.node.repairer import asked_of, units_of
 from nhc_adapters.repair.calls import accepted, send_once, untouched
-from nhc_adapters.repair.settings import AdapterSettings
+from nhc_adapters.repair.settings import AdapterSettings, Given
 
 KNOWN = (
     *PLACE, "kubeconfig", "context", "services", "stoppable", "node-kubeconfig", "wait", "deadline", "enter", "path",
@@ -54,12 +54,7 @@ RUNGS = (Rung.RESTART_APP, Rung.RESET_DEVICE, Rung.RELOAD_DRIVER, Rung.REBOOT)
 class KubernetesJobs:
     """As `nhc.ports.repair.Repairer`, Completes, EvidenceSource."""
 
-    def __init__(
-        self,
-        settings: Optional[Mapping[str, str]] = None,
-        environ: Optional[Mapping[str, str]] = None,
-        timeout: float = 30.0,
-    ) -> None:
+    def __init__(self, settings: Given = None, environ: Given = None, timeout: float = 30.0) -> None:
         table = AdapterSettings(settings, KNOWN)
         self.services, self.stoppable = units_of(table, "services"), units_of(table, "stoppable")
         self.kubeconfig = table.text("node-kubeconfig")
@@ -68,8 +63,7 @@ class KubernetesJobs:
         self.hand = HandSettings(
             table.text("enter", jobs.ENTER), table.text("path"), whole_seconds(table, "deadline", 1200)
         )
-        where = table.text("kubeconfig") or (environ or {}).get("KUBECONFIG", "")
-        self.cluster = RepairCluster(where, table.text("context"), timeout)
+        self.cluster = RepairCluster.of(table, environ, timeout)
         self.orders = OrderJobs(self.cluster, self.place, self.hand)
         self.shows = table.flag("evidence", True)
 

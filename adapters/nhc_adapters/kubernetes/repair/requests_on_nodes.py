@@ -27,7 +27,7 @@ HEALTH = "sagemaker.amazonaws.com/node-health-status"
 HYPERPOD = {
     "unschedulablependingreboot": Rung.REBOOT,
     "unschedulablependingreplacement": Rung.REPLACE,
-    "unschedulablependingreplace": Rung.REPLACE,
+    "unschedulablependingreplace": Rung.REPLACE,  # the spelling of one of AWS's posts
 }
 SOURCES = ("nhc", "hyperpod")
 

@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Tuple
 
 from nhc.model import printable
 from nhc.ports.repair import Claim
-from nhc_adapters.cloud.google import gke
+from nhc_adapters.kubernetes.repair import gke
 from nhc_adapters.kubernetes.repair.cluster import texts
 
 

@@ -20,7 +20,7 @@ from nhc.ports.adapter import AdapterError
 from nhc.ports.repair import Answer, Right
 from nhc.ports.suites import DeviceProof, SuiteOrder
 from nhc_adapters.kubernetes.controller.rights import ClusterRight
-from nhc_adapters.kubernetes.repair.cluster import CONFLICT, Object, RepairCluster
+from nhc_adapters.kubernetes.repair.cluster import Object, RepairCluster
 from nhc_adapters.kubernetes.repair.jobs import is_active, read_job
 from nhc_adapters.kubernetes.repair.pinned_job import PLACE, read_place
 from nhc_adapters.kubernetes.repair.suite_job import (
@@ -74,8 +74,7 @@ class SuiteJobs:
             raise table.error("image", "missing: which image has nhc and the suite's tools?")
         self.place = read_place(table, "nhc-remedy-suite")
         self.program = SuiteProgram(table.text("nhc", "nhc"), table.text("runtime-class"))
-        where = table.text("kubeconfig") or (environ or {}).get("KUBECONFIG", "")
-        self.cluster = RepairCluster(where, table.text("context"), timeout)
+        self.cluster = RepairCluster.of(table, environ, timeout)
         self._every, self._sleep, self._clock = every, sleep, monotonic
 
     def run(self, order: SuiteOrder) -> str:
@@ -95,7 +94,7 @@ class SuiteJobs:
             name = job_name(order, number)
             job = self._find(order, name)
             if job is None:
-                job = self._create(order, number, name)
+                job = self._create(order, number)
             followed = is_active(job)
             if followed:
                 job = self._follow(order, name, until)
@@ -112,24 +111,14 @@ class SuiteJobs:
 
     def _find(self, order: SuiteJobOrder, name: str) -> Optional[Object]:
         """Raises AdapterError where the name is taken by what is none of this run."""
-        job = self.cluster.job(self.place.namespace, name)
-        if job is not None and (job["metadata"].get("annotations") or {}).get(ORDER) != order_key(order):
-            raise AdapterError(f"the name {name} is taken by a Job that is not this run of {name_of(order)}")
-        return job
+        return self.cluster.own_job(self.place.namespace, name, (ORDER, order_key(order)))
 
-    def _create(self, order: SuiteJobOrder, number: int, name: str) -> Object:
+    def _create(self, order: SuiteJobOrder, number: int) -> Object:
         """The Job, created now or a moment ago by another. Raises AdapterError."""
         # The machine's boot is another than the one that was judged: the repair came in between.
         self.cluster.compare_ready(order.machine._replace(boot_id=""))
-        try:
-            return self.cluster.create_job(self.place.namespace, manifest(order, self.place, self.program, number))
-        except CallFailed as error:
-            if error.code != str(CONFLICT):
-                raise
-        job = self._find(order, name)
-        if job is None:
-            raise AdapterError(f"the Job {name} was there, and is gone")
-        return job
+        body = manifest(order, self.place, self.program, number)
+        return self.cluster.create_once(body, (ORDER, order_key(order)))[0]
 
     def _follow(self, order: SuiteJobOrder, name: str, until: float) -> Object:
         """The Job, once it has ended. An API server that does not answer is waited for. Raises AdapterError."""
