@@ -158,10 +158,7 @@ def _all_own(host: Host, kind: str) -> bool:
 
 def _sees_all(host: Host) -> bool:
     """Whether the node's processes are to be seen: number 2 of its own process namespace is kthreadd (init/main.c)."""
-    try:
-        return "(kthreadd)" in host.read("/proc/2/stat")
-    except OSError:
-        return False
+    return "(kthreadd)" in host.read_or("/proc/2/stat")
 
 
 def _switches(host: Host, task: int) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from itertools import takewhile
 
 from nhc.facts.mounts import unescape
+from nhc.facts.swaps import parse_swaps
 from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -59,11 +60,8 @@ def volumes(host: Host) -> Volumes:
         types.setdefault(rest[0], set()).add(name)
         if of_the_node(unescape(fields[4])):
             own.add(name)
-    try:
-        swaps = host.read("/proc/swaps").split("\n")[1:]
-    except OSError:
-        swaps = []
-    own |= {name for line in swaps if line.startswith("/dev/") for name in [_name(host, "", line.split()[0])] if name}
+    swaps = (_name(host, "", swap) for swap in parse_swaps(host.read_or("/proc/swaps")))
+    own |= {name for name in swaps if name}
     below: Set[str] = set(own)
     for name in own:
         below |= _below(host, name, 0)
@@ -73,19 +71,15 @@ def volumes(host: Host) -> Volumes:
 def _name(host: Host, number: str, source: str) -> str:
     """The kernel's name of a mounted device: by its number, else (btrfs has one of its own) by its path."""
     if number and not number.startswith("0:"):
-        try:
-            return host.readlink(f"/sys/dev/block/{number}").rpartition("/")[2]
-        except OSError:
-            pass
+        name = host.link_name(f"/sys/dev/block/{number}")
+        if name:
+            return name
     if not source.startswith("/dev/"):
         return ""
     if source.startswith("/dev/mapper/"):
         for path in host.glob("/sys/class/block/dm-*/dm/name"):
-            try:
-                if host.read(path).strip() == source[len("/dev/mapper/") :]:
-                    return path.split("/")[4]
-            except OSError:
-                continue
+            if host.read_or(path) == source[len("/dev/mapper/") :]:
+                return path.split("/")[4]
     return source.rpartition("/")[2]
 
 
@@ -100,11 +94,8 @@ def _below(host: Host, name: str, depth: int) -> Set[str]:
             below.add(parts[-2])
     except OSError:
         pass
-    try:
-        if not _multipath(host, name):
-            below |= set(host.listdir(f"/sys/class/block/{name}/slaves"))
-    except OSError:
-        pass
+    if not _multipath(host, name):
+        below |= set(host.names(f"/sys/class/block/{name}/slaves"))
     for device in list(below):
         below |= _below(host, device, depth + 1)
     return below
@@ -112,10 +103,7 @@ def _below(host: Host, name: str, depth: int) -> Set[str]:
 
 def _multipath(host: Host, name: str) -> bool:
     """Whether this is a map over several paths to one disk: any of them serves, and the loss of one is no fault."""
-    try:
-        return host.read(f"/sys/class/block/{name}/dm/uuid").startswith("mpath-")
-    except OSError:
-        return False
+    return host.read_or(f"/sys/class/block/{name}/dm/uuid").startswith("mpath-")
 
 
 def is_own(node: Volumes, device: str) -> bool:
@@ -135,10 +123,7 @@ def disk_of(host: Host, device: str) -> str:
         return _disk_of_port(host, device)
     if device.count(":") != 3:
         return device
-    try:
-        return host.listdir(f"/sys/class/scsi_device/{device}/device/block")[0]
-    except (OSError, IndexError):
-        return device
+    return next(iter(host.names(f"/sys/class/scsi_device/{device}/device/block")), device)
 
 
 def _disk_of_port(host: Host, port: str) -> str:
@@ -155,19 +140,14 @@ def _disk_of_port(host: Host, port: str) -> str:
 
 def removable(host: Host, device: str) -> bool:
     """Whether the medium can be taken out (a floppy, a drive of discs, virtual media of a BMC)."""
-    try:
-        return host.read(f"/sys/class/block/{device}/removable").strip() == "1"
-    except OSError:
-        return False
+    return host.number(f"/sys/class/block/{device}/removable") == 1
 
 
 def fabric(host: Host, device: str) -> Optional[bool]:
     """Whether an NVMe controller or namespace is reached through a network. None where nothing tells."""
     number = "".join(takewhile(str.isdigit, device[4:]))
-    try:
-        return host.read(f"/sys/class/nvme/nvme{number}/transport").strip() != "pcie"
-    except OSError:
-        return None
+    transport = host.read_or(f"/sys/class/nvme/nvme{number}/transport")
+    return transport != "pcie" if transport else None
 
 
 def controller_present(host: Host, device: str) -> bool:
