@@ -6,13 +6,14 @@ import re
 
 from nhc.check import check, flag, opt
 from nhc.facts import bmc
+from nhc.facts.history import first_seen
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
 from nhc.units import percent, seconds, show_seconds
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Pattern, Sequence, Set, Tuple, Union
+    from typing import Dict, List, Optional, Pattern, Sequence, Tuple, Union
 
     from nhc.facts.bmc import BmcEvent, EventLogInfo, Sensor
 
@@ -153,7 +154,8 @@ def check_bmc_sel(
         return unknown("BmcUnreadable", f"ipmitool sel elist shows none of {log.entries} events")
     outcomes = [outcome for outcome in (_judge_log(log, full),) if outcome]
     wanted = [each for each in events if not any(pattern.search(each.line) for pattern in ignore)]
-    seen = _seen(host, events)
+    # On the first run the controller says when each came: 0, long ago, for one from before its clock was set.
+    seen = first_seen(host, "bmc_sel", {_key(event): bmc.event_time(event.at) or 0.0 for event in events})
     for each in _standing(wanted):
         if host.time() - seen[_key(each)] < per:
             outcome = _judge_event(each, fatal, bad)
@@ -195,26 +197,3 @@ def _standing(events: Sequence[BmcEvent]) -> List[BmcEvent]:
 
 def _key(event: BmcEvent) -> str:
     return f"{event.number} {event.at} {event.sensor} {event.event}"
-
-
-def _seen(host: Host, events: Sequence[BmcEvent]) -> Dict[str, float]:
-    """When each event was first seen; on the first run, when the controller says that it was."""
-    now = host.time()
-    keys: Set[str] = {_key(event) for event in events}
-    began = {_key(event): bmc.event_time(event.at) for event in events}
-
-    def change(stored: Dict[str, Any]) -> None:
-        known = stored.get("events")
-        first = not isinstance(known, dict)
-        known = known if isinstance(known, dict) else {}
-        kept = {}
-        for key in keys:
-            at = known.get(key)
-            if not isinstance(at, (int, float)):
-                # An event without a time, on the first run, is from before the controller's clock was set: long ago.
-                at = min(began[key] or 0.0, now) if first else now
-            kept[key] = at
-        stored.clear()
-        stored["events"] = kept
-
-    return {str(key): float(at) for key, at in host.memory.update("bmc_sel", change)["events"].items()}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 
 from nhc.check import check, opt
-from nhc.facts.history import boot_id
-from nhc.facts.processes import stats
+from nhc.facts.history import unchanged_since
+from nhc.facts.processes import stats, switches
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.model import Action, Metric, Outcome, crit, ok, warn
@@ -14,7 +14,7 @@ from nhc.system.process_identity import ProcessStat
 from nhc.units import count, seconds, show_seconds, text
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Sequence, Union
+    from typing import Dict, List, Sequence, Union
 
 
 _VFORK = ("kernel_clone", "_do_fork", "do_fork", "wait_for_vfork_done")
@@ -61,7 +61,7 @@ def check_ps_dstate(
         and not any(fnmatchcase(process.name, each) for each in ignore)
         and (not process.kernel_thread or any(fnmatchcase(process.name, each) for each in names))
     ]
-    since = _first_seen(host, sleeping)
+    since = unchanged_since(host, "ps_dstate", {_key(process): switches(host, process.pid) for process in sleeping})
     now = host.monotonic()
     long = [
         StuckProcess(process, now - since[_key(process)], host.read_or(f"/proc/{process.pid}/wchan"))
@@ -85,36 +85,6 @@ def check_ps_dstate(
 
 def _key(process: ProcessStat) -> str:
     return f"{process.pid}:{process.started}"
-
-
-def _switches(host: Host, pid: int) -> str:
-    """How often a process gave up or lost the CPU: unchanged means that it has not run (proc_pid_status(5))."""
-    status = host.read_or(f"/proc/{pid}/status")
-    lines = (line for line in status.splitlines() if "ctxt_switches:" in line)
-    return " ".join(line.rpartition(":")[2].strip() for line in lines)
-
-
-def _first_seen(host: Host, sleeping: Sequence[ProcessStat]) -> Dict[str, float]:
-    """When each sleeping process was first seen so, on the monotonic clock, given that it has not run since."""
-    boot, now = boot_id(host), host.monotonic()
-    switches = {_key(process): _switches(host, process.pid) for process in sleeping}
-    since: Dict[str, float] = {}
-
-    def change(stored: Dict[str, Any]) -> None:
-        known = stored.get("sleeping") if stored.get("boot") == boot else None
-        known = known if isinstance(known, dict) else {}
-        since.clear()
-        for key, switched in switches.items():
-            entry = known.get(key)
-            since[key] = now
-            first = entry[0] if isinstance(entry, list) and len(entry) == 2 and entry[1] == switched else None
-            if isinstance(first, (int, float)) and first <= now:
-                since[key] = first
-        stored.clear()
-        stored.update(boot=boot, sleeping={key: [since[key], switches[key]] for key in switches})
-
-    host.memory.update("ps_dstate", change)
-    return since
 
 
 @check(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nhc.check import check, flag, opt
 from nhc.facts import crashes
+from nhc.facts.history import first_seen
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
@@ -11,7 +12,7 @@ from nhc.timestamps import utc
 from nhc.units import seconds, show_seconds
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Sequence, Tuple, Union
+    from typing import List, Tuple, Union
 
     from nhc.facts.crashes import Crash
 
@@ -47,8 +48,8 @@ def check_pstore_panic(
         records = crashes.crashes(host) + (crashes.dumps(host) if dumps else ())
     except OSError as error:
         return unknown("NotPermitted", f"{error.filename or crashes.PSTORE}: {error.strerror}")
-    seen = _remember(host, records)
     now = host.time()
+    seen = first_seen(host, _MEMORY, {crash.identity: now for crash in records})
     fresh = [crash for crash in records if not news or now - seen[crash.identity] < news]
     metrics = (Metric("crash_records", len(records)), Metric("crash_records_new", len(fresh)))
     if fresh:
@@ -73,20 +74,3 @@ def _outcome(crash: Crash, critical: bool, metrics: Tuple[Metric, ...]) -> Outco
     reason = "KernelDumped" if crash.kind == "Dump" else "KernelDied"
     say = crit if critical else warn
     return say(reason, message, target=crash.path, metrics=metrics, action=Action.INSPECT)
-
-
-def _remember(host: Host, records: Sequence[Crash]) -> Dict[str, float]:
-    """When each record was first seen; what is gone is forgotten."""
-    now = host.time()
-
-    def change(stored: Dict[str, Any]) -> None:
-        known = stored.get("seen")
-        known = known if isinstance(known, dict) else {}
-        kept = {}
-        for crash in records:
-            at = known.get(crash.identity)
-            kept[crash.identity] = at if isinstance(at, (int, float)) and at <= now else now
-        stored.clear()
-        stored["seen"] = kept
-
-    return dict(host.memory.update(_MEMORY, change)["seen"])

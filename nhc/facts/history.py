@@ -58,6 +58,48 @@ def growth(
     return answer
 
 
+def first_seen(host: Host, name: str, things: Mapping[str, float]) -> Dict[str, float]:
+    """When each thing was first seen, remembered under `name` beyond a restart; what is gone is forgotten.
+
+    `things` has what is taken for it where nothing is remembered yet: when the thing itself says that it came.
+    """
+    now = host.time()
+
+    def change(stored: Dict[str, Any]) -> None:
+        known = stored.get("seen")
+        stored.clear()
+        stored["seen"] = {
+            thing: min(came, now) if not isinstance(known, dict) else _moment(known.get(thing), now)
+            for thing, came in things.items()
+        }
+
+    return dict(host.memory.update(name, change)["seen"])
+
+
+def _moment(stored: object, now: float) -> float:
+    """A moment as it is remembered; now where that is none, or is still to come."""
+    return float(stored) if isinstance(stored, (int, float)) and stored <= now else now
+
+
+def unchanged_since(host: Host, name: str, values: Mapping[str, int]) -> Dict[str, float]:
+    """Since when each value has been what it is, as far as this boot's earlier runs looked, on the monotonic clock."""
+    now, boot = host.monotonic(), boot_id(host)
+    since: Dict[str, float] = {}
+
+    def change(stored: Dict[str, Any]) -> None:
+        known = stored.get("values") if stored.get("boot") == boot else None
+        for key, value in values.items():
+            held = known.get(key) if isinstance(known, dict) else None
+            since[key] = now
+            if isinstance(held, list) and len(held) == 2 and held[1] == value:
+                since[key] = _moment(held[0], now)
+        stored.clear()
+        stored.update(boot=boot, values={key: [since[key], value] for key, value in values.items()})
+
+    host.memory.update(name, change)
+    return since
+
+
 def amount(grown: Mapping[str, Growth], key: str) -> float:
     """The growth of one counter, 0 where nothing is known of it."""
     return round(grown[key].amount, 3) if key in grown else 0.0

@@ -157,6 +157,16 @@ def stat_of(host: Host, pid: int) -> Optional[ProcessStat]:
     return None if process.state in "ZX" else process
 
 
+def switches(host: Host, pid: int) -> int:
+    """How often a process gave up or lost the CPU: unchanged means that it has not run (proc_pid_status(5)).
+
+    It is what the kernel's khungtaskd compares. -1 where nothing tells.
+    """
+    lines = host.read_or(f"/proc/{pid}/status").splitlines()
+    counts = [line.rpartition(":")[2].strip() for line in lines if "ctxt_switches:" in line]
+    return sum(map(int, counts)) if counts and all(count.isdigit() for count in counts) else -1
+
+
 def stats(host: Host) -> Dict[int, ProcessStat]:
     """Every process's `stat`, by number. Raises OSError where there are no processes to be seen."""
     by_pid = {}

@@ -12,7 +12,7 @@ from nhc.light import TYPE_CHECKING
 from nhc.model import Action
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Sequence, Tuple
+    from typing import Dict, List, Optional, Sequence, Tuple
 
     from nhc.host import Host
     from nhc.kernlog.state_types import Finding, LogState
@@ -124,7 +124,7 @@ def _volume(host: Host, state: LogState, node: Optional[Volumes], finding: Findi
 
 def _task(host: Host, state: LogState, finding: Finding) -> Optional[Finding]:
     """The finding of hung tasks. None where none of them is in state D any more."""
-    from nhc.facts import processes
+    from nhc.facts import history, processes
 
     blamed = hung.worst(state)[0]
     if finding["severity"] == FATAL and blamed in hung.OWN and not _all_own(host, blamed):
@@ -138,12 +138,11 @@ def _task(host: Host, state: LogState, finding: Finding) -> Optional[Finding]:
         process = processes.stat_of(host, int(number))
         # The kernel's report has up to 15 characters of the name, a work queue's thread more than /proc has.
         if process is not None and process.state == "D" and (name.startswith(process.name[:15]) or not process.name):
-            stuck[task] = _switches(host, int(number))
+            stuck[task] = processes.switches(host, int(number))
     if tasks and not stuck:
         return None
-    since = _unmoved(host, stuck)
-    for task, at in since.items():
-        blocked, kind = host.time() - at, tasks[task][1]
+    for task, since in history.unchanged_since(host, BLOCKED, stuck).items():
+        blocked, kind = host.monotonic() - since, tasks[task][1]
         if kind in hung.OWN and blocked > hung.STAYS and _all_own(host, kind):
             message = f"{finding['message']}; {task} has been blocked on the node's own {kind} for {int(blocked)} s"
             return {**finding, "severity": FATAL, "action": Action.REBOOT.value, "message": message}
@@ -159,33 +158,3 @@ def _all_own(host: Host, kind: str) -> bool:
 def _sees_all(host: Host) -> bool:
     """Whether the node's processes are to be seen: number 2 of its own process namespace is kthreadd (init/main.c)."""
     return "(kthreadd)" in host.read_or("/proc/2/stat")
-
-
-def _switches(host: Host, task: int) -> int:
-    """How often a task was scheduled out: what khungtaskd itself compares. -1 where nothing tells."""
-    try:
-        lines = host.read(f"/proc/{task}/status").split("\n")
-        return sum(int(line.split(":")[1]) for line in lines if "voluntary_ctxt_switches" in line)
-    except (OSError, ValueError):
-        return -1
-
-
-def _unmoved(host: Host, stuck: Dict[str, int]) -> Dict[str, float]:
-    """Since when each of these tasks has not been scheduled, as far as it was looked at."""
-    since: Dict[str, float] = {}
-    now = host.time()
-
-    def change(held: Dict[str, Any]) -> None:
-        for task in [task for task in held if task not in stuck or not _sample(held[task])]:
-            del held[task]
-        for task, switches in stuck.items():
-            if task not in held or held[task][0] != switches:
-                held[task] = [switches, now]
-            since[task] = held[task][1]
-
-    host.memory.update(BLOCKED, change)
-    return since
-
-
-def _sample(value: object) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(isinstance(item, (int, float)) for item in value)
