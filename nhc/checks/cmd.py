@@ -52,28 +52,26 @@ def run_to_end(
         return nothing, unknown("CommandMissing", f'no such command: {missing} (asked for by "{command.line}")')
     except OSError as error:
         return nothing, unknown("CommandNotRun", f'"{command.line}" cannot be started: {error.strerror}')
-    starved = could_not_fork(_tail(ended)) if ended.status or ended.timed_out else ""
+    starved = could_not_fork(ended.tail(EVIDENCE)) if ended.status or ended.timed_out else ""
     if starved:
         message = f'"{command.line}" could start no process: {starved}'
-        return ended, unknown("CommandNotRun", message, evidence=_tail(ended))
+        return ended, unknown("CommandNotRun", message, evidence=ended.tail(EVIDENCE))
     if command.shell and ended.status == 127 and status != 127:
-        return ended, unknown("CommandMissing", f'127 returned by "{command.line}"', evidence=_tail(ended))
+        return ended, unknown("CommandMissing", f'127 returned by "{command.line}"', evidence=ended.tail(EVIDENCE))
     return ended, None
-
-
-def _tail(ended: Completed) -> Tuple[str, ...]:
-    return tuple((ended.stdout + ended.stderr).splitlines()[-EVIDENCE:])
 
 
 def judge_end(ended: Completed, command: Command, timeout: float, status: Optional[int]) -> Optional[Outcome]:
     """A failure where the command did not end in time or not with the status asked for."""
     if ended.timed_out:
         message = f'TIMEOUT after {timeout:g}s for "{command.line}"; subprocess terminated.'
-        return crit("CommandTimeout", message, evidence=_tail(ended))
+        return crit("CommandTimeout", message, evidence=ended.tail(EVIDENCE))
     if ended.status != (status or 0):
         expected = "" if status is None else f" (expected {status})"
         message = f'{ended.status}{expected} returned by "{command.line}".'
-        return crit("CommandStatus", message, metrics=(Metric("exit_status", ended.status),), evidence=_tail(ended))
+        return crit(
+            "CommandStatus", message, metrics=(Metric("exit_status", ended.status),), evidence=ended.tail(EVIDENCE)
+        )
     return None
 
 

@@ -17,10 +17,12 @@ from nhc.model import Action, Metric, Outcome, Verdict, crit, ok, printable, ski
 from nhc.units import number, show_seconds
 
 if TYPE_CHECKING:
-    from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+    from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
 
     from nhc.host import Completed, Host
     from nhc.system.process import Look
+
+    Result = TypeVar("Result")
 
 RUN, SCRATCH, KIND = "NHC_DEEP_RUN", "NHC_DEEP_SCRATCH", "NHC_DEEP_KIND"
 """What `nhc deep run` sets: its own id, a folder of its own, and the names of the node's type, the best first."""
@@ -36,6 +38,9 @@ START = 60.0
 
 READY = 10.0
 """Seconds that starting the other end of a test may take."""
+
+ENOUGH = 0.95
+"""Share of the time asked for that must have passed: a run that was ended early may say that it was successful."""
 
 NONE = -1.0
 """What `--floor none` gives: the figure is measured and not judged."""
@@ -85,6 +90,9 @@ PEERS = 3
 """Devices of a model in one run from which on their median says something."""
 
 
+NOT_ALONE = unknown("DeepNotAlone", "deep checks run in nhc deep run only, which sees to it that the node is free")
+
+
 def attempt(
     host: Host,
     argv: Sequence[str],
@@ -94,7 +102,7 @@ def attempt(
 ) -> Union[Completed, Outcome]:
     """Run a tool; how it ended, or the UNKNOWN for one that could not run or not end. An `env A=b` may precede it."""
     if not host.setting(RUN):
-        return unknown("DeepNotAlone", "deep checks run in nhc deep run only, which sees to it that the node is free")
+        return NOT_ALONE
     tool = next((argument for argument in argv[1:] if "=" not in argument), argv[0]) if argv[0] == "env" else argv[0]
     path = located(host, tool)
     if not path:
@@ -112,6 +120,20 @@ def attempt(
             evidence=tail(done),
         )
     return done
+
+
+def measure(
+    host: Host, argv: Sequence[str], timeout: float, tool: str, read: Callable[[Completed], Result],
+    during: Optional[Look] = None,
+) -> Union[Tuple[Completed, Result], Outcome]:  # fmt: skip
+    """Run a tool and read what it wrote; the UNKNOWN where it did not run or end, or its output makes no sense."""
+    done = attempt(host, argv, timeout, during=during)
+    if isinstance(done, Outcome):
+        return done
+    try:
+        return done, read(done)
+    except ValueError as error:
+        return unreadable(tool, error, done)
 
 
 OPTIONAL = ("/opt/rocm/bin", "/opt/aws/neuron/bin", "/opt/gpu-burn", "/opt/nccl-tests/build", "/opt/rccl-tests/build")
@@ -148,8 +170,7 @@ def base(tool: str) -> str:
 
 def tail(done: Completed) -> Tuple[str, ...]:
     """The last lines of what a tool wrote."""
-    lines = [printable(line, 300) for line in (done.stdout + "\n" + done.stderr).splitlines() if line.strip()]
-    return tuple(lines[-EVIDENCE:])
+    return tuple(printable(line, 300) for line in done.tail(EVIDENCE))
 
 
 def no_proof(tool: str, why: str, done: Optional[Completed] = None, target: str = "") -> Outcome:

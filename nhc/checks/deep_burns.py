@@ -13,15 +13,13 @@ if TYPE_CHECKING:
     from nhc.facts.tools.gpu_burns import Fryer, GpuBurn, Rvs
     from nhc.host import Completed, Host
 
-ENOUGH = 0.95
-
 
 def label(burn: Burn, device: Burned) -> str:
     return f"{'cpu' if burn.engine == 'cpu' else 'gpu'}{device.device}"
 
 
 def judge(
-    host: Host, burn: Burn, done: Completed, duration: float, expect: Optional[int], floor: Optional[float]
+    host: Host, done: Completed, burn: Burn, duration: float, expect: Optional[int], floor: Optional[float]
 ) -> List[Outcome]:
     """One outcome a device, those that compute wrongly first. `expect` is how many devices there must be."""
     tool = f"the {burn.engine or 'gemm'} burn"
@@ -74,7 +72,7 @@ def _crit(burn: Burn, device: Burned, fault: str) -> Outcome:
 
 def _speed(host: Host, burn: Burn, device: Burned, duration: float, floor: Optional[float]) -> Outcome:
     target = label(burn, device)
-    if device.rounds < 2 or device.seconds < duration * ENOUGH:
+    if device.rounds < 2 or device.seconds < duration * deep.ENOUGH:
         return deep.no_proof(target, f"{device.rounds} rounds in {device.seconds:g} of {duration:g} s", target=target)
     metric = f"gemm_{burn.dtype}" if burn.engine != "cpu" else "cpu_gemm"
     return deep.hold(host, deep.Measured(metric, device.tflops, "TFLOPS", target, burn.size, device.name), floor)

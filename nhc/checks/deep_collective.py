@@ -81,15 +81,11 @@ def check_deep_collective(
     argv = ["env", "NCCL_DEBUG=INFO", "NCCL_DEBUG_SUBSYS=INIT,NET,GRAPH,P2P", f"{variable}={chosen}", *LAYERS[only],
             binary or f"{name}_perf", "-b", str(size), "-e", str(size), "-g", str(len(gpus)), "-n", str(iterations),
             "-c", "1"]  # fmt: skip
-    done = deep.attempt(host, argv, DEADLINE)
-    if isinstance(done, Outcome):
-        return [*picked.outcomes, done]
-    output = f"{done.stdout}\n{done.stderr}"
-    try:
-        result = collective.parse(output)
-    except ValueError as error:
-        return [*picked.outcomes, deep.unreadable(name, error, done)]
-    travelled = collective.transport(output)
+    ran = deep.measure(host, argv, DEADLINE, name, lambda done: collective.parse(done.output))
+    if isinstance(ran, Outcome):
+        return [*picked.outcomes, ran]
+    done, result = ran
+    travelled = collective.transport(done.output)
     return [*picked.outcomes, judge(host, name, size, len(gpus), only, done, result, travelled, floor)]
 
 
@@ -224,14 +220,8 @@ def check_deep_nccom(
         return list(picked.outcomes)
     argv = ["nccom-test", "-r", str(ranks), name, "-b", str(size), "-e", str(size), "-f", "2", "-c",
             "--non-interactive"]  # fmt: skip
-    done = deep.attempt(host, argv, DEADLINE)
-    if isinstance(done, Outcome):
-        return [*picked.outcomes, done]
-    try:
-        result = nccom.parse(f"{done.stdout}\n{done.stderr}")
-    except ValueError as error:
-        return [*picked.outcomes, deep.unreadable("nccom-test", error, done)]
-    return [*picked.outcomes, judge_nccom(host, name, size, done, result, floor)]
+    ran = deep.measure(host, argv, DEADLINE, "nccom-test", lambda done: nccom.parse(done.output))
+    return [*picked.outcomes, ran if isinstance(ran, Outcome) else judge_nccom(host, name, size, *ran, floor)]
 
 
 def judge_nccom(

@@ -23,8 +23,6 @@ VM_KB = 256 << 10
 """kB of a memory stressor: stress-ng's own default. check_deep_memory tests all of the memory."""
 HDD, HDD_BYTES = 64 << 20, 1 << 30
 """Bytes that a disk stressor needs at least, and what it writes where there is room: stress-ng's own default."""
-ENOUGH = 0.95
-"""Share of the time asked for that must have passed: a run that was ended early says that it was successful."""
 
 
 def stressors(value: str) -> Dict[str, int]:
@@ -76,7 +74,7 @@ def check_deep_cpu(host: Host, duration: float = 60.0, wanted: object = None) ->
     if isinstance(done, Outcome):
         return done
     try:
-        result = stress_ng.parse(done.stdout + done.stderr)
+        result = stress_ng.parse(done.output)
     except ValueError as error:
         if done.status in stress_ng.STATUS:
             return unknown("DeepToolFailed", f"stress-ng: {stress_ng.STATUS[done.status]}", evidence=deep.tail(done))
@@ -94,8 +92,7 @@ def _disk(host: Host) -> int:
 
 def _room(host: Host) -> int:
     """KB for the memory stressors: three quarters of what is available."""
-    sizes = memory(host)
-    return (sizes.free if sizes.available is None else sizes.available) * 3 // 4
+    return memory(host).usable * 3 // 4
 
 
 def judge(wanted: Dict[str, int], duration: float, done: Completed, result: StressNg) -> Outcome:
@@ -109,11 +106,11 @@ def judge(wanted: Dict[str, int], duration: float, done: Completed, result: Stre
     missing = [name for name in wanted if result.ops.get(name, (0, 0.0))[0] <= 0 or not result.hogs.get(name)]
     if missing:
         return deep.no_proof("stress-ng", f"{', '.join(missing)} did nothing", done)
-    short = [name for name in wanted if result.ops[name][1] < duration * ENOUGH]
-    if short and result.completed is not None and result.completed >= duration * ENOUGH:
+    short = [name for name in wanted if result.ops[name][1] < duration * deep.ENOUGH]
+    if short and result.completed is not None and result.completed >= duration * deep.ENOUGH:
         spent = ", ".join(f"{name} worked {result.ops[name][1]:g} s" for name in short)
         return deep.no_proof("stress-ng", f"{spent} of {duration:g} s", done)
-    if result.completed is None or result.completed < duration * ENOUGH:
+    if result.completed is None or result.completed < duration * deep.ENOUGH:
         lasted = "its end is not told" if result.completed is None else f"it lasted {result.completed:g} s"
         return deep.no_proof("stress-ng", f"{lasted} of {duration:g} s", done)
     metrics = tuple(Metric(f"stress_{name}_ops", count / spent if spent else 0.0, "/s")

@@ -51,7 +51,7 @@ def check_deep_disk(
     """
     where = directory or deep.scratch(host)
     if not where:
-        return deep.attempt(host, ["fio"], 1.0)  # type: ignore[return-value]  # says that it runs in a run alone
+        return deep.NOT_ALONE
     try:
         free = host.statvfs(where).available
     except OSError as error:
@@ -63,14 +63,9 @@ def check_deep_disk(
     argv = ["fio", "--name=nhc-deep-check", f"--directory={where}", f"--size={size}", "--rw=write", "--bs=1M",
             "--ioengine=psync", f"--direct={direct}", "--end_fsync=1", "--verify=crc32c", "--do_verify=1",
             "--verify_fatal=1", "--verify_state_save=0", "--unlink=1", "--output-format=json"]  # fmt: skip
-    done = deep.attempt(host, argv, min(3600.0, deep.START + 2 * size / SLOWEST))
-    if isinstance(done, Outcome):
-        return done
-    try:
-        result = fio.parse(done.stdout)
-    except ValueError as error:
-        return deep.unreadable("fio", error, done)
-    return judge(host, where, size, done, result, write, read)
+    limit = min(3600.0, deep.START + 2 * size / SLOWEST)
+    ran = deep.measure(host, argv, limit, "fio", lambda done: fio.parse(done.stdout))
+    return ran if isinstance(ran, Outcome) else judge(host, where, size, *ran, write, read)
 
 
 def _in_memory(host: Host, path: str) -> bool:

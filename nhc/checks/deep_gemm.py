@@ -64,7 +64,7 @@ def check_deep_gemm(
     if not gpus and chosen != "cpu":
         return list(picked.outcomes)
     if not host.setting(deep.RUN):
-        return deep.attempt(host, ["true"], 1.0)  # type: ignore[return-value]  # says that it runs in a run alone
+        return deep.NOT_ALONE
     burn, why = ("cpu", "asked for") if chosen == "cpu" else _choose(host, chosen, python, gpus[0].vendor)
     if burn == "torch":
         named = [str(device.number) for device in gpus] if devices or host.setting("NHC_DEVICES") else []
@@ -110,27 +110,18 @@ def _torch(
     from nhc.data.reader import read
 
     argv = [python, "-c", read("gemm_burn.py"), f"{duration:g}", str(size), kind, *([",".join(named)] if named else [])]
-    done = deep.attempt(host, argv, duration + PREPARE + deep.START)
-    if isinstance(done, Outcome):
-        return done
-    try:
-        result = gemm.parse(done.stdout)
-    except ValueError as error:
-        return deep.unreadable("gemm_burn", error, done)
-    return deep_burns.judge(host, result, done, duration, expect, floor)
+    limit = duration + PREPARE + deep.START
+    ran = deep.measure(host, argv, limit, "gemm_burn", lambda done: gemm.parse(done.stdout))
+    return ran if isinstance(ran, Outcome) else deep_burns.judge(host, *ran, duration, expect, floor)
 
 
 def _other(host: Host, burn: str, duration: float, models: Sequence[str], floor: Optional[float]) -> Burnt:
     length = str(max(1, round(duration)))
     argv = {"gpu-burn": ["gpu_burn", *_compared(host), "-tc", length], "gpu-fryer": ["gpu-fryer", length],
             "rvs": ["rvs", "-c", "gst_single.conf"]}[burn]  # fmt: skip
-    done = deep.attempt(host, argv, duration + PREPARE + deep.START)
-    if isinstance(done, Outcome):
-        return done
-    try:
-        return _judge_other(host, burn, done, models, floor)
-    except ValueError as error:
-        return deep.unreadable(burn, error, done)
+    limit = duration + PREPARE + deep.START
+    ran = deep.measure(host, argv, limit, burn, lambda done: _judge_other(host, burn, done, models, floor))
+    return ran if isinstance(ran, Outcome) else ran[1]
 
 
 def _compared(host: Host) -> List[str]:
@@ -147,9 +138,8 @@ def _compared(host: Host) -> List[str]:
 def _judge_other(
     host: Host, burn: str, done: Completed, models: Sequence[str], floor: Optional[float]
 ) -> List[Outcome]:  # fmt: skip
-    output = done.stdout + "\n" + done.stderr
     if burn == "gpu-burn":
-        return deep_burns.judge_gpu_burn(host, gpu_burns.parse_gpu_burn(output), done, models, floor)
+        return deep_burns.judge_gpu_burn(host, gpu_burns.parse_gpu_burn(done.output), done, models, floor)
     if burn == "gpu-fryer":
-        return deep_burns.judge_fryer(host, gpu_burns.parse_gpu_fryer(output), done, models, floor)
-    return deep_burns.judge_rvs(gpu_burns.parse_rvs(output), done, len(models))
+        return deep_burns.judge_fryer(host, gpu_burns.parse_gpu_fryer(done.output), done, models, floor)
+    return deep_burns.judge_rvs(gpu_burns.parse_rvs(done.output), done, len(models))

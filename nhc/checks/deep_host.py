@@ -30,7 +30,7 @@ def built(host: Host, name: str, binary: str) -> Union[str, Outcome]:
     if compiler is None:
         return deep.missing(host, f"{name}: there is no C compiler here, and no --binary was given", *COMPILERS)
     if not deep.scratch(host):
-        return unknown("DeepNotAlone", "deep checks run in nhc deep run only, which sees to it that the node is free")
+        return deep.NOT_ALONE
     from nhc.data.reader import read
 
     path = f"{deep.scratch(host)}/{name}"
@@ -82,20 +82,18 @@ def check_deep_triad(
     Example: * |context deep| check_deep_triad -t 20s
     """
     sizes = memory(host)
-    room = (sizes.free if sizes.available is None else sizes.available) * 1024 // 5
+    room = sizes.usable * 1024 // 5
     wanted = size or max(4 * last_level_cache(host), LEAST)
     if wanted > room:
         return unknown("DeepNoRoom", f"three arrays of {show_kb(wanted // 1024)} do not fit into the available memory")
     program = built(host, "triad", binary)
     if isinstance(program, Outcome):
         return program
-    done = deep.attempt(host, [program, str(wanted), f"{duration:g}"], duration + deep.START)
-    if isinstance(done, Outcome):
-        return done
-    try:
-        result = triad.parse(done.stdout)
-    except ValueError as error:
-        return deep.unreadable("triad", error, done)
+    argv = [program, str(wanted), f"{duration:g}"]
+    ran = deep.measure(host, argv, duration + deep.START, "triad", lambda done: triad.parse(done.stdout))
+    if isinstance(ran, Outcome):
+        return ran
+    done, result = ran
     if result.validated is False:
         return crit("DeepWrongResult", "triad: the arrays do not hold what they must", evidence=deep.tail(done))
     if (
@@ -136,11 +134,6 @@ def burn_processors(host: Host, duration: float, binary: str = "") -> Union[Outc
     program = built(host, "gemm_cpu", binary)
     if isinstance(program, Outcome):
         return program
-    done = deep.attempt(host, [program, f"{duration:g}"], duration + deep.START)
-    if isinstance(done, Outcome):
-        return done
-    try:
-        result = gemm.parse(done.stdout)
-    except ValueError as error:
-        return deep.unreadable("gemm_cpu", error, done)
-    return judge_burn(host, result, done, duration, expect=None, floor=deep.NONE)
+    argv = [program, f"{duration:g}"]
+    ran = deep.measure(host, argv, duration + deep.START, "gemm_cpu", lambda done: gemm.parse(done.stdout))
+    return ran if isinstance(ran, Outcome) else judge_burn(host, *ran, duration, expect=None, floor=deep.NONE)

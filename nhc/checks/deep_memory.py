@@ -10,11 +10,12 @@ from nhc.facts.tools import memory_tests
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok, unknown, warn
-from nhc.units import percent, seconds, show_kb, size_bytes
+from nhc.units import one_of, percent, seconds, show_kb, size_bytes
 
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Tuple, Union
 
+ENGINES = ("auto", "stressapptest", "memtester")
 RESERVE = 1 << 20
 """kB that stay free in any case: memtester takes all that it is given, and the kernel then ends somebody else."""
 FILL_GIB = 10.0
@@ -23,18 +24,12 @@ PER_GIB = 240.0
 """Seconds that a loop of memtester takes for a GiB at most (minutes a GiB; one thread)."""
 
 
-def engine(value: str) -> str:
-    if value not in ("auto", "stressapptest", "memtester"):
-        raise ValueError(f"{value!r} is not auto, stressapptest or memtester")
-    return value
-
-
 @check(
     "check_deep_memory",
     opt("-t --time", "duration", seconds, "how long stressapptest runs; memtester runs one loop", 60.0),
     opt("-m --share", "share", percent, "how much of the available memory to test", 75.0),
     opt("-s --size", "size", size_bytes, "how much to test, in place of a share"),
-    opt("-e --engine", "tool", engine, "stressapptest, memtester or auto", "auto"),
+    opt("-e --engine", "tool", one_of(ENGINES), "stressapptest, memtester or auto", "auto"),
     timeout=deep.OVERHEAD + 3600,
     tags=("mem",),
 )
@@ -49,8 +44,7 @@ def check_deep_memory(
 
     Example: * |context deep| check_deep_memory -t 10m -m 90%
     """
-    sizes = memory(host)
-    available = (sizes.free if sizes.available is None else sizes.available) - RESERVE
+    available = memory(host).usable - RESERVE
     wanted = size // 1024 if size else int((available + RESERVE) * share / 100)
     if min(wanted, available) < 1024:
         return unknown("DeepNoRoom", f"only {show_kb(max(available, 0))} of memory can be tested")
@@ -64,13 +58,11 @@ def check_deep_memory(
 def _stressapptest(host: Host, mib: int, duration: float) -> Outcome:
     length = max(2, round(duration))
     limit = min(3600.0, duration + deep.START + mib / 1024 * FILL_GIB)
-    done = deep.attempt(host, ["stressapptest", "-s", str(length), "-M", str(mib)], limit)
-    if isinstance(done, Outcome):
-        return done
-    try:
-        result = memory_tests.parse_stressapptest(done.stdout + done.stderr)
-    except ValueError as error:
-        return deep.unreadable("stressapptest", error, done)
+    argv = ["stressapptest", "-s", str(length), "-M", str(mib)]
+    ran = deep.measure(host, argv, limit, argv[0], lambda done: memory_tests.parse_stressapptest(done.output))
+    if isinstance(ran, Outcome):
+        return ran
+    done, result = ran
     bad = (result.incidents or 0) + (result.errors or 0)
     if bad or (result.passed is False and not result.procedural and result.incidents is not None):
         fault = result.failures[0] if result.failures else f"{bad} errors"
@@ -78,20 +70,18 @@ def _stressapptest(host: Host, mib: int, duration: float) -> Outcome:
     if result.passed is not True or done.status:
         why = "it could not begin" if result.procedural else f"no result (status {done.status})"
         return unknown("DeepToolFailed", f"stressapptest: {why}", evidence=deep.tail(done))
-    if result.incidents is None or result.moved <= 0 or result.seconds < length * 0.95:
+    if result.incidents is None or result.moved <= 0 or result.seconds < length * deep.ENOUGH:
         return deep.no_proof("stressapptest", f"{result.seconds:g} of {length} s", done)
     metrics = (Metric("memory_tested", mib * 2.0**20, "B"), Metric("memory_copy", result.rate, "GB/s"))
     return ok(f"{show_kb(mib * 1024)} tested for {result.seconds:g} s", metrics=metrics)
 
 
 def _memtester(host: Host, mib: int) -> Outcome:
-    done = deep.attempt(host, ["memtester", f"{mib}M", "1"], min(3600.0, deep.START + mib / 1024 * PER_GIB))
-    if isinstance(done, Outcome):
-        return done
-    try:
-        result = memory_tests.parse_memtester(done.stdout + done.stderr)
-    except ValueError as error:
-        return deep.unreadable("memtester", error, done)
+    argv, limit = ["memtester", f"{mib}M", "1"], min(3600.0, deep.START + mib / 1024 * PER_GIB)
+    ran = deep.measure(host, argv, limit, argv[0], lambda done: memory_tests.parse_memtester(done.output))
+    if isinstance(ran, Outcome):
+        return ran
+    done, result = ran
     bad = [name for name, passed in result.results.items() if not passed]
     if bad or result.failures or (done.status < 8 and done.status & 6):
         fault = ", ".join(bad) or (result.failures or ("a test failed",))[0]

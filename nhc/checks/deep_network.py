@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 LOOPBACK = "127.0.0.1"
 PORT = 5201 + 31000
 """Of our own server: iperf3's default, moved out of the way of a site's own server."""
-READY = 10.0
-"""Seconds that the server gets to listen."""
 
 
 @check(
@@ -50,7 +48,7 @@ def check_deep_network(
         done = deep.attempt(host, argv, duration + deep.START)
     else:
         listening = ["iperf3", "-s", "-1", "-B", LOOPBACK, "-p", at]
-        done = deep.both_ends(host, listening, argv, "iperf3.log", duration + deep.START, READY, _refused)
+        done = deep.both_ends(host, listening, argv, "iperf3.log", duration + deep.START, deep.READY, _refused)
     if isinstance(done, Outcome):
         return done
     try:

@@ -79,11 +79,11 @@ def check_deep_nvbandwidth(
     done = deep.attempt(host, [*visible, *argv], 900.0)
     if isinstance(done, Outcome):
         return [*picked.outcomes, done]
-    if done.status and "nrecogni" in done.stdout + done.stderr:  # a build that knows no -j
+    if done.status and "nrecogni" in done.output:  # a build that knows no -j
         done = deep.attempt(host, [*visible, *(argument for argument in argv if argument != "-j")], 900.0)
         if isinstance(done, Outcome):
             return [*picked.outcomes, done]
-    wrong = nvbandwidth.wrong_data(f"{done.stdout}\n{done.stderr}")
+    wrong = nvbandwidth.wrong_data(done.output)
     if wrong:
         return [*picked.outcomes, _wrong(wrong, names.split(","), picked.devices, done)]
     try:

@@ -24,6 +24,7 @@ FIRST_PORT = 18515 + 20000
 READY = 15.0
 """Seconds that the listening end gets."""
 LOCAL = "127.0.0.1"
+MOST_LATENCY = opt("-F --most-latency", "most", deep.floor_value, "most microseconds; none: measure only")
 
 
 @check(
@@ -32,7 +33,7 @@ LOCAL = "127.0.0.1"
     opt("-s --size", "size", size_bytes, "the message size that is judged", 65536),
     opt("-x --gid", "gid", whole, "the GID index (RoCE)"),
     flag("-l --latency", "latency", "measure latency as well"),
-    opt("-F --most-latency", "most", deep.floor_value, "most microseconds; none: measure only"),
+    MOST_LATENCY,
     deep.FLOOR,
     NAMES,
     timeout=deep.OVERHEAD + 1800,
@@ -79,13 +80,13 @@ def _both(host: Host, argv: Sequence[str], at: int, timeout: float) -> Union[Com
     command = [*argv, "-p", str(at)]
     return deep.both_ends(
         host, command, [*command, LOCAL], f"{argv[0]}-{at}.log", timeout, READY,
-        lambda done: "Couldn't connect" in done.stdout + done.stderr,
+        lambda done: "Couldn't connect" in done.output,
     )  # fmt: skip
 
 
 def _read(tool: str, done: Completed) -> Union[Perftest, Outcome]:
     try:
-        result = perftest.parse(f"{done.stdout}\n{done.stderr}")
+        result = perftest.parse(done.output)
     except ValueError as error:
         return deep.unreadable(tool, error, done)
     hard = [line for line in result.failures if "Conflicting CPU frequency" not in line]
@@ -126,7 +127,7 @@ def _latency(host: Host, port: Port, done: Completed, most: Optional[float]) -> 
 @check(
     "check_deep_efa",
     deep.FLOOR,
-    opt("-F --most-latency", "most", deep.floor_value, "most microseconds; none: measure only"),
+    MOST_LATENCY,
     timeout=deep.OVERHEAD + 1800,
     tags=("ib", "efa"),
 )
@@ -191,14 +192,14 @@ def ping(host: Host, command: Sequence[str], at: int) -> Union[Completed, Outcom
     """Run the two ends of fi_pingpong; how the calling one ended."""
     return deep.both_ends(
         host, [*command, "-B", str(at)], [*command, "-P", str(at), LOCAL], f"fi_pingpong-{at}.log", 120.0, READY,
-        lambda done: bool(done.status) and "refused" in (done.stdout + done.stderr).lower(),
+        lambda done: bool(done.status) and "refused" in (done.output).lower(),
     )  # fmt: skip
 
 
 def judge_pingpong(done: Completed, device: str) -> Outcome:
     """What a run of fi_pingpong says: that data arrives whole, and how long a message takes."""
     try:
-        result = pingpong.parse(f"{done.stdout}\n{done.stderr}")
+        result = pingpong.parse(done.output)
     except ValueError as error:
         return deep.unreadable("fi_pingpong", error, done)
     if result.failures or done.status:

@@ -12,7 +12,7 @@ from nhc.facts.accelerator_values import HARDWARE_REASONS
 from nhc.facts.tools import stress_ng
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
-from nhc.model import Action, Metric, Outcome, Verdict, crit, known, ok, skip, unknown, warn
+from nhc.model import Action, Outcome, Verdict, crit, known, ok, skip, unknown, warn
 from nhc.units import seconds
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 THROTTLE = "/sys/devices/system/cpu/cpu[0-9]*/thermal_throttle"
 """Events since boot, by core and by package (arch/x86/kernel/cpu/mce/therm_throt.c). Intel's processors alone."""
-BEHIND = 0.10
-"""Share by which one of several alike may clock lower under the same load: gpu-fryer's tolerance."""
 LEAST = 5
 """Looks (seconds) that there must be under load."""
 
@@ -98,13 +96,10 @@ def _events(host: Host) -> Dict[str, int]:
 def _processors(host: Host, duration: float) -> Outcome:
     before, watch = _events(host), Watch(host)
     argv = ["stress-ng", "--cpu", "0", "--verify", "--metrics", "--oomable", "--timeout", f"{max(1, round(duration))}s"]
-    done = deep.attempt(host, argv, duration + deep.START, during=watch.look)
-    if isinstance(done, Outcome):
-        return done
-    try:
-        load = judge_stress({"cpu": 0}, duration, done, stress_ng.parse(done.stdout + done.stderr))
-    except ValueError as error:
-        return deep.unreadable("stress-ng", error, done)
+    ran = deep.measure(
+        host, argv, duration + deep.START, "stress-ng", lambda done: stress_ng.parse(done.output), watch.look
+    )
+    load = ran if isinstance(ran, Outcome) else judge_stress({"cpu": 0}, duration, *ran)
     if load.verdict is not Verdict.OK:
         return load
     after = _events(host)
@@ -115,7 +110,7 @@ def _processors(host: Host, duration: float) -> Outcome:
     if hot:
         message = f"processors counted {hot} thermal events under load"
         return warn("DeepThrottled", message, metrics=metrics, action=Action.INSPECT)
-    behind = [clocks for clocks in loaded if min(clocks) < sorted(clocks)[len(clocks) // 2] * (1 - BEHIND)]
+    behind = [clocks for clocks in loaded if min(clocks) < sorted(clocks)[len(clocks) // 2] * (1 - deep.BEHIND)]
     if len(loaded) >= LEAST and len(behind) > len(loaded) / 2:
         message = f"under load a processor ran at {min(lowest):.0f} MHz, most of the others more than 10% faster"
         return warn("DeepClockSpread", message, metrics=metrics)
@@ -161,14 +156,7 @@ def judge_devices(watch: Watch) -> List[Outcome]:
     outcomes: List[Outcome] = []
     for name, reasons in sorted(watch.reasons.items()):
         clock: Optional[int] = typical.get(name)
-        metrics = tuple(
-            Metric(metric, float(value), unit)
-            for metric, value, unit in (
-                ("gpu_clock_loaded", clock, "MHz"),
-                ("gpu_heat_loaded", watch.heat.get(name), "Cel"),
-            )
-            if value is not None
-        )
+        metrics = (*known("MHz", gpu_clock_loaded=clock), *known("Cel", gpu_heat_loaded=watch.heat.get(name)))
         hard = sorted(reasons & set(HARDWARE_REASONS))
         if hard:
             message = f"{name}: its hardware held its clocks down under load ({', '.join(hard)})"
@@ -176,7 +164,7 @@ def judge_devices(watch: Watch) -> List[Outcome]:
         elif "sw-thermal" in reasons:
             message = f"{name}: the driver held its clocks down under load because of heat"
             outcomes.append(warn("DeepThrottled", message, target=name, metrics=metrics))
-        elif clock is not None and clock < middle * (1 - BEHIND):
+        elif clock is not None and clock < middle * (1 - deep.BEHIND):
             message = f"{name}: {clock} MHz under load, its peers {middle} MHz"
             outcomes.append(warn("DeepClockSpread", message, target=name, metrics=metrics))
         elif clock is None:

@@ -138,8 +138,7 @@ def check_hw_mcelog(host: Host) -> List[Outcome]:
     """
     argv = [*(host.setting("MCELOG") or "mcelog").split(), *(host.setting("MCELOG_ARGS", "--client")).split()]
     ended = host.run(argv)
-    output = f"{ended.stdout}\n{ended.stderr}".strip()
-    evidence = tuple(output.splitlines()[-20:])
+    output, evidence = ended.output.strip(), ended.tail(20)
     if ended.timed_out:
         return [unknown("McelogTimeout", f"{' '.join(argv)} timed out", evidence=evidence)]
     if "does not support this processor" in output or "CPU is unsupported" in output:

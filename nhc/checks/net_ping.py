@@ -68,7 +68,7 @@ def check_net_ping(
             ended = host.run(("ping", "-q", "-n", *options, "--", target), timeout=max(deadline, 1) + 1.0)
         except OSError as error:
             return unknown("CommandMissing", f"ping: {error.strerror}")
-        lines = tuple((ended.stdout + ended.stderr).splitlines()[-10:])
+        lines = ended.tail(10)
         if ended.status and any(sign in line for line in lines for sign in _PRIVILEGE):
             return unknown("PingFailed", f"ping cannot be used: {lines[-1]}", evidence=lines)
         summary = parse_summary(ended.stdout)

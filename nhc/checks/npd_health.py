@@ -122,11 +122,7 @@ def _complaints(host: Host, unit: str, span: float, patterns: Sequence[Tuple[int
     except OSError as error:
         return unknown("JournalUnreadable", f"journalctl: {error.strerror}")
     if done.timed_out or done.status:
-        why = (
-            "did not answer in time"
-            if done.timed_out
-            else " ".join(done.stderr.split())[:200] or f"status {done.status}"
-        )
+        why = "did not answer in time" if done.timed_out else done.complaint
         return unknown("JournalUnreadable", f"journalctl: {why}")
     for count, pattern in patterns:
         wanted = re.compile(pattern, re.IGNORECASE)
@@ -147,7 +143,7 @@ def _repaired(host: Host, unit: str, outcome: Outcome) -> Outcome:
         done = host.run(
             ["systemctl", "kill", "--kill-who=main", "--", f"{unit}.service" if "." not in unit else unit], 10
         )
-        trouble = "" if not done.status else " ".join(done.stderr.split())[:100] or f"status {done.status}"
+        trouble = done.complaint if done.status else ""
     except OSError as error:
         trouble = error.strerror or str(error)
     note = f"{unit} could not be killed: {trouble}" if trouble else f"{unit} was killed so that it starts anew"

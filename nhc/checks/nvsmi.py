@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from nhc.check import check
 from nhc.facts.pci import accelerator_functions
-from nhc.host import Completed, Host
+from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Outcome, crit, ok, skip, unknown
 
@@ -55,10 +55,6 @@ def _absent(host: Host, command: str) -> Optional[Outcome]:
     return unknown("CommandMissing", f"{command} is not installed")
 
 
-def _evidence(ended: Completed) -> Tuple[str, ...]:
-    return tuple(line for line in (ended.stdout + ended.stderr).splitlines() if line.strip())[-20:]
-
-
 @check("check_nvsmi_healthmon", timeout=30, tags=("gpu", "nvidia"))
 def check_nvsmi_healthmon(host: Host) -> Outcome:
     """Nvidia-smi runs and finds nothing wrong.
@@ -80,7 +76,7 @@ def check_nvsmi_healthmon(host: Host) -> Outcome:
         return absent
     arguments = split(host.setting("NVIDIA_SMI_HEALTHMON_ARGS"))
     ended = host.run([command, *arguments], timeout=20)
-    evidence = _evidence(ended)
+    evidence = ended.tail(20)
     if ended.timed_out:
         return crit("NvidiaSmiHangs", f"{command} did not end within 20s", action=Action.REBOOT, evidence=evidence)
     if ended.status == 0:
@@ -116,7 +112,7 @@ def check_nv_healthmon(host: Host) -> Outcome:
     if absent:
         return absent
     ended = host.run([command, *split(host.setting("NVIDIA_HEALTHMON_ARGS") or "-e -v")], timeout=20)
-    evidence = _evidence(ended)
+    evidence = ended.tail(20)
     if ended.timed_out:
         return crit("NvidiaHealthmonHangs", f"{command} did not end within 20s", evidence=evidence)
     if ended.status == 0:

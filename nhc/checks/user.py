@@ -67,8 +67,8 @@ def _judge(host: Host, user: Account, path: str, wanted: Sequence[str], switch: 
         if ended.timed_out:
             return crit("PathHangs", f"{path} does not answer {user.name} within 8 s", target=path)
         if ended.status > 1:
-            trouble = " ".join(ended.stderr.split())[:200] or f"status {ended.status}"
-            return unknown("PathUntold", f"{path} cannot be tried as {user.name}: {trouble}", target=path)
+            message = f"{path} cannot be tried as {user.name}: {ended.complaint}"
+            return unknown("PathUntold", message, target=path)
         if ended.status:
             return _kept_out(host, user, path, question)
     return None

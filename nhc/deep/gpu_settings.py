@@ -48,7 +48,7 @@ def read(host: Host) -> Tuple[GpuSettings, ...]:
         return ()
     done = host.run(["nvidia-smi", f"--query-gpu={','.join(QUERY)}", "--format=csv,noheader,nounits"], TIMEOUT)
     if done.status or done.timed_out:
-        raise ValueError(f"nvidia-smi: {(done.stderr or done.stdout).strip()[:200] or f'status {done.status}'}")
+        raise ValueError(f"nvidia-smi: {done.complaint}")
     return parse(done.stdout)
 
 
@@ -88,7 +88,7 @@ def put_back(host: Host, before: Tuple[GpuSettings, ...]) -> Tuple[List[str], Li
         for argv in commands(gpu, now.get(gpu.uuid)):
             try:
                 ended = host.run(list(argv), TIMEOUT)
-                complaint = (ended.stderr or ended.stdout).strip()[:200]
+                complaint = ended.complaint
                 succeeded = not ended.status and not ended.timed_out
             except OSError as error:
                 complaint, succeeded = str(error.strerror), False

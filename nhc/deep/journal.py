@@ -14,6 +14,7 @@ from typing import List, NamedTuple, Optional, Tuple
 
 from nhc.deep import gpu_settings, leftovers
 from nhc.deep.gpu_settings import GpuSettings
+from nhc.facts.history import boot_id
 from nhc.host import Host
 from nhc.system import whole_file
 from nhc.system.bounded_read import parse_json, read_bytes
@@ -109,7 +110,7 @@ def systemctl(host: Host, verb: str, name: str) -> str:
         done = host.run(["systemctl", verb, "--", name], SERVICE_TIMEOUT)
     except OSError as error:
         return str(error.strerror)
-    return done.stderr.strip()[:200] or f"status {done.status}" if done.status else ""
+    return done.complaint if done.status else ""
 
 
 def is_active(host: Host, name: str) -> bool:
@@ -125,7 +126,7 @@ def restore(host: Host, where: str, journal: RestoreJournal) -> Tuple[List[str],
     host = host.with_settings({**host.settings, "PATH": journal.path}) if journal.path else host
     done: List[str] = []
     failed: List[str] = []
-    if journal.boot == host.read_or("/proc/sys/kernel/random/boot_id"):
+    if journal.boot == boot_id(host):
         before = len(leftovers.marked(journal.run))
         if before:
             failed += leftovers.end(journal.run)

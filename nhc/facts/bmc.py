@@ -136,6 +136,5 @@ def run(host: Host, *arguments: str, timeout: float) -> str:
         raise BmcError(f"the controller did not answer ipmitool within {timeout:g} s")
     # With sensors that do not answer `sdr` ends in failure after all the others were printed.
     if ended.status and not ended.stdout.strip():
-        reason = " ".join(ended.stderr.split())[:200] or f"status {ended.status}"
-        raise BmcError(f"ipmitool {' '.join(arguments)}: {reason}")
+        raise BmcError(f"ipmitool {' '.join(arguments)}: {ended.complaint}")
     return ended.stdout

@@ -72,13 +72,12 @@ def dmidecode(host: Host) -> str:
     DmiUnreadable where it failed, for example for want of root.
     """
     ended = host.run(["dmidecode"])
-    output = f"{ended.stdout}\n{ended.stderr}"
-    if "No SMBIOS nor DMI entry point found" in output:
+    if "No SMBIOS nor DMI entry point found" in ended.output:
         raise NoDmi
     if ended.timed_out:
         raise DmiUnreadable("dmidecode timed out")
     if ended.status or "Handle 0x" not in ended.stdout:
-        reason = next((line.strip() for line in reversed(output.splitlines()) if line.strip()), "no output")
+        reason = "".join(ended.tail(1)).strip() or "no output"
         raise DmiUnreadable(f"dmidecode returned {ended.status}: {reason}")
     return ended.stdout
 

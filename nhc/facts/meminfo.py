@@ -21,6 +21,11 @@ class MemoryInfo(NamedTuple):
     swap_free: int
 
     @property
+    def usable(self) -> int:
+        """What a program can have: the kernel's estimate, free memory alone where there is none."""
+        return self.free if self.available is None else self.available
+
+    @property
     def reclaimable(self) -> int:
         """Free memory, buffers and cache together: what LBNL NHC calls free."""
         return self.free + self.buffers + self.cached

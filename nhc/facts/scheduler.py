@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from nhc.facts.resource_manager import Manager
-from nhc.host import Completed, Host
+from nhc.host import Host
 from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -44,10 +44,6 @@ class BadSchedulerAnswer(Exception):
     """The scheduler's command could not be used, or its answer makes no sense; the text says which."""
 
 
-def _output(ended: Completed) -> str:
-    return " ".join((ended.stderr.strip() or ended.stdout.strip()).split())[:200] or f"status {ended.status}"
-
-
 def parse_slurm_ping(text: str) -> Dict[str, bool]:
     """Controllers by what `scontrol ping` calls them, and whether each is up."""
     controllers: Dict[str, bool] = {}
@@ -68,7 +64,7 @@ def ping(host: Host, manager: Manager, deadline: float) -> SchedulerAnswer:
     if name == "slurm":
         controllers = parse_slurm_ping(ended.stdout)
         if not controllers:
-            raise BadSchedulerAnswer(f"scontrol ping: {_output(ended)}")
+            raise BadSchedulerAnswer(f"scontrol ping: {ended.complaint}")
         down = [each for each, up in controllers.items() if not up]
         text = ", ".join(f"{each} is {'up' if up else 'down'}" for each, up in controllers.items())
         return SchedulerAnswer(len(down) < len(controllers), text, bool(down))
@@ -77,8 +73,8 @@ def ping(host: Host, manager: Manager, deadline: float) -> SchedulerAnswer:
     if ended.status == 0 and not _DOWN.search(ended.stdout):
         return SchedulerAnswer(True, f"{asked[0]} is answered")
     if _DOWN.search(ended.stderr + ended.stdout):
-        return SchedulerAnswer(False, _output(ended))
-    raise BadSchedulerAnswer(f"{asked[0]}: {_output(ended)}")
+        return SchedulerAnswer(False, ended.complaint)
+    raise BadSchedulerAnswer(f"{asked[0]}: {ended.complaint}")
 
 
 def view(host: Host, manager: Manager, node: str, deadline: float) -> SchedulerView:
@@ -93,9 +89,9 @@ def view(host: Host, manager: Manager, node: str, deadline: float) -> SchedulerV
         raise BadSchedulerAnswer(f"no answer to {asked[0]} within {deadline:g} s")
     answer = _READ[manager.lbnl](ended.stdout, node)
     if answer is None and re.search(manager.stranger, ended.stdout + ended.stderr, re.IGNORECASE):
-        return SchedulerView(frozenset(), "", _output(ended))
+        return SchedulerView(frozenset(), "", ended.complaint)
     if answer is None:
-        raise BadSchedulerAnswer(f"{asked[0]}: {_output(ended)}")
+        raise BadSchedulerAnswer(f"{asked[0]}: {ended.complaint}")
     return answer
 
 

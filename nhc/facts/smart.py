@@ -194,5 +194,5 @@ def nvme_health(host: Host, controller: str) -> NvmeHealth:
     if ended.timed_out:
         raise SmartError("nvme did not answer within 10 s")
     if ended.status:
-        raise SmartError(" ".join((ended.stderr or ended.stdout).split())[:200] or f"nvme ended with {ended.status}")
+        raise SmartError(f"nvme: {ended.complaint}")
     return parse_nvme_cli(ended.stdout)

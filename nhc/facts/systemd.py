@@ -58,8 +58,7 @@ def _systemctl(host: Host, arguments: Sequence[str]) -> str:
         raise SystemdError("systemctl did not answer within 10 s")
     # `show` and `list-units` exit 0 whatever the units' states are.
     if ended.status:
-        output = " ".join((ended.stderr or ended.stdout).split())[:200]
-        raise SystemdError(output or f"systemctl ended with status {ended.status}")
+        raise SystemdError(f"systemctl: {ended.complaint}")
     return ended.stdout
 
 

@@ -196,4 +196,4 @@ def _timesyncd_state(host: Host, properties: Dict[str, str]) -> ClockState:
 
 
 def _complaint(answer: Completed) -> str:
-    return "timed out" if answer.timed_out else " ".join((answer.stdout + answer.stderr).split())[:200] or "no output"
+    return "timed out" if answer.timed_out else answer.complaint

@@ -72,7 +72,7 @@ def run_command(item: Item, host: Host, timeout: float) -> Outcome:
         return unknown("CommandMissing", f"there is no check and no command called {program}")
     except OSError as error:
         return unknown("CommandUnusable", f"{program} cannot be run: {error.strerror}")
-    evidence = tuple((ended.stdout + ended.stderr).splitlines()[-EVIDENCE_LINES:])
+    evidence = ended.tail(EVIDENCE_LINES)
     starved = process.could_not_fork(evidence) if ended.status or ended.timed_out else ""
     if starved:
         return unknown("CannotRun", f"{program} could start no process: {starved}", evidence=evidence)

@@ -62,6 +62,20 @@ class Completed(NamedTuple):
     stderr: str = ""
     timed_out: bool = False
 
+    @property
+    def output(self) -> str:
+        """All that it wrote, its complaints last."""
+        return "\n".join(filter(None, (self.stdout.rstrip("\n"), self.stderr)))
+
+    @property
+    def complaint(self) -> str:
+        """What it says went wrong, in one line; its status where it says nothing."""
+        return " ".join((self.stderr.strip() or self.stdout).split())[:200] or f"status {self.status}"
+
+    def tail(self, count: int) -> Tuple[str, ...]:
+        """The last lines of what it wrote, blank ones left out."""
+        return tuple([line for line in self.output.splitlines() if line.strip()][-count:])
+
 
 Watcher: TypeAlias = "Callable[[str, int], None]"
 """Called with `("started", pid)`, then `("ended", pid)` or `("abandoned", pid)`.

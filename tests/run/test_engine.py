@@ -116,7 +116,7 @@ def test_a_site_command_fails_by_its_status(state):
     report = judge(state, *items, host=host)
     assert [r.outcome.reason for r in report.results] == ["", "CommandFailed", "CommandMissing"]
     assert report.results[1].outcome.message == "Check bad returned 3"
-    assert report.results[1].outcome.evidence == ("outerr",)
+    assert report.results[1].outcome.evidence == ("out", "err")
 
 
 def test_without_check_all_the_run_ends_at_its_first_failure(checks, state, tmp_path):
