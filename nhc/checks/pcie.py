@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from nhc.check import check, flag, opt
 from nhc.facts import pcie
 from nhc.facts.history import amount, growth
+from nhc.facts.pci import DEVICES
 from nhc.facts.virtualization import virtual
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
@@ -113,7 +114,7 @@ def check_pcie_aer(
     """
     counters = pcie.aer(host)
     if not counters:
-        if not host.names(pcie.DEVICES):
+        if not host.names(DEVICES):
             return skip("NoPci", "no PCI bus on this node")
         if virtual(host):
             return skip("NoAer", "this virtual machine's PCI devices have no error counters")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nhc.check import check, flag
 from nhc.facts import acs
-from nhc.facts.pci import accelerator_functions
+from nhc.facts.pci import accelerator_functions, bridges
 from nhc.facts.virtualization import virtual
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
@@ -39,9 +39,8 @@ def check_pcie_acs(host: Host, critical: bool = False, roots: bool = False) -> U
         return skip("VirtualMachine", "a virtual machine's access control is the hypervisor's affair")
     wanted = (acs.DOWNSTREAM, acs.ROOT_PORT) if roots else (acs.DOWNSTREAM,)
     try:
-        ports = [
-            port for port in (acs.port(host, address) for address in acs.above(host, devices)) if port.type in wanted
-        ]
+        above = dict.fromkeys(bridge for device in devices for bridge in bridges(host, device))
+        ports = [port for port in (acs.port(host, address) for address in above) if port.type in wanted]
     except acs.ShortConfig:
         return unknown("NotPermitted", "PCI configuration space can be read by root alone")
     except OSError as error:

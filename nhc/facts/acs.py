@@ -5,15 +5,13 @@ Sources: PCI Express base specification, ACS extended capability; the kernel's i
 
 from __future__ import annotations
 
-import re
-
+from nhc.facts.pci import DEVICES
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from typing import Dict, Iterable, Optional, Tuple
+    from typing import Optional, Tuple
 
-DEVICES = "/sys/bus/pci/devices"
 _CAP_POINTER, _CAP_PCIE, _EXT_ACS = 0x34, 0x10, 0x000D
 ROOT_PORT, DOWNSTREAM = 4, 6
 """Device/port types of the PCI Express capability."""
@@ -59,19 +57,6 @@ def parse_port(config: bytes) -> Tuple[int, Optional[int]]:
             return kind, int.from_bytes(config[at + 6 : at + 8], "little")
         at, steps = header >> 20 & ~3, steps + 1
     return kind, None
-
-
-_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
-
-
-def above(host: Host, addresses: Iterable[str]) -> Tuple[str, ...]:
-    """The ports that these devices hang on, each once: the directories above theirs in /sys/devices."""
-    ports: Dict[str, None] = {}
-    for address in addresses:
-        for part in host.realpath(f"{DEVICES}/{address}").split("/")[:-1]:
-            if _ADDRESS.fullmatch(part):
-                ports[part] = None
-    return tuple(ports)
 
 
 def port(host: Host, address: str) -> AcsPort:

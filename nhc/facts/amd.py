@@ -164,9 +164,7 @@ def _device(host: Host, function: PciFunction, number: int, driver: str, nodes: 
         links=None if node is None else links(node, nodes, fabric),
         thermal=_thermal(host, base),
         power=_power(host, base),
-        pcie=model.PcieLink(
-            *link_speed(host, function.address), replays=whole(host.read_or(f"{base}/pcie_replay_count"))
-        ),
+        pcie=link_speed(host, function.address)._replace(replays=whole(host.read_or(f"{base}/pcie_replay_count"))),
         firmware=model.Firmware(vbios=host.read_or(f"{base}/vbios_version") or None),
         processes=None if node is None else _processes(host, node.gpu_id),
     )

@@ -7,7 +7,7 @@ sysfs, also of one that is lost. What a vendor's library said is used where a ch
 from __future__ import annotations
 
 from nhc.facts.accelerator import asked
-from nhc.facts.pci import accelerator_functions, normal_address, switch_functions
+from nhc.facts.pci import ADDRESS, DEVICES, accelerator_functions, normal_address, switch_functions
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING, regex
 from nhc.model import DeviceId
@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from typing import Dict
 
 PROC = "/proc/driver/nvidia/gpus"
-SYSFS = "/sys/bus/pci/devices"
 
-_ADDRESS = regex(r"(?i)(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _LABEL = regex(r"((?:gpu|neuron|hpu)[0-9]+)(?:\.[0-9]+)?")
 _TOGETHER = regex(r"\b[PV]100.*SXM")
 _NONE_KNOWN = DeviceId()
@@ -28,7 +26,7 @@ def device_of(host: Host, target: str) -> DeviceId:
     """The accelerator or NVSwitch that a target names: by its address, or by its label (`gpu3`, a MIG instance's
     `gpu3.0`) where its vendor's library has been asked in this run. One that is not there has no name.
     """
-    if _ADDRESS.fullmatch(target):
+    if ADDRESS.fullmatch(target):
         address = normal_address(target)
         functions = (*host.fact(accelerator_functions), *host.fact(switch_functions))
         there = any(function.address == address for function in functions)
@@ -46,15 +44,15 @@ def device_of(host: Host, target: str) -> DeviceId:
 def by_address(host: Host, address: str) -> DeviceId:
     """What the driver's files say of the device at this address (sysfs' form)."""
     lines = _information(host, address)
-    uuid = lines.get("GPU UUID", "") or host.read_or(f"{SYSFS}/{address}/unique_id")
+    uuid = lines.get("GPU UUID", "") or host.read_or(f"{DEVICES}/{address}/unique_id")
     minor = lines.get("Device Minor", "")
-    serial = host.read_or(f"{SYSFS}/{address}/serial_number")
+    serial = host.read_or(f"{DEVICES}/{address}/serial_number")
     return DeviceId(address, "" if "?" in uuid else uuid.strip(), minor, serial.strip())
 
 
 def reset_together(host: Host, address: str) -> bool:
     """Whether a reset of the device is one of its peers as well."""
-    if host.read_or(f"{SYSFS}/{address}/xgmi_hive_info/xgmi_hive_id").strip("0x \n"):
+    if host.read_or(f"{DEVICES}/{address}/xgmi_hive_info/xgmi_hive_id").strip("0x \n"):
         return True
     return bool(_TOGETHER.search(_information(host, address).get("Model", "")))
 

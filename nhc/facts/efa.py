@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from nhc.facts.ib_counters import EFA_LAYER, adapter, read_counters
 from nhc.facts.infiniband import CLASS, Port, ports
+from nhc.facts.pci import INDEX, parse_index
 from nhc.host import Host
-from nhc.light import TYPE_CHECKING, NamedTuple
+from nhc.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Dict, Tuple
@@ -21,13 +22,6 @@ TROUBLE = (
     "impaired_remote_conn_events", "rdma_read_wr_err", "rdma_write_wr_err", "retrans_pkts",
     "alloc_pd_err", "create_qp_err", "create_cq_err", "reg_mr_err", "create_ah_err", "mmap_err",
 )  # fmt: skip
-
-
-class Efa(NamedTuple):
-    """One adapter: its port and its counters."""
-
-    port: Port
-    counters: Dict[str, int]
 
 
 def devices(host: Host) -> Tuple[Port, ...]:
@@ -48,8 +42,7 @@ def counters(host: Host, port: Port) -> Dict[str, int]:
 
 def functions(host: Host) -> int:
     """How many adapters are on the PCI bus, whether or not the driver shows them (Amazon's efa0 to efa3)."""
-    lines = host.read_or("/proc/bus/pci/devices").splitlines()
-    return sum(line.split("\t", 2)[1:2] in IDS for line in lines)
+    return sum(kind in IDS for kind in parse_index(host.read_or(INDEX)))
 
 
-IDS = (["1d0fefa0"], ["1d0fefa1"], ["1d0fefa2"], ["1d0fefa3"])
+IDS = tuple((0x1D0F, 0xEFA0 + number) for number in range(4))

@@ -306,7 +306,7 @@ def _placed(host: Host, devices: Tuple[Device, ...]) -> List[Device]:
 def _complete(host: Host, device: Device) -> Device:
     """What NVML leaves open and the kernel knows: the link of a device that does not answer, processes' names."""
     if device.fault and device.pci and device.pcie == model.PcieLink():
-        return device._replace(pcie=model.PcieLink(*link_speed(host, device.pci)))
+        return device._replace(pcie=link_speed(host, device.pci))
     if device.processes:
         named = tuple(p._replace(name=host.read_or(f"/proc/{p.pid}/comm")) for p in device.processes)
         return device._replace(processes=named)

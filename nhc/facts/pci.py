@@ -12,7 +12,9 @@ from nhc.host import Host
 from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from typing import Dict, FrozenSet, Optional, Set, Tuple
+    from typing import Dict, FrozenSet, List, Optional, Tuple
+
+    from nhc.facts.accelerator_values import PcieLink
 
 DEVICES = "/sys/bus/pci/devices"
 INDEX = "/proc/bus/pci/devices"
@@ -30,8 +32,10 @@ _VENDORS: Dict[int, str] = {0x10DE: "nvidia", 0x1002: "amd", 0x1DA3: "gaudi", 0x
 _GPU_CLASSES = frozenset({0x0300, 0x0302, 0x0380, 0x1200})
 _NVSWITCH_CLASS = 0x0680
 
-_SPEED = re.compile(r"([0-9.]+) GT/s")
-_GENERATION = {"2.5": 1, "5": 2, "5.0": 2, "8": 3, "8.0": 3, "16": 4, "16.0": 4, "32": 5, "32.0": 5, "64": 6, "64.0": 6}
+ADDRESS = re.compile(r"(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.IGNORECASE)
+"""A function's address, with or without its domain."""
+_SPEED = re.compile(r"(\d+(?:\.\d+)?)\s*GT/s")
+_GENERATION = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 
 
 class PciFunction(NamedTuple):
@@ -49,14 +53,14 @@ class PciFunction(NamedTuple):
         return _VENDORS.get(self.vendor, "")
 
 
-def parse_index(text: str) -> Set[Tuple[int, int]]:
+def parse_index(text: str) -> List[Tuple[int, int]]:
     """(vendor, device) of each function listed in /proc/bus/pci/devices; lines of another form are left out."""
-    kinds = set()
+    kinds = []
     for line in text.splitlines():
         fields = line.split("\t", 2)
         if len(fields) == 3 and len(fields[1]) == 8:
             try:
-                kinds.add((int(fields[1][:4], 16), int(fields[1][4:], 16)))
+                kinds.append((int(fields[1][:4], 16), int(fields[1][4:], 16)))
             except ValueError:
                 continue
     return kinds
@@ -76,10 +80,21 @@ def normal_address(text: str) -> str:
         return text
 
 
+def parse_speed(text: str) -> float:
+    """`16.0 GT/s PCIe` is 16.0; `Unknown` and anything else is 0."""
+    match = _SPEED.match(text.strip())
+    return float(match[1]) if match else 0.0
+
+
 def generation(speed: str) -> Optional[int]:
     """The PCIe generation of a link speed as sysfs writes it: `16.0 GT/s PCIe` is 4."""
-    match = _SPEED.search(speed)
-    return _GENERATION.get(match[1]) if match else None
+    return _GENERATION.get(parse_speed(speed))
+
+
+def bridges(host: Host, address: str) -> Tuple[str, ...]:
+    """The ports that a function hangs on, from the root down: the directories above its own in /sys/devices."""
+    above = host.realpath(f"{DEVICES}/{address}").split("/")[:-1]
+    return tuple(part for part in above if ADDRESS.fullmatch(part))
 
 
 def _wanted(vendor: int, device: int) -> bool:
@@ -88,29 +103,28 @@ def _wanted(vendor: int, device: int) -> bool:
 
 def _functions(host: Host) -> Tuple[PciFunction, ...]:
     """Every function of a vendor that makes accelerators."""
-    listed = parse_index(host.read_or(INDEX))  # no such file in some containers: the directory tells
+    listed = set(parse_index(host.read_or(INDEX)))  # no such file in some containers: the directory tells
     if listed and not any(_wanted(*each) for each in listed):
         return ()
     vendors: FrozenSet[int] = frozenset(v for v, d in listed if _wanted(v, d)) or frozenset(_VENDORS)
     functions = []
     for address in host.names(DEVICES):
         base = f"{DEVICES}/{address}"
-        vendor = _hex(host.read_or(f"{base}/vendor"))
+        vendor = hexadecimal(host.read_or(f"{base}/vendor"))
         if vendor not in vendors:
             continue
-        device = _hex(host.read_or(f"{base}/device"))
+        device = hexadecimal(host.read_or(f"{base}/device"))
         if not _wanted(vendor, device):
             continue
-        class_code = _hex(host.read_or(f"{base}/class")) >> 8
-        driver, numa = (
-            host.link_name(f"{base}/driver"),
-            host.number(f"{base}/numa_node"),
-        )  # -1: the firmware says nothing
+        class_code = hexadecimal(host.read_or(f"{base}/class")) >> 8
+        driver = host.link_name(f"{base}/driver")
+        numa = host.number(f"{base}/numa_node")  # -1, and so no number, where the firmware says nothing
         functions.append(PciFunction(address, vendor, device, class_code, driver, numa))
     return tuple(functions)
 
 
-def _hex(text: str) -> int:
+def hexadecimal(text: str) -> int:
+    """A number as sysfs writes it: `0x030200`; -1 for anything else."""
     try:
         return int(text, 16)
     except ValueError:
@@ -131,24 +145,17 @@ def switch_functions(host: Host) -> Tuple[PciFunction, ...]:
     return tuple(f for f in host.fact(_functions) if f.vendor == 0x10DE and f.class_code == _NVSWITCH_CLASS)
 
 
-class LinkSpeed(NamedTuple):
-    """A link's generation and width, now and at most, as far as sysfs says."""
-
-    generation: Optional[int]
-    width: Optional[int]
-    max_generation: Optional[int]
-    max_width: Optional[int]
-
-
-def link_speed(host: Host, address: str) -> LinkSpeed:
+def link_speed(host: Host, address: str) -> PcieLink:
     """What the link of the function at `address` runs at. A link trained down shows a width of 0 or 63: None."""
+    from nhc.facts.accelerator_values import PcieLink
+
     base = f"{DEVICES}/{address}"
 
     def width(name: str) -> Optional[int]:
         lanes = host.number(f"{base}/{name}")
         return lanes if lanes and lanes <= 32 else None
 
-    return LinkSpeed(
+    return PcieLink(
         generation(host.read_or(f"{base}/current_link_speed")),
         width("current_link_width"),
         generation(host.read_or(f"{base}/max_link_speed")),

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import re
-
+from nhc.facts.pci import DEVICES, bridges, hexadecimal, parse_speed
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from typing import Dict, Optional, Tuple
-
-DEVICES = "/sys/bus/pci/devices"
+    from typing import Dict, Tuple
 
 BRIDGE = 0x06
 _ALL_ONES_WIDTH = 63
 """The width field of a register that reads as all ones: the device no longer answers on the bus."""
-
-_SPEED = re.compile(r"(\d+(?:\.\d+)?)\s*GT/s")
 
 
 class PcieDeviceLink(NamedTuple):
@@ -41,17 +36,6 @@ class PcieDeviceLink(NamedTuple):
         return self.width == _ALL_ONES_WIDTH
 
 
-def parse_speed(text: str) -> float:
-    """`16.0 GT/s PCIe` is 16.0; `Unknown` and anything else is 0."""
-    match = _SPEED.match(text.strip())
-    return float(match[1]) if match else 0.0
-
-
-def parse_width(text: str) -> int:
-    text = text.strip()
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 4 else 0
-
-
 def parse_aer(text: str) -> Dict[str, int]:
     """The counters of an aer_dev_* file by name, with the kernel's total as `TOTAL`.
 
@@ -65,19 +49,6 @@ def parse_aer(text: str) -> Dict[str, int]:
     return counts
 
 
-def _class(host: Host, address: str) -> int:
-    try:
-        return int(host.read_or(f"{DEVICES}/{address}/class", "0"), 16) >> 16
-    except ValueError:
-        return 0
-
-
-def _upstream(host: Host, address: str) -> Optional[str]:
-    """The port that the device hangs on: the directory above its own in /sys/devices."""
-    parent = host.realpath(f"{DEVICES}/{address}").rsplit("/", 2)[-2:-1]
-    return parent[0] if parent and re.fullmatch(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", parent[0]) else None
-
-
 def _asleep(host: Host, base: str) -> bool:
     """Whether the device is runtime-suspended: its link may be down by design."""
     status, state = host.read_or(f"{base}/power/runtime_status"), host.read_or(f"{base}/power_state")
@@ -89,21 +60,18 @@ def links(host: Host) -> Tuple[PcieDeviceLink, ...]:
     by_slot: Dict[str, PcieDeviceLink] = {}
     for address in host.names(DEVICES):
         base, slot = f"{DEVICES}/{address}", address.rpartition(".")[0]
-        base_class = _class(host, address)
-        best_width = parse_width(host.read_or(f"{base}/max_link_width"))
+        base_class = hexadecimal(host.read_or(f"{base}/class")) >> 16
+        best_width = host.number(f"{base}/max_link_width")
         if slot in by_slot or base_class == BRIDGE or not best_width or _asleep(host, base):
             continue
         best_speed = parse_speed(host.read_or(f"{base}/max_link_speed"))
-        port = _upstream(host, address)
-        if port:
-            port_width = parse_width(host.read_or(f"{DEVICES}/{port}/max_link_width"))
-            port_speed = parse_speed(host.read_or(f"{DEVICES}/{port}/max_link_speed"))
-            best_width = min(best_width, port_width) if port_width else best_width
-            best_speed = min(best_speed, port_speed) if port_speed else best_speed
+        for port in bridges(host, address)[-1:]:
+            best_width = min(best_width, host.number(f"{DEVICES}/{port}/max_link_width") or best_width)
+            best_speed = min(best_speed, parse_speed(host.read_or(f"{DEVICES}/{port}/max_link_speed")) or best_speed)
         by_slot[slot] = PcieDeviceLink(
             address, base_class, host.read_or(f"{base}/vendor"), host.read_or(f"{base}/device"),
             host.link_name(f"{base}/driver"), parse_speed(host.read_or(f"{base}/current_link_speed")),
-            parse_width(host.read_or(f"{base}/current_link_width")), best_speed, best_width,
+            host.number(f"{base}/current_link_width") or 0, best_speed, best_width,
         )  # fmt: skip
     return tuple(by_slot.values())
 

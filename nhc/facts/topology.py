@@ -14,14 +14,13 @@ from __future__ import annotations
 import re
 
 from nhc.facts.accelerator import accelerators
-from nhc.facts.pci import DEVICES, normal_address
+from nhc.facts.pci import ADDRESS, DEVICES, bridges, normal_address
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Tuple
 
-_ADDRESS = re.compile(r"(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]")
 _WANTED_CLASSES = ("0x0300", "0x0302", "0x0380", "0x1200", "0x0207", "0x0200", "0x0108")
 """GPUs, InfiniBand and Ethernet adapters, NVMe: bridges in an NCCL file are often made up."""
 
@@ -80,7 +79,7 @@ def _parse_nccl(text: str, name: str) -> Description:
             inner = walk(child, node)
             if len(inner) > 1:
                 near.append(tuple(inner))
-            if kind[:6] in _WANTED_CLASSES and _ADDRESS.fullmatch(address):
+            if kind[:6] in _WANTED_CLASSES and ADDRESS.fullmatch(address):
                 numa.append((normal_address(address), node))
                 below.append(normal_address(address))
             else:
@@ -107,7 +106,7 @@ class DevicePlace(NamedTuple):
 
 def _address_of(host: Host, device: str) -> Optional[str]:
     """The PCI address of `gpu0`, `mlx5_0`, `nvme0`, `eth0` or an address; None where there is no such device."""
-    if _ADDRESS.fullmatch(device):
+    if ADDRESS.fullmatch(device):
         return normal_address(device)
     match = re.fullmatch(r"(gpu|hpu|neuron)(\d+)", device)
     if match:
@@ -116,7 +115,7 @@ def _address_of(host: Host, device: str) -> Optional[str]:
     for kind in ("infiniband", "nvme", "net", "block"):
         link = f"/sys/class/{kind}/{device}/device"
         if host.exists(link):
-            names = [part for part in host.realpath(link).split("/") if _ADDRESS.fullmatch(part)]
+            names = [part for part in host.realpath(link).split("/") if ADDRESS.fullmatch(part)]
             return names[-1] if names else None
     return None
 
@@ -126,9 +125,7 @@ def place(host: Host, device: str) -> Optional[DevicePlace]:
     address = _address_of(host, device)
     if address is None or not host.exists(f"{DEVICES}/{address}"):
         return None
-    parts = host.realpath(f"{DEVICES}/{address}").split("/")
-    bridges = tuple(part for part in parts if _ADDRESS.fullmatch(part) and part != address)
-    return DevicePlace(address, host.number(f"{DEVICES}/{address}/numa_node"), bridges)
+    return DevicePlace(address, host.number(f"{DEVICES}/{address}/numa_node"), bridges(host, address))
 
 
 def places(host: Host, description: Description) -> Dict[str, Optional[DevicePlace]]:

@@ -12,7 +12,7 @@ from tests.support.nvml.fake import functions_tree, pci_tree
 def test_vendors_and_devices_of_the_index():
     text = "0f00\t10de2330\t1a\t0\t0\tnvidia\n0100\t15b31021\t20\n"
 
-    assert parse_index(text) == {(0x10DE, 0x2330), (0x15B3, 0x1021)}
+    assert parse_index(text) == [(0x10DE, 0x2330), (0x15B3, 0x1021)]
 
 
 @pytest.mark.thorough
