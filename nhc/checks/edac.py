@@ -9,7 +9,7 @@ from nhc.facts.virtualization import virtual
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
-from nhc.units import count, seconds, show_seconds
+from nhc.units import count, seconds, show_number, show_seconds
 
 if TYPE_CHECKING:
     from typing import List, Optional, Tuple, Union
@@ -56,7 +56,7 @@ def check_edac_errors(
         return outcomes
     total = Metric("corrected_errors", sum(module.corrected or 0 for module in counted))
     modules = len(counted)
-    return ok(f"{modules} memory module{'s' * (modules != 1)} without errors that count", metrics=(total,))
+    return ok(f"{show_number(modules, 'memory module')} without errors that count", metrics=(total,))
 
 
 def _judge(module: edac.Module, recent: float, limits: Tuple[int, int, int], per: float) -> Optional[Outcome]:

@@ -9,7 +9,7 @@ from nhc.facts.history import amount, growth
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
-from nhc.units import count, percent, seconds, show_seconds, text
+from nhc.units import count, percent, seconds, show_number, show_seconds, text
 
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Sequence, Tuple, Union
@@ -38,7 +38,7 @@ def _chosen(host: Host, names: Sequence[str]) -> Tuple[List[Interface], List[Out
 
 
 def _result(outcomes: List[Outcome], judged: int, text: str) -> Union[Outcome, List[Outcome]]:
-    return outcomes or ok(f"{judged} Ethernet interface{'s' * (judged != 1)} {text}")
+    return outcomes or ok(f"{show_number(judged, 'Ethernet interface')} {text}")
 
 
 @check("check_eth_carrier", _NAMES)

@@ -16,7 +16,7 @@ from nhc.facts.pci import normal_address
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.model import Action, Metric, Outcome, Verdict, crit, ok, skip, unknown, warn
-from nhc.units import text, whole
+from nhc.units import show_number, text, whole
 
 if TYPE_CHECKING:
     from typing import Callable, Iterable, List, Optional, Sequence, Tuple, Union
@@ -89,7 +89,7 @@ _ACTIONS = {
 def silent(source: Source, inventory: Inventory) -> Outcome:
     """What is to be said of a vendor whose driver did not answer at all."""
     there = sum(function.vendor_name == source.vendor for function in inventory.on_bus)
-    message = f"{there} {source.vendor} device{'s' * (there != 1)} on the PCI bus, but {source.problem}"
+    message = f"{show_number(there, f'{source.vendor} device')} on the PCI bus, but {source.problem}"
     if not source.certain:
         return unknown(source.reason, message)
     reason = source.reason if source.reason.startswith("Gpu") else f"Gpu{source.reason}"
@@ -237,7 +237,7 @@ def check_gpu_count(host: Host, count: Optional[int] = None, vendor: str = "", d
         elif missing:
             message = f"the driver does not show {addresses}, which the PCI bus does"
             outcomes.append(crit("GpuMissing", message, metrics=metrics, action=Action.REBOOT, evidence=evidence))
-    return outcomes or ok(f"{there} accelerator{'s' * (there != 1)}", metrics=metrics)
+    return outcomes or ok(show_number(there, "accelerator"), metrics=metrics)
 
 
 def _subset(host: Host, devices: str, vendor: str) -> Judged:

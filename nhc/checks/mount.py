@@ -11,7 +11,7 @@ from nhc.facts.history import boot_id
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, warn
-from nhc.units import seconds, show_seconds, text
+from nhc.units import seconds, show_number, show_seconds, text
 
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Sequence, Union
@@ -128,7 +128,7 @@ def check_mount_readonly(host: Host, paths: Sequence[str] = ()) -> Union[Outcome
     judged = sum(point in mounted for point in expected)
     if not outcomes and not judged:
         return skip("NothingExpected", "nothing says which file systems should be writable")
-    return outcomes or ok(f"{judged} file system{'s' * (judged != 1)} writable")
+    return outcomes or ok(f"{show_number(judged, 'file system')} writable")
 
 
 def _judge(mount: table.Mount, why: Optional[str]) -> Optional[Outcome]:

@@ -9,7 +9,7 @@ from nhc.facts.fstab import NETWORK, FstabEntry, fstab
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Outcome, crit, ok, skip, warn
-from nhc.units import text
+from nhc.units import show_number, text
 
 if TYPE_CHECKING:
     from typing import List, Optional, Sequence, Union
@@ -53,7 +53,7 @@ def check_mount_fstab(host: Host, ignore: Sequence[str] = ()) -> Union[Outcome, 
         if device not in used and host.realpath(device) not in used:
             message = f"{entry.source} is swap in /etc/fstab and not in use"
             outcomes.append(warn("SwapMissing", message, target=entry.source, action=Action.INSPECT))
-    return outcomes or ok(f"{len(wanted)} file system{'s' * (len(wanted) != 1)} of /etc/fstab mounted"
+    return outcomes or ok(f"{show_number(len(wanted), 'file system')} of /etc/fstab mounted"
                           + (f", {len(swap)} swap in use" if swap else ""))  # fmt: skip
 
 

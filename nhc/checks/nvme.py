@@ -8,7 +8,7 @@ from nhc.facts.history import Growth, amount, growth
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Outcome, crit, known, ok, skip, unknown, warn
-from nhc.units import count, percent, seconds, show_seconds
+from nhc.units import count, percent, seconds, show_number, show_seconds
 
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Tuple, Union
@@ -72,7 +72,7 @@ def check_nvme_health(
     live = len(controllers)
     worst = max((log.percentage_used for log in logs.values()), default=None)
     metrics = known("%", percentage_used=worst)
-    return outcomes or ok(f"{live} NVMe controller{'s' * (live != 1)} healthy", metrics=metrics)
+    return outcomes or ok(f"{show_number(live, 'NVMe controller')} healthy", metrics=metrics)
 
 
 def _judge_state(controller: smart.NvmeController) -> Optional[Outcome]:

@@ -8,6 +8,7 @@ from nhc.facts.versions import PackageRequirement, package_requirement
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.model import Outcome, crit, ok, unknown
+from nhc.units import show_number
 
 if TYPE_CHECKING:
     from typing import List, Sequence, Union
@@ -40,4 +41,4 @@ def check_packages_installed(host: Host, packages: Sequence[PackageRequirement])
         elif not any(all(wanted.holds(version) for wanted in versions) for version in have):
             wanted = ",".join(str(each) for each in versions)
             outcomes.append(crit("PackageVersion", f"{name} is {', '.join(have)}, not {wanted}", target=name))
-    return outcomes or ok(f"{len(packages)} package{'s' * (len(packages) != 1)} installed")
+    return outcomes or ok(f"{show_number(len(packages), 'package')} installed")

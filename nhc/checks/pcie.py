@@ -12,7 +12,7 @@ from nhc.facts.virtualization import virtual
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
-from nhc.units import count, seconds, text
+from nhc.units import count, seconds, show_number, text
 
 if TYPE_CHECKING:
     from typing import List, Optional, Sequence, Tuple, Union
@@ -53,7 +53,7 @@ def check_pcie_link(
             return crit("PcieDeviceMissing", f"no PCIe device matches {', '.join(device)}", action=Action.INSPECT)
         return skip("NoPcieLink", "no storage, network, display or accelerator device with a PCIe link")
     bad = [outcome for link in chosen for outcome in [_judge_link(link, gpu_speed, warn_only)] if outcome]
-    return bad or ok(f"{len(chosen)} PCIe link{'s' * (len(chosen) != 1)} at full width and speed")
+    return bad or ok(f"{show_number(len(chosen), 'PCIe link')} at full width and speed")
 
 
 def _chosen(link: pcie.PcieDeviceLink, patterns: Sequence[str]) -> bool:

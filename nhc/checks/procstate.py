@@ -11,7 +11,7 @@ from nhc.host import Host
 from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.model import Action, Metric, Outcome, crit, ok, warn
 from nhc.system.process_identity import ProcessStat
-from nhc.units import count, seconds, show_seconds, text
+from nhc.units import count, seconds, show_number, show_seconds, text
 
 if TYPE_CHECKING:
     from typing import Dict, List, Sequence, Union
@@ -104,7 +104,7 @@ def check_ps_zombies(host: Host, warn_at: int = 1000, crit_at: int = 2000) -> Ou
     processes = host.fact(stats)
     zombies = [process for process in processes.values() if process.state == "Z"]
     metrics = (Metric("zombies", len(zombies)),)
-    message = f"{len(zombies)} zombie{'s' * (len(zombies) != 1)}"
+    message = show_number(len(zombies), "zombie")
     if not zombies:
         return ok(message, metrics=metrics)
     parents: Dict[int, int] = {}

@@ -9,7 +9,7 @@ from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
 from nhc.timestamps import utc
-from nhc.units import seconds, show_seconds
+from nhc.units import seconds, show_number, show_seconds
 
 if TYPE_CHECKING:
     from typing import List, Tuple, Union
@@ -55,9 +55,8 @@ def check_pstore_panic(
     if fresh:
         return [_outcome(crash, critical, metrics) for crash in fresh[-10:]]
     if records:
-        plural = "s" * (len(records) != 1)
-        return ok(f"{len(records)} record{plural} of a crash, none first seen within {show_seconds(news)}",
-                  metrics=metrics)  # fmt: skip
+        message = f"{show_number(len(records), 'record')} of a crash, none first seen within {show_seconds(news)}"
+        return ok(message, metrics=metrics)
     return ok("no record of a crash", metrics=metrics)
 
 

@@ -7,7 +7,7 @@ from nhc.facts import smart
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
-from nhc.units import count
+from nhc.units import count, show_number
 
 if TYPE_CHECKING:
     from typing import List, Tuple, Union
@@ -55,7 +55,7 @@ def check_smart_health(host: Host, reallocated: int = 10, media: int = 1) -> Uni
     healthy = [outcome for outcome in outcomes if not outcome.reason]
     if not healthy:
         return skip("NoSmart", f"none of {len(outcomes)} disks has SMART")
-    return ok(f"{len(healthy)} disk{'s' * (len(healthy) != 1)} healthy")
+    return ok(f"{show_number(len(healthy), 'disk')} healthy")
 
 
 def _judge(host: Host, device: smart.SmartDevice, reallocated: int, media: int) -> Outcome:

@@ -7,7 +7,7 @@ from nhc.facts import systemd
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Outcome, crit, ok, skip, unknown, warn
-from nhc.units import text
+from nhc.units import show_number, text
 
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Sequence, Union
@@ -47,7 +47,7 @@ def check_systemd_units(host: Host, units: Sequence[str]) -> Union[Outcome, List
         return unknown("SystemdUnreachable", str(error))
     outcomes = [_judge_unit(name, unit) for name, unit in zip(names, properties)]
     bad = [outcome for outcome in outcomes if outcome is not None]
-    return bad or ok(f"{len(names)} unit{'s' * (len(names) != 1)} active")
+    return bad or ok(f"{show_number(len(names), 'unit')} active")
 
 
 def _judge_unit(name: str, unit: Dict[str, str]) -> Optional[Outcome]:
