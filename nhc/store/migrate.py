@@ -1,10 +1,14 @@
-"""Bring a database to the schema of this nhc, by Alembic's migrations in `nhc.store.migrations`."""
+"""Bring a database to the schema of this nhc.
+
+An empty one gets the tables as `nhc.store.schema` has them. One with an older schema is changed by Alembic's migrations
+in `nhc.store.migrations`.
+"""
 
 from __future__ import annotations
 
 import os
 import uuid
-from typing import List
+from typing import TYPE_CHECKING, List
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -12,6 +16,10 @@ from sqlalchemy.engine import Connection
 from nhc.store import deep_tables, job_tables, maintenance_tables, notice_tables, schema
 from nhc.store.database import VERSION_TABLE, Store, revision
 from nhc.store.errors import StoreError
+from nhc.store.guards import POSTGRESQL_GUARDS, POSTGRESQL_STORAGE, SQLITE_GUARDS
+
+if TYPE_CHECKING:
+    from alembic.script import ScriptDirectory
 
 _LOCK = 0x6E686353
 METADATA = schema.metadata
@@ -23,13 +31,17 @@ assert all(table.metadata is METADATA for table in _ADDED)
 
 
 def upgrade(store: Store, now: float) -> List[str]:
-    """Carry out the migrations that are missing, in one transaction; their numbers. Raises StoreError."""
+    """Make the tables, or carry out the migrations that are missing, in one transaction. Returns the numbers of the
+    schemas that the database has gone through. Raises StoreError.
+    """
     with store.write() as connection:
         if not store.sqlite:  # several servers may start at once
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
         before = revision(connection, store.name)
         done = [number for number in known() if number > before]
-        if done:
+        if not before:
+            _make(connection)
+        elif done:
             _run(connection)
         if not connection.scalar(sa.select(sa.func.count()).select_from(schema.store)):
             connection.execute(sa.insert(schema.store), {"id": uuid.uuid4().hex, "made": now})
@@ -38,12 +50,10 @@ def upgrade(store: Store, now: float) -> List[str]:
 
 def known() -> List[str]:
     """The numbers of all migrations, the oldest first. Raises StoreError."""
-    from alembic.script import ScriptDirectory
     from alembic.util.exc import CommandError
 
     try:
-        script = ScriptDirectory(_directory())
-        return [migration.revision for migration in script.walk_revisions()][::-1]
+        return [migration.revision for migration in _script().walk_revisions()][::-1]
     except (CommandError, OSError) as error:
         raise StoreError(f"nhc's own migrations cannot be read: {error}") from None
 
@@ -67,6 +77,17 @@ def _difference(difference: object) -> str:
     )
 
 
+def _make(connection: Connection) -> None:
+    """The tables with their guards, in a database that has none, and the number of their schema."""
+    from alembic.migration import MigrationContext
+
+    METADATA.create_all(connection)
+    sqlite = connection.dialect.name == "sqlite"
+    for statement in SQLITE_GUARDS if sqlite else (*POSTGRESQL_GUARDS, *POSTGRESQL_STORAGE):
+        connection.execute(sa.text(statement))
+    MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).stamp(_script(), "head")
+
+
 def _run(connection: Connection) -> None:
     from alembic import command
     from alembic.config import Config
@@ -79,6 +100,13 @@ def _run(connection: Connection) -> None:
         command.upgrade(config, "head")
     except CommandError as error:
         raise StoreError(f"the migrations cannot be carried out: {error}") from None
+
+
+def _script() -> ScriptDirectory:
+    """The migrations. Raises OSError, CommandError."""
+    from alembic.script import ScriptDirectory
+
+    return ScriptDirectory(_directory())
 
 
 def _directory() -> str:

@@ -1,7 +1,7 @@
 """The tables of the store, the same on SQLite and PostgreSQL.
 
-Times are Unix seconds. Texts that an outsider wrote have passed `nhc.model.printable`. The tables are made and
-changed by `nhc.store.migrations` alone; a test holds that both say the same.
+Times are Unix seconds. Texts that an outsider wrote have passed `nhc.model.printable`. A new store is made of these
+tables (`nhc.store.migrate`). Once nhc is released, each change of them takes a migration with a number of its own.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the first migration adds to the tables: triggers that keep the audit log as it is, and how rows are stored."""
+"""What a new store has besides its tables: triggers that keep the audit log as it is, and how rows are stored."""
 
 from __future__ import annotations
 
