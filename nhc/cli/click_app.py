@@ -6,15 +6,17 @@ A command's module is imported when the command is used, so that `nhc list` does
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, List, NoReturn, Optional, Tuple
 
 import click
 
 from nhc import __version__
+from nhc.cli.command_error import refusal
 from nhc.cli.command_table import COMMANDS
 from nhc.cli.option_groups import GroupedCommand, HeadedOption, OfferedChoice
 from nhc.cli.options import CHECK_LOCAL, Option, UsageError, check_local_options
 from nhc.exit_status import EXIT_UNKNOWN, EXIT_USAGE
+from nhc.model import printable
 from nhc.system.address_space import has_room
 
 if TYPE_CHECKING:
@@ -53,11 +55,21 @@ class LazyGroup(click.Group):
         command.name = cmd_name
         return command
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: click.Context) -> NoReturn:
+        """Run a command, and end: with the exit status that it returns, or with one line on why it cannot be done."""
         try:
-            return super().invoke(ctx)
+            raise SystemExit(super().invoke(ctx))
         except KeyboardInterrupt:  # click's own end for it has status 1, which says that the node is sick
             raise SystemExit(130) from None
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as error:
+            why, status = refusal(error) or ("", 0)
+            if not why:
+                raise
+            for line in why.splitlines():
+                click.echo(f"{ctx.command_path} {ctx.invoked_subcommand}: {printable(line)}", err=True)
+            raise SystemExit(status) from None
 
     def resolve_command(
         self, ctx: click.Context, args: List[str]
@@ -167,14 +179,16 @@ application.params.append(
 def _missing(argv: List[str], error: ModuleNotFoundError) -> str:
     """What to say where a command's library, or its part of nhc, is not there."""
     module = (error.name or "").partition(".")[0]
-    from nhc.extras import how_to_install
+    from nhc.extras import EXTRAS, how_to_install
 
     if module == "nhc":
         command = " ".join(argv[:2])
         return f"nhc {command} is not part of this installation ({error.name}): install nhc's wheel or a checkout"
     if module == "nhc_adapters":
-        return "the adapters are not installed; in a bare checkout put adapters/ on PYTHONPATH"
-    return f"this command needs {module}: {how_to_install(module, argv[0] if argv else '')}"
+        return "nhc: the adapters are not installed; in a bare checkout put adapters/ on PYTHONPATH"
+    group = argv[0] if argv else ""
+    extra = group if group in EXTRAS else "remedy" if group in LARGE else "console" if group in ("demo", "top") else ""
+    return f"nhc {group} needs the Python package {module}: {how_to_install(module, extra)}"
 
 
 def run(argv: List[str]) -> int:
@@ -182,8 +196,8 @@ def run(argv: List[str]) -> int:
     try:
         application(args=argv, prog_name="nhc", standalone_mode=True)
     except ModuleNotFoundError as error:
-        click.echo(f"nhc: {_missing(argv, error)}", err=True)
-        return 2
+        click.echo(_missing(argv, error), err=True)
+        return EXIT_USAGE
     except SystemExit as leaving:
         code = leaving.code if argv else EXIT_USAGE  # click calls `nhc` alone a success
         if isinstance(code, str):

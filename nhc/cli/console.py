@@ -12,7 +12,7 @@ import sys
 
 import click
 
-from nhc.cli.cannot_run import Unreadable, Unusable, missing_package
+from nhc.cli.command_error import CommandError
 from nhc.light import TYPE_CHECKING
 from nhc.settings.settings_file import SettingsError
 
@@ -49,18 +49,12 @@ def run(
     Exit status: 0 ended by a signal, or nothing is wrong (--check-settings); 2 wrong usage or settings, or a Python
     package is missing; 3 the fleet cannot be read, or the address of --listen cannot be had.
     """
-    try:
-        from nhc.console import settings as console_settings
-        from nhc.store.errors import StoreError
-    except ModuleNotFoundError as error:
-        raise missing_package("nhc console", error.name) from None
+    from nhc.console import settings as console_settings
+
     if sum(map(bool, (store, reports, adapter))) > 1:
         raise click.UsageError("--store, --report and --adapter exclude each other")
-    try:
-        settings = settings_of(path)
-        settings = settings._replace(listen=listen or settings.listen, store=store or settings.store)
-    except SettingsError as error:
-        raise Unusable(str(error)) from None
+    settings = settings_of(path)
+    settings = settings._replace(listen=listen or settings.listen, store=store or settings.store)
     try:
         console_settings.parse_listen(settings)
     except SettingsError as error:
@@ -71,9 +65,8 @@ def run(
         return
     try:
         asyncio.run(_serve(_server(settings, reports, adapter)))
-    except (OSError, StoreError) as error:
-        problem = error.strerror or str(error) if isinstance(error, OSError) else str(error)
-        raise Unreadable(f"{settings.listen}: {problem}" if isinstance(error, OSError) else problem) from None
+    except OSError as error:
+        raise CommandError(f"{settings.listen}: {error.strerror or error}") from None
 
 
 def settings_of(path: Optional[str]) -> ConsoleSettings:
@@ -102,24 +95,18 @@ def _server(settings: ConsoleSettings, reports: Tuple[str, ...], adapter: Option
 
 
 def cluster(name: str, stale: float) -> FleetSource:
-    """A cluster as a fleet, by an adapter's name. Raises UsageError, Unreadable."""
+    """A cluster as a fleet, by an adapter's name. Raises NoAdapter, AdapterError."""
     from nhc.console.cluster_source import ClusterSource
 
     return ClusterSource(name, _adapter(name), stale)
 
 
 def _adapter(name: str) -> NodeSource:
-    """An adapter by its name. Raises UsageError, Unreadable."""
-    from nhc.plugins import NoAdapter, open_adapter
-    from nhc.ports.adapter import AdapterError
+    """An adapter by its name. Raises NoAdapter, AdapterError."""
+    from nhc.plugins import open_adapter
 
     settings = {key: value for key, value in os.environ.items() if key.startswith("NHC_")}
-    try:
-        return open_adapter(name, settings, os.environ)
-    except NoAdapter as error:
-        raise click.UsageError(str(error)) from None
-    except AdapterError as error:
-        raise Unreadable(str(error)) from None
+    return open_adapter(name, settings, os.environ)
 
 
 async def _serve(server: Server) -> None:

@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
 import time
+from contextlib import closing
 from typing import Any, Dict, List, Optional, Tuple
 
 import click
 
+from nhc.cli.command_error import CommandError
+from nhc.cli.common_options import FORMAT
 from nhc.cli.deep_delivery import push_settings, to_server, to_store
 from nhc.cli.durations import DURATION
 from nhc.cli.gate import status as on_unknown
 from nhc.cli.option_groups import GroupedCommand, OfferedChoice, under
 from nhc.cli.options import CHECK_LOCAL, FORMATS, UsageError, read
+from nhc.cli.printing import show
 from nhc.cli.report_output import emit, write_atomically
 from nhc.deep import calibrate as calibration
 from nhc.deep import hyperpod, journal, runner, suites
 from nhc.deep.fleet_norm import LEAST, propose
 from nhc.deep.kinds import kinds
-from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
+from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
 from nhc.facts.resource_manager import detect
 from nhc.hooks.job_environment import node_name
 from nhc.host import Host
-from nhc.language.loader import ConfigError
 from nhc.light import TYPE_CHECKING
 from nhc.model import printable
-from nhc.plugins import NoAdapter, open_adapter
+from nhc.plugins import open_adapter
 from nhc.ports.adapter import AdapterError, NodeSource
 from nhc.state.kept_suite import suite_name
 from nhc.state.store import State
@@ -103,7 +105,7 @@ def _suites(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> Li
 @under("What is shown")("-s", "--skipped", is_flag=True, help="List what this node has nothing for.")
 @under("What is shown")("-v", "--verbose", count=True, help="Show where each check is configured and how long it took.")
 @under("What is shown")("-q", "--quiet", count=True, help="Show only what is wrong, and no progress.")
-def run_command(**options: Any) -> None:
+def run_command(**options: Any) -> int:
     """Test this node deeply: load it, measure it, and see that its numbers are right.
 
     SUITE is quick (the default), standard, burn, InstanceStress, InstanceConnectivity, a suite of the site's in
@@ -126,25 +128,22 @@ def run_command(**options: Any) -> None:
             lambda line: click.echo(f"nhc deep run: {line}", err=True), bool(options["quiet"]),
             options["node"] or node_name(os.environ, dict(plan.settings), node), options["seed"], options["require"],
         )  # fmt: skip
-    except ConfigError as error:
-        raise SystemExit(_refuse(str(error))) from None
-    except (suites.NoSuite, NoAdapter, UsageError) as error:
-        raise SystemExit(_refuse(f"nhc deep run: {error}")) from None
+    except (suites.NoSuite, UsageError) as error:
+        raise CommandError(str(error), EXIT_USAGE) from None
     except OSError as error:
-        raise SystemExit(_refuse(f"nhc deep run: {error.filename or options['suite']}: {error.strerror}")) from None
+        raise CommandError(f"{error.filename or options['suite']}: {error.strerror}", EXIT_USAGE) from None
     where = journal.directory()
     if options["since"]:
         kept = runner.kept(where, wanted.suite, node, options["since"])
         if kept is not None:
-            raise SystemExit(emit(kept, {**_OPTIONS, "format": options["form"], "output": options["output"]}))
+            return emit(kept, {**_OPTIONS, "format": options["form"], "output": options["output"]})
     try:
         ran = runner.run(wanted, host, state, os.environ, where)
     except journal.JournalError as error:
-        click.echo(f"nhc deep run: {printable(str(error))}", err=True)
-        raise SystemExit(EXIT_UNKNOWN) from None
+        raise CommandError(str(error)) from None
     if options["record"]:
         _keep_recording(options["record"], ran, host, node, started)
-    raise SystemExit(_show(ran, wanted, where, server, options))
+    return _show(ran, wanted, where, server, options)
 
 
 def _host(record: str) -> Host:
@@ -159,7 +158,7 @@ def _host(record: str) -> Host:
         os.makedirs(record, mode=0o700, exist_ok=True)
         return RecordingHost(record)
     except OSError as error:
-        raise SystemExit(_refuse(f"nhc deep run: {record}: {error.strerror}")) from None
+        raise CommandError(f"{record}: {error.strerror}", EXIT_USAGE) from None
 
 
 def _keep_recording(record: str, ran: runner.Ran, host: Host, node: str, started: Tuple[float, float]) -> None:
@@ -191,8 +190,7 @@ def _show(
     try:
         status = emit(report, emit_options)
     except UsageError as error:
-        click.echo(f"nhc deep run: {error}", err=True)
-        return EXIT_USAGE
+        raise CommandError(str(error), EXIT_USAGE) from None
     if options["on_unknown"] != "tell" and not ran.signal:
         status = on_unknown(report, status, options["on_unknown"], "nhc deep run")
     if ran.signal == signal.SIGINT:
@@ -239,14 +237,9 @@ def _source(name: str, host: Host, settings: Dict[str, str]) -> Optional[NodeSou
         raise UsageError(f"--adapter {chosen}: {error}") from None
 
 
-def _refuse(line: str) -> int:
-    click.echo(line, err=True)
-    return EXIT_USAGE
-
-
 @click.command("list")
 @click.argument("suite", default="", shell_complete=_suites)
-@click.option("-f", "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@FORMAT
 @click.option("-n", "--node", metavar="NAME", default="", help="The node's name, which targets are matched against.")
 def list_command(suite: str, form: str, node: str) -> None:
     """List the suites, or what one of them runs on this node, and about how long that takes."""
@@ -256,14 +249,12 @@ def list_command(suite: str, form: str, node: str) -> None:
         there = suites.suites(host)
         chosen = [suite] if suite else [known.name for known in there.values()]
         descriptions = [_suite_value(suite_name, host, name, state) for suite_name in chosen]
-    except ConfigError as error:
-        raise SystemExit(_refuse(str(error))) from None
     except suites.NoSuite as error:
-        raise SystemExit(_refuse(f"nhc deep list: {error}")) from None
+        raise CommandError(str(error), EXIT_USAGE) from None
     except OSError as error:
-        raise SystemExit(_refuse(f"nhc deep list: {error.filename or suite}: {error.strerror}")) from None
+        raise CommandError(f"{error.filename or suite}: {error.strerror}", EXIT_USAGE) from None
     if form == "json":
-        click.echo(json.dumps(descriptions, indent=2, ensure_ascii=False))
+        show(descriptions)
         return
     for description in descriptions:
         name, count, about, summary = (description[key] for key in ("suite", "count", "about", "summary"))
@@ -301,7 +292,7 @@ def _suite_value(name: str, host: Host, node: str, state: State) -> Dict[str, An
 )
 @click.option("--least", default=LEAST, show_default=True, type=click.IntRange(3), help="Fewest nodes for a row.")
 @click.option("-o", "--output", metavar="FILE", default="", help="Write the table to this file.")
-def calibrate_command(paths: Tuple[str, ...], url: str, days: float, least: int, output: str) -> None:
+def calibrate_command(paths: Tuple[str, ...], url: str, days: float, least: int, output: str) -> int:
     """Propose expected figures from the reports of healthy nodes.
 
     REPORT is a report of `nhc deep run -f json`, or a directory of them; --store has the fleet's own results. For each
@@ -309,49 +300,44 @@ def calibrate_command(paths: Tuple[str, ...], url: str, days: float, least: int,
     stands out is named and left out. Look at the table before you copy it to /etc/nhc/deep-expected.tsv on the nodes.
     """
     if not paths and not url:
-        raise SystemExit(_refuse("nhc deep calibrate: name reports, or a store (--store)"))
+        raise CommandError("name reports, or a store (--store)", EXIT_USAGE)
     try:
         samples, remarks = calibration.samples(calibration.reports(paths))
         if url:
             own, more = calibration.samples_of(_stored(url, time.time() - days * 86400))
             samples, remarks = samples + own, remarks + more
     except calibration.BadInput as error:
-        raise SystemExit(_refuse(f"nhc deep calibrate: {printable(str(error))}")) from None
+        raise CommandError(str(error), EXIT_USAGE) from None
     proposal = propose(samples, time.strftime("%Y-%m-%d", time.gmtime()), least)
     text = calibration.table(proposal._replace(remarks=(*remarks, *proposal.remarks)))
     if output:
         try:
             write_atomically(output, text)
         except UsageError as error:
-            raise SystemExit(_refuse(f"nhc deep calibrate: {error}")) from None
+            raise CommandError(str(error), EXIT_USAGE) from None
     else:
         click.echo(text, nl=False)
     click.echo(f"{len(proposal.rows)} rows, {len(remarks) + len(proposal.remarks)} remarks", err=True)
-    raise SystemExit(EXIT_HEALTHY if proposal.rows else EXIT_UNHEALTHY)
+    return EXIT_HEALTHY if proposal.rows else EXIT_UNHEALTHY
 
 
 def _stored(url: str, then: float) -> List[DeepResult]:
     """The results of a store. Raises BadInput."""
     try:
-        from nhc.settings.settings_file import SettingsError
         from nhc.store import deep
         from nhc.store.errors import StoreError
-        from nhc.store.settings import load, opened
+        from nhc.store.settings import fleet_store
     except ImportError as error:
         raise calibration.BadInput(f"the store needs the extra nodehealth[remedy]: {error}") from None
     try:
-        store = opened(load(url=url), create=False)
-        try:
-            with store.read() as connection:
-                return deep.since(connection, then)
-        finally:
-            store.close()
-    except (StoreError, SettingsError) as error:
+        with closing(fleet_store(url, create=False)) as store, store.read() as connection:
+            return deep.since(connection, then)
+    except StoreError as error:
         raise calibration.BadInput(str(error)) from None
 
 
 @click.command("restore")
-def restore_command() -> None:
+def restore_command() -> int:
     """Put back what a run that was killed has left: its processes, services, GPU settings and files.
 
     The next `nhc deep run` does so by itself. Exit status: 0 done or nothing to do, 1 not all of it could be.
@@ -361,12 +347,11 @@ def restore_command() -> None:
         lock = journal.lock(where)
         left = journal.read(where)
     except journal.JournalError as error:
-        click.echo(f"nhc deep restore: {printable(str(error))}", err=True)
-        raise SystemExit(EXIT_UNKNOWN) from None
+        raise CommandError(str(error)) from None
     try:
         if left is None:
             click.echo("nothing is left to put back")
-            return
+            return EXIT_HEALTHY
         done, failed = journal.restore(host, where, left)
     finally:
         os.close(lock)
@@ -376,4 +361,4 @@ def restore_command() -> None:
         click.echo(f"not put back: {printable(line)}", err=True)
     if not done and not failed:
         click.echo(f"a run of {printable(left.suite)} had left its folder only: removed")
-    raise SystemExit(EXIT_UNHEALTHY if failed else EXIT_HEALTHY)
+    return EXIT_UNHEALTHY if failed else EXIT_HEALTHY

@@ -6,6 +6,7 @@ So each node's last deep verdict has an age there. A delivery that fails is repo
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from typing import Callable, List, Sequence
 
 from nhc.cli.options import UsageError
@@ -32,18 +33,14 @@ def to_store(reports: Sequence[Report], suite: str, url: str) -> str:
     try:
         from nhc.store import deep
         from nhc.store.errors import StoreError
-        from nhc.store.settings import load, opened
+        from nhc.store.settings import fleet_store
     except ImportError as error:
         return f"the store needs the extra nodehealth[remedy]: {error}"
     try:
-        store = opened(load(url=url), create=False)
-        try:
-            with store.write() as connection:
-                for report in reports:
-                    deep.add_report(connection, report, suite)
-        finally:
-            store.close()
-    except (StoreError, SettingsError) as error:
+        with closing(fleet_store(url, create=False)) as store, store.write() as connection:
+            for report in reports:
+                deep.add_report(connection, report, suite)
+    except StoreError as error:
         return f"{error}: the results are not in the store"
     return ""
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from typing import Sequence, Tuple
 
 import click
 
+from nhc.cli.command_error import CommandError
+from nhc.cli.common_options import FORMAT
 from nhc.cli.durations import DURATION
 from nhc.cli.gate import ADMIT, REFUSE
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.store import FORM, SETTINGS, URL, guarded, store_settings
+from nhc.cli.printing import show
+from nhc.cli.store_options import SETTINGS, URL, opened
 from nhc.deep.due import DeepRule, Due, due
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
 from nhc.matching.node_ranges import expand
@@ -45,11 +47,11 @@ _hook = under("As a hook of the scheduler")
        help="Where some are due, say so in the AdminComment of the job $SLURM_JOB_ID, and to its srun.")  # fmt: skip
 @SETTINGS
 @URL
-@FORM
+@FORMAT
 def command(
     node_set: str, younger_than: float, more_than: int, suites: Tuple[str, ...], choice: str, tell_job: bool, path: str,
     url: str, form: str,
-) -> None:  # fmt: skip
+) -> int:  # fmt: skip
     """Show the nodes that have no good deep verdict young enough.
 
     For a job of more than so many nodes: as PrologSlurmctld, or by hand before a large run. Exit status: 0 none is due,
@@ -59,54 +61,40 @@ def command(
     try:
         nodes = expand(text)
     except ValueError as error:
-        click.echo(f"nhc deep due: {printable(str(error))}", err=True)
-        raise SystemExit(EXIT_USAGE) from None
+        raise CommandError(str(error), EXIT_USAGE) from None
     if not nodes:
-        click.echo("nhc deep due: no nodes: give --nodes gpu[001-064], or run it in a job's prolog", err=True)
-        raise SystemExit(EXIT_USAGE)
+        raise CommandError("no nodes: give --nodes gpu[001-064], or run it in a job's prolog", EXIT_USAGE)
     job = os.environ.get("SLURM_JOB_ID", "")
     if tell_job and not job:
-        click.echo("nhc deep due: --tell-job is for a hook of Slurm: there is no SLURM_JOB_ID", err=True)
-        raise SystemExit(EXIT_USAGE)
+        raise CommandError("--tell-job is for a hook of Slurm: there is no SLURM_JOB_ID", EXIT_USAGE)
     rule = DeepRule(younger_than, more_than, suites)
     if not rule.asks(nodes):  # most jobs are small: the store's library is not even loaded for them
         click.echo("[]" if form == "json" else "", nl=form == "json")
-        raise SystemExit(EXIT_HEALTHY)
-
-    def run() -> int:
-        try:
-            late = _late(nodes, rule, path, url)
-        except StoreError as error:
-            if choice == "tell":
-                raise
-            what = "let in" if choice == ADMIT else "not let in"
-            click.echo(
-                f"nhc deep due: could not tell: {printable(str(error))}: {what} (--on-unknown {choice})", err=True
-            )
-            return EXIT_HEALTHY if choice == ADMIT else EXIT_UNHEALTHY
-        if form == "json":
-            click.echo(json.dumps([entry._asdict() for entry in late], indent=2, ensure_ascii=False))
-        else:
-            for entry in late:
-                click.echo(f"{entry.node} {entry.why}")
-        if late and tell_job:
-            _tell(job, late)
-        return EXIT_UNHEALTHY if late else EXIT_HEALTHY
-
-    guarded(run)
+        return EXIT_HEALTHY
+    try:
+        late = _late(nodes, rule, path, url)
+    except StoreError as error:
+        if choice == "tell":
+            raise
+        what = "let in" if choice == ADMIT else "not let in"
+        click.echo(f"nhc deep due: could not tell: {printable(str(error))}: {what} (--on-unknown {choice})", err=True)
+        return EXIT_HEALTHY if choice == ADMIT else EXIT_UNHEALTHY
+    if form == "json":
+        show([entry._asdict() for entry in late])
+    else:
+        for entry in late:
+            click.echo(f"{entry.node} {entry.why}")
+    if late and tell_job:
+        _tell(job, late)
+    return EXIT_UNHEALTHY if late else EXIT_HEALTHY
 
 
 def _late(nodes: Sequence[str], rule: DeepRule, path: str, url: str) -> Tuple[Due, ...]:
     """The nodes that are due. Raises StoreError."""
     from nhc.store import deep
-    from nhc.store.settings import opened
 
-    store = opened(store_settings(path, url), create=False)
-    try:
-        with store.read() as connection:
-            return due(nodes, deep.last_conclusive(connection, nodes, rule.suites), rule, time.time())
-    finally:
-        store.close()
+    with opened(path, url) as store, store.read() as connection:
+        return due(nodes, deep.last_conclusive(connection, nodes, rule.suites), rule, time.time())
 
 
 def _tell(job: str, late: Sequence[Due]) -> None:

@@ -8,16 +8,18 @@ from typing import Any, Dict, List
 
 import click
 
+from nhc.cli.command_error import CommandError
+from nhc.cli.common_options import FORMAT
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.remedy_options import age, show_table, when
-from nhc.cli.store import FORM, SETTINGS, URL, guarded, store_settings
+from nhc.cli.printing import age, show_table, when
+from nhc.cli.printing import show as show_value
+from nhc.cli.store_options import SETTINGS, URL, opened
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
 from nhc.model import printable
 from nhc.store import deep
 from nhc.store.database import Store
 from nhc.store.deep import StoredSweep, SweepTest
 from nhc.store.deep_rates import MeasuredRate, rates
-from nhc.store.settings import opened
 
 SHOWN = 20
 
@@ -25,62 +27,56 @@ SHOWN = 20
 @click.command("status", cls=GroupedCommand)
 @SETTINGS
 @URL
-@FORM
+@FORMAT
 @under("What is shown")("--older-than", type=float, default=0.0, metavar="DAYS",
                         help="Only verdicts of at least this age.")  # fmt: skip
 def status(path: str, url: str, form: str, older_than: float) -> None:
     """Show the newest sweeps, and for each node the last verdict of each suite with its age."""
-
-    def run() -> int:
-        store = opened(store_settings(path, url), create=False)
-        now = time.time()
-        with store.read() as connection:
-            newest = deep.newest_sweeps(connection, SHOWN)
-            counts = {row.id: _counts(deep.tests_of(connection, row.id)) for row in newest if row.state == deep.OPEN}
-            last = [verdict for verdict in deep.last_verdicts(connection) if verdict.age(now) >= older_than * 86400]
-        if form == "json":
-            click.echo(json.dumps({
-                "sweeps": [_sweep(row) for row in newest],
-                "nodes": [{**verdict._asdict(), "age": round(verdict.age(now))} for verdict in last],
-            }, indent=2, ensure_ascii=False))  # fmt: skip
-            return EXIT_HEALTHY
-        rows = [[str(row.id), row.state, when(row.began), row.by, counts.get(row.id, _summary(row))] for row in newest]
-        show_table([["sweep", "state", "began", "by", ""], *rows])
-        click.echo()
-        show_table([["node", "suite", "verdict", "age"],
-                    *([row.node, row.suite, row.verdict, age(row.at)] for row in last)])  # fmt: skip
-        return EXIT_HEALTHY
-
-    guarded(run)
+    now = time.time()
+    with opened(path, url) as store, store.read() as connection:
+        newest = deep.newest_sweeps(connection, SHOWN)
+        counts = {row.id: _counts(deep.tests_of(connection, row.id)) for row in newest if row.state == deep.OPEN}
+        last = [verdict for verdict in deep.last_verdicts(connection) if verdict.age(now) >= older_than * 86400]
+    if form == "json":
+        show_value({
+            "sweeps": [_sweep(row) for row in newest],
+            "nodes": [{**verdict._asdict(), "age": round(verdict.age(now))} for verdict in last],
+        })  # fmt: skip
+        return
+    rows = [[str(row.id), row.state, when(row.began), row.by, counts.get(row.id, _summary(row))] for row in newest]
+    show_table([["sweep", "state", "began", "by", ""], *rows])
+    click.echo()
+    show_table([["node", "suite", "verdict", "age"],
+                *([row.node, row.suite, row.verdict, age(row.at)] for row in last)])  # fmt: skip
 
 
 @click.command("show", cls=GroupedCommand)
 @click.argument("number", type=int, metavar="ID")
 @SETTINGS
 @URL
-@FORM
-def show(number: int, path: str, url: str, form: str) -> None:
+@FORMAT
+def show(number: int, path: str, url: str, form: str) -> int:
     """Show a sweep: whom it blames, and the tests that speak for it.
 
     Exit status: 0 nobody is to blame and all were tested, 1 somebody is, 2 there is no such sweep, 3 could not tell.
     """
-    guarded(lambda: show_sweep(opened(store_settings(path, url), create=False), number, form))
+    with opened(path, url) as store:
+        return show_sweep(store, number, form)
 
 
 def show_sweep(store: Store, number: int, form: str) -> int:
-    """Print a sweep; its exit status. Raises StoreError."""
+    """Print a sweep; its exit status. Raises StoreError, CommandError."""
     with store.read() as connection:
         row = deep.sweep(connection, number)
         tests = deep.tests_of(connection, number)
     if row is None:
-        click.echo(f"nhc deep: there is no sweep {number}", err=True)
-        return EXIT_USAGE
+        raise CommandError(f"there is no sweep {number}", EXIT_USAGE)
     findings = json.loads(row.findings)
     blames: List[Dict[str, Any]] = findings.get("blames", [])
     nodes: Dict[str, str] = findings.get("nodes", {})
     if form == "json":
         tested = [test._asdict() for test in tests]
-        click.echo(json.dumps({**_sweep(row), **findings, "tests": tested}, indent=2, ensure_ascii=False))
+        show_value({**_sweep(row), **findings, "tests": tested})
     else:
         click.echo(f"sweep {row.id}: {row.state}, begun {when(row.began)} by {row.by}: {_counts(tests)}")
         by_name = {test.name: test for test in tests}
@@ -105,7 +101,7 @@ def show_sweep(store: Store, number: int, form: str) -> int:
 @click.argument("node", default="")
 @SETTINGS
 @URL
-@FORM
+@FORMAT
 @under("What is shown")(
     "--serial",
     default="",
@@ -120,32 +116,25 @@ def history(node: str, path: str, url: str, form: str, serial: str, folded: bool
     """Show what deep checks and sweeps found of a node or a GPU, the newest first."""
     if not (node or serial):
         raise click.UsageError("name a node, or a board with --serial")
-
-    def run() -> int:
-        store = opened(store_settings(path, url), create=False)
-        with store.read() as connection:
-            rows = deep.history(connection, node, last, serial)
-        if folded:
-            return _show_rates(rates(rows), form)
-        if form == "json":
-            click.echo(json.dumps([row._asdict() for row in rows], indent=2, ensure_ascii=False))
-            return EXIT_HEALTHY
+    with opened(path, url) as store, store.read() as connection:
+        rows = deep.history(connection, node, last, serial)
+    if folded:
+        _show_rates(rates(rows), form)
+    elif form == "json":
+        show_value([row._asdict() for row in rows])
+    else:
         cells = [
             [when(row.at), row.node, row.suite, row.test, row.device, row.serial, row.verdict,
              f"{row.value:g} {row.unit}" if row.value is not None else "", row.message]
             for row in rows
         ]  # fmt: skip
         show_table([["at", "node", "suite", "test", "device", "serial", "verdict", "value", ""], *cells])
-        return EXIT_HEALTHY
-
-    guarded(run)
 
 
-def _show_rates(found_rates: List[MeasuredRate], form: str) -> int:
+def _show_rates(found_rates: List[MeasuredRate], form: str) -> None:
     if form == "json":
-        values = [{**rate._asdict(), "median": rate.middle, "last": rate.last} for rate in found_rates]
-        click.echo(json.dumps(values, indent=2, ensure_ascii=False))
-        return EXIT_HEALTHY
+        show_value([{**rate._asdict(), "median": rate.middle, "last": rate.last} for rate in found_rates])
+        return
     cells = [
         [rate.node, rate.device, rate.serial, rate.test, str(len(rate.values)),
          f"{min(value for _, value in rate.values):g}", f"{rate.middle:g}", f"{rate.last:g} {rate.unit}",
@@ -154,7 +143,6 @@ def _show_rates(found_rates: List[MeasuredRate], form: str) -> int:
     ]  # fmt: skip
     heads = ["node", "device", "serial", "test", "runs", "lowest", "median", "last", "from median", "at"]
     show_table([heads, *cells])
-    return EXIT_HEALTHY
 
 
 def _counts(tests: List[SweepTest]) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, Dict, List, Optional, Set, Tuple
 
 import click
 
 from nhc.cli.common_options import FORMAT
 from nhc.cli.option_groups import GroupedCommand, under
+from nhc.cli.printing import show
 from nhc.deep.findings import Culprit, NodeStanding
 from nhc.deep.group_test import Rules
 from nhc.deep.simulate import Cost, Faults, SimulatedSweep, break_some, cluster, compare, play, table
@@ -73,7 +73,7 @@ def command(
     played = play(names, topology, faults, rules, seed)
     costs = compare(nodes, played, minutes)
     if form == "json":
-        click.echo(json.dumps(_value(faults, played, costs), indent=2, ensure_ascii=False))
+        show(_value(faults, played, costs))
     else:
         click.echo("\n".join(_lines(names, faults, played, costs, minutes)))
     exact = played.convicted() == faults.nodes

@@ -6,14 +6,14 @@ import time
 
 import click
 
+from nhc.cli.command_error import CommandError
 from nhc.cli.common_options import BY, person
 from nhc.cli.durations import DURATION
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.store import SETTINGS, URL, guarded, store_settings
+from nhc.cli.store_options import SETTINGS, URL, opened
 from nhc.deep.sweep import Surroundings, Sweeper
 from nhc.deep.sweep_plan import BadPlan, read
-from nhc.exit_status import EXIT_HEALTHY, EXIT_UNKNOWN, EXIT_USAGE
-from nhc.model import printable
+from nhc.exit_status import EXIT_USAGE
 from nhc.plugins import NoAdapter
 from nhc.plugins import launcher as launcher_of
 from nhc.ports.adapter import AdapterError
@@ -21,7 +21,6 @@ from nhc.rounds.leader import Leader
 from nhc.store import deep
 from nhc.store.database import Store
 from nhc.store.errors import Conflict
-from nhc.store.settings import opened
 
 
 @click.command("stop", cls=GroupedCommand)
@@ -37,25 +36,19 @@ def command(number: int, path: str, url: str, by: str, wait: float) -> None:
     The process that runs it sees this at its next look. Where there is none, this command ends the tests itself.
     Exit status: 0 the sweep is stopped, 2 there is no such sweep or it has ended, 3 not stopped yet.
     """
-
-    def run() -> int:
-        store = opened(store_settings(path, url), create=False)
+    with opened(path, url) as store:
         try:
             with store.write() as connection:
                 deep.ask_to_stop(connection, number, f"stopped by {person(by)}", time.time())
         except Conflict as error:
-            click.echo(f"nhc deep stop: {printable(str(error))}", err=True)
-            return EXIT_USAGE
+            raise CommandError(str(error), EXIT_USAGE) from None
         try:
-            return _stopped(store, number, wait)
+            _stop(store, number, wait)
         except (AdapterError, NoAdapter, BadPlan) as error:
-            click.echo(f"nhc deep stop: {printable(str(error))}", err=True)
-            return EXIT_UNKNOWN
-
-    guarded(run)
+            raise CommandError(str(error)) from None
 
 
-def _stopped(store: Store, number: int, wait: float) -> int:
+def _stop(store: Store, number: int, wait: float) -> None:
     """Wait for the process that runs the sweep; where nobody does, stop it here."""
     until = time.monotonic() + wait
     leader = Leader(store, name="sweep")
@@ -64,7 +57,7 @@ def _stopped(store: Store, number: int, wait: float) -> int:
             row = deep.sweep(connection, number)
         if row is None or row.state != deep.STOPPING:
             click.echo(f"sweep {number} is {row.state if row else 'gone'}")
-            return EXIT_HEALTHY
+            return
         if leader.attempt():
             try:
                 plan = read(row.plan)
@@ -74,6 +67,5 @@ def _stopped(store: Store, number: int, wait: float) -> int:
                 leader.release()
             continue
         if time.monotonic() >= until:
-            click.echo(f"nhc deep stop: sweep {number} is not stopped yet: its process has not answered", err=True)
-            return EXIT_UNKNOWN
+            raise CommandError(f"sweep {number} is not stopped yet: its process has not answered")
         time.sleep(0.2)

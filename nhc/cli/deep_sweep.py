@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Dict, Optional, Set, Tuple
+from contextlib import ExitStack, contextmanager
+from typing import Any, Dict, Iterator, Optional, Set, Tuple
 
 import click
 
+from nhc.cli.command_error import CommandError
 from nhc.cli.common_options import BY, FORMAT, person
 from nhc.cli.deep_results import show_sweep
 from nhc.cli.deep_sweep_job import suspicion
 from nhc.cli.deep_sweep_plan import RefusedSweep, plan_of, settings_of
 from nhc.cli.durations import DURATION
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.store import SETTINGS, URL, guarded, store_settings
+from nhc.cli.store_options import SETTINGS, URL, opened
 from nhc.deep.continuous import Endless
 from nhc.deep.continuous import run as run_endless
 from nhc.deep.continuous import window as read_window
@@ -22,19 +24,16 @@ from nhc.deep.rails import WAYS
 from nhc.deep.sweep import Surroundings, Sweeper, SweepStopped
 from nhc.deep.sweep_plan import BadPlan, SweepPlan, read, write
 from nhc.deep.topology_sources import BadTopology, not_placed
-from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
+from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY
 from nhc.matching.node_ranges import fold
 from nhc.model import printable
-from nhc.plugins import NoAdapter
 from nhc.plugins import launcher as launcher_of
-from nhc.ports.adapter import AdapterError, SettingError
+from nhc.ports.adapter import SettingError
 from nhc.ports.group_launch import Launcher
 from nhc.rounds.leader import Leader
-from nhc.settings.settings_file import SettingsError
 from nhc.store import deep
 from nhc.store.database import Store
 from nhc.store.errors import LeadershipLost, StoreError
-from nhc.store.settings import opened
 from nhc.system.ending_signals import Signals, SignalToEnd
 
 _nodes = under("What is tested")
@@ -90,7 +89,7 @@ _when = under("When it runs")
 @BY
 @under("What is shown")("--dry-run", is_flag=True, help="Show the first round and launch nothing.")
 @FORMAT
-def command(**options: Any) -> None:
+def command(**options: Any) -> int:
     """Test nodes in pairs, round by round, until the bad node, link or leaf is named.
 
     TOOL is a test of nccl-tests or rccl-tests built with MPI, or one that prints as they do; all_reduce_perf with the
@@ -104,16 +103,12 @@ def command(**options: Any) -> None:
         if (endless or options["number"]) and (options["job"] or options["suspect_set"]):
             raise RefusedSweep("--job and --suspects are for one new sweep")
         if options["dry_run"]:
-            guarded(lambda: _dry_run(options))
+            return _dry_run(options)
         if endless and options["number"]:
             raise RefusedSweep("--go-on is for one sweep; --continuous and --window go on by themselves")
-        guarded(lambda: _endless(options) if endless else _run(options))
-    except (RefusedSweep, BadTopology, BadPlan, NoAdapter, SettingsError) as error:
-        click.echo(f"nhc deep sweep: {printable(str(error))}", err=True)
-        raise SystemExit(EXIT_USAGE) from None
-    except AdapterError as error:
-        click.echo(f"nhc deep sweep: {printable(str(error))}", err=True)
-        raise SystemExit(EXIT_UNKNOWN) from None
+        return _endless(options) if endless else _run(options)
+    except (BadTopology, BadPlan) as error:
+        raise RefusedSweep(str(error)) from None
 
 
 def _planned(options: Dict[str, Any], store: Optional[Store]) -> SweepPlan:
@@ -129,17 +124,14 @@ def _planned(options: Dict[str, Any], store: Optional[Store]) -> SweepPlan:
 
 def _new_plan(options: Dict[str, Any]) -> SweepPlan:
     """The plan of a new sweep. The store is only read for it: wrong usage must not leave an empty store behind."""
-    store: Optional[Store] = None
-    if options["job"]:
-        try:
-            store = opened(store_settings(options["path"], options["url"]), create=False)
-        except StoreError as error:
-            click.echo(f"nhc deep sweep: {printable(str(error))}", err=True)
-    try:
+    with ExitStack() as stack:
+        store: Optional[Store] = None
+        if options["job"]:
+            try:
+                store = stack.enter_context(opened(options["path"], options["url"]))
+            except StoreError as error:
+                click.echo(f"nhc deep sweep: {printable(str(error))}", err=True)
         return _planned(options, store)
-    finally:
-        if store is not None:
-            store.close()
 
 
 def _dry_run(options: Dict[str, Any]) -> int:
@@ -169,11 +161,7 @@ def _run(options: Dict[str, Any]) -> int:
     if not options["number"]:
         plan = _new_plan(options)
         new = plan, _launcher(options["launcher_name"], plan)
-    store = opened(store_settings(options["path"], options["url"]), create=new is not None)
-    leader = Leader(store, name="sweep")
-    try:
-        if not leader.attempt():
-            raise RefusedSweep(f"another runs a sweep on {store.name}")
+    with opened(options["path"], options["url"], create=new is not None) as store, _leading(store) as leader:
         if new is None:
             number, plan, launcher = _stored(store, options["number"])
         else:
@@ -189,17 +177,22 @@ def _run(options: Dict[str, Any]) -> int:
         except SweepStopped as stopped:
             click.echo(f"nhc deep sweep: stopped: {printable(str(stopped))}", err=True)
         except SignalToEnd:  # the sweep stays open, and its running tests go on
-            click.echo(f"nhc deep sweep: ended; go on with: nhc deep sweep --go-on {number}", err=True)
-            return EXIT_UNKNOWN
-        except LeadershipLost as error:
-            click.echo(f"nhc deep sweep: {printable(str(error))}", err=True)
-            return EXIT_UNKNOWN
+            raise CommandError(f"ended; go on with: nhc deep sweep --go-on {number}") from None
         finally:
             signals.hold()
         return show_sweep(store, number, options["form"])
+
+
+@contextmanager
+def _leading(store: Store) -> Iterator[Leader]:
+    """The lead of a store's sweeps for that long. Raises RefusedSweep where another has it."""
+    leader = Leader(store, name="sweep")
+    try:
+        if not leader.attempt():
+            raise RefusedSweep(f"another runs a sweep on {store.name}")
+        yield leader
     finally:
         leader.release()
-        store.close()
 
 
 def _endless(options: Dict[str, Any]) -> int:
@@ -211,30 +204,23 @@ def _endless(options: Dict[str, Any]) -> int:
         raise RefusedSweep(f"--window {error}") from None
     launcher = _launcher(options["launcher_name"], plan)
     by = person(options["by"])
-    store = opened(store_settings(options["path"], options["url"]))
-    leader = Leader(store, name="sweep")
     statuses: Set[int] = set()
     signals = Signals()
-    try:
-        signals.take()
-        if not leader.attempt():
-            raise RefusedSweep(f"another runs a sweep on {store.name}")
-        around = Surroundings(options["every"], time.time, time.sleep,
-                              lambda line: click.echo(printable(line), err=True))  # fmt: skip
-        wanted = Endless(plan, options["launcher_name"], by, options["fresh"], window,
-                         options["continuous"])  # fmt: skip
-        run_endless(wanted, store, launcher, leader, around,
-                    lambda number, _blames: statuses.add(show_sweep(store, number, options["form"])))  # fmt: skip
-    except SignalToEnd:
-        click.echo("nhc deep sweep: ended", err=True)
-        return EXIT_UNKNOWN
-    except (LeadershipLost, SweepStopped) as error:
-        click.echo(f"nhc deep sweep: ended: {printable(str(error))}", err=True)
-        return EXIT_UNKNOWN
-    finally:
-        signals.hold()
-        leader.release()
-        store.close()
+    with opened(options["path"], options["url"], create=True) as store, _leading(store) as leader:
+        try:
+            signals.take()
+            around = Surroundings(options["every"], time.time, time.sleep,
+                                  lambda line: click.echo(printable(line), err=True))  # fmt: skip
+            wanted = Endless(plan, options["launcher_name"], by, options["fresh"], window,
+                             options["continuous"])  # fmt: skip
+            run_endless(wanted, store, launcher, leader, around,
+                        lambda number, _blames: statuses.add(show_sweep(store, number, options["form"])))  # fmt: skip
+        except SignalToEnd:
+            raise CommandError("ended") from None
+        except (LeadershipLost, SweepStopped) as error:
+            raise CommandError(f"ended: {error}") from None
+        finally:
+            signals.hold()
     return EXIT_UNHEALTHY if EXIT_UNHEALTHY in statuses else EXIT_HEALTHY
 
 

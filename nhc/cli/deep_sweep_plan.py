@@ -5,18 +5,23 @@ from __future__ import annotations
 import uuid
 from typing import Any, Dict, Sequence, Tuple
 
+from nhc.cli.command_error import CommandError
 from nhc.deep.group_output import AskedMeasurement
 from nhc.deep.group_test import Rules, Topology
 from nhc.deep.rails import NAME
 from nhc.deep.sweep_plan import SweepPlan
 from nhc.deep.topology_sources import guess_and_read
+from nhc.exit_status import EXIT_USAGE
 from nhc.matching.node_ranges import expand
 from nhc.system.bounded_read import cause, read_text
 from nhc.units import count, size_bytes
 
 
-class RefusedSweep(Exception):
+class RefusedSweep(CommandError):
     """What is wrong with the command line or its files, in one line."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why, EXIT_USAGE)
 
 
 def plan_of(options: Dict[str, Any], more: Sequence[str] = (), first: Sequence[str] = ()) -> SweepPlan:

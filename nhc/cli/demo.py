@@ -6,8 +6,8 @@ import sys
 
 import click
 
-from nhc.cli.cannot_run import Unreadable, missing_package
 from nhc.cli.clean_output import bare_streams
+from nhc.cli.command_error import CommandError
 
 
 @click.command()
@@ -29,21 +29,16 @@ def demo(count: int, faults: float, seed: int, listen: str, in_terminal: bool) -
     """
     if in_terminal and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError("--top needs a terminal")
-    try:
-        from nhc.console.settings import ConsoleSettings, parse_listen
-        from nhc.demo.play import play
-        from nhc.settings.settings_file import SettingsError
-        from nhc.store.errors import StoreError
-    except ModuleNotFoundError as error:
-        raise missing_package("nhc demo", error.name) from None
+    from nhc.console.settings import ConsoleSettings, parse_listen
+    from nhc.demo.play import play
+    from nhc.settings.settings_file import SettingsError
+
     try:
         parse_listen(ConsoleSettings(listen=listen))
         if in_terminal:
             bare_streams()
         play(count, seed, faults, listen, lambda line: click.echo(line, err=True), in_terminal)
     except OSError as error:
-        raise Unreadable(f"{listen}: {error.strerror or error}") from None
+        raise CommandError(f"{listen}: {error.strerror or error}") from None
     except SettingsError as error:
         raise click.UsageError(str(error)) from None
-    except StoreError as error:
-        raise Unreadable(str(error)) from None

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
+from contextlib import closing
 from typing import Callable, List, Mapping, NamedTuple, Optional
 
 from nhc.cli.command_error import CommandError
 from nhc.cli.option_groups import under
 from nhc.deep import suites
-from nhc.exit_status import EXIT_UNKNOWN, EXIT_USAGE
+from nhc.exit_status import EXIT_USAGE
 from nhc.gates.gate import Tell
-from nhc.gates.settings import PATH, GateRules, GateSettings, load
+from nhc.gates.settings import PATH, GateRules, GateSettings
 from nhc.hooks.job_environment import node_name
 from nhc.host import Host
-from nhc.language.loader import ConfigError
 from nhc.model import printable
-from nhc.plugins import NoAdapter, gatekeeper, lifecycle_hook
+from nhc.plugins import gatekeeper, lifecycle_hook
 from nhc.ports.adapter import AdapterError
 from nhc.ports.gates import Gatekeeper, LifecycleHook
-from nhc.settings.settings_file import SettingsError
 from nhc.state.store import State
 
 SETTINGS = under("Where")(
@@ -39,26 +37,6 @@ class Here(NamedTuple):
     host: Host
 
 
-def carried_out(name: str, work: Callable[[], int]) -> None:
-    """Run a command: its status, or one line on standard error and 2 (wrong usage) or 3 (it cannot be done now)."""
-    try:
-        status = work()
-    except CommandError as error:
-        status = _complain(name, error, error.status)
-    except (ConfigError, SettingsError, NoAdapter, suites.NoSuite) as error:
-        status = _complain(name, error, EXIT_USAGE)
-    except AdapterError as error:
-        status = _complain(name, error, EXIT_UNKNOWN)
-    except OSError as error:
-        status = _complain(name, f"{error.filename or 'nhc'}: {error.strerror or error}", EXIT_UNKNOWN)
-    raise SystemExit(status)
-
-
-def _complain(name: str, why: object, status: int) -> int:
-    print(f"nhc gate {name}: {printable(str(why))}", file=sys.stderr)
-    return status
-
-
 def here(settings: GateSettings, node: str) -> Optional[Here]:
     """The node that this runs on, None where it is in no group."""
     host = Host(memory=State())
@@ -68,18 +46,14 @@ def here(settings: GateSettings, node: str) -> Optional[Here]:
 
 
 def suite_text(rules: GateRules, host: Host) -> str:
-    """What a suite of the site's own runs, "" for one that comes with nhc. Raises NoSuite, OSError."""
+    """What a suite of the site's own runs, "" for one that comes with nhc. Raises CommandError, OSError."""
     if rules.suite == suites.OWN:
         return suites.OWN
-    suite = suites.find(rules.suite, host)
+    try:
+        suite = suites.find(rules.suite, host)
+    except suites.NoSuite as error:
+        raise CommandError(str(error), EXIT_USAGE) from None
     return "" if suite.shipped else suite.text
-
-
-def settings_of(path: str) -> GateSettings:
-    """The settings of a command line. Raises SettingsError, CommandError where nobody has written any."""
-    if path == PATH and not os.path.exists(PATH):
-        raise CommandError(f"there is no {PATH}: name the settings with -s", EXIT_USAGE)
-    return load(path)
 
 
 def keeper_of(settings: GateSettings) -> Optional[Gatekeeper]:
@@ -121,12 +95,8 @@ def audit(settings: GateSettings, by: str, say: Callable[[str], None]) -> Tell:
         from nhc.store.settings import fleet_store
 
         try:
-            store = fleet_store(settings.store)
-            try:
-                with store.write() as connection:
-                    log.append(connection, time.time(), by, what, node=node, detail=detail)
-            finally:
-                store.close()
+            with closing(fleet_store(settings.store)) as store, store.write() as connection:
+                log.append(connection, time.time(), by, what, node=node, detail=detail)
         except StoreError as error:
             if str(error) not in failed:
                 failed.append(str(error))

@@ -12,10 +12,10 @@ import click
 from nhc.cli.command_error import CommandError
 from nhc.cli.common_options import BY, FORMAT, person
 from nhc.cli.durations import DURATION
-from nhc.cli.gate_options import APPLY, SETTINGS, WHY, audit, carried_out, needed_keeper, settings_of
+from nhc.cli.gate_options import APPLY, SETTINGS, WHY, audit, needed_keeper
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
-from nhc.gates.settings import GateSettings, Trigger
+from nhc.gates.settings import GateSettings, Trigger, load
 from nhc.matching.node_ranges import expand
 from nhc.model import printable
 from nhc.ports.adapter import AdapterError, Effect
@@ -32,13 +32,13 @@ def _complain(line: str) -> None:
 @APPLY
 @WHY
 @BY
-def open_command(**options: Any) -> None:
+def open_command(**options: Any) -> int:
     """Let work onto nodes although their suite has not passed.
 
     The order is written where the node's gate reads it, and holds until the next new boot, update or order. Exit
     status: 0 ordered, 1 not for every node, 2 wrong usage or settings, 3 the scheduler cannot be asked.
     """
-    carried_out("open", lambda: order(options, GateOrder.OPEN))
+    return order(options, GateOrder.OPEN)
 
 
 @click.command("close", cls=GroupedCommand)
@@ -47,18 +47,18 @@ def open_command(**options: Any) -> None:
 @APPLY
 @WHY
 @BY
-def close_command(**options: Any) -> None:
+def close_command(**options: Any) -> int:
     """Hold nodes until their suite has passed anew.
 
     Running work goes on; the suite begins when it has ended. Exit status: 0 ordered, 1 not for every node, 2 wrong
     usage or settings, 3 the scheduler cannot be asked.
     """
-    carried_out("close", lambda: order(options, GateOrder.CLOSE))
+    return order(options, GateOrder.CLOSE)
 
 
 def order(options: Dict[str, Any], what: GateOrder) -> int:
     """Leave an order for each node; the exit status. Raises CommandError, SettingsError, AdapterError."""
-    settings = settings_of(options["path"])
+    settings = load(options["path"])
     keeper, by = needed_keeper(settings), person(options["by"])
     if not isinstance(keeper, TakesOrders):
         raise CommandError(f"{settings.scheduler} takes no orders", EXIT_USAGE)
@@ -98,17 +98,13 @@ def _named(sets: Sequence[str]) -> List[str]:
 @APPLY
 @under("What is done")("--every", type=DURATION, default="0", metavar="TIME", help="Go round so often, as a service.")
 @FORMAT
-def sync_command(**options: Any) -> None:
+def sync_command(**options: Any) -> int:
     """Bring the gates of a cluster's nodes in line with what the nodes' own gates say (Kubernetes).
 
     Sets the startup taint on new and changed nodes, removes it where the suite has passed. Exit status: 0 done, 1 not
     every change could be made, 2 wrong usage or settings, 3 the cluster cannot be used.
     """
-    carried_out("sync", lambda: _sync(options))
-
-
-def _sync(options: Dict[str, Any]) -> int:
-    settings = settings_of(options["path"])
+    settings = load(options["path"])
     keeper = needed_keeper(settings)
     if not isinstance(keeper, KeepsCluster):
         raise CommandError(f"{settings.scheduler}: gates act from their nodes: nhc gate run", EXIT_USAGE)

@@ -20,12 +20,10 @@ from nhc.cli.gate_options import (
     SETTINGS,
     WHY,
     audit,
-    carried_out,
     here,
     hook_of,
     keeper_of,
     results,
-    settings_of,
     suite_text,
 )
 from nhc.cli.gate_orders import order
@@ -33,6 +31,7 @@ from nhc.cli.option_groups import GroupedCommand, under
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN
 from nhc.gates.decide import GateStep
 from nhc.gates.gate import Gate, GatePass, GateWorld
+from nhc.gates.settings import load
 from nhc.model import printable
 from nhc.ports.gates import GateOrder
 from nhc.settings.settings_file import SettingsError
@@ -55,7 +54,7 @@ BETWEEN = 2.0
 @APPLY
 @under("What is done")("--every", type=DURATION, default="0", metavar="TIME", help="Look again so often, as a service.")
 @FORMAT
-def run_command(**options: Any) -> None:
+def run_command(**options: Any) -> int:
     """Test this node where its gate is due, and let work in once its suite has passed.
 
     Decides by the record of this node whether the suite has to run: a new machine, another boot, an update, a person's
@@ -63,7 +62,7 @@ def run_command(**options: Any) -> None:
     settings say; then the policy holds. Exit status: 0 work may come, 1 the node is held, 2 wrong usage or settings,
     3 it could not be told.
     """
-    carried_out("run", lambda: _run(options))
+    return _run(options)
 
 
 @click.command("boot", cls=GroupedCommand)
@@ -73,13 +72,13 @@ def run_command(**options: Any) -> None:
 @under("What is done")("--patience", type=DURATION, default="0", metavar="TIME",
                        help="Try again for so long where the scheduler does not answer.")  # fmt: skip
 @FORMAT
-def boot_command(**options: Any) -> None:
+def boot_command(**options: Any) -> int:
     """Hold this node where its gate is due, within seconds, and test nothing: for the time before slurmd starts.
 
     Exit status: 0 the gate is open, or the node is held; 1 it must be held and could not be (policy closed), 2 wrong
     usage or settings, 3 the record could not be written.
     """
-    carried_out("boot", lambda: _boot(options))
+    return _boot(options)
 
 
 @click.command("adopt", cls=GroupedCommand)
@@ -89,14 +88,14 @@ def boot_command(**options: Any) -> None:
 @APPLY
 @WHY
 @BY
-def adopt_command(**options: Any) -> None:
+def adopt_command(**options: Any) -> int:
     """Take nodes as they are, where their gate has no verdict yet: a fleet that works already.
 
     Without NODE this node: its record is written. With NODE each node's gate is ordered to, through the scheduler; the
     order holds for seven days. A node that has a verdict keeps it, a failed one above all. Exit status: 0 done, 1 not
     for every node, 2 wrong usage or settings, 3 it cannot be done now.
     """
-    carried_out("adopt", lambda: order(options, GateOrder.ADOPT) if options["nodes"] else _adopt(options))
+    return order(options, GateOrder.ADOPT) if options["nodes"] else _adopt(options)
 
 
 def _adopt(options: Dict[str, Any]) -> int:
@@ -112,7 +111,7 @@ def _adopt(options: Dict[str, Any]) -> int:
 
 def _world(options: Dict[str, Any]) -> Optional[GateWorld]:
     """What the gate of this node works with, None where it has none."""
-    settings = settings_of(options["path"])
+    settings = load(options["path"])
     place = here(settings, options["node"])
     if place is None:
         return None

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
-from typing import Any, Dict, List
+from typing import Any, List
 
 import click
 
 from nhc.cli.common_options import FORMAT
-from nhc.cli.gate_options import NODE, SETTINGS, carried_out, here, hook_of, keeper_of, settings_of, suite_text
+from nhc.cli.gate_options import NODE, SETTINGS, here, hook_of, keeper_of, suite_text
 from nhc.cli.option_groups import GroupedCommand
-from nhc.cli.remedy_options import age
+from nhc.cli.printing import age, show
 from nhc.deep import suites
 from nhc.deep.runner import estimate
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN
 from nhc.gates import identity
 from nhc.gates.limits import LimitFinding, judge
-from nhc.gates.settings import GateRules, GateSettings
+from nhc.gates.settings import GateRules, GateSettings, load
 from nhc.host import Host
 from nhc.model import printable
 from nhc.plugins import NoAdapter
@@ -32,16 +31,12 @@ from nhc.state.store import State
 @SETTINGS
 @NODE
 @FORMAT
-def status_command(**options: Any) -> None:
+def status_command(**options: Any) -> int:
     """Show how this node's gate stands: its verdict, for what it holds, and what the scheduler says.
 
     Exit status: 0 work may come, 1 the node is held, 2 wrong usage or settings, 3 there is no verdict.
     """
-    carried_out("status", lambda: _status(options))
-
-
-def _status(options: Dict[str, Any]) -> int:
-    settings = settings_of(options["path"])
+    settings = load(options["path"])
     place = here(settings, options["node"])
     if place is None:
         click.echo("this node is in no group of the settings: it has no gate")
@@ -60,11 +55,11 @@ def _status(options: Dict[str, Any]) -> int:
     if kept is not None:
         changed = identity.changed(kept.marks, identity.marks(place.host, suite_text(place.rules, place.host)))
     if options["form"] == "json":
-        click.echo(json.dumps({
+        show({
             "node": place.node, "group": place.rules.name, "suite": place.rules.suite, "problem": problem,
             "record": {**kept._asdict(), "state": kept.state.value} if kept is not None else None,
             "changed": changed, "standing": standing._asdict() if standing is not None else None,
-        }, indent=2, ensure_ascii=False))  # fmt: skip
+        })  # fmt: skip
     else:
         state = kept.state.value if kept is not None else "no verdict"
         lines = [f"node       {place.node}, group {place.rules.name}", f"state      {state}"]
@@ -89,16 +84,12 @@ def _status(options: Dict[str, Any]) -> int:
 @click.command("doctor", cls=GroupedCommand)
 @SETTINGS
 @FORMAT
-def doctor_command(**options: Any) -> None:
+def doctor_command(**options: Any) -> int:
     """Look for what would keep gates from working: autoscalers, clouds and power saving that do not wait so long.
 
     Changes nothing. Exit status: 0 nothing found, 1 a problem, 2 wrong usage or settings.
     """
-    carried_out("doctor", lambda: _doctor(options))
-
-
-def _doctor(options: Dict[str, Any]) -> int:
-    settings = settings_of(options["path"])
+    settings = load(options["path"])
     findings: List[LimitFinding] = [LimitFinding("ok", "settings", f"{len(settings.groups)} groups")]
     common = _common(settings, findings)
     for rules in settings.groups:
@@ -107,7 +98,7 @@ def _doctor(options: Dict[str, Any]) -> int:
             findings += judge(rules, expected, [*common, *_hooks(rules, findings)])
     findings = list(dict.fromkeys(findings))
     if options["form"] == "json":
-        click.echo(json.dumps([finding._asdict() for finding in findings], indent=2, ensure_ascii=False))
+        show([finding._asdict() for finding in findings])
     else:
         for finding in findings:
             click.echo(printable(f"{finding.word:8} {finding.topic}: {finding.message}"))

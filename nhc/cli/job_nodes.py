@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import time
+from contextlib import closing
 from typing import Any, Dict, List, Optional, Sequence, Set
 
 import click
 
-from nhc.cli.carried_out import end
 from nhc.cli.command_error import CommandError
 from nhc.cli.durations import DURATION
 from nhc.cli.option_groups import GroupedCommand, under
@@ -43,17 +43,13 @@ _what, _which, _how = under("What is asked for"), under("Which nodes"), under("W
 @under("Where")("--store", "store_url", default="", metavar="URL", help="The store. Default: /etc/nhc/store.toml's.")
 @_how("--as", "form", type=click.Choice(["nodelist", "exclude", "affinity", "json"]), default="nodelist",
       show_default=True, help="For sbatch -w; those not to use; Kubernetes' node affinity; JSON.")  # fmt: skip
-def command(**options: Any) -> None:
+def command(**options: Any) -> int:
     """Choose the nodes for a job: in service, healthy, proved, no suspects, in one fabric domain.
 
     Nothing is reserved: the scheduler decides when the job starts.
 
     Exit status: 0 enough nodes, 2 wrong usage, 3 too few (what is missing is said), or the store does not answer.
     """
-    end("job nodes", lambda: _nodes(options))
-
-
-def _nodes(options: Dict[str, Any]) -> int:
     try:
         names: Optional[Sequence[str]] = expand(options["node_set"]) if options["node_set"] else None
     except ValueError as error:
@@ -76,15 +72,11 @@ def _candidates(options: Dict[str, Any], names: Optional[Sequence[str]], now: fl
     from nhc.store import audit, deep, nodes, problems
     from nhc.store.settings import fleet_store
 
-    store = fleet_store(options["store_url"], create=False)
-    try:
-        with store.read() as connection:
-            rows = nodes.list_nodes(connection, names)
-            standing = problems.list_problems(connection, nodes=names)
-            proofs = deep.last_conclusive(connection, names, options["suites"])
-            watches = audit.entries(connection, what="job.suspects", limit=SUSPECTS_LOOKED_AT, newest=True)
-    finally:
-        store.close()
+    with closing(fleet_store(options["store_url"], create=False)) as store, store.read() as connection:
+        rows = nodes.list_nodes(connection, names)
+        standing = problems.list_problems(connection, nodes=names)
+        proofs = deep.last_conclusive(connection, names, options["suites"])
+        watches = audit.entries(connection, what="job.suspects", limit=SUSPECTS_LOOKED_AT, newest=True)
     critical = {row.node: row.reason for row in standing if row.verdict == Verdict.CRIT.name}
     proved: Dict[str, float] = {}
     failed: Set[str] = set()
@@ -125,19 +117,13 @@ def _against(
 
 
 def _in_service(candidates: List[JobCandidate], options: Dict[str, Any]) -> List[JobCandidate]:
-    """The same, with what the scheduler says of them. Raises CommandError where it does not answer."""
+    """The same, with what the scheduler says of them. Raises NoAdapter, AdapterError where it does not answer."""
     if not options["scheduler"]:
         return candidates
-    from nhc.plugins import NoAdapter, open_adapter
-    from nhc.ports.adapter import AdapterError
+    from nhc.plugins import open_adapter
 
-    try:
-        names = [candidate.node for candidate in candidates]
-        states = open_adapter(options["scheduler"], {}, dict(os.environ)).nodes(names)
-    except NoAdapter as error:
-        raise CommandError(str(error), EXIT_USAGE) from None
-    except AdapterError as error:
-        raise CommandError(str(error), EXIT_UNKNOWN) from None
+    names = [candidate.node for candidate in candidates]
+    states = open_adapter(options["scheduler"], {}, dict(os.environ)).nodes(names)
     known = {state.name: state for state in states}
     with_states = []
     for candidate in candidates:

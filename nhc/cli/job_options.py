@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Optional
 
@@ -19,18 +20,16 @@ STORE_URL = under("Where")("--store", "store_url", metavar="URL", help="The stor
 
 
 def settings_of(path: Optional[str], store: Optional[str] = None) -> RestartSettings:
-    """The settings of a command line. Raises SettingsError; CommandError where there are none."""
-    if path is None and not os.path.exists(PATH):
-        raise CommandError(f"there is no {PATH}: name the settings with -s", 2)
+    """The settings of a command line. Raises SettingsError."""
     settings = load(path or PATH)
     return settings._replace(store=store) if store else settings
 
 
-def opened(path: Optional[str], store: Optional[str]) -> Store:
-    """The store of a command line, which has to be there. Raises SettingsError, StoreError."""
+def opened(path: Optional[str], store: Optional[str]) -> contextlib.closing[Store]:
+    """The store of a command line, which has to be there; closed at the end. Raises SettingsError, StoreError."""
     if store is None and (path or os.path.exists(PATH)):
         store = load(path or PATH).store
-    return fleet_store(store or "", create=False)
+    return contextlib.closing(fleet_store(store or "", create=False))
 
 
 def the_job(store: Store, name: str) -> WatchedJob:

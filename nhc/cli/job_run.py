@@ -8,16 +8,17 @@ from typing import Any, Callable, Dict, Iterator, Tuple
 
 import click
 
-from nhc.cli.carried_out import end, tell_stand_in
 from nhc.cli.command_error import CommandError
 from nhc.cli.common_options import FORMAT
 from nhc.cli.job_options import SETTINGS, STORE_URL, settings_of
 from nhc.cli.option_groups import GroupedCommand, under
+from nhc.cli.printing import show as show_value
+from nhc.cli.store_options import tell_stand_in
+from nhc.exit_status import EXIT_USAGE
 from nhc.jobs.job_round import JobEvent
 from nhc.jobs.rounds import JobRounds
 from nhc.jobs.site import open_site
 from nhc.model import printable
-from nhc.plugins import NoAdapter
 from nhc.ports.adapter import AdapterError
 from nhc.rounds.leader import Leader
 from nhc.rounds.service import RoundService
@@ -34,18 +35,13 @@ LEAD = "jobs"
 @under("What is shown")("--listen", default="", metavar="ADDRESS", help="Serve /metrics and /healthz: 127.0.0.1:9471.")
 @under("What is shown")("--metrics-file", default="", metavar="FILE", help="Write metrics for a textfile collector.")
 @FORMAT
-def command(**options: Any) -> None:
+def command(**options: Any) -> int:
     """Restart the jobs that asked for it after their nodes have failed them. Application failures are left alone.
 
     Nothing is done to jobs unless the settings enable it. One process leads a store; others wait. Exit status: 0 done
     or ended by a signal, 1 something could not be read (with --once), 2 wrong usage or settings, 3 the store, the
     controller or the lead cannot be had.
     """
-    end("job run", lambda: run(options))
-
-
-def run(options: Dict[str, Any]) -> int:
-    """Carry it out. Raises SettingsError, StoreError, CommandError."""
     with service_of(options) as (service, summary):
         return service.run(options["once"], summary)
 
@@ -56,8 +52,8 @@ def service_of(options: Dict[str, Any]) -> Iterator[Tuple[RoundService, Callable
     settings = settings_of(options["settings_path"], options["store_url"])
     try:
         site = open_site(settings, look=options["dry_run"])
-    except (NoAdapter, AdapterError) as error:
-        raise CommandError(str(error), 2) from None
+    except AdapterError as error:
+        raise CommandError(str(error), EXIT_USAGE) from None
     try:
         dry, once, as_json = options["dry_run"], options["once"], options["form"] == "json"
         leader = None if dry else Leader(site.store, name=LEAD)
@@ -82,7 +78,7 @@ def summary(work: JobRounds, as_json: bool) -> None:
             "at": done.at, "jobs": done.jobs, "problems": list(done.problems),
             **{name: [entry._asdict() for entry in getattr(done, name)] for name in ("events", "waiting", "would")},
         }  # fmt: skip
-        click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+        show_value(value)
         return
     for entry in done.would:
         click.echo(printable(f"would {entry.what}  {entry.job}  {entry.why}"))

@@ -1,17 +1,16 @@
-"""`nhc job status`: the jobs that are watched, their restarts, and which nodes failed them."""
+"""`nhc job status` and `nhc job forget`: the jobs that are watched, their restarts, and which nodes failed them."""
 
 from __future__ import annotations
 
-import json
 import time
-from typing import Dict, List, Optional
+from typing import Dict, List, Optional, Sequence
 
 import click
 
-from nhc.cli.carried_out import end
-from nhc.cli.common_options import FORMAT
+from nhc.cli.common_options import BY, FORMAT, person
 from nhc.cli.job_options import SETTINGS, STORE_URL, opened, the_job
 from nhc.cli.option_groups import GroupedCommand, under
+from nhc.cli.printing import show
 from nhc.model import printable
 from nhc.store import jobs
 from nhc.store.database import Store
@@ -27,24 +26,16 @@ RECENT = 7 * 86400.0
 @STORE_URL
 @under("What is shown")("--all", "everything", is_flag=True, help="Jobs that have ended as well.")
 @FORMAT
-def command(job: str, settings_path: Optional[str], store_url: Optional[str], everything: bool, form: str) -> None:
+def status(job: str, settings_path: Optional[str], store_url: Optional[str], everything: bool, form: str) -> None:
     """Show the jobs that are watched; of one JOB (17, team/llama) every restart, and the nodes it is kept off.
 
     Exit status: 0, 1 there is no such job, 2 wrong usage, 3 the store cannot be used.
     """
-    end("job status", lambda: _status(job, settings_path, store_url, everything, form))
-
-
-def _status(name: str, path: Optional[str], url: Optional[str], everything: bool, form: str) -> int:
-    store = opened(path, url)
-    try:
-        if name:
-            _show_job(store, the_job(store, name), form)
+    with opened(settings_path, store_url) as store:
+        if job:
+            _show_job(store, the_job(store, job), form)
         else:
             _show_jobs(store, everything, form)
-    finally:
-        store.close()
-    return 0
 
 
 def _show_jobs(store: Store, everything: bool, form: str) -> None:
@@ -57,7 +48,7 @@ def _show_jobs(store: Store, everything: bool, form: str) -> None:
             "jobs": [job_value(row, used[row.id], []) for row in rows],
             "nodes": [{"node": node, "jobs": count} for node, count in worst],
         }
-        click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+        show(value)
         return
     for row in rows:
         click.echo(printable(line(row, used[row.id])))
@@ -74,7 +65,7 @@ def _show_job(store: Store, row: WatchedJob, form: str) -> None:
         ends = jobs.ends(connection, row.id)
     if form == "json":
         value = {**job_value(row, used, off), "ends": [failed._asdict() for failed in ends]}
-        click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+        show(value)
         return
     click.echo(printable(line(row, used)))
     if row.checkpoint:
@@ -118,3 +109,21 @@ def job_value(row: WatchedJob, used: List[JobRestart], off: List[JobNodePair]) -
         ],
         "failed_on": [{"node": entry.node, "at": entry.at, "why": entry.why} for entry in off],
     }  # fmt: skip
+
+
+@click.command("forget", cls=GroupedCommand)
+@click.argument("job")
+@click.argument("nodes", nargs=-1)
+@SETTINGS
+@STORE_URL
+@BY
+def forget(job: str, nodes: Sequence[str], settings_path: Optional[str], store_url: Optional[str], by: str) -> None:
+    """Forget that NODES (none named: all) failed JOB: its next restart no longer avoids them.
+
+    Exit status: 0, 1 there is no such job, 2 wrong usage, 3 the store cannot be used.
+    """
+    with opened(settings_path, store_url) as store:
+        row = the_job(store, job)
+        with store.write() as connection:
+            count = jobs.forget_pairs(connection, row, nodes, time.time(), person(by))
+    click.echo(f"{row.text()}: {count} nodes forgotten")

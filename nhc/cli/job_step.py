@@ -10,14 +10,12 @@ from typing import Dict, Sequence, Set, Tuple
 
 import click
 
-from nhc.cli.carried_out import end
 from nhc.cli.command_error import CommandError
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.jobs.step import StepEnds, next_step
 from nhc.matching.node_ranges import expand
 from nhc.model import printable
 from nhc.plugins import NoAdapter, job_controller
-from nhc.ports.adapter import AdapterError
 from nhc.ports.jobs import JobController
 
 LOOK_EVERY = 2.0
@@ -31,42 +29,37 @@ LOOK_EVERY = 2.0
                               help="Nodes that the step needs. Default: the allocation's without spares.")  # fmt: skip
 @under("How it is restarted")("--settle", type=click.FloatRange(0.0, 3600.0), default=30.0, show_default=True,
                               metavar="SECONDS", help="How long Slurm is asked whether a node failed.")  # fmt: skip
-def command(words: Sequence[str], max_restarts: int, nodes: int, settle: float) -> None:
+def command(words: Sequence[str], max_restarts: int, nodes: int, settle: float) -> int:
     """Run `srun WORDS` on healthy nodes of this allocation; where a node failed it, again on others.
 
     A step that fails on healthy nodes is not run again. Exit status: the step's, 2 wrong usage, 3 no Slurm.
     """
-    end("job step", lambda: run(words, max_restarts, nodes, settle))
-
-
-def run(program: Sequence[str], most: int, wanted: int, settle: float) -> int:
-    """Carry it out. Raises CommandError."""
     listed = os.environ.get("SLURM_JOB_NODELIST", "")
     if not listed:
         raise CommandError("there is no SLURM_JOB_NODELIST: it runs within an allocation (sbatch, salloc)", 2)
     allocated = expand(listed)
     spares = os.environ.get("NHC_SPARES", "0")
-    wanted = wanted or max(len(allocated) - (int(spares) if spares.isdigit() else 0), 1)
+    wanted = nodes or max(len(allocated) - (int(spares) if spares.isdigit() else 0), 1)
     if wanted > len(allocated):
         raise CommandError(f"--nodes: {wanted}, and the allocation has {len(allocated)}", 2)
     try:
         controller: JobController = job_controller("slurm")({}, os.environ, 30.0)
-    except (NoAdapter, AdapterError) as error:
-        raise CommandError(str(error), 3) from None
+    except NoAdapter as error:
+        raise CommandError(str(error)) from None
     status, restarts = 0, 0
     failed: Set[str] = set()
     used: Tuple[str, ...] = ()
     while True:
         faults = _faults(controller, allocated)
-        step = next_step(allocated, wanted, used, {*failed, *faults}, faults, restarts, most)
+        step = next_step(allocated, wanted, used, {*failed, *faults}, faults, restarts, max_restarts)
         if isinstance(step, StepEnds):
             _say(step.why)
             return status or 1
         if used:
             restarts += 1
-            _say(f"restart {restarts} of {most} on {','.join(step.nodes)}: {step.why}")
+            _say(f"restart {restarts} of {max_restarts} on {','.join(step.nodes)}: {step.why}")
         used = step.nodes
-        status = _srun(program, used, restarts)
+        status = _srun(words, used, restarts)
         if status == 0:
             return 0
         failed |= _failed(controller, used, settle)
@@ -95,10 +88,7 @@ def _failed(controller: JobController, nodes: Sequence[str], settle: float) -> S
 
 
 def _faults(controller: JobController, nodes: Sequence[str]) -> Dict[str, str]:
-    try:
-        return dict(controller.node_faults(list(nodes)))
-    except AdapterError as error:
-        raise CommandError(str(error)) from None
+    return dict(controller.node_faults(list(nodes)))
 
 
 def _say(text: str) -> None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, Sequence
+from typing import Any, Sequence
 
 import click
 
-from nhc.cli.carried_out import end
 from nhc.cli.command_error import CommandError
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.model import printable
-from nhc.plugins import NoAdapter, job_controller
+from nhc.plugins import job_controller
 from nhc.ports.adapter import AdapterError
 from nhc.ports.jobs import JobSubmits, Submission, Wish
 from nhc.system.bounded_read import cause, read_text
@@ -40,12 +39,7 @@ def command(words: Sequence[str], **options: Any) -> None:
 
     Exit status: 0 submitted, 1 refused by the scheduler, 2 wrong usage, 3 nobody answered: it may have been submitted.
     """
-    end("job submit", lambda: submit(words, options))
-
-
-def submit(arguments: Sequence[str], options: Dict[str, Any]) -> int:
-    """Carry it out. Raises CommandError."""
-    if bool(arguments) == bool(options["file"]):
+    if bool(words) == bool(options["file"]):
         raise CommandError("say what to submit: words for sbatch, or -f FILE for Kubernetes", 2)
     if any(character.isspace() for character in options["checkpoint"]):
         raise CommandError(f"--checkpoint: {options['checkpoint']!r} holds a space", 2)
@@ -60,13 +54,12 @@ def submit(arguments: Sequence[str], options: Dict[str, Any]) -> int:
     settings = {key: options[key] for key in ("kubeconfig", "context") if options[key]}
     try:
         controller: object = job_controller(name)(settings, os.environ, 30.0)
-    except (NoAdapter, AdapterError) as error:
+    except AdapterError as error:
         raise CommandError(str(error), 2) from None
     if not isinstance(controller, JobSubmits):
         raise CommandError(f"{name} takes no jobs", 2)
-    done = controller.submit(Submission(tuple(arguments), text, options["namespace"], wish, options["spares"]))
+    done = controller.submit(Submission(tuple(words), text, options["namespace"], wish, options["spares"]))
     for job in done.jobs:
         click.echo(printable(job))
     if done.problem:
         raise CommandError(done.problem, 3 if done.ambiguous else 1)
-    return 0

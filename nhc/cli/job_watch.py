@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
+from contextlib import closing
 from typing import Any, Dict, Iterator, List, Sequence
 
 import click
 
-from nhc.cli.carried_out import end
 from nhc.cli.command_error import CommandError
+from nhc.cli.common_options import BY, person
 from nhc.cli.durations import DURATION
 from nhc.cli.option_groups import GroupedCommand, under
+from nhc.cli.printing import show
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
 from nhc.jobs import flight_record
 from nhc.jobs.watch_judge import JobFindings, JobWatch
@@ -49,10 +50,10 @@ _what, _who, _how = under("What is read"), under("Which node a rank is on"), und
 @under("What is kept")(
     "--store", "store_url", default="", metavar="URL", help="Keep the order in this store's audit log."
 )
-@under("What is kept")("--by", default="", metavar="NAME", help="Who gives this command. Default: the user.")
+@BY
 @under("What is shown")("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True,
                         help="Output format.")  # fmt: skip
-def command(**options: Any) -> None:
+def command(**options: Any) -> int:
     """Read a job's log and name the suspects, in the order in which to test them.
 
     LOG is a file, several (one a rank), or - for standard input. Looked for are NaN, jumps of the loss, ranks that are
@@ -62,10 +63,6 @@ def command(**options: Any) -> None:
 
     Exit status: 0 nothing found, 1 something was, 2 wrong usage, 3 nothing in the log was understood.
     """
-    end("job watch", lambda: _watch(options))
-
-
-def _watch(options: Dict[str, Any]) -> int:
     logs: Sequence[str] = options["logs"] or (() if options["records"] else ("-",))
     if options["follow"] and len(logs) != 1:
         raise CommandError("--follow takes one log", EXIT_USAGE)
@@ -208,10 +205,10 @@ def _records(paths: Sequence[str]) -> tuple[List[flight_record.FlightRecord], Li
 
 def _show(findings: JobFindings, watch: JobWatch, options: Dict[str, Any]) -> None:
     if options["form"] == "json":
-        click.echo(json.dumps({
+        show({
             "job": options["job"], "step": findings.steps, "lines": findings.lines, "nodes": watch.nodes,
             "findings": list(findings.job), "suspects": [suspect._asdict() for suspect in findings.suspects],
-        }, indent=2, ensure_ascii=False))  # fmt: skip
+        })  # fmt: skip
         return
     name = f"job {options['job']}: " if options["job"] else ""
     last = findings.steps if findings.steps >= 0 else "none"
@@ -234,20 +231,15 @@ def _show(findings: JobFindings, watch: JobWatch, options: Dict[str, Any]) -> No
 
 
 def _keep(findings: JobFindings, watch: JobWatch, options: Dict[str, Any]) -> None:
-    from nhc.cli.common_options import person
     from nhc.store import audit
     from nhc.store.settings import fleet_store
 
     nodes = fold(watch.nodes)
-    store = fleet_store(options["store_url"])
-    try:
-        with store.write() as connection:
-            audit.append(connection, time.time(), person(options["by"]), "job.suspects", detail={
-                "job": options["job"], "step": findings.steps, "nodes": nodes if len(nodes) <= NODES else "",
-                "findings": [printable(finding, 300) for finding in findings.job],
-                "suspects": [{"node": suspect.node, "ranks": list(suspect.ranks[:16]), "score": suspect.score,
-                              "why": [printable(why, 200) for why in suspect.why]}
-                             for suspect in findings.suspects[:SUSPECTS]],
-            })  # fmt: skip
-    finally:
-        store.close()
+    with closing(fleet_store(options["store_url"])) as store, store.write() as connection:
+        audit.append(connection, time.time(), person(options["by"]), "job.suspects", detail={
+            "job": options["job"], "step": findings.steps, "nodes": nodes if len(nodes) <= NODES else "",
+            "findings": [printable(finding, 300) for finding in findings.job],
+            "suspects": [{"node": suspect.node, "ranks": list(suspect.ranks[:16]), "score": suspect.score,
+                          "why": [printable(why, 200) for why in suspect.why]}
+                         for suspect in findings.suspects[:SUSPECTS]],
+        })  # fmt: skip

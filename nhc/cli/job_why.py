@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import re
 import stat
 import sys
 import time
+from contextlib import closing
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import click
 
-from nhc.cli.carried_out import end
 from nhc.cli.command_error import CommandError
 from nhc.cli.option_groups import GroupedCommand, under
+from nhc.cli.printing import show
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
 from nhc.jobs import why_nodes
 from nhc.jobs.log_catalogue import GPU, NETWORK, NODE, STORAGE, UNKNOWN
@@ -59,7 +59,7 @@ _what, _who = under("What is asked"), under("Where the job ran")
 )
 @under("What is shown")("--first-node", default="", metavar="NODE", help="With --append: only on the job's first node.")
 @under("What is shown")("--json", "as_text", is_flag=True, help="Print JSON (docs/why.schema.json).")
-def command(**options: Any) -> None:
+def command(**options: Any) -> int:
     """Say why a job ended: the program, its limits, a node, the network or storage, the scheduler or a person.
 
     JOB is a job of Slurm (17, 17_3) or of Kubernetes (NAME, NAMESPACE/NAME, KIND/NAMESPACE/NAME); LOG is a file of its
@@ -68,15 +68,11 @@ def command(**options: Any) -> None:
 
     Exit status: 0 the cause is known and no node's, 1 a node, the network or storage, 2 wrong usage, 3 not known.
     """
-    end("job why", lambda: _why(options))
-
-
-def _why(options: Dict[str, Any]) -> int:
     why = ask(options)
     if options["append"]:
         return _append(why, options["first_node"])
     if options["as_text"]:
-        click.echo(json.dumps(as_json(why), indent=2, ensure_ascii=False))
+        show(as_json(why))
     else:
         for line in summary(why) + (evidence(why) if options["full"] else []):
             click.echo(printable(line))
@@ -158,8 +154,6 @@ def _record(job: str, options: Dict[str, Any], witnesses: List[Witness]) -> Opti
         if not isinstance(controller, JobEnds):
             raise CommandError(f"{name} keeps no record of how jobs ended", EXIT_USAGE)
         record = controller.end(job)
-    except plugins.NoAdapter as error:
-        raise CommandError(str(error), EXIT_USAGE) from None
     except AdapterError as error:
         witnesses.append(Witness("scheduler", printable(str(error), 300)))
         return None
@@ -256,11 +250,8 @@ def _store(
     from nhc.store.settings import fleet_store
 
     try:
-        store = fleet_store(url, create=False)
-        try:
+        with closing(fleet_store(url, create=False)) as store:
             return why_store.node_clues(store, nodes, ended), why_store.done(store, job, nodes, ended)
-        finally:
-            store.close()
     except StoreError as error:
         witnesses.append(Witness("checks", printable(str(error), 300)))
         return [], ()

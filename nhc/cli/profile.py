@@ -63,14 +63,14 @@ def show(name: str) -> None:
 
     Exit status: 0; 2 where there is no such profile; 3 where this node's type has none.
     """
-    from nhc.cli.cannot_run import Unreadable
+    from nhc.cli.command_error import CommandError
     from nhc.state.store import State
 
     host = Host(memory=State())
     try:
         profile = profiles.resolve(name, host, ask=True)
         if profile is None or not profile.name:
-            raise Unreadable(profile.note if profile and profile.note else "this node's type has no profile")
+            raise CommandError(profile.note if profile and profile.note else "this node's type has no profile")
         click.echo(profiles.text_of(profile, host), nl=False)
     except (profiles.NoProfile, OSError) as error:
         raise click.UsageError(str(error)) from None

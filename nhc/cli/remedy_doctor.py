@@ -10,8 +10,8 @@ import click
 
 from nhc.cli.common_options import FORMAT
 from nhc.cli.option_groups import GroupedCommand
-from nhc.cli.remedy_options import SETTINGS, STORE, carried_out, show, show_table
-from nhc.cli.remedy_site import site_of
+from nhc.cli.printing import show, show_table
+from nhc.cli.remedy_options import SETTINGS, STORE, site_of
 from nhc.language.loader import without_lines
 from nhc.language.site_settings import site_settings
 from nhc.matching.node_ranges import fold
@@ -44,18 +44,14 @@ class Examined(NamedTuple):
 @SETTINGS
 @STORE
 @FORMAT
-def command(settings_path: Optional[str], store_url: Optional[str], form: str) -> None:
+def command(settings_path: Optional[str], store_url: Optional[str], form: str) -> int:
     """Try the store, the adapter, every repairer's rights, and each repairer on one real node up to its call.
 
     Nothing is changed.
 
     Exit status: 0 nothing is amiss, 1 something is, 2 wrong usage or settings, 3 the store cannot be used.
     """
-    carried_out("doctor", lambda: _doctor(settings_path, store_url, form))
-
-
-def _doctor(path: Optional[str], url: Optional[str], form: str) -> int:
-    with site_of(path, url, look=True) as site:
+    with site_of(settings_path, store_url, look=True) as site:
         examined = examine(site, site.settings)
     if form == "json":
         show([row._asdict() for row in examined])

@@ -7,14 +7,14 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 import click
 
-from nhc.cli.carried_out import tell_stand_in
 from nhc.cli.command_error import CommandError
 from nhc.cli.common_options import BY, FORMAT, person
 from nhc.cli.durations import DURATION
 from nhc.cli.inject import line_of
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.remedy_options import SETTINGS, STORE, carried_out, settings_of, show, show_table, table
-from nhc.cli.remedy_site import site_of
+from nhc.cli.printing import show, show_table, table
+from nhc.cli.remedy_options import SETTINGS, STORE, settings_of, site_of
+from nhc.cli.store_options import tell_stand_in
 from nhc.drills.faults import (
     FULL_DISK,
     KERNEL_LINE,
@@ -31,7 +31,6 @@ from nhc.drills.play import Drilled, DrillTiming, play
 from nhc.drills.real import Limits, RealDrill, Undoing, left_over
 from nhc.drills.scenarios import ALL, BY_NAME, Scenario
 from nhc.model import Action, printable
-from nhc.ports.adapter import AdapterError
 from nhc.remedy.site import RemedySite
 from nhc.system.ending_signals import Signals, SignalToEnd
 
@@ -54,7 +53,7 @@ EVERY = "all"
 @SETTINGS
 @STORE
 @FORMAT
-def command(**options: Any) -> None:
+def command(**options: Any) -> int:
     """Play what users of other repair loops complained of against this loop and its policy; show what took how long.
 
     On made-up nodes everything happens in a temporary store and in a time of its own. On a real node (--real --apply)
@@ -63,10 +62,6 @@ def command(**options: Any) -> None:
     person, and the drill undoes it, also on Ctrl-C; after a kill the next drill undoes it. Exit status: 0 the loop kept
     its promises, 1 it did not, 2 wrong usage, 3 the store or the adapter cannot be used.
     """
-    carried_out("drill", lambda: _drill(options))
-
-
-def _drill(options: Dict[str, Any]) -> int:
     if options["listed"]:
         rows = [[scenario.name, scenario.says, scenario.issue] for scenario in ALL]
         rows += [[name, f"With --real: {says}.", ""] for name, says in REAL.items()]
@@ -98,12 +93,7 @@ def _drill(options: Dict[str, Any]) -> int:
 def _real(name: str, options: Dict[str, Any]) -> int:
     with site_of(options["settings_path"], options["store_url"], look=not options["apply"]) as site:
         tell_stand_in("remedy drill", site.store)
-        try:
-            return _on(site, name, options)
-        except AdapterError as error:
-            raise CommandError(printable(str(error))) from None
-        except DrillRefused as error:
-            raise CommandError(str(error), 2) from None
+        return _on(site, name, options)
 
 
 def _on(site: RemedySite, name: str, options: Dict[str, Any]) -> int:

@@ -10,7 +10,8 @@ import click
 from nhc.cli.common_options import FORMAT
 from nhc.cli.durations import DURATION
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.remedy_options import SETTINGS, STORE, age, carried_out, detail_of, episode_value, opened, show, show_table
+from nhc.cli.printing import age, show, show_table
+from nhc.cli.remedy_options import SETTINGS, STORE, detail_of, episode_value, opened
 from nhc.model import printable
 from nhc.store import episodes
 
@@ -26,22 +27,14 @@ def command(
     node: str, ended: Optional[float], limit: int, settings_path: Optional[str], store_url: Optional[str], form: str
 ) -> None:
     """List episodes, the newest last. Exit status: 0, 2 wrong usage, 3 the store cannot be read."""
-    carried_out("episodes", lambda: _list(node, ended, limit, settings_path, store_url, form))
-
-
-def _list(node: str, ended: Optional[float], limit: int, path: Optional[str], url: Optional[str], form: str) -> int:
-    store = opened(path, url)
-    try:
-        with store.read() as connection:
-            rows = episodes.list_episodes(connection, node=node, is_open=None if node else True, limit=limit)
-            if ended is not None and not node:
-                rows += episodes.list_episodes(connection, is_open=False, ended_since=time.time() - ended, limit=limit)
-    finally:
-        store.close()
+    with opened(settings_path, store_url) as store, store.read() as connection:
+        rows = episodes.list_episodes(connection, node=node, is_open=None if node else True, limit=limit)
+        if ended is not None and not node:
+            rows += episodes.list_episodes(connection, is_open=False, ended_since=time.time() - ended, limit=limit)
     rows = sorted(rows, key=lambda row: row.id)[-limit:]
     if form == "json":
         show([episode_value(row) for row in rows])
-        return 0
+        return
     lines: List[List[str]] = [["ID", "NODE", "STATE", "RUNG", "OPENED", "MOVED", "WHY"]]
     for row in rows:
         why = row.outcome or detail_of(row).waiting or row.cause
@@ -52,4 +45,3 @@ def _list(node: str, ended: Optional[float], limit: int, path: Optional[str], ur
     show_table(lines)
     if not rows:
         click.echo("no episode")
-    return 0

@@ -11,14 +11,14 @@ from typing import Any, Callable, Dict, Iterator, Optional, Tuple
 import click
 
 from nhc import plugins
-from nhc.cli.carried_out import tell_stand_in
 from nhc.cli.command_error import CommandError
 from nhc.cli.common_options import FORMAT
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.remedy_options import SETTINGS, STORE, carried_out, show
-from nhc.cli.remedy_site import site_of
+from nhc.cli.printing import show
+from nhc.cli.remedy_options import SETTINGS, STORE, site_of
+from nhc.cli.store_options import tell_stand_in
+from nhc.exit_status import EXIT_USAGE
 from nhc.model import printable
-from nhc.plugins import NoAdapter
 from nhc.ports.adapter import AdapterError
 from nhc.remedy.cases import Written
 from nhc.remedy.controller import RemedyRound
@@ -41,18 +41,13 @@ from nhc.timestamps import utc
 @under("What is shown")("--listen", default="", metavar="ADDRESS", help="Serve /metrics and /healthz: 127.0.0.1:9469.")
 @under("What is shown")("--metrics-file", default="", metavar="FILE", help="Write metrics for a textfile collector.")
 @FORMAT
-def command(**options: Any) -> None:
+def command(**options: Any) -> int:
     """Bring faulty nodes back: mark, drain, evidence, repair, verify, return; or an escalation.
 
     Nothing is done to nodes unless the settings enable it, action by action; without that the plan is shown. One
     process leads a store; others wait. Exit status: 0 done or ended by a signal, 1 something could not be read (with
     --once), 2 wrong usage or settings, 3 the store, the adapter or the lead cannot be had.
     """
-    carried_out("run", lambda: run(options))
-
-
-def run(options: Dict[str, Any]) -> int:
-    """Carry it out. Raises SettingsError, StoreError, CommandError."""
     with service_of(options) as (service, summary):
         return service.run(options["once"], summary)
 
@@ -87,8 +82,8 @@ def candidate(settings: LeaderSettings, named: str) -> Optional[Candidate]:
     try:
         made: Candidate = plugins.candidate(by)(settings.settings if by == settings.by else {}, os.environ)
         return made
-    except (NoAdapter, AdapterError) as error:
-        raise CommandError(str(error), 2) from None
+    except AdapterError as error:
+        raise CommandError(str(error), EXIT_USAGE) from None
 
 
 def summary(work: RemedyRounds, as_json: bool) -> None:

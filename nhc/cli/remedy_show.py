@@ -6,13 +6,13 @@ from typing import Any, Dict, Optional
 
 import click
 
-from nhc.cli.command_error import CommandError
 from nhc.cli.common_options import FORMAT
 from nhc.cli.option_groups import GroupedCommand
-from nhc.cli.remedy_options import SETTINGS, STORE, carried_out, episode_value, opened, show, when
+from nhc.cli.printing import show, when
+from nhc.cli.remedy_options import SETTINGS, STORE, episode_value, opened
 from nhc.model import Scope, printable, speaks_of
 from nhc.ports.marks import cause_in_words
-from nhc.remedy.persons import RequestRefused, case_of
+from nhc.remedy.persons import case_of
 from nhc.store import attempts, audit, evidence
 
 LINES = 1000
@@ -29,21 +29,11 @@ def command(number: int, settings_path: Optional[str], store_url: Optional[str],
 
     Exit status: 0, 2 there is no such episode, 3 the store cannot be read.
     """
-    carried_out("show", lambda: _show(number, settings_path, store_url, form))
-
-
-def _show(number: int, path: Optional[str], url: Optional[str], form: str) -> int:
-    store = opened(path, url)
-    try:
-        with store.read() as connection:
-            case = case_of(connection, number)
-            decisions = attempts.decisions(connection, number)
-            pieces = evidence.of_episode(connection, number)
-            steps = audit.entries(connection, episode=number, limit=LINES)
-    except RequestRefused as error:
-        raise CommandError(str(error), 2) from None
-    finally:
-        store.close()
+    with opened(settings_path, store_url) as store, store.read() as connection:
+        case = case_of(connection, number)
+        decisions = attempts.decisions(connection, number)
+        pieces = evidence.of_episode(connection, number)
+        steps = audit.entries(connection, episode=number, limit=LINES)
     value: Dict[str, Any] = {
         **episode_value(case.episode),
         "attempts": [attempt._asdict() for attempt in case.attempts],
@@ -53,7 +43,7 @@ def _show(number: int, path: Optional[str], url: Optional[str], form: str) -> in
     }
     if form == "json":
         show(value)
-        return 0
+        return
     row = case.episode
     click.echo(f"episode {row.id}: {printable(row.node)} is {row.state}{f' ({row.rung})' if row.rung else ''}")
     click.echo(f"  opened {when(row.opened)}, moved {when(row.updated)}, ended {when(row.ended)}")
@@ -81,4 +71,3 @@ def _show(number: int, path: Optional[str], url: Optional[str], form: str) -> in
         )
     for step in steps:
         click.echo(f"  {when(step.at)}  {printable(step.actor)}  {step.what}  {printable(step.detail, 200)}")
-    return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from typing import Any, Dict, List, Sequence
 
 import click
@@ -11,7 +12,8 @@ from nhc.cli.command_error import CommandError
 from nhc.cli.common_options import FORMAT
 from nhc.cli.durations import DURATION
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.remedy_options import SETTINGS, STORE, carried_out, settings_of, show, when
+from nhc.cli.printing import show, when
+from nhc.cli.remedy_options import SETTINGS, STORE, settings_of
 from nhc.model import printable
 from nhc.remedy.past import BadHistory, FleetHistory, joined, of_files, of_store
 from nhc.remedy.remedy_file import load
@@ -42,16 +44,12 @@ LINES = 50
                           help="Whether repairs help.")  # fmt: skip
 @under("What is assumed")("--enable", is_flag=True, help="Take what is on dry-run as enabled, in both.")
 @FORMAT
-def command(**options: Any) -> None:
+def command(**options: Any) -> int:
     """Play recorded history against --policy and against the settings in force; show what they do differently.
 
     The loop itself decides, over a store of its own; nothing outside is asked and nothing is done. Persons are taken to
     agree at once. Exit status: 0 no difference, 1 there is one, 2 wrong usage, 3 the history cannot be read.
     """
-    carried_out("simulate", lambda: _simulate(options))
-
-
-def _simulate(options: Dict[str, Any]) -> int:
     before = settings_of(options["settings_path"], options["store_url"])
     after = load(options["policy"])
     assumed = Assumed(
@@ -79,12 +77,9 @@ def _past(options: Dict[str, Any], settings: RemedySettings) -> FleetHistory:
             return of_files(options["reports"], options["events"])
         except BadHistory as error:
             raise CommandError(str(error)) from None
-    store = fleet_store(settings.store, create=False)
-    try:
+    with closing(fleet_store(settings.store, create=False)) as store:
         now = time.time()
         return joined([of_store(store, now - options["since"], now)])
-    finally:
-        store.close()
 
 
 def _value(played: PolicyReplay) -> Dict[str, Any]:

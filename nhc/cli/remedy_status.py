@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from contextlib import closing
 from typing import Any, Dict, List, Mapping, Optional
 
 import click
 
 from nhc.cli.common_options import FORMAT
 from nhc.cli.option_groups import GroupedCommand
-from nhc.cli.remedy_options import SETTINGS, STORE, age, carried_out, detail_of, settings_of, show, show_table, when
+from nhc.cli.printing import age, show, show_table, when
+from nhc.cli.remedy_options import SETTINGS, STORE, detail_of, settings_of
 from nhc.model import printable
 from nhc.plugins import NoAdapter
 from nhc.policy.bounds import ACTIONS
@@ -27,19 +29,13 @@ from nhc.store.settings import fleet_store
 @SETTINGS
 @STORE
 @FORMAT
-def command(settings_path: Optional[str], store_url: Optional[str], form: str) -> None:
+def command(settings_path: Optional[str], store_url: Optional[str], form: str) -> int:
     """Show open episodes, nodes that wait for a person, the breaker, holds, and which actions are enabled.
 
     Exit status: 0, 1 while the breaker is open or a step is stalled, 2 wrong usage, 3 the store cannot be read.
     """
-    carried_out("status", lambda: _status(settings_path, store_url, form))
-
-
-def _status(path: Optional[str], url: Optional[str], form: str) -> int:
-    settings = settings_of(path, url)
-    store = fleet_store(settings.store, create=False)
-    now = time.time()
-    try:
+    settings, now = settings_of(settings_path, store_url), time.time()
+    with closing(fleet_store(settings.store, create=False)) as store:
         with store.read() as connection:
             rows = episodes.list_episodes(connection, is_open=True)
             left = ended_episodes.left_to_persons(connection)
@@ -47,8 +43,6 @@ def _status(path: Optional[str], url: Optional[str], form: str) -> int:
             held = holds.in_force(connection, now)
             verdicts = nodes.counts(connection, now - settings.sources.max_age)
         leader = leads(store)
-    finally:
-        store.close()
     known, elsewhere = "store", ""
     if not verdicts and settings.sources.adapter:
         known = "cluster"

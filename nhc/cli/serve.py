@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from typing import Any, Callable, Dict, List, Optional
 
 import click
 
 from nhc.cli import server as reports
 from nhc.cli import spares
-from nhc.cli.carried_out import end
-from nhc.cli.command_error import CommandError
 from nhc.cli.job_run import service_of as job_service
-from nhc.cli.notices import SETTINGS as NOTICES
-from nhc.cli.notices_run import service_of as notices_service
+from nhc.cli.notices import PATH as NOTICES
+from nhc.cli.notices import service_of as notices_service
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.cli.remedy_run import service_of as remedy_service
-from nhc.cli.store import store_settings
 from nhc.rounds.host_settings import PATH, HostSettings, SparesPart, load
 from nhc.rounds.hosting import host
 from nhc.rounds.leader import Leader
 from nhc.rounds.service import RoundService
-from nhc.settings.settings_file import SettingsError
 from nhc.spares.rounds import SpareRounds
 from nhc.spares.settings import PATH as POOLS
 from nhc.system.stop_signals import StopSignals
@@ -38,20 +33,13 @@ AS_SERVICE: Dict[str, Any] = {
     "-s", "--settings", "path", default=PATH, show_default=True, metavar="FILE", help="Which services (TOML)."
 )
 @under("What is shown")("--listen", default="", metavar="ADDRESS", help="Instead of the settings' listen.")
-def command(path: str, listen: str) -> None:
+def command(path: str, listen: str) -> int:
     """Host in one process what the settings name: [remedy], [jobs], [notices], [spares], [server].
 
     Each does what its own command does (nhc remedy run, nhc job run, nhc notices run, nhc spares swap, nhc server run),
     by its own settings file. Exit status: 0 ended by a signal, 1 one of them has failed, 2 wrong usage or settings, 3
     a store, an adapter or an address cannot be had.
     """
-    end("serve", lambda: run(path, listen))
-
-
-def run(path: str, listen: str) -> int:
-    """Carry it out. Raises SettingsError, StoreError, CommandError, RoundRefused."""
-    if path == PATH and not os.path.exists(PATH):
-        raise SettingsError(f"there is no {PATH}: name the settings with -s")
     settings = load(path)
     with contextlib.ExitStack() as opened:
         services = services_of(settings, opened)
@@ -85,14 +73,8 @@ def server_of(settings: HostSettings) -> Optional[Callable[[StopSignals], None]]
     """The server, for the main thread; None where it is not hosted."""
     if settings.server is None:
         return None
-    of_server, of_store = reports.settings_of(settings.server), store_settings(settings.store, "")
+    from nhc.server.settings import load as load_server
+    from nhc.store.settings import load as load_store
 
-    def front(stop: StopSignals) -> None:
-        from nhc.server.run import CannotServe
-
-        try:
-            reports.serve(of_server, of_store, stop)
-        except CannotServe as error:
-            raise CommandError(str(error), 2) from None
-
-    return front
+    of_server, of_store = load_server(settings.server), load_store(settings.store)
+    return lambda stop: reports.serve(of_server, of_store, stop)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import sys
 import time
 
 import click
 
-from nhc.cli.common_options import person
+from nhc.cli.command_error import CommandError
+from nhc.cli.common_options import FORMAT, person
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.store import FORM, URL, guarded, store_settings
+from nhc.cli.store_options import URL, opened
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
 from nhc.light import TYPE_CHECKING
 from nhc.model import printable
-from nhc.settings.settings_file import SettingsError
 from nhc.timestamps import utc_milliseconds as utc
 
 if TYPE_CHECKING:
@@ -41,10 +41,10 @@ def run(server_path: str, listen: str, path: str, url: str) -> None:
 
     Exit status: 0 ended as told, 2 wrong settings or an address that cannot be listened on, 3 the store cannot be used.
     """
-    from nhc.server.settings import loopback
+    from nhc.server.settings import load, loopback
+    from nhc.store import settings as store_settings
 
-    settings = store_settings(path, url)
-    server = settings_of(server_path)
+    settings, server = store_settings.load(path, url), load(server_path)
     if listen:
         server = server._replace(listen=listen)
         host, colon, port = listen.rpartition(":")
@@ -54,41 +54,19 @@ def run(server_path: str, listen: str, path: str, url: str) -> None:
             raise click.UsageError(
                 f"--listen: {listen} is not on loopback: that takes HTTPS (tls.certificate, tls.key)"
             )
-
-    def serving() -> int:
-        from nhc.server.run import CannotServe
-
-        try:
-            serve(server, settings)
-        except CannotServe as error:
-            print(f"nhc: {error}", file=sys.stderr)
-            return EXIT_USAGE
-        return EXIT_HEALTHY
-
-    guarded(serving)
-
-
-def settings_of(path: str) -> ServerSettings:
-    """The server's settings, "" for those in their usual place. Wrong ones end the process."""
-    from nhc.server.settings import load
-
-    try:
-        return load(path)
-    except SettingsError as error:
-        print(f"nhc: {error}", file=sys.stderr)
-        raise SystemExit(EXIT_USAGE) from None
+    serve(server, settings)
 
 
 def serve(server: ServerSettings, settings: StoreSettings, stop: Optional[StopSignals] = None) -> None:
-    """Serve until a signal. Raises CannotServe, StoreError."""
+    """Serve until a signal. Raises StoreError; CommandError where its address cannot be had."""
     from nhc.server import run as serving
-    from nhc.store.settings import opened
+    from nhc.store import settings as store_settings
 
-    store = opened(settings)
     try:
-        serving.serve(server, store, settings.pace, settings.prune, stop)
-    finally:
-        store.close()
+        with contextlib.closing(store_settings.opened(settings)) as store:
+            serving.serve(server, store, settings.pace, settings.prune, stop)
+    except serving.CannotServe as error:
+        raise CommandError(str(error), EXIT_USAGE) from None
 
 
 @click.command("token", cls=GroupedCommand)
@@ -101,74 +79,51 @@ def token(node: str, path: str, url: str, only: bool) -> None:
 
     Exit status: 0, 2 wrong usage, 3 the store cannot be used.
     """
-    settings = store_settings(path, url)
     if not node or node != printable(node).strip() or len(node) > 253:
         raise click.UsageError(f"{printable(node, 60)!r} is no node's name")
+    from nhc.store import tokens as table
 
-    def making() -> int:
-        from nhc.store import tokens as table
-        from nhc.store.settings import opened
-
-        store = opened(settings)
-        with store.write() as connection:
-            made = table.make(connection, node, by=person(), now=time.time())
-            if only:
-                table.revoke(connection, node, by=person(), now=time.time(), keep=made)
-        print(made)
-        return EXIT_HEALTHY
-
-    guarded(making)
+    with opened(path, url, create=True) as store, store.write() as connection:
+        made = table.make(connection, node, by=person(), now=time.time())
+        if only:
+            table.revoke(connection, node, by=person(), now=time.time(), keep=made)
+    print(made)
 
 
 @click.command("revoke", cls=GroupedCommand)
 @click.argument("node")
 @STORE
 @URL
-def revoke(node: str, path: str, url: str) -> None:
+def revoke(node: str, path: str, url: str) -> int:
     """End all tokens of a node; servers see it within seconds.
 
     Exit status: 0 ended, 1 the node had none, 2 wrong settings, 3 the store cannot be used.
     """
-    settings = store_settings(path, url)
+    from nhc.store import tokens as table
 
-    def ending() -> int:
-        from nhc.store import tokens as table
-        from nhc.store.settings import opened
-
-        store = opened(settings, create=False)
-        with store.write() as connection:
-            count = table.revoke(connection, node, by=person(), now=time.time())
-        print(f"{node}: {count} tokens revoked")
-        return EXIT_HEALTHY if count else EXIT_UNHEALTHY
-
-    guarded(ending)
+    with opened(path, url) as store, store.write() as connection:
+        count = table.revoke(connection, node, by=person(), now=time.time())
+    print(f"{node}: {count} tokens revoked")
+    return EXIT_HEALTHY if count else EXIT_UNHEALTHY
 
 
 @click.command("tokens", cls=GroupedCommand)
 @click.argument("node", required=False, default="")
 @STORE
 @URL
-@FORM
+@FORMAT
 def tokens(node: str, path: str, url: str, form: str) -> None:
     """List tokens: for which node, by whom and when they were made and revoked.
 
     Exit status: 0, 2 wrong settings, 3 the store cannot be used.
     """
-    settings = store_settings(path, url)
+    from nhc.store import tokens as table
 
-    def listing() -> int:
-        from nhc.store import tokens as table
-        from nhc.store.settings import opened
-
-        store = opened(settings, create=False)
-        with store.read() as connection:
-            rows = table.list_tokens(connection, node)
-        if form == "json":
-            print(json.dumps([row._asdict() for row in rows]))
-            return EXIT_HEALTHY
-        for row in rows:
-            ended = f", revoked {utc(row.ended)}" if row.ended else ""
-            print(f"{row.node}: made {utc(row.made)} by {row.by}{ended}")
-        return EXIT_HEALTHY
-
-    guarded(listing)
+    with opened(path, url) as store, store.read() as connection:
+        rows = table.list_tokens(connection, node)
+    if form == "json":
+        print(json.dumps([row._asdict() for row in rows]))
+        return
+    for row in rows:
+        ended = f", revoked {utc(row.ended)}" if row.ended else ""
+        print(f"{row.node}: made {utc(row.made)} by {row.by}{ended}")

@@ -5,18 +5,18 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import click
 
-from nhc.cli.carried_out import tell_stand_in
 from nhc.cli.command_error import CommandError
 from nhc.cli.common_options import FORMAT
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.remedy_options import SETTINGS, STORE, carried_out, show, show_table
-from nhc.cli.remedy_site import site_of
+from nhc.cli.printing import show, show_table
+from nhc.cli.remedy_options import SETTINGS, STORE, site_of
+from nhc.cli.store_options import tell_stand_in
+from nhc.exit_status import EXIT_USAGE
 from nhc.model import printable
-from nhc.plugins import NoAdapter
 from nhc.ports.adapter import AdapterError, Effect
 from nhc.ports.spares import SpareSource
 from nhc.remedy.site import RemedySite
@@ -25,19 +25,10 @@ from nhc.spares.decide import unverified
 from nhc.spares.settings import PATH, PoolSettings, load
 from nhc.spares.swap import PoolRound, SpareDone, open_pool, round_of
 
-GROUP = "spares"
 POOLS = under("Where")(
     "-p", "--pools", "pools_path", default=PATH, show_default=True, metavar="FILE", help="The pools (TOML)."
 )
 Pools = List[Tuple[PoolSettings, SpareSource]]
-
-
-def _with(
-    path: str, settings: Optional[str], store: Optional[str], work: Callable[[RemedySite, Pools], int],
-    look: bool = True,
-) -> int:  # fmt: skip
-    with opened(path, settings, store, look) as (site, pools):
-        return work(site, pools)
 
 
 @contextlib.contextmanager
@@ -48,8 +39,8 @@ def opened(
     pools = load(path)
     try:
         keepers = [(pool, open_pool(pool)) for pool in pools]
-    except (NoAdapter, AdapterError) as error:
-        raise CommandError(str(error), 2) from None
+    except AdapterError as error:
+        raise CommandError(str(error), EXIT_USAGE) from None
     with site_of(settings, store, look=look) as site:
         tell_stand_in("spares", site.store)
         yield site, keepers
@@ -67,13 +58,13 @@ def _problems(rounds: List[PoolRound]) -> bool:
 @SETTINGS
 @STORE
 @FORMAT
-def status(pools_path: str, settings_path: Optional[str], store_url: Optional[str], form: str) -> None:
+def status(pools_path: str, settings_path: Optional[str], store_url: Optional[str], form: str) -> int:
     """Show each pool: the spares that wait, those in service and for whom, and who waits for one.
 
     Exit status: 0, 1 a pool could not be read, 2 wrong settings, 3 the store cannot be used.
     """
-    carried_out("status", lambda: _with(pools_path, settings_path, store_url, lambda site, pools: _status(
-        site, pools, form, False)), GROUP)  # fmt: skip
+    with opened(pools_path, settings_path, store_url) as (site, pools):
+        return _status(site, pools, form, judged=False)
 
 
 @click.command("verify", cls=GroupedCommand)
@@ -81,14 +72,14 @@ def status(pools_path: str, settings_path: Optional[str], store_url: Optional[st
 @SETTINGS
 @STORE
 @FORMAT
-def verify(pools_path: str, settings_path: Optional[str], store_url: Optional[str], form: str) -> None:
+def verify(pools_path: str, settings_path: Optional[str], store_url: Optional[str], form: str) -> int:
     """Say of each spare whether it may be trusted with work: a fresh healthy report, and the deep suite of its pool.
 
     Exit status: 0 each pool has as many verified spares as it wants, 1 one has fewer, or could not be read, 2 wrong
     settings, 3 the store cannot be used.
     """
-    carried_out("verify", lambda: _with(pools_path, settings_path, store_url, lambda site, pools: _status(
-        site, pools, form, True)), GROUP)  # fmt: skip
+    with opened(pools_path, settings_path, store_url) as (site, pools):
+        return _status(site, pools, form, judged=True)
 
 
 def _status(site: RemedySite, pools: Pools, form: str, judged: bool) -> int:
@@ -133,14 +124,14 @@ def _status(site: RemedySite, pools: Pools, form: str, judged: bool) -> int:
 @FORMAT
 def swap(
     apply: bool, pools_path: str, settings_path: Optional[str], store_url: Optional[str], form: str
-) -> None:  # fmt: skip
+) -> int:  # fmt: skip
     """Let verified spares stand in for nodes that are out for too long, and bring spares back. One round: for cron.
 
     Exit status: 0 done, or nothing was to be done, 1 a step failed, or a pool could not be read, 2 wrong settings, 3
     the store or the lead cannot be had.
     """
-    carried_out("swap", lambda: _with(pools_path, settings_path, store_url, lambda site, pools: _swap(
-        site, pools, apply, form), look=not apply), GROUP)  # fmt: skip
+    with opened(pools_path, settings_path, store_url, look=not apply) as (site, pools):
+        return _swap(site, pools, apply, form)
 
 
 def _swap(site: RemedySite, pools: Pools, apply: bool, form: str) -> int:

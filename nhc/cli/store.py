@@ -6,52 +6,18 @@ import json
 import os
 import sys
 import time
-from typing import Callable, Iterable, Iterator, List, Sequence
+from typing import Iterable, Iterator, List, Sequence
 
 import click
 
-from nhc.cli.common_options import person
+from nhc.cli.command_error import CommandError
+from nhc.cli.common_options import FORMAT, person
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
-from nhc.light import TYPE_CHECKING
+from nhc.cli.store_options import SETTINGS, URL, opened
+from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
 from nhc.model import Report, printable
 from nhc.policy.reconcile import BadReports, load_reports
-from nhc.settings.settings_file import SettingsError
 from nhc.timestamps import utc_milliseconds as utc
-
-if TYPE_CHECKING:
-    from nhc.store.settings import StoreSettings
-
-_where = under("Which store")
-SETTINGS = _where("-s", "--settings", "path", default="", metavar="FILE", help="Default: /etc/nhc/store.toml, if any.")
-URL = _where(
-    "--store", "url", default="", metavar="URL", help="sqlite:///FILE or postgresql://USER@HOST/DATABASE. $NHC_STORE."
-)
-FORM = under("What is shown")(
-    "-f", "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
-)
-
-
-def store_settings(path: str, url: str) -> StoreSettings:
-    """The store's settings; what is wrong with them ends the command."""
-    from nhc.store.settings import load
-
-    try:
-        return load(path, url)
-    except SettingsError as error:
-        print(f"nhc: {error}", file=sys.stderr)
-        raise SystemExit(EXIT_USAGE) from None
-
-
-def guarded(run: Callable[[], int]) -> None:
-    """Run a command: what the store complains of is one line and status 3."""
-    from nhc.store.errors import StoreError
-
-    try:
-        raise SystemExit(run())
-    except StoreError as error:
-        print(f"nhc: {error}", file=sys.stderr)
-        raise SystemExit(EXIT_UNKNOWN) from None
 
 
 @click.command("migrate", cls=GroupedCommand)
@@ -62,38 +28,27 @@ def migrate(path: str, url: str) -> None:
 
     Exit status: 0 it has it now, 2 wrong settings, 3 it cannot be reached or is another's.
     """
-    settings = store_settings(path, url)
+    from nhc.store import schema
+    from nhc.store.migrate import upgrade
 
-    def run() -> int:
-        from nhc.store import schema
-        from nhc.store.migrate import upgrade
-        from nhc.store.settings import opened
-
-        store = opened(settings, check=False)
+    with opened(path, url, create=True, check=False) as store:
         done = upgrade(store, time.time())
         print(f"{store.name}: {f'migrated ({chr(44).join(done)})' if done else 'has'} schema {schema.REVISION}")
-        return EXIT_HEALTHY
-
-    guarded(run)
 
 
 @click.command("check", cls=GroupedCommand)
 @SETTINGS
 @URL
-def check(path: str, url: str) -> None:
+def check(path: str, url: str) -> int:
     """Say whether the store can be used by this nhc. Changes nothing.
 
     Exit status: 0 it can, 1 its tables are not what they should be or it needs nhc store migrate, 3 it cannot be told.
     """
-    settings = store_settings(path, url)
+    from nhc.store import schema
+    from nhc.store.database import revision
+    from nhc.store.migrate import differences
 
-    def run() -> int:
-        from nhc.store import schema
-        from nhc.store.database import revision
-        from nhc.store.migrate import differences
-        from nhc.store.settings import opened
-
-        store = opened(settings, create=False, check=False)
+    with opened(path, url, check=False) as store:
         with store.read() as connection:
             standing = revision(connection, store.name)
         if standing != schema.REVISION:
@@ -105,38 +60,29 @@ def check(path: str, url: str) -> None:
         print(f"{store.name}: schema {standing}" + (f", {len(other)} differences" if other else ""))
         return EXIT_UNHEALTHY if other else EXIT_HEALTHY
 
-    guarded(run)
-
 
 @click.command("verify", cls=GroupedCommand)
 @SETTINGS
 @URL
-def verify(path: str, url: str) -> None:
+def verify(path: str, url: str) -> int:
     """See whether the audit log is whole: each row, each archived segment, and against the anchor.
 
     Exit status: 0 whole, 1 changed, cut or not anchored, 3 it cannot be read.
     """
-    settings = store_settings(path, url)
+    from nhc.store.verify import verify as verified
 
-    def run() -> int:
-        from nhc.store.settings import opened
-        from nhc.store.verify import verify as verified
-
-        store = opened(settings, create=False)
-        with store.read() as connection:
-            seen = verified(connection, store.anchor)
-        for line in seen.mistakes:
-            print(line)
-        loose = seen.head - seen.anchored
-        print(
-            f"audit: {seen.rows} rows and {seen.archived} archived, the newest is {seen.head}, "
-            f"anchored to {seen.anchored} in {store.anchor.path}"
-            + (f": {loose} newest are not anchored yet" if loose > 0 else "")
-            + (f": {len(seen.mistakes)} mistakes" if seen.mistakes else ": whole")
-        )
-        return EXIT_UNHEALTHY if seen.mistakes else EXIT_HEALTHY
-
-    guarded(run)
+    with opened(path, url) as store, store.read() as connection:
+        seen = verified(connection, store.anchor)
+    for line in seen.mistakes:
+        print(line)
+    loose = seen.head - seen.anchored
+    print(
+        f"audit: {seen.rows} rows and {seen.archived} archived, the newest is {seen.head}, "
+        f"anchored to {seen.anchored} in {store.anchor.path}"
+        + (f": {loose} newest are not anchored yet" if loose > 0 else "")
+        + (f": {len(seen.mistakes)} mistakes" if seen.mistakes else ": whole")
+    )
+    return EXIT_UNHEALTHY if seen.mistakes else EXIT_HEALTHY
 
 
 @click.command("import", cls=GroupedCommand)
@@ -146,31 +92,26 @@ def verify(path: str, url: str) -> None:
 @under("What is imported")(
     "--source", default="import", show_default=True, help="The way by which these reports came, as the store has it."
 )
-def import_command(paths: Sequence[str], path: str, url: str, source: str) -> None:
+def import_command(paths: Sequence[str], path: str, url: str, source: str) -> int:
     """Bring reports in: JSON files of them, directories of those, - for standard input, sweeps' fleet.sqlite.
 
     Older reports than a node's newest go into its history; what was imported before is left. Exit status: 0 all came
     in, 1 some were refused, 2 a file could not be read, 3 the store could not be used.
     """
-    settings = store_settings(path, url)
+    from nhc.store import settings as store_settings
+    from nhc.store.importing import import_reports
 
-    def run() -> int:
-        from nhc.store.importing import import_reports
-        from nhc.store.settings import opened
-
-        try:
-            reports = list(_reports(paths))
-        except (BadReports, UnicodeDecodeError) as error:
-            print(f"nhc: {error}", file=sys.stderr)
-            return EXIT_USAGE
-        store = opened(settings)
-        done = import_reports(store, reports, printable(source, 100), settings.pace, time.time())
-        for line in done.refused:
-            print(f"nhc: refused: {line}", file=sys.stderr)
-        print(", ".join(f"{count} {name}" for name, count in done.receipts.items() if count) or "no reports")
-        return EXIT_UNHEALTHY if done.receipts["refused"] else EXIT_HEALTHY
-
-    guarded(run)
+    pace = store_settings.load(path, url).pace
+    try:
+        reports = list(_reports(paths))
+    except (BadReports, UnicodeDecodeError) as error:
+        raise CommandError(str(error), EXIT_USAGE) from None
+    with opened(path, url, create=True) as store:
+        done = import_reports(store, reports, printable(source, 100), pace, time.time())
+    for line in done.refused:
+        print(f"nhc: refused: {line}", file=sys.stderr)
+    print(", ".join(f"{count} {name}" for name, count in done.receipts.items() if count) or "no reports")
+    return EXIT_UNHEALTHY if done.receipts["refused"] else EXIT_HEALTHY
 
 
 def _reports(paths: Sequence[str]) -> Iterator[Report]:
@@ -201,7 +142,7 @@ def _sweeps(path: str) -> Iterator[Report]:
 @SETTINGS
 @URL
 @under("What may be done")("--apply/--dry-run", "apply", default=False, help="Do it, or only count (the default).")
-@_where(
+@under("Which store")(
     "--evidence", default="", metavar="DIR", help="The evidence's files. Default: as remedy.toml of this store says."
 )
 def prune(path: str, url: str, apply: bool, evidence: str) -> None:
@@ -210,16 +151,14 @@ def prune(path: str, url: str, apply: bool, evidence: str) -> None:
     Expired evidence goes with its files, where their directory is known and is on this machine. Exit status: 0 done,
     2 wrong settings, 3 the store or a file could not be written.
     """
-    settings = store_settings(path, url)
+    from nhc.store import evidence_files
+    from nhc.store import settings as store_settings
+    from nhc.store.retention import due
+    from nhc.store.retention import prune as delete
+
+    settings, now = store_settings.load(path, url), time.time()
     directory = evidence or _evidence_of(settings.url)
-
-    def run() -> int:
-        from nhc.store import evidence_files
-        from nhc.store.retention import due
-        from nhc.store.retention import prune as delete
-        from nhc.store.settings import opened
-
-        store, now = opened(settings, create=False), time.time()
+    with opened(path, url) as store:
         with_files = bool(directory) and os.path.isdir(directory)
         counts = due(store, settings.prune.keep, now)
         if not with_files and counts.pop("evidence", 0):
@@ -227,7 +166,7 @@ def prune(path: str, url: str, apply: bool, evidence: str) -> None:
             print(f"evidence: left, {printable(where)}: nhc remedy run prunes it, or --evidence DIR", file=sys.stderr)
         if not apply:
             print("would go: " + _counted(counts.items()))
-            return EXIT_HEALTHY
+            return
         done = delete(
             store, settings.prune.keep, now, segments=settings.prune.segments, by=person(), with_evidence=with_files
         )
@@ -236,29 +175,22 @@ def prune(path: str, url: str, apply: bool, evidence: str) -> None:
             print(f"evidence: {evidence_files.delete(directory, done.files, now)} files deleted in {directory}")
         if done.segment:
             print(f"audit: archived in {done.segment}")
-        return EXIT_HEALTHY
-
-    guarded(run)
 
 
 @click.command("status", cls=GroupedCommand)
 @SETTINGS
 @URL
-@FORM
+@FORMAT
 def status(path: str, url: str, form: str) -> None:
     """Show what the store holds. Exit status: 0, 2 wrong settings, 3 it cannot be reached."""
-    settings = store_settings(path, url)
+    from nhc.store import schema
+    from nhc.store.overview import overview
 
-    def run() -> int:
-        from nhc.store import schema
-        from nhc.store.overview import overview
-        from nhc.store.settings import opened
-
-        store = opened(settings, create=False)
+    with opened(path, url) as store:
         seen = overview(store, schema.REVISION)
         if form == "json":
             print(json.dumps(seen._asdict()))
-            return EXIT_HEALTHY
+            return
         verdicts = ", ".join(f"{count} {name or 'without a report'}" for name, count in sorted(seen.nodes.items()))
         lines: List[str] = [
             f"store     {store.name}, schema {seen.revision}, {seen.size / (1 << 20):.1f} MiB",
@@ -273,20 +205,13 @@ def status(path: str, url: str, form: str) -> None:
         if seen.leader:
             lines.append(f"leader    {printable(seen.leader)} since {utc(seen.leader_since or 0)}")
         print("\n".join(lines))
-        return EXIT_HEALTHY
-
-    guarded(run)
 
 
 def _evidence_of(url: str) -> str:
     """The directory of evidence that the remedy loop of this store uses, "" where its settings are not here."""
     from nhc.remedy.remedy_file import PATH, load
 
-    try:
-        remedy = load(PATH) if os.path.exists(PATH) else None
-    except SettingsError as error:
-        print(f"nhc: {error}", file=sys.stderr)
-        raise SystemExit(EXIT_USAGE) from None
+    remedy = load(PATH) if os.path.exists(PATH) else None
     return remedy.evidence_directory if remedy is not None and remedy.store == url else ""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 
 import click
 
@@ -69,61 +69,46 @@ def top(
 
 
 def _prepare(colors: str) -> None:
-    """Tell the library what the terminal can do, before it is imported. Raises Unusable where it is missing."""
+    """Tell the library what the terminal can do, before it is imported."""
     if colors == "none":
         os.environ["NO_COLOR"] = "1"
     elif colors == "16":
         os.environ["TEXTUAL_COLOR_SYSTEM"] = "standard"
-    try:
-        importlib.import_module("nhc.top.app")
-    except ModuleNotFoundError as error:
-        from nhc.cli.cannot_run import missing_package
-
-        raise missing_package("nhc top", error.name) from None
+    importlib.import_module("nhc.top.app")
 
 
 def _source(
     stack: ExitStack, url: Optional[str], reports: Tuple[str, ...], adapter: Optional[str], stale: Optional[str]
 ) -> Tuple[FleetSource, Optional[Store]]:
-    from nhc.cli.cannot_run import Unreadable, Unusable
     from nhc.cli.console import cluster, settings_of
     from nhc.console.sources import ReportsSource, StoreSource
-    from nhc.settings.settings_file import SettingsError
-    from nhc.store.errors import StoreError
     from nhc.store.settings import fleet_store
     from nhc.units import seconds
 
+    settings = settings_of(None)
     try:
-        settings = settings_of(None)
         limit = seconds(stale) if stale else settings.stale
-    except SettingsError as error:
-        raise Unusable(str(error)) from None
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--stale") from None
     if reports:
         return ReportsSource(reports, limit), None
     if adapter:
         return cluster(adapter, limit), None
-    try:
-        store = fleet_store(url or settings.store, create=False)
-    except StoreError as error:
-        raise Unreadable(str(error)) from None
-    stack.callback(store.close)
+    store = stack.enter_context(closing(fleet_store(url or settings.store, create=False)))
     return StoreSource(store, limit), store
 
 
 def _print_once(source: FleetSource) -> None:
     import shutil
 
-    from nhc.cli.cannot_run import Unreadable
+    from nhc.cli.command_error import CommandError
     from nhc.console.sources import SourceError
-    from nhc.store.errors import StoreError
     from nhc.top import frame
 
     try:
         snapshot = source.snapshot()
-    except (SourceError, StoreError) as error:
-        raise Unreadable(str(error)) from None
+    except SourceError as error:
+        raise CommandError(str(error)) from None
     width = shutil.get_terminal_size((WIDTH, 24)).columns
     for line in frame.plain(snapshot, width):
         click.echo(line)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import click
 
 from nhc.cli.command_error import CommandError
 from nhc.cli.common_options import BY, FORMAT, person
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.remedy_options import SETTINGS, STORE, carried_out, detail_of, opened, show, show_table, when
-from nhc.cli.train_run import GROUP, counted
+from nhc.cli.printing import show, show_table, when
+from nhc.cli.remedy_options import SETTINGS, STORE, detail_of, opened
+from nhc.cli.train_run import counted
 from nhc.model import printable
 from nhc.remedy.cases import state_of
 from nhc.remedy.machine import AttemptStatus, EpisodeState
@@ -30,27 +31,19 @@ WHY = under("What is decided")("--why", required=True, metavar="TEXT", help="For
 @SETTINGS
 @STORE
 @FORMAT
-def status(name: str, settings_path: Optional[str], store_url: Optional[str], form: str) -> None:
+def status(name: str, settings_path: Optional[str], store_url: Optional[str], form: str) -> int:
     """List the trains, or show the train NAME node by node, and what holds each.
 
     Exit status: 0, 1 a train is stopped, held or waits for persons, 2 there is no such train, 3 the store cannot be
     read.
     """
-    carried_out("status", lambda: _status(name, settings_path, store_url, form), GROUP)
-
-
-def _status(name: str, path: Optional[str], url: Optional[str], form: str) -> int:
-    store = opened(path, url)
-    try:
-        with store.read() as connection:
-            chosen = trains.list_trains(connection)
-            if name:
-                chosen = [train for train in chosen if train.name == name]
-            rows = {train.id: trains.nodes_of(connection, train.id) for train in chosen}
-            agreed = {train.id: [by.by for by in trains.approvals_of(connection, train.id)] for train in chosen}
-            work = trains.attempts_of(connection, chosen[0].id) if name and chosen else {}
-    finally:
-        store.close()
+    with opened(settings_path, store_url) as store, store.read() as connection:
+        chosen = trains.list_trains(connection)
+        if name:
+            chosen = [train for train in chosen if train.name == name]
+        rows = {train.id: trains.nodes_of(connection, train.id) for train in chosen}
+        agreed = {train.id: [by.by for by in trains.approvals_of(connection, train.id)] for train in chosen}
+        work = trains.attempts_of(connection, chosen[0].id) if name and chosen else {}
     if name and not chosen:
         raise CommandError(f"there is no train {name}", 2)
     waits = {TrainState.PLANNED.value, TrainState.HELD.value, TrainState.STOPPED.value}
@@ -93,31 +86,17 @@ def _step(work: Mapping[int, Sequence[Attempt]], episode: int) -> int:
     return done if some and done and state_of(some[-1]) is AttemptStatus.SUCCEEDED else done + 1
 
 
-def _decided(verb: str, work: Callable[[], str]) -> None:
-    def run() -> int:
-        try:
-            click.echo(work())
-        except persons.TrainRefused as error:
-            raise CommandError(str(error), 2) from None
-        return 0
-
-    carried_out(verb, run, GROUP)
-
-
-def _changed(name: str, to: TrainState, path: Optional[str], url: Optional[str], by: str, why: str) -> str:
+def _change(name: str, to: TrainState, path: Optional[str], url: Optional[str], by: str, why: str) -> None:
     if not why.strip():
         raise CommandError("--why is empty", 2)
-    store = opened(path, url)
-    try:
+    with opened(path, url) as store:
         persons.change(store, name, to, by=person(by), why=why, now=time.time())
         with store.read() as connection:
             train = trains.get(connection, name)
             rows = trains.nodes_of(connection, train.id) if train is not None else []
-    finally:
-        store.close()
     at_work = [row for row in rows if row.ended is None and row.state != EpisodeState.PLANNED.value]
     more = f"; still at work: {show_number(len(at_work), 'node')}, which nhc train run finishes" if at_work else ""
-    return f"train {name} is {to.value if to is not TrainState.PLANNED else 'resumed'}{more}"
+    click.echo(f"train {name} is {to.value if to is not TrainState.PLANNED else 'resumed'}{more}")
 
 
 def _decision(verb: str, to: TrainState, help: str) -> click.Command:
@@ -131,7 +110,7 @@ def _decision(verb: str, to: TrainState, help: str) -> click.Command:
     @SETTINGS
     @STORE
     def command(name: str, why: str, by: str, settings_path: Optional[str], store_url: Optional[str]) -> None:
-        _decided(verb, lambda: _changed(name, to, settings_path, store_url, by, why))
+        _change(name, to, settings_path, store_url, by, why)
 
     return command
 
@@ -160,12 +139,5 @@ def approve(name: str, why: str, settings_path: Optional[str], store_url: Option
 
     Exit status: 0, 2 there is no such train, or this person has agreed already, 3 the store cannot be used.
     """
-
-    def work() -> str:
-        store = opened(settings_path, store_url)
-        try:
-            return persons.agree(store, name, by=person(), why=why, now=time.time())
-        finally:
-            store.close()
-
-    _decided("approve", work)
+    with opened(settings_path, store_url) as store:
+        click.echo(persons.agree(store, name, by=person(), why=why, now=time.time()))

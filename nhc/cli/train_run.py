@@ -8,12 +8,12 @@ from typing import Any, Dict, List, Optional
 
 import click
 
-from nhc.cli.carried_out import tell_stand_in
 from nhc.cli.command_error import CommandError
 from nhc.cli.common_options import BY, FORMAT, person
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.remedy_options import SETTINGS, STORE, carried_out, show
-from nhc.cli.remedy_site import site_of
+from nhc.cli.printing import show
+from nhc.cli.remedy_options import SETTINGS, STORE, site_of
+from nhc.cli.store_options import tell_stand_in
 from nhc.matching.node_ranges import fold
 from nhc.model import printable
 from nhc.ports.adapter import AdapterError
@@ -35,7 +35,6 @@ from nhc.trains.waves import BadTrain, Taken, take
 from nhc.units import show_number
 
 FILE = click.argument("file", metavar="FILE")
-GROUP = "train"
 
 
 @click.command("plan", cls=GroupedCommand)
@@ -48,15 +47,10 @@ def plan_command(file: str, settings_path: Optional[str], store_url: Optional[st
 
     Exit status: 0, 2 wrong usage, settings or plan, 3 the store or the adapter cannot be used.
     """
-    carried_out("plan", lambda: _plan(file, settings_path, store_url, form), GROUP)
-
-
-def _plan(file: str, path: Optional[str], url: Optional[str], form: str) -> int:
     plan = load(file)
-    with site_of(path, url, look=True) as site:
+    with site_of(settings_path, store_url, look=True) as site:
         tell_stand_in("train plan", site.store)
         _show(site, plan, _taken(site, plan), form)
-    return 0
 
 
 def _taken(site: RemedySite, plan: TrainPlan) -> Taken:
@@ -110,17 +104,13 @@ def _show(site: RemedySite, plan: TrainPlan, taken: Taken, form: str) -> None:
 @SETTINGS
 @STORE
 @FORMAT
-def run_command(**options: Any) -> None:
+def run_command(**options: Any) -> int:
     """Carry out the train in FILE: drain, work, verify, return, wave by wave, within the bounds of remedy.toml.
 
     A train that was killed goes on when it is run again; nothing is begun twice. Exit status: 0 every node is done (or
     the plan was shown), 1 a node was escalated, skipped or withdrawn, or the train waits for a person, 2 wrong usage or
     plan, 3 the store, the adapter or the lead cannot be had.
     """
-    carried_out("run", lambda: _run(options), GROUP)
-
-
-def _run(options: Dict[str, Any]) -> int:
     plan = load(options["file"])
     with site_of(options["settings_path"], options["store_url"]) as site:
         if not options["apply"]:
@@ -158,13 +148,10 @@ class TrainService:
         if train is None:
             taken = _taken(self.site, self.plan)
             assert self.leader.fence is not None
-            try:
-                return persons.begin(
-                    self.site.store, self.plan, taken, by=person(self.options["by"]), now=time.time(),
-                    fence=self.leader.fence,
-                )  # fmt: skip
-            except persons.TrainRefused as error:
-                raise CommandError(str(error), 2) from None
+            return persons.begin(
+                self.site.store, self.plan, taken, by=person(self.options["by"]), now=time.time(),
+                fence=self.leader.fence,
+            )  # fmt: skip
         if train.digest != self.plan.digest:
             if train.ended is None:
                 raise CommandError(

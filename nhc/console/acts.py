@@ -21,7 +21,7 @@ from nhc.remedy import persons
 from nhc.remedy.cases import EpisodeCase
 from nhc.store import episodes, evidence, holds
 from nhc.store.database import Store
-from nhc.store.errors import Conflict
+from nhc.store.errors import Conflict, RequestRefused
 
 WHY_LEAST = 3
 """Letters of a reason: a hold or a refusal without one helps nobody at three in the morning."""
@@ -66,7 +66,7 @@ def decide(store: Store, person: Person, number: int, form: Mapping[str, str], n
             store, number, by=person.name, agree=decision == "approved", why=reason, now=now,
             check=_confirmed(person, form),
         )  # fmt: skip
-    except persons.RequestRefused as error:
+    except RequestRefused as error:
         raise ActionRefused(str(error)) from None
     return {"episode": number, "decision": decision, "by": person.name, "said": effect}
 
@@ -119,7 +119,7 @@ def abort(store: Store, person: Person, number: int, form: Mapping[str, str], no
         effect = persons.abort(
             store, number, by=person.name, why=printable(reason, 500), now=now, check=_confirmed(person, form)
         )
-    except persons.RequestRefused as error:
+    except RequestRefused as error:
         raise ActionRefused(str(error)) from None
     return {"episode": number, "by": person.name, "said": effect}
 

@@ -15,6 +15,7 @@ from nhc.ports.adapter import AdapterError
 from nhc.ports.repair import Answer, Machine, Order, Repairer, Rung, RunsCommands, Sent, Sighting, Stage
 from nhc.remedy.site import RemedySite
 from nhc.store import nodes as store_nodes
+from nhc.store.errors import RequestRefused
 
 LONGEST = 60.0
 """Seconds that a command may take on the node, and that it is asked after for."""
@@ -24,7 +25,7 @@ TRIES = 300.0
 LATER = 10.0
 
 
-class DrillRefused(Exception):
+class DrillRefused(RequestRefused):
     """Why a drill on this node cannot begin: one line for a person."""
 
 

@@ -28,6 +28,7 @@ from nhc.store import attempts, audit, drills, episodes, problems
 from nhc.store.database import Store
 from nhc.store.drills import OpenDrill
 from nhc.store.episodes import Episode
+from nhc.store.errors import RequestRefused
 from nhc.store.problems import StoredProblem
 
 SLACK = 2.0
@@ -120,7 +121,7 @@ class Undoing:
     def _end_episode(self) -> List[str]:
         row = episode_of(self.site.store, self.drill, self.fault)
         if row is not None and row.ended is None:
-            with contextlib.suppress(persons.RequestRefused):  # it has ended meanwhile
+            with contextlib.suppress(RequestRefused):  # it has ended meanwhile
                 persons.abort(self.site.store, row.id, by=self.by, why="the drill is over", now=self.clock())
                 return [f"episode {row.id} was ended"]
         return []

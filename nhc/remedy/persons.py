@@ -20,11 +20,7 @@ from nhc.store import attempts, episodes, evidence, holds
 from nhc.store.attempts import AttemptOutcome
 from nhc.store.database import Store
 from nhc.store.episodes import EpisodeStep
-
-
-class RequestRefused(Exception):
-    """What a person asked for cannot be done; one line that says why."""
-
+from nhc.store.errors import RequestRefused
 
 Check = Callable[[Connection, EpisodeCase], None]
 """What must hold of an episode besides, asked within the transaction; raises what says why it does not."""

@@ -31,6 +31,10 @@ class LeadershipLost(StoreError):
     """Another leads now: nothing was written, and nothing may be done."""
 
 
+class RequestRefused(Exception):
+    """What a person asked for cannot be done; one line that says why."""
+
+
 class RoundRefused(Exception):
     """Rounds do not begin: another leads, or the address of the metrics cannot be had. `wrong_use`: it is none."""
 

@@ -14,9 +14,8 @@ from textual.widgets import Footer, Input, Static, TabbedContent, TabPane
 from nhc.console.snapshot import Snapshot
 from nhc.console.sources import FleetSource, SourceError
 from nhc.model import Report, printable
-from nhc.remedy.persons import RequestRefused
 from nhc.store.database import Store
-from nhc.store.errors import StoreError
+from nhc.store.errors import RequestRefused, StoreError
 from nhc.top import frame, repairs, rows
 from nhc.top.ask import ActQuestion, Ask, Confirmed, KeyList
 from nhc.top.frame import NodeFilter, age

@@ -8,9 +8,9 @@ from typing import List, NamedTuple
 from nhc.ports.marks import cause_in_words
 from nhc.remedy import detail as details
 from nhc.remedy import persons
-from nhc.remedy.persons import RequestRefused
 from nhc.store import episodes, holds
 from nhc.store.database import Store
+from nhc.store.errors import RequestRefused
 
 ROWS = 200
 

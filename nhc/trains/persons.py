@@ -7,17 +7,12 @@ from typing import FrozenSet, Mapping, Optional
 from nhc.remedy.machine import EpisodeState
 from nhc.store import trains
 from nhc.store.database import Fence, Store
-from nhc.store.errors import Conflict
+from nhc.store.errors import Conflict, RequestRefused
 from nhc.store.trains import Train
 from nhc.trains.machine import TrainState
 from nhc.trains.settings import TrainPlan
 from nhc.trains.waves import Taken
 from nhc.units import show_number
-
-
-class TrainRefused(Exception):
-    """What a person asked for cannot be done; one line that says why."""
-
 
 FROM: Mapping[TrainState, FrozenSet[TrainState]] = {
     TrainState.HELD: frozenset({TrainState.PLANNED, TrainState.RUNNING, TrainState.STOPPED}),
@@ -30,7 +25,7 @@ FROM: Mapping[TrainState, FrozenSet[TrainState]] = {
 def begin(
     store: Store, plan: TrainPlan, taken: Taken, *, by: str, now: float, fence: Optional[Fence] = None
 ) -> Train:  # fmt: skip
-    """Write a train down; who begins it agrees to it. Raises TrainRefused, StoreError."""
+    """Write a train down; who begins it agrees to it. Raises RequestRefused, StoreError."""
     with store.write(fence) as connection:
         try:
             made = trains.create(
@@ -38,33 +33,33 @@ def begin(
                 node_state=EpisodeState.PLANNED.value, by=by, why=plan.why, now=now,
             )  # fmt: skip
         except Conflict as error:
-            raise TrainRefused(str(error)) from None
+            raise RequestRefused(str(error)) from None
         trains.approve(connection, made, by=by, why="began it", now=now)
     return made
 
 
 def agree(store: Store, name: str, *, by: str, why: str, now: float) -> str:
-    """Agree to a train. Returns the answer for that person. Raises TrainRefused, StoreError."""
+    """Agree to a train. Returns the answer for that person. Raises RequestRefused, StoreError."""
     with store.write() as connection:
         train = _open(trains.get(connection, name), name)
         if not trains.approve(connection, train, by=by, why=why, now=now):
-            raise TrainRefused(f"{by} has agreed to train {name} before")
+            raise RequestRefused(f"{by} has agreed to train {name} before")
         count = len(trains.approvals_of(connection, train.id))
     return f"{by} agrees to train {name}: {show_number(count, 'person')} agreed"
 
 
 def change(store: Store, name: str, to: TrainState, *, by: str, why: str, now: float) -> Train:
-    """Hold, resume or abort a train. Raises TrainRefused, StoreError."""
+    """Hold, resume or abort a train. Raises RequestRefused, StoreError."""
     with store.write() as connection:
         train = _open(trains.get(connection, name), name)
         if TrainState(train.state) not in FROM[to]:
-            raise TrainRefused(f"train {name} is {train.state}: there is nothing to change")
+            raise RequestRefused(f"train {name} is {train.state}: there is nothing to change")
         return trains.save_train(connection, train, state=to.value, by=by, why=why, now=now)
 
 
 def _open(train: Optional[Train], name: str) -> Train:
     if train is None:
-        raise TrainRefused(f"there is no train {name}")
+        raise RequestRefused(f"there is no train {name}")
     if train.ended is not None:
-        raise TrainRefused(f"train {name} has ended: it is {train.state}")
+        raise RequestRefused(f"train {name} has ended: it is {train.state}")
     return train

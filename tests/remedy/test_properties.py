@@ -19,7 +19,7 @@ from nhc.model import Action
 from nhc.ports.repair import LADDER, Rung
 from nhc.remedy.machine import ENDS, EpisodeState
 from nhc.store import audit, episodes, holds, trains
-from nhc.store.errors import StoreError
+from nhc.store.errors import RequestRefused, StoreError
 from nhc.trains import persons
 from nhc.trains.machine import TrainState
 from tests.support.new_store import new_store
@@ -170,7 +170,7 @@ class Loop(RuleBasedStateMachine):
 
     @rule(to=st.sampled_from([TrainState.HELD, TrainState.PLANNED]))
     def a_person_holds_or_resumes_the_train(self, to):
-        with contextlib.suppress(persons.TrainRefused):
+        with contextlib.suppress(RequestRefused):
             persons.change(self.store, "kernel", to, by="bob", why="mine", now=self.world.now)
 
     def at(self, boundary, do):

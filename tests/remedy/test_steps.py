@@ -11,8 +11,9 @@ from nhc.ports.adapter import AdapterError
 from nhc.ports.repair import Answer, EvidenceBudget, Exhibit, Machine, Progress, Rung, Sent, Stage
 from nhc.remedy import detail as details
 from nhc.remedy.gather import Gatherer
-from nhc.remedy.persons import RequestRefused, abort, close_breaker, decide, release
+from nhc.remedy.persons import abort, close_breaker, decide, release
 from nhc.store import episodes, evidence, holds
+from nhc.store.errors import RequestRefused
 from tests.remedy.test_controller import all_episodes, last, tried
 from tests.support.remedy_world import Node, Sickness
 from tests.support.waiting import until

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 from textual.widgets import Input, Static
 
-from nhc.cli.top import top
+from nhc.cli.click_app import application
 from nhc.console.sources import SourceError, StoreSource
 from nhc.demo.play import make, step
 from nhc.store import audit
@@ -319,7 +319,7 @@ def test_what_cannot_be_shown_is_one_line(words, status, said):
 def test_settings_that_cannot_be_used_are_wrong_usage(tmp_path, monkeypatch):
     (tmp_path / "console.toml").write_text('stale = "never"\n')
     monkeypatch.setattr("nhc.cli.console.SETTINGS", str(tmp_path / "console.toml"))
-    done = CliRunner().invoke(top, ["--once", "-r", str(tmp_path)])
+    done = CliRunner().invoke(application, ["top", "--once", "-r", str(tmp_path)])
     assert (done.exit_code, "console.toml:1: stale: 'never'" in done.output) == (2, True), done.output
 
 

@@ -5,6 +5,7 @@ import pytest
 from nhc.ports.adapter import OWNER, REMEDY_OWNER
 from nhc.ports.repair import Rung
 from nhc.store import audit, holds
+from nhc.store.errors import RequestRefused
 from nhc.trains import persons
 from nhc.trains.machine import TrainState
 from tests.support.remedy_world import Sickness
@@ -292,7 +293,7 @@ def test_two_persons_must_agree_where_the_policy_says_so(world):
     line.begin("alice")
     line.run(3)
     assert (world.marked, line.train().state) == ([], "planned")
-    with pytest.raises(persons.TrainRefused):
+    with pytest.raises(RequestRefused):
         line.agree("alice")
     line.agree("bob")
     line.run()

@@ -1,0 +1,44 @@
+"""How commands show what they know: JSON, rows in columns, a time, an age."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Iterator, List, Optional, Sequence
+
+import click
+
+from nhc.timestamps import utc
+
+
+def show(value: object) -> None:
+    """A value as JSON on standard output."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Rows in columns; the last one is as wide as it is."""
+    widths = [max((len(row[at]) for row in rows), default=0) for at in range(len(rows[0]) - 1)] if rows else []
+    for row in rows:
+        cells: List[str] = [f"{cell:<{width}}" for cell, width in zip(row, widths)]
+        yield "  ".join([*cells, row[-1]]).rstrip()
+
+
+def show_table(rows: Sequence[Sequence[str]]) -> None:
+    """Rows in columns on standard output."""
+    for line in table(rows):
+        click.echo(line)
+
+
+def when(at: Optional[float]) -> str:
+    """A time as a person reads it, "-" for none."""
+    return "-" if at is None else utc(at)
+
+
+def age(at: float) -> str:
+    """How long ago, in the largest unit that fits."""
+    seconds = max(time.time() - at, 0.0)
+    for unit, size in (("d", 86400.0), ("h", 3600.0), ("m", 60.0)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f}{unit}"
+    return f"{seconds:.0f}s"
