@@ -6,6 +6,7 @@ from nhc.check import check, opt
 from nhc.checks.gpu import DEVICES, SOURCE, Judged, each, not_reported, pick
 from nhc.facts.accelerator_values import Device
 from nhc.facts.pci import accelerator_functions, switch_functions
+from nhc.facts.processes import names
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
@@ -64,9 +65,8 @@ def _manager_runs(host: Host) -> Optional[bool]:
         ended = host.run(["systemctl", "is-active", SERVICE], timeout=5)
         if ended.stdout.strip() == "active":
             return True
-    numbers = [name for name in host.names("/proc") if name.isdigit()]
-    # The kernel keeps 15 characters of a name. Without any process to see, /proc is hidden from us.
-    return any(host.read_or(f"/proc/{number}/comm") == MANAGER[:15] for number in numbers) if numbers else None
+    running = names(host)
+    return MANAGER[:15] in running if running else None
 
 
 @check(

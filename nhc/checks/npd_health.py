@@ -140,9 +140,7 @@ def _complaints(host: Host, unit: str, span: float, patterns: Sequence[Tuple[int
 def _repaired(host: Host, unit: str, outcome: Outcome) -> Outcome:
     """The same finding, with what the repair came to."""
     try:
-        done = host.run(
-            ["systemctl", "kill", "--kill-who=main", "--", f"{unit}.service" if "." not in unit else unit], 10
-        )
+        done = host.run(["systemctl", "kill", "--kill-who=main", "--", systemd.full_name(unit)], 10)
         trouble = done.complaint if done.status else ""
     except OSError as error:
         trouble = error.strerror or str(error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nhc.check import check, flag, opt
 from nhc.facts.journal import messages
+from nhc.facts.kernel import uptime
 from nhc.host import Host
 from nhc.kernlog.npd_rules import compile_go
 from nhc.light import TYPE_CHECKING
@@ -60,7 +61,7 @@ def check_npd_log_counter(
     if wanted is None:
         return unknown("BadArguments", "needs --pattern")
     try:
-        up = float(host.read("/proc/uptime").split(" ", 1)[0])
+        up = uptime(host)
     except (OSError, ValueError):
         return unknown("BadData", "/proc/uptime does not tell how long this node is up")
     if up < delay:

@@ -7,6 +7,7 @@ import time
 from nhc.check import check, flag, opt, rest
 from nhc.checks.ps import OwnerTest, any_matches, cannot_read, described, no_processes
 from nhc.facts.processes import all_args, first_word, is_ssh_session, stat_of, unreadable
+from nhc.facts.systemd import booted, parse_properties
 from nhc.facts.users import user_name
 from nhc.host import Host, WatchOnly
 from nhc.light import TYPE_CHECKING, NamedTuple
@@ -42,28 +43,23 @@ class Service(NamedTuple):
         return f"Service {self.name} (process {self.daemon}) {by}"
 
 
-def systemd_runs(host: Host) -> bool:
-    """Whether systemd is this node's init: sd_booted(3)."""
-    return host.isdir("/run/systemd/system")
-
-
 def service_command(host: Host, verb: str, name: str) -> Tuple[str, ...]:
     """The command by which this node starts, stops or restarts a service, or says whether it runs (`status`)."""
-    if not systemd_runs(host):
+    if not booted(host):
         return ("/sbin/service", name, verb)
     return ("systemctl", "is-active", "--quiet", name) if verb == "status" else ("systemctl", verb, name)
 
 
 def parse_main_pid(output: str) -> int:
     """The main process in `systemctl show -p ActiveState,MainPID`; 0 where the unit is not active or has none."""
-    values = dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
+    values = parse_properties(output)
     pid = values.get("MainPID", "")
     return int(pid) if values.get("ActiveState") == "active" and pid.isdecimal() else 0
 
 
 def _main_pid(host: Host, name: str) -> int:
     """The main process of a systemd service that is active, else 0."""
-    if not systemd_runs(host):
+    if not booted(host):
         return 0
     try:
         ended = host.run(("systemctl", "show", "-p", "ActiveState,MainPID", name))

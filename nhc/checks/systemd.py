@@ -40,7 +40,7 @@ def check_systemd_units(host: Host, units: Sequence[str]) -> Union[Outcome, List
     absent = _absent(host)
     if absent:
         return absent
-    names = [name if "." in name else f"{name}.service" for name in units]
+    names = [systemd.full_name(name) for name in units]
     try:
         properties = systemd.units(host, names)
     except systemd.SystemdError as error:

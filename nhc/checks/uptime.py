@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nhc.check import check, flag, opt
 from nhc.facts import reboot
-from nhc.facts.kernel import release
+from nhc.facts.kernel import release, uptime
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
@@ -28,7 +28,7 @@ def check_uptime(host: Host, least: Optional[float] = None, most: float = 365 * 
     Example: * || check_uptime -m 5m -x 180d
     """
     try:
-        up = reboot.uptime(host)
+        up = uptime(host)
     except (ValueError, IndexError):
         return unknown("BadData", "/proc/uptime does not begin with a number")
     metrics = (Metric("uptime", up, "s"),)

@@ -14,7 +14,8 @@ import re
 from nhc.facts import accelerator_values as model
 from nhc.facts.accelerator_values import Device, ErrorCount, Source, by_number, whole
 from nhc.facts.amd_metrics import throttle_reasons
-from nhc.facts.pci import DEVICES, PciFunction, accelerator_functions, link_speed
+from nhc.facts.pci import DEVICES, PciFunction, accelerator_functions
+from nhc.facts.pcie import link_speed
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING, NamedTuple
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from nhc.facts.meminfo import parse_meminfo
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.units import size_kb
@@ -37,8 +38,7 @@ def pools(host: Host) -> Tuple[Pool, ...]:
 
 def default_size(host: Host) -> Optional[int]:
     """The size in kB that `hugepages=` without a size means; None where /proc/meminfo does not tell."""
-    match = re.search(r"^Hugepagesize:\s+(\d+) kB", host.read("/proc/meminfo"), re.MULTILINE)
-    return int(match[1]) if match else None
+    return parse_meminfo(host.read("/proc/meminfo")).get("Hugepagesize")
 
 
 def asked_at_boot(parameters: Sequence[str], default: Optional[int]) -> Dict[int, int]:

@@ -59,6 +59,11 @@ def release(host: Host) -> str:
     return host.read("/proc/sys/kernel/osrelease").strip()
 
 
+def uptime(host: Host) -> float:
+    """Seconds since boot. Raises OSError, ValueError."""
+    return float(host.read("/proc/uptime").split(" ", 1)[0])
+
+
 def parse_cmdline(text: str) -> List[str]:
     """The words of a kernel command line; a value may hold blanks within double quotes (kernel-parameters.rst)."""
     words: List[str] = []

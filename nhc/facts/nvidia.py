@@ -21,7 +21,7 @@ from nhc.facts.nvml_codes import (
     error_text,
 )
 from nhc.facts.nvml_parts import LINK_COUNTERS, LINK_FIELDS
-from nhc.facts.pci import accelerator_functions, link_speed, normal_address
+from nhc.facts.pci import accelerator_functions, normal_address
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 
@@ -306,6 +306,8 @@ def _placed(host: Host, devices: Tuple[Device, ...]) -> List[Device]:
 def _complete(host: Host, device: Device) -> Device:
     """What NVML leaves open and the kernel knows: the link of a device that does not answer, processes' names."""
     if device.fault and device.pci and device.pcie == model.PcieLink():
+        from nhc.facts.pcie import link_speed
+
         return device._replace(pcie=link_speed(host, device.pci))
     if device.processes:
         named = tuple(p._replace(name=host.read_or(f"/proc/{p.pid}/comm")) for p in device.processes)

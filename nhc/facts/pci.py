@@ -14,8 +14,6 @@ from nhc.light import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from typing import Dict, FrozenSet, List, Optional, Tuple
 
-    from nhc.facts.accelerator_values import PcieLink
-
 DEVICES = "/sys/bus/pci/devices"
 INDEX = "/proc/bus/pci/devices"
 """Every function in one read, vendor and device but not class or domain: enough to see that none is ours."""
@@ -143,21 +141,3 @@ def accelerator_functions(host: Host) -> Tuple[PciFunction, ...]:
 def switch_functions(host: Host) -> Tuple[PciFunction, ...]:
     """The NVSwitches on the bus. From the NVLink 5 generation on they are no PCI functions of the node."""
     return tuple(f for f in host.fact(_functions) if f.vendor == 0x10DE and f.class_code == _NVSWITCH_CLASS)
-
-
-def link_speed(host: Host, address: str) -> PcieLink:
-    """What the link of the function at `address` runs at. A link trained down shows a width of 0 or 63: None."""
-    from nhc.facts.accelerator_values import PcieLink
-
-    base = f"{DEVICES}/{address}"
-
-    def width(name: str) -> Optional[int]:
-        lanes = host.number(f"{base}/{name}")
-        return lanes if lanes and lanes <= 32 else None
-
-    return PcieLink(
-        generation(host.read_or(f"{base}/current_link_speed")),
-        width("current_link_width"),
-        generation(host.read_or(f"{base}/max_link_speed")),
-        width("max_link_width"),
-    )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from nhc.facts.pci import DEVICES, bridges, hexadecimal, parse_speed
+from nhc.facts.pci import DEVICES, bridges, generation, hexadecimal, parse_speed
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from typing import Dict, Tuple
+    from typing import Dict, Optional, Tuple
+
+    from nhc.facts.accelerator_values import PcieLink
 
 BRIDGE = 0x06
 _ALL_ONES_WIDTH = 63
@@ -74,6 +76,24 @@ def links(host: Host) -> Tuple[PcieDeviceLink, ...]:
             host.number(f"{base}/current_link_width") or 0, best_speed, best_width,
         )  # fmt: skip
     return tuple(by_slot.values())
+
+
+def link_speed(host: Host, address: str) -> PcieLink:
+    """What the link of the function at `address` runs at. A link trained down shows a width of 0 or 63: None."""
+    from nhc.facts.accelerator_values import PcieLink
+
+    base = f"{DEVICES}/{address}"
+
+    def width(name: str) -> Optional[int]:
+        lanes = host.number(f"{base}/{name}")
+        return lanes if lanes and lanes <= 32 else None
+
+    return PcieLink(
+        generation(host.read_or(f"{base}/current_link_speed")),
+        width("current_link_width"),
+        generation(host.read_or(f"{base}/max_link_speed")),
+        width("max_link_width"),
+    )
 
 
 def aer(host: Host) -> Dict[str, Dict[str, int]]:

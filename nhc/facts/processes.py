@@ -44,6 +44,11 @@ def is_ssh_session(args: str) -> bool:
     return args.startswith("sshd: ") and "[listener]" not in args
 
 
+def names(host: Host) -> FrozenSet[str]:
+    """The names of the processes that run, as the kernel keeps them (15 characters); none where /proc is hidden."""
+    return frozenset(host.read_or(f"/proc/{name}/comm") for name in host.names("/proc") if name.isdigit())
+
+
 def pids(host: Host) -> List[int]:
     """The processes there are, by number. Raises OSError where /proc cannot be listed."""
     return sorted(int(name) for name in host.listdir("/proc") if name.isdigit())
@@ -204,11 +209,13 @@ class Clock(NamedTuple):
 
 def clock(host: Host) -> Clock:
     """What turns a `stat` into percentages. Raises OSError or ValueError where it cannot be read."""
-    memory = next((line.split()[1] for line in host.lines("/proc/meminfo") if line.startswith("MemTotal:")), "")
-    if not memory.isdigit():
+    from nhc.facts.kernel import uptime
+    from nhc.facts.meminfo import parse_meminfo
+
+    memory = parse_meminfo(host.read("/proc/meminfo")).get("MemTotal")
+    if memory is None:
         raise ValueError("/proc/meminfo has no MemTotal")
-    uptime = float(host.read("/proc/uptime").split()[0])
-    return Clock(uptime, host.system.sysconf("SC_CLK_TCK"), host.system.sysconf("SC_PAGE_SIZE"), int(memory))
+    return Clock(uptime(host), host.system.sysconf("SC_CLK_TCK"), host.system.sysconf("SC_PAGE_SIZE"), memory)
 
 
 def cpu_permille(process: ProcessStat, now: Clock) -> int:

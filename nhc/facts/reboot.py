@@ -22,11 +22,6 @@ class Pending(NamedTuple):
     evidence: Sequence[str] = ()
 
 
-def uptime(host: Host) -> float:
-    """Seconds since boot. Raises OSError, ValueError."""
-    return float(host.read("/proc/uptime").split(" ", 1)[0])
-
-
 def flavour(release: str) -> str:
     """What tells kernels of one version apart: `amd64` of 6.1.0-18-amd64, `aws` of 6.8.0-1015-aws, `debug` builds."""
     return "-".join(re.findall(r"[A-Za-z_]{2,}[A-Za-z0-9_]*", _DISTRIBUTION.sub("", release)))

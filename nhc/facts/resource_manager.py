@@ -12,7 +12,7 @@ from nhc.host import Host
 from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from typing import Dict, FrozenSet, Mapping, Optional, Tuple
+    from typing import Dict, Mapping, Optional, Tuple
 
 
 class Manager(NamedTuple):
@@ -122,7 +122,9 @@ def detect(environ: Mapping[str, str], settings: Mapping[str, str], host: Host) 
         return Detected("", "no resource manager is installed")
     if len(installed) == 1:
         return Detected(_kin(installed[0], host), "its commands are installed")
-    running = _running(host)
+    from nhc.facts.processes import names
+
+    running = names(host)
     active = [manager for manager in installed if running & {*manager.daemons, *manager.servers}]
     if len(active) == 1:
         return Detected(_kin(active[0], host), "its daemon runs")
@@ -141,8 +143,3 @@ def lbnl_name(detected: Detected) -> str:
 
 def _kin(manager: Manager, host: Host) -> str:
     return next((kin.name for kin in MANAGERS if kin.kin == manager.name and host.which(kin.mark)), manager.name)
-
-
-def _running(host: Host) -> FrozenSet[str]:
-    """The names of the processes that run, as the kernel keeps them (15 characters)."""
-    return frozenset(host.read_or(f"/proc/{pid}/comm") for pid in host.names("/proc") if pid.isdigit())

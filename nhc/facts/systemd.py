@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nhc.facts.kernel import uptime
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING, NamedTuple
 
@@ -30,15 +31,20 @@ def booted(host: Host) -> bool:
     return host.isdir("/run/systemd/system")
 
 
+def full_name(name: str) -> str:
+    """A unit's name with its suffix: a name without one is a service's."""
+    return name if "." in name else f"{name}.service"
+
+
+def parse_properties(text: str) -> Dict[str, str]:
+    """The `KEY=VALUE` lines that `show` prints, of systemctl and of timedatectl."""
+    pairs = (line.partition("=") for line in text.splitlines())
+    return {key: value for key, equals, value in pairs if equals}
+
+
 def parse_units(text: str) -> List[Dict[str, str]]:
-    """`systemctl show` of several units: `KEY=VALUE` lines, an empty line between units."""
-    listed: List[Dict[str, str]] = []
-    for block in text.split("\n\n"):
-        pairs = (line.partition("=") for line in block.splitlines())
-        unit = {key: value for key, equals, value in pairs if equals}
-        if unit:
-            listed.append(unit)
-    return listed
+    """`systemctl show` of several units, an empty line between them."""
+    return [unit for unit in map(parse_properties, text.split("\n\n")) if unit]
 
 
 def parse_failed(text: str) -> Tuple[FailedUnit, ...]:
@@ -83,9 +89,9 @@ def up_for(host: Host, name: str) -> float:
     InactiveExitTimestamp, not ActiveEnterTimestamp: a unit that is killed while it starts has only the first
     (node-problem-detector's health-checker).
     """
-    wanted = name if "." in name else f"{name}.service"
+    wanted = full_name(name)
     output = _systemctl(host, ["show", "--property=InactiveExitTimestampMonotonic", "--", wanted])
     value = output.partition("=")[2].strip()
     if not value.isdigit() or not int(value):
         raise SystemdError(f"{wanted} is not running")
-    return max(0.0, float(host.read("/proc/uptime").split(" ", 1)[0]) - int(value) / 1e6)
+    return max(0.0, uptime(host) - int(value) / 1e6)

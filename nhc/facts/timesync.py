@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 
+from nhc.facts.systemd import parse_properties
 from nhc.host import Completed, Host
 from nhc.light import TYPE_CHECKING, NamedTuple
 
@@ -101,12 +102,6 @@ def parse_timespan(text: str) -> Optional[float]:
     if not parts or _SPAN.sub("", body).strip():
         return None
     return sign * sum(float(number) * _SPAN_SECONDS[unit] for number, unit in parts)
-
-
-def parse_properties(text: str) -> Dict[str, str]:
-    """`KEY=VALUE` lines of `timedatectl show`."""
-    pairs = (line.partition("=") for line in text.splitlines())
-    return {key: value for key, equals, value in pairs if equals}
 
 
 def parse_timesync_status(text: str) -> Dict[str, str]:

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc.facts.pci import accelerator_functions, generation, link_speed, normal_address, parse_index, switch_functions
+from nhc.facts.pci import accelerator_functions, generation, normal_address, parse_index, switch_functions
+from nhc.facts.pcie import link_speed
 from nhc.testing.fake_host import FakeHost, Symlink
 from tests.support.nvml.fake import functions_tree, pci_tree
 
