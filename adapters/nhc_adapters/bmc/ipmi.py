@@ -72,10 +72,7 @@ class Ipmi:
         self.trusted = table.choice("identity", ("guid", "trust")) == "trust"
         if self.trusted and "{bmc}" in self.access.bmc:
             raise table.error("identity", "trust: the address is a report's word ({bmc}): the GUID must prove it")
-        self.port, self.cipher = table.text("port"), table.text("cipher")
-        for key in ("port", "cipher"):
-            if table.text(key) and not table.text(key).isdigit():
-                raise table.wrong(key, "a number")
+        self.port, self.cipher = table.digits("port"), table.digits("cipher")
         self.doctor = table.text("doctor")
         self.timeout = timeout
         self.command = Commands({}, environ, timeout, run)

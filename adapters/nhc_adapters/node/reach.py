@@ -90,10 +90,8 @@ LOGIN = ("user", "port", "identity", "config", "ssh", "sudo")
 
 def read_login(table: AdapterSettings, environ: Optional[Mapping[str, str]]) -> SshLogin:
     """The settings of `LOGIN`; of the environment what ssh needs of its user's. Raises SettingError."""
-    if table.text("port") and not table.text("port").isdigit():
-        raise table.wrong("port", "a number")
     user = table.text("user", "root")
-    given = (("-F", table.text("config")), ("-i", table.text("identity")), ("-l", user), ("-p", table.text("port")))
+    given = (("-F", table.text("config")), ("-i", table.text("identity")), ("-l", user), ("-p", table.digits("port")))
     known = os.environ if environ is None else environ
     env = {name: known[name] for name in ("HOME", "USER", "SSH_AUTH_SOCK") if name in known}
     return SshLogin(

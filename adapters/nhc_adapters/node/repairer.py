@@ -70,9 +70,7 @@ class NodeHand:
         self.local = table.choice("reach", ("ssh", "local")) == "local"
         self.services, self.stoppable = units_of(table, "services"), units_of(table, "stoppable")
         self.kubeconfig, self.doctor = table.text("kubeconfig"), table.text("doctor")
-        self.wait = table.text("wait", "300")
-        if not self.wait.isdigit():
-            raise table.wrong("wait", "a number of seconds")
+        self.wait = table.digits("wait", "300", "a number of seconds")
         arguments = [part for name in ("root", "path") if table.text(name) for part in (f"--{name}", table.text(name))]
         login = read_login(table, environ)
         self.reach = Reach(login, self.local, table.text("python", "python3"), arguments, run)

@@ -8,6 +8,7 @@ from typing import Mapping, Optional, Sequence, Tuple
 
 from nhc.model import printable
 from nhc.ports.adapter import SettingError
+from nhc.units import seconds
 
 Given = Optional[Mapping[str, str]]
 """Settings, or an environment, that an adapter is made with; None: none, or the process's own."""
@@ -43,6 +44,24 @@ class AdapterSettings:
         if value not in ("", "yes", "no", "true", "false"):
             raise self.wrong(key, "yes or no")
         return default if not value else value in ("yes", "true")
+
+    def digits(self, key: str, default: str = "", expected: str = "a number") -> str:
+        """A whole number as text, `default` where it is not set."""
+        value = self.text(key, default)
+        if value != default and not (value.isascii() and value.isdigit()):
+            raise self.wrong(key, expected)
+        return value
+
+    def seconds(self, key: str, default: str) -> float:
+        """A duration, as 5m."""
+        try:
+            return seconds(self.text(key, default))
+        except ValueError as error:
+            raise self.error(key, str(error)) from None
+
+    def parts(self, key: str) -> Tuple[str, ...]:
+        """What stands between commas."""
+        return tuple(part.strip() for part in self.text(key).split(",") if part.strip())
 
     def url(self, key: str, default: str) -> str:
         """An address without a trailing slash. http is for a loopback or a link-local address alone."""

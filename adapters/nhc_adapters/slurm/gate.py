@@ -19,7 +19,6 @@ from nhc.model import printable
 from nhc.ports.adapter import Applied, Effect, NodeState
 from nhc.ports.gates import GateLimit, GateNews, GateOrder, GateStanding
 from nhc.ports.marks import GATE_TAG
-from nhc.units import seconds
 from nhc_adapters._command import Runner, complaint, plain, run_command
 from nhc_adapters.repair.settings import AdapterSettings, Given
 from nhc_adapters.slurm.adapter import Slurm
@@ -42,11 +41,7 @@ class SlurmGate:
         self, settings: Given, environ: Given = None, timeout: float = 30.0, run: Runner = run_command
     ) -> None:
         table = AdapterSettings(settings, KNOWN, "adapter")
-        try:
-            limit = seconds(table.text("timeout")) if table.text("timeout") else timeout
-        except ValueError as error:
-            raise table.error("timeout", str(error)) from None
-        self._slurm = Slurm(place_of(table), environ, limit, run)
+        self._slurm = Slurm(place_of(table), environ, table.seconds("timeout", f"{timeout:g}s"), run)
         self.command = self._slurm.command
 
     def standing(self, node: str) -> Optional[GateStanding]:

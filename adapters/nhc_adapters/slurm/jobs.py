@@ -50,7 +50,7 @@ class SlurmJobs:
         table = AdapterSettings(settings, KNOWN, "controllers.slurm")
         self.environ = dict(os.environ if environ is None else environ)
         self._run = run
-        self.partitions = frozenset(part.strip() for part in table.text("partitions").split(",") if part.strip())
+        self.partitions = frozenset(table.parts("partitions"))
         self.nodes = Slurm(place_of(table), environ, timeout, run)
         self.command = self.nodes.command
 

@@ -66,9 +66,7 @@ class SlurmPower:
     ) -> None:
         table = AdapterSettings(settings, KNOWN)
         self.replace = table.choice("replace", ("no", "power", "hyperpod"))
-        self.boot_time = table.text("boot-time", str(BOOT_TIME))
-        if not self.boot_time.isdigit():
-            raise table.wrong("boot-time", "a number of seconds")
+        self.boot_time = table.digits("boot-time", str(BOOT_TIME), "a number of seconds")
         self.command = Commands(place_of(table), environ, timeout, run)
         self.command.env["SLURM_TIME_FORMAT"] = "%s"
 

@@ -19,7 +19,6 @@ from typing import Any, Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Op
 from nhc.model import Report, Verdict
 from nhc.ports.marks import healthy
 from nhc.ports.sinks import Delivery, Standing
-from nhc.units import seconds
 from nhc_adapters.cloud.aws import imds
 from nhc_adapters.cloud.aws.client import Aws
 from nhc_adapters.repair.settings import AdapterSettings
@@ -73,10 +72,7 @@ class CloudWatchSink:
     """As `nhc.ports.sinks.Sink`."""
 
     def __init__(self, table: AdapterSettings, environ: Optional[Mapping[str, str]] = None) -> None:
-        try:
-            self.period = seconds(table.text("period", PERIOD))
-        except ValueError as error:
-            raise table.error("period", str(error)) from None
+        self.period = table.seconds("period", PERIOD)
         self.namespace = table.text("namespace", "NHC")
         if self.namespace.startswith("AWS/"):
             raise table.wrong("namespace", "a namespace of one's own: AWS/ is AWS's")

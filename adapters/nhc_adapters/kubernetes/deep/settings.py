@@ -11,7 +11,6 @@ import re
 from typing import Dict, List, Mapping, NamedTuple, Tuple
 
 from nhc.model import printable
-from nhc.units import seconds
 from nhc_adapters.repair.settings import AdapterSettings
 
 KINDS = ("auto", "job", "mpijob", "jobset")
@@ -65,8 +64,8 @@ def read(given: Mapping[str, str]) -> DeepSettings:
         _resources(table),
         _tolerations(table),
         _name(table, "priority-class", "nhc-deep"),
-        _seconds(table, "grace", "5s"),
-        _seconds(table, "ttl", "1h"),
+        round(table.seconds("grace", "5s")),
+        round(table.seconds("ttl", "1h")),
         table.text("kubeconfig"),
         table.text("context"),
         _name(table, "service-account", ""),
@@ -85,23 +84,16 @@ def _name(table: AdapterSettings, key: str, default: str) -> str:
     return value
 
 
-def _seconds(table: AdapterSettings, key: str, default: str) -> int:
-    try:
-        return max(0, round(seconds(table.text(key, default))))
-    except ValueError as error:
-        raise table.error(key, str(error)) from None
-
-
 def _port(table: AdapterSettings) -> int:
-    value = table.text("port", "29500")
-    if not value.isascii() or not value.isdigit() or not 0 < int(value) < 65536:
+    value = int(table.digits("port", "29500", "a port, 1 to 65535"))
+    if not 0 < value < 65536:
         raise table.wrong("port", "a port, 1 to 65535")
-    return int(value)
+    return value
 
 
 def _resources(table: AdapterSettings) -> Dict[str, str]:
     resources: Dict[str, str] = {}
-    for part in _words(table, "resources"):
+    for part in table.parts("resources"):
         name, _, quantity = part.partition("=")
         if not _RESOURCE.fullmatch(name) or not _QUANTITY.fullmatch(quantity):
             raise table.error("resources", f"{printable(part, 60)!r} is not NAME=QUANTITY, as nvidia.com/gpu=8")
@@ -112,7 +104,7 @@ def _resources(table: AdapterSettings) -> Dict[str, str]:
 def _tolerations(table: AdapterSettings) -> Tuple[Dict[str, str], ...]:
     """`KEY`, `KEY:EFFECT`, `KEY=VALUE:EFFECT`."""
     tolerations: List[Dict[str, str]] = []
-    for part in _words(table, "tolerations"):
+    for part in table.parts("tolerations"):
         left, _, effect = part.partition(":")
         key, equals, value = left.partition("=")
         if not _RESOURCE.fullmatch(key) or (effect and effect not in EFFECTS):
@@ -125,8 +117,3 @@ def _tolerations(table: AdapterSettings) -> Tuple[Dict[str, str], ...]:
             toleration["effect"] = effect
         tolerations.append(toleration)
     return tuple(tolerations)
-
-
-def _words(table: AdapterSettings, key: str) -> List[str]:
-    """What stands between commas."""
-    return [part.strip() for part in table.text(key).split(",") if part.strip()]

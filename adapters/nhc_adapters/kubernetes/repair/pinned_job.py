@@ -59,10 +59,10 @@ def read_place(table: AdapterSettings, account: str = "") -> JobPlace:
 
 def whole_seconds(table: AdapterSettings, key: str, default: int) -> int:
     """A number of seconds above 0, as Kubernetes takes them. Raises SettingError."""
-    value = table.text(key, str(default))
-    if not value.isdigit() or not int(value):
+    value = int(table.digits(key, str(default), "a number of seconds"))
+    if not value:
         raise table.wrong(key, "a number of seconds")
-    return int(value)
+    return value
 
 
 def label_of(node: str) -> str:
