@@ -14,6 +14,7 @@ from nhc_adapters.kubernetes.api.access import Access
 from nhc_adapters.kubernetes.api.client import Client, namespaced
 from nhc_adapters.kubernetes.jobs.end_events import event_selectors
 from nhc_adapters.kubernetes.jobs.job_end import read_end
+from nhc_adapters.kubernetes.jobs.kinds import KINDS
 from tests.support.http_server import Handler, serving
 
 TRACEBACK = """Traceback (most recent call last):
@@ -130,6 +131,14 @@ def test_a_pod_that_was_lost_with_its_node_is_the_nodes(api):
     assert [loss.cause for loss in record.losses] == [LossCause.NODE]
     assert verdict(record).cause == "node"
     assert record.missing, "a log that may not be read is said"
+
+
+def test_the_pods_of_every_kind_that_is_restarted_are_found(api):
+    server, client = api
+    for kind in KINDS.values():
+        server.pods = [labelled(pod("llama-0", "n1"), **{kind.label: "llama"})]
+        record = read_end(client, f"{kind.kind}/team/llama", "default")
+        assert (record.job.text(), record.nodes) == (f"{kind.kind}/team/llama", ("n1",))
 
 
 def test_a_job_without_pods_is_none_and_a_strange_name_is_refused(api):

@@ -14,6 +14,7 @@ from nhc.ports.group_launch import GroupJob, GroupOrder, GroupOutput
 from nhc_adapters.kubernetes.api.access import find
 from nhc_adapters.kubernetes.api.client import Client, namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError
+from nhc_adapters.kubernetes.api.objects import true_conditions
 from nhc_adapters.kubernetes.deep import settings as deep_settings
 from nhc_adapters.kubernetes.deep.manifests import (
     COMPLETION_INDEX,
@@ -217,5 +218,4 @@ ENDS = frozenset(["Complete", "Failed", "Succeeded", "Completed", "FailureTarget
 
 
 def _over(item: Mapping[str, Any]) -> bool:
-    conditions = item.get("status", {}).get("conditions") or ()
-    return any(condition.get("type") in ENDS and condition.get("status") == "True" for condition in conditions)
+    return not ENDS.isdisjoint(true_conditions(item))

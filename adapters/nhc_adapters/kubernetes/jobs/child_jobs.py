@@ -11,12 +11,11 @@ from __future__ import annotations
 from typing import NamedTuple, Optional, Sequence
 
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, namespaced
-from nhc_adapters.kubernetes.jobs import batch_job, jobset
-from nhc_adapters.kubernetes.jobs.kinds import AVOIDS, Object, conditions_of, count, get, name_of, notes_of
+from nhc_adapters.kubernetes.api.objects import Object, get, name_of, notes_of, true_conditions
+from nhc_adapters.kubernetes.jobs.kinds import AVOIDS, JOB, JOBSET, count
 from nhc_adapters.kubernetes.jobs.patching import change, path_of
 from nhc_adapters.kubernetes.jobs.placement import PlaceOrder, avoid, avoided
 
-OF_JOBSET = "jobset.sigs.k8s.io/jobset-name"
 OF_ROW = "jobset.sigs.k8s.io/replicatedjob-name"
 
 
@@ -30,12 +29,12 @@ class ChildJobs(NamedTuple):
 def read(client: Client, job: Object) -> ChildJobs:
     """The Jobs of a JobSet or a TrainJob. Raises AdapterError."""
     namespace, name = str(get(job, "metadata", "namespace")), name_of(job)
-    owner = client.find(namespaced(namespace, jobset.KIND.plural, name, jobset.KIND.api))
+    owner = client.find(namespaced(namespace, JOBSET.plural, name, JOBSET.api))
     if owner is None:
         return ChildJobs(None, ())
-    path = namespaced(namespace, batch_job.KIND.plural, group=batch_job.KIND.api)
+    path = namespaced(namespace, JOB.plural, group=JOB.api)
     uid = get(owner, "metadata", "uid")
-    owned = [child for child in client.items(path, labelSelector=f"{OF_JOBSET}={name}") if _is_of(child, uid)]
+    owned = [child for child in client.items(path, labelSelector=f"{JOBSET.label}={name}") if _is_of(child, uid)]
     return ChildJobs(owner, owned)
 
 
@@ -53,7 +52,7 @@ def can_be_placed(children: ChildJobs) -> bool:
         if len(mine) < count(row.get("replicas"), 1):
             return False
     waiting = (job for job in children.jobs if not _is_done(job))
-    return all(get(job, "spec", "suspend") is True and "Failed" not in conditions_of(job) for job in waiting)
+    return all(get(job, "spec", "suspend") is True and "Failed" not in true_conditions(job) for job in waiting)
 
 
 def keep_off(client: Client, children: ChildJobs, order: PlaceOrder) -> None:
@@ -63,9 +62,9 @@ def keep_off(client: Client, children: ChildJobs, order: PlaceOrder) -> None:
         job = child
         before = avoided(job) if AVOIDS in notes_of(job) else ours  # made from the template, which may hold some
         if get(job, "status", "startTime"):
-            job = client.patch(f"{path_of(batch_job.KIND, job)}/status", {"status": {"startTime": None}}, MERGE_PATCH)
-        change(client, batch_job.KIND, job, lambda now, before=before: avoid(batch_job.KIND, now, before, order))  # type: ignore[misc]
+            job = client.patch(f"{path_of(JOB, job)}/status", {"status": {"startTime": None}}, MERGE_PATCH)
+        change(client, JOB, job, lambda now, before=before: avoid(JOB, now, before, order))  # type: ignore[misc]
 
 
 def _is_done(job: Object) -> bool:
-    return "Complete" in conditions_of(job)
+    return "Complete" in true_conditions(job)

@@ -26,13 +26,14 @@ from nhc.ports.repair import Answer, Sent
 from nhc_adapters.kubernetes.api.access import find, kubeconfig_of
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError, Unreachable
+from nhc_adapters.kubernetes.api.objects import Object, get, name_of, notes_of
 from nhc_adapters.kubernetes.jobs import child_jobs, kueue, volcano
 from nhc_adapters.kubernetes.jobs.job_end import read_end
-from nhc_adapters.kubernetes.jobs.kinds import HELD, NOTE, NUMBER, RELEASED, JobKind, Object, get, name_of, notes_of
+from nhc_adapters.kubernetes.jobs.kinds import HELD, KINDS, NOTE, NUMBER, RELEASED, VOLCANO, JobKind
 from nhc_adapters.kubernetes.jobs.manifest import made_anew
 from nhc_adapters.kubernetes.jobs.patching import annotate, change, path_of
 from nhc_adapters.kubernetes.jobs.placement import PlaceOrder, avoid, avoided, hostnames_of, put
-from nhc_adapters.kubernetes.jobs.reading import KINDS, JobReader
+from nhc_adapters.kubernetes.jobs.reading import JobReader
 from nhc_adapters.kubernetes.jobs.submit import kind_of, wished
 from nhc_adapters.kubernetes.jobs.view import number_of
 from nhc_adapters.kubernetes.nodes.scheduling import takes_pods
@@ -48,8 +49,8 @@ class KubernetesJobController(JobReader):
         self, settings: Given = None, environ: Given = None, timeout: float = 30.0, client: Optional[Client] = None
     ) -> None:
         table = AdapterSettings(settings, KNOWN, "controllers.kubernetes")
-        namespaces = _words(table.text("namespaces"))
-        wanted = _words(table.text("kinds")) or tuple(KINDS)
+        namespaces = table.parts("namespaces")
+        wanted = table.parts("kinds") or tuple(KINDS)
         for kind in wanted:
             if kind not in KINDS:
                 raise SettingError("kinds", f"{printable(kind, 60)!r} is not one of {', '.join(KINDS)}")
@@ -79,7 +80,7 @@ class KubernetesJobController(JobReader):
         notes = {NUMBER: str(order.number), HELD: printable(order.because, 300)}
         if kueue.is_managed(job):
             return self._hold_workload(kind, job, notes)
-        if kind.kind == volcano.KIND.kind:
+        if kind.kind == VOLCANO.kind:
             annotate(self.client, kind, job, notes)
             self._command(volcano.command(job, "AbortJob", order.key, printable(order.because, 200)))
             return "aborted"
@@ -121,7 +122,7 @@ class KubernetesJobController(JobReader):
             return "it is released already"
         gone: Dict[str, Optional[str]] = {HELD: None, RELEASED: f"{time.time():.3f}"}
         where = PlaceOrder(order.exclude, hostnames_of(nodes))
-        if kind.kind == volcano.KIND.kind and not kueue.is_managed(job):
+        if kind.kind == VOLCANO.kind and not kueue.is_managed(job):
             self._command(volcano.command(job, "ResumeJob", order.key, ""))
             annotate(self.client, kind, job, gone)
             return "resumed"
@@ -217,7 +218,3 @@ def _answered(work: Callable[[], str]) -> Sent:
         return Sent(Answer.AMBIGUOUS if uncertain else Answer.REFUSED, str(error), retry_after=error.retry_after)
     except AdapterError as error:
         return Sent(Answer.REFUSED, str(error))
-
-
-def _words(text: str) -> Tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())

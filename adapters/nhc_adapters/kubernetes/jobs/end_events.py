@@ -12,7 +12,7 @@ from typing import Any, Iterable, List, Mapping, Optional, Sequence
 
 from nhc.model import printable
 from nhc.ports.jobs import JobLoss, JobName, LossCause
-from nhc_adapters.kubernetes.jobs.kinds import get, moment
+from nhc_adapters.kubernetes.api.objects import get, moment
 from nhc_adapters.kubernetes.jobs.pods import losses, over_own_limit
 
 POD_CAUSES = {"Preempted": LossCause.PREEMPTED, "Preempting": LossCause.PREEMPTED, "Evicted": LossCause.EVICTED,

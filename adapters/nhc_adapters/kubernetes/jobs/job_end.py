@@ -15,20 +15,13 @@ from nhc.ports.job_ends import JobEndRecord, JobLogText
 from nhc.ports.jobs import JobLoss, JobName
 from nhc_adapters.kubernetes.api.client import Client, namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError, Unreachable
+from nhc_adapters.kubernetes.api.objects import get, moment
 from nhc_adapters.kubernetes.jobs.end_events import event_losses, event_selectors
-from nhc_adapters.kubernetes.jobs.kinds import MAIL, get, moment
+from nhc_adapters.kubernetes.jobs.kinds import JOB, KINDS, MAIL
 from nhc_adapters.kubernetes.jobs.pods import is_living, losses, nodes_of
 
-LABELS = {
-    "Job": "batch.kubernetes.io/job-name",
-    "JobSet": "jobset.sigs.k8s.io/jobset-name",
-    "PyTorchJob": "training.kubeflow.org/job-name",
-    "MPIJob": "training.kubeflow.org/job-name",
-    "TrainJob": "jobset.sigs.k8s.io/jobset-name",
-}
-"""The label by which each kind's pods name their job."""
 RANKS = ("training.kubeflow.org/replica-index", "batch.kubernetes.io/job-completion-index")
-MEMBER = ("batch.kubernetes.io/job-name", "training.kubeflow.org/replica-type", *RANKS)
+MEMBER = (JOB.label, "training.kubeflow.org/replica-type", *RANKS)
 """The labels that tell the pods of one job apart, where they have a number."""
 GPUS = ("nvidia.com/gpu", "amd.com/gpu", "habana.ai/gaudi", "gpu.intel.com/xe", "gpu.intel.com/i915")
 """The resources that are GPUs, by the vendors' device plugins."""
@@ -46,12 +39,12 @@ def read_end(client: Client, name: str, home: str) -> Optional[JobEndRecord]:
     parts = name.split("/")
     kind, namespace, plain = ("", home, parts[0]) if len(parts) == 1 else (
         ("", *parts) if len(parts) == 2 else (parts[0], parts[1], parts[2]))  # fmt: skip
-    if len(parts) > 3 or (kind and kind not in LABELS) or not plain:
-        raise AdapterError(f"{printable(name, 80)!r} is no job: KIND/NAMESPACE/NAME, KIND one of {', '.join(LABELS)}")
+    if len(parts) > 3 or (kind and kind not in KINDS) or not plain:
+        raise AdapterError(f"{printable(name, 80)!r} is no job: KIND/NAMESPACE/NAME, KIND one of {', '.join(KINDS)}")
     try:
-        kinds = [kind] if kind else list(LABELS)
+        kinds = [kind] if kind else list(KINDS)
         for candidate in kinds:
-            query = f"{LABELS[candidate]}={plain}"
+            query = f"{KINDS[candidate].label}={plain}"
             pods = list(client.items(namespaced(namespace, "pods"), labelSelector=query))
             if pods:
                 return _record(client, JobName(candidate, namespace, plain), pods)

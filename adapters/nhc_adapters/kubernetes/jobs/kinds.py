@@ -1,11 +1,11 @@
-"""What the kinds of jobs in Kubernetes have in common, and how they differ: where each is suspended, how it ends."""
+"""The kinds of jobs in Kubernetes, and how they differ: where each is suspended, how it ends, what finds its pods."""
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.ports.jobs import Phase
+from nhc_adapters.kubernetes.api.objects import Object, get, moment, name_of, true_conditions
 
 WISH = "nhc/restart"
 """Annotation of a job's user: restart it after infrastructure faults, at most so often ("3"; "" or "true": the site's
@@ -26,7 +26,6 @@ NOTE = "nhc/note"
 HYPERPOD = "sagemaker.amazonaws.com/enable-job-auto-resume"
 
 Path = Tuple[str, ...]
-Object = Mapping[str, Any]
 
 
 class JobEnding(NamedTuple):
@@ -41,58 +40,46 @@ class JobEnding(NamedTuple):
 class JobKind(NamedTuple):
     """One kind. `api` is its group's path (`apis/batch/v1`); `suspend` where its switch is, () where it has none.
 
-    `selector` finds the pods of a job by its name; `templates` are the pod templates in its spec. `affinity` says that
-    these may be changed while it is suspended. `gang`: its pods are worth nothing without one another.
+    `label` is that by which its pods name their job; `templates` are the pod templates in its spec. `counter` names a
+    job's run, where its controller counts them. `affinity` says that the templates may be changed while it is
+    suspended. `gang`: its pods are worth nothing without one another.
     """
 
     kind: str
     api: str
     plural: str
     suspend: Path
-    selector: Callable[[Object], str]
+    label: str
     templates: Callable[[Object], List[Path]]
     ending: Callable[[Object], Optional[JobEnding]]
-    counter: Callable[[Object], str]
     pods: Callable[[Object], int]
     affinity: bool
-    gang: bool
+    gang: bool = True
+    counter: Callable[[Object], str] = lambda job: "0"
+    uid_label: str = ""
+    """The label by which its pods name their job's uid, where they do: another may have had its name."""
     clear_start: bool = False
     """Its scheduling can be changed only once its status has no start time (`batch/v1`)."""
     child_jobs: bool = False
     """It runs as the Jobs of a JobSet of its name, whose scheduling can be changed in its stead."""
 
-
-def get(value: object, *path: str) -> Any:
-    """The value at a path of nested objects, None where it is missing."""
-    for name in path:
-        if not isinstance(value, Mapping):
-            return None
-        value = value.get(name)
-    return value
+    def selector(self, job: Object) -> str:
+        """What finds the pods of a job."""
+        if self.uid_label:
+            return f"{self.uid_label}={get(job, 'metadata', 'uid')}"
+        return f"{self.label}={name_of(job)}"
 
 
-def name_of(value: Object) -> str:
-    return str(get(value, "metadata", "name") or "")
-
-
-def notes_of(value: Object) -> Dict[str, str]:
-    """Its annotations."""
-    annotations = get(value, "metadata", "annotations")
-    return {str(key): str(text) for key, text in annotations.items()} if isinstance(annotations, Mapping) else {}
-
-
-def conditions_of(value: Object) -> Dict[str, Mapping[str, Any]]:
-    """Its conditions that are true, by type."""
-    conditions = get(value, "status", "conditions")
-    rows = conditions if isinstance(conditions, list) else []
-    return {str(row.get("type")): row for row in rows if isinstance(row, Mapping) and row.get("status") == "True"}
+def count(value: object, default: int = 0) -> int:
+    """A whole number of an object, the default where it is none."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else default
 
 
 def by_conditions(good: Sequence[str], bad: Sequence[str]) -> Callable[[Object], Optional[JobEnding]]:
     """The ending of a kind that says it in conditions of these types."""
 
     def ending(value: Object) -> Optional[JobEnding]:
-        conditions = conditions_of(value)
+        conditions = true_conditions(value)
         for kind in bad:
             if kind in conditions:
                 reason = str(conditions[kind].get("reason") or "")
@@ -107,39 +94,135 @@ def by_conditions(good: Sequence[str], bad: Sequence[str]) -> Callable[[Object],
     return ending
 
 
-def replica_templates(*path: str) -> Callable[[Object], List[Path]]:
-    """The templates of a kind that has a table of replica specs at this path."""
+JOB = JobKind(
+    "Job",
+    "apis/batch/v1",
+    "jobs",
+    ("spec", "suspend"),
+    "batch.kubernetes.io/job-name",
+    lambda job: [("spec", "template")],
+    by_conditions(("Complete", "SuccessCriteriaMet"), ("Failed",)),
+    lambda job: count(get(job, "spec", "parallelism"), 1),
+    affinity=True,
+    gang=False,
+    uid_label="batch.kubernetes.io/controller-uid",
+    clear_start=True,
+)
+"""Suspending deletes its pods and counts no failure; a Job that has Failed stays so.
 
-    def templates(value: Object) -> List[Path]:
-        replicas = get(value, *path)
-        return [(*path, str(role), "template") for role in replicas] if isinstance(replicas, Mapping) else []
-
-    return templates
-
-
-def replica_pods(*path: str) -> Callable[[Object], int]:
-    """How many pods such a kind wants."""
-
-    def pods(value: Object) -> int:
-        table = get(value, *path)
-        return sum(count(get(row, "replicas"), 1) for row in table.values()) if isinstance(table, Mapping) else 0
-
-    return pods
-
-
-def labelled(label: str) -> Callable[[Object], str]:
-    """A selector of pods that carry their job's name in a label."""
-    return lambda value: f"{label}={name_of(value)}"
+Its pods may be independent of one another, so a pod that its controller replaces is no failure of the Job: only the
+Job's own end is. Scheduling may be changed while it is suspended and its status has no start time (KEP-2926).
+"""
 
 
-def count(value: object, default: int = 0) -> int:
-    """A whole number of an object, the default where it is none."""
-    return value if isinstance(value, int) and not isinstance(value, bool) else default
+def _jobset_templates(job: Object) -> List[Path]:
+    replicated = get(job, "spec", "replicatedJobs")
+    return [("spec", "replicatedJobs", str(at), "template", "spec", "template") for at in range(len(replicated or ()))]
 
 
-def moment(text: object) -> Optional[float]:
-    """A time of the API as Unix seconds; None for what is none."""
-    try:
-        return datetime.fromisoformat(str(text).replace("Z", "+00:00")).timestamp()
-    except ValueError:
-        return None
+def _jobset_pods(job: Object) -> int:
+    return sum(
+        count(get(replicated, "replicas"), 1) * count(get(replicated, "template", "spec", "parallelism"), 1)
+        for replicated in get(job, "spec", "replicatedJobs") or ()
+    )
+
+
+JOBSET = JobKind(
+    "JobSet",
+    "apis/jobset.x-k8s.io/v1alpha2",
+    "jobsets",
+    ("spec", "suspend"),
+    "jobset.sigs.k8s.io/jobset-name",
+    _jobset_templates,
+    by_conditions(("Completed",), ("Failed",)),
+    _jobset_pods,
+    affinity=False,
+    counter=lambda job: str(count(get(job, "status", "restarts"))),
+    child_jobs=True,
+)
+"""Its own failure policy restarts it; `status.restarts` names its run.
+
+While it is suspended its webhook lets node selectors, tolerations, labels and annotations of pods change, and no
+affinity: its Jobs are kept off a node by name (`child_jobs`), and the template of one that is made anew.
+"""
+
+TRAINJOB = JobKind(
+    "TrainJob",
+    "apis/trainer.kubeflow.org/v1alpha1",
+    "trainjobs",
+    ("spec", "suspend"),
+    JOBSET.label,
+    lambda job: [],
+    by_conditions(("Complete",), ("Failed",)),
+    lambda job: count(get(job, "spec", "trainer", "numNodes"), 1),
+    affinity=False,
+    child_jobs=True,
+)
+"""Its pods are those of a JobSet of its name; it has no retries of its own.
+
+Suspending it suspends the JobSet. `runtimePatches` may be changed then, but the JobSet takes no other affinity from
+them once it exists: the JobSet's Jobs are kept off a node by name (`child_jobs`).
+"""
+
+
+def _of_training_operator(name: str, api: str, plural: str, replicas: str) -> JobKind:
+    """The jobs of Kubeflow's operators that have a table of replicas.
+
+    Suspending a `kubeflow.org/v1` PyTorchJob (Training Operator 1.7 and later, which have `runPolicy.suspend`) deletes
+    its pods and counts against no `backoffLimit`; resuming makes them anew from the templates. Suspending a
+    `kubeflow.org/v2beta1` MPIJob suspends the launcher's Job and deletes the workers; on resuming the operator clears
+    the launcher's start time and takes over its scheduling. So the affinity of both may be changed.
+    """
+
+    def table(job: Object) -> Mapping[str, Object]:
+        specs = get(job, "spec", replicas)
+        return specs if isinstance(specs, Mapping) else {}
+
+    return JobKind(
+        name,
+        api,
+        plural,
+        ("spec", "runPolicy", "suspend"),
+        "training.kubeflow.org/job-name",
+        lambda job: [("spec", replicas, str(role), "template") for role in table(job)],
+        by_conditions(("Succeeded",), ("Failed",)),
+        lambda job: sum(count(get(row, "replicas"), 1) for row in table(job).values()),
+        affinity=True,
+    )
+
+
+PYTORCH = _of_training_operator("PyTorchJob", "apis/kubeflow.org/v1", "pytorchjobs", "pytorchReplicaSpecs")
+MPI = _of_training_operator("MPIJob", "apis/kubeflow.org/v2beta1", "mpijobs", "mpiReplicaSpecs")
+
+
+def _volcano_templates(job: Object) -> List[Path]:
+    return [("spec", "tasks", str(at), "template") for at in range(len(get(job, "spec", "tasks") or ()))]
+
+
+def _volcano_ending(job: Object) -> Optional[JobEnding]:
+    state = get(job, "status", "state") or {}
+    phase, at = state.get("phase"), moment(state.get("lastTransitionTime"))
+    text = ": ".join(str(state[name]) for name in ("reason", "message") if state.get(name))
+    if phase == "Completed":
+        return JobEnding(Phase.SUCCEEDED, at, "")
+    if phase in ("Failed", "Terminated"):
+        return JobEnding(Phase.FAILED, at, text or f"Volcano says {phase}")
+    return None
+
+
+VOLCANO = JobKind(
+    "VolcanoJob",
+    "apis/batch.volcano.sh/v1alpha1",
+    "jobs",
+    (),
+    "volcano.sh/job-name",
+    _volcano_templates,
+    _volcano_ending,
+    lambda job: sum(count(get(task, "replicas")) for task in get(job, "spec", "tasks") or ()),
+    affinity=False,
+    counter=lambda job: str(count(get(job, "status", "retryCount"))),
+)
+"""It has no switch, and is stopped by a Command (`volcano`). Its webhook takes no other pod template: it cannot be kept
+off a node by name."""
+
+KINDS: Dict[str, JobKind] = {kind.kind: kind for kind in (JOB, JOBSET, TRAINJOB, PYTORCH, MPI, VOLCANO)}

@@ -12,7 +12,7 @@ from typing import Optional, Tuple
 
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError
-from nhc_adapters.kubernetes.jobs.kinds import Object, get, name_of
+from nhc_adapters.kubernetes.api.objects import Object, get, name_of
 
 QUEUE = "kueue.x-k8s.io/queue-name"
 JOB_UID = "kueue.x-k8s.io/job-uid"

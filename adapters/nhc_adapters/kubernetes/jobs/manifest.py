@@ -8,8 +8,9 @@ from typing import Any, Dict, Mapping, Sequence
 
 from nhc.model import printable
 from nhc.ports.jobs import JobOrder
+from nhc_adapters.kubernetes.api.objects import Object, get
 from nhc_adapters.kubernetes.jobs import kueue
-from nhc_adapters.kubernetes.jobs.kinds import HELD, NOTE, NUMBER, RELEASED, JobKind, Object, get
+from nhc_adapters.kubernetes.jobs.kinds import HELD, NOTE, NUMBER, RELEASED, JobKind
 from nhc_adapters.kubernetes.jobs.placement import PlaceOrder, avoid, avoided, hostnames_of, put
 
 DROPPED_NOTES = (HELD, NOTE, "kubectl.kubernetes.io/last-applied-configuration", "batch.kubernetes.io/job-tracking")

@@ -7,7 +7,8 @@ from typing import Any, Callable, Dict, Mapping, Optional
 
 from nhc_adapters.kubernetes.api.client import JSON_PATCH, MERGE_PATCH, Client, namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError
-from nhc_adapters.kubernetes.jobs.kinds import JobKind, Object, get, name_of
+from nhc_adapters.kubernetes.api.objects import Object, get, name_of
+from nhc_adapters.kubernetes.jobs.kinds import JobKind
 
 TRIES = 3
 """How often a patch is built anew after somebody else has written first."""

@@ -6,7 +6,8 @@ import copy
 import json
 from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Sequence
 
-from nhc_adapters.kubernetes.jobs.kinds import AVOIDS, JobKind, Object, get, name_of, notes_of
+from nhc_adapters.kubernetes.api.objects import Object, get, name_of, notes_of
+from nhc_adapters.kubernetes.jobs.kinds import AVOIDS, JobKind
 from nhc_adapters.kubernetes.nodes.scheduling import REQUIRED, chooses, takes_pods
 
 HOSTNAME = "kubernetes.io/hostname"

@@ -6,7 +6,7 @@ from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
 from nhc.model import printable
 from nhc.ports.jobs import JobLoss, LossCause
-from nhc_adapters.kubernetes.jobs.kinds import conditions_of, get, moment
+from nhc_adapters.kubernetes.api.objects import get, moment, true_conditions
 
 NODE_REASONS = frozenset({
     "NodeLost", "NodeShutdown", "NodeAffinity", "Shutdown", "Terminated", "UnexpectedAdmissionError", "NodeFailure",
@@ -43,7 +43,7 @@ def losses(pods: Sequence[Mapping[str, Any]]) -> List[JobLoss]:
 
 
 def _loss(pod: Mapping[str, object]) -> Optional[JobLoss]:
-    target = conditions_of(pod).get("DisruptionTarget")
+    target = true_conditions(pod).get("DisruptionTarget")
     reason, message = str(get(pod, "status", "reason") or ""), str(get(pod, "status", "message") or "")
     failed = get(pod, "status", "phase") == "Failed"
     node = str(get(pod, "spec", "nodeName") or "")

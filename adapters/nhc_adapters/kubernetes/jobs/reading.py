@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import json
-from typing import Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
+from typing import FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 from nhc.model import printable
 from nhc.ports.adapter import AdapterError
 from nhc.ports.jobs import JobName, JobOrder, JobView, Wish
 from nhc_adapters.kubernetes.api.client import Client, namespaced, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError
-from nhc_adapters.kubernetes.jobs import batch_job, child_jobs, jobset, kubeflow, kueue, trainjob, volcano
-from nhc_adapters.kubernetes.jobs.kinds import HELD, JobKind, Object, get, notes_of
+from nhc_adapters.kubernetes.api.objects import Object, conditions_of, get, is_ready, notes_of
+from nhc_adapters.kubernetes.jobs import child_jobs, kueue
+from nhc_adapters.kubernetes.jobs.kinds import HELD, KINDS, JobKind
 from nhc_adapters.kubernetes.jobs.manifest import remembered
 from nhc_adapters.kubernetes.jobs.placement import at, avoided, fitting
 from nhc_adapters.kubernetes.jobs.view import Seen, number_of, view, wish_of
 from nhc_adapters.kubernetes.nodes.own_marks import read_own_mark
-
-KINDS: Dict[str, JobKind] = {
-    kind.kind: kind
-    for kind in (batch_job.KIND, jobset.KIND, trainjob.KIND, kubeflow.PYTORCH, kubeflow.MPI, volcano.KIND)
-}
 
 
 class JobReader:
@@ -126,7 +122,7 @@ def _fault(node: Object) -> str:
     mark = read_own_mark(node)
     if mark is not None:
         return f"taken out of service: {mark.why}"
-    ready = next((entry for entry in get(node, "status", "conditions") or () if entry.get("type") == "Ready"), None)
-    if ready is not None and ready.get("status") == "True":
+    if is_ready(node):
         return ""
-    return f"not Ready: {printable(str((ready or {}).get('message') or 'its kubelet says nothing'), 200)}"
+    ready = conditions_of(node).get("Ready", {})
+    return f"not Ready: {printable(str(ready.get('message') or 'its kubelet says nothing'), 200)}"

@@ -7,6 +7,7 @@ from typing import Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.model import printable
 from nhc.ports.jobs import JobLoss, JobName, JobView, LossCause, Phase, Wish
+from nhc_adapters.kubernetes.api.objects import Object, get, moment, name_of, notes_of
 from nhc_adapters.kubernetes.jobs import kueue, volcano
 from nhc_adapters.kubernetes.jobs.kinds import (
     CHECKPOINT,
@@ -14,14 +15,10 @@ from nhc_adapters.kubernetes.jobs.kinds import (
     HYPERPOD,
     NUMBER,
     RELEASED,
+    VOLCANO,
     WISH,
     JobEnding,
     JobKind,
-    Object,
-    get,
-    moment,
-    name_of,
-    notes_of,
 )
 from nhc_adapters.kubernetes.jobs.pods import is_living, leaves, losses, nodes_of
 
@@ -59,7 +56,7 @@ def number_of(job: Object) -> int:
 
 def is_suspended(seen: Seen) -> bool:
     """Whether it is stopped, by whomever."""
-    if seen.kind.kind == volcano.KIND.kind:
+    if seen.kind.kind == VOLCANO.kind:
         return volcano.is_stopped(seen.job)
     return get(seen.job, *seen.kind.suspend) is True
 
@@ -141,6 +138,6 @@ def _untouchable(seen: Seen, phase: Phase) -> str:
         return "somebody else has suspended it"
     if kueue.is_managed(job) and seen.workload is None:
         return "Kueue has no Workload for it"
-    if seen.kind.kind == volcano.KIND.kind and not is_held(seen):
+    if seen.kind.kind == VOLCANO.kind and not is_held(seen):
         return volcano.spent(job)
     return ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Iterator, Mapping, Sequence, Tuple
 
+from nhc_adapters.kubernetes.api.objects import is_ready
 from nhc_adapters.kubernetes.nodes.own_marks import cordoned, labels_of
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -40,10 +41,7 @@ def keys(spec: Mapping[str, Any]) -> Iterator[Tuple[str, str]]:
 
 def takes_pods(node: Mapping[str, Any], tolerations: Sequence[Mapping[str, Any]] = ()) -> bool:
     """Whether a node is Ready, and lets a pod with these tolerations in."""
-    conditions = (node.get("status") or {}).get("conditions") or ()
-    if not any(entry.get("type") == "Ready" and entry.get("status") == "True" for entry in conditions):
-        return False
-    if cordoned(node) or node["metadata"].get("deletionTimestamp"):
+    if not is_ready(node) or cordoned(node) or node["metadata"].get("deletionTimestamp"):
         return False
     taints = (
         taint for taint in (node.get("spec") or {}).get("taints") or () if taint.get("effect") != "PreferNoSchedule"

@@ -10,8 +10,9 @@ import time
 from typing import Any, Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional
 
 from nhc.ports.repair import Claim
+from nhc_adapters.kubernetes.api.objects import conditions_of, notes_of
 from nhc_adapters.kubernetes.controller.rights import ClusterRight
-from nhc_adapters.kubernetes.repair.cluster import KubeNode, Object, RepairCluster, texts
+from nhc_adapters.kubernetes.repair.cluster import KubeNode, Object, RepairCluster
 from nhc_adapters.kubernetes.repair.jobs import ORDER
 
 GROUPS_EVERY = 600.0
@@ -28,15 +29,8 @@ class ActorKind(NamedTuple):
     judge: Judge
 
 
-def conditions_of(item: Mapping[str, Any]) -> Dict[str, Mapping[str, Any]]:
-    """An object's conditions by type; Cluster API keeps its older ones below `status.deprecated`."""
-    status: Mapping[str, Any] = item.get("status") or {}
-    older = ((status.get("deprecated") or {}).get("v1beta1") or {}).get("conditions") or ()
-    return {str(condition.get("type")): condition for condition in (*older, *(status.get("conditions") or ()))}
-
-
 def _ours(item: Object) -> bool:
-    return ORDER in texts(item["metadata"].get("annotations"))
+    return ORDER in notes_of(item)
 
 
 def _name(item: Object) -> str:
@@ -52,7 +46,7 @@ def machine(item: Object, node: KubeNode) -> Optional[Claim]:
         return None
     if item["metadata"].get("deletionTimestamp"):
         return Claim("cluster-api", "deletes its machine", f"Machine {_name(item)}")
-    notes = texts(item["metadata"].get("annotations"))
+    notes = notes_of(item)
     if "cluster.x-k8s.io/remediate-machine" in notes and not _ours(item):
         return Claim("cluster-api", "is asked to remediate its machine", f"Machine {_name(item)}")
     owned = conditions_of(item).get("OwnerRemediated")
@@ -65,7 +59,7 @@ def host(item: Object, node: KubeNode) -> Optional[Claim]:
     """A BareMetalHost that somebody reboots, or that its operator services."""
     if not is_host_of(item, node):
         return None
-    asked = [key for key in texts(item["metadata"].get("annotations")) if key.startswith("reboot.metal3.io")]
+    asked = [key for key in notes_of(item) if key.startswith("reboot.metal3.io")]
     if asked and not _ours(item):
         return Claim("metal3", "reboots its host, or keeps it off", f"BareMetalHost {_name(item)}: {asked[0]}")
     status: Mapping[str, Any] = item.get("status") or {}
@@ -89,7 +83,7 @@ def named_for_node(actor: str, doing: str) -> Judge:
     """A kind whose objects are named for their node and exist as long as they work on it."""
 
     def judge(item: Object, node: KubeNode) -> Optional[Claim]:
-        other = texts(item["metadata"].get("annotations")).get("remediation.medik8s.io/node-name", "")
+        other = notes_of(item).get("remediation.medik8s.io/node-name", "")
         if node.name not in (item["metadata"]["name"], other) or _ours(item):
             return None
         return Claim(actor, doing, _name(item))

@@ -12,6 +12,7 @@ from nhc.ports.repair import Answer, Machine, Right, Sent, Sighting
 from nhc_adapters.kubernetes.api import access
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Body, Client, namespaced, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError, Unreachable
+from nhc_adapters.kubernetes.api.objects import is_ready, notes_of, texts
 from nhc_adapters.kubernetes.controller.rights import ClusterRight, denied
 from nhc_adapters.repair.calls import LATER, CallFailed, RepairRefused, accepted
 from nhc_adapters.repair.settings import AdapterSettings, Given
@@ -49,13 +50,10 @@ def read_node(node: Mapping[str, Any]) -> KubeNode:
     meta: Mapping[str, Any] = node.get("metadata") or {}
     status: Mapping[str, Any] = node.get("status") or {}
     info: Mapping[str, Any] = status.get("nodeInfo") or {}
-    ready = any(
-        entry.get("type") == "Ready" and entry.get("status") == "True" for entry in status.get("conditions") or ()
-    )  # fmt: skip
     return KubeNode(
         str(meta.get("name", "")), str(meta.get("uid", "")), str(meta.get("resourceVersion", "")),
-        str((node.get("spec") or {}).get("providerID") or ""), _uuid(info), str(info.get("bootID") or ""), ready,
-        bool(meta.get("deletionTimestamp")), texts(meta.get("labels")), texts(meta.get("annotations")),
+        str((node.get("spec") or {}).get("providerID") or ""), _uuid(info), str(info.get("bootID") or ""),
+        is_ready(node), bool(meta.get("deletionTimestamp")), texts(meta.get("labels")), notes_of(node),
     )  # fmt: skip
 
 
@@ -73,11 +71,6 @@ def machine_of(node: Mapping[str, Any]) -> Machine:
     return Machine(
         known.name, known.provider_id, addresses.get("InternalIP", ""), known.uuid, known.boot, known.labels
     )  # fmt: skip
-
-
-def texts(values: object) -> Dict[str, str]:
-    """Labels or annotations, text by name."""
-    return {str(key): str(value) for key, value in values.items()} if isinstance(values, Mapping) else {}
 
 
 class RepairCluster:
@@ -202,7 +195,7 @@ class RepairCluster:
         where another's has the name.
         """
         job = self.job(namespace, name)
-        if job is not None and texts(job["metadata"].get("annotations")).get(note[0]) != note[1]:
+        if job is not None and notes_of(job).get(note[0]) != note[1]:
             raise CallFailed(
                 Answer.REFUSED, f"the name {name} is taken by a Job that is not ours (annotation {note[0]})"
             )

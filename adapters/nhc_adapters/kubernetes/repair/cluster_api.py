@@ -11,10 +11,10 @@ from typing import FrozenSet, List, Mapping, Optional
 
 from nhc.ports.repair import Order, Progress, Rung, Sent, Sighting, Stage
 from nhc.timestamps import from_utc
+from nhc_adapters.kubernetes.api.objects import conditions_of, notes_of
 from nhc_adapters.kubernetes.controller.rights import ClusterRight
-from nhc_adapters.kubernetes.repair.actor_kinds import conditions_of
-from nhc_adapters.kubernetes.repair.cluster import KubeNode, Object, texts
-from nhc_adapters.kubernetes.repair.handover import Actor, annotate, is_of, notes_of
+from nhc_adapters.kubernetes.repair.cluster import KubeNode, Object
+from nhc_adapters.kubernetes.repair.handover import Actor, annotate, is_of, order_notes
 from nhc_adapters.repair.calls import LATER, RepairRefused, accepted
 
 GROUP = "cluster.x-k8s.io"
@@ -45,7 +45,7 @@ class ClusterApi(Actor):
             raise RepairRefused(f"{node.name} has no Machine of Cluster API (annotation {GROUP}/machine)")
         _may_be_asked(item, node)
         meta = item["metadata"]
-        notes = {**notes_of(order), REMEDIATE: ""}
+        notes = {**order_notes(order), REMEDIATE: ""}
         annotate(self.objects, self._path(meta["namespace"], meta["name"]), item, notes)
         return accepted(f"asked Cluster API to replace the Machine {meta['namespace']}/{meta['name']}", name_of(item))
 
@@ -103,7 +103,7 @@ def name_of(machine: Object) -> str:
 
 def _may_be_asked(machine: Object, node: KubeNode) -> None:
     """Raises RepairRefused."""
-    meta, notes = machine["metadata"], texts(machine["metadata"].get("annotations"))
+    meta, notes = machine["metadata"], notes_of(machine)
     what = f"the Machine {meta['namespace']}/{meta['name']}"
     reference = str(((machine.get("status") or {}).get("nodeRef") or {}).get("name") or "")
     provider = str((machine.get("spec") or {}).get("providerID") or "")

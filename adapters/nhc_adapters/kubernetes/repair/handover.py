@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import FrozenSet, List, Mapping, NamedTuple, Optional
+from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Optional
 
 from nhc.model import printable
 from nhc.ports.repair import Machine, Order, Progress, Rung, Sent, Sighting, Stage
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH
+from nhc_adapters.kubernetes.api.objects import notes_of
 from nhc_adapters.kubernetes.controller.rights import ClusterRight
-from nhc_adapters.kubernetes.repair.cluster import KubeNode, Object, RepairCluster, texts
+from nhc_adapters.kubernetes.repair.cluster import KubeNode, Object, RepairCluster
 from nhc_adapters.kubernetes.repair.jobs import ORDER
 from nhc_adapters.repair.calls import RepairRefused
 from nhc_adapters.repair.settings import AdapterSettings
@@ -60,10 +61,10 @@ class Actor(ABC):
 
 def is_of(item: Object, order: Order) -> bool:
     """Whether an object carries this very order."""
-    return texts(item["metadata"].get("annotations")).get(ORDER) == order.key
+    return notes_of(item).get(ORDER) == order.key
 
 
-def notes_of(order: Order) -> dict[str, str]:
+def order_notes(order: Order) -> Dict[str, str]:
     """What our orders leave on an object: the key, the episode, the reason."""
     return {ORDER: order.key, "nhc/episode": order.episode, "nhc/because": printable(order.because, 300)}
 

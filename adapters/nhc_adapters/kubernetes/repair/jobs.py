@@ -12,6 +12,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 from nhc.model import printable
 from nhc.ports.repair import Order
 from nhc.system.bounded_read import parse_json
+from nhc_adapters.kubernetes.api.objects import true_conditions
 from nhc_adapters.kubernetes.repair.pinned_job import JobPlace, PinnedJob, pinned_job
 
 COMPONENT = CONTAINER = "repair"
@@ -90,7 +91,7 @@ class JobSeen(NamedTuple):
 def read_job(job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]) -> JobSeen:
     """What a Job and its pods say. A Job that ran out of time has deleted its pod: then its own count tells of it."""
     status: Mapping[str, Any] = job.get("status") or {}
-    conditions = _conditions(job)
+    conditions = true_conditions(job)
     complete, over = "Complete" in conditions, conditions.get("Failed")
     started, answer = bool(status.get("failed") or status.get("succeeded")), None
     reasons: List[str] = []
@@ -123,13 +124,7 @@ def _answer(message: str) -> Optional[Mapping[str, object]]:
 
 def is_active(job: Mapping[str, Any]) -> bool:
     """Whether a Job may still do something."""
-    return not {"Complete", "Failed"} & set(_conditions(job))
-
-
-def _conditions(job: Mapping[str, Any]) -> Dict[str, Mapping[str, Any]]:
-    """The conditions of a Job that are true, by their type."""
-    conditions = (job.get("status") or {}).get("conditions") or ()
-    return {str(condition.get("type")): condition for condition in conditions if condition.get("status") == "True"}
+    return not {"Complete", "Failed"} & set(true_conditions(job))
 
 
 def order_text(asked: Mapping[str, object]) -> str:

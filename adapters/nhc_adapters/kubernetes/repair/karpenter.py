@@ -10,9 +10,9 @@ from typing import FrozenSet, List, Optional
 
 from nhc.ports.repair import Machine, Order, Progress, Rung, Sent, Sighting, Stage
 from nhc.timestamps import from_utc
+from nhc_adapters.kubernetes.api.objects import conditions_of, notes_of, texts
 from nhc_adapters.kubernetes.controller.rights import ClusterRight
-from nhc_adapters.kubernetes.repair.actor_kinds import conditions_of
-from nhc_adapters.kubernetes.repair.cluster import KubeNode, Object, texts
+from nhc_adapters.kubernetes.repair.cluster import KubeNode, Object
 from nhc_adapters.kubernetes.repair.cluster_api import CLOCKS
 from nhc_adapters.kubernetes.repair.handover import Actor
 from nhc_adapters.repair.calls import LATER, RepairRefused, accepted
@@ -46,7 +46,7 @@ class Karpenter(Actor):
         if claim is None:
             raise RepairRefused(f"{node.name} has no NodeClaim")
         meta = claim["metadata"]
-        if "true" in (node.annotations.get(KEEP), texts(meta.get("annotations")).get(KEEP)):
+        if "true" in (node.annotations.get(KEEP), notes_of(claim).get(KEEP)):
             raise RepairRefused(f"{node.name} is not to be disrupted (annotation {KEEP})")
         if meta.get("deletionTimestamp"):
             raise RepairRefused(f"the NodeClaim {meta['name']} is being deleted already", LATER)

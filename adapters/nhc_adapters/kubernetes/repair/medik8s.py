@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import FrozenSet, List, Mapping, NamedTuple, Optional
 
 from nhc.ports.repair import Answer, Machine, Order, Progress, Rung, Sent, Sighting, Stage
+from nhc_adapters.kubernetes.api.objects import conditions_of
 from nhc_adapters.kubernetes.controller.rights import ClusterRight
-from nhc_adapters.kubernetes.repair.actor_kinds import conditions_of
 from nhc_adapters.kubernetes.repair.cluster import CONFLICT, KubeNode, Object
-from nhc_adapters.kubernetes.repair.handover import Actor, ActorSettings, booted, is_of, notes_of
+from nhc_adapters.kubernetes.repair.handover import Actor, ActorSettings, booted, is_of, order_notes
 from nhc_adapters.repair.calls import LATER, CallFailed, RepairRefused, accepted
 
 EXCLUDED = "remediation.medik8s.io/exclude-from-remediation"
@@ -69,7 +69,7 @@ class Medik8s(Actor):
         version = self.objects.version(self.made.group)
         body = {
             "apiVersion": version, "kind": self.made.kind, "spec": spec,
-            "metadata": {"name": node.name, "namespace": self.namespace, "annotations": notes_of(order)},
+            "metadata": {"name": node.name, "namespace": self.namespace, "annotations": order_notes(order)},
         }  # fmt: skip
         try:
             self.objects.create(self._path(""), body)

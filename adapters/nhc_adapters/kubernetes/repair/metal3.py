@@ -11,10 +11,11 @@ import json
 from typing import FrozenSet, List, Mapping, Optional
 
 from nhc.ports.repair import Machine, Order, Progress, Rung, Sent, Sighting, Stage
+from nhc_adapters.kubernetes.api.objects import notes_of
 from nhc_adapters.kubernetes.controller.rights import ClusterRight
 from nhc_adapters.kubernetes.repair.actor_kinds import is_host_of
-from nhc_adapters.kubernetes.repair.cluster import KubeNode, Object, texts
-from nhc_adapters.kubernetes.repair.handover import Actor, annotate, booted, is_of, notes_of
+from nhc_adapters.kubernetes.repair.cluster import KubeNode, Object
+from nhc_adapters.kubernetes.repair.handover import Actor, annotate, booted, is_of, order_notes
 from nhc_adapters.repair.calls import LATER, RepairRefused, accepted
 
 GROUP = "metal3.io"
@@ -46,7 +47,7 @@ class Metal3(Actor):
             raise RepairRefused(f"there is no BareMetalHost for {node.name} ({node.provider_id})")
         meta = host["metadata"]
         what = f"the BareMetalHost {meta['namespace']}/{meta['name']}"
-        notes, status = texts(meta.get("annotations")), host.get("status") or {}
+        notes, status = notes_of(host), host.get("status") or {}
         for key in ("paused", "detached"):
             if f"baremetalhost.{GROUP}/{key}" in notes:
                 raise RepairRefused(f"{what} is {key}")
@@ -58,7 +59,7 @@ class Metal3(Actor):
         if status.get("operationalStatus") in ("error", "detached"):
             raise RepairRefused(f"{what}: {status.get('errorMessage') or status.get('operationalStatus')}")
         mode = MODES[order.rung]
-        change = {**notes_of(order), REBOOT: json.dumps({"mode": mode})}
+        change = {**order_notes(order), REBOOT: json.dumps({"mode": mode})}
         annotate(self.objects, self._path(meta["namespace"], meta["name"]), host, change)
         name = f"{meta['namespace']}/{meta['name']}"
         return accepted(f"asked Metal3 for a {mode} reboot of {name}", name)
@@ -74,7 +75,7 @@ class Metal3(Actor):
         status: Mapping[str, object] = host.get("status") or {}
         if status.get("errorType") == "power management error":
             return Progress(Stage.FAILED, f"Metal3: {status.get('errorMessage') or status.get('errorType')}")
-        begun = REBOOT not in texts(host["metadata"].get("annotations"))
+        begun = REBOOT not in notes_of(host)
         return Progress(Stage.WORKING, "the host was off, and boots" if begun else "Metal3 has not begun yet")
 
     def _host(self, node: KubeNode) -> Optional[Object]:

@@ -11,8 +11,8 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Tuple
 
 from nhc.model import printable
 from nhc.ports.repair import Claim
+from nhc_adapters.kubernetes.api.objects import notes_of, texts
 from nhc_adapters.kubernetes.repair import gke
-from nhc_adapters.kubernetes.repair.cluster import texts
 
 
 class SignOnNode(NamedTuple):
@@ -78,7 +78,7 @@ def of_node(node: Mapping[str, Any], karpenter_repairs: bool = False) -> List[Cl
     Karpenter's gate NodeRepair shows on no node: `karpenter_repairs` says whether the site has it on.
     """
     meta: Mapping[str, Any] = node.get("metadata") or {}
-    labels, annotations = texts(meta.get("labels")), texts(meta.get("annotations"))
+    labels, annotations = texts(meta.get("labels")), notes_of(node)
     taints = {str(taint.get("key")): str(taint.get("value") or "true")
               for taint in (node.get("spec") or {}).get("taints") or ()}  # fmt: skip
     places = {"label": labels, "annotation": annotations, "taint": taints}
@@ -124,7 +124,7 @@ def _eks(node: Mapping[str, Any], labels: Mapping[str, str], karpenter_repairs: 
 
 def of_kured(daemonset: Mapping[str, Any], node: str) -> List[Claim]:
     """The lock that kured keeps on its DaemonSet: who holds it reboots next. It names one node, or several."""
-    text = texts((daemonset.get("metadata") or {}).get("annotations")).get(KURED_LOCK, "")
+    text = notes_of(daemonset).get(KURED_LOCK, "")
     try:
         value: Dict[str, Any] = json.loads(text) if text else {}
         holders = [value, *(value.get("locks") or ())]
