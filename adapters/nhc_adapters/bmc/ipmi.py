@@ -90,7 +90,7 @@ class Ipmi:
     # Asking.
 
     def _ipmi(self, machine: Machine, *arguments: str) -> str:
-        """What ipmitool printed. Raises _Failed with what it said, AdapterError where it cannot be run."""
+        """What ipmitool printed. Raises AdapterError, with what it said where it could be run."""
         return self._at(self.access.address(machine), *arguments)
 
     def _at(self, address: str, *arguments: str) -> str:
@@ -105,7 +105,7 @@ class Ipmi:
         self.command.env["IPMI_PASSWORD"] = self.access.password()
         done = self.command(*argv, "-E", *arguments)
         if done.status:
-            raise _Failed(f"ipmitool {' '.join(arguments)} at {printable(address, 80)}: {complaint(done)}")
+            raise AdapterError(f"ipmitool {' '.join(arguments)} at {printable(address, 80)}: {complaint(done)}")
         return done.stdout
 
     def look(self, machine: Machine) -> Sighting:
@@ -186,10 +186,6 @@ class Ipmi:
         for name, arguments in (("bmc-sel.txt", ("sel", "elist")), ("bmc-sensors.txt", ("sdr", "elist"))):
             if not pieces.spent():
                 yield from pieces.take(name, "text/plain", self._ipmi(machine, *arguments).encode())
-
-
-class _Failed(AdapterError):
-    """ipmitool ended with an error."""
 
 
 def _answer(message: str) -> Sent:

@@ -60,7 +60,7 @@ a read of etcd and a line of its audit log, which a list costs once for 500 node
 """
 
 
-class _ShownNode(NamedTuple):
+class _KeptNode(NamedTuple):
     """The machine behind a node, what a person asks for on it, and what is to be tidied up.
 
     `put_back`: a person undid by hand what our mark did. `ended` is what to write of faults that were overruled.
@@ -112,11 +112,11 @@ class Adapter(Kubernetes):
         self._drains: Dict[str, Drain] = {}
         self._devices: Optional[DeviceMarker] = None
         """Made when somebody asks for devices: whoever marks nodes alone needs no right to read any."""
-        self._well: Set[str] = set()
+        self._healthy: Set[str] = set()
         """The nodes of which the conditions said nothing bad when they were read last."""
         self._boots = BootsSeen()
         self._events = EventRecorder(self.client, "nhc-remedy", host=os.uname().nodename)
-        self._shown: Dict[str, _ShownNode] = {}
+        self._kept: Dict[str, _KeptNode] = {}
         """What is kept of the nodes as they were read last: an object itself is 20 kB."""
         self.sources = _words(given, "NHC_KUBE_REQUESTS", SOURCES, "nhc")
         if "hyperpod" in self.sources and any(name.startswith("hyperpod") for name in names):
@@ -136,8 +136,8 @@ class Adapter(Kubernetes):
         """
         nodes = self._renewed(self._all()) if names is None else super().objects(names)
         now = time.time()
-        shown = {
-            str(node["metadata"]["name"]): _ShownNode(
+        kept = {
+            str(node["metadata"]["name"]): _KeptNode(
                 machine_of(node), requests_on_nodes.asked(node, self.sources),
                 read_own_mark(node) is not None and released(node), ended_since(node, self.bad, now),
                 work_moved(node) and not unheard([node]), str(node["metadata"].get("uid") or ""),
@@ -145,7 +145,7 @@ class Adapter(Kubernetes):
             )
             for node in nodes
         }  # fmt: skip
-        self._shown = shown if names is None else {**self._shown, **shown}
+        self._kept = kept if names is None else {**self._kept, **kept}
         return nodes
 
     def _all(self) -> List[Dict[str, Any]]:
@@ -181,7 +181,7 @@ class Adapter(Kubernetes):
         for step in steps:
             if not step.waits:
                 reason = "NhcRemedy" + "".join(part.capitalize() for part in step.state.split("-"))
-                uid = self._shown[step.node].uid if step.node in self._shown else ""
+                uid = self._kept[step.node].uid if step.node in self._kept else ""
                 kind = WARNING if step.alarm else NORMAL
                 self._events.say(kind, step.node, reason, f"episode {step.episode}: {step.why}", uid)
         problems: List[str] = []
@@ -192,7 +192,7 @@ class Adapter(Kubernetes):
         def show(name: str) -> Applied:
             return self._apply(name, lambda node: plan_step(node, None if over[name] else last[name]))
 
-        done = self.each([name for name in last if name in self._shown], show)
+        done = self.each([name for name in last if name in self._kept], show)
         return problems + [f"{step.node}: the step is not shown: {step.message}" for step in done
                            if step.effect is Effect.FAILED]  # fmt: skip
 
@@ -200,22 +200,22 @@ class Adapter(Kubernetes):
         """Take the rest of our mark off nodes that a person uncordoned, and overrule what is bad on them until it has
         ended, as `nhc kubernetes controller` does; as `nhc.ports.adapter`.
         """
-        back = [name for name, shown in self._shown.items() if shown.put_back]
-        ended = {name: shown.ended for name, shown in self._shown.items() if shown.ended and not shown.put_back}
+        back = [name for name, kept in self._kept.items() if kept.put_back]
+        ended = {name: kept.ended for name, kept in self._kept.items() if kept.ended and not kept.put_back}
         done = self.release(back, self.bad, time.time()) if back else []
-        heard = [name for name, shown in self._shown.items() if shown.heard and not shown.put_back]
+        heard = [name for name, kept in self._kept.items() if kept.heard and not kept.put_back]
         done += self.work_back(heard) if heard else []
         done += self.annotate(ended) if ended else ()
-        for name, line in self._devices.tidy(self._shown, self._well) if self._devices is not None else ():
-            self._events.say(NORMAL, name, "NhcRemedyDeviceRule", line, self._shown[name].uid)
+        for name, line in self._devices.tidy(self._kept, self._healthy) if self._devices is not None else ():
+            self._events.say(NORMAL, name, "NhcRemedyDeviceRule", line, self._kept[name].uid)
         return done
 
     # Single devices (nhc.ports.adapter: MarksDevices).
 
     def device_states(self, nodes: Optional[Sequence[str]] = None) -> Sequence[DeviceState]:
         """The devices that ResourceSlices name, of the nodes that were read last; as `nhc.ports.adapter`."""
-        known = [name for name in self._shown if nodes is None or name in nodes]
-        plugins = [name for name in known if self._shown[name].plugin]
+        known = [name for name in self._kept if nodes is None or name in nodes]
+        plugins = [name for name in known if self._kept[name].plugin]
         return self._marker().states(known, plugins, anew=nodes is not None)
 
     def mark_device(self, node: str, device: DeviceId, mark: Mark) -> Applied:
@@ -235,11 +235,11 @@ class Adapter(Kubernetes):
 
     def machines(self) -> Mapping[str, Machine]:
         """The machines of the nodes that were read last."""
-        return {name: shown.machine for name, shown in self._shown.items()}
+        return {name: kept.machine for name, kept in self._kept.items()}
 
     def requests(self) -> Tuple[Mapping[str, Request], Sequence[str]]:
         """What persons ask for on the nodes that were read last."""
-        read = {name: shown.read for name, shown in self._shown.items()}
+        read = {name: kept.read for name, kept in self._kept.items()}
         requests = {name: asked.request for name, asked in read.items() if asked.request is not None}
         return requests, [asked.problem for asked in read.values() if asked.problem]
 
@@ -281,7 +281,7 @@ class Adapter(Kubernetes):
             if results:
                 current = report._replace(results=results, started=at, boot_id=boot)
                 reports.append(ConditionReport(current, since, standing))
-        self._well = {entry.report.host for entry in reports if entry.report.verdict is Verdict.OK}
+        self._healthy = {entry.report.host for entry in reports if entry.report.verdict is Verdict.OK}
         return reports
 
     def evict(self, names: Sequence[str]) -> Mapping[str, str]:

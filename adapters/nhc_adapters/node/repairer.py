@@ -82,11 +82,7 @@ class NodeHand:
             return f"the node itself has no {rung.value}"
         if not (machine.uuid or machine.boot_id):
             return f"neither the UUID nor the boot id of {machine.node} is known, so it cannot be compared"
-        if rung is Rung.RESET_DEVICE and not device:
-            return "no device is named"
-        if rung is Rung.RESTART_APP and not self.services:
-            return "no services are set up to be started again (services)"
-        return ""
+        return unnamed(rung, device, self.services)
 
     def look(self, machine: Machine) -> Sighting:
         """The node's UUID and boot id. Raises AdapterError."""
@@ -195,6 +191,15 @@ class NodeHand:
                 yield piece._replace(cut=piece.cut or reply.values.get("cut") is True)
         if not pieces.taken and pieces.complaint():
             raise AdapterError(printable(pieces.complaint(), 900))
+
+
+def unnamed(rung: Rung, device: str, services: Sequence[str]) -> str:
+    """What such a repair by the program on the node is missing, "" where nothing is."""
+    if rung is Rung.RESET_DEVICE and not device:
+        return "no device is named"
+    if rung is Rung.RESTART_APP and not services:
+        return "no services are set up to be started again (services)"
+    return ""
 
 
 def asked_of(

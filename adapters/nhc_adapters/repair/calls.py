@@ -11,7 +11,7 @@ from typing import Callable, TypeVar
 
 from nhc.model import printable
 from nhc.ports.adapter import AdapterError
-from nhc.ports.repair import Answer, AskLater, Progress, RightMissing, Rung, Sent, Sighting, Stage
+from nhc.ports.repair import Answer, AskLater, Machine, Progress, RightMissing, Rung, Sent, Sighting, Stage
 
 LATER = 30.0
 """Seconds after which a call may be tried again where the provider does not say: every provider's bucket has refilled
@@ -54,18 +54,21 @@ class CallFailed(AdapterError):
 
 
 class RepairRefused(AdapterError):
-    """The machine is not one that this repair may be sent to: another identity, a wrong state, a protection.
+    """The machine is not one that this repair may be sent to: another identity, a wrong state, a protection."""
 
-    `by_machine` is as in `nhc.ports.repair.Sent`.
-    """
-
-    def __init__(self, message: str, retry_after: float = 0.0, by_machine: bool = False) -> None:
+    def __init__(self, message: str, retry_after: float = 0.0) -> None:
         super().__init__(printable(message, MESSAGE))
-        self.retry_after, self.by_machine = retry_after, by_machine
+        self.retry_after = retry_after
 
     def sent(self, before: str = "") -> Sent:
         """The same as the answer to an order."""
-        return Sent(Answer.REFUSED, f"{before}{self}", retry_after=self.retry_after, by_machine=self.by_machine)
+        return Sent(Answer.REFUSED, f"{before}{self}", retry_after=self.retry_after)
+
+
+def unknown(what: str, machine: Machine) -> RepairRefused:
+    """That `what` (an instance of a provider's) is not known behind a machine, to be raised."""
+    given = machine.provider_id or "not set"
+    return RepairRefused(f"no {what} is known for {machine.node} (provider id {given!r})")
 
 
 def require_whole(provider: str, machines: str, rung: Rung, device: str) -> None:

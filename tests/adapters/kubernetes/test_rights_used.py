@@ -128,7 +128,9 @@ USED: Dict[str, Dict[str, Tuple[str, str]]] = {
     "nhc-remedy-handoffs": {
         **{f"{verb} {kind}": (f"repair/{module}.py", f"self.objects.{method}(self._path(")
            for kind, module in (("machines.cluster.x-k8s.io", "cluster_api"), ("baremetalhosts.metal3.io", "metal3"))
-           for verb, method in (("get", "find"), ("list", "items"), ("patch", "patch"))},
+           for verb, method in (("get", "find"), ("list", "items"))},
+        **{f"patch {kind}": (f"repair/{module}.py", "annotate(self.objects, self._path(")
+           for kind, module in (("machines.cluster.x-k8s.io", "cluster_api"), ("baremetalhosts.metal3.io", "metal3"))},
         **{f"{verb} {name}s.{group}": ("repair/medik8s.py", f"self.objects.{method}(self._path(")
            for name, group in MEDIK8S
            for verb, method in (("get", "find"), ("create", "create"), ("delete", "delete"))},

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ipaddress
 import time
 from datetime import datetime
-from typing import Any, Dict, FrozenSet, Mapping, NamedTuple, Optional
+from typing import Any, Dict, FrozenSet, Mapping, NamedTuple, Optional, Tuple
 
 from nhc.model import printable
 from nhc.ports.repair import Machine, Sent, Sighting
 from nhc_adapters.cloud.aws.client import Aws
+from nhc_adapters.cloud.aws.identity import AwsIdentity
 from nhc_adapters.repair.calls import CallFailed, RepairRefused, accepted
 
 GONE = frozenset({"shutting-down", "terminated", "gone"})
@@ -66,11 +67,11 @@ def _instance(details: Mapping[str, Any]) -> Ec2Instance:
     )
 
 
-def sighting(seen: Optional[Ec2Instance], doing: str = "") -> Sighting:
+def sighting(seen: Optional[Ec2Instance]) -> Sighting:
     """An instance as a repairer shows it."""
     if seen is None:
         return Sighting(time.time(), power="gone")
-    return Sighting(time.time(), seen.id, seen.launched, seen.state, "aws" if doing else "", doing)
+    return Sighting(time.time(), seen.id, seen.launched, seen.state)
 
 
 def compare(machine: Machine, seen: Optional[Ec2Instance], instance: str) -> Ec2Instance:
@@ -92,6 +93,14 @@ def compare(machine: Machine, seen: Optional[Ec2Instance], instance: str) -> Ec2
             f"another machine"
         )
     return seen
+
+
+def compared(aws: Aws, machine: Machine, who: AwsIdentity, tag: Optional[Tuple[str, str]]) -> Ec2Instance:
+    """The instance behind a machine, with the tag that the settings ask for. Raises RepairRefused, CallFailed."""
+    instance = compare(machine, describe(aws, who.instance, who.region), who.instance)
+    if tag and instance.tags.get(tag[0]) != tag[1]:
+        raise RepairRefused(f"{who.instance} does not carry the tag {'='.join(tag)}")
+    return instance
 
 
 def reboot(aws: Aws, instance: str, region: str) -> Sent:

@@ -40,7 +40,7 @@ from nhc_adapters.cloud.aws.identity import AwsIdentity, identity
 from nhc_adapters.cloud.aws.ways import KNOWN, AwsRepairPolicy, ChosenWay, Way, in_hyperpod, of_instance
 from nhc_adapters.kubernetes.repair.cluster import RepairCluster
 from nhc_adapters.kubernetes.repair.requests_on_nodes import HEALTH
-from nhc_adapters.repair.calls import LATER, RepairRefused, accepted, possible, send_once, untouched
+from nhc_adapters.repair.calls import LATER, RepairRefused, accepted, possible, send_once, unknown, untouched
 from nhc_adapters.repair.settings import AdapterSettings, Given
 
 GROUP_LABEL = "sagemaker.amazonaws.com/instance-group-name"
@@ -70,7 +70,7 @@ class AwsRepairer:
     def can(self, machine: Machine, rung: Rung, device: str = "") -> str:
         who = self._who(machine)
         if not who.instance:
-            return f"no EC2 instance is known for {machine.node} (provider id {machine.provider_id or 'not set'!r})"
+            return str(unknown("EC2 instance", machine))
         if device:
             return f"AWS repairs whole instances, not {device}"
 
@@ -94,9 +94,7 @@ class AwsRepairer:
             )
         if rung not in (Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE, Rung.ESCALATE):
             return of_instance(self.policy, rung, "", "", False)
-        instance = ec2.compare(machine, ec2.describe(self.aws, who.instance, who.region), who.instance)
-        if self.tag and instance.tags.get(self.tag[0]) != self.tag[1]:
-            raise RepairRefused(f"{who.instance} does not carry the tag {'='.join(self.tag)}")
+        instance = ec2.compared(self.aws, machine, who, self.tag)
         if instance.state != "running" and rung is not Rung.ESCALATE:
             raise RepairRefused(f"{who.instance} is {instance.state}", LATER if instance.state == "pending" else 0.0)
         return of_instance(self.policy, rung, instance.group, instance.root, instance.spot)
@@ -115,7 +113,7 @@ class AwsRepairer:
     def _known(self, machine: Machine) -> AwsIdentity:
         who = self._who(machine)
         if not who.instance:
-            raise AdapterError(f"AWS: no EC2 instance is known for {machine.node}")
+            raise unknown("EC2 instance", machine)
         return who
 
     # Acting.

@@ -9,7 +9,6 @@ from nhc_adapters.cloud.aws.client import Aws
 from nhc_adapters.cloud.aws.ways import AwsRepairPolicy
 from nhc_adapters.repair.calls import CallFailed
 
-DENIED = frozenset(("UnauthorizedOperation", "AccessDenied", "AccessDeniedException", "AuthFailure"))
 NO_COMMAND = "00000000-0000-0000-0000-000000000000"
 NO_SUCH_COMMAND = frozenset(("InvocationDoesNotExist", "InvalidCommandId"))
 NOT_TRIED = "cannot be tried without doing it"
@@ -85,10 +84,13 @@ def _asked(
     try:
         aws.call(service, operation, "", **parameters)
     except CallFailed as error:
-        if error.code in DENIED:
-            return Right(name, False, str(error))
-        return Right(name, True) if error.code in allowed else Right(name, None, str(error))
+        return Right(name, True) if error.code in allowed else _refused(name, error)
     return Right(name, True)
+
+
+def _refused(name: str, error: CallFailed) -> Right:
+    """What a failed call says of the right to make it."""
+    return Right(name, False if error.right else None, str(error))
 
 
 def _dry(aws: Aws, operation: str, instance: str, parameters: Dict[str, object]) -> Right:
@@ -99,7 +101,5 @@ def _dry(aws: Aws, operation: str, instance: str, parameters: Dict[str, object])
     try:
         aws.call("ec2", operation, "", DryRun=True, **parameters)
     except CallFailed as error:
-        if error.code == "DryRunOperation":
-            return Right(name, True)
-        return Right(name, False if error.code in DENIED else None, str(error))
+        return Right(name, True) if error.code == "DryRunOperation" else _refused(name, error)
     return Right(name, None, "EC2 ignored DryRun")

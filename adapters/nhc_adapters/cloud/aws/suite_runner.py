@@ -22,7 +22,7 @@ import base64
 import hashlib
 import time
 import zlib
-from typing import Any, Callable, Mapping, Optional, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
 from nhc.model import printable
 from nhc.ports.adapter import AdapterError
@@ -34,8 +34,8 @@ from nhc_adapters.cloud.aws import ec2, rights
 from nhc_adapters.cloud.aws.client import Aws
 from nhc_adapters.cloud.aws.identity import AwsIdentity, identity
 from nhc_adapters.node.suite import InstalledNhc, report_of
-from nhc_adapters.repair.calls import CallFailed
-from nhc_adapters.repair.settings import AdapterSettings
+from nhc_adapters.repair.calls import CallFailed, unknown
+from nhc_adapters.repair.settings import AdapterSettings, Given
 
 KNOWN = ("region", "endpoint", "proxy", "profile", "tag", "nhc")
 DOCUMENT = "AWS-RunShellScript"
@@ -69,14 +69,13 @@ class SsmSuite:
     """As `nhc.ports.suites.SuiteRunner` and `ProvesDevices`. Safe to use from several threads."""
 
     def __init__(
-        self, settings: Mapping[str, str], environ: Optional[Mapping[str, str]] = None, timeout: float = 30.0,
-        every: float = EVERY, sleep: Callable[[float], None] = time.sleep,
+        self, settings: Mapping[str, str], environ: Given = None, timeout: float = 30.0, every: float = EVERY,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         table = AdapterSettings(settings, KNOWN)
         self._tag, self._nhc = table.pair("tag"), InstalledNhc(table.text("nhc", "nhc"))
         self._aws = Aws(table, environ, timeout)
-        self._every, self._sleep, self._clock = every, sleep, monotonic
+        self._every, self._clock = every, monotonic
 
     def run(self, order: SuiteOrder) -> str:
         """The report. Raises AdapterError."""
@@ -102,10 +101,8 @@ class SsmSuite:
         if who.in_hyperpod:
             raise AdapterError(f"{machine.node} is HyperPod's: Run Command does not reach it, verify.ssh or .job may")
         if not who.instance:
-            raise AdapterError(f"{machine.node}: no EC2 instance is known for it")
-        instance = ec2.compare(machine, ec2.describe(self._aws, who.instance, who.region), who.instance)
-        if self._tag and instance.tags.get(self._tag[0]) != self._tag[1]:
-            raise AdapterError(f"{who.instance} does not carry the tag {'='.join(self._tag)}")
+            raise unknown("EC2 instance", machine)
+        ec2.compared(self._aws, machine, who, self._tag)
         return who
 
     # The command.
@@ -156,7 +153,7 @@ class SsmSuite:
                 state = str(error)
             if self._clock() >= until:
                 raise AdapterError(f"{node}: {what}: the command {command} has not ended: {printable(state, 300)}")
-            self._sleep(self._every)
+            time.sleep(self._every)
 
     def _read(self, node: str, what: str, seen: Mapping[str, Any]) -> str:
         """The report of a command that has ended. Raises AdapterError."""

@@ -25,10 +25,10 @@ def collect(azure: Azure, which: Vm, budget: EvidenceBudget) -> Iterator[Exhibit
             "retrieveBootDiagnosticsData", "POST", path, query={"sasUriExpirationTimeInMinutes": "5"}
         ).answer
     except CallFailed as error:
-        raise AdapterError(f"Azure shows nothing of {which.shown}: {error}") from None
+        raise AdapterError(f"Azure shows nothing of {which.label}: {error}") from None
     addresses = (
         ("console.txt", "text/plain", str(blobs.get("serialConsoleLogBlobUri") or "")),
         ("screenshot.bmp", "image/bmp", str(blobs.get("consoleScreenshotBlobUri") or "")),
     )
     pieces = ((name, kind, partial(azure.fetch, name, address)) for name, kind, address in addresses if address)
-    yield from collector.gather(pieces, f"Azure shows nothing of {which.shown}")
+    yield from collector.gather(pieces, f"Azure shows nothing of {which.label}")

@@ -34,7 +34,7 @@ class Vm(NamedTuple):
         return f"{base}/{kind}/{self.name}"
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         return f"{self.scale_set}/{self.name}" if self.scale_set else self.name
 
 

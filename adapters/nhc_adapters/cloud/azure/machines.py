@@ -61,10 +61,10 @@ def get(azure: Azure, which: Vm) -> Optional[AzureMachine]:
 def compare(machine: Machine, seen: Optional[AzureMachine], which: Vm) -> AzureMachine:
     """The machine, where it is the one that the cluster means: by its DMI UUID, if known. Raises RepairRefused."""
     if seen is None:
-        raise RepairRefused(f"there is no virtual machine {which.shown} in {which.group}")
+        raise RepairRefused(f"there is no virtual machine {which.label} in {which.group}")
     if machine.uuid and seen.vm_id and not same(machine.uuid, seen.vm_id):
         raise RepairRefused(
-            f"{which.shown} has the vmId {seen.vm_id}, {machine.node} shows {machine.uuid}: another machine"
+            f"{which.label} has the vmId {seen.vm_id}, {machine.node} shows {machine.uuid}: another machine"
         )
     return seen
 
@@ -80,12 +80,12 @@ def sighting(seen: Optional[AzureMachine]) -> Sighting:
 def act(azure: Azure, which: Vm, action: str) -> Sent:
     """POST one action: restart, redeploy, reimage, deallocate, powerOff, start."""
     begun = azure.call(action, "POST", f"{which.path}/{action}", query=_QUERY.get(action))
-    return accepted(f"Azure began to {action} {which.shown}", begun.operation)
+    return accepted(f"Azure began to {action} {which.label}", begun.operation)
 
 
 def delete(azure: Azure, which: Vm) -> Sent:
     begun = azure.call("delete", "DELETE", which.path)
-    return accepted(f"Azure began to delete {which.shown}", begun.operation)
+    return accepted(f"Azure began to delete {which.label}", begun.operation)
 
 
 class OperationStatus(NamedTuple):

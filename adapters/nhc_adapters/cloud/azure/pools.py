@@ -44,9 +44,13 @@ class Size(NamedTuple):
     settled: bool
 
 
+def _properties(azure: Azure, of: AzureNodePool) -> Mapping[str, Any]:
+    return azure.call("agentPools/read", "GET", of.path, AKS).answer.get("properties") or {}
+
+
 def size(azure: Azure, of: AzureNodePool) -> Size:
     """Raises CallFailed."""
-    own: Mapping[str, Any] = azure.call("agentPools/read", "GET", of.path, AKS).answer.get("properties") or {}
+    own = _properties(azure, of)
     settled = str(own.get("provisioningState") or "") == "Succeeded"
     return Size(int(own.get("count") or 0), bool(own.get("enableAutoScaling")), settled)
 
@@ -66,7 +70,7 @@ def delete(azure: Azure, of: AzureNodePool, node: str) -> Sent:
 
 def grow(azure: Azure, of: AzureNodePool, count: int) -> Sent:
     """Bring the pool back to at least `count` nodes. Changes nothing where it has them. Raises CallFailed."""
-    own: Mapping[str, Any] = azure.call("agentPools/read", "GET", of.path, AKS).answer.get("properties") or {}
+    own = _properties(azure, of)
     if int(own.get("count") or 0) >= count:
         return accepted(f"{of.name} has {own.get('count')} nodes", sized(count))
     azure.call("agentPools/write", "PUT", of.path, AKS, body={"properties": {**own, "count": count}})

@@ -41,6 +41,7 @@ from nhc_adapters.repair.calls import (
     require_whole,
     send_once,
     size_of,
+    unknown,
     untouched,
 )
 from nhc_adapters.repair.settings import AdapterSettings, Given
@@ -99,8 +100,7 @@ class AzureRepairer:
     def _vm(self, machine: Machine) -> Vm:
         which = vm(machine)
         if which is None:
-            given = machine.provider_id or "not set"
-            raise RepairRefused(f"no machine of Azure's is known for {machine.node} (provider id {given!r})")
+            raise unknown("machine of Azure's", machine)
         return which
 
     def _way(self, rung: Rung) -> str:
@@ -112,17 +112,20 @@ class AzureRepairer:
         which, way = self._vm(machine), self._way(rung)
         seen = machines.compare(machine, machines.get(self.azure, which), which)
         if seen.provisioning not in (SUCCEEDED, "failed"):
-            raise RepairRefused(f"{which.shown} is being changed: provisioning is {seen.provisioning}", LATER)
+            raise RepairRefused(f"{which.label} is being changed: provisioning is {seen.provisioning}", LATER)
         if seen.power != RUNNING and way != "delete":
-            raise RepairRefused(f"{which.shown} is {seen.power or 'in no known state of power'}")
-        if way == "aks" and self._pool(machine, which) is None:
+            raise RepairRefused(f"{which.label} is {seen.power or 'in no known state of power'}")
+        if way == "aks":
+            self._pool(machine, which)
+        return AzureTarget(which, seen, way)
+
+    def _pool(self, machine: Machine, which: Vm) -> pools.AzureNodePool:
+        pool = pools.pool(machine, which.subscription, which.group)
+        if pool is None:
             raise RepairRefused(
                 f"{machine.node} is no node of AKS that is known (its label kubernetes.azure.com/agentpool)"
             )
-        return AzureTarget(which, seen, way)
-
-    def _pool(self, machine: Machine, which: Vm) -> Optional[pools.AzureNodePool]:
-        return pools.pool(machine, which.subscription, which.group)
+        return pool
 
     # Looking, acting.
 
@@ -138,9 +141,7 @@ class AzureRepairer:
         if target.way == "delete":
             return machines.delete(self.azure, target.which)
         if target.way == "aks":
-            pool = self._pool(order.machine, target.which)
-            assert pool is not None  # _target has looked
-            return pools.delete(self.azure, pool, order.machine.node)
+            return pools.delete(self.azure, self._pool(order.machine, target.which), order.machine.node)
         if target.way == "report":
             return reports.send(self.azure, target.which, order, target.seen, self._log(order.machine, target.which))
         return machines.act(self.azure, target.which, target.way)
@@ -163,14 +164,12 @@ class AzureRepairer:
         which, way = self._vm(order.machine), self._way(order.rung)
         seen = machines.get(self.azure, which) if way != "aks" else AzureMachine("", "", "", "")
         if seen is None:
-            raise RepairRefused(f"{which.shown} is gone")
+            raise RepairRefused(f"{which.label} is gone")
         return AzureTarget(which, seen, way)
 
     def _do_next(self, order: Order, sent: Sent, target: AzureTarget) -> Sent:
         if target.way == "aks":
-            pool = self._pool(order.machine, target.which)
-            assert pool is not None  # it was deleted from this pool
-            return pools.grow(self.azure, pool, size_of(sent))
+            return pools.grow(self.azure, self._pool(order.machine, target.which), size_of(sent))
         if target.way == "report" and target.seen.power == RUNNING:
             return machines.act(self.azure, target.which, "deallocate")
         return machines.act(self.azure, target.which, "start")
@@ -184,25 +183,25 @@ class AzureRepairer:
         seen = machines.get(self.azure, which)
         if seen is None:
             done = way == "delete"
-            return Progress(Stage.DONE if done else Stage.FAILED, f"{which.shown} is gone")
+            return Progress(Stage.DONE if done else Stage.FAILED, f"{which.label} is gone")
         place = sent.request_id if sent.request_id.count("/") == 1 and not sent.request_id.startswith("impact/") else ""
         work = machines.work(self.azure, which, place)
         if work is not None and work.error:
             return Progress(Stage.FAILED, work.error)
         if (work is not None and not work.done) or seen.provisioning not in (SUCCEEDED, "failed"):
-            return Progress(Stage.WORKING, f"Azure works on {which.shown}: {seen.provisioning}, {seen.power}")
+            return Progress(Stage.WORKING, f"Azure works on {which.label}: {seen.provisioning}, {seen.power}")
         if way == "report" and not place and seen.power == RUNNING:
             return self._report_progress(order, which, before)
         if seen.power in (STOPPED, DEALLOCATED) and way in ("powerOff", "deallocate", "report"):
-            return Progress(Stage.HALFWAY, f"{which.shown} is {seen.power}; it is to be started")
+            return Progress(Stage.HALFWAY, f"{which.label} is {seen.power}; it is to be started")
         if work is not None and seen.power == RUNNING and seen.provisioning == SUCCEEDED:
             return Progress(
-                Stage.DONE, f"{which.shown} runs, and our operation ended at {seen.at}", f"azure://{which.path}"
+                Stage.DONE, f"{which.label} runs, and our operation ended at {seen.at}", f"azure://{which.path}"
             )
         if (seen.power, seen.at) == (before.power, before.boot):
-            return untouched(sent, before, f"{which.shown} is {seen.power}, as before")
+            return untouched(sent, before, f"{which.label} is {seen.power}, as before")
         # Any update of the machine changes the time: of its tags, of an extension, by whomever.
-        return Progress(Stage.WORKING, f"{which.shown} was worked on until {seen.at}, by whom Azure does not say")
+        return Progress(Stage.WORKING, f"{which.label} was worked on until {seen.at}, by whom Azure does not say")
 
     def _report_progress(self, order: Order, which: Vm, before: Sighting) -> Progress:
         """What Azure makes of the report, until the machine is touched. Its name follows from what was seen before."""
@@ -211,14 +210,14 @@ class AzureRepairer:
         if insight is None:
             return Progress(Stage.WORKING, "Azure says nothing of the report yet")
         if insight.removed:
-            return Progress(Stage.HALFWAY, f"Azure: {insight.code}; {which.shown} is to be deallocated")
+            return Progress(Stage.HALFWAY, f"Azure: {insight.code}; {which.label} is to be deallocated")
         if insight.terminal:
             return Progress(Stage.FAILED, f"Azure did nothing: {insight.code}")
         return Progress(Stage.WORKING, f"Azure: {insight.code}")
 
     def _pool_progress(self, order: Order, which: Vm, sent: Sent) -> Progress:
         pool = self._pool(order.machine, which)
-        if pool is None or machines.get(self.azure, which) is not None:
+        if machines.get(self.azure, which) is not None:
             return Progress(Stage.WORKING, f"{order.machine.node} is still there")
         size = pools.size(self.azure, pool)
         wanted = size_of(sent)

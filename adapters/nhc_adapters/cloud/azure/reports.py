@@ -91,7 +91,7 @@ def send(azure: Azure, which: Vm, order: Order, seen: AzureMachine, log_url: str
     }
     called = name(order, seen)
     azure.call("workloadImpacts/write", "PUT", _path(which, called), IMPACT, body={"properties": properties})
-    return accepted(f"reported {which.shown} to Azure as {category(order.because)}", f"impact/{called}")
+    return accepted(f"reported {which.label} to Azure as {category(order.because)}", f"impact/{called}")
 
 
 def _device(machine: Machine) -> Dict[str, str]:

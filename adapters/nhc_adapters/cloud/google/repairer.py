@@ -33,7 +33,16 @@ from nhc_adapters.cloud.google.identity import InstanceName, place
 from nhc_adapters.cloud.google.instances import RUNNING, TERMINATED, GoogleInstance, InstanceGroup
 from nhc_adapters.kubernetes.repair import gke
 from nhc_adapters.kubernetes.repair.cluster import RepairCluster
-from nhc_adapters.repair.calls import LATER, CallFailed, RepairRefused, possible, require_whole, send_once, untouched
+from nhc_adapters.repair.calls import (
+    LATER,
+    CallFailed,
+    RepairRefused,
+    possible,
+    require_whole,
+    send_once,
+    unknown,
+    untouched,
+)
 from nhc_adapters.repair.settings import AdapterSettings, Given
 
 KNOWN = (
@@ -71,8 +80,7 @@ class GoogleRepairer:
     def _place(self, machine: Machine) -> InstanceName:
         where = place(machine)
         if where is None:
-            given = machine.provider_id or "not set"
-            raise RepairRefused(f"no instance of Google's is known for {machine.node} (provider id {given!r})")
+            raise unknown("instance of Google's", machine)
         return where
 
     def _target(self, machine: Machine, rung: Rung, device: str) -> GoogleTarget:

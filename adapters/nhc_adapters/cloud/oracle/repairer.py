@@ -29,7 +29,16 @@ from nhc.ports.repair import (
 from nhc_adapters.cloud.oracle import evidence, instances, pools
 from nhc_adapters.cloud.oracle.api import PERMISSIONS, Oracle
 from nhc_adapters.cloud.oracle.instances import GONE, TERMINATED, OracleInstance
-from nhc_adapters.repair.calls import CallFailed, RepairRefused, possible, require_whole, send_once, size_of, untouched
+from nhc_adapters.repair.calls import (
+    CallFailed,
+    RepairRefused,
+    possible,
+    require_whole,
+    send_once,
+    size_of,
+    unknown,
+    untouched,
+)
 from nhc_adapters.repair.settings import AdapterSettings, Given
 
 KNOWN = (
@@ -66,8 +75,7 @@ class OracleRepairer:
     def _ocid(self, machine: Machine) -> str:
         which = instances.ocid(machine)
         if not which:
-            given = machine.provider_id or "not set"
-            raise RepairRefused(f"no instance of Oracle's is known for {machine.node} (provider id {given!r})")
+            raise unknown("instance of Oracle's", machine)
         return which
 
     def _target(self, machine: Machine, rung: Rung, device: str) -> OracleTarget:

@@ -20,6 +20,9 @@ from nhc_adapters.kubernetes.nodes.vocabulary import Fault
 AGAIN = 10.0
 """Seconds between two tries of settings that were refused and did not change."""
 
+NODES_EVERY = 60.0
+"""Seconds between two lists of the nodes for the same faults."""
+
 Signature = Tuple[int, int, int, int]
 
 
@@ -88,19 +91,18 @@ def _signature(path: str) -> Optional[Signature]:
 class Fitting:
     """Settings as they are read anew, refused where they name a condition that no node of the cluster has.
 
-    `nodes` lists the nodes, and is asked at most once in `every` seconds for the same faults.
+    `nodes` lists the nodes, and is asked at most once in NODES_EVERY for the same faults.
     """
 
     def __init__(
         self,
         read: Callable[[], ControllerSettings],
         nodes: Callable[[], Iterable[Mapping[str, Any]]],
-        every: float = 60.0,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.started = False
         """Whether a controller runs: what it starts with, it judges itself."""
-        self._read, self._nodes, self._every, self._clock = read, nodes, every, monotonic
+        self._read, self._nodes, self._clock = read, nodes, monotonic
         self._asked: Tuple[Sequence[Fault], float] = ((), float("-inf"))
         self._refusal = ""
 
@@ -113,7 +115,7 @@ class Fitting:
         settings = self._read()
         if self.started and not {fault.type for fault in settings.faults} <= known_types(settings.vocabularies):
             faults, when = self._asked
-            if faults != settings.faults or self._clock() - when >= self._every:
+            if faults != settings.faults or self._clock() - when >= NODES_EVERY:
                 self._asked = (settings.faults, self._clock())
                 self._refusal = self._judge(settings)
             if self._refusal:

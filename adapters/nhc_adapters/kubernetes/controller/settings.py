@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Dict, Mapping, Optional, Sequence, Tuple, TypedDict, cast
+from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
 from nhc.policy.decide import Policy
 from nhc.policy.policy_file import PolicyFile
@@ -32,9 +32,6 @@ from nhc_adapters.kubernetes.nodes.marks import Treatment
 from nhc_adapters.kubernetes.nodes.view import TOPOLOGIES
 from nhc_adapters.kubernetes.nodes.vocabulary import Fault, Vocabulary
 from nhc_adapters.kubernetes.nodes.vocabulary_file import BadVocabulary, load
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 @dataclass(frozen=True)
@@ -80,25 +77,6 @@ class ControllerSettings:
         return next((vocabulary.verdict for vocabulary in self.vocabularies if vocabulary.verdict), "")
 
 
-class Details(TypedDict, total=False):
-    """Settings as they are, not to be looked up in a vocabulary first."""
-
-    apply: bool
-    policy: Policy
-    rules: DrainRules
-    topologies: Tuple[str, ...]
-    selector: str
-    silent_after: float
-    expected: Mapping[str, Mapping[str, int]]
-    watch_allocatable: bool
-    allocatable_grace: float
-    devices: DeviceRuleSettings
-    podlogs: PodLogs
-    loki: LokiSettings
-    namespace: str
-    sources: Tuple[str, ...]
-
-
 def make(
     vocabularies: Sequence[str] = ("nhc",),
     faults: Sequence[str] = (),
@@ -107,9 +85,9 @@ def make(
     taint: bool = True,
     label: bool = True,
     drain: bool = False,
-    **details: Unpack[Details],
+    **details: Any,
 ) -> ControllerSettings:
-    """Settings of these vocabularies and faults, by name. Raises SettingsError."""
+    """Settings of these vocabularies and faults, by name; `details` are fields as they are. Raises SettingsError."""
     try:
         spoken = tuple(load(name) for name in vocabularies)
         named = tuple(parse_fault(text) for text in faults)
@@ -134,7 +112,7 @@ def read(
     vocabularies: Optional[Sequence[str]] = None,
     faults: Optional[Sequence[str]] = None,
     drain: Optional[bool] = None,
-    **override: Unpack[Details],
+    **override: Any,
 ) -> ControllerSettings:
     """Settings from a file; the rest is what the command line says, None where nothing. Raises SettingsError."""
     file = settings_file.load(path)
@@ -145,7 +123,7 @@ def read(
         policy = os.path.join(os.path.dirname(os.path.abspath(path)), file.text("policy"))
         chosen = load_policy(policy)
         sources.append(policy)
-    details: Details = {
+    details: Dict[str, Any] = {
         "apply": file.flag("apply", chosen.apply),
         "policy": chosen.policy,
         "rules": _rules(file.table("drain-rules")),
@@ -161,7 +139,7 @@ def read(
         "namespace": file.text("namespace", "nhc-system"),
         "sources": tuple(sources),
     }
-    details.update(cast("Details", {key: value for key, value in override.items() if value is not None}))
+    details.update((key, value) for key, value in override.items() if value is not None)
     faults = faults if faults is not None else file.texts("faults")
     cordon, taint, label = (file.flag(key, True) for key in ("cordon", "taint", "label"))
     drains = file.flag("drain")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any, Callable, Container, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Container, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from nhc.model import DeviceId
 from nhc.ports.adapter import Applied, DeviceState, Effect, Mark, NodeState
@@ -28,7 +28,7 @@ from nhc_adapters.kubernetes.devices.rules import (
 )
 from nhc_adapters.kubernetes.devices.slices import PhysicalDevice, agree
 from nhc_adapters.kubernetes.devices.watch import DeviceWatch
-from nhc_adapters.kubernetes.devices.witness import disputed, shown, taints_of
+from nhc_adapters.kubernetes.devices.witness import disputed, taint_texts, taints_of
 from nhc_adapters.kubernetes.nodes.accelerators import device_plugin
 from nhc_adapters.kubernetes.nodes.evidence import REPORT
 from nhc_adapters.kubernetes.nodes.following import AGAIN, SYNC
@@ -41,8 +41,8 @@ GONE = "no ResourceSlice has {} of this node"
 class DeviceMarker:
     """Takes devices out and gives them back as `owner`."""
 
-    def __init__(self, client: Client, owner: str, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self.client, self.owner, self._clock = client, owner, monotonic
+    def __init__(self, client: Client, owner: str) -> None:
+        self.client, self.owner = client, owner
         self._api: Optional[DeviceApi] = None
         self._watch = DeviceWatch(client)
         """What is followed, where anything is."""
@@ -55,7 +55,7 @@ class DeviceMarker:
         """The devices of these nodes that can be marked, or are; `anew`: as they are at this moment. Where a device
         plugin gives a node's devices out (`plugins`), none can. Raises AdapterError.
         """
-        if not anew and self._asked and self._stop.is_set() and self._clock() - self._began > AGAIN:
+        if not anew and self._asked and self._stop.is_set() and time.monotonic() - self._began > AGAIN:
             self._follow()
         self._asked = True
         watch = None if anew else self._followed()
@@ -187,7 +187,7 @@ class DeviceMarker:
 
     def _follow(self) -> None:
         self._stop = stop = threading.Event()
-        self._began = self._clock()
+        self._began = time.monotonic()
 
         def failed(_what: str, cause: str) -> None:
             if cause:  # the right to watch may be missing
@@ -195,7 +195,7 @@ class DeviceMarker:
 
         self._watch = DeviceWatch(self.client, report=failed, api=self._api, everything=True)
         threading.Thread(target=self._watch.run, args=(stop,), name="nhc-kubernetes-devices", daemon=True).start()
-        while not (stop.is_set() or self._watch.settled.is_set()) and self._clock() - self._began < SYNC:
+        while not (stop.is_set() or self._watch.settled.is_set()) and time.monotonic() - self._began < SYNC:
             stop.wait(0.02)
 
     def close(self) -> None:
@@ -232,7 +232,7 @@ class DeviceMarker:
 def _disputed(physical: PhysicalDevice) -> Tuple[Tuple[str, str], ...]:
     """As `DeviceState.disputed`."""
     taints = taints_of(physical)
-    text = shown(taints)
+    text = taint_texts(taints)
     return tuple((reason, f"its driver says {text}; {why}") for reason, why in disputed(taints).items())
 
 

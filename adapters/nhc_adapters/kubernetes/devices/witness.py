@@ -60,13 +60,13 @@ def taints_of(device: PhysicalDevice) -> List[DriverTaint]:
     return [taint for taint in taints if taint.key in (XID, LOST, UNMONITORED)]
 
 
-def shown(taints: Sequence[DriverTaint]) -> str:
+def taint_texts(taints: Sequence[DriverTaint]) -> str:
     """Taints for a person."""
     return ", ".join(f"{taint.key}{f'={taint.value}' if taint.value else ''} ({taint.effect})" for taint in taints)
 
 
 def _weigh(device: DeviceId, taints: Sequence[DriverTaint], ours: Optional[DeviceFault]) -> Testimony:
-    text = shown(taints)
+    text = taint_texts(taints)
     fatal = [taint for taint in taints if taint.effect in STOPS_WORK]
     if ours is not None:
         return Testimony(device, text, "" if fatal else _milder(taints, ours), agreed=bool(fatal))

@@ -28,6 +28,7 @@ from nhc_adapters.kubernetes.doctor.installation import (
     Installation,
     pod_spec_of,
     spec_of,
+    why_waiting,
 )
 from nhc_adapters.kubernetes.nodes.view import groups
 
@@ -211,14 +212,9 @@ def _why_not_running(site: Installation, deployment: Mapping[str, object]) -> st
     labels = (spec_of(deployment).get("selector") or {}).get("matchLabels") or {}
     selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
     for pod in site.list("controller", namespaced(site.namespace, "pods"), labelSelector=selector):
-        status = pod.get("status") or {}
-        for entry in status.get("conditions") or ():
-            if entry.get("type") == "PodScheduled" and entry.get("status") == "False":
-                return f": {entry.get('message')}"
-        for entry in status.get("containerStatuses") or ():
-            waiting = (entry.get("state") or {}).get("waiting")
-            if waiting:
-                return f": {waiting.get('reason')}: {waiting.get('message', '')}".rstrip(": ")
+        why = why_waiting(pod)
+        if why:
+            return f": {why}"
     return ""
 
 

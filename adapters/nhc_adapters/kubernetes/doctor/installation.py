@@ -7,6 +7,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Opt
 
 from nhc_adapters.kubernetes.api.client import Client, namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError
+from nhc_adapters.kubernetes.api.objects import conditions_of, get
 from nhc_adapters.kubernetes.controller.settings import ControllerSettings
 
 OK, WARN, PROBLEM, UNKNOWN = "ok", "warn", "problem", "unknown"
@@ -87,3 +88,14 @@ def spec_of(item: Mapping[str, Any]) -> Mapping[str, Any]:
 def pod_spec_of(owner: Mapping[str, object]) -> Mapping[str, Any]:
     """The spec of the pods that a Deployment or DaemonSet makes."""
     return spec_of(spec_of(owner).get("template") or {})
+
+
+def why_waiting(pod: Mapping[str, object]) -> str:
+    """What a pod waits for: to be scheduled, what its containers say, or any other condition; "" where nothing does."""
+    conditions = conditions_of(pod).items()
+    unmet = {kind: row for kind, row in conditions if row.get("status") == "False" and row.get("message")}
+    containers = (get(status, "state", "waiting") for status in get(pod, "status", "containerStatuses") or ())
+    for waits in (unmet.pop("PodScheduled", None), *containers, *unmet.values()):
+        if waits:
+            return f"{waits.get('reason', '')}: {waits.get('message', '')}".strip(": ")
+    return ""

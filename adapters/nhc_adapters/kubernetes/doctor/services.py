@@ -6,7 +6,16 @@ from typing import Any, Iterator, Mapping, Tuple
 
 from nhc.model import printable
 from nhc.timestamps import from_utc
-from nhc_adapters.kubernetes.doctor.installation import OK, PROBLEM, WARN, Check, DoctorFinding, Installation, spec_of
+from nhc_adapters.kubernetes.doctor.installation import (
+    OK,
+    PROBLEM,
+    WARN,
+    Check,
+    DoctorFinding,
+    Installation,
+    spec_of,
+    why_waiting,
+)
 
 PENDING_AFTER = 60.0
 """Seconds that a pod may take to start."""
@@ -30,19 +39,8 @@ def pods(site: Installation) -> Iterator[DoctorFinding]:
         if status.get("phase") != "Pending" or waits <= PENDING_AFTER:
             continue
         name = str(pod["metadata"]["name"])
-        text = f"{name} is Pending for {waits / 60:.0f} min: {printable(_why(status), 200)}"
+        text = f"{name} is Pending for {waits / 60:.0f} min: {printable(why_waiting(pod) or 'nobody says why', 200)}"
         yield DoctorFinding(PROBLEM, "pods", text, f"kubectl -n {site.namespace} describe pod {name}")
-
-
-def _why(status: Mapping[str, Any]) -> str:
-    for condition in status.get("conditions") or ():
-        if condition.get("status") == "False" and condition.get("message"):
-            return f"{condition.get('reason', '')}: {condition['message']}"
-    for container in status.get("containerStatuses") or ():
-        waiting = (container.get("state") or {}).get("waiting") or {}
-        if waiting:
-            return f"{waiting.get('reason', '')}: {waiting.get('message', '')}"
-    return "nobody says why"
 
 
 CHECKS: Tuple[Check, ...] = (services, pods)

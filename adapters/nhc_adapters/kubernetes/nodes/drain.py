@@ -153,7 +153,6 @@ class Drain:
         node: str,
         rules: DrainRules = DrainRules(),
         *,
-        monotonic: Callable[[], float] = time.monotonic,
         budget_wait: float = BUDGET_WAIT,
         elapsed: float = 0.0,
         allowed: Callable[[], bool] = lambda: True,
@@ -162,9 +161,8 @@ class Drain:
         `allowed` says whether a pod may be evicted at this moment. It is asked for each pod.
         """
         self.client, self.node, self.rules, self.allowed = client, node, rules, allowed
-        self._clock = monotonic
         self._budget_wait = budget_wait
-        self._begin = monotonic() - elapsed
+        self._begin = time.monotonic() - elapsed
         self._refused: Dict[str, str] = {}  # uid to why the server will never evict it for us
         self._evicted: Dict[str, str] = {}  # uid to name, of evictions that the server accepted
         self._again: Dict[str, float] = {}  # uid to when the next try is due
@@ -172,7 +170,7 @@ class Drain:
 
     def step(self) -> DrainProgress:
         """Look at the node, evict what can go now, and report the progress. Never raises AdapterError."""
-        elapsed = self._clock() - self._begin
+        elapsed = time.monotonic() - self._begin
         late = elapsed >= self.rules.deadline
         try:
             pods = sort_pods(pods_on(self.client, self.node, self.rules.selector), self.rules)
@@ -214,7 +212,7 @@ class Drain:
             self._evicted.setdefault(uid, pod_name(pod))
             self._waits[uid] = "is ending"
             return
-        now = self._clock()
+        now = time.monotonic()
         if uid in self._evicted or uid in self._refused or now < self._again.get(uid, now) or not self.allowed():
             return
         body: Dict[str, Any] = {

@@ -9,7 +9,7 @@ import json
 import threading
 import time
 import zlib
-from typing import Any, Callable, Dict, List, Mapping
+from typing import Any, Dict, List, Mapping
 
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.reflector import Reflector
@@ -24,8 +24,8 @@ AGAIN = 600.0
 class FollowedNodes:
     """`all` lists the nodes the first time, for a command that asks once. After that a watch follows them."""
 
-    def __init__(self, client: Client, selector: str = "", monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._client, self._clock, self._selector = client, monotonic, selector
+    def __init__(self, client: Client, selector: str = "") -> None:
+        self._client, self._selector = client, selector
         self._query = {"labelSelector": selector} if selector else {}
         self._reflector = self._new()
         self._stop = threading.Event()
@@ -35,7 +35,7 @@ class FollowedNodes:
     def _new(self) -> Reflector:
         return Reflector(
             self._client, NODES, lambda _name, _node: None, trim=_packed, selector=self._selector,
-            monotonic=self._clock, report=self._failed,
+            report=self._failed,
         )  # fmt: skip
 
     def _failed(self, cause: str) -> None:
@@ -45,7 +45,7 @@ class FollowedNodes:
 
     def all(self) -> List[Dict[str, Any]]:
         """The node objects. Where the watch is not sure to be up to date, they are listed. Raises AdapterError."""
-        if self._asked and self._clock() - self._began > AGAIN and not self.following:
+        if self._asked and time.monotonic() - self._began > AGAIN and not self.following:
             self._follow()
         self._asked = True
         if self.following:
@@ -54,7 +54,7 @@ class FollowedNodes:
 
     def _follow(self) -> None:
         self._stop.set()
-        self._stop, self._reflector, self._began = threading.Event(), self._new(), self._clock()
+        self._stop, self._reflector, self._began = threading.Event(), self._new(), time.monotonic()
         following = threading.Thread(
             target=self._reflector.run, args=(self._stop,), name="nhc-kubernetes-nodes", daemon=True
         )

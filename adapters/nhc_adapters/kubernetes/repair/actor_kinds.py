@@ -132,14 +132,14 @@ WATCHED = (
 class ActorKinds:
     """The kinds of WATCHED that this API server serves."""
 
-    def __init__(self, cluster: RepairCluster, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self.cluster, self._clock = cluster, monotonic
+    def __init__(self, cluster: RepairCluster) -> None:
+        self.cluster = cluster
         self._paths: Dict[ActorKind, str] = {}
         self._read = float("-inf")
 
     def served(self) -> Dict[ActorKind, str]:
         """Where each kind that is there is read. Raises CallFailed."""
-        if self._clock() - self._read > GROUPS_EVERY:
+        if time.monotonic() - self._read > GROUPS_EVERY:
             groups = self.cluster.find("/apis") or {}
             versions = {
                 str(kind["name"]): str((kind.get("preferredVersion") or {}).get("groupVersion") or "")
@@ -150,7 +150,7 @@ class ActorKinds:
                 version = versions.get(kind.group)
                 if version and kind.resource in self._resources(version):
                     paths[kind] = f"/apis/{version}/{kind.resource}"
-            self._paths, self._read = paths, self._clock()
+            self._paths, self._read = paths, time.monotonic()
         return self._paths
 
     def _resources(self, version: str) -> FrozenSet[str]:

@@ -10,7 +10,7 @@ import base64
 import time
 import uuid
 import zlib
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Tuple
 
 from nhc.model import printable
 from nhc.ports.adapter import AdapterError
@@ -91,16 +91,12 @@ def _unpacked(packed: str, most: int, cut: bool) -> Tuple[bytes, bool]:
 class EvidenceJobs:
     """Collects; one Job a collection. `place` and `hand` are those of the repairer's Jobs."""
 
-    def __init__(
-        self, cluster: RepairCluster, place: JobPlace, hand: HandSettings, every: float = EVERY,
-        sleep: Callable[[float], None] = time.sleep, monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
+    def __init__(self, cluster: RepairCluster, place: JobPlace, hand: HandSettings) -> None:
         self.cluster, self.place, self.hand = cluster, place._replace(keep=KEEP), hand
-        self._every, self._sleep, self._clock = every, sleep, monotonic
 
     def collect(self, machine: Machine, budget: EvidenceBudget) -> Iterator[Exhibit]:
         """The pieces, within the budget. Raises AdapterError where there is none, or not all came."""
-        until = self._clock() + budget.seconds * (1 - READING)
+        until = time.monotonic() + budget.seconds * (1 - READING)
         name = self._create(machine, budget)
         pods, why = self._follow(name, until)
         log = "".join(self.cluster.log(self.place.namespace, pod, CONTAINER, LOG + OVERHEAD) for pod in pods[:1])
@@ -132,7 +128,7 @@ class EvidenceJobs:
     def _follow(self, name: str, until: float) -> Tuple[List[str], str]:
         """The pods whose container has run, once the Job has ended or its time is over, and what it says."""
         while True:
-            late = self._clock() >= until
+            late = time.monotonic() >= until
             try:
                 job, pods = self._look(name)
             except CallFailed as error:
@@ -144,7 +140,7 @@ class EvidenceJobs:
                 if late or not is_active(job):
                     why = f"its time is over. {reason}".rstrip(". ") if late else reason
                     return [str(pod["metadata"]["name"]) for pod in pods if _ran(pod)], why
-            self._sleep(min(self._every, max(until - self._clock(), 0.0)))
+            time.sleep(min(EVERY, max(until - time.monotonic(), 0.0)))
 
     def _look(self, name: str) -> Tuple[Object, List[Object]]:
         """The Job and its pods. Raises AdapterError."""

@@ -12,9 +12,8 @@ What each asks, respects and waits for stands in the module of its name.
 from __future__ import annotations
 
 import time
-from typing import Callable, Dict, Optional, Sequence
+from typing import Callable, Dict, Sequence
 
-from nhc.ports.adapter import AdapterError
 from nhc.ports.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting
 from nhc_adapters.kubernetes.controller.rights import ClusterRight
 from nhc_adapters.kubernetes.repair.cluster import RepairCluster
@@ -45,18 +44,17 @@ class KubernetesHandoff:
     def __init__(self, settings: Given = None, environ: Given = None, timeout: float = 30.0) -> None:
         table = AdapterSettings(settings, KNOWN)
         self.to = table.choice("to", ("", *ACTORS))
+        if not self.to:
+            raise table.error("to", f"missing: which controller repairs (one of {', '.join(ACTORS)})?")
         self.nodes = RepairCluster.of(table, environ, timeout)
         management = table.text("management-kubeconfig")
         self.objects = (
             RepairCluster(management, table.text("management-context"), timeout) if management else self.nodes
         )  # fmt: skip
-        given = ActorSettings(self.nodes, self.objects, table)
-        self.actor: Optional[Actor] = ACTORS[self.to](given) if self.to else None
+        self.actor = ACTORS[self.to](ActorSettings(self.nodes, self.objects, table))
 
     def can(self, machine: Machine, rung: Rung, device: str = "") -> str:
         """Why this rung is not possible, "" where it is. Asks nobody."""
-        if self.actor is None:
-            return "it is not said to whom (to)"
         if rung not in self.actor.rungs:
             return f"{self.to} cannot {rung.value}"
         if not (machine.provider_id or machine.boot_id):
@@ -67,34 +65,26 @@ class KubernetesHandoff:
         """The node, and the actor's object for it. Raises AdapterError."""
         seen = self.nodes.sighting(machine.node)
         node = self.nodes.node(machine.node)
-        instance = self.actor.instance(node) if self.actor is not None and node is not None else ""
+        instance = self.actor.instance(node) if node is not None else ""
         return seen._replace(at=time.time(), instance=instance or seen.instance)
 
     def send(self, order: Order) -> Sent:
         """Ask the actor, once. Never raises."""
         why = self.can(order.machine, order.rung, order.device)
-        actor = self.actor
-        if why or actor is None:
+        if why:
             return Sent(Answer.REFUSED, f"not sent: {why}")
-        return send_once(lambda: self.nodes.compare(order.machine), lambda node: actor.ask(order, node))
+        return send_once(lambda: self.nodes.compare(order.machine), lambda node: self.actor.ask(order, node))
 
     def complete(self, order: Order, sent: Sent) -> Sent:
         """Take back what the actor leaves for who asked. Never raises."""
-        actor = self.actor
-        if actor is None:
-            return Sent(Answer.REFUSED, "it is not said to whom (to)")
-        return send_once(lambda: actor, lambda asked: asked.finish(order))
+        return send_once(lambda: self.actor, lambda actor: actor.finish(order))
 
     def progress(self, order: Order, sent: Sent, before: Sighting) -> Progress:
         """What the node and the actor's object show. Raises AdapterError."""
-        if self.actor is None:
-            raise AdapterError("it is not said to whom (to)")
         return self.actor.progress(order, sent, before, self.nodes.node(order.machine.node))
 
     def rights(self) -> Sequence[Right]:
         """Its rights, in both clusters. Raises AdapterError."""
-        if self.actor is None:
-            return [Right("to", False, "it is not said to whom (to)")]
         purpose = "to compare the machine, and to see its boot id"
         own = self.nodes.rights([ClusterRight("get", "nodes", purpose=purpose)])
         return [*own, *self.objects.rights(self.actor.needed())]

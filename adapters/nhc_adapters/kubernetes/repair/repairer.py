@@ -39,7 +39,7 @@ from nhc_adapters.kubernetes.repair.handover import booted
 from nhc_adapters.kubernetes.repair.jobs import HandSettings, JobSeen, job_name
 from nhc_adapters.kubernetes.repair.order_jobs import OrderJobs
 from nhc_adapters.kubernetes.repair.pinned_job import PLACE, labels_of, read_place, whole_seconds
-from nhc_adapters.node.repairer import asked_of, units_of
+from nhc_adapters.node.repairer import RUNGS, asked_of, units_of, unnamed
 from nhc_adapters.repair.calls import accepted, send_once, untouched
 from nhc_adapters.repair.settings import AdapterSettings, Given
 
@@ -47,8 +47,6 @@ KNOWN = (
     *PLACE, "kubeconfig", "context", "services", "stoppable", "node-kubeconfig", "wait", "deadline", "enter", "path",
     "evidence",
 )  # fmt: skip
-
-RUNGS = (Rung.RESTART_APP, Rung.RESET_DEVICE, Rung.RELOAD_DRIVER, Rung.REBOOT)
 
 
 class KubernetesJobs:
@@ -75,11 +73,7 @@ class KubernetesJobs:
             return "no image is set up (image)"
         if not (machine.provider_id or machine.uuid or machine.boot_id):
             return f"nothing is known by which {machine.node} could be told from another machine of that name"
-        if rung is Rung.RESET_DEVICE and not device:
-            return "no device is named"
-        if rung is Rung.RESTART_APP and not self.services:
-            return "no services are set up to be started again (services)"
-        return ""
+        return unnamed(rung, device, self.services)
 
     def look(self, machine: Machine) -> Sighting:
         """The node, and a Job of ours that works on it. Raises AdapterError."""

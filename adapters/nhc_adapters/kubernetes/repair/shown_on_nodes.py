@@ -29,7 +29,7 @@ class SignOnNode(NamedTuple):
     but: Tuple[str, ...] = ("", "false")
 
 
-SHOWN = (
+SIGNS = (
     # NVSentinel: fault-quarantine, node-drainer and fault-remediation move this label (peers' own sources).
     SignOnNode("nvsentinel", "quarantines and repairs it", "label", "dgxc.nvidia.com/nvsentinel-state",
           ("quarantined", "draining", "drain-succeeded", "drain-failed", "remediating", "remediation-succeeded",
@@ -84,7 +84,7 @@ def of_node(node: Mapping[str, Any], karpenter_repairs: bool = False) -> List[Cl
     places = {"label": labels, "annotation": annotations, "taint": taints}
     claims = [
         Claim(sign.actor, sign.doing, f"{sign.where} {key}={printable(value, 80)}")
-        for sign in SHOWN
+        for sign in SIGNS
         for key, value in sorted(places[sign.where].items())
         if _matches(sign, key, value)
     ]

@@ -13,7 +13,7 @@ not tell makes room for a next number, at most TRIES. The report is the pod's lo
 from __future__ import annotations
 
 import time
-from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from nhc.model import printable
 from nhc.ports.adapter import AdapterError
@@ -40,7 +40,7 @@ from nhc_adapters.kubernetes.repair.suite_job import (
 )
 from nhc_adapters.node.suite import suite_words
 from nhc_adapters.repair.calls import CallFailed
-from nhc_adapters.repair.settings import AdapterSettings
+from nhc_adapters.repair.settings import AdapterSettings, Given
 
 KNOWN = (*PLACE, "kubeconfig", "context", "runtime-class", "nhc")
 TRIES = 3
@@ -65,17 +65,15 @@ class SuiteJobs:
     """As `nhc.ports.suites.SuiteRunner` and `ProvesDevices`. Safe to use from several threads."""
 
     def __init__(
-        self, settings: Mapping[str, str], environ: Optional[Mapping[str, str]] = None, timeout: float = 30.0,
-        every: float = EVERY, sleep: Callable[[float], None] = time.sleep,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
+        self, settings: Mapping[str, str], environ: Given = None, timeout: float = 30.0, every: float = EVERY
+    ) -> None:
         table = AdapterSettings(settings, KNOWN)
         if not table.text("image"):
             raise table.error("image", "missing: which image has nhc and the suite's tools?")
         self.place = read_place(table, "nhc-remedy-suite")
         self.program = SuiteProgram(table.text("nhc", "nhc"), table.text("runtime-class"))
         self.cluster = RepairCluster.of(table, environ, timeout)
-        self._every, self._sleep, self._clock = every, sleep, monotonic
+        self._every = every
 
     def run(self, order: SuiteOrder) -> str:
         """The report. Raises AdapterError."""
@@ -88,7 +86,7 @@ class SuiteJobs:
 
     def _report(self, order: SuiteJobOrder) -> str:
         node, suite = order.machine.node, name_of(order)
-        until = self._clock() + order.seconds + STARTING + 2 * ENDING
+        until = time.monotonic() + order.seconds + STARTING + 2 * ENDING
         reason = ""
         for number in range(1, TRIES + 1):
             name = job_name(order, number)
@@ -135,9 +133,9 @@ class SuiteJobs:
                 if error.answer is not Answer.AMBIGUOUS:
                     raise
                 reason = str(error)
-            if self._clock() >= until:
+            if time.monotonic() >= until:
                 raise AdapterError(f"{order.machine.node}: the Job {name} has not ended: {reason or 'it runs'}")
-            self._sleep(self._every)
+            time.sleep(self._every)
 
     def _read(self, job: Mapping[str, object], name: str) -> _SuiteRead:
         """Raises AdapterError where the API server does not give what it has."""

@@ -8,7 +8,6 @@ after it the conditions of that moment are written.
 from __future__ import annotations
 
 import threading
-import time
 from typing import Callable, Dict, Iterable, List, Optional, Sequence
 
 from nhc.model import Report
@@ -45,12 +44,11 @@ class Reporter:
         *,
         heartbeat: float = HEARTBEAT,
         log: Callable[[str], None] = lambda line: None,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self.client, self.node, self.log = client, node, log
         self.rules = condition_rules(vocabularies)
-        self.conditions = NodeConditions(client, node, heartbeat, clock)
-        self.recorder = EventRecorder(client, "nhc-agent", host=node, clock=clock)
+        self.conditions = NodeConditions(client, node, heartbeat)
+        self.recorder = EventRecorder(client, "nhc-agent", host=node)
         self.error = ""
         """What keeps us from writing, "" while all is written."""
         self._outages = Outages(log)

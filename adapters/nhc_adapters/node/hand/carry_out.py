@@ -181,7 +181,7 @@ class RepairWork:
             self.node.ask("modprobe", undo.name, timeout=SERVICE)
 
 
-def shown(state: RepairState, boot: str, busy: bool) -> Mapping[str, object]:
+def answer_of(state: RepairState, boot: str, busy: bool) -> Mapping[str, object]:
     """A repair as the answer to `show`: `stage` is working, killed, done or failed."""
     stage, message = "working", state.message or state.phase
     if state.phase == ENDED:

@@ -43,8 +43,8 @@ class RepairState(NamedTuple):
 class RepairJournal:
     """The directory of one node's repairs."""
 
-    def __init__(self, root: str = "", directory: str = DIRECTORY) -> None:
-        self.directory = root + directory
+    def __init__(self, root: str = "") -> None:
+        self.directory = root + DIRECTORY
 
     def _path(self, key: str) -> str:
         if not re.fullmatch(r"[0-9A-Za-z-]{8,64}", key):

@@ -18,7 +18,7 @@ import time
 from typing import Dict, List, Mapping, Optional, Sequence
 
 from nhc_adapters.node.hand import evidence, look
-from nhc_adapters.node.hand.carry_out import RepairWork, shown
+from nhc_adapters.node.hand.carry_out import RepairWork, answer_of
 from nhc_adapters.node.hand.journal import BOOTING, ENDED, RepairJournal, RepairState
 from nhc_adapters.node.hand.look import LocalNode
 from nhc_adapters.node.hand.plan import another, plan
@@ -121,7 +121,7 @@ def _show(node: LocalNode, journal: RepairJournal, key: str) -> Answer:
     busy = journal.busy()
     if state.phase != ENDED and not busy:
         state = journal.load(key) or state  # it may have ended between the two looks
-    return shown(state, look.identity(node).boot, busy)
+    return answer_of(state, look.identity(node).boot, busy)
 
 
 def _start(node: LocalNode, journal: RepairJournal, asked: AskedRepair, wait: bool) -> Answer:
@@ -144,7 +144,7 @@ def _start(node: LocalNode, journal: RepairJournal, asked: AskedRepair, wait: bo
         work = RepairWork(node, journal, state, asked)
         if wait:
             _carry_out(work, made, facts)
-            return shown(work.state, look.identity(node).boot, False)
+            return answer_of(work.state, look.identity(node).boot, False)
         _leave(work, made, facts)
     except NotPossible as error:
         return _refused(str(error))
