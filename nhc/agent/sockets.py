@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import socket
-import struct
-from typing import Callable, Dict, List, Optional, Tuple
+from typing import Callable, Dict, List, Optional
 
 from nhc.agent.event_loop import READ, WRITE, Loop, Timer
+from nhc.system.peer import peer_user
+from nhc.system.scarcity import NOTHING_LEFT
 
 CONNECTIONS = 64
 LONGEST_PATH = 107
@@ -25,7 +26,7 @@ class Connection:
         self.socket = peer
         self.fd = peer.fileno()
         self.received = bytearray()
-        self.uid = _uid(peer)
+        self.uid = peer_user(peer) if peer.family == socket.AF_UNIX else -1
         self.keep = False
         self._out = b""
         self._answered = False
@@ -117,7 +118,7 @@ class SocketServer:
             except BlockingIOError:
                 return
             except OSError as error:
-                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                if error.errno in NOTHING_LEFT | {errno.ENOBUFS}:
                     self.loop.forget(self.socket.fileno())
                     self.loop.after(1.0, self._resume)
                 return
@@ -207,14 +208,6 @@ def _alive(path: str) -> bool:
     finally:
         probe.close()
     return True
-
-
-def _uid(peer: socket.socket) -> int:
-    """Who is at the other end of a Unix socket, -1 where it is none."""
-    if peer.family != socket.AF_UNIX:
-        return -1
-    credentials: Tuple[int, int, int] = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-    return credentials[1]
 
 
 def ask(path: str, question: bytes, timeout: float) -> bytes:

@@ -6,20 +6,17 @@ were dropped is kept, too, until the server knows it.
 
 from __future__ import annotations
 
-import errno
 import os
 import zlib
 from typing import List, NamedTuple, Tuple
 
 from nhc.system import whole_file
 from nhc.system.bounded_read import read_bytes, read_text
+from nhc.system.scarcity import NOTHING_LEFT
 
 SUFFIX = ".report"
 LARGEST = 64 << 20
 """Bytes of one report, unpacked; nhc writes none that large."""
-
-PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-"""Errors of this machine and not of a file: the report is whole and can be read later."""
 
 
 class Kept(NamedTuple):
@@ -87,8 +84,8 @@ class Spool:
                 if not unpacker.eof or not text.startswith("{"):
                     raise ValueError("cut")
             except (OSError, ValueError, zlib.error) as error:
-                if isinstance(error, OSError) and error.errno in PASSING:
-                    raise
+                if isinstance(error, OSError) and error.errno in NOTHING_LEFT:
+                    raise  # the report is whole, and can be read later
                 self.count_lost(1)
                 self.remove([file])
                 continue

@@ -13,7 +13,6 @@ import ipaddress
 import pwd
 import secrets
 import socket
-import struct
 import time
 from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Tuple
 from urllib.parse import urlsplit
@@ -25,6 +24,7 @@ from nhc.console.access import Grant, Person
 from nhc.console.settings import ConsoleSettings, is_loopback
 from nhc.console.this_machine import by_a_person, is_forwarded
 from nhc.system.bounded_read import read_text
+from nhc.system.peer import peer_user
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -253,7 +253,7 @@ def _peer(request: web.Request) -> tuple[str, list[str]]:
     peer = _of_connection(request, "socket")
     if peer is None:
         return "", []
-    _pid, uid, _gid = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    uid = peer_user(peer)
     try:
         user = pwd.getpwuid(uid)
     except KeyError:

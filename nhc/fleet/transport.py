@@ -12,6 +12,8 @@ import os
 import time
 from typing import Mapping, NamedTuple, Optional, Protocol, Tuple
 
+from nhc.system.scarcity import NOTHING_LEFT
+
 
 class Node(NamedTuple):
     """A node to sweep. `name` is its identity in every result; the rest is how to reach it, empty where not said.
@@ -60,7 +62,7 @@ def is_scarce(error: BaseException) -> bool:
     """Whether an error means that no process, thread or descriptor is left, here or for this user."""
     if isinstance(error, RuntimeError):
         return "start new thread" in str(error)  # all that `threading` says of a thread that cannot be made
-    return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
+    return isinstance(error, OSError) and error.errno in NOTHING_LEFT | {errno.EAGAIN}
 
 
 def no_descriptors() -> bool:

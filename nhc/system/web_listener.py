@@ -10,11 +10,11 @@ import contextlib
 import ipaddress
 import os
 import socket
-import struct
 import time
 from collections import Counter
 from typing import Callable, List, NamedTuple, Optional, Tuple
 
+from nhc.system.peer import peer_user
 from nhc.system.web_refusals import WebRefusals
 
 BACKLOG = 1024
@@ -85,7 +85,7 @@ class CountedListener(socket.socket):
         """As socket.accept. Raises BlockingIOError where none waits, ConnectionAbortedError where it may not stay."""
         plain, peer = super().accept()
         made = _Accepted(plain.family, plain.type, plain.proto, fileno=plain.detach())
-        address = group(str(peer[0])) if peer else _user(made)
+        address = group(str(peer[0])) if peer else f"user {peer_user(made)}"  # whose connections are counted together
         if self.connections is not None:
             if not self.connections.enter(address):
                 made.close()
@@ -106,12 +106,6 @@ def group(address: str) -> str:
     if parsed.ipv4_mapped is not None:
         return str(parsed.ipv4_mapped)
     return str(ipaddress.ip_network((parsed, 64), strict=False))
-
-
-def _user(connection: socket.socket) -> str:
-    """The user at the other end of a Unix socket, whose connections are counted together: unix(7), SO_PEERCRED."""
-    _pid, uid, _gid = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-    return f"user {uid}"
 
 
 def listening_at(path: str, connections: OpenConnections) -> List[CountedListener]:
