@@ -10,9 +10,8 @@ from nhc.agent.problems import Board, Place, ProblemChange
 from nhc.agent.schedule import Schedule
 from nhc.host import Host
 from nhc.kernlog.findings import current
-from nhc.kernlog.match import address
 from nhc.kernlog.source import STORE
-from nhc.kernlog.store import acknowledge, load, stores
+from nhc.kernlog.store import acknowledge, named
 from nhc.light import NamedTuple
 from nhc.model import CheckResult, Outcome, Verdict, ok, printable
 from nhc.plan import Item
@@ -185,7 +184,8 @@ class KernelLog:
 
     def end(self, keys: Sequence[str], device: str, everything: bool, by: str, note: str) -> List[str]:
         """End findings of the kernel log, and faults that stood before the agent. Returns what ended."""
-        ended = end_findings(self._state, keys, device, everything, by, note, self._host.time())
+        chosen = named(self._state, keys, device, everything=everything)
+        ended = acknowledge(self._state, chosen, by, note, self._host.time())
         for fault in list(self.inherited):
             if everything or f"condition/{fault.reason}" in keys:
                 self.inherited.remove(fault)
@@ -222,19 +222,6 @@ class KernelLog:
                 return sorted((file.name, file.inode(), file.stat().st_mtime_ns) for file in files)
         except OSError:
             return None
-
-
-def end_findings(
-    state: State, keys: Sequence[str], device: str, everything: bool, by: str, note: str, now: float
-) -> List[str]:
-    """End the findings that are named, for as long as `nhc ack` does; returns their keys."""
-    wanted = address(device) if device else ""
-    chosen: Dict[str, List[Tuple[str, Finding]]] = {}
-    for store in stores(state, STORE):
-        for key, finding in current(load(state, store)):
-            if everything or key in keys or (wanted and finding["device"] == wanted):
-                chosen.setdefault(store, []).append((key, finding))
-    return acknowledge(state, chosen, by, note, now)
 
 
 def _asks_device(finding: Finding) -> bool:

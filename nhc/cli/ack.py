@@ -8,22 +8,16 @@ import time
 
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
 from nhc.host import Memory
-from nhc.kernlog.findings import current
 from nhc.kernlog.read import read_log
-from nhc.kernlog.source import STORE, LogSource
-from nhc.kernlog.store import acknowledge, load, stores
+from nhc.kernlog.source import LogSource
+from nhc.kernlog.store import acknowledge, named, standing
 from nhc.light import TYPE_CHECKING
 from nhc.timestamps import utc
 
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Sequence, Tuple
+    from typing import Optional, Sequence, Tuple
 
     from nhc.kernlog.state_types import Finding
-
-
-def standing(memory: Memory) -> List[Tuple[str, str, Finding]]:
-    """Every finding that stands: its store, its key, and itself."""
-    return [(store, key, finding) for store in stores(memory, STORE) for key, finding in current(load(memory, store))]
 
 
 def _catch_up(memory: Memory) -> None:
@@ -54,22 +48,17 @@ def ack_command(
     that is logged again after this is a new finding. Returns 0; 1 where nothing that was named stands.
     """
     from nhc.cli.common_options import person
-    from nhc.kernlog.match import address
 
     if memory is None:
         from nhc.state.store import State
 
         memory = State()
         _catch_up(memory)
-    findings = standing(memory)
     if not (keys or device or drills or every):
-        _show(findings, format)
+        _show(standing(memory), format)
         return EXIT_HEALTHY
-    wanted = address(device) if device else None
-    chosen: Dict[str, List[Tuple[str, Finding]]] = {}
-    for store, key, finding in findings:
-        if every or key in keys or (wanted and finding["device"] == wanted) or (drills and finding.get("drill")):
-            chosen.setdefault(store, []).append((key, finding))
+    there = {key for _store, key, _finding in standing(memory)}
+    chosen = named(memory, keys, device or "", everything=every, drills=drills)
     ended = acknowledge(memory, chosen, person(), note, time.time() if now is None else now)
     for warning in getattr(memory, "warnings", []):
         print(f"nhc ack: {warning}", file=sys.stderr)
@@ -80,7 +69,7 @@ def ack_command(
         print(f"nhc ack: {key} has come again: it stands", file=sys.stderr)
     missing = [key for key in keys if key not in ended]
     for key in missing:
-        if not any(key == known for _store, known, _finding in findings):
+        if key not in there:
             print(f"nhc ack: no finding {key} stands", file=sys.stderr)
     if not chosen and not missing:
         print("nhc ack: no such finding stands", file=sys.stderr)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from nhc.kernlog import findings
+from nhc.kernlog.match import address
 from nhc.kernlog.shape import acknowledged, fit
-from nhc.kernlog.source import ACKS
+from nhc.kernlog.source import ACKS, STORE
 from nhc.light import TYPE_CHECKING
 from nhc.model import printable
 
@@ -40,6 +41,25 @@ def register(memory: Memory, store: str) -> None:
         acks["stores"] = [*(name for name in names if name != store), store] if isinstance(names, list) else [store]
 
     memory.update(ACKS, change)
+
+
+def standing(memory: Memory) -> List[Tuple[str, str, Finding]]:
+    """Every finding that stands: its store, its key, and itself."""
+    kept = [(store, load(memory, store)) for store in stores(memory, STORE)]
+    return [(store, key, finding) for store, state in kept for key, finding in findings.current(state)]
+
+
+def named(
+    memory: Memory, keys: Sequence[str] = (), device: str = "", *, everything: bool = False, drills: bool = False
+) -> Dict[str, List[Tuple[str, Finding]]]:
+    """The findings that stand and are named, by store: by key, by device, all, or all that `nhc inject` made."""
+    wanted = address(device) if device else ""
+    chosen: Dict[str, List[Tuple[str, Finding]]] = {}
+    for store, key, finding in standing(memory):
+        of_device = wanted and finding["device"] == wanted
+        if everything or key in keys or of_device or (drills and finding.get("drill")):
+            chosen.setdefault(store, []).append((key, finding))
+    return chosen
 
 
 def acknowledge(

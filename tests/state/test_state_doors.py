@@ -220,10 +220,10 @@ STORES = ["kernel-log", "kernel-log-acks", "agent", "report-agent", "report-prol
 def test_files_of_the_wrong_shape_stop_no_check_and_no_agent(tmp_path, value):
     from nhc.agent.kernel_findings import end_findings
     from nhc.agent.sockets import ask
-    from nhc.cli.ack import standing
     from nhc.host import Host
     from nhc.kernlog.read import read_log
     from nhc.kernlog.source import LogSource
+    from nhc.kernlog.store import standing
 
     state = tmp_path / "state"
     state.mkdir(mode=0o700)
