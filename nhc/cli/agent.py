@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import json
-import sys
-from typing import Any, Callable, Dict, List, Mapping, Type, TypeVar, cast, get_type_hints
+from typing import Any, Dict, List, Mapping, Type, TypeVar, cast, get_type_hints
 
 import click
 
 from nhc.agent.control_answers import Acknowledged, AgentStatus, ChecksJudged, ChecksStarted, Paused, Reloaded, Resumed
-from nhc.cli.common_options import person
+from nhc.cli.command_error import CommandError
+from nhc.cli.common_options import FORMAT, person
+from nhc.cli.durations import DURATION
+from nhc.cli.printing import show
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
-from nhc.units import seconds, show_seconds
+from nhc.units import show_seconds
 
 T = TypeVar("T")
 
 SOCKET = click.option("--socket", "path", default="", metavar="FILE", help="The agent's socket. Default: as "
                       "/etc/nhc/agent.toml says, else agent.sock in the state directory (/run/nhc).")  # fmt: skip
-FORM = click.option("-f", "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 
 
 @click.command("run")
@@ -37,7 +38,7 @@ FORM = click.option("-f", "--format", "form", type=click.Choice(["text", "json"]
               "the files they name, and say what is wrong with them.")  # fmt: skip
 def run(
     path: str, config: List[str], node: str, root: str, listen: List[str], socket: str, check_settings: bool
-) -> None:
+) -> int:
     """Watch this node: every check on its own cadence, the kernel log live.
 
     Runs in the foreground, for systemd or a container. SIGHUP reads settings and configuration anew, SIGTERM
@@ -56,35 +57,22 @@ def run(
         name = node or settings.node or os.environ.get("NODE_NAME", "")
         return settings._replace(**changes, node=name)
 
-    if check_settings:
-        raise SystemExit(_check_settings(read))
-    from nhc.agent.main import run as start
+    from nhc.agent import main, npd_monitors
 
-    raise SystemExit(start(read))
-
-
-def _check_settings(read: Callable[[], Any]) -> int:
-    """Say what in the settings, and in the files that they name, the agent would refuse. The exit status."""
-    from nhc.agent import npd_monitors
-    from nhc.agent.main import sinks
-    from nhc.settings.settings_file import SettingsError
-
-    try:
-        settings = read()
-        npd_monitors.load(settings)
-        sinks(settings, settings.node)
-    except SettingsError as error:
-        click.echo(str(error), err=True)
-        return EXIT_USAGE
+    if not check_settings:
+        return main.run(read)
+    settings = read()  # what in it, and in the files that it names, the agent would refuse, is raised
+    npd_monitors.load(settings)
+    main.sinks(settings, settings.node)
     return EXIT_HEALTHY
 
 
 @click.command("status")
 @SOCKET
-@FORM
+@FORMAT
 @click.option("--checks", is_flag=True, help="Show every check: its cadence, its age, its verdict.")
 @click.option("--history", "events", type=int, default=0, metavar="N", help="Show the last N events of the history.")
-def status(path: str, form: str, checks: bool, events: int) -> None:
+def status(path: str, form: str, checks: bool, events: int) -> int:
     """Show how the node is and what the agent does.
 
     Exit status: 0 healthy, 1 unhealthy, 3 unknown or no answer.
@@ -97,17 +85,15 @@ def status(path: str, form: str, checks: bool, events: int) -> None:
         try:
             past = [*history.read(answer["history"], events)]
         except OSError as error:
-            click.echo(f"nhc agent: {error.filename or 'history'}: {error.strerror}", err=True)
-            raise SystemExit(EXIT_USAGE) from None
+            raise CommandError(f"{error.filename or 'history'}: {error.strerror}", EXIT_USAGE) from None
     if form == "json":
-        click.echo(json.dumps({**answer, "events": past} if events else answer, indent=2, ensure_ascii=False))
+        show({**answer, "events": past} if events else answer)
     else:
         _show(answer, checks)
         for piece in past:
             subject = " ".join(str(piece[key]) for key in ("check", "target", "reason", "message") if piece.get(key))
             click.echo(f"{piece['time']}  {piece['event']}  {subject}")
-    verdict = answer["verdict"]
-    raise SystemExit({"OK": EXIT_HEALTHY, "WARN": EXIT_HEALTHY, "CRIT": EXIT_UNHEALTHY}.get(verdict, EXIT_UNKNOWN))
+    return {"OK": EXIT_HEALTHY, "WARN": EXIT_HEALTHY, "CRIT": EXIT_UNHEALTHY}.get(answer["verdict"], EXIT_UNKNOWN)
 
 
 def _show(answer: AgentStatus, checks: bool) -> None:
@@ -141,19 +127,15 @@ def _show(answer: AgentStatus, checks: bool) -> None:
 
 @click.command("pause")
 @SOCKET
-@click.option("--for", "lasts", default="1h", show_default=True, metavar="TIME", help="How long.")
+@click.option("--for", "lasts", type=DURATION, default="1h", show_default=True, metavar="TIME", help="How long.")
 @click.argument("why", nargs=-1)
-def pause(path: str, lasts: str, why: List[str]) -> None:
+def pause(path: str, lasts: float, why: List[str]) -> None:
     """Run no checks for a while, for maintenance. The kernel log is still followed.
 
     What was said of the node stands. /healthz is false meanwhile; /livez stays true.
     """
-    try:
-        length = seconds(lasts)
-    except ValueError as error:
-        raise click.UsageError(f"--for: {error}") from None
-    _ask(path, {"do": "pause", "seconds": length, "by": person(), "why": " ".join(why)}, Paused)
-    click.echo(f"paused for {show_seconds(length)}")
+    _ask(path, {"do": "pause", "seconds": lasts, "by": person(), "why": " ".join(why)}, Paused)
+    click.echo(f"paused for {show_seconds(lasts)}")
 
 
 @click.command("resume")
@@ -168,7 +150,7 @@ def resume(path: str) -> None:
 @SOCKET
 @click.option("--no-wait", is_flag=True, help="Do not wait for the results.")
 @click.argument("names", nargs=-1)
-def run_now(path: str, no_wait: bool, names: List[str]) -> None:
+def run_now(path: str, no_wait: bool, names: List[str]) -> int:
     """Have the agent run checks now (all, or those of these names; shell patterns work), and show their results.
 
     Exit status: 0 healthy, 1 unhealthy, 3 unknown.
@@ -176,7 +158,7 @@ def run_now(path: str, no_wait: bool, names: List[str]) -> None:
     question = {"do": "check", "names": list(names), "wait": not no_wait}
     if no_wait:
         click.echo(f"{_ask(path, question, ChecksStarted)['started']} checks started")
-        return
+        return EXIT_HEALTHY
     from nhc.model import Verdict, printable, subject
     from nhc.render.json import from_result
 
@@ -185,7 +167,7 @@ def run_now(path: str, no_wait: bool, names: List[str]) -> None:
         text = printable(result.outcome.message)
         click.echo(f"{result.verdict.name:7}  {result.check}{subject(result.outcome)}{': ' + text if text else ''}")
     worst = max((result.verdict for result in results), default=Verdict.UNKNOWN)
-    raise SystemExit({Verdict.CRIT: EXIT_UNHEALTHY, Verdict.UNKNOWN: EXIT_UNKNOWN}.get(worst, EXIT_HEALTHY))
+    return {Verdict.CRIT: EXIT_UNHEALTHY, Verdict.UNKNOWN: EXIT_UNKNOWN}.get(worst, EXIT_HEALTHY)
 
 
 @click.command("ack")
@@ -194,7 +176,7 @@ def run_now(path: str, no_wait: bool, names: List[str]) -> None:
 @click.option("--all", "everything", is_flag=True, help="All findings that stand.")
 @click.option("--note", default="", metavar="TEXT", help="What was done.")
 @click.argument("keys", nargs=-1)
-def ack(path: str, device: str, everything: bool, note: str, keys: List[str]) -> None:
+def ack(path: str, device: str, everything: bool, note: str, keys: List[str]) -> int:
     """End findings of the kernel log that a person has dealt with.
 
     Keys are as `nhc ack` lists them (xid/79/0000:3b:00.0); condition/REASON ends a fault that stood on the node before
@@ -208,7 +190,7 @@ def ack(path: str, device: str, everything: bool, note: str, keys: List[str]) ->
         click.echo(f"acknowledged {key}")
     for key in answer["missing"]:
         click.echo(f"nhc agent: no finding {key} stands", err=True)
-    raise SystemExit(EXIT_HEALTHY if answer["ended"] and not answer["missing"] else EXIT_UNHEALTHY)
+    return EXIT_HEALTHY if answer["ended"] and not answer["missing"] else EXIT_UNHEALTHY
 
 
 @click.command("reload")
@@ -222,8 +204,7 @@ def reload(path: str) -> None:
     for problem in answer["problems"]:
         click.echo(problem, err=True)
     if answer["problems"]:
-        click.echo("nhc agent: refused; the configuration that was in force still is", err=True)
-        raise SystemExit(EXIT_USAGE)
+        raise CommandError("refused; the configuration that was in force still is", EXIT_USAGE)
     click.echo(f"reloaded: {answer['checks']} checks")
 
 
@@ -241,7 +222,7 @@ def _socket() -> str:
 
 
 def _ask(path: str, question: Mapping[str, object], kind: Type[T], timeout: float = 30.0) -> T:
-    """The agent's answer, of this kind; ends the program where there is none, or one that lacks something."""
+    """The agent's answer, of this kind. Raises CommandError where there is none, or one that lacks something."""
     from nhc.agent.sockets import ask
 
     where = path or _socket()
@@ -257,8 +238,7 @@ def _ask(path: str, question: Mapping[str, object], kind: Type[T], timeout: floa
     else:
         problem = _problem(answer, kind)
     if problem:
-        print(f"nhc agent: {problem}", file=sys.stderr)
-        raise SystemExit(EXIT_UNKNOWN)
+        raise CommandError(problem)
     return cast(T, answer)
 
 

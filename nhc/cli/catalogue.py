@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
-import json
 
 import click
 
 from nhc.check import Check, Param, find, find_all
+from nhc.cli.common_options import FORMAT
+from nhc.cli.printing import show
 from nhc.language.elsewhere import meant
 from nhc.light import TYPE_CHECKING
 from nhc.planning.runbooks import brought, reasons, sections
@@ -26,14 +27,14 @@ def _names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> Lis
 
 @click.command()
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only checks with this tag (repeatable).")
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@FORMAT
 def list_command(tags: Tuple[str, ...], form: str) -> None:
     """List the checks with their tags and what holds when they pass; those of installed packages name the package."""
     checks = [check for check in find_all() if not tags or set(tags) & set(check.tags)]
     if not checks:
         raise click.UsageError(f"no check has the tag {' or '.join(tags)}")
     if form == "json":
-        click.echo(json.dumps([_describe(check) for check in checks], indent=2))
+        show([_describe(check) for check in checks])
         return
     width = max(len(check.name) for check in checks)
     for check in checks:
@@ -43,7 +44,7 @@ def list_command(tags: Tuple[str, ...], form: str) -> None:
 
 @click.command()
 @click.argument("name", metavar="CHECK|REASON", shell_complete=_names)
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@FORMAT
 def explain_command(name: str, form: str) -> None:
     """Explain a check or a reason.
 
@@ -57,7 +58,7 @@ def explain_command(name: str, form: str) -> None:
             raise click.UsageError(f"there is no check and no reason called {name}{_suggest(name)}")
         return
     if form == "json":
-        click.echo(json.dumps(_describe(check), indent=2))
+        show(_describe(check))
         return
     click.echo(f"{check.name}{''.join(f' {argument}' for argument in _synopsis(check.params))}\n")
     click.echo(inspect.cleandoc(check.doc))
@@ -82,7 +83,7 @@ def _explain_reason(name: str, form: str) -> bool:
     if reason_runbook is None:
         return False
     if form == "json":
-        click.echo(json.dumps(reason_runbook._asdict(), indent=2))
+        show(reason_runbook._asdict())
         return True
     (title, _), *parts = sections(reason_runbook)
     click.echo(title)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, Dict, Optional, Tuple
 
 import click
 
 from nhc.check import find
+from nhc.cli.common_options import FORMAT
+from nhc.cli.printing import show as show_value
 from nhc.host import Host
 from nhc.language import loader
 from nhc.language.site_settings import is_secret, site_settings
@@ -29,8 +30,7 @@ DEFAULT = "the built-in default"
 @click.option("--profile", default="", metavar="NAME",
               help="The node type: a name, a file, auto, none. Default: auto for this node, else none.")  # fmt: skip
 @click.option("--context", default="", metavar="NAME", help="Only what runs there: prolog, epilog, healthcheck, agent.")
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True,
-              help="Output format.")  # fmt: skip
+@FORMAT
 def show(files: Tuple[str, ...], node: str, scripts: Tuple[str, ...], profile: str, context: str, form: str) -> None:
     """Print what applies to a node: every check, variable and note, and where each comes from.
 
@@ -51,8 +51,6 @@ def show(files: Tuple[str, ...], node: str, scripts: Tuple[str, ...], profile: s
         chosen = _profile(plan, host, wanted)
         origins = dict.fromkeys(site.settings, (site.path, 0))
         origins.update(loader.origins(paths, name, directories, site.settings) if paths else {})
-    except loader.ConfigError as error:
-        raise SystemExit(_refuse(str(error))) from None
     except (profiles.NoProfile, OSError) as error:
         raise click.UsageError(str(error)) from None
     if context:
@@ -67,14 +65,10 @@ def show(files: Tuple[str, ...], node: str, scripts: Tuple[str, ...], profile: s
         "variables": [_variable(each, value, origins, chosen) for each, value in sorted(plan.settings.items())],
         "notes": [*plan.notes, *([site.note] if site.note else [])],
     }
-    click.echo(
-        json.dumps(value, indent=2) if form == "json" else _text(value, name != here and not profile), nl=form == "json"
-    )
-
-
-def _refuse(problems: str) -> int:
-    click.echo(problems, err=True)
-    return 2
+    if form == "json":
+        show_value(value)
+    else:
+        click.echo(_text(value, name != here and not profile), nl=False)
 
 
 def _profile(plan: Plan, host: Host, wanted: str) -> Optional[Dict[str, str]]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Tuple, cast
 
 import click
 
+from nhc.cli.common_options import FORMAT
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.exit_status import EXIT_USAGE
 
@@ -177,7 +178,7 @@ def check(**options: Any) -> None:
 @click.argument("old", default="last-1")
 @click.argument("new", default="last")
 @click.option("--history", metavar="FILE", help="The history. Default: ~/.local/share/nhc/fleet.sqlite.")
-@click.option("-f", "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@FORMAT
 def diff(**options: Any) -> None:
     """What changed between two sweeps: numbers as `nhc fleet report --list` shows them, or last, last-1, ...
 

@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict
 
 import click
 
-from nhc.cli.common_options import person
+from nhc.cli.common_options import BY, FORMAT, person
 from nhc.cli.durations import DURATION
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.plugins import NoAdapter, adapter
@@ -55,7 +55,6 @@ POLICY = options(
     _policy("--selector", metavar="LABELS", help="Only nodes with these labels, as kubectl's -l."),
 )
 APPLY = _acting("--apply/--dry-run", "apply", default=None, help="Carry it out, or only show it (the default).")
-FORM = _acting("-f", "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 DRAINING = options(
     _evicting(
         "--grace", type=DURATION, metavar="TIME", help="Longest grace period for a pod (30s). Default: the pod's own."
@@ -75,7 +74,7 @@ NODES = click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
 @POLICY
 @APPLY
 @_evicting("--drain/--no-drain", "drain", default=None, help="Evict the pods of marked nodes, too.")
-@FORM
+@FORMAT
 def sync_command(**given: Any) -> None:
     """Bring all nodes in line with their conditions, once.
 
@@ -104,7 +103,7 @@ def controller_command(**given: Any) -> None:
 @click.command("status", cls=GroupedCommand)
 @CLUSTER
 @POLICY
-@FORM
+@FORMAT
 def status_command(**given: Any) -> None:
     """Show which nodes are sick and why, since when, which are marked, by whom, and what withholds a mark."""
     _run(given, lambda kit, cluster, read: kit.status(cluster, read(), given["form"]))
@@ -113,7 +112,7 @@ def status_command(**given: Any) -> None:
 @click.command("doctor", cls=GroupedCommand)
 @CLUSTER
 @POLICY
-@FORM
+@FORMAT
 def doctor_command(**given: Any) -> None:
     """Look at an installation for what would keep it from working; change nothing.
 
@@ -129,7 +128,7 @@ def doctor_command(**given: Any) -> None:
 @DRAINING
 @click.option("--apply/--dry-run", "apply", default=False, help="Carry it out, or only show it (the default).")
 @click.option("--reason", default="", metavar="TEXT", help="Why, for the node's mark.")
-@click.option("--by", default="", metavar="NAME", help="Whose drain it is. Default: the user.")
+@BY
 @click.option(
     "--for", "lasting", type=DURATION, metavar="TIME", help="When it ends by itself: 4h. Default: when uncordoned."
 )
@@ -166,7 +165,7 @@ def drain_command(**given: Any) -> None:
 
 @click.command("uncordon")
 @CLUSTER
-@click.option("--by", default="", metavar="NAME", help="Who puts them back. Default: the user.")
+@BY
 @NODES
 def uncordon_command(**given: Any) -> None:
     """Put nodes back in service: nhc's marks go, whatever their conditions say.
@@ -179,7 +178,7 @@ def uncordon_command(**given: Any) -> None:
 
 @click.command("release-device")
 @CLUSTER
-@click.option("--by", default="", metavar="NAME", help="Who puts it back. Default: the user.")
+@BY
 @click.argument("node")
 @click.argument("devices", nargs=-1, required=True, metavar="DEVICE...")
 def release_device_command(**given: Any) -> None:
@@ -231,7 +230,7 @@ def state_command(**given: Any) -> None:
 @click.command("ack")
 @CLUSTER
 @click.option("--condition", "types", multiple=True, metavar="TYPE", help="Which. Default: those the controller finds.")
-@click.option("--by", default="", metavar="NAME", help="Who acknowledges. Default: the user.")
+@BY
 @NODES
 def ack_command(**given: Any) -> None:
     """End conditions that nothing shows to be gone: device errors in pod logs, kernel lines from Loki."""

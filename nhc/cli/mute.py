@@ -11,7 +11,7 @@ from typing import Callable, Iterator, List
 
 import click
 
-from nhc.cli.common_options import person
+from nhc.cli.common_options import BY, FORMAT, person
 from nhc.cli.options import UsageError
 from nhc.cli.report_output import write_atomically
 from nhc.host import root_of
@@ -31,9 +31,8 @@ LONGEST = 366 * 86400.0
               "2026-12-01T15:00, or a duration from now: 3d, 12h. A year at most.")  # fmt: skip
 @click.option("--why", default="", metavar="TEXT", help="For everybody who meets it in a report.")
 @click.option("--target", default="", metavar="NAME", help="Only this target of the check: gpu3, /scratch, mlx5_0:1.")
-@click.option("--by", default="", metavar="NAME", help="Who mutes. Default: the user.")
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True,
-              help="Output format of the list.")  # fmt: skip
+@BY
+@FORMAT
 def mute(check: str, until: str, why: str, target: str, by: str, form: str) -> None:
     """Mute CHECK on this node until a date; without CHECK list what is muted.
 

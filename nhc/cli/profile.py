@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Dict, Optional
 
 import click
 
+from nhc.cli.common_options import FORMAT
+from nhc.cli.printing import show as show_value
+from nhc.exit_status import EXIT_HEALTHY, EXIT_UNKNOWN
 from nhc.host import Host
 from nhc.planning import node_type, profiles
 
 
 @click.command()
 @click.option("--no-metadata", is_flag=True, help="Do not ask the cloud's metadata service.")
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def detect(no_metadata: bool, form: str) -> None:
+@FORMAT
+def detect(no_metadata: bool, form: str) -> int:
     """Name this node's type and the profile that `--profile auto` uses for it.
 
     Goes by the firmware's tables, the cloud's metadata service (asked only where the firmware names a cloud that
@@ -24,7 +26,6 @@ def detect(no_metadata: bool, form: str) -> None:
 
     Exit status: 0 where there is a profile, 3 where there is none.
     """
-    from nhc.exit_status import EXIT_UNKNOWN
     from nhc.state.store import State
 
     host = Host(memory=State())
@@ -34,9 +35,8 @@ def detect(no_metadata: bool, form: str) -> None:
     there = profiles.names(host)
     chosen = next((name for name in node.names if name in there), "")
     if form == "json":
-        value = {"profile": chosen or None, "cloud": node.cloud, "type": node.type, "why": node.why,
-                "problem": node.problem, "candidates": list(node.names)}  # fmt: skip
-        click.echo(json.dumps(value, indent=2))
+        show_value({"profile": chosen or None, "cloud": node.cloud, "type": node.type, "why": node.why,
+                    "problem": node.problem, "candidates": list(node.names)})  # fmt: skip
     else:
         kind = " ".join(part for part in (node.cloud, node.type) if part) or "unknown"
         click.echo(f"type:    {kind}")
@@ -48,8 +48,7 @@ def detect(no_metadata: bool, form: str) -> None:
         missing = [name for name in node.names if name not in there]
         if missing:
             click.echo(f"no profile for: {', '.join(missing)} (write {profiles.SITE}/{missing[0]}.conf to add one)")
-    if not chosen:
-        raise SystemExit(EXIT_UNKNOWN)
+    return EXIT_HEALTHY if chosen else EXIT_UNKNOWN
 
 
 def _names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:

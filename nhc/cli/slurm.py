@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import click
 
+from nhc.cli.common_options import FORMAT
 from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.sync import APPLYING, FORMAT, LEDGER, MAX_DRAINED, POLICY_FILE, REPORT_FILES, carry_out, patience
+from nhc.cli.sync import APPLYING, LEDGER, MAX_DRAINED, POLICY_FILE, REPORT_FILES, carry_out, patience
 from nhc.light import TYPE_CHECKING
 from nhc.plugins import open_adapter
 from nhc.ports.adapter import Marker, Operation

@@ -11,6 +11,7 @@ import sys
 
 import click
 
+from nhc.cli.common_options import FORMAT
 from nhc.cli.durations import DURATION
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.light import TYPE_CHECKING
@@ -80,15 +81,6 @@ POLICY_FILE = under("What may be done")(
 )
 LEDGER = under("What may be done")(
     "--ledger", "ledger_path", metavar="DIR", help="Where operations are remembered. Default: /var/lib/nhc."
-)
-FORMAT = under("What is shown")(
-    "-f",
-    "--format",
-    "form",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="How the plan and what was done are printed.",
 )
 
 

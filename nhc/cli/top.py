@@ -10,6 +10,7 @@ from contextlib import ExitStack, closing
 import click
 
 from nhc.cli.clean_output import bare_streams
+from nhc.cli.common_options import BY, person
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.light import TYPE_CHECKING
 
@@ -36,7 +37,7 @@ WIDTH = 200
 @_how("--colors", type=click.Choice(["auto", "16", "none"]), default="auto", show_default=True,
       help="What the terminal can do. $NO_COLOR is none.")  # fmt: skip
 @_how("--act", is_flag=True, help="Approve and refuse repairs, hold and release nodes. Without it, nothing is decided.")
-@_how("--by", default="", metavar="NAME", help="Who decides. Default: the user.")
+@BY
 @_how("--once", is_flag=True, help="Print one picture as text, and end.")
 def top(
     store: Optional[str], reports: Tuple[str, ...], adapter: Optional[str], every: float, stale: Optional[str],
@@ -61,7 +62,6 @@ def top(
         if once:
             _print_once(source)
             return
-        from nhc.cli.common_options import person
         from nhc.top.app import TopApp, TopSettings
 
         bare_streams()

@@ -290,17 +290,18 @@ def test_only_its_owner_may_open_the_socket(agent, tmp_path):
 def test_no_agent_is_one_clear_line(agent):
     done = agent.nhc("agent", "status")
     assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr == f"nhc agent: no agent listens at {agent.state}/agent.sock\n"
+    assert done.stderr == f"nhc agent status: no agent listens at {agent.state}/agent.sock\n"
 
 
 def test_a_socket_whose_path_is_too_long_is_one_clear_line(agent, tmp_path):
     agent.state = tmp_path / ("s" * 108)
     agent.configure("* || true\n")
     path = f"{agent.state}/agent.sock"
-    said = f"nhc agent: {path}: a socket's path has at most 107 bytes, this one has {len(path)}\n"
-    for words, status in ((("run", "-s", agent.settings), 2), (("status", "--socket", path), 3)):
+    said = f": {path}: a socket's path has at most 107 bytes, this one has {len(path)}\n"
+    runs = (("run", "-s", agent.settings), 2, "nhc agent"), (("status", "--socket", path), 3, "nhc agent status")
+    for words, status, command in runs:
         done = agent.nhc("agent", *map(str, words))
-        assert (done.returncode, done.stdout, done.stderr) == (status, "", said)
+        assert (done.returncode, done.stdout, done.stderr) == (status, "", f"{command}{said}")
 
 
 @pytest.mark.parametrize(
