@@ -14,10 +14,11 @@ from nhc.fleet import summary
 from nhc.fleet.history import SweepHistory, default_path
 from nhc.fleet.node_result import was_reached
 from nhc.fleet.progress import ProgressLine
-from nhc.fleet.summary import Picture, write_out
+from nhc.fleet.summary import Picture
 from nhc.fleet.sweep_options import ReportOptions, SweepOptions
 from nhc.matching.node_ranges import fold
 from nhc.model import printable
+from nhc.render.text import wants_colour
 from nhc.system.output_file import replace
 from nhc.units import show_number
 
@@ -49,7 +50,7 @@ def run(options: SweepOptions) -> int:
                 picture.add(arrived.place, arrived.verdict, arrived.findings, arrived.metrics, arrived.labels)
                 history.add(number, nodes[arrived.place].name, arrived.verdict, arrived.seconds, arrived.line)
                 if options["form"] == "jsonl":
-                    write_out(arrived.text() + "\n")
+                    _print(arrived.text() + "\n")
                 progress.show(picture.folder.total, picture.folder.counts, waiting)
     except KeyboardInterrupt:
         interrupted = True
@@ -93,6 +94,12 @@ def store_results(history: SweepHistory, number: int, suite: str, url: str) -> s
     return to_store(reports, suite_name(suite), url)
 
 
+def _print(text: str) -> None:
+    """Raises OSError. What the terminal's character set lacks, the stream escapes (`nhc.cli.clean_output`)."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
 def _say(line: str) -> None:
     print(f"nhc fleet check: {printable(line)}", file=sys.stderr)
 
@@ -125,8 +132,8 @@ def _show(options: SweepOptions, picture: Picture, history: SweepHistory, number
     if form == "json":
         summary.write_json(sys.stdout, picture, history, number, far)
     elif form == "text":
-        colour = summary.wants_colour(options["color"], sys.stdout)
-        write_out(summary.text(picture, far, options["by"], colour, options["quiet"], options["skipped"]))
+        colour = wants_colour(options["color"], sys.stdout)
+        _print(summary.text(picture, far, options["by"], colour, options["quiet"], options["skipped"]))
     sys.stdout.flush()
 
 
@@ -135,7 +142,7 @@ def again(options: ReportOptions) -> int:
     history = SweepHistory(options["history"] or default_path(), create=False)
     if options["listed"]:
         for sweep in history.sweeps():
-            write_out(summary.sweep_line(sweep) + "\n")
+            _print(summary.sweep_line(sweep) + "\n")
         return EXIT_HEALTHY
     sweep = history.find(options["sweep"])
     picture = summary.picture_of(history, sweep, options["group_by"])
@@ -153,7 +160,7 @@ def again(options: ReportOptions) -> int:
 
             write_html(file, picture, history, sweep.id, far)
         else:
-            colour = summary.wants_colour(options["color"], file)
+            colour = wants_colour(options["color"], file)
             file.write(summary.text(picture, far, options["by"], colour, options["quiet"], options["skipped"]))
 
     output = options["output"]

@@ -29,7 +29,8 @@ def emit(report: Report, options: Mapping[str, Any]) -> int:
     if form == "text":
         from nhc.render import text
 
-        colour = _colour(options)
+        when = "never" if options["output"] and options["color"] == "auto" else options["color"]
+        colour = text.wants_colour(when, sys.stdout)
         output = text.render(report, verbose=options["verbose"], quiet=options["quiet"],
                             evidence=options["evidence"], colour=colour, skipped=options["skipped"])  # fmt: skip
     elif form in ("json", "jsonl"):
@@ -75,11 +76,7 @@ def _rendered(form: str, report: Report) -> str:
 def _print(text: str) -> None:
     """Write to standard output. A reader that has gone changes nothing about the node; a full disk is said."""
     try:
-        try:
-            sys.stdout.write(text)
-        except UnicodeEncodeError:  # the locale's character set is a small one
-            charset = sys.stdout.encoding
-            sys.stdout.write(text.encode(charset, "backslashreplace").decode(charset))
+        sys.stdout.write(text)  # what the locale's character set lacks, the stream escapes (nhc.cli.clean_output)
         sys.stdout.flush()
         failure: Optional[OSError] = getattr(sys.stdout, "failure", None)  # nhc.cli.clean_output
         if failure is not None:
@@ -100,9 +97,3 @@ def write_atomically(path: str, text: str) -> None:
         replace(path, lambda file: file.write(text))
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}: the report could not be written") from None
-
-
-def _colour(options: Mapping[str, Any]) -> bool:
-    if options["color"] == "auto":
-        return not options["output"] and sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    return bool(options["color"] == "always")

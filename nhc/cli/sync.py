@@ -5,7 +5,6 @@ Without --apply (or `apply = true` in the policy) nothing is changed: the plan i
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 
@@ -15,20 +14,19 @@ from nhc.cli.common_options import FORMAT
 from nhc.cli.durations import DURATION
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.light import TYPE_CHECKING
-from nhc.matching.node_ranges import fold
 from nhc.model import printable
 from nhc.plugins import ADAPTERS, NoAdapter, open_adapter
-from nhc.policy.decide import Policy
 from nhc.policy.ledger import Ledger, LedgerError
-from nhc.policy.limits import read_limit
-from nhc.policy.policy_file import PolicyFile, load
-from nhc.policy.reconcile import BadReports, SyncResult, load_reports, sync
-from nhc.ports.adapter import AdapterError, Applied, Effect, Marker, Operation
+from nhc.policy.policy_file import PATH as POLICY
+from nhc.policy.policy_file import policy_of
+from nhc.policy.reconcile import BadReports, load_reports, sync
+from nhc.policy.sync_text import NAMES, show_json, show_text
+from nhc.ports.adapter import AdapterError, Marker, Operation
 from nhc.settings.settings_file import SettingsError
 from nhc.system.bounded_read import read_input, read_text
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypedDict
+    from typing import Any, Callable, List, Mapping, Optional, Sequence, TypedDict
 
     from typing_extensions import Unpack
 
@@ -50,8 +48,6 @@ if TYPE_CHECKING:
         settings: Sequence[str]
 
 
-POLICY = "/etc/nhc/policy.toml"
-OPERATION_NAMES = {operation: operation.value for operation in Operation}
 REPORTS = 1 << 30
 """Bytes of the reports of a whole cluster."""
 
@@ -121,9 +117,7 @@ def sync_command(**options: Unpack[AdapterSyncOptions]) -> None:
     back; an unknown verdict leaves a node as it is, and so does a mark that is somebody else's. Exit status:
     0 done, 1 something failed, 2 wrong usage, 3 the controller or the ledger cannot be used.
     """
-    raise SystemExit(
-        carry_out("nhc sync", lambda: marker(options["adapter"], options["settings"]), OPERATION_NAMES, options)
-    )
+    raise SystemExit(carry_out("nhc sync", lambda: marker(options["adapter"], options["settings"]), NAMES, options))
 
 
 def marker(name: str, given: Sequence[str]) -> Marker:
@@ -146,7 +140,7 @@ def carry_out(command: str, make: Callable[[], Marker], names: Mapping[Operation
     `command` is what messages begin with, `names` what operations are called where the adapter's marks are known.
     """
     try:
-        settings = policy_of(options)
+        settings = policy_of(options["policy_path"], options["max_drained"])
         reports = load_reports(options["reports"], read_reports)
         adapter = make()
     except (SettingsError, BadReports, NoAdapter, AdapterError, ValueError) as error:
@@ -168,76 +162,6 @@ def carry_out(command: str, make: Callable[[], Marker], names: Mapping[Operation
     return 1 if done.failed else 0
 
 
-def policy_of(options: SyncOptions) -> PolicyFile:
-    """The policy file's, with the command line's changes. Raises SettingsError, ValueError."""
-    path: Optional[str] = options["policy_path"] or (POLICY if os.path.exists(POLICY) else None)
-    settings = load(path) if path else PolicyFile(Policy())
-    if options["max_drained"]:
-        try:
-            bound = read_limit(options["max_drained"])
-        except ValueError as error:
-            raise ValueError(f"--max-drained: {error}") from None
-        settings = settings._replace(policy=settings.policy.with_ceiling(bound))
-    return settings
-
-
 def read_reports(path: str) -> str:
     """A file of reports, or standard input for "-"."""
     return read_input(REPORTS) if path == "-" else read_text(path, REPORTS)
-
-
-# Showing.
-
-
-def show_text(done: SyncResult, calls: Optional[int], names: Mapping[Operation, str]) -> str:
-    """One line for each reason: what is done, to which nodes, why."""
-    lines: List[str] = []
-    fates = {(operation, applied.node): applied for operation, applied in done.applied}
-    rows: Dict[Tuple[str, str], List[str]] = {}
-    for planned in done.decision.operations:
-        fate = fates.get((planned.operation, planned.node))
-        verb = f"would {names[planned.operation]}" if done.dry_run else names[planned.operation]
-        why = planned.because
-        if fate is not None and fate.effect is not Effect.CHANGED:
-            verb = f"{'FAILED to' if fate.effect is Effect.FAILED else 'did not'} {verb}"
-            why = fate.message
-        rows.setdefault((verb, why), []).append(planned.node)
-    for withheld in done.decision.withheld:
-        rows.setdefault((f"not {names[withheld.operation]}", withheld.why), []).append(withheld.node)
-    width = max((len(verb) for verb, _why in rows), default=0)
-    for (verb, why), nodes in rows.items():
-        lines.append(f"{verb:<{width}}  {printable(fold(nodes))}  {printable(why)}")
-    count = len(done.decision.operations)
-    summary = (
-        f"{count} to do, dry run: nothing changed" if done.dry_run else f"{count - len(done.failed)} of {count} done"
-    )
-    asked = "" if calls is None else f"; {calls} controller calls"
-    lines.append(f"{summary}; {len(done.decision.withheld)} left as they are{asked}")
-    return "\n".join(lines) + "\n"
-
-
-def show_json(done: SyncResult, calls: Optional[int]) -> str:
-    fates = {(operation, applied.node): applied for operation, applied in done.applied}
-    value = {
-        "dry_run": done.dry_run,
-        **({} if calls is None else {"calls": calls}),
-        "remedies": [
-            {
-                "node": printable(planned.node),
-                "deed": planned.operation.value,
-                "because": printable(planned.because),
-                "action": planned.mark.action.value if planned.mark else "none",
-                **_fate(fates.get((planned.operation, planned.node))),
-            }
-            for planned in done.decision.operations
-        ],
-        "withheld": [
-            {"node": printable(withheld.node), "deed": withheld.operation.value, "why": printable(withheld.why)}
-            for withheld in done.decision.withheld
-        ],
-    }
-    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
-
-
-def _fate(applied: Optional[Applied]) -> Dict[str, str]:
-    return {} if applied is None else {"effect": applied.effect.value, "message": printable(applied.message)}

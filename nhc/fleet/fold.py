@@ -14,9 +14,9 @@ from nhc.fleet.clean_report import Finding
 from nhc.fleet.node_result import REACH
 from nhc.matching.node_ranges import fold
 from nhc.model import Verdict, printable
+from nhc.render.text import paint
 from nhc.units import show_number
 
-COLOURS = {Verdict.SKIP: "2", Verdict.OK: "32", Verdict.WARN: "33", Verdict.UNKNOWN: "35", Verdict.CRIT: "31;1"}
 SHOWN = 5
 """Causes of one problem shown as text; JSON and the page have them all."""
 
@@ -130,7 +130,7 @@ def show_by_node(groups: Sequence[Sequence[Fact]], colour: bool = False, quiet: 
         verdict = max(fact.verdict for fact in group)
         if quiet and verdict <= Verdict.OK:
             continue
-        head = f"{paint(verdict, colour)} {_count_and_names(group[0].nodes)}"
+        head = f"{paint(verdict.name, verdict, colour)} {_count_and_names(group[0].nodes)}"
         if not group[0].check:
             lines.append(head)
         elif len(group) == 1:
@@ -138,7 +138,7 @@ def show_by_node(groups: Sequence[Sequence[Fact]], colour: bool = False, quiet: 
         else:
             lines.append(f"{head}:")
             for fact in group:
-                lines += _problem_lines(f"    {paint(fact.verdict, colour)} ", fact, "        ")
+                lines += _problem_lines(f"    {paint(fact.verdict.name, fact.verdict, colour)} ", fact, "        ")
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -149,7 +149,7 @@ def show_by_check(facts: Sequence[Fact], colour: bool = False, quiet: bool = Fal
         if (quiet and fact.verdict <= Verdict.OK) or (fact.verdict is Verdict.SKIP and not skipped):
             continue
         where = f"{fact.check} {fact.target}" if fact.target else fact.check
-        head = f"{paint(fact.verdict, colour)} {where}: {_count_and_names(fact.nodes)}"
+        head = f"{paint(fact.verdict.name, fact.verdict, colour)} {where}: {_count_and_names(fact.nodes)}"
         if fact.verdict <= Verdict.OK:
             lines.append(head)
         else:
@@ -181,11 +181,7 @@ def _cause_text(cause: Cause) -> str:
     return " ".join(part for part in (printable(cause.message), suggested) if part)
 
 
-def paint(verdict: Verdict, colour: bool) -> str:
-    return f"\033[{COLOURS[verdict]}m{verdict.name}\033[0m" if colour else verdict.name
-
-
 def counted(counts: Mapping[Verdict, int], colour: bool = False) -> str:
     """`1 CRIT, 127 OK`."""
-    parts = [f"{count} {paint(verdict, colour)}" for verdict, count in counts.items() if count]
+    parts = [f"{count} {paint(verdict.name, verdict, colour)}" for verdict, count in counts.items() if count]
     return ", ".join(parts) or "none"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 import time
 from typing import Dict, Iterable, List, Mapping, Sequence, TextIO, Tuple
 
@@ -119,22 +117,6 @@ def write_json(file: TextIO, picture: Picture, history: SweepHistory, sweep: int
         file.write(comma + line)
         comma = ",\n"
     file.write("\n]}\n")
-
-
-def write_out(text: str) -> None:
-    """Print, whatever characters the terminal's locale has. Raises OSError."""
-    try:
-        sys.stdout.write(text)
-    except UnicodeEncodeError:
-        charset = sys.stdout.encoding
-        sys.stdout.write(text.encode(charset, "backslashreplace").decode(charset))
-    sys.stdout.flush()
-
-
-def wants_colour(when: str, file: TextIO) -> bool:
-    if when == "auto":
-        return file is sys.stdout and sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    return when == "always"
 
 
 def sweep_line(sweep: Sweep) -> str:

@@ -13,14 +13,17 @@ Every mistake is one line that names the file, the line, the key, the value and 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import os
+from typing import NamedTuple, Optional
 
 from nhc.policy.bounds import Bounds
 from nhc.policy.bounds_file import read_bounds
 from nhc.policy.decide import Policy
+from nhc.policy.limits import read_limit
 from nhc.ports.adapter import Operation
 from nhc.settings import settings_file
 
+PATH = "/etc/nhc/policy.toml"
 REPAIRS = {"reboot": Operation.REBOOT, "replace": Operation.REPLACE}
 
 
@@ -32,6 +35,22 @@ class PolicyFile(NamedTuple):
 
     policy: Policy = Policy()
     apply: bool = False
+
+
+def policy_of(path: Optional[str] = None, max_drained: Optional[str] = None) -> PolicyFile:
+    """The policy of a command line: a file, the usual one where it is there, or the defaults, with its own ceiling.
+
+    Raises SettingsError, ValueError.
+    """
+    path = path or (PATH if os.path.exists(PATH) else None)
+    settings = load(path) if path else PolicyFile()
+    if not max_drained:
+        return settings
+    try:
+        bound = read_limit(max_drained)
+    except ValueError as error:
+        raise ValueError(f"--max-drained: {error}") from None
+    return settings._replace(policy=settings.policy.with_ceiling(bound))
 
 
 def load(path: str, bounds: Bounds = BOUNDS) -> PolicyFile:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action, CheckResult, Report, Verdict, printable, speaks_of, subject
 from nhc.units import show_number, show_seconds
 
 if TYPE_CHECKING:
-    from typing import List
+    from typing import List, TextIO
 
-_COLOURS = {Verdict.SKIP: "2", Verdict.OK: "32", Verdict.WARN: "33", Verdict.UNKNOWN: "35", Verdict.CRIT: "1;31"}
+COLOURS = {Verdict.SKIP: "2", Verdict.OK: "32", Verdict.WARN: "33", Verdict.UNKNOWN: "35", Verdict.CRIT: "1;31"}
 
 
 def render(
@@ -50,7 +53,7 @@ def summary(report: Report, colour: bool = False) -> str:
     total = len(report.results)
     others = ", ".join(f"{count} {verdict.name}" for verdict, count in counts.items() if count)
     left_out = f", {report.not_run} not run after the first failure" if report.not_run else ""
-    verdict = _paint(report.verdict.name, report.verdict, colour)
+    verdict = paint(report.verdict.name, report.verdict, colour)
     totals = f"{show_number(total, 'result')} ({others or 'none'}){left_out} in {show_seconds(report.elapsed)}"
     return f"{printable(report.host)}: {verdict}: {totals}"
 
@@ -58,7 +61,7 @@ def summary(report: Report, colour: bool = False) -> str:
 def _line(result: CheckResult, verbose: int, colour: bool) -> str:
     outcome = result.outcome
     message = f": {printable(outcome.message)}" if outcome.message else ""
-    text = f"{_paint(f'{outcome.verdict.name:7}', outcome.verdict, colour)}  {result.check}{subject(outcome)}{message}"
+    text = f"{paint(f'{outcome.verdict.name:7}', outcome.verdict, colour)}  {result.check}{subject(outcome)}{message}"
     wrong = outcome.verdict > Verdict.OK
     details = [outcome.reason] if outcome.reason and (wrong or verbose) else []
     if wrong and outcome.action is not Action.NONE:
@@ -75,5 +78,13 @@ def _line(result: CheckResult, verbose: int, colour: bool) -> str:
     return text
 
 
-def _paint(text: str, verdict: Verdict, colour: bool) -> str:
-    return f"\033[{_COLOURS[verdict]}m{text}\033[0m" if colour else text
+def paint(text: str, verdict: Verdict, colour: bool) -> str:
+    """The text in a verdict's colour, where it is to have one."""
+    return f"\033[{COLOURS[verdict]}m{text}\033[0m" if colour else text
+
+
+def wants_colour(when: str, file: TextIO) -> bool:
+    """Whether --color, which is auto, always or never, asks for colours there."""
+    if when == "auto":
+        return file is sys.stdout and file.isatty() and "NO_COLOR" not in os.environ
+    return when == "always"

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from nhc.cli.clean_output import CleanStream, clean
 from nhc.cli.slurm import SLURM_NAMES
-from nhc.cli.sync import show_json, show_text
 from nhc.model import Action
 from nhc.policy.decide import Decision
 from nhc.policy.reconcile import SyncResult
+from nhc.policy.sync_text import show_json, show_text
 from nhc.ports.adapter import Mark, Operation, PlannedOperation
 
 ROOT = Path(__file__).resolve().parents[2]
