@@ -15,6 +15,7 @@ from nhc.host import Host
 from nhc.kernlog.catalogue import Matcher
 from nhc.kernlog.match import APP, Match
 from nhc.system import process
+from nhc.system.backoff import Backoff
 
 AGAIN = (1.0, 60.0)
 """Seconds before a journalctl that ended is started again, at first and at most."""
@@ -47,7 +48,7 @@ class Journalctl:
         self.pid = 0
         self._fd = -1
         self._rest = b""
-        self._wait = AGAIN[0]
+        self._again = Backoff(*AGAIN)
         self._began = 0.0
         self._over = False
         self._timer: Optional[Timer] = None
@@ -133,7 +134,7 @@ class Journalctl:
             pass  # what it wrote last
         self._forget()
         if self.loop.clock() - self._began >= STEADY:
-            self._wait = AGAIN[0]
+            self._again.reset()
         self._failed("journalctl ended")
 
     def _forget(self) -> None:
@@ -148,8 +149,7 @@ class Journalctl:
         self.report(problem)
         if self._timer:
             self._timer.cancel()
-        self._timer = self.loop.after(self._wait, self.start)
-        self._wait = min(self._wait * 2, AGAIN[1])
+        self._timer = self.loop.after(self._again.next(), self.start)
 
 
 class KernelJournal:

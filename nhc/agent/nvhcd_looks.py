@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from contextlib import closing
 from socket import timeout as socket_timeout
 from typing import Callable, List, NamedTuple, Sequence, Tuple
 
@@ -80,12 +81,8 @@ def _store(url: str, node: str, log: Callable[[str], None]) -> str:
     from nhc.store.settings import fleet_store
 
     try:
-        store = fleet_store(url, create=False)
-        try:
-            with store.read() as connection:
-                verdicts = deep.last_conclusive(connection, [node]).values()
-        finally:
-            store.close()
+        with closing(fleet_store(url, create=False)) as store, store.read() as connection:
+            verdicts = deep.last_conclusive(connection, [node]).values()
     except StoreError as error:
         log(f"serve.nvhcd: whether the node's proof failed is not known: {error}")
         return ""

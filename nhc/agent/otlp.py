@@ -5,7 +5,6 @@ Sources: the OTLP specification 1.x, "OTLP/HTTP Response", "Partial Success", "R
 
 from __future__ import annotations
 
-import random
 import time
 import zlib
 from typing import Callable, Dict, Mapping, Union
@@ -13,6 +12,7 @@ from typing import Callable, Dict, Mapping, Union
 from nhc import __version__
 from nhc.model import printable
 from nhc.ports.adapter import AdapterError
+from nhc.system.backoff import Backoff
 from nhc.system.exchange import Exchange
 from nhc.system.http_client import HttpAnswer, HttpClient, HttpError, Tls
 from nhc.system.protobuf import fields
@@ -24,7 +24,7 @@ ANSWER = 64 << 10
 RETRYABLE = (429, 502, 503, 504)
 """After any other status but success a request must not be sent again (OTLP, "Retryable Response Codes")."""
 BACKOFF = (1.0, 60.0)
-"""Seconds between two tries, doubled from the first to the last; each waits for a random part, no less than half."""
+"""Seconds between two tries, at first and at most."""
 
 
 class Signal:
@@ -45,7 +45,7 @@ class Signal:
             "Content-Type": PROTOBUF, "Content-Encoding": "gzip", "User-Agent": f"nhc-agent/{__version__}",
             **headers,
         }  # fmt: skip
-        self._backoff = self._until = 0.0
+        self._backoff, self._until = Backoff(*BACKOFF, spread=True), 0.0
         self.problem = ""
         """Why the collector lacks something, "" while it has all."""
         self.refused = 0
@@ -72,7 +72,7 @@ class Signal:
             raise self._later(printable(str(error), 200)) from None
         if answer.status in RETRYABLE:
             raise self._later(f"HTTP {answer.status}{_message(answer)}", answer.retry_after)
-        self._backoff = 0.0
+        self._backoff.reset()
         if answer.status // 100 == 2:
             self._taken(answer)
         else:
@@ -83,8 +83,7 @@ class Signal:
         self._http.close()
 
     def _later(self, problem: str, after: float = 0.0) -> AdapterError:
-        self._backoff = min(max(self._backoff * 2, BACKOFF[0]), BACKOFF[1])
-        self._until = self._clock() + max(after, random.uniform(self._backoff / 2, self._backoff))  # noqa: S311
+        self._until = self._clock() + max(after, self._backoff.next())
         self.problem = f"{self._url}: {problem}"
         return AdapterError(self.problem)
 

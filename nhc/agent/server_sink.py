@@ -24,14 +24,14 @@ from nhc.model import NAMELESS, Report, printable
 from nhc.ports.sinks import Delivery, Standing
 from nhc.server import push
 from nhc.state.store import State
+from nhc.system.backoff import Backoff
 
 BATCH = 50
 """Reports of a spool in one push."""
 PENDING = 20
 """Reports held in memory where the disk takes none."""
 BACKOFF = (1.0, 300.0)
-"""Seconds between two tries, doubled from the first to the last; each waits for a random part of it and no less than
-half, so that the nodes of a fleet do not come back all at once."""
+"""Seconds between two tries, at first and at most."""
 NOTES = 600.0
 """Seconds between two times that the agent logs what the server notes."""
 LAST_TRY = 3.0
@@ -127,7 +127,7 @@ class ServerSink:
     # In the thread.
 
     def _run(self) -> None:
-        failures = 0
+        backoff = Backoff(*BACKOFF, spread=True)
         while True:
             with self._changed:
                 left = self._left()
@@ -139,14 +139,12 @@ class ServerSink:
             try:
                 self._push_some()
             except NotNow as error:
-                failures += 1
-                most = min(BACKOFF[1], BACKOFF[0] * 2 ** min(failures - 1, 16))
                 self._trouble(str(error))
                 with self._changed:
-                    self._until = time.monotonic() + max(error.after, 0.0) + random.uniform(most / 2, most)  # noqa: S311
+                    self._until = time.monotonic() + max(error.after, 0.0) + backoff.next()
                     self._store_pending(self._clock())
             else:
-                failures = 0
+                backoff.reset()
                 self._trouble("")
 
     def _left(self) -> float:

@@ -20,10 +20,12 @@ from nhc.agent.check_round import become_child
 from nhc.agent.event_loop import READ, WRITE, Loop
 from nhc.agent.sink_process import LENGTH, MOST_EVENTS, Make, SinkProcess, run_all
 from nhc.ports.sinks import Event, Standing
+from nhc.system.backoff import Backoff
 from nhc.system.children import FAILED, fork, reap
 
 if TYPE_CHECKING:
-    from nhc.system.children import Pipe
+    from nhc.system.backoff import Backoff
+from nhc.system.children import Pipe
 
 BATCH = 100
 """Events sent at a time."""
@@ -66,7 +68,7 @@ class SinkHandle:
         self._out = self._in = -1
         self._buffer = b""
         self._received = bytearray()
-        self._backoff = BACKOFF[0]
+        self._backoff = Backoff(*BACKOFF)
         self._failures = 0  # in a row, without a message from it in between
         self._began = 0.0
         self._closing = False
@@ -175,7 +177,7 @@ class SinkHandle:
         if "problem" in message:
             self.problem = str(message["problem"])
             if not self.problem:
-                self._backoff = BACKOFF[0]
+                self._backoff.reset()
         if "standing" in message:
             self._failures = 0
             if self.standing:
@@ -202,12 +204,12 @@ class SinkHandle:
         self.restarts += 1
         self._failures += 1
         if self._began and self.loop.clock() - self._began > BACKOFF[1]:
-            self._backoff = BACKOFF[0]
+            self._backoff.reset()
         before = self.problem.partition(" (")[0]  # its last message, without those of the tries before
         self.problem = f"{problem}{f' ({before})' if before and before != problem else ''}"
-        self.log(f"{self.name}: {self.problem}; tried again in {self._backoff:.0f} s")
-        self.loop.after(self._backoff, self.start)
-        self._backoff = min(self._backoff * 2, BACKOFF[1])
+        wait = self._backoff.next()
+        self.log(f"{self.name}: {self.problem}; tried again in {wait:.0f} s")
+        self.loop.after(wait, self.start)
 
     def close(self) -> None:
         """Let it deliver what was sent and end. `wait` reaps it."""

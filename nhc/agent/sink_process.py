@@ -22,6 +22,7 @@ from nhc.agent.event_loop import READ
 from nhc.model import Report, printable
 from nhc.ports.adapter import AdapterError
 from nhc.ports.sinks import Delivery, Event, NodeCondition, NotYetDelivered, Sink, Standing
+from nhc.system.backoff import Backoff
 
 MOST_EVENTS = 1000
 """Events kept, on either side of the pipe, for a sink that does not take them."""
@@ -73,16 +74,16 @@ class SinkProcess:
         sink = self.make(lambda line: self.say(log=printable(line, 1000)))
         gc.freeze()
         gc.enable()  # this process stays; a round's does not, for which the fork was made
-        wait = RETRY[0]
+        backoff = Backoff(*RETRY)
         standing: Optional[List[Standing]] = None
         while standing is None and not self.over:
             try:
                 standing = sink.standing()
             except PASSING as error:
                 self._trouble(_error_text(error))
-                self._take(wait)
-                wait = min(wait * 2, RETRY[1])
+                self._take(backoff.next())
         self.say(standing=[list(fault) for fault in standing or ()])
+        backoff.reset()
         wait = 0.0
         problem = getattr(sink, "problem", None)  # of a sink that writes in its own time (nhc.ports.sinks.BufferedSink)
         while not self.over or (self.new and not wait):
@@ -98,9 +99,10 @@ class SinkProcess:
                 self._deliver(sink)
             except PASSING as error:
                 self._trouble(_error_text(error))
-                wait = min(max(wait * 2, RETRY[0]), RETRY[1])
+                wait = backoff.next()
             else:
                 self._trouble(problem() if problem is not None else "")
+                backoff.reset()
                 wait = 0.0
         try:
             sink.close()
