@@ -50,22 +50,15 @@ def epilog(
     mark = mark_of(report)
     if mark is None:
         return 0
-    from nhc.hooks.healthcheck import log_marking, remember_mark, remembered_mark
-    from nhc.hooks.marking import scheduler, take_out
+    from nhc.hooks.healthcheck import mark_here
+    from nhc.hooks.marking import scheduler
     from nhc.hooks.outcome import UNHEALTHY
 
     adapter = scheduler(environ, settings)
     if adapter is None:
         return 0
-    try:
-        done = take_out(adapter, report.host, mark, settings, remembered_mark(state, report.host))
-    except AdapterError as error:
-        log.error(f"{report.host} could not be marked: {error}")
-        return 0 if watch_only(settings) else UNHEALTHY
-    log_marking(report, done.effect, done.message)
-    if done.effect is Effect.CHANGED:
-        remember_mark(state, report, True, mark)
-    return UNHEALTHY if done.effect is Effect.FAILED else 0
+    done = mark_here(adapter, report, mark, settings, state)
+    return UNHEALTHY if done.effect is Effect.FAILED and not watch_only(settings) else 0
 
 
 def after_job(node: str, environ: Mapping[str, str], settings: Mapping[str, str], host: Host) -> List[Outcome]:

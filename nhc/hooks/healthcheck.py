@@ -12,7 +12,7 @@ from nhc.hooks import log
 from nhc.hooks.job_environment import watch_only
 from nhc.light import TYPE_CHECKING
 from nhc.model import Report, Verdict
-from nhc.ports.adapter import AdapterError, Effect, Mark
+from nhc.ports.adapter import AdapterError, Applied, Effect, Mark, Marker
 from nhc.ports.marks import mark_of, mark_text
 from nhc.state.store import State
 
@@ -54,6 +54,20 @@ def healthcheck(report: Report, environ: Mapping[str, str], settings: Mapping[st
     elif done.effect in (Effect.CHANGED, Effect.UNCHANGED):
         remember_mark(state, report, True, mark if done.effect is Effect.CHANGED else None)
     return 1 if done.effect is Effect.FAILED else 0
+
+
+def mark_here(adapter: Marker, report: Report, mark: Mark, settings: Mapping[str, str], state: State) -> Applied:
+    """Take this node out, log what became of that, and remember a mark that was set. It FAILED without an answer."""
+    from nhc.hooks.marking import take_out
+
+    try:
+        done = take_out(adapter, report.host, mark, settings, remembered_mark(state, report.host))
+    except AdapterError as error:
+        done = Applied(report.host, Effect.FAILED, str(error))
+    log_marking(report, done.effect, done.message)
+    if done.effect is Effect.CHANGED:
+        remember_mark(state, report, True, mark)
+    return done
 
 
 def log_marking(report: Report, effect: Effect, message: str) -> None:

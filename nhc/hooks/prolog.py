@@ -12,7 +12,7 @@ from nhc.hooks.job_environment import PROLOG_SLURMCTLD, watch_only
 from nhc.hooks.outcome import UNHEALTHY
 from nhc.light import TYPE_CHECKING
 from nhc.model import Report
-from nhc.ports.adapter import AdapterError, Applied, Effect, JobMessages
+from nhc.ports.adapter import AdapterError, Effect, JobMessages
 from nhc.ports.marks import mark_of
 from nhc.state.store import State
 
@@ -24,7 +24,7 @@ def unhealthy(
     context: str, report: Report, environ: Mapping[str, str], settings: Mapping[str, str], state: State
 ) -> int:
     """Returns UNHEALTHY, which makes Slurm requeue the job; 0 where the bound on drained nodes is reached."""
-    from nhc.hooks.marking import scheduler, take_out
+    from nhc.hooks.marking import scheduler
 
     mark = mark_of(report)
     assert mark is not None
@@ -33,17 +33,10 @@ def unhealthy(
         # A failing Prolog drains the node whatever we do; whoever switched marking off does not want that.
         log.warn(f"{report.host} is unhealthy: {mark.why}; marking is off, so the job starts")
         return 0
-    done = Applied(report.host, Effect.UNCHANGED)
     if context != PROLOG_SLURMCTLD:
-        from nhc.hooks.healthcheck import log_marking, remember_mark, remembered_mark
+        from nhc.hooks.healthcheck import mark_here
 
-        try:
-            done = take_out(adapter, report.host, mark, settings, remembered_mark(state, report.host))
-        except AdapterError as error:
-            done = Applied(report.host, Effect.FAILED, str(error))
-        log_marking(report, done.effect, done.message)
-        if done.effect is Effect.CHANGED:
-            remember_mark(state, report, True, mark)
+        done = mark_here(adapter, report, mark, settings, state)
         if done.effect is Effect.REFUSED and "NHC_MAX_DRAINED" in done.message:
             return 0
         if watch_only(settings):
