@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @click.option("--scripts", multiple=True, metavar="DIR", help=f"The site's own checks. Default: {SCRIPTS}.")
 @click.option("-n", "--node", default=None, metavar="NAME", help="Only the lines that apply to this node.")
 @click.option("--nodes", "node_set", default="", metavar="SET", help="Name those of these nodes that no line is for.")
-def check(files: Tuple[str, ...], scripts: Tuple[str, ...], node: Optional[str], node_set: str) -> None:
+def check(files: Tuple[str, ...], scripts: Tuple[str, ...], node: Optional[str], node_set: str) -> int:
     """Validate configuration files and directories without running anything.
 
     Every line is read, whatever node it is for, and every problem is named with its file, line and column: checks
@@ -42,20 +42,20 @@ def check(files: Tuple[str, ...], scripts: Tuple[str, ...], node: Optional[str],
         nodes = expand(node_set)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--nodes") from None
-    raise SystemExit(check_command(files, scripts, node, nodes))
+    return check_command(files, scripts, node, nodes)
 
 
 @click.command()
 @click.argument("name")
 @click.argument("pattern", required=False)
-def match(name: str, pattern: Optional[str]) -> None:
+def match(name: str, pattern: Optional[str]) -> int:
     """Say whether the target PATTERN applies to the node NAME: exit status 0 if it does, 1 if not.
 
     With - alone, standard input holds lines of a name, a tab and a pattern, and for each the status is printed.
     """
     if pattern is None and name != "-":
         raise click.UsageError("expected NAME and PATTERN, or - alone")
-    raise SystemExit(match_command(name, pattern))
+    return match_command(name, pattern)
 
 
 def check_command(

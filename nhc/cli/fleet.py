@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Tuple, cast
 
 import click
 
+from nhc.cli.command_error import CommandError
 from nhc.cli.common_options import FORMAT
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.exit_status import EXIT_USAGE
@@ -153,25 +153,17 @@ FANOUT = 4096
         "/etc/nhc/policy.toml, if any.")  # fmt: skip
 @_after("--max-drained", metavar="LIMIT", help="With --mark: most nodes marked at once: 20, 10% or none.")
 @_after("--ledger", "ledger_path", metavar="DIR", help="With --mark: where operations are remembered.")
-def check(**options: Any) -> None:
+def check(**options: Any) -> int:
     """Judge many nodes over SSH; nothing needs to be installed on them but Python 3.9.
 
     Exit status, of the worst node: 0 healthy, 1 unhealthy (CRIT), 3 unknown; 2 wrong usage. 3 too when the adapter
     of --from or --mark does not answer, and 1 when marking failed.
     """
     from nhc.cli.fleet_check import run
-    from nhc.cli.fleet_options import UsageProblem
-    from nhc.model import printable
 
     for value in options.pop("short_f"):
         options.update({"fanout": int(value)} if value.isdigit() else {"form": value})
-    try:
-        status = run(cast("SweepOptions", options))
-    except UsageProblem as error:
-        for line in str(error).splitlines():
-            print(f"nhc fleet check: {printable(line)}", file=sys.stderr)
-        status = error.status
-    raise SystemExit(status)
+    return run(cast("SweepOptions", options))
 
 
 @click.command("diff")
@@ -179,14 +171,14 @@ def check(**options: Any) -> None:
 @click.argument("new", default="last")
 @click.option("--history", metavar="FILE", help="The history. Default: ~/.local/share/nhc/fleet.sqlite.")
 @FORMAT
-def diff(**options: Any) -> None:
+def diff(**options: Any) -> int:
     """What changed between two sweeps: numbers as `nhc fleet report --list` shows them, or last, last-1, ...
 
     Exit status: 0 no node is worse, 1 some are worse, 2 there is no such sweep.
     """
     from nhc.fleet.diff import run
 
-    raise SystemExit(_history(run, options))
+    return _of_history(run, options)
 
 
 @click.command("report")
@@ -202,24 +194,22 @@ def diff(**options: Any) -> None:
 @click.option("-q", "--quiet", is_flag=True, help="Leave out what is well.")
 @click.option("--outliers/--no-outliers", default=True, show_default=True)
 @click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True)
-def report(**options: Any) -> None:
+def report(**options: Any) -> int:
     """Show a sweep again: a number, last, last-1, ..."""
     from nhc.cli.fleet_check import again
 
-    raise SystemExit(_history(again, options))
+    return _of_history(again, options)
 
 
-def _history(run: Any, options: Dict[str, Any]) -> int:
+def _of_history(run: Any, options: Dict[str, Any]) -> int:
+    """Carry out a command over the history. Raises CommandError."""
     from nhc.fleet.history import HistoryError
-    from nhc.model import printable
 
     try:
         return int(run(options))
     except HistoryError as error:
-        print(f"nhc fleet: {printable(str(error))}", file=sys.stderr)
-        return EXIT_USAGE
+        raise CommandError(str(error), EXIT_USAGE) from None
     except BrokenPipeError:
         raise
     except OSError as error:
-        print(f"nhc fleet: {printable(f'{error.filename}: {error.strerror}')}", file=sys.stderr)
-        return EXIT_USAGE
+        raise CommandError(f"{error.filename}: {error.strerror}", EXIT_USAGE) from None

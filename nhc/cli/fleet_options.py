@@ -8,7 +8,8 @@ import os
 import re
 from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Set, Tuple, Union
 
-from nhc.exit_status import EXIT_UNKNOWN, EXIT_USAGE
+from nhc.cli.command_error import CommandError
+from nhc.exit_status import EXIT_USAGE
 from nhc.fleet import node_sources
 from nhc.fleet.sweep_options import SweepOptions
 from nhc.fleet.transport import Node, Transport
@@ -22,16 +23,11 @@ if TYPE_CHECKING:
     from nhc.fleet.worker import SweepSettings
 
 
-class UsageProblem(Exception):
-    """The command line, or a file that it names, cannot be used. One line."""
+class UsageProblem(CommandError):
+    """The command line, or a file that it names, cannot be used. A line for each thing that is wrong."""
 
-    status = EXIT_USAGE
-
-
-class Unavailable(UsageProblem):
-    """Nothing is wrong with the command line, but who should know the nodes does not answer. One line."""
-
-    status = EXIT_UNKNOWN
+    def __init__(self, why: str) -> None:
+        super().__init__(why, EXIT_USAGE)
 
 
 def writable(path: str) -> None:
@@ -109,7 +105,7 @@ def nodes(options: SweepOptions, secrets: Mapping[str, str]) -> List[Node]:
             options["files"], facts, vault(options), options["all_nodes"],
         ))  # fmt: skip
     except node_sources.SourceUnavailable as error:
-        raise Unavailable(str(error)) from None
+        raise CommandError(str(error)) from None  # nothing is wrong with the command line
     except node_sources.NodesError as error:
         raise UsageProblem(str(error)) from None
     password = _secret(secrets, "NHC_SSH_PASSWORD", "SSH password: ") if options["ask_pass"] else ""

@@ -37,22 +37,22 @@ class _PerCent(click.ParamType):
 @click.option(
     "--root", default="", metavar="DIR", help="With --findings: judge beside this node's mounts, tasks and devices."
 )
-def classify(**options: Any) -> None:
+def classify(**options: Any) -> int:
     """Say what each line of a kernel log means: dmesg's output, a syslog, journalctl's, /dev/kmsg's records."""
-    raise SystemExit(log.classify_command(**options))
+    return log.classify_command(**options)
 
 
 @click.command("catalogue")
 @click.argument("word", required=False, default="", metavar="[CODE|WORD]")
 @click.option("-f", "--format", "format", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def catalogue(**options: Any) -> None:
+def catalogue(**options: Any) -> int:
     """Show what nhc knows of a CODE (79, SXid12020, GpuFallenOffBus), of a WORD, or of a whole line of a kernel log.
 
     Severity, action, what ends it, who prints it, and in which versions that was read. Without an argument: every row.
     """
     from nhc.cli.log_catalogue import catalogue_command
 
-    raise SystemExit(catalogue_command(**options))
+    return catalogue_command(**options)
 
 
 @click.command("inject")
@@ -64,7 +64,7 @@ def catalogue(**options: Any) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done; write nothing.")
 @click.option("--list", "list_faults", is_flag=True, help="Print what can be injected.")
-def inject(**options: Any) -> None:
+def inject(**options: Any) -> int:
     """Write FAULT (xid-79, ...) into this node's kernel log, marked as a drill. Root only.
 
     Whatever watches the kernel log acts as if the fault were real: that is the point of a drill. The fault full-disk
@@ -73,7 +73,7 @@ def inject(**options: Any) -> None:
     """
     if not options["fault"] and not options["list_faults"]:
         raise click.UsageError("name a fault, or --list them")
-    raise SystemExit(injection.inject_command(**options))
+    return injection.inject_command(**options)
 
 
 @click.command("ack")
@@ -83,6 +83,6 @@ def inject(**options: Any) -> None:
 @click.option("--all", "every", is_flag=True, help="All.")
 @click.option("--note", default="", metavar="TEXT", help="What was done; kept with the acknowledgement.")
 @click.option("-f", "--format", "format", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def ack(**options: Any) -> None:
+def ack(**options: Any) -> int:
     """Acknowledge findings of the kernel log; without anything named, list those that stand."""
-    raise SystemExit(acknowledge.ack_command(**options))
+    return acknowledge.ack_command(**options)

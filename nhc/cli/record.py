@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 
 import click
 
 from nhc.cli.check_local import plan_of
+from nhc.cli.command_error import CommandError
 from nhc.cli.option_groups import OfferedChoice
 from nhc.cli.options import CHECK_LOCAL, FORMATS, UsageError, read
 from nhc.cli.report_output import emit
-from nhc.exit_status import EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
+from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
 from nhc.hosts.recording import RecordingHost, finish
 from nhc.hosts.replay import Replay
-from nhc.language.loader import ConfigError, load
+from nhc.language.loader import load
 from nhc.language.site_settings import is_secret
 from nhc.language.targets import OwnTargets
 from nhc.light import TYPE_CHECKING
@@ -55,8 +55,7 @@ def record_command(
     try:
         _record(directory, list(config), list(check), profile, node, raw)
     except OSError as error:
-        print(f"nhc record: {error.filename or directory}: {error.strerror}: not recorded", file=sys.stderr)
-        raise SystemExit(EXIT_UNKNOWN) from None
+        raise CommandError(f"{error.filename or directory}: {error.strerror}: not recorded") from None
 
 
 def _record(directory: str, config: List[str], check: List[str], profile: str, node: str, raw: bool) -> None:
@@ -136,30 +135,23 @@ def complete(
 @click.option("-e", "--evidence", is_flag=True, help="Show the lines behind each verdict.")
 def replay_command(
     directory: str, config: Tuple[str, ...], form: str, compare: bool, verbose: int, evidence: bool
-) -> None:
+) -> int:
     """Judge the node that `nhc record` kept in DIR again. The exit status is that of `nhc check local`."""
     try:
         replay = Replay(directory)
         if compare:
             golden = wire.parse(read_text(f"{directory}/report.json"))
     except (OSError, ValueError) as error:
-        click.echo(f"nhc replay: {_error_text(error)}", err=True)
-        raise SystemExit(EXIT_USAGE) from None
-    try:
-        report = _judge(replay, list(config))
-    except ConfigError as error:
-        print(error, file=sys.stderr)
-        raise SystemExit(EXIT_USAGE) from None
-    except OSError as error:  # not the recording: this machine's own disk, descriptors or processes
-        click.echo(f"nhc replay: {_error_text(error)}", err=True)
-        raise SystemExit(EXIT_UNKNOWN) from None
+        why = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
+        raise CommandError(why, EXIT_USAGE) from None
+    report = _judge(replay, list(config))
     if compare:
         lines = differences(golden, report)
         for line in lines:
             click.echo(line)
-        raise SystemExit(EXIT_UNHEALTHY if lines else 0)
+        return EXIT_UNHEALTHY if lines else EXIT_HEALTHY
     try:
-        raise SystemExit(emit(report, {**_OPTIONS, "format": form, "verbose": verbose, "evidence": evidence}))
+        return emit(report, {**_OPTIONS, "format": form, "verbose": verbose, "evidence": evidence})
     except UsageError as error:
         raise click.UsageError(str(error)) from None
 
@@ -194,10 +186,6 @@ def differences(golden: Report, report: Report) -> List[str]:
                      for side in (before, after)]  # fmt: skip
             lines.append(f"{' '.join(part for part in (key[0], key[2]) if part)}: {texts[0]} -> {texts[1]}")
     return lines
-
-
-def _error_text(error: Exception) -> str:
-    return f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
 
 
 def _without_secrets(plan: Plan, raw: bool) -> Plan:

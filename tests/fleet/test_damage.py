@@ -43,7 +43,7 @@ def one_line_or_well(done, path):
     assert quiet(done.stdout)
     if done.returncode == 2:
         (said,) = done.stderr.splitlines()
-        assert said.startswith("nhc fleet: ")
+        assert said.startswith(("nhc fleet report: ", "nhc fleet diff: "))
         assert str(path) in said or "sweep" in said
 
 
