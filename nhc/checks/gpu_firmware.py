@@ -109,7 +109,7 @@ def check_gpu_inforom(host: Host, version: str = "", quick: bool = False, device
     picked = pick(host, devices, "nvidia")
     outcomes: List[Outcome] = list(picked.outcomes)
     if picked.devices and not quick:
-        from nhc.facts.nvml_codes import error_text
+        from nhc.facts.nvml_codes import ABSENT, NO_DATA, error_code, error_text
         from nhc.facts.nvml_probes import inforoms
 
         answers = host.fact(inforoms)
@@ -119,12 +119,12 @@ def check_gpu_inforom(host: Host, version: str = "", quick: bool = False, device
             )
         for device in picked.devices if "error" not in answers else ():
             rows = answers["devices"]
-            answer = rows[device.number] if device.number < len(rows) else None
-            code = answer["error"] if isinstance(answer, dict) else 0
+            answer = rows[device.number] if device.number < len(rows) else {"error": NO_DATA}
+            code = error_code(answer)
             if code == 14:
                 message = f"{device.label}: its InfoROM is corrupted"
                 outcomes.append(crit("GpuInforomCorrupt", message, target=device.label, action=Action.REPLACE))
-            elif code not in (0, 3, 13, 26):  # not supported, or unknown to the driver: the version can be judged
+            elif code is not None and code not in ABSENT:  # of what the driver does not know the version can be judged
                 message = f"{device.label}: its InfoROM cannot be verified: {error_text(code)}"
                 outcomes.append(unknown("GpuUnreadable", message, target=device.label))
     outcomes += _equal("InfoROM", "inforom", "GpuInforom", picked.devices, lambda d: d.firmware.inforom, version)

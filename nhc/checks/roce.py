@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nhc.check import check, opt
 from nhc.checks.ib import NAMES, chosen
+from nhc.facts.ethernet import NET
 from nhc.facts.ib_counters import gid_type, gids
 from nhc.facts.infiniband import Port
 from nhc.host import Host
@@ -13,8 +14,6 @@ from nhc.units import whole
 
 if TYPE_CHECKING:
     from typing import List, Optional, Sequence, Union
-
-NET = "/sys/class/net"
 
 
 @check(
@@ -51,6 +50,9 @@ def _judge(host: Host, port: Port, mtu: Optional[int], least_gids: int) -> List[
         message = f"{port.name} has no network interface: it may be in a container, or its driver is not loaded"
         return [unknown("RoceNoInterface", message, target=port.name)]
     base = f"{NET}/{port.netdev}"
+    if not host.isdir(base):
+        message = f"{port.name}: its network interface {port.netdev} is not to be seen here: it may be in a container"
+        return [unknown("RoceNoInterface", message, target=port.name)]
     outcomes: List[Outcome] = []
     carrier = host.read_or(f"{base}/carrier")  # EINVAL while the interface is down
     if carrier != "1":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nhc.check import check, flag, opt, rest
-from nhc.facts.accounts import Account, NoAccount, account, obstacle
+from nhc.facts.accounts import Account, NoAccount, NoGroups, account, obstacle
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.model import Outcome, crit, ok, unknown
@@ -33,7 +33,8 @@ def check_user_paths(
     server's own rules and root_squash count: root may be let in nowhere on NFS where the user is, and the
     reverse. CRIT where the user is kept out, with the directory whose mode is in the way where one shows; CRIT
     where a path does not exist or does not answer, where the name service does not know the user. Name a user
-    that stands for all, as nobody or a test account. UNKNOWN without root, or without setpriv.
+    that stands for all, as nobody or a test account. UNKNOWN without root or setpriv, and where the
+    user's groups are not told.
 
     Example: * || check_user_paths -u testuser -w '~' /scratch /apps
     """
@@ -43,6 +44,8 @@ def check_user_paths(
         user = account(host, name)
     except NoAccount as error:
         return crit("NoSuchUser", str(error), target=name)
+    except NoGroups as error:
+        return unknown("PathUntold", f"the groups of {name} cannot be told: {error}", target=name)
     except OSError as error:
         return unknown("CommandMissing", f"{error.filename}: {error.strerror}")
     mine = host.system.effective_uid()

@@ -25,8 +25,12 @@ class NoAccount(Exception):
     """The name service does not know the user, or does not answer; the text says which."""
 
 
+class NoGroups(Exception):
+    """The name service does not tell the user's groups; the text says why."""
+
+
 def account(host: Host, name: str) -> Account:
-    """Asks `getent` and `id`. Raises NoAccount, OSError where a command is missing."""
+    """Asks `getent` and `id`. Raises NoAccount, NoGroups, OSError where a command is missing."""
     entry = host.run(["getent", "passwd", name], timeout=8)
     fields = entry.stdout.strip().split(":")
     if entry.timed_out:
@@ -34,6 +38,8 @@ def account(host: Host, name: str) -> Account:
     if entry.status or len(fields) < 7 or not fields[2].isdigit() or not fields[3].isdigit():
         raise NoAccount(f"there is no user {name}")
     ended = host.run(["id", "-G", fields[0]], timeout=8)
+    if ended.timed_out or ended.status:
+        raise NoGroups("id -G does not answer in time" if ended.timed_out else ended.complaint)
     groups = frozenset(int(number) for number in ended.stdout.split() if number.isdigit())
     return Account(fields[0], int(fields[2]), int(fields[3]), groups | {int(fields[3])}, fields[5])
 

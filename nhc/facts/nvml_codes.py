@@ -7,7 +7,7 @@ from nhc.light import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing import Dict, Mapping, Optional, Tuple
 
-NOT_SUPPORTED = 3
+NOT_SUPPORTED, NO_DATA = 3, 21
 # Not supported, function not found, deprecated; and as our questions are well formed, an invalid argument or a
 # version mismatch says that this driver is older than what was asked for.
 ABSENT = (2, NOT_SUPPORTED, 13, 25, 26)

@@ -1,6 +1,8 @@
 """Driver, VBIOS and InfoROM: as expected, and the same on every GPU of a model."""
 
+from nhc.checks.gpu_firmware import check_gpu_inforom
 from nhc.model import Action, Verdict
+from nhc.testing.fake_host import FakeHost
 from tests.support.nvml.fake import pci_tree
 
 
@@ -51,6 +53,18 @@ def test_a_corrupted_inforom(nvml):
 def test_an_inforom_that_cannot_be_verified(nvml):
     assert only(nvml.one("h100", "check_gpu_inforom", "2.inforom_valid error 999")).verdict is Verdict.UNKNOWN
     assert not bad(nvml.one("h100", "check_gpu_inforom", "*.inforom_valid error 3"))
+
+
+def test_an_inforom_of_which_nvml_said_nothing_is_unknown():
+    host = FakeHost(pci_tree(["0000:0f:00.0"]))
+    device = {"index": 0, "uuid": "GPU-1", "pci": {"busId": "00000000:0F:00.0"}, "inforom": "G520.0200.00.05"}
+    host.system.answers["nvml"] = {"driver": "570.124.06", "devices": [device]}
+    host.system.answers["nvml-inforom"] = {"devices": [None]}
+    assert not bad(check_gpu_inforom(host))
+
+    host.forget()
+    host.system.answers["nvml-inforom"] = {"devices": []}
+    assert only(check_gpu_inforom(host)).verdict is Verdict.UNKNOWN
 
 
 def test_mixed_inforoms(nvml):

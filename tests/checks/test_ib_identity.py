@@ -75,4 +75,6 @@ def test_roce_ports_that_cannot_be_reached():
     assert judge(FakeHost(roce(state="1: DOWN")), "check_roce_ports").verdict is Verdict.SKIP
     assert judge(FakeHost(roce(state="1: DOWN", carrier="")), "check_roce_ports mlx5_0").reason == "RoceNoCarrier"
     assert judge(FakeHost(device("mlx5_0", layer="Ethernet")), "check_roce_ports").reason == "RoceNoInterface"
+    elsewhere = {path: text for path, text in roce().items() if not path.startswith("/sys/class/net/")}
+    assert judge(FakeHost(elsewhere), "check_roce_ports").verdict is Verdict.UNKNOWN
     assert judge(FakeHost(roce()), "check_roce_ports mlx5_9").reason == "IbPortMissing"

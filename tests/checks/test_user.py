@@ -91,5 +91,8 @@ def test_what_cannot_be_told_is_unknown_and_a_hang_is_a_fault():
     assert judge(FakeHost(), "check_user_paths /x").reason == "BadArguments"
     refused = FakeHost({}, {**known, "setpriv": Completed(127, "", "setpriv: setresuid failed")})
     assert judge(refused, "check_user_paths -u alice /x").verdict is Verdict.UNKNOWN
+    for groups in (Completed(143, "", "", True), Completed(1, "", "id: cannot get the groups of alice")):
+        half_told = FakeHost({}, {**known, ("id", "-G"): groups, "setpriv": Completed(1)})
+        assert judge(half_told, "check_user_paths -u alice /x").verdict is Verdict.UNKNOWN
     hung = FakeHost({}, {**known, "setpriv": Completed(143, "", "", True)})
     assert judge(hung, "check_user_paths -u alice /x").reason == "PathHangs"
