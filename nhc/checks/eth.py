@@ -12,7 +12,9 @@ from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
 from nhc.units import count, percent, seconds, show_number, show_seconds, text
 
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Sequence, Tuple, Union
+    from typing import Callable, Dict, List, Optional, Sequence, Tuple, TypeVar, Union
+
+    Found = TypeVar("Found")
 
 _NAMES = rest("interfaces", text, "interfaces; none means every Ethernet port and bond that is in use")
 _NO_PORT = skip("NoEthernet", "no Ethernet port on this node")
@@ -28,13 +30,18 @@ def megabits(value: str) -> int:
         raise ValueError(f"{value!r} is not a link speed (as 25G or 1000)") from None
 
 
+def named(
+    host: Host, names: Sequence[str], find: Callable[[Host, str], Optional[Found]]
+) -> Tuple[List[Found], List[Outcome]]:
+    """The interfaces of these names, and what is wrong with the names."""
+    found = [(name, find(host, name)) for name in dict.fromkeys(names)]
+    missing = [crit("NoSuchInterface", f"there is no interface {n}", target=n) for n, each in found if each is None]
+    return [each for _, each in found if each is not None], missing
+
+
 def _chosen(host: Host, names: Sequence[str]) -> Tuple[List[Interface], List[Outcome]]:
     """The interfaces to judge, and what is wrong with the names."""
-    if not names:
-        return list(ethernet.interfaces(host)), []
-    named = [(name, ethernet.interface(host, name)) for name in dict.fromkeys(names)]
-    missing = [crit("NoSuchInterface", f"there is no interface {n}", target=n) for n, each in named if each is None]
-    return [each for _, each in named if each is not None], missing
+    return named(host, names, ethernet.interface) if names else (list(ethernet.interfaces(host)), [])
 
 
 def _result(outcomes: List[Outcome], judged: int, text: str) -> Union[Outcome, List[Outcome]]:

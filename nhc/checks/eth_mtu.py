@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from nhc.check import check, opt, rest
-from nhc.facts import ethernet, mtu
+from nhc.checks.eth import named
+from nhc.facts import ethernet
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
@@ -12,7 +13,7 @@ from nhc.units import text, whole
 if TYPE_CHECKING:
     from typing import List, Optional, Sequence, Union
 
-    from nhc.facts.mtu import Sized
+    from nhc.facts.ethernet import Sized
 
 
 @check(
@@ -34,17 +35,10 @@ def check_eth_mtu(
 
     Example: * || check_eth_mtu -m 9000 bond0
     """
-    outcomes: List[Outcome] = []
-    chosen: List[Sized] = []
-    for name in dict.fromkeys(interfaces):
-        each = mtu.sized(host, name)
-        if each is None:
-            outcomes.append(crit("NoSuchInterface", f"there is no interface {name}", target=name))
-        else:
-            chosen.append(each)
+    chosen, outcomes = named(host, interfaces, ethernet.sized)
     if not interfaces:
         ports = [each.name for each in ethernet.interfaces(host) if each.up and each.carrier]
-        sized = [mtu.sized(host, name) for name in ports] + list(mtu.stacked(host))
+        sized = [ethernet.sized(host, name) for name in ports] + list(ethernet.stacked(host))
         chosen = list({each.name: each for each in sized if each is not None}.values())
     if not chosen and not outcomes:
         return skip("NoEthernet", "no Ethernet interface with a link on this node")
@@ -67,7 +61,7 @@ def _judge(host: Host, each: Sized, wanted: Optional[int]) -> List[Outcome]:
     if each.kind not in ("bond", "vlan"):
         return outcomes
     for lower in each.lower:
-        below = mtu.sized(host, lower)
+        below = ethernet.sized(host, lower)
         if below is None or below.mtu is None:
             continue
         if (each.kind == "bond" and below.mtu != size) or (each.kind == "vlan" and below.mtu < size):

@@ -1,4 +1,4 @@
-"""Ethernet interfaces, from sysfs (Documentation/ABI/testing/sysfs-class-net*)."""
+"""Network interfaces: the links of Ethernet, the frame sizes of all (Documentation/ABI/testing/sysfs-class-net*)."""
 
 from __future__ import annotations
 
@@ -37,10 +37,16 @@ class Interface(NamedTuple):
         return self.driver not in ("virtio_net", "xen_netfront", "vif", "veth", "hv_netvsc") or self.speed is not None
 
 
+def _directory(host: Host, name: str) -> Optional[str]:
+    """What the kernel shows of an interface, None where there is none of that name."""
+    base = f"{NET}/{name}"
+    return None if "/" in name or name in ("", ".", "..") or not host.isdir(base) else base
+
+
 def interface(host: Host, name: str) -> Optional[Interface]:
     """One interface, None where there is none of that name."""
-    base = f"{NET}/{name}"
-    if "/" in name or name in ("", ".", "..") or not host.isdir(base):
+    base = _directory(host, name)
+    if base is None:
         return None
     carrier = host.read_or(f"{base}/carrier")  # EINVAL while the interface is down
     speed = host.number(f"{base}/speed") or 0  # -1: unknown
@@ -98,3 +104,33 @@ def parse_ethtool_best(text: str) -> Optional[int]:
         modes.append(line)
     speeds = [int(match[1]) for match in _MODE.finditer(" ".join(modes))]
     return max(speeds) if speeds else None
+
+
+class Sized(NamedTuple):
+    """One interface. `kind` is `bond`, `vlan`, `bridge` ... or "" for a plain port; `lower` what it is made of."""
+
+    name: str
+    mtu: Optional[int]
+    kind: str
+    lower: Tuple[str, ...]
+
+
+def parse_kind(uevent: str) -> str:
+    """DEVTYPE of a device's uevent file."""
+    return next((line[8:] for line in uevent.splitlines() if line.startswith("DEVTYPE=")), "")
+
+
+def sized(host: Host, name: str) -> Optional[Sized]:
+    """One interface, None where there is none of that name."""
+    base = _directory(host, name)
+    if base is None:
+        return None
+    lower = tuple(entry[6:] for entry in host.names(base) if entry.startswith("lower_"))
+    kind = "bond" if host.isdir(f"{base}/bonding") else parse_kind(host.read_or(f"{base}/uevent"))
+    return Sized(name, host.number(f"{base}/mtu"), kind, lower)
+
+
+def stacked(host: Host) -> Tuple[Sized, ...]:
+    """The bonds and VLANs of this node."""
+    interfaces = (sized(host, name) for name in host.names(NET) if name != "bonding_masters")
+    return tuple(interface for interface in interfaces if interface and interface.kind in ("bond", "vlan"))
