@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 Convert: TypeAlias = "Callable[[str], Any]"
 Run: TypeAlias = "Callable[..., Union[Outcome, Iterable[Outcome]]]"
+Judged: TypeAlias = "Union[Outcome, List[Outcome]]"
+"""What a check says: of the node as a whole, or of each of the things that it judges."""
 
 
 class BadArguments(ValueError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from nhc.check import check, flag, opt
+from nhc.check import Judged, check, flag, opt
 from nhc.facts import bmc
 from nhc.facts.history import first_seen
 from nhc.host import Host
@@ -13,7 +13,7 @@ from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
 from nhc.units import percent, seconds, show_seconds
 
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Pattern, Sequence, Tuple, Union
+    from typing import Dict, List, Optional, Pattern, Sequence, Tuple
 
     from nhc.facts.bmc import BmcEvent, EventLogInfo, Sensor
 
@@ -69,9 +69,7 @@ def _absent(host: Host) -> Optional[Outcome]:
     timeout=60,
     every=600,
 )  # fmt: skip
-def check_bmc_sensors(
-    host: Host, ignore: Sequence[Pattern[str]] = (), critical: bool = False
-) -> Union[Outcome, List[Outcome]]:
+def check_bmc_sensors(host: Host, ignore: Sequence[Pattern[str]] = (), critical: bool = False) -> Judged:
     """Fans, power supplies, temperatures and voltages are well, as the management controller sees them.
 
     Reads `ipmitool sdr elist` (40 s at most, as a controller may hang). A sensor beyond its critical or
@@ -128,7 +126,7 @@ def check_bmc_sel(
     fatal: Sequence[Pattern[str]] = (),
     bad: Sequence[Pattern[str]] = (),
     ignore: Sequence[Pattern[str]] = (),
-) -> Union[Outcome, List[Outcome]]:
+) -> Judged:
     """The management controller has logged no fault lately, and its log has room.
 
     Reads `ipmitool sel info` and the last 200 events (40 s at most each). Uncorrectable memory errors, IERR,

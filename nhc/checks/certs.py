@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nhc.check import check, flag, opt, rest
+from nhc.check import Judged, check, flag, opt, rest
 from nhc.facts import certificates
 from nhc.facts.certificates import FOREVER, HOST, Validity
 from nhc.host import Host
@@ -12,7 +12,7 @@ from nhc.timestamps import utc
 from nhc.units import seconds, show_seconds, text
 
 if TYPE_CHECKING:
-    from typing import List, Optional, Sequence, Union
+    from typing import List, Optional, Sequence
 
 _DAY = 86400.0
 _WARN = opt("-w --warn", "warn_at", seconds,
@@ -26,7 +26,7 @@ KUBELET = tuple(f"/var/lib/kubelet/pki/{name}" for name in
        every=3600)  # fmt: skip
 def check_ssh_hostcert(
     host: Host, warn_at: Optional[float] = None, crit_at: float = 0.0, files: Sequence[str] = ()
-) -> Union[Outcome, List[Outcome]]:
+) -> Judged:
     """Sshd's host certificates are good for a while.
 
     Reads the HostCertificate files of /etc/ssh/sshd_config and what it includes. Clients refuse a host whose
@@ -71,7 +71,7 @@ def check_tls_cert(
     crit_at: float = 0.0,
     every: bool = False,
     files: Sequence[str] = (),
-) -> Union[Outcome, List[Outcome]]:
+) -> Judged:
     """X.509 certificates are good for a while.
 
     Without names, the kubelet's own in /var/lib/kubelet/pki: it renews its client certificate when 10 to 30 % of
@@ -128,7 +128,7 @@ def _judge(host: Host, path: str, validity: Validity, warn_at: Optional[float], 
     return ok(message, target=path, metrics=metrics)
 
 
-def _result(outcomes: List[Outcome]) -> Union[Outcome, List[Outcome]]:
+def _result(outcomes: List[Outcome]) -> Judged:
     bad = [outcome for outcome in outcomes if outcome.reason]
     if bad:
         return bad

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nhc.check import check, opt
+from nhc.check import Judged, check, opt
 from nhc.facts import cloud
 from nhc.facts.machine_identity import cloud_of
 from nhc.host import Host
@@ -13,7 +13,7 @@ from nhc.timestamps import utc
 from nhc.units import seconds, show_seconds, text
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Tuple, Union
+    from typing import Any, Dict, List, Optional, Tuple
 
     from nhc.facts.cloud import Announcement
 
@@ -30,7 +30,7 @@ _DAY = 86400.0
 )
 def check_cloud_maintenance(
     host: Host, crit_at: float = 900.0, warn_at: float = 14 * _DAY, url: Optional[str] = None
-) -> Union[Outcome, List[Outcome]]:
+) -> Judged:
     """The cloud has announced no maintenance of this instance.
 
     Asks the metadata service that the firmware's tables name, two seconds at most: EC2's scheduled events, spot

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from nhc.check import check, opt
+from nhc.check import Judged, check, opt
 from nhc.checks import deep
 from nhc.checks.gpu import DEVICES, pick
 from nhc.facts.tools import collective, nccom
@@ -14,7 +14,7 @@ from nhc.model import Action, Metric, Outcome, crit, skip, unknown, warn
 from nhc.units import one_of, show_kb, size_bytes, text, whole
 
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Sequence, Tuple, Union
+    from typing import Dict, Optional, Sequence, Tuple
 
     from nhc.facts.accelerator_values import Device
     from nhc.facts.tools.collective import Collective, DataPath, Row
@@ -59,7 +59,7 @@ def check_deep_collective(
     binary: str = "",
     floor: Optional[float] = None,
     devices: str = "",
-) -> Union[Outcome, List[Outcome]]:
+) -> Judged:
     """All GPUs of the node together are as fast as they should be, and give right sums.
 
     Runs nccl-tests (NVIDIA) or rccl-tests (AMD) over all GPUs of the node in one process. Judged is the bus bandwidth
@@ -207,7 +207,7 @@ def _wrong_way(only: str, travelled: DataPath) -> str:
 )
 def check_deep_nccom(
     host: Host, ranks: int = 2, size: int = 32 << 20, name: str = "allr", floor: Optional[float] = None
-) -> Union[Outcome, List[Outcome]]:
+) -> Judged:
     """Neuron devices of the node together are as fast as they should be, and give right sums.
 
     Runs nccom-test within the node, with its checks on. Judged is the bus bandwidth of the row of SIZE. Its GB/s are

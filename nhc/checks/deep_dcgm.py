@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nhc.check import check, opt
+from nhc.check import Judged, check, opt
 from nhc.checks import deep
 from nhc.checks.gpu import DEVICES, pick
 from nhc.facts.tools import dcgm_diag
@@ -69,9 +69,7 @@ def level(value: str) -> str:
     timeout=deep.OVERHEAD + 3 * LEVELS["4"],
     tags=("gpu", "nvidia"),
 )
-def check_deep_dcgm(
-    host: Host, run: str = "2", parameters: str = "", devices: str = ""
-) -> Union[Outcome, List[Outcome]]:
+def check_deep_dcgm(host: Host, run: str = "2", parameters: str = "", devices: str = "") -> Judged:
     """NVIDIA's diagnostics find nothing.
 
     Runs dcgmi diag. Errors that DCGM wants the GPU isolated for, or reset, are CRIT; those that it wants looked at are

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nhc.check import check, flag, opt
+from nhc.check import Judged, check, flag, opt
 from nhc.checks import deep
 from nhc.facts.mounts import mounts
 from nhc.facts.tools import fio
@@ -12,7 +12,7 @@ from nhc.model import Action, Outcome, crit, known, unknown, worst
 from nhc.units import show_kb, size_bytes, text
 
 if TYPE_CHECKING:
-    from typing import List, Optional, Union
+    from typing import Optional
 
     from nhc.facts.tools.fio import Fio
     from nhc.host import Completed
@@ -40,7 +40,7 @@ def check_deep_disk(
     buffered: bool = False,
     write: Optional[float] = None,
     read: Optional[float] = None,
-) -> Union[Outcome, List[Outcome]]:
+) -> Judged:
     """A disk gives back what was written to it.
 
     fio writes SIZE with a checksum in every block and reads all of it back, in a file of its own that is removed; never
@@ -76,7 +76,7 @@ def _in_memory(host: Host, path: str) -> bool:
 
 def judge(
     host: Host, where: str, size: int, done: Completed, result: Fio, write: Optional[float], read: Optional[float]
-) -> Union[Outcome, List[Outcome]]:
+) -> Judged:
     """What a run of fio says of a disk."""
     errors = [job.error for job in result.jobs if job.error]
     if fio.NO_SPACE in errors:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nhc.check import check, opt
+from nhc.check import Judged, check, opt
 from nhc.checks import deep, deep_burns
 from nhc.checks.deep_host import burn_processors
 from nhc.checks.gpu import DEVICES, pick
@@ -13,11 +13,9 @@ from nhc.model import Outcome
 from nhc.units import one_of, seconds, text, whole
 
 if TYPE_CHECKING:
-    from typing import List, Optional, Sequence, Tuple, Union
+    from typing import List, Optional, Sequence, Tuple
 
     from nhc.host import Completed
-
-    Burnt = Union[Outcome, List[Outcome]]
 
 ENGINES = ("auto", "torch", "gpu-burn", "gpu-fryer", "rvs", "cpu")
 BURNS = ("torch", "gpu_burn", "gpu-fryer", "rvs")
@@ -48,7 +46,7 @@ def check_deep_gemm(
     python: str = "python3",
     floor: Optional[float] = None,
     devices: str = "",
-) -> Burnt:
+) -> Judged:
     """Every GPU computes rightly under full load, bit by bit like its peers, and as fast.
 
     Multiplies matrices on all GPUs at once. With torch (of the Python given with -P) each product's bits must be the
@@ -70,7 +68,7 @@ def check_deep_gemm(
         named = [str(device.number) for device in gpus] if devices or host.setting("NHC_DEVICES") else []
         outcomes = _torch(host, duration, size, kind, python, named, len(gpus), floor)
     elif burn == "cpu":
-        judged: Burnt = burn_processors(host, duration)
+        judged: Judged = burn_processors(host, duration)
         outcomes = judged
         if chosen != "cpu":
             rest = [judged] if isinstance(judged, Outcome) else judged
@@ -106,7 +104,7 @@ def _choose(host: Host, chosen: str, python: str, vendor: str) -> Tuple[str, str
 def _torch(
     host: Host, duration: float, size: int, kind: str, python: str, named: Sequence[str], expect: int,
     floor: Optional[float],
-) -> Burnt:  # fmt: skip
+) -> Judged:  # fmt: skip
     from nhc.data.reader import read
 
     argv = [python, "-c", read("gemm_burn.py"), f"{duration:g}", str(size), kind, *([",".join(named)] if named else [])]
@@ -115,7 +113,7 @@ def _torch(
     return ran if isinstance(ran, Outcome) else deep_burns.judge(host, *ran, duration, expect, floor)
 
 
-def _other(host: Host, burn: str, duration: float, models: Sequence[str], floor: Optional[float]) -> Burnt:
+def _other(host: Host, burn: str, duration: float, models: Sequence[str], floor: Optional[float]) -> Judged:
     length = str(max(1, round(duration)))
     argv = {"gpu-burn": ["gpu_burn", *_compared(host), "-tc", length], "gpu-fryer": ["gpu-fryer", length],
             "rvs": ["rvs", "-c", "gst_single.conf"]}[burn]  # fmt: skip

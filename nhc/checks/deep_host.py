@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nhc.check import check, opt
+from nhc.check import Judged, check, opt
 from nhc.checks import deep
 from nhc.checks.deep_burns import judge as judge_burn
 from nhc.facts.meminfo import memory
@@ -13,7 +13,7 @@ from nhc.model import Metric, Outcome, crit, unknown
 from nhc.units import seconds, show_kb, size_bytes, text
 
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Union
+    from typing import Dict, Optional, Union
 
 COMPILERS = ("cc", "gcc", "clang")
 LEAST = 64 << 20
@@ -71,7 +71,7 @@ def last_level_cache(host: Host) -> int:
 )
 def check_deep_triad(
     host: Host, duration: float = 10.0, size: Optional[int] = None, binary: str = "", floor: Optional[float] = None
-) -> Union[Outcome, List[Outcome]]:
+) -> Judged:
     """Memory is as fast as it should be.
 
     Copy, scale, add and triad over three arrays on every processor, each bound and with its own part of the memory. A
@@ -117,7 +117,7 @@ def check_deep_triad(
     timeout=deep.OVERHEAD + deep.START,
     tags=("cpu",),
 )
-def check_deep_cpu_gemm(host: Host, duration: float = 60.0, binary: str = "") -> Union[Outcome, List[Outcome]]:
+def check_deep_cpu_gemm(host: Host, duration: float = 60.0, binary: str = "") -> Judged:
     """Every core gives the same bits, and the right ones.
 
     Multiplies matrices on every core at once (nhc/data/gemm_cpu.c, compiled on the node or given with --binary):
@@ -129,7 +129,7 @@ def check_deep_cpu_gemm(host: Host, duration: float = 60.0, binary: str = "") ->
     return burn_processors(host, duration, binary)
 
 
-def burn_processors(host: Host, duration: float, binary: str = "") -> Union[Outcome, List[Outcome]]:
+def burn_processors(host: Host, duration: float, binary: str = "") -> Judged:
     """What check_deep_cpu_gemm does, for others that fall back on it."""
     program = built(host, "gemm_cpu", binary)
     if isinstance(program, Outcome):

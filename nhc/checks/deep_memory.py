@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nhc.check import check, opt
+from nhc.check import Judged, check, opt
 from nhc.checks import deep
 from nhc.facts import edac
 from nhc.facts.meminfo import memory
@@ -13,7 +13,7 @@ from nhc.model import Action, Metric, Outcome, crit, ok, unknown, warn
 from nhc.units import one_of, percent, seconds, show_kb, size_bytes
 
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Tuple, Union
+    from typing import Dict, List, Optional, Tuple
 
 ENGINES = ("auto", "stressapptest", "memtester")
 RESERVE = 1 << 20
@@ -35,7 +35,7 @@ PER_GIB = 240.0
 )
 def check_deep_memory(
     host: Host, duration: float = 60.0, share: float = 75.0, size: Optional[int] = None, tool: str = "auto"
-) -> Union[Outcome, List[Outcome]]:
+) -> Judged:
     """Memory holds what is written to it.
 
     Runs stressapptest, or memtester where that is not installed, on a share of what is available; at least 1 GiB stays

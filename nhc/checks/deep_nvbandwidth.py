@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nhc.check import check, opt
+from nhc.check import Judged, check, opt
 from nhc.checks import deep
 from nhc.checks.gpu import DEVICES, pick
 from nhc.facts.tools import nvbandwidth
@@ -12,7 +12,7 @@ from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.model import Action, Outcome, Verdict, crit, skip, unknown, warn
 
 if TYPE_CHECKING:
-    from typing import Dict, List, Mapping, Optional, Sequence, Tuple, Union
+    from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
     from nhc.facts.accelerator_values import Device, PcieLink
     from nhc.facts.tools.nvbandwidth import BandwidthCase, Bandwidths
@@ -60,7 +60,7 @@ def tests(value: str) -> str:
 )
 def check_deep_nvbandwidth(
     host: Host, names: str = DEFAULT, floor: Optional[float] = None, devices: str = ""
-) -> Union[Outcome, List[Outcome]]:
+) -> Judged:
     """Copies to, from, between and within GPUs are as fast as they should be.
 
     Runs nvbandwidth, which ends with status 0 whatever happened: each test must have passed, with a figure for each

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from nhc.check import check, opt, rest
+from nhc.check import Judged, check, opt, rest
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok, warn
 from nhc.units import seconds, show_seconds, text
 
 if TYPE_CHECKING:
-    from typing import List, Optional, Sequence, Union
+    from typing import List, Optional, Sequence
 
 
 @check(
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 )
 def check_dns_resolve(
     host: Host, address: Optional[str] = None, slow: float = 2.0, names: Sequence[str] = ()
-) -> Union[Outcome, List[Outcome]]:
+) -> Judged:
     """Host names resolve, and soon.
 
     Asks the node's own resolver (getaddrinfo: /etc/hosts, DNS, sssd, as nsswitch.conf has it) for each

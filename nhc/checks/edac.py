@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nhc.check import check, opt
+from nhc.check import Judged, check, opt
 from nhc.facts import edac
 from nhc.facts.history import amount, growth
 from nhc.facts.virtualization import virtual
@@ -12,7 +12,7 @@ from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
 from nhc.units import count, seconds, show_number, show_seconds
 
 if TYPE_CHECKING:
-    from typing import List, Optional, Tuple, Union
+    from typing import Optional, Tuple
 
 
 @check(
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 )
 def check_edac_errors(
     host: Host, corrected: int = 10, critical: int = 0, uncorrected: int = 1, per: float = 86400.0
-) -> Union[Outcome, List[Outcome]]:
+) -> Judged:
     """Memory modules have no uncorrected errors, and few corrected ones.
 
     Reads the counters of the kernel's EDAC drivers in /sys/devices/system/edac/mc, by module. Uncorrected

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nhc.check import arg, check, flag, opt
+from nhc.check import Judged, arg, check, flag, opt
 from nhc.facts import efa
 from nhc.facts.history import amount, growth
 from nhc.host import Host
@@ -11,7 +11,7 @@ from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
 from nhc.units import count, percent, seconds, show_seconds, whole
 
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Sequence, Union
+    from typing import Dict, List, Optional, Sequence
 
 _NO_EFA = skip("NoEfa", "no Elastic Fabric Adapter on this node")
 
@@ -31,7 +31,7 @@ LIMITS: Dict[str, float] = {
     arg("count", whole, "how many adapters the node has"),
     timeout=5,
 )
-def check_efa_devices(host: Host, count: Optional[int] = None, or_none: bool = False) -> Union[Outcome, List[Outcome]]:
+def check_efa_devices(host: Host, count: Optional[int] = None, or_none: bool = False) -> Judged:
     """Every Elastic Fabric Adapter is there, and its port is up.
 
     Counts RDMA devices of the efa driver, whatever udev called them, and compares with the number given and
@@ -91,7 +91,7 @@ def limit(value: str) -> GrowthLimit:
 )
 def check_efa_errors(
     host: Host, drops: float = 1.0, packets: int = 1000, limits: Sequence[GrowthLimit] = (), per: float = 3600.0
-) -> Union[Outcome, List[Outcome]]:
+) -> Judged:
     """Elastic Fabric Adapters lose next to nothing and answer their driver.
 
     Reads hw_counters of each adapter and judges what was added over an hour (-p), remembered from run to

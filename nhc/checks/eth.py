@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nhc.check import check, opt, rest
+from nhc.check import Judged, check, opt, rest
 from nhc.facts import ethernet
 from nhc.facts.ethernet import Interface
 from nhc.facts.history import amount, growth
@@ -12,7 +12,7 @@ from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
 from nhc.units import count, percent, seconds, show_number, show_seconds, text
 
 if TYPE_CHECKING:
-    from typing import Callable, Dict, List, Optional, Sequence, Tuple, TypeVar, Union
+    from typing import Callable, Dict, List, Optional, Sequence, Tuple, TypeVar
 
     Found = TypeVar("Found")
 
@@ -44,12 +44,12 @@ def _chosen(host: Host, names: Sequence[str]) -> Tuple[List[Interface], List[Out
     return named(host, names, ethernet.interface) if names else (list(ethernet.interfaces(host)), [])
 
 
-def _result(outcomes: List[Outcome], judged: int, text: str) -> Union[Outcome, List[Outcome]]:
+def _result(outcomes: List[Outcome], judged: int, text: str) -> Judged:
     return outcomes or ok(f"{show_number(judged, 'Ethernet interface')} {text}")
 
 
 @check("check_eth_carrier", _NAMES)
-def check_eth_carrier(host: Host, interfaces: Sequence[str] = ()) -> Union[Outcome, List[Outcome]]:
+def check_eth_carrier(host: Host, interfaces: Sequence[str] = ()) -> Judged:
     """Ethernet interfaces have a carrier.
 
     Reads carrier in /sys/class/net. A named interface must be up and have a carrier: CRIT where not.
@@ -80,9 +80,7 @@ def check_eth_carrier(host: Host, interfaces: Sequence[str] = ()) -> Union[Outco
     opt("-m --min", "least", megabits, "least speed, as 25G; the port's best where not given"),
     _NAMES,
 )
-def check_eth_speed(
-    host: Host, least: Optional[int] = None, interfaces: Sequence[str] = ()
-) -> Union[Outcome, List[Outcome]]:
+def check_eth_speed(host: Host, least: Optional[int] = None, interfaces: Sequence[str] = ()) -> Judged:
     """Ethernet links run at full speed.
 
     Reads speed and duplex in /sys/class/net of interfaces with a carrier. The expected speed is -m, else
@@ -144,7 +142,7 @@ def check_eth_errors(
     flaps: int = 3,
     per: float = 600.0,
     interfaces: Sequence[str] = (),
-) -> Union[Outcome, List[Outcome]]:
+) -> Judged:
     """Ethernet links are steady and lose next to nothing.
 
     Compares the growth of rx_errors and tx_errors with that of the packets, over ten minutes, remembered

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nhc.check import check, opt, rest
+from nhc.check import Judged, check, opt, rest
 from nhc.checks.eth import named
 from nhc.facts import ethernet
 from nhc.host import Host
@@ -11,7 +11,7 @@ from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
 from nhc.units import text, whole
 
 if TYPE_CHECKING:
-    from typing import List, Optional, Sequence, Union
+    from typing import List, Optional, Sequence
 
     from nhc.facts.ethernet import Sized
 
@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     opt("-m --mtu", "wanted", whole, "the frame size that each interface must have, in bytes"),
     rest("interfaces", text, "interfaces to judge; none means ports with a link, bonds and VLANs"),
 )
-def check_eth_mtu(
-    host: Host, wanted: Optional[int] = None, interfaces: Sequence[str] = ()
-) -> Union[Outcome, List[Outcome]]:
+def check_eth_mtu(host: Host, wanted: Optional[int] = None, interfaces: Sequence[str] = ()) -> Judged:
     """Ethernet interfaces have the frame size (MTU) that they should.
 
     Reads mtu in /sys/class/net. With -m each interface must have just that size: CRIT where not, as a node with

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 
-from nhc.check import check, flag, opt, rest
+from nhc.check import Judged, check, flag, opt, rest
 from nhc.facts import mounts as table
 from nhc.facts import write_probe
 from nhc.facts.fstab import NETWORK
@@ -15,7 +15,7 @@ from nhc.model import Action, Metric, Outcome, crit, ok, unknown, warn
 from nhc.units import seconds, show_seconds, size_bytes, text
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Sequence, Union
+    from typing import Any, Dict, List, Sequence
 
 _MEMORY = "write_probe"
 _FAILURES = {
@@ -48,7 +48,7 @@ def block_size(value: str) -> int:
 )
 def check_fs_write(
     host: Host, directories: Sequence[str], size: int = 65536, slow: float = 5.0, local: bool = False
-) -> Union[Outcome, List[Outcome]]:
+) -> Judged:
     """A network file system takes a write, and gives it back.
 
     Creates a file of its own name in each directory, writes 64 kB, forces them to the server (fsync), closes,

@@ -8,7 +8,7 @@ is not installed, no permission) is UNKNOWN.
 
 from __future__ import annotations
 
-from nhc.check import arg, check, opt
+from nhc.check import Judged, arg, check, opt
 from nhc.facts import accelerator_values as model
 from nhc.facts.accelerator import accelerators
 from nhc.facts.accelerator_values import Device, Inventory, Source
@@ -21,9 +21,6 @@ from nhc.units import show_number, text, whole
 if TYPE_CHECKING:
     from typing import Callable, Iterable, List, Optional, Sequence, Tuple, Union
 
-    from typing_extensions import TypeAlias
-
-Judged: TypeAlias = "Union[Outcome, List[Outcome]]"
 
 DEVICES = opt(
     "-d --devices",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nhc.check import arg, check, flag, opt
-from nhc.checks.gpu import DEVICES, SOURCE, Judged, each, not_reported
+from nhc.check import Judged, arg, check, flag, opt
+from nhc.checks.gpu import DEVICES, SOURCE, each, not_reported
 from nhc.facts.accelerator_values import HARDWARE_REASONS, Device
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nhc.check import check, opt
-from nhc.checks.gpu import DEVICES, SOURCE, Judged, each, not_reported, pick
+from nhc.check import Judged, check, opt
+from nhc.checks.gpu import DEVICES, SOURCE, each, not_reported, pick
 from nhc.facts.accelerator_values import Device
 from nhc.facts.pci import accelerator_functions, switch_functions
 from nhc.facts.processes import names

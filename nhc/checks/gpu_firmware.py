@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nhc.check import arg, check, flag
-from nhc.checks.gpu import DEVICES, SOURCE, Judged, not_reported, pick
+from nhc.check import Judged, arg, check, flag
+from nhc.checks.gpu import DEVICES, SOURCE, not_reported, pick
 from nhc.facts.accelerator_values import Device
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING

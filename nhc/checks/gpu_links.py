@@ -7,8 +7,8 @@ is a failing link, and CRC errors matter from 100 a second on.
 
 from __future__ import annotations
 
-from nhc.check import arg, check, opt
-from nhc.checks.gpu import DEVICES, SOURCE, Judged, each, not_reported, pick
+from nhc.check import Judged, arg, check, opt
+from nhc.checks.gpu import DEVICES, SOURCE, each, not_reported, pick
 from nhc.facts.accelerator_values import Device
 from nhc.facts.history import Growth, amount, growth
 from nhc.host import Host

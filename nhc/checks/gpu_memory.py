@@ -6,8 +6,8 @@ takes effect at the next reset and work can go on until then, a failed remap qua
 
 from __future__ import annotations
 
-from nhc.check import arg, check, opt
-from nhc.checks.gpu import DEVICES, SOURCE, Judged, each, not_reported
+from nhc.check import Judged, arg, check, opt
+from nhc.checks.gpu import DEVICES, SOURCE, each, not_reported
 from nhc.checks.gpu_earlier import memory_errors
 from nhc.facts.accelerator_values import Device
 from nhc.host import Host

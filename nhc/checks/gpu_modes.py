@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nhc.check import arg, check
-from nhc.checks.gpu import DEVICES, SOURCE, Judged, each, not_reported, on_or_off
+from nhc.check import Judged, arg, check
+from nhc.checks.gpu import DEVICES, SOURCE, each, not_reported, on_or_off
 from nhc.facts.accelerator_values import Device
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING

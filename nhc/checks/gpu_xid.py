@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from nhc.check import arg, check
+from nhc.check import Judged, arg, check
 from nhc.checks.kmsg import GPU_STATE, outcomes, read, unreadable
 from nhc.facts.pci import accelerator_functions, switch_functions
 from nhc.host import Host
 from nhc.kernlog.findings import NVIDIA
 from nhc.kernlog.source import LogSource
 from nhc.light import TYPE_CHECKING
-from nhc.model import Outcome, skip
+from nhc.model import skip
 from nhc.units import number
 
 if TYPE_CHECKING:
-    from typing import List, Optional, Union
+    from typing import Optional
 
 
 @check(
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     timeout=20,
     parts=GPU_STATE,
 )
-def check_gpu_xid(host: Host, hours: Optional[float] = None) -> Union[Outcome, List[Outcome]]:
+def check_gpu_xid(host: Host, hours: Optional[float] = None) -> Judged:
     """No NVIDIA GPU or NVSwitch has logged a fault that still stands.
 
     The findings of check_kmsg that are NVIDIA's: Xid by code and words, SXid by its own Fatal or Non-fatal word, a

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from nhc.check import arg, check
-from nhc.checks.gpu import Judged
+from nhc.check import Judged, arg, check
 from nhc.facts.topology import DevicePlace, parse_description, places
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nhc.check import arg, check, flag, opt, rest
+from nhc.check import Judged, arg, check, flag, opt, rest
 from nhc.facts.history import boot_id
 from nhc.facts.ib_counters import EFA_LAYER, adapter, read_counters
 from nhc.facts.ib_portinfo import best_rate
@@ -15,7 +15,7 @@ from nhc.model import Action, Metric, Outcome, crit, known, ok, skip, unknown
 from nhc.units import number, text, whole
 
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Sequence, Tuple, Union
+    from typing import Dict, List, Optional, Sequence, Tuple
 
 NO_PORT = skip("NoRdmaPort", "no RDMA port on this node")
 NAMES = rest("ports", text, "ports (mlx5_0:1), devices (mlx5_0) or match strings; none means every port")
@@ -88,7 +88,7 @@ def down(port: Port) -> Outcome:
 
 
 @check("check_ib_state", NAMES, timeout=5)
-def check_ib_state(host: Host, ports: Sequence[str] = ()) -> Union[Outcome, List[Outcome]]:
+def check_ib_state(host: Host, ports: Sequence[str] = ()) -> Judged:
     """RDMA ports are ACTIVE and LinkUp.
 
     Reads state and phys_state below /sys/class/infiniband. A named port must be up: CRIT where it is not or
@@ -133,7 +133,7 @@ def check_ib_ports(
     link_layer: str = "",
     devices: Sequence[str] = (),
     or_none: bool = False,
-) -> Union[Outcome, List[Outcome]]:
+) -> Judged:
     """As many RDMA ports are up, at full rate, as a node of this type has.
 
     Counts the ports that are ACTIVE and LinkUp at the given rate or more, whatever they are called, so that
@@ -171,7 +171,7 @@ def check_ib_ports(
 
 
 @check("check_ib_layer", arg("link_layer", layer, "ib, roce or efa", required=True), NAMES, timeout=5)
-def check_ib_layer(host: Host, link_layer: str, ports: Sequence[str] = ()) -> Union[Outcome, List[Outcome]]:
+def check_ib_layer(host: Host, link_layer: str, ports: Sequence[str] = ()) -> Judged:
     """RDMA ports have the link layer they should: InfiniBand, or Ethernet for RoCE.
 
     Adapters that can do both (VPI) come up as the other one after a firmware reset; applications then find
@@ -197,7 +197,7 @@ def check_ib_layer(host: Host, link_layer: str, ports: Sequence[str] = ()) -> Un
     NAMES,
     timeout=15,
 )
-def check_ib_rate(host: Host, rate: Optional[float] = None, ports: Sequence[str] = ()) -> Union[Outcome, List[Outcome]]:
+def check_ib_rate(host: Host, rate: Optional[float] = None, ports: Sequence[str] = ()) -> Judged:
     """RDMA links run at full rate.
 
     A worn cable, a dirty connector or a bad lane makes a link train down to fewer lanes or a lower speed: it

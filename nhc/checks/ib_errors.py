@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nhc.check import check, opt
+from nhc.check import Judged, check, opt
 from nhc.checks.ib import NAMES, NO_PORT, chosen
 from nhc.facts.history import amount, growth
 from nhc.facts.ib_counters import CEILING, EFA_LAYER, read_counters
@@ -13,7 +13,7 @@ from nhc.model import Metric, Outcome, crit, ok, skip, unknown, warn
 from nhc.units import seconds, show_seconds
 
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Sequence, Union
+    from typing import Dict, List, Optional, Sequence
 
 LINK: Dict[str, float] = {
     # The thresholds of rdma-core's infiniband-diags/etc/error_thresholds, taken by the hour.
@@ -83,7 +83,7 @@ def limit(value: str) -> CounterLimit:
 )
 def check_ib_errors(
     host: Host, limits: Sequence[CounterLimit] = (), per: float = 3600.0, ports: Sequence[str] = ()
-) -> Union[Outcome, List[Outcome]]:
+) -> Judged:
     """RDMA links see few errors, and none more than the standard allows.
 
     Reads each port's counters and hw_counters below /sys/class/infiniband, and judges what was added over

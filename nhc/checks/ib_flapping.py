@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nhc.check import arg, check, rest
+from nhc.check import Judged, arg, check, rest
 from nhc.checks.ib import NO_PORT
 from nhc.facts import carrier
 from nhc.facts.history import amount, growth
@@ -16,7 +16,7 @@ from nhc.units import integer, show_seconds, text
 from nhc.units import number as decimal
 
 if TYPE_CHECKING:
-    from typing import Dict, List, Sequence, Tuple, Union
+    from typing import Dict, List, Sequence, Tuple
 
 SYSLOG_FILES = ("/var/log/syslog", "/var/log/messages")
 
@@ -35,9 +35,7 @@ def positive(value: str) -> int:
     rest("logs", text, "log files to read (.gz too); where none is given /var/log/syslog or /var/log/messages"),
     timeout=15,
 )
-def check_ib_link_flapping(
-    host: Host, hours: float = 24.0, flaps: int = 5, logs: Sequence[str] = ()
-) -> Union[Outcome, List[Outcome]]:
+def check_ib_link_flapping(host: Host, hours: float = 24.0, flaps: int = 5, logs: Sequence[str] = ()) -> Judged:
     """No RDMA link comes and goes.
 
     Counts how often each link was lost within 24 hours, since boot, and is CRIT from 5 times on: the name,

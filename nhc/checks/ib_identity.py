@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nhc.check import arg, check, opt
+from nhc.check import Judged, arg, check, opt
 from nhc.checks.ib import NAMES, NO_PORT, chosen
 from nhc.facts.ib_counters import EFA_LAYER, RdmaAdapter, adapter, gids
 from nhc.facts.infiniband import CLASS
@@ -12,7 +12,7 @@ from nhc.model import Action, Outcome, crit, ok, unknown, warn
 from nhc.units import text
 
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Sequence, Union
+    from typing import Dict, List, Optional, Sequence
 
 
 @check(
@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     arg("version", text, "firmware version that every adapter must have, as 28.39.1002"),
     timeout=5,
 )
-def check_ib_firmware(
-    host: Host, version: Optional[str] = None, board: Optional[str] = None
-) -> Union[Outcome, List[Outcome]]:
+def check_ib_firmware(host: Host, version: Optional[str] = None, board: Optional[str] = None) -> Judged:
     """RDMA adapters of one model run one firmware, the one that the site wants where it names one.
 
     Reads fw_ver and board_id of each device below /sys/class/infiniband. Adapters of one board id with
@@ -67,7 +65,7 @@ def _mixed(model: str, alike: Sequence[RdmaAdapter]) -> Outcome:
 
 
 @check("check_ib_guid", NAMES, timeout=5)
-def check_ib_guid(host: Host, ports: Sequence[str] = ()) -> Union[Outcome, List[Outcome]]:
+def check_ib_guid(host: Host, ports: Sequence[str] = ()) -> Judged:
     """RDMA devices have a GUID, ports have an address, and no two devices have the same GUID.
 
     Reads node_guid and the GID table below /sys/class/infiniband. A device whose GUID is zero, as a virtual

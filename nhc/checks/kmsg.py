@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nhc.check import arg, check, flag, opt
+from nhc.check import Judged, arg, check, flag, opt
 from nhc.host import Host
 from nhc.kernlog.findings import current
 from nhc.kernlog.match import FATAL
@@ -15,13 +15,10 @@ from nhc.timestamps import utc
 from nhc.units import text
 
 if TYPE_CHECKING:
-    from typing import List, Optional, Sequence, Tuple, Union
-
-    from typing_extensions import TypeAlias
+    from typing import List, Optional, Sequence, Tuple
 
     from nhc.kernlog.state_types import Finding, LogState
 
-Judged: TypeAlias = "Union[Outcome, List[Outcome]]"
 
 GPU_STATE = ("row_remap", "mig_mode")
 """What is read of a GPU beside its Xids (`nhc.kernlog.device_state`)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nhc.check import check, opt
+from nhc.check import Judged, check, opt
 from nhc.facts import mounts as table
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
@@ -10,7 +10,7 @@ from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
 from nhc.units import percent, text
 
 if TYPE_CHECKING:
-    from typing import List, Optional, Sequence, Tuple, Union
+    from typing import List, Optional, Sequence, Tuple
 
 WARN = opt("-w --warn", "warn_at", percent, "WARN from this share in use on", 80.0)
 CRIT = opt("-c --crit", "crit_at", percent, "CRIT from this share in use on", 95.0)
@@ -89,9 +89,7 @@ _LOCAL = frozenset(("tmpfs", "ext2", "ext3", "ext4", "xfs", "jfs", "f2fs", "ufs"
     CRIT,
     opt("-i --ignore", "ignore", text, "mount points to leave out, as a shell pattern; may be repeated", many=True),
 )
-def check_limits_inodes(
-    host: Host, warn_at: float = 80.0, crit_at: float = 95.0, ignore: Sequence[str] = ()
-) -> Union[Outcome, List[Outcome]]:
+def check_limits_inodes(host: Host, warn_at: float = 80.0, crit_at: float = 95.0, ignore: Sequence[str] = ()) -> Judged:
     """Every writable local file system has inodes left.
 
     Asks statvfs of each local file system in /proc/mounts, tmpfs included: /dev/shm and /tmp run out of

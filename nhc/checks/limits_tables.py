@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nhc.check import check, opt
+from nhc.check import Judged, check, opt
 from nhc.checks.limits import CRIT, WARN, fullest, judge_share
 from nhc.facts import limits
 from nhc.host import Host
@@ -11,7 +11,7 @@ from nhc.model import Outcome, ok, skip, unknown
 from nhc.units import text
 
 if TYPE_CHECKING:
-    from typing import List, Sequence, Union
+    from typing import List, Sequence
 
 
 @check("check_limits_conntrack", WARN, CRIT)
@@ -37,7 +37,7 @@ def check_limits_conntrack(host: Host, warn_at: float = 80.0, crit_at: float = 9
 
 
 @check("check_limits_neighbours", WARN, CRIT)
-def check_limits_neighbours(host: Host, warn_at: float = 80.0, crit_at: float = 95.0) -> Union[Outcome, List[Outcome]]:
+def check_limits_neighbours(host: Host, warn_at: float = 80.0, crit_at: float = 95.0) -> Judged:
     """The tables of neighbours (ARP, and IPv6's) have room.
 
     Compares the entries that /proc/net/stat/arp_cache and ndisc_cache count with gc_thresh3, the most that the
@@ -69,9 +69,7 @@ def check_limits_neighbours(host: Host, warn_at: float = 80.0, crit_at: float = 
     CRIT,
     opt("-i --ignore", "ignore", text, "control groups to leave out, as a shell pattern; may be repeated", many=True),
 )
-def check_limits_tasks(
-    host: Host, warn_at: float = 80.0, crit_at: float = 95.0, ignore: Sequence[str] = ()
-) -> Union[Outcome, List[Outcome]]:
+def check_limits_tasks(host: Host, warn_at: float = 80.0, crit_at: float = 95.0, ignore: Sequence[str] = ()) -> Judged:
     """Services and slices can start more processes and threads.
 
     Reads pids.current and pids.max of the top control groups and of those in system.slice (systemd's TasksMax=): a

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from nhc.check import check, opt
+from nhc.check import Judged, check, opt
 from nhc.facts import mce
 from nhc.facts.history import amount, growth
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
-from nhc.model import Action, Metric, Outcome, crit, ok, skip, warn
+from nhc.model import Action, Metric, crit, ok, skip, warn
 from nhc.units import count, seconds, show_seconds
 
 if TYPE_CHECKING:
-    from typing import List, Union
+    pass
 
 
 @check(
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 )
 def check_mce_events(
     host: Host, exceptions: int = 1, deferred: int = 1, threshold: int = 100, per: float = 86400.0
-) -> Union[Outcome, List[Outcome]]:
+) -> Judged:
     """The processors have raised no machine checks since boot.
 
     Reads the MCE, DFR and THR lines of /proc/interrupts. An exception (MCE) is an error that the hardware

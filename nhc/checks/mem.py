@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nhc.check import check, opt
+from nhc.check import Judged, check, opt
 from nhc.facts import buddyinfo
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
@@ -10,7 +10,7 @@ from nhc.model import Action, Metric, Outcome, crit, ok, unknown, warn
 from nhc.units import percent, show_kb, size_kb, whole
 
 if TYPE_CHECKING:
-    from typing import List, Optional, Union
+    from typing import List, Optional
 
 
 @check(
@@ -29,7 +29,7 @@ def check_mem_fragmentation(
     crit_at: float = 0.0,
     least: int = 4 << 20,
     unmovable: float = 0.0,
-) -> Union[Outcome, List[Outcome]]:
+) -> Judged:
     """Free memory is not cut into pieces too small for huge pages.
 
     Reads /proc/buddyinfo, for each NUMA node apart: a job's huge pages and the large buffers of network adapters

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 
-from nhc.check import check, opt, rest
+from nhc.check import Judged, check, opt, rest
 from nhc.facts import mounts as table
 from nhc.facts.fstab import NETWORK, fstab, holds_data
 from nhc.facts.history import boot_id
@@ -14,7 +14,7 @@ from nhc.model import Action, Metric, Outcome, crit, ok, skip, warn
 from nhc.units import seconds, show_number, show_seconds, text
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Sequence, Union
+    from typing import Any, Dict, List, Optional, Sequence
 
 
 @check(
@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     timeout=10,
     on_timeout="crit",
 )
-def check_mount_responds(
-    host: Host, slow: float = 2.0, types: Sequence[str] = (), paths: Sequence[str] = ()
-) -> Union[Outcome, List[Outcome]]:
+def check_mount_responds(host: Host, slow: float = 2.0, types: Sequence[str] = (), paths: Sequence[str] = ()) -> Judged:
     """Mounted file systems answer within the deadline.
 
     Asks each mount for its figures (statvfs) and for one name in its top directory, which NFS, Lustre,
@@ -93,7 +91,7 @@ _DAMAGED = ("emergency_ro", "shutdown")
 
 
 @check("check_mount_readonly", rest("paths", text, "mount points that must be writable, whatever else is known"))
-def check_mount_readonly(host: Host, paths: Sequence[str] = ()) -> Union[Outcome, List[Outcome]]:
+def check_mount_readonly(host: Host, paths: Sequence[str] = ()) -> Judged:
     """No file system has gone read-only.
 
     Reads /proc/mounts. A file system is expected to be writable where /etc/fstab does not ask for `ro`,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nhc.check import check, opt
+from nhc.check import Judged, check, opt
 from nhc.facts import mounts as table
 from nhc.facts import swaps
 from nhc.facts.fstab import NETWORK, FstabEntry, fstab
@@ -12,7 +12,7 @@ from nhc.model import Action, Outcome, crit, ok, skip, warn
 from nhc.units import show_number, text
 
 if TYPE_CHECKING:
-    from typing import List, Optional, Sequence, Union
+    from typing import Optional, Sequence
 
 
 @check(
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     opt("-i --ignore", "ignore", text, "mount points to leave out, as a shell pattern; may be repeated", many=True),
     timeout=5,
 )
-def check_mount_fstab(host: Host, ignore: Sequence[str] = ()) -> Union[Outcome, List[Outcome]]:
+def check_mount_fstab(host: Host, ignore: Sequence[str] = ()) -> Judged:
     """Every file system and swap of /etc/fstab is in use.
 
     Compares /etc/fstab with /proc/mounts and /proc/swaps. A line with `noauto` is left out; one whose mount systemd

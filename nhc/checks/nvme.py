@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nhc.check import check, opt
+from nhc.check import Judged, check, opt
 from nhc.facts import smart
 from nhc.facts.history import Growth, amount, growth
 from nhc.host import Host
@@ -11,7 +11,7 @@ from nhc.model import Action, Outcome, crit, known, ok, skip, unknown, warn
 from nhc.units import count, percent, seconds, show_number, show_seconds
 
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Tuple, Union
+    from typing import Dict, List, Optional, Tuple
 
 _WARNINGS = (
     (0x04, "its reliability is degraded", "DriveDegraded", True),
@@ -35,7 +35,7 @@ _WARNINGS = (
 )
 def check_nvme_health(
     host: Host, used: float = 90.0, used_critical: float = 0.0, media: int = 1, per: float = 86400.0
-) -> Union[Outcome, List[Outcome]]:
+) -> Judged:
     """NVMe controllers are live, raise no critical warning and have endurance left.
 
     Reads state in /sys/class/nvme, and for local drives the health log by `smartctl --json` or

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from nhc.check import check, rest
+from nhc.check import Judged, check, rest
 from nhc.facts import packages as facts
 from nhc.facts.versions import PackageRequirement, package_requirement
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
-from nhc.model import Outcome, crit, ok, unknown
+from nhc.model import crit, ok, unknown
 from nhc.units import show_number
 
 if TYPE_CHECKING:
-    from typing import List, Sequence, Union
+    from typing import Sequence
 
 
 @check(
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     timeout=30,
     every=3600,
 )
-def check_packages_installed(host: Host, packages: Sequence[PackageRequirement]) -> Union[Outcome, List[Outcome]]:
+def check_packages_installed(host: Host, packages: Sequence[PackageRequirement]) -> Judged:
     """The required packages are installed, in the required versions.
 
     Asks dpkg-query or rpm, whichever database the node has. A version is compared as package managers do

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 
-from nhc.check import check, flag, opt
+from nhc.check import Judged, check, flag, opt
 from nhc.facts import pcie
 from nhc.facts.history import amount, growth
 from nhc.facts.pci import DEVICES
@@ -15,7 +15,7 @@ from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
 from nhc.units import count, seconds, show_number, text
 
 if TYPE_CHECKING:
-    from typing import List, Optional, Sequence, Tuple, Union
+    from typing import List, Optional, Sequence, Tuple
 
 _JUDGED = {0x01: "storage", 0x02: "network", 0x03: "display", 0x12: "accelerator"}
 """Base classes whose links matter to jobs (PCI Code and ID Assignment Specification). Chipset functions
@@ -31,9 +31,7 @@ _SAVES_POWER = (0x03, 0x12)
     flag("-s --speed", "gpu_speed", "judge the speed of GPUs and accelerators too: for a node under load"),
     flag("-W --warn-only", "warn_only", "a degraded link is WARN, not CRIT"),
 )  # fmt: skip
-def check_pcie_link(
-    host: Host, device: Sequence[str] = (), gpu_speed: bool = False, warn_only: bool = False
-) -> Union[Outcome, List[Outcome]]:
+def check_pcie_link(host: Host, device: Sequence[str] = (), gpu_speed: bool = False, warn_only: bool = False) -> Judged:
     """PCIe links have the width and speed that both of their ends can do.
 
     Compares current_link_width and current_link_speed in /sys/bus/pci/devices with the smaller maximum of
@@ -98,9 +96,7 @@ def _judge_link(link: pcie.PcieDeviceLink, gpu_speed: bool, warn_only: bool) -> 
     opt("-f --fatal", "fatal", count, "CRIT from this many fatal errors since boot on", 1),
     opt("-p --per", "per", seconds, "the time over which non-fatal errors count", 86400.0),
 )
-def check_pcie_aer(
-    host: Host, correctable: int = 8, nonfatal: int = 1, fatal: int = 1, per: float = 86400.0
-) -> Union[Outcome, List[Outcome]]:
+def check_pcie_aer(host: Host, correctable: int = 8, nonfatal: int = 1, fatal: int = 1, per: float = 86400.0) -> Judged:
     """PCIe devices report no uncorrectable errors, and few correctable ones.
 
     Reads the Advanced Error Reporting counters aer_dev_fatal, aer_dev_nonfatal and aer_dev_correctable of

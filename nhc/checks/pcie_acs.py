@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nhc.check import check, flag
+from nhc.check import Judged, check, flag
 from nhc.facts import acs
 from nhc.facts.pci import accelerator_functions, bridges
 from nhc.facts.virtualization import virtual
@@ -11,7 +11,7 @@ from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
 
 if TYPE_CHECKING:
-    from typing import List, Union
+    from typing import List
 
 
 @check(
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     flag("-r --root-ports", "roots", "root ports too, not only the ports of switches"),
     every=3600,
 )
-def check_pcie_acs(host: Host, critical: bool = False, roots: bool = False) -> Union[Outcome, List[Outcome]]:
+def check_pcie_acs(host: Host, critical: bool = False, roots: bool = False) -> Judged:
     """PCIe switches above accelerators do not redirect traffic between devices (ACS).
 
     Reads the ACS control register of each switch port above an accelerator from configuration space. With request

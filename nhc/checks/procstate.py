@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 
-from nhc.check import check, opt
+from nhc.check import Judged, check, opt
 from nhc.facts.history import unchanged_since
 from nhc.facts.processes import stats, switches
 from nhc.host import Host
@@ -14,7 +14,7 @@ from nhc.system.process_identity import ProcessStat
 from nhc.units import count, seconds, show_number, show_seconds, text
 
 if TYPE_CHECKING:
-    from typing import Dict, List, Sequence, Union
+    from typing import Dict, Sequence
 
 
 _VFORK = ("kernel_clone", "_do_fork", "do_fork", "wait_for_vfork_done")
@@ -42,7 +42,7 @@ def check_ps_dstate(
     critical: int = 5,
     names: Sequence[str] = ("nvidia*",),
     ignore: Sequence[str] = (),
-) -> Union[Outcome, List[Outcome]]:
+) -> Judged:
     """No process is stuck in uninterruptible sleep.
 
     Reads /proc/PID/stat. State D is where every process waits for a disk, so one look tells nothing: a

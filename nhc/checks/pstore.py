@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nhc.check import check, flag, opt
+from nhc.check import Judged, check, flag, opt
 from nhc.facts import crashes
 from nhc.facts.history import first_seen
 from nhc.host import Host
@@ -12,7 +12,7 @@ from nhc.timestamps import utc
 from nhc.units import seconds, show_number, show_seconds
 
 if TYPE_CHECKING:
-    from typing import List, Tuple, Union
+    from typing import Tuple
 
     from nhc.facts.crashes import Crash
 
@@ -27,9 +27,7 @@ _MEMORY = "pstore"
     flag("-c --critical", "critical", "a record that is news is CRIT, not WARN"),
     every=600,
 )  # fmt: skip
-def check_pstore_panic(
-    host: Host, news: float = 86400.0, dumps: bool = False, critical: bool = False
-) -> Union[Outcome, List[Outcome]]:
+def check_pstore_panic(host: Host, news: float = 86400.0, dumps: bool = False, critical: bool = False) -> Judged:
     """The kernel has not died lately.
 
     Reads the records that a panic or an oops left in /sys/fs/pstore, and what systemd-pstore(8) moved from there to

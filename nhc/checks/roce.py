@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nhc.check import check, opt
+from nhc.check import Judged, check, opt
 from nhc.checks.ib import NAMES, chosen
 from nhc.facts.ethernet import NET
 from nhc.facts.ib_counters import gid_type, gids
@@ -13,7 +13,7 @@ from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown
 from nhc.units import whole
 
 if TYPE_CHECKING:
-    from typing import List, Optional, Sequence, Union
+    from typing import List, Optional, Sequence
 
 
 @check(
@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     NAMES,
     timeout=5,
 )
-def check_roce_ports(
-    host: Host, mtu: Optional[int] = None, least_gids: int = 1, ports: Sequence[str] = ()
-) -> Union[Outcome, List[Outcome]]:
+def check_roce_ports(host: Host, mtu: Optional[int] = None, least_gids: int = 1, ports: Sequence[str] = ()) -> Judged:
     """RoCE ports can be reached: interface up, carrier there, RoCE v2 addresses and MTU as the fabric needs.
 
     Looks at RDMA ports whose link layer is Ethernet and that are up, or that are named. The interface behind

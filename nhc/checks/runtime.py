@@ -5,7 +5,7 @@ from __future__ import annotations
 import stat
 import time
 
-from nhc.check import check, flag, opt, rest
+from nhc.check import Judged, check, flag, opt, rest
 from nhc.facts import cri
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
@@ -15,7 +15,7 @@ from nhc.system.plain_http import NoHttpResponse
 from nhc.units import seconds, text
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Sequence, Union
+    from typing import Any, Dict, Optional, Sequence
 
 SOCKETS = ("/run/containerd/containerd.sock", "/run/crio/crio.sock", "/run/cri-dockerd.sock",
            "/run/k3s/containerd/containerd.sock", "/run/docker.sock")  # fmt: skip
@@ -35,7 +35,7 @@ KUBELET_TRACES = ("/var/lib/kubelet/config.yaml", "/var/lib/kubelet/pki", "/etc/
 )
 def check_runtime_ready(
     host: Host, deadline: float = 5.0, network: bool = False, sockets: Sequence[str] = ()
-) -> Union[Outcome, List[Outcome]]:
+) -> Judged:
     """The container runtimes answer and are ready.
 
     Asks containerd, CRI-O and cri-dockerd what the kubelet asks them (CRI's Version and Status, over their

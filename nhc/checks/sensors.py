@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nhc.check import check, flag, opt
+from nhc.check import Judged, check, flag, opt
 from nhc.facts import hwmon
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
@@ -10,7 +10,7 @@ from nhc.model import Action, Metric, Outcome, crit, ok, skip, warn
 from nhc.units import text
 
 if TYPE_CHECKING:
-    from typing import List, Sequence, Union
+    from typing import List, Sequence
 
 _SEVERE = ("crit_alarm", "emergency_alarm")
 
@@ -21,7 +21,7 @@ _SEVERE = ("crit_alarm", "emergency_alarm")
     opt("-i --ignore", "ignore", text, "CHIP/SENSOR to leave out, as a shell pattern; may be repeated", many=True),
     every=300,
 )  # fmt: skip
-def check_sensors_hwmon(host: Host, every: bool = False, ignore: Sequence[str] = ()) -> Union[Outcome, List[Outcome]]:
+def check_sensors_hwmon(host: Host, every: bool = False, ignore: Sequence[str] = ()) -> Judged:
     """No sensor that the kernel reads raises an alarm.
 
     Reads the alarm and fault files of temperatures and fans in /sys/class/hwmon; each driver compares with its

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nhc.check import check, opt
+from nhc.check import Judged, check, opt
 from nhc.facts import smart
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
@@ -10,7 +10,7 @@ from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
 from nhc.units import count, show_number
 
 if TYPE_CHECKING:
-    from typing import List, Tuple, Union
+    from typing import Tuple
 
 _MEDIA = ("pending_sectors", "offline_uncorrectable", "reported_uncorrectable")
 
@@ -22,7 +22,7 @@ _MEDIA = ("pending_sectors", "offline_uncorrectable", "reported_uncorrectable")
     timeout=60,
     every=3600,
 )
-def check_smart_health(host: Host, reallocated: int = 10, media: int = 1) -> Union[Outcome, List[Outcome]]:
+def check_smart_health(host: Host, reallocated: int = 10, media: int = 1) -> Judged:
     """Disks report themselves healthy.
 
     Asks every ATA and SCSI disk that `smartctl --scan` finds, behind RAID controllers too, by

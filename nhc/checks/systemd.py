@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nhc.check import check, opt, rest
+from nhc.check import Judged, check, opt, rest
 from nhc.facts import systemd
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
@@ -10,7 +10,7 @@ from nhc.model import Action, Outcome, crit, ok, skip, unknown, warn
 from nhc.units import show_number, text
 
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Sequence, Union
+    from typing import Dict, Optional, Sequence
 
 
 def _absent(host: Host) -> Optional[Outcome]:
@@ -27,7 +27,7 @@ def _absent(host: Host) -> Optional[Outcome]:
     rest("units", text, "units that must be active; a name without a suffix is a service", required=True),
     timeout=15,
 )
-def check_systemd_units(host: Host, units: Sequence[str]) -> Union[Outcome, List[Outcome]]:
+def check_systemd_units(host: Host, units: Sequence[str]) -> Judged:
     """Each named unit is active.
 
     Reads `systemctl show`. Active and reloading units pass; a unit on its way (activating) is WARN, and
@@ -78,9 +78,7 @@ def _judge_unit(name: str, unit: Dict[str, str]) -> Optional[Outcome]:
     ),
     timeout=15,
 )
-def check_systemd_failed(
-    host: Host, ignore: Sequence[str] = (), critical: Sequence[str] = ()
-) -> Union[Outcome, List[Outcome]]:
+def check_systemd_failed(host: Host, ignore: Sequence[str] = (), critical: Sequence[str] = ()) -> Judged:
     """No unit has failed.
 
     Reads `systemctl list-units --state=failed`. A failed unit is WARN, as which of them a job needs is the

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nhc.check import check, flag, opt, rest
+from nhc.check import Judged, check, flag, opt, rest
 from nhc.facts.accounts import Account, NoAccount, NoGroups, account, obstacle
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
@@ -10,7 +10,7 @@ from nhc.model import Outcome, crit, ok, unknown
 from nhc.units import text
 
 if TYPE_CHECKING:
-    from typing import List, Optional, Sequence, Union
+    from typing import List, Optional, Sequence
 
 _TESTS = {"-r": "read", "-w": "write in", "-x": "enter"}
 
@@ -26,7 +26,7 @@ _TESTS = {"-r": "read", "-w": "write in", "-x": "enter"}
 )
 def check_user_paths(
     host: Host, paths: Sequence[str], name: Optional[str] = None, read: bool = False, write: bool = False
-) -> Union[Outcome, List[Outcome]]:
+) -> Judged:
     """A user can enter the directories that jobs need.
 
     Asks the kernel as that user, with the user's groups (setpriv(1) and test(1)), so that access control lists, a
