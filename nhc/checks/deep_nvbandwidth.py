@@ -192,7 +192,7 @@ def between(
             continue
         if len(devices) > 1:
             # Of three GPUs each meets the one that is slow in half of its ways.
-            value = min(_median(known[1:] or known) for known in own)
+            value = min(deep.median(known[1:] or known) for known in own)
             measured = deep.Measured(kind.metric, value, "GB/s", device.label, device=device.name)
             outcomes.append(deep.hold(host, measured, floor))
     outcomes = deep.among_peers(outcomes, {device.label: device.name for device in devices}, floor)
@@ -215,7 +215,7 @@ def _slow_ways(
         target = f"{devices[a].label}-{devices[b].label}"
         measured = deep.Measured(kind.metric, value, "GB/s", target, device=devices[a].name)
         one_way = deep.hold(host, measured, floor)
-        if one_way.verdict is Verdict.OK and value < FAR * _median(sorted(pairs.values())) and floor != deep.NONE:
+        if one_way.verdict is Verdict.OK and value < FAR * deep.median(sorted(pairs.values())) and floor != deep.NONE:
             one_way = warn(deep.SLOW, f"{one_way.message}; most pairs give more than twice as much", target=target,
                            metrics=one_way.metrics)  # fmt: skip
         judged.append(one_way)
@@ -225,7 +225,3 @@ def _slow_ways(
 FAR = 0.5
 """Share of the median of all pairs below which one of them is remarkable: pairs across processors are slower than those
 of one PCIe switch."""
-
-
-def _median(ordered: Sequence[float]) -> float:
-    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2

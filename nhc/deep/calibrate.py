@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Dict, Iterable, List, Sequence, Tuple
 
 from nhc.checks.deep import SLOW
 from nhc.deep.fleet_norm import Proposal, Sample
 from nhc.facts.expected import COLUMNS, format_row
 from nhc.model import Report
-from nhc.render import json as wire
+from nhc.policy.reconcile import BadReports, load_reports
 from nhc.system.bounded_read import parse_json, read_text
 
 if TYPE_CHECKING:
@@ -26,23 +25,10 @@ class BadInput(ValueError):
 
 def reports(paths: Sequence[str]) -> List[Report]:
     """The reports in these files, and in the *.json of these directories. Raises BadInput."""
-    names: List[str] = []
-    for path in paths:
-        inside = os.path.isdir(path)
-        names += sorted(f"{path}/{name}" for name in os.listdir(path) if name.endswith(".json")) if inside else [path]
-    return [report for name in names for report in _read(name)]
-
-
-def _read(path: str) -> List[Report]:
     try:
-        text = read_text(path, LARGEST)
-        values = parse_json(text) if text.lstrip()[:1] in "[{" else None
-        listed = values if isinstance(values, list) else [values]
-        return [wire.from_dict(value) for value in listed]
-    except OSError as error:
-        raise BadInput(f"{path}: {error.strerror}") from None
-    except (ValueError, TypeError, KeyError) as error:
-        raise BadInput(f"{path}: not a report as nhc deep run -f json writes it: {error}") from None
+        return load_reports(paths, lambda path: read_text(path, LARGEST))
+    except BadReports as error:
+        raise BadInput(str(error)) from None
 
 
 def _left_out(report: Report) -> str:

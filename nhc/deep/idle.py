@@ -12,6 +12,7 @@ from typing import List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.checks.gpu_processes import SERVICES
 from nhc.facts.accelerator import accelerators
+from nhc.facts.processes import stat_of
 from nhc.facts.resource_manager import JOB_VARIABLES
 from nhc.host import Host
 from nhc.model import printable
@@ -56,7 +57,8 @@ def devices(host: Host, allowed: Sequence[str] = ()) -> Occupancy:
         try:
             held = _held(host, pid)
         except PermissionError:
-            if _of_kernel(host, pid):
+            stat = stat_of(host, int(pid))
+            if stat is not None and stat.kernel_thread:  # it holds no file
                 continue
         except OSError:
             continue
@@ -86,12 +88,6 @@ def _process(pid: object, name: str) -> str:
 def _some(names: Sequence[str], most: int = 1) -> str:
     """The first of these, and how many more there are."""
     return f"{', '.join(names[:most])}{f' and {len(names) - most} more' if len(names) > most else ''}"
-
-
-def _of_kernel(host: Host, pid: str) -> bool:
-    """Whether this is a thread of the kernel's, which holds no file: kthreadd, or a child of it (proc(5), stat)."""
-    fields = host.read_or(f"/proc/{pid}/stat").rpartition(")")[2].split()
-    return pid == "2" or (len(fields) > 1 and fields[1] == "2")
 
 
 def _held(host: Host, pid: str) -> List[str]:

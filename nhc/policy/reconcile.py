@@ -11,6 +11,7 @@ import os
 import time
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from nhc.matching.node_names import Names
 from nhc.model import Report
 from nhc.policy.decide import Decision, Policy, decide, history_needed, unmatched
 from nhc.policy.ledger import Ledger
@@ -72,11 +73,10 @@ def _documents(text: str) -> Iterator[Any]:
 
 def by_node(reports: Iterable[Report], nodes: Iterable[str]) -> Reports:
     """The newest report of each node, under the name that the scheduler has for it."""
-    known = set(nodes)
+    names = Names(nodes, ())
     newest: Reports = {}
     for report in reports:
-        short = report.host.partition(".")[0]
-        name = report.host if report.host in known or short not in known else short
+        name = names.here(report.host)
         if name not in newest or newest[name].started < report.started:
             newest[name] = report
     return newest

@@ -17,6 +17,7 @@ from nhc.deep.gpu_settings import GpuSettings
 from nhc.host import Host
 from nhc.model import Action, CheckResult, Metric, Outcome, Verdict
 from nhc.ports.adapter import Mark, NodeState
+from nhc.system.process_identity import KERNEL_THREAD
 from nhc.testing.fake_host import FakeHost, Symlink
 from tests.support.require import need
 from tests.support.run import ROOT, nhc
@@ -415,7 +416,8 @@ def test_processes_whose_files_may_not_be_seen_are_in_the_way(refuse):
     """A container's default: root without CAP_SYS_PTRACE, in the host's PID namespace."""
     job = {"/proc/4242/comm": "python3\n", "/proc/4242/fd/3": Symlink("/dev/nvidia3"),
            "/proc/4242/stat": "4242 (python3) S 1 4242"}  # fmt: skip
-    kernel = {"/proc/77/comm": "kworker/0:1\n", "/proc/77/stat": "77 (kworker/0:1) I 2 0", "/proc/77/fd/3": ""}
+    thread = f"77 (kworker/0:1) I 2 0 0 0 -1 {KERNEL_THREAD} {'0 ' * 40}"
+    kernel = {"/proc/77/comm": "kworker/0:1\n", "/proc/77/stat": thread, "/proc/77/fd/3": ""}
     daemon = {"/proc/9/comm": "nvidia-persiste\n", "/proc/9/fd/3": Symlink("/dev/nvidia0"),
               "/proc/9/stat": "9 (nvidia-persiste) S 1 9"}  # fmt: skip
     [busy] = idle.devices(Unseen({**job, **kernel, **daemon}, refuse)).busy
