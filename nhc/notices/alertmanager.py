@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, NamedTuple
+from typing import Dict, List
 
 from nhc.notices.notice import Notice
-from nhc.notices.sender import Sender
-from nhc.system.exchange import Exchange
 from nhc.timestamps import utc
 
+PATH = "/api/v2/alerts"
+"""Below Alertmanager's root."""
 LASTS = 600.0
 """Seconds after which an alert that was not said again resolves: five refreshes of `Pace.refresh`."""
 
@@ -31,14 +31,3 @@ def payload(notice: Notice) -> List[Dict[str, object]]:
     if notice.link:
         alert["generatorURL"] = notice.link
     return [alert]
-
-
-class AlertmanagerChannel(NamedTuple):
-    """`url` is Alertmanager's root."""
-
-    url: str
-    sender: Sender
-
-    def deliver(self, notice: Notice, exchange: Exchange) -> None:
-        """Raises SendLater, SendRefused."""
-        self.sender.post(exchange, f"{self.url.rstrip('/')}/api/v2/alerts", payload(notice))

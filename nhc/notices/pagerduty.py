@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Dict, NamedTuple
+from typing import Dict
 
 from nhc.notices.notice import Notice, cut
-from nhc.notices.sender import Sender
-from nhc.system.exchange import Exchange
 from nhc.timestamps import utc
 
 URL = "https://events.pagerduty.com/v2/enqueue"
@@ -32,15 +30,3 @@ def payload(notice: Notice, routing_key: str) -> Dict[str, object]:
     if notice.link and not notice.resolved:
         event["links"] = [{"href": notice.link, "text": "Console"}]
     return event
-
-
-class PagerdutyChannel(NamedTuple):
-    """The routing key of an integration."""
-
-    routing_key: str
-    url: str
-    sender: Sender
-
-    def deliver(self, notice: Notice, exchange: Exchange) -> None:
-        """Raises SendLater, SendRefused."""
-        self.sender.post(exchange, self.url or URL, payload(notice, self.routing_key), secrets=(self.routing_key,))

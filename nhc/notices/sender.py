@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import Dict, Mapping, Optional, Sequence
+from typing import Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.notices.answer_line import cleaned
+from nhc.notices.notice import Notice
 from nhc.system.exchange import Exchange
 from nhc.system.http_client import BY_THE_SYSTEM, BadAddress, CertificateRefused, HttpClient, HttpError, Tls
 
@@ -75,3 +76,17 @@ class Sender:
         if answer.status in (408, 425, 429) or answer.status >= 500:
             raise SendLater(answer_line, answer.retry_after)
         raise SendRefused(answer_line)
+
+
+class JsonChannel(NamedTuple):
+    """A receiver that takes each notice by one POST of JSON. `secrets` are what the body or a header must not show."""
+
+    url: str
+    payload: Callable[[Notice], object]
+    sender: Sender
+    headers: Mapping[str, str] = {}
+    secrets: Tuple[str, ...] = ()
+
+    def deliver(self, notice: Notice, exchange: Exchange) -> None:
+        """Raises SendLater, SendRefused."""
+        self.sender.post(exchange, self.url, self.payload(notice), self.headers, self.secrets)

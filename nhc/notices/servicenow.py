@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Dict, NamedTuple
+from typing import Dict
 
 from nhc.notices.notice import Notice, cut
-from nhc.notices.sender import Sender, basic_auth
-from nhc.system.exchange import Exchange
 
+PATH = "/api/global/em/jsonv2"
+"""Below the instance's root."""
 CLEAR = "0"
 SEVERITY = {"CRIT": "1", "UNKNOWN": "3", "WARN": "4"}
 """1 critical, 2 major, 3 minor, 4 warning, 5 information, 0 clear."""
@@ -29,18 +29,3 @@ def payload(notice: Notice) -> Dict[str, object]:
         "additional_info": json.dumps(details, ensure_ascii=False),
     }
     return {"records": [record]}
-
-
-class ServicenowChannel(NamedTuple):
-    """`url` is the instance's root."""
-
-    url: str
-    user: str
-    password: str
-    sender: Sender
-
-    def deliver(self, notice: Notice, exchange: Exchange) -> None:
-        """Raises SendLater, SendRefused."""
-        url = f"{self.url.rstrip('/')}/api/global/em/jsonv2"
-        headers = basic_auth(self.user, self.password)
-        self.sender.post(exchange, url, payload(notice), headers, (self.password,))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import stat
+from functools import partial
 from typing import Callable, Dict, Mapping, NamedTuple, Protocol
 
 from nhc.notices import alertmanager, jira, mail, pagerduty, servicenow, slack, teams, webhook
 from nhc.notices.incidents import NoticeTiming
 from nhc.notices.job_faults import JOB_EVENTS, JobNoticeSettings
 from nhc.notices.notice import Notice
-from nhc.notices.sender import Sender
+from nhc.notices.sender import JsonChannel, Sender, basic_auth
 from nhc.settings import settings_file
 from nhc.settings.settings_file import Table
 from nhc.store import where
@@ -156,7 +157,7 @@ def _secret_url(table: Table) -> str:
 
 
 def _alertmanager(table: Table, sender: Sender) -> Deliverer:
-    return alertmanager.AlertmanagerChannel(_plain_url(table), sender)
+    return JsonChannel(_plain_url(table).rstrip("/") + alertmanager.PATH, alertmanager.payload, sender)
 
 
 def _webhook(table: Table, sender: Sender) -> Deliverer:
@@ -169,21 +170,24 @@ def _webhook(table: Table, sender: Sender) -> Deliverer:
 
 
 def _slack(table: Table, sender: Sender) -> Deliverer:
-    return slack.SlackChannel(_secret_url(table), sender)
+    return JsonChannel(_secret_url(table), slack.payload, sender)
 
 
 def _teams(table: Table, sender: Sender) -> Deliverer:
-    return teams.TeamsChannel(_secret_url(table), sender)
+    return JsonChannel(_secret_url(table), teams.payload, sender)
 
 
 def _pagerduty(table: Table, sender: Sender) -> Deliverer:
-    url = _plain_url(table) if "url" in table else ""
-    return pagerduty.PagerdutyChannel(_secret(table, "routing-key-file"), url, sender)
+    url = _plain_url(table) if "url" in table else pagerduty.URL
+    key = _secret(table, "routing-key-file")
+    return JsonChannel(url, partial(pagerduty.payload, routing_key=key), sender, secrets=(key,))
 
 
 def _servicenow(table: Table, sender: Sender) -> Deliverer:
     table.require("user")
-    return servicenow.ServicenowChannel(_plain_url(table), table.text("user"), _secret(table, "password-file"), sender)
+    url, user, password = _plain_url(table), table.text("user"), _secret(table, "password-file")
+    headers = basic_auth(user, password)
+    return JsonChannel(url.rstrip("/") + servicenow.PATH, servicenow.payload, sender, headers, (password,))
 
 
 def _jira(table: Table, sender: Sender) -> Deliverer:

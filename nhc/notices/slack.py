@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import html
-from typing import Dict, NamedTuple
+from typing import Dict
 
 from nhc.notices.notice import Notice, cut
-from nhc.notices.sender import Sender
-from nhc.system.exchange import Exchange
 
 
 def payload(notice: Notice) -> Dict[str, object]:
@@ -18,14 +16,3 @@ def payload(notice: Notice) -> Dict[str, object]:
     ]
     title = html.escape(cut(notice.title, 1024), quote=False)  # Slack finds neither mentions nor links in it
     return {"text": title, "blocks": blocks, "unfurl_links": False}
-
-
-class SlackChannel(NamedTuple):
-    """`url` is a secret."""
-
-    url: str
-    sender: Sender
-
-    def deliver(self, notice: Notice, exchange: Exchange) -> None:
-        """Raises SendLater, SendRefused."""
-        self.sender.post(exchange, self.url, payload(notice))

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import Dict, NamedTuple
+from typing import Dict
 
 from nhc.notices.notice import Notice, cut
-from nhc.notices.sender import Sender
-from nhc.system.exchange import Exchange
 
 LIMIT = 20_000
 """Bytes: 28 KB are documented, and refusals from 21 KB on were seen."""
@@ -36,14 +34,3 @@ def _card(notice: Notice, limit: int) -> Dict[str, object]:
     }  # fmt: skip
     kind = "application/vnd.microsoft.card.adaptive"
     return {"type": "message", "attachments": [{"contentType": kind, "contentUrl": None, "content": card}]}
-
-
-class TeamsChannel(NamedTuple):
-    """`url` is a secret."""
-
-    url: str
-    sender: Sender
-
-    def deliver(self, notice: Notice, exchange: Exchange) -> None:
-        """Raises SendLater, SendRefused."""
-        self.sender.post(exchange, self.url, payload(notice))
