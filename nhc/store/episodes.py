@@ -28,7 +28,7 @@ AWAITING = "awaiting-approval"
 
 
 class Episode(NamedTuple):
-    """One row. `detail` is JSON that only the remedy loop reads; nothing sets `due` any more.
+    """One row. `detail` is JSON that only `nhc.remedy.detail` reads.
 
     `train` is None for the repair of a fault; maintenance has its train's number, and the wave that the node is in.
     """
@@ -41,7 +41,6 @@ class Episode(NamedTuple):
     rung: str
     opened: float
     updated: float
-    due: Optional[float]
     ended: Optional[float]
     outcome: str
     detail: str

@@ -47,7 +47,6 @@ spares = sa.Table(
     sa.Column("episode", Id),
     text_column("token"),
     time_column("since"),
-    time_column("verified", empty=True),
     time_column("updated"),
     text_column("why"),
     sa.Column("version", sa.Integer, nullable=False, server_default="1"),

@@ -43,9 +43,9 @@ def insert_into(connection: Connection, table: sa.Table) -> Union[postgresql.Ins
     return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)
 
 
-def batches(keys: Sequence[T]) -> Iterator[Sequence[T]]:
+def batches(keys: Sequence[T], size: int = BATCH) -> Iterator[Sequence[T]]:
     """So many of them at a time as one statement takes."""
-    return (keys[begin : begin + BATCH] for begin in range(0, len(keys), BATCH))
+    return (keys[begin : begin + size] for begin in range(0, len(keys), size))
 
 
 store = sa.Table(
@@ -156,7 +156,6 @@ episodes = sa.Table(
     text_column("rung"),
     time_column("opened"),
     time_column("updated"),
-    time_column("due", empty=True),
     time_column("ended", empty=True),
     text_column("outcome"),
     sa.Column("detail", sa.Text, nullable=False, server_default="{}"),

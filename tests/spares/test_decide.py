@@ -21,7 +21,7 @@ POOL = PoolSettings("gpu", "slurm", ("n*",), after=1800.0)
 
 
 def episode(node, state="watching", ago=3600.0, ended=None, number=7):
-    return Episode(number, node, "c", "reboot", state, "reboot", NOW - ago, NOW, None, ended, "", "{}", 1)
+    return Episode(number, node, "c", "reboot", state, "reboot", NOW - ago, NOW, ended, "", "{}", 1)
 
 
 def in_use(node, stands_for, state=IN_SERVICE):
