@@ -14,6 +14,7 @@ from nhc.console.fleet_nodes import WORST, letter_of
 from nhc.console.snapshot import FleetProblem, NodeWork, ProblemRow, Snapshot, check_matrix, fold_causes
 from nhc.matching.node_ranges import expand, fold
 from nhc.model import Report
+from nhc.remedy import detail as details
 from nhc.render.json import to_dict
 from nhc.store import attempts, audit, coverage, ended_episodes, episodes, evidence, holds, nodes, problems
 from nhc.store.database import Store
@@ -241,10 +242,7 @@ def episode(store: Store, number: int) -> Value:
             raise Missing(f"there is no episode {number}")
         return {
             **episode_row(row),
-            "attempts": [
-                {**entry._asdict(), "state": str(entry.state.value if hasattr(entry.state, "value") else entry.state)}
-                for entry in attempts.attempts_of(connection, number)
-            ],
+            "attempts": [entry._asdict() for entry in attempts.attempts_of(connection, number)],
             "decisions": [entry._asdict() for entry in attempts.decisions(connection, number)],
             "evidence": [entry._asdict() for entry in evidence.of_episode(connection, number)],
             "events": [_entry(entry) for entry in audit.entries(connection, episode=number, limit=NAMES, newest=True)],
@@ -253,18 +251,12 @@ def episode(store: Store, number: int) -> Value:
 
 def episode_row(row: episodes.Episode) -> Value:
     """An episode as rows show it."""
-    detail = _object(row.detail)
+    detail = details.read_or_empty(row.detail)
     return {
         **{key: value for key, value in row._asdict().items() if key != "detail"},
-        "waiting": detail.get("waiting", ""), "because": detail.get("because", ""), "device": detail.get("device", ""),
-        "about": _named(detail.get("about")),
-        "asked": detail.get("asked", 0.0), "skipped": detail.get("skipped", []),
+        "waiting": detail.waiting, "because": detail.because, "device": detail.device, "about": str(detail.about),
+        "asked": detail.asked, "skipped": detail.skipped,
     }  # fmt: skip
-
-
-def _named(names: object) -> str:
-    """The address or UUID of the one device that an episode is about, "" where it is about the node."""
-    return next((str(name) for name in names if name), "") if isinstance(names, list) else ""
 
 
 def held_back(store: Store, now: float) -> Value:
@@ -275,7 +267,7 @@ def held_back(store: Store, now: float) -> Value:
         breakers = holds.breakers(connection)
     by_reason: Dict[str, List[str]] = {}
     for row in standing:
-        why = str(_object(row.detail).get("waiting", ""))
+        why = details.read_or_empty(row.detail).waiting
         if why:
             by_reason.setdefault(why, []).append(row.node)
     rows = [{"why": why, "count": len(names), "nodes": fold(sorted(names))} for why, names in by_reason.items()]

@@ -58,7 +58,7 @@ def _of_episodes(connection: Connection) -> Dict[str, Tuple[NodeWork, ...]]:
     for episode in (*reversed(episodes.list_episodes(connection, is_open=True)), *left):
         by_node.setdefault(episode.node, []).append(_of_episode(episode))
     for name, train in node_work.begun_by_train(connection):
-        by, marked = f"maintenance train {train.train}", _detail(train.detail).marked
+        by, marked = f"maintenance train {train.train}", details.read_or_empty(train.detail).marked
         if marked:
             by_node.setdefault(name, []).append(
                 NodeWork(f"{by}, {train.state}: {train.why}", out=marked, by=by, why=train.why)
@@ -66,16 +66,9 @@ def _of_episodes(connection: Connection) -> Dict[str, Tuple[NodeWork, ...]]:
     return {name: tuple(rows) for name, rows in by_node.items()}
 
 
-def _detail(text: str) -> details.Detail:
-    try:
-        return details.read(text)
-    except details.BadDetail:
-        return details.Detail()
-
-
 def _of_episode(episode: episodes.Episode) -> NodeWork:
     why = cause_in_words(episode.cause)
-    detail = _detail(episode.detail)
+    detail = details.read_or_empty(episode.detail)
     if episode.ended is not None:
         by = f"the remedy loop, episode {episode.id}, which ended as {episode.state}: a person must act"
         because = detail.because or episode.outcome
