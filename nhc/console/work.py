@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Dict
 
 from nhc.console.screens import ROWS, Missing, Value, left_out
-from nhc.store import deep, jobs, node_work
+from nhc.ports.jobs import JobName
+from nhc.store import deep, jobs, node_work, spares
 from nhc.store.database import Store
 from nhc.store.deep_rates import rates
 
@@ -23,7 +24,7 @@ def work_of(store: Store, name: str, now: float) -> Value:
         running = node_work.running_jobs(connection, name)
         failed = node_work.failed_jobs(connection, name)
         trains = node_work.trains_of(connection, name)
-        spares = node_work.spares_of(connection, name)
+        standing_in = spares.of_node(connection, name)
     return {
         "deep": [{**row._asdict(), "age": row.age(now)} for row in verdicts],
         "rates": [{**row._asdict(), "values": row.values[-SHOWN:], "runs": len(row.values), "change": row.change,
@@ -31,10 +32,10 @@ def work_of(store: Store, name: str, now: float) -> Value:
                   for row in measured[:ROWS]],
         "running": [{"id": row.id, "job": row.text(), "user": row.user, "phase": row.phase, "run": row.run}
                     for row in running],
-        "failed": [{**row._asdict(), "job": "/".join(part for part in (row.kind, row.namespace, row.name) if part),
+        "failed": [{**row._asdict(), "job": JobName(row.kind, row.namespace, row.name).text(),
                     "id": row.job} for row in failed],
         "trains": [{key: value for key, value in row._asdict().items() if key != "detail"} for row in trains],
-        "spares": [row._asdict() for row in spares],
+        "spares": [row._asdict() for row in standing_in],
     }  # fmt: skip
 
 
@@ -47,7 +48,7 @@ def watched_jobs(store: Store, name: str) -> Dict[str, int]:
 def job(store: Store, number: int) -> Value:
     """One watched job: why its runs failed, its restarts, and where. Raises Missing, StoreError."""
     with store.read() as connection:
-        watched = node_work.job(connection, number)
+        watched = jobs.get(connection, number)
         if watched is None:
             raise Missing(f"there is no job {number}")
         restarts = jobs.restarts(connection, number)

@@ -10,11 +10,11 @@ from enum import Enum
 from typing import AbstractSet, FrozenSet, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.jobs.judge import RunFinding, RunJudgement
+from nhc.jobs.settings import RESEND, RestartLimits
 from nhc.ports.jobs import JobView, Phase
+from nhc.store import jobs
+from nhc.store.jobs import JobRestart
 from nhc.system.steady_time import SteadyTime
-
-RESEND = 60.0
-"""Seconds after which a call that shows no effect is sent again: twice what `nhc.jobs.settings` lets a call take."""
 
 
 class StepKind(str, Enum):
@@ -63,32 +63,17 @@ class JobStep(NamedTuple):
     left: Optional[LeaveReason] = None
 
 
-class PastRestart(NamedTuple):
-    """A restart of this job, over or not. `wants` is how many nodes the job needs, `outcome` "" until it is over."""
-
-    number: int
-    run: str
-    state: str
-    written: float
-    updated: float
-    sent: Optional[float] = None
-    exclude: Tuple[str, ...] = ()
-    wants: int = 1
-    outcome: str = ""
-
-
 class RestartBounds(NamedTuple):
-    """`max_restarts` of this job in all, `cooldown` seconds between two, `avoid` nodes at most that it is kept off.
+    """What bounds the restarts of one job: `max_restarts` of it in all, and the site's limits.
 
-    `left` restarts may still begin now for the whole fleet's rate. `hold_timeout` is how long one call may be refused
-    (seconds) until the restart fails. `anew` allows to make a job anew that ended for good.
+    `left` restarts may still begin now for the whole fleet's rate. `wants` is how many nodes the job needs. `anew`
+    allows to make a job anew that ended for good.
     """
 
-    max_restarts: int = 3
-    cooldown: float = 60.0
-    avoid: int = 8
-    left: int = 20
-    hold_timeout: float = 900.0
+    limits: RestartLimits
+    max_restarts: int
+    left: int
+    wants: int = 1
     anew: bool = False
 
 
@@ -108,7 +93,7 @@ class JobScene(NamedTuple):
 def first(
     job: JobView,
     judgement: RunJudgement,
-    past: Sequence[PastRestart],
+    past: Sequence[JobRestart],
     pairs: Sequence[str],
     bounds: RestartBounds,
     scene: JobScene,
@@ -120,11 +105,11 @@ def first(
     if before:
         if judgement.again:
             return JobStep(StepKind.NOTHING)
-        left = LeaveReason.FAILED if before[-1].outcome == "failed" else LeaveReason.OVER
+        left = LeaveReason.FAILED if before[-1].outcome == jobs.FAILED else LeaveReason.OVER
         return JobStep(StepKind.LEAVE, "this run was restarted before, and its restart is over", left=left)
     nodes = judgement.nodes
     avoid = [node for node in dict.fromkeys([*nodes, *pairs]) if node not in job.bound]
-    exclude = tuple(avoid[: max(bounds.avoid, len(nodes))])
+    exclude = tuple(avoid[: max(bounds.limits.avoid, len(nodes))])
     if len(past) >= bounds.max_restarts:
         why = f"{len(past)} of {bounds.max_restarts} restarts are used up ({judgement.why})"
         return JobStep(StepKind.LEAVE, why, nodes, left=LeaveReason.LIMIT)
@@ -140,9 +125,10 @@ def first(
     if scene.held:
         return JobStep(StepKind.WAIT, scene.held)
     newest = max((restart.written for restart in past), default=0.0)
-    passed = scene.time.elapsed(newest) if past else bounds.cooldown
-    if passed < bounds.cooldown:
-        return JobStep(StepKind.WAIT, f"the last restart was {passed:.0f} s ago: {bounds.cooldown:.0f} s are kept")
+    cooldown = bounds.limits.cooldown
+    passed = scene.time.elapsed(newest) if past else cooldown
+    if passed < cooldown:
+        return JobStep(StepKind.WAIT, f"the last restart was {passed:.0f} s ago: {cooldown:.0f} s are kept")
     if bounds.left <= 0:
         return JobStep(StepKind.WAIT, "the rate of restarts is used up")
     return JobStep(StepKind.BEGIN, judgement.why, nodes, exclude)
@@ -160,17 +146,16 @@ def _left(job: JobView, judgement: RunJudgement) -> JobStep:
     return JobStep(StepKind.NOTHING, judgement.why)
 
 
-def following(
-    job: Optional[JobView], restart: PastRestart, made_anew: bool, bounds: RestartBounds, scene: JobScene
-) -> JobStep:
+def following(job: Optional[JobView], restart: JobRestart, bounds: RestartBounds, scene: JobScene) -> JobStep:
     """For a job whose restart is under way; `job` None: there is none of that name and uid now.
 
-    `made_anew`: HOLD takes the job away, RELEASE makes it anew (with another uid, which `job` then is).
+    With a manifest, HOLD takes the job away and RELEASE makes it anew (with another uid, which `job` then is).
     """
-    if restart.state == "holding":
+    made_anew = bool(restart.manifest)
+    if restart.state == jobs.HOLDING:
         return _holding(job, restart, made_anew, bounds, scene)
-    if restart.state == "held":
-        return _held(job, restart, made_anew, scene)
+    if restart.state == jobs.HELD:
+        return _held(job, restart, made_anew, bounds, scene)
     if job is None and not made_anew:
         return JobStep(StepKind.SUPERSEDED, "the job is gone")
     if job is not None and _shows(job, restart) and not job.held:
@@ -183,7 +168,7 @@ def following(
 
 
 def _holding(
-    job: Optional[JobView], restart: PastRestart, made_anew: bool, bounds: RestartBounds, scene: JobScene
+    job: Optional[JobView], restart: JobRestart, made_anew: bool, bounds: RestartBounds, scene: JobScene
 ) -> JobStep:
     if job is None:
         return JobStep(StepKind.HELD) if made_anew else JobStep(StepKind.SUPERSEDED, "the job is gone")
@@ -198,7 +183,9 @@ def _holding(
     return _again(StepKind.SEND_HOLD, restart, bounds, scene)
 
 
-def _held(job: Optional[JobView], restart: PastRestart, made_anew: bool, scene: JobScene) -> JobStep:
+def _held(
+    job: Optional[JobView], restart: JobRestart, made_anew: bool, bounds: RestartBounds, scene: JobScene
+) -> JobStep:
     if job is None and not made_anew:
         return JobStep(StepKind.SUPERSEDED, "the job is gone")
     if job is not None and (made_anew or not job.held):
@@ -211,32 +198,32 @@ def _held(job: Optional[JobView], restart: PastRestart, made_anew: bool, scene: 
             return JobStep(StepKind.WAIT, f"it must run on {node}, which is not repaired: {scene.faulty[node]}")
     if scene.healthy is None:
         return JobStep(StepKind.WAIT, scene.unseen or "its nodes were not asked for yet")
-    return _enough(job, restart, scene.healthy)
+    return _enough(job, set(restart.avoided), bounds.wants, scene.healthy)
 
 
-def _enough(job: Optional[JobView], restart: PastRestart, healthy: AbstractSet[str]) -> JobStep:
-    avoided = set(restart.exclude)
+def _enough(job: Optional[JobView], avoided: AbstractSet[str], wants: int, healthy: AbstractSet[str]) -> JobStep:
     if job is not None and not job.excludes and avoided & healthy:
         names = ", ".join(sorted(avoided & healthy)[:3])
         return JobStep(
             StepKind.WAIT, f"{names} must be out of service first: this job cannot be kept off nodes by their names"
         )
     usable = len(healthy - avoided)
-    if usable < restart.wants:
-        return JobStep(StepKind.WAIT, f"it needs {restart.wants} healthy nodes, and there are {usable}")
+    if usable < wants:
+        return JobStep(StepKind.WAIT, f"it needs {wants} healthy nodes, and there are {usable}")
     return JobStep(StepKind.SEND_RELEASE)
 
 
-def _again(kind: StepKind, restart: PastRestart, bounds: RestartBounds, scene: JobScene) -> JobStep:
+def _again(kind: StepKind, restart: JobRestart, bounds: RestartBounds, scene: JobScene) -> JobStep:
     """Send, or wait until what was sent must have shown its effect."""
-    if scene.time.elapsed(restart.written) > bounds.hold_timeout and kind is StepKind.SEND_HOLD:
-        return JobStep(StepKind.FAILED, f"it could not be held within {bounds.hold_timeout:.0f} s")
+    timeout = bounds.limits.hold_timeout
+    if scene.time.elapsed(restart.written) > timeout and kind is StepKind.SEND_HOLD:
+        return JobStep(StepKind.FAILED, f"it could not be held within {timeout:.0f} s")
     asked = restart.sent if restart.sent is not None else restart.updated
     if scene.time.elapsed(asked) < RESEND:
         return JobStep(StepKind.WAIT, "the effect of the last call is looked for")
     return JobStep(kind)
 
 
-def _shows(job: JobView, restart: PastRestart) -> bool:
+def _shows(job: JobView, restart: JobRestart) -> bool:
     """Whether the job carries the number of this restart, or of a later one."""
     return job.number >= restart.number

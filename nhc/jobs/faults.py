@@ -29,7 +29,7 @@ class DownNodes:
     def seen(self, name: str, down: Mapping[str, str], asked: Iterable[str], now: float) -> List[JobNodeFault]:
         """The nodes of a controller that are down now or were lately.
 
-        `found` are those down now with what is wrong, among the nodes that were `asked` for.
+        `down` are those down now with what is wrong, among the nodes that were `asked` for.
         """
         since = now - DOWN_BEFORE
         kept = {key: fault for key, fault in self._down.items() if fault.ended is None or fault.ended > since}

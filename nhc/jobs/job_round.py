@@ -6,13 +6,14 @@ from typing import Callable, Iterable, List, Mapping, NamedTuple, Optional, Sequ
 
 from nhc.jobs import faults
 from nhc.jobs.acting import JobActuators
-from nhc.jobs.decide import JobScene, JobStep, LeaveReason, PastRestart, RestartBounds, StepKind, first, following
+from nhc.jobs.decide import JobScene, JobStep, LeaveReason, RestartBounds, StepKind, first, following
 from nhc.jobs.faults import DownNodes
-from nhc.jobs.job_rows import job_name, nodes_of_run, past_restart, remembered, watched
+from nhc.jobs.job_rows import nodes_of_run, remembered, watched
 from nhc.jobs.judge import JobNodeFault, JobRun, judge
 from nhc.jobs.run_ends import RunEnds
-from nhc.jobs.settings import RestartMode, RestartSettings
+from nhc.jobs.settings import RestartSettings
 from nhc.model import printable
+from nhc.policy.limits import Mode
 from nhc.ports.adapter import AdapterError
 from nhc.ports.jobs import ENDS, JobController, JobNotes, JobOrder, JobView, Phase
 from nhc.store import holds, jobs
@@ -55,8 +56,8 @@ class OneRound:
     ) -> None:  # fmt: skip
         self.actuators, self.settings, self.down, self.ends, self.publish = actuators, settings, down, ends, publish
         self.time, self.now, self.count = time, time.now, 0
-        self.apply = apply and settings.restart is RestartMode.ON
-        self.writes = apply and settings.restart is not RestartMode.OFF
+        self.apply = apply and settings.restart is Mode.ON
+        self.writes = apply and settings.restart is not Mode.OFF
         self.events: List[JobEvent] = []
         self.waiting: List[JobEvent] = []
         self.would: List[JobEvent] = []
@@ -87,7 +88,7 @@ class OneRound:
             self.problems.append(f"{name}: jobs cannot be read: {printable(str(error))}")
             return
         with self.actuators.store.read() as connection:
-            known = {job_name(row): row for row in jobs.list_jobs(connection, controller=name)}
+            known = {row.job: row for row in jobs.list_jobs(connection, controller=name)}
             under_way = jobs.open_restarts(connection)
         listed_by_name = {job.job: job for job in listed}
         made_anew = {row.text() for row in known.values() if row.id in under_way and under_way[row.id].manifest}
@@ -141,7 +142,7 @@ class OneRound:
             self._carry_on(controller, row, job, restart, faulty)
             return
         if job is None:
-            job = controller.look(job_name(row))
+            job = controller.look(row.job)
             if job is None:
                 self._end(row, "it is gone")
                 return
@@ -152,24 +153,17 @@ class OneRound:
         step = first(job, judgement, past, pairs, self._bounds(row), JobScene(self.time, self.held))
         self._take(controller, row, job, judgement.run, step)
 
-    def _past(self, row: WatchedJob) -> Tuple[List[PastRestart], List[str]]:
+    def _past(self, row: WatchedJob) -> Tuple[List[JobRestart], List[str]]:
         if not row.id:
             return [], []
         with self.actuators.store.read() as connection:
-            past = [past_restart(restart, row) for restart in jobs.restarts(connection, row.id)]
+            past = jobs.restarts(connection, row.id)
             fresh = self.now - self.settings.limits.pairs
             return past, list(dict.fromkeys(pair.node for pair in jobs.pairs(connection, row.id) if pair.at >= fresh))
 
     def _bounds(self, row: WatchedJob) -> RestartBounds:
-        limits = self.settings.limits
-        return RestartBounds(
-            row.max_restarts,
-            limits.cooldown,
-            limits.avoid,
-            self.left,
-            limits.hold_timeout,
-            self.settings.anew is RestartMode.ON,
-        )
+        anew = self.settings.anew is Mode.ON
+        return RestartBounds(self.settings.limits, row.max_restarts, self.left, max(row.wants, 1), anew)
 
     def _take(self, controller: JobController, row: WatchedJob, job: JobView, run: str, step: JobStep) -> None:
         """Carry out a step of a job without a restart under way."""
@@ -228,14 +222,14 @@ class OneRound:
     ) -> None:  # fmt: skip
         anew = bool(restart.manifest)
         if job is None or anew:
-            name = job_name(row)
+            name = row.job
             job = controller.look(name._replace(uid="") if anew and restart.state != jobs.HOLDING else name)
         order = JobOrder(
-            restart.key, restart.number, job or remembered(row, restart), tuple(restart.exclude.split()), restart.why,
+            restart.key, restart.number, job or remembered(row, restart), restart.avoided, restart.why,
             restart.manifest,
         )  # fmt: skip
         scene = self._scene(controller, order, restart)._replace(faulty=faulty)
-        step = following(job, past_restart(restart, row), anew, self._bounds(row), scene)
+        step = following(job, restart, self._bounds(row), scene)
         self._follow(controller, row, job, order, restart, step)
 
     def _scene(self, controller: JobController, order: JobOrder, restart: JobRestart) -> JobScene:

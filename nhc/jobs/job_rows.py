@@ -1,12 +1,11 @@
-"""A job between its controller's view and the store's rows, and what the decision reads of those rows. Pure."""
+"""A job between its controller's view and the store's rows. Pure."""
 
 from __future__ import annotations
 
 from typing import Optional, Tuple
 
-from nhc.jobs.decide import PastRestart
 from nhc.jobs.settings import RestartSettings
-from nhc.ports.jobs import JobName, JobView, Phase
+from nhc.ports.jobs import JobView, Phase
 from nhc.store.jobs import JobRestart, WatchedJob
 
 
@@ -38,26 +37,6 @@ def nodes_of_run(row: Optional[WatchedJob], job: JobView) -> Tuple[str, ...]:
     return tuple(dict.fromkeys([*before, *job.nodes]))
 
 
-def job_name(row: WatchedJob) -> JobName:
-    """The name by which its controller knows a job of the store."""
-    return JobName(row.kind, row.namespace, row.name, row.uid)
-
-
-def past_restart(row: JobRestart, job: WatchedJob) -> PastRestart:
-    """A stored restart of this job, as the decision reads it."""
-    return PastRestart(
-        row.number,
-        row.run,
-        row.state,
-        row.written,
-        row.updated,
-        row.sent,
-        tuple(row.exclude.split()),
-        max(job.wants, 1),
-        row.outcome,
-    )
-
-
 def remembered(row: WatchedJob, restart: JobRestart) -> JobView:
     """A job that its controller does not show now, as it was when its restart began."""
-    return JobView(job_name(row), restart.run, Phase.FAILED, tuple(restart.nodes.split()), row.wants, row.user)
+    return JobView(row.job, restart.run, Phase.FAILED, tuple(restart.nodes.split()), row.wants, row.user)

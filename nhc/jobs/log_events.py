@@ -35,7 +35,6 @@ class LogEvent(NamedTuple):
     kind: str
     cause: str
     role: str
-    domain: str
     restart: str
     message: str
     log: str
@@ -82,7 +81,7 @@ class JobLogReader:
         if judged is not None:
             row, match = judged
             groups = match.groupdict() if match else {}
-            event = self._event(line, row.kind, row.cause, row.role, row.domain, row.restart, row.message)
+            event = self._event(line, row.kind, row.cause, row.role, row.restart, row.message)
             return event._replace(
                 rank=int(groups["rank"]) if groups.get("rank") else event.rank,
                 local=int(groups["local"]) if groups.get("local") else -1,
@@ -91,12 +90,12 @@ class JobLogReader:
         if raised is None:
             return None
         if raised.own:
-            return self._event(line, "python-exception", PROGRAM, INITIATING, "workload", "no", raised.text)
-        return self._event(line, "python-passed-on", UNKNOWN, CASCADE, "unknown", "unknown", raised.text)
+            return self._event(line, "python-exception", PROGRAM, INITIATING, "no", raised.text)
+        return self._event(line, "python-passed-on", UNKNOWN, CASCADE, "unknown", raised.text)
 
-    def _event(self, line: str, kind: str, cause: str, role: str, domain: str, restart: str, message: str) -> LogEvent:
+    def _event(self, line: str, kind: str, cause: str, role: str, restart: str, message: str) -> LogEvent:
         rank, node = whose(line)
-        return LogEvent(kind, cause, role, domain, restart, message, self._log, self.number,
+        return LogEvent(kind, cause, role, restart, message, self._log, self.number,
                         rank if rank >= 0 else self._rank, node, -1, self.last, self.step,
                         " ".join(line.split())[:300])  # fmt: skip
 

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from fnmatch import fnmatchcase
 from typing import Mapping, NamedTuple, Optional, Tuple
 
-from nhc.jobs.decide import RESEND
 from nhc.jobs.judge import EvidenceRules
 from nhc.jobs.owner_mail import DOMAIN
-from nhc.policy.limits import Rate, read_rate
+from nhc.policy.limits import Mode, Rate, read_rate
 from nhc.settings import settings_file
 from nhc.settings.settings_file import SettingsError, Table
 from nhc.store import where
 
 PATH = "/etc/nhc/jobs.toml"
-
-
-class RestartMode(str, Enum):
-    """What is allowed of an action. DRY_RUN says what would be done and does not do it."""
-
-    ON = "on"
-    DRY_RUN = "dry-run"
-    OFF = "off"
+RESEND = 60.0
+"""Seconds after which a call that shows no effect is sent again: twice what a controller's `timeout` lets it take."""
 
 
 class JobControllerSettings(NamedTuple):
@@ -61,8 +53,8 @@ class RestartSettings(NamedTuple):
     path: str = PATH
     store: str = where.DEFAULT
     every: float = 15.0
-    restart: RestartMode = RestartMode.DRY_RUN
-    anew: RestartMode = RestartMode.OFF
+    restart: Mode = Mode.DRY_RUN
+    anew: Mode = Mode.OFF
     limits: RestartLimits = RestartLimits()
     rules: EvidenceRules = EvidenceRules()
     ignore: Tuple[str, ...] = ()
@@ -91,7 +83,7 @@ def parse(text: str, path: str = "jobs.toml") -> RestartSettings:
 def _read(file: Table) -> RestartSettings:
     default = RestartSettings()
     actions = file.table("actions")
-    modes = {mode.value: mode for mode in RestartMode}
+    modes = {mode.value: mode for mode in Mode}
     evidence = file.table("evidence")
     settings = RestartSettings(
         path=file.path,

@@ -1,4 +1,4 @@
-"""Limits on what nhc does by itself, as every settings file and option writes them: how many nodes, and how often.
+"""Limits on what nhc does by itself, as every settings file and option writes them: whether, how many nodes, how often.
 
 `20` is a number of nodes, `10%` a share of the group (of one node at least), `20 10%` the lower of both,
 `10% at least 4` a share that is never less than four nodes, and `none` no limit.
@@ -8,12 +8,21 @@ from __future__ import annotations
 
 import re
 import sys
+from enum import Enum
 from typing import NamedTuple, Optional
 
 from nhc.units import seconds
 
 NO_LIMIT = sys.maxsize
 _WRITTEN = "a number of nodes, a share such as 10%, both, '10% at least 4', or none"
+
+
+class Mode(str, Enum):
+    """What the site allows of one action. DRY_RUN says what would be done and does not do it."""
+
+    ON = "on"
+    DRY_RUN = "dry-run"
+    OFF = "off"
 
 
 class Limit(NamedTuple):

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from nhc.model import printable
+from nhc.ports.jobs import JobName
 from nhc.store import audit
 from nhc.store.episodes import MESSAGE_LIMIT
 from nhc.store.errors import Conflict
@@ -57,9 +58,14 @@ class WatchedJob(NamedTuple):
     def node_names(self) -> Tuple[str, ...]:
         return tuple(self.nodes.split())
 
+    @property
+    def job(self) -> JobName:
+        """The name by which its controller knows it."""
+        return JobName(self.kind, self.namespace, self.name, self.uid)
+
     def text(self) -> str:
         """As a person writes it."""
-        return "/".join(part for part in (self.kind, self.namespace, self.name) if part)
+        return self.job.text()
 
 
 class JobRestart(NamedTuple):
@@ -81,6 +87,10 @@ class JobRestart(NamedTuple):
     sent: Optional[float]
     updated: float
     ended: Optional[float]
+
+    @property
+    def avoided(self) -> Tuple[str, ...]:
+        return tuple(self.exclude.split())
 
 
 class JobEnd(NamedTuple):
@@ -148,6 +158,12 @@ def list_jobs(connection: Connection, *, controller: str = "", is_open: Optional
     if is_open is not None:
         asked = asked.where(jobs.c.ended.is_(None) if is_open else jobs.c.ended.is_not(None))
     return [WatchedJob._make(row) for row in connection.execute(asked)]
+
+
+def get(connection: Connection, number: int) -> Optional[WatchedJob]:
+    """A job by its number, None where there is none."""
+    row = connection.execute(sa.select(jobs).where(jobs.c.id == number)).first()
+    return WatchedJob._make(row) if row else None
 
 
 def find(connection: Connection, name: str) -> List[WatchedJob]:

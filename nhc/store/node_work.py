@@ -1,4 +1,4 @@
-"""What the store knows of the work on one node: jobs that failed there, maintenance trains, its place as a spare."""
+"""What the store knows of the work on one node: jobs that run or failed there, maintenance trains."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from sqlalchemy.engine import Connection
 from nhc.store.episodes import PLANNED
 from nhc.store.job_tables import job_nodes, job_restarts, jobs
 from nhc.store.jobs import WatchedJob
-from nhc.store.maintenance_tables import spares, trains
+from nhc.store.maintenance_tables import trains
 from nhc.store.schema import episodes
+
+JOBS, TRAINS = 50, 10
+"""Rows of one node that are read at most."""
 
 
 class FailedJob(NamedTuple):
@@ -47,18 +50,7 @@ class NodeTrain(NamedTuple):
     detail: str
 
 
-class NodeSpare(NamedTuple):
-    """A spare that is this node, or that stands for it."""
-
-    node: str
-    pool: str
-    state: str
-    stands_for: str
-    since: float
-    why: str
-
-
-def failed_jobs(connection: Connection, node: str, limit: int = 50) -> List[FailedJob]:
+def failed_jobs(connection: Connection, node: str) -> List[FailedJob]:
     """The jobs that failed on a node, the newest first."""
     restarted = sa.and_(job_restarts.c.job == job_nodes.c.job, job_restarts.c.run == job_nodes.c.run)
     asked = (
@@ -71,28 +63,22 @@ def failed_jobs(connection: Connection, node: str, limit: int = 50) -> List[Fail
         .outerjoin(job_restarts, restarted)
         .where(job_nodes.c.node == node)
         .order_by(job_nodes.c.at.desc(), job_nodes.c.job)
-        .limit(limit)
+        .limit(JOBS)
     )  # fmt: skip
     return [FailedJob._make(row) for row in connection.execute(asked)]
 
 
-def running_jobs(connection: Connection, node: str, limit: int = 50) -> List[WatchedJob]:
+def running_jobs(connection: Connection, node: str) -> List[WatchedJob]:
     """The watched jobs whose newest run has this node and that have not ended."""
     # The nodes are words with a space between them; the pattern finds more, words alone are believed.
     asked = sa.select(jobs).where(jobs.c.ended.is_(None), jobs.c.nodes.contains(node, autoescape=True))
     rows = (WatchedJob._make(row) for row in connection.execute(asked.order_by(jobs.c.id.desc())))
-    return [row for row in rows if node in row.node_names][:limit]
+    return [row for row in rows if node in row.node_names][:JOBS]
 
 
-def job(connection: Connection, number: int) -> Optional[WatchedJob]:
-    """A job by its number, None where there is none."""
-    row = connection.execute(sa.select(jobs).where(jobs.c.id == number)).first()
-    return WatchedJob._make(row) if row else None
-
-
-def trains_of(connection: Connection, node: str, limit: int = 10) -> List[NodeTrain]:
+def trains_of(connection: Connection, node: str) -> List[NodeTrain]:
     """The trains that a node is or was in, the newest first."""
-    asked = _in_trains().where(episodes.c.node == node).limit(limit)
+    asked = _in_trains().where(episodes.c.node == node).limit(TRAINS)
     return [NodeTrain._make(row[1:]) for row in connection.execute(asked)]
 
 
@@ -106,10 +92,3 @@ def _in_trains() -> sa.Select[Any]:
     columns = (trains.c.name, trains.c.by, trains.c.why, *(episodes.c[name] for name in NodeTrain._fields[3:]))
     asked = sa.select(episodes.c.node, *columns).join_from(episodes, trains, trains.c.id == episodes.c.train)
     return asked.order_by(episodes.c.train.desc())
-
-
-def spares_of(connection: Connection, node: str) -> List[NodeSpare]:
-    """The node as a spare, and the spare that stands for it."""
-    columns = [spares.c[name] for name in NodeSpare._fields]
-    asked = sa.select(*columns).where(sa.or_(spares.c.node == node, spares.c.stands_for == node))
-    return [NodeSpare._make(row) for row in connection.execute(asked.order_by(spares.c.node))]

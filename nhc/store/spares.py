@@ -47,6 +47,12 @@ def in_use(connection: Connection) -> List[SpareInUse]:
     return [SpareInUse._make(row) for row in connection.execute(sa.select(*_COLUMNS).order_by(spares.c.node))]
 
 
+def of_node(connection: Connection, node: str) -> List[SpareInUse]:
+    """The node as a spare, and the spare that stands for it."""
+    asked = sa.select(*_COLUMNS).where(sa.or_(spares.c.node == node, spares.c.stands_for == node))
+    return [SpareInUse._make(row) for row in connection.execute(asked.order_by(spares.c.node))]
+
+
 def begin(
     connection: Connection, node: str, pool: str, stands_for: str, *, episode: int, by: str, why: str, now: float
 ) -> SpareInUse:

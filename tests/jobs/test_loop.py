@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from nhc.jobs.decide import RESEND
-from nhc.jobs.settings import parse
+from nhc.jobs.settings import RESEND, parse
 from nhc.model import Verdict
 from nhc.ports.jobs import LossCause, Phase
 from nhc.settings.settings_file import SettingsError
