@@ -52,7 +52,7 @@ class Performer:
         """
         written = self.mark(cases, views, waits)
         free = self._free(cases, views)
-        anew = self._mark_again([case for case in free if _to_mark_again(case, views[case.episode.id])])
+        anew = self._mark_again([case for case in free if _to_mark_again(case, views[case.episode.id])], views)
         cases, free = _as_written(cases, anew), _as_written(free, anew)
         written += self._clear([case for case in free if case.state is EpisodeState.RETURNING], views)
         self._evict([case for case in free if case.state is EpisodeState.DRAINING], views)
@@ -82,7 +82,7 @@ class Performer:
         applied = self.actuators.mark(cases, now)
         return self._applied(cases, [(case, marked(case, applied[case.episode.id], now)) for case in cases], now)
 
-    def _mark_again(self, cases: Sequence[EpisodeCase]) -> List[Written]:
+    def _mark_again(self, cases: Sequence[EpisodeCase], views: Mapping[int, EpisodeView]) -> List[Written]:
         """Set our mark anew, or see that it stands; the episode keeps what stands in the way."""
         now = self.clock()
         applied = self.actuators.mark(cases, now)
@@ -90,7 +90,9 @@ class Performer:
         for case in cases:
             done = applied[case.episode.id]
             if done.effect in (Effect.CHANGED, Effect.UNCHANGED):
-                detail = case.detail._replace(kept_out=now, waiting="", waiting_since=0.0)
+                node = views[case.episode.id].node
+                uid = node.uid if node is not None else ""  # another machine may have the name by now
+                detail = case.detail._replace(kept_out=now, uid=uid, waiting="", waiting_since=0.0)
                 moves.append((case, Move(None, detail, f"marked anew: {done.message}")))
             else:
                 moves.append((case, _again(case.detail, f"mark: {done.message}", now)))

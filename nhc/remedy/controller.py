@@ -150,8 +150,10 @@ class RemedyController(Passes):
         names = {here(row.node) for row in rows} & {state.name for state in base.states or () if state.available}
         if not names:
             return []
-        available = {state.name for state in self.observer.states(sorted(names)) or () if state.available}
-        return self._tell(self.records.put_back([row for row in rows if here(row.node) in available], base.now))
+        available = {state.name: state.uid for state in self.observer.states(sorted(names)) or () if state.available}
+        back = [row for row in rows if here(row.node) in available]
+        uids = {row.node: available[here(row.node)] for row in back}
+        return self._tell(self.records.put_back(back, base.now, uids))
 
     def _passes(self, base: Base, apply: bool, would: List[Would]) -> Tuple[List[Written], List[Waiting]]:
         moved: List[Written] = []

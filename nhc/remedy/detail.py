@@ -97,6 +97,10 @@ class Detail(NamedTuple):
             value["skipped"] = [[skip.rung.value, skip.device, skip.why] for skip in self.skipped]
         return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
+    def marked_another(self, uid: str) -> bool:
+        """Whether the registration that was marked is another than this one, as far as both are known."""
+        return bool(self.uid and uid) and self.uid != uid
+
     def joined(self, faults: Tuple[NodeFault, ...]) -> Detail:
         """With faults that are new to it; one that is known is brought up to date."""
         by_cause = {fault.cause: fault for fault in self.faults}

@@ -25,6 +25,7 @@ with the node, or the open breaker; "" where it may."""
 
 
 PUT_BACK = "somebody put the node back into service"
+REGISTERED_ANEW = "the node was deleted, and registered anew"
 
 
 class ToSend(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import uuid
-from typing import Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Sequence, Tuple, TypeVar, Union
+from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar, Union
 
 from sqlalchemy.engine import Connection
 
@@ -19,7 +19,7 @@ from nhc.remedy.admit import Admission, opening
 from nhc.remedy.cases import EpisodeCase, Written, is_open, read_cases
 from nhc.remedy.detail import Detail
 from nhc.remedy.ladder import first_rung
-from nhc.remedy.last_look import PUT_BACK
+from nhc.remedy.last_look import PUT_BACK, REGISTERED_ANEW
 from nhc.remedy.machine import ENDS, NOT_BEGUN, AttemptStatus, EpisodeEvent, EpisodeState, after
 from nhc.remedy.view import Consent, Move
 from nhc.store import attempts, audit, ended_episodes, episodes
@@ -132,14 +132,17 @@ class Records:
         with self.store.read() as connection:
             return [row for row in ended_episodes.left_to_persons(connection) if _left_out(row)]
 
-    def put_back(self, rows: Sequence[Episode], now: float) -> List[Written]:
+    def put_back(self, rows: Sequence[Episode], now: float, uids: Mapping[str, str]) -> List[Written]:
         """End what was left to persons, where they have put the nodes back into service; the moves, as they are stored.
+        `uids` are the nodes' registrations of now: one that was deleted and registered anew nobody has put back.
 
         An ended episode stays as it is: one whose mark was lost follows it, as one follows with `nhc remedy release`.
         """
         written: List[Written] = []
         detail = Detail(entered=now)
         lost = Move(EpisodeEvent.MARK_LOST, detail, PUT_BACK)
+        gone = Move(EpisodeEvent.NODE_GONE, detail, REGISTERED_ANEW)
+        anew = {row.node for row in rows if details.read_or_empty(row.detail).marked_another(uids[row.node])}
         for chunk in chunks(rows):
             opening = [
                 OpeningEpisode(row.node, row.cause, row.action, EpisodeState.MARKED.value, because={"after": row.id})
@@ -147,7 +150,8 @@ class Records:
             ]
             with self.store.write(self.fence) as connection, audit.together(connection):
                 opened = episodes.open_episodes(connection, opening, now=now, by=self.actor)
-                written += self._save(connection, [(EpisodeCase(row, detail), lost) for row in opened], now, {})
+                moves = [(EpisodeCase(row, detail), gone if row.node in anew else lost) for row in opened]
+                written += self._save(connection, moves, now, {})
         return written
 
     def save(

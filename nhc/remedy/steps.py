@@ -17,7 +17,7 @@ from nhc.ports.marks import may_mark
 from nhc.ports.repair import Rung
 from nhc.remedy import after_repair, reclaim
 from nhc.remedy.ladder import REQUEST, UNREPORTED, Mode, NodeFault, Tried, missing, next_rung
-from nhc.remedy.last_look import taken
+from nhc.remedy.last_look import REGISTERED_ANEW, taken
 from nhc.remedy.machine import CANCELLABLE, MARKED_BY_US, EpisodeEvent, EpisodeState
 from nhc.remedy.moves import fresh, go, not_now, stay, still_not_now, wait_for
 from nhc.remedy.of_device import strangers
@@ -62,9 +62,8 @@ def not_ours(view: EpisodeView, scene: Scene) -> Optional[Move]:
             return None
         why = "the cluster does not know the node any more"
         return go(view, EpisodeEvent.NODE_GONE, f"{reclaim.gone(view.detail)}{why}")
-    if view.detail.uid and view.node.uid and view.detail.uid != view.node.uid and not replaced:
-        why = "the node was deleted, and registered anew"
-        return go(view, EpisodeEvent.NODE_GONE, f"{reclaim.gone(view.detail)}{why}")
+    if view.detail.marked_another(view.node.uid) and not replaced:
+        return go(view, EpisodeEvent.NODE_GONE, f"{reclaim.gone(view.detail)}{REGISTERED_ANEW}")
     if view.state not in MARKED_BY_US & CANCELLABLE or after_repair.unmarked(view) or view.detail.successor:
         return None
     lost = taken(view.node)

@@ -118,6 +118,22 @@ def test_a_sick_node_that_is_deleted_and_registers_again_is_taken_out_again(
     assert (first.state, first.ended is not None) == ("withdrawn", True)
 
 
+def test_a_node_that_was_left_to_a_person_and_that_registers_again_is_taken_out_again(
+    begun: Callable[..., Loop],
+) -> None:
+    loop = begun(more="[drain]\nevict = false\n[approval]\nreboot = 1\n")
+    loop.sick()
+    loop.until(lambda: loop.rows() and loop.rows()[0][0].state == "awaiting-approval")
+    decide(loop.store, loop.rows()[0][0].id, by="ann", agree=False, why="not now", now=loop.controller.clock())
+    loop.until(loop.ended)
+    loop.agent = False
+    loop.kube.admin.delete(node_path(loop.node))
+    register_again(loop)
+    loop.agent = True
+    loop.until(lambda: len(loop.rows()) == 3 and loop.kube.get(loop.node)["spec"].get("unschedulable"))
+    assert loop.rows()[1][0].outcome == "the node was deleted, and registered anew"
+
+
 def test_a_node_that_a_person_released_and_that_registers_again_is_taken_out_again(begun: Callable[..., Loop]) -> None:
     loop = begun(more="[drain]\nevict = false\n[approval]\nreboot = 1\n")
     loop.sick()
