@@ -211,14 +211,15 @@ def _unload(name: str) -> None:
 
 def _load(name: str, where: str, distribution: str) -> Check:
     """Import an installed package's check. Whatever else its module declares is found by its own entry point."""
-    module, _, attribute = where.partition(":")
+    from nhc.system.foreign_module import BrokenPart, attribute_of
+
     before = dict(REGISTRY)
     try:
-        run = getattr(__import__(module, fromlist=[attribute]), attribute)
+        run = attribute_of(where)
         declared = _DECLARED.get(run) if callable(run) else None
         why = "" if declared and declared.name == name else f"{where} is not declared as {name} with nhc.check.check"
-    except (Exception, SystemExit) as error:
-        declared, why = None, f"{module} cannot be imported: {type(error).__name__}: {error}".replace("\n", " ")
+    except BrokenPart as error:
+        declared, why = None, str(error)
     for key in REGISTRY.keys() - before.keys():
         if not REGISTRY[key].run.__module__.startswith("nhc.checks."):
             del REGISTRY[key]  # no package's module takes a name that is not its entry point's

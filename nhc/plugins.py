@@ -10,6 +10,7 @@ import os
 import sys
 
 from nhc.light import TYPE_CHECKING, NamedTuple
+from nhc.system.foreign_module import BrokenPart, attribute_of, one_line
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
@@ -52,6 +53,7 @@ class NoAdapter(Exception):
 
 
 _searched: Dict[str, Tuple[Stamp, Dict[str, Offer]]] = {}
+_unreadable: Dict[str, List[str]] = {}
 
 
 def directories() -> Tuple[str, ...]:
@@ -71,21 +73,32 @@ def offers(group: str) -> Dict[str, Offer]:
     return kept[1]
 
 
+def unreadable(group: str) -> List[str]:
+    """A line for each installed package whose entry points in this group cannot be read."""
+    offers(group)
+    return _unreadable.get(group, [])
+
+
 def _search(group: str) -> Dict[str, Offer]:
     from importlib import metadata
 
     by_name: Dict[str, Offer] = {}
+    wrong = _unreadable[group] = []
     for package in metadata.distributions():
-        text = package.read_text("entry_points.txt") or ""
-        if group not in text:  # most packages offer nothing, and parsing costs
+        directory = str(getattr(package, "_path", None) or "")
+        files = [os.path.join(directory, file) for file in ("METADATA", "entry_points.txt")] if directory else []
+        try:
+            text = package.read_text("entry_points.txt") or ""
+            if group not in text:  # most packages offer nothing, and parsing costs
+                continue
+            about: Any = package.metadata
+            name = f"{about['Name']} {about['Version']}" if about["Name"] else os.path.basename(directory)
+            entries = [(entry.name, entry.value.strip()) for entry in package.entry_points if entry.group == group]
+        except Exception as error:  # what a package's files hold is anything
+            wrong.append(f"{files[-1] if files else package} cannot be read: {one_line(error)}")
             continue
-        about: Any = package.metadata
-        name = f"{about['Name']} {about['Version']}"
-        directory = getattr(package, "_path", None)
-        files = [os.path.join(str(directory), file) for file in ("METADATA", "entry_points.txt")] if directory else []
-        for entry in package.entry_points:
-            if entry.group == group:
-                by_name.setdefault(entry.name, Offer(entry.name, entry.value.strip(), name, tuple(files)))
+        for entry, value in entries:
+            by_name.setdefault(entry, Offer(entry, value, name, tuple(files)))
     return by_name
 
 
@@ -109,8 +122,14 @@ class PartKind:
             offer = offers(self.group).get(name)
             if offer is None:
                 raise NoAdapter(f"there is no {self.noun} called {name!r}: {self._hint(name)}")
-            where = offer.where
+            return self._theirs(name, offer)
         return _load(where, name, self.noun)
+
+    def _theirs(self, name: str, offer: Offer) -> Any:
+        try:
+            return attribute_of(offer.where)
+        except BrokenPart as error:
+            raise NoAdapter(f"{self.noun} {name} of {offer.distribution}: {error}") from None
 
     def _hint(self, name: str) -> str:
         from difflib import get_close_matches
@@ -118,8 +137,10 @@ class PartKind:
         known = self.names()
         near = get_close_matches(name, known, 1)
         if near:
-            return f"did you mean {near[0]}?"
-        return f"known are {', '.join(known)}" if known else "no installed package offers one"
+            hint = f"did you mean {near[0]}?"
+        else:
+            hint = f"known are {', '.join(known)}" if known else "no installed package offers one"
+        return "; ".join((hint, *unreadable(self.group)))
 
 
 ADAPTERS = PartKind(

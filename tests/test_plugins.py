@@ -9,12 +9,20 @@ from nhc.plugins import KINDS, NoAdapter
 from tests.support.run import ROOT
 
 BY_GROUP = {kind.group: kind for kind in KINDS}
+BROKEN = {
+    "raises": "raise RuntimeError('two\\nlines')",
+    "syntax": "def (",
+    "exits": "import sys; sys.exit(0)",
+    "empty": "",
+}
 
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
     """An installed package that offers a part of each kind, and one under a name of ours."""
     (tmp_path / "theirs.py").write_text("def part():\n    return 'theirs'\n")
+    for name, text in BROKEN.items():
+        (tmp_path / f"theirs_{name}.py").write_text(text)
     info = tmp_path / "theirs-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
@@ -22,6 +30,7 @@ def package(tmp_path, monkeypatch):
     for kind in KINDS:
         names = ["theirs", *sorted(kind.ours)[:1]]
         lines += [f"[{kind.group}]", *(f"{name} = theirs:part" for name in names)]
+        lines += [f"{name} = theirs_{name}:part" for name in (*BROKEN, "gone")]
     (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     yield
@@ -35,6 +44,14 @@ def test_another_packages_part_is_found_by_its_name_and_takes_no_name_of_ours(gr
     assert "theirs" in kind.names()
     for name in sorted(kind.ours)[:1]:
         assert kind.open(name).__module__ != "theirs"
+
+
+@pytest.mark.parametrize("group", sorted(BY_GROUP))
+@pytest.mark.parametrize("name", [*BROKEN, "gone"])
+def test_another_packages_part_that_cannot_be_imported_is_one_line(group, name, package):
+    with pytest.raises(NoAdapter, match=f" {name} of theirs 1.0: theirs_{name} cannot be imported: ") as error:
+        BY_GROUP[group].open(name)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("group", sorted(BY_GROUP))

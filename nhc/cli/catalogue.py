@@ -13,6 +13,7 @@ from nhc.language.elsewhere import meant
 from nhc.light import TYPE_CHECKING
 from nhc.planning.runbooks import brought, reasons, sections
 from nhc.planning.runbooks import find as runbook
+from nhc.plugins import CHECKS, unreadable
 from nhc.units import show_seconds
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ def list_command(tags: Tuple[str, ...], form: str) -> None:
     for check in checks:
         origin = f" [{check.distribution}]" if check.distribution else ""
         click.echo(f"{check.name:{width}}  {check.summary}{origin}")
+    for problem in unreadable(CHECKS):
+        click.echo(f"nhc list: {problem}", err=True)
 
 
 @click.command()
@@ -112,7 +115,9 @@ def _suggest(name: str) -> str:
     if meant(name):
         return meant(name)
     near = get_close_matches(name, [*(check.name for check in find_all()), *reasons()], 3, 0.6)
-    unread = "".join(f"; {problem}" for problem in brought().problems)  # it may be one of theirs
+    unread = "".join(
+        f"; {problem}" for problem in (*unreadable(CHECKS), *brought().problems)
+    )  # it may be one of theirs
     return (f" (did you mean {', '.join(near)}?)" if near else ": see nhc list") + unread
 
 

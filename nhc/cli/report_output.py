@@ -61,13 +61,14 @@ def emit(report: Report, options: Mapping[str, Any]) -> int:
 def _rendered(form: str, report: Report) -> str:
     """The report as an installed package renders it. Raises UsageError where it cannot."""
     from nhc.plugins import NoAdapter, renderer
+    from nhc.system.foreign_module import one_line
 
     try:
         output = renderer(form)(report)
     except NoAdapter as error:
         raise UsageError(f"--format {form}: {error}") from None
-    except Exception as error:
-        raise UsageError(f"--format {form}: its renderer failed: {type(error).__name__}: {error}") from None
+    except (Exception, SystemExit) as error:
+        raise UsageError(f"--format {form}: its renderer failed: {one_line(error)}") from None
     if not isinstance(output, str):
         raise UsageError(f"--format {form}: its renderer returned {type(output).__name__}, not text")
     return output

@@ -98,12 +98,15 @@ def bars_in_target(target: str) -> Optional[Tuple[str, int]]:
 
 def unknown_check(name: str, functions: Collection[str]) -> str:
     """What to say of a check that nothing defines. Imports every family, so only once something is wrong."""
+    from nhc.plugins import CHECKS, unreadable
+
     try:
         known = [declared.name for declared in check.find_all()]
     except ImportError:
         known = []
     known += [function for function in functions if function.startswith("check_")]
-    return f"no such check: {name}{meant(name) or near(name, known)}"
+    unread = "".join(f" ({problem})" for problem in unreadable(CHECKS))  # it may be one of theirs
+    return f"no such check: {name}{meant(name) or near(name, known)}{unread}"
 
 
 def misspelt_program(name: str) -> str:

@@ -240,3 +240,31 @@ def test_runbooks_that_cannot_be_read_cost_no_other_package_its_own(site):
     told = site.nhc("explain", "DarkWrong")
     assert told.returncode == 2
     assert "RUNBOOKS of lamp_checks.dark: " in told.stderr
+
+
+@pytest.mark.parametrize("entries", [b"[nhc.checks]\ncheck_x\n", b"[nhc.checks]\n\xff = \xff:f\n"])
+def test_a_package_whose_entry_points_are_no_text_of_that_form_breaks_only_itself(site, entries):
+    torn = site.path / "torn-1.0.dist-info"
+    torn.mkdir()
+    (torn / "entry_points.txt").write_bytes(entries)
+
+    assert site.judge("check_site_lamp") == [("check_site_lamp", "ok", "", "1.0 searched=True")]
+
+    site.config.write_text("* || check_torn\n")
+    for words in (("config", "check", site.config), ("explain", "check_torn"), ("list",)):
+        done = site.nhc(*words)
+        [line] = [one for one in (done.stdout + done.stderr).splitlines() if "torn-1.0" in one]
+        assert f"{torn}/entry_points.txt cannot be read: " in line
+    assert "check_site_lamp" in done.stdout
+
+
+def test_what_a_packages_module_prints_is_no_part_of_the_report(site):
+    site.install(module="print('hello')\n" + MODULE)
+
+    assert [result[1] for result in site.judge("check_site_lamp")] == ["ok"]
+
+
+def test_a_package_without_a_name_is_told_by_its_directory(site):
+    (site.path / "lamp_checks-1.0.dist-info" / "METADATA").unlink()
+
+    assert "[lamp_checks-1.0.dist-info]" in site.nhc("list").stdout
