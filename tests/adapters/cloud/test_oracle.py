@@ -14,7 +14,7 @@ import pytest
 from nhc.ports.adapter import AdapterError
 from nhc.ports.repair import Answer, EvidenceBudget, Machine, Order, Rung, Sent, Stage
 from nhc.testing.repairers import RepairerContract, RepairerWorld
-from nhc_adapters.cloud.oracle import evidence
+from nhc_adapters.cloud.oracle import instances
 from nhc_adapters.cloud.oracle.api import PERMISSIONS
 from nhc_adapters.cloud.oracle.instances import ocid
 from nhc_adapters.cloud.oracle.repairer import OracleRepairer
@@ -97,7 +97,7 @@ WORLDS = {
 
 @pytest.fixture(params=WORLDS)
 def world(request, monkeypatch):
-    monkeypatch.setattr(evidence, "POLL", 0.01)
+    monkeypatch.setattr(instances, "POLL", 0.01)
     made = WORLDS[request.param]()
     yield made
     made.close()
@@ -217,7 +217,7 @@ def test_oracles_maintenance_is_claimed(fake):
 
 
 def test_the_console_is_evidence_and_is_deleted_again(fake, monkeypatch):
-    monkeypatch.setattr(evidence, "POLL", 0.01)
+    monkeypatch.setattr(instances, "POLL", 0.01)
     machine = Machine("n1", fake.instance())
     (console,) = repairer(fake).evidence(machine, EvidenceBudget(size=50))
     assert (console.cut, console.content[-3:]) == (True, b"79\n")

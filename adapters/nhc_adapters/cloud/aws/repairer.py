@@ -34,7 +34,7 @@ from nhc.ports.repair import (
     Stage,
 )
 from nhc_adapters.cloud.aws import claims as others
-from nhc_adapters.cloud.aws import ec2, evidence, groups, hyperpod, rights
+from nhc_adapters.cloud.aws import ec2, groups, hyperpod, rights
 from nhc_adapters.cloud.aws.client import Aws
 from nhc_adapters.cloud.aws.identity import AwsIdentity, identity
 from nhc_adapters.cloud.aws.ways import KNOWN, AwsRepairPolicy, ChosenWay, Way, in_hyperpod, of_instance
@@ -252,7 +252,7 @@ class AwsRepairer:
         who = self._known(machine)
         if who.in_hyperpod:
             raise AdapterError("AWS: a HyperPod node's console is not shown to its user")
-        return evidence.collect(self.aws, who.instance, who.region, budget)
+        return ec2.evidence(self.aws, who.instance, who.region, budget)
 
     def requested(self, machine: Machine) -> Optional[Request]:
         """What an operator asked of this node by HyperPod's label, or by its reason in Slurm (settings `reason`)."""

@@ -1,15 +1,20 @@
-"""Azure's virtual machines: what they are now, and the calls that change one. Both kinds of scale set, and none."""
+"""Azure's virtual machines: what they are now, the calls that change one, and what Azure shows of one without asking
+it: its serial console and a picture of its screen. Both kinds of scale set, and none.
+"""
 
 from __future__ import annotations
 
 import time
-from typing import Any, Mapping, NamedTuple, Optional
+from functools import partial
+from typing import Any, Iterator, Mapping, NamedTuple, Optional
 
 from nhc.model import printable
-from nhc.ports.repair import Machine, Sent, Sighting
+from nhc.ports.adapter import AdapterError
+from nhc.ports.repair import EvidenceBudget, Exhibit, Machine, Sent, Sighting
 from nhc_adapters.cloud.azure.api import Azure
 from nhc_adapters.cloud.azure.identity import Vm, same
 from nhc_adapters.repair.calls import CallFailed, RepairRefused, accepted
+from nhc_adapters.repair.evidence import EvidenceCollector
 
 RUNNING, STOPPED, DEALLOCATED = "running", "stopped", "deallocated"
 SUCCEEDED = "succeeded"
@@ -107,3 +112,27 @@ def work(azure: Azure, which: Vm, place: str) -> Optional[OperationStatus]:
     failed = status in ("failed", "canceled")
     why = printable(f"{error.get('code') or status}: {error.get('message') or ''}", 300) if failed else ""
     return OperationStatus(status not in ("inprogress", "running", "accepted"), why)
+
+
+# Evidence.
+
+
+def evidence(azure: Azure, which: Vm, budget: EvidenceBudget) -> Iterator[Exhibit]:
+    """The pieces that can be had, within the budget. Raises AdapterError where none can.
+
+    Boot diagnostics must be on. The addresses are signed for minutes and shown nowhere.
+    """
+    collector = EvidenceCollector(budget)  # the time for the addresses counts
+    try:
+        path = f"{which.path}/retrieveBootDiagnosticsData"
+        blobs = azure.call(
+            "retrieveBootDiagnosticsData", "POST", path, query={"sasUriExpirationTimeInMinutes": "5"}
+        ).answer
+    except CallFailed as error:
+        raise AdapterError(f"Azure shows nothing of {which.label}: {error}") from None
+    addresses = (
+        ("console.txt", "text/plain", str(blobs.get("serialConsoleLogBlobUri") or "")),
+        ("screenshot.bmp", "image/bmp", str(blobs.get("consoleScreenshotBlobUri") or "")),
+    )
+    pieces = ((name, kind, partial(azure.fetch, name, address)) for name, kind, address in addresses if address)
+    yield from collector.gather(pieces, f"Azure shows nothing of {which.label}")

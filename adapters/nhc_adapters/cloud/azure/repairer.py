@@ -29,7 +29,7 @@ from nhc.ports.repair import (
     Stage,
 )
 from nhc.system.bounded_read import read_bytes
-from nhc_adapters.cloud.azure import evidence, machines, pools, reports
+from nhc_adapters.cloud.azure import machines, pools, reports
 from nhc_adapters.cloud.azure.api import PERMISSIONS, Azure
 from nhc_adapters.cloud.azure.identity import Vm, vm
 from nhc_adapters.cloud.azure.machines import DEALLOCATED, RUNNING, STOPPED, SUCCEEDED, AzureMachine
@@ -273,7 +273,7 @@ class AzureRepairer:
         return claims
 
     def evidence(self, machine: Machine, budget: EvidenceBudget) -> Iterator[Exhibit]:
-        return evidence.collect(self.azure, self._vm(machine), budget)
+        return machines.evidence(self.azure, self._vm(machine), budget)
 
 
 def _fits(action: str, patterns: Optional[Sequence[str]]) -> bool:

@@ -1,17 +1,22 @@
-"""Compute Engine instances and operations: what they are now, and the calls that change an instance."""
+"""Compute Engine instances and operations: what they are now, the calls that change an instance, and what Google shows
+of one without asking it: its serial console, a picture of its screen.
+"""
 
 from __future__ import annotations
 
+import base64
 import ipaddress
 import re
 import time
-from typing import Any, FrozenSet, Mapping, NamedTuple, Optional
+from functools import partial
+from typing import Any, FrozenSet, Iterator, Mapping, NamedTuple, Optional
 
 from nhc.model import printable
-from nhc.ports.repair import Machine, Order, Sent, Sighting
+from nhc.ports.repair import EvidenceBudget, Exhibit, Machine, Order, Sent, Sighting
 from nhc_adapters.cloud.google.api import Google
 from nhc_adapters.cloud.google.identity import InstanceName
 from nhc_adapters.repair.calls import CallFailed, RepairRefused, accepted
+from nhc_adapters.repair.evidence import EvidenceCollector
 
 RUNNING = "RUNNING"
 TERMINATED = "TERMINATED"
@@ -198,3 +203,26 @@ def _operation(details: Mapping[str, Any]) -> GoogleOperation:
         kind=str(details.get("operationType") or ""),
         user=str(details.get("user") or ""),
     )
+
+
+# Evidence.
+
+
+def evidence(google: Google, where: InstanceName, budget: EvidenceBudget) -> Iterator[Exhibit]:
+    """The pieces that can be had, within the budget. Raises AdapterError where none can."""
+    pieces = (
+        ("console.txt", "text/plain", partial(_console, google, where)),
+        ("screenshot.jpg", "image/jpeg", partial(_screenshot, google, where)),  # needs a display device, which few have
+    )
+    return EvidenceCollector(budget).gather(pieces, f"Google shows nothing of {where.name}")
+
+
+def _console(google: Google, where: InstanceName) -> bytes:
+    """The last megabyte of serial port 1, which is all that Google keeps."""
+    answer = google.call("instances.getSerialPortOutput", "GET", f"{where.path}/serialPort", {"port": "1"})
+    return str(answer.get("contents") or "").encode()
+
+
+def _screenshot(google: Google, where: InstanceName) -> bytes:
+    answer = google.call("instances.getScreenshot", "GET", f"{where.path}/screenshot")
+    return base64.b64decode(str(answer.get("contents") or ""))

@@ -27,7 +27,7 @@ from nhc.ports.repair import (
     Stage,
 )
 from nhc.timestamps import from_iso
-from nhc_adapters.cloud.google import evidence, groups, instances
+from nhc_adapters.cloud.google import groups, instances
 from nhc_adapters.cloud.google.api import PERMISSIONS, Google
 from nhc_adapters.cloud.google.identity import InstanceName, place
 from nhc_adapters.cloud.google.instances import RUNNING, TERMINATED, GoogleInstance, InstanceGroup
@@ -236,7 +236,7 @@ class GoogleRepairer:
         return claims
 
     def evidence(self, machine: Machine, budget: EvidenceBudget) -> Iterator[Exhibit]:
-        return evidence.collect(self.google, self._place(machine), budget)
+        return instances.evidence(self.google, self._place(machine), budget)
 
 
 def _later(seen: GoogleInstance, before: Sighting) -> bool:

@@ -1,20 +1,28 @@
-"""Oracle's compute instances: what one is now, the calls that change it, and the tag that tells Oracle it is bad."""
+"""Oracle's compute instances: what one is now, the calls that change it, the tag that tells Oracle it is bad, and its
+console's history.
+"""
 
 from __future__ import annotations
 
 import re
 import time
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional
 
-from nhc.ports.repair import Claim, Machine, Order, Sent, Sighting
+from nhc.ports.adapter import AdapterError
+from nhc.ports.repair import Claim, EvidenceBudget, Exhibit, Machine, Order, Sent, Sighting
 from nhc_adapters.cloud.oracle.api import Oracle, objects
 from nhc_adapters.repair.calls import CallFailed, RepairRefused, accepted
+from nhc_adapters.repair.evidence import EvidenceCollector
 
 NAMESPACE, TAG, UNHEALTHY = "ComputeInstanceHostActions", "CustomerReportedHostStatus", "unhealthy"
 """The defined tag that keeps a pool from being given the same host again. The namespace must exist in the tenancy."""
 
 RUNNING, TERMINATED = "RUNNING", "TERMINATED"
 GONE = frozenset(("TERMINATING", "TERMINATED"))
+
+LENGTH = 1 << 20
+"""Bytes of a console's history; Oracle keeps about one megabyte."""
+POLL = 2.0
 
 _OCID = re.compile(r"^(?:oci://)?(ocid1\.instance\.[a-z0-9]+\.[a-z0-9-]*\.[a-z0-9._-]+)$")
 
@@ -141,3 +149,38 @@ def maintenance(oracle: Oracle, seen: OracleInstance) -> List[Claim]:
         if event.get("lifecycleState") in ("SCHEDULED", "STARTED", "PROCESSING")
         and event.get("instanceAction") != "NONE"
     ]
+
+
+# Evidence.
+
+
+def evidence(oracle: Oracle, which: str, budget: EvidenceBudget) -> Iterator[Exhibit]:
+    """The console's history, within the budget. Raises AdapterError where it cannot be had.
+
+    Oracle makes a history first, which takes seconds; it is deleted again.
+    """
+    pieces = EvidenceCollector(budget)
+    until = time.monotonic() + budget.seconds
+    made = oracle.call("capture_console_history", "POST", "instanceConsoleHistories", which, body={"instanceId": which})
+    name = str(made.data.get("id") or "")
+    path = f"instanceConsoleHistories/{name}"
+    try:
+        state = str(made.data.get("lifecycleState") or "")
+        while state not in ("SUCCEEDED", "FAILED"):
+            if time.monotonic() + POLL > until:
+                raise AdapterError("Oracle did not make the console's history in time")
+            time.sleep(POLL)
+            state = str(oracle.call("get_console_history", "GET", path, which).data.get("lifecycleState") or "")
+        if state == "FAILED":
+            raise AdapterError("Oracle could not make the console's history")
+        query = {"offset": "0", "length": str(LENGTH)}
+        content = oracle.call("get_console_history_content", "GET", f"{path}/data", which, query=query).data
+        if isinstance(content, bytes) and content:
+            yield from pieces.take("console.txt", "text/plain", content)
+    finally:
+        try:
+            oracle.call("delete_console_history", "DELETE", path, which)
+        except CallFailed:
+            pass  # Oracle deletes it with the instance
+    if not pieces.taken:
+        raise AdapterError("Oracle shows nothing of the instance's console")

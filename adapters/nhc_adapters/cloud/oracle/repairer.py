@@ -26,7 +26,7 @@ from nhc.ports.repair import (
     Sighting,
     Stage,
 )
-from nhc_adapters.cloud.oracle import evidence, instances, pools
+from nhc_adapters.cloud.oracle import instances, pools
 from nhc_adapters.cloud.oracle.api import PERMISSIONS, Oracle
 from nhc_adapters.cloud.oracle.instances import GONE, TERMINATED, OracleInstance
 from nhc_adapters.repair.calls import (
@@ -193,4 +193,4 @@ class OracleRepairer:
         return own + instances.maintenance(self.oracle, instance)
 
     def evidence(self, machine: Machine, budget: EvidenceBudget) -> Iterator[Exhibit]:
-        return evidence.collect(self.oracle, self._ocid(machine), budget)
+        return instances.evidence(self.oracle, self._ocid(machine), budget)
