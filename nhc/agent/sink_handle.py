@@ -24,8 +24,7 @@ from nhc.system.backoff import Backoff
 from nhc.system.children import FAILED, fork, reap
 
 if TYPE_CHECKING:
-    from nhc.system.backoff import Backoff
-from nhc.system.children import Pipe
+    from nhc.system.children import Pipe
 
 BATCH = 100
 """Events sent at a time."""
