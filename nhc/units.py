@@ -166,6 +166,15 @@ def _scale(value: int, step: int, last: int) -> Tuple[int, int]:
     return value + (lost >= step // 2 and unit > 0), unit
 
 
+def show_age(seconds: float) -> str:
+    """How long ago, in the largest unit that fits: `90s`, `12m`, `7h`, `3d`."""
+    seconds = max(0.0, seconds)
+    for unit, size in (("d", 86400.0), ("h", 3600.0), ("m", 60.0)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f}{unit}"
+    return f"{seconds:.0f}s"
+
+
 def show_number(number: int, noun: str) -> str:
     """How many of something, for a person: `1 node`, `2 nodes`. The noun is one that takes an s."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

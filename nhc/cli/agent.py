@@ -10,7 +10,7 @@ import click
 from nhc.agent.control_answers import Acknowledged, AgentStatus, ChecksJudged, ChecksStarted, Paused, Reloaded, Resumed
 from nhc.cli.command_error import CommandError
 from nhc.cli.common_options import FORMAT, person
-from nhc.cli.durations import DURATION
+from nhc.cli.param_types import DURATION
 from nhc.cli.printing import show
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
 from nhc.units import show_seconds

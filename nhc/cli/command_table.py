@@ -134,9 +134,9 @@ COMMANDS: CommandTable = {
     }),
     "remedy": ("Repair nodes and bring them back.", {
         "run": ("nhc.cli.remedy_run:command", "Run the loop: in the foreground, or one round."),
-        "status": ("nhc.cli.remedy_status:command", "Show what the loop is at, and what holds it."),
-        "episodes": ("nhc.cli.remedy_episodes:command", "List episodes."),
-        "show": ("nhc.cli.remedy_show:command", "Show an episode with all that was done."),
+        "status": ("nhc.cli.remedy_status:status", "Show what the loop is at, and what holds it."),
+        "episodes": ("nhc.cli.remedy_status:episodes", "List episodes."),
+        "show": ("nhc.cli.remedy_status:show", "Show an episode with all that was done."),
         "approve": ("nhc.cli.remedy_persons:approve", "Agree to a repair that waits for a person, or refuse it."),
         "hold": ("nhc.cli.remedy_persons:hold", "Keep the loop off a node, a group or the fleet."),
         "release": ("nhc.cli.remedy_persons:release", "End a hold, give a node back, or close the breaker."),

@@ -14,10 +14,10 @@ import click
 from nhc.cli.command_error import CommandError
 from nhc.cli.common_options import FORMAT
 from nhc.cli.deep_delivery import push_settings, to_server, to_store
-from nhc.cli.durations import DURATION
 from nhc.cli.gate import status as on_unknown
 from nhc.cli.option_groups import GroupedCommand, OfferedChoice, under
-from nhc.cli.options import CHECK_LOCAL, FORMATS, UsageError, read
+from nhc.cli.options import FORMATS, UsageError
+from nhc.cli.param_types import DURATION
 from nhc.cli.printing import show
 from nhc.cli.report_output import emit, write_atomically
 from nhc.deep import calibrate as calibration
@@ -39,9 +39,6 @@ from nhc.units import show_seconds
 if TYPE_CHECKING:
     from nhc.agent.server_push import PushSettings
     from nhc.store.deep import DeepResult
-
-_OPTIONS: Dict[str, Any] = read(CHECK_LOCAL, [])
-"""Those of `nhc check local`, as they are where none is given."""
 
 
 def _suites(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> List[str]:
@@ -136,7 +133,7 @@ def run_command(**options: Any) -> int:
     if options["since"]:
         kept = runner.kept(where, wanted.suite, node, options["since"])
         if kept is not None:
-            return emit(kept, {**_OPTIONS, "format": options["form"], "output": options["output"]})
+            return emit(kept, {"format": options["form"], "output": options["output"]})
     try:
         ran = runner.run(wanted, host, state, os.environ, where)
     except journal.JournalError as error:
@@ -150,13 +147,10 @@ def _host(record: str) -> Host:
     """The machine to test; what is seen of it goes to a directory where one is given."""
     if not record:
         return Host(memory=State())
-    from nhc.hosts.recording import RecordingHost
+    from nhc.cli.record import recording_host
 
-    if os.path.exists(record) and (not os.path.isdir(record) or os.listdir(record)):
-        raise click.UsageError(f"{record} is there already and not an empty directory")
     try:
-        os.makedirs(record, mode=0o700, exist_ok=True)
-        return RecordingHost(record)
+        return recording_host(record)
     except OSError as error:
         raise CommandError(f"{record}: {error.strerror}", EXIT_USAGE) from None
 
@@ -185,10 +179,9 @@ def _show(
         problems.append(to_server(report, suite_name(wanted.suite), server))
     for problem in filter(None, problems):
         click.echo(f"nhc deep run: {problem}", err=True)
-    emit_options = {**_OPTIONS, "format": options["form"], **{key: options[key] for key in
-             ("output", "evidence", "skipped", "verbose", "quiet")}}  # fmt: skip
+    shown = {key: options[key] for key in ("output", "evidence", "skipped", "verbose", "quiet")}
     try:
-        status = emit(report, emit_options)
+        status = emit(report, {"format": options["form"], **shown})
     except UsageError as error:
         raise CommandError(str(error), EXIT_USAGE) from None
     if options["on_unknown"] != "tell" and not ran.signal:

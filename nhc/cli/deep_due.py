@@ -10,9 +10,9 @@ import click
 
 from nhc.cli.command_error import CommandError
 from nhc.cli.common_options import FORMAT
-from nhc.cli.durations import DURATION
 from nhc.cli.gate import ADMIT, REFUSE
 from nhc.cli.option_groups import GroupedCommand, under
+from nhc.cli.param_types import DURATION
 from nhc.cli.printing import show
 from nhc.cli.store_options import SETTINGS, URL, opened
 from nhc.deep.due import DeepRule, Due, due

@@ -2,38 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Set, Tuple
+from typing import Any, Dict, List, Set, Tuple
 
 import click
 
 from nhc.cli.common_options import FORMAT
 from nhc.cli.option_groups import GroupedCommand, under
+from nhc.cli.param_types import SHARE
 from nhc.cli.printing import show
 from nhc.deep.findings import Culprit, NodeStanding
 from nhc.deep.group_test import Rules
 from nhc.deep.simulate import Cost, Faults, SimulatedSweep, break_some, cluster, compare, play, table
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY
-from nhc.units import percent
 
 LARGEST = 100_000
 SHOWN = 20
 """Findings shown as text; JSON has all."""
-
-
-class _Share(click.ParamType):
-    name = "share"
-
-    def convert(self, value: Any, param: Optional[click.Parameter], ctx: Optional[click.Context]) -> float:
-        """`1%` or `0.01`."""
-        if isinstance(value, float):
-            return value
-        try:
-            share = percent(value) / 100 if value.strip().endswith("%") else float(value)
-        except ValueError:
-            share = -1.0
-        if not 0 <= share < 1:
-            self.fail(f"{value!r} is not a share below 1, as 1% or 0.01", param, ctx)
-        return share
 
 
 @click.command("simulate", cls=GroupedCommand)
@@ -46,7 +30,7 @@ class _Share(click.ParamType):
                          help="Leaves whose uplinks are bad.")  # fmt: skip
 @under("What is broken")("--paths", type=click.IntRange(0), default=0, show_default=True,
                          help="Pairs of leaves that do not reach each other.")  # fmt: skip
-@under("What is broken")("--noise", type=_Share(), default="0", show_default=True, metavar="SHARE",
+@under("What is broken")("--noise", type=SHARE, default="0", show_default=True, metavar="SHARE",
                          help="How often a good test comes out bad by chance: 1% or 0.01.")  # fmt: skip
 @under("How it is tested")("--failures", type=click.IntRange(1, 10), default=2, show_default=True,
                            help="Bad tests with as many proven partners that convict a node.")  # fmt: skip

@@ -8,8 +8,8 @@ import click
 
 from nhc.cli.command_error import CommandError
 from nhc.cli.common_options import BY, person
-from nhc.cli.durations import DURATION
 from nhc.cli.option_groups import GroupedCommand, under
+from nhc.cli.param_types import DURATION
 from nhc.cli.store_options import SETTINGS, URL, opened
 from nhc.deep.sweep import Surroundings, Sweeper
 from nhc.deep.sweep_plan import BadPlan, read

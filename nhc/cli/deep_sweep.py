@@ -13,8 +13,8 @@ from nhc.cli.common_options import BY, FORMAT, person
 from nhc.cli.deep_results import show_sweep
 from nhc.cli.deep_sweep_job import suspicion
 from nhc.cli.deep_sweep_plan import RefusedSweep, plan_of, settings_of
-from nhc.cli.durations import DURATION
 from nhc.cli.option_groups import GroupedCommand, under
+from nhc.cli.param_types import DURATION
 from nhc.cli.store_options import SETTINGS, URL, opened
 from nhc.deep.continuous import Endless
 from nhc.deep.continuous import run as run_endless

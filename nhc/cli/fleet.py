@@ -9,12 +9,12 @@ import click
 from nhc.cli.command_error import CommandError
 from nhc.cli.common_options import FORMAT
 from nhc.cli.option_groups import GroupedCommand, under
+from nhc.cli.param_types import SOME_TIME, Converted
 from nhc.exit_status import EXIT_USAGE
 
 if TYPE_CHECKING:
     from nhc.fleet.sweep_options import SweepOptions
 
-_TIMES = "TIME"
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
@@ -27,36 +27,20 @@ _output = under("What is shown and kept")
 _after = under("What follows")
 
 
-def _seconds(_context: Any, parameter: Any, value: Optional[str]) -> Optional[float]:
-    from nhc.units import seconds
-
-    if value is None:
-        return None
-    try:
-        duration = seconds(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param=parameter) from None
-    if not duration:
-        raise click.BadParameter(f"{value!r} is no time at all", param=parameter)
-    return duration
-
-
-def _share(_context: Any, parameter: Any, value: Optional[str]) -> Optional[Tuple[Optional[int], float]]:
-    """`5` or `2.5%`: a count, or a share."""
-    if value is None:
-        return None
+def _limit(value: str) -> Tuple[Optional[int], float]:
+    """`5` or `2.5%`: a count, or a share. Raises ValueError."""
     number = value[:-1] if value.endswith("%") else value
     try:
         limit = float(number) if value.endswith("%") else int(number)
     except ValueError:
         limit = -1
     if not (0 <= limit <= 100 if value.endswith("%") else limit >= 0):  # nan is neither
-        raise click.BadParameter(f"{value!r} is neither a number of nodes nor a share such as 2%", param=parameter)
+        raise ValueError(f"{value!r} is neither a number of nodes nor a share such as 2%")
     return (None, limit / 100) if value.endswith("%") else (int(limit), 0.0)
 
 
 def _time(*flags: str, default: str, help: str) -> Decorator:
-    return _bounds(*flags, default=default, show_default=True, metavar=_TIMES, callback=_seconds, help=help)
+    return _bounds(*flags, default=default, show_default=True, metavar="TIME", type=SOME_TIME, help=help)
 
 
 def _short_f(_context: Any, parameter: Any, values: Tuple[str, ...]) -> Tuple[str, ...]:
@@ -145,8 +129,8 @@ FANOUT = 4096
 @_output("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True,
         help="auto: on a terminal.")  # fmt: skip
 @_after("--store", metavar="URL", default="", help="With --suite: keep what it measured in this store, too.")
-@_after("--max-unhealthy", metavar="LIMIT", callback=_share, help="Exit 0 while at most this many nodes (5) or this "
-        "share (2%) are CRIT or UNKNOWN.")  # fmt: skip
+@_after("--max-unhealthy", metavar="LIMIT", type=Converted("limit", _limit),
+        help="Exit 0 while at most this many nodes (5) or this share (2%) are CRIT or UNKNOWN.")  # fmt: skip
 @_after("--mark", metavar="ADAPTER", help="Hand the reports to slurm, kubernetes, ...: shows what would be marked.")
 @_after("--apply", is_flag=True, help="With --mark: do it, under the policy's ceilings.")
 @_after("--policy", "policy_path", metavar="FILE", help="With --mark: ceilings and rates (TOML). Default: "

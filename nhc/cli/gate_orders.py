@@ -11,9 +11,9 @@ import click
 
 from nhc.cli.command_error import CommandError
 from nhc.cli.common_options import BY, FORMAT, person
-from nhc.cli.durations import DURATION
 from nhc.cli.gate_options import APPLY, SETTINGS, WHY, audit, needed_keeper
 from nhc.cli.option_groups import GroupedCommand, under
+from nhc.cli.param_types import DURATION
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
 from nhc.gates.settings import GateSettings, Trigger, load
 from nhc.matching.node_ranges import expand

@@ -13,7 +13,6 @@ import click
 
 from nhc.cli.command_error import CommandError
 from nhc.cli.common_options import BY, FORMAT, person
-from nhc.cli.durations import DURATION
 from nhc.cli.gate_options import (
     APPLY,
     NODE,
@@ -28,6 +27,7 @@ from nhc.cli.gate_options import (
 )
 from nhc.cli.gate_orders import order
 from nhc.cli.option_groups import GroupedCommand, under
+from nhc.cli.param_types import DURATION
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN
 from nhc.gates.decide import GateStep
 from nhc.gates.gate import Gate, GatePass, GateWorld

@@ -11,8 +11,8 @@ from typing import Any, Dict, List, Optional, Sequence, Set
 import click
 
 from nhc.cli.command_error import CommandError
-from nhc.cli.durations import DURATION
 from nhc.cli.option_groups import GroupedCommand, under
+from nhc.cli.param_types import DURATION
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNKNOWN, EXIT_USAGE
 from nhc.jobs.choose_nodes import JobCandidate, NodeChoice, choose
 from nhc.matching.node_ranges import expand, fold

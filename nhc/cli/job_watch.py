@@ -12,8 +12,8 @@ import click
 
 from nhc.cli.command_error import CommandError
 from nhc.cli.common_options import BY, person
-from nhc.cli.durations import DURATION
 from nhc.cli.option_groups import GroupedCommand, under
+from nhc.cli.param_types import DURATION
 from nhc.cli.printing import show
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
 from nhc.jobs import flight_record

@@ -7,22 +7,11 @@ import click
 from nhc.cli import ack as acknowledge
 from nhc.cli import inject as injection
 from nhc.cli import log
+from nhc.cli.param_types import PER_CENT
 from nhc.light import TYPE_CHECKING
-from nhc.units import percent
 
 if TYPE_CHECKING:
-    from typing import Any, Optional
-
-
-class _PerCent(click.ParamType):
-    name = "share"
-
-    def convert(self, value: object, param: Optional[click.Parameter], ctx: Optional[click.Context]) -> float:
-        """`97%` or `97`."""
-        try:
-            return percent(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+    from typing import Any
 
 
 @click.command("classify")
@@ -58,9 +47,7 @@ def catalogue(**options: Any) -> int:
 @click.command("inject")
 @click.argument("fault", required=False, default="")
 @click.option("--device", metavar="DEVICE", help="The device to name. Default: the fault's own example.")
-@click.option(
-    "--to", metavar="SHARE", type=_PerCent(), default="97%", show_default=True, help="For full-disk: how full."
-)
+@click.option("--to", metavar="SHARE", type=PER_CENT, default="97%", show_default=True, help="For full-disk: how full.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done; write nothing.")
 @click.option("--list", "list_faults", is_flag=True, help="Print what can be injected.")

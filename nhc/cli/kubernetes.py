@@ -8,8 +8,8 @@ from typing import Any, Callable, Dict
 import click
 
 from nhc.cli.common_options import BY, FORMAT, person
-from nhc.cli.durations import DURATION
 from nhc.cli.option_groups import GroupedCommand, under
+from nhc.cli.param_types import DURATION
 from nhc.plugins import NoAdapter, adapter
 
 SETTINGS = "/etc/nhc/kubernetes.toml"

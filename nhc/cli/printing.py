@@ -9,6 +9,7 @@ from typing import Iterator, List, Optional, Sequence
 import click
 
 from nhc.timestamps import utc
+from nhc.units import show_age
 
 
 def show(value: object) -> None:
@@ -37,8 +38,4 @@ def when(at: Optional[float]) -> str:
 
 def age(at: float) -> str:
     """How long ago, in the largest unit that fits."""
-    seconds = max(time.time() - at, 0.0)
-    for unit, size in (("d", 86400.0), ("h", 3600.0), ("m", 60.0)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f}{unit}"
-    return f"{seconds:.0f}s"
+    return show_age(time.time() - at)

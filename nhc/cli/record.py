@@ -10,7 +10,7 @@ import click
 from nhc.cli.check_local import plan_of
 from nhc.cli.command_error import CommandError
 from nhc.cli.option_groups import OfferedChoice
-from nhc.cli.options import CHECK_LOCAL, FORMATS, UsageError, read
+from nhc.cli.options import FORMATS, UsageError
 from nhc.cli.report_output import emit
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
 from nhc.hosts.recording import RecordingHost, finish
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 
     from nhc.host import Host
     from nhc.plan import Plan
-
-_OPTIONS: Dict[str, Any] = read(CHECK_LOCAL, [])
-"""Those of `nhc check local`, as they are where none is given."""
 
 
 @click.command()
@@ -58,12 +55,17 @@ def record_command(
         raise CommandError(f"{error.filename or directory}: {error.strerror}: not recorded") from None
 
 
-def _record(directory: str, config: List[str], check: List[str], profile: str, node: str, raw: bool) -> None:
-    """Raises OSError where the directory cannot be written."""
+def recording_host(directory: str, raw: bool = False) -> RecordingHost:
+    """The machine; what is seen of it goes to a new or empty directory. Raises UsageError, OSError."""
     if os.path.exists(directory) and (not os.path.isdir(directory) or os.listdir(directory)):
         raise click.UsageError(f"{directory} is there already and not an empty directory")
     os.makedirs(directory, mode=0o700, exist_ok=True)
-    host = RecordingHost(directory, raw=raw)
+    return RecordingHost(directory, raw=raw)
+
+
+def _record(directory: str, config: List[str], check: List[str], profile: str, node: str, raw: bool) -> None:
+    """Raises OSError where the directory cannot be written."""
+    host = recording_host(directory, raw)
     name = node or host.system.hostname()
     started = (host.time(), host.monotonic())
     asked = Question(config, profile=profile, checks=check)
@@ -151,7 +153,7 @@ def replay_command(
             click.echo(line)
         return EXIT_UNHEALTHY if lines else EXIT_HEALTHY
     try:
-        return emit(report, {**_OPTIONS, "format": form, "verbose": verbose, "evidence": evidence})
+        return emit(report, {"format": form, "verbose": verbose, "evidence": evidence})
     except UsageError as error:
         raise click.UsageError(str(error)) from None
 

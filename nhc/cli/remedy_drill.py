@@ -9,9 +9,9 @@ import click
 
 from nhc.cli.command_error import CommandError
 from nhc.cli.common_options import BY, FORMAT, person
-from nhc.cli.durations import DURATION
 from nhc.cli.inject import line_of
 from nhc.cli.option_groups import GroupedCommand, under
+from nhc.cli.param_types import DURATION
 from nhc.cli.printing import show, show_table, table
 from nhc.cli.remedy_options import SETTINGS, STORE, settings_of, site_of
 from nhc.cli.store_options import tell_stand_in

@@ -10,8 +10,8 @@ import click
 
 from nhc.cli.command_error import CommandError
 from nhc.cli.common_options import FORMAT
-from nhc.cli.durations import DURATION
 from nhc.cli.option_groups import GroupedCommand, under
+from nhc.cli.param_types import DURATION
 from nhc.cli.printing import show, when
 from nhc.cli.remedy_options import SETTINGS, STORE, settings_of
 from nhc.model import printable

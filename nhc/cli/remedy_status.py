@@ -1,4 +1,4 @@
-"""`nhc remedy status`: what the loop is at, what holds it, and what it may do."""
+"""`nhc remedy status|episodes|show`: what the loop is at, what holds it, and what was done."""
 
 from __future__ import annotations
 
@@ -10,26 +10,34 @@ from typing import Any, Dict, List, Mapping, Optional
 import click
 
 from nhc.cli.common_options import FORMAT
-from nhc.cli.option_groups import GroupedCommand
-from nhc.cli.printing import age, show, show_table, when
-from nhc.cli.remedy_options import SETTINGS, STORE, detail_of, settings_of
-from nhc.model import printable
+from nhc.cli.option_groups import GroupedCommand, under
+from nhc.cli.param_types import DURATION
+from nhc.cli.printing import age, show_table, when
+from nhc.cli.printing import show as show_value
+from nhc.cli.remedy_options import SETTINGS, STORE, detail_of, episode_value, opened, settings_of
+from nhc.model import Scope, printable, speaks_of
 from nhc.plugins import NoAdapter
 from nhc.policy.bounds import ACTIONS
 from nhc.policy.breaker import NAME
 from nhc.ports.adapter import AdapterError
+from nhc.ports.marks import cause_in_words
 from nhc.remedy.ladder import Mode
+from nhc.remedy.persons import case_of
 from nhc.remedy.site import verdicts_by_cluster
 from nhc.rounds.leader import leads
-from nhc.store import ended_episodes, episodes, holds, nodes
+from nhc.store import attempts, audit, ended_episodes, evidence, holds, nodes
+from nhc.store import episodes as rows_of
 from nhc.store.settings import fleet_store
+
+LINES = 1000
+"""Rows of the audit log shown of one episode."""
 
 
 @click.command("status", cls=GroupedCommand)
 @SETTINGS
 @STORE
 @FORMAT
-def command(settings_path: Optional[str], store_url: Optional[str], form: str) -> int:
+def status(settings_path: Optional[str], store_url: Optional[str], form: str) -> int:
     """Show open episodes, nodes that wait for a person, the breaker, holds, and which actions are enabled.
 
     Exit status: 0, 1 while the breaker is open or a step is stalled, 2 wrong usage, 3 the store cannot be read.
@@ -37,7 +45,7 @@ def command(settings_path: Optional[str], store_url: Optional[str], form: str) -
     settings, now = settings_of(settings_path, store_url), time.time()
     with closing(fleet_store(settings.store, create=False)) as store:
         with store.read() as connection:
-            rows = episodes.list_episodes(connection, is_open=True)
+            rows = rows_of.list_episodes(connection, is_open=True)
             left = ended_episodes.left_to_persons(connection)
             breaker = holds.breakers(connection).get(NAME)
             held = holds.in_force(connection, now)
@@ -64,7 +72,7 @@ def command(settings_path: Optional[str], store_url: Optional[str], form: str) -
         "holds": [hold._asdict() for hold in held],
     }  # fmt: skip
     if form == "json":
-        show(value)
+        show_value(value)
         return 1 if is_open or stalled else 0
     enabled = [action for action, mode in modes.items() if mode is Mode.ON]
     lines: List[List[str]] = [
@@ -92,3 +100,88 @@ def _counted(verdicts: Mapping[str, int], known: str) -> str:
     if counts and known == "cluster":
         return f"{counts} (by the cluster: the store has none)"
     return counts or "none is known"
+
+
+@click.command("episodes", cls=GroupedCommand)
+@under("Which")("--node", default="", metavar="NAME", help="Only this node's, ended ones too.")
+@under("Which")("--ended", type=DURATION, default=None, metavar="TIME", help="Also those that ended within this time.")
+@under("Which")("--limit", type=click.IntRange(min=1), default=200, show_default=True, help="At most so many.")
+@SETTINGS
+@STORE
+@FORMAT
+def episodes(
+    node: str, ended: Optional[float], limit: int, settings_path: Optional[str], store_url: Optional[str], form: str
+) -> None:
+    """List episodes, the newest last. Exit status: 0, 2 wrong usage, 3 the store cannot be read."""
+    with opened(settings_path, store_url) as store, store.read() as connection:
+        rows = rows_of.list_episodes(connection, node=node, is_open=None if node else True, limit=limit)
+        if ended is not None and not node:
+            rows += rows_of.list_episodes(connection, is_open=False, ended_since=time.time() - ended, limit=limit)
+    rows = sorted(rows, key=lambda row: row.id)[-limit:]
+    if form == "json":
+        show_value([episode_value(row) for row in rows])
+        return
+    lines: List[List[str]] = [["ID", "NODE", "STATE", "RUNG", "OPENED", "MOVED", "WHY"]]
+    for row in rows:
+        why = row.outcome or detail_of(row).waiting or row.cause
+        lines.append([
+            str(row.id), printable(row.node), row.state, row.rung or "-", f"{age(row.opened)} ago",
+            f"{age(row.updated)} ago", printable(why),
+        ])  # fmt: skip
+    show_table(lines)
+    if not rows:
+        click.echo("no episode")
+
+
+@click.command("show", cls=GroupedCommand)
+@click.argument("number", type=int, metavar="ID")
+@SETTINGS
+@STORE
+@FORMAT
+def show(number: int, settings_path: Optional[str], store_url: Optional[str], form: str) -> None:
+    """Show an episode: its faults, each attempt, the evidence, who decided, and every step of the audit log.
+
+    Exit status: 0, 2 there is no such episode, 3 the store cannot be read.
+    """
+    with opened(settings_path, store_url) as store, store.read() as connection:
+        case = case_of(connection, number)
+        decisions = attempts.decisions(connection, number)
+        pieces = evidence.of_episode(connection, number)
+        steps = audit.entries(connection, episode=number, limit=LINES)
+    value: Dict[str, Any] = {
+        **episode_value(case.episode),
+        "attempts": [attempt._asdict() for attempt in case.attempts],
+        "approvals": [decision._asdict() for decision in decisions],
+        "evidence": [piece._asdict() for piece in pieces],
+        "audit": [{"at": step.at, "by": step.actor, "what": step.what, "detail": step.detail} for step in steps],
+    }
+    if form == "json":
+        show_value(value)
+        return
+    row = case.episode
+    click.echo(f"episode {row.id}: {printable(row.node)} is {row.state}{f' ({row.rung})' if row.rung else ''}")
+    click.echo(f"  opened {when(row.opened)}, moved {when(row.updated)}, ended {when(row.ended)}")
+    if case.detail.about.known:
+        click.echo(f"  about  {speaks_of(Scope.DEVICE, case.detail.about)}")
+    if row.outcome or case.detail.waiting:
+        click.echo(f"  {printable(row.outcome) if row.outcome else f'waits for {printable(case.detail.waiting)}'}")
+    for fault in case.detail.faults:
+        cause = cause_in_words(fault.cause)
+        click.echo(f"  fault  {printable(cause)}: {printable(fault.message)} [{fault.action.value}]")
+    for skipped in case.detail.skipped:
+        name = f"{skipped.rung.value}{f' of {skipped.device}' if skipped.device else ''}"
+        click.echo(f"  skipped  {name}: {printable(skipped.why)}")
+    for attempt in case.attempts:
+        how = attempt.outcome or attempt.state
+        why = f": {printable(attempt.message)}" if attempt.message else ""
+        click.echo(f"  attempt {attempt.number}  {attempt.rung} by {printable(attempt.repairer)}: {how}{why}")
+    for decision in decisions:
+        why = f": {printable(decision.reason)}" if decision.reason else ""
+        click.echo(f"  {decision.decision} by {printable(decision.decided_by)} {when(decision.decided)}{why}")
+    for piece in pieces:
+        what = f"{piece.size} bytes, {piece.sha256[:12]}{', cut' if piece.cut else ''}" if piece.sha256 else "none"
+        click.echo(
+            f"  evidence  {printable(piece.name)}: {what}{f', {printable(piece.message)}' if piece.message else ''}"
+        )
+    for step in steps:
+        click.echo(f"  {when(step.at)}  {printable(step.actor)}  {step.what}  {printable(step.detail, 200)}")

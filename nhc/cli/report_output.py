@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from nhc.cli.options import UsageError
+from nhc.cli.options import CHECK_LOCAL, UsageError, read
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN
 from nhc.light import TYPE_CHECKING
 from nhc.model import Report, Verdict
@@ -23,7 +23,11 @@ EXIT = {
 
 
 def emit(report: Report, options: Mapping[str, Any]) -> int:
-    """Print or write the report; the exit status that its format asks for."""
+    """Print or write the report; the exit status that its format asks for.
+
+    `options` are those of `nhc check local`; what is not among them is as where none is given.
+    """
+    options = {**read(CHECK_LOCAL, ()), **options}
     form = options["format"]
     status = EXIT[report.verdict]
     if form == "text":

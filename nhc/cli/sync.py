@@ -11,8 +11,8 @@ import sys
 import click
 
 from nhc.cli.common_options import FORMAT
-from nhc.cli.durations import DURATION
 from nhc.cli.option_groups import GroupedCommand, under
+from nhc.cli.param_types import DURATION
 from nhc.light import TYPE_CHECKING
 from nhc.model import printable
 from nhc.plugins import ADAPTERS, NoAdapter, open_adapter

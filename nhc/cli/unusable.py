@@ -35,7 +35,7 @@ def tell(reason: str, problems: Sequence[str], format: str, output: str = "", no
     report = Report(node or host.system.hostname(), boot_id, time.time(), 0.0, (CheckResult(NO_CHECK, outcome),),
                     version=__version__)  # fmt: skip
     try:
-        emit(report, {"format": format, "output": output, "evidence": True, "verbose": 0, "quiet": 0, "color": "never"})
+        emit(report, {"format": format, "output": output, "evidence": True, "color": "never"})
     except UsageError:
         pass  # where it was to be written is what is wrong
     return _STATUS.get(format, EXIT_USAGE)

@@ -7,6 +7,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 from nhc.console.fleet_nodes import WORST, NodeRow
 from nhc.console.snapshot import FleetProblem, Snapshot, fold_causes
 from nhc.model import Report, Verdict, printable
+from nhc.units import show_age, show_number
 
 STATES = {
     "c": ("CRIT", "C", "bold red"),
@@ -56,8 +57,7 @@ def summary(snapshot: Snapshot) -> str:
     """How many nodes there are, and how many of each state."""
     counts = snapshot.counts()
     states = ", ".join(f"{counts[letter]} {STATES[letter][0]}" for letter in WORST if counts[letter])
-    total = len(snapshot.names)
-    return f"{total} node{'' if total == 1 else 's'}: {states or 'none has reported'}"
+    return f"{show_number(len(snapshot.names), 'node')}: {states or 'none has reported'}"
 
 
 def problems(snapshot: Snapshot) -> Tuple[List[FleetProblem], int]:
@@ -179,11 +179,5 @@ def plain(snapshot: Snapshot, width: int) -> List[str]:
 
 
 def age(now: float, then: Optional[float]) -> str:
-    """How long ago, in the largest unit that fits: `90s`, `12m`, `7h`, `3d`; "" where nobody knows."""
-    if not then:
-        return ""
-    seconds = max(0.0, now - then)
-    for unit, size in (("d", 86400.0), ("h", 3600.0), ("m", 60.0)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f}{unit}"
-    return f"{seconds:.0f}s"
+    """How long ago, in the largest unit that fits; "" where nobody knows."""
+    return show_age(now - then) if then else ""
