@@ -11,7 +11,7 @@ language is described in docs/configuration.md.
 from __future__ import annotations
 
 from nhc.language.lines import RawLine, parse_line, parse_text
-from nhc.language.plan_builder import PlanBuilder
+from nhc.language.plan_builder import PlanBuilder, lines_of_file
 from nhc.language.problems import ConfigError, Problem
 from nhc.language.shell_names import NO_SCRIPTS, SETTINGS, Scripts
 from nhc.language.targets import Targets
@@ -106,11 +106,13 @@ def validate(
 def without_lines(
     paths: Sequence[str], nodes: Sequence[str], settings: Mapping[str, str] = {}, scripts_dirs: Sequence[str] = ()
 ) -> List[str]:
-    """Those of the nodes that no line with a check is for: hooks never check them."""
-    scripts, targets = _scan(scripts_dirs), Targets()
+    """Those of the nodes that no line with a check is for: hooks never check them. Each file is read once."""
+    from functools import lru_cache
+
+    scripts, targets, lines_of = _scan(scripts_dirs), Targets(), lru_cache(None)(lines_of_file)
     missing = []
     for node in nodes:
-        builder = PlanBuilder(node, settings, scripts, targets=targets)
+        builder = PlanBuilder(node, settings, scripts, targets=targets, lines_of=lines_of)
         for path in paths:
             builder.path(path)
         if not builder.items:

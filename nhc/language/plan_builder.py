@@ -16,7 +16,7 @@ from nhc.plan import COMMAND, DEEP, DEEP_CHECKS, NO_CHECK, SHELL, UNDECIDED, Ite
 from nhc.system.bounded_read import read_text
 
 if TYPE_CHECKING:
-    from typing import Callable, Dict, List, Mapping, Optional, Tuple
+    from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 _RULED = ("TIMEOUT", "NHC_", "MARK_OFFLINE", "MAX_SYS_UID", "MCELOG_MAX")
 """Parts of the names whose values `nhc.language.setting_rules` judges."""
@@ -27,7 +27,7 @@ class PlanBuilder:
 
     `every_line` takes lines whatever their target, `explain` notes more mistakes, as `nhc config check` names them;
     `profile_problem` says what is wrong with a value of NHC_PROFILE, `untrusted` who else can write to a file; both are
-    empty where nothing is wrong.
+    empty where nothing is wrong. `lines_of` reads a file in place of `lines_of_file`.
     """
 
     def __init__(
@@ -40,11 +40,13 @@ class PlanBuilder:
         targets: Optional[Targets] = None,
         profile_problem: Callable[[str], str] = lambda name: "",
         untrusted: Callable[[str], str] = lambda path: "",
+        lines_of: Optional[Callable[[str], Sequence[RawLine]]] = None,
     ) -> None:
         self.hostname = hostname or ""
         self.every_line = every_line
         self.explain = explain
         self._profile_problem, self._untrusted = profile_problem, untrusted
+        self._lines_of = lines_of or lines_of_file
         self.scripts = scripts
         self.classifier = Classifier(self.hostname, settings, scripts)
         self.external = external_matcher(settings)
@@ -106,18 +108,15 @@ class PlanBuilder:
             self.fatal.append(_unusable(path, included, why))
             return
         try:
-            text = read_text(path, errors="replace")
-            if "\0" in text[:4096]:
-                from nhc.language.mistakes import refuse_binary
-
-                refuse_binary(text)
+            lines = self._lines_of(path)
         except OSError as error:
             self.fatal.append(_unusable(path, included, error.strerror or str(error)))
             return
         self.files[path] = real
         self.inputs.append(path)
         self._open.append(real)
-        self.text(text, path)
+        for line in lines:
+            self.line(line)
         self._open.pop()
 
     def text(self, text: str, name: str) -> None:
@@ -294,6 +293,16 @@ class PlanBuilder:
     def _wrong(self, line: RawLine, message: str, offset: int) -> None:
         where = line.position(offset) if line.line else (0, 0)
         self.problems.append(Problem(line.file, *where, message))
+
+
+def lines_of_file(path: str) -> List[RawLine]:
+    """The lines of a configuration file. Raises OSError."""
+    text = read_text(path, errors="replace")
+    if "\0" in text[:4096]:
+        from nhc.language.mistakes import refuse_binary
+
+        refuse_binary(text)
+    return parse_text(text, path)
 
 
 def _problem(line: RawLine, message: str) -> Problem:
