@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     from typing import Optional
 
 
+MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+"""As the C locale and mail write them."""
+
+
 def utc(when: float) -> str:
     """`2025-01-31T08:15:00Z`: whole seconds, as Kubernetes' `Time`."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when))

@@ -11,7 +11,7 @@ import re
 
 from nhc.facts.history import boot_id
 from nhc.facts.kernel_lines import parse_line
-from nhc.facts.kmsg import boot_time, log_tail
+from nhc.facts.kmsg import TAIL, boot_time, log_tail, rotated_to
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING, NamedTuple
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 NETWORK, DRIVER = "lost carrier", "link down"
 """Who noticed: the network daemon, or the driver."""
 STORE = "carrier-losses"
-TAIL = 64 << 20
-"""Bytes of a log that are read at once. The first run reads no more than the end of a log."""
 _KEPT = 1000
 
 _HINT = re.compile(r"carrier|link down", re.IGNORECASE)
@@ -81,7 +79,9 @@ def losses(host: Host, path: str) -> List[Loss]:
         inode, offset, before = _valid(kept)
         texts = []
         if inode is not None and inode != stat.ino:
-            texts.append(_rest_of_rotated(host, path, inode, offset))
+            rotated = rotated_to(host, path, inode)
+            if rotated:
+                texts.append(log_tail(host, rotated, offset, TAIL)[0])
             offset = 0
         elif inode is None:
             offset = max(0, stat.size - TAIL)
@@ -95,16 +95,6 @@ def losses(host: Host, path: str) -> List[Loss]:
 
     host.memory.update(STORE, change)
     return held
-
-
-def _rest_of_rotated(host: Host, path: str, inode: int, offset: int) -> str:
-    """What was written to the file before logrotate moved it to PATH.1; "" where it is elsewhere."""
-    try:
-        if host.stat(f"{path}.1").ino == inode:
-            return log_tail(host, f"{path}.1", offset, TAIL)[0]
-    except OSError:
-        pass
-    return ""
 
 
 def _distinct(reported: List[Loss], booted: float) -> List[Loss]:

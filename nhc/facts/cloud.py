@@ -14,6 +14,7 @@ from nhc.facts import cloud_metadata
 from nhc.light import TYPE_CHECKING, NamedTuple
 from nhc.system import plain_http
 from nhc.system.plain_http import NoHttpResponse
+from nhc.timestamps import MONTHS, from_iso
 
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Sequence, Tuple
@@ -209,21 +210,14 @@ def _oci(answers: Dict[str, List[Any]]) -> Optional[Tuple[Announcement, ...]]:
     return (Announcement("reboot", "the instance will be moved by a reboot", due),)
 
 
-_MONTHS = {name: number for number, name in enumerate(
-    ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"), 1)}  # fmt: skip
-_RFC = re.compile(r"(?:\w{3}, )?(\d{1,2}) (\w{3}) (\d{4}) (\d\d):(\d\d):(\d\d)(?: GMT)?")
-_ISO = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:\.\d+)?(?:Z|[+-]00:?00)?")
+_RFC = re.compile(r"(?:\w{3}, )?(\d{1,2}) (\w{3}) (\d{4}) (\d\d:\d\d:\d\d)(?: GMT)?")
 
 
 def moment(text: object) -> Optional[float]:
-    """Unix time of `21 Jan 2019 09:00:43 GMT` or `2019-01-21T09:00:43Z`; None for anything else."""
-    from calendar import timegm
-
+    """Unix time of `21 Jan 2019 09:00:43 GMT` or `2019-01-21T09:00:43Z`, UTC without a zone; None for anything else."""
     stamp = str(text).strip()
-    mail, iso = _RFC.fullmatch(stamp), _ISO.fullmatch(stamp)
-    try:
-        if mail and mail[2] in _MONTHS:
-            return float(timegm((int(mail[3]), _MONTHS[mail[2]], int(mail[1]), *map(int, mail.groups()[3:]))))
-        return float(timegm(tuple(map(int, iso.groups())))) if iso else None
-    except ValueError:  # the 31st of a month that has none
-        return None
+    mail = _RFC.fullmatch(stamp)
+    if mail and mail[2] in MONTHS:
+        stamp = f"{mail[3]}-{MONTHS.index(mail[2]) + 1:02d}-{int(mail[1]):02d}T{mail[4]}"
+    without_zone = from_iso(f"{stamp}Z")
+    return from_iso(stamp) if without_zone is None else without_zone

@@ -10,13 +10,12 @@ import re
 import time
 
 from nhc.light import TYPE_CHECKING, NamedTuple
-from nhc.timestamps import from_iso
+from nhc.timestamps import MONTHS, from_iso
 
 if TYPE_CHECKING:
     from typing import Optional, Tuple
 
 _KERNEL_TAGS = ("kernel", "vmunix", "-")
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 # What may stand in front of a message, outermost first. Every part is optional.
 _PRIORITY = r"(?:<(?P<priority>\d{1,3})>)?"
@@ -173,7 +172,7 @@ def _take_off(line: str) -> _Stamp:
             match["ctime"] or match["logread"], match["mono"], match["year"],
         )  # fmt: skip
         values = [old or (value or "") for old, value in zip(values, new)]
-        if line[end : end + 1] not in _NUMBERS and line[end : end + 3] not in _MONTHS:
+        if line[end : end + 1] not in _NUMBERS and line[end : end + 3] not in MONTHS:
             break
     return _Stamp(end, *values)
 
@@ -198,7 +197,7 @@ def bsd_time(text: str, now: float, known: Optional[int] = None) -> Optional[flo
     `known` is the year where the line tells it.
     """
     try:
-        month, day = _MONTHS.index(text[:3]) + 1, int(text[4:6])
+        month, day = MONTHS.index(text[:3]) + 1, int(text[4:6])
         hour, minute, second = (int(part) for part in text[7:15].split(":"))
         year = time.localtime(now).tm_year
         for candidate in (known,) if known else (year + 1, year, year - 1):
@@ -214,7 +213,7 @@ def _ctime(text: str) -> Optional[float]:
     """Unix time of `Mon May 25 12:34:56 2026`, as `dmesg -T` writes it."""
     try:
         hour, minute, second = (int(part) for part in text[11:19].split(":"))
-        fields = (int(text[20:24]), _MONTHS.index(text[4:7]) + 1, int(text[8:10]), hour, minute, second, 0, 0, -1)
+        fields = (int(text[20:24]), MONTHS.index(text[4:7]) + 1, int(text[8:10]), hour, minute, second, 0, 0, -1)
         return time.mktime(fields)
     except (ValueError, OverflowError):
         return None

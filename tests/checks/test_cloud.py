@@ -194,7 +194,7 @@ def test_a_service_that_is_silent_is_given_up_in_time(tmp_path):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [("21 Jan 2019 09:00:43 GMT", 1548061243), ("Mon, 21 Jan 2019 09:00:43 GMT", 1548061243),
-     ("2019-01-21T09:00:43Z", 1548061243), ("2019-01-21T09:00:43.5+00:00", 1548061243), ("soon", None), (None, None)],
+     ("2019-01-21T09:00:43Z", 1548061243), ("2019-01-21T09:00:43.5+00:00", 1548061243.5), ("soon", None), (None, None)],
 )  # fmt: skip
 def test_times_of_all_clouds(text, expected):
     assert moment(text) == expected
