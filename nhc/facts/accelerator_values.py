@@ -53,7 +53,7 @@ class RowRemap(NamedTuple):
     """Rows of DRAM that spare rows stand in for (NVIDIA from Ampere on, Gaudi).
 
     `pending` remaps happen at the next reset; `failed` means that one could not be done. The banks count
-    how many spares are left: `banks_exhausted` have none, `banks_low` a few.
+    how many spares are left: `banks_exhausted` have none.
     """
 
     corrected: Optional[int] = None
@@ -61,7 +61,6 @@ class RowRemap(NamedTuple):
     pending: Optional[bool] = None
     failed: Optional[bool] = None
     banks_exhausted: Optional[int] = None
-    banks_low: Optional[int] = None
 
 
 class RetiredPages(NamedTuple):
@@ -97,8 +96,6 @@ class Clocks(NamedTuple):
     application_memory: Optional[int] = None
     default_graphics: Optional[int] = None
     default_memory: Optional[int] = None
-    max_graphics: Optional[int] = None
-    max_memory: Optional[int] = None
 
 
 class Thermal(NamedTuple):
@@ -154,7 +151,6 @@ class Firmware(NamedTuple):
 
     vbios: Optional[str] = None
     inforom: Optional[str] = None
-    gsp: Optional[str] = None
 
 
 class Fabric(NamedTuple):

@@ -84,7 +84,7 @@ def parse_device(answers: Mapping[str, Plain], driver: str = "") -> Device:
             )
         ),
         modes=_modes(a),
-        firmware=model.Firmware(a.text("vbios", "vbios"), a.text("inforom", "inforom"), a.text("gsp", "gsp")),
+        firmware=model.Firmware(a.text("vbios", "vbios"), a.text("inforom", "inforom")),
         fabric=_fabric(a),
         processes=_processes(a),
         unread=a.unread,
@@ -123,8 +123,7 @@ def _row_remap(a: NvmlAnswers) -> Optional[model.RowRemap]:
     if rows is None:
         return None
     corrected, uncorrected, pending, failed = rows
-    none, low = banks.whole("none", "row_banks"), banks.whole("low", "row_banks")
-    return model.RowRemap(corrected, uncorrected, bool(pending), bool(failed), none, low)
+    return model.RowRemap(corrected, uncorrected, bool(pending), bool(failed), banks.whole("none", "row_banks"))
 
 
 def _retired(a: NvmlAnswers) -> Optional[model.RetiredPages]:
@@ -180,7 +179,7 @@ def _clocks(a: NvmlAnswers) -> model.Clocks:
             a.whole(key, "clocks")
             for key in (
                 "clock_graphics", "clock_memory", "application_graphics", "application_memory",
-                "default_graphics", "default_memory", "max_graphics", "max_memory",
+                "default_graphics", "default_memory",
             )
         ),
     )  # fmt: skip

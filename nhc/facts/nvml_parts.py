@@ -53,7 +53,6 @@ ALWAYS: Queries = (
 PARTS: Dict[str, Queries] = {
     "vbios": (("vbios", "nvmlDeviceGetVbiosVersion", ()),),
     "inforom": (("inforom", "nvmlDeviceGetInforomImageVersion", ()),),
-    "gsp": (("gsp", "nvmlDeviceGetGspFirmwareVersion", ()),),
     "ecc_mode": (("ecc_mode", "nvmlDeviceGetEccMode", ()),),
     "persistence": (("persistence", "nvmlDeviceGetPersistenceMode", ()),),
     "compute_mode": (("compute_mode", "nvmlDeviceGetComputeMode", ()),),
@@ -86,7 +85,6 @@ PARTS: Dict[str, Queries] = {
         ("pcie_replays", "nvmlDeviceGetPcieReplayCounter", ()),
     ),
     "clocks": tuple((f"clock_{name}", "nvmlDeviceGetClockInfo", (number,)) for name, number in CLOCKS),
-    "max_clocks": tuple((f"max_{name}", "nvmlDeviceGetMaxClockInfo", (number,)) for name, number in CLOCKS),
     "application_clocks": (
         *((f"application_{name}", "nvmlDeviceGetApplicationsClock", (number,)) for name, number in CLOCKS),
         *((f"default_{name}", "nvmlDeviceGetDefaultApplicationsClock", (number,)) for name, number in CLOCKS),

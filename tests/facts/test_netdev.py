@@ -12,20 +12,8 @@ eth0:1: 5 1 0 0 0 0 0 0 6 2 0 0 0 0 0 0
 """
 
 
-def test_counters_by_name():
-    found = interfaces(FakeHost({"/proc/net/dev": NET_DEV}))
-
-    assert sorted(found) == ["eth0", "eth0:1", "lo"]
-    assert found["eth0"]._asdict() == {
-        "rx_bytes": 98765432101,
-        "rx_packets": 881,
-        "rx_errors": 3,
-        "rx_dropped": 4,
-        "tx_bytes": 123,
-        "tx_packets": 45,
-        "tx_errors": 6,
-        "tx_dropped": 7,
-    }
+def test_names():
+    assert interfaces(FakeHost({"/proc/net/dev": NET_DEV})) == ("lo", "eth0", "eth0:1")
 
 
 @given(st.text())

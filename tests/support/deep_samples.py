@@ -56,21 +56,6 @@ NCCL_29 = "\n".join([
 NCCL_WRONG = NCCL.replace("480.04       0", "480.04  2.68435e+08").replace("values : 0 OK", "values : 108 FAILED")
 
 
-def nccl_json(okay: str = "true", end: bool = True) -> str:
-    """-J of 2.17 and newer: booleans are strings."""
-    row = {"time": 31315, "alg_bw": 274.31, "bus_bw": 480.04, "nwrong": 0}
-    value = {
-        "version": "2.19.6", "start_time": "x", "env": ["SECRET=1"], "nccl_version": 22807,
-        "devices": [{"rank": n, "group": 0, "pid": 1, "hostname": "a", "device": n, "device_info": "H100"}
-                    for n in range(8)],
-        "results": [{"size": 8589934592, "count": 2147483648, "type": "float", "redop": "sum", "root": "-1",
-                     "out_of_place": row, "in_place": row}],
-        "out_of_bounds": {"count": 0, "okay": okay}, "average_bus_bandwidth": {"bandwidth": 480.0, "okay": "unchecked"},
-        "errors": [],
-    }  # fmt: skip
-    return json.dumps({**value, "end_time": "y"} if end else value)
-
-
 def nvbandwidth(gpus: int = 8, h2d: float = 55.4, d2d: float = 390.0, **status: str) -> str:
     """nvbandwidth -j (0.8): cells are strings, N/A on the diagonal."""
 

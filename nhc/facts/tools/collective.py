@@ -1,4 +1,4 @@
-"""nccl-tests and rccl-tests: text of every version since 2.9, and the JSON of -J (2.17 and newer).
+"""nccl-tests and rccl-tests: text of every version since 2.9.
 
 Sources: NVIDIA nccl-tests 2.19.6 (common.cu, util.cu), rccl-tests with the same rows and footer, samples of AWS, Azure,
 OCI and CoreWeave. A row has 12 columns before `root` was printed and 13 since; with -c 0 `#wrong` is N/A, else it may
@@ -8,11 +8,11 @@ alltoall, so that the figures themselves tell how many ranks took part (doc/PERF
 
 from __future__ import annotations
 
-from nhc.facts.tools.output import json_object, lines, number
+from nhc.facts.tools.output import lines, number
 from nhc.light import TYPE_CHECKING, NamedTuple, regex
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, FrozenSet, List, Optional, Sequence, Tuple
+    from typing import FrozenSet, List, Optional, Sequence, Tuple
 
 _RANK = regex(
     r"^#\s+Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+(\d+)\s+on\s+(\S+)\s+device\s+(\d+)\s+\[([^\]]+)\]\s*(.*)$"
@@ -177,42 +177,6 @@ def parse(text: str) -> Collective:
 def _timing(fields: Sequence[str]) -> Timing:
     wrong = None if fields[3] == "N/A" else number(fields[3])
     return Timing(number(fields[0]), number(fields[1]), number(fields[2]), wrong)
-
-
-def parse_json(text: str) -> Collective:
-    """What -J wrote. Its environment, which may hold secrets, is left out. Raises ValueError."""
-    root = json_object(text)
-    results = root.get("results")
-    if not isinstance(results, list) or not isinstance(root.get("devices"), list):
-        raise ValueError("no results or no devices in it")
-    rows = tuple(_json_row(entry) for entry in results if isinstance(entry, dict))
-    ranks = tuple(
-        Rank(int(rank["rank"]), int(rank.get("pid", 0)), str(rank.get("hostname", "")), int(rank.get("device", 0)), "",
-             str(rank.get("device_info", "")))
-        for rank in root["devices"] if isinstance(rank, dict) and "rank" in rank
-    )  # fmt: skip
-    bounds = root.get("out_of_bounds")
-    average = root.get("average_bus_bandwidth")
-    return Collective(
-        "", str(root.get("version", "")), ranks, rows, 1,
-        (number(bounds.get("count")), str(bounds.get("okay")).lower() == "true") if isinstance(bounds, dict) else None,
-        number(average["bandwidth"]) if isinstance(average, dict) and "bandwidth" in average else None,
-        "end_time" in root, None, tuple(str(entry)[:300] for entry in root.get("errors") or ()),
-    )  # fmt: skip
-
-
-def _json_row(result: Dict[str, Any]) -> Row:
-    try:
-        return Row(int(result["size"]), int(result["count"]), str(result["type"]), str(result.get("redop", "none")),
-                   _json_timing(result["out_of_place"]), _json_timing(result["in_place"]))  # fmt: skip
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"a result without {error}") from None
-
-
-def _json_timing(figures: Dict[str, Any]) -> Timing:
-    wrong = figures.get("nwrong")
-    return Timing(number(figures["time"]), number(figures["alg_bw"]), number(figures["bus_bw"]),
-                  None if wrong is None else number(wrong))  # fmt: skip
 
 
 FACTORS = (("all_reduce", 2.0), ("all_gather", 1.0), ("reduce_scatter", 1.0), ("alltoall", 1.0), ("all_to_all", 1.0))

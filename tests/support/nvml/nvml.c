@@ -186,7 +186,6 @@ TEXT(nvmlDeviceGetName, "name")
 TEXT(nvmlDeviceGetSerial, "serial")
 TEXT(nvmlDeviceGetVbiosVersion, "vbios")
 TEXT(nvmlDeviceGetInforomImageVersion, "inforom")
-API nvmlDeviceGetGspFirmwareVersion(device_t *d, char *out) { return text(d, "gsp", out, 64); }
 
 #define NUMBER(name, key) API name(device_t *d, unsigned *out) { return number(d, key, out); }
 NUMBER(nvmlDeviceGetRetiredPagesPendingStatus, "retired_pending")
@@ -216,7 +215,6 @@ static int indexed(device_t *d, const char *stem, unsigned which, unsigned *out)
 }
 API nvmlDeviceGetTemperatureThreshold(device_t *d, unsigned which, unsigned *out) { return indexed(d, "limit", which, out); }
 API nvmlDeviceGetClockInfo(device_t *d, unsigned which, unsigned *out) { return indexed(d, "clock", which, out); }
-API nvmlDeviceGetMaxClockInfo(device_t *d, unsigned which, unsigned *out) { return indexed(d, "max_clock", which, out); }
 API nvmlDeviceGetApplicationsClock(device_t *d, unsigned which, unsigned *out) { return indexed(d, "application_clock", which, out); }
 API nvmlDeviceGetDefaultApplicationsClock(device_t *d, unsigned which, unsigned *out) { return indexed(d, "default_clock", which, out); }
 API nvmlDeviceGetCurrentClocksEventReasons(device_t *d, unsigned long long *out) { return large(d, "reasons", out); }
