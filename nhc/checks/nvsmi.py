@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from nhc.check import check
 from nhc.facts.pci import accelerator_functions
-from nhc.host import Host
+from nhc.host import Completed, Host
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Outcome, crit, ok, skip, unknown
 
 if TYPE_CHECKING:
-    from typing import Dict, Optional, Sequence, Tuple
+    from typing import Dict, Sequence, Tuple, Union
 
+EVIDENCE = 20
 # nvidia-smi(1), "RETURN VALUE": reason, what it says, whether the node is at fault, and what repairs it.
 _SMI: Dict[int, Tuple[str, str, bool, Action]] = {
     2: ("NvidiaSmiArguments", "an argument or flag is invalid", False, Action.NONE),
@@ -46,13 +47,23 @@ def _expected(host: Host, status: int, arguments: Sequence[str]) -> bool:
     return status == 6 and (named or host.exists("/proc/driver/nvidia/version"))
 
 
-def _absent(host: Host, command: str) -> Optional[Outcome]:
-    """Why the command cannot be asked, None where it can."""
-    if host.which(command) is not None:
-        return None
-    if _no_gpu(host):
-        return skip("NoAccelerator", "no NVIDIA device on this node's PCI bus")
-    return unknown("CommandMissing", f"{command} is not installed")
+def _run(host: Host, command: str, arguments: Sequence[str], name: str, hung: Action) -> Union[Completed, Outcome]:
+    """How the command ended with a fault of which its status tells; else what that means: it is not there, it found
+    nothing wrong, it did not end (`hung` is the action then), it crashed.
+    """
+    if host.which(command) is None:
+        if _no_gpu(host):
+            return skip("NoAccelerator", "no NVIDIA device on this node's PCI bus")
+        return unknown("CommandMissing", f"{command} is not installed")
+    ended = host.run([command, *arguments], timeout=20)
+    if ended.timed_out:
+        return crit(f"{name}Hangs", f"{command} did not end within 20s", action=hung, evidence=ended.tail(EVIDENCE))
+    if ended.status == 0:
+        return ok(f"{command} completed successfully")
+    if ended.status > 127:
+        message = f"{command} was ended by signal {ended.status - 128}"
+        return crit(f"{name}Crashed", message, evidence=ended.tail(EVIDENCE))
+    return ended
 
 
 @check("check_nvsmi_healthmon", timeout=30, tags=("gpu", "nvidia"))
@@ -71,18 +82,11 @@ def check_nvsmi_healthmon(host: Host) -> Outcome:
     from shlex import split
 
     command = host.setting("NVIDIA_SMI_HEALTHMON") or "nvidia-smi"
-    absent = _absent(host, command)
-    if absent:
-        return absent
     arguments = split(host.setting("NVIDIA_SMI_HEALTHMON_ARGS"))
-    ended = host.run([command, *arguments], timeout=20)
-    evidence = ended.tail(20)
-    if ended.timed_out:
-        return crit("NvidiaSmiHangs", f"{command} did not end within 20s", action=Action.REBOOT, evidence=evidence)
-    if ended.status == 0:
-        return ok(f"{command} completed successfully")
-    if ended.status > 127:
-        return crit("NvidiaSmiCrashed", f"{command} was ended by signal {ended.status - 128}", evidence=evidence)
+    ended = _run(host, command, arguments, "NvidiaSmi", Action.REBOOT)
+    if isinstance(ended, Outcome):
+        return ended
+    evidence = ended.tail(EVIDENCE)
     if ended.status in (6, 9) and not _expected(host, ended.status, arguments):
         return skip("NoAccelerator", "no NVIDIA device on this node's PCI bus")
     known = _SMI.get(ended.status)
@@ -108,16 +112,9 @@ def check_nv_healthmon(host: Host) -> Outcome:
     from shlex import split
 
     command = host.setting("NVIDIA_HEALTHMON") or "nvidia-healthmon"
-    absent = _absent(host, command)
-    if absent:
-        return absent
-    ended = host.run([command, *split(host.setting("NVIDIA_HEALTHMON_ARGS") or "-e -v")], timeout=20)
-    evidence = ended.tail(20)
-    if ended.timed_out:
-        return crit("NvidiaHealthmonHangs", f"{command} did not end within 20s", evidence=evidence)
-    if ended.status == 0:
-        return ok(f"{command} completed successfully")
-    if ended.status > 127:
-        message = f"{command} was ended by signal {ended.status - 128}"
-        return crit("NvidiaHealthmonCrashed", message, evidence=evidence)
-    return crit("NvidiaHealthmonFailed", f"{command} returned status {ended.status}", evidence=evidence)
+    arguments = split(host.setting("NVIDIA_HEALTHMON_ARGS") or "-e -v")
+    ended = _run(host, command, arguments, "NvidiaHealthmon", Action.NONE)
+    if isinstance(ended, Outcome):
+        return ended
+    message = f"{command} returned status {ended.status}"
+    return crit("NvidiaHealthmonFailed", message, evidence=ended.tail(EVIDENCE))

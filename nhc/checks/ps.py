@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+
 from nhc.check import arg, check
 from nhc.facts.processes import all_args, args_of, is_ssh_session, owner, unreadable
 from nhc.facts.users import user_id, user_name
@@ -13,6 +16,10 @@ from nhc.units import text
 
 if TYPE_CHECKING:
     from typing import Callable, Dict, List, Optional, Sequence, Tuple
+
+    from nhc.system.process_identity import ProcessStat
+
+SIGKILL = 9
 
 
 class OwnerTest:
@@ -70,6 +77,13 @@ def described(host: Host, pid: int) -> str:
     """One line of evidence."""
     uid = owner(host, pid)
     return f"{pid} {'?' if uid is None else user_name(host, uid)} {args_of(host, pid)}"
+
+
+def kill_process(host: Host, process: ProcessStat) -> None:
+    """Kill a process that was judged a moment ago. Raises OSError where that could not be done; nhc kills not itself."""
+    if host.live and process.pid in (os.getpid(), os.getppid()):
+        raise PermissionError(errno.EPERM, "it is nhc itself")
+    host.kill(process.pid, process.started, SIGKILL)
 
 
 def action_word(*actions: str) -> Callable[[str], str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from nhc.check import check, flag, opt, rest
-from nhc.checks.ps import OwnerTest, any_matches, cannot_read, described, no_processes
+from nhc.checks.ps import OwnerTest, any_matches, cannot_read, described, kill_process, no_processes
 from nhc.facts.processes import all_args, first_word, is_ssh_session, stat_of, unreadable
 from nhc.facts.systemd import booted, parse_properties
 from nhc.facts.users import user_name
@@ -17,7 +17,6 @@ from nhc.units import text
 if TYPE_CHECKING:
     from typing import List, Optional, Sequence, Tuple
 
-SIGKILL = 9
 ACTION_TIMEOUT = 25.0
 """Seconds that -v and -V wait for an action."""
 GONE_TRIES, GONE_WAIT = 30, 0.01
@@ -127,7 +126,7 @@ def _kill(host: Host, service: Service, pid: int) -> Tuple[bool, str]:
     if process is None:
         return True, f"process ID {pid} is gone"
     try:
-        host.kill(pid, process.started, SIGKILL)
+        kill_process(host, process)
     except OSError as error:
         return False, f'"kill -9 {pid}" {_failure(error)}.'
     if service.verify:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
 
 from nhc.check import Param, arg, check, flag, opt
-from nhc.checks.ps import OwnerTest, any_matches, cannot_read, no_processes
+from nhc.checks.ps import OwnerTest, any_matches, cannot_read, kill_process, no_processes
 from nhc.facts.processes import (
     Clock,
     args_of,
@@ -30,8 +29,6 @@ from nhc.units import integer, show_kb, size_kb, text
 
 if TYPE_CHECKING:
     from typing import Callable, List, Optional, Tuple
-
-SIGKILL = 9
 
 
 class Measure(NamedTuple):
@@ -171,10 +168,8 @@ def _act(host: Host, hit: Hit, options: Options) -> List[str]:
 
 
 def _kill(host: Host, process: ProcessStat, done: str, not_done: str) -> str:
-    if host.live and process.pid in (os.getpid(), os.getppid()):
-        return f"{not_done} (it is nhc itself)"
     try:
-        host.kill(process.pid, process.started, SIGKILL)
+        kill_process(host, process)
     except OSError as error:
         return f"{not_done} ({error.strerror})"
     return done

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-
 from nhc.check import Param, check, opt, rest
-from nhc.checks.ps import action_word, actions_in_turn, no_processes
+from nhc.checks.ps import action_word, actions_in_turn, kill_process, no_processes
 from nhc.facts.jobs import JobsUnknown, job_users
 from nhc.facts.processes import args_of, owner, pids, stat_of, stats
 from nhc.facts.resource_manager import resource_manager
@@ -18,8 +16,6 @@ from nhc.units import text
 
 if TYPE_CHECKING:
     from typing import Callable, FrozenSet, Iterator, List, Optional, Sequence, Tuple
-
-SIGKILL = 9
 
 
 class UserProcess(NamedTuple):
@@ -111,10 +107,8 @@ def _kill(host: Host, pid: int) -> str:
     process = stat_of(host, pid)
     if process is None:
         return "; gone"
-    if host.live and pid in (os.getpid(), os.getppid()):
-        return "; not killed (it is nhc itself)"
     try:
-        host.kill(pid, process.started, SIGKILL)
+        kill_process(host, process)
     except OSError as error:
         return f"; not killed ({error.strerror})"
     return "; killed"
