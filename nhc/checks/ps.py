@@ -80,7 +80,7 @@ def described(host: Host, pid: int) -> str:
 
 
 def kill_process(host: Host, process: ProcessStat) -> None:
-    """Kill a process that was judged a moment ago. Raises OSError where that could not be done; nhc kills not itself."""
+    """Kill a process that was judged a moment ago. Raises OSError where that is not done, as for nhc itself."""
     if host.live and process.pid in (os.getpid(), os.getppid()):
         raise PermissionError(errno.EPERM, "it is nhc itself")
     host.kill(process.pid, process.started, SIGKILL)

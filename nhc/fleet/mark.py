@@ -6,7 +6,7 @@ The policy's ceilings and rates hold, the ledger remembers, and without --apply 
 from __future__ import annotations
 
 import sys
-from typing import Callable
+from typing import Callable, List
 
 from nhc.fleet.history import SweepHistory
 from nhc.fleet.node_result import was_reached
@@ -14,7 +14,7 @@ from nhc.fleet.sweep_options import SweepOptions
 from nhc.plugins import NoAdapter, open_adapter
 from nhc.policy.ledger import Ledger, LedgerError
 from nhc.policy.policy_file import policy_of
-from nhc.policy.reconcile import sync
+from nhc.policy.reconcile import SyncResult, sync
 from nhc.policy.sync_text import show_text
 from nhc.ports.adapter import AdapterError, Marker, Operation
 from nhc.render.json import from_dict
@@ -47,11 +47,15 @@ def prepare(options: SweepOptions) -> MarkReports:
             print(f"nhc fleet check: --mark {given['mark']}: {error}", file=sys.stderr)
             return 3
         stream = sys.stdout if given["form"] == "text" else sys.stderr
-        # Nodes that could be put back are no matter of a sweep.
-        kept = tuple(one for one in done.decision.withheld if one.operation is not Operation.CLEAR)
-        text = show_text(done._replace(decision=done.decision._replace(withheld=kept)))
-        lines = [*text.splitlines(), *(["--apply does it"] if done.dry_run else [])]
-        stream.write("".join(f"{given['mark']}: {line}\n" for line in lines))
+        asked = [f"{given['mark']}: --apply does it"] if done.dry_run else []
+        stream.write("".join(f"{line}\n" for line in [*lines_of(done, str(given["mark"])), *asked]))
         return 1 if done.failed else 0
 
     return mark
+
+
+def lines_of(done: SyncResult, adapter: str) -> List[str]:
+    """What was marked, a line for each reason. That nodes could be put back is no matter of a sweep."""
+    withheld = tuple(each for each in done.decision.withheld if each.operation is not Operation.CLEAR)
+    text = show_text(done._replace(decision=done.decision._replace(withheld=withheld)))
+    return [f"{adapter}: {line}" for line in text.splitlines()]

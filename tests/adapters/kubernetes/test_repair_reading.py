@@ -13,10 +13,10 @@ from nhc_adapters.kubernetes.repair.cluster import machine_of, read_node
 from nhc_adapters.kubernetes.repair.jobs import read_job
 from nhc_adapters.kubernetes.repair.pinned_job import label_of
 from nhc_adapters.kubernetes.repair.requests_on_nodes import REQUEST, RUNGS, answer, asked
-from nhc_adapters.kubernetes.repair.shown_on_nodes import SHOWN, of_kured, of_node
+from nhc_adapters.kubernetes.repair.shown_on_nodes import SIGNS, of_kured, of_node
 
 TEXT = st.text(max_size=30)
-KEYS = st.sampled_from([one.key.rstrip("*") for one in SHOWN]) | TEXT
+KEYS = st.sampled_from([one.key.rstrip("*") for one in SIGNS]) | TEXT
 TEXTS = st.dictionaries(KEYS, TEXT, max_size=4)
 CONDITION = st.fixed_dictionaries({"type": TEXT, "status": st.sampled_from(["True", "False", "Unknown"])})
 NODES = st.fixed_dictionaries({

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import os
 
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
@@ -35,14 +34,14 @@ class ActionModule(ActionBase):
         try:
             reports = registered(args["hosts"], args["variable"], task_vars["hostvars"])
             done, states = self._sync(args, Findings(reports, own_names=True), apply)
-            shown = import_nhc("nhc.fleet.mark").show(done, args["adapter"])
+            lines = import_nhc("nhc.fleet.mark").lines_of(done, args["adapter"])
         except Unavailable as error:
             raise AnsibleActionFail(str(error)) from None
         operations = done.decision.operations
         result.update(
             changed=bool(operations) and not done.dry_run,
             dry_run=done.dry_run,
-            lines=shown.splitlines(),
+            lines=lines,
             nodes={state.name: _shown(state) for state in states},
             remedies=[
                 {"node": each.node, "deed": each.operation.value, "because": each.because} for each in operations
@@ -60,17 +59,13 @@ class ActionModule(ActionBase):
             import_nhc("nhc.ports.adapter"),
             import_nhc("nhc.plugins"),
         )
-        path = args["policy"] or import_nhc("nhc.fleet.mark").POLICY
         judged = [
             result.report
             for result in findings.results
             if not all(each.check == "nhc_fleet" for each in result.report.results)
         ]
         try:
-            if args["policy"] or os.path.exists(path):
-                policy = policy_file.load(path).policy
-            else:
-                policy = import_nhc("nhc.policy.decide").Policy()
+            policy = policy_file.policy_of(args["policy"]).policy
             marker = registry.adapter(args["adapter"])()
             if not hasattr(marker, "mark"):
                 raise AnsibleActionFail("adapter %s knows nodes but cannot mark them" % args["adapter"])
