@@ -257,7 +257,7 @@ def test_a_report_does_not_clear_what_only_the_cluster_has_seen(kube: Kube) -> N
         "marked for NhcJobDeviceError, of which no report speaks",
     )
     assert applied[reported].effect is Effect.CHANGED
-    assert adapter.clear([found], judged=True)[0].effect is Effect.CHANGED
+    assert adapter.clear([found], judged={})[0].effect is Effect.CHANGED
 
 
 def test_a_good_report_takes_off_what_is_left_on_a_node_that_was_put_back_and_a_bad_one_adds_nothing(

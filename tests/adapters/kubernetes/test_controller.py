@@ -14,7 +14,7 @@ import pytest
 from nhc.policy.bounds import FLEET, Bounds, RadiusBounds
 from nhc.policy.decide import Policy
 from nhc.policy.limits import Limit, Rate
-from nhc.ports.adapter import Operation
+from nhc.ports.adapter import Effect, Mark, Operation
 from nhc.timestamps import utc
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC, namespaced, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError
@@ -23,6 +23,8 @@ from nhc_adapters.kubernetes.controller.controller import Controller
 from nhc_adapters.kubernetes.controller.http_server import ControllerServer
 from nhc_adapters.kubernetes.controller.settings import ControllerSettings, make
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
+from nhc_adapters.kubernetes.nodes.known_types import bad_statuses
+from nhc_adapters.kubernetes.nodes.marks import Facts
 from nhc_adapters.kubernetes.nodes.own_marks import MARK
 from tests.support.kube import Kube
 from tests.support.waiting import until
@@ -245,6 +247,31 @@ def test_what_a_lapse_of_the_lease_left_undone_is_done_when_it_is_back(kube: Kub
         assert marked(kube) == set()
         controller.fleet.allowed = held
         until(lambda: marked(kube) == {node})
+
+
+@pytest.mark.parametrize("decided", ["put back", "registered anew", "recovered"])
+def test_what_was_judged_of_a_node_is_not_done_to_what_it_is_by_now(kube: Kube, decided: str) -> None:
+    """As of a controller that was stopped for a while between its judgement and its patch."""
+    node = kube.node(fake=False)
+    sicken(kube, node)
+    with running(kube) as controller:
+        until(lambda: cordoned(kube, node))
+        until(lambda: controller.nodes.objects[node]["spec"].get("unschedulable"))
+    adapter = controller.adapter
+    seen = {node: {**kube.get(node), "spec": {}}}  # of before the mark
+    seen[node]["metadata"] = {**seen[node]["metadata"], "annotations": {}, "resourceVersion": "1"}
+    if decided == "put back":
+        assert adapter.release([node], bad_statuses(()), time.time(), "alice")[0].effect is Effect.CHANGED
+    elif decided == "registered anew":
+        kube.admin.delete(node_path(node))
+        assert kube.node(fake=False) == node
+    else:
+        heal(kube, node)
+        until(lambda: adapter.clear([node], judged={})[0].effect is Effect.CHANGED)
+
+    done = adapter.mark({node: Mark("x")}, objects=seen, facts={node: Facts(sources=("NhcHealthy=False",))})
+
+    assert (done[0].effect, cordoned(kube, node)) == (Effect.FAILED, False)
 
 
 # Silence.

@@ -59,6 +59,8 @@ class Fleet:
     withheld: Dict[Tuple[str, Operation], str] = field(default_factory=dict)
     devices: Optional[DeviceRounds] = None
     """What is done about single devices, None where each fault is its node's."""
+    _seen: Dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    """The nodes as they were judged."""
     _dirty: Set[str] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _again: Dict[str, float] = field(default_factory=dict)
@@ -128,6 +130,7 @@ class Fleet:
             if self.devices is not None:
                 self.devices.view.nodes.pop(name, None)
             self.judged.pop(name, None)
+            self._seen.pop(name, None)
             self.states.pop(name, None)
             self._short.pop(name, None)
             self._updates.forget(name)
@@ -148,7 +151,7 @@ class Fleet:
         else:
             self._short.pop(name, None)
         state = node_state(node, self.adapter.foreign, settings.topologies)
-        self.judged[name], self.states[name] = judgement, state
+        self.judged[name], self.states[name], self._seen[name] = judgement, state, node
         if judgement.again is not None:
             self.retry(name, judgement.again)
         if read_own_mark(node) is not None and released(node):
@@ -254,12 +257,12 @@ class Fleet:
     def _act(self, operation: Operation, operations: Sequence[PlannedOperation]) -> List[Applied]:
         names = [planned.node for planned in operations]
         if operation is Operation.CLEAR:
-            return self.adapter.clear(names, judged=True)
+            return self.adapter.clear(names, judged=self._seen)
         if operation is Operation.MARK:
             marks: Dict[str, Mark] = {planned.node: planned.mark for planned in operations if planned.mark is not None}
             judged = {name: self.judged[name] for name in marks}
             facts = {name: Facts(known.reasons, known.types, known.sources) for name, known in judged.items()}
-            return self.adapter.mark(marks, objects=self.objects, facts=facts)
+            return self.adapter.mark(marks, objects=self._seen, facts=facts)
         if operation not in self.adapter.repairs():
             return [
                 Applied(name, Effect.REFUSED, f"no vocabulary in use can ask for a {operation.value}") for name in names

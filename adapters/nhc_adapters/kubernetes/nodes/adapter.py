@@ -10,7 +10,7 @@ from nhc.ports.marks import may_clear, may_mark
 from nhc.ports.node_work import WorkList
 from nhc_adapters.kubernetes.api.client import Client, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError, Unreachable
-from nhc_adapters.kubernetes.nodes.conditions import CLUSTER_SIDE, Condition, write_conditions
+from nhc_adapters.kubernetes.nodes.conditions import CLUSTER_SIDE, Condition, read_conditions, write_conditions
 from nhc_adapters.kubernetes.nodes.drain import pods_on
 from nhc_adapters.kubernetes.nodes.evidence import REPORT, SOURCE, read_sources, source_types
 from nhc_adapters.kubernetes.nodes.manual import read_manual
@@ -28,7 +28,7 @@ from nhc_adapters.kubernetes.nodes.marks import (
     plan_work_back,
 )
 from nhc_adapters.kubernetes.nodes.overruled import OVERRULED, Bad, overrule
-from nhc_adapters.kubernetes.nodes.own_marks import read_own_mark, released
+from nhc_adapters.kubernetes.nodes.own_marks import annotations_of, read_own_mark, released
 from nhc_adapters.kubernetes.nodes.view import PLACES, TOPOLOGIES, list_work, node_state, unheard, workload
 from nhc_adapters.kubernetes.nodes.vocabulary import Foreign, Vocabulary
 from nhc_adapters.kubernetes.nodes.vocabulary_file import load
@@ -137,7 +137,8 @@ class Kubernetes:
     ) -> List[Applied]:
         """Take nodes out of service; as `nhc.ports.adapter.Marker`.
 
-        `objects` are node objects seen a moment ago, which save a read each. `facts` are the evidence for each mark: by
+        `objects` are node objects as they were judged, which save a read each. A node that shows something else by now
+        than was judged is not marked. `facts` are the evidence for each mark: by
         default a report. A mark that the controller had set gets the report as further evidence. From then on the
         controller does not clear it when its condition is good: the component that marks by reports does. A mark that
         the remedy loop has set or taken over is its own: the controller neither clears it nor drains for it.
@@ -148,6 +149,7 @@ class Kubernetes:
             mark = marks[name]._replace(owner=self.owner)
 
             def plan(node: Mapping[str, object]) -> List[Op]:
+                _compare(objects.get(name), node)
                 state = self.state(node)
                 wanted = mark
                 if state.mark is not None and state.mark.ours and not state.available:
@@ -168,18 +170,23 @@ class Kubernetes:
         return self._together(list(marks), mark_node)
 
     def clear(
-        self, names: Sequence[str], seen: Optional[Iterable[NodeState]] = None, *, judged: bool = False
+        self,
+        names: Sequence[str],
+        seen: Optional[Iterable[NodeState]] = None,
+        *,
+        judged: Optional[Mapping[str, Mapping[str, Any]]] = None,
     ) -> List[Applied]:
         """Put nodes back that carry our mark; as `nhc.ports.adapter.Marker`. Each is looked at anew first.
 
-        Asked for by a report, unless the conditions were `judged`: a report does not speak of what the controller
-        found itself, in pod logs or Loki.
+        Asked for by a report, unless node objects were `judged` by their conditions: a report does not speak of what
+        the controller found itself, in pod logs or Loki. A node that shows something else by now is not put back.
         """
 
-        def plan(node: Mapping[str, object]) -> List[Op]:
+        def plan(node: Mapping[str, Any]) -> List[Op]:
+            _compare((judged or {}).get(str(node["metadata"]["name"])), node)
             effect, why = may_clear(self.state(node), self.owner)
             theirs = sorted(source_types(read_sources(node)) & set(CLUSTER_SIDE))
-            if theirs and not judged and effect is Effect.CHANGED:
+            if theirs and judged is None and effect is Effect.CHANGED:
                 effect, why = Effect.REFUSED, f"marked for {theirs[0]}, of which no report speaks"
             if effect is not Effect.CHANGED:
                 raise _Declined(effect, why)
@@ -294,6 +301,21 @@ class Kubernetes:
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = None
         self.client.close()
+
+
+def _compare(judged: Optional[Mapping[str, Any]], node: Mapping[str, Any]) -> None:
+    """Raises _Declined where a node is another, or its conditions or what a person overruled differ from what was
+    judged: we may have been stopped in between, and another has led since.
+    """
+    if judged is None or judged is node:
+        return
+    was, now = read_conditions(judged), read_conditions(node)
+    if (
+        judged["metadata"].get("uid") != node["metadata"].get("uid")
+        or annotations_of(judged).get(OVERRULED) != annotations_of(node).get(OVERRULED)
+        or any(kind not in now or now[kind].status != condition.status for kind, condition in was.items())
+    ):
+        raise _Declined(Effect.FAILED, "it has changed since it was judged")
 
 
 def _pair(source: str) -> Tuple[str, str]:
