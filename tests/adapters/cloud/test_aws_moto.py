@@ -13,6 +13,7 @@ from nhc.ports.repair import Answer, Machine, Order, Rung, Stage
 from nhc.ports.sinks import Delivery
 from nhc_adapters.cloud.aws.client import Aws
 from nhc_adapters.cloud.aws.cloudwatch import KEYS, CloudWatchMetric, CloudWatchSink, metrics, sink
+from nhc_adapters.cloud.aws.imds import OwnInstance
 from nhc_adapters.cloud.aws.repairer import AwsRepairer
 from nhc_adapters.repair.settings import AdapterSettings
 from tests.adapters.cloud.test_aws_contract import ENVIRON
@@ -148,10 +149,10 @@ def test_an_error_is_one_while_it_stands_and_nought_when_it_has_ended(moto, aws)
 
 def test_the_node_asks_the_metadata_service_who_it_is(moto):
     table = AdapterSettings({"metadata": moto, "endpoint": moto}, KEYS)
-    mine = CloudWatchSink(table, {name: value for name, value in ENVIRON.items() if name != "AWS_REGION"})
-    mine._find()
-    assert mine._instance.startswith("i-")
-    assert mine._region == "us-east-1"
+    aws = Aws(table, {name: value for name, value in ENVIRON.items() if name != "AWS_REGION"}, 10.0)
+    own = OwnInstance(table, aws, 10.0)
+    assert own.id().startswith("i-")
+    assert own.region() == "us-east-1"
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ from typing import Any, Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Op
 from nhc.model import Report, Verdict
 from nhc.ports.marks import healthy
 from nhc.ports.sinks import Delivery, Standing
-from nhc_adapters.cloud.aws import imds
 from nhc_adapters.cloud.aws.client import Aws
+from nhc_adapters.cloud.aws.imds import OwnInstance
 from nhc_adapters.repair.settings import AdapterSettings
 
 KEYS = ("region", "namespace", "period", "endpoint", "proxy", "profile", "instance", "metadata")
@@ -77,9 +77,7 @@ class CloudWatchSink:
         if self.namespace.startswith("AWS/"):
             raise table.wrong("namespace", "a namespace of one's own: AWS/ is AWS's")
         self.aws = Aws(table, environ, TIMEOUT)
-        self._metadata = imds.Metadata(table.url("metadata", imds.ADDRESS), TIMEOUT)
-        self._instance = table.text("instance")
-        self._region = table.text("region")
+        self._own = OwnInstance(table, self.aws, TIMEOUT)
         self._raised: FrozenSet[str] = frozenset()
         self._sent: List[CloudWatchMetric] = []
         self._due = 0.0
@@ -96,24 +94,17 @@ class CloudWatchSink:
         values = metrics(delivery.report, self._raised, self.namespace)
         if values == self._sent and now < self._due:
             return
-        self._find()
         by_namespace: Dict[str, List[Dict[str, object]]] = {}
         for value in values:
             by_namespace.setdefault(value.namespace, []).append(self._datum(value))
         for namespace, data in by_namespace.items():
-            self.aws.call("cloudwatch", "PutMetricData", self._region, Namespace=namespace, MetricData=data)
+            self.aws.call("cloudwatch", "PutMetricData", self._own.region(), Namespace=namespace, MetricData=data)
         self._sent, self._due = values, now + self.period
         self._raised = neuron_errors(delivery.report)
 
     def _datum(self, metric: CloudWatchMetric) -> Dict[str, object]:
-        dimensions = [{"Name": "InstanceId", "Value": self._instance}]
+        dimensions = [{"Name": "InstanceId", "Value": self._own.id()}]
         return {"MetricName": metric.name, "Value": metric.value, "Unit": "None", "Dimensions": dimensions}
-
-    def _find(self) -> None:
-        if not self._instance:
-            self._instance = self._metadata.get("instance-id")
-        if not self._region and not self.aws.known_region():
-            self._region = self._metadata.get("placement/region")
 
     def close(self) -> None:
         """Nothing is kept."""

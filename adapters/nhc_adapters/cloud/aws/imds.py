@@ -6,22 +6,35 @@ A hop limit of 1 on the instance hides it from pods without the host's network; 
 from __future__ import annotations
 
 from nhc.ports.adapter import AdapterError
+from nhc_adapters.cloud.aws.client import Aws
 from nhc_adapters.cloud.rest import Rest, plain_message
 from nhc_adapters.repair.calls import CallFailed
+from nhc_adapters.repair.settings import AdapterSettings
 
 ADDRESS = "http://169.254.169.254"
 _LIFETIME = "60"
 
 
-class Metadata:
-    """One instance's own metadata; nothing is remembered."""
+class OwnInstance:
+    """The instance that the program runs on: its id and its region, asked for once where the settings do not say."""
 
-    def __init__(self, address: str, timeout: float) -> None:
-        self._address = address
+    def __init__(self, table: AdapterSettings, aws: Aws, timeout: float) -> None:
+        self._address, self._aws = table.url("metadata", ADDRESS), aws
         self._rest = Rest(min(timeout, 5.0), plain_message)
+        self._id, self._region = table.text("instance"), ""
 
-    def get(self, path: str) -> str:
-        """One value, as `instance-id`. Raises AdapterError."""
+    def id(self) -> str:
+        """Raises AdapterError."""
+        self._id = self._id or self._get("instance-id")
+        return self._id
+
+    def region(self) -> str:
+        """The region, "" where the settings or the environment name it. Raises AdapterError."""
+        if not self._region and not self._aws.known_region():
+            self._region = self._get("placement/region")
+        return self._region
+
+    def _get(self, path: str) -> str:
         about = "the instance metadata service"
         try:
             token = self._rest.call(

@@ -20,7 +20,7 @@ from nhc.ports.adapter import AdapterError
 from nhc.ports.gates import GateLimit
 from nhc_adapters.cloud.aws.client import Aws
 from nhc_adapters.cloud.aws.groups import Member, member
-from nhc_adapters.cloud.aws.imds import ADDRESS, Metadata
+from nhc_adapters.cloud.aws.imds import OwnInstance
 from nhc_adapters.repair.settings import AdapterSettings
 
 KNOWN = ("name", "group", "instance", "on-failure", "region", "profile", "proxy", "endpoint", "metadata")
@@ -42,11 +42,9 @@ class AwsLifecycleHook:
         self.name = table.text("name")
         if not self.name:
             raise AdapterError("hook.name: missing: the lifecycle hook's name")
-        self._table, self._timeout = table, timeout
         self.abandons = table.choice("on-failure", ("wait", "abandon")) == "abandon"
         self._aws = Aws(table, environ, timeout)
-        self._metadata = Metadata(table.url("metadata", ADDRESS), timeout)
-        self._instance, self._region, self._group = table.text("instance"), "", table.text("group")
+        self._own, self._group = OwnInstance(table, self._aws, timeout), table.text("group")
 
     def waits(self) -> str:
         """The state in which the group waits with this instance, "" where it does not."""
@@ -60,16 +58,18 @@ class AwsLifecycleHook:
     def complete(self, passed: bool) -> str:
         """CONTINUE into service, or ABANDON where the settings allow that."""
         if not passed and not self.abandons:
-            return f"lifecycle hook {self.name}: {self._who()} is left waiting; at its timeout the hook's default holds"
+            return (
+                f"lifecycle hook {self.name}: {self._own.id()} is left waiting; at its timeout the hook's default holds"
+            )
         result = "CONTINUE" if passed else "ABANDON"
         self._call("CompleteLifecycleAction", LifecycleActionResult=result)
-        return f"lifecycle hook {self.name}: {result} for {self._who()}"
+        return f"lifecycle hook {self.name}: {result} for {self._own.id()}"
 
     def limits(self) -> List[GateLimit]:
         """How long the group waits at most, and what happens then."""
         group = self._group_name()
         answer = self._aws.call(
-            "autoscaling", "DescribeLifecycleHooks", self._where(), AutoScalingGroupName=group,
+            "autoscaling", "DescribeLifecycleHooks", self._own.region(), AutoScalingGroupName=group,
             LifecycleHookNames=[self.name],
         )  # fmt: skip
         hooks: List[Mapping[str, Any]] = list(answer.get("LifecycleHooks") or [])
@@ -95,28 +95,17 @@ class AwsLifecycleHook:
 
     def _call(self, operation: str, **more: str) -> None:
         self._aws.call(
-            "autoscaling", operation, self._where(), LifecycleHookName=self.name,
-            AutoScalingGroupName=self._group_name(), InstanceId=self._who(), **more,
+            "autoscaling", operation, self._own.region(), LifecycleHookName=self.name,
+            AutoScalingGroupName=self._group_name(), InstanceId=self._own.id(), **more,
         )  # fmt: skip
 
     def _member(self) -> Optional[Member]:
-        return member(self._aws, self._who(), self._where())
-
-    def _who(self) -> str:
-        if not self._instance:
-            self._instance = self._metadata.get("instance-id")
-        return self._instance
-
-    def _where(self) -> str:
-        """The region, "" where the settings or the environment name it."""
-        if not self._region and not self._aws.known_region():
-            self._region = self._metadata.get("placement/region")
-        return self._region
+        return member(self._aws, self._own.id(), self._own.region())
 
     def _group_name(self) -> str:
         if not self._group:
             membership = self._member()
             if membership is None:
-                raise AdapterError(f"{self._who()} is in no Auto Scaling group")
+                raise AdapterError(f"{self._own.id()} is in no Auto Scaling group")
             self._group = membership.group
         return self._group
