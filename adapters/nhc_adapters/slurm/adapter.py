@@ -29,12 +29,11 @@ from nhc_adapters.slurm.states import (
     parse_sinfo,
     show_identities,
 )
-from nhc_adapters.slurm.work import SQUEUE, Work, parse_squeue
+from nhc_adapters.slurm.work import SQUEUE, TOPOLOGY, Places, Work, parse_squeue, parse_topology
 
 if TYPE_CHECKING:
     from nhc.ports.node_work import WorkList
     from nhc.ports.repair import Machine
-    from nhc_adapters.slurm.topology import Places
 
 FEW = 8
 """Up to this many nodes are asked for by name. scontrol fetches every node all the same (scontrol_print_node_list,
@@ -99,8 +98,6 @@ class Slurm(SlurmMarker):
 
     def _topology(self) -> Places:
         """Which leaf switch or block each node is in, read now and then; nothing where slurmctld has no topology."""
-        from nhc_adapters.slurm.topology import TOPOLOGY, parse_topology  # not on the path of a hook
-
         now = time.monotonic()
         if now - self._topology_read > TOPOLOGY_EVERY:
             done = self.command(*TOPOLOGY)  # without one it fails, in words of each release's own

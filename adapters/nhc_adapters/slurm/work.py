@@ -1,4 +1,4 @@
-"""What a node's flags do not say: the work that is on it, and since when slurmctld does not hear it.
+"""What a node's flags do not say: the work that is on it, since when slurmctld does not hear it, and where it stands.
 
 A suspended job (by hand, by gang scheduling, by preemption) gives its processors back, so its node is IDLE; its
 processes are there all the same, and end with the node. What squeue shows counts. Standard library only.
@@ -6,6 +6,7 @@ processes are there all the same, and end with the node. What squeue shows count
 
 from __future__ import annotations
 
+import re
 from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Set, Tuple
 
 from nhc.matching.node_ranges import expand
@@ -107,3 +108,23 @@ class Silences:
 def _silent(state: NodeState) -> bool:
     own = state.mark is not None and state.mark.owner == SCHEDULER
     return "DOWN" in state.flags and not state.hold and (own or "NOT_RESPONDING" in state.flags)
+
+
+# Where nodes are, as slurmctld has it.
+
+Places = Mapping[str, Tuple[Tuple[str, str], ...]]
+"""The kind and the name of the groups that each node is in: leaf switches (topology/tree), blocks (topology/block)."""
+
+TOPOLOGY = ("scontrol", "show", "topology")
+
+
+def parse_topology(text: str) -> Places:
+    """What the command above printed: a line for each switch or block. Raises ValueError for a list that is none."""
+    places: Dict[str, Tuple[Tuple[str, str], ...]] = {}
+    for line in text.splitlines():
+        fields = dict(re.findall(r"(\w+)=(\S+)", line))
+        leaf = fields.get("SwitchName", "") if fields.get("Level") == "0" else ""
+        for kind, name in (("leaf", leaf), ("block", fields.get("BlockName", ""))):
+            for node in expand(fields["Nodes"]) if name and "Nodes" in fields else ():
+                places[node] = (*places.get(node, ()), (kind, name))
+    return places
